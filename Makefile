@@ -1,0 +1,84 @@
+# `make train` and `make test` need Python 3.11 (or 3.10) and make, and set up the rest.
+# Settings, as in `make train ARGS='--gin_bindings=train.seed=1'`:
+#   ARGS        appended to the command that a target runs
+#   PYTHON      the Python from which .venv is made, if not the first that fits
+#   TENSORFLOW  cpu or gpu: which TensorFlow goes into .venv; `make clean` to change it
+
+TENSORFLOW ?= $(or $(shell cat .venv/core 2>/dev/null),cpu)
+
+# Not ?=, so that a PYTHON that is empty in the environment counts as not given.
+PYTHONS := $(or $(PYTHON),python3.11 python3.10 python3 python)
+FITS = import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 12))
+FITTING = $(firstword $(foreach python,$(PYTHONS),\
+    $(shell $(python) -c '$(FITS)' 2>/dev/null && echo $(python))))
+FOUND = $(or $(sort $(shell for p in $(PYTHONS); do $$p -c \
+    'import platform; print(platform.python_version())'; done 2>/dev/null; :)),none)
+
+# In the environment, the lock also holds where pip builds a package from its source.
+INSTALL = PIP_CONSTRAINT=requirements.lock .venv/bin/python -m pip install -qq
+RUN = .venv/bin/python -m
+PYTEST = $(RUN) pytest -q -n 2 --dist=loadfile
+
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+.PHONY: help train compare test test-slow envs offline table2 bench bazel-check clean
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+help: ## Show this list
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
+
+train: .venv/core ## Train GTrXL with V-MPO on Numpad 2 x 2, into runs/
+	$(RUN) binaries.train --gin_file=gin/numpad_2x2.gin \
+	    --root_dir=runs/numpad_2x2 $(ARGS)
+
+compare: .venv/core ## The same beside the LSTM and no memory, in one picture
+	$(RUN) binaries.compare --gin_file=gin/numpad_2x2.gin \
+	    --root_dir=runs/compare_numpad_2x2 $(ARGS)
+
+test: .venv/core ## Run the tests
+	$(PYTEST) --ignore-glob='*_slow_test.py' $(ARGS) gtrxl_tf binaries
+
+test-slow: .venv/core ## Run the tests that take minutes each
+	$(PYTEST) -o python_files='*_slow_test.py' $(ARGS) gtrxl_tf binaries
+
+table2: .venv/core ## Count the parameters of the paper's Table 2
+	$(RUN) binaries.table2 $(ARGS)
+
+bench: .venv/core ## Measure the speed of cores, actors, replay and learner
+	$(RUN) binaries.benchmark $(ARGS)
+
+envs: .venv/envs ## Install the environments made by others
+
+offline: .venv/offline ## Install what reads the data sets made by others
+
+bazel-check: ## Query the Bazel targets and lint BUILD; needs bazel and npx
+	@for tool in bazel npx; do command -v $$tool >/dev/null || { \
+	    echo "bazel-check needs $$tool; Debian has it in bazel-bootstrap and npm" >&2; \
+	    exit 1; }; done
+	bazel --batch query --noshow_progress //...
+	npx --yes @bazel/buildifier@8.2.1 -mode=check -lint=warn \
+	    -warnings=-native-py BUILD WORKSPACE
+
+clean: ## Remove .venv and all that was built; runs/ stays
+	rm -rf .venv build dist *.egg-info .pytest_cache bazel-*
+	find gtrxl_tf binaries -name __pycache__ -prune -exec rm -rf {} +
+
+# A stamp stands for a whole installation: it goes before pip begins and comes back when
+# pip is through. Without the stamp of the core, .venv is made from nothing. It holds the
+# name of the TensorFlow that was chosen.
+.venv/core: setup.py requirements.lock
+	@$(if $(FITTING),,$(error gtrxl_tf needs Python 3.10 or 3.11, \
+	    found $(FOUND); try: make PYTHON=/path/to/python3.11))
+	@test -e $@ || { rm -rf .venv && $(FITTING) -m venv .venv; }
+	@rm -f $@
+	@echo 'Setting up .venv: about a minute, 1.5 GB'
+	@$(INSTALL) -e '.[$(TENSORFLOW),dev]'
+	@echo $(TENSORFLOW) > $@
+
+.venv/envs .venv/offline: .venv/core
+	@mv $< $@.unfinished
+	@echo 'Adding to .venv: $(@F)'
+	@$(INSTALL) -e '.[$(TENSORFLOW),dev,$(@F)]'
+	@mv $@.unfinished $<
+	@touch $@

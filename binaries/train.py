@@ -1,0 +1,29 @@
+"""Trains an agent on one machine: Reverb server, actors, learner, then evaluation.
+
+  python -m binaries.train --gin_file=gin/numpad_2x2.gin --root_dir=runs/numpad_2x2 \
+      --gin_bindings='Experiment.seed = 1'
+
+Started again on the same folder, a run goes on.
+"""
+
+import sys
+
+from absl import app
+from absl import flags
+
+from gtrxl_tf.training import train
+
+_GIN_FILE = flags.DEFINE_multi_string(
+    'gin_file', None, 'Files of settings; later ones override.', required=True)
+_GIN_BINDINGS = flags.DEFINE_multi_string(
+    'gin_bindings', [], 'Single settings, which override the files.')
+_ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
+
+
+def main(argv):
+  del argv
+  sys.exit(train.train(_GIN_FILE.value, _GIN_BINDINGS.value, _ROOT_DIR.value))
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,11 @@
+"""Memory cores. A new one is a file here and a line in `CORES`."""
+
+from gtrxl_tf.cores.core import Core
+from gtrxl_tf.cores.gates import GATES
+from gtrxl_tf.cores.memoryless import Memoryless
+from gtrxl_tf.cores.recurrent import DeepLSTM
+from gtrxl_tf.cores.relative_attention import RelativeMultiHeadAttention
+from gtrxl_tf.cores.transformer_xl import TransformerXL
+
+# Each is run through the conformance suite.
+CORES = (TransformerXL, DeepLSTM, Memoryless)

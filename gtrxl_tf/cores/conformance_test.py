@@ -1,0 +1,303 @@
+"""Every core, every check. A new core or variant is one line in `_CASES`."""
+
+import os
+
+from absl.testing import parameterized
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf import cores
+
+_B, _T, _D = 3, 6, 5  # Batch size, unroll length, input width.
+_TOLERANCE = dict(atol=1e-5, rtol=1e-5)
+
+
+def _xl(**settings):
+  return lambda: cores.TransformerXL(**{**dict(
+      num_layers=2, model_dim=8, num_heads=2, head_dim=6, memory_length=4), **settings})
+
+
+_CASES = {
+    'trxl': _xl(variant='trxl'),
+    'trxl_i': _xl(variant='trxl_i'),
+    'gtrxl_input': _xl(gate='input'),
+    'gtrxl_output': _xl(gate='output'),
+    'gtrxl_highway': _xl(gate='highway'),
+    'gtrxl_sigtanh': _xl(gate='sigtanh'),
+    'gtrxl_gru': _xl(gate='gru'),
+    'gtrxl_no_identity_bias': _xl(gate_bias=0.0),
+    'gtrxl_projection_biases': _xl(use_bias=True),
+    'gtrxl_long_memory': _xl(memory_length=9),
+    'gtrxl_memory_of_one': _xl(memory_length=1),
+    'same_layer': _xl(recurrence='same_layer', segment_length=3),
+    'same_layer_long_segment': _xl(recurrence='same_layer', segment_length=6),
+    'lstm_concat': lambda: cores.DeepLSTM(2, 7, 'concat'),
+    'lstm_residual': lambda: cores.DeepLSTM(2, 7, 'residual'),
+    'memoryless': lambda: cores.Memoryless(2, 7),
+}
+_ALL = [(name, name) for name in _CASES]
+_WITH_MEMORY = [(name, name) for name in _CASES if name != 'memoryless']
+
+
+def _inputs(seed, unroll_length, resets=True):
+  random = np.random.RandomState(seed)
+  inputs = random.randn(_B, unroll_length, _D).astype(np.float32)
+  is_first = random.rand(_B, unroll_length) < (0.2 if resets else 0)
+  is_first[0] = False  # One row lives on through everything.
+  return tf.constant(inputs), tf.constant(is_first)
+
+
+def _make(name):
+  """A core with every variable away from its initial value, and a used state."""
+  tf.random.set_seed(0)
+  core = _CASES[name]()
+  inputs, is_first = _inputs(100, 2 * _T)
+  core(inputs, is_first, core.initial_state(_B))
+  random = np.random.RandomState(7)
+  for variable in core.trainable_variables:
+    variable.assign_add(0.1 * random.randn(*variable.shape))
+  _, state = core(inputs, is_first, core.initial_state(_B))
+  return core, state
+
+
+def _steps(core, inputs, is_first, cache):
+  outputs, records = [], []
+  for t in range(inputs.shape[1]):
+    output, cache = core.step(inputs[:, t], is_first[:, t], cache)
+    outputs.append(output)
+    records.append(core.record(cache))
+  return tf.stack(outputs, axis=1), cache, records
+
+
+class _Servable(tf.Module):
+  """A core as a program that knows nothing of it would hold it."""
+
+  def __init__(self, core):
+    super().__init__()
+    self._core = core
+    spec = lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype)
+    self.step = tf.function(core.step, input_signature=[
+        tf.TensorSpec([None, _D]), tf.TensorSpec([None], tf.bool),
+        tf.nest.map_structure(spec, core.initial_cache(1))])
+    self.initial_cache = tf.function(
+        core.initial_cache, input_signature=[tf.TensorSpec([], tf.int32)])
+
+
+class ConformanceTest(tf.test.TestCase, parameterized.TestCase):
+
+  def assert_nests_close(self, a, b, **tolerance):
+    tf.nest.map_structure(
+        lambda x, y: self.assertAllClose(x, y, **{**_TOLERANCE, **tolerance})
+        if x.dtype.is_floating else self.assertAllEqual(x, y), a, b)
+
+  def test_every_core_is_listed(self):
+    self.assertEqual({type(make()) for make in _CASES.values()}, set(cores.CORES))
+
+  @parameterized.named_parameters(_ALL)
+  def test_shapes(self, name):
+    core, state = _make(name)
+    inputs, is_first = _inputs(0, _T)
+    outputs, next_state = core(inputs, is_first, state)
+    self.assertEqual(outputs.shape, (_B, _T, core.output_size))
+    same_spec = lambda x, y: self.assertEqual((x.shape, x.dtype), (y.shape, y.dtype))
+    tf.nest.map_structure(same_spec, next_state, core.initial_state(_B))
+    cache = core.initial_cache(_B)
+    output, next_cache = core.step(inputs[:, 0], is_first[:, 0], cache)
+    self.assertEqual(output.shape, (_B, core.output_size))
+    tf.nest.map_structure(same_spec, next_cache, cache)
+
+  @parameterized.named_parameters(_ALL)
+  def test_one_unroll_equals_two_halves(self, name):
+    core, state = _make(name)
+    inputs, is_first = _inputs(1, 2 * _T)
+    whole, final = core(inputs, is_first, state)
+    first, middle = core(inputs[:, :_T], is_first[:, :_T], state)
+    second, last = core(inputs[:, _T:], is_first[:, _T:], middle)
+    self.assertAllClose(whole, tf.concat([first, second], axis=1), **_TOLERANCE)
+    self.assert_nests_close(final, last)
+
+  @parameterized.named_parameters(_ALL)
+  def test_steps_equal_unroll(self, name):
+    core, state = _make(name)
+    inputs, is_first = _inputs(2, 2 * _T)
+    unrolled, final = core(inputs, is_first, state)
+    stepped, cache, _ = _steps(core, inputs, is_first, core.cache(state))
+    self.assertAllClose(unrolled, stepped, **_TOLERANCE)
+    # The caches agree too: the next steps from either are the same.
+    more, more_first = _inputs(3, _T)
+    on, _, _ = _steps(core, more, more_first, cache)
+    anew, _, _ = _steps(core, more, more_first, core.cache(final))
+    self.assertAllClose(on, anew, **_TOLERANCE)
+
+  @parameterized.named_parameters(_ALL)
+  def test_resets_equal_episodes_run_apart(self, name):
+    core, state = _make(name)
+    inputs, _ = _inputs(4, _T, resets=False)
+    start = 3  # Where, in same_layer recurrence, a segment of 3 starts too.
+    is_first = tf.tile([[t == start for t in range(_T)]], [_B, 1])
+    together, final = core(inputs, is_first, state)
+    no_first = tf.zeros((_B, start), tf.bool)
+    if name == 'same_layer_long_segment':  # Segments of 6: pad what comes after.
+      pad = tf.zeros((_B, start, _D))
+      apart, _ = core(tf.concat([inputs[:, :start], pad], 1),
+                      tf.zeros((_B, _T), tf.bool), state)
+      self.assertAllClose(together[:, :start], apart[:, :start], **_TOLERANCE)
+      return
+    before, _ = core(inputs[:, :start], no_first, state)
+    after, apart = core(inputs[:, start:], no_first, core.initial_state(_B))
+    self.assertAllClose(together, tf.concat([before, after], axis=1), **_TOLERANCE)
+    # What is left is the same wherever it is valid: seen through what it does.
+    more, more_first = _inputs(5, _T, resets=False)
+    self.assertAllClose(core(more, more_first, final)[0],
+                        core(more, more_first, apart)[0], **_TOLERANCE)
+
+  @parameterized.named_parameters(_ALL)
+  def test_records_restore_the_state(self, name):
+    core, _ = _make(name)
+    inputs, is_first = _inputs(6, 4 * _T)
+    for taken in (_T, 2 * _T):
+      steps = slice(0, taken)
+      _, expected = core(inputs[:, steps], is_first[:, steps], core.initial_state(_B))
+      starts = tf.concat([tf.ones((_B, 1), tf.bool), is_first[:, 1:taken]], axis=1)
+      _, cache, records = _steps(
+          core, inputs[:, steps], starts, core.initial_cache(_B))
+      # An actor's life begins with rows that mean nothing, here large numbers.
+      blank = tf.nest.map_structure(lambda x: tf.fill(x.shape, 1e3), core.record(cache))
+      rows = [blank] * core.memory_length + records
+      rows = rows[len(rows) - core.memory_length:]
+      restored = core.restore(
+          tf.nest.map_structure(lambda *x: tf.stack(x, axis=1), *rows) if rows else (),
+          tf.pad(starts, [[0, 0], [core.memory_length, 0]])[
+              :, taken:taken + core.memory_length])
+      ahead = slice(taken, taken + _T)
+      self.assertAllClose(core(inputs[:, ahead], is_first[:, ahead], restored)[0],
+                          core(inputs[:, ahead], is_first[:, ahead], expected)[0],
+                          **_TOLERANCE)
+
+  @parameterized.named_parameters(_WITH_MEMORY)
+  def test_memory_is_used(self, name):
+    core, state = _make(name)
+    inputs, is_first = _inputs(7, _T, resets=False)
+    used, _ = core(inputs, is_first, state)
+    fresh, _ = core(inputs, is_first, core.initial_state(_B))
+    self.assertGreater(np.abs(used - fresh).max(), 1e-3)
+
+  @parameterized.named_parameters(_ALL)
+  def test_gradients_reach_every_variable_and_no_memory(self, name):
+    core, state = _make(name)
+    inputs, is_first = _inputs(8, _T)
+    floating = [x for x in tf.nest.flatten(state) if x.dtype.is_floating]
+    recurrent = isinstance(core, cores.DeepLSTM)
+    with tf.GradientTape() as tape:
+      tape.watch(floating)
+      outputs, _ = core(inputs, is_first, state)
+      loss = tf.reduce_sum(tf.sin(outputs))
+    of_memory, of_variables = tape.gradient(loss, (floating, core.trainable_variables))
+    if not recurrent:  # A recurrent state is not behind a stop-gradient.
+      self.assertEqual(of_memory, [None] * len(floating))
+    for variable, gradient in zip(core.trainable_variables, of_variables):
+      self.assertIsNotNone(gradient, variable.name)
+      self.assertAllEqual(
+          tf.math.is_finite(gradient), tf.ones_like(gradient, tf.bool))
+
+  @parameterized.named_parameters(_ALL)
+  def test_xla_computes_the_same(self, name):
+    core, state = _make(name)
+    inputs, is_first = _inputs(9, _T)
+
+    def gradients(inputs, is_first, state):
+      with tf.GradientTape() as tape:
+        outputs, next_state = core(inputs, is_first, state)
+        loss = tf.reduce_sum(tf.sin(outputs))
+      return outputs, next_state, tape.gradient(loss, core.trainable_variables)
+
+    compiled = tf.function(gradients, jit_compile=True, autograph=False)
+    self.assert_nests_close(
+        compiled(inputs, is_first, state), gradients(inputs, is_first, state),
+        atol=1e-4, rtol=1e-4)
+    step = tf.function(core.step, jit_compile=True, autograph=False)
+    cache = core.cache(state)
+    self.assert_nests_close(step(inputs[:, 0], is_first[:, 0], cache),
+                            core.step(inputs[:, 0], is_first[:, 0], cache))
+
+  @parameterized.named_parameters(_ALL)
+  def test_saved_model_round_trip(self, name):
+    core, _ = _make(name)
+    path = os.path.join(self.get_temp_dir(), name)
+    tf.saved_model.save(_Servable(core), path)
+    loaded = tf.saved_model.load(path)
+    inputs, is_first = _inputs(10, _T)
+    cache = core.initial_cache(_B)
+    expected, _, _ = _steps(core, inputs, is_first, cache)
+    loaded_cache = loaded.initial_cache(_B)
+    for t in range(_T):
+      output, loaded_cache = loaded.step(inputs[:, t], is_first[:, t], loaded_cache)
+      self.assertAllClose(output, expected[:, t], **_TOLERANCE)
+
+  @parameterized.named_parameters(_ALL)
+  def test_checkpoint_round_trip(self, name):
+    core, state = _make(name)
+    path = tf.train.Checkpoint(core=core).save(os.path.join(self.get_temp_dir(), name))
+    other = _CASES[name]()
+    inputs, is_first = _inputs(11, _T)
+    other(inputs, is_first, other.initial_state(_B))
+    tf.train.Checkpoint(core=other).restore(path).assert_consumed()
+    self.assert_nests_close(other(inputs, is_first, state), core(inputs, is_first, state))
+
+  @parameterized.named_parameters(_ALL)
+  def test_mixed_precision(self, name):
+    expected, state = _make(name)
+    tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')
+    try:
+      core, _ = _make(name)
+    finally:
+      tf.keras.mixed_precision.set_global_policy('float32')
+    for mixed, full in zip(core.variables, expected.variables):
+      self.assertEqual(mixed.dtype, tf.float32)
+      mixed.assign(full)
+    inputs, is_first = _inputs(12, _T)
+    outputs, final = core(inputs, is_first, state)
+    self.assertEqual(outputs.dtype, tf.bfloat16)
+    tf.nest.map_structure(
+        lambda x, y: self.assertEqual(x.dtype, y.dtype), state, final)
+    reference, _ = expected(inputs, is_first, state)
+    self.assertAllClose(tf.cast(outputs, tf.float32), reference, atol=0.1, rtol=0.1)
+    stepped, _, _ = _steps(core, inputs, is_first, core.cache(state))
+    self.assertAllClose(
+        tf.cast(stepped, tf.float32), reference, atol=0.1, rtol=0.1)
+
+
+class BandTest(tf.test.TestCase):
+
+  def test_a_step_sees_itself_and_memory_length_steps_before_it(self):
+    core = cores.TransformerXL(1, 8, 2, 4, memory_length=3)
+    inputs, _ = _inputs(0, 8)
+    is_first = tf.zeros((_B, 8), tf.bool)
+    with tf.GradientTape() as tape:
+      tape.watch(inputs)
+      outputs, _ = core(inputs, is_first, core.initial_state(_B))
+      last = tf.reduce_sum(tf.sin(outputs[:, -1]))
+    seen = tf.reduce_any(tape.gradient(last, inputs) != 0, axis=[0, 2])
+    self.assertAllEqual(seen, [False] * 4 + [True] * 4)
+
+  def test_same_layer_memory_reaches_back_without_bound(self):
+    inputs, is_first = _inputs(0, 24, resets=False)
+    for recurrence, segment, reaches in (('xl', None, False), ('same_layer', 2, True)):
+      core = cores.TransformerXL(2, 8, 2, 4, memory_length=2, recurrence=recurrence,
+                                 segment_length=segment)
+      outputs, _ = core(inputs, is_first, core.initial_state(_B))
+      other = tf.concat([inputs[:, :1] + 1, inputs[:, 1:]], axis=1)
+      changed, _ = core(other, is_first, core.initial_state(_B))
+      self.assertEqual(
+          bool(tf.reduce_any(outputs[:, -1] != changed[:, -1])), reaches)
+
+  def test_unroll_must_be_whole_segments(self):
+    core = cores.TransformerXL(1, 8, 2, 4, memory_length=2, recurrence='same_layer',
+                               segment_length=4)
+    inputs, is_first = _inputs(0, 6)
+    with self.assertRaisesRegex(ValueError, '6 steps: expected a multiple of segment_'):
+      core(inputs, is_first, core.initial_state(_B))
+
+
+if __name__ == '__main__':
+  tf.test.main()

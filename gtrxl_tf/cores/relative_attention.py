@@ -1,0 +1,181 @@
+"""Multi-head attention with relative positions over memory and inputs."""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf import config
+
+_MASKED = -1e30  # Finite, so that a row with every key masked gives no NaN.
+
+
+@functools.lru_cache(maxsize=None)
+def sinusoids(num_positions: int, width: int) -> np.ndarray:
+  """`[num_positions, width]`: the encodings of distances `num_positions - 1 .. 0`.
+
+  Sines in the first half, cosines in the second, as in Dai et al. (2019).
+  """
+  distances = np.arange(num_positions - 1, -1, -1.0)[:, np.newaxis]
+  frequencies = 1 / 10000 ** (np.arange(0, width, 2) / width)
+  angles = distances * frequencies
+  encodings = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+  return encodings[:, :width].astype(np.float32)
+
+
+class RelativeMultiHeadAttention(tf.keras.layers.Layer):
+  """Attention in which a key's place is known by its distance to the query.
+
+  Equations 15 to 21 of "Stabilizing Transformers for Reinforcement Learning" (from Dai
+  et al., 2019), without the residual. The scores are scaled by `1/sqrt(head_dim)`,
+  which equations 10 and 18 leave out and every implementation of Dai et al. has.
+
+  Args:
+    num_heads: H.
+    head_dim: d; `H * d` may differ from the inputs' width D.
+    use_bias: adds biases to all five projections. The paper's "linear projections" do
+      not say; its parameter counts (Table 2) fit best with them.
+
+  Variables: `query_kernel`, `key_kernel`, `value_kernel`, `relative_kernel`
+  `[D, H, d]`, `output_kernel` `[H, d, D]`, `content_bias_u` and `position_bias_v`
+  `[H, d]`; with `use_bias`, a `_bias` for each kernel.
+  """
+
+  def __init__(self, num_heads: config.PositiveInt = 8,
+               head_dim: config.PositiveInt = 64, use_bias: bool = False, name=None):
+    super().__init__(name=name)
+    self.num_heads = num_heads
+    self.head_dim = head_dim
+    self.use_bias = use_bias
+
+  def build(self, input_shape):
+    width = input_shape[-1]
+    heads = (self.num_heads, self.head_dim)
+    # Glorot's limit for the matrix that a kernel is, [D, H * d] or its transpose.
+    limit = np.sqrt(6 / (width + self.num_heads * self.head_dim))
+    glorot = lambda: tf.keras.initializers.RandomUniform(-limit, limit)
+    for name in ('query', 'key', 'value', 'relative'):
+      setattr(self, f'{name}_kernel',
+              self.add_weight(f'{name}_kernel', (width, *heads), initializer=glorot()))
+    self.output_kernel = self.add_weight(
+        'output_kernel', (*heads, width), initializer=glorot())
+    self.content_bias_u = self.add_weight('content_bias_u', heads, initializer='zeros')
+    self.position_bias_v = self.add_weight(
+        'position_bias_v', heads, initializer='zeros')
+    if self.use_bias:
+      for name in ('query', 'key', 'value', 'relative'):
+        setattr(self, f'{name}_bias',
+                self.add_weight(f'{name}_bias', heads, initializer='zeros'))
+      self.output_bias = self.add_weight('output_bias', (width,), initializer='zeros')
+    super().build(input_shape)
+
+  def _weight(self, name: str):
+    """A variable in the compute dtype, also in `step`, which Keras does not call."""
+    return tf.cast(getattr(self, name), self.compute_dtype)
+
+  def _project(self, inputs, name: str):
+    """`[..., D]` to `[..., H, d]`."""
+    # Not an einsum with an ellipsis, whose gradient takes a hundred times as long.
+    projected = tf.tensordot(inputs, self._weight(f'{name}_kernel'), axes=1)
+    return projected + self._weight(f'{name}_bias') if self.use_bias else projected
+
+  def keys_and_values(self, inputs: tf.Tensor):
+    """Keys and values `[..., H, d]` of `inputs` `[..., D]`."""
+    return self._project(inputs, 'key'), self._project(inputs, 'value')
+
+  def _output(self, attended):
+    outputs = tf.tensordot(attended, self._weight('output_kernel'), axes=2)
+    return outputs + self._weight('output_bias') if self.use_bias else outputs
+
+  def _weights(self, scores, mask):
+    """Masked softmax over keys, in float32."""
+    scores = tf.cast(scores, tf.float32) / np.sqrt(self.head_dim)
+    weights = tf.nn.softmax(tf.where(mask, scores, _MASKED))
+    return tf.cast(weights, self.compute_dtype)
+
+  def call(self, inputs: tf.Tensor, memory: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Attends from every input to memory and inputs.
+
+    Args:
+      inputs: `[B, T, D]`.
+      memory: `[B, M, D]`, what came before; M may be 0. Gradients do flow into it:
+        callers stop them (equation 3) where the paper does.
+      mask: bool `[B, T, M+T]`, true where a query may attend.
+
+    Returns:
+      `[B, T, D]`.
+
+    Raises:
+      ValueError: shapes that do not fit together.
+    """
+    unroll_length, num_keys = inputs.shape[1], memory.shape[1] + inputs.shape[1]
+    if mask.shape[1:] != (unroll_length, num_keys):
+      raise ValueError(
+          f'mask has shape {mask.shape}: expected [B, {unroll_length}, {num_keys}] for '
+          f'{unroll_length} inputs and a memory of {memory.shape[1]}')
+    # Each input is cast where it enters, since Keras casts only the first.
+    memory = tf.cast(memory, inputs.dtype)
+    query = self._project(inputs, 'query')
+    keys, values = self.keys_and_values(tf.concat([memory, inputs], axis=1))
+    positions = tf.cast(sinusoids(num_keys, inputs.shape[-1]), inputs.dtype)
+    relative_keys = self._project(positions, 'relative')
+
+    content = tf.einsum(
+        'bthd,bshd->bhts', query + self._weight('content_bias_u'), keys)
+    position = tf.einsum(
+        'bthd,shd->bhts', query + self._weight('position_bias_v'), relative_keys)
+    weights = self._weights(
+        content + _relative_shift(position), mask[:, tf.newaxis])
+    return self._output(tf.einsum('bhts,bshd->bthd', weights, values))
+
+  def step(self, inputs: tf.Tensor, keys: tf.Tensor, values: tf.Tensor,
+           positions: tf.Tensor, mask: tf.Tensor):
+    """Attends from one step to what is cached and to itself.
+
+    Args:
+      inputs: `[B, D]`.
+      keys: `[B, C, H, d]`, as `keys_and_values` gave them.
+      values: `[B, C, H, d]`.
+      positions: sinusoids of the cached steps' distances and, last, of distance 0:
+        `[C+1, D]`, or `[B, C+1, D]` where they differ by row.
+      mask: bool `[B, C]`, true where a cached step may be seen.
+
+    Returns:
+      Outputs `[B, D]`, and the step's own key and value `[B, H, d]`.
+    """
+    query = self._project(inputs, 'query')
+    key, value = self.keys_and_values(inputs)
+    content_query = query + self._weight('content_bias_u')
+    content = tf.concat([
+        tf.einsum('bhd,bchd->bhc', content_query, keys),
+        tf.reduce_sum(content_query * key, axis=-1, keepdims=True)], axis=-1)
+    # (q + v)'(W_R phi), associated to the left: for one query it is much less work to
+    # take the query to the positions' space than all positions to the keys'. A bias
+    # on W_R would add the same to every key, which the softmax does not see.
+    position_query = tf.einsum(
+        'bhd,ihd->bhi', query + self._weight('position_bias_v'),
+        self._weight('relative_kernel'))
+    position = tf.einsum(
+        'bhi,ci->bhc' if positions.shape.rank == 2 else 'bhi,bci->bhc',
+        position_query, tf.cast(positions, inputs.dtype))
+    visible = tf.pad(mask, [[0, 0], [0, 1]], constant_values=True)
+    weights = self._weights(content + position, visible[:, tf.newaxis])
+    attended = tf.einsum('bhc,bchd->bhd', weights[..., :-1], values)
+    attended += weights[..., -1:] * value
+    return self._output(attended), key, value
+
+
+def _relative_shift(scores: tf.Tensor) -> tf.Tensor:
+  """Moves scores from distances to keys.
+
+  `scores[..., t, k]` belongs to the distance `S - 1 - k` from query t, which stands at
+  key `S - T + t`: row t moves left by `T - 1 - t`. Entries that come in from the right
+  belong to the future and mean nothing.
+  """
+  *_, unroll_length, num_keys = scores.shape
+  batch_and_heads = tf.shape(scores)[:2]
+  padded = tf.pad(scores, [[0, 0], [0, 0], [0, 0], [1, 0]])
+  shifted = tf.reshape(padded, tf.concat(
+      [batch_and_heads, [num_keys + 1, unroll_length]], axis=0))[:, :, 1:]
+  return tf.reshape(shifted, tf.concat(
+      [batch_and_heads, [unroll_length, num_keys]], axis=0))

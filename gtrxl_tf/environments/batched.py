@@ -1,0 +1,249 @@
+"""Many environments stepped together, their time steps batched."""
+
+from typing import Any, Iterable, NamedTuple, Sequence
+
+import dm_env
+from dm_env import specs
+import numpy as np
+import tree
+
+
+class BatchedTimeStep(NamedTuple):
+  """The time steps of E environments; the fields of `dm_env.TimeStep` and two more.
+
+  Attributes:
+    step_type: [E] int32, values of `dm_env.StepType`.
+    reward: [E] float32; 0 on first steps, where dm_env has None.
+    discount: [E] float32; 1 on first steps, where dm_env has None.
+    observation: nest of [E, ...], structured as the environments' observations.
+    episode_return: [E] float32, the sum of an episode's rewards; NaN but on last steps.
+    episode_success: [E] float32, 1 or 0 as the environment's `episode_success()` says;
+      NaN but on last steps, and always for an environment without this method.
+  """
+  step_type: np.ndarray
+  reward: np.ndarray
+  discount: np.ndarray
+  observation: Any
+  episode_return: np.ndarray
+  episode_success: np.ndarray
+
+  def first(self) -> np.ndarray:
+    """[E] bool, true where an episode begins."""
+    return self.step_type == dm_env.StepType.FIRST
+
+  def last(self) -> np.ndarray:
+    """[E] bool, true where an episode ends."""
+    return self.step_type == dm_env.StepType.LAST
+
+
+class BatchedEnvironment:
+  """Steps E environments in turn, in this thread.
+
+  Each environment begins its next episode by itself: the step after a last step
+  returns the first step of the next episode and ignores that environment's action.
+
+  What environments return is checked against their specs, so that a fault is told with
+  the environment's index and the field's name, and not by a loss that has become NaN.
+  Every call returns new arrays, which are the caller's to keep.
+  """
+
+  def __init__(self, environments: Sequence[dm_env.Environment]):
+    """Creates the batch.
+
+    Args:
+      environments: at least one; all with the same specs and scalar rewards.
+
+    Raises:
+      ValueError: the environments cannot be batched; says which and why.
+    """
+    self._environments = list(environments)
+    _check_batchable(self._environments)
+    self._action_spec = self._environments[0].action_spec()
+    self._action_leaves = _named_leaves('action', self._action_spec)
+    source_spec = self._environments[0].observation_spec()
+    self._source_leaves = [
+        (name, spec.shape, spec.dtype)
+        for name, spec in _named_leaves('observation', source_spec)]
+    self._source_spec = source_spec
+    self._observation_spec = tree.map_structure(_narrowed, source_spec)
+    self._buffer_specs = [
+        ((self.num_environments, *spec.shape), spec.dtype)
+        for spec in tree.flatten(self._observation_spec)]
+    self._successes = [getattr(environment, 'episode_success', None)
+                       for environment in self._environments]
+    self._returns = np.zeros(self.num_environments)
+
+  @property
+  def num_environments(self) -> int:
+    """E, the size of the batch."""
+    return len(self._environments)
+
+  def observation_spec(self):
+    """Of one environment, without E; float64 has become float32."""
+    return self._observation_spec
+
+  def action_spec(self):
+    """Of one environment, without E."""
+    return self._action_spec
+
+  def reset(self) -> BatchedTimeStep:
+    """Begins an episode in every environment."""
+    return self._batch(environment.reset() for environment in self._environments)
+
+  def step(self, actions) -> BatchedTimeStep:
+    """Steps every environment.
+
+    Args:
+      actions: nest of [E, ...], structured as the action spec. Numbers may be of
+        another width than the spec's (int64 for int32), but not of another kind.
+
+    Raises:
+      ValueError: actions that do not fit the action spec; or an observation, reward or
+        discount that does not fit its spec or is not finite.
+    """
+    return self._batch(
+        environment.step(action) for environment, action
+        in zip(self._environments, self._unbatched(actions)))
+
+  def close(self) -> None:
+    """Closes every environment."""
+    for environment in self._environments:
+      environment.close()
+
+  def _unbatched(self, actions) -> Iterable[Any]:
+    """The action of each environment."""
+    nested = tree.is_nested(self._action_spec)
+    if nested:
+      actions = tree.flatten_up_to(self._action_spec, actions, check_types=False)
+    else:
+      actions = [actions]
+    leaves = []
+    for (name, spec), leaf in zip(self._action_leaves, actions):
+      leaf = np.asarray(leaf)
+      shape = (self.num_environments, *spec.shape)
+      if leaf.shape != shape or not np.can_cast(leaf.dtype, spec.dtype, 'same_kind'):
+        raise ValueError(f'{name} has shape {leaf.shape} and dtype {leaf.dtype}: '
+                         f'expected {shape} and {spec.dtype}')
+      leaves.append(leaf.astype(spec.dtype, copy=False))
+    if nested:
+      return (tree.unflatten_as(self._action_spec, row) for row in zip(*leaves))
+    return leaves[0]
+
+  def _batch(self, time_steps: Iterable[dm_env.TimeStep]) -> BatchedTimeStep:
+    """Writes the time steps into arrays, each as soon as it is there."""
+    num = self.num_environments
+    step_types = np.empty(num, np.int32)
+    rewards = np.zeros(num, np.float32)
+    discounts = np.ones(num, np.float32)
+    successes = np.full(num, np.nan, np.float32)
+    buffers = [np.empty(shape, dtype) for shape, dtype in self._buffer_specs]
+    first, last = dm_env.StepType.FIRST, dm_env.StepType.LAST
+    nested = tree.is_nested(self._source_spec)
+
+    for i, (step_type, reward, discount, observation) in enumerate(time_steps):
+      step_types[i] = step_type
+      if step_type != first:
+        try:
+          rewards[i] = reward
+          discounts[i] = discount
+        except (TypeError, ValueError) as error:
+          raise ValueError(
+              f'environment {i}: reward = {reward!r}, discount = {discount!r}: '
+              'expected two numbers') from error
+      if step_type == last and self._successes[i] is not None:
+        successes[i] = self._successes[i]()
+
+      if nested:
+        leaves = tree.flatten(observation)
+        # Names are compared only once an episode: it takes twice the time of the rest.
+        if step_type == first or len(leaves) != len(buffers):
+          self._check_structure(i, observation)
+      else:
+        leaves = (observation,)
+      for leaf, buffer, (name, shape, dtype) in zip(
+          leaves, buffers, self._source_leaves):
+        # Not left to the assignment, which would broadcast and cast in silence.
+        if getattr(leaf, 'shape', None) != shape or leaf.dtype != dtype:
+          leaf = _fitting(i, leaf, name, shape, dtype)
+        buffer[i] = leaf
+
+    self._check_values(rewards, discounts, buffers)
+    self._returns[step_types == first] = 0
+    self._returns += rewards
+    returns = np.where(step_types == last, self._returns, np.nan).astype(np.float32)
+    observations = tree.unflatten_as(self._observation_spec, buffers)
+    return BatchedTimeStep(
+        step_types, rewards, discounts, observations, returns, successes)
+
+  def _check_structure(self, i: int, observation) -> None:
+    try:
+      tree.assert_same_structure(self._source_spec, observation, check_types=False)
+    except (TypeError, ValueError) as error:
+      expected = [name for name, *_ in self._source_leaves]
+      found = [name for name, _ in _named_leaves('observation', observation)]
+      raise ValueError(
+          f'environment {i}: returned {found}: expected {expected}') from error
+
+  def _check_values(self, rewards, discounts, buffers) -> None:
+    named = [('reward', rewards)]
+    named += [(name, buffer) for (name, *_), buffer in zip(self._source_leaves, buffers)
+              if buffer.dtype.kind == 'f']
+    for name, values in named:
+      finite = np.isfinite(values)
+      if not finite.all():
+        i = np.argmin(finite.reshape(self.num_environments, -1).all(axis=1))
+        raise ValueError(
+            f'environment {i}: {name} = {values[i]}: expected finite numbers')
+    in_range = (discounts >= 0) & (discounts <= 1)  # False for NaN.
+    if not in_range.all():
+      i = np.argmin(in_range)
+      raise ValueError(
+          f'environment {i}: discount = {discounts[i]}: expected a number in [0, 1]')
+
+
+def _named_leaves(root: str, nest) -> list[tuple[str, Any]]:
+  """Leaves with names like `observation['position']`."""
+  return [(root + ''.join(f'[{key!r}]' for key in path), leaf)
+          for path, leaf in tree.flatten_with_path(nest)]
+
+
+def _narrowed(spec: specs.Array) -> specs.Array:
+  """`spec` with float32 in place of float64."""
+  if spec.dtype != np.float64:
+    return spec
+  with np.errstate(over='ignore'):  # A bound beyond float32 becomes infinite.
+    return spec.replace(dtype=np.float32)
+
+
+def _fitting(i: int, value, name: str, shape, dtype) -> np.ndarray:
+  """`value` as an array, if it is a scalar that fits as such."""
+  value = np.asarray(value)
+  if value.shape != shape or value.dtype != dtype:
+    raise ValueError(
+        f'environment {i}: {name} has shape {value.shape} and dtype {value.dtype}: '
+        f'expected {shape} and {dtype}, as its spec says')
+  return value
+
+
+def _check_batchable(environments: list[dm_env.Environment]) -> None:
+  if not environments:
+    raise ValueError('environments is empty: expected at least one')
+  if len({id(environment) for environment in environments}) < len(environments):
+    raise ValueError(
+        'environments holds one environment twice: each needs its own episode')
+  for i, environment in enumerate(environments):
+    reward_spec = environment.reward_spec()
+    if tree.is_nested(reward_spec) or reward_spec.shape:
+      raise ValueError(f'environment {i}: reward_spec is {reward_spec}: '
+                       'expected a scalar')
+    for kind in ('observation', 'action'):
+      expected = _named_leaves(kind, getattr(environments[0], f'{kind}_spec')())
+      found = _named_leaves(kind, getattr(environment, f'{kind}_spec')())
+      if [name for name, _ in expected] != [name for name, _ in found]:
+        raise ValueError(
+            f'environment {i}: {kind}_spec has {[name for name, _ in found]}, '
+            f'environment 0 has {[name for name, _ in expected]}')
+      for (name, ours), (_, theirs) in zip(expected, found):
+        if ours != theirs:
+          raise ValueError(
+              f'environment {i}: {name} is {theirs}, in environment 0 it is {ours}')

@@ -1,0 +1,294 @@
+"""Tests for batched."""
+
+import collections
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import dm_env
+from dm_env import specs
+import numpy as np
+import tree
+
+from gtrxl_tf.environments import action_recall
+from gtrxl_tf.environments import batched
+from gtrxl_tf.environments import numpad
+from gtrxl_tf.environments import t_maze
+
+_Pair = collections.namedtuple('_Pair', ['left', 'right'])
+
+
+class FakeEnvironment(dm_env.Environment):
+  """Returns what it is told to, in episodes of two steps; keeps the actions."""
+
+  def __init__(self, observation=np.zeros(3, np.float32), reward=1.0, discount=1.0,
+               observation_spec=specs.Array([3], np.float32),
+               action_spec=specs.DiscreteArray(2),
+               reward_spec=specs.Array([], float)):
+    self._observation = observation
+    self._reward = reward
+    self._discount = discount
+    self._observation_spec = observation_spec
+    self._action_spec = action_spec
+    self._reward_spec = reward_spec
+    self._num_steps = 0
+    self.actions = []
+    self.closed = False
+
+  def reset(self):
+    self._num_steps = 0
+    # Faults belong to the later steps: every first step is sound.
+    return dm_env.restart(tree.map_structure(
+        lambda spec: np.zeros(spec.shape, spec.dtype), self._observation_spec))
+
+  def step(self, action):
+    self.actions.append(action)
+    if self._num_steps == 2:
+      return self.reset()
+    self._num_steps += 1
+    step_type = dm_env.StepType.LAST if self._num_steps == 2 else dm_env.StepType.MID
+    return dm_env.TimeStep(
+        step_type, self._reward, self._discount, self._observation)
+
+  def observation_spec(self):
+    return self._observation_spec
+
+  def action_spec(self):
+    return self._action_spec
+
+  def reward_spec(self):
+    return self._reward_spec
+
+  def close(self):
+    self.closed = True
+
+
+def _batch_of_fakes(num=1, **settings):
+  return batched.BatchedEnvironment(
+      [FakeEnvironment(**settings) for _ in range(num)])
+
+
+class BatchedEnvironmentTest(parameterized.TestCase):
+
+  def test_every_environment_lives_as_if_alone(self):
+    # Corridors of different lengths, so that episodes end at different times.
+    def create():
+      return [t_maze.TMaze(length, penalty=1.0, seed=length) for length in (1, 2, 5)]
+
+    batch, alone = batched.BatchedEnvironment(create()), create()
+    rng = np.random.default_rng(0)
+    time_step = batch.reset()
+    expected = [environment.reset() for environment in alone]
+    ended = 0
+    for _ in range(100):
+      for i, single in enumerate(expected):
+        self.assertEqual(time_step.step_type[i], single.step_type)
+        np.testing.assert_array_equal(time_step.observation[i], single.observation)
+        first = single.first()
+        self.assertAlmostEqual(
+            time_step.reward[i], 0 if first else single.reward, places=6)
+        self.assertEqual(time_step.discount[i], 1 if first else single.discount)
+        if single.last():
+          ended += 1
+          self.assertEqual(time_step.episode_success[i], alone[i].episode_success())
+      actions = rng.integers(4, size=3)
+      time_step = batch.step(actions)
+      expected = [e.step(action) for e, action in zip(alone, actions)]
+    self.assertGreater(ended, 20)
+
+  def test_the_step_after_a_last_step_is_a_first_step(self):
+    batch = _batch_of_fakes(num=2)
+    time_steps = [batch.reset()] + [batch.step([0, 0]) for _ in range(5)]
+    self.assertEqual([t.step_type.tolist() for t in time_steps],
+                     [[0, 0], [1, 1], [2, 2], [0, 0], [1, 1], [2, 2]])
+    self.assertEqual([t.reward[0] for t in time_steps], [0, 1, 1, 0, 1, 1])
+    self.assertEqual([t.first()[0] for t in time_steps], [True, False, False] * 2)
+    self.assertEqual([t.last()[0] for t in time_steps], [False, False, True] * 2)
+
+  def test_stepping_before_any_reset_begins_the_episodes(self):
+    batch = batched.BatchedEnvironment(
+        [numpad.Numpad(seed=seed) for seed in range(3)])
+    self.assertTrue(batch.step([0, 1, 2]).first().all())
+
+  def test_an_episode_s_return_stands_at_its_last_step_alone(self):
+    batch = _batch_of_fakes(reward=1.5)
+    returns = [batch.reset()] + [batch.step([0]) for _ in range(5)]
+    returns = [t.episode_return[0] for t in returns]
+    nan = np.nan
+    np.testing.assert_array_equal(returns, [nan, nan, 3, nan, nan, 3])
+
+  def test_a_reset_amid_an_episode_forgets_its_rewards(self):
+    batch = _batch_of_fakes()
+    batch.reset()
+    batch.step([0])
+    batch.reset()
+    batch.step([0])
+    self.assertEqual(batch.step([0]).episode_return[0], 2)
+
+  def test_success_stands_at_the_last_step_alone(self):
+    environment = action_recall.ActionRecall(delay=0, seed=0)
+    batch = batched.BatchedEnvironment([environment])
+    batch.reset()
+    self.assertTrue(np.isnan(batch.step([0]).episode_success[0]))
+    time_step = batch.step([environment.informed_action()])
+    self.assertEqual(time_step.episode_success[0], 1)
+    self.assertEqual(time_step.episode_return[0], 1)
+    self.assertTrue(np.isnan(batch.step([0]).episode_success[0]))
+    batch.step([0])
+    time_step = batch.step([(environment.informed_action() + 1) % 4])
+    self.assertEqual(time_step.episode_success[0], 0)
+
+  def test_success_is_nan_where_the_environment_has_none(self):
+    batch = _batch_of_fakes()
+    batch.reset()
+    batch.step([0])
+    time_step = batch.step([0])
+    self.assertTrue(time_step.last()[0])
+    self.assertTrue(np.isnan(time_step.episode_success[0]))
+
+  def test_arrays_have_the_promised_dtypes_and_shapes(self):
+    batch = batched.BatchedEnvironment([numpad.Numpad(size=2) for _ in range(5)])
+    time_step = batch.reset()
+    self.assertEqual(batch.num_environments, 5)
+    self.assertEqual(time_step.step_type.dtype, np.int32)
+    for values in (time_step.reward, time_step.discount, time_step.episode_return,
+                   time_step.episode_success):
+      self.assertEqual((values.dtype, values.shape), (np.float32, (5,)))
+    self.assertCountEqual(time_step.observation, batch.observation_spec())
+    for name, spec in batch.observation_spec().items():
+      values = time_step.observation[name]
+      self.assertEqual((values.dtype, values.shape), (spec.dtype, (5, *spec.shape)))
+
+  def test_what_was_returned_is_never_written_again(self):
+    batch = batched.BatchedEnvironment([numpad.Numpad(seed=0)])
+    kept = [batch.reset()] + [batch.step([a % 9]) for a in range(20)]
+    batch = batched.BatchedEnvironment([numpad.Numpad(seed=0)])
+    copied = [tree.map_structure(np.copy, batch.reset())] + [
+        tree.map_structure(np.copy, batch.step([a % 9])) for a in range(20)]
+    tree.map_structure(np.testing.assert_array_equal, kept, copied)
+
+  def test_float64_observations_become_float32(self):
+    batch = _batch_of_fakes(
+        observation=np.array([0.1, 0.2]),
+        observation_spec=specs.BoundedArray([2], float, -1e300, 1))
+    batch.reset()
+    observation = batch.step([0]).observation
+    self.assertEqual(observation.dtype, np.float32)
+    np.testing.assert_allclose(observation, [[0.1, 0.2]], rtol=1e-6)
+    self.assertEqual(batch.observation_spec().dtype, np.float32)
+
+  def test_integers_stay_as_they_are(self):
+    batch = _batch_of_fakes(observation=np.array([2**40]),
+                            observation_spec=specs.Array([1], np.int64))
+    batch.reset()
+    self.assertEqual(batch.step([0]).observation[0, 0], 2**40)
+
+  def test_nested_observations_keep_their_structure(self):
+    observation = {'b': (np.ones([2, 2], np.uint8), 3.0), 'a': _Pair(True, np.int8(4))}
+    spec = tree.map_structure(
+        lambda leaf: specs.Array(np.shape(leaf), np.asarray(leaf).dtype), observation)
+    batch = _batch_of_fakes(2, observation=observation, observation_spec=spec)
+    batch.reset()
+    found = batch.step([0, 0]).observation
+    np.testing.assert_array_equal(found['b'][0], np.ones([2, 2, 2]))
+    np.testing.assert_array_equal(found['b'][1], [3, 3])
+    self.assertEqual(found['b'][1].dtype, np.float32)
+    np.testing.assert_array_equal(found['a'].left, [True, True])
+    np.testing.assert_array_equal(found['a'].right, [4, 4])
+
+  def test_continuous_actions_are_given_row_by_row(self):
+    environments = [FakeEnvironment(action_spec=specs.BoundedArray([2], float, -1, 1))
+                    for _ in range(2)]
+    batch = batched.BatchedEnvironment(environments)
+    batch.reset()
+    batch.step(np.array([[1, 2], [3, 4]], np.float32))
+    np.testing.assert_array_equal(environments[1].actions[0], [3, 4])
+    self.assertEqual(environments[1].actions[0].dtype, np.float64)
+
+  def test_discrete_actions_get_the_dtype_of_their_spec(self):
+    environments = [FakeEnvironment(), FakeEnvironment()]
+    batch = batched.BatchedEnvironment(environments)
+    batch.reset()
+    batch.step(np.array([0, 1], np.int64))
+    environments[1].action_spec().validate(environments[1].actions[0])
+    self.assertEqual(environments[1].actions, [1])
+
+  def test_nested_actions_are_given_row_by_row(self):
+    spec = {'move': specs.DiscreteArray(4), 'turn': specs.Array([2], np.float32)}
+    environments = [FakeEnvironment(action_spec=spec) for _ in range(2)]
+    batch = batched.BatchedEnvironment(environments)
+    batch.reset()
+    batch.step({'turn': np.array([[1., 2], [3, 4]]), 'move': [2, 3]})
+    action = environments[1].actions[0]
+    self.assertEqual(action['move'], 3)
+    np.testing.assert_array_equal(action['turn'], [3, 4])
+
+  @parameterized.parameters(
+      ([0], r'action has shape \(1,\)'),
+      ([[0], [0]], r'expected \(2,\) and int32'),
+      ([0.0, 1.0], 'action has shape .* dtype float64'))
+  def test_refuses_actions_that_do_not_fit(self, actions, message):
+    batch = _batch_of_fakes(2)
+    batch.reset()
+    with self.assertRaisesRegex(ValueError, message):
+      batch.step(actions)
+
+  @parameterized.named_parameters(
+      ('nan_observation', dict(observation=np.array([0, np.nan, 0], np.float32)),
+       'observation = .*nan.*: expected finite'),
+      ('shape_that_would_broadcast', dict(observation=np.zeros(1, np.float32)),
+       r'observation has shape \(1,\) and dtype float32: expected \(3,\)'),
+      ('dtype', dict(observation=np.zeros(3)),
+       r'observation has .* dtype float64: expected \(3,\) and float32'),
+      ('nest_for_an_array', dict(observation={'a': np.zeros(3, np.float32)}),
+       'observation has'),
+      ('infinite_reward', dict(reward=np.inf), 'reward = inf: expected finite'),
+      ('missing_reward', dict(reward=None), 'reward = nan'),
+      ('many_rewards', dict(reward=np.ones(3)), 'reward = array.*two numbers'),
+      ('discount_out_of_range', dict(discount=1.5), r'discount = 1.5: .*\[0, 1\]'),
+      ('nan_discount', dict(discount=np.nan), 'discount = nan'))
+  def test_a_fault_names_the_environment_and_the_field(self, faults, message):
+    batch = batched.BatchedEnvironment(
+        [FakeEnvironment(), FakeEnvironment(**faults), FakeEnvironment()])
+    batch.reset()
+    with self.assertRaisesRegex(ValueError, f'environment 1: {message}'):
+      batch.step([0, 0, 0])
+
+  @parameterized.named_parameters(
+      ('missing', {'a': np.zeros([])}, r"returned \[\"observation\['a'\]\"\]"),
+      ('more', {'a': np.zeros([]), 'b': np.zeros([]), 'c': np.zeros([])}, 'returned'),
+      ('array', np.zeros([]), 'returned'),
+      ('shape', {'a': np.zeros([]), 'b': np.zeros(2)}, r"observation\['b'\] has shape"),
+      ('nan', {'a': np.zeros([]), 'b': np.array(np.nan)}, r"observation\['b'\] = nan"))
+  def test_a_fault_in_a_nest_names_the_leaf(self, observation, message):
+    spec = {'a': specs.Array([], float), 'b': specs.Array([], float)}
+    batch = _batch_of_fakes(observation=observation, observation_spec=spec)
+    batch.reset()
+    with self.assertRaisesRegex(ValueError, f'environment 0: {message}'):
+      batch.step([0])
+
+  @parameterized.named_parameters(
+      ('observation_dtype', dict(observation_spec=specs.Array([3], np.uint8)),
+       'environment 1: observation is .*uint8.*in environment 0'),
+      ('observation_nest', dict(observation_spec={'a': specs.Array([3], np.float32)}),
+       'environment 1: observation_spec has'),
+      ('actions', dict(action_spec=specs.DiscreteArray(3)), 'environment 1: action is'),
+      ('reward', dict(reward_spec=specs.Array([2], float)),
+       'environment 1: reward_spec is .*expected a scalar'))
+  def test_environments_must_agree(self, settings, message):
+    with self.assertRaisesRegex(ValueError, message):
+      batched.BatchedEnvironment([FakeEnvironment(), FakeEnvironment(**settings)])
+
+  def test_refuses_an_empty_batch_and_one_environment_twice(self):
+    with self.assertRaisesRegex(ValueError, 'empty'):
+      batched.BatchedEnvironment([])
+    with self.assertRaisesRegex(ValueError, 'twice'):
+      batched.BatchedEnvironment([FakeEnvironment()] * 2)
+
+  def test_closing_closes_every_environment(self):
+    environments = [FakeEnvironment(), FakeEnvironment()]
+    batched.BatchedEnvironment(environments).close()
+    self.assertTrue(all(environment.closed for environment in environments))
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,108 @@
+"""Passive T-Maze: a clue at the start tells the turn at the end of a corridor.
+
+The variant of *RATE* (appendix, "T-Maze"), after Ni et al. (2023).
+"""
+
+from typing import Optional
+
+import dm_env
+from dm_env import specs
+import numpy as np
+
+from gtrxl_tf import config
+from gtrxl_tf.environments import memory_task
+
+LEFT, UP, RIGHT, DOWN = range(4)
+
+
+@config.configurable
+class TMaze(memory_task.MemoryTask):
+  """A corridor of `corridor_length` steps to a junction, and one turn there.
+
+  The agent starts at x = 0; the junction is at x = L = `corridor_length`. In the
+  corridor `RIGHT` and `LEFT` move by one, and `UP` and `DOWN` hit a wall, as does
+  `LEFT` at x = 0: the agent stays where it is and the step is spent. At the junction
+  `UP` and `DOWN` turn and end the episode with reward 1 if the turn is the one the
+  clue told, else 0; `RIGHT` hits a wall and `LEFT` goes back into the corridor.
+
+  The episode also ends, without the turn's reward, after L + 2 steps. The best way
+  takes L + 1, so one step may be lost. This limit is a rule of the task and not a
+  convenience of training: both ends come with discount 0.
+
+  Observations are float32 [4]:
+
+    y: 0, and 1 or -1 after turning up or down.
+    clue: 1 for up or -1 for down in the first observation; 0 ever after.
+    flag: 1 whenever the agent is one step before the junction, at x = L - 1, else 0.
+    noise: -1, 0 or 1, drawn uniformly at every step.
+
+  The flag stands where the paper's text puts it; its published code raises it at the
+  junction itself.
+
+  With a reward at the end alone, an agent that learns by trial hardly ever meets it in
+  a long corridor. `penalty` shows it the way: every step that neither advances to the
+  right nor turns has reward -penalty / L. (In Ni et al. every step behind the schedule
+  of the best way has it, so that one lost step is charged many times.)
+  """
+
+  def __init__(self,
+               corridor_length: config.PositiveInt = 28,
+               penalty: config.NonNegativeFloat = 0.0,
+               seed: Optional[config.NonNegativeInt] = None):
+    """Creates the task.
+
+    Args:
+      corridor_length: L, the steps to the junction. The default gives episodes of 30
+        steps at most, one segment of the paper's training data.
+      penalty: what standing still for L steps costs. The paper has none, as it learns
+        from recorded episodes; 1 serves online agents.
+      seed: of the clues and the noise.
+    """
+    super().__init__(num_actions=4, seed=seed)
+    self._length = corridor_length
+    self._max_steps = corridor_length + 2
+    self._lost_step_reward = 0.0 - penalty / corridor_length
+    self._reset()  # Every attribute of an episode exists from here on.
+
+  def episode_success(self) -> bool:
+    """Whether the agent turned the way the clue told."""
+    return self._success
+
+  def informed_action(self) -> int:
+    """To the junction, and there the turn that the clue told."""
+    if self._x < self._length:
+      return RIGHT
+    return UP if self._clue == 1 else DOWN
+
+  def observation_spec(self) -> specs.BoundedArray:
+    return specs.BoundedArray(
+        [4], np.float32, [-1, -1, 0, -1], [1, 1, 1, 1], 'y_clue_flag_noise')
+
+  def _reset(self) -> dm_env.TimeStep:
+    self._clue = 2 * int(self._rng.integers(2)) - 1
+    self._noise = self._rng.integers(-1, 2, size=self._max_steps + 1).tolist()
+    self._x = 0
+    self._num_steps = 0
+    self._success = False
+    return dm_env.restart(self._observation(y=0, clue=self._clue))
+
+  def _step(self, action: int) -> dm_env.TimeStep:
+    self._num_steps += 1
+    if self._x == self._length and action in (UP, DOWN):
+      y = 1 if action == UP else -1
+      self._success = y == self._clue
+      return dm_env.termination(float(self._success), self._observation(y))
+
+    reward = self._lost_step_reward
+    if action == RIGHT and self._x < self._length:
+      self._x += 1
+      reward = 0.0
+    elif action == LEFT and self._x > 0:
+      self._x -= 1
+    if self._num_steps == self._max_steps:
+      return dm_env.termination(reward, self._observation(y=0))
+    return dm_env.transition(reward, self._observation(y=0))
+
+  def _observation(self, y: int, clue: int = 0) -> np.ndarray:
+    flag = self._x == self._length - 1
+    return np.array([y, clue, flag, self._noise[self._num_steps]], np.float32)

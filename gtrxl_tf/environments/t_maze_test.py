@@ -1,0 +1,128 @@
+"""Tests for t_maze."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from dm_env import test_utils
+import numpy as np
+
+from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import t_maze
+from gtrxl_tf.environments.t_maze import DOWN, LEFT, RIGHT, UP
+
+
+def _play(environment, actions):
+  """The time steps of a new episode."""
+  return [environment.reset()] + [environment.step(action) for action in actions]
+
+
+def _column(time_steps, name):
+  index = ('y', 'clue', 'flag', 'noise').index(name)
+  return [time_step.observation[index] for time_step in time_steps]
+
+
+class TMazeContractTest(test_utils.EnvironmentTestMixin, parameterized.TestCase):
+
+  def make_object_under_test(self):
+    return t_maze.TMaze(corridor_length=3, penalty=1.0, seed=0)
+
+  def make_action_sequence(self):
+    yield from [RIGHT, RIGHT, RIGHT, UP, RIGHT]
+    yield from np.random.default_rng(0).integers(4, size=50)
+
+
+class TMazeTest(parameterized.TestCase):
+
+  @parameterized.parameters(1, 2, 28)
+  def test_the_right_turn_earns_one_and_the_wrong_turn_nothing(self, length):
+    environment = t_maze.TMaze(corridor_length=length, seed=0)
+    outcomes = set()
+    for episode in range(20):
+      turn = UP if episode % 2 else DOWN
+      time_steps = _play(environment, [RIGHT] * length + [turn])
+      clue = _column(time_steps, 'clue')[0]
+      right = (clue == 1) == (turn == UP)
+      outcomes.add((clue, right))
+      self.assertEqual([t.reward for t in time_steps[1:]], [0] * length + [right])
+      self.assertEqual([t.last() for t in time_steps], [False] * (length + 1) + [True])
+      self.assertEqual(time_steps[-1].discount, 0)
+      self.assertEqual(environment.episode_success(), right)
+      self.assertEqual(_column(time_steps, 'y')[-1], 1 if turn == UP else -1)
+    self.assertLen(outcomes, 4)
+
+  def test_the_clue_is_seen_in_the_first_observation_only(self):
+    environment = t_maze.TMaze(corridor_length=4, seed=0)
+    for _ in range(10):
+      time_steps = _play(environment, [LEFT, LEFT, RIGHT, LEFT])
+      clue, *others = _column(time_steps, 'clue')
+      self.assertIn(clue, (-1, 1))
+      self.assertEqual(others, [0] * 4)
+
+  def test_the_flag_is_up_one_step_before_the_junction(self):
+    environment = t_maze.TMaze(corridor_length=3, seed=0)
+    time_steps = _play(environment, [RIGHT, RIGHT, RIGHT, LEFT])
+    self.assertEqual(_column(time_steps, 'flag'), [0, 0, 1, 0, 1])
+    environment = t_maze.TMaze(corridor_length=1, seed=0)
+    self.assertEqual(_column(_play(environment, [RIGHT, UP]), 'flag'), [1, 0, 0])
+
+  def test_noise_takes_three_values_equally_often(self):
+    environment = t_maze.TMaze(corridor_length=2000, seed=0)
+    noise = _column(_play(environment, [RIGHT] * 2000), 'noise')
+    values, counts = np.unique(noise, return_counts=True)
+    np.testing.assert_array_equal(values, [-1, 0, 1])
+    np.testing.assert_allclose(counts, 2001 / 3, atol=100)
+
+  def test_walls_cost_a_step_and_nothing_else(self):
+    environment = t_maze.TMaze(corridor_length=3, seed=0)
+    for wall in ([LEFT, RIGHT, RIGHT, RIGHT], [RIGHT, UP, RIGHT, RIGHT],
+                 [RIGHT, RIGHT, DOWN, RIGHT], [RIGHT, RIGHT, RIGHT, RIGHT]):
+      time_steps = _play(environment, wall)
+      self.assertFalse(time_steps[-1].last())
+      self.assertEqual(_column(time_steps, 'y'), [0] * 5)
+      time_step = environment.step(environment.informed_action())
+      self.assertEqual((time_step.last(), time_step.reward), (True, 1))
+
+  def test_a_step_back_can_not_be_made_good(self):
+    environment = t_maze.TMaze(corridor_length=3, seed=0)
+    time_steps = _play(environment, [RIGHT, LEFT, RIGHT, RIGHT, RIGHT])
+    self.assertEqual([t.last() for t in time_steps], [False] * 5 + [True])
+    self.assertEqual((time_steps[-1].reward, time_steps[-1].discount), (0, 0))
+    self.assertFalse(environment.episode_success())
+
+  def test_the_last_step_of_the_limit_may_still_turn(self):
+    environment = t_maze.TMaze(corridor_length=2, seed=0)
+    _play(environment, [UP, RIGHT, RIGHT])
+    self.assertEqual(environment.step(environment.informed_action()).reward, 1)
+
+  def test_steps_that_neither_advance_nor_turn_are_penalised(self):
+    environment = t_maze.TMaze(corridor_length=4, penalty=2.0, seed=0)
+    time_steps = _play(environment, [UP, LEFT, RIGHT, RIGHT, LEFT, DOWN])
+    self.assertEqual([t.reward for t in time_steps[1:]],
+                     [-0.5, -0.5, 0, 0, -0.5, -0.5])
+    self.assertTrue(time_steps[-1].last())
+    time_steps = _play(environment, [RIGHT] * 5)
+    self.assertEqual([t.reward for t in time_steps[1:]], [0] * 4 + [-0.5])
+    wrong = DOWN if environment.informed_action() == UP else UP
+    self.assertEqual(environment.step(wrong).reward, 0)
+
+  @parameterized.parameters((30, 0.0), (30, 1.0), (1, 0.0))
+  def test_the_informed_agent_always_earns_one(self, length, penalty):
+    environment = t_maze.TMaze(length, penalty, seed=0)
+    self.assertEqual(memory_task.informed_return(environment, 50), 1)
+
+  def test_both_clues_are_equally_likely(self):
+    environment = t_maze.TMaze(seed=0)
+    clues = [environment.reset().observation[1] for _ in range(1000)]
+    self.assertLess(abs(np.mean(clues)), 0.1)
+
+  def test_one_seed_gives_one_course_of_episodes(self):
+    def course(seed):
+      environment = t_maze.TMaze(seed=seed)
+      return [t.observation.tolist() for _ in range(3)
+              for t in _play(environment, [RIGHT] * 5)]
+
+    self.assertEqual(course(3), course(3))
+    self.assertNotEqual(course(3), course(4))
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,1 @@
+"""Losses as pure functions: tensors in, tensors out, no variables."""

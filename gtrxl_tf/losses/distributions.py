@@ -1,0 +1,131 @@
+"""Log-probabilities and KL divergences of the policies V-MPO trains.
+
+Everything is computed and returned in float32 whatever the inputs are: the trust
+regions of V-MPO are as narrow as 5e-6, which half precision cannot resolve.
+"""
+
+import math
+
+import tensorflow as tf
+
+from gtrxl_tf.losses import shapes
+
+
+def categorical_log_prob(logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+  """log pi(a|s) of a categorical policy.
+
+  Args:
+    logits: [..., A], unnormalised.
+    actions: [...] integers in [0, A).
+
+  Returns:
+    [...] float32.
+
+  Raises:
+    ValueError: the shapes do not fit each other.
+  """
+  logits = tf.cast(logits, tf.float32)
+  actions = tf.convert_to_tensor(actions)
+  shapes.check('actions', actions, logits.shape[:-1], 'logits without its last axis')
+  return -tf.nn.sparse_softmax_cross_entropy_with_logits(actions, logits)
+
+
+def categorical_kl(target_logits: tf.Tensor, online_logits: tf.Tensor) -> tf.Tensor:
+  """KL(target || online) of two categorical policies.
+
+  An action of target probability zero (a logit of -inf) adds nothing.
+
+  Args:
+    target_logits: [..., A], unnormalised.
+    online_logits: [..., A], unnormalised.
+
+  Returns:
+    [...] float32.
+
+  Raises:
+    ValueError: the shapes differ.
+  """
+  target = tf.nn.log_softmax(tf.cast(target_logits, tf.float32))
+  online = tf.nn.log_softmax(tf.cast(online_logits, tf.float32))
+  shapes.check('online_logits', online, target.shape, 'target_logits')
+  probs = tf.exp(target)
+  # Selected before it is multiplied: 0 * (-inf) would be NaN.
+  log_ratio = tf.where(probs > 0., target - online, 0.)
+  return tf.reduce_sum(probs * log_ratio, axis=-1)
+
+
+def gaussian_log_prob(
+    mean: tf.Tensor, scale: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+  """log pi(a|s) of a Gaussian policy with a diagonal covariance.
+
+  Args:
+    mean: [..., A].
+    scale: [..., A] standard deviations, > 0.
+    actions: [..., A] as sampled: before they were clipped to the task's bounds.
+
+  Returns:
+    [...] float32, summed over the A dimensions.
+
+  Raises:
+    ValueError: the shapes differ.
+  """
+  mean, scale, actions = (tf.cast(x, tf.float32) for x in (mean, scale, actions))
+  shapes.check('scale', scale, mean.shape, 'mean')
+  shapes.check('actions', actions, mean.shape, 'mean')
+  return -tf.reduce_sum(
+      0.5 * tf.square((actions - mean) / scale) + tf.math.log(scale)
+      + 0.5 * math.log(2 * math.pi), axis=-1)
+
+
+def gaussian_kl_mean(
+    target_mean: tf.Tensor, target_scale: tf.Tensor, online_mean: tf.Tensor
+) -> tf.Tensor:
+  """KL(target || online) as far as it is owed to the mean.
+
+  The online policy has the target's scale: 1/2 (mu - mu_t)' Sigma_t^-1 (mu - mu_t),
+  the first of the two decoupled constraints of continuous V-MPO (Abdolmaleki et al.,
+  2018).
+
+  Args:
+    target_mean: [..., A].
+    target_scale: [..., A] standard deviations, > 0.
+    online_mean: [..., A].
+
+  Returns:
+    [...] float32, summed over the A dimensions: one multiplier constrains them all.
+
+  Raises:
+    ValueError: the shapes differ.
+  """
+  target_mean, target_scale, online_mean = (
+      tf.cast(x, tf.float32) for x in (target_mean, target_scale, online_mean))
+  shapes.check('target_scale', target_scale, target_mean.shape, 'target_mean')
+  shapes.check('online_mean', online_mean, target_mean.shape, 'target_mean')
+  return 0.5 * tf.reduce_sum(
+      tf.square((online_mean - target_mean) / target_scale), axis=-1)
+
+
+def gaussian_kl_scale(target_scale: tf.Tensor, online_scale: tf.Tensor) -> tf.Tensor:
+  """KL(target || online) as far as it is owed to the scale.
+
+  The online policy has the target's mean: 1/2 (tr(Sigma^-1 Sigma_t) - A
+  + ln |Sigma| / |Sigma_t|), the second of the decoupled constraints.
+
+  Args:
+    target_scale: [..., A] standard deviations, > 0.
+    online_scale: [..., A] standard deviations, > 0.
+
+  Returns:
+    [...] float32, summed over the A dimensions: one multiplier constrains them all.
+
+  Raises:
+    ValueError: the shapes differ.
+  """
+  target_scale = tf.cast(target_scale, tf.float32)
+  online_scale = tf.cast(online_scale, tf.float32)
+  shapes.check('online_scale', online_scale, target_scale.shape, 'target_scale')
+  # In the ratio less one the terms cancel to first order, not to zeroth: divergences
+  # near 1e-6 keep their digits.
+  excess = (target_scale - online_scale) / online_scale
+  return tf.reduce_sum(
+      excess + 0.5 * tf.square(excess) - tf.math.log1p(excess), axis=-1)

@@ -1,0 +1,71 @@
+"""Returns of an unroll, the targets of the value function."""
+
+import tensorflow as tf
+
+from gtrxl_tf.losses import shapes
+
+
+def n_step_returns(
+    rewards: tf.Tensor,
+    discounts: tf.Tensor,
+    values: tf.Tensor,
+    is_last: tf.Tensor,
+    gamma: float,
+) -> tf.Tensor:
+  """Returns to the end of the unroll, or of the episode if that ends before.
+
+  The value targets of V-MPO (Song et al., 2019): every step uses all the rewards that
+  are left, and the value of the last observation stands for what comes after:
+
+    G_t = r_{t+1} + gamma d_{t+1} V_{t+1}   if t + 1 = T or is_last_{t+1}
+    G_t = r_{t+1} + gamma d_{t+1} G_{t+1}   otherwise
+
+  Rows are time steps of dm_env: r_t and d_t came with observation t, in answer to the
+  action taken at t - 1. So a termination (LAST with discount 0) has no value after it,
+  and a time limit (LAST with discount 1) that of its last observation.
+
+  No action is taken at a LAST step, and the return at that t means nothing: leave it
+  out of any loss. It reaches no other return, NaN or not.
+
+  Args:
+    rewards: [B, T + 1]; those of row 0 are not used.
+    discounts: [B, T + 1] of the environment, in [0, 1]; those of row 0 are not used.
+    values: [B, T + 1], V of the online network at each observation, in the units of
+      the rewards.
+    is_last: [B, T + 1] bool, true at an episode's last observation.
+    gamma: the agent's discount per step, in [0, 1].
+
+  Returns:
+    [B, T] float32. No gradient flows through it.
+
+  Raises:
+    ValueError: shapes that differ or have no step, or gamma outside [0, 1].
+  """
+  if not 0 <= gamma <= 1:
+    raise ValueError(f'gamma: expected a number in [0, 1], got {gamma!r}')
+  rewards, discounts, values = (
+      tf.stop_gradient(tf.cast(x, tf.float32)) for x in (rewards, discounts, values))
+  is_last = tf.cast(is_last, tf.bool)
+  shapes.check('rewards', rewards, [None, None])
+  shapes.check('discounts', discounts, rewards.shape, 'rewards')
+  shapes.check('values', values, rewards.shape, 'rewards')
+  shapes.check('is_last', is_last, rewards.shape, 'rewards')
+  if rewards.shape[1] is None or rewards.shape[1] < 2:
+    raise ValueError('rewards: expected the shape [B, T + 1] with a static T >= 1, '
+                     f'got {rewards.shape}')
+  num_steps = rewards.shape[1] - 1
+
+  ends = is_last[:, 1:] | (tf.range(num_steps) == num_steps - 1)
+  discounts = gamma * discounts[:, 1:]
+  # G_t = returns_t + carry_t G_{t+1}. Each round lets returns_t cover twice as many
+  # steps, so log2(T) rounds do what a loop would do in T.
+  returns = rewards[:, 1:] + tf.where(ends, discounts * values[:, 1:], 0.)
+  carry = tf.where(ends, 0., discounts)
+  span = 1
+  while span < num_steps:
+    padding = [[0, 0], [0, span]]
+    # Where carry is zero, at an episode's end, no NaN comes through.
+    returns += tf.math.multiply_no_nan(tf.pad(returns[:, span:], padding), carry)
+    carry = tf.math.multiply_no_nan(tf.pad(carry[:, span:], padding), carry)
+    span *= 2
+  return returns

@@ -1,0 +1,116 @@
+from absl.testing import absltest
+from absl.testing import parameterized
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf.losses import returns
+
+GAMMA = 0.9
+
+
+def _loop(rewards, discounts, values, is_last, gamma):
+  """The definition, one step after the other, in float64."""
+  batch_size, num_rows = rewards.shape
+  result = np.zeros([batch_size, num_rows - 1])
+  for b in range(batch_size):
+    for t in reversed(range(num_rows - 1)):
+      ends = is_last[b, t + 1] or t + 2 == num_rows
+      after = values[b, t + 1] if ends else result[b, t + 1]
+      result[b, t] = rewards[b, t + 1] + gamma * discounts[b, t + 1] * after
+  return result
+
+
+def _unroll(batch_size, num_steps, seed=0):
+  """Episodes of random lengths; half of them terminate, half run out of time."""
+  random = np.random.RandomState(seed)
+  shape = [batch_size, num_steps + 1]
+  is_last = random.rand(*shape) < 0.15
+  discounts = np.where(is_last & (random.rand(*shape) < 0.5), 0., 1.)
+  return (random.randn(*shape).astype(np.float32), discounts.astype(np.float32),
+          random.randn(*shape).astype(np.float32), is_last)
+
+
+class NStepReturnsTest(tf.test.TestCase, parameterized.TestCase):
+
+  @parameterized.product(num_steps=[1, 2, 3, 8, 13, 95], gamma=[0., 0.9, 0.99, 1.])
+  def test_is_the_loop_of_its_definition(self, num_steps, gamma):
+    unroll = _unroll(7, num_steps)
+    self.assertAllClose(
+        returns.n_step_returns(*unroll, gamma), _loop(*unroll, gamma),
+        rtol=1e-5, atol=1e-5)
+
+  def test_bootstraps_at_the_end_of_the_unroll(self):
+    got = returns.n_step_returns(
+        rewards=[[0., 1., 2.]], discounts=[[1., 1., 1.]], values=[[0., 5., 7.]],
+        is_last=[[False] * 3], gamma=GAMMA)
+    self.assertAllClose(got, [[1 + .9 * (2 + .9 * 7), 2 + .9 * 7]])
+
+  def test_a_termination_has_no_value_after_it(self):
+    got = returns.n_step_returns(
+        rewards=[[0., 1., 2., 9.]], discounts=[[1., 1., 0., 1.]],
+        values=[[5., 5., 5., 5.]], is_last=[[False, False, True, False]], gamma=GAMMA)
+    self.assertAllClose(got[:, :2], [[1 + .9 * 2, 2]])
+
+  def test_a_time_limit_bootstraps_from_its_last_observation(self):
+    got = returns.n_step_returns(
+        rewards=[[0., 1., 2., 9.]], discounts=[[1., 1., 1., 1.]],
+        values=[[5., 5., 6., 7.]], is_last=[[False, False, True, False]], gamma=GAMMA)
+    self.assertAllClose(got[:, :2], [[1 + .9 * (2 + .9 * 6), 2 + .9 * 6]])
+
+  def test_nothing_crosses_the_end_of_an_episode(self):
+    rewards, discounts, values, is_last = _unroll(1, 12)
+    is_last[:] = False
+    is_last[:, 5] = True
+    before = returns.n_step_returns(rewards, discounts, values, is_last, GAMMA)
+    for array in (rewards, discounts, values):
+      array[:, 6:] = np.nan
+    after = returns.n_step_returns(rewards, discounts, values, is_last, GAMMA)
+    self.assertAllClose(after[:, :5], before[:, :5])
+
+  def test_row_zero_of_rewards_discounts_and_values_is_not_used(self):
+    rewards, discounts, values, is_last = _unroll(2, 9)
+    before = returns.n_step_returns(rewards, discounts, values, is_last, GAMMA)
+    for array in (rewards, discounts, values):
+      array[:, 0] = np.nan
+    after = returns.n_step_returns(rewards, discounts, values, is_last, GAMMA)
+    self.assertAllEqual(after, before)
+
+  def test_no_gradient_flows_through_it(self):
+    rewards, discounts, values, is_last = map(tf.constant, _unroll(2, 5))
+    with tf.GradientTape() as tape:
+      tape.watch(values)
+      got = returns.n_step_returns(rewards, discounts, values, is_last, GAMMA)
+    self.assertIsNone(tape.gradient(got, values))
+
+  def test_compiles(self):
+    unroll = _unroll(3, 95)
+    compiled = tf.function(returns.n_step_returns, jit_compile=True)
+    self.assertAllClose(
+        compiled(*unroll, GAMMA), returns.n_step_returns(*unroll, GAMMA), rtol=1e-5)
+
+  def test_half_precision_is_computed_in_float32(self):
+    rewards, discounts, values, is_last = _unroll(2, 5)
+    values = tf.cast(values, tf.bfloat16)
+    got = returns.n_step_returns(rewards, discounts, values, is_last, GAMMA)
+    self.assertEqual(got.dtype, tf.float32)
+    self.assertAllEqual(got, returns.n_step_returns(
+        rewards, discounts, tf.cast(values, tf.float32), is_last, GAMMA))
+
+  def test_bad_inputs_are_refused(self):
+    rewards, discounts, values, is_last = _unroll(2, 5)
+    with self.assertRaisesRegex(
+        ValueError, r'^values: expected the shape \(2, 6\) of rewards, got \(2, 5\)$'):
+      returns.n_step_returns(rewards, discounts, values[:, 1:], is_last, GAMMA)
+    with self.assertRaisesRegex(ValueError, '^discounts: '):
+      returns.n_step_returns(rewards, discounts[:1], values, is_last, GAMMA)
+    with self.assertRaisesRegex(ValueError, '^is_last: '):
+      returns.n_step_returns(rewards, discounts, values, is_last[0], GAMMA)
+    with self.assertRaisesRegex(ValueError, '^rewards: .* static T >= 1, got'):
+      returns.n_step_returns(*(x[:, :1] for x in _unroll(2, 5)), GAMMA)
+    with self.assertRaisesRegex(
+        ValueError, r'^gamma: expected a number in \[0, 1\], got 1.1$'):
+      returns.n_step_returns(rewards, discounts, values, is_last, 1.1)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,23 @@
+"""Shape checks at the entry of a loss, made while it is traced."""
+
+from typing import Any
+
+import tensorflow as tf
+
+
+def check(name: str, tensor: tf.Tensor, expected: Any, source: str = '') -> None:
+  """Refuses a tensor whose static shape contradicts the expected one.
+
+  Args:
+    name: the argument's name, for the message.
+    tensor: the argument.
+    expected: its shape; None stands for any size.
+    source: where the expected shape comes from, for the message.
+
+  Raises:
+    ValueError: the shapes are not compatible.
+  """
+  expected = tf.TensorShape(expected)
+  if not tensor.shape.is_compatible_with(expected):
+    raise ValueError(f'{name}: expected the shape {expected}'
+                     f'{f" of {source}" if source else ""}, got {tensor.shape}')

@@ -1,0 +1,131 @@
+"""V-MPO on several replicas. Apart from vmpo_test.py because it splits the CPU."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf.losses import distributions
+from gtrxl_tf.losses import vmpo
+
+NUM_DEVICES = 4
+BATCH_SIZE, NUM_STEPS, NUM_FEATURES, NUM_ACTIONS = 8, 5, 3, 4
+
+
+def _split_cpu():
+  """Makes logical devices, unless TensorFlow has already started without them."""
+  cpu = tf.config.list_physical_devices('CPU')[0]
+  if len(tf.config.get_logical_device_configuration(cpu) or []) >= NUM_DEVICES:
+    return
+  try:
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration()] * NUM_DEVICES)
+  except RuntimeError:
+    pass  # The tests say so, and skip.
+
+
+_split_cpu()
+
+
+def _batch():
+  random = np.random.RandomState(0)
+  shape = [BATCH_SIZE, NUM_STEPS]
+  # The higher the row, the better its steps: replicas hold unlike shares of the top.
+  advantages = random.randn(*shape) + np.arange(BATCH_SIZE)[:, None] / 4
+  return {
+      'features': random.randn(*shape, NUM_FEATURES).astype(np.float32),
+      'actions': random.randint(NUM_ACTIONS, size=shape),
+      'target_logits': random.randn(*shape, NUM_ACTIONS).astype(np.float32),
+      'advantages': advantages.astype(np.float32),
+      'valid': np.ones(shape, bool),
+  }
+
+
+def _update(strategy, batch):
+  """One SGD step at rate one: the summed losses, all weights, the moved variables."""
+  with strategy.scope():
+    kernel = tf.Variable(
+        np.random.RandomState(1).randn(NUM_FEATURES, NUM_ACTIONS).astype(np.float32))
+    temperature, alpha = tf.Variable(0.7), tf.Variable(3.)
+    variables = [kernel, temperature, alpha]
+    optimizer = tf.keras.optimizers.legacy.SGD(1.)
+
+  def replica_step(batch):
+    with tf.GradientTape() as tape:
+      logits = tf.einsum('btf,fa->bta', batch['features'], kernel)
+      loss = vmpo.vmpo_loss(
+          distributions.categorical_log_prob(logits, batch['actions']),
+          batch['advantages'], temperature, 0.1,
+          [(distributions.categorical_kl(batch['target_logits'], logits), alpha, 0.01)],
+          batch['valid'])
+    gradients = tape.gradient(loss.total_loss, variables)
+    optimizer.apply_gradients(zip(gradients, variables))
+    return loss._asdict()
+
+  @tf.function
+  def step():
+    def share(context):
+      num = context.num_replicas_in_sync
+      i = context.replica_id_in_sync_group
+      return {k: np.split(v, num)[i] for k, v in batch.items()}
+    batches = strategy.experimental_distribute_values_from_function(share)
+    return strategy.run(replica_step, [batches])
+
+  losses = step()
+  weights = tf.concat(
+      strategy.experimental_local_results(losses.pop('weights')), axis=0)
+  losses = {k: strategy.reduce('SUM', v, axis=None) for k, v in losses.items()}
+  return losses, weights, [v.numpy() for v in variables]
+
+
+class ReplicasTest(tf.test.TestCase, parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    if len(tf.config.list_logical_devices('CPU')) < NUM_DEVICES:
+      self.skipTest('TensorFlow had started before the CPU could be split.')
+
+  def _check(self, num_replicas, batch):
+    want = _update(tf.distribute.get_strategy(), batch)
+    # Not the collectives it would choose: in one process TensorFlow gives strategies
+    # of unlike sizes one group key, and they abort each other.
+    got = _update(
+        tf.distribute.MirroredStrategy(
+            [f'CPU:{i}' for i in range(num_replicas)],
+            cross_device_ops=tf.distribute.ReductionToOneDevice()),
+        batch)
+    tf.nest.map_structure(
+        lambda x, y: self.assertAllClose(x, y, rtol=1e-6, atol=1e-6), got, want)
+    return got
+
+  @parameterized.parameters(1, 2, 4)
+  def test_n_replicas_are_one_with_the_whole_batch(self, num_replicas):
+    _, weights, _ = self._check(num_replicas, _batch())
+    self.assertAllClose(tf.reduce_sum(weights), 1)
+
+  @parameterized.parameters(1, 2, 4)
+  def test_steps_are_ranked_over_all_replicas(self, num_replicas):
+    batch = _batch()
+    batch['advantages'][BATCH_SIZE // 2:] += 100
+    _, weights, _ = self._check(num_replicas, batch)
+    self.assertAllEqual(weights[:BATCH_SIZE // 2], np.zeros([4, NUM_STEPS]))
+
+  @parameterized.parameters(1, 2, 4)
+  def test_replicas_may_hold_unlike_numbers_of_valid_steps(self, num_replicas):
+    batch = _batch()
+    batch['valid'] = np.random.RandomState(2).rand(BATCH_SIZE, NUM_STEPS) < 0.6
+    batch['valid'][-BATCH_SIZE // 4:] = False  # The last of four has none.
+    batch['advantages'][~batch['valid']] = np.nan
+    self._check(num_replicas, batch)
+
+  @parameterized.parameters(2, 4)
+  def test_no_valid_step_anywhere_moves_nothing(self, num_replicas):
+    batch = _batch()
+    batch['valid'][:] = False
+    losses, _, (_, temperature, alpha) = self._check(num_replicas, batch)
+    self.assertAllEqual(list(losses.values()), [0.] * len(losses))
+    self.assertAllEqual([temperature, alpha], np.float32([0.7, 3.]))
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,33 @@
+"""A function of one batch axis, applied to tensors with any number of them."""
+
+from typing import Any, Callable
+
+import tensorflow as tf
+
+
+def batch_apply(function: Callable[[Any], tf.Tensor], inputs: Any,
+                batch_dims: int) -> tf.Tensor:
+  """Applies `function` with the leading axes flattened into one, and restores them.
+
+  Args:
+    function: from a nest of tensors `[N, ...]` to one tensor `[N, ...]`.
+    inputs: a nest of tensors that share their first `batch_dims` axes.
+    batch_dims: how many leading axes there are, for example 2 for `[B, T, ...]`.
+
+  Returns:
+    The function's result, its axis N parted into the leading axes again.
+
+  Raises:
+    ValueError: if a tensor has fewer axes than `batch_dims`.
+  """
+  inputs = tf.nest.map_structure(tf.convert_to_tensor, inputs)
+  leaves = tf.nest.flatten(inputs)
+  for leaf in leaves:
+    if leaf.shape.rank < batch_dims:
+      raise ValueError(
+          f'batch_dims = {batch_dims}: a tensor has the shape {leaf.shape}')
+  flat = tf.nest.map_structure(
+      lambda x: tf.reshape(x, [-1, *x.shape[batch_dims:]]), inputs)
+  outputs = function(flat)
+  leading = tf.shape(leaves[0])[:batch_dims]
+  return tf.reshape(outputs, tf.concat([leading, outputs.shape[1:]], axis=0))

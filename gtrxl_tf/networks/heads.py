@@ -1,0 +1,87 @@
+"""Heads: from the core's outputs to logits, values and pixel-control Q values.
+
+Whatever the precision of what comes before, the last layer of a head computes in
+float32, as the losses after it do.
+"""
+
+import math
+from typing import Optional, Sequence
+
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf.networks import batch_apply
+
+
+@config.configurable
+class MLPHead(tf.keras.layers.Layer):
+  """A ReLU layer, then a Linear: `[..., D]` to float32 `[..., num_outputs]`.
+
+  GTrXL, appendix A, "Agent Output". The paper does not name the non-linearity; ReLU is
+  that of its other parts.
+
+  Args:
+    num_outputs: number of logits or values.
+    hidden_units: width of the ReLU layer.
+
+  Attributes:
+    output_layer: the Linear, whose kernel and bias PopArt rescales.
+  """
+
+  def __init__(self, num_outputs: config.PositiveInt,
+               hidden_units: config.PositiveInt = 256, name: Optional[str] = None):
+    super().__init__(name=name)
+    self._hidden = tf.keras.layers.Dense(hidden_units, 'relu', name='hidden')
+    self.output_layer = tf.keras.layers.Dense(
+        num_outputs, dtype='float32', name='outputs')
+
+  def call(self, inputs: tf.Tensor) -> tf.Tensor:
+    return self.output_layer(self._hidden(inputs))
+
+
+@config.configurable
+class PixelControlHead(tf.keras.layers.Layer):
+  """Q values of changing each cell of the image (UNREAL, Jaderberg et al., 2017).
+
+  `[..., D]` to float32 `[..., H, W, A]`. A Linear with a ReLU gives a small image; one
+  transposed convolution of it gives the advantage of every action in every cell, and
+  another the value of the cells: Q = value + advantage - mean advantage over actions.
+
+  With the defaults H, W = 18, 24: cells of 4x4 pixels of DMLab's 72x96 image.
+
+  Args:
+    num_actions: A.
+    hidden_shape: height, width and channels of the small image. The paper gives none of
+      these sizes; the defaults give the parameter counts of its Table 2.
+    kernel_size: of the transposed convolutions.
+    stride: of the transposed convolutions: H is `stride` times the small image's
+      height, W likewise.
+  """
+
+  def __init__(self, num_actions: config.PositiveInt,
+               hidden_shape: Sequence[config.PositiveInt] = (9, 12, 16),
+               kernel_size: config.PositiveInt = 4,
+               stride: config.PositiveInt = 2, name: Optional[str] = None):
+    super().__init__(name=name)
+    if len(hidden_shape) != 3:
+      raise config.ConfigError(f'PixelControlHead.hidden_shape = {hidden_shape!r}: '
+                               'expected height, width and channels')
+    self.num_actions = num_actions
+    self._hidden = tf.keras.layers.Dense(
+        math.prod(hidden_shape), 'relu', name='hidden')
+    self._reshape = tf.keras.layers.Reshape(hidden_shape)
+    self._advantage = tf.keras.layers.Conv2DTranspose(
+        num_actions, kernel_size, stride, padding='same', dtype='float32',
+        name='advantage')
+    self._value = tf.keras.layers.Conv2DTranspose(
+        1, kernel_size, stride, padding='same', dtype='float32',
+        name='value')
+
+  def call(self, inputs: tf.Tensor) -> tf.Tensor:
+    return batch_apply.batch_apply(self._q_values, inputs, inputs.shape.rank - 1)
+
+  def _q_values(self, inputs: tf.Tensor) -> tf.Tensor:
+    image = self._reshape(self._hidden(inputs))
+    advantage = self._advantage(image)
+    mean = tf.reduce_mean(advantage, axis=-1, keepdims=True)
+    return self._value(image) + advantage - mean

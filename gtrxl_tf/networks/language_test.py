@@ -1,0 +1,73 @@
+from absl.testing import absltest
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf.networks import language
+
+IDS = [924, 841, 79, 456, 380, 0, 0]  # Of 'pick up the red ball'.
+
+
+class HashInstructionTest(absltest.TestCase):
+
+  def test_ids_never_change(self):
+    ids = language.hash_instruction('pick up the red ball', max_words=7)
+    self.assertEqual(ids.dtype, np.int32)
+    self.assertSequenceEqual(ids.tolist(), IDS)
+
+  def test_same_word_same_id(self):
+    ids = language.hash_instruction('  the\tball the\nred ball', max_words=5)
+    self.assertEqual(ids[0], ids[2])
+    self.assertEqual(ids[1], ids[4])
+    self.assertLen(set(ids), 3)
+
+  def test_leaves_out_what_is_too_long(self):
+    self.assertSequenceEqual(
+        language.hash_instruction('pick up the red ball', max_words=2).tolist(),
+        IDS[:2])
+
+  def test_empty_instruction_is_all_padding(self):
+    self.assertSequenceEqual(
+        language.hash_instruction('', max_words=3).tolist(), [language.PADDING] * 3)
+
+  def test_ids_are_in_the_vocabulary_and_never_padding(self):
+    words = ' '.join(map(str, range(1000)))
+    ids = language.hash_instruction(words, max_words=1000, vocabulary_size=10)
+    self.assertEqual(set(ids), set(range(1, 11)))
+
+
+class InstructionEncoderTest(tf.test.TestCase):
+
+  def test_size_of_the_paper(self):
+    encoder = language.InstructionEncoder()
+    self.assertEqual(encoder(tf.ones([2, 5, 3], tf.int32)).shape, [2, 5, 64])
+    self.assertEqual(encoder.count_params(), 1001 * 48 + 4 * 64 * (48 + 64 + 1))
+
+  def test_does_not_see_padding(self):
+    encoder = language.InstructionEncoder()
+    self.assertAllClose(encoder(tf.constant([[3, 1, 4, 0, 0]])),
+                        encoder(tf.constant([[3, 1, 4]])))
+
+  def test_sees_the_order_of_words(self):
+    encoder = language.InstructionEncoder()
+    self.assertNotAllClose(encoder(tf.constant([[3, 1, 4]])),
+                           encoder(tf.constant([[4, 1, 3]])))
+
+  def test_empty_instruction_gives_zeros_beside_others(self):
+    outputs = language.InstructionEncoder()(tf.constant([[0, 0], [5, 0]]))
+    self.assertAllEqual(outputs[0], tf.zeros([64]))
+    self.assertGreater(tf.norm(outputs[1]), 0.)
+
+  def test_takes_every_id_of_its_vocabulary(self):
+    encoder = language.InstructionEncoder(vocabulary_size=7, embedding_dim=2)
+    ids = language.hash_instruction('a b c d e f g h i j k l', 12, vocabulary_size=7)
+    self.assertTrue(np.isfinite(encoder(ids[np.newaxis])).all())
+
+  def test_runs_under_xla(self):
+    encoder = language.InstructionEncoder()
+    ids = tf.constant([[[3, 1, 4, 0], [0, 0, 0, 0]]])
+    compiled = tf.function(encoder, jit_compile=True)
+    self.assertAllClose(compiled(ids), encoder(ids))
+
+
+if __name__ == '__main__':
+  absltest.main()

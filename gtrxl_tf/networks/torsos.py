@@ -1,0 +1,117 @@
+"""Torsos: what turns the observation of one step into a vector."""
+
+import abc
+from typing import Any, Optional, Sequence
+
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf.networks import batch_apply
+
+
+class Torso(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
+  """The protocol of torsos.
+
+  `torso(observation, batch_dims)` takes a nest of tensors `[..., *shape]`, of which the
+  first `batch_dims` axes are batch (1 for `[B, ...]`, 2 for `[B, T, ...]`), and returns
+  vectors `[..., D]` in the layer's compute dtype. How many axes are batch must be said:
+  an array `[B, T]` may be one number at each of T steps as well as T numbers at one.
+
+  A torso implements `embed`, which only knows one batch axis.
+  """
+
+  def call(self, observation: Any, batch_dims: int) -> tf.Tensor:
+    return batch_apply.batch_apply(self.embed, observation, batch_dims)
+
+  @abc.abstractmethod
+  def embed(self, observation: Any) -> tf.Tensor:
+    """From a nest of `[N, *shape]` to `[N, D]`."""
+
+
+@config.configurable
+class VectorTorso(Torso):
+  """Tanh layers over everything observed (GTrXL, appendix A, Numpad).
+
+  Every leaf of the observation, of whatever shape and number type, is flattened; the
+  leaves are concatenated in the order of `tf.nest.flatten`, which sorts dictionaries
+  by key.
+
+  Args:
+    units: width of each layer. The paper has two layers and does not say their width;
+      256 is that of its other parts.
+  """
+
+  def __init__(self, units: Sequence[config.PositiveInt] = (256, 256),
+               name: Optional[str] = None):
+    super().__init__(name=name)
+    self._layers = [tf.keras.layers.Dense(u, 'tanh', name=f'dense_{i}')
+                    for i, u in enumerate(units)]
+
+  def embed(self, observation: Any) -> tf.Tensor:
+    outputs = tf.concat([
+        tf.cast(tf.reshape(x, [-1, x.shape[1:].num_elements()]), self.compute_dtype)
+        for x in tf.nest.flatten(observation)], axis=-1)
+    for layer in self._layers:
+      outputs = layer(outputs)
+    return outputs
+
+
+@config.configurable
+class PixelTorso(Torso):
+  """The ResNet for images (GTrXL, appendix A, after Hessel et al., 2018).
+
+  Each stack is a 3x3 convolution, 3x3 max-pooling with stride 2, and two residual
+  blocks; after the last, a ReLU and a layer of `units` with a ReLU.
+
+  The observation is one image `[..., H, W, C]`, alone or as the only leaf of a nest:
+  uint8, brought to [0, 1] here, or floating point, taken as it comes.
+
+  Args:
+    channels: of each stack. The paper does not say them; with these the parameter
+      counts of its Table 2 come out, with IMPALA's (16, 32, 32) they do not.
+    units: width of the output, inferred from Table 2 likewise.
+  """
+
+  def __init__(self, channels: Sequence[config.PositiveInt] = (64, 128, 128),
+               units: config.PositiveInt = 256, name: Optional[str] = None):
+    super().__init__(name=name)
+    self._stacks = [_ResidualStack(c, name=f'stack_{i}')
+                    for i, c in enumerate(channels)]
+    self._flatten = tf.keras.layers.Flatten()
+    self._linear = tf.keras.layers.Dense(units, 'relu', name='linear')
+
+  def embed(self, observation: Any) -> tf.Tensor:
+    leaves = tf.nest.flatten(observation)
+    if len(leaves) != 1 or leaves[0].shape.rank != 4:
+      raise ValueError('observation: expected one image [H, W, C] per step, got '
+                       f'{[x.shape[1:].as_list() for x in leaves]}')
+    image = leaves[0]
+    if image.dtype == tf.uint8:
+      outputs = tf.cast(image, self.compute_dtype) / 255
+    elif image.dtype.is_floating:
+      outputs = tf.cast(image, self.compute_dtype)
+    else:
+      raise ValueError('observation: expected an image of uint8 or floating point, '
+                       f'got {image.dtype.name}')
+    for stack in self._stacks:
+      outputs = stack(outputs)
+    return self._linear(self._flatten(tf.nn.relu(outputs)))
+
+
+class _ResidualStack(tf.keras.layers.Layer):
+  """`[N, H, W, C]` to `[N, ceil(H / 2), ceil(W / 2), channels]`."""
+
+  def __init__(self, channels: int, name: str):
+    super().__init__(name=name)
+    convolution = lambda name: tf.keras.layers.Conv2D(
+        channels, 3, padding='same', name=name)
+    self._convolution = convolution('convolution')
+    self._pool = tf.keras.layers.MaxPool2D(3, strides=2, padding='same')
+    self._blocks = [(convolution(f'block_{i}_first'), convolution(f'block_{i}_second'))
+                    for i in range(2)]
+
+  def call(self, inputs: tf.Tensor) -> tf.Tensor:
+    outputs = self._pool(self._convolution(inputs))
+    for first, second in self._blocks:
+      outputs += second(tf.nn.relu(first(tf.nn.relu(outputs))))
+    return outputs

@@ -1,0 +1,1 @@
+"""Unrolls from actors to the learner, and weights back, through one Reverb server."""

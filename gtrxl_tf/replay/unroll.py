@@ -1,0 +1,68 @@
+"""What one item of the queue holds, and what a learner's batch is."""
+
+from typing import Any, NamedTuple
+
+import dm_env
+import tensorflow as tf
+
+
+class Unroll(NamedTuple):
+  """T steps of acting and the observation after them, for E or B environments.
+
+  Rows are dm_env time steps: reward, discount and step type came *with* observation t,
+  in answer to the action taken at t - 1. A LAST row's action is ignored by the
+  environment; the row after it is FIRST.
+
+  On Reverb the axes are `[time, E]`; `dataset.unrolls` makes them `[B, time]`. The
+  time axis is T + 1 long for what the environment says, T for what the actor does, M
+  for memory.
+  """
+  observation: Any            # [T+1, E, ...]
+  step_type: tf.Tensor        # [M+T+1, E] int32: of memory's rows, then the unroll's.
+  reward: tf.Tensor           # [T+1, E]
+  discount: tf.Tensor         # [T+1, E]
+  action: Any                 # [T+1, E, ...]: rows -1 .. T-1, the previous actions.
+  policy: Any                 # [T, E, ...]: what the actor's policy was, e.g. logits.
+  record: Any                 # [M, E, ...]: the core's records of the M rows before.
+  episode_return: tf.Tensor   # [T, E]: rows 1 .. T; NaN but where an episode ended.
+  episode_success: tf.Tensor  # [T, E]: the same.
+  target_step: tf.Tensor      # [1]: the learner step whose weights acted.
+  unroll_id: tf.Tensor        # [1]: unlike any other's.
+
+  @property
+  def memory_length(self) -> int:
+    """M of a batch `[B, time]`."""
+    return self.step_type.shape[1] - self.reward.shape[1]
+
+  def is_first(self) -> tf.Tensor:
+    """`[B, M+T+1]`."""
+    return self.step_type == int(dm_env.StepType.FIRST)
+
+  def is_last(self) -> tf.Tensor:
+    """`[B, T+1]`."""
+    return self.step_type[:, self.memory_length:] == int(dm_env.StepType.LAST)
+
+
+def columns(unroll_length: int, memory_length: int) -> Unroll:
+  """`(start, length)` of each column's rows, from the unroll's first row on."""
+  t, m = unroll_length, memory_length
+  return Unroll(
+      observation=(0, t + 1), step_type=(-m, m + t + 1), reward=(0, t + 1),
+      discount=(0, t + 1), action=(-1, t + 1), policy=(0, t), record=(-m, m),
+      episode_return=(1, t), episode_success=(1, t), target_step=(0, 1),
+      unroll_id=(t, 1))
+
+
+def signature(row: Unroll, unroll_length: int, memory_length: int) -> Unroll:
+  """The queue's signature.
+
+  Args:
+    row: arrays or specs with the shapes and dtypes of what an actor with E
+      environments writes at every step. A core without memory has no record.
+    unroll_length: T.
+    memory_length: M.
+  """
+  def rows_of(window, column):
+    return tf.nest.map_structure(
+        lambda x: tf.TensorSpec((window[1], *x.shape), x.dtype), column)
+  return Unroll(*map(rows_of, columns(unroll_length, memory_length), row))

@@ -1,0 +1,1 @@
+"""Policies as SavedModels: written here, read anywhere."""

@@ -1,0 +1,1 @@
+"""What runs: the experiment's parts, the learner, the actors, and who watches them."""

@@ -1,0 +1,115 @@
+"""An actor: environments, the target network, and unrolls for the queue."""
+
+import time
+from typing import Callable
+
+from absl import logging
+import numpy as np
+import reverb
+import tensorflow as tf
+import tree
+
+from gtrxl_tf.replay import unroll as unroll_lib
+from gtrxl_tf.replay import weights
+from gtrxl_tf.replay import writer as writer_lib
+from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training import rollout as rollout_lib
+
+# A server that is gone shows as one of these, depending on the call.
+SERVER_ERRORS = (RuntimeError, reverb.ReverbError, tf.errors.OpError)
+
+_WAIT_MS = 500
+
+
+class Actor:
+  """Acts in batches of environments and writes what happens.
+
+  Before each unroll it takes the newest target network, so that one policy acted in an
+  unroll, and makes the policy's cache anew: the keys of other weights would be seen by
+  nobody else. After each unroll it waits until the one before it is in the queue: a
+  full queue stops it, and what the learner trains on is never older than the queue is
+  long.
+  """
+
+  def __init__(self, experiment: experiment_lib.Experiment, address: str, index: int,
+               should_stop: Callable[[], bool], life: int = 0):
+    """Creates the actor.
+
+    Args:
+      experiment: the run's.
+      address: of the Reverb server.
+      index: of the actor, from 0.
+      should_stop: asked after every unroll and while waiting.
+      life: how often this actor was started before: one that is started anew does not
+        repeat the episodes of its last life.
+    """
+    self._experiment = experiment
+    self._address = address
+    self._should_stop = should_stop
+    self._network = experiment.acting_network
+    self._policy = experiment.make_policy(self._network, with_record=True)
+    num = experiment.environments_per_actor
+    # Streams 0 and 1 are the prototype's and the evaluation's.
+    stream = 2 + index + life * experiment.num_actors
+    self._environment = experiment.make_environments(num, stream)
+    tf.random.set_seed(experiment.seed * 10_007 + stream)
+    self._refreshed = tf.function(self._policy.refreshed, autograph=False)
+    self._rollout = rollout_lib.Rollout(
+        self._environment, self._policy.action,
+        self._policy.get_initial_state(num))
+    self._writer = writer_lib.UnrollWriter(
+        reverb.Client(address), experiment.row_spec(), experiment.unroll_length,
+        experiment.memory_length)
+    self._target_step = 0
+
+  def run(self) -> None:
+    """Acts until told to stop; comes back to a server that went away."""
+    while not self._should_stop():
+      try:
+        channel = self._connect()
+        while not self._should_stop():
+          self._unroll(channel)
+      except SERVER_ERRORS as error:
+        logging.warning('actor: server at %s: %s; connecting anew', self._address,
+                        str(error).splitlines()[0])
+        time.sleep(1)
+    self._writer.close()
+
+  def _connect(self) -> weights.WeightsChannel:
+    channel = weights.WeightsChannel(self._address, self._network.variables)
+    while self._receive(channel) is None and not self._should_stop():
+      time.sleep(0.1)  # The learner's first weights are still to come.
+    self._writer.open()
+    return channel
+
+  def _receive(self, channel: weights.WeightsChannel):
+    """Takes new weights, if there are any."""
+    step = channel.receive()
+    if step is not None:
+      self._target_step = step
+      memory_length = self._experiment.memory_length
+      if memory_length:
+        rows = list(self._writer.history)[-memory_length:]
+        stack = lambda *x: np.stack(x, axis=1)
+        self._rollout.policy_state = self._refreshed(
+            self._rollout.policy_state,
+            tree.map_structure(stack, *(row.record for row in rows)),
+            np.stack([row.step_type == 0 for row in rows], axis=1))
+    return step
+
+  def _unroll(self, channel: weights.WeightsChannel) -> None:
+    """Acts until an item is made."""
+    complete = False
+    while not complete:
+      if self._writer.starts_unroll:
+        self._receive(channel)
+      seen, done = self._rollout.step()
+      to_numpy = lambda nest: tree.map_structure(lambda x: x.numpy(), nest)
+      complete = self._writer.append(unroll_lib.Unroll(
+          observation=seen.observation, step_type=seen.step_type, reward=seen.reward,
+          discount=seen.discount, action=to_numpy(done.action),
+          policy=to_numpy(done.info.policy), record=to_numpy(done.info.record),
+          episode_return=seen.episode_return, episode_success=seen.episode_success,
+          target_step=np.int64(self._target_step), unroll_id=np.int64(0)))
+    while not self._writer.wait(1, _WAIT_MS) and not self._should_stop():
+      pass

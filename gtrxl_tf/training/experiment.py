@@ -1,0 +1,156 @@
+"""An online experiment: its settings, and its parts as each process needs them."""
+
+import functools
+from typing import Any, Callable, Optional
+
+import dm_env
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf import environments
+from gtrxl_tf.agents import policy as policy_lib
+from gtrxl_tf.agents.vmpo import agent as vmpo_agent
+from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.replay import unroll as unroll_lib
+
+
+@config.configurable
+class Experiment:
+  """One agent on one environment, with actors, a queue and a learner.
+
+  Every process of a run makes it from the same settings. Nothing is started and
+  nothing is written by making it: a setting that cannot be used shows here.
+
+  Args:
+    environment: makes an environment; called with `seed`. Any `dm_env.Environment`.
+    network: makes a network for an `action_spec`; by default an `ActorCritic`.
+    agent: makes an agent from an online and a target network.
+    environment_steps: how many actions the run takes.
+    unroll_length: T, actions an unroll (the paper's 95).
+    batch_size: unrolls a learner step (the paper's 128).
+    num_actors: actor processes.
+    environments_per_actor: environments that an actor steps in one batch; it divides
+      `batch_size`, since an actor's unrolls travel together. The paper does not say;
+      32 keep a small network's step busy.
+    learning_rate: Adam's (V-MPO: 1e-4, with its other settings as TensorFlow has them).
+    queue_batches: batches that may wait in the queue before actors do. Not in the
+      paper; the smallest keeps data newest.
+    max_age: learner steps after which an unroll is too old to be trained on, counted
+      since its weights were the newest target network's. Not in the paper; by default
+      twice the target update period.
+    checkpoint_period: learner steps between checkpoints.
+    checkpoints_kept: how many are kept.
+    log_period: learner steps between rows of `metrics.csv`.
+    evaluation_episodes: episodes played with the policy when training is done.
+    seed: of networks, environments and actions. Actors run at their own pace, so two
+      runs of one seed are alike but not equal.
+  """
+
+  def __init__(
+      self,
+      environment: Callable[..., dm_env.Environment],
+      network: Callable[..., actor_critic.ActorCritic] = actor_critic.ActorCritic,
+      agent: Callable[..., vmpo_agent.VMPOAgent] = vmpo_agent.VMPOAgent,
+      environment_steps: config.PositiveInt = 1_000_000,
+      unroll_length: config.PositiveInt = 95,
+      batch_size: config.PositiveInt = 128,
+      num_actors: config.PositiveInt = 1,
+      environments_per_actor: config.PositiveInt = 32,
+      learning_rate: config.PositiveFloat = 1e-4,
+      queue_batches: config.PositiveInt = 1,
+      max_age: Optional[config.PositiveInt] = None,
+      checkpoint_period: config.PositiveInt = 100,
+      checkpoints_kept: config.PositiveInt = 3,
+      log_period: config.PositiveInt = 10,
+      evaluation_episodes: config.PositiveInt = 100,
+      seed: config.NonNegativeInt = 0):
+    if batch_size % environments_per_actor:
+      raise config.ConfigError(
+          f'Experiment.batch_size = {batch_size}: expected a multiple of '
+          f'Experiment.environments_per_actor = {environments_per_actor}')
+    self.environment_steps = environment_steps
+    self.unroll_length = unroll_length
+    self.batch_size = batch_size
+    self.num_actors = num_actors
+    self.environments_per_actor = environments_per_actor
+    self.items_per_batch = batch_size // environments_per_actor
+    self.queue_size = queue_batches * self.items_per_batch
+    self.checkpoint_period = checkpoint_period
+    self.checkpoints_kept = checkpoints_kept
+    self.log_period = log_period
+    self.evaluation_episodes = evaluation_episodes
+    self.seed = seed
+    self._environment = environment
+    self._network = network
+    self._agent = agent
+    self._learning_rate = learning_rate
+    self._max_age = max_age
+    prototype = self.make_environments(1, 0)
+    self.observation_spec = prototype.observation_spec()
+    self.action_spec = prototype.action_spec()
+    prototype.close()
+
+  def make_environments(self, count: int, stream: int
+                        ) -> environments.BatchedEnvironment:
+    """`count` environments, seeded by the run's seed and the `stream`."""
+    seeds = np.random.SeedSequence([self.seed, stream]).generate_state(count)
+    return environments.BatchedEnvironment(
+        [self._environment(seed=int(seed)) for seed in seeds])
+
+  def informed_return(self, num_episodes: int = 100) -> Optional[float]:
+    """Mean return of the environment's informed policy, if it has one."""
+    environment = self._environment(seed=self.seed)
+    if not isinstance(environment, environments.MemoryTask):
+      return None
+    return environments.informed_return(environment, num_episodes)
+
+  @functools.cached_property
+  def acting_network(self) -> actor_critic.ActorCritic:
+    """A network with variables, one for each process that acts."""
+    return self._make_network()
+
+  def _make_network(self) -> actor_critic.ActorCritic:
+    network = self._network(action_spec=self.action_spec)
+    network.create_variables(self.observation_spec)
+    return network
+
+  def make_agent(self) -> vmpo_agent.VMPOAgent:
+    """An agent with new networks."""
+    tf.random.set_seed(self.seed)
+    return self._agent(online=self._make_network(), target=self._make_network())
+
+  def make_optimizer(self) -> tf.keras.optimizers.legacy.Optimizer:
+    """Adam as V-MPO has it. The legacy class is one fused op a variable: it traces in
+    half the time of the newer one."""
+    return tf.keras.optimizers.legacy.Adam(self._learning_rate, epsilon=1e-8)
+
+  def max_age(self, agent: vmpo_agent.VMPOAgent) -> int:
+    """The bound on the age of data, in learner steps."""
+    return self._max_age or 2 * agent.target_update_period
+
+  def make_policy(self, network: actor_critic.ActorCritic, greedy: bool = False,
+                  with_record: bool = False) -> policy_lib.ActorCriticPolicy:
+    """A policy that acts with `network`."""
+    return policy_lib.ActorCriticPolicy(
+        network, self.observation_spec, self.action_spec, greedy, with_record)
+
+  @property
+  def memory_length(self) -> int:
+    """M: records that an unroll refers to."""
+    return self.acting_network.core.memory_length
+
+  def row_spec(self) -> unroll_lib.Unroll:
+    """Specs of what an actor writes at every step."""
+    num = self.environments_per_actor
+    batched = lambda spec: tf.TensorSpec((num, *spec.shape), spec.dtype)
+    policy = self.make_policy(self.acting_network, with_record=True)
+    scalars = tf.TensorSpec((num,), tf.float32)
+    return unroll_lib.Unroll(
+        observation=tf.nest.map_structure(batched, self.observation_spec),
+        step_type=tf.TensorSpec((num,), tf.int32), reward=scalars, discount=scalars,
+        action=tf.nest.map_structure(batched, self.action_spec),
+        policy=tf.nest.map_structure(batched, policy.info_spec.policy),
+        record=tf.nest.map_structure(batched, policy.info_spec.record),
+        episode_return=scalars, episode_success=scalars,
+        target_step=tf.TensorSpec((), tf.int64), unroll_id=tf.TensorSpec((), tf.int64))

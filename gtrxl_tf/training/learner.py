@@ -1,0 +1,60 @@
+"""The learner: one class for every objective and every strategy."""
+
+from typing import Any, Dict, Sequence, Tuple
+
+import tensorflow as tf
+from typing_extensions import Protocol
+
+
+class Agent(Protocol):
+  """What the learner needs of an agent."""
+
+  @property
+  def learned_variables(self) -> Sequence[tf.Variable]:
+    """What the optimizer changes."""
+
+  def loss(self, batch: Any) -> Tuple[tf.Tensor, Dict[str, tf.Tensor]]:
+    """The scalar to minimize, and metrics; of replicas, each one's share."""
+
+
+class Learner:
+  """Takes gradient steps under any `tf.distribute` strategy, in one compiled call.
+
+  Make agent and optimizer in the strategy's scope. The agent's loss on a replica is
+  that replica's share of the global batch's, and gradients are summed, so that N
+  replicas take the step that one would take.
+  """
+
+  def __init__(self, agent: Agent, optimizer: tf.keras.optimizers.legacy.Optimizer,
+               strategy: tf.distribute.Strategy):
+    self._agent = agent
+    self._optimizer = optimizer
+    self._strategy = strategy
+    with strategy.scope():
+      # Here and not in the first step, so that a checkpoint restores them.
+      optimizer.iterations  # pylint: disable=pointless-statement
+      optimizer._create_all_weights(agent.learned_variables)  # pylint: disable=protected-access
+    self._step = tf.function(self._distributed_step, autograph=False)
+
+  @property
+  def steps(self) -> tf.Variable:
+    """How many steps were taken."""
+    return self._optimizer.iterations
+
+  def step(self, batch: Any) -> Dict[str, tf.Tensor]:
+    """Takes a step on a batch; returns the metrics of the global batch, scalars."""
+    return self._step(batch)
+
+  def _distributed_step(self, batch):
+    metrics = self._strategy.run(self._replica_step, (batch,))
+    return tf.nest.map_structure(
+        lambda x: self._strategy.reduce(tf.distribute.ReduceOp.SUM, x, axis=None),
+        metrics)
+
+  def _replica_step(self, batch):
+    variables = self._agent.learned_variables
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+      tape.watch(variables)
+      loss, metrics = self._agent.loss(batch)
+    self._optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+    return metrics

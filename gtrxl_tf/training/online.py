@@ -1,0 +1,184 @@
+"""The learner's process: from the queue to checkpoints, weights, metrics and policy."""
+
+import math
+import time
+from typing import Callable
+
+from absl import logging
+import tensorflow as tf
+
+from gtrxl_tf.replay import dataset
+from gtrxl_tf.replay import ledger as ledger_lib
+from gtrxl_tf.replay import weights
+from gtrxl_tf.serving import export
+from gtrxl_tf.training import actor
+from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training import learner as learner_lib
+from gtrxl_tf.training import run_folder
+
+_QUEUE_TIMEOUT_MS = 5000
+
+
+class Diverged(Exception):
+  """The loss is not finite."""
+
+
+class OnlineTraining:
+  """Trains an experiment's agent on what comes out of the queue.
+
+  A checkpoint holds all that training depends on: networks, duals, optimizer, and how
+  many environment steps and how much time went into them. What is lost with a killed
+  learner are the steps since its last checkpoint, and with a killed server what waited
+  in the queue.
+  """
+
+  def __init__(self, experiment: experiment_lib.Experiment, address: str,
+               folder: run_folder.RunFolder, should_stop: Callable[[], bool],
+               strategy: tf.distribute.Strategy):
+    """Creates agent and learner, and restores the newest checkpoint if there is one.
+
+    Args:
+      experiment: what to train.
+      address: of the Reverb server.
+      folder: of the run.
+      should_stop: asked after every learner step and while waiting.
+      strategy: how to distribute the learner.
+    """
+    self._experiment = experiment
+    self._address = address
+    self._folder = folder
+    self._should_stop = should_stop
+    with strategy.scope():
+      self._agent = experiment.make_agent()
+      optimizer = experiment.make_optimizer()
+    self._learner = learner_lib.Learner(self._agent, optimizer, strategy)
+    self._ledger = ledger_lib.Ledger(experiment.max_age(self._agent))
+    self._environment_steps = tf.Variable(0, dtype=tf.int64)
+    self._seconds = tf.Variable(0.0, dtype=tf.float64)
+    self._checkpoints = tf.train.CheckpointManager(
+        tf.train.Checkpoint(
+            agent=self._agent, optimizer=optimizer,
+            environment_steps=self._environment_steps, seconds=self._seconds),
+        str(folder.checkpoints), max_to_keep=experiment.checkpoints_kept)
+    path = self._checkpoints.restore_or_initialize()
+    if path:
+      logging.info('learner: going on from %s', path)
+    self._ledger.learner_step = int(self._learner.steps)
+    self._ledger.environment_steps = int(self._environment_steps)
+    self._target_step = self._last_target_update(self._ledger.learner_step)
+    self._saved_step = self._ledger.learner_step
+    self._metrics = run_folder.MetricsWriter(
+        folder.metrics, self._ledger.learner_step)
+    self._summaries = tf.summary.create_file_writer(str(folder.summaries))
+    # Time without what it took to import and to build.
+    self._started = time.time() - float(self._seconds)
+    self._previous_log = (time.time(), self._ledger.environment_steps,
+                          self._ledger.learner_step)
+    self._idle = 0.0
+
+  def _last_target_update(self, step: int) -> int:
+    return step - step % self._agent.target_update_period
+
+  def run(self) -> bool:
+    """Trains to the end; returns whether it came to it or was told to stop.
+
+    Raises:
+      Diverged: the loss is not finite. No checkpoint was saved since it was.
+    """
+    while not (self._should_stop() or self._finished()):
+      try:
+        channel = weights.WeightsChannel(self._address, self._agent.target.variables)
+        channel.publish(self._target_step)
+        batches = iter(dataset.unrolls(
+            self._address, self._experiment.items_per_batch, self._ledger,
+            _QUEUE_TIMEOUT_MS))
+        while not (self._should_stop() or self._finished()):
+          waiting = time.time()
+          batch = next(batches)
+          self._idle += time.time() - waiting
+          self._step(batch, channel)
+      except StopIteration:
+        logging.info('learner: the queue has been empty for %.0f s',
+                     _QUEUE_TIMEOUT_MS / 1000)
+      except actor.SERVER_ERRORS as error:
+        logging.warning('learner: server at %s: %s; connecting anew', self._address,
+                        str(error).splitlines()[0])
+        time.sleep(1)
+    self._save()
+    return self._finished()
+
+  def _finished(self) -> bool:
+    return self._ledger.environment_steps >= self._experiment.environment_steps
+
+  def _step(self, batch, channel: weights.WeightsChannel) -> None:
+    metrics = self._learner.step(batch)
+    self._ledger.learner_step += 1
+    step = self._ledger.learner_step
+    updates_target = step % self._agent.target_update_period == 0
+    saves = step % self._experiment.checkpoint_period == 0
+    logs = step % self._experiment.log_period == 0
+    if updates_target or saves or logs:
+      # A step that is not finite leaves no finite ones after it, so that it is found
+      # here before anything of it leaves the process.
+      self._check_finite(metrics)
+    if updates_target:
+      self._agent.update_target()
+      self._target_step = step
+      channel.publish(step)
+    if logs:
+      self._log(metrics)
+    if saves:
+      self._save()
+
+  def _check_finite(self, metrics) -> None:
+    if not math.isfinite(float(metrics['loss'])):
+      values = ', '.join(f'{k} = {float(v):g}' for k, v in metrics.items())
+      raise Diverged(
+          f'the loss is not finite at learner step {self._ledger.learner_step}: '
+          f'{values}; the last good checkpoint is '
+          f'{self._checkpoints.latest_checkpoint or "none"}')
+
+  def _log(self, metrics) -> None:
+    ledger = self._ledger
+    now, steps = time.time(), ledger.environment_steps
+    learner_step = ledger.learner_step
+    then, steps_then, learner_step_then = self._previous_log
+    elapsed = max(now - then, 1e-6)
+    mean = lambda values: sum(values) / len(values) if values else math.nan
+    row = {
+        'learner_step': learner_step,
+        'environment_steps': steps,
+        'seconds': now - self._started,
+        'return': mean(ledger.returns),
+        'success': mean(ledger.successes),
+        'environment_steps_per_second': (steps - steps_then) / elapsed,
+        'learner_steps_per_second': (learner_step - learner_step_then) / elapsed,
+        'learner_idle': self._idle / elapsed,
+        **{name: float(value) for name, value in metrics.items()},
+        **self._agent.gauges(),
+        'unrolls': ledger.unrolls,
+        'unrolls_stale': ledger.stale,
+        'unrolls_duplicate': ledger.duplicate,
+        'oldest_unroll': ledger.oldest,
+    }
+    self._metrics.append(row)
+    with self._summaries.as_default():
+      for name, value in row.items():
+        tf.summary.scalar(name, value, step=learner_step)
+    self._previous_log = (now, steps, learner_step)
+    self._idle = 0.0
+
+  def _save(self) -> None:
+    step = self._ledger.learner_step
+    if step == self._saved_step:
+      return
+    self._environment_steps.assign(self._ledger.environment_steps)
+    self._seconds.assign(time.time() - self._started)
+    self._checkpoints.save(checkpoint_number=step)
+    self._summaries.flush()
+    self._saved_step = step
+
+  def export(self) -> None:
+    """Writes the target network's policy, the one that acted, to `policy/`."""
+    export.save_policy(
+        self._experiment.make_policy(self._agent.target), self._folder.policy)

@@ -1,0 +1,73 @@
+"""The one loop in which a policy and a batch of environments drive each other."""
+
+from typing import Any, Callable, Tuple
+
+import tensorflow as tf
+from tf_agents.trajectories import policy_step
+from tf_agents.trajectories import time_step as ts
+
+from gtrxl_tf import environments
+
+
+class Rollout:
+  """Steps a policy and a batch of environments in turn.
+
+  The policy is compiled once, as a function of a flat list of tensors: for a small
+  network, finding the trace for a nest of arguments at every call takes longer than
+  the step itself.
+  """
+
+  def __init__(self, environment: environments.BatchedEnvironment,
+               action: Callable[[ts.TimeStep, Any], policy_step.PolicyStep],
+               policy_state: Any):
+    """Resets the environments and compiles the policy.
+
+    Args:
+      environment: E environments.
+      action: a policy's.
+      policy_state: the policy's initial state, for E environments.
+    """
+    self._environment = environment
+    self._seen = environment.reset()
+    self._state_structure = policy_state
+    self._state = tf.nest.flatten(policy_state)
+    inputs = self._inputs()
+    example = (self._time_step(inputs), policy_state)
+
+    def flat_action(*flat):
+      done = action(*tf.nest.pack_sequence_as(example, flat))
+      self._done_structure = done
+      return tf.nest.flatten(done)
+
+    self._action = tf.function(flat_action, autograph=False).get_concrete_function(
+        *(tf.TensorSpec(x.shape, x.dtype) for x in (*inputs, *self._state)))
+
+  def _inputs(self):
+    """What the policy is shown, as tensors."""
+    seen = self._seen
+    return [tf.constant(x) for x in tf.nest.flatten(
+        (seen.step_type, seen.reward, seen.discount, seen.observation))]
+
+  def _time_step(self, inputs) -> ts.TimeStep:
+    seen = self._seen
+    return ts.TimeStep(*tf.nest.pack_sequence_as(
+        (seen.step_type, seen.reward, seen.discount, seen.observation), inputs))
+
+  @property
+  def policy_state(self) -> Any:
+    """The policy's state before the next step. May be replaced."""
+    return tf.nest.pack_sequence_as(self._state_structure, self._state)
+
+  @policy_state.setter
+  def policy_state(self, state: Any) -> None:
+    self._state = tf.nest.flatten(state)
+
+  def step(self) -> Tuple[environments.BatchedTimeStep, policy_step.PolicyStep]:
+    """Acts once; returns what was seen, and what was done in answer."""
+    seen = self._seen
+    done = tf.nest.pack_sequence_as(
+        self._done_structure, self._action(*self._inputs(), *self._state))
+    self._state = tf.nest.flatten(done.state)
+    self._seen = self._environment.step(
+        tf.nest.map_structure(lambda x: x.numpy(), done.action))
+    return seen, done

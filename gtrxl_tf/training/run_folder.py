@@ -1,0 +1,102 @@
+"""A run's folder: what is in it, and how its files are written."""
+
+import csv
+import dataclasses
+import os
+import pathlib
+from typing import Dict, List, Optional, Union
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFolder:
+  """Paths in the folder of a run.
+
+  `config.gin`     the operative config, complete
+  `checkpoints/`   everything that training depends on
+  `summaries/`     for TensorBoard
+  `metrics.csv`    one row every few learner steps
+  `policy/`        the SavedModel
+  `curve.png`      what was learned
+  `evaluation.csv` the policy's episodes after training
+  `done`, `diverged`  which of them is there says how the run ended, and its text why
+  """
+  root: pathlib.Path
+
+  def __init__(self, root: Union[str, os.PathLike]):
+    object.__setattr__(self, 'root', pathlib.Path(root))
+
+  config = property(lambda self: self.root / 'config.gin')
+  checkpoints = property(lambda self: self.root / 'checkpoints')
+  summaries = property(lambda self: self.root / 'summaries')
+  metrics = property(lambda self: self.root / 'metrics.csv')
+  policy = property(lambda self: self.root / 'policy')
+  curve = property(lambda self: self.root / 'curve.png')
+  evaluation = property(lambda self: self.root / 'evaluation.csv')
+  done = property(lambda self: self.root / 'done')
+  diverged = property(lambda self: self.root / 'diverged')
+
+
+def write_atomically(path: pathlib.Path, text: str) -> None:
+  """Writes a file so that it is there whole or not at all."""
+  partial = path.with_name(path.name + '.partial')
+  with open(partial, 'w') as file:
+    file.write(text)
+    file.flush()
+    os.fsync(file.fileno())
+  os.replace(partial, path)
+
+
+class MetricsWriter:
+  """Appends rows to `metrics.csv`; numbers with six digits, one row a write."""
+
+  def __init__(self, path: pathlib.Path, resume_step: int):
+    """Opens the file and drops the rows after `resume_step`, which will come again."""
+    rows = [row for row in read_metrics(path) if row['learner_step'] <= resume_step]
+    self._path = path
+    self._columns: List[str] = list(rows[0]) if rows else []
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, ''.join(
+        [self._line(self._columns)] * bool(rows)
+        + [self._line(map(_format, row.values())) for row in rows]))
+
+  def append(self, row: Dict[str, float]) -> None:
+    """Writes a row; the first one's keys are the columns."""
+    lines = []
+    if not self._columns:
+      self._columns = list(row)
+      lines.append(self._line(self._columns))
+    lines.append(self._line(_format(row[column]) for column in self._columns))
+    with open(self._path, 'a') as file:
+      file.write(''.join(lines))
+
+  @staticmethod
+  def _line(cells) -> str:
+    return ','.join(cells) + '\n'
+
+
+def _format(value: float) -> str:
+  return str(int(value)) if float(value).is_integer() else f'{value:.6g}'
+
+
+def read_metrics(path: pathlib.Path) -> List[Dict[str, float]]:
+  """The rows of a `metrics.csv`; none if there is no file yet. A last line that is
+  still being written is left out."""
+  if not path.exists():
+    return []
+  text = path.read_text()
+  lines = text[:text.rfind('\n') + 1].splitlines()
+  return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(lines)]
+
+
+def last_metrics(path: pathlib.Path) -> Optional[Dict[str, float]]:
+  """The last row of a `metrics.csv`, without reading what is before it."""
+  if not path.exists():
+    return None
+  with open(path, 'rb') as file:
+    header = file.readline().decode().strip()
+    file.seek(max(len(header), path.stat().st_size - 4096))
+    tail = file.read().decode()
+  lines = tail[:tail.rfind('\n') + 1].splitlines()[1:]
+  if not lines:
+    return None
+  return {k: float(v) for k, v in zip(header.split(','), lines[-1].split(','))}

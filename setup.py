@@ -1,0 +1,53 @@
+"""What gtrxl_tf needs. The exact versions that are tested are in requirements.lock."""
+
+import setuptools
+
+setuptools.setup(
+    name='gtrxl_tf',
+    version='0.1.0',
+    description='Transformer memory for reinforcement learning, in TensorFlow',
+    license='Apache-2.0',
+    packages=setuptools.find_packages(include=['gtrxl_tf', 'gtrxl_tf.*']),
+    # The last dm-reverb, 0.14, is built against TensorFlow 2.15, and both end at
+    # Python 3.11. Every upper bound below follows from these two.
+    python_requires='>=3.10,<3.12',
+    install_requires=[
+        'absl-py>=1.4',
+        'dm-env>=1.6',
+        'dm-reverb>=0.14,<0.15',
+        'dm-tree>=0.1.8',
+        'gin-config>=0.5',
+        'keras>=2.15,<2.16',
+        'matplotlib>=3.7',
+        'numpy>=1.23,<2',
+        'tensorflow-probability>=0.23,<0.24',
+        'tf-agents>=0.19,<0.20',
+    ],
+    extras_require={
+        # TensorFlow is an extra because its flavours overwrite each other: choose one,
+        # and none on a TPU VM, which brings its own.
+        'cpu': ['tensorflow-cpu>=2.15,<2.16'],
+        'gpu': ['tensorflow[and-cuda]>=2.15,<2.16'],
+        'envs': [
+            'ale-py>=0.10',
+            'dm-control>=1.0.20',
+            'gymnasium>=1.0',
+            'memory-maze>=1.0.3',
+            'minigrid>=3.0',
+            'mujoco>=3.1,<4',  # dm-control fails on MuJoCo 4.
+            'opencv-python-headless>=4.8,<4.12',  # Later ones need NumPy 2.
+            'popgym>=1.0.6',
+            'vizdoom>=1.2.4',
+        ],
+        'offline': [
+            'envlogger>=1.2,<1.3',  # 1.3 needs glibc 2.38.
+            'h5py>=3.9',
+            'jax>=0.4.30,<0.4.35',  # For Minari to write; later ones need NumPy 2.
+            'minari>=0.5.2,<0.5.4',  # 0.5.4 needs NumPy 2.
+            'rlds>=0.1.8',
+            'tensorflow-datasets>=4.9.4',
+            'tensorflow-metadata>=1.14,<1.18',  # Later ones need protobuf 5.
+        ],
+        'dev': ['pytest>=7', 'pytest-xdist>=3'],
+    },
+)
