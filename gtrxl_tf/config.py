@@ -12,14 +12,18 @@ stops a run before any process, file or server exists:
   DeepLSTM.num_layers = 0: expected an integer >= 1
 """
 
+import collections.abc
 import dataclasses
 import difflib
 import functools
 import importlib.util  # gin uses it without importing it.
 import inspect
+import linecache
 import math
 import numbers
+import os
 import re
+import tokenize
 import typing
 from typing import Annotated, Any, Callable, Optional, Sequence
 
@@ -36,21 +40,17 @@ class ConfigError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-  """Numbers from `low` to `high`; the bounds themselves belong unless `open`."""
+  """Numbers from `low`, which does not belong if `open`, to `high`, which does."""
   low: float
   high: float = math.inf
   open: bool = False
 
   def admits(self, value) -> bool:
-    if self.open:
-      return self.low < value < self.high
-    return self.low <= value <= self.high
+    return self.low <= value <= self.high and not (self.open and value == self.low)
 
   def __str__(self):
-    sign = '>' if self.open else '>='
-    if math.isinf(self.high):
-      return f'{sign} {self.low}'
-    return f'{sign} {self.low} and {sign.replace(">", "<")} {self.high}'
+    text = f'{">" if self.open else ">="} {self.low}'
+    return text if math.isinf(self.high) else f'{text} and <= {self.high}'
 
 
 PositiveInt = Annotated[int, Range(1)]
@@ -58,6 +58,7 @@ NonNegativeInt = Annotated[int, Range(0)]
 PositiveFloat = Annotated[float, Range(0, open=True)]
 NonNegativeFloat = Annotated[float, Range(0)]
 UnitInterval = Annotated[float, Range(0, 1)]
+PositiveFraction = Annotated[float, Range(0, 1, open=True)]
 
 
 def _mismatch(value: Any, hint: Any) -> Optional[str]:
@@ -79,8 +80,8 @@ def _mismatch(value: Any, hint: Any) -> Optional[str]:
     return None if value is None else 'None'
   if origin in (list, tuple, Sequence, typing.get_origin(Sequence[int])):
     if not isinstance(value, (list, tuple)):
-      return 'a list'
-    expected = [_mismatch(v, args[0]) for v in value] if args else []
+      value = [object()]  # Which is nothing that a list may hold.
+    expected = [_mismatch(v, *args) for v in value]
     wrong = [e for e in expected if e is not None]
     return f'a list of which each is {wrong[0]}' if wrong else None
   if hint is bool:
@@ -94,6 +95,11 @@ def _mismatch(value: Any, hint: Any) -> Optional[str]:
     return None if fits else 'a finite number'
   if hint is str:
     return None if isinstance(value, str) else 'a string'
+  if origin is collections.abc.Callable:
+    return None if callable(value) else 'a callable (@Name without parentheses)'
+  if inspect.isclass(hint) and hint is not Any:
+    fits = isinstance(value, hint)
+    return None if fits else f'a {hint.__name__} (@Name() with parentheses)'
   return None  # Anything else is the body's own business.
 
 
@@ -103,9 +109,15 @@ def _checked(function: Callable, name: str) -> Callable:
   hints = typing.get_type_hints(function, include_extras=True)
   hints.pop('return', None)
 
+  required = [p.name for p in signature.parameters.values()
+              if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+
   @functools.wraps(function)
   def wrapper(*args, **kwargs):
     bound = signature.bind_partial(*args, **kwargs)
+    for parameter in required:
+      if parameter not in bound.arguments:
+        raise ConfigError(f'{name}.{parameter} is not set, and has no default')
     for parameter, value in bound.arguments.items():
       expected = _mismatch(value, hints.get(parameter))
       if expected is not None:
@@ -136,35 +148,67 @@ def configurable(target=None, *, name: Optional[str] = None):
 
 
 def parse(files: Sequence[str], bindings: Sequence[str]) -> None:
-  """Reads gin files and bindings.
+  """Reads gin files, which may include others by paths from their own, and bindings.
 
   Raises:
     ConfigError: a file that is not there, a name that is not known, or a line that
       is not gin. The message is one line and says what would have been allowed.
   """
+  for file in files:  # What a file includes is found beside it.
+    gin.add_config_file_search_path(os.path.dirname(os.path.abspath(file)))
   try:
     gin.parse_config_files_and_bindings(list(files), list(bindings))
-  except (ValueError, IOError, SyntaxError, TypeError, AttributeError) as error:
-    raise ConfigError(_one_line(error)) from error
+  except SyntaxError as error:
+    raise ConfigError(_syntax_error(error, bindings)) from error
+  except tokenize.TokenError as error:
+    raise ConfigError('not gin: a bracket or a string is not closed in '
+                      + ' or '.join([*files, *bindings])) from error
+  except (ValueError, IOError, ImportError, TypeError, AttributeError) as error:
+    raise ConfigError(_unknown_name(' '.join(str(error).split()))) from error
 
 
-def _one_line(error: Exception) -> str:
-  if isinstance(error, SyntaxError):
-    return f'not gin: {(error.text or "").strip()!r} ({error.msg.splitlines()[0]})'
-  text = ' '.join(str(error).split())
-  unknown = re.search(r"No configurable matching '([^']+)'", text)
+def _syntax_error(error: SyntaxError, bindings: Sequence[str]) -> str:
+  if error.filename:
+    lines = linecache.getlines(error.filename)
+  else:
+    lines = '\n'.join(bindings).split('\n')
+  # Gin may point to the empty line behind the one that it could not read.
+  number, line = [(i, line.strip()) for i, line in enumerate(lines[:error.lineno], 1)
+                  if line.strip()][-1]
+  place = f' ({error.filename}, line {number})' if error.filename else ''
+  reason = error.msg.splitlines()[0]
+  if reason.startswith('malformed node'):
+    reason = 'expected a literal, an @reference or a %macro'
+  return f'not gin: {line!r}{place}: {reason}'
+
+
+def _unknown_name(text: str) -> str:
+  """Gin's message, with what the name could have been."""
+  unknown = re.search(r"No configurable matching (?:reference )?'@?([^']+)'", text)
   if unknown:
-    return _suggest(text, unknown.group(1).split('/')[-1], sorted(_parameters))
+    name = unknown.group(1).split('/')[-1].removesuffix('()')
+    return _suggest(text, name, sorted(_parameters))
   unknown = re.search(r"Configurable '([^']+)' doesn't have a parameter named "
                       r"'([^']+)'", text)
   if unknown:
     return _suggest(text, unknown.group(2),
                     _parameters.get(unknown.group(1).split('.')[-1], []))
+  unknown = re.search(r"No bindings specified for '(.+)/gin\.macro'", text)
+  if unknown:
+    return f'%{unknown.group(1)} is used, and nothing is bound to it'
   return text
+
+
+def one_line(error: Exception) -> str:
+  """What an exception says, without where gin and Keras say it came from."""
+  lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+  if len(lines) > 1 and lines[0].startswith('Exception encountered when calling layer'):
+    del lines[0]
+  return lines[0] if lines else type(error).__name__
 
 
 def _suggest(text: str, name: str, allowed: Sequence[str]) -> str:
   close = difflib.get_close_matches(name, allowed, n=3)
-  return f'{text.rstrip(".")}. ' + (
+  return f'{text.rstrip(". ^")}. ' + (
       f'Did you mean {" or ".join(close)}?' if close
       else f'Known: {", ".join(allowed)}.')
