@@ -1,5 +1,5 @@
 # `make train` and `make test` need Python 3.11 (or 3.10) and make, and set up the rest.
-# Settings, as in `make train ARGS='--gin_bindings=train.seed=1'`:
+# Settings, as in `make train ARGS='--gin_bindings=Experiment.seed=1'`:
 #   ARGS        appended to the command that a target runs
 #   PYTHON      the Python from which .venv is made, if not the first that fits
 #   TENSORFLOW  cpu or gpu: which TensorFlow goes into .venv; `make clean` to change it
@@ -65,8 +65,8 @@ clean: ## Remove .venv and all that was built; runs/ stays
 	find gtrxl_tf binaries -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp stands for a whole installation: it goes before pip begins and comes back when
-# pip is through. Without the stamp of the core, .venv is made from nothing. It holds the
-# name of the TensorFlow that was chosen.
+# pip is through. Without the stamp of the core, .venv is made from nothing. That stamp
+# holds the name of the TensorFlow that was chosen.
 .venv/core: setup.py requirements.lock
 	@$(if $(FITTING),,$(error gtrxl_tf needs Python 3.10 or 3.11, \
 	    found $(FOUND); try: make PYTHON=/path/to/python3.11))

@@ -11,6 +11,12 @@ Cache = Any
 Records = Any
 
 
+def build_layer(layer: tf.keras.layers.Layer, input_shape) -> None:
+  """Builds a sub-layer whose owner knows its input shape, under the sub-layer's name."""
+  with tf.name_scope(layer.name):
+    layer.build(input_shape)
+
+
 class Core(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
   """Turns `[B, T, D]` inputs into `[B, T, D']` outputs while carrying a state.
 

@@ -25,7 +25,7 @@ class Memoryless(core.Core):
 
   def build(self, input_shape):
     for layer in self.layers:
-      layer.build(input_shape)
+      core.build_layer(layer, input_shape)
       input_shape = layer.compute_output_shape(input_shape)
     super().build(input_shape)
 

@@ -80,7 +80,7 @@ class DeepLSTM(core.Core):
         self._hidden_dim + (input_shape[-1] if self._skip == 'concat' else 0)
     ] * (len(self.layers) - 1)
     for layer, width in zip(self.layers, widths):
-      layer.build(tf.TensorShape([None, None, width]))
+      core.build_layer(layer, tf.TensorShape([None, None, width]))
     super().build(input_shape)
 
   @property

@@ -23,6 +23,7 @@ def sinusoids(num_positions: int, width: int) -> np.ndarray:
   return encodings[:, :width].astype(np.float32)
 
 
+@config.configurable
 class RelativeMultiHeadAttention(tf.keras.layers.Layer):
   """Attention in which a key's place is known by its distance to the query.
 

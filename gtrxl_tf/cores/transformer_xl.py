@@ -66,7 +66,7 @@ class XLBlock(tf.keras.layers.Layer):
         tf.keras.layers.Dense(input_shape[-1], name='outputs')], name='mlp')
     for layer in (self.attention, self.attention_gate, self.mlp_gate,
                   self.attention_norm, self.mlp_norm, self._mlp):
-      layer.build(input_shape)
+      core.build_layer(layer, input_shape)
     super().build(input_shape)
 
   def _attention_inputs(self, inputs):
@@ -155,9 +155,9 @@ class TransformerXL(core.Core):
         for i in range(num_layers)]
 
   def build(self, input_shape):
-    self.embedding.build(input_shape)
+    core.build_layer(self.embedding, input_shape)
     for block in self.blocks:
-      block.build(tf.TensorShape([None, None, self._model_dim]))
+      core.build_layer(block, tf.TensorShape([None, None, self._model_dim]))
     super().build(input_shape)
 
   @property
