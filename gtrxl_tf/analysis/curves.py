@@ -1,18 +1,40 @@
 """Learning curves."""
 
 import pathlib
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import matplotlib
 matplotlib.use('Agg')
 from matplotlib import pyplot as plt  # pylint: disable=g-import-not-at-top,wrong-import-position
+import numpy as np
 
 Rows = Sequence[Dict[str, float]]
+
+
+def mean_curve(curves: Sequence[Tuple[np.ndarray, np.ndarray]]
+               ) -> Tuple[np.ndarray, np.ndarray]:
+  """The mean of several curves `(x, y)`, between points by straight lines.
+
+  Args:
+    curves: each with x ascending. Points whose y is NaN are left out.
+
+  Returns:
+    `(x, y)`, where every curve has values; empty if there is no such place.
+  """
+  known = [(x[~np.isnan(y)], y[~np.isnan(y)]) for x, y in curves]
+  if not all(len(x) for x, _ in known):
+    return np.array([]), np.array([])
+  start, end = max(x[0] for x, _ in known), min(x[-1] for x, _ in known)
+  grid = np.unique(np.concatenate([x for x, _ in known]))
+  grid = grid[(grid >= start) & (grid <= end)]
+  return grid, np.mean([np.interp(grid, x, y) for x, y in known], axis=0)
 
 
 def draw(path: pathlib.Path, runs: Dict[str, List[Rows]], title: str,
          reference: Optional[float] = None, quantity: str = 'return') -> None:
   """Draws every run's curve, against environment steps and against wall time.
+
+  Where a label has several runs, they are thin lines and their mean a bold one.
 
   Args:
     path: of the picture to write.
@@ -22,14 +44,19 @@ def draw(path: pathlib.Path, runs: Dict[str, List[Rows]], title: str,
     quantity: the column to draw.
   """
   figure, panels = plt.subplots(1, 2, figsize=(11, 4), sharey=True)
-  for color, (label, seeds) in zip(plt.cm.tab10.colors, runs.items()):
-    for i, rows in enumerate(seeds):
-      values = [row[quantity] for row in rows]
-      for panel, column, scale in zip(
-          panels, ('environment_steps', 'seconds'), (1e6, 60)):
-        panel.plot([row[column] / scale for row in rows], values, color=color,
-                   linewidth=1, label=None if i else label)
-  for panel, name in zip(panels, ('million environment steps', 'minutes')):
+  for panel, column, unit, name in zip(
+      panels, ('environment_steps', 'seconds'), (1e6, 60),
+      ('million environment steps', 'minutes')):
+    for color, (label, seeds) in zip(plt.cm.tab10.colors, runs.items()):
+      curves = [(np.array([row[column] for row in rows]) / unit,
+                 np.array([row[quantity] for row in rows])) for rows in seeds]
+      several = len(curves) > 1
+      for curve in curves:
+        panel.plot(*curve, color=color, linewidth=0.8 if several else 1.5,
+                   alpha=0.7 if several else 1, label=None if several else label)
+      if several:
+        panel.plot(*mean_curve(curves), color=color, linewidth=2.5,
+                   label=f'{label}, mean of {len(curves)}')
     if reference is not None:
       panel.axhline(reference, color='black', linestyle=':', linewidth=1,
                     label='informed policy')

@@ -1,5 +1,7 @@
 """Batches of unrolls for a learner."""
 
+from typing import Callable
+
 import numpy as np
 import reverb
 import tensorflow as tf
@@ -10,18 +12,20 @@ from gtrxl_tf.replay import writer
 
 
 def unrolls(address: str, num_items: int, ledger: ledger_lib.Ledger,
-            timeout_ms: int) -> tf.data.Dataset:
+            should_stop: Callable[[], bool], timeout_ms: int = 1000) -> tf.data.Dataset:
   """Batches of `num_items` items that the ledger admits, each of E environments.
 
   One worker, one item in flight and nothing prefetched: what Reverb and tf.data would
-  pull ahead by themselves grows old before it is trained on. The dataset ends when the
-  queue has been empty for `timeout_ms`, and raises when the server is gone.
+  pull ahead by themselves grows old before it is trained on. The dataset waits for
+  items as long as it may, and for a server that went away to come back.
 
   Args:
     address: of the Reverb server.
     num_items: items a batch.
     ledger: admits items as they are taken from the queue.
-    timeout_ms: how long to wait for an item.
+    should_stop: asked at the start and whenever the queue of a server that is there
+      has been empty for `timeout_ms`; if so the dataset ends.
+    timeout_ms: how long to wait for an item before asking.
 
   Returns:
     A dataset of `Unroll`, batch first: `[num_items * E, time, ...]`, static shapes.
@@ -29,7 +33,11 @@ def unrolls(address: str, num_items: int, ledger: ledger_lib.Ledger,
   samples = reverb.TrajectoryDataset.from_table_signature(
       address, writer.TABLE, max_in_flight_samples_per_worker=1,
       num_workers_per_iterator=1, rate_limiter_timeout_ms=timeout_ms,
-      get_signature_timeout_secs=max(1, timeout_ms // 1000))
+      get_signature_timeout_secs=10)
+
+  def goes_on(_):
+    go_on = tf.numpy_function(lambda: np.bool_(not should_stop()), [], tf.bool)
+    return tf.ensure_shape(go_on, [])
 
   def admitted(sample):
     unroll = sample.data
@@ -40,10 +48,16 @@ def unrolls(address: str, num_items: int, ledger: ledger_lib.Ledger,
          unroll.episode_return, unroll.episode_success], tf.bool)
     return tf.ensure_shape(admit, [])
 
-  return (samples.filter(admitted)
+  options = tf.data.Options()
+  # One of them makes parallel maps, which run ahead, by four batches when measured.
+  options.experimental_optimization.apply_default_optimizations = False
+  # Sampling begins again after a time-out, behind which a batch goes on to fill.
+  return (tf.data.Dataset.counter().take_while(goes_on).flat_map(lambda _: samples)
+          .filter(admitted)
           .map(lambda sample: unroll_lib.Unroll(*sample.data))  # Only alike so far.
           .batch(num_items, drop_remainder=True)
-          .map(_batch_first))
+          .map(_batch_first)
+          .with_options(options))
 
 
 def _batch_first(unroll: unroll_lib.Unroll) -> unroll_lib.Unroll:

@@ -38,6 +38,13 @@ class WeightsChannel:
     self._client.insert(
         [np.int64(step), *(v.numpy() for v in self._variables)], {TABLE: 1.0})
 
+  def published(self, timeout: int = 10) -> bool:
+    """Whether the server has weights; one that was started anew has none."""
+    try:
+      return self._client.server_info(timeout)[TABLE].current_size > 0
+    except (RuntimeError, reverb.ReverbError):
+      return False
+
   def receive(self, timeout: int = 10) -> Optional[int]:
     """Assigns the newest weights to the variables.
 

@@ -93,8 +93,8 @@ class UnrollWriter:
     """Writes a row, whose `unroll_id` is set here; returns whether it made an item."""
     complete = self._rows == self._unroll_length
     row = row._replace(unroll_id=np.int64(self._next_id))
+    self.history.append(row)  # Whether or not it can be written: it happened.
     self._writer.append(row)
-    self.history.append(row)
     self._rows += 1
     if complete:
       self._writer.create_item(TABLE, priority=1.0, trajectory=self._item())

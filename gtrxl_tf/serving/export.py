@@ -1,9 +1,12 @@
 """Exports a policy as a SavedModel that needs nothing but TensorFlow to load."""
 
+import contextlib
 import os
 import pathlib
 import shutil
 
+from absl import logging
+import tensorflow as tf
 from tf_agents.policies import policy_saver
 
 from gtrxl_tf.agents import policy as policy_lib
@@ -19,6 +22,20 @@ def save_policy(policy: policy_lib.ActorCriticPolicy, path: pathlib.Path) -> Non
   path = pathlib.Path(path)
   partial = path.with_name(path.name + '.partial')
   shutil.rmtree(partial, ignore_errors=True)
-  policy_saver.PolicySaver(policy, batch_size=None).save(str(partial))
+  with _only_errors_logged():
+    policy_saver.PolicySaver(policy, batch_size=None).save(str(partial))
   shutil.rmtree(path, ignore_errors=True)
   os.replace(partial, path)
+
+
+@contextlib.contextmanager
+def _only_errors_logged():
+  """Keeps warnings back: all are of what the SavedModel leaves out on purpose."""
+  verbosity, level = logging.get_verbosity(), tf.get_logger().level
+  logging.set_verbosity(logging.ERROR)
+  tf.get_logger().setLevel('ERROR')
+  try:
+    yield
+  finally:
+    logging.set_verbosity(verbosity)
+    tf.get_logger().setLevel(level)

@@ -16,9 +16,15 @@ from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import rollout as rollout_lib
 
 # A server that is gone shows as one of these, depending on the call.
-SERVER_ERRORS = (RuntimeError, reverb.ReverbError, tf.errors.OpError)
+SERVER_ERRORS = (RuntimeError, reverb.ReverbError, tf.errors.AbortedError,
+                 tf.errors.CancelledError, tf.errors.DeadlineExceededError,
+                 tf.errors.UnavailableError)
 
 _WAIT_MS = 500
+
+
+class ActingFailed(Exception):
+  """The policy or an environment raised an error."""
 
 
 class Actor:
@@ -56,14 +62,18 @@ class Actor:
     self._refreshed = tf.function(self._policy.refreshed, autograph=False)
     self._rollout = rollout_lib.Rollout(
         self._environment, self._policy.action,
-        self._policy.get_initial_state(num))
+        self._policy.get_initial_state(num), jit_compile=True)
     self._writer = writer_lib.UnrollWriter(
         reverb.Client(address), experiment.row_spec(), experiment.unroll_length,
         experiment.memory_length)
     self._target_step = 0
 
   def run(self) -> None:
-    """Acts until told to stop; comes back to a server that went away."""
+    """Acts until told to stop; comes back to a server that went away.
+
+    Raises:
+      ActingFailed: something that no other server can heal.
+    """
     while not self._should_stop():
       try:
         channel = self._connect()
@@ -103,7 +113,10 @@ class Actor:
     while not complete:
       if self._writer.starts_unroll:
         self._receive(channel)
-      seen, done = self._rollout.step()
+      try:
+        seen, done = self._rollout.step()
+      except SERVER_ERRORS as error:
+        raise ActingFailed(str(error)) from error
       to_numpy = lambda nest: tree.map_structure(lambda x: x.numpy(), nest)
       complete = self._writer.append(unroll_lib.Unroll(
           observation=seen.observation, step_type=seen.step_type, reward=seen.reward,

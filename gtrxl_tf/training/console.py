@@ -1,7 +1,9 @@
 """What a person sees while a run goes on."""
 
 import math
+import shutil
 import sys
+import textwrap
 import time
 from typing import Dict, Optional
 
@@ -16,7 +18,7 @@ def duration(seconds: float) -> str:
 
 
 class Console:
-  """One line that is written over on a terminal, and again and again elsewhere."""
+  """A line that is written over on a terminal, and every few seconds elsewhere."""
 
   def __init__(self, environment_steps: int, stream=sys.stdout):
     """Creates the console of a run of so many environment steps."""
@@ -25,6 +27,7 @@ class Console:
     self._live = stream.isatty()
     self._last_line = 0.0
     self._last_step: Optional[float] = None
+    self._rows = 1  # Of the terminal, that the line takes.
 
   def update(self, row: Optional[Dict[str, float]]) -> None:
     """Shows a row of metrics."""
@@ -53,7 +56,10 @@ class Console:
 
   def _write(self, line: str) -> None:
     if self._live:
-      self._stream.write('\r\033[K' + line)
+      start = f'\033[{self._rows - 1}F' if self._rows > 1 else '\r'
+      rows = textwrap.wrap(line, shutil.get_terminal_size().columns - 1)
+      self._stream.write(f'{start}\033[J' + '\n'.join(rows))
+      self._rows = len(rows)
     else:
       self._stream.write(line + '\n')
     self._stream.flush()

@@ -1,6 +1,7 @@
 """An online experiment: its settings, and its parts as each process needs them."""
 
 import functools
+import pathlib
 from typing import Any, Callable, Optional
 
 import dm_env
@@ -120,6 +121,26 @@ class Experiment:
     tf.random.set_seed(self.seed)
     return self._agent(online=self._make_network(), target=self._make_network())
 
+  def restore_agent(self, checkpoints: pathlib.Path) -> vmpo_agent.VMPOAgent:
+    """The agent in the newest checkpoint of the folder `checkpoints`.
+
+    Raises:
+      FileNotFoundError: there is none.
+      config.ConfigError: it is of another agent, or of networks of other sizes.
+    """
+    path = tf.train.latest_checkpoint(str(checkpoints))
+    if path is None:
+      raise FileNotFoundError(f'no checkpoint in {checkpoints}')
+    agent = self.make_agent()
+    checkpoint = tf.train.Checkpoint(agent=agent)
+    try:
+      # Partial, as what only training needs is there too.
+      checkpoint.restore(path).expect_partial().assert_existing_objects_matched()
+    except (ValueError, AssertionError) as error:
+      raise config.ConfigError(
+          f'{path} is of another agent than these settings make') from error
+    return agent
+
   def make_optimizer(self) -> tf.keras.optimizers.legacy.Optimizer:
     """Adam as V-MPO has it. The legacy class is one fused op a variable: it traces in
     half the time of the newer one."""
@@ -154,3 +175,9 @@ class Experiment:
         record=tf.nest.map_structure(batched, policy.info_spec.record),
         episode_return=scalars, episode_success=scalars,
         target_step=tf.TensorSpec((), tf.int64), unroll_id=tf.TensorSpec((), tf.int64))
+
+  def blank_batch(self) -> unroll_lib.Unroll:
+    """One unroll of zeros, `[1, time, ...]`, as an agent's loss gets them."""
+    zeros = lambda spec: tf.zeros((1, spec.shape[0], *spec.shape[2:]), spec.dtype)
+    return tf.nest.map_structure(zeros, unroll_lib.signature(
+        self.row_spec(), self.unroll_length, self.memory_length))

@@ -16,8 +16,6 @@ from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import run_folder
 
-_QUEUE_TIMEOUT_MS = 5000
-
 
 class Diverged(Exception):
   """The loss is not finite."""
@@ -91,15 +89,14 @@ class OnlineTraining:
         channel.publish(self._target_step)
         batches = iter(dataset.unrolls(
             self._address, self._experiment.items_per_batch, self._ledger,
-            _QUEUE_TIMEOUT_MS))
+            lambda: self._should_stop() or not channel.published()))
         while not (self._should_stop() or self._finished()):
           waiting = time.time()
           batch = next(batches)
           self._idle += time.time() - waiting
           self._step(batch, channel)
       except StopIteration:
-        logging.info('learner: the queue has been empty for %.0f s',
-                     _QUEUE_TIMEOUT_MS / 1000)
+        pass  # It should stop, or a new server needs the weights.
       except actor.SERVER_ERRORS as error:
         logging.warning('learner: server at %s: %s; connecting anew', self._address,
                         str(error).splitlines()[0])

@@ -19,13 +19,15 @@ class Rollout:
 
   def __init__(self, environment: environments.BatchedEnvironment,
                action: Callable[[ts.TimeStep, Any], policy_step.PolicyStep],
-               policy_state: Any):
+               policy_state: Any, jit_compile: bool = False):
     """Resets the environments and compiles the policy.
 
     Args:
       environment: E environments.
       action: a policy's.
       policy_state: the policy's initial state, for E environments.
+      jit_compile: compiles with XLA, which takes a second and then, for a small GTrXL
+        on 64 environments, 1.5 instead of 2.5 ms a step.
     """
     self._environment = environment
     self._seen = environment.reset()
@@ -39,8 +41,9 @@ class Rollout:
       self._done_structure = done
       return tf.nest.flatten(done)
 
-    self._action = tf.function(flat_action, autograph=False).get_concrete_function(
-        *(tf.TensorSpec(x.shape, x.dtype) for x in (*inputs, *self._state)))
+    self._action = tf.function(
+        flat_action, autograph=False, jit_compile=jit_compile).get_concrete_function(
+            *(tf.TensorSpec(x.shape, x.dtype) for x in (*inputs, *self._state)))
 
   def _inputs(self):
     """What the policy is shown, as tensors."""

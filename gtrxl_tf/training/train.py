@@ -34,11 +34,9 @@ def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str]
   config.parse(gin_files, gin_bindings)
   try:
     experiment = experiment_lib.Experiment()
-    experiment.row_spec()
-    experiment.make_agent()
+    experiment.make_agent().loss(experiment.blank_batch())
   except (ValueError, TypeError) as error:
-    # Gin adds where a call came from in lines of their own.
-    raise config.ConfigError(str(error).splitlines()[0]) from error
+    raise config.ConfigError(config.one_line(error)) from error
   return experiment
 
 

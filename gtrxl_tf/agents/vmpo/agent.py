@@ -57,7 +57,7 @@ class VMPOAgent(tf.Module):
       epsilon_temperature: config.PositiveFloat = 0.1,
       initial_alpha: config.PositiveFloat = 5.0,
       epsilon_alpha: config.PositiveFloat = 0.01,
-      top_fraction: config.UnitInterval = 0.5):
+      top_fraction: config.PositiveFraction = 0.5):
     super().__init__(name='vmpo')
     self.online = online
     self.target = target

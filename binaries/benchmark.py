@@ -1,0 +1,42 @@
+"""Times GTrXL as a memory core: a training step over unrolls, and a step of acting.
+
+  python -m binaries.benchmark --config=small --config=paper --json=/tmp/gtrxl_tf.json
+
+The fields of the rows are explained in `gtrxl_tf.analysis.benchmark`.
+"""
+
+import json
+import multiprocessing
+import pathlib
+
+from absl import app
+from absl import flags
+
+from gtrxl_tf.analysis import benchmark
+
+_CONFIGS = flags.DEFINE_multi_enum(
+    'config', list(benchmark.SIZES), list(benchmark.SIZES), 'Sizes to time.')
+_REPEAT = flags.DEFINE_integer(
+    'repeat', 5, 'Training steps to time; of acting, five times as many.',
+    lower_bound=1)
+_THREADS = flags.DEFINE_integer('threads', 1, 'That an op may use.', lower_bound=1)
+_XLA = flags.DEFINE_bool('xla', False, 'Compile with XLA.')
+_JSON = flags.DEFINE_string('json', None, 'A file for the rows.')
+
+
+def main(argv):
+  del argv
+  rows = []
+  # A process of its own for each, so that none finds memory or caches of another.
+  with multiprocessing.get_context('spawn').Pool(1, maxtasksperchild=1) as pool:
+    for config in _CONFIGS.value:
+      rows.append(pool.apply(
+          benchmark.measure, (config, _REPEAT.value, _THREADS.value, _XLA.value)))
+      print(json.dumps(rows[-1]), flush=True)
+  print(benchmark.table(rows))
+  if _JSON.value:
+    pathlib.Path(_JSON.value).write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == '__main__':
+  app.run(main)

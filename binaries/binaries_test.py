@@ -1,0 +1,120 @@
+"""The binaries that look at runs, each in a process as a person starts it."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+from absl.testing import absltest
+import gin
+import tensorflow as tf
+from tf_agents.trajectories import time_step as ts
+
+from gtrxl_tf.serving import export
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import train
+
+_ROOT = pathlib.Path(__file__).parents[1]
+_SETTINGS = ['ActionRecall.delay = 2', 'TransformerXL.memory_length = 4']
+_GIN_FILE = 'gin/action_recall.gin'
+
+
+def _run(binary, **flags):
+  """Runs a binary; `key=value` is the flag `--key=value`."""
+  return subprocess.run(
+      [sys.executable, '-m', f'binaries.{binary}',
+       *(f'--{key}={value}' for key, value in flags.items())],
+      cwd=_ROOT, env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'},
+      capture_output=True, text=True, check=False)
+
+
+class BinariesTest(absltest.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self._temporary = pathlib.Path(self.create_tempdir().full_path)
+
+  def _make_run(self) -> run_folder.RunFolder:
+    """A run after training, as far as the binaries can tell."""
+    folder = run_folder.RunFolder(self._temporary / 'run')
+    folder.root.mkdir()
+    gin.clear_config()
+    self.addCleanup(gin.clear_config)
+    self._experiment = train.prepare([str(_ROOT / _GIN_FILE)], _SETTINGS)
+    folder.config.write_text(gin.operative_config_str())
+    self._agent = self._experiment.make_agent()
+    # What follows in every checkpoint, and that the target is not the online network.
+    optimizer = self._experiment.make_optimizer()
+    optimizer.apply_gradients(
+        [(tf.ones_like(v), v) for v in self._agent.online.trainable_variables])
+    tf.train.Checkpoint(agent=self._agent, optimizer=optimizer).save(
+        str(folder.checkpoints / 'ckpt'))
+    return folder
+
+  def test_evaluate_plays_the_run_s_task_unless_told_otherwise(self):
+    folder = self._make_run()
+    export.save_policy(
+        self._experiment.make_policy(self._agent.target), folder.policy)
+    done = _run('evaluate', root_dir=folder.root, num_episodes=7,
+                gin_bindings='ActionRecall.delay = 3')
+    self.assertEqual(done.returncode, 0, done.stderr)
+    self.assertStartsWith(done.stdout, 'Evaluation over 7 episodes: return ')
+    self.assertIn('informed policy 1.00, success ', done.stdout)
+
+  def test_evaluate_refuses_observations_that_the_policy_does_not_know(self):
+    folder = self._make_run()
+    folder.policy.mkdir()
+    done = _run('evaluate', root_dir=folder.root,
+                gin_bindings='ActionRecall.num_actions = 5')
+    self.assertEqual(done.returncode, 1)
+    self.assertIn('expected ((5,), 4), got ((6,), 5)', done.stderr)
+
+  def test_evaluate_says_what_is_missing(self):
+    done = _run('evaluate', root_dir=self._temporary)
+    self.assertEqual(done.returncode, 1)
+    self.assertIn('config.gin does not exist', done.stderr)
+
+  def test_export_writes_the_target_network_of_the_newest_checkpoint(self):
+    folder = self._make_run()
+    output_dir = self._temporary / 'exported'
+    done = _run('export', root_dir=folder.root, output_dir=output_dir, greedy=True)
+    self.assertEqual(done.returncode, 0, done.stderr)
+    self.assertIn(f'saved_model_cli show --dir {output_dir}', done.stdout)
+
+    exported = tf.saved_model.load(str(output_dir))
+    policy = self._experiment.make_policy(self._agent.target, greedy=True)
+    seen = ts.restart(tf.eye(3, *self._experiment.observation_spec.shape), 3)
+    expected = policy.action(seen, policy.get_initial_state(3))
+    step = exported.action(seen, exported.get_initial_state(3))
+    tf.debugging.assert_near(step.info.policy, expected.info.policy, atol=1e-6)
+    tf.debugging.assert_equal(step.action, expected.action)
+
+  def test_export_overwrites_nothing(self):
+    folder = run_folder.RunFolder(self._temporary)
+    folder.config.touch()
+    done = _run('export', root_dir=folder.root, output_dir=folder.root)
+    self.assertEqual(done.returncode, 1)
+    self.assertIn('--output_dir must name a new folder', done.stderr)
+    self.assertTrue(folder.config.exists())
+
+  def test_compare_reports_the_runs_that_there_are(self):
+    for core, seed, returns in (('gtrxl', 0, 1.), ('gtrxl', 1, .9), ('lstm', 0, .25)):
+      folder = run_folder.RunFolder(self._temporary / core / f'seed_{seed}')
+      run_folder.MetricsWriter(folder.metrics, 0).append(
+          {'learner_step': 10, 'environment_steps': 1000, 'seconds': 60,
+           'return': returns, 'success': returns})
+      folder.evaluation.write_text(f'episode,return,success\n0,{returns},1\n')
+    done = _run('compare', gin_file=_GIN_FILE, root_dir=self._temporary, seeds=2,
+                only_report=True)
+    self.assertEqual(done.returncode, 0, done.stderr)
+    table = (self._temporary / 'comparison.md').read_text()
+    self.assertIn('| gtrxl | 0 | 1.00 | 1.00 | 1,000 | 1.0 | 1,000 | 1.0 |', table)
+    self.assertIn('| **gtrxl** | mean | 0.95 | 1.00 | 1,000 | 1.0 |', table)
+    self.assertIn('| lstm | 0 | 0.25 | 1.00 | 1,000 | 1.0 | - | - |', table)
+    self.assertNotIn('memoryless', table)
+    self.assertStartsWith(done.stdout, table)
+    self.assertTrue((self._temporary / 'comparison.png').exists())
+
+
+if __name__ == '__main__':
+  absltest.main()

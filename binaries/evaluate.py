@@ -1,0 +1,64 @@
+"""Plays episodes with the policy of a run and says how they went.
+
+  python -m binaries.evaluate --root_dir=runs/t_maze_30 --num_episodes=1000 \
+      --gin_bindings='TMaze.corridor_length = 60'
+"""
+
+import sys
+
+from absl import app
+from absl import flags
+import gin
+import tree
+
+from gtrxl_tf import config
+from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import train
+
+_ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
+_NUM_EPISODES = flags.DEFINE_integer(
+    'num_episodes', 100, 'Rounded up, so that every environment plays as many.',
+    lower_bound=1)
+_NUM_ENVIRONMENTS = flags.DEFINE_integer(
+    'num_environments', 50, 'How many are played side by side at most.', lower_bound=1)
+_GIN_BINDINGS = flags.DEFINE_multi_string(
+    'gin_bindings', [], "Single settings, which override the run's.")
+
+# Of seeds, as after training: none that the run was trained on.
+_STREAM = 1
+
+
+def _shapes(experiment: experiment_lib.Experiment):
+  """The shapes of observation and action, and the number of actions."""
+  return (tree.map_structure(lambda spec: spec.shape, experiment.observation_spec),
+          experiment.action_spec.num_values)
+
+
+def main(argv):
+  del argv
+  folder = run_folder.RunFolder(_ROOT_DIR.value)
+  if not folder.config.exists():
+    sys.exit(f'{folder.config} does not exist: --root_dir is not the folder of a run')
+  if not folder.policy.exists():
+    sys.exit(f'{folder.policy} does not exist: a run writes it when it is done, and '
+             'binaries.export at any time')
+  try:
+    trained = train.prepare([str(folder.config)], [])
+    gin.clear_config()
+    experiment = train.prepare([str(folder.config)], _GIN_BINDINGS.value)
+  except config.ConfigError as error:
+    sys.exit(f'Not started: {error}')
+  if _shapes(experiment) != _shapes(trained):
+    sys.exit('Not started: --gin_bindings change what the policy sees or does: '
+             f'expected {_shapes(trained)}, got {_shapes(experiment)}')
+  environment = experiment.make_environments(
+      min(_NUM_ENVIRONMENTS.value, _NUM_EPISODES.value), _STREAM)
+  print(train.describe(
+      evaluation.evaluate(folder.policy, environment, _NUM_EPISODES.value),
+      experiment.informed_return()))
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,45 @@
+"""Writes the policy in the newest checkpoint of a run as a SavedModel.
+
+  python -m binaries.export --root_dir=runs/numpad_2x2 --output_dir=/tmp/policy --greedy
+"""
+
+import pathlib
+import sys
+
+from absl import app
+from absl import flags
+
+from gtrxl_tf import config
+from gtrxl_tf.serving import export
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import train
+
+_ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
+_OUTPUT_DIR = flags.DEFINE_string(
+    'output_dir', None, 'The folder to write, which must not exist yet.', required=True)
+_GREEDY = flags.DEFINE_bool(
+    'greedy', False, 'Take the likeliest action instead of sampling one.')
+
+
+def main(argv):
+  del argv
+  folder = run_folder.RunFolder(_ROOT_DIR.value)
+  output_dir = pathlib.Path(_OUTPUT_DIR.value)
+  if not folder.config.exists():
+    sys.exit(f'{folder.config} does not exist: --root_dir is not the folder of a run')
+  if output_dir.exists():
+    sys.exit(f'{output_dir} exists: --output_dir must name a new folder')
+  try:
+    experiment = train.prepare([str(folder.config)], [])
+    agent = experiment.restore_agent(folder.checkpoints)
+  except (config.ConfigError, FileNotFoundError) as error:
+    sys.exit(f'Not exported: {error}')
+  # The target network, as it is the one that acts in training.
+  export.save_policy(
+      experiment.make_policy(agent.target, greedy=_GREEDY.value), output_dir)
+  print('Look at it:  saved_model_cli show '
+        f'--dir {output_dir} --tag_set serve --signature_def action')
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,192 @@
+"""Tests of config.py."""
+
+import math
+from typing import Any, Callable, Literal, Optional, Sequence
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import gin
+
+from gtrxl_tf import config
+
+
+class Part:
+  """What an argument may ask for."""
+
+
+@config.configurable
+class OtherPart(Part):
+  pass
+
+
+@config.configurable
+class Machine:
+
+  def __init__(self,
+               size: config.PositiveInt,
+               count: config.NonNegativeInt = 0,
+               rate: config.PositiveFloat = 1.0,
+               cost: config.NonNegativeFloat = 0.0,
+               share: config.UnitInterval = 0.5,
+               fraction: config.PositiveFraction = 0.5,
+               kind: Literal['fast', 'slow'] = 'fast',
+               limit: Optional[config.PositiveInt] = None,
+               units: Sequence[config.PositiveInt] = (1,),
+               name: str = '',
+               number: float = 0.0,
+               loud: bool = False,
+               part: Optional[Part] = None,
+               maker: Callable[..., Part] = Part,
+               anything: Any = None,
+               unspoken=None):
+    self.settings = dict(locals())
+
+
+@config.configurable(name='renamed')
+def _function(size: config.PositiveInt = 3):
+  return size
+
+
+class CheckedArgumentsTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    gin.clear_config()
+
+  @parameterized.parameters(
+      ('size', 1), ('size', 10**12), ('count', 0), ('rate', 1), ('rate', 1e-30),
+      ('cost', 0), ('share', 0), ('share', 1.0), ('fraction', 1), ('fraction', 1e-9),
+      ('kind', 'slow'), ('limit', None), ('limit', 3), ('units', [1, 2]), ('units', ()),
+      ('name', 'x'), ('number', -1e9), ('number', 3), ('loud', True), ('part', None),
+      ('part', OtherPart()), ('maker', OtherPart), ('anything', object),
+      ('unspoken', 'anything'))
+  def test_what_fits_is_passed_on(self, argument, value):
+    machine = Machine(**{'size': 1, argument: value})
+    self.assertEqual(machine.settings[argument], value)
+
+  @parameterized.parameters(
+      ('size', 0, 'an integer >= 1'),
+      ('size', 1.0, 'an integer >= 1'),
+      ('size', True, 'an integer >= 1'),
+      ('size', None, 'an integer >= 1'),
+      ('size', '1', 'an integer >= 1'),
+      ('count', -1, 'an integer >= 0'),
+      ('rate', 0, 'a number > 0'),
+      ('rate', math.inf, 'a number > 0'),
+      ('rate', math.nan, 'a number > 0'),
+      ('cost', -1e-9, 'a number >= 0'),
+      ('share', 1.01, 'a number >= 0 and <= 1'),
+      ('fraction', 0.0, 'a number > 0 and <= 1'),
+      ('kind', 'quick', "one of 'fast', 'slow'"),
+      ('limit', 0, 'an integer >= 1 or None'),
+      ('units', 3, 'a list of which each is an integer >= 1'),
+      ('units', [1, 0], 'a list of which each is an integer >= 1'),
+      ('units', 'ab', 'a list of which each is an integer >= 1'),
+      ('name', 3, 'a string'),
+      ('number', math.nan, 'a finite number'),
+      ('loud', 1, 'True or False'),
+      ('part', OtherPart, 'a Part (@Name() with parentheses) or None'),
+      ('maker', 3, 'a callable (@Name without parentheses)'))
+  def test_what_does_not_fit_is_refused_by_name(self, argument, value, expected):
+    with self.assertRaises(config.ConfigError) as caught:
+      Machine(**{'size': 1, argument: value})
+    self.assertEqual(config.one_line(caught.exception),
+                     f'Machine.{argument} = {value!r}: expected {expected}')
+
+  def test_positional_arguments_are_checked_too(self):
+    with self.assertRaisesRegex(config.ConfigError, 'Machine.count = -1: expected'):
+      Machine(1, -1)
+
+  def test_what_has_no_default_must_be_set(self):
+    with self.assertRaisesRegex(config.ConfigError, '^Machine.size is not set'):
+      Machine()
+
+  def test_gin_sets_and_is_checked(self):
+    config.parse([], ['Machine.size = 5', 'renamed.size = 7'])
+    self.assertEqual(Machine().settings['size'], 5)
+    self.assertEqual(_function(), 7)
+    gin.clear_config()
+    config.parse([], ['renamed.size = 0'])
+    with self.assertRaisesRegex(
+        config.ConfigError, '^renamed.size = 0: expected an integer >= 1'):
+      _function()
+
+  def test_a_callers_argument_goes_before_gins(self):
+    config.parse([], ['Machine.size = 0'])
+    self.assertEqual(Machine(size=2).settings['size'], 2)
+
+
+class ParseTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    gin.clear_config()
+
+  def error(self, files, bindings) -> str:
+    with self.assertRaises(config.ConfigError) as caught:
+      config.parse(files, bindings)
+    self.assertNotIn('\n', str(caught.exception))
+    return str(caught.exception)
+
+  def file(self, text) -> str:
+    return self.create_tempfile('settings.gin', text).full_path
+
+  def test_later_files_and_then_bindings_override(self):
+    first = self.file('Machine.size = 1\nMachine.count = 1\nrenamed.size = 1\n')
+    second = self.create_tempfile(
+        'more.gin', 'Machine.count = 2\nrenamed.size = 2\n').full_path
+    config.parse([first, second], ['renamed.size = 3'])
+    settings = Machine().settings
+    self.assertEqual((settings['size'], settings['count'], _function()), (1, 2, 3))
+
+  @parameterized.parameters(
+      ('Machin.size = 1', "'Machin'.*Did you mean Machine?"),
+      ('Machine.sise = 1', "'sise'.*Did you mean size?"),
+      ('Machine.zzz = 1', "'zzz'.*Known: size, count, rate, cost,"),
+      ('Machine.part = @OtherPrt()', "'@OtherPrt.*Did you mean OtherPart?"),
+      ('Machine.size = %big', '%big is used, and nothing is bound to it'))
+  def test_an_unknown_name_is_told_with_what_it_could_be(self, binding, expected):
+    self.assertRegex(self.error([], [binding]), expected)
+    self.assertRegex(self.error([self.file(binding)], []), expected)
+
+  @parameterized.parameters(
+      ('Machine.size == 1', "expected ':' or '='"),
+      ('Machine.size', "expected ':' or '='"),
+      ('Machine.size =', 'Unable to parse value'),
+      ('Machine.size = many', 'expected a literal, an @reference or a %macro'),
+      ('Machine size = 1', "expected ':' or '='"))
+  def test_what_is_not_gin_is_shown(self, line, expected):
+    error = self.error([], ['Machine.count = 1', line, 'Machine.rate = 1'])
+    self.assertStartsWith(error, f"not gin: '{line}': ")
+    self.assertIn(expected, error)
+    path = self.file(f'# Settings.\nMachine.count = 1\n\n{line}\n')
+    error = self.error([path], [])
+    self.assertStartsWith(error, f"not gin: '{line}' ({path}, line 4): ")
+    self.assertIn(expected, error)
+
+  def test_a_bracket_that_is_not_closed(self):
+    path = self.file('Machine.units = (1,\nMachine.size = 1\n')
+    self.assertRegex(self.error([path], []), f'not gin.*{path}')
+
+  def test_a_file_that_is_not_there(self):
+    self.assertIn('nowhere.gin', self.error(['nowhere.gin'], []))
+
+  def test_a_module_that_is_not_there(self):
+    self.assertIn("No module named 'nowhere'", self.error([], ['import nowhere']))
+
+
+class OneLineTest(parameterized.TestCase):
+
+  @parameterized.parameters(
+      (ValueError('size = 0: expected 1\n  In call to configurable'),
+       'size = 0: expected 1'),
+      (ValueError("Exception encountered when calling layer 'torso' (type Torso).\n\n"
+                  'size = 0: expected 1\n\nCall arguments received'),
+       'size = 0: expected 1'),
+      (ValueError(), 'ValueError'))
+  def test_what_an_exception_says(self, error, expected):
+    self.assertEqual(config.one_line(error), expected)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,92 @@
+"""Tests of ledger.py."""
+
+from absl.testing import absltest
+import numpy as np
+
+from gtrxl_tf.replay import ledger as ledger_lib
+
+_T, _E = 4, 2
+_FIRST, _MID, _LAST = 0, 1, 2
+
+
+def _unroll(unroll_id=0, target_step=0, **columns):
+  """An unroll in which no episode ends, but for `columns`."""
+  nothing = np.full((_T, _E), np.nan, np.float32)
+  return dict(
+      dict(unroll_id=np.int64(unroll_id), target_step=np.int64(target_step),
+           step_type=np.full((_T, _E), _MID, np.int32), episode_return=nothing,
+           episode_success=nothing), **columns)
+
+
+class LedgerTest(absltest.TestCase):
+
+  def test_an_unroll_is_admitted_until_it_is_of_the_greatest_age(self):
+    ledger = ledger_lib.Ledger(max_age=10)
+    ledger.learner_step = 100
+    ages = [0, 9, 10, 50]
+    admitted = [ledger.admit(**_unroll(i, 100 - age)) for i, age in enumerate(ages)]
+    self.assertEqual(admitted, [True, True, False, False])
+    self.assertEqual((ledger.unrolls, ledger.stale, ledger.duplicate), (2, 2, 0))
+
+  def test_what_is_trained_on_is_never_older_than_the_bound(self):
+    ledger = ledger_lib.Ledger(max_age=10)
+    for i, ledger.learner_step in enumerate([0, 3, 9, 12, 20]):
+      ledger.admit(**_unroll(i))
+      self.assertLessEqual(ledger.oldest, 10)
+    self.assertEqual(ledger.oldest, 10)  # Of age 9, trained on one step later.
+
+  def test_weights_of_a_step_that_is_still_to_come_were_a_killed_learners(self):
+    ledger = ledger_lib.Ledger(max_age=10)
+    ledger.learner_step = 40
+    self.assertFalse(ledger.admit(**_unroll(target_step=41)))
+    self.assertEqual((ledger.unrolls, ledger.stale), (0, 1))
+    self.assertEqual(ledger.environment_steps, 0)
+
+  def test_nothing_is_admitted_twice(self):
+    ledger = ledger_lib.Ledger(max_age=10)
+    a, b = 5 << 32, 7 << 32  # Two writers, whose items come in turns.
+    ids = [a, b, a + 1, a + 1, b, a, b + 1, a + 3, a + 2]
+    admitted = [ledger.admit(**_unroll(i)) for i in ids]
+    self.assertEqual(admitted, [True, True, True, False, False, False, True, True,
+                                False])
+    self.assertEqual((ledger.unrolls, ledger.stale, ledger.duplicate), (5, 0, 4))
+
+  def test_what_was_stale_is_not_admitted_when_it_comes_again(self):
+    ledger = ledger_lib.Ledger(max_age=10)
+    ledger.learner_step = 10
+    self.assertFalse(ledger.admit(**_unroll(3, target_step=0)))
+    self.assertFalse(ledger.admit(**_unroll(3, target_step=10)))
+    self.assertEqual((ledger.stale, ledger.duplicate), (1, 1))
+
+  def test_environment_steps_are_actions(self):
+    step_type = np.full((_T, _E), _MID, np.int32)
+    step_type[1, 0], step_type[2, 0] = _LAST, _FIRST  # A FIRST row answers no action.
+    ledger = ledger_lib.Ledger(max_age=10)
+    ledger.admit(**_unroll(0, step_type=step_type))
+    self.assertEqual(ledger.environment_steps, _T * _E - 1)
+    ledger.admit(**_unroll(1))
+    self.assertEqual(ledger.environment_steps, 2 * _T * _E - 1)
+
+  def test_returns_are_of_episodes_that_ended(self):
+    returns = np.full((_T, _E), np.nan, np.float32)
+    returns[1, 0], returns[3, 1] = 2.5, 0
+    successes = np.full((_T, _E), np.nan, np.float32)
+    successes[1, 0] = 1
+    ledger = ledger_lib.Ledger(max_age=10)
+    ledger.admit(**_unroll(0, episode_return=returns, episode_success=successes))
+    self.assertEqual(list(ledger.returns), [2.5, 0])
+    self.assertEqual(list(ledger.successes), [1])
+    ledger.admit(**_unroll(1))
+    self.assertEqual(list(ledger.returns), [2.5, 0])
+
+  def test_only_the_newest_returns_are_kept(self):
+    ledger = ledger_lib.Ledger(max_age=10, window=3)
+    for i in range(5):
+      returns = np.full((_T, _E), np.nan, np.float32)
+      returns[0, 0] = i
+      ledger.admit(**_unroll(i, episode_return=returns))
+    self.assertEqual(list(ledger.returns), [2, 3, 4])
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,103 @@
+"""Tests of weights.py."""
+
+from absl.testing import absltest
+import numpy as np
+import portpicker
+import reverb
+import tensorflow as tf
+
+from gtrxl_tf.replay import weights
+
+
+def _variables(value):
+  """A network's worth of variables: several shapes and dtypes."""
+  return [tf.Variable(tf.cast(tf.fill(shape, value), dtype)) for shape, dtype in (
+      ([2, 3], tf.float32), ([], tf.float32), ([4], tf.int64), ([5], tf.float16))]
+
+
+class WeightsChannelTest(absltest.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.port = portpicker.pick_unused_port()
+    self.learners, self.actors = _variables(0), _variables(0)
+    self.start_server()
+    self.publisher, self.receiver = self.channels()
+
+  def start_server(self):
+    self.server = reverb.Server([weights.table(self.learners)], port=self.port)
+    self.addCleanup(self.server.stop)
+
+  def channels(self):
+    """What a learner publishes with, and what an actor receives with."""
+    address = f'localhost:{self.port}'
+    return (weights.WeightsChannel(address, self.learners),
+            weights.WeightsChannel(address, self.actors))
+
+  def publish(self, value, step):
+    for variable in self.learners:
+      variable.assign(tf.cast(tf.fill(variable.shape, value), variable.dtype))
+    self.publisher.publish(step)
+
+  def assert_received(self, value):
+    for variable in self.actors:
+      np.testing.assert_array_equal(variable, np.full(variable.shape, value))
+
+  def test_what_is_published_is_received(self):
+    self.publish(3, step=70)
+    self.assertEqual(self.receiver.receive(), 70)
+    self.assert_received(3)
+
+  def test_nothing_is_received_before_something_is_published(self):
+    self.assertIsNone(self.receiver.receive())
+    self.assert_received(0)
+
+  def test_the_same_is_received_once(self):
+    self.publish(3, step=70)
+    self.receiver.receive()
+    self.actors[0].assign(tf.zeros([2, 3]))
+    self.assertIsNone(self.receiver.receive())
+    np.testing.assert_array_equal(self.actors[0], np.zeros([2, 3]))
+    self.publish(4, step=70)
+    self.assertEqual(self.receiver.receive(), 70)
+    self.assert_received(4)
+
+  def test_only_the_newest_is_received(self):
+    for step in range(1, 6):
+      self.publish(step, step)
+    self.assertEqual(self.receiver.receive(), 5)
+    self.assert_received(5)
+    self.assertIsNone(self.receiver.receive())
+
+  def test_every_receiver_receives(self):
+    self.publish(3, step=70)
+    _, other = self.channels()
+    self.assertEqual([self.receiver.receive(), other.receive()], [70, 70])
+
+  def test_a_server_has_weights_once_they_are_published(self):
+    self.assertFalse(self.receiver.published())
+    self.publish(3, step=70)
+    self.assertTrue(self.receiver.published())
+
+  def test_new_channels_work_with_a_new_server_on_the_same_port(self):
+    self.publish(3, step=70)
+    self.receiver.receive()
+    self.server.stop()
+    self.start_server()
+    self.assertFalse(self.publisher.published())
+    self.publisher, self.receiver = self.channels()
+    self.assertIsNone(self.receiver.receive())
+    self.publish(4, step=90)
+    self.assertEqual(self.receiver.receive(), 90)
+    self.assert_received(4)
+
+  def test_a_server_that_is_gone_is_an_error_and_has_no_weights(self):
+    self.publish(3, step=70)
+    self.server.stop()
+    self.assertFalse(self.receiver.published(timeout=1))
+    with self.assertRaises((RuntimeError, reverb.ReverbError)):
+      self.receiver.receive(timeout=1)
+
+
+if __name__ == '__main__':
+  absltest.main()

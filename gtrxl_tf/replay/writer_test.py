@@ -1,0 +1,263 @@
+"""Tests of writer.py, with unroll.py, server.py and dataset.py: rows in, batches out."""
+
+import itertools
+import threading
+import time
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import numpy as np
+import portpicker
+import reverb
+import tensorflow as tf
+
+from gtrxl_tf.replay import dataset
+from gtrxl_tf.replay import ledger as ledger_lib
+from gtrxl_tf.replay import server as server_lib
+from gtrxl_tf.replay import unroll as unroll_lib
+from gtrxl_tf.replay import writer as writer_lib
+
+_E = 3
+_TIMEOUT_MS = 5000  # For what is expected to come.
+_SHORT_MS = 300  # For what is not.
+
+
+def _row(n, memory=True) -> unroll_lib.Unroll:
+  """Row `n` of a life; every column tells `n`, the environment and itself."""
+  numbers = lambda column, *shape: np.broadcast_to(
+      (column + 100 * n + np.arange(_E, dtype=np.float32)).reshape(
+          _E, *(1 for _ in shape)), (_E, *shape)).astype(np.float32)
+  return unroll_lib.Unroll(
+      observation={'image': numbers(10, 2, 2).astype(np.uint8), 'near': numbers(10)},
+      step_type=np.full(_E, 1 if n else 0, np.int32), reward=numbers(20),
+      discount=numbers(30), action=numbers(40).astype(np.int32),
+      policy=numbers(50, 4), record=(numbers(60, 2, 5),) if memory else (),
+      episode_return=numbers(70), episode_success=numbers(80),
+      target_step=np.int64(0), unroll_id=np.int64(0))
+
+
+def _expected(first_row, unroll_length, memory_length, born=0) -> unroll_lib.Unroll:
+  """The item of which `first_row` is row 0, `[E, time, ...]`, without its ids.
+
+  Rows before `born` are blank.
+  """
+  memory = memory_length > 0
+  blank = tf.nest.map_structure(np.zeros_like, _row(0, memory))
+  def rows_of(name, start, length):
+    numbers = range(first_row + start, first_row + start + length)
+    rows = [getattr(_row(n, memory) if n >= born else blank, name) for n in numbers]
+    return tf.nest.map_structure(lambda *x: np.stack(x, axis=1), *rows) if rows else ()
+  columns = unroll_lib.columns(unroll_length, memory_length)._asdict()
+  return unroll_lib.Unroll(**{
+      name: () if name in ('target_step', 'unroll_id') else rows_of(name, *window)
+      for name, window in columns.items()})
+
+
+def _number(unroll) -> int:
+  """Which of its writer's items it is, from 0."""
+  return unroll.unroll_id.item() % 2**32
+
+
+class UnrollsTest(parameterized.TestCase):
+
+  def start(self, unroll_length, memory_length, queue_size=100):
+    """Starts a server, and makes a writer."""
+    self.unroll_length, self.memory_length = unroll_length, memory_length
+    self.row_spec = _row(0, memory_length > 0)
+    port = portpicker.pick_unused_port()
+    self.server = server_lib.serve(
+        port, self.row_spec, unroll_length, memory_length, queue_size,
+        [tf.Variable(0.0)])
+    self.addCleanup(self.server.stop)
+    self.address = f'localhost:{port}'
+    self.client = reverb.Client(self.address)
+    self.ledger = ledger_lib.Ledger(max_age=100)
+    return self.writer()
+
+  def writer(self, identity=1):
+    writer = writer_lib.UnrollWriter(
+        self.client, self.row_spec, self.unroll_length, self.memory_length, identity)
+    writer.open()
+    self.addCleanup(writer.close)
+    return writer
+
+  def write(self, writer, rows):
+    """Appends rows by their numbers; returns the numbers that made an item."""
+    return [n for n in rows if writer.append(_row(n, self.memory_length > 0))]
+
+  def batches(self, num_items=1):
+    """Ends when the queue is empty, and waits until it is not for the first batch."""
+    return dataset.unrolls(
+        self.address, num_items, self.ledger, timeout_ms=_SHORT_MS,
+        should_stop=lambda: self.ledger.unrolls + self.ledger.stale > 0)
+
+  def read(self):
+    """All items, each as a batch of its own."""
+    return list(self.batches().as_numpy_iterator())
+
+  def assert_item(self, unroll, expected):
+    unroll = unroll._replace(target_step=(), unroll_id=())
+    tf.nest.map_structure(np.testing.assert_array_equal, unroll, expected)
+
+  @parameterized.parameters(
+      (8, 20), (8, 8), (8, 3), (8, 1), (8, 0), (1, 0), (1, 2), (13, 5), (13, 30),
+      (33, 7), (64, 10), (95, 40), (95, 0), (95, 200))
+  def test_rows_come_out_as_they_went_in(self, unroll_length, memory_length):
+    writer = self.start(unroll_length, memory_length)
+    num_items = 3 + memory_length // unroll_length
+    complete = self.write(writer, range(num_items * unroll_length + 1))
+    self.assertEqual(
+        complete, [(k + 1) * unroll_length for k in range(num_items)])
+    # Nothing waits for more rows: the last item is there at once.
+    self.assertTrue(writer.wait(0, _TIMEOUT_MS))
+    unrolls = self.read()
+    self.assertLen(unrolls, num_items)
+    for k, unroll in enumerate(unrolls):
+      self.assert_item(
+          unroll, _expected(k * unroll_length, unroll_length, memory_length))
+      self.assertEqual(unroll.memory_length, memory_length)
+      np.testing.assert_array_equal(unroll.unroll_id, [[(1 << 32) + k]])
+
+  def test_the_last_row_of_an_unroll_is_the_first_of_the_next(self):
+    writer = self.start(unroll_length=6, memory_length=4)
+    self.write(writer, range(5 * 6 + 1))
+    unrolls = self.read()
+    for one, next_one in zip(unrolls, unrolls[1:]):
+      for name in ('observation', 'reward', 'discount', 'step_type'):
+        tf.nest.map_structure(
+            lambda x, y: np.testing.assert_array_equal(x[:, -1], y[:, -7]),
+            getattr(one, name), getattr(next_one, name))
+
+  def test_a_batch_is_items_of_which_each_is_all_environments(self):
+    writer = self.start(unroll_length=6, memory_length=4)
+    self.write(writer, range(4 * 6 + 1))
+    specs = self.batches(num_items=2).element_spec
+    first, second = itertools.islice(self.batches(num_items=2), 2)
+    for batch, items in ((first, (0, 1)), (second, (2, 3))):
+      expected = [_expected(6 * k, 6, 4) for k in items]
+      self.assert_item(
+          tf.nest.map_structure(lambda x: x.numpy(), batch),
+          tf.nest.map_structure(lambda *x: np.concatenate(x), *expected))
+      np.testing.assert_array_equal(
+          batch.unroll_id[:, 0], [(1 << 32) + k for k in items])
+      # A compiled learner needs every shape.
+      tf.nest.map_structure(
+          lambda spec, x: self.assertEqual(spec.shape, x.shape), specs, batch)
+
+  def test_writers_of_one_server_do_not_mix(self):
+    one = self.start(unroll_length=6, memory_length=4)
+    two = self.writer(identity=2)
+    for n in range(6 + 1):
+      self.write(one, [n])
+      self.write(two, [1000 + n])
+    for writer in (one, two):
+      self.assertTrue(writer.wait(0, _TIMEOUT_MS))
+    unrolls = {x.unroll_id.item() // 2**32: x for x in self.read()}
+    self.assert_item(unrolls[1], _expected(0, 6, 4))
+    self.assert_item(unrolls[2], _expected(1000, 6, 4, born=1000))
+
+  @parameterized.parameters((6, 4), (6, 9), (6, 0))
+  def test_a_new_stream_keeps_memory_and_drops_what_was_not_finished(
+      self, unroll_length, memory_length):
+    writer = self.start(unroll_length, memory_length)
+    # Two unrolls, and four rows of a third.
+    self.write(writer, range(2 * unroll_length + 5))
+    self.assertTrue(writer.wait(0, _TIMEOUT_MS))
+    writer.open()
+    self.assertTrue(writer.starts_unroll)
+    start = 2 * unroll_length + 5
+    complete = self.write(writer, range(start, start + 2 * unroll_length + 1))
+    self.assertEqual(complete, [start + unroll_length, start + 2 * unroll_length])
+    self.assertTrue(writer.wait(0, _TIMEOUT_MS))
+    unrolls = self.read()
+    self.assertEqual(list(map(_number, unrolls)), [0, 1, 2, 3])
+    for k, unroll in enumerate(unrolls[2:]):
+      self.assert_item(unroll, _expected(
+          start + k * unroll_length, unroll_length, memory_length))
+    self.assertEqual(self.ledger.duplicate, 0)
+
+  def test_a_full_queue_makes_its_writer_wait(self):
+    writer = self.start(unroll_length=4, memory_length=2, queue_size=2)
+    self.write(writer, range(2 * 4 + 1))
+    self.assertTrue(writer.wait(0, _TIMEOUT_MS))
+    self.write(writer, range(2 * 4 + 1, 3 * 4 + 1))
+    self.assertTrue(writer.wait(1, _TIMEOUT_MS))
+    self.assertFalse(writer.wait(0, _SHORT_MS))
+    self.assertFalse(writer.wait(0, _SHORT_MS))
+    unrolls = self.batches().as_numpy_iterator()
+    for k in range(3):
+      self.assert_item(next(unrolls), _expected(4 * k, 4, 2))
+      self.assertTrue(writer.wait(0, _TIMEOUT_MS))
+
+  def test_an_item_is_sampled_once(self):
+    writer = self.start(unroll_length=4, memory_length=2)
+    self.write(writer, range(10 * 4 + 1))
+    self.assertTrue(writer.wait(0, _TIMEOUT_MS))
+    self.assertEqual(list(map(_number, self.read())), list(range(10)))
+    self.assertEqual(self.read(), [])
+    self.assertEqual((self.ledger.unrolls, self.ledger.duplicate), (10, 0))
+
+  def test_what_the_ledger_refuses_is_in_no_batch(self):
+    writer = self.start(unroll_length=4, memory_length=2)
+    self.write(writer, range(3 * 4 + 1))
+    self.ledger.learner_step = 100
+    for n in range(3 * 4 + 1, 6 * 4 + 1):
+      writer.append(_row(n)._replace(target_step=np.int64(100)))
+    self.assertTrue(writer.wait(0, _TIMEOUT_MS))
+    # The first row of the fourth unroll was still that of old weights.
+    self.assertEqual(list(map(_number, self.read())), [4, 5])
+    self.assertEqual((self.ledger.unrolls, self.ledger.stale), (2, 4))
+
+  def test_nothing_is_admitted_ahead_of_its_use_and_one_item_taken(self):
+    writer = self.start(unroll_length=4, memory_length=2)
+    self.write(writer, range(20 * 4 + 1))
+    self.assertTrue(writer.wait(0, _TIMEOUT_MS))
+    batches = iter(self.batches(num_items=2))
+    for k in range(1, 4):
+      next(batches)
+      time.sleep(0.1)
+      self.assertEqual(self.ledger.unrolls, 2 * k)
+      left = self.client.server_info()[writer_lib.TABLE].current_size
+      self.assertGreaterEqual(left, 20 - 2 * k - 1)
+
+  def test_a_batch_outlasts_the_time_out_between_its_items(self):
+    writer = self.start(unroll_length=4, memory_length=2)
+    rests = []
+    def slow_writer():
+      for k in range(4):
+        self.write(writer, range(4 * k + (k > 0), 4 * k + 5))
+        time.sleep(2 * _SHORT_MS / 1000)
+        rests.append(k)
+    thread = threading.Thread(target=slow_writer)
+    thread.start()
+    batch = next(iter(dataset.unrolls(
+        self.address, 3, self.ledger, lambda: len(rests) == 4, _SHORT_MS)))
+    thread.join()
+    self.assertEqual([x % 2**32 for x in batch.unroll_id[:, 0].numpy()], [0, 1, 2])
+
+  def test_a_dataset_ends_when_it_should_stop(self):
+    self.start(unroll_length=4, memory_length=2)
+    asked = itertools.count()
+    batches = dataset.unrolls(
+        self.address, 1, self.ledger, lambda: next(asked) == 2, timeout_ms=50)
+    self.assertEqual(list(batches), [])
+
+  @parameterized.parameters(
+      (dict(reward=np.zeros(_E + 1, np.float32)), 'reward'),
+      (dict(reward=np.zeros(_E, np.float64)), 'reward'),
+      (dict(observation={'image': np.zeros((_E, 2, 3), np.uint8),
+                         'near': np.zeros(_E, np.float32)}), 'observation.*image'),
+      (dict(record=(np.zeros((_E, 2, 4), np.float32),)), 'record'))
+  def test_a_row_that_does_not_fit_is_refused_by_name(self, columns, name):
+    writer = self.start(unroll_length=4, memory_length=2)
+    self.write(writer, range(3))
+    with self.assertRaisesRegex(ValueError, name):
+      writer.append(_row(3)._replace(**columns))
+
+  @parameterized.parameters((1, 1), (13, 13), (24, 24), (64, 32), (95, 19), (37, 1))
+  def test_chunks_divide_the_unroll(self, unroll_length, expected):
+    self.assertEqual(writer_lib.chunk_length(unroll_length), expected)
+
+
+if __name__ == '__main__':
+  absltest.main()

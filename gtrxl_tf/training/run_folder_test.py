@@ -1,0 +1,97 @@
+"""Tests of run_folder.py."""
+
+import math
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from gtrxl_tf.training import run_folder
+
+_ROWS = [{'learner_step': float(step), 'return': step / 7, 'success': math.nan}
+         for step in range(10, 60, 10)]
+
+
+class MetricsTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    self.path = self.folder.metrics
+
+  def write(self, rows, resume_step=0):
+    writer = run_folder.MetricsWriter(self.path, resume_step)
+    for row in rows:
+      writer.append(row)
+
+  def steps(self):
+    return [row['learner_step'] for row in run_folder.read_metrics(self.path)]
+
+  def assert_last_is_that_of_all(self):
+    rows, last = run_folder.read_metrics(self.path), run_folder.last_metrics(self.path)
+    self.assertEqual(str(last), str(rows[-1] if rows else None))  # NaN is not NaN.
+
+  def test_before_there_is_a_file_there_are_no_rows(self):
+    self.assertEqual(run_folder.read_metrics(self.path), [])
+    self.assert_last_is_that_of_all()
+
+  def test_rows_come_back_with_six_digits(self):
+    self.write(_ROWS)
+    rows = run_folder.read_metrics(self.path)
+    self.assertLen(rows, len(_ROWS))
+    for read, written in zip(rows, _ROWS):
+      self.assertEqual(list(read), list(written))
+      self.assertEqual(read['learner_step'], written['learner_step'])
+      self.assertAlmostEqual(read['return'], written['return'], places=5)
+      self.assertTrue(math.isnan(read['success']))
+    self.assert_last_is_that_of_all()
+
+  def test_whole_numbers_are_written_whole(self):
+    self.write([{'learner_step': 12345678, 'seconds': 0.25}])
+    self.assertEqual(self.path.read_text(), 'learner_step,seconds\n12345678,0.25\n')
+
+  def test_resuming_drops_the_rows_that_will_come_again(self):
+    self.write(_ROWS)
+    self.write([], resume_step=35)
+    self.assertEqual(self.steps(), [10, 20, 30])
+    self.write(_ROWS[3:], resume_step=35)
+    self.assertEqual(self.steps(), [10, 20, 30, 40, 50])
+    self.assert_last_is_that_of_all()
+
+  def test_resuming_from_the_start_leaves_nothing(self):
+    self.write(_ROWS)
+    self.write(_ROWS[:1], resume_step=0)
+    self.assertEqual(self.steps(), [10])
+
+  @parameterized.parameters(
+      ('learner_step,re', []),
+      ('learner_step,return\n', []),
+      ('learner_step,return\n10,0.', []),
+      ('learner_step,return\n10,0.5\n', [10]),
+      ('learner_step,return\n10,0.5\n20', [10]),
+      ('learner_step,return\n10,0.5\n20,0.', [10]),
+  )
+  def test_a_line_that_is_still_being_written_is_left_out(self, text, steps):
+    self.path.write_text(text)
+    self.assertEqual(self.steps(), steps)
+    self.assert_last_is_that_of_all()
+    self.write([{'learner_step': 20, 'return': 1}], resume_step=10)
+    self.assertEqual(self.steps(), steps + [20])
+
+  def test_the_last_row_of_a_long_file(self):
+    rows = [{'learner_step': i, 'return': i / 3} for i in range(2000)]
+    self.write(rows)
+    self.assertGreater(self.path.stat().st_size, 3 * 4096)
+    self.assert_last_is_that_of_all()
+    with open(self.path, 'a') as file:
+      file.write('2000,')
+    self.assert_last_is_that_of_all()
+
+  def test_a_file_is_whole_or_as_it_was(self):
+    run_folder.write_atomically(self.folder.done, 'first')
+    with self.assertRaises(TypeError):
+      run_folder.write_atomically(self.folder.done, None)
+    self.assertEqual(self.folder.done.read_text(), 'first')
+
+
+if __name__ == '__main__':
+  absltest.main()
