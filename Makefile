@@ -45,7 +45,7 @@ test-slow: .venv/core ## Run the tests that take minutes each
 table2: .venv/core ## Count the parameters of the paper's Table 2
 	$(RUN) binaries.table2 $(ARGS)
 
-bench: .venv/core ## Measure the speed of cores, actors, replay and learner
+bench: .venv/core ## Measure the speed of learning and acting
 	$(RUN) binaries.benchmark $(ARGS)
 
 envs: .venv/envs ## Install the environments made by others

@@ -22,12 +22,10 @@ _NUM_EPISODES = flags.DEFINE_integer(
     'num_episodes', 100, 'Rounded up, so that every environment plays as many.',
     lower_bound=1)
 _NUM_ENVIRONMENTS = flags.DEFINE_integer(
-    'num_environments', 50, 'How many are played side by side at most.', lower_bound=1)
+    'num_environments', evaluation.NUM_ENVIRONMENTS,
+    'How many are played side by side at most.', lower_bound=1)
 _GIN_BINDINGS = flags.DEFINE_multi_string(
     'gin_bindings', [], "Single settings, which override the run's.")
-
-# Of seeds, as after training: none that the run was trained on.
-_STREAM = 1
 
 
 def _shapes(experiment: experiment_lib.Experiment):
@@ -54,7 +52,7 @@ def main(argv):
     sys.exit('Not started: --gin_bindings change what the policy sees or does: '
              f'expected {_shapes(trained)}, got {_shapes(experiment)}')
   environment = experiment.make_environments(
-      min(_NUM_ENVIRONMENTS.value, _NUM_EPISODES.value), _STREAM)
+      min(_NUM_ENVIRONMENTS.value, _NUM_EPISODES.value), evaluation.STREAM)
   print(train.describe(
       evaluation.evaluate(folder.policy, environment, _NUM_EPISODES.value),
       experiment.informed_return()))

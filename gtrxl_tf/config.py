@@ -19,6 +19,7 @@ import functools
 import importlib.util  # gin uses it without importing it.
 import inspect
 import linecache
+import logging
 import math
 import numbers
 import os
@@ -156,6 +157,8 @@ def parse(files: Sequence[str], bindings: Sequence[str]) -> None:
   """
   for file in files:  # What a file includes is found beside it.
     gin.add_config_file_search_path(os.path.dirname(os.path.abspath(file)))
+  # Gin logs an error for every place where it looks for a file before it finds it.
+  logging.disable(logging.ERROR)
   try:
     gin.parse_config_files_and_bindings(list(files), list(bindings))
   except SyntaxError as error:
@@ -165,6 +168,8 @@ def parse(files: Sequence[str], bindings: Sequence[str]) -> None:
                       + ' or '.join([*files, *bindings])) from error
   except (ValueError, IOError, ImportError, TypeError, AttributeError) as error:
     raise ConfigError(_unknown_name(' '.join(str(error).split()))) from error
+  finally:
+    logging.disable(logging.NOTSET)
 
 
 def _syntax_error(error: SyntaxError, bindings: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from tf_agents.policies import tf_policy
 from tf_agents.trajectories import policy_step
@@ -27,6 +28,9 @@ class ActorCriticPolicy(tf_policy.TFPolicy):
   """A TF-Agents policy whose state is the core's cache.
 
   The state need not be reset: the network forgets by itself where a step is FIRST.
+
+  `action` takes a `seed` like any TF-Agents policy, or a tensor [2] like the stateless
+  functions of `tf.random`: what XLA compiles heeds no other.
   """
 
   def __init__(self, network: actor_critic.ActorCritic, observation_spec: Any,
@@ -85,6 +89,12 @@ class ActorCriticPolicy(tf_policy.TFPolicy):
         is_first=time_step.is_first()), policy_state.core)
     if self._greedy:
       action = tf.argmax(outputs.logits, axis=-1, output_type=self.action_spec.dtype)
+    elif tf.is_tensor(seed):
+      # The largest of logits with Gumbel noise: `stateless_categorical` does not compile.
+      uniform = tf.random.stateless_uniform(
+          tf.shape(outputs.logits), seed, minval=np.finfo(np.float32).tiny)
+      action = tf.argmax(outputs.logits - tf.math.log(-tf.math.log(uniform)), axis=-1,
+                         output_type=self.action_spec.dtype)
     else:
       action = tf.random.categorical(
           outputs.logits, 1, seed=seed, dtype=self.action_spec.dtype)[:, 0]

@@ -80,9 +80,17 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     projected = tf.tensordot(inputs, self._weight(f'{name}_kernel'), axes=1)
     return projected + self._weight(f'{name}_bias') if self.use_bias else projected
 
-  def keys_and_values(self, inputs: tf.Tensor):
+  def _keys_and_values(self, inputs: tf.Tensor):
     """Keys and values `[..., H, d]` of `inputs` `[..., D]`."""
     return self._project(inputs, 'key'), self._project(inputs, 'value')
+
+  def cached_keys_and_values(self, inputs: tf.Tensor):
+    """Keys and values as `step` reads them, `[B, H, S, d]`, of `inputs` `[B, S, D]`.
+
+    Heads come first, or every step would transpose the whole cache to multiply it.
+    """
+    keys, values = self._keys_and_values(inputs)
+    return tf.transpose(keys, [0, 2, 1, 3]), tf.transpose(values, [0, 2, 1, 3])
 
   def _output(self, attended):
     outputs = tf.tensordot(attended, self._weight('output_kernel'), axes=2)
@@ -117,7 +125,7 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     # Each input is cast where it enters, since Keras casts only the first.
     memory = tf.cast(memory, inputs.dtype)
     query = self._project(inputs, 'query')
-    keys, values = self.keys_and_values(tf.concat([memory, inputs], axis=1))
+    keys, values = self._keys_and_values(tf.concat([memory, inputs], axis=1))
     positions = tf.cast(sinusoids(num_keys, inputs.shape[-1]), inputs.dtype)
     relative_keys = self._project(positions, 'relative')
 
@@ -135,8 +143,8 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
 
     Args:
       inputs: `[B, D]`.
-      keys: `[B, C, H, d]`, as `keys_and_values` gave them.
-      values: `[B, C, H, d]`.
+      keys: `[B, H, C, d]`, as `cached_keys_and_values` gave them.
+      values: `[B, H, C, d]`.
       positions: sinusoids of the cached steps' distances and, last, of distance 0:
         `[C+1, D]`, or `[B, C+1, D]` where they differ by row.
       mask: bool `[B, C]`, true where a cached step may be seen.
@@ -145,10 +153,10 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
       Outputs `[B, D]`, and the step's own key and value `[B, H, d]`.
     """
     query = self._project(inputs, 'query')
-    key, value = self.keys_and_values(inputs)
+    key, value = self._keys_and_values(inputs)
     content_query = query + self._weight('content_bias_u')
     content = tf.concat([
-        tf.einsum('bhd,bchd->bhc', content_query, keys),
+        tf.einsum('bhd,bhcd->bhc', content_query, keys),
         tf.reduce_sum(content_query * key, axis=-1, keepdims=True)], axis=-1)
     # (q + v)'(W_R phi), associated to the left: for one query it is much less work to
     # take the query to the positions' space than all positions to the keys'. A bias
@@ -161,7 +169,7 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
         position_query, tf.cast(positions, inputs.dtype))
     visible = tf.pad(mask, [[0, 0], [0, 1]], constant_values=True)
     weights = self._weights(content + position, visible[:, tf.newaxis])
-    attended = tf.einsum('bhc,bchd->bhd', weights[..., :-1], values)
+    attended = tf.einsum('bhc,bhcd->bhd', weights[..., :-1], values)
     attended += weights[..., -1:] * value
     return self._output(attended), key, value
 

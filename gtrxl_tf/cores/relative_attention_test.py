@@ -58,7 +58,7 @@ class RelativeAttentionTest(tf.test.TestCase, parameterized.TestCase):
     golden = _golden('one_step')
     layer = _layer(golden)
     memory_length = golden['memory'].shape[1]
-    keys, values = layer.keys_and_values(tf.constant(golden['memory']))
+    keys, values = layer.cached_keys_and_values(tf.constant(golden['memory']))
     outputs, _, _ = layer.step(
         tf.constant(golden['inputs'][:, 0]), keys, values,
         tf.constant(relative_attention.sinusoids(memory_length + 1, 16)),

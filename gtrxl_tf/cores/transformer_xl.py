@@ -23,7 +23,7 @@ class XLState(NamedTuple):
 
 class XLCache(NamedTuple):
   """What a step leaves to the next one."""
-  keys: Tuple[tf.Tensor, ...]    # Of each layer, [B, M, H, d].
+  keys: Tuple[tf.Tensor, ...]    # Of each layer, [B, H, M, d].
   values: Tuple[tf.Tensor, ...]
   valid: tf.Tensor               # [B, M]
   record: tf.Tensor              # [B, L, D], the step's own row of memory.
@@ -31,10 +31,10 @@ class XLCache(NamedTuple):
 
 class SegmentCache(NamedTuple):
   """What a step leaves to the next one where memory grows by whole segments of S."""
-  keys: Tuple[tf.Tensor, ...]    # Of each layer, [B, M+S, H, d]: memory, then segment.
+  keys: Tuple[tf.Tensor, ...]    # Of each layer, [B, H, M+S, d]: memory, then segment.
   values: Tuple[tf.Tensor, ...]
   valid: tf.Tensor               # [B, M+S]
-  next_keys: Tuple[tf.Tensor, ...]  # [B, S, H, d]: of the segment's outputs, which
+  next_keys: Tuple[tf.Tensor, ...]  # [B, H, S, d]: of the segment's outputs, which
   next_values: Tuple[tf.Tensor, ...]  # enter memory when the segment is complete.
   phase: tf.Tensor               # [B], int32 in 0..S-1: steps taken in the segment.
   record: tf.Tensor              # [B, L, D]
@@ -87,8 +87,8 @@ class XLBlock(tf.keras.layers.Layer):
         self._attention_inputs(inputs), self._attention_inputs(memory), mask))
 
   def keys_and_values(self, memory):
-    """What `step` attends to in place of `memory` `[B, S, D]`."""
-    return self.attention.keys_and_values(
+    """What `step` attends to in place of `memory` `[B, S, D]`: `[B, H, S, d]`."""
+    return self.attention.cached_keys_and_values(
         self._attention_inputs(tf.cast(memory, self.compute_dtype)))
 
   def step(self, inputs, keys, values, positions, mask):
@@ -217,13 +217,13 @@ class TransformerXL(core.Core):
     record = tf.zeros_like(state.memory[:, 0])
     if self._segment_length is None:
       return XLCache(keys, values, state.valid, record)
-    room = [[0, 0], [0, self._segment_length]]
-    extend = lambda x: tf.pad(x, room + [[0, 0]] * (x.shape.rank - 2))
-    blank = tuple(
-        tf.zeros_like(extend(k)[:, self._memory_length:]) for k in keys)
+    room = lambda x: tf.zeros_like(
+        tf.repeat(x[..., :1, :], self._segment_length, axis=-2))
+    extend = lambda x: tf.concat([x, room(x)], axis=-2)
     return SegmentCache(
         keys=tuple(map(extend, keys)), values=tuple(map(extend, values)),
-        valid=extend(state.valid), next_keys=blank, next_values=blank,
+        valid=extend(state.valid[..., tf.newaxis])[..., 0],
+        next_keys=tuple(map(room, keys)), next_values=tuple(map(room, values)),
         phase=tf.zeros_like(state.valid[:, 0], tf.int32), record=record)
 
   def _step(self, inputs, is_first, cache):
@@ -236,7 +236,8 @@ class TransformerXL(core.Core):
 
   def _xl_step(self, stream, cache: XLCache):
     positions = relative_attention.sinusoids(self._memory_length + 1, self._model_dim)
-    push = lambda window, row: tf.concat([window[:, 1:], row[:, tf.newaxis]], axis=1)
+    push = lambda window, row: tf.concat(
+        [window[..., 1:, :], row[..., tf.newaxis, :]], axis=-2)
     keys, values, record = [], [], []
     for block, layer_keys, layer_values in zip(self.blocks, cache.keys, cache.values):
       record.append(stream)
@@ -244,8 +245,9 @@ class TransformerXL(core.Core):
           stream, layer_keys, layer_values, tf.constant(positions), cache.valid)
       keys.append(push(layer_keys, key))
       values.append(push(layer_values, value))
+    valid = tf.pad(cache.valid[:, 1:], [[0, 0], [0, 1]], constant_values=True)
     return stream, XLCache(
-        tuple(keys), tuple(values), push(cache.valid, tf.ones_like(cache.valid[:, 0])),
+        tuple(keys), tuple(values), valid,
         tf.cast(tf.concat(record, axis=1), cache.record.dtype))
 
   def _segment_step(self, stream, cache: SegmentCache):
@@ -259,10 +261,11 @@ class TransformerXL(core.Core):
     positions = tf.gather(tf.constant(table.copy()), distances)
 
     def put(window, row, offset):
-      here = tf.range(window.shape[1]) == offset + cache.phase[:, tf.newaxis]
-      extra = [1] * (window.shape.rank - 2)
-      here = tf.reshape(here, [-1, window.shape[1], *extra])
-      return tf.where(here, row[:, tf.newaxis], window)
+      """Writes `row` `[..., d]` into `window` `[..., slots, d]`."""
+      here = tf.range(window.shape[-2]) == offset + cache.phase[:, tf.newaxis]
+      here = tf.reshape(
+          here, [-1] + [1] * (window.shape.rank - 3) + [window.shape[-2], 1])
+      return tf.where(here, row[..., tf.newaxis, :], window)
 
     keys, values, next_keys, next_values, record = [], [], [], [], []
     for i, block in enumerate(self.blocks):
@@ -271,25 +274,26 @@ class TransformerXL(core.Core):
       next_key, next_value = block.keys_and_values(stream)
       keys.append(put(cache.keys[i], key, memory_length))
       values.append(put(cache.values[i], value, memory_length))
-      next_keys.append(put(cache.next_keys[i], next_key[:, 0], 0))
-      next_values.append(put(cache.next_values[i], next_value[:, 0], 0))
+      next_keys.append(put(cache.next_keys[i], next_key[:, :, 0], 0))
+      next_values.append(put(cache.next_values[i], next_value[:, :, 0], 0))
       record.append(stream)
-    valid = put(cache.valid, tf.ones_like(cache.valid[:, 0]), memory_length)
+    valid = cache.valid[..., tf.newaxis]
+    valid = put(valid, tf.ones_like(valid[:, 0]), memory_length)
 
     complete = cache.phase == segment_length - 1
 
     def advance(window, segment):
       """Where the segment is complete, it enters memory and its slots are free."""
-      memory = tf.concat([window[:, :memory_length], segment], axis=1)
-      memory = memory[:, -memory_length:]
-      advanced = tf.concat([memory, tf.zeros_like(segment)], axis=1)
+      memory = tf.concat([window[..., :memory_length, :], segment], axis=-2)
+      advanced = tf.concat(
+          [memory[..., -memory_length:, :], tf.zeros_like(segment)], axis=-2)
       where = tf.reshape(complete, [-1] + [1] * (window.shape.rank - 1))
       return tf.where(where, advanced, window)
 
     return stream, SegmentCache(
         keys=tuple(map(advance, keys, next_keys)),
         values=tuple(map(advance, values, next_values)),
-        valid=advance(valid, valid[:, memory_length:]),
+        valid=advance(valid, valid[:, memory_length:])[..., 0],
         next_keys=tuple(next_keys), next_values=tuple(next_values),
         phase=tf.where(complete, 0, cache.phase + 1),
         record=tf.cast(tf.concat(record, axis=1), cache.record.dtype))

@@ -18,13 +18,14 @@ class Ledger:
     learner_step: the learner's own, which it keeps current.
     environment_steps: actions taken in the unrolls that were admitted.
     unrolls: how many items were admitted, how many refused as `stale` or `duplicate`.
-    oldest: greatest age admitted.
+    max_age: the bound: what is admitted is trained on before it is so old.
+    oldest: the greatest age, so counted, of what was admitted.
     returns: of the last episodes that ended in what was admitted, up to `window`.
     successes: 1 or 0 of the same, where the environment says so.
   """
 
   def __init__(self, max_age: int, window: int = 100):
-    self._max_age = max_age
+    self.max_age = max_age
     self._newest_of_writer = {}
     self.learner_step = 0
     self.environment_steps = 0
@@ -54,7 +55,7 @@ class Ledger:
     self._newest_of_writer[writer] = number
     age = self.learner_step - int(target_step)
     # A negative age is that of weights which a killed learner took with it.
-    if not 0 <= age < self._max_age:
+    if not 0 <= age < self.max_age:
       self.stale += 1
       return False
     self.oldest = max(self.oldest, age + 1)

@@ -58,11 +58,15 @@ class Actor:
     # Streams 0 and 1 are the prototype's and the evaluation's.
     stream = 2 + index + life * experiment.num_actors
     self._environment = experiment.make_environments(num, stream)
-    tf.random.set_seed(experiment.seed * 10_007 + stream)
+    # Its own generator, as what XLA compiles knows nothing of `tf.random.set_seed`.
+    self._random = tf.random.Generator.from_seed(
+        [experiment.seed, stream, 0], alg='philox')
+    action = lambda time_step, state: self._policy.action(
+        time_step, state, seed=self._random.make_seeds()[:, 0])
     self._refreshed = tf.function(self._policy.refreshed, autograph=False)
     self._rollout = rollout_lib.Rollout(
-        self._environment, self._policy.action,
-        self._policy.get_initial_state(num), jit_compile=True)
+        self._environment, action, self._policy.get_initial_state(num),
+        jit_compile=True)
     self._writer = writer_lib.UnrollWriter(
         reverb.Client(address), experiment.row_spec(), experiment.unroll_length,
         experiment.memory_length)

@@ -10,6 +10,12 @@ from gtrxl_tf import environments
 from gtrxl_tf.training import rollout as rollout_lib
 
 
+# Of the seeds of environments: no actor's.
+STREAM = 1
+# Played side by side, at most.
+NUM_ENVIRONMENTS = 50
+
+
 class Evaluation(NamedTuple):
   """One entry an episode."""
   returns: List[float]

@@ -56,5 +56,8 @@ class Learner:
     with tf.GradientTape(watch_accessed_variables=False) as tape:
       tape.watch(variables)
       loss, metrics = self._agent.loss(batch)
-    self._optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
-    return metrics
+    gradients = tape.gradient(loss, variables)
+    self._optimizer.apply_gradients(zip(gradients, variables))
+    # Of N replicas it is the sum of their shares' norms. What it is for: a gradient
+    # that is not finite spoils the weights although the loss was finite.
+    return {**metrics, 'gradient_norm': tf.linalg.global_norm(gradients)}

@@ -18,7 +18,7 @@ from gtrxl_tf.training import run_folder
 
 
 class Diverged(Exception):
-  """The loss is not finite."""
+  """Loss or gradient is not finite."""
 
 
 class OnlineTraining:
@@ -81,7 +81,7 @@ class OnlineTraining:
     """Trains to the end; returns whether it came to it or was told to stop.
 
     Raises:
-      Diverged: the loss is not finite. No checkpoint was saved since it was.
+      Diverged: loss or gradient is not finite. No checkpoint was saved since it was.
     """
     while not (self._should_stop() or self._finished()):
       try:
@@ -112,11 +112,11 @@ class OnlineTraining:
     self._ledger.learner_step += 1
     step = self._ledger.learner_step
     updates_target = step % self._agent.target_update_period == 0
-    saves = step % self._experiment.checkpoint_period == 0
     logs = step % self._experiment.log_period == 0
-    if updates_target or saves or logs:
+    self._newest = metrics
+    if updates_target or logs:
       # A step that is not finite leaves no finite ones after it, so that it is found
-      # here before anything of it leaves the process.
+      # here, and in `_save`, before anything of it leaves the process.
       self._check_finite(metrics)
     if updates_target:
       self._agent.update_target()
@@ -124,14 +124,15 @@ class OnlineTraining:
       channel.publish(step)
     if logs:
       self._log(metrics)
-    if saves:
+    if step % self._experiment.checkpoint_period == 0:
       self._save()
 
   def _check_finite(self, metrics) -> None:
-    if not math.isfinite(float(metrics['loss'])):
-      values = ', '.join(f'{k} = {float(v):g}' for k, v in metrics.items())
+    metrics = {name: float(value) for name, value in metrics.items()}
+    if not all(map(math.isfinite, metrics.values())):
+      values = ', '.join(f'{name} = {value:g}' for name, value in metrics.items())
       raise Diverged(
-          f'the loss is not finite at learner step {self._ledger.learner_step}: '
+          f'loss or gradient is not finite at learner step {self._ledger.learner_step}: '
           f'{values}; the last good checkpoint is '
           f'{self._checkpoints.latest_checkpoint or "none"}')
 
@@ -157,6 +158,7 @@ class OnlineTraining:
         'unrolls_stale': ledger.stale,
         'unrolls_duplicate': ledger.duplicate,
         'oldest_unroll': ledger.oldest,
+        'oldest_allowed': ledger.max_age,
     }
     self._metrics.append(row)
     with self._summaries.as_default():
@@ -169,6 +171,7 @@ class OnlineTraining:
     step = self._ledger.learner_step
     if step == self._saved_step:
       return
+    self._check_finite(self._newest)
     self._environment_steps.assign(self._ledger.environment_steps)
     self._seconds.assign(time.time() - self._started)
     self._checkpoints.save(checkpoint_number=step)

@@ -20,9 +20,6 @@ from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import supervisor as supervisor_lib
 
-_EVALUATION_STREAM = 1
-_EVALUATION_ENVIRONMENTS = 50
-
 
 def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str]
             ) -> experiment_lib.Experiment:
@@ -100,9 +97,9 @@ def _run_parts(experiment: experiment_lib.Experiment, folder: run_folder.RunFold
 def _evaluate(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder
               ) -> None:
   """Plays episodes with the exported policy; writes and prints what there is to see."""
-  count = min(_EVALUATION_ENVIRONMENTS, experiment.evaluation_episodes)
+  count = min(evaluation_lib.NUM_ENVIRONMENTS, experiment.evaluation_episodes)
   evaluation = evaluation_lib.evaluate(
-      folder.policy, experiment.make_environments(count, _EVALUATION_STREAM),
+      folder.policy, experiment.make_environments(count, evaluation_lib.STREAM),
       experiment.evaluation_episodes)
   table = io.StringIO()
   rows = csv.writer(table, lineterminator='\n')
