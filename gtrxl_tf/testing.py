@@ -1,12 +1,19 @@
-"""What tests share: an agent as small as can be, and batches for it."""
+"""What tests share: an agent as small as can be, its batches, a scripted policy."""
+
+from typing import NamedTuple
 
 import dm_env
 from dm_env import specs
 import numpy as np
 import tensorflow as tf
+from tf_agents.policies import tf_policy
+from tf_agents.trajectories import policy_step
+from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import cores
+from gtrxl_tf import specs as specs_lib
 from gtrxl_tf.agents.vmpo import agent as agent_lib
+from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import unroll as unroll_lib
@@ -54,3 +61,41 @@ def random_unrolls(seed: int, batch_size: int = 4, unroll_length: int = 5
       policy=normal(t, _NUM_ACTIONS), record=normal(m, _NUM_LAYERS, _MODEL_DIM),
       episode_return=no_episode, episode_success=no_episode,
       target_step=np.zeros((1, 1), np.int64), unroll_id=np.zeros((1, 1), np.int64)))
+
+
+class MazeState(NamedTuple):
+  """What `MazeSolver` remembers."""
+  clue: tf.Tensor  # [B], that of the episode.
+  flag: tf.Tensor  # [B], of the step before.
+
+
+class MazeSolver(tf_policy.TFPolicy):
+  """Solves T-Mazes by memory: it turns as the clue said when it has passed the flag.
+
+  Given `turn = -1` it always turns the wrong way.
+  """
+
+  def __init__(self, maze: t_maze.TMaze, turn: int = 1):
+    self._turn = turn
+    scalar = tf.TensorSpec([])
+    super().__init__(
+        ts.time_step_spec(specs_lib.tensor_specs(maze.observation_spec())),
+        specs_lib.tensor_specs(maze.action_spec()),
+        policy_state_spec=MazeState(scalar, scalar), automatic_state_reset=False)
+
+  def _variables(self):
+    return ()
+
+  def _get_initial_state(self, batch_size):
+    return MazeState(tf.zeros([batch_size]), tf.zeros([batch_size]))
+
+  def _action(self, time_step, policy_state, seed):
+    clue = tf.where(
+        time_step.is_first(), time_step.observation[:, 1], policy_state.clue)
+    at_junction = ~time_step.is_first() & (policy_state.flag == 1)
+    turn = tf.where(self._turn * clue == 1, t_maze.UP, t_maze.DOWN)
+    action = tf.cast(tf.where(at_junction, turn, t_maze.RIGHT), self.action_spec.dtype)
+    return policy_step.PolicyStep(action, MazeState(clue, time_step.observation[:, 2]))
+
+  def _distribution(self, time_step, policy_state):
+    raise NotImplementedError('it does not draw')

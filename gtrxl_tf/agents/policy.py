@@ -90,7 +90,7 @@ class ActorCriticPolicy(tf_policy.TFPolicy):
     if self._greedy:
       action = tf.argmax(outputs.logits, axis=-1, output_type=self.action_spec.dtype)
     elif tf.is_tensor(seed):
-      # The largest of logits with Gumbel noise: `stateless_categorical` does not compile.
+      # By Gumbel noise, as XLA does not compile `stateless_categorical`.
       uniform = tf.random.stateless_uniform(
           tf.shape(outputs.logits), seed, minval=np.finfo(np.float32).tiny)
       action = tf.argmax(outputs.logits - tf.math.log(-tf.math.log(uniform)), axis=-1,

@@ -1,4 +1,4 @@
-"""Tests of writer.py, with unroll.py, server.py and dataset.py: rows in, batches out."""
+"""Tests of writer.py with unroll.py, server.py, dataset.py: rows in, batches out."""
 
 import itertools
 import threading

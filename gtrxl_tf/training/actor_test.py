@@ -1,5 +1,7 @@
 """Tests of actor.py: what a learner makes of an unroll is what the actor made of it."""
 
+# pylint: disable=protected-access
+
 import itertools
 import threading
 import time
@@ -145,13 +147,13 @@ class ActorTest(parameterized.TestCase):
     batches = self.batches()
     next(batches)
     time.sleep(0.5)
-    next_id = self.actor._writer._next_id  # pylint: disable=protected-access
+    next_id = self.actor._writer._next_id
     time.sleep(0.5)
-    self.assertEqual(self.actor._writer._next_id, next_id)  # pylint: disable=protected-access
+    self.assertEqual(self.actor._writer._next_id, next_id)
     next(batches)
     next(batches)
     time.sleep(0.5)
-    self.assertEqual(self.actor._writer._next_id, next_id + 2)  # pylint: disable=protected-access
+    self.assertEqual(self.actor._writer._next_id, next_id + 2)
 
   def test_an_actor_stops_when_told_while_it_waits(self):
     self.start(_experiment(_CORES['memoryless']))
@@ -186,9 +188,9 @@ class ActorTest(parameterized.TestCase):
       actor = actor_lib.Actor(
           _experiment(_CORES['memoryless'], num_actors=2, seed=seed), 'localhost:1',
           index, should_stop=lambda: False, life=life)
-      for variable in actor._network.variables:  # pylint: disable=protected-access
+      for variable in actor._network.variables:
         variable.assign(tf.zeros_like(variable))  # All actions are alike.
-      steps = [actor._rollout.step() for _ in range(12)]  # pylint: disable=protected-access
+      steps = [actor._rollout.step() for _ in range(12)]
       drawn.append((np.stack([done.action for _, done in steps]).tobytes(),
                     np.stack([seen.observation for seen, _ in steps]).tobytes()))
     for column in zip(*drawn):

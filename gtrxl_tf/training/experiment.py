@@ -118,7 +118,8 @@ class Experiment:
 
   def make_agent(self) -> vmpo_agent.VMPOAgent:
     """An agent with new networks."""
-    tf.random.set_seed(self.seed)
+    # Not tf.random.set_seed, which does not reach the initializers of Keras.
+    tf.keras.utils.set_random_seed(self.seed)
     return self._agent(online=self._make_network(), target=self._make_network())
 
   def restore_agent(self, checkpoints: pathlib.Path) -> vmpo_agent.VMPOAgent:

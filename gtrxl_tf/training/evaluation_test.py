@@ -1,0 +1,67 @@
+"""Tests of evaluation.py."""
+
+import math
+import pathlib
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from gtrxl_tf import environments
+from gtrxl_tf import testing
+from gtrxl_tf.environments import t_maze
+from gtrxl_tf.serving import export
+from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import train
+
+
+class _Untold(t_maze.TMaze):
+  """A maze that does not say whether an episode was a success."""
+  episode_success = None
+
+
+class EvaluationTest(parameterized.TestCase):
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    root = pathlib.Path(absltest.TEST_TMPDIR.value) / 'evaluation_test'
+    cls.policies = {}
+    for turn in (1, -1):
+      cls.policies[turn] = root / str(turn)
+      cls.policies[turn].parent.mkdir(parents=True, exist_ok=True)
+      export.save_policy(testing.MazeSolver(t_maze.TMaze(), turn), cls.policies[turn])
+
+  def evaluate(self, lengths, num_episodes, turn=1, maze=t_maze.TMaze):
+    return evaluation.evaluate(
+        self.policies[turn], environments.BatchedEnvironment(
+            [maze(length, seed=i) for i, length in enumerate(lengths)]), num_episodes)
+
+  def test_an_informed_policys_episodes_are_successes(self):
+    result = self.evaluate((4, 4, 4), num_episodes=6)
+    self.assertEqual(result, ([1.0] * 6, [1.0] * 6))
+    self.assertEqual(
+        train.describe(result, informed=1.0),
+        'Evaluation over 6 episodes: return 1.00 ± 0.00 (s.e.), '
+        'informed policy 1.00, success 1.00')
+
+  def test_a_misled_policys_are_not(self):
+    result = self.evaluate((4, 4, 4), num_episodes=6, turn=-1)
+    self.assertEqual(result, ([0.0] * 6, [0.0] * 6))
+
+  @parameterized.parameters((1, 3), (3, 3), (4, 6), (7, 9))
+  def test_each_environment_plays_as_many_episodes(self, asked, played):
+    # In one episode of the longest there are many of the shortest.
+    result = self.evaluate((2, 3, 30), num_episodes=asked)
+    self.assertLen(result.returns, played)
+    self.assertLen(result.successes, played)
+
+  def test_where_there_is_no_success_none_is_told(self):
+    result = self.evaluate((2, 2), num_episodes=4, maze=_Untold)
+    self.assertEqual(result.returns, [1.0] * 4)
+    self.assertTrue(all(map(math.isnan, result.successes)))
+    self.assertEqual(train.describe(result, informed=None),
+                     'Evaluation over 4 episodes: return 1.00 ± 0.00 (s.e.)')
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,149 @@
+"""Tests of train.py: what is refused, and small runs with all their processes."""
+
+import contextlib
+import io
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import gin
+
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import train
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_GIN_FILE = str(_ROOT / 'gin' / 'action_recall.gin')
+_TINY = ['ActionRecall.delay = 2', 'TransformerXL.memory_length = 4',
+         'Experiment.unroll_length = 8', 'Experiment.batch_size = 16',
+         'Experiment.environments_per_actor = 16', 'Experiment.log_period = 2',
+         'Experiment.evaluation_episodes = 10']
+
+
+class RefusedTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    gin.clear_config()
+    self.addCleanup(gin.clear_config)
+    self.temporary = pathlib.Path(self.create_tempdir().full_path)
+
+  def refused(self, files, bindings) -> str:
+    """The one line on stderr; nothing else has happened."""
+    root = self.temporary / 'run'
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr):
+      code = train.train(files, bindings, str(root))
+    self.assertEqual(code, 2)
+    self.assertFalse(root.exists())
+    line, = stderr.getvalue().splitlines()
+    self.assertStartsWith(line, 'Not started: ')
+    return line.removeprefix('Not started: ')
+
+  @parameterized.parameters(
+      ('Experimnt.seed = 1', "'Experimnt'.*Did you mean Experiment?"),
+      ('Experiment.unrol_length = 1', "'unrol_length'.*Did you mean unroll_length"),
+      ('Experiment.seed = "one"', "Experiment.seed = 'one': expected an integer >= 0"),
+      ('Experiment.unroll_length = 0',
+       'Experiment.unroll_length = 0: expected an integer >= 1'),
+      ('Experiment.batch_size = 65',
+       'Experiment.batch_size = 65: expected a multiple of '
+       'Experiment.environments_per_actor = '),
+      ('ActionRecall.delay = -1', 'ActionRecall.delay = -1: expected an integer >= '),
+      ('TransformerXL.gate = "GRU"', "TransformerXL.gate = 'GRU': expected one of "),
+      ('VMPOAgent.top_fraction = 0.0',
+       'VMPOAgent.top_fraction = 0.0: expected a number > 0 and <= 1'),
+      ('Experiment.environment = @ActionRecall()',
+       r'Experiment.environment = .*: expected a callable \(@Name without'),
+      ('ActorCritic.core = @TransformerXL',
+       r'ActorCritic.core = .*: expected a Core \(@Name\(\) with'),
+      ('ActorCritic.torso = @PixelTorso()', 'observation: expected one image'),
+      ('Experiment.seed == 1', "not gin: 'Experiment.seed == 1'"),
+      ('Experiment.seed =', "not gin: 'Experiment.seed =': Unable to parse value"),
+      ('Experiment.seed = (1', 'not gin: a bracket .* Experiment.seed = '))
+  def test_a_setting_that_cannot_be_used(self, binding, expected):
+    self.assertRegex(self.refused([_GIN_FILE], [binding]), expected)
+
+  def test_an_unroll_that_a_core_cannot_take(self):
+    # Which shows only where the network is unrolled: 8 actions are 9 steps.
+    self.assertRegex(
+        self.refused([_GIN_FILE], [*_TINY, 'TransformerXL.recurrence = "same_layer"',
+                                   'TransformerXL.segment_length = 4']),
+        '9 steps: expected a multiple of segment_length = 4')
+
+  def test_a_file_that_is_not_there(self):
+    self.assertIn('nowhere.gin', self.refused(['nowhere.gin'], []))
+
+  def test_a_file_that_is_not_gin(self):
+    path = self.temporary / 'settings.gin'
+    path.write_text('# Settings.\nExperiment.seed = 1\nExperiment.seed: 2\n')
+    self.assertIn(f"not gin: 'Experiment.seed: 2' ({path}, line 3)",
+                  self.refused([_GIN_FILE, str(path)], []))
+
+  def test_settings_without_an_environment(self):
+    self.assertIn(
+        'Experiment.environment is not set', self.refused([], ['Experiment.seed = 1']))
+
+
+class RunTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.folder = run_folder.RunFolder(
+        pathlib.Path(self.create_tempdir().full_path) / 'run')
+
+  def start(self, *bindings) -> subprocess.Popen:
+    process = subprocess.Popen(
+        [sys.executable, '-m', 'binaries.train', f'--gin_file={_GIN_FILE}',
+         f'--root_dir={self.folder.root}',
+         *(f'--gin_bindings={binding}' for binding in (*_TINY, *bindings))],
+        cwd=_ROOT, env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    self.addCleanup(process.kill)
+    return process
+
+  def test_a_run_is_interrupted_and_goes_on_to_its_end(self):
+    process = self.start('Experiment.environment_steps = 1000000000')
+    deadline = time.time() + 60
+    while (run_folder.last_metrics(self.folder.metrics) is None
+           and time.time() < deadline):
+      time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    self.assertEqual(process.returncode, 130, stderr)
+    self.assertIn('The same command goes on from', stdout)
+    self.assertFalse(self.folder.done.exists())
+    before = run_folder.last_metrics(self.folder.metrics)
+
+    steps = before['environment_steps'] + 2000
+    process = self.start(f'Experiment.environment_steps = {steps:.0f}')
+    stdout, stderr = process.communicate(timeout=90)
+    self.assertEqual(process.returncode, 0, stderr)
+    rows = run_folder.read_metrics(self.folder.metrics)
+    self.assertEqual([row['learner_step'] for row in rows],
+                     [2 * (i + 1) for i in range(len(rows))])
+    self.assertGreater(len(rows), before['learner_step'] / 2)
+    self.assertRegex(stdout, r'Evaluation over 10 episodes: return .* success ')
+    self.assertIn(f'python -m binaries.evaluate --root_dir={self.folder.root}', stdout)
+    self.assertNotIn('Traceback', stderr)
+    for path in (self.folder.config, self.folder.done, self.folder.curve,
+                 self.folder.evaluation, self.folder.policy / 'saved_model.pb'):
+      self.assertTrue(path.exists(), path)
+    self.assertFalse(self.folder.diverged.exists())
+
+  def test_a_run_that_diverges_says_so(self):
+    process = self.start('Experiment.learning_rate = 1e30')
+    _, stderr = process.communicate(timeout=90)
+    self.assertEqual(process.returncode, 1, stderr)
+    self.assertIn('Stopped: loss or gradient is not finite at learner step', stderr)
+    self.assertIn('is not finite at learner step', self.folder.diverged.read_text())
+    self.assertFalse(self.folder.done.exists())
+    self.assertEmpty(list(self.folder.checkpoints.glob('*.index')))
+
+
+if __name__ == '__main__':
+  absltest.main()
