@@ -4,9 +4,10 @@ import pathlib
 from typing import Dict, List, Optional, Sequence, Tuple
 
 import matplotlib
-matplotlib.use('Agg')
-from matplotlib import pyplot as plt  # pylint: disable=g-import-not-at-top,wrong-import-position
+from matplotlib import pyplot as plt
 import numpy as np
+
+matplotlib.use('Agg')  # Pictures are files; there may be no screen.
 
 Rows = Sequence[Dict[str, float]]
 

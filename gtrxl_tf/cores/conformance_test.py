@@ -242,7 +242,8 @@ class ConformanceTest(tf.test.TestCase, parameterized.TestCase):
     inputs, is_first = _inputs(11, _T)
     other(inputs, is_first, other.initial_state(_B))
     tf.train.Checkpoint(core=other).restore(path).assert_consumed()
-    self.assert_nests_close(other(inputs, is_first, state), core(inputs, is_first, state))
+    self.assert_nests_close(
+        other(inputs, is_first, state), core(inputs, is_first, state))
 
   @parameterized.named_parameters(_ALL)
   def test_mixed_precision(self, name):

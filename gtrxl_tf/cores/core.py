@@ -12,7 +12,7 @@ Records = Any
 
 
 def build_layer(layer: tf.keras.layers.Layer, input_shape) -> None:
-  """Builds a sub-layer whose owner knows its input shape, under the sub-layer's name."""
+  """Builds a sub-layer of which the owner knows the input shape, under its name."""
   with tf.name_scope(layer.name):
     layer.build(input_shape)
 
@@ -48,6 +48,14 @@ class Core(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
   @abc.abstractmethod
   def memory_length(self) -> int:
     """How many past steps' records restore a state; 0 for a core without memory."""
+
+  @property
+  def segment_length(self) -> int:
+    """Unrolls are of so many steps, or a multiple, and acting keeps to the same cuts.
+
+    1 for a core of which an unroll may start and end anywhere.
+    """
+    return 1
 
   @abc.abstractmethod
   def initial_state(self, batch_size) -> State:

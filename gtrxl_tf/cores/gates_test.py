@@ -18,7 +18,7 @@ def _parts(variable, count):
 
 
 def _expected(name, gate, x, y):
-  """Section 3.2, written out. Matrices act on rows here, `x W` for the paper's `W x`."""
+  """Section 3.2, written out. Matrices act on rows: `x W` for the paper's `W x`."""
   b = gate.bias.numpy() if hasattr(gate, 'bias') else None
   if name == 'residual':
     return x + y

@@ -67,7 +67,8 @@ class RelativeAttentionTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_all_keys_masked_gives_no_nan(self):
     layer = relative_attention.RelativeMultiHeadAttention(2, 4)
-    outputs = layer(tf.ones((1, 3, 8)), tf.ones((1, 2, 8)), tf.zeros((1, 3, 5), tf.bool))
+    outputs = layer(
+        tf.ones((1, 3, 8)), tf.ones((1, 2, 8)), tf.zeros((1, 3, 5), tf.bool))
     self.assertAllEqual(tf.math.is_finite(outputs), tf.ones_like(outputs, tf.bool))
 
   def test_mask_of_wrong_shape_is_refused(self):

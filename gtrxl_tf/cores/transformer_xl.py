@@ -168,6 +168,10 @@ class TransformerXL(core.Core):
   def memory_length(self):
     return self._memory_length
 
+  @property
+  def segment_length(self):
+    return self._segment_length or 1
+
   def initial_state(self, batch_size):
     shape = (batch_size, self._memory_length)
     return XLState(

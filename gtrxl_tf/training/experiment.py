@@ -113,6 +113,10 @@ class Experiment:
 
   def _make_network(self) -> actor_critic.ActorCritic:
     network = self._network(action_spec=self.action_spec)
+    if network.core.segment_length > 1:
+      raise config.ConfigError(
+          "TransformerXL.recurrence = 'same_layer': expected 'xl' in an Experiment, "
+          'whose unrolls share a step and so do not start where segments do')
     network.create_variables(self.observation_spec)
     return network
 

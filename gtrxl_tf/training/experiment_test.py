@@ -42,6 +42,12 @@ class ExperimentTest(absltest.TestCase):
     self.assertEqual(clues(0, 2), clues(0, 2))
     self.assertLen({clues(0, 2), clues(0, 3), clues(1, 2), clues(1, 3)}, 4)
 
+  def test_recurrence_by_segments_is_refused(self):
+    core = lambda: cores.TransformerXL(
+        1, 4, 2, 2, memory_length=3, recurrence='same_layer', segment_length=5)
+    with self.assertRaisesRegex(config.ConfigError, "expected 'xl' in an Experiment"):
+      _experiment(core).make_agent()
+
   def test_a_batch_is_whole_items(self):
     self.assertEqual(_experiment().items_per_batch, 2)
     self.assertEqual(_experiment(queue_batches=3).queue_size, 6)

@@ -33,7 +33,8 @@ class Learner:
     with strategy.scope():
       # Here and not in the first step, so that a checkpoint restores them.
       optimizer.iterations  # pylint: disable=pointless-statement
-      optimizer._create_all_weights(agent.learned_variables)  # pylint: disable=protected-access
+      # pylint: disable-next=protected-access
+      optimizer._create_all_weights(agent.learned_variables)
     self._step = tf.function(self._distributed_step, autograph=False)
 
   @property

@@ -132,8 +132,8 @@ class OnlineTraining:
     if not all(map(math.isfinite, metrics.values())):
       values = ', '.join(f'{name} = {value:g}' for name, value in metrics.items())
       raise Diverged(
-          f'loss or gradient is not finite at learner step {self._ledger.learner_step}: '
-          f'{values}; the last good checkpoint is '
+          'loss or gradient is not finite at learner step '
+          f'{self._ledger.learner_step}: {values}; the last good checkpoint is '
           f'{self._checkpoints.latest_checkpoint or "none"}')
 
   def _log(self, metrics) -> None:

@@ -1,5 +1,8 @@
 """The parts of a run, each as the main function of a process."""
 
+# A process imports TensorFlow and what needs it after it has set itself up.
+# pylint: disable=g-import-not-at-top
+
 import os
 import signal
 import threading
@@ -39,10 +42,10 @@ def _start(parts: Parts, threads: int) -> Callable[[], bool]:
 
   threading.Thread(target=watch, daemon=True).start()
   logging.set_verbosity(logging.INFO)
-  import tensorflow as tf  # pylint: disable=g-import-not-at-top
+  import tensorflow as tf
   tf.config.threading.set_intra_op_parallelism_threads(threads)
   tf.config.threading.set_inter_op_parallelism_threads(threads)
-  import gtrxl_tf.configurables  # pylint: disable=g-import-not-at-top,unused-import
+  import gtrxl_tf.configurables  # pylint: disable=unused-import
   gin.parse_config(parts.config)
   return stop.is_set
 
@@ -50,8 +53,8 @@ def _start(parts: Parts, threads: int) -> Callable[[], bool]:
 def serve(parts: Parts) -> None:
   """Runs the Reverb server."""
   should_stop = _start(parts, threads=1)
-  from gtrxl_tf.replay import server  # pylint: disable=g-import-not-at-top
-  from gtrxl_tf.training import experiment as experiment_lib  # pylint: disable=g-import-not-at-top
+  from gtrxl_tf.replay import server
+  from gtrxl_tf.training import experiment as experiment_lib
   experiment = experiment_lib.Experiment()
   running = server.serve(
       parts.port, experiment.row_spec(), experiment.unroll_length,
@@ -65,8 +68,8 @@ def serve(parts: Parts) -> None:
 def act(parts: Parts, index: int, life: int) -> None:
   """Runs an actor."""
   should_stop = _start(parts, threads=1)
-  from gtrxl_tf.training import actor  # pylint: disable=g-import-not-at-top
-  from gtrxl_tf.training import experiment as experiment_lib  # pylint: disable=g-import-not-at-top
+  from gtrxl_tf.training import actor
+  from gtrxl_tf.training import experiment as experiment_lib
   actor.Actor(experiment_lib.Experiment(), f'localhost:{parts.port}', index,
               should_stop, life).run()
 
@@ -74,9 +77,9 @@ def act(parts: Parts, index: int, life: int) -> None:
 def learn(parts: Parts) -> None:
   """Runs the learner; says in the run's folder how it ended."""
   should_stop = _start(parts, threads=0)
-  import tensorflow as tf  # pylint: disable=g-import-not-at-top
-  from gtrxl_tf.training import experiment as experiment_lib  # pylint: disable=g-import-not-at-top
-  from gtrxl_tf.training import online  # pylint: disable=g-import-not-at-top
+  import tensorflow as tf
+  from gtrxl_tf.training import experiment as experiment_lib
+  from gtrxl_tf.training import online
   folder = run_folder.RunFolder(parts.root)
   training = online.OnlineTraining(
       experiment_lib.Experiment(), f'localhost:{parts.port}', folder, should_stop,
