@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import os
 import signal
 import sys
 import threading
@@ -114,7 +115,8 @@ def _evaluate(experiment: experiment_lib.Experiment, folder: run_folder.RunFolde
   print(describe(evaluation, informed))
   print(f'Curve: {folder.curve}')
   print(f'Evaluate again, or serve {folder.policy}:  '
-        f'python -m binaries.evaluate --root_dir={folder.root}')
+        f'{os.path.relpath(sys.executable)} -m binaries.evaluate '
+        f'--root_dir={folder.root}')
 
 
 def describe(evaluation: evaluation_lib.Evaluation, informed: Optional[float]) -> str:
