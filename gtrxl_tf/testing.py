@@ -22,6 +22,21 @@ _OBSERVATION_SIZE, _NUM_ACTIONS = 4, 3
 _MEMORY_LENGTH, _NUM_LAYERS, _MODEL_DIM = 3, 1, 4
 
 
+def split_cpu(num_devices: int) -> None:
+  """Makes logical CPUs, unless TensorFlow has already started without them.
+
+  To be called where a test file is imported; its tests are to skip if it was too late.
+  """
+  cpu = tf.config.list_physical_devices('CPU')[0]
+  if len(tf.config.get_logical_device_configuration(cpu) or []) >= num_devices:
+    return
+  try:
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration()] * num_devices)
+  except RuntimeError:
+    pass
+
+
 def tiny_network() -> actor_critic.ActorCritic:
   """A GTrXL with variables, all of them away from their initial values."""
   network = actor_critic.ActorCritic(

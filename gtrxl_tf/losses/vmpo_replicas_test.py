@@ -5,26 +5,14 @@ from absl.testing import parameterized
 import numpy as np
 import tensorflow as tf
 
+from gtrxl_tf import testing
 from gtrxl_tf.losses import distributions
 from gtrxl_tf.losses import vmpo
 
 NUM_DEVICES = 4
 BATCH_SIZE, NUM_STEPS, NUM_FEATURES, NUM_ACTIONS = 8, 5, 3, 4
 
-
-def _split_cpu():
-  """Makes logical devices, unless TensorFlow has already started without them."""
-  cpu = tf.config.list_physical_devices('CPU')[0]
-  if len(tf.config.get_logical_device_configuration(cpu) or []) >= NUM_DEVICES:
-    return
-  try:
-    tf.config.set_logical_device_configuration(
-        cpu, [tf.config.LogicalDeviceConfiguration()] * NUM_DEVICES)
-  except RuntimeError:
-    pass  # The tests say so, and skip.
-
-
-_split_cpu()
+testing.split_cpu(NUM_DEVICES)
 
 
 def _batch():

@@ -13,20 +13,7 @@ from gtrxl_tf.training import learner as learner_lib
 
 NUM_DEVICES = 4
 
-
-def _split_cpu():
-  """Makes logical devices, unless TensorFlow has already started without them."""
-  cpu = tf.config.list_physical_devices('CPU')[0]
-  if len(tf.config.get_logical_device_configuration(cpu) or []) >= NUM_DEVICES:
-    return
-  try:
-    tf.config.set_logical_device_configuration(
-        cpu, [tf.config.LogicalDeviceConfiguration()] * NUM_DEVICES)
-  except RuntimeError:
-    pass  # The tests say so, and skip.
-
-
-_split_cpu()
+testing.split_cpu(NUM_DEVICES)
 
 
 class _Training:
