@@ -29,11 +29,11 @@ help: ## Show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
 train: .venv/core ## Train GTrXL with V-MPO on Numpad 2 x 2, into runs/
-	$(RUN) binaries.train --gin_file=gin/numpad_2x2.gin \
+	$(RUN) binaries.train --gin_file=gin/numpad_2x2_cpu.gin \
 	    --root_dir=runs/numpad_2x2 $(ARGS)
 
 compare: .venv/core ## The same beside the LSTM and no memory, in one picture
-	$(RUN) binaries.compare --gin_file=gin/numpad_2x2.gin \
+	$(RUN) binaries.compare --gin_file=gin/numpad_2x2_cpu.gin \
 	    --root_dir=runs/compare_numpad_2x2 $(ARGS)
 
 test: .venv/core ## Run the tests

@@ -8,6 +8,7 @@ setuptools.setup(
     description='Transformer memory for reinforcement learning, in TensorFlow',
     license='Apache-2.0',
     packages=setuptools.find_packages(include=['gtrxl_tf', 'gtrxl_tf.*']),
+    package_data={'gtrxl_tf.analysis': ['data/*.csv']},
     # The last dm-reverb, 0.14, is built against TensorFlow 2.15, and both end at
     # Python 3.11. Every upper bound below follows from these two.
     python_requires='>=3.10,<3.12',

@@ -29,9 +29,11 @@ _GIN_BINDINGS = flags.DEFINE_multi_string(
 
 
 def _shapes(experiment: experiment_lib.Experiment):
-  """The shapes of observation and action, and the number of actions."""
+  """The shapes of observation and action, and the numbers of discrete actions."""
   return (tree.map_structure(lambda spec: spec.shape, experiment.observation_spec),
-          experiment.action_spec.num_values)
+          tree.map_structure(
+              lambda spec: getattr(spec, 'num_values', spec.shape),
+              experiment.action_spec))
 
 
 def main(argv):
@@ -51,11 +53,13 @@ def main(argv):
   if _shapes(experiment) != _shapes(trained):
     sys.exit('Not started: --gin_bindings change what the policy sees or does: '
              f'expected {_shapes(trained)}, got {_shapes(experiment)}')
+  names = experiment.task_names
   environment = experiment.make_environments(
-      min(_NUM_ENVIRONMENTS.value, _NUM_EPISODES.value), evaluation.STREAM)
-  print(train.describe(
-      evaluation.evaluate(folder.policy, environment, _NUM_EPISODES.value),
-      experiment.informed_return()))
+      max(min(_NUM_ENVIRONMENTS.value, _NUM_EPISODES.value), len(names)),
+      evaluation.STREAM)
+  played = evaluation.evaluate(folder.policy, environment, _NUM_EPISODES.value)
+  print(train.describe(played, experiment.informed_return(), names,
+                       experiment.score_of(played.returns, played.tasks)))
 
 
 if __name__ == '__main__':

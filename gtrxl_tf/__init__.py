@@ -8,3 +8,8 @@ import types
 _notices = types.ModuleType('gym_notices.notices')
 _notices.notices = {}
 sys.modules.setdefault('gym_notices.notices', _notices)
+
+from gtrxl_tf.environments import rendering  # pylint: disable=wrong-import-position
+
+# Where dm_control is installed tf_agents imports it, and it reads the choice once.
+rendering.choose_backend()

@@ -1,9 +1,17 @@
-"""Imports everything that a gin file may name."""
+"""Imports everything that a gin file may name, and the constants: `%DMLAB_30`."""
 
 # pylint: disable=unused-import
+import gin
+
 import gtrxl_tf.agents.vmpo.agent
+import gtrxl_tf.analysis.scores
 import gtrxl_tf.cores
 import gtrxl_tf.environments
-import gtrxl_tf.networks.actor_critic
-import gtrxl_tf.networks.torsos
+from gtrxl_tf.environments import atari
+from gtrxl_tf.environments import dmlab
+import gtrxl_tf.networks
+import gtrxl_tf.sampling
 import gtrxl_tf.training.experiment
+
+gin.constant('ATARI_57', atari.ATARI_57)
+gin.constant('DMLAB_30', dmlab.DMLAB_30)

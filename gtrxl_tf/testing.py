@@ -1,6 +1,6 @@
 """What tests share: an agent as small as can be, its batches, a scripted policy."""
 
-from typing import NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import dm_env
 from dm_env import specs
@@ -9,16 +9,21 @@ import tensorflow as tf
 from tf_agents.policies import tf_policy
 from tf_agents.trajectories import policy_step
 from tf_agents.trajectories import time_step as ts
+import tree
 
 from gtrxl_tf import cores
 from gtrxl_tf import specs as specs_lib
 from gtrxl_tf.agents.vmpo import agent as agent_lib
 from gtrxl_tf.environments import t_maze
+from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import unroll as unroll_lib
 
-_OBSERVATION_SIZE, _NUM_ACTIONS = 4, 3
+_OBSERVATION_SIZE = 4
+DISCRETE = specs.DiscreteArray(3)
+CONTINUOUS = specs.BoundedArray((2,), np.float32, [-1, 0], [1, 10])
+HYBRID = {'grip': specs.DiscreteArray(2), 'move': CONTINUOUS}
 _MEMORY_LENGTH, _NUM_LAYERS, _MODEL_DIM = 3, 1, 4
 
 
@@ -37,26 +42,28 @@ def split_cpu(num_devices: int) -> None:
     pass
 
 
-def tiny_network() -> actor_critic.ActorCritic:
-  """A GTrXL with variables, all of them away from their initial values."""
+def tiny_network(action_spec: Any = DISCRETE, **settings) -> actor_critic.ActorCritic:
+  """A GTrXL with variables, all that are trained away from their initial values."""
   network = actor_critic.ActorCritic(
-      specs.DiscreteArray(_NUM_ACTIONS), torsos.VectorTorso((4,)),
+      action_spec, torsos.VectorTorso((4,)),
       cores.TransformerXL(_NUM_LAYERS, _MODEL_DIM, num_heads=2, head_dim=2,
                           memory_length=_MEMORY_LENGTH),
-      head_units=4)
+      head_units=4, **settings)
   network.create_variables(specs.Array((_OBSERVATION_SIZE,), np.float32))
   random = np.random.RandomState(0)
-  for variable in network.variables:
+  for variable in network.trainable_variables:
     variable.assign(0.5 * random.randn(*variable.shape))
   return network
 
 
-def tiny_agent(**settings) -> agent_lib.VMPOAgent:
+def tiny_agent(network: Callable[[], actor_critic.ActorCritic] = tiny_network,
+               **settings) -> agent_lib.VMPOAgent:
   """A V-MPO agent on two such networks."""
-  return agent_lib.VMPOAgent(tiny_network(), tiny_network(), **settings)
+  return agent_lib.VMPOAgent(network(), network(), **settings)
 
 
-def random_unrolls(seed: int, batch_size: int = 4, unroll_length: int = 5
+def random_unrolls(seed: int, batch_size: int = 4, unroll_length: int = 5,
+                   action_spec: Any = DISCRETE, num_tasks: int = 1
                    ) -> unroll_lib.Unroll:
   """A batch for the agent; in all but the first row an episode ends and one begins."""
   random = np.random.RandomState(seed)
@@ -67,14 +74,22 @@ def random_unrolls(seed: int, batch_size: int = 4, unroll_length: int = 5
     # The last step, which is followed by a first, is any of rows 0 .. T - 1.
     last = m + i % t
     row[last], row[last + 1] = dm_env.StepType.LAST, dm_env.StepType.FIRST
+  space = action_space.ActionSpace(action_spec)
+
+  def draw(spec):
+    if isinstance(spec, specs.DiscreteArray):
+      return random.randint(spec.num_values, size=(batch_size, t + 1)).astype(np.int32)
+    return normal(t + 1, *spec.shape)
+
+  action = tree.map_structure(draw, action_spec)
   no_episode = np.full((batch_size, t), np.nan, np.float32)
   return tf.nest.map_structure(tf.constant, unroll_lib.Unroll(
       observation=normal(t + 1, _OBSERVATION_SIZE), step_type=step_type,
       reward=normal(t + 1),
       discount=random.randint(2, size=(batch_size, t + 1)).astype(np.float32),
-      action=random.randint(_NUM_ACTIONS, size=(batch_size, t + 1)).astype(np.int32),
-      policy=normal(t, _NUM_ACTIONS), record=normal(m, _NUM_LAYERS, _MODEL_DIM),
+      action=action, policy=space.policy(normal(t, space.num_outputs)), record=normal(m, _NUM_LAYERS, _MODEL_DIM),
       episode_return=no_episode, episode_success=no_episode,
+      task=np.arange(batch_size, dtype=np.int32)[:, np.newaxis] % num_tasks,
       target_step=np.zeros((1, 1), np.int64), unroll_id=np.zeros((1, 1), np.int64)))
 
 

@@ -40,7 +40,7 @@ class ActorCriticPolicyTest(parameterized.TestCase):
     state = policy.get_initial_state(_NUM)
     for step in range(3):
       done = action(_time_step(_NUM), state, seed=tf.constant([7, step]))
-      self.assert_drawn_from(done.action, done.info.policy[0])
+      self.assert_drawn_from(done.action, done.info.policy.logits[0])
       again = action(_time_step(_NUM), state, seed=tf.constant([7, step]))
       other = action(_time_step(_NUM), state, seed=tf.constant([8, step]))
       np.testing.assert_array_equal(done.action, again.action)
@@ -51,13 +51,13 @@ class ActorCriticPolicyTest(parameterized.TestCase):
     state = policy.get_initial_state(_NUM)
     one = policy.action(_time_step(_NUM), state)
     two = policy.action(_time_step(_NUM), state)
-    self.assert_drawn_from(one.action, one.info.policy[0])
+    self.assert_drawn_from(one.action, one.info.policy.logits[0])
     self.assertGreater(np.sum(one.action != two.action), _NUM / 10)
 
   def test_a_greedy_policy_takes_the_likeliest(self):
     policy = _policy(greedy=True)
     done = policy.action(_time_step(3), policy.get_initial_state(3))
-    np.testing.assert_array_equal(done.action, np.argmax(done.info.policy, axis=-1))
+    np.testing.assert_array_equal(done.action, np.argmax(done.info.policy.logits, axis=-1))
 
   def test_an_action_is_remembered_for_the_next_step(self):
     policy = _policy()
@@ -66,7 +66,7 @@ class ActorCriticPolicyTest(parameterized.TestCase):
     np.testing.assert_array_equal(done.state.previous_action, done.action)
     # The network is shown it: what follows differs by it alone.
     next_done = policy.action(_time_step(_NUM, 1), done.state, seed=tf.constant([0, 1]))
-    self.assertLen(np.unique(next_done.info.policy.numpy().round(5), axis=0),
+    self.assertLen(np.unique(next_done.info.policy.logits.numpy().round(5), axis=0),
                    len(np.unique(done.action)))
 
   def test_its_specs_are_those_of_what_it_returns(self):
@@ -90,8 +90,8 @@ class ActorCriticPolicyTest(parameterized.TestCase):
         state, tf.nest.map_structure(lambda *x: tf.stack(x, axis=1),
                                      *records[-memory_length:]),
         tf.zeros([2, memory_length], tf.bool))
-    expected = policy.action(_time_step(2, 5), state).info.policy
-    actual = policy.action(_time_step(2, 5), refreshed).info.policy
+    expected = policy.action(_time_step(2, 5), state).info.policy.logits
+    actual = policy.action(_time_step(2, 5), refreshed).info.policy.logits
     np.testing.assert_allclose(actual, expected, atol=1e-5, rtol=1e-5)
 
 

@@ -1,18 +1,35 @@
 """Tasks that need memory, by name, and batches of them.
 
-| name            | what is remembered                                             |
-|-----------------|----------------------------------------------------------------|
-| `numpad`        | a sequence of pads, found by trial, for the rest of the episode |
-| `t_maze`        | one bit, along a corridor of any length                        |
-| `action_recall` | one of a few actions, over a fixed delay                       |
+| name              | what is remembered                                              |
+|-------------------|-----------------------------------------------------------------|
+| `numpad`          | a sequence of pads, found by trial, for the rest of the episode |
+| `t_maze`          | one bit, along a corridor of any length                         |
+| `action_recall`   | one of a few actions, over a fixed delay                        |
+| `numpad_mujoco`   | the paper's Numpad: a rolling sphere, continuous actions        |
+| `apple_maze`      | where the apple is; GTrXL's Memory Maze, hybrid actions         |
+| `memory_maze`     | a maze and its coloured balls (Pasukonis et al., 2022)          |
+| `minigrid_memory` | an object, seen at the start of a corridor                      |
+| `atari`           | little: 57 games, for comparison                                |
+| `dmlab`           | much or little: the 30 levels of DMLab-30                       |
+
+The last six need packages of the extra `envs` or, `dmlab`, one built from source. Their
+modules import without.
 """
 
 import inspect
 
+import dm_env
+
 from gtrxl_tf import config
 from gtrxl_tf.environments import action_recall
+from gtrxl_tf.environments import apple_maze
+from gtrxl_tf.environments import atari
+from gtrxl_tf.environments import dmlab
+from gtrxl_tf.environments import memory_maze
 from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import minigrid_memory
 from gtrxl_tf.environments import numpad
+from gtrxl_tf.environments import numpad_mujoco
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.environments.batched import BatchedEnvironment
 from gtrxl_tf.environments.batched import BatchedTimeStep
@@ -21,13 +38,19 @@ from gtrxl_tf.environments.memory_task import informed_return
 
 _ENVIRONMENTS = {
     'action_recall': action_recall.ActionRecall,
+    'apple_maze': apple_maze.AppleMaze,
+    'atari': atari.Atari,
+    'dmlab': dmlab.DMLab,
+    'memory_maze': memory_maze.MemoryMaze,
+    'minigrid_memory': minigrid_memory.MinigridMemory,
     'numpad': numpad.Numpad,
+    'numpad_mujoco': numpad_mujoco.NumpadMujoco,
     't_maze': t_maze.TMaze,
 }
 
 
 @config.configurable(name='make_environment')
-def make(name: str, **settings) -> memory_task.MemoryTask:
+def make(name: str, **settings) -> dm_env.Environment:
   """Creates the environment called `name`.
 
   Args:

@@ -1,6 +1,6 @@
 """Many environments stepped together, their time steps batched."""
 
-from typing import Any, Iterable, NamedTuple, Sequence
+from typing import Any, Iterable, NamedTuple, Optional, Sequence
 
 import dm_env
 from dm_env import specs
@@ -16,7 +16,9 @@ class BatchedTimeStep(NamedTuple):
     reward: [E] float32; 0 on first steps, where dm_env has None.
     discount: [E] float32; 1 on first steps, where dm_env has None.
     observation: nest of [E, ...], structured as the environments' observations.
-    episode_return: [E] float32, the sum of an episode's rewards; NaN but on last steps.
+    episode_return: [E] float32, NaN but on last steps: the environment's
+      `episode_return()` if it has this method, as one that clips rewards would, or else
+      the sum of the episode's rewards.
     episode_success: [E] float32, 1 or 0 as the environment's `episode_success()` says;
       NaN but on last steps, and always for an environment without this method.
   """
@@ -45,18 +47,27 @@ class BatchedEnvironment:
   What environments return is checked against their specs, so that a fault is told with
   the environment's index and the field's name, and not by a loss that has become NaN.
   Every call returns new arrays, which are the caller's to keep.
+
+  Attributes:
+    tasks: [E] int32, as given.
   """
 
-  def __init__(self, environments: Sequence[dm_env.Environment]):
+  def __init__(self, environments: Sequence[dm_env.Environment],
+               tasks: Optional[Sequence[int]] = None):
     """Creates the batch.
 
     Args:
       environments: at least one; all with the same specs and scalar rewards.
+      tasks: which task of several each environment is, counted from 0; by default all
+        are the same.
 
     Raises:
       ValueError: the environments cannot be batched; says which and why.
     """
     self._environments = list(environments)
+    self.tasks = np.zeros(len(self._environments), np.int32)
+    if tasks is not None:
+      self.tasks[:] = tasks
     _check_batchable(self._environments)
     self._action_spec = self._environments[0].action_spec()
     self._action_leaves = _named_leaves('action', self._action_spec)
@@ -71,6 +82,10 @@ class BatchedEnvironment:
         for spec in tree.flatten(self._observation_spec)]
     self._successes = [getattr(environment, 'episode_success', None)
                        for environment in self._environments]
+    self._own_returns = [
+        (i, environment.episode_return)
+        for i, environment in enumerate(self._environments)
+        if hasattr(environment, 'episode_return')]
     self._returns = np.zeros(self.num_environments)
 
   @property
@@ -86,9 +101,18 @@ class BatchedEnvironment:
     """Of one environment, without E."""
     return self._action_spec
 
-  def reset(self) -> BatchedTimeStep:
-    """Begins an episode in every environment."""
-    return self._batch(environment.reset() for environment in self._environments)
+  def reset(self, head_starts: Optional[np.ndarray] = None) -> BatchedTimeStep:
+    """Begins an episode in every environment.
+
+    Args:
+      head_starts: [E] how many random actions each environment takes before the step
+        that is returned, as a first step all the same. Episodes of fixed length that
+        begin together end together for ever, so that a batch shows one part of an
+        episode only.
+    """
+    if head_starts is None:
+      head_starts = np.zeros(self.num_environments, np.int64)
+    return self._batch(map(_after_random_actions, self._environments, head_starts))
 
   def step(self, actions) -> BatchedTimeStep:
     """Steps every environment.
@@ -171,6 +195,9 @@ class BatchedEnvironment:
     self._returns[step_types == first] = 0
     self._returns += rewards
     returns = np.where(step_types == last, self._returns, np.nan).astype(np.float32)
+    for i, own_return in self._own_returns:
+      if step_types[i] == last:
+        returns[i] = own_return()
     observations = tree.unflatten_as(self._observation_spec, buffers)
     return BatchedTimeStep(
         step_types, rewards, discounts, observations, returns, successes)
@@ -199,6 +226,29 @@ class BatchedEnvironment:
       i = np.argmin(in_range)
       raise ValueError(
           f'environment {i}: discount = {discounts[i]}: expected a number in [0, 1]')
+
+
+def _after_random_actions(environment: dm_env.Environment, num_actions: int
+                          ) -> dm_env.TimeStep:
+  """The first step of an episode in which `num_actions` were already taken."""
+  random = np.random.default_rng(num_actions)
+  time_step = environment.reset()
+  while num_actions > 0 or time_step.last():
+    time_step = environment.step(tree.map_structure(
+        lambda spec: _random_value(spec, random), environment.action_spec()))
+    num_actions -= 1
+  return dm_env.restart(time_step.observation)
+
+
+def _random_value(spec: specs.Array, random: np.random.Generator):
+  """A value within the bounds of `spec`; within [-1, 1] where it has none."""
+  low, high = -1, 1
+  if isinstance(spec, specs.BoundedArray):
+    low = np.where(np.isfinite(spec.minimum), spec.minimum, -1)
+    high = np.where(np.isfinite(spec.maximum), spec.maximum, 1)
+  if np.issubdtype(spec.dtype, np.integer):
+    return random.integers(low, high, spec.shape, spec.dtype, endpoint=True)
+  return random.uniform(low, high, spec.shape).astype(spec.dtype)
 
 
 def _named_leaves(root: str, nest) -> list[tuple[str, Any]]:

@@ -10,19 +10,20 @@ import numpy as np
 
 
 class MemoryTask(dm_env.Environment):
-  """A task with discrete actions that hides something worth remembering.
+  """A task that hides something worth remembering.
 
   A subclass writes `_reset` and `_step`, which see one episode at a time: the step
   after an episode's last one begins the next episode here, as dm_env asks. Beside
-  the environment itself it offers the task's own measure of success, and the best
-  policy of one who knows what is hidden, the line a perfect memory would reach.
+  the environment itself it offers the task's own measure of success, and a policy of
+  one who knows what is hidden, the line that a perfect memory would reach.
   """
 
-  def __init__(self, num_actions: int, seed: Optional[int]):
+  def __init__(self, num_actions: Optional[int], seed: Optional[int]):
     """Creates the task.
 
     Args:
-      num_actions: actions are the integers from 0 to `num_actions - 1`.
+      num_actions: actions are the integers from 0 to `num_actions - 1`; or None, and
+        the subclass writes `action_spec` and `_checked`, having actions of its own.
       seed: of everything that is drawn; None draws anew in every process.
     """
     self._num_actions = num_actions
@@ -36,32 +37,39 @@ class MemoryTask(dm_env.Environment):
   def step(self, action) -> dm_env.TimeStep:
     if self._reset_next_step:
       return self.reset()
+    time_step = self._step(self._checked(action))
+    self._reset_next_step = time_step.last()
+    return time_step
+
+  def action_spec(self) -> specs.Array:
+    return specs.DiscreteArray(self._num_actions, name='action')
+
+  def _checked(self, action):
+    """`action` as `_step` takes it; refuses what the spec does not admit."""
     action = operator.index(action)
     if not 0 <= action < self._num_actions:
       raise ValueError(
           f'action = {action}: expected an integer in [0, {self._num_actions})')
-    time_step = self._step(action)
-    self._reset_next_step = time_step.last()
-    return time_step
-
-  def action_spec(self) -> specs.DiscreteArray:
-    return specs.DiscreteArray(self._num_actions, name='action')
+    return action
 
   @abc.abstractmethod
   def _reset(self) -> dm_env.TimeStep:
     """Begins an episode."""
 
   @abc.abstractmethod
-  def _step(self, action: int) -> dm_env.TimeStep:
-    """Goes on with the episode; `action` is in range."""
+  def _step(self, action) -> dm_env.TimeStep:
+    """Goes on with the episode; `action` has been checked."""
 
   @abc.abstractmethod
   def episode_success(self) -> bool:
     """Whether the episode was solved; asked when its last step has been returned."""
 
   @abc.abstractmethod
-  def informed_action(self) -> int:
-    """The best action now for one who knows what the task hides from the agent."""
+  def informed_action(self):
+    """A good action now for one who knows what the task hides from the agent.
+
+    The best one where actions are discrete, so that no policy returns more.
+    """
 
 
 def informed_return(environment: MemoryTask, num_episodes: int) -> float:

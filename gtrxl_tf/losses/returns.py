@@ -28,15 +28,16 @@ def n_step_returns(
   out of any loss. It reaches no other return, NaN or not.
 
   Args:
-    rewards: [B, T + 1]; those of row 0 are not used.
+    rewards: [B, T + 1, ...]; those of row 0 are not used. Further axes, say the cells
+      of an image, are returns of their own under the same discounts.
     discounts: [B, T + 1] of the environment, in [0, 1]; those of row 0 are not used.
-    values: [B, T + 1], V of the online network at each observation, in the units of
-      the rewards.
+    values: [B, T + 1, ...] in the shape of the rewards, V of the online network at each
+      observation, in the units of the rewards.
     is_last: [B, T + 1] bool, true at an episode's last observation.
     gamma: the agent's discount per step, in [0, 1].
 
   Returns:
-    [B, T] float32. No gradient flows through it.
+    [B, T, ...] float32. No gradient flows through it.
 
   Raises:
     ValueError: shapes that differ or have no step, or gamma outside [0, 1].
@@ -46,24 +47,25 @@ def n_step_returns(
   rewards, discounts, values = (
       tf.stop_gradient(tf.cast(x, tf.float32)) for x in (rewards, discounts, values))
   is_last = tf.cast(is_last, tf.bool)
-  shapes.check('rewards', rewards, [None, None])
-  shapes.check('discounts', discounts, rewards.shape, 'rewards')
+  if (rewards.shape.rank or 0) < 2 or (rewards.shape[1] or 0) < 2:
+    raise ValueError('rewards: expected the shape [B, T + 1, ...] with a static '
+                     f'T >= 1, got {rewards.shape}')
+  shapes.check('discounts', discounts, rewards.shape[:2], 'rewards')
   shapes.check('values', values, rewards.shape, 'rewards')
-  shapes.check('is_last', is_last, rewards.shape, 'rewards')
-  if rewards.shape[1] is None or rewards.shape[1] < 2:
-    raise ValueError('rewards: expected the shape [B, T + 1] with a static T >= 1, '
-                     f'got {rewards.shape}')
+  shapes.check('is_last', is_last, rewards.shape[:2], 'rewards')
   num_steps = rewards.shape[1] - 1
 
   ends = is_last[:, 1:] | (tf.range(num_steps) == num_steps - 1)
   discounts = gamma * discounts[:, 1:]
+  for _ in rewards.shape[2:]:
+    ends, discounts = ends[..., tf.newaxis], discounts[..., tf.newaxis]
   # G_t = returns_t + carry_t G_{t+1}. Each round lets returns_t cover twice as many
   # steps, so log2(T) rounds do what a loop would do in T.
   returns = rewards[:, 1:] + tf.where(ends, discounts * values[:, 1:], 0.)
   carry = tf.where(ends, 0., discounts)
   span = 1
   while span < num_steps:
-    padding = [[0, 0], [0, span]]
+    padding = [[0, 0], [0, span]] + [[0, 0]] * (rewards.shape.rank - 2)
     # Where carry is zero, at an episode's end, no NaN comes through.
     returns += tf.math.multiply_no_nan(tf.pad(returns[:, span:], padding), carry)
     carry = tf.math.multiply_no_nan(tf.pad(carry[:, span:], padding), carry)

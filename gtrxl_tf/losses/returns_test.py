@@ -39,6 +39,19 @@ class NStepReturnsTest(tf.test.TestCase, parameterized.TestCase):
         returns.n_step_returns(*unroll, gamma), _loop(*unroll, gamma),
         rtol=1e-5, atol=1e-5)
 
+  @parameterized.parameters(False, True)
+  def test_further_axes_are_returns_of_their_own(self, jit_compile):
+    cells = [_unroll(4, 13, seed) for seed in range(6)]
+    _, discounts, _, is_last = cells[0]
+    rewards, values = (
+        np.stack([cell[i] for cell in cells], axis=-1).reshape([4, 14, 2, 3])
+        for i in (0, 2))
+    evaluate = tf.function(returns.n_step_returns, jit_compile=jit_compile)
+    got = evaluate(rewards, discounts, values, is_last, GAMMA)
+    want = [_loop(cell[0], discounts, cell[2], is_last, GAMMA) for cell in cells]
+    self.assertAllClose(
+        got, np.stack(want, axis=-1).reshape([4, 13, 2, 3]), rtol=1e-5, atol=1e-5)
+
   def test_bootstraps_at_the_end_of_the_unroll(self):
     got = returns.n_step_returns(
         rewards=[[0., 1., 2.]], discounts=[[1., 1., 1.]], values=[[0., 5., 7.]],
@@ -105,6 +118,8 @@ class NStepReturnsTest(tf.test.TestCase, parameterized.TestCase):
       returns.n_step_returns(rewards, discounts[:1], values, is_last, GAMMA)
     with self.assertRaisesRegex(ValueError, '^is_last: '):
       returns.n_step_returns(rewards, discounts, values, is_last[0], GAMMA)
+    with self.assertRaisesRegex(ValueError, '^rewards: .* static T >= 1, got'):
+      returns.n_step_returns(rewards[0], discounts[0], values[0], is_last[0], GAMMA)
     with self.assertRaisesRegex(ValueError, '^rewards: .* static T >= 1, got'):
       returns.n_step_returns(*(x[:, :1] for x in _unroll(2, 5)), GAMMA)
     with self.assertRaisesRegex(

@@ -263,6 +263,123 @@ class GradientsTest(tf.test.TestCase, parameterized.TestCase):
       self.assertAllEqual(got, exact)
 
 
+# What is trained of each kind of policy; every part has a KL constraint of its own.
+PARTS = {'discrete': ('logits',), 'continuous': ('mean', 'scale'),
+         'hybrid': ('mean', 'scale', 'logits')}
+ALPHAS = {'mean': 1.3, 'scale': 0.8, 'logits': 5.}
+BOUNDS = {'mean': 0.007, 'scale': 1e-4, 'logits': 0.02}
+
+
+def _policy_batch(batch_size=6, num_steps=8, num_dimensions=3, num_choices=5):
+  """Steps of a policy with all parts, as inputs of `_evaluate_policy`."""
+  random = np.random.RandomState(0)
+  shape = [batch_size, num_steps]
+  target = {'mean': random.randn(*shape, num_dimensions),
+            'scale': random.gamma(4., 0.2, size=[*shape, num_dimensions]),
+            'logits': random.randn(*shape, num_choices)}
+  online = {'mean': target['mean'] + 0.1 * random.randn(*shape, num_dimensions),
+            'scale': target['scale'] * random.uniform(
+                0.9, 1.1, size=[*shape, num_dimensions]),
+            'logits': target['logits'] + 0.3 * random.randn(*shape, num_choices)}
+  return tf.nest.map_structure(
+      lambda x: x.astype(np.float32 if x.dtype.kind == 'f' else np.int32),
+      dict(online=online, target=target, advantages=random.randn(*shape),
+           motion=random.randn(*shape, num_dimensions),
+           choice=random.randint(num_choices, size=shape)))
+
+
+def _evaluate_policy(kind, batch, valid_mask=None):
+  """The loss of a kind of policy, its gradients, and the divergence of each part."""
+  trained = {k: tf.convert_to_tensor(batch['online'][k]) for k in PARTS[kind]}
+  trained |= {f'alpha_{k}': tf.constant(ALPHAS[k]) for k in PARTS[kind]}
+  trained['temperature'] = tf.constant(0.7)
+  target = batch['target']
+  with tf.GradientTape() as tape:
+    tape.watch(trained)
+    log_probs, kls = 0., {}
+    if 'mean' in trained:
+      log_probs += distributions.gaussian_log_prob(
+          trained['mean'], trained['scale'], batch['motion'])
+      kls['mean'] = distributions.gaussian_kl_mean(
+          target['mean'], target['scale'], trained['mean'])
+      kls['scale'] = distributions.gaussian_kl_scale(target['scale'], trained['scale'])
+    if 'logits' in trained:
+      log_probs += distributions.categorical_log_prob(
+          trained['logits'], batch['choice'])
+      kls['logits'] = distributions.categorical_kl(target['logits'], trained['logits'])
+    loss = vmpo.vmpo_loss(
+        log_probs, batch['advantages'], trained['temperature'], EPSILON_TEMPERATURE,
+        [(kl, trained[f'alpha_{k}'], BOUNDS[k]) for k, kl in kls.items()], valid_mask)
+  return loss, tape.gradient(loss.total_loss, trained), kls
+
+
+class PoliciesTest(tf.test.TestCase, parameterized.TestCase):
+  """One, two and three constraints: discrete, continuous and hybrid policies."""
+
+  @parameterized.parameters(*PARTS)
+  def test_policy_does_not_change_when_all_advantages_rise_by_the_same(self, kind):
+    batch = _policy_batch()
+    loss, gradients, _ = _evaluate_policy(kind, batch)
+    risen, risen_gradients, _ = _evaluate_policy(
+        kind, {**batch, 'advantages': batch['advantages'] + 100})
+    self.assertAllClose(risen.weights, loss.weights, rtol=1e-4)
+    for name, gradient in gradients.items():
+      self.assertAllClose(risen_gradients[name], gradient, rtol=1e-3, atol=1e-5)
+
+  @parameterized.parameters(*PARTS)
+  def test_nothing_changes_when_the_batch_is_doubled(self, kind):
+    batch = _policy_batch()
+    loss, gradients, _ = _evaluate_policy(kind, batch)
+    doubled_loss, doubled_gradients, _ = _evaluate_policy(
+        kind, tf.nest.map_structure(lambda x: np.concatenate([x, x]), batch))
+    for name in SCALARS:
+      self.assertAllClose(getattr(doubled_loss, name), getattr(loss, name))
+    for name, gradient in gradients.items():
+      doubled = doubled_gradients[name]
+      self.assertAllClose(sum(tf.split(doubled, 2)) if doubled.shape.rank else doubled,
+                          gradient)
+
+  @parameterized.product(kind=list(PARTS), masked=[False, True])
+  def test_each_alpha_sees_its_own_bound_less_its_own_mean_kl(self, kind, masked):
+    valid = np.random.RandomState(1).rand(6, 8) < (0.6 if masked else 2.)
+    _, gradients, kls = _evaluate_policy(kind, _policy_batch(), valid)
+    self.assertLen(kls, len(PARTS[kind]))
+    for part, kl in kls.items():
+      self.assertAllClose(gradients[f'alpha_{part}'],
+                          BOUNDS[part] - kl.numpy()[valid].mean(), rtol=1e-5, atol=1e-7)
+
+  def test_hybrid_with_a_single_choice_is_continuous(self):
+    batch = _policy_batch(num_choices=1)
+    loss, gradients, _ = _evaluate_policy('hybrid', batch)
+    want_loss, want_gradients, _ = _evaluate_policy('continuous', batch)
+    for name in ('policy_loss', 'temperature_loss', 'kl_loss', 'weights'):
+      self.assertAllEqual(getattr(loss, name), getattr(want_loss, name))
+    for name, want in want_gradients.items():
+      self.assertAllEqual(gradients[name], want)
+    # What is left of the choice is a constraint that is kept: alpha goes to its floor.
+    self.assertAllEqual(gradients['logits'], np.zeros([6, 8, 1]))
+    self.assertAllEqual(gradients['alpha_logits'], np.float32(BOUNDS['logits']))
+    self.assertAllClose(loss.alpha_loss - want_loss.alpha_loss,
+                        ALPHAS['logits'] * BOUNDS['logits'])
+
+  def test_hybrid_with_the_targets_gaussian_is_discrete(self):
+    batch = _policy_batch()
+    batch['online'] |= {k: batch['target'][k] for k in ('mean', 'scale')}
+    loss, gradients, _ = _evaluate_policy('hybrid', batch)
+    want_loss, want_gradients, _ = _evaluate_policy('discrete', batch)
+    for name in ('temperature_loss', 'kl_loss', 'weights'):
+      self.assertAllEqual(getattr(loss, name), getattr(want_loss, name))
+    for name, want in want_gradients.items():
+      self.assertAllEqual(gradients[name], want)
+    # The Gaussian has no divergence, and still learns from the advantages.
+    for name in ('mean', 'scale'):
+      self.assertAllEqual(gradients[f'alpha_{name}'], np.float32(BOUNDS[name]))
+    density = distributions.gaussian_log_prob(
+        batch['online']['mean'], batch['online']['scale'], batch['motion'])
+    self.assertAllClose(loss.policy_loss - want_loss.policy_loss,
+                        -tf.reduce_sum(loss.weights * density), rtol=1e-5)
+
+
 class MaskTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.product(

@@ -6,7 +6,7 @@ from gtrxl_tf.networks.actor_critic import NetworkOutputs
 from gtrxl_tf.networks.heads import MLPHead
 from gtrxl_tf.networks.heads import PixelControlHead
 from gtrxl_tf.networks.language import InstructionEncoder
-from gtrxl_tf.networks.language import hash_instruction
+from gtrxl_tf.networks.popart import PopArt
 from gtrxl_tf.networks.torsos import PixelTorso
 from gtrxl_tf.networks.torsos import Torso
 from gtrxl_tf.networks.torsos import VectorTorso

@@ -72,7 +72,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
     network = make_network(core, num_values=3)
     unrolled = unroll(network, make_inputs())
     stepped = steps(network, make_inputs())
-    self.assertAllClose(unrolled.logits, stepped.logits, atol=1e-5)
+    self.assertAllClose(unrolled.policy.logits, stepped.policy.logits, atol=1e-5)
     self.assertAllClose(unrolled.value, stepped.value, atol=1e-5)
 
   @parameterized.parameters(*CORES)
@@ -87,8 +87,8 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_shapes(self):
     outputs = unroll(make_network(), make_inputs())
-    self.assertEqual(outputs.logits.shape, [B, T, A])
-    self.assertEqual(outputs.value.shape, [B, T])
+    self.assertEqual(outputs.policy.logits.shape, [B, T, A])
+    self.assertEqual(outputs.value.shape, [B, T, 1])
     self.assertEqual(outputs.pixel_control, ())
 
   def test_several_values(self):
@@ -110,7 +110,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
     for changed in (
         inputs._replace(previous_action=(inputs.previous_action + 1) % A),
         inputs._replace(reward=inputs.reward + 1)):
-      differs = np.any(unroll(network, changed).logits != outputs.logits, axis=-1)
+      differs = np.any(unroll(network, changed).policy.logits != outputs.policy.logits, axis=-1)
       self.assertAllEqual(differs, ~inputs.is_first)
 
   @parameterized.parameters(unroll, steps)
@@ -120,7 +120,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
     changed = inputs._replace(
         previous_action=tf.where(inputs.is_first, 99, inputs.previous_action),
         reward=tf.where(inputs.is_first, np.nan, inputs.reward))
-    self.assertAllEqual(run(network, inputs).logits, run(network, changed).logits)
+    self.assertAllEqual(run(network, inputs).policy.logits, run(network, changed).policy.logits)
 
   def test_does_not_see_them_if_not_asked_to(self):
     network = make_network(previous_action_and_reward=False)
@@ -128,7 +128,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
     changed = inputs._replace(
         previous_action=(inputs.previous_action + 1) % A, reward=inputs.reward + 1)
     self.assertAllEqual(
-        unroll(network, inputs).logits, unroll(network, changed).logits)
+        unroll(network, inputs).policy.logits, unroll(network, changed).policy.logits)
 
   def test_sees_the_instruction(self):
     network = make_network('Memoryless')
@@ -136,14 +136,14 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
     observation = {**inputs.observation, 'instruction': tf.ones([B, T, 3], tf.int32)}
     changed = inputs._replace(observation=observation)
     self.assertNotAllClose(
-        unroll(network, inputs).logits, unroll(network, changed).logits)
+        unroll(network, inputs).policy.logits, unroll(network, changed).policy.logits)
 
   def test_observation_may_be_a_single_array(self):
     network = actor_critic.ActorCritic(
         ACTION_SPEC, torsos.VectorTorso(), CORES['DeepLSTM']())
     network.create_variables(specs.Array([5], np.float64))
     inputs = make_inputs()._replace(observation=tf.zeros([B, T, 5], tf.float64))
-    self.assertAllClose(unroll(network, inputs).logits, steps(network, inputs).logits)
+    self.assertAllClose(unroll(network, inputs).policy.logits, steps(network, inputs).policy.logits)
 
   @parameterized.parameters(*CORES)
   def test_create_variables_creates_all(self, core):
@@ -176,12 +176,14 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
     inputs = make_inputs()
     compiled = tf.function(network, jit_compile=True)
     outputs, _ = compiled(inputs, network.initial_state(B))
-    self.assertAllClose(outputs.logits, unroll(network, inputs).logits, atol=1e-5)
+    self.assertAllClose(
+        outputs.policy.logits, unroll(network, inputs).policy.logits, atol=1e-5)
 
-  def test_refuses_actions_that_are_not_discrete(self):
+  def test_refuses_pixel_control_of_continuous_actions(self):
     with self.assertRaisesRegex(config.ConfigError, 'expected a DiscreteArray'):
       actor_critic.ActorCritic(specs.BoundedArray([2], np.float32, -1, 1),
-                               torsos.VectorTorso(), CORES['Memoryless']())
+                               torsos.VectorTorso(), CORES['Memoryless'](),
+                               pixel_control_head=heads.PixelControlHead(2))
 
   def test_refuses_pixel_control_of_other_actions(self):
     with self.assertRaisesRegex(config.ConfigError, 'num_actions = 9: expected the 4'):
@@ -203,7 +205,7 @@ class MixedPrecisionTest(tf.test.TestCase, parameterized.TestCase):
     stepped = steps(network, make_inputs())
     for output in tf.nest.flatten((unrolled, stepped)):
       self.assertEqual(output.dtype, tf.float32)
-    self.assertAllClose(unrolled.logits, stepped.logits, atol=5e-2)
+    self.assertAllClose(unrolled.policy.logits, stepped.policy.logits, atol=5e-2)
 
 
 if __name__ == '__main__':

@@ -45,7 +45,7 @@ def unrolls(address: str, num_items: int, ledger: ledger_lib.Ledger,
     admit = tf.numpy_function(
         lambda *args: np.bool_(ledger.admit(*args)),
         [unroll.unroll_id[0], unroll.target_step[0], unroll.step_type[-unroll_length:],
-         unroll.episode_return, unroll.episode_success], tf.bool)
+         unroll.episode_return, unroll.episode_success, unroll.task[0]], tf.bool)
     return tf.ensure_shape(admit, [])
 
   options = tf.data.Options()

@@ -22,9 +22,10 @@ class Ledger:
     oldest: the greatest age, so counted, of what was admitted.
     returns: of the last episodes that ended in what was admitted, up to `window`.
     successes: 1 or 0 of the same, where the environment says so.
+    task_returns: the same as `returns` for each task, up to `window` of each.
   """
 
-  def __init__(self, max_age: int, window: int = 100):
+  def __init__(self, max_age: int, num_tasks: int = 1, window: int = 100):
     self.max_age = max_age
     self._newest_of_writer = {}
     self.learner_step = 0
@@ -35,9 +36,10 @@ class Ledger:
     self.oldest = 0
     self.returns = collections.deque(maxlen=window)
     self.successes = collections.deque(maxlen=window)
+    self.task_returns = [collections.deque(maxlen=window) for _ in range(num_tasks)]
 
   def admit(self, unroll_id, target_step, step_type, episode_return,
-            episode_success) -> bool:
+            episode_success, task) -> bool:
     """Whether to train on an unroll; called once for each, in the queue's order.
 
     Args:
@@ -47,6 +49,7 @@ class Ledger:
       step_type: `[T, E]`, rows 1 to T.
       episode_return: `[T, E]`, the same rows; NaN but where an episode ended.
       episode_success: `[T, E]`, the same.
+      task: `[E]`, the tasks that were played.
     """
     writer, number = divmod(int(unroll_id), 2**32)
     if number <= self._newest_of_writer.get(writer, -1):
@@ -61,6 +64,9 @@ class Ledger:
     self.oldest = max(self.oldest, age + 1)
     self.unrolls += 1
     self.environment_steps += int(np.sum(step_type != int(dm_env.StepType.FIRST)))
-    self.returns.extend(episode_return[~np.isnan(episode_return)].tolist())
+    for row, environment in zip(*np.nonzero(~np.isnan(episode_return))):
+      value = float(episode_return[row, environment])
+      self.returns.append(value)
+      self.task_returns[task[environment]].append(value)
     self.successes.extend(episode_success[~np.isnan(episode_success)].tolist())
     return True

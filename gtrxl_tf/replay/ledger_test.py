@@ -15,7 +15,7 @@ def _unroll(unroll_id=0, target_step=0, **columns):
   return dict(
       dict(unroll_id=np.int64(unroll_id), target_step=np.int64(target_step),
            step_type=np.full((_T, _E), _MID, np.int32), episode_return=nothing,
-           episode_success=nothing), **columns)
+           episode_success=nothing, task=np.zeros(_E, np.int32)), **columns)
 
 
 class LedgerTest(absltest.TestCase):
@@ -86,6 +86,14 @@ class LedgerTest(absltest.TestCase):
       returns[0, 0] = i
       ledger.admit(**_unroll(i, episode_return=returns))
     self.assertEqual(list(ledger.returns), [2, 3, 4])
+
+  def test_returns_of_each_task(self):
+    ledger = ledger_lib.Ledger(max_age=10, num_tasks=3)
+    returns = np.full((_T, _E), np.nan, np.float32)
+    returns[0] = 1, 2
+    returns[2, 1] = 3
+    ledger.admit(**_unroll(episode_return=returns, task=np.int32([2, 0])))
+    self.assertEqual([list(x) for x in ledger.task_returns], [[2, 3], [], [1]])
 
 
 if __name__ == '__main__':

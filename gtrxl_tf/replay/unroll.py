@@ -21,11 +21,13 @@ class Unroll(NamedTuple):
   step_type: tf.Tensor        # [M+T+1, E] int32: of memory's rows, then the unroll's.
   reward: tf.Tensor           # [T+1, E]
   discount: tf.Tensor         # [T+1, E]
-  action: Any                 # [T+1, E, ...]: rows -1 .. T-1, the previous actions.
+  action: Any                 # [T+1, E, ...]: rows -1 .. T-1, the previous actions, as
+                              # drawn: before they were clipped to the task's bounds.
   policy: Any                 # [T, E, ...]: what the actor's policy was, e.g. logits.
   record: Any                 # [M, E, ...]: the core's records of the M rows before.
   episode_return: tf.Tensor   # [T, E]: rows 1 .. T; NaN but where an episode ended.
   episode_success: tf.Tensor  # [T, E]: the same.
+  task: tf.Tensor             # [1, E] int32: which of the run's tasks it is.
   target_step: tf.Tensor      # [1]: the learner step whose weights acted.
   unroll_id: tf.Tensor        # [1]: unlike any other's.
 
@@ -49,7 +51,7 @@ def columns(unroll_length: int, memory_length: int) -> Unroll:
   return Unroll(
       observation=(0, t + 1), step_type=(-m, m + t + 1), reward=(0, t + 1),
       discount=(0, t + 1), action=(-1, t + 1), policy=(0, t), record=(-m, m),
-      episode_return=(1, t), episode_success=(1, t), target_step=(0, 1),
+      episode_return=(1, t), episode_success=(1, t), task=(0, 1), target_step=(0, 1),
       unroll_id=(t, 1))
 
 

@@ -33,6 +33,7 @@ def _row(n, memory=True) -> unroll_lib.Unroll:
       discount=numbers(30), action=numbers(40).astype(np.int32),
       policy=numbers(50, 4), record=(numbers(60, 2, 5),) if memory else (),
       episode_return=numbers(70), episode_success=numbers(80),
+      task=np.zeros(_E, np.int32),
       target_step=np.int64(0), unroll_id=np.int64(0))
 
 

@@ -50,7 +50,7 @@ for folder in map(pathlib.Path, sys.argv[1:]):
       out = step(**time_step, **memory)
       memory = {name.removeprefix('state/'): value for name, value in out.items()
                 if name.startswith('state/')}
-      done.append((out['action'].numpy(), out['info/policy'].numpy()))
+      done.append((out['action'].numpy(), out['info/policy/logits'].numpy()))
     actions, logits = map(np.stack, zip(*done))
     np.savez(folder / f'done_{batch_size}.npz', actions=actions, logits=logits)
 print(json.dumps([name for name in sys.modules if '.' not in name]))
@@ -85,7 +85,8 @@ def _play(policy, folder: pathlib.Path):
   np.savez(folder / 'seen.npz', **{
       name: np.stack([getattr(s, name) for s in seen])
       for name in ('step_type', 'reward', 'discount', 'observation')})
-  return np.stack([d.action for d in done]), np.stack([d.info.policy for d in done])
+  return np.stack([d.action for d in done]), np.stack(
+      [d.info.policy.logits for d in done])
 
 
 def _run(*arguments) -> str:
@@ -136,7 +137,7 @@ class ExportTest(parameterized.TestCase):
     self.assertEqual(signatures['get_initial_state'], {'batch_size', *memory})
     self.assertEqual(signatures['action'], {
         '0/step_type', '0/reward', '0/discount', '0/observation',
-        *('1/' + name for name in memory), 'action', 'info/policy',
+        *('1/' + name for name in memory), 'action', 'info/policy/logits',
         *('state/' + name for name in memory)})
 
   def test_an_export_replaces_the_one_before(self):

@@ -57,16 +57,18 @@ class Actor:
     num = experiment.environments_per_actor
     # Streams 0 and 1 are the prototype's and the evaluation's.
     stream = 2 + index + life * experiment.num_actors
-    self._environment = experiment.make_environments(num, stream)
+    self._environment = experiment.make_environments(num, stream, first=index * num)
     # Its own generator, as what XLA compiles knows nothing of `tf.random.set_seed`.
     self._random = tf.random.Generator.from_seed(
         [experiment.seed, stream, 0], alg='philox')
     action = lambda time_step, state: self._policy.action(
         time_step, state, seed=self._random.make_seeds()[:, 0])
     self._refreshed = tf.function(self._policy.refreshed, autograph=False)
+    head_starts = np.random.default_rng([experiment.seed, stream]).integers(
+        experiment.max_head_start, size=num, endpoint=True)
     self._rollout = rollout_lib.Rollout(
         self._environment, action, self._policy.get_initial_state(num),
-        jit_compile=True)
+        jit_compile=True, head_starts=head_starts)
     self._writer = writer_lib.UnrollWriter(
         reverb.Client(address), experiment.row_spec(), experiment.unroll_length,
         experiment.memory_length)
@@ -124,9 +126,10 @@ class Actor:
       to_numpy = lambda nest: tree.map_structure(lambda x: x.numpy(), nest)
       complete = self._writer.append(unroll_lib.Unroll(
           observation=seen.observation, step_type=seen.step_type, reward=seen.reward,
-          discount=seen.discount, action=to_numpy(done.action),
+          discount=seen.discount, action=to_numpy(done.state.previous_action),
           policy=to_numpy(done.info.policy), record=to_numpy(done.info.record),
           episode_return=seen.episode_return, episode_success=seen.episode_success,
+          task=self._environment.tasks,
           target_step=np.int64(self._target_step), unroll_id=np.int64(0)))
     while not self._writer.wait(1, _WAIT_MS) and not self._should_stop():
       pass

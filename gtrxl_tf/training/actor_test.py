@@ -9,9 +9,11 @@ import time
 from absl.testing import absltest
 from absl.testing import parameterized
 import dm_env
+from dm_env import specs
 import numpy as np
 import portpicker
 import tensorflow as tf
+import tree
 
 from gtrxl_tf import cores
 from gtrxl_tf.environments import t_maze
@@ -38,9 +40,43 @@ def _maze(seed):
   return t_maze.TMaze(corridor_length=3, penalty=1.0, seed=seed)
 
 
+def _maze_of_length(length, seed):
+  return t_maze.TMaze(length, seed=seed)
+
+
+class _Reach(dm_env.Environment):
+  """Shows the action it was given; episodes of 4 steps."""
+
+  def __init__(self, seed):
+    del seed
+    self._steps = 0
+
+  def observation_spec(self):
+    return specs.Array((3,), np.float32)
+
+  def action_spec(self):
+    return {'grip': specs.DiscreteArray(2),
+            'move': specs.BoundedArray((2,), np.float32, 0, 10)}
+
+  def reset(self):
+    self._steps = 0
+    return dm_env.restart(np.zeros(3, np.float32))
+
+  def step(self, action):
+    if self._steps == 4:
+      return self.reset()
+    tree.map_structure(lambda spec, x: spec.validate(x), self.action_spec(), action)
+    self._steps += 1
+    observation = np.float32([*action['move'], action['grip']])
+    if self._steps == 4:
+      return dm_env.termination(0.0, observation)
+    return dm_env.transition(0.0, observation)
+
+
 def _experiment(core, environment=_maze, **settings):
-  network = lambda action_spec: actor_critic.ActorCritic(
-      action_spec, torsos.VectorTorso((8,)), core(), head_units=8)
+  network = lambda action_spec, num_values=1: actor_critic.ActorCritic(
+      action_spec, torsos.VectorTorso((8,)), core(), head_units=8,
+      num_values=num_values)
   return experiment_lib.Experiment(environment, network, **{**dict(
       unroll_length=_T, batch_size=_E, environments_per_actor=_E), **settings})
 
@@ -83,7 +119,8 @@ class ActorTest(parameterized.TestCase):
   def batches(self):
     """Batches until the test has enough."""
     deadline = time.time() + 60
-    self.ledger = ledger_lib.Ledger(max_age=1000)
+    self.ledger = ledger_lib.Ledger(
+        max_age=1000, num_tasks=len(self.experiment.task_names))
     self.ledger.learner_step = 100
     lost = lambda: time.time() > deadline or not self.thread.is_alive()
     while not lost():
@@ -105,8 +142,30 @@ class ActorTest(parameterized.TestCase):
     outputs, _ = self.network(actor_critic.NetworkInputs(
         batch.observation, batch.action, batch.reward, is_first[:, memory_length:]),
                               state)
-    np.testing.assert_allclose(
-        outputs.logits[:, :-1], batch.policy, atol=1e-5, rtol=1e-5)
+    tf.nest.map_structure(
+        lambda ours, its: np.testing.assert_allclose(
+            ours[:, :-1], its, atol=1e-5, rtol=1e-5),
+        tuple(outputs.policy), tuple(batch.policy))
+
+  def test_continuous_actions_are_stored_as_drawn_and_clipped_for_the_task(self):
+    self.start(_experiment(_CORES['trxl'], _Reach))
+    outside = 0
+    for batch in itertools.islice(self.batches(), 3):
+      self.assert_learner_agrees(batch)
+      move = batch.action['move'].numpy()
+      outside += np.sum(np.abs(move) > 1)
+      # What the task was given, it shows: rows 0 .. T-1 hold the actions before them.
+      given = np.clip(5 + 5 * move, 0, 10)
+      seen = batch.observation.numpy()[..., :2]
+      acted = ~batch.is_first()[:, batch.memory_length:].numpy()
+      np.testing.assert_allclose(seen[acted], given[acted], rtol=1e-5, atol=1e-5)
+    self.assertGreater(outside, 3)
+
+  def test_tasks_of_the_environments_are_written(self):
+    self.start(_experiment(_CORES['memoryless'], _maze_of_length,
+                           tasks={'length': (3, 4)}))
+    for batch in itertools.islice(self.batches(), 2):
+      np.testing.assert_array_equal(batch.task, [[0], [1], [0]])
 
   @parameterized.named_parameters(_CORES.items())
   def test_the_learner_computes_the_actors_logits(self, core):

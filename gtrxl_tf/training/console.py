@@ -44,13 +44,15 @@ class Console:
     speed = row['environment_steps_per_second']
     left = (self._goal - row['environment_steps']) / speed if speed else math.inf
     number = lambda x, digits: '-' if math.isnan(x) else f'{x:.{digits}f}'
+    ratios = [x for name, x in row.items() if name.endswith('_over_bound')]
     return ' | '.join([
         f'{row["environment_steps"]:,.0f} of {self._goal:,} steps',
         f'{row["learner_step"]:,.0f} updates',
         f'{speed:,.0f} steps/s',
         f'return {number(row["return"], 2)}',
         f'success {number(row["success"], 2)}',
-        f'KL {row["kl"]:.4f} (bound {row["kl_bound"]:g})',
+        *([f'score {number(row["score"], 1)}'] if 'score' in row else []),
+        'KL/bound ' + ' '.join(f'{x:.2f}' for x in ratios),
         f'temperature {row["temperature"]:.3f}',
         f'{duration(max(left, 0)) if math.isfinite(left) else "-"} left'])
 

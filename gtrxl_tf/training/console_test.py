@@ -16,7 +16,7 @@ def _row(learner_step=1, **values):
   return {
       'learner_step': learner_step, 'environment_steps': 250_000,
       'environment_steps_per_second': 5000.0, 'return': 12.345, 'success': 0.5,
-      'kl': 0.0123, 'kl_bound': 0.01, 'temperature': 0.7654, **values}
+      'kl_mean_over_bound': 1.234, 'kl_scale_over_bound': 0.5, 'temperature': 0.7654, **values}
 
 
 class _Terminal(io.StringIO):
@@ -37,7 +37,7 @@ class ConsoleTest(parameterized.TestCase):
     line = console_lib.Console(1_000_000).format(_row(learner_step=1234))
     self.assertEqual(
         line, '250,000 of 1,000,000 steps | 1,234 updates | 5,000 steps/s | '
-        'return 12.35 | success 0.50 | KL 0.0123 (bound 0.01) | temperature 0.765 | '
+        'return 12.35 | success 0.50 | KL/bound 1.23 0.50 | temperature 0.765 | '
         '2:30 left')
 
   def test_what_is_not_known_yet_is_a_dash(self):

@@ -20,6 +20,7 @@ class Evaluation(NamedTuple):
   """One entry an episode."""
   returns: List[float]
   successes: List[float]  # 1 or 0; NaN where the environment does not say.
+  tasks: List[int]        # Which of the environments' tasks was played.
 
 
 def evaluate(policy: pathlib.Path, environment: environments.BatchedEnvironment,
@@ -46,4 +47,5 @@ def evaluate(policy: pathlib.Path, environment: environments.BatchedEnvironment,
       returns[i].append(float(seen.episode_return[i]))
       successes[i].append(float(seen.episode_success[i]))
   flatten = lambda rows: [x for row in rows for x in row[:each]]
-  return Evaluation(flatten(returns), flatten(successes))
+  return Evaluation(flatten(returns), flatten(successes),
+                    np.repeat(environment.tasks, each).tolist())

@@ -38,7 +38,7 @@ class EvaluationTest(parameterized.TestCase):
 
   def test_an_informed_policys_episodes_are_successes(self):
     result = self.evaluate((4, 4, 4), num_episodes=6)
-    self.assertEqual(result, ([1.0] * 6, [1.0] * 6))
+    self.assertEqual(result, ([1.0] * 6, [1.0] * 6, [0] * 6))
     self.assertEqual(
         train.describe(result, informed=1.0),
         'Evaluation over 6 episodes: return 1.00 ± 0.00 (s.e.), '
@@ -46,7 +46,7 @@ class EvaluationTest(parameterized.TestCase):
 
   def test_a_misled_policys_are_not(self):
     result = self.evaluate((4, 4, 4), num_episodes=6, turn=-1)
-    self.assertEqual(result, ([0.0] * 6, [0.0] * 6))
+    self.assertEqual(result, ([0.0] * 6, [0.0] * 6, [0] * 6))
 
   @parameterized.parameters((1, 3), (3, 3), (4, 6), (7, 9))
   def test_each_environment_plays_as_many_episodes(self, asked, played):
@@ -61,6 +61,17 @@ class EvaluationTest(parameterized.TestCase):
     self.assertTrue(all(map(math.isnan, result.successes)))
     self.assertEqual(train.describe(result, informed=None),
                      'Evaluation over 4 episodes: return 1.00 ± 0.00 (s.e.)')
+
+  def test_tasks_are_told_apart(self):
+    result = evaluation.evaluate(
+        self.policies[1], environments.BatchedEnvironment(
+            [t_maze.TMaze(2, seed=0), _Untold(3, seed=0), t_maze.TMaze(4, seed=0)],
+            tasks=[0, 1, 0]), num_episodes=6)
+    self.assertEqual(result.tasks, [0, 0, 1, 1, 0, 0])
+    self.assertEqual(
+        train.describe(result, None, ['maze', 'untold'], score=55.5),
+        'Evaluation over 6 episodes: return 1.00 ± 0.00 (s.e.), score 55.5\n'
+        '  maze: 1.00 over 4 episodes\n  untold: 1.00 over 2 episodes')
 
 
 if __name__ == '__main__':

@@ -2,7 +2,7 @@
 
 import functools
 import pathlib
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Mapping, Optional, Sequence
 
 import dm_env
 import numpy as np
@@ -25,8 +25,14 @@ class Experiment:
 
   Args:
     environment: makes an environment; called with `seed`. Any `dm_env.Environment`.
-    network: makes a network for an `action_spec`; by default an `ActorCritic`.
+    network: makes a network for an `action_spec`, and of several tasks for as many
+      `num_values`; by default an `ActorCritic`.
     agent: makes an agent from an online and a target network.
+    tasks: several tasks in one run: the setting of `environment` in which they differ,
+      and its values, as in `{'level': ('rooms_watermaze', 'skymaze')}`. The run's
+      environments play them in turn; network and agent see `num_values` value
+      functions, one a task, but the policy is not told which task it plays.
+    score: from the mean return of each task, by the value's name, to one number.
     environment_steps: how many actions the run takes.
     unroll_length: T, actions an unroll (the paper's 95).
     batch_size: unrolls a learner step (the paper's 128).
@@ -34,6 +40,9 @@ class Experiment:
     environments_per_actor: environments that an actor steps in one batch; it divides
       `batch_size`, since an actor's unrolls travel together. The paper does not say;
       32 keep a small network's step busy.
+    max_head_start: environments of an actor have up to so many random actions behind
+      them when it begins, each another number. For episodes of fixed length, which
+      otherwise begin and end together for ever: the paper's actors are too many to.
     learning_rate: Adam's (V-MPO: 1e-4, with its other settings as TensorFlow has them).
     queue_batches: batches that may wait in the queue before actors do. Not in the
       paper; the smallest keeps data newest.
@@ -53,11 +62,14 @@ class Experiment:
       environment: Callable[..., dm_env.Environment],
       network: Callable[..., actor_critic.ActorCritic] = actor_critic.ActorCritic,
       agent: Callable[..., vmpo_agent.VMPOAgent] = vmpo_agent.VMPOAgent,
+      tasks: Optional[Mapping[str, Sequence[Any]]] = None,
+      score: Optional[Callable[[Mapping[str, float]], float]] = None,
       environment_steps: config.PositiveInt = 1_000_000,
       unroll_length: config.PositiveInt = 95,
       batch_size: config.PositiveInt = 128,
       num_actors: config.PositiveInt = 1,
       environments_per_actor: config.PositiveInt = 32,
+      max_head_start: config.NonNegativeInt = 0,
       learning_rate: config.PositiveFloat = 1e-4,
       queue_batches: config.PositiveInt = 1,
       max_age: Optional[config.PositiveInt] = None,
@@ -70,11 +82,24 @@ class Experiment:
       raise config.ConfigError(
           f'Experiment.batch_size = {batch_size}: expected a multiple of '
           f'Experiment.environments_per_actor = {environments_per_actor}')
+    if tasks is not None and not (
+        isinstance(tasks, Mapping) and len(tasks) == 1
+        and all(isinstance(x, (list, tuple)) and x for x in tasks.values())):
+      raise config.ConfigError(f'Experiment.tasks = {tasks!r}: expected one setting of '
+                               'the environment and its values')
+    self._task_settings = [{}] if tasks is None else [
+        {setting: value} for setting, values in tasks.items() for value in values]
+    if len(self._task_settings) > num_actors * environments_per_actor:
+      raise config.ConfigError(
+          f'Experiment.tasks has {len(self._task_settings)} values: expected no more '
+          f'than there are environments, {num_actors} x {environments_per_actor}')
     self.environment_steps = environment_steps
     self.unroll_length = unroll_length
     self.batch_size = batch_size
     self.num_actors = num_actors
     self.environments_per_actor = environments_per_actor
+    self.max_head_start = max_head_start
+    self.score = score
     self.items_per_batch = batch_size // environments_per_actor
     self.queue_size = queue_batches * self.items_per_batch
     self.checkpoint_period = checkpoint_period
@@ -92,19 +117,55 @@ class Experiment:
     self.action_spec = prototype.action_spec()
     prototype.close()
 
-  def make_environments(self, count: int, stream: int
+  @property
+  def task_names(self) -> List[str]:
+    """Of each task; one empty name if there is only one."""
+    return [str(*settings.values()) if settings else ''
+            for settings in self._task_settings]
+
+  def make_environments(self, count: int, stream: int, first: int = 0
                         ) -> environments.BatchedEnvironment:
-    """`count` environments, seeded by the run's seed and the `stream`."""
+    """`count` environments, seeded by the run's seed and the `stream`.
+
+    Args:
+      count: E.
+      stream: another one for every batch of environments in the run.
+      first: number of the first environment, which decides the tasks they play.
+    """
     seeds = np.random.SeedSequence([self.seed, stream]).generate_state(count)
+    tasks = [i % len(self._task_settings) for i in range(first, first + count)]
     return environments.BatchedEnvironment(
-        [self._environment(seed=int(seed)) for seed in seeds])
+        [self._environment(seed=int(seed), **self._task_settings[task])
+         for seed, task in zip(seeds, tasks)], tasks)
 
   def informed_return(self, num_episodes: int = 100) -> Optional[float]:
     """Mean return of the environment's informed policy, if it has one."""
-    environment = self._environment(seed=self.seed)
-    if not isinstance(environment, environments.MemoryTask):
+    made = [self._environment(seed=self.seed, **settings)
+            for settings in self._task_settings]
+    if not all(isinstance(environment, environments.MemoryTask)
+               for environment in made):
       return None
-    return environments.informed_return(environment, num_episodes)
+    return float(np.mean([environments.informed_return(environment, num_episodes)
+                          for environment in made]))
+
+  def score_of(self, returns: Sequence[float], tasks: Sequence[int]) -> Optional[float]:
+    """The run's score: one number for episodes of all tasks.
+
+    Args:
+      returns: of episodes.
+      tasks: which task each episode was of.
+
+    Returns:
+      None if the experiment has no score, NaN if some task has no episode yet.
+    """
+    if self.score is None:
+      return None
+    by_task = {name: [] for name in self.task_names}
+    for value, task in zip(returns, tasks):
+      by_task[self.task_names[task]].append(value)
+    if not all(by_task.values()):
+      return float('nan')
+    return float(self.score({name: np.mean(x) for name, x in by_task.items()}))
 
   @functools.cached_property
   def acting_network(self) -> actor_critic.ActorCritic:
@@ -112,7 +173,9 @@ class Experiment:
     return self._make_network()
 
   def _make_network(self) -> actor_critic.ActorCritic:
-    network = self._network(action_spec=self.action_spec)
+    num_tasks = len(self._task_settings)
+    network = self._network(action_spec=self.action_spec,
+                            **({'num_values': num_tasks} if num_tasks > 1 else {}))
     if network.core.segment_length > 1:
       raise config.ConfigError(
           "TransformerXL.recurrence = 'same_layer': expected 'xl' in an Experiment, "
@@ -175,10 +238,12 @@ class Experiment:
     return unroll_lib.Unroll(
         observation=tf.nest.map_structure(batched, self.observation_spec),
         step_type=tf.TensorSpec((num,), tf.int32), reward=scalars, discount=scalars,
-        action=tf.nest.map_structure(batched, self.action_spec),
+        action=tf.nest.map_structure(
+            batched, policy.policy_state_spec.previous_action),
         policy=tf.nest.map_structure(batched, policy.info_spec.policy),
         record=tf.nest.map_structure(batched, policy.info_spec.record),
         episode_return=scalars, episode_success=scalars,
+        task=tf.TensorSpec((num,), tf.int32),
         target_step=tf.TensorSpec((), tf.int64), unroll_id=tf.TensorSpec((), tf.int64))
 
   def blank_batch(self) -> unroll_lib.Unroll:

@@ -13,8 +13,12 @@ class Agent(Protocol):
   def learned_variables(self) -> Sequence[tf.Variable]:
     """What the optimizer changes."""
 
-  def loss(self, batch: Any) -> Tuple[tf.Tensor, Dict[str, tf.Tensor]]:
+  def loss(self, batch: Any) -> Tuple[tf.Tensor, Dict[str, Any]]:
     """The scalar to minimize, and metrics; of replicas, each one's share."""
+
+  def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
+    """Called after each step with its metrics, summed over replicas; returns the
+    scalars among them."""
 
 
 class Learner:
@@ -44,7 +48,7 @@ class Learner:
 
   def step(self, batch: Any) -> Dict[str, tf.Tensor]:
     """Takes a step on a batch; returns the metrics of the global batch, scalars."""
-    return self._step(batch)
+    return self._agent.after_step(self._step(batch))
 
   def _distributed_step(self, batch):
     metrics = self._strategy.run(self._replica_step, (batch,))

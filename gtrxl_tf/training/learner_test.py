@@ -23,7 +23,8 @@ class _Training:
     self.strategy = strategy or tf.distribute.get_strategy()
     with self.strategy.scope():
       self.agent = testing.tiny_agent()
-      self.optimizer = tf.keras.optimizers.legacy.Adam(1e-2, epsilon=1e-8)
+      # With 1e-8 a gradient of zero but for rounding would make a whole step.
+      self.optimizer = tf.keras.optimizers.legacy.Adam(1e-2, epsilon=1e-4)
     self.learner = learner_lib.Learner(self.agent, self.optimizer, self.strategy)
     self.checkpoint = tf.train.Checkpoint(agent=self.agent, optimizer=self.optimizer)
 
@@ -45,7 +46,8 @@ class _Training:
   def variables(self):
     return [v.numpy() for v in (*self.agent.online.variables,
                                 *self.agent.target.variables, self.agent.temperature,
-                                self.agent.alpha, *self.optimizer.variables())]
+                                *self.agent.alphas.values(),
+                                *self.optimizer.variables())]
 
 
 class LearnerTest(tf.test.TestCase, parameterized.TestCase):

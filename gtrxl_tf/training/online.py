@@ -2,7 +2,7 @@
 
 import math
 import time
-from typing import Callable
+from typing import Callable, Dict
 
 from absl import logging
 import tensorflow as tf
@@ -50,7 +50,8 @@ class OnlineTraining:
       self._agent = experiment.make_agent()
       optimizer = experiment.make_optimizer()
     self._learner = learner_lib.Learner(self._agent, optimizer, strategy)
-    self._ledger = ledger_lib.Ledger(experiment.max_age(self._agent))
+    self._ledger = ledger_lib.Ledger(
+        experiment.max_age(self._agent), len(experiment.task_names))
     self._environment_steps = tf.Variable(0, dtype=tf.int64)
     self._seconds = tf.Variable(0.0, dtype=tf.float64)
     self._checkpoints = tf.train.CheckpointManager(
@@ -149,6 +150,7 @@ class OnlineTraining:
         'seconds': now - self._started,
         'return': mean(ledger.returns),
         'success': mean(ledger.successes),
+        **self._returns_of_tasks(),
         'environment_steps_per_second': (steps - steps_then) / elapsed,
         'learner_steps_per_second': (learner_step - learner_step_then) / elapsed,
         'learner_idle': self._idle / elapsed,
@@ -166,6 +168,18 @@ class OnlineTraining:
         tf.summary.scalar(name, value, step=learner_step)
     self._previous_log = (now, steps, learner_step)
     self._idle = 0.0
+
+  def _returns_of_tasks(self) -> Dict[str, float]:
+    """If there are several tasks, each one's mean return, and the score if any."""
+    experiment, returns = self._experiment, self._ledger.task_returns
+    columns = {}
+    if len(returns) > 1:
+      columns = {f'return_{name}': sum(x) / len(x) if x else math.nan
+                 for name, x in zip(experiment.task_names, returns)}
+    score = experiment.score_of(
+        [x for task in returns for x in task],
+        [task for task, x in enumerate(returns) for _ in x])
+    return columns if score is None else {**columns, 'score': score}
 
   def _save(self) -> None:
     step = self._ledger.learner_step

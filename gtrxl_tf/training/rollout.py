@@ -1,7 +1,8 @@
 """The one loop in which a policy and a batch of environments drive each other."""
 
-from typing import Any, Callable, Tuple
+from typing import Any, Callable, Optional, Tuple
 
+import numpy as np
 import tensorflow as tf
 from tf_agents.trajectories import policy_step
 from tf_agents.trajectories import time_step as ts
@@ -19,7 +20,8 @@ class Rollout:
 
   def __init__(self, environment: environments.BatchedEnvironment,
                action: Callable[[ts.TimeStep, Any], policy_step.PolicyStep],
-               policy_state: Any, jit_compile: bool = False):
+               policy_state: Any, jit_compile: bool = False,
+               head_starts: Optional[np.ndarray] = None):
     """Resets the environments and compiles the policy.
 
     Args:
@@ -28,9 +30,10 @@ class Rollout:
       policy_state: the policy's initial state, for E environments.
       jit_compile: compiles with XLA, which takes a second and then, for a small GTrXL
         on 64 environments, 1.5 instead of 2.5 ms a step.
+      head_starts: of `BatchedEnvironment.reset`.
     """
     self._environment = environment
-    self._seen = environment.reset()
+    self._seen = environment.reset(head_starts)
     self._state_structure = policy_state
     self._state = tf.nest.flatten(policy_state)
     inputs = self._inputs()

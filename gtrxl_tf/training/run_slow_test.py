@@ -22,7 +22,7 @@ class RunTest(absltest.TestCase):
 
   def test_a_run_survives_the_death_of_each_of_its_parts(self):
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
-    experiment = train.prepare([str(_GIN / 't_maze_30.gin')], _BINDINGS)
+    experiment = train.prepare([str(_GIN / 't_maze_30_cpu.gin')], _BINDINGS)
     supervisor = supervisor_lib.Supervisor(
         gin.config_str(), str(folder.root), experiment.num_actors)
     # Who is killed, and after how many environment steps.

@@ -98,13 +98,15 @@ def _run_parts(experiment: experiment_lib.Experiment, folder: run_folder.RunFold
 def _evaluate(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder
               ) -> None:
   """Plays episodes with the exported policy; writes and prints what there is to see."""
-  count = min(evaluation_lib.NUM_ENVIRONMENTS, experiment.evaluation_episodes)
+  names = experiment.task_names
+  count = max(min(evaluation_lib.NUM_ENVIRONMENTS, experiment.evaluation_episodes),
+              len(names))
   evaluation = evaluation_lib.evaluate(
       folder.policy, experiment.make_environments(count, evaluation_lib.STREAM),
       experiment.evaluation_episodes)
   table = io.StringIO()
   rows = csv.writer(table, lineterminator='\n')
-  rows.writerow(['episode', 'return', 'success'])
+  rows.writerow(['episode', 'return', 'success', 'task'])
   rows.writerows(
       [i, *episode] for i, episode in enumerate(zip(*evaluation)))
   run_folder.write_atomically(folder.evaluation, table.getvalue())
@@ -112,15 +114,18 @@ def _evaluate(experiment: experiment_lib.Experiment, folder: run_folder.RunFolde
   informed = experiment.informed_return()
   metrics = run_folder.read_metrics(folder.metrics)
   curves.draw(folder.curve, {'training': [metrics]}, folder.root.name, informed)
-  print(describe(evaluation, informed))
+  print(describe(
+      evaluation, informed, names,
+      experiment.score_of(evaluation.returns, evaluation.tasks)))
   print(f'Curve: {folder.curve}')
   print(f'Evaluate again, or serve {folder.policy}:  '
         f'{os.path.relpath(sys.executable)} -m binaries.evaluate '
         f'--root_dir={folder.root}')
 
 
-def describe(evaluation: evaluation_lib.Evaluation, informed: Optional[float]) -> str:
-  """One line about an evaluation."""
+def describe(evaluation: evaluation_lib.Evaluation, informed: Optional[float],
+             task_names: Sequence[str] = ('',), score: Optional[float] = None) -> str:
+  """A line about an evaluation, and one about each task if there are several."""
   num = len(evaluation.returns)
   error = np.std(evaluation.returns) / math.sqrt(num)
   line = (f'Evaluation over {num} episodes: return '
@@ -129,4 +134,11 @@ def describe(evaluation: evaluation_lib.Evaluation, informed: Optional[float]) -
     line += f', informed policy {informed:.2f}'
   if not np.any(np.isnan(evaluation.successes)):
     line += f', success {np.mean(evaluation.successes):.2f}'
-  return line
+  if score is not None:
+    line += f', score {score:.1f}'
+  lines = [line]
+  if len(task_names) > 1:
+    for task, name in enumerate(task_names):
+      returns = np.array(evaluation.returns)[np.array(evaluation.tasks) == task]
+      lines.append(f'  {name}: {np.mean(returns):.2f} over {len(returns)} episodes')
+  return '\n'.join(lines)

@@ -17,7 +17,7 @@ from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import train
 
 _ROOT = pathlib.Path(__file__).parents[2]
-_GIN_FILE = str(_ROOT / 'gin' / 'action_recall.gin')
+_GIN_FILE = str(_ROOT / 'gin' / 'action_recall_cpu.gin')
 _TINY = ['ActionRecall.delay = 2', 'TransformerXL.memory_length = 4',
          'Experiment.unroll_length = 8', 'Experiment.batch_size = 16',
          'Experiment.environments_per_actor = 16', 'Experiment.log_period = 2',

@@ -1,12 +1,12 @@
-"""V-MPO: on-policy maximum a posteriori policy optimization, discrete actions."""
+"""V-MPO: on-policy maximum a posteriori policy optimization."""
 
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf.losses import averages
-from gtrxl_tf.losses import distributions
+from gtrxl_tf.losses import pixel_control
 from gtrxl_tf.losses import returns
 from gtrxl_tf.losses import vmpo
 from gtrxl_tf.networks import actor_critic
@@ -24,13 +24,25 @@ def _dual(value: float, name: str) -> tf.Variable:
 
 @config.configurable
 class VMPOAgent(tf.Module):
-  """Online and target network, temperature and multiplier, and the loss over them.
+  """Online and target network, temperature and multipliers, and the loss over them.
 
   Song et al. (2020) as "Stabilizing Transformers for Reinforcement Learning" uses it:
   actors run the target network; the advantage of a step is its return to the end of
-  the unroll less its value; policy, value, temperature and multiplier are trained by
-  one optimizer on the sum of their losses. Temperature and multiplier are linear
+  the unroll less its value; policy, value, temperature and multipliers are trained by
+  one optimizer on the sum of their losses. Temperature and multipliers are linear
   variables.
+
+  The E-step knows one set of weights and one temperature, whatever the actions are. The
+  M-step has a trust region for each part of the policy: one on the categorical part,
+  and two on the Gaussian part, on what its mean and its scale owe to the KL. Actions
+  that are both ("hybrid") have all three.
+
+  A network with PopArt learns normalized values, with a scale for each task. Its
+  statistics move after the step, outputs staying what they were, so that a batch is
+  normalized by all that came before it.
+
+  A network with a pixel-control head learns that auxiliary task from the one image in
+  the observation.
 
   Args:
     online: the network that learns, with its variables.
@@ -39,12 +51,22 @@ class VMPOAgent(tf.Module):
     target_update_period: learner steps between copies to the target network.
     initial_temperature: eta at the start.
     epsilon_temperature: eps_eta, the bound of the E-step's KL.
-    initial_alpha: the multiplier of the policy's KL at the start.
-    epsilon_alpha: the bound of that KL. The paper draws it for each run from
-      logU[0.001, 0.1); 0.01 is the middle.
+    initial_alpha: the multiplier of the categorical policy's KL at the start.
+    epsilon_alpha: the bound of that KL. The paper draws this and the next two bounds
+      anew for each run; here it is the middle, in log space, of logU[0.001, 0.1).
+    initial_alpha_mean: the multiplier of the KL owed to the Gaussian's mean.
+    epsilon_alpha_mean: its bound, the middle of logU[0.005, 0.01).
+    initial_alpha_scale: the multiplier of the KL owed to the Gaussian's scale.
+    epsilon_alpha_scale: its bound, the middle of logU[5e-6, 4e-4), Numpad's.
     top_fraction: the share of steps, by advantage, that the policy learns from.
+    normalize_advantages: divides advantages by the task's scale before they are ranked;
+      otherwise the tasks with the greatest rewards would fill the top. V-MPO does not
+      say. By default it is done if there is PopArt and more than one task.
+    pixel_control_cost: factor of the auxiliary loss, if the network has the head.
+    pixel_control_discount: of the auxiliary task. Not in the paper; UNREAL's.
 
-  The defaults are the paper's (Table 8, DMLab-30).
+  The defaults are the paper's (Table 8, DMLab-30 for categorical policies, Numpad for
+  Gaussian ones).
   """
 
   def __init__(
@@ -57,39 +79,56 @@ class VMPOAgent(tf.Module):
       epsilon_temperature: config.PositiveFloat = 0.1,
       initial_alpha: config.PositiveFloat = 5.0,
       epsilon_alpha: config.PositiveFloat = 0.01,
-      top_fraction: config.PositiveFraction = 0.5):
+      initial_alpha_mean: config.PositiveFloat = 1.0,
+      epsilon_alpha_mean: config.PositiveFloat = 0.007,
+      initial_alpha_scale: config.PositiveFloat = 1.0,
+      epsilon_alpha_scale: config.PositiveFloat = 4.5e-5,
+      top_fraction: config.PositiveFraction = 0.5,
+      normalize_advantages: Optional[bool] = None,
+      pixel_control_cost: config.NonNegativeFloat = 2e-3,
+      pixel_control_discount: config.UnitInterval = 0.9):
     super().__init__(name='vmpo')
+    if normalize_advantages is None:
+      normalize_advantages = online.popart is not None and online.num_values > 1
+    if normalize_advantages and online.popart is None:
+      raise config.ConfigError('VMPOAgent.normalize_advantages = True: expected '
+                               'ActorCritic.popart = @PopArt with it')
     self.online = online
     self.target = target
     self.target_update_period = target_update_period
     self.temperature = _dual(initial_temperature, 'temperature')
-    self.alpha = _dual(initial_alpha, 'alpha')
+    initial = {'categorical': initial_alpha, 'mean': initial_alpha_mean,
+               'scale': initial_alpha_scale}
+    epsilons = {'categorical': epsilon_alpha, 'mean': epsilon_alpha_mean,
+                'scale': epsilon_alpha_scale}
+    constraints = online.action_space.constraints
+    self.alphas = {name: _dual(initial[name], f'alpha_{name}') for name in constraints}
+    self._epsilons = {name: epsilons[name] for name in constraints}
     self._discount = discount
     self._epsilon_temperature = epsilon_temperature
-    self._epsilon_alpha = epsilon_alpha
     self._top_fraction = top_fraction
+    self._normalize_advantages = normalize_advantages
+    self._pixel_control_cost = pixel_control_cost
+    self._pixel_control_discount = pixel_control_discount
     self.update_target()
 
   @property
   def learned_variables(self):
     """What an optimizer changes: everything but the target network."""
-    return (*self.online.trainable_variables, self.temperature, self.alpha)
+    return (*self.online.trainable_variables, self.temperature, *self.alphas.values())
 
   @tf.function(autograph=False)
   def update_target(self) -> None:
-    """Copies the online network to the target network."""
+    """Copies the online network, PopArt's statistics with it, to the target network."""
     for target, online in zip(self.target.variables, self.online.variables):
       target.assign(online)
 
   def gauges(self) -> Dict[str, float]:
-    """What the duals stand at, and the bound that they are to keep."""
-    return {
-        'kl_bound': self._epsilon_alpha,
-        'temperature': float(self.temperature),
-        'alpha': float(self.alpha),
-    }
+    """What the duals stand at."""
+    return {'temperature': float(self.temperature),
+            **{f'alpha_{name}': float(alpha) for name, alpha in self.alphas.items()}}
 
-  def loss(self, batch: unroll_lib.Unroll) -> Tuple[tf.Tensor, Dict[str, tf.Tensor]]:
+  def loss(self, batch: unroll_lib.Unroll) -> Tuple[tf.Tensor, Dict[str, Any]]:
     """The loss of a batch, and what is worth watching.
 
     In a replica context both are this replica's share: their sum over replicas is
@@ -101,35 +140,95 @@ class VMPOAgent(tf.Module):
     """
     memory_length = batch.memory_length
     is_first, is_last = batch.is_first(), batch.is_last()
-    core = self.online.core
-    state = core.restore(batch.record, is_first[:, :memory_length])
-    outputs, _ = self.online(actor_critic.NetworkInputs(
+    network, tasks = self.online, batch.task[:, 0]
+    state = network.core.restore(batch.record, is_first[:, :memory_length])
+    outputs, _ = network(actor_critic.NetworkInputs(
         observation=batch.observation, previous_action=batch.action,
         reward=batch.reward, is_first=is_first[:, memory_length:]), state)
 
+    # Each unroll's own task's; in the units that PopArt normalizes to.
+    normalized_values = tf.gather(outputs.value, tasks, axis=2, batch_dims=1)
+    values = self._denormalize(normalized_values, tasks)
     targets = returns.n_step_returns(
-        batch.reward, batch.discount, outputs.value, is_last, self._discount)
+        batch.reward, batch.discount, values, is_last, self._discount)
+    advantages = targets - values[:, :-1]
+    if self._normalize_advantages:
+      advantages /= network.popart.scale(tasks)[:, tf.newaxis]
+
     # At its last step an episode takes no action, and what it is worth is not learned.
     valid = ~is_last[:, :-1]
-    values, logits = outputs.value[:, :-1], outputs.logits[:, :-1]
-    kl = distributions.categorical_kl(batch.policy, logits)
-    policy = vmpo.vmpo_loss(
-        log_probs=distributions.categorical_log_prob(logits, batch.action[:, 1:]),
-        advantages=targets - values,
+    mean = averages.MaskedMean(valid)
+    space = network.action_space
+    policy = tf.nest.map_structure(lambda x: x[:, :-1], outputs.policy)
+    kls = space.kl(batch.policy, policy)
+    policy_loss = vmpo.vmpo_loss(
+        log_probs=space.log_prob(
+            policy, tf.nest.map_structure(lambda x: x[:, 1:], batch.action)),
+        advantages=advantages,
         temperature=self.temperature,
         epsilon_temperature=self._epsilon_temperature,
-        kl_constraints=[(kl, self.alpha, self._epsilon_alpha)],
+        kl_constraints=[(kls[name], self.alphas[name], self._epsilons[name])
+                        for name in space.constraints],
         valid_mask=valid, top_fraction=self._top_fraction)
-    mean = averages.MaskedMean(valid)
-    value_loss = mean(0.5 * tf.square(values - targets))
-    log_policy = tf.nn.log_softmax(logits)
+    value_loss = mean(0.5 * tf.square(
+        normalized_values[:, :-1] - self._normalize(targets, tasks)))
+    loss = policy_loss.total_loss + value_loss
     metrics = {
-        'loss': policy.total_loss + value_loss,
-        'policy_loss': policy.policy_loss,
+        'policy_loss': policy_loss.policy_loss,
         'value_loss': value_loss,
-        'temperature_loss': policy.temperature_loss,
-        'kl': mean(kl),
-        'entropy': mean(-tf.reduce_sum(tf.exp(log_policy) * log_policy, axis=-1)),
-        'value': mean(values),
+        'temperature_loss': policy_loss.temperature_loss,
+        'weights_used': mean(tf.cast(policy_loss.weights > 0, tf.float32)),
+        'entropy': mean(space.entropy(policy)),
+        'value': mean(values[:, :-1]),
     }
-    return policy.total_loss + value_loss, metrics
+    for name, kl in kls.items():
+      metrics[f'kl_{name}'] = mean(kl)
+      metrics[f'kl_{name}_over_bound'] = mean(kl) / self._epsilons[name]
+    if network.has_pixel_control:
+      pixel_loss = self._pixel_control_loss(batch, outputs.pixel_control, is_last)
+      loss += self._pixel_control_cost * pixel_loss
+      metrics['pixel_control_loss'] = pixel_loss
+    if network.popart is not None:
+      metrics['popart'] = network.popart.sums(targets, tasks, valid)
+    return loss, {'loss': loss, **metrics}
+
+  def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
+    """Moves PopArt's statistics by what a step has seen.
+
+    Args:
+      metrics: of `loss`, summed over replicas.
+
+    Returns:
+      Those that are scalars.
+    """
+    metrics = dict(metrics)
+    sums = metrics.pop('popart', None)
+    if sums is not None:
+      self._update_popart(sums)
+    return metrics
+
+  @tf.function(autograph=False)
+  def _update_popart(self, sums) -> None:
+    self.online.popart.update(sums, self.online.value_head.output_layer)
+
+  def _normalize(self, values: tf.Tensor, tasks: tf.Tensor) -> tf.Tensor:
+    popart = self.online.popart
+    return values if popart is None else popart.normalize(values, tasks)
+
+  def _denormalize(self, values: tf.Tensor, tasks: tf.Tensor) -> tf.Tensor:
+    popart = self.online.popart
+    return values if popart is None else popart.denormalize(values, tasks)
+
+  def _pixel_control_loss(self, batch: unroll_lib.Unroll, q_values: tf.Tensor,
+                          is_last: tf.Tensor) -> tf.Tensor:
+    """Mean over unrolls of the auxiliary loss."""
+    images = [x for x in tf.nest.flatten(batch.observation) if x.shape.rank == 5]
+    if len(images) != 1:
+      raise config.ConfigError('ActorCritic.pixel_control_head: expected one image '
+                               f'[H, W, C] in the observation, got {len(images)}')
+    cell_size = images[0].shape[2] // q_values.shape[2]
+    losses = pixel_control.pixel_control_loss(
+        q_values, batch.action[:, 1:],
+        pixel_control.pixel_control_rewards(images[0], cell_size),
+        is_last, self._pixel_control_discount)
+    return averages.MaskedMean(tf.ones_like(losses, tf.bool))(losses)

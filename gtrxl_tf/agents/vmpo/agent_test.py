@@ -1,12 +1,21 @@
 """Tests of agent.py."""
 
+import functools
+from unittest import mock
+
 from absl.testing import absltest
+from absl.testing import parameterized
+from dm_env import specs
 import numpy as np
 import tensorflow as tf
 
+from gtrxl_tf import config
 from gtrxl_tf import testing
 from gtrxl_tf.losses import distributions
+from gtrxl_tf.losses import vmpo
+from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.networks import popart as popart_lib
 from gtrxl_tf.training import learner as learner_lib
 
 
@@ -16,11 +25,40 @@ def _loss_and_gradients(agent, batch):
   return loss, metrics, tape.gradient(loss, agent.learned_variables)
 
 
-class VMPOAgentTest(tf.test.TestCase):
+_ACTION_SPECS = dict(
+    discrete=(testing.DISCRETE,), continuous=(testing.CONTINUOUS,),
+    hybrid=(testing.HYBRID,))
 
-  def test_loss_is_finite_and_every_learned_variable_has_a_gradient(self):
-    agent = testing.tiny_agent()
-    loss, metrics, gradients = _loss_and_gradients(agent, testing.random_unrolls(0))
+
+def _agent(action_spec=testing.DISCRETE, num_tasks=1, popart=None, **settings):
+  return testing.tiny_agent(
+      lambda: testing.tiny_network(action_spec, num_values=num_tasks, popart=popart),
+      **settings)
+
+
+def _weight_of_task(agent, batch, task):
+  """The share of the E-step's weights that a task's steps have."""
+  weights = []
+  original = vmpo.vmpo_loss
+
+  def spy(**kwargs):
+    result = original(**kwargs)
+    weights.append(result.weights)
+    return result
+
+  with mock.patch.object(vmpo, 'vmpo_loss', spy):
+    agent.loss(batch)
+  return tf.reduce_sum(tf.boolean_mask(weights[0], batch.task[:, 0] == task))
+
+
+class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
+
+  @parameterized.named_parameters(
+      (name, *spec) for name, spec in _ACTION_SPECS.items())
+  def test_loss_is_finite_and_every_learned_variable_has_a_gradient(self, action_spec):
+    agent = _agent(action_spec)
+    loss, metrics, gradients = _loss_and_gradients(
+        agent, testing.random_unrolls(0, action_spec=action_spec))
     self.assertEqual(loss.shape, ())
     for name, value in {'loss': loss, **metrics}.items():
       self.assertTrue(np.isfinite(value), name)
@@ -28,6 +66,111 @@ class VMPOAgentTest(tf.test.TestCase):
       self.assertIsNotNone(gradient, variable.name)
       self.assertTrue(np.isfinite(gradient).all(), variable.name)
       self.assertGreater(np.abs(gradient).max(), 0, variable.name)
+
+  @parameterized.named_parameters(
+      ('discrete', testing.DISCRETE, ['categorical']),
+      ('continuous', testing.CONTINUOUS, ['mean', 'scale']),
+      ('hybrid', testing.HYBRID, ['categorical', 'mean', 'scale']))
+  def test_a_trust_region_for_each_part_of_the_policy(self, action_spec, names):
+    agent = _agent(action_spec, initial_alpha=2.0, initial_alpha_mean=3.0,
+                   initial_alpha_scale=4.0, epsilon_alpha=0.1, epsilon_alpha_mean=0.2,
+                   epsilon_alpha_scale=0.3)
+    alphas = {'categorical': 2.0, 'mean': 3.0, 'scale': 4.0}
+    epsilons = {'categorical': 0.1, 'mean': 0.2, 'scale': 0.3}
+    self.assertEqual(agent.gauges(), {
+        'temperature': 1.0, **{f'alpha_{name}': alphas[name] for name in names}})
+    _, metrics, gradients = _loss_and_gradients(
+        agent, testing.random_unrolls(0, action_spec=action_spec))
+    for name, gradient in zip(names, gradients[-len(names):]):
+      kl = metrics[f'kl_{name}']
+      self.assertAllClose(gradient, epsilons[name] - kl)
+      self.assertAllClose(metrics[f'kl_{name}_over_bound'], kl / epsilons[name])
+
+  def test_a_hybrid_action_with_one_discrete_choice_is_a_continuous_one(self):
+    # The categorical part has one value: log-probability and KL are zero.
+    hybrid = {'a': specs.DiscreteArray(1), 'b': testing.CONTINUOUS}
+    agents = {name: testing.tiny_agent(lambda spec=spec: testing.tiny_network(
+        spec, previous_action_and_reward=False))
+        for name, spec in (('continuous', testing.CONTINUOUS), ('hybrid', hybrid))}
+    one, both = agents['continuous'], agents['hybrid']
+    for theirs, ours in zip(one.online.trainable_variables,
+                            both.online.trainable_variables):
+      if theirs.shape == ours.shape:
+        ours.assign(theirs)
+      else:  # Of the policy head's outputs: the logit goes first.
+        ours.assign(tf.concat([tf.zeros_like(ours)[..., :1], theirs], axis=-1))
+    batch = testing.random_unrolls(0, action_spec=testing.CONTINUOUS)
+    loss, metrics, _ = _loss_and_gradients(one, batch)
+    zeros = tf.zeros(batch.action.shape[:2], tf.int32)
+    hybrid_loss, hybrid_metrics, _ = _loss_and_gradients(both, batch._replace(
+        action={'a': zeros, 'b': batch.action},
+        policy=batch.policy._replace(logits=tf.zeros([*zeros[:, 1:].shape, 1]))))
+    for name, value in metrics.items():
+      if name != 'loss':  # To which alpha times its bound is added.
+        self.assertAllClose(hybrid_metrics[name], value, rtol=1e-6, msg=name)
+    self.assertAllClose(hybrid_loss - loss, 5.0 * 0.01, atol=1e-5)
+
+  def test_each_task_has_its_value_function(self):
+    agent = _agent(num_tasks=2)
+    batch = testing.random_unrolls(0, num_tasks=2)
+    _, _, gradients = _loss_and_gradients(agent, batch)
+    _, _, of_one_task = _loss_and_gradients(
+        agent, batch._replace(task=tf.zeros_like(batch.task)))
+    bias = [v is agent.online.value_head.output_layer.bias
+            for v in agent.learned_variables].index(True)
+    self.assertNotEqual(gradients[bias][0], 0)
+    self.assertNotEqual(gradients[bias][1], 0)
+    self.assertEqual(of_one_task[bias][1], 0)
+
+  def test_popart_keeps_values_and_goes_with_the_target_network(self):
+    agent = _agent(num_tasks=2, popart=functools.partial(
+        popart_lib.PopArt, step_size=0.1))
+    learner = learner_lib.Learner(
+        agent, tf.keras.optimizers.legacy.Adam(1e-12), tf.distribute.get_strategy())
+    batch = testing.random_unrolls(0, num_tasks=2)
+    batch = batch._replace(reward=5 + 10 * batch.reward)
+    tasks = batch.task[:, 0]
+
+    def values(network):
+      outputs, _ = network(
+          actor_critic.NetworkInputs(
+              batch.observation, batch.action, batch.reward,
+              batch.is_first()[:, batch.memory_length:]),
+          network.core.restore(
+              batch.record, batch.is_first()[:, :batch.memory_length]))
+      chosen = tf.gather(outputs.value, tasks, axis=2, batch_dims=1)
+      return network.popart.denormalize(chosen, tasks)
+
+    before, scale = values(agent.online), agent.online.popart.scale(tasks)
+    metrics = learner.step(batch)
+    self.assertTrue(all(value.shape == () for value in metrics.values()))
+    self.assertNotAllClose(agent.online.popart.scale(tasks), scale)
+    self.assertAllClose(values(agent.online), before, rtol=1e-4, atol=1e-4)
+    self.assertAllClose(agent.target.popart.scale(tasks), scale)
+    agent.update_target()
+    self.assertAllEqual(agent.target.popart.scale(tasks),
+                        agent.online.popart.scale(tasks))
+    self.assertAllClose(values(agent.target), before, rtol=1e-4, atol=1e-4)
+
+  def test_advantages_of_tasks_are_ranked_on_one_scale(self):
+    # Without normalization the steps of the task with huge rewards fill the top. At
+    # such a temperature all in the top weigh the same.
+    batch = testing.random_unrolls(0, batch_size=8, num_tasks=2)
+    huge = tf.where(batch.task == 1, 1e4, 1.0)
+    batch = batch._replace(reward=batch.reward * huge)
+    shares = {}
+    for normalize in (False, True):
+      agent = _agent(num_tasks=2, popart=popart_lib.PopArt,
+                     normalize_advantages=normalize, top_fraction=0.25,
+                     initial_temperature=1e6)
+      agent.online.popart.variance.assign([1.0, 1e8])
+      shares[normalize] = _weight_of_task(agent, batch, 1)
+    self.assertGreater(shares[False], 0.99)
+    self.assertBetween(shares[True], 0.2, 0.8)
+
+  def test_normalized_advantages_need_popart(self):
+    with self.assertRaisesRegex(config.ConfigError, 'normalize_advantages = True'):
+      _agent(normalize_advantages=True)
 
   def test_the_target_network_is_not_learned(self):
     agent = testing.tiny_agent()
@@ -45,7 +188,8 @@ class VMPOAgentTest(tf.test.TestCase):
     other = batch._replace(
         action=tf.where(tf.pad(at_last, [[0, 0], [1, 0]]), 2 - batch.action,
                         batch.action),
-        policy=tf.where(at_last[..., tf.newaxis], 1e3 * batch.policy, batch.policy),
+        policy=action_space.Policy(tf.where(
+            at_last[..., tf.newaxis], 1e3 * batch.policy.logits, batch.policy.logits)),
         reward=tf.where(batch.is_first()[:, batch.memory_length:], 1e6, batch.reward))
     for x, y in zip(tf.nest.flatten(_loss_and_gradients(agent, batch)),
                     tf.nest.flatten(_loss_and_gradients(agent, other))):
@@ -74,13 +218,13 @@ class VMPOAgentTest(tf.test.TestCase):
             batch.is_first()[:, batch.memory_length:]),
         agent.online.core.restore(
             batch.record, batch.is_first()[:, :batch.memory_length]))
-    logits = outputs.logits[:, :-1]
-    _, metrics = agent.loss(batch._replace(policy=logits))
-    self.assertAllClose(metrics['kl'], 0, atol=1e-6)
+    policy = tf.nest.map_structure(lambda x: x[:, :-1], outputs.policy)
+    _, metrics = agent.loss(batch._replace(policy=policy))
+    self.assertAllClose(metrics['kl_categorical'], 0, atol=1e-6)
     _, metrics = agent.loss(batch)
     expected = tf.boolean_mask(
-        distributions.categorical_kl(batch.policy, logits), ~batch.is_last()[:, :-1])
-    self.assertAllClose(metrics['kl'], tf.reduce_mean(expected))
+        distributions.categorical_kl(batch.policy.logits, policy.logits), ~batch.is_last()[:, :-1])
+    self.assertAllClose(metrics['kl_categorical'], tf.reduce_mean(expected))
 
   def test_duals_stay_positive_whatever_the_learning_rate(self):
     # With bounds so wide both sink as fast as they can.
@@ -89,7 +233,7 @@ class VMPOAgentTest(tf.test.TestCase):
         agent, tf.keras.optimizers.legacy.Adam(1e3), tf.distribute.get_strategy())
     for seed in range(3):
       metrics = learner.step(testing.random_unrolls(seed))
-      duals = [agent.temperature.numpy(), agent.alpha.numpy()]
+      duals = [agent.temperature.numpy(), agent.alphas['categorical'].numpy()]
       if seed == 0:
         self.assertAllEqual(duals, np.float32([1e-8, 1e-8]))
       self.assertAllGreaterEqual(duals, np.float32(1e-8))
@@ -113,12 +257,6 @@ class VMPOAgentTest(tf.test.TestCase):
     agent = type(testing.tiny_agent())(online, target)
     for ours, theirs in zip(agent.target.variables, agent.online.variables):
       self.assertAllEqual(ours, theirs)
-
-  def test_gauges(self):
-    agent = testing.tiny_agent(
-        initial_temperature=0.5, initial_alpha=2.0, epsilon_alpha=0.25)
-    self.assertEqual(
-        agent.gauges(), {'kl_bound': 0.25, 'temperature': 0.5, 'alpha': 2.0})
 
 
 if __name__ == '__main__':

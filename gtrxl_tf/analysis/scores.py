@@ -1,0 +1,106 @@
+"""Human-normalized scores: 0 is a random policy's return, 100 is a human's.
+
+The returns of both are in `data/`:
+
+| file          | tasks            | source                                            |
+|---------------|------------------|---------------------------------------------------|
+| `dmlab30.csv` | levels, 30       | google-research/seed_rl, `dmlab/games.py`; the    |
+|               |                  | same in google-deepmind/scalable_agent            |
+| `atari57.csv` | games, 57        | google-deepmind/dqn_zoo, `dqn_zoo/atari_data.py`: |
+|               |                  | episodes begin with up to 30 no-ops               |
+
+DMLab-30 holds two levels, `rooms_collect_good_objects` and
+`rooms_exploit_deferred_effects`, in a version to train on and one to test on. Returns
+were published for the second only, and by custom the first is scored with them.
+
+The summaries are what `Experiment.score` may be bound to. Each takes mean returns by
+task and gives a number; for a benchmark's score, all its tasks must be there. One that
+has no task to go by is NaN, as is one with a return that is NaN.
+"""
+
+import csv
+import importlib.resources
+import math
+from typing import Dict, Mapping, NamedTuple, Sequence
+
+import numpy as np
+
+from gtrxl_tf import config
+from gtrxl_tf.environments import dmlab
+
+
+class Reference(NamedTuple):
+  """Mean undiscounted returns on one task."""
+  random: float
+  human: float
+
+
+def _load(file: str) -> Dict[str, Reference]:
+  path = importlib.resources.files('gtrxl_tf.analysis') / 'data' / file
+  _, *rows = csv.reader(path.read_text(encoding='utf-8').splitlines())
+  return {task: Reference(float(random), float(human)) for task, random, human in rows}
+
+
+DMLAB_30 = _load('dmlab30.csv')
+ATARI_57 = _load('atari57.csv')
+
+
+def human_normalized(returns: Mapping[str, float], table: Mapping[str, Reference]
+                     ) -> Dict[str, float]:
+  """100 * (return - random) / (human - random), by task.
+
+  Args:
+    returns: the mean return on each task.
+    table: `DMLAB_30` or `ATARI_57`.
+
+  Raises:
+    ValueError: a task that the table does not have.
+  """
+  unknown = [task for task in returns if task not in table]
+  if unknown:
+    raise ValueError(f'no human return is known for {", ".join(map(repr, unknown))}: '
+                     f'expected tasks among {", ".join(map(repr, table))}')
+  return {task: 100 * (value - table[task].random)
+                / (table[task].human - table[task].random)
+          for task, value in returns.items()}
+
+
+@config.configurable
+def dmlab30_score(returns: Mapping[str, float], capped: bool = False) -> float:
+  """The mean over the levels that are there (GTrXL, Table 1 and figure 2).
+
+  Args:
+    returns: the mean return on each level.
+    capped: whether a level counts for 100 at most, Table 1's second column: what is
+      gained beyond a human's return then makes up for nothing elsewhere.
+  """
+  scores = list(human_normalized(returns, DMLAB_30).values())
+  return _mean(np.minimum(scores, 100) if capped else scores)
+
+
+@config.configurable
+def dmlab30_memory_score(returns: Mapping[str, float]) -> float:
+  """The mean over the levels that need memory (GTrXL, Table 13), of all that come."""
+  return _mean_over(dmlab.MEMORY_LEVELS, returns)
+
+
+@config.configurable
+def dmlab30_reactive_score(returns: Mapping[str, float]) -> float:
+  """The mean over the other levels of DMLab-30 (GTrXL, Table 13)."""
+  return _mean_over(dmlab.REACTIVE_LEVELS, returns)
+
+
+@config.configurable
+def atari57_score(returns: Mapping[str, float]) -> float:
+  """The median over the games that are there (GTrXL, appendix E)."""
+  scores = human_normalized(returns, ATARI_57)
+  return float(np.median(list(scores.values()))) if scores else math.nan
+
+
+def _mean_over(levels: Sequence[str], returns: Mapping[str, float]) -> float:
+  scores = human_normalized(returns, DMLAB_30)
+  return _mean([score for level, score in scores.items() if level in levels])
+
+
+def _mean(scores: Sequence[float]) -> float:
+  return float(np.mean(scores)) if len(scores) else math.nan

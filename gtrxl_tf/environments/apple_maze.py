@@ -1,0 +1,248 @@
+"""Apple maze, the "Memory Maze" of *GTrXL*: find an apple, then find it again.
+
+Section 4.3.2, figure 8 and table 7 of the paper describe it in a few sentences; its
+program was not published. What they leave open is decided here, and said below.
+"""
+
+import math
+import operator
+from typing import Annotated, Literal, Optional
+
+import dm_env
+from dm_env import specs
+import numpy as np
+
+from gtrxl_tf import config
+from gtrxl_tf.environments import maze_room
+from gtrxl_tf.environments import maze_scene
+from gtrxl_tf.environments import memory_task
+
+# Table 7, in its order, which is that of the array 'continuous'; 'grip' is apart.
+CONTINUOUS_ACTIONS = (
+    ('LOOK_LEFT_RIGHT', 1.0),
+    ('LOOK_DOWN_UP', 1.0),
+    ('STRAFE_LEFT_RIGHT', 1.0),
+    ('MOVE_BACK_FORWARD', 1.0),
+    ('HAND_ROTATE_AROUND_RIGHT', 1.0),
+    ('HAND_ROTATE_AROUND_UP', 1.0),
+    ('HAND_ROTATE_AROUND_FORWARD', 1.0),
+    ('HAND_PUSH_PULL', 10.0))
+_BOUNDS = np.array([bound for _, bound in CONTINUOUS_ACTIONS], np.float32)
+
+ACTION_REPEATS = 4  # Table 8.
+
+# What an action of 1 does in a frame. The agent is fast, or else one that acts at
+# random would hardly ever meet the apple.
+_STEP = 0.1                      # Cells.
+_TURN = math.radians(6)
+_HAND_STEP = 0.005               # Cells; 10 times as much at the bound.
+
+_MAX_PITCH = math.radians(60)
+_MAX_HAND_TURN = math.radians(90)
+_MAX_HAND_STRETCH = 0.3          # Cells.
+_APPLE_RADIUS = 0.25
+_REACH = _APPLE_RADIUS + maze_room.AGENT_RADIUS
+
+_NUM_RAYS = 13
+_RAY_ANGLES = np.linspace(0.5, -0.5, _NUM_RAYS) * maze_scene.FIELD_OF_VIEW
+
+
+@config.configurable
+class AppleMaze(memory_task.MemoryTask):
+  """A room with blocks, landmarks on its walls, and an apple among the blocks.
+
+  Touching the apple collects it: reward 1, and the agent is teleported to a random
+  place, while the apple is back where it was. It lies in one place for the whole
+  episode and in another in the next, and blocks hide it. One who remembers where
+  it was, and knows the room by its landmarks, returns to it at once; one who does not
+  must search each time. Room and landmarks are the same in all episodes
+  (`maze_room.Room` draws them): the paper's figure shows one room and does not tell
+  whether there were others.
+
+  An episode lasts `episode_length` steps and ends with discount 0: the next hides the
+  apple elsewhere, so that nothing follows that a value should count.
+
+  An action is {'continuous': float32 [8], 'grip': 0 or 1}, the hybrid set of table 7,
+  and is repeated for 4 frames. Values out of bounds count as the bound. As the names
+  say, negative is left, down, back and push. Only the first three rows of the table
+  bear on the reward: the paper says that the apple is collected, not that the hand is
+  needed for it, so here the hand is seen and does nothing.
+
+  | action                     | acts on                                       |
+  |----------------------------|-----------------------------------------------|
+  | LOOK_LEFT_RIGHT            | heading, 6 degrees a frame                    |
+  | STRAFE_LEFT_RIGHT          | place, 0.1 cells a frame                      |
+  | MOVE_BACK_FORWARD          | place; both together are no faster than one   |
+  | LOOK_DOWN_UP               | the view's pitch, 6 degrees a frame to +-60   |
+  | HAND_ROTATE_AROUND_RIGHT   | the hand's turn, 6 degrees a frame to +-90    |
+  | HAND_ROTATE_AROUND_UP      | likewise                                      |
+  | HAND_ROTATE_AROUND_FORWARD | likewise                                      |
+  | HAND_PUSH_PULL             | the hand's distance, 0.05 cells a frame at 10 |
+  | HAND_GRIP                  | the hand's fingers, open for 0, closed for 1  |
+
+  Observations, by `observation`:
+
+    image, for 'pixels': uint8 [72, 96, 3], what the agent sees over 90 degrees, with
+      its hand. MuJoCo draws it and nothing more; the agent is moved without physics.
+    state, for 'state': float32 [13 * (2 + num_landmarks)], 13 level rays over the same
+      90 degrees from left to right. Each has the distance to what it meets, as a part
+      of the room's diagonal; 1 if that is the apple; and, one-hot, the landmark
+      that it is. LOOK_DOWN_UP and all actions of the hand do nothing here.
+
+  Neither tells the place or the heading.
+  """
+
+  def __init__(self,
+               size: Literal[5, 7, 9, 11, 13, 15] = 7,
+               num_landmarks: Annotated[int, config.Range(0, 8)] = 4,
+               episode_length: config.PositiveInt = 500,
+               observation: Literal['pixels', 'state'] = 'pixels',
+               seed: Optional[config.NonNegativeInt] = None):
+    """Creates the task. The paper has none of these numbers.
+
+    Args:
+      size: cells along each side. To one who turns round, the apple is in sight from
+        three quarters of all places in size 5, which asks for little memory, from a
+        third in 7, a quarter in 9 and an eighth in 15.
+      num_landmarks: how many walls' cells have a colour of their own. 4 are one on
+        each side; without any, the sides look alike.
+      episode_length: steps, of 4 frames each. With the default one who knows the place
+        collects about 43 apples, one who acts at random 0.4.
+      observation: what is observed, see above. Only 'pixels' needs dm_control.
+      seed: of the apple's and the agent's places.
+
+    Raises:
+      config.ConfigError: dm_control is not installed, or MuJoCo cannot draw here.
+    """
+    super().__init__(num_actions=None, seed=seed)
+    self._room = maze_room.Room(size, num_landmarks)
+    self._episode_length = episode_length
+    self._scene = None
+    if observation == 'pixels':
+      self._scene = maze_scene.Scene(self._room, _APPLE_RADIUS, 'AppleMaze')
+    self._begin_episode()  # Every attribute of an episode exists from here on.
+
+  def episode_success(self) -> bool:
+    """Whether the apple was found again, at least once, after it had been found."""
+    return self._num_collected >= 2
+
+  def informed_action(self) -> dict[str, np.ndarray]:
+    """A step on a short way to the apple, for one who knows where it is.
+
+    It walks from cell to cell, sideways where that is the way, and does not turn. It
+    cuts no corners, so it is good but not the best.
+    """
+    cell = int(self._x), int(self._y)
+    if cell == self._apple_cell:
+      target_x, target_y = self._apple
+    else:
+      cell = min((c for c in maze_room.neighbours(*cell) if c in self._steps_to_apple),
+                 key=self._steps_to_apple.get)
+      target_x, target_y = cell[0] + 0.5, cell[1] + 0.5
+    angle = math.atan2(target_y - self._y, target_x - self._x) - self._heading
+    continuous = np.zeros(len(_BOUNDS), np.float32)
+    continuous[2:4] = -math.sin(angle), math.cos(angle)
+    return {'continuous': continuous, 'grip': np.array(0, np.int32)}
+
+  def observation_spec(self) -> dict[str, specs.BoundedArray]:
+    if self._scene:
+      return {'image': specs.BoundedArray(
+          [maze_scene.HEIGHT, maze_scene.WIDTH, 3], np.uint8, 0, 255, 'image')}
+    size = _NUM_RAYS * (2 + self._room.num_landmarks)
+    return {'state': specs.BoundedArray([size], np.float32, 0, 1, 'state')}
+
+  def action_spec(self) -> dict[str, specs.Array]:
+    return {
+        'continuous': specs.BoundedArray(
+            _BOUNDS.shape, np.float32, -_BOUNDS, _BOUNDS, 'continuous'),
+        'grip': specs.DiscreteArray(2, name='grip'),
+    }
+
+  def close(self) -> None:
+    if self._scene:
+      self._scene.close()
+
+  def _checked(self, action) -> tuple[list[float], int]:
+    """The continuous actions, clipped to their bounds, and the grip."""
+    continuous = np.asarray(action['continuous'], np.float32)
+    if continuous.shape != _BOUNDS.shape or not np.isfinite(continuous).all():
+      raise ValueError(f"action['continuous'] = {continuous}: "
+                       f'expected {len(_BOUNDS)} finite numbers')
+    grip = operator.index(action['grip'])
+    if grip not in (0, 1):
+      raise ValueError(f"action['grip'] = {grip}: expected 0 or 1")
+    return np.clip(continuous, -_BOUNDS, _BOUNDS).tolist(), grip
+
+  def _reset(self) -> dm_env.TimeStep:
+    self._begin_episode()
+    return dm_env.restart(self._observation())
+
+  def _step(self, action: tuple[list[float], int]) -> dm_env.TimeStep:
+    (look_right, look_up, right, forward, *hand), grip = action
+    self._pitch = _within(
+        self._pitch + ACTION_REPEATS * _TURN * look_up, -_MAX_PITCH, _MAX_PITCH)
+    *turns, pull = hand
+    *turned, stretch, _ = self._hand
+    self._hand = [
+        *(_within(old + ACTION_REPEATS * _TURN * turn, -_MAX_HAND_TURN, _MAX_HAND_TURN)
+          for old, turn in zip(turned, turns)),
+        _within(stretch - ACTION_REPEATS * _HAND_STEP * pull, 0.0, _MAX_HAND_STRETCH),
+        grip]
+
+    speed = _STEP / max(1.0, math.hypot(right, forward))
+    reward = 0.0
+    for _ in range(ACTION_REPEATS):
+      self._heading -= _TURN * look_right
+      east, north = math.cos(self._heading), math.sin(self._heading)
+      self._x, self._y = self._room.walk(
+          self._x, self._y, speed * (forward * east + right * north),
+          speed * (forward * north - right * east))
+      if math.hypot(self._x - self._apple[0], self._y - self._apple[1]) < _REACH:
+        reward += 1.0
+        self._teleport()
+    self._num_collected += int(reward)
+    self._num_steps += 1
+    if self._num_steps == self._episode_length:
+      return dm_env.termination(reward, self._observation())
+    return dm_env.transition(reward, self._observation())
+
+  def _begin_episode(self) -> None:
+    cells = self._room.apple_cells
+    self._apple_cell = cells[self._rng.integers(len(cells))]
+    self._apple = self._apple_cell[0] + 0.5, self._apple_cell[1] + 0.5
+    self._steps_to_apple = self._room.steps_to(self._apple_cell)
+    self._pitch = 0.0
+    self._hand = [0.0, 0.0, 0.0, 0.0, 0]
+    self._num_steps = 0
+    self._num_collected = 0
+    self._teleport()
+
+  def _teleport(self) -> None:
+    """Puts the agent into the middle of a cell without the apple, looking anywhere."""
+    cell = self._apple_cell
+    while cell == self._apple_cell:
+      cell = self._room.cells[self._rng.integers(len(self._room.cells))]
+    self._x, self._y = cell[0] + 0.5, cell[1] + 0.5
+    self._heading = self._rng.uniform(-math.pi, math.pi)
+
+  def _observation(self) -> dict[str, np.ndarray]:
+    if self._scene:
+      return {'image': self._scene.image(
+          [self._x, self._y, self._heading, self._pitch, *self._hand], self._apple)}
+
+    angles = self._heading + _RAY_ANGLES
+    directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    distances, landmarks = self._room.look(self._x, self._y, directions)
+    to_apple = maze_room.distances_to_circle(
+        self._apple[0] - self._x, self._apple[1] - self._y, _APPLE_RADIUS, directions)
+    state = np.zeros([_NUM_RAYS, 2 + self._room.num_landmarks], np.float32)
+    state[:, 0] = np.minimum(distances, to_apple) / (math.sqrt(2) * self._room.size)
+    apples = to_apple < distances
+    state[:, 1] = apples
+    coloured = np.flatnonzero((landmarks >= 0) & ~apples)
+    state[coloured, 2 + landmarks[coloured]] = 1
+    return {'state': state.ravel()}
+
+
+def _within(value: float, low: float, high: float) -> float:
+  return min(max(value, low), high)

@@ -1,0 +1,226 @@
+"""Tests for apple_maze with observation='state', which needs no package."""
+
+import math
+import os
+import sys
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from dm_env import test_utils
+import numpy as np
+
+from gtrxl_tf import config
+from gtrxl_tf.environments import apple_maze
+from gtrxl_tf.environments import batched
+from gtrxl_tf.environments import memory_task
+
+NAMES = [name for name, _ in apple_maze.CONTINUOUS_ACTIONS]
+
+
+def _make(**settings):
+  return apple_maze.AppleMaze(**{'observation': 'state', 'seed': 0, **settings})
+
+
+def make_action(grip=0, **values):
+  continuous = np.zeros(8, np.float32)
+  for name, value in values.items():
+    continuous[NAMES.index(name)] = value
+  return {'continuous': continuous, 'grip': grip}
+
+
+def place(environment, x, y, heading):
+  environment._x, environment._y, environment._heading = x, y, heading
+
+
+def put_apple(environment, column, row):
+  environment._apple_cell = column, row
+  environment._apple = column + .5, row + .5
+
+
+class AppleMazeContractTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
+
+  def make_object_under_test(self):
+    return _make(episode_length=10)
+
+  def make_action_sequence(self):
+    rng = np.random.default_rng(0)
+    for _ in range(25):
+      yield {'continuous': rng.normal(0, 2, 8).astype(np.float32),
+             'grip': rng.integers(2)}
+
+
+class AppleMazeTest(parameterized.TestCase):
+
+  def test_actions_are_those_of_table_7(self):
+    spec = _make().action_spec()
+    self.assertEqual(spec['grip'].num_values, 2)
+    self.assertEqual(spec['continuous'].dtype, np.float32)
+    np.testing.assert_array_equal(spec['continuous'].maximum, [1] * 7 + [10])
+    np.testing.assert_array_equal(spec['continuous'].minimum, [-1] * 7 + [-10])
+
+  @parameterized.parameters(5, 7, 15)
+  def test_one_who_knows_the_place_collects_many_apples(self, size):
+    environment = _make(size=size)
+    self.assertGreater(memory_task.informed_return(environment, 3), 12)
+    self.assertTrue(environment.episode_success())
+
+  def test_one_who_stands_still_collects_nothing(self):
+    environment = _make(episode_length=20)
+    rewards = [environment.reset().reward]
+    rewards += [environment.step(make_action()).reward for _ in range(20)]
+    self.assertEqual(rewards, [None] + [0] * 20)
+    self.assertFalse(environment.episode_success())
+
+  def test_touching_the_apple_rewards_and_teleports_and_leaves_it_there(self):
+    environment = _make()
+    environment.reset()
+    places = set()
+    for count in range(1, 30):
+      put_apple(environment, 1, 1)
+      place(environment, 1.5, 2.1, -math.pi / 2)
+      self.assertEqual(environment.step(make_action()).reward, 0)
+      self.assertEqual(environment.step(make_action(MOVE_BACK_FORWARD=1)).reward, 1)
+      self.assertEqual(environment._apple, (1.5, 1.5))
+      places.add((int(environment._x), int(environment._y)))
+      self.assertEqual(environment.episode_success(), count >= 2)
+    self.assertNotIn((1, 1), places)
+    self.assertGreater(len(places), 10)
+
+  def test_the_apple_changes_its_place_between_episodes_only(self):
+    environment = _make(size=5, episode_length=100)
+    cells = set()
+    for _ in range(100):
+      environment.reset()
+      cell = environment._apple_cell
+      cells.add(cell)
+      for _ in range(10):
+        environment.step(environment.informed_action())
+      self.assertEqual(environment._apple_cell, cell)
+    self.assertLen(cells, 8)
+
+  def test_episodes_have_one_length_and_end_with_discount_zero(self):
+    environment = _make(episode_length=3)
+    for _ in range(2):
+      environment.reset()
+      time_steps = [environment.step(make_action()) for _ in range(4)]
+      self.assertEqual([t.discount for t in time_steps], [1, 1, 0, None])
+      self.assertEqual([t.last() for t in time_steps], [False, False, True, False])
+
+  @parameterized.parameters(
+      (dict(MOVE_BACK_FORWARD=1), 0, .4), (dict(MOVE_BACK_FORWARD=-.5), 0, -.2),
+      (dict(STRAFE_LEFT_RIGHT=1), .4, 0), (dict(STRAFE_LEFT_RIGHT=-1), -.4, 0),
+      (dict(STRAFE_LEFT_RIGHT=3, MOVE_BACK_FORWARD=9), .4 / 2**.5, .4 / 2**.5))
+  def test_moves_four_frames_at_most_at_one_speed(self, action, east, north):
+    environment = _make()
+    environment.reset()
+    place(environment, 4.5, 4.5, math.pi / 2)
+    environment.step(make_action(**action))
+    np.testing.assert_allclose(
+        (environment._x, environment._y), (4.5 + east, 4.5 + north), atol=1e-6)
+
+  def test_looking_right_turns_what_is_seen_to_the_left(self):
+    environment = _make(num_landmarks=4)
+    environment.reset()
+    put_apple(environment, 7, 1)
+    place(environment, 4.5, 3.5, math.pi - .35)  # To the west's landmark, row 3.
+    def landmark_column():
+      state = environment.step(make_action()).observation['state'].reshape(13, 6)
+      return np.flatnonzero(state[:, 2 + 2]).mean()
+
+    ahead = landmark_column()
+    environment.step(make_action(LOOK_LEFT_RIGHT=-.5))
+    self.assertGreater(landmark_column(), ahead)
+    environment.step(make_action(LOOK_LEFT_RIGHT=1))
+    self.assertLess(landmark_column(), ahead)
+
+  def test_state_holds_distances_the_apple_and_landmarks_by_ray(self):
+    environment = _make(num_landmarks=4)
+    environment.reset()
+    put_apple(environment, 1, 3)
+    place(environment, 4.5, 3.5, math.pi)
+    state = environment.step(make_action()).observation['state'].reshape(13, 6)
+    np.testing.assert_allclose(state[6], [2.75 / (7 * 2**.5), 1, 0, 0, 0, 0], rtol=1e-6)
+    self.assertEqual(state[:, 1].sum(), 1)
+    put_apple(environment, 7, 7)
+    state = environment.step(make_action()).observation['state'].reshape(13, 6)
+    np.testing.assert_allclose(state[6], [3.5 / (7 * 2**.5), 0, 0, 0, 1, 0], rtol=1e-6)
+
+  def test_the_apple_is_not_seen_through_blocks(self):
+    environment = _make()
+    environment.reset()
+    put_apple(environment, 1, 2)  # A block is in the next cell to the east.
+    for pose, seen in (((3.5, 2.5, math.pi), False),
+                       ((1.5, 4.5, -math.pi / 2), True)):
+      place(environment, *pose)
+      state = environment.step(make_action()).observation['state'].reshape(13, 6)
+      self.assertEqual(bool(state[:, 1].any()), seen)
+
+  def test_the_hand_and_the_pitch_do_nothing_to_the_state(self):
+    def course(**values):
+      environment = _make()
+      environment.reset()
+      action = make_action(LOOK_LEFT_RIGHT=.3, MOVE_BACK_FORWARD=1, **values)
+      return [environment.step(action).observation['state'].tolist() for _ in range(9)]
+
+    self.assertEqual(course(), course(
+        LOOK_DOWN_UP=1, HAND_ROTATE_AROUND_RIGHT=1, HAND_ROTATE_AROUND_UP=-1,
+        HAND_ROTATE_AROUND_FORWARD=1, HAND_PUSH_PULL=-10, grip=1))
+
+  @parameterized.product(size=(5, 9), num_landmarks=(0, 8))
+  def test_random_courses_fit_the_specs(self, size, num_landmarks):
+    environment = _make(size=size, num_landmarks=num_landmarks)
+    spec = environment.observation_spec()['state']
+    rng = np.random.default_rng(0)
+    spec.validate(environment.reset().observation['state'])
+    for _ in range(300):
+      time_step = environment.step(
+          {'continuous': rng.normal(0, 2, 8), 'grip': rng.integers(2)})
+      spec.validate(time_step.observation['state'])
+
+  def test_fits_into_a_batch(self):
+    batch = batched.BatchedEnvironment([_make(seed=i) for i in range(2)])
+    batch.reset()
+    time_step = batch.step({'continuous': np.zeros([2, 8], np.float32),
+                            'grip': np.zeros([2], np.int32)})
+    self.assertEqual(time_step.observation['state'].shape, (2, 78))
+
+  def test_one_seed_gives_one_course_of_episodes(self):
+    def course(seed):
+      environment = _make(size=5, episode_length=50, seed=seed)
+      environment.reset()
+      return [environment.step(environment.informed_action())
+              .observation['state'].tolist() for _ in range(120)]
+
+    self.assertEqual(course(3), course(3))
+    self.assertNotEqual(course(3), course(4))
+
+  @parameterized.parameters(
+      (dict(grip=2), r"action\['grip'\] = 2: expected 0 or 1"),
+      (dict(LOOK_DOWN_UP=np.nan), r"action\['continuous'\].*expected 8 finite numbers"))
+  def test_refuses_actions_that_do_not_exist(self, values, message):
+    environment = _make()
+    environment.reset()
+    with self.assertRaisesRegex(ValueError, message):
+      environment.step(make_action(**values))
+
+  @parameterized.parameters(
+      (dict(size=6), 'AppleMaze.size = 6: expected one of 5, 7'),
+      (dict(num_landmarks=9), 'AppleMaze.num_landmarks = 9'),
+      (dict(episode_length=0), 'AppleMaze.episode_length = 0'),
+      (dict(observation='image'), "AppleMaze.observation = 'image': expected one of"))
+  def test_refuses_settings_that_do_not_fit(self, settings, message):
+    with self.assertRaisesRegex(config.ConfigError, message):
+      _make(**settings)
+
+  def test_without_dm_control_says_what_to_do(self):
+    missing = {'dm_control': None, 'dm_control.mujoco': None}
+    with (mock.patch.dict(os.environ, MUJOCO_GL='osmesa'),
+          mock.patch.dict(sys.modules, missing),
+          self.assertRaisesRegex(
+              config.ConfigError, 'AppleMaze needs the package dm_control.*make envs')):
+      _make(observation='pixels')
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,154 @@
+"""The 57 Atari games of the usual benchmark, through ale-py."""
+
+import collections
+import operator
+from typing import Literal, Optional
+
+import dm_env
+from dm_env import specs
+import numpy as np
+
+from gtrxl_tf import config
+from gtrxl_tf.environments import optional
+
+ATARI_57 = (
+    'alien', 'amidar', 'assault', 'asterix', 'asteroids', 'atlantis', 'bank_heist',
+    'battle_zone', 'beam_rider', 'berzerk', 'bowling', 'boxing', 'breakout',
+    'centipede', 'chopper_command', 'crazy_climber', 'defender', 'demon_attack',
+    'double_dunk', 'enduro', 'fishing_derby', 'freeway', 'frostbite', 'gopher',
+    'gravitar', 'hero', 'ice_hockey', 'jamesbond', 'kangaroo', 'krull',
+    'kung_fu_master', 'montezuma_revenge', 'ms_pacman', 'name_this_game', 'phoenix',
+    'pitfall', 'pong', 'private_eye', 'qbert', 'riverraid', 'road_runner', 'robotank',
+    'seaquest', 'skiing', 'solaris', 'space_invaders', 'star_gunner', 'surround',
+    'tennis', 'time_pilot', 'tutankham', 'up_n_down', 'venture', 'video_pinball',
+    'wizard_of_wor', 'yars_revenge', 'zaxxon')
+
+_ACTION_REPEATS = 4
+_SIDE = 84  # Pixels.
+_STACKED = 4
+_MAX_NOOPS = 30
+
+
+@config.configurable
+class Atari(dm_env.Environment):
+  """One game, preprocessed as for DQN (Mnih et al., 2015).
+
+  An episode begins after 1 to 30 frames without action, drawn uniformly: the games
+  themselves always start alike. Each action is repeated for 4 frames. Of the last two
+  the brighter value of each pixel counts, as some objects are drawn in every other
+  frame only. The observation is uint8 [84, 84, 4]: grey pictures of this and the three
+  steps before, the newest last; steps before the first are black.
+
+  Game over ends the episode with discount 0; `max_frames` cut it off with discount 1.
+
+  The defaults are the settings for all 57 games at once of V-MPO (Song et al., 2020),
+  the agent of *GTrXL*, appendix E, which names none. For a single game V-MPO neither
+  clips rewards nor heeds lost lives: `max_reward` None, `zero_discount_on_life_loss`
+  False.
+  """
+
+  def __init__(self,
+               game: Literal[ATARI_57],
+               full_action_set: bool = True,
+               max_reward: Optional[config.PositiveFloat] = 1.0,
+               zero_discount_on_life_loss: bool = True,
+               max_frames: config.PositiveInt = 108_000,
+               sticky_probability: config.UnitInterval = 0.0,
+               seed: Optional[config.NonNegativeInt] = None):
+    """Creates the environment.
+
+    Args:
+      game: one of `ATARI_57`.
+      full_action_set: whether to have all 18 actions of the joystick, so that all games
+        have the same, as one agent of many games needs; or else only those that do
+        something in this game.
+      max_reward: greater rewards of a step, of its 4 frames together, become this one.
+        Negative rewards stay as they are. None clips nothing.
+      zero_discount_on_life_loss: whether a step in which a life is lost has discount 0;
+        the episode goes on.
+      max_frames: the longest episode, frames without action included. The default, half
+        an hour of play, is also that of the usual random and human scores.
+      sticky_probability: with which a frame repeats the action of the frame before,
+        whatever the agent chose. None by default: V-MPO does not speak of it, and the
+        human-normalised scores of its time, which GTrXL reports, go with no-op starts
+        in its stead. Machado et al. (2018) recommend 0.25.
+      seed: of the no-ops and the sticky actions.
+
+    Raises:
+      config.ConfigError: ale-py or OpenCV is not installed.
+    """
+    ale_py = optional.load('ale_py', needed_by='Atari')
+    roms = optional.load('ale_py.roms', needed_by='Atari')
+    self._cv2 = optional.load('cv2', needed_by='Atari')
+    self._rng = np.random.default_rng(seed)
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # No banner.
+    self._ale = ale_py.ALEInterface()
+    self._ale.setInt('random_seed', int(self._rng.integers(1, 2**31)))
+    self._ale.setFloat('repeat_action_probability', sticky_probability)
+    self._ale.loadROM(roms.get_rom_path(game))
+    self._actions = (self._ale.getLegalActionSet() if full_action_set
+                     else self._ale.getMinimalActionSet())
+    self._noop = ale_py.Action.NOOP
+    self._max_reward = np.inf if max_reward is None else max_reward
+    self._zero_discount_on_life_loss = zero_discount_on_life_loss
+    self._max_frames = max_frames
+    self._episode_return = 0.0
+    self._reset_next_step = True
+
+  def episode_return(self) -> float:
+    """The game's score, unclipped; asked when its last step has been returned."""
+    return self._episode_return
+
+  def reset(self) -> dm_env.TimeStep:
+    self._reset_next_step = False
+    self._episode_return = 0.0
+    self._ale.reset_game()
+    for _ in range(self._rng.integers(1, _MAX_NOOPS, endpoint=True)):
+      self._ale.act(self._noop)
+    self._lives = self._ale.lives()
+    black = np.zeros([_SIDE, _SIDE], np.uint8)
+    self._pictures = collections.deque([black] * _STACKED, maxlen=_STACKED)
+    return dm_env.restart(self._observation(self._ale.getScreenGrayscale()))
+
+  def step(self, action) -> dm_env.TimeStep:
+    if self._reset_next_step:
+      return self.reset()
+    action = operator.index(action)
+    if not 0 <= action < len(self._actions):
+      raise ValueError(
+          f'action = {action}: expected an integer in [0, {len(self._actions)})')
+
+    score = 0
+    screens = collections.deque(maxlen=2)
+    for _ in range(_ACTION_REPEATS):
+      score += self._ale.act(self._actions[action])
+      screens.append(self._ale.getScreenGrayscale())
+      if self._ale.game_over():
+        break
+    self._episode_return += score
+    reward = min(float(score), self._max_reward)
+    observation = self._observation(np.maximum(screens[0], screens[-1]))
+
+    lives, self._lives = self._lives, self._ale.lives()
+    life_lost = self._zero_discount_on_life_loss and self._lives < lives
+    if self._ale.game_over():
+      self._reset_next_step = True
+      return dm_env.termination(reward, observation)
+    discount = 0.0 if life_lost else 1.0
+    if self._ale.getEpisodeFrameNumber() >= self._max_frames:
+      self._reset_next_step = True
+      return dm_env.truncation(reward, observation, discount)
+    return dm_env.transition(reward, observation, discount)
+
+  def observation_spec(self) -> specs.BoundedArray:
+    return specs.BoundedArray([_SIDE, _SIDE, _STACKED], np.uint8, 0, 255, 'pictures')
+
+  def action_spec(self) -> specs.DiscreteArray:
+    return specs.DiscreteArray(len(self._actions), name='action')
+
+  def _observation(self, screen: np.ndarray) -> np.ndarray:
+    # By the mean over an area every pixel of the screen counts. Interpolation between
+    # the nearest two would skip some, and with them a ball that is two pixels high.
+    self._pictures.append(self._cv2.resize(
+        screen, (_SIDE, _SIDE), interpolation=self._cv2.INTER_AREA))
+    return np.stack(self._pictures, axis=-1)

@@ -1,0 +1,213 @@
+"""DMLab-30: thirty first-person tasks of DeepMind Lab (Beattie et al., 2016)."""
+
+import importlib
+import operator
+import types
+from typing import Literal, Optional
+
+import dm_env
+from dm_env import specs
+import numpy as np
+
+from gtrxl_tf import config
+from gtrxl_tf import instructions
+
+# In the order of IMPALA's code; a level's place may number its value function.
+DMLAB_30 = (
+    'rooms_collect_good_objects_train',
+    'rooms_exploit_deferred_effects_train',
+    'rooms_select_nonmatching_object',
+    'rooms_watermaze',
+    'rooms_keys_doors_puzzle',
+    'language_select_described_object',
+    'language_select_located_object',
+    'language_execute_random_task',
+    'language_answer_quantitative_question',
+    'lasertag_one_opponent_small',
+    'lasertag_three_opponents_small',
+    'lasertag_one_opponent_large',
+    'lasertag_three_opponents_large',
+    'natlab_fixed_large_map',
+    'natlab_varying_map_regrowth',
+    'natlab_varying_map_randomized',
+    'skymaze_irreversible_path_hard',
+    'skymaze_irreversible_path_varied',
+    'psychlab_arbitrary_visuomotor_mapping',
+    'psychlab_continuous_recognition',
+    'psychlab_sequential_comparison',
+    'psychlab_visual_search',
+    'explore_object_locations_small',
+    'explore_object_locations_large',
+    'explore_obstructed_goals_small',
+    'explore_obstructed_goals_large',
+    'explore_goal_locations_small',
+    'explore_goal_locations_large',
+    'explore_object_rewards_few',
+    'explore_object_rewards_many',
+)
+
+# The two columns of GTrXL's Table 13.
+MEMORY_LEVELS = (
+    'rooms_select_nonmatching_object',
+    'rooms_watermaze',
+    'explore_obstructed_goals_small',
+    'explore_goal_locations_small',
+    'explore_object_rewards_few',
+    'explore_obstructed_goals_large',
+    'explore_goal_locations_large',
+    'explore_object_rewards_many',
+)
+REACTIVE_LEVELS = tuple(level for level in DMLAB_30 if level not in MEMORY_LEVELS)
+
+# These show photographs that DeepMind Lab does not bring with it.
+PHOTOGRAPH_LEVELS = (
+    'psychlab_arbitrary_visuomotor_mapping',
+    'psychlab_continuous_recognition',
+)
+
+# Look left-right, look down-up, strafe left-right, move back-forward, fire. The native
+# action has jump and crouch too, which the paper leaves alone.
+ACTION_SETS = {
+    'dmlab30': (  # Table 5, from Hessel et al. (2018).
+        (0, 0, 0, 1, 0),     # Forward.
+        (0, 0, 0, -1, 0),    # Backward.
+        (0, 0, -1, 0, 0),    # Strafe left.
+        (0, 0, 1, 0, 0),     # Strafe right.
+        (-10, 0, 0, 0, 0),   # Small look left.
+        (10, 0, 0, 0, 0),    # Small look right.
+        (-60, 0, 0, 0, 0),   # Large look left.
+        (60, 0, 0, 0, 0),    # Large look right.
+        (0, 10, 0, 0, 0),    # Look down.
+        (0, -10, 0, 0, 0),   # Look up.
+        (-10, 0, 0, 1, 0),   # Forward and small look left.
+        (10, 0, 0, 1, 0),    # Forward and small look right.
+        (-60, 0, 0, 1, 0),   # Forward and large look left.
+        (60, 0, 0, 1, 0),    # Forward and large look right.
+        (0, 0, 0, 0, 1),     # Fire.
+    ),
+    'avm': (  # Table 6, from Wayne et al. (2018), who had no no-op.
+        (-10, 0, 0, 0, 0),   # Small look left.
+        (10, 0, 0, 0, 0),    # Small look right.
+        (0, 10, 0, 0, 0),    # Look down.
+        (0, -10, 0, 0, 0),   # Look up.
+        (0, 0, 0, 0, 0),     # No-op.
+    ),
+}
+
+_HEIGHT, _WIDTH = 72, 96
+_MAX_WORDS = 16
+
+
+@config.configurable
+class DMLab(dm_env.Environment):
+  """One level of DMLab-30 as GTrXL's agents meet it (appendix A).
+
+  Rewards are the level's own, summed over the frames of a repeated action and neither
+  scaled nor clipped, as V-MPO has them.
+
+  An episode ends when the level says so, as a rule by the clock, with discount 0: the
+  paper is silent on this; IMPALA's code and DeepMind Lab's own dm_env binding do so.
+  DeepMind Lab shows nothing of the state that an episode ends in. The last step repeats
+  the observation before it, in which pixel control sees no change.
+
+  Actions: the integers below 15 or 5, rows of `ACTION_SETS`. Observations:
+
+    rgb: uint8 [72, 96, 3], the agent's view.
+    instruction: int32 [16], the level's instruction as `instructions.hash_instruction`
+      gives it; padding alone where the level says nothing. The paper does not tell a
+      length; the longest that DMLab-30's documentation quotes has eight words.
+
+  It needs the package `deepmind_lab`, which has to be built from source (README,
+  "DeepMind Lab").
+  """
+
+  def __init__(self,
+               level: Literal[DMLAB_30],
+               actions: Literal[tuple(ACTION_SETS)] = 'dmlab30',
+               action_repeat: config.PositiveInt = 4,
+               renderer: Literal['software', 'hardware'] = 'software',
+               dataset_path: Optional[str] = None,
+               seed: Optional[config.NonNegativeInt] = None):
+    """Starts DeepMind Lab.
+
+    Args:
+      level: a name in `DMLAB_30`.
+      actions: 'dmlab30' for the 15 actions of Table 5; 'avm' for the 5 of Table 6, with
+        which figure 9 plays `psychlab_arbitrary_visuomotor_mapping`.
+      action_repeat: frames, of 60 a second, that an action lasts (Table 8: 4).
+      renderer: 'software' draws on the CPU, 'hardware' on a GPU through EGL or GLX, as
+        DeepMind Lab was built.
+      dataset_path: folder of the photographs of Brady et al. (2008), `0001.png` and so
+        on, which the levels in `PHOTOGRAPH_LEVELS` show; others do not read it.
+      seed: of the episodes' seeds; None draws anew in every process.
+
+    Raises:
+      config.ConfigError: `deepmind_lab` or the photographs are missing.
+    """
+    if level in PHOTOGRAPH_LEVELS and dataset_path is None:
+      raise config.ConfigError(
+          f'DMLab.dataset_path is not set: expected the folder of the photographs that '
+          f'{level} shows (see README, "DeepMind Lab")')
+    native_actions = np.zeros([len(ACTION_SETS[actions]), 7], np.intc)
+    native_actions[:, :5] = ACTION_SETS[actions]
+    self._native_actions = native_actions
+    self._action_repeat = action_repeat
+    self._rng = np.random.default_rng(seed)
+    settings = {'width': str(_WIDTH), 'height': str(_HEIGHT), 'logLevel': 'WARN'}
+    if dataset_path is not None:
+      settings['datasetPath'] = dataset_path
+    self._lab = _deepmind_lab().Lab(
+        f'contributed/dmlab30/{level}', ['RGB_INTERLEAVED', 'INSTR'],
+        config=settings, renderer=renderer)
+    self._reset_next_step = True
+
+  def reset(self) -> dm_env.TimeStep:
+    self._reset_next_step = False
+    # A Python int that fits a C int, which is what DeepMind Lab takes.
+    self._lab.reset(seed=int(self._rng.integers(2**31 - 1)))
+    self._observation = self._observe()
+    return dm_env.restart(self._observation)
+
+  def step(self, action) -> dm_env.TimeStep:
+    if self._reset_next_step:
+      return self.reset()
+    action = operator.index(action)
+    num_actions = len(self._native_actions)
+    if not 0 <= action < num_actions:
+      raise ValueError(f'action = {action}: expected an integer in [0, {num_actions})')
+    reward = self._lab.step(
+        self._native_actions[action], num_steps=self._action_repeat)
+    if self._lab.is_running():
+      self._observation = self._observe()
+      return dm_env.transition(reward, self._observation)
+    self._reset_next_step = True
+    return dm_env.termination(reward, self._observation)
+
+  def observation_spec(self) -> dict[str, specs.Array]:
+    return {
+        'instruction': specs.Array([_MAX_WORDS], np.int32, name='instruction'),
+        'rgb': specs.Array([_HEIGHT, _WIDTH, 3], np.uint8, name='rgb'),
+    }
+
+  def action_spec(self) -> specs.DiscreteArray:
+    return specs.DiscreteArray(len(self._native_actions), name='action')
+
+  def close(self) -> None:
+    self._lab.close()
+
+  def _observe(self) -> dict[str, np.ndarray]:
+    observations = self._lab.observations()
+    return {
+        'instruction': instructions.hash_instruction(
+            observations['INSTR'], _MAX_WORDS),
+        'rgb': observations['RGB_INTERLEAVED'],
+    }
+
+
+def _deepmind_lab() -> types.ModuleType:
+  try:
+    return importlib.import_module('deepmind_lab')
+  except ModuleNotFoundError as error:
+    raise config.ConfigError(
+        'DMLab needs the package deepmind_lab, which is not installed: expected it '
+        'built from source (see README, "DeepMind Lab")') from error

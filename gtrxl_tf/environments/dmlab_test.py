@@ -1,0 +1,251 @@
+"""Tests for dmlab, with a stand-in for DeepMind Lab."""
+
+import sys
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from dm_env import test_utils
+import gin
+import numpy as np
+
+from gtrxl_tf import config
+from gtrxl_tf import environments
+from gtrxl_tf import instructions
+from gtrxl_tf.environments import dmlab
+from gtrxl_tf.environments import dmlab_testing
+from gtrxl_tf.networks import table2
+
+FORWARD, FIRE = 0, 14
+
+
+class DMLabContractTest(test_utils.EnvironmentTestMixin, parameterized.TestCase):
+
+  def make_object_under_test(self):
+    self.enter_context(dmlab_testing.deepmind_lab(frames_per_episode=20))
+    return dmlab.DMLab('rooms_watermaze', seed=0)
+
+  def make_action_sequence(self):
+    yield from np.random.default_rng(0).integers(15, size=50)
+
+
+class DMLabTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.module = self.enter_context(dmlab_testing.deepmind_lab(frames_per_episode=10))
+
+  def tearDown(self):
+    gin.clear_config()
+    super().tearDown()
+
+  def test_specs_are_those_of_table_2(self):
+    environment = dmlab.DMLab('rooms_watermaze')
+    self.assertEqual(environment.observation_spec(), table2.OBSERVATION_SPEC)
+    self.assertEqual(environment.action_spec(), table2.ACTION_SPEC)
+
+  @parameterized.parameters(*dmlab.DMLAB_30)
+  def test_starts_every_level(self, level):
+    environment = dmlab.DMLab(level, dataset_path='/photographs', seed=0)
+    self.assertTrue(environment.reset().first())
+    self.assertEqual(self.module.labs[-1].level, f'contributed/dmlab30/{level}')
+
+  def test_shows_the_image_and_the_hashed_instruction(self):
+    environment = dmlab.DMLab('language_select_located_object', seed=0)
+    for time_step in (environment.reset(), environment.step(FORWARD)):
+      self.assertEqual(time_step.observation['rgb'].shape, (72, 96, 3))
+      self.assertEqual(time_step.observation['rgb'].dtype, np.uint8)
+      np.testing.assert_array_equal(
+          time_step.observation['instruction'],
+          instructions.hash_instruction(dmlab_testing.INSTRUCTION, 16))
+
+  def test_the_instruction_is_padding_where_there_is_none(self):
+    time_step = dmlab.DMLab('rooms_watermaze', seed=0).reset()
+    np.testing.assert_array_equal(time_step.observation['instruction'],
+                                  [instructions.PADDING] * 16)
+
+  @parameterized.parameters(
+      ('dmlab30', 15, 3, [0, 0, 1, 0, 0, 0, 0]),      # Strafe right.
+      ('dmlab30', 15, 6, [-60, 0, 0, 0, 0, 0, 0]),    # Large look left.
+      ('dmlab30', 15, 8, [0, 10, 0, 0, 0, 0, 0]),     # Look down.
+      ('dmlab30', 15, 11, [10, 0, 0, 1, 0, 0, 0]),    # Forward and small look right.
+      ('dmlab30', 15, FIRE, [0, 0, 0, 0, 1, 0, 0]),
+      ('avm', 5, 0, [-10, 0, 0, 0, 0, 0, 0]),
+      ('avm', 5, 4, [0, 0, 0, 0, 0, 0, 0]))
+  def test_plays_native_actions(self, actions, num_actions, action, native):
+    environment = dmlab.DMLab('rooms_watermaze', actions)
+    self.assertEqual(environment.action_spec().num_values, num_actions)
+    environment.reset()
+    environment.step(action)
+    self.assertEqual(self.module.labs[-1].steps, [(native, 4)])
+
+  def test_every_action_is_in_the_native_range_and_no_two_are_alike(self):
+    for actions, rows in dmlab.ACTION_SETS.items():
+      self.assertLen(set(rows), len(rows))
+      environment = dmlab.DMLab('rooms_watermaze', actions)
+      for action in range(len(rows)):
+        environment.reset()
+        environment.step(action)  # The stand-in checks the range.
+
+  def test_an_action_is_repeated_and_its_rewards_are_summed(self):
+    environment = dmlab.DMLab('rooms_watermaze', action_repeat=3)
+    environment.reset()
+    time_steps = [environment.step(action) for action in (FIRE, FORWARD, FIRE, FIRE)]
+    self.assertEqual([t.reward for t in time_steps], [3, 0, 3, 1])  # Of 10 frames.
+    self.assertEqual([t.last() for t in time_steps], [False, False, False, True])
+
+  def test_the_end_has_discount_0_and_repeats_the_last_image(self):
+    environment = dmlab.DMLab('rooms_watermaze', action_repeat=5)
+    first, middle, last, again = (
+        environment.reset(), environment.step(0), environment.step(0),
+        environment.step(0))
+    self.assertEqual((middle.discount, last.discount), (1, 0))
+    image = lambda time_step: time_step.observation['rgb']
+    self.assertTrue((image(last) == image(middle)).all())
+    self.assertTrue((image(first) != image(middle)).any())
+    self.assertTrue(again.first())
+    self.assertTrue((image(again) != image(last)).any())
+
+  def test_one_seed_gives_one_course_of_episodes(self):
+    for seed in (3, 3, 4, 2**32 - 1):
+      environment = dmlab.DMLab('rooms_watermaze', seed=seed)
+      for _ in range(3):
+        environment.reset()
+    one, same, other, _ = [lab.seeds for lab in self.module.labs]
+    self.assertEqual(one, same)
+    self.assertLen(set(one + other), 6)
+
+  @parameterized.parameters(-1, 15)
+  def test_refuses_an_action_that_there_is_not(self, action):
+    environment = dmlab.DMLab('rooms_watermaze')
+    environment.reset()
+    with self.assertRaisesRegex(
+        ValueError, rf'action = {action}: expected an integer in \[0, 15\)'):
+      environment.step(action)
+
+  def test_closes_deepmind_lab(self):
+    environment = dmlab.DMLab('rooms_watermaze')
+    environment.reset()
+    environment.close()
+    self.assertFalse(self.module.labs[-1].is_running())
+
+  def test_levels_are_stepped_in_a_batch(self):
+    batch = environments.BatchedEnvironment([
+        dmlab.DMLab('language_execute_random_task', seed=0),
+        dmlab.DMLab('rooms_watermaze', seed=1)])
+    batch.reset()
+    for actions in ([FIRE, 0], [0, 0], [FIRE, FIRE]):
+      time_step = batch.step(np.array(actions))
+    np.testing.assert_array_equal(time_step.last(), [True, True])
+    np.testing.assert_array_equal(time_step.episode_return, [6, 2])
+    np.testing.assert_array_equal(
+        time_step.observation['instruction'].any(axis=1), [True, False])
+
+  def test_settings_reach_deepmind_lab(self):
+    config.parse([], [
+        'DMLab.level = "psychlab_arbitrary_visuomotor_mapping"',
+        'DMLab.actions = "avm"', 'DMLab.dataset_path = "/photographs"',
+        'DMLab.renderer = "hardware"'])
+    environment = dmlab.DMLab(seed=0)
+    self.assertEqual(environment.action_spec().num_values, 5)
+    lab, = self.module.labs
+    self.assertEqual(lab.level,
+                     'contributed/dmlab30/psychlab_arbitrary_visuomotor_mapping')
+    self.assertEqual(lab.config['datasetPath'], '/photographs')
+    self.assertEqual(lab.renderer, 'hardware')
+
+  @parameterized.parameters(
+      (dict(level='watermaze'), "DMLab.level = 'watermaze': expected one of 'rooms_"),
+      (dict(level='rooms_watermaze', actions='impala'),
+       "DMLab.actions = 'impala': expected one of 'dmlab30', 'avm'"),
+      (dict(level='rooms_watermaze', action_repeat=0), 'DMLab.action_repeat = 0'),
+      (dict(level='psychlab_continuous_recognition'),
+       'DMLab.dataset_path is not set: .*photographs.*see README'))
+  def test_refuses_settings(self, settings, message):
+    with self.assertRaisesRegex(config.ConfigError, message):
+      dmlab.DMLab(**settings)
+    self.assertEmpty(self.module.labs)
+
+  def test_says_in_one_line_what_is_missing(self):
+    # None makes an import fail, whether the package is there or not.
+    with mock.patch.dict(sys.modules, deepmind_lab=None):
+      with self.assertRaises(config.ConfigError) as caught:
+        dmlab.DMLab('rooms_watermaze')
+    self.assertRegex(config.one_line(caught.exception),
+                     r'^DMLab needs .*deepmind_lab.*source \(see README.*\)$')
+
+
+class LevelsTest(absltest.TestCase):
+
+  def test_memory_and_reactive_levels_part_the_thirty(self):
+    self.assertLen(set(dmlab.DMLAB_30), 30)
+    self.assertLen(dmlab.MEMORY_LEVELS, 8)
+    self.assertLen(dmlab.REACTIVE_LEVELS, 22)
+    self.assertEqual(set(dmlab.MEMORY_LEVELS + dmlab.REACTIVE_LEVELS),
+                     set(dmlab.DMLAB_30))
+
+
+class StandInTest(parameterized.TestCase):
+  """What an adapter must not get away with."""
+
+  def setUp(self):
+    super().setUp()
+    self.module = self.enter_context(dmlab_testing.deepmind_lab(frames_per_episode=4))
+
+  def _lab(self, **settings):
+    return self.module.Lab(**{
+        'level': 'contributed/dmlab30/rooms_watermaze',
+        'observations': ['RGB_INTERLEAVED'], 'config': {}, **settings})
+
+  @parameterized.parameters(
+      (dict(level='rooms_watermaze'), RuntimeError),
+      (dict(observations=['RGB_INTERLACE']), ValueError),
+      (dict(observations=('INSTR',)), TypeError),
+      (dict(config={'width': 96}), TypeError),
+      (dict(renderer='egl'), RuntimeError))
+  def test_refuses_settings(self, settings, error):
+    with self.assertRaises(error):
+      self._lab(**settings)
+
+  @parameterized.parameters(
+      ([0] * 7, TypeError),
+      (np.zeros([5], np.intc), ValueError),
+      (np.zeros([7], np.int64), ValueError),
+      (np.zeros([14], np.intc)[::2], ValueError),
+      (np.array([0, 0, 0, 2, 0, 0, 0], np.intc), ValueError))
+  def test_refuses_actions(self, action, error):
+    lab = self._lab()
+    lab.reset()
+    with self.assertRaises(error):
+      lab.step(action)
+
+  def test_refuses_seeds_that_are_no_c_integers(self):
+    for seed in (np.int64(1), 2**31, '1'):
+      with self.assertRaises(ValueError):
+        self._lab().reset(seed=seed)
+
+  def test_refuses_what_is_out_of_an_episode(self):
+    lab = self._lab()
+    noop = np.zeros([7], np.intc)
+    for call in (lab.observations, lambda: lab.step(noop)):  # Before a reset.
+      with self.assertRaises(RuntimeError):
+        call()
+    lab.reset()
+    lab.step(noop, num_steps=4)
+    self.assertFalse(lab.is_running())
+    for call in (lab.observations, lambda: lab.step(noop)):  # After the end.
+      with self.assertRaises(RuntimeError):
+        call()
+    self.assertTrue(lab.close())
+    with self.assertRaises(RuntimeError):
+      lab.reset()
+
+  def test_leaves_no_trace(self):
+    before = sys.modules['deepmind_lab']
+    with dmlab_testing.deepmind_lab() as inner:
+      self.assertIs(sys.modules['deepmind_lab'], inner)
+    self.assertIs(sys.modules['deepmind_lab'], before)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,114 @@
+"""Memory Maze of Pasukonis et al. (2022), through the package memory-maze."""
+
+import functools
+import operator
+from typing import Literal, Optional
+
+import dm_env
+from dm_env import specs
+
+from gtrxl_tf import config
+from gtrxl_tf.environments import optional
+from gtrxl_tf.environments import rendering
+
+
+@config.configurable
+class MemoryMaze(dm_env.Environment):
+  """A random maze with coloured balls, to be touched in the order that is asked.
+
+  A border around the image shows the colour of the ball to find. Touching this one
+  gives reward 1, and another colour is asked; touching others gives nothing. Maze,
+  balls and start are drawn anew in each episode and then stay, so that one who
+  remembers where the balls are goes there straight. It is another task than the
+  "Memory Maze" of *GTrXL*, which is `AppleMaze`.
+
+  | size           | 9    | 11   | 13   | 15   |
+  |----------------|------|------|------|------|
+  | colours        | 3    | 4    | 5    | 6    |
+  | episode, steps | 1000 | 2000 | 3000 | 4000 |
+
+  Every episode has this length: the agent rolls as a ball at 4 steps a second and
+  nothing it does ends the episode. The last step has discount 1, as the package has
+  it: time is cut off, the task is not over.
+
+  Actions: 0 nothing, 1 forward, 2 left, 3 right, 4 forward and left, 5 forward and
+  right. Observations:
+
+    image: uint8 [64, 64, 3], what the agent sees, with the border.
+    target_color: float64 [3], the border's colour; only with `target_color`.
+
+  Two things are done faster than in the package and with the same outcome: shadows,
+  which no light is there to throw, get no map; and what a ball touches is found by one
+  comparison over all contacts instead of a loop.
+  """
+
+  def __init__(self,
+               size: Literal[9, 11, 13, 15] = 9,
+               target_color: bool = False,
+               seed: Optional[config.NonNegativeInt] = None):
+    """Creates the environment; this and each new episode take seconds.
+
+    Args:
+      size: cells along each side, outer walls not counted.
+      target_color: whether the colour is observed as numbers too. The paper's agents
+        see the image alone.
+      seed: of mazes, balls, colours and starts.
+
+    Raises:
+      config.ConfigError: memory-maze is not installed, or MuJoCo cannot draw here.
+    """
+    rendering.choose_backend()
+    rendering.require_backend(needed_by='MemoryMaze')
+    tasks = optional.load('memory_maze.tasks', needed_by='MemoryMaze')
+    make = getattr(tasks, f'memory_maze_{size}x{size}')
+    self._environment = _quickened(make(seed=seed))
+    self._observed = ['image'] + ['target_color'] * target_color
+    self._num_actions = self._environment.action_spec().num_values
+    self._reset_next_step = True
+
+  def reset(self) -> dm_env.TimeStep:
+    self._reset_next_step = False
+    return self._selected(self._environment.reset())
+
+  def step(self, action) -> dm_env.TimeStep:
+    if self._reset_next_step:
+      return self.reset()
+    action = operator.index(action)
+    if not 0 <= action < self._num_actions:
+      raise ValueError(
+          f'action = {action}: expected an integer in [0, {self._num_actions})')
+    time_step = self._selected(self._environment.step(action))
+    self._reset_next_step = time_step.last()
+    return time_step
+
+  def observation_spec(self) -> dict[str, specs.Array]:
+    every = self._environment.observation_spec()
+    return {name: every[name].replace(name=name) for name in self._observed}
+
+  def action_spec(self) -> specs.DiscreteArray:
+    return specs.DiscreteArray(self._num_actions, name='action')
+
+  def close(self) -> None:
+    self._environment.close()
+
+  def _selected(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
+    return time_step._replace(observation={
+        name: time_step.observation[name] for name in self._observed})
+
+
+def _quickened(environment):
+  """The package's `environment`, made faster; to be called before its first episode."""
+  task = environment.task
+  # Read when the model is compiled, which every episode begins with.
+  task.root_entity.mjcf_model.visual.quality.shadowsize = 0
+  for target in task._targets:  # pylint: disable=protected-access
+    target._update_activation = functools.partial(_update_activation, target)
+  return environment
+
+
+def _update_activation(target, physics) -> None:
+  """`TargetSphere._update_activation` for targets that anything may touch."""
+  # pylint: disable=protected-access
+  if not target._activated and (physics.data.contact.geom == target._geom_id).any():
+    target._activated = True
+    physics.bind(target._material).rgba[-1] = 0

@@ -1,0 +1,166 @@
+"""Minigrid-Memory: an object seen in a room tells the turn at the end of a hallway.
+
+The task is `MemoryEnv` of the package minigrid (Chevalier-Boisvert et al., 2023), with
+the observations of the package or of *RATE* (appendix B, "Minigrid-Memory").
+"""
+
+from typing import Annotated, Optional
+
+import dm_env
+from dm_env import specs
+import numpy as np
+
+from gtrxl_tf import config
+from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import optional
+
+# The package's actions; PICKUP, DROP, TOGGLE and DONE only spend a step in this task.
+LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)
+
+_SYMBOLS_VIEW = 7  # Cells along a side of what the agent sees; the package's default.
+_PIXELS_VIEW, _PIXELS_PER_CELL = 3, 28
+_MAX_INDEX = 10  # Of the package's kinds of objects, colours and states.
+_UNSEEN = 0  # The kind of a cell that is hidden from the agent.
+_DIRECTIONS = memory_task.constant_rows(np.eye(4))
+
+
+@config.configurable
+class MinigridMemory(memory_task.MemoryTask):
+  """A room with a key or a ball, a hallway, and a key and a ball at its two ends.
+
+  The agent starts anywhere between the room in the west and the junction in the east,
+  facing east. To go the right way it must go back to the room and look at the object
+  there, walk to the junction and turn to the end with the same kind of object; which
+  kind lies at which end is drawn anew, so it has to look there too. A step before
+  either object the episode ends, with discount 0 and reward 1 - 0.9 t / T after t steps
+  if the end is the right one, else 0; T is `max_steps`. After T steps it is cut off,
+  with discount 1.
+
+  There are the package's seven actions: turn left, turn right, go forward, and four
+  that change nothing here. Observations are, as the package gives them:
+
+    direction: float32 [4], one-hot: east, south, west, north. The only change: the
+      package gives the index.
+    image: uint8 [7, 7, 3], the kind, colour and state of each cell in view, as indices
+      up to 10. The agent is at [3, 6] and faces [3, 5]; walls hide what is behind them.
+
+  or, with `pixels`, RATE's:
+
+    image: uint8 [84, 84, 3], a picture of the 3 x 3 cells in view, 28 pixels a cell.
+  """
+
+  def __init__(self,
+               size: Annotated[int, config.Range(7)] = 13,
+               pixels: bool = False,
+               max_steps: Optional[config.PositiveInt] = None,
+               seed: Optional[config.NonNegativeInt] = None):
+    """Creates the task.
+
+    Args:
+      size: of the square grid, its walls included; odd. The package registers 7 to
+        17; RATE trains on 31 and tests on 11 to 91. In smaller grids the walls of the
+        room and of the ends coincide.
+      pixels: whether to observe a picture, and no direction.
+      max_steps: T, 5 size^2 by default, as in the package. RATE has 95.
+      seed: of everything that is drawn.
+
+    Raises:
+      config.ConfigError: an even size, or minigrid is not installed.
+    """
+    if size % 2 == 0:
+      raise config.ConfigError(
+          f'MinigridMemory.size = {size}: expected an odd integer >= 7')
+    super().__init__(num_actions=7, seed=seed)
+    envs = optional.load('minigrid.envs', needed_by='MinigridMemory')
+    self._pixels = pixels
+    self._minigrid = envs.MemoryEnv(
+        size=size, max_steps=max_steps,
+        agent_view_size=_PIXELS_VIEW if pixels else _SYMBOLS_VIEW)
+    self._middle = size // 2  # y of the hallway and of the room's middle row.
+    self._junction = (size - 2, self._middle)
+    self._clue = (1, self._middle - 1)
+    self._end_objects = [(size - 2, self._middle - 2), (size - 2, self._middle + 2)]
+    self._reset()  # Every attribute of an episode exists from here on.
+
+  def episode_success(self) -> bool:
+    """Whether the agent reached the end with the object of the room."""
+    return self._success
+
+  def informed_action(self) -> int:
+    """Straight to the right end."""
+    return self._towards(self._minigrid.success_pos)
+
+  def looking_action(self) -> int:
+    """The action of one who knows the map, and of the objects what was seen so far.
+
+    It goes west until the object of the room comes in view, then to the junction, turns
+    left until one of the objects at the ends comes in view, and goes to the right end.
+    What was in view counts from the start of the episode, whoever chose the actions.
+    Episodes collected so hold all that an imitator needs to know.
+    """
+    if not self._clue_seen:
+      return self._towards((1, self._middle))
+    if self._end_seen:
+      return self.informed_action()
+    if self._position() == self._junction:
+      return LEFT
+    return self._towards(self._junction)
+
+  def observation_spec(self) -> dict[str, specs.Array]:
+    if self._pixels:
+      side = _PIXELS_VIEW * _PIXELS_PER_CELL
+      return {'image': specs.BoundedArray(
+          [side, side, 3], np.uint8, 0, 255, name='image')}
+    return {
+        'direction': specs.BoundedArray([4], np.float32, 0, 1, name='direction'),
+        'image': specs.BoundedArray([_SYMBOLS_VIEW, _SYMBOLS_VIEW, 3], np.uint8,
+                                    0, _MAX_INDEX, name='image'),
+    }
+
+  def _reset(self) -> dm_env.TimeStep:
+    symbols, _ = self._minigrid.reset(seed=int(self._rng.integers(2**31)))
+    self._success = False
+    self._clue_seen = self._end_seen = False
+    self._look(symbols['image'])
+    return dm_env.restart(self._observation(symbols))
+
+  def _step(self, action: int) -> dm_env.TimeStep:
+    symbols, reward, terminated, truncated, _ = self._minigrid.step(action)
+    self._look(symbols['image'])
+    observation = self._observation(symbols)
+    if terminated:
+      self._success = self._position() == self._minigrid.success_pos
+      return dm_env.termination(float(reward), observation)
+    if truncated:
+      return dm_env.truncation(float(reward), observation)
+    return dm_env.transition(float(reward), observation)
+
+  def _observation(self, symbols) -> dict[str, np.ndarray]:
+    if self._pixels:
+      return {'image': self._minigrid.get_pov_render(_PIXELS_PER_CELL)}
+    return {'direction': _DIRECTIONS[symbols['direction']], 'image': symbols['image']}
+
+  def _look(self, image: np.ndarray) -> None:
+    """Notes which of the objects have been in view."""
+    def sees(position):
+      cell = self._minigrid.relative_coords(*position)
+      return cell is not None and image[cell][0] != _UNSEEN
+
+    self._clue_seen = self._clue_seen or sees(self._clue)
+    self._end_seen = self._end_seen or any(map(sees, self._end_objects))
+
+  def _position(self) -> tuple[int, int]:
+    x, y = self._minigrid.agent_pos
+    return int(x), int(y)
+
+  def _towards(self, target: tuple[int, int]) -> int:
+    """One action of the shortest way; y may only change in the target's column."""
+    x, y = self._position()
+    if x != target[0] and y != self._middle:  # In the room, beside the middle row.
+      heading = 1 if y < self._middle else 3
+    elif x != target[0]:
+      heading = 0 if x < target[0] else 2
+    else:
+      heading = 1 if y < target[1] else 3
+    turns = (heading - self._minigrid.agent_dir) % 4
+    return (FORWARD, RIGHT, RIGHT, LEFT)[turns]

@@ -1,0 +1,289 @@
+"""The Numpad of *GTrXL*: a ball that rolls and jumps over pads, simulated by MuJoCo."""
+
+from typing import Annotated, Optional
+
+import dm_env
+from dm_env import specs
+import numpy as np
+
+from gtrxl_tf import config
+from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import numpad
+from gtrxl_tf.environments import optional
+from gtrxl_tf.environments import rendering
+
+# Lengths in metres. Between the centres of neighbouring pads 0.2 are free, so that the
+# ball gets to every other pad without pressing one, straight or diagonally.
+_SPACING = 0.5  # From pad to pad.
+_PAD = 0.2  # Half the side of a pad.
+_CENTRE = 0.15  # Half the side of its centre, which is what presses it.
+_RADIUS = 0.1  # Of the ball.
+_MARGIN = 0.05  # How far the ball's centre gets beyond the cells of the outer pads.
+_CLEARANCE = 0.01  # Higher above the floor than this, the ball presses nothing.
+
+# At full force the ball runs 3.6 m/s, two thirds of it after 0.14 s. From pad to pad it
+# takes about 5 control steps.
+_MASS = 1.0  # kg
+_FORCE = 36.0  # N, along each axis.
+_DRAG = 10.0  # N s / m
+_FRICTION = 1.5  # With less the ball would slide at full force.
+_JUMP = 1.5  # m/s, which lifts the ball by more than its radius.
+
+_SUBSTEPS = 10
+_TIMESTEP = 0.005  # s
+_CONTROL_TIMESTEP = _SUBSTEPS * _TIMESTEP
+
+_GRAVITY = 9.81
+_PROPRIOCEPTION = ('position', 'velocity', 'acceleration', 'angular_velocity')
+
+
+@config.configurable
+class NumpadMujoco(numpad.HiddenSequence):
+  """The Numpad with a ball; for the rules of the sequence see `HiddenSequence`.
+
+  The ball starts at rest, at a place drawn uniformly. It presses a pad by touching the
+  pad's centre (figure 8), three quarters of its width, and cannot press the same pad
+  again, nor the one that it starts on, before it has left the whole of it. More than 1
+  cm above the floor, in a jump, it presses nothing. What it touches is looked at once
+  per control step, of 50 ms. Walls higher than a jump hold the ball on the platform.
+
+  Actions: float32 [3], each in [-1, 1]. The first two push the ball along x (to the
+  right, in the direction of columns) and y (away from the viewer, against that of
+  rows), in the air too. The third, where positive, makes a ball on the floor jump with
+  a part of its full speed; otherwise it does nothing.
+
+  Observations are float32. The units are those in which values are of order 1, since
+  the paper's torso does not normalise them; axes are the world's.
+
+    position: [3], of the ball's centre, in metres from the platform's.
+    velocity: [3], m/s.
+    acceleration: [3], the mean over the last control step, as a multiple of gravity's;
+      zeros on the first step.
+    angular_velocity: [3], turns per second.
+    pads: [size^2], 1 for a lit pad; row by row, the first row farthest.
+    previous_action: [3]; zeros on the first step.
+    previous_reward: [1]; zero on the first step.
+
+  `pads`, `previous_reward` and the zeros of a first step are shared between time steps
+  and read-only.
+
+  The paper gives neither sizes nor speeds. With those here, 500 steps of random play
+  press about 20 pads and the informed policy about 100.
+  """
+
+  def __init__(self,
+               size: Annotated[int, config.Range(2)] = 3,
+               episode_length: config.PositiveInt = 500,
+               seed: Optional[config.NonNegativeInt] = None):
+    """Creates the task.
+
+    Args:
+      size: pads along each side. The paper has 2, 3 and 4; 3 is a telephone's.
+      episode_length: steps in every episode (appendix A: 500).
+      seed: of the sequences and the starts.
+
+    Raises:
+      config.ConfigError: dm_control is not installed.
+    """
+    super().__init__(size, episode_length, seed)
+    rendering.choose_backend()
+    dm_mujoco = optional.load('dm_control.mujoco', needed_by='NumpadMujoco')
+    self._mujoco = optional.load('mujoco', needed_by='NumpadMujoco')
+    middle = (size - 1) / 2
+    self._centres = [
+        ((pad % size - middle) * _SPACING, (middle - pad // size) * _SPACING)
+        for pad in range(self._num_pads)]
+    self._limit = size * _SPACING / 2 + _MARGIN
+    self._physics = dm_mujoco.Physics.from_xml_string(_xml(self._centres, self._limit))
+    self._model = self._physics.model.ptr
+    self._data = self._physics.data.ptr
+    self._zeros = memory_task.constant_rows(np.zeros([1, 3]))[0]
+    self._reset()  # Every attribute of an episode exists from here on.
+
+  def action_spec(self) -> specs.BoundedArray:
+    return specs.BoundedArray([3], np.float32, -1, 1, 'action')
+
+  def observation_spec(self) -> dict[str, specs.Array]:
+    return {
+        **{name: specs.Array([3], np.float32, name) for name in _PROPRIOCEPTION},
+        'pads': specs.BoundedArray([self._num_pads], np.float32, 0, 1, 'pads'),
+        'previous_action': specs.BoundedArray(
+            [3], np.float32, -1, 1, 'previous_action'),
+        'previous_reward': specs.BoundedArray(
+            [1], np.float32, 0, 1, 'previous_reward'),
+    }
+
+  def informed_action(self) -> np.ndarray:
+    """Steers to the next pad in the sequence, and jumps where a wrong one is near.
+
+    A good policy and not the best: it brakes on each pad instead of cutting corners.
+    Wrong pads matter only while there are lit ones that they would clear.
+    """
+    target = self._sequence[self._num_lit]
+    goal = target
+    if target == self._pad:  # It can only be pressed after it was left.
+      goal = next(pad for pad in self._destinations[target] if pad != target)
+    position, velocity = self._data.qpos[:2], self._data.qvel[:2]
+    steer = 20 * (self._centres[goal] - position - 0.1 * velocity)
+    ahead = self._pad_at(*(position + 0.08 * velocity), _CENTRE)
+    jump = self._num_lit > 0 and ahead not in (None, self._pad, target)
+    return np.clip([*steer, jump], -1, 1).astype(np.float32)
+
+  def render(self, height: int = 240, width: int = 320) -> np.ndarray:
+    """An image of the platform, uint8 [height, width, 3], at most 960 x 1280.
+
+    Raises:
+      config.ConfigError: MuJoCo cannot draw here.
+    """
+    rendering.require_backend(needed_by='NumpadMujoco')
+    # Not the whole of mj_forward, from which the next step's solver would start.
+    self._mujoco.mj_kinematics(self._model, self._data)
+    self._mujoco.mj_camlight(self._model, self._data)
+    model = self._physics.model
+    for pad, lit in enumerate(self._lights[self._num_lit]):
+      for part in ('pad', 'centre'):
+        material = model.name2id(f'lit_{part}' if lit else part, 'material')
+        self._model.geom_matid[model.name2id(f'{part}_{pad}', 'geom')] = material
+    return self._physics.render(height, width, camera_id='viewer')
+
+  def close(self) -> None:
+    self._physics.free()
+
+  def _checked(self, action) -> np.ndarray:
+    checked = np.array(action, np.float32)
+    # Said so that NaN does not pass.
+    if checked.shape != (3,) or not all(-1 <= a <= 1 for a in checked.tolist()):
+      raise ValueError(f'action = {action}: expected 3 numbers in [-1, 1]')
+    return checked
+
+  def _begin(self) -> dict[str, np.ndarray]:
+    self._mujoco.mj_resetData(self._model, self._data)
+    x, y = self._rng.uniform(-self._limit, self._limit, 2).tolist()
+    self._data.qpos[:3] = x, y, _RADIUS
+    self._pad = self._pad_at(x, y, _PAD)
+    return self._observation(self._zeros, self._zeros, reward=0)
+
+  def _step(self, action: np.ndarray) -> dm_env.TimeStep:
+    data = self._data
+    velocity = data.qvel[:3].copy()
+    data.ctrl[:] = action[:2]
+    if action[2] > 0 and self._on_floor():
+      data.qvel[2] = _JUMP * action[2]
+    # dm_control's own step keeps derived quantities in time, and takes twice as long.
+    self._mujoco.mj_step(self._model, data, _SUBSTEPS)
+
+    x, y = data.qpos[:2].tolist()
+    if self._pad_at(x, y, _PAD) != self._pad:
+      self._pad = None
+    reward = 0
+    if self._on_floor():
+      pad = self._pad_at(x, y, _CENTRE)
+      if pad is not None and pad != self._pad:
+        self._pad = pad
+        reward = self._press(pad)
+    acceleration = (data.qvel[:3] - velocity) / (_CONTROL_TIMESTEP * _GRAVITY)
+    return self._time_step(reward, self._observation(acceleration, action, reward))
+
+  def _on_floor(self) -> bool:
+    return self._data.qpos[2] < _RADIUS + _CLEARANCE
+
+  def _pad_at(self, x: float, y: float, half_side: float) -> Optional[int]:
+    """The pad whose square of this `half_side` contains the point, if there is one."""
+    middle = (self._size - 1) / 2
+    column, row = round(x / _SPACING + middle), round(middle - y / _SPACING)
+    if not (0 <= column < self._size and 0 <= row < self._size):
+      return None
+    pad = row * self._size + column
+    centre_x, centre_y = self._centres[pad]
+    inside = abs(x - centre_x) <= half_side and abs(y - centre_y) <= half_side
+    return pad if inside else None
+
+  def _observation(self, acceleration: np.ndarray, previous_action: np.ndarray,
+                   reward: int) -> dict[str, np.ndarray]:
+    qpos, qvel = self._data.qpos, self._data.qvel
+    spin = np.empty(3)  # MuJoCo has it in the ball's own axes.
+    self._mujoco.mju_rotVecQuat(spin, qvel[3:], qpos[3:])
+    return {
+        'position': qpos[:3].astype(np.float32),
+        'velocity': qvel[:3].astype(np.float32),
+        'acceleration': acceleration.astype(np.float32),
+        'angular_velocity': (spin / (2 * np.pi)).astype(np.float32),
+        'pads': self._lights[self._num_lit],
+        'previous_action': previous_action,
+        'previous_reward': self._rewards[reward],
+    }
+
+
+def _xml(centres: list[tuple[float, float]], limit: float) -> str:
+  """The model, in MuJoCo's XML.
+
+  The ball touches the floor and nothing else. The walls are limits of its joints, and
+  pads and rims are there to be seen.
+  """
+  pads = '\n'.join(f"""
+      <geom name="pad_{pad}" class="seen" material="pad" pos="{x} {y} 0"
+            size="{_PAD} {_PAD} .004"/>
+      <geom name="centre_{pad}" class="seen" material="centre" pos="{x} {y} 0"
+            size="{_CENTRE} {_CENTRE} .006"/>"""
+                   for pad, (x, y) in enumerate(centres))
+  edge = limit + _RADIUS
+  rims = '\n'.join(
+      f'<geom class="seen" material="rim" pos="{x * edge} {y * edge} .02" '
+      f'size="{edge if y else .015} {edge if x else .015} .03"/>'
+      for x, y in ((1, 0), (-1, 0), (0, 1), (0, -1)))
+  slides = '\n'.join(
+      f'<joint name="{name}" type="slide" axis="{axis}" damping="{_DRAG}" '
+      f'limited="true" range="{-limit} {limit}"/>'
+      for name, axis in (('x', '1 0 0'), ('y', '0 1 0')))
+  # The camera looks down by 55 degrees from a distance that lets the platform fill the
+  # picture.
+  tilt, distance = np.deg2rad(55), 2.7 * edge
+  return f"""
+  <mujoco model="numpad">
+    <option timestep="{_TIMESTEP}" gravity="0 0 {-_GRAVITY}"/>
+    <statistic center="0 0 0" extent="{2 * edge}"/>
+    <visual>
+      <global offwidth="1280" offheight="960" fovy="45"/>
+      <headlight ambient=".35 .35 .35" diffuse=".25 .25 .25" specular="0 0 0"/>
+      <quality shadowsize="2048"/>
+    </visual>
+    <default>
+      <default class="seen">
+        <geom type="box" contype="0" conaffinity="0"/>
+      </default>
+    </default>
+    <asset>
+      <texture type="skybox" builtin="gradient" rgb1=".75 .82 .9" rgb2=".3 .36 .45"
+               width="64" height="384"/>
+      <texture name="ball" type="cube" builtin="checker" rgb1=".9 .35 .2"
+               rgb2=".97 .93 .88" width="64" height="64"/>
+      <material name="ball" texture="ball" specular=".4" shininess=".6"/>
+      <material name="floor" rgba=".2 .22 .26 1" specular="0"/>
+      <material name="rim" rgba=".12 .13 .16 1"/>
+      <material name="pad" rgba=".42 .46 .52 1" specular="0"/>
+      <material name="centre" rgba=".52 .57 .64 1" specular="0"/>
+      <material name="lit_pad" rgba=".85 .5 .08 1" emission=".3" specular="0"/>
+      <material name="lit_centre" rgba="1 .7 .25 1" emission=".3" specular="0"/>
+    </asset>
+    <worldbody>
+      <light pos="{-edge} {-edge} {4 * edge}" dir="1 1 -4" cutoff="40" exponent="2"
+             diffuse=".7 .7 .7" specular=".3 .3 .3"/>
+      <camera name="viewer" xyaxes="1 0 0 0 {np.sin(tilt)} {np.cos(tilt)}"
+              pos="0 {-distance * np.cos(tilt) - .1 * edge} {distance * np.sin(tilt)}"/>
+      <geom type="plane" material="floor" size="{edge} {edge} .1"/>
+      {pads}
+      {rims}
+      <body name="ball">
+        {slides}
+        <joint name="z" type="slide" axis="0 0 1"/>
+        <joint name="spin" type="ball"/>
+        <geom type="sphere" material="ball" size="{_RADIUS}" mass="{_MASS}"
+              friction="{_FRICTION}"/>
+      </body>
+    </worldbody>
+    <actuator>
+      <motor joint="x" gear="{_FORCE}"/>
+      <motor joint="y" gear="{_FORCE}"/>
+    </actuator>
+  </mujoco>
+  """

@@ -1,0 +1,92 @@
+"""MuJoCo's images on machines without a screen.
+
+MuJoCo and dm_control read the environment variable MUJOCO_GL once, when they are
+imported. Unset, they take GLFW, which needs a display.
+"""
+
+import ctypes
+import os
+
+from gtrxl_tf import config
+
+_NO_RENDERER = ('disable', 'disabled', 'off', 'false', '0')  # As dm_control reads it.
+
+# From the EGL extension EXT_platform_device.
+_EGL_PLATFORM_DEVICE_EXT = 0x313F
+
+
+def choose_backend() -> None:
+  """Sets MUJOCO_GL to a backend that draws without a display, if there is one.
+
+  To be called before mujoco or dm_control is imported. A MUJOCO_GL that is set stays
+  as it is, and with a display the choice is left to dm_control. Otherwise it becomes
+  'egl' if EGL finds a device that it can use, else 'osmesa' if that library is
+  there, else it stays unset: physics works, images do not.
+  """
+  if os.environ.get('MUJOCO_GL') or os.environ.get('DISPLAY'):
+    return
+  if _egl_has_device():
+    os.environ['MUJOCO_GL'] = 'egl'
+  elif _loads('libOSMesa.so.8') or _loads('libOSMesa.so.6'):
+    os.environ['MUJOCO_GL'] = 'osmesa'
+
+
+def require_backend(needed_by: str) -> None:
+  """Refuses to go on if MuJoCo cannot draw here; to be called after the choice.
+
+  Args:
+    needed_by: the environment's name, for the error.
+
+  Raises:
+    config.ConfigError: there is no backend, or MUJOCO_GL turns images off.
+  """
+  backend = os.environ.get('MUJOCO_GL')
+  if backend in _NO_RENDERER:
+    raise config.ConfigError(
+        f'{needed_by} cannot draw images with MUJOCO_GL={backend}: '
+        'expected egl, osmesa or glfw')
+  if not backend and not os.environ.get('DISPLAY'):
+    raise config.ConfigError(
+        f'{needed_by} cannot draw images, having found no OpenGL for MuJoCo: expected '
+        "EGL or OSMesa, as by Debian's `apt-get install libosmesa6`, or a display")
+
+
+def _loads(library: str) -> bool:
+  try:
+    ctypes.CDLL(library)
+  except OSError:
+    return False
+  return True
+
+
+def _egl_has_device() -> bool:
+  """Whether dm_control's EGL backend will find a display.
+
+  The libraries alone do not tell: without a driver, or with a device that may not be
+  opened, they load and fail when used, and then importing dm_control fails.
+  """
+  if not _loads('libGL.so.1'):
+    return False
+  try:
+    egl = ctypes.CDLL('libEGL.so.1')
+    egl.eglGetProcAddress.restype = ctypes.c_void_p
+  except (OSError, AttributeError):
+    return False
+  query_devices = egl.eglGetProcAddress(b'eglQueryDevicesEXT')
+  get_display = egl.eglGetProcAddress(b'eglGetPlatformDisplayEXT')
+  if not query_devices or not get_display:
+    return False
+  query_devices = ctypes.CFUNCTYPE(
+      ctypes.c_uint, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p),
+      ctypes.POINTER(ctypes.c_int))(query_devices)
+  get_display = ctypes.CFUNCTYPE(
+      ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p)(get_display)
+
+  devices, num_devices = (ctypes.c_void_p * 10)(), ctypes.c_int()
+  if not query_devices(len(devices), devices, ctypes.byref(num_devices)):
+    return False
+  for device in devices[:num_devices.value]:
+    display = get_display(_EGL_PLATFORM_DEVICE_EXT, device, None)
+    if display and egl.eglInitialize(ctypes.c_void_p(display), None, None):
+      return True
+  return False

@@ -1,0 +1,101 @@
+"""Tests for rendering."""
+
+import ctypes
+import os
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from gtrxl_tf import config
+from gtrxl_tf.environments import rendering
+
+
+class FakeEgl:
+  """An EGL library with devices of which some can be initialised.
+
+  ctypes calls back into Python, so that what is called is as in the real library.
+  """
+
+  def __init__(self, devices: list[bool], extensions: bool = True):
+    @ctypes.CFUNCTYPE(ctypes.c_uint, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p),
+                      ctypes.POINTER(ctypes.c_int))
+    def query_devices(most, handles, number):
+      number[0] = min(most, len(devices))
+      for i in range(number[0]):
+        handles[i] = 100 + i
+      return 1
+
+    @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p)
+    def get_display(platform, handle, attributes):
+      assert platform == 0x313F and attributes is None
+      return handle + 100
+
+    functions = {b'eglQueryDevicesEXT': query_devices,
+                 b'eglGetPlatformDisplayEXT': get_display} if extensions else {}
+    self.eglGetProcAddress = mock.Mock(
+        side_effect=lambda name: name in functions and ctypes.cast(
+            functions[name], ctypes.c_void_p).value)
+    self.eglInitialize = lambda display, *_: int(devices[display.value - 200])
+
+
+class ChooseBackendTest(parameterized.TestCase):
+
+  def _chosen(self, libraries, **environ) -> str:
+    """MUJOCO_GL after the choice, where only `libraries` can be loaded."""
+    def load(name):
+      if name not in libraries:
+        raise OSError(f'{name}: cannot open shared object file')
+      return libraries[name]
+
+    with mock.patch.dict(os.environ, environ):
+      for name in {'MUJOCO_GL', 'DISPLAY'} - set(environ):
+        os.environ.pop(name, None)
+      with mock.patch.object(ctypes, 'CDLL', side_effect=load):
+        rendering.choose_backend()
+      return os.environ.get('MUJOCO_GL', 'unset')
+
+  @parameterized.parameters(
+      ([True], 'egl'), ([False, True], 'egl'), ([False], 'osmesa'), ([], 'osmesa'))
+  def test_egl_is_taken_where_a_device_works(self, devices, expected):
+    libraries = {'libEGL.so.1': FakeEgl(devices), 'libGL.so.1': None,
+                 'libOSMesa.so.8': None}
+    self.assertEqual(self._chosen(libraries), expected)
+
+  def test_egl_without_opengl_or_the_extensions_is_not_taken(self):
+    self.assertEqual(self._chosen({'libEGL.so.1': FakeEgl([True])}), 'unset')
+    self.assertEqual(
+        self._chosen({'libEGL.so.1': FakeEgl([True], extensions=False),
+                      'libGL.so.1': None}), 'unset')
+
+  @parameterized.parameters('libOSMesa.so.8', 'libOSMesa.so.6')
+  def test_osmesa_is_taken_without_egl(self, library):
+    self.assertEqual(self._chosen({library: None}), 'osmesa')
+
+  def test_nothing_is_set_where_nothing_is_found(self):
+    self.assertEqual(self._chosen({}), 'unset')
+
+  def test_a_choice_and_a_display_are_left_alone(self):
+    libraries = {'libOSMesa.so.8': None}
+    self.assertEqual(self._chosen(libraries, MUJOCO_GL='glfw'), 'glfw')
+    self.assertEqual(self._chosen(libraries, DISPLAY=':0'), 'unset')
+
+
+class RequireBackendTest(parameterized.TestCase):
+
+  @parameterized.parameters(
+      ('', '', r'Walker cannot draw images, having found .* libosmesa6'),
+      ('off', ':0', r'Walker cannot draw images with MUJOCO_GL=off: expected egl'))
+  def test_tells_why_there_are_no_images(self, backend, display, message):
+    with mock.patch.dict(os.environ, MUJOCO_GL=backend, DISPLAY=display):
+      with self.assertRaisesRegex(config.ConfigError, message):
+        rendering.require_backend('Walker')
+
+  @parameterized.parameters(('egl', ''), ('osmesa', ''), ('', ':0'))
+  def test_is_content_with_a_backend_or_a_display(self, backend, display):
+    with mock.patch.dict(os.environ, MUJOCO_GL=backend, DISPLAY=display):
+      rendering.require_backend('Walker')
+
+
+if __name__ == '__main__':
+  absltest.main()

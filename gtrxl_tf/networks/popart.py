@@ -1,0 +1,192 @@
+"""PopArt: a value head learns in normalized units, whatever the scale of its task.
+
+van Hasselt et al. (2016), arXiv 1602.07714; one pair of statistics for each task as in
+Hessel et al. (2019), arXiv 1809.04474.
+"""
+
+from typing import NamedTuple, Tuple
+
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf.losses import shapes
+
+
+class PopArtSums(NamedTuple):
+  """What statistics are updated from: sums over the steps of each task, [K] float32."""
+  count: tf.Tensor   # How many steps there are.
+  first: tf.Tensor   # Sum of G - mu.
+  second: tf.Tensor  # Sum of (G - mu)^2.
+
+
+def rescale(
+    kernel: tf.Tensor, bias: tf.Tensor, old_mean: tf.Tensor, old_scale: tf.Tensor,
+    new_mean: tf.Tensor, new_scale: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
+  """A Linear whose outputs in new units are worth what they were in old ones.
+
+    w' = w sigma / sigma',  b' = (sigma b + mu - mu') / sigma'
+
+  Where neither mean nor scale has moved the column stays as it is, bit by bit.
+
+  Args:
+    kernel: [H, K].
+    bias: [K].
+    old_mean: [K], mu.
+    old_scale: [K], sigma.
+    new_mean: [K], mu'.
+    new_scale: [K], sigma'.
+
+  Returns:
+    The new kernel and the new bias.
+  """
+  ratio = old_scale / new_scale
+  # The means' difference comes first: both can be large beside sigma b.
+  return kernel * ratio, bias * ratio + (old_mean - new_mean) / new_scale
+
+
+@config.configurable
+class PopArt(tf.Module):
+  """Mean and scale of the value targets of K tasks, and the head that follows them.
+
+  Statistics are exponential averages with the step size beta. A batch moves those of a
+  task by the rate 1 - (1 - beta)^n towards the mean of the task's n targets: what n
+  updates with one target each would do, were their order of no importance. It never
+  exceeds one, where n beta may.
+
+  Kept is the variance in place of the second moment nu of the papers; the two are the
+  same but for rounding, nu = variance + mu^2. In float32 the difference nu - mu^2 has
+  no correct digit once mu is some thousand times the scale.
+
+  Args:
+    num_tasks: K.
+    step_size: beta. 1e-4 in V-MPO (Song et al., 2019), as are both bounds.
+    scale_min: sigma is never below this.
+    scale_max: sigma is never above this.
+
+  Attributes:
+    num_tasks: K.
+    mean: [K] float32 variable, mu; 0 at the start.
+    variance: [K] float32 variable; 1 at the start. sigma is its root within the bounds.
+
+  Raises:
+    ConfigError: scale_min above scale_max.
+  """
+
+  def __init__(
+      self,
+      num_tasks: config.PositiveInt = 1,
+      step_size: config.PositiveFraction = 1e-4,
+      scale_min: config.PositiveFloat = 1e-2,
+      scale_max: config.PositiveFloat = 1e6):
+    super().__init__(name='popart')
+    if scale_min > scale_max:
+      raise config.ConfigError(f'PopArt.scale_min = {scale_min!r}: expected a number '
+                               f'<= {scale_max!r}, which is PopArt.scale_max')
+    self.num_tasks = num_tasks
+    self.mean = tf.Variable(tf.zeros([num_tasks]), trainable=False, name='mean')
+    self.variance = tf.Variable(tf.ones([num_tasks]), trainable=False, name='variance')
+    self._step_size = float(step_size)
+    self._scale_bounds = scale_min, scale_max
+
+  def scale(self, tasks: tf.Tensor) -> tf.Tensor:
+    """sigma of each task: integers `[B]` in [0, K) to float32 `[B]`."""
+    return tf.gather(self._to_scale(self.variance), tasks)
+
+  def normalize(self, values: tf.Tensor, tasks: tf.Tensor) -> tf.Tensor:
+    """(values - mu) / sigma.
+
+    Args:
+      values: [B, T], in the units of the rewards.
+      tasks: [B] integers in [0, K): the task of each row.
+
+    Returns:
+      [B, T] float32.
+
+    Raises:
+      ValueError: shapes that do not fit each other.
+    """
+    values, mean, scale = self._broadcast(values, tasks)
+    return (values - mean) / scale
+
+  def denormalize(self, values: tf.Tensor, tasks: tf.Tensor) -> tf.Tensor:
+    """sigma values + mu, the inverse of `normalize`; shapes are as there."""
+    values, mean, scale = self._broadcast(values, tasks)
+    return scale * values + mean
+
+  def sums(self, targets: tf.Tensor, tasks: tf.Tensor, valid: tf.Tensor) -> PopArtSums:
+    """What a batch says about the statistics.
+
+    Sums of parts of a batch, say of replicas, add up to those of the batch.
+
+    Args:
+      targets: [B, T] returns G, in the units of the rewards.
+      tasks: [B] integers in [0, K): the task of each row.
+      valid: [B, T] bool. What the targets hold where it is false, NaN included, has no
+        influence.
+
+    Returns:
+      Sums about the present means: they are of no use after the next `update`.
+
+    Raises:
+      ValueError: shapes that do not fit each other.
+    """
+    targets, mean, _ = self._broadcast(targets, tasks)
+    valid = tf.cast(valid, tf.bool)
+    shapes.check('valid', valid, targets.shape, 'targets')
+    centred = tf.where(valid, targets - mean, 0.)
+    of_task = tf.one_hot(tasks, self.num_tasks, on_value=True, off_value=False)
+
+    def total(x):  # [B, T] to [K].
+      row = tf.reduce_sum(x, axis=1, keepdims=True)
+      return tf.reduce_sum(tf.where(of_task, row, 0.), axis=0)
+
+    return PopArtSums(count=total(tf.cast(valid, tf.float32)), first=total(centred),
+                      second=total(tf.square(centred)))
+
+  def update(self, sums: PopArtSums, layer: tf.keras.layers.Dense) -> None:
+    """Moves the statistics, and rescales the layer so that values stay the same.
+
+    Statistics and column of a task without steps stay as they are. To be called where
+    replicas are merged (in cross-replica context), eagerly or in a `tf.function`.
+
+    Args:
+      sums: of the global batch.
+      layer: the last of the value head, kernel [H, K] and bias [K].
+
+    Raises:
+      ValueError: the layer has another number of outputs.
+    """
+    shapes.check('layer.kernel', layer.kernel, [None, self.num_tasks])
+    # Every variable is read once, and what is assigned to it depends on what was read:
+    # no assignment can come before the read.
+    mean, variance, kernel, bias = (tf.convert_to_tensor(x) for x in (
+        self.mean, self.variance, layer.kernel, layer.bias))
+    rate = -tf.math.expm1(tf.math.multiply_no_nan(
+        tf.math.log1p(-self._step_size), sums.count))
+    shift = tf.math.divide_no_nan(sums.first, sums.count)
+    spread = tf.maximum(
+        tf.math.divide_no_nan(sums.second, sums.count) - tf.square(shift), 0.)
+    new_mean = mean + rate * shift
+    # That of a mixture: both variances, and the distance between the means. No term is
+    # negative, so that rounding cannot make the sum so.
+    new_variance = (1. - rate) * variance + rate * (
+        spread + (1. - rate) * tf.square(shift))
+    new_kernel, new_bias = rescale(
+        kernel, bias, mean, self._to_scale(variance), new_mean,
+        self._to_scale(new_variance))
+    self.mean.assign(new_mean)
+    self.variance.assign(new_variance)
+    layer.kernel.assign(new_kernel)
+    layer.bias.assign(new_bias)
+
+  def _to_scale(self, variance: tf.Tensor) -> tf.Tensor:
+    return tf.clip_by_value(tf.sqrt(variance), *self._scale_bounds)
+
+  def _broadcast(self, values: tf.Tensor, tasks: tf.Tensor):
+    """The values as float32 [B, T], mean and scale of their tasks as [B, 1]."""
+    values = tf.cast(values, tf.float32)
+    tasks = tf.convert_to_tensor(tasks)
+    shapes.check('values', values, [None, None])
+    shapes.check('tasks', tasks, values.shape[:1], 'values without their last axis')
+    mean = tf.gather(tf.convert_to_tensor(self.mean), tasks)
+    return values, mean[:, tf.newaxis], self.scale(tasks)[:, tf.newaxis]
