@@ -21,7 +21,7 @@ PYTEST = $(RUN) pytest -q -n 2 --dist=loadfile
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help train compare test test-slow envs offline table2 bench bazel-check clean
+.PHONY: help train compare test test-slow test-envs envs offline table2 bench bazel-check clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -37,10 +37,14 @@ compare: .venv/core ## The same beside the LSTM and no memory, in one picture
 	    --root_dir=runs/compare_numpad_2x2 $(ARGS)
 
 test: .venv/core ## Run the tests
-	$(PYTEST) --ignore-glob='*_slow_test.py' $(ARGS) gtrxl_tf binaries
+	$(PYTEST) --ignore-glob='*_slow_test.py' \
+	    --ignore-glob='*_envs_test.py' $(ARGS) gtrxl_tf binaries
 
 test-slow: .venv/core ## Run the tests that take minutes each
 	$(PYTEST) -o python_files='*_slow_test.py' $(ARGS) gtrxl_tf binaries
+
+test-envs: .venv/envs ## Run the tests of the environments made by others
+	$(PYTEST) -rs -o python_files='*_envs_test.py' $(ARGS) gtrxl_tf
 
 table2: .venv/core ## Count the parameters of the paper's Table 2
 	$(RUN) binaries.table2 $(ARGS)

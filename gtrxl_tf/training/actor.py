@@ -90,6 +90,7 @@ class Actor:
                         str(error).splitlines()[0])
         time.sleep(1)
     self._writer.close()
+    self._environment.close()
 
   def _connect(self) -> weights.WeightsChannel:
     channel = weights.WeightsChannel(self._address, self._network.variables)

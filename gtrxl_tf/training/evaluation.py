@@ -31,7 +31,7 @@ def evaluate(policy: pathlib.Path, environment: environments.BatchedEnvironment,
 
   Args:
     policy: folder of a SavedModel that `serving.export` wrote.
-    environment: E environments.
+    environment: E environments; they are closed.
     num_episodes: rounded up to a multiple of E.
   """
   loaded = tf.saved_model.load(str(policy))
@@ -46,6 +46,7 @@ def evaluate(policy: pathlib.Path, environment: environments.BatchedEnvironment,
     for i in np.flatnonzero(seen.last()):
       returns[i].append(float(seen.episode_return[i]))
       successes[i].append(float(seen.episode_success[i]))
+  environment.close()
   flatten = lambda rows: [x for row in rows for x in row[:each]]
   return Evaluation(flatten(returns), flatten(successes),
                     np.repeat(environment.tasks, each).tolist())
