@@ -39,7 +39,7 @@ class Atari(dm_env.Environment):
   frame only. The observation is uint8 [84, 84, 4]: grey pictures of this and the three
   steps before, the newest last; steps before the first are black.
 
-  Game over ends the episode with discount 0; `max_frames` cut it off with discount 1.
+  Game over ends the episode with discount 0; `max_frames` cut it off, with discount 1.
 
   The defaults are the settings for all 57 games at once of V-MPO (Song et al., 2020),
   the agent of *GTrXL*, appendix E, which names none. For a single game V-MPO neither
@@ -69,9 +69,9 @@ class Atari(dm_env.Environment):
       max_frames: the longest episode, frames without action included. The default, half
         an hour of play, is also that of the usual random and human scores.
       sticky_probability: with which a frame repeats the action of the frame before,
-        whatever the agent chose. None by default: V-MPO does not speak of it, and the
-        human-normalised scores of its time, which GTrXL reports, go with no-op starts
-        in its stead. Machado et al. (2018) recommend 0.25.
+        whatever the agent chose. 0 by default: the random and human scores by which
+        GTrXL's are normalised come from games with no-op starts instead. Machado et
+        al. (2018) recommend 0.25.
       seed: of the no-ops and the sticky actions.
 
     Raises:
@@ -86,7 +86,8 @@ class Atari(dm_env.Environment):
     self._ale.setInt('random_seed', int(self._rng.integers(1, 2**31)))
     self._ale.setFloat('repeat_action_probability', sticky_probability)
     self._ale.loadROM(roms.get_rom_path(game))
-    self._actions = (self._ale.getLegalActionSet() if full_action_set
+    # Not the legal action set, which for Skiing has 9; the other 9 are no-ops there.
+    self._actions = (list(ale_py.Action) if full_action_set
                      else self._ale.getMinimalActionSet())
     self._noop = ale_py.Action.NOOP
     self._max_reward = np.inf if max_reward is None else max_reward
@@ -147,8 +148,8 @@ class Atari(dm_env.Environment):
     return specs.DiscreteArray(len(self._actions), name='action')
 
   def _observation(self, screen: np.ndarray) -> np.ndarray:
-    # By the mean over an area every pixel of the screen counts. Interpolation between
-    # the nearest two would skip some, and with them a ball that is two pixels high.
+    # The mean over an area, for which every pixel counts. Bilinear interpolation of the
+    # nearest pixels, OpenCV's default, leaves out every fifth row of the screen.
     self._pictures.append(self._cv2.resize(
         screen, (_SIDE, _SIDE), interpolation=self._cv2.INTER_AREA))
     return np.stack(self._pictures, axis=-1)

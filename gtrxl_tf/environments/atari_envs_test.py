@@ -1,0 +1,248 @@
+"""Tests for atari."""
+
+import os
+import sys
+import tempfile
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import ale_py
+import cv2
+from dm_env import test_utils
+import numpy as np
+
+from gtrxl_tf import config
+from gtrxl_tf.environments import atari
+from gtrxl_tf.environments import batched
+
+_NOOP, _FIRE, _, _RIGHT = range(4)
+
+
+def _random_actions(num_actions, num_steps, seed=0):
+  return np.random.default_rng(seed).integers(num_actions, size=num_steps)
+
+
+def _play(environment, actions):
+  """The time steps of a new episode, up to its end or that of the actions."""
+  time_steps = [environment.reset()]
+  for action in actions:
+    if time_steps[-1].last():
+      break
+    time_steps.append(environment.step(action))
+  return time_steps
+
+
+def _pictures(time_steps):
+  return np.stack([t.observation for t in time_steps])
+
+
+class AtariContractTest(test_utils.EnvironmentTestMixin, parameterized.TestCase):
+
+  def make_object_under_test(self):
+    return atari.Atari('breakout', max_frames=200, seed=0)
+
+  def make_action_sequence(self):
+    yield from _random_actions(18, 100)
+
+
+class AtariTest(parameterized.TestCase):
+
+  def test_there_are_57_games_in_order(self):
+    self.assertLen(set(atari.ATARI_57), 57)
+    self.assertEqual(list(atari.ATARI_57), sorted(atari.ATARI_57))
+
+  @parameterized.parameters(*atari.ATARI_57)
+  def test_every_game_loads_and_has_all_actions(self, game):
+    environment = atari.Atari(game, seed=0)
+    self.assertEqual(environment.action_spec().num_values, 18)
+    time_steps = _play(environment, range(18))
+    self.assertLen(time_steps, 19)
+    self.assertGreater(time_steps[0].observation.max(), 0)
+
+  @parameterized.parameters(('breakout', 4), ('pong', 6), ('skiing', 3))
+  def test_a_single_game_may_have_only_its_own_actions(self, game, expected):
+    environment = atari.Atari(game, full_action_set=False, seed=0)
+    self.assertEqual(environment.action_spec().num_values, expected)
+    environment.reset()
+    with self.assertRaisesRegex(ValueError, rf'action = {expected}: expected'):
+      environment.step(expected)
+
+  @parameterized.parameters('asteroids', 'space_invaders')
+  def test_observations_are_those_of_the_screen(self, game):
+    environment = atari.Atari(game, seed=0)
+    actions = _random_actions(18, 60)
+    pictures = _pictures(_play(environment, actions))
+
+    def resized(screen):
+      return cv2.resize(screen, (84, 84), interpolation=cv2.INTER_AREA)
+
+    ale = ale_py.ALEInterface()
+    ale.setFloat('repeat_action_probability', 0.0)
+    ale.loadROM(ale_py.roms.get_rom_path(game))
+
+    def after_noops(num_noops):
+      """The newest picture of every step, and if only the last frame counted."""
+      ale.reset_game()
+      for _ in range(num_noops):
+        ale.act(_NOOP)
+      last_frames = [resized(ale.getScreenGrayscale())]
+      of_two_frames = last_frames[:]
+      for action in actions:
+        screens = []
+        for _ in range(4):
+          ale.act(int(action))
+          screens.append(ale.getScreenGrayscale())
+        of_two_frames.append(resized(np.maximum(*screens[2:])))
+        last_frames.append(resized(screens[3]))
+      return np.stack(of_two_frames), np.stack(last_frames)
+
+    courses = [after_noops(num_noops) for num_noops in range(1, 31)]
+    matching = [i for i, (of_two_frames, _) in enumerate(courses)
+                if np.array_equal(of_two_frames, pictures[..., -1])]
+    self.assertNotEmpty(matching)
+    self.assertFalse(np.array_equal(*courses[matching[0]]))
+
+  def test_pictures_move_through_the_stack(self):
+    environment = atari.Atari('pong', seed=0)
+    pictures = _pictures(_play(environment, _random_actions(18, 10)))
+    np.testing.assert_array_equal(pictures[1:, ..., :3], pictures[:-1, ..., 1:])
+    self.assertEqual(pictures[0, ..., :3].max(), 0)
+    self.assertGreater(pictures[0, ..., 3].max(), 0)
+    again = environment.reset().observation
+    self.assertEqual(again[..., :3].max(), 0)
+
+  def test_episodes_begin_differently(self):
+    environment = atari.Atari('freeway', seed=0)
+    starts = {environment.reset().observation.tobytes() for _ in range(60)}
+    self.assertBetween(len(starts), 10, 30)
+
+  def test_rewards_are_clipped_and_returns_are_not(self):
+    actions = _random_actions(18, 3000)
+    courses = {}
+    for max_reward in (None, 1.0, 7.5):
+      environment = atari.Atari('space_invaders', max_reward=max_reward, seed=0)
+      time_steps = _play(environment, actions)
+      self.assertTrue(time_steps[-1].last())
+      rewards = np.array([t.reward for t in time_steps[1:]])
+      courses[max_reward] = rewards, environment.episode_return()
+    scores, score = courses[None]
+    self.assertGreater(scores.max(), 7.5)
+    self.assertEqual(scores.sum(), score)
+    for max_reward in (1.0, 7.5):
+      rewards, episode_return = courses[max_reward]
+      np.testing.assert_array_equal(rewards, np.minimum(scores, max_reward))
+      self.assertEqual(episode_return, score)
+
+  def test_negative_rewards_are_not_clipped(self):
+    environment = atari.Atari('skiing', seed=0)
+    time_steps = _play(environment, [_NOOP] * 10)
+    self.assertLess(min(t.reward for t in time_steps[1:]), -1)
+
+  def test_the_return_is_that_of_one_episode(self):
+    environment = atari.Atari('pong', max_frames=1500, seed=0)
+    returns = []
+    for _ in range(2):
+      time_steps = _play(environment, [_NOOP] * 1000)
+      returns.append(environment.episode_return())
+      self.assertEqual(returns[-1], sum(t.reward for t in time_steps[1:]))
+    self.assertLess(max(returns), 0)
+    environment.reset()
+    self.assertEqual(environment.episode_return(), 0)
+
+  @parameterized.parameters((True, 4), (False, 0))
+  def test_a_lost_life_has_discount_zero_if_asked_for(self, zero_discount, expected):
+    environment = atari.Atari(
+        'breakout', zero_discount_on_life_loss=zero_discount, seed=0)
+    time_steps = _play(environment, [_FIRE] * 2000)
+    self.assertTrue(time_steps[-1].last())
+    self.assertEqual(time_steps[-1].discount, 0)
+    discounts = [t.discount for t in time_steps[1:-1]]
+    self.assertEqual(discounts.count(0), expected)
+    self.assertEqual(discounts.count(1), len(discounts) - expected)
+
+  def test_the_time_limit_cuts_the_episode_off(self):
+    environment = atari.Atari('pong', max_frames=400, seed=0)
+    lengths = set()
+    for _ in range(20):
+      time_steps = _play(environment, [_NOOP] * 200)
+      self.assertTrue(time_steps[-1].last())
+      self.assertEqual(time_steps[-1].discount, 1)
+      lengths.add(len(time_steps) - 1)
+    # 400 frames less 1 to 30 without action, 4 a step.
+    self.assertGreater(len(lengths), 3)
+    self.assertBetween(min(lengths), 93, 99)
+    self.assertBetween(max(lengths), 97, 100)
+
+  def test_sticky_actions_replace_those_of_the_agent(self):
+    def pictures(sticky_probability, action):
+      environment = atari.Atari(
+          'pong', sticky_probability=sticky_probability, seed=0)
+      return _pictures(_play(environment, [action] * 30))
+
+    self.assertFalse(np.array_equal(pictures(0.0, _NOOP), pictures(0.0, _RIGHT)))
+    np.testing.assert_array_equal(pictures(1.0, _NOOP), pictures(1.0, _RIGHT))
+
+  @parameterized.parameters(0.0, 0.25)
+  def test_one_seed_gives_one_course_of_episodes(self, sticky_probability):
+    def course(seed):
+      environment = atari.Atari(
+          'breakout', sticky_probability=sticky_probability, seed=seed)
+      return np.concatenate([_pictures(_play(environment, _random_actions(18, 60)))
+                             for _ in range(2)])
+
+    np.testing.assert_array_equal(course(3), course(3))
+    self.assertFalse(np.array_equal(course(3), course(4)))
+
+  def test_fits_a_batch(self):
+    batch = batched.BatchedEnvironment(
+        [atari.Atari(game, max_frames=1000, seed=0)
+         for game in ('space_invaders', 'pong')])
+    batch.reset()
+    returns = np.zeros(2)
+    ends = 0
+    for actions in np.random.default_rng(0).integers(18, size=[600, 2]):
+      time_step = batch.step(actions)
+      returns = np.where(time_step.first(), 0, returns + time_step.reward)
+      if time_step.last()[0]:
+        self.assertGreater(time_step.episode_return[0], returns[0])
+        self.assertEqual(time_step.episode_return[0] % 5, 0)
+        ends += 1
+      if time_step.last()[1]:
+        self.assertEqual(time_step.episode_return[1], returns[1])
+    self.assertGreater(ends, 0)
+
+  def test_prints_nothing(self):
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Info)
+    with tempfile.TemporaryFile() as output:
+      kept = {fd: os.dup(fd) for fd in (1, 2)}
+      try:
+        for fd in kept:
+          os.dup2(output.fileno(), fd)
+        atari.Atari('pong', seed=0).reset()
+      finally:
+        for fd, copy in kept.items():
+          os.dup2(copy, fd)
+          os.close(copy)
+      output.seek(0)
+      self.assertEqual(output.read(), b'')
+
+  @parameterized.parameters(
+      (dict(game='pongo'), "Atari.game = 'pongo': expected one of 'alien'"),
+      (dict(), 'Atari.game is not set'),
+      (dict(game='pong', max_reward=0.0), 'Atari.max_reward = 0.0'),
+      (dict(game='pong', sticky_probability=2.0), 'Atari.sticky_probability = 2.0'))
+  def test_refuses_settings(self, settings, message):
+    with self.assertRaisesRegex(config.ConfigError, message):
+      atari.Atari(**settings)
+
+  @parameterized.parameters('ale_py', 'cv2')
+  def test_says_which_package_is_missing(self, package):
+    with mock.patch.dict(sys.modules, {package: None}):
+      with self.assertRaisesRegex(
+          config.ConfigError, f'Atari needs the package {package}'):
+        atari.Atari('pong')
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,103 @@
+"""Tests for memory_maze, which need the package memory-maze."""
+
+from absl.testing import absltest
+from dm_env import test_utils
+import numpy as np
+
+from gtrxl_tf import config
+from gtrxl_tf.environments import batched
+from gtrxl_tf.environments import memory_maze
+from gtrxl_tf.environments import optional
+from gtrxl_tf.environments import rendering
+
+FORWARD, LEFT, RIGHT = 1, 2, 3
+
+
+class MemoryMazeContractTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
+
+  def make_object_under_test(self):
+    return memory_maze.MemoryMaze(seed=0)
+
+  def make_action_sequence(self):
+    yield from range(6)
+
+
+class MemoryMazeTest(absltest.TestCase):
+
+  def _make(self, **settings):
+    environment = memory_maze.MemoryMaze(**settings)
+    self.addCleanup(environment.close)
+    return environment
+
+  def test_shows_and_earns_what_the_plain_package_does(self):
+    rendering.choose_backend()
+    plain = optional.load('memory_maze.tasks', needed_by='test').memory_maze_9x9(seed=5)
+    self.addCleanup(plain.close)
+    ours = self._make(target_color=True, seed=5)
+    expected, found = plain.reset(), ours.reset()
+    for environment in (plain, ours._environment):
+      _put_targets_before_agent(environment)
+    rewards = []
+    for action in [FORWARD] * 30 + [LEFT, LEFT, FORWARD, RIGHT] * 8:
+      np.testing.assert_equal(found.observation, expected.observation)
+      self.assertEqual(found[:3], expected[:3])
+      rewards.append(expected.reward)
+      expected, found = plain.step(action), ours.step(action)
+    self.assertGreater(rewards.count(1.0), 1)  # Or touching has not been compared.
+
+  def test_the_time_limit_ends_the_episode_with_discount_one(self):
+    environment = self._make(seed=0)
+    environment.reset()
+    inner = environment._environment
+    inner.physics.data.time = 250 - 2 / 4  # Two steps before the end.
+    time_step = environment.step(0)
+    self.assertFalse(time_step.last())
+    time_step = environment.step(0)
+    self.assertTrue(time_step.last())
+    self.assertEqual(time_step.discount, 1)
+    self.assertTrue(environment.step(0).first())
+
+  def test_fits_into_a_batch(self):
+    batch = batched.BatchedEnvironment([self._make(target_color=True, seed=0)])
+    batch.reset()
+    time_step = batch.step([FORWARD])
+    self.assertEqual(time_step.observation['image'].shape, (1, 64, 64, 3))
+    self.assertEqual(time_step.observation['target_color'].dtype, np.float32)
+
+  def test_one_seed_gives_one_course(self):
+    def course(seed):
+      environment = self._make(seed=seed)
+      images = [environment.reset().observation['image']]
+      images += [environment.step(a).observation['image'] for a in (FORWARD, LEFT)]
+      return np.stack(images)
+
+    first = course(1)
+    self.assertGreater(first.std(), 10)
+    np.testing.assert_array_equal(first, course(1))
+    self.assertTrue((first != course(2)).any())
+
+  def test_refuses_actions_that_do_not_exist(self):
+    environment = self._make()
+    environment.reset()
+    for action in (-1, 6):
+      with self.assertRaisesRegex(ValueError, f'action = {action}: expected an integ'):
+        environment.step(action)
+
+  def test_refuses_sizes_that_do_not_exist(self):
+    with self.assertRaisesRegex(config.ConfigError, 'MemoryMaze.size = 10: expected'):
+      memory_maze.MemoryMaze(size=10)
+
+
+def _put_targets_before_agent(environment) -> None:
+  """Puts all targets one behind the other, where the agent is looking."""
+  mjcf = optional.load('dm_control.mjcf', needed_by='test')
+  task, physics = environment.task, environment.physics
+  agent = physics.bind(task._walker.root_body)
+  ahead = agent.xmat.reshape(3, 3)[:, 1]
+  for i, target in enumerate(task._targets):
+    frame = physics.bind(mjcf.get_attachment_frame(target.mjcf_model))
+    frame.pos[:2] = (agent.xpos + (2 + i) * ahead)[:2]
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,247 @@
+"""Tests for minigrid_memory."""
+
+import collections
+import sys
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from dm_env import test_utils
+import numpy as np
+
+from gtrxl_tf import config
+from gtrxl_tf.environments import batched
+from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import minigrid_memory
+from gtrxl_tf.environments.minigrid_memory import (
+    DONE, DROP, FORWARD, LEFT, PICKUP, RIGHT, TOGGLE)
+
+_KEY_AND_BALL = (5, 6)  # As the package numbers them.
+
+
+def _play(environment, policy):
+  """The time steps and the actions of a new episode."""
+  time_steps, actions = [environment.reset()], []
+  while not time_steps[-1].last():
+    actions.append(policy())
+    time_steps.append(environment.step(actions[-1]))
+  return time_steps, actions
+
+
+def _image(time_step):
+  return time_step.observation['image']
+
+
+def _depends_on_observations_only(environment, policy, num_episodes):
+  """Whether equal courses of observations are always followed by equal actions."""
+  known = {}
+  for _ in range(num_episodes):
+    time_steps, actions = _play(environment, policy)
+    history = b''
+    for time_step, action in zip(time_steps, actions):
+      history += b''.join(time_step.observation[name].tobytes()
+                          for name in sorted(time_step.observation))
+      if known.setdefault(history, action) != action:
+        return False
+  return True
+
+
+class MinigridMemoryContractTest(test_utils.EnvironmentTestMixin,
+                                 parameterized.TestCase):
+
+  def make_object_under_test(self):
+    return minigrid_memory.MinigridMemory(size=7, max_steps=20, seed=0)
+
+  def make_action_sequence(self):
+    yield from np.random.default_rng(0).integers(7, size=60)
+
+
+class MinigridMemoryPixelsContractTest(MinigridMemoryContractTest):
+
+  def make_object_under_test(self):
+    return minigrid_memory.MinigridMemory(size=7, pixels=True, max_steps=20, seed=0)
+
+
+class MinigridMemoryTest(parameterized.TestCase):
+
+  @parameterized.product(
+      size=(7, 9, 11, 13, 17, 31, 91), pixels=(False, True),
+      policy=('informed_action', 'looking_action'))
+  def test_the_scripted_policies_always_succeed(self, size, pixels, policy):
+    environment = minigrid_memory.MinigridMemory(size, pixels, seed=0)
+    for _ in range(3 if size == 91 else 10):
+      time_steps, actions = _play(environment, getattr(environment, policy))
+      self.assertTrue(environment.episode_success())
+      self.assertEqual(time_steps[-1].discount, 0)
+      self.assertEqual([t.reward for t in time_steps[1:-1]], [0] * (len(actions) - 1))
+      self.assertAlmostEqual(
+          time_steps[-1].reward, 1 - 0.9 * len(actions) / (5 * size**2))
+
+  def test_the_informed_agent_walks_straight_to_the_end(self):
+    environment = minigrid_memory.MinigridMemory(13, seed=0)
+    for _ in range(20):
+      _, actions = _play(environment, environment.informed_action)
+      self.assertLen(set(actions[-2:]), 2)  # A turn and a step.
+      self.assertEqual(set(actions[:-2]) - {FORWARD}, set())
+
+  @parameterized.parameters(False, True)
+  def test_the_looking_agent_knows_only_what_it_has_seen(self, pixels):
+    environment = minigrid_memory.MinigridMemory(9, pixels, seed=0)
+    self.assertTrue(_depends_on_observations_only(
+        environment, environment.looking_action, 200))
+    self.assertFalse(_depends_on_observations_only(
+        environment, environment.informed_action, 200))
+
+  def test_the_looking_agent_takes_over_from_any_other(self):
+    environment = minigrid_memory.MinigridMemory(11, max_steps=10_000, seed=0)
+    random = np.random.default_rng(0)
+    num_episodes = 0
+    while num_episodes < 30:
+      time_step = environment.reset()
+      for action in random.integers(3, size=30):
+        if not time_step.last():
+          time_step = environment.step(action)
+      if time_step.last():
+        continue
+      for _ in range(40):
+        if not time_step.last():
+          time_step = environment.step(environment.looking_action())
+      self.assertTrue(time_step.last() and environment.episode_success())
+      num_episodes += 1
+
+  def test_the_wrong_end_earns_nothing(self):
+    environment = minigrid_memory.MinigridMemory(seed=0)
+    for _ in range(10):
+      environment.reset()
+      while (action := environment.informed_action()) == FORWARD:
+        environment.step(action)
+      environment.step({LEFT: RIGHT, RIGHT: LEFT}[action])
+      time_step = environment.step(FORWARD)
+      self.assertTrue(time_step.last())
+      self.assertEqual((time_step.reward, time_step.discount), (0, 0))
+      self.assertFalse(environment.episode_success())
+
+  @parameterized.parameters((11, None, 605), (13, None, 845), (13, 95, 95))
+  def test_the_time_limit_cuts_the_episode_off(self, size, max_steps, expected):
+    environment = minigrid_memory.MinigridMemory(size, max_steps=max_steps, seed=0)
+    time_steps, actions = _play(environment, lambda: LEFT)
+    self.assertLen(actions, expected)
+    self.assertEqual((time_steps[-1].reward, time_steps[-1].discount), (0, 1))
+    self.assertFalse(environment.episode_success())
+
+  def test_success_in_the_last_step_of_the_limit_is_success(self):
+    environment = minigrid_memory.MinigridMemory(seed=0)
+    _, actions = _play(environment, environment.informed_action)
+    environment = minigrid_memory.MinigridMemory(max_steps=len(actions), seed=0)
+    time_steps, _ = _play(environment, environment.informed_action)
+    self.assertAlmostEqual(time_steps[-1].reward, 0.1)
+    self.assertEqual(time_steps[-1].discount, 0)
+    self.assertTrue(environment.episode_success())
+
+  def test_success_is_forgotten_in_the_next_episode(self):
+    environment = minigrid_memory.MinigridMemory(seed=0)
+    _play(environment, environment.informed_action)
+    environment.reset()
+    self.assertFalse(environment.episode_success())
+
+  def test_four_actions_only_spend_a_step(self):
+    environment = minigrid_memory.MinigridMemory(7, seed=0)
+    for _ in range(10):
+      time_step = environment.reset()
+      while not time_step.last():
+        before = time_step
+        for action in (PICKUP, DROP, TOGGLE, DONE):
+          time_step = environment.step(action)
+          np.testing.assert_array_equal(_image(time_step), _image(before))
+        time_step = environment.step(environment.looking_action())
+
+  def test_direction_is_east_at_first_and_follows_the_turns(self):
+    environment = minigrid_memory.MinigridMemory(seed=0)
+    directions = [environment.reset().observation['direction']]
+    directions += [environment.step(action).observation['direction']
+                   for action in (RIGHT, RIGHT, RIGHT, RIGHT, LEFT, FORWARD)]
+    self.assertEqual([d.tolist().index(1) for d in directions], [0, 1, 2, 3, 0, 3, 3])
+    self.assertEqual([d.sum() for d in directions], [1] * 7)
+
+  def test_clues_and_ends_are_drawn_apart(self):
+    environment = minigrid_memory.MinigridMemory(seed=0)
+    counts = collections.Counter()
+    for _ in range(200):
+      time_steps, _ = _play(environment, environment.looking_action)
+      seen_in_the_west = [
+          kind for t in time_steps if t.observation['direction'][2] == 1
+          for kind in _image(t)[..., 0].flat if kind in _KEY_AND_BALL]
+      if seen_in_the_west:  # An agent that starts beside the clue never looks west.
+        went_north = time_steps[-1].observation['direction'][3] == 1
+        counts[seen_in_the_west[0], went_north] += 1
+    self.assertLen(counts, 4)
+    total = sum(counts.values())
+    self.assertGreater(total, 100)
+    for count in counts.values():
+      self.assertBetween(count, 0.15 * total, 0.35 * total)
+
+  def test_the_picture_shows_three_cells_in_front_of_the_agent(self):
+    environment = minigrid_memory.MinigridMemory(pixels=True, seed=0)
+    time_step = environment.reset()
+    self.assertEqual(list(time_step.observation), ['image'])
+    image = _image(time_step)
+    self.assertEqual((image.shape, image.dtype), ((84, 84, 3), np.uint8))
+    red = (image[..., 0] > 200) & (image[..., 1] < 150)
+    rows, columns = np.nonzero(red)
+    self.assertBetween(rows.min(), 56, 83)
+    self.assertBetween(columns.min(), 28, 55)
+    self.assertBetween(columns.max(), 28, 55)
+
+  @parameterized.parameters(False, True)
+  def test_one_seed_gives_one_course_of_episodes(self, pixels):
+    def course(seed):
+      environment = minigrid_memory.MinigridMemory(pixels=pixels, seed=seed)
+      return [_image(t).tolist() for _ in range(3)
+              for t in _play(environment, environment.looking_action)[0]]
+
+    self.assertEqual(course(3), course(3))
+    self.assertNotEqual(course(3), course(4))
+
+  @parameterized.parameters(False, True)
+  def test_fits_a_batch(self, pixels):
+    environments = [minigrid_memory.MinigridMemory(7, pixels, max_steps=40, seed=seed)
+                    for seed in range(2)]
+    batch = batched.BatchedEnvironment(environments)
+    batch.reset()
+    outcomes = []
+    for step in range(200):
+      policy = 'informed_action' if step < 100 else 'looking_action'
+      time_step = batch.step([getattr(e, policy)() for e in environments])
+      last = time_step.last()
+      outcomes += zip(time_step.episode_success[last], time_step.episode_return[last])
+    self.assertGreater(len(outcomes), 20)
+    for success, episode_return in outcomes:
+      self.assertEqual(success, 1)
+      self.assertBetween(episode_return, 0.1, 1)
+
+  def test_is_a_memory_task(self):
+    environment = minigrid_memory.MinigridMemory(seed=0)
+    self.assertGreater(memory_task.informed_return(environment, 5), 0.98)
+
+  @parameterized.parameters(
+      (dict(size=12), 'MinigridMemory.size = 12: expected an odd integer >= 7'),
+      (dict(size=5), 'MinigridMemory.size = 5: expected an integer >= 7'),
+      (dict(max_steps=0), 'MinigridMemory.max_steps = 0'))
+  def test_refuses_settings(self, settings, message):
+    with self.assertRaisesRegex(config.ConfigError, message):
+      minigrid_memory.MinigridMemory(**settings)
+
+  def test_refuses_actions_that_are_not_there(self):
+    environment = minigrid_memory.MinigridMemory(seed=0)
+    environment.reset()
+    with self.assertRaisesRegex(ValueError, r'action = 7: .* \[0, 7\)'):
+      environment.step(7)
+
+  def test_says_which_package_is_missing(self):
+    with mock.patch.dict(sys.modules, {'minigrid.envs': None}):
+      with self.assertRaisesRegex(config.ConfigError, 'MinigridMemory needs .*envs'):
+        minigrid_memory.MinigridMemory()
+
+
+if __name__ == '__main__':
+  absltest.main()
