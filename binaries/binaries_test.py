@@ -86,7 +86,8 @@ class BinariesTest(absltest.TestCase):
     seen = ts.restart(tf.eye(3, *self._experiment.observation_spec.shape), 3)
     expected = policy.action(seen, policy.get_initial_state(3))
     step = exported.action(seen, exported.get_initial_state(3))
-    tf.debugging.assert_near(step.info.policy, expected.info.policy, atol=1e-6)
+    tf.debugging.assert_near(
+        step.info.policy.logits, expected.info.policy.logits, atol=1e-6)
     tf.debugging.assert_equal(step.action, expected.action)
 
   def test_export_overwrites_nothing(self):

@@ -1,24 +1,33 @@
 """Trains the same experiment with several cores and seeds, and sets them side by side.
 
-  python -m binaries.compare --gin_file=gin/numpad_2x2.gin \
+  python -m binaries.compare --gin_file=gin/numpad_2x2_cpu.gin \
       --root_dir=runs/compare_numpad_2x2 --cores=gtrxl,lstm,memoryless --seeds=5
 
 A core is a file in gin/cores. Runs go to ROOT/<core>/seed_<i>, one after the other;
 started again on the same folder, the comparison goes on. `comparison.md` and
 `comparison.png` in ROOT show what there is after every run.
+
+With --sweep='Numpad.size=2,3,4' all of this is done for each of the values, in
+ROOT/Numpad.size=2 and so on; what else depends on the value is not changed with it.
+
+If the settings sample some for each run (gtrxl_tf/sampling.py), a seed draws the same
+for every core. Then the table shows what was drawn, and `ranked.png` how much the
+returns of a core depend on it.
 """
 
 import pathlib
+import re
 import signal
 import subprocess
 import sys
-from typing import List
+from typing import Dict, List, Optional
 
 from absl import app
 from absl import flags
 import gin
 
 from gtrxl_tf import config
+from gtrxl_tf import sampling
 from gtrxl_tf.analysis import comparison
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import train
@@ -37,32 +46,54 @@ flags.register_validator(
     'cores', lambda cores: cores and set(cores) <= _KNOWN_CORES,
     f'expected some of {", ".join(sorted(_KNOWN_CORES))}')
 _SEEDS = flags.DEFINE_integer('seeds', 5, 'Runs of each core.', lower_bound=1)
+_SWEEP = flags.DEFINE_string(
+    'sweep', None, 'SETTING=VALUE,VALUE,...: the comparison is made for each value.')
+flags.register_validator(
+    'sweep', lambda sweep: sweep is None or re.fullmatch(
+        r'[\w.]+=[^\s,/]+(,[^\s,/]+)*', sweep),
+    "expected SETTING=VALUE,VALUE,... as in 'Numpad.size=2,3,4'")
 _ONLY_REPORT = flags.DEFINE_bool(
     'only_report', False, 'Train nothing, show what is there.')
+
+
+def _swept() -> List[str]:
+  """Each value of the sweep, as a gin binding; an empty one if there is no sweep."""
+  if _SWEEP.value is None:
+    return ['']
+  setting, values = _SWEEP.value.split('=', 1)
+  return [f'{setting}={value}' for value in values.split(',')]
 
 
 def _gin_files(core: str) -> List[str]:
   return [*_GIN_FILE.value, str(_CORE_FILES / f'{core}.gin')]
 
 
-def _folder(core: str, seed: int) -> run_folder.RunFolder:
+def _bindings(swept: str) -> List[str]:
+  return [*_GIN_BINDINGS.value, *([swept] if swept else [])]
+
+
+def _folder(swept: str, core: str, seed: int) -> run_folder.RunFolder:
   return run_folder.RunFolder(
-      pathlib.Path(_ROOT_DIR.value) / core / f'seed_{seed}')
+      pathlib.Path(_ROOT_DIR.value) / swept / core / f'seed_{seed}')
 
 
-def _prepare(core: str):
-  gin.clear_config()
-  return train.prepare(_gin_files(core), _GIN_BINDINGS.value)
+def _informed_return(swept: str) -> Optional[float]:
+  """The informed policy's return; prepares all that is to be run."""
+  # For a report one core does, since the informed policy has none.
+  for core in _CORES.value[-1:] if _ONLY_REPORT.value else _CORES.value:
+    gin.clear_config()
+    experiment = train.prepare(_gin_files(core), _bindings(swept))
+  return experiment.informed_return()
 
 
-def _train(core: str, seed: int) -> int:
+def _train(swept: str, core: str, seed: int) -> int:
   """Runs `binaries.train` to its end; returns its exit code."""
   process = subprocess.Popen(
       [sys.executable, '-m', 'binaries.train',
        *(f'--gin_file={file}' for file in _gin_files(core)),
-       *(f'--gin_bindings={binding}' for binding in _GIN_BINDINGS.value),
+       *(f'--gin_bindings={binding}' for binding in _bindings(swept)),
        f'--gin_bindings=Experiment.seed = {seed}',
-       f'--root_dir={_folder(core, seed).root}'])
+       f'--root_dir={_folder(swept, core, seed).root}'])
   # The run saves before it ends; this process waits for that.
   handlers = {s: signal.signal(s, lambda *_: process.terminate())
               for s in (signal.SIGINT, signal.SIGTERM)}
@@ -72,40 +103,65 @@ def _train(core: str, seed: int) -> int:
   return code
 
 
-def _report(informed) -> str:
-  """Writes table and picture of all runs that have begun; returns the table."""
+def _runs(swept: str) -> List[comparison.Run]:
+  """All runs that have begun."""
   runs = []
   for core in _CORES.value:
     for seed in range(_SEEDS.value):
-      folder = _folder(core, seed)
+      folder = _folder(swept, core, seed)
       metrics = run_folder.read_metrics(folder.metrics)
-      if metrics:
+      if metrics or folder.diverged.exists():
         runs.append(comparison.Run(
-            core, seed, metrics, run_folder.read_metrics(folder.evaluation)))
-  if not runs:
+            core, seed, metrics, run_folder.read_metrics(folder.evaluation),
+            folder.diverged.exists(),
+            sampling.samples(folder.config.read_text())
+            if folder.config.exists() else {}))
+  return runs
+
+
+def _report(informed: Dict[str, Optional[float]]) -> str:
+  """Writes tables and pictures of all runs that have begun; returns the tables."""
+  setting = _SWEEP.value and _SWEEP.value.split('=', 1)[0]
+  points = [comparison.Point(swept.partition('=')[2], runs, informed[swept])
+            for swept in informed if (runs := _runs(swept))]
+  if not points:
     return f'No runs in {_ROOT_DIR.value}.'
   root = pathlib.Path(_ROOT_DIR.value)
-  table = comparison.table(runs, informed)
-  run_folder.write_atomically(root / 'comparison.md', table)
-  comparison.draw(root / 'comparison.png', runs, root.name, informed)
-  return table + f'\nPicture: {root / "comparison.png"}'
+  picture = root / 'comparison.png'
+  if setting is None:
+    text = comparison.table(points[0].runs, points[0].informed)
+    comparison.draw(picture, points[0].runs, root.name, points[0].informed)
+  else:
+    text = '\n'.join(
+        [f'## {setting} = {point.value}\n\n'
+         f'{comparison.table(point.runs, point.informed)}' for point in points]
+        + [f'## Final return against {setting}\n\n'
+           f'{comparison.sweep_table(setting, points)}'])
+    comparison.draw_sweep(picture, setting, points, root.name)
+  run_folder.write_atomically(root / 'comparison.md', text)
+  text += f'\nPicture: {picture}'
+  if any(run.samples for point in points for run in point.runs):
+    comparison.draw_ranked(root / 'ranked.png', setting, points, root.name)
+    text += f'\nRanked runs: {root / "ranked.png"}'
+  return text
 
 
 def main(argv):
   del argv
   try:
     # All before the first is trained, which may be long before the last is.
-    informed = [_prepare(core) for core in _CORES.value][-1].informed_return()
+    informed = {swept: _informed_return(swept) for swept in _swept()}
   except config.ConfigError as error:
     sys.exit(f'Not started: {error}')
   todo = [] if _ONLY_REPORT.value else [
-      (core, seed) for seed in range(_SEEDS.value) for core in _CORES.value]
-  for i, (core, seed) in enumerate(todo, 1):
-    folder = _folder(core, seed)
+      (swept, core, seed) for seed in range(_SEEDS.value) for swept in informed
+      for core in _CORES.value]
+  for i, (swept, core, seed) in enumerate(todo, 1):
+    folder = _folder(swept, core, seed)
     if folder.evaluation.exists() or folder.diverged.exists():
       continue
-    print(f'Run {i} of {len(todo)}: {core}, seed {seed}', flush=True)
-    code = _train(core, seed)
+    print(f'Run {i} of {len(todo)}: {folder.root}', flush=True)
+    code = _train(swept, core, seed)
     if code and not folder.diverged.exists():
       sys.exit(f'Stopped in {folder.root}; the same command goes on from there.')
     _report(informed)

@@ -37,8 +37,8 @@ def log_uniform(low: config.PositiveFloat, high: config.PositiveFloat) -> float:
   """
   scope = gin.current_scope_str()
   if not scope:
-    raise config.ConfigError('@log_uniform() has no scope: expected @NAME/log_uniform(),'
-                             ' and each sampled setting its own NAME')
+    raise config.ConfigError('@log_uniform() has no scope: expected '
+                             '@NAME/log_uniform(), each setting with its own NAME')
   if not low < high:
     raise config.ConfigError(f'{scope}/log_uniform.high = {high!r}: expected a number '
                              f'> {scope}/log_uniform.low = {low!r}')

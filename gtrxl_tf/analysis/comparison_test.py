@@ -4,72 +4,197 @@ import math
 import pathlib
 
 from absl.testing import absltest
+from absl.testing import parameterized
+import numpy as np
 
 from gtrxl_tf.analysis import comparison
+from gtrxl_tf.analysis import curves
 
 
-def _metrics(returns):
-  """A row every 1000 environment steps and every minute."""
-  return [{'environment_steps': 1000. * i, 'seconds': 60. * i, 'return': value}
-          for i, value in enumerate(returns, 1)]
+def _run(core, seed, returns, evaluation=(), success=1., diverged=False, samples=None):
+  """A run with a row every 1000 environment steps and every minute."""
+  return comparison.Run(
+      core, seed,
+      [{'environment_steps': 1000. * i, 'seconds': 60. * i, 'return': value}
+       for i, value in enumerate(returns, 1)],
+      [{'return': value, 'success': success} for value in evaluation],
+      diverged, samples or {})
 
 
-def _evaluation(returns, success=1.):
-  return [{'return': value, 'success': success} for value in returns]
+def _cells(markdown):
+  """The rows of a Markdown table, each by the titles of the columns."""
+  lines = markdown.split('\n\n')[0].splitlines()
+  header, _, *rows = [line[2:-2].split(' | ') for line in lines]
+  return [dict(zip(header, row)) for row in rows]
 
 
-class ComparisonTest(absltest.TestCase):
+class TableTest(absltest.TestCase):
 
   def _rows(self, runs, informed=10.):
     """Cells of the table, by core and seed, or core and `mean`."""
-    lines = comparison.table(runs, informed).split('\n\n')[0].splitlines()
-    header, _, *rows = [line.strip('| ').split(' | ') for line in lines]
-    return {(row[0].strip('*'), row[1]): dict(zip(header, row)) for row in rows}
+    return {(row['core'].strip('*'), row['seed']): row
+            for row in _cells(comparison.table(runs, informed))}
 
   def test_a_row_says_what_a_run_reached_and_when_it_had_learned(self):
-    rows = self._rows([comparison.Run(
-        'gtrxl', 0, _metrics([math.nan, 2, 8.9, 9, 8, 9.5]), _evaluation([9, 10]))])
+    rows = self._rows([_run('gtrxl', 0, [math.nan, 2, 8.9, 9, 8, 9.5], [9, 10])])
     self.assertEqual(rows['gtrxl', '0'], {
         'core': 'gtrxl', 'seed': '0', 'return': '9.50', 'success': '1.00',
         'steps': '6,000', 'minutes': '6.0', 'steps to 90%': '4,000',
-        'minutes to 90%': '4.0'})
+        'minutes to 90%': '4.0', 'diverged': '0'})
 
   def test_a_core_has_the_mean_of_its_seeds(self):
-    rows = self._rows([
-        comparison.Run('gtrxl', 0, _metrics([9]), _evaluation([8])),
-        comparison.Run('lstm', 0, _metrics([1]), _evaluation([1])),
-        comparison.Run('gtrxl', 1, _metrics([1, 2, 9]), _evaluation([9]))])
+    rows = self._rows([_run('gtrxl', 0, [9], [8]), _run('lstm', 0, [1], [1]),
+                       _run('gtrxl', 1, [1, 2, 9], [9])])
     self.assertEqual(rows['gtrxl', 'mean']['return'], '8.50')
     self.assertEqual(rows['gtrxl', 'mean']['steps to 90%'], '2,000')
     self.assertEqual(rows['lstm', 'mean']['return'], '1.00')
 
   def test_a_mean_says_how_many_seeds_it_leaves_out(self):
-    rows = self._rows([
-        comparison.Run('gtrxl', 0, _metrics([1, 9]), _evaluation([9])),
-        comparison.Run('gtrxl', 1, _metrics([1, 2]), [])])
+    rows = self._rows([_run('gtrxl', 0, [1, 9], [9]), _run('gtrxl', 1, [1, 2])])
     self.assertEqual(rows['gtrxl', '1']['return'], '-')
     self.assertEqual(rows['gtrxl', '1']['steps to 90%'], '-')
     self.assertEqual(rows['gtrxl', 'mean']['return'], '9.00 (1 of 2)')
     self.assertEqual(rows['gtrxl', 'mean']['minutes to 90%'], '2.0 (1 of 2)')
 
+  def test_a_run_that_diverged_counts_as_0_and_is_counted(self):
+    rows = self._rows([
+        _run('trxl_i', 0, [1, 9], [9]), _run('trxl_i', 1, [1, 9.5], diverged=True),
+        _run('trxl_i', 2, [], diverged=True), _run('trxl_i', 3, [1, 3], [3])])
+    self.assertEqual(rows['trxl_i', '1']['return'], '0.00')
+    self.assertEqual(rows['trxl_i', '1']['success'], '-')
+    self.assertEqual(rows['trxl_i', '1']['diverged'], '1')
+    self.assertEqual(rows['trxl_i', '2']['steps'], '0')
+    self.assertEqual(rows['trxl_i', 'mean']['return'], '3.00')
+    self.assertEqual(rows['trxl_i', 'mean']['diverged'], '50%')
+
+  def test_shows_what_each_run_has_drawn(self):
+    rows = self._rows([
+        _run('gtrxl', 0, [1], [1], samples={'epsilon_alpha': 0.0123456}),
+        _run('lstm', 0, [1], [1],
+             samples={'epsilon_alpha': 2e-5, 'learning_rate': 1e-4})])
+    self.assertEqual(rows['gtrxl', '0']['epsilon_alpha'], '0.0123')
+    self.assertEqual(rows['gtrxl', '0']['learning_rate'], '-')
+    self.assertEqual(rows['gtrxl', 'mean']['epsilon_alpha'], '')
+    self.assertEqual(rows['lstm', '0']['epsilon_alpha'], '2e-05')
+    self.assertEqual(rows['lstm', '0']['learning_rate'], '0.0001')
+
   def test_where_the_environment_tells_no_success_the_table_does_not(self):
-    rows = self._rows(
-        [comparison.Run('gtrxl', 0, _metrics([1]), _evaluation([1], math.nan))])
+    rows = self._rows([_run('gtrxl', 0, [1], [1], success=math.nan)])
     self.assertEqual(rows['gtrxl', '0']['success'], '-')
     self.assertEqual(rows['gtrxl', 'mean']['success'], '-')
 
   def test_without_an_informed_policy_nothing_counts_as_learned(self):
-    rows = self._rows(
-        [comparison.Run('gtrxl', 0, _metrics([1]), _evaluation([1]))], informed=None)
+    rows = self._rows([_run('gtrxl', 0, [1], [1])], informed=None)
     self.assertNotIn('steps to 90%', rows['gtrxl', '0'])
 
-  def test_draws_all_runs_in_one_picture(self):
-    path = pathlib.Path(self.create_tempdir().full_path) / 'comparison.png'
-    comparison.draw(path, [
-        comparison.Run('gtrxl', 0, _metrics([1, 2, 3]), []),
-        comparison.Run('gtrxl', 1, _metrics([math.nan, 2]), []),
-        comparison.Run('lstm', 0, _metrics([math.nan]), [])], 'numpad', 10.)
-    self.assertStartsWith(path.read_bytes(), b'\x89PNG')
+
+class SweepTest(absltest.TestCase):
+
+  def test_table_has_a_row_for_each_value_and_a_column_for_each_core(self):
+    rows = _cells(comparison.sweep_table('Numpad.size', [
+        comparison.Point('2', [
+            _run('gtrxl', 0, [1], [9, 10]), _run('gtrxl', 1, [1], [8.5]),
+            _run('lstm', 0, [1], [6]), _run('lstm', 1, [1], diverged=True),
+            _run('lstm', 2, [1])], 10.),
+        comparison.Point('3', [_run('gtrxl', 0, [1], [4]), _run('trxl', 0, [1])],
+                         None)]))
+    self.assertEqual(rows, [
+        {'Numpad.size': '2', 'gtrxl': '9.00 (9.50, 8.50)',
+         'lstm': '3.00 (6.00, diverged, -)', 'trxl': '-', 'informed policy': '10.00'},
+        {'Numpad.size': '3', 'gtrxl': '4.00 (4.00)', 'lstm': '-', 'trxl': '-',
+         'informed policy': '-'}])
+
+
+class RankedTest(parameterized.TestCase):
+
+  @parameterized.parameters((1000, [3, 2, 1]), (2500, [5, 2, -4]), (4000, [7, 4, -6]))
+  def test_best_runs_come_first_at_any_point_of_training(self, steps, returns):
+    runs = [_run('gtrxl', 0, [1, -4, -5, -6]), _run('gtrxl', 1, [2, 5, 6, 7]),
+            _run('gtrxl', 2, [3, 2, 3, 4])]
+    self.assertEqual(comparison.ranked(runs, steps), returns)
+
+  def test_a_run_has_0_from_where_it_diverged(self):
+    runs = [_run('gtrxl', 0, [1, 1, 1]), _run('gtrxl', 1, [9, 9], diverged=True),
+            _run('gtrxl', 2, [], diverged=True)]
+    self.assertEqual(comparison.ranked(runs, 1500), [9, 1, 0])
+    self.assertEqual(comparison.ranked(runs, 3000), [1, 0, 0])
+
+  def test_a_run_that_has_not_come_so_far_has_no_rank_yet(self):
+    runs = [_run('gtrxl', 0, [1, 2]), _run('gtrxl', 1, [1, 3], [3])]
+    self.assertEqual(comparison.ranked(runs, 2000), [3, 2])
+    self.assertEqual(comparison.ranked(runs, 2100), [3])  # The other is done.
+
+  def test_before_its_first_episode_ends_a_run_has_no_rank(self):
+    runs = [_run('gtrxl', 0, [math.nan, 2]), _run('gtrxl', 1, [1, 3])]
+    self.assertEqual(comparison.ranked(runs, 1000), [1])
+    self.assertEqual(comparison.ranked(runs, 500), [])
+
+
+class PicturesTest(parameterized.TestCase):
+  """Of what was drawn; how it looks, a person must see."""
+
+  def setUp(self):
+    super().setUp()
+    self.path = pathlib.Path(self.create_tempdir().full_path) / 'picture.png'
+    self.figure = None
+    save = curves.save
+
+    def keep(figure, *args):
+      self.figure = figure
+      save(figure, *args)
+
+    self.enter_context(absltest.mock.patch.object(curves, 'save', keep))
+
+  def _lines(self, panel):
+    return {line.get_label(): line.get_ydata() for line in panel.get_lines()}
+
+  def test_a_diverged_run_is_0_to_the_end_and_in_the_mean(self):
+    comparison.draw(self.path, [
+        _run('trxl', 0, [math.nan, 2, 4]), _run('trxl', 1, [6, 6], diverged=True),
+        _run('lstm', 0, [1, 1, 1, 1])], 'numpad', 10.)
+    steps, minutes = self.figure.axes
+    self.assertStartsWith(self.path.read_bytes(), b'\x89PNG')
+    for panel, end in ((steps, 0.004), (minutes, 4)):
+      diverged = panel.get_lines()[1]
+      self.assertEqual(diverged.get_xdata()[-1], end)
+      np.testing.assert_array_equal(diverged.get_ydata(), [6, 6, 0, 0])
+      self.assertEqual(self._lines(panel)['trxl'][-1], 2)
+
+  @parameterized.parameters((8., 0.75, True), (None, 6, False), (0., 6, False))
+  def test_final_returns_are_relative_to_the_informed_policy(
+      self, informed, expected, relative):
+    comparison.draw_sweep(self.path, 'Numpad.size', [
+        comparison.Point('2', [_run('gtrxl', 0, [1], [10])], 10.),
+        comparison.Point('3', [_run('gtrxl', 0, [1], [4]), _run('gtrxl', 1, [1], [8]),
+                               _run('lstm', 0, [1])], informed)], 'sizes')
+    *values, final = self.figure.axes
+    self.assertEqual([panel.get_title() for panel in values],
+                     ['Numpad.size = 2', 'Numpad.size = 3'])
+    self.assertEqual(self._lines(final)['gtrxl'][1], expected)
+    self.assertEqual('informed policy' in self._lines(final), relative)
+    self.assertTrue(np.isnan(self._lines(final)['lstm']).all())
+
+  def test_a_core_has_one_color_although_it_is_not_everywhere_yet(self):
+    comparison.draw_sweep(self.path, 'Numpad.size', [
+        comparison.Point('2', [_run('gtrxl', 0, [1], [1]), _run('lstm', 0, [1])], None),
+        comparison.Point('3', [_run('lstm', 0, [1])], None)], 'sizes')
+    self.assertLen({line.get_color() for panel in self.figure.axes
+                    for line in panel.get_lines() if line.get_label() == 'lstm'}, 1)
+
+  def test_ranks_are_drawn_at_a_quarter_half_and_the_end_of_each_value(self):
+    returns = [[1, 5, 2, 8], [3, 4, 6, 7]]
+    runs = [_run('gtrxl', seed, x, [1]) for seed, x in enumerate(returns)]
+    comparison.draw_ranked(self.path, 'Numpad.size', [
+        comparison.Point('2', runs, 10.), comparison.Point('3', runs[:1], None)], 'x')
+    self.assertEqual([list(self._lines(panel)['gtrxl']) for panel in self.figure.axes],
+                     [[3, 1], [5, 4], [8, 7], [1], [5], [8]])
+
+  def test_can_be_drawn_when_all_have_diverged_before_the_first_row(self):
+    point = comparison.Point('2', [_run('trxl', 0, [], diverged=True)], None)
+    comparison.draw(self.path, point.runs, 'x', None)
+    comparison.draw_sweep(self.path, 'Numpad.size', [point], 'x')
+    comparison.draw_ranked(self.path, None, [point], 'x')
+    self.assertTrue(self.path.exists())
 
 
 if __name__ == '__main__':

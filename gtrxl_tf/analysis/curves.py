@@ -11,6 +11,11 @@ matplotlib.use('Agg')  # Pictures are files; there may be no screen.
 
 Rows = Sequence[Dict[str, float]]
 
+_AXES = {'environment_steps': (1e6, 'million environment steps'),
+         'seconds': (60, 'minutes')}
+
+THIN_AND_BOLD = 'thin: each run, bold: mean of the runs'
+
 
 def mean_curve(curves: Sequence[Tuple[np.ndarray, np.ndarray]]
                ) -> Tuple[np.ndarray, np.ndarray]:
@@ -31,41 +36,81 @@ def mean_curve(curves: Sequence[Tuple[np.ndarray, np.ndarray]]
   return grid, np.mean([np.interp(grid, x, y) for x, y in known], axis=0)
 
 
-def draw(path: pathlib.Path, runs: Dict[str, List[Rows]], title: str,
-         reference: Optional[float] = None, quantity: str = 'return') -> None:
-  """Draws every run's curve, against environment steps and against wall time.
+def style(number: int) -> Dict[str, str]:
+  """How the lines of a picture's label with this number look, in every panel."""
+  return {'color': f'C{number}', 'linestyle': '-' if number < 10 else '--'}
+
+
+def plot(panel: plt.Axes, runs: Dict[str, List[Rows]], column: str,
+         reference: Optional[float] = None) -> None:
+  """Plots every run's return in a panel of a picture.
 
   Where a label has several runs, they are thin lines and their mean a bold one.
 
   Args:
-    path: of the picture to write.
-    runs: for each label the rows of `metrics.csv` of its runs, one a seed.
-    title: of the picture.
+    panel: to plot in.
+    runs: for each label the rows of `metrics.csv` of its runs, one a seed. A label may
+      have none.
+    column: what the return is plotted against: `environment_steps` or `seconds`.
     reference: the informed policy's return, drawn as a line.
-    quantity: the column to draw.
   """
-  figure, panels = plt.subplots(1, 2, figsize=(11, 4), sharey=True)
-  for panel, column, unit, name in zip(
-      panels, ('environment_steps', 'seconds'), (1e6, 60),
-      ('million environment steps', 'minutes')):
-    for color, (label, seeds) in zip(plt.cm.tab10.colors, runs.items()):
-      curves = [(np.array([row[column] for row in rows]) / unit,
-                 np.array([row[quantity] for row in rows])) for rows in seeds]
-      several = len(curves) > 1
+  unit, name = _AXES[column]
+  for i, (label, seeds) in enumerate(runs.items()):
+    curves = [(np.array([row[column] for row in rows]) / unit,
+               np.array([row['return'] for row in rows])) for rows in seeds]
+    if len(curves) == 1:
+      panel.plot(*curves[0], **style(i), linewidth=1.5, label=label)
+    elif curves:
       for curve in curves:
-        panel.plot(*curve, color=color, linewidth=0.8 if several else 1.5,
-                   alpha=0.7 if several else 1, label=None if several else label)
-      if several:
-        panel.plot(*mean_curve(curves), color=color, linewidth=2.5,
-                   label=f'{label}, mean of {len(curves)}')
-    if reference is not None:
-      panel.axhline(reference, color='black', linestyle=':', linewidth=1,
-                    label='informed policy')
-    panel.set_xlabel(name)
+        panel.plot(*curve, **style(i), linewidth=0.7, alpha=0.5)
+      panel.plot(*mean_curve(curves), **style(i), linewidth=2.5, label=label)
+  if reference is not None:
+    draw_reference(panel, reference)
+  panel.set_xlabel(name)
+
+
+def draw_reference(panel: plt.Axes, value: float) -> None:
+  """Draws a line for the informed policy's return."""
+  panel.axhline(value, color='black', linestyle=':', linewidth=1,
+                label='informed policy')
+
+
+def save(figure: plt.Figure, path: pathlib.Path, title: str, note: str = '') -> None:
+  """Writes a picture, with one legend for all panels below them; closes it.
+
+  Args:
+    figure: made with the layout `constrained`.
+    path: of the picture to write.
+    title: of the picture.
+    note: what the lines are, said above the legend.
+  """
+  handles = {}
+  for panel in figure.axes:
     panel.grid(alpha=0.3)
-  panels[0].set_ylabel(f'{quantity}, mean of the last 100 episodes')
-  panels[0].legend(fontsize='small')
+    for handle, label in zip(*panel.get_legend_handles_labels()):
+      handles.setdefault(label, handle)
+  if handles:
+    figure.legend(handles.values(), handles.keys(), loc='outside lower center',
+                  ncols=5, fontsize='small', title=note, title_fontsize='small')
   figure.suptitle(title)
-  figure.tight_layout()
   figure.savefig(path, dpi=120)
   plt.close(figure)
+
+
+def draw(path: pathlib.Path, runs: Dict[str, List[Rows]], title: str,
+         reference: Optional[float] = None) -> None:
+  """Draws every run's curve, against environment steps and against wall time.
+
+  Args:
+    path: of the picture to write.
+    runs: as `plot` has them.
+    title: of the picture.
+    reference: the informed policy's return, drawn as a line.
+  """
+  figure, panels = plt.subplots(
+      1, 2, figsize=(11, 4.5), sharey=True, layout='constrained')
+  for panel, column in zip(panels, _AXES):
+    plot(panel, runs, column, reference)
+  panels[0].set_ylabel('return, mean of the last 100 episodes')
+  several = any(len(seeds) > 1 for seeds in runs.values())
+  save(figure, path, title, THIN_AND_BOLD if several else '')

@@ -1,0 +1,137 @@
+"""Tests for compare, with runs that are made up."""
+
+import contextlib
+import io
+import pathlib
+
+from absl import flags
+from absl.testing import absltest
+from absl.testing import flagsaver
+from absl.testing import parameterized
+import gin
+
+from binaries import compare
+from gtrxl_tf.training import run_folder
+
+_GIN_FILE = str(pathlib.Path(__file__).parents[1] / 'gin' / 'action_recall_cpu.gin')
+_SAMPLED = ['VMPOAgent.epsilon_alpha = @epsilon_alpha/log_uniform()',
+            'epsilon_alpha/log_uniform.low = 0.001',
+            'epsilon_alpha/log_uniform.high = 0.1']
+
+
+class _MadeUpRun:
+  """In place of the process that trains: leaves a run in its folder at once."""
+
+  def __init__(self, command):
+    given = {'gin_file': [], 'gin_bindings': [], 'root_dir': []}
+    for flag in command[3:]:
+      name, value = flag[2:].split('=', 1)
+      given[name].append(value)
+    self.root = given['root_dir'][0]
+    self.bindings = given['gin_bindings']
+    self.files = given['gin_file']
+
+  def wait(self):
+    folder = run_folder.RunFolder(self.root)
+    diverges = 'lstm' in self.files[-1] and 'ActionRecall.delay=3' in self.bindings
+    run_folder.MetricsWriter(folder.metrics, 0).append(
+        {'learner_step': 10, 'environment_steps': 1000, 'seconds': 60, 'return': 0.75,
+         'success': 0.75})
+    folder.config.write_text('\n'.join(self.bindings))
+    if diverges:
+      folder.diverged.write_text('loss is not finite\n')
+    else:
+      folder.evaluation.write_text('episode,return,success,task\n0,0.5,0.5,0\n')
+    return int(diverges)
+
+
+class CompareTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    gin.clear_config()
+    self.addCleanup(gin.clear_config)
+    self.root = pathlib.Path(self.create_tempdir().full_path)
+    self.runs = []
+
+  def _compare(self, **given):
+    """Runs compare; returns what it prints. `self.runs` are those it has started."""
+    def start(command):
+      self.runs.append(_MadeUpRun(command))
+      return self.runs[-1]
+
+    self.runs.clear()
+    self.enter_context(absltest.mock.patch.object(compare.subprocess, 'Popen', start))
+    settings = {'gin_file': [_GIN_FILE], 'root_dir': str(self.root), 'seeds': 2,
+                'cores': ['gtrxl', 'lstm'], **given}
+    printed = io.StringIO()
+    with flagsaver.flagsaver(**settings), contextlib.redirect_stdout(printed):
+      compare.main([])
+    return printed.getvalue()
+
+  def _cells(self, line_start):
+    text = (self.root / 'comparison.md').read_text()
+    return [line.strip('| ').split(' | ') for line in text.splitlines()
+            if line.startswith('| ' + line_start)]
+
+  def test_a_sweep_compares_at_each_value(self):
+    printed = self._compare(sweep='ActionRecall.delay=2,3')
+    self.assertEqual(
+        [run.root for run in self.runs],
+        [f'{self.root}/ActionRecall.delay={delay}/{core}/seed_{seed}'
+         for seed in (0, 1) for delay in (2, 3) for core in ('gtrxl', 'lstm')])
+    self.assertEqual(self.runs[2].bindings,
+                     ['ActionRecall.delay=3', 'Experiment.seed = 0'])
+    self.assertEndsWith(self.runs[1].files[-1], 'cores/lstm.gin')
+    text = (self.root / 'comparison.md').read_text()
+    self.assertIn(text, printed)
+    self.assertEqual([line for line in text.splitlines() if line.startswith('#')],
+                     ['## ActionRecall.delay = 2', '## ActionRecall.delay = 3',
+                      '## Final return against ActionRecall.delay'])
+    self.assertEqual(self._cells('2 |'),
+                     [['2', '0.50 (0.50, 0.50)', '0.50 (0.50, 0.50)', '1.00']])
+    self.assertEqual(self._cells('3 |'), [
+        ['3', '0.50 (0.50, 0.50)', '0.00 (diverged, diverged)', '1.00']])
+    self.assertTrue((self.root / 'comparison.png').exists())
+
+  def test_goes_on_where_it_stopped_and_reports_without_training(self):
+    sweep = {'sweep': 'ActionRecall.delay=3'}
+    self._compare(seeds=1, **sweep)
+    self._compare(**sweep)
+    self.assertEqual([pathlib.Path(run.root).name for run in self.runs], ['seed_1'] * 2)
+    (self.root / 'comparison.md').unlink()
+    self._compare(only_report=True, **sweep)
+    self.assertEmpty(self.runs)
+    self.assertLen(self._cells('lstm | 1'), 1)
+
+  def test_what_runs_have_drawn_is_the_same_for_all_cores(self):
+    printed = self._compare(gin_bindings=_SAMPLED)
+    drawn = {(core, seed): self._cells(f'{core} | {seed}')[0][-1]
+             for core in ('gtrxl', 'lstm') for seed in (0, 1)}
+    self.assertEqual(drawn['gtrxl', 0], drawn['lstm', 0])
+    self.assertEqual(drawn['gtrxl', 1], drawn['lstm', 1])
+    self.assertNotEqual(drawn['gtrxl', 0], drawn['gtrxl', 1])
+    self.assertBetween(float(drawn['gtrxl', 0]), 0.001, 0.1)
+    self.assertIn('ranked.png', printed)
+    self.assertTrue((self.root / 'ranked.png').exists())
+
+  def test_ranks_nothing_where_nothing_is_sampled(self):
+    self._compare(seeds=1)
+    self.assertFalse((self.root / 'ranked.png').exists())
+
+  def test_a_value_that_does_not_fit_stops_it_before_the_first_run(self):
+    with self.assertRaisesRegex(
+        SystemExit, r'Not started: ActionRecall.delay = -1: expected an integer >= 0'):
+      self._compare(sweep='ActionRecall.delay=2,-1')
+    self.assertEmpty(self.runs)
+
+  @parameterized.parameters(
+      'Numpad.size', 'Numpad.size=', '=2,3', 'Numpad.size=2,,3', 'Numpad.size=../2')
+  def test_refuses_what_is_no_sweep(self, sweep):
+    with self.assertRaisesRegex(flags.IllegalFlagValueError, 'SETTING=VALUE,VALUE'):
+      with flagsaver.flagsaver(sweep=sweep):
+        pass
+
+
+if __name__ == '__main__':
+  absltest.main()
