@@ -13,7 +13,8 @@ import gin
 from binaries import compare
 from gtrxl_tf.training import run_folder
 
-_GIN_FILE = str(pathlib.Path(__file__).parents[1] / 'gin' / 'action_recall_cpu.gin')
+_GIN = pathlib.Path(__file__).parents[1] / 'gin'
+_GIN_FILE = str(_GIN / 'action_recall_cpu.gin')
 _SAMPLED = ['VMPOAgent.epsilon_alpha = @epsilon_alpha/log_uniform()',
             'epsilon_alpha/log_uniform.low = 0.001',
             'epsilon_alpha/log_uniform.high = 0.1']
@@ -93,6 +94,19 @@ class CompareTest(parameterized.TestCase):
     self.assertEqual(self._cells('3 |'), [
         ['3', '0.50 (0.50, 0.50)', '0.00 (diverged, diverged)', '1.00']])
     self.assertTrue((self.root / 'comparison.png').exists())
+
+  def test_a_sweep_over_files_gives_each_its_own_settings(self):
+    files = [str(_GIN / name) for name in
+             ('action_recall_cpu.gin', 't_maze_30_cpu.gin')]
+    self._compare(sweep=','.join(files), gin_file=[], seeds=1)
+    self.assertEqual(
+        [run.root for run in self.runs],
+        [f'{self.root}/{stem}/{core}/seed_0'
+         for stem in ('action_recall_cpu', 't_maze_30_cpu')
+         for core in ('gtrxl', 'lstm')])
+    self.assertEqual(self.runs[0].files[0], files[0])
+    self.assertEqual(self.runs[2].files[0], files[1])
+    self.assertLen(self._cells('t_maze_30_cpu |'), 1)
 
   def test_goes_on_where_it_stopped_and_reports_without_training(self):
     sweep = {'sweep': 'ActionRecall.delay=3'}
