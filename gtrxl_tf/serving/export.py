@@ -17,7 +17,7 @@ def save_policy(policy: policy_lib.ActorCriticPolicy, path: pathlib.Path) -> Non
 
   The signatures are TF-Agents' own, with any batch size: `get_initial_state` takes
   `batch_size` and returns the memory; `action` takes step type, reward, discount,
-  observation and memory, and returns the action, the logits and the next memory.
+  observation and memory, and returns the action, the policy's parameters and the next memory.
   """
   path = pathlib.Path(path)
   partial = path.with_name(path.name + '.partial')

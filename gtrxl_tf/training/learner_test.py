@@ -8,6 +8,7 @@ from absl.testing import parameterized
 import numpy as np
 import tensorflow as tf
 
+from gtrxl_tf import networks
 from gtrxl_tf import testing
 from gtrxl_tf.training import learner as learner_lib
 
@@ -22,7 +23,8 @@ class _Training:
   def __init__(self, strategy=None):
     self.strategy = strategy or tf.distribute.get_strategy()
     with self.strategy.scope():
-      self.agent = testing.tiny_agent()
+      self.agent = testing.tiny_agent(lambda: testing.tiny_network(
+          num_values=2, popart=networks.PopArt))
       # With 1e-8 a gradient of zero but for rounding would make a whole step.
       self.optimizer = tf.keras.optimizers.legacy.Adam(1e-2, epsilon=1e-4)
     self.learner = learner_lib.Learner(self.agent, self.optimizer, self.strategy)
@@ -30,7 +32,7 @@ class _Training:
 
   def step(self, seed):
     """A step on a global batch, of which every replica gets its part."""
-    batch = testing.random_unrolls(seed)
+    batch = testing.random_unrolls(seed, num_tasks=2)
     if self.strategy.num_replicas_in_sync > 1:
       whole = batch
       def part(context):
@@ -70,9 +72,11 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
       metrics = training.step(seed)
       variables = reference.agent.learned_variables
       with tf.GradientTape() as tape:
-        loss, _ = reference.agent.loss(testing.random_unrolls(seed))
+        loss, theirs = reference.agent.loss(
+            testing.random_unrolls(seed, num_tasks=2))
       reference.optimizer.apply_gradients(
           zip(tape.gradient(loss, variables), variables))
+      reference.agent.after_step(theirs)
       self.assertAllClose(metrics['loss'], loss, atol=1e-5, rtol=1e-5)
     self.assertAllClose(training.variables(), reference.variables(), atol=1e-5)
 
@@ -119,7 +123,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_the_whole_step_compiles_with_xla(self):
     plain, compiled = _Training(), _Training()
-    batch = testing.random_unrolls(0)
+    batch = testing.random_unrolls(0, num_tasks=2)
     step = tf.function(compiled.learner.step, jit_compile=True, autograph=False)
     hlo = step.experimental_get_compiler_ir(batch)(stage='hlo')
     self.assertIn('f32[', hlo)
