@@ -3,6 +3,8 @@
 # pylint: disable=unused-import
 import gin
 
+import gtrxl_tf.agents.decision.agent
+import gtrxl_tf.agents.decision.network
 import gtrxl_tf.agents.vmpo.agent
 import gtrxl_tf.analysis.scores
 import gtrxl_tf.cores

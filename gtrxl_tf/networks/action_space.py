@@ -91,13 +91,21 @@ class ActionSpace:
 
   def log_prob(self, policy: Policy, samples: Any) -> tf.Tensor:
     """log pi of samples with batch axes `...`: [...] float32, summed over all parts."""
-    discrete, continuous = self._parts(samples)
-    terms = [distributions.categorical_log_prob(logits, action)
-             for logits, action in zip(self._logits(policy), discrete)]
+    terms = []
+    if self._num_values:
+      terms.append(self.discrete_log_prob(policy, samples))
     if self._sizes:
+      _, continuous = self._parts(samples)
       terms.append(distributions.gaussian_log_prob(
           policy.mean, policy.scale, continuous))
     return tf.add_n(terms)
+
+  def discrete_log_prob(self, policy: Policy, samples: Any) -> tf.Tensor:
+    """`log_prob` of the discrete actions alone."""
+    discrete, _ = self._parts(samples)
+    return tf.add_n([
+        distributions.categorical_log_prob(logits, action)
+        for logits, action in zip(self._logits(policy), discrete)])
 
   def kl(self, target: Policy, online: Policy) -> Dict[str, tf.Tensor]:
     """KL(target || online) by the names in `constraints`, each [...] float32.
@@ -157,15 +165,26 @@ class ActionSpace:
     def convert(spec, sample):
       if isinstance(spec, specs.DiscreteArray):
         return sample
-      low, high = _bounds(spec)
-      finite = np.isfinite(low) & np.isfinite(high)
-      half, middle = np.ones_like(low), np.zeros_like(low)
-      half[finite] = (high[finite] - low[finite]) / 2
-      middle[finite] = (high[finite] + low[finite]) / 2
-      clipped = tf.clip_by_value(middle + half * sample, low, high)
+      middle, half = _middle_and_half(spec)
+      clipped = tf.clip_by_value(middle + half * sample, *_bounds(spec))
       return tf.cast(clipped, spec.dtype)
     return tree.map_structure_up_to(
         self.action_spec, convert, self.action_spec, samples)
+
+  def from_environment(self, actions: Any) -> Any:
+    """Actions in the spec's units as samples: the inverse of `to_environment`."""
+    def convert(spec, action):
+      if isinstance(spec, specs.DiscreteArray):
+        return tf.cast(action, spec.dtype)
+      middle, half = _middle_and_half(spec)
+      return (tf.cast(action, tf.float32) - middle) / half
+    return tree.map_structure_up_to(
+        self.action_spec, convert, self.action_spec, actions)
+
+  def squared_error(self, policy: Policy, samples: Any) -> tf.Tensor:
+    """Of the Gaussian's mean, the mean over continuous dimensions: [...] float32."""
+    _, continuous = self._parts(samples)
+    return tf.reduce_mean(tf.square(policy.mean - continuous), axis=-1)
 
   def encode(self, samples: Any, dtype: tf.DType) -> tf.Tensor:
     """Samples as features: discrete ones as one-hot, continuous ones clipped to
@@ -222,6 +241,16 @@ def _bounds(spec: specs.Array):
   else:
     bounds = spec.minimum, spec.maximum
   return [np.broadcast_to(bound, spec.shape).astype(np.float32) for bound in bounds]
+
+
+def _middle_and_half(spec: specs.Array):
+  """What brings a sample's [-1, 1] to the bounds; 0 and 1 where there are none."""
+  low, high = _bounds(spec)
+  finite = np.isfinite(low) & np.isfinite(high)
+  middle, half = np.zeros_like(low), np.ones_like(low)
+  middle[finite] = (high[finite] + low[finite]) / 2
+  half[finite] = (high[finite] - low[finite]) / 2
+  return middle, half
 
 
 def _fold_in(seed: tf.Tensor, data: int) -> tf.Tensor:

@@ -82,6 +82,17 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
         space.to_environment(tf.constant([[0.5, 0.5], [-7., -7.], [7., 7.]])),
         [[0.5, 7.5], [-1, 0], [1, 10]])
 
+  def test_from_environment_is_the_inverse(self):
+    space = action_space.ActionSpace(testing.HYBRID)
+    sample = {'grip': tf.constant([1, 0]), 'move': tf.constant([[0.5, -1.], [0., 1.]])}
+    back = space.from_environment(space.to_environment(sample))
+    tree.map_structure(self.assertAllClose, back, sample)
+
+  def test_squared_error_is_of_the_mean(self):
+    space = action_space.ActionSpace(testing.CONTINUOUS)
+    policy = action_space.Policy(mean=tf.constant([[1., 2.]]), scale=tf.ones([1, 2]))
+    self.assertAllClose(space.squared_error(policy, tf.constant([[0., 5.]])), [5.])
+
   def test_without_bounds_nothing_is_clipped(self):
     space = action_space.ActionSpace(specs.Array((1,), np.float32))
     self.assertAllEqual(space.to_environment(tf.constant([[-70.], [70.]])),

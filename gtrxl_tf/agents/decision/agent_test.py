@@ -1,0 +1,121 @@
+"""Tests of agent.py and policy.py."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from dm_env import specs
+import numpy as np
+import tensorflow as tf
+from tf_agents.trajectories import time_step as ts
+
+from gtrxl_tf import cores
+from gtrxl_tf import testing
+from gtrxl_tf.agents.decision import agent as agent_lib
+from gtrxl_tf.agents.decision import network as network_lib
+from gtrxl_tf.agents.decision import policy as policy_lib
+from gtrxl_tf.networks import torsos
+from gtrxl_tf.training import learner as learner_lib
+
+_B, _T, _D = 4, 6, 8
+_OBSERVATION_SPEC = specs.Array((4,), np.float32)
+
+
+def _network(action_spec):
+  network = network_lib.DecisionNetwork(
+      action_spec, torsos.VectorTorso((_D,)),
+      cores.TransformerXL(2, _D, 2, 4, memory_length=9))
+  network.create_variables(_OBSERVATION_SPEC)
+  return network
+
+
+def _segments(action_spec):
+  unrolls = testing.random_unrolls(0, _B, _T - 1, action_spec)
+  random = np.random.RandomState(1)
+  is_first = np.zeros([_B, _T], bool)
+  is_first[:, 0] = True
+  valid = np.arange(_T) < np.array([[6], [6], [4], [1]])
+  return agent_lib.Segments(
+      return_to_go=tf.constant(random.rand(_B, _T), tf.float32),
+      observation=unrolls.observation, action=unrolls.action,
+      is_first=tf.constant(is_first), valid=tf.constant(valid))
+
+
+class DecisionAgentTest(tf.test.TestCase, parameterized.TestCase):
+
+  @parameterized.parameters(
+      (testing.DISCRETE, {'cross_entropy', 'accuracy'}),
+      (testing.CONTINUOUS, {'squared_error'}),
+      (testing.HYBRID, {'cross_entropy', 'squared_error'}))
+  def test_it_learns_what_was_done(self, action_spec, names):
+    agent = agent_lib.DecisionAgent(_network(action_spec))
+    learner = learner_lib.Learner(
+        agent, tf.keras.optimizers.legacy.Adam(1e-2), tf.distribute.get_strategy())
+    batch = _segments(action_spec)
+    first = learner.step(batch)
+    for _ in range(150):
+      last = learner.step(batch)
+    self.assertEqual(set(last), {'loss', 'gradient_norm', *names})
+    self.assertLess(last['loss'], 0.1 * first['loss'])
+
+  def test_steps_that_are_not_valid_do_not_count(self):
+    agent = agent_lib.DecisionAgent(_network(testing.DISCRETE))
+    batch = _segments(testing.DISCRETE)
+    other = batch._replace(
+        action=tf.where(batch.valid, batch.action, 2 - batch.action),
+        return_to_go=tf.where(batch.valid, batch.return_to_go, 77.))
+    self.assertAllEqual(agent.loss(batch)[0], agent.loss(other)[0])
+
+
+class DecisionPolicyTest(tf.test.TestCase, parameterized.TestCase):
+
+  def _play(self, policy, num_steps=7, new_episode=4):
+    """What the policy asked for at each step, and did; rewards are 0.5."""
+    state, returns, actions = policy.get_initial_state(2), [], []
+    random = np.random.RandomState(0)
+    for t in range(num_steps):
+      observation = tf.constant(random.randn(2, 4), tf.float32)
+      time_step = (ts.restart(observation, 2) if t in (0, new_episode)
+                   else ts.transition(observation, tf.fill([2], 0.5)))
+      done = policy.action(time_step, state, seed=tf.constant([0, t]))
+      state = done.state
+      returns.append(float(state.return_to_go[0]))
+      actions.append(done.action)
+    return returns, actions
+
+  def test_rewards_are_taken_off_the_return(self):
+    policy = policy_lib.DecisionPolicy(
+        _network(testing.DISCRETE), _OBSERVATION_SPEC, testing.DISCRETE,
+        target_return=10.0, return_scale=5.0)
+    returns, _ = self._play(policy)
+    self.assertAllClose(returns, [2, 1.9, 1.8, 1.7, 2, 1.9, 1.8])
+
+  def test_the_return_may_begin_anew_with_every_segment(self):
+    policy = policy_lib.DecisionPolicy(
+        _network(testing.DISCRETE), _OBSERVATION_SPEC, testing.DISCRETE,
+        target_return=3.0, return_reset_period=3)
+    returns, _ = self._play(policy)
+    self.assertAllClose(returns, [3, 2.5, 2, 3, 3, 2.5, 2])
+
+  @parameterized.parameters(True, False)
+  def test_it_does_what_the_network_says_of_what_it_did(self, greedy):
+    network = _network(testing.CONTINUOUS)
+    policy = policy_lib.DecisionPolicy(
+        network, _OBSERVATION_SPEC, testing.CONTINUOUS, target_return=1.0,
+        greedy=greedy)
+    returns, actions = self._play(policy, num_steps=5, new_episode=None)
+    random = np.random.RandomState(0)
+    observation = tf.constant(
+        np.stack([random.randn(2, 4) for _ in range(5)], axis=1), tf.float32)
+    samples = network.action_space.from_environment(tf.stack(actions, axis=1))
+    is_first = tf.constant([[True] + [False] * 4] * 2)
+    unrolled, _ = network(network_lib.DecisionInputs(
+        tf.constant([returns] * 2), observation, samples, is_first),
+                          network.initial_state(2))
+    expected = network.action_space.to_environment(unrolled.mean)
+    if greedy:
+      self.assertAllClose(tf.stack(actions, axis=1), expected, atol=1e-4)
+    else:
+      self.assertNotAllClose(tf.stack(actions, axis=1), expected, atol=1e-2)
+
+
+if __name__ == '__main__':
+  absltest.main()

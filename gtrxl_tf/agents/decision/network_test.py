@@ -1,0 +1,97 @@
+"""Tests of network.py."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from dm_env import specs
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf import cores
+from gtrxl_tf import testing
+from gtrxl_tf.agents.decision import network as network_lib
+from gtrxl_tf.networks import torsos
+
+B, T, D = 2, 6, 8
+CORES = {
+    'TransformerXL': lambda: cores.TransformerXL(2, D, 2, 4, memory_length=9),
+    'DeepLSTM': lambda: cores.DeepLSTM(2, D),
+    'Memoryless': lambda: cores.Memoryless(1, D),
+}
+
+
+def _network(core, action_spec=testing.DISCRETE, **settings):
+  network = network_lib.DecisionNetwork(
+      action_spec, torsos.VectorTorso((D,)), CORES[core](), **settings)
+  network.create_variables(specs.Array((4,), np.float32))
+  random = np.random.RandomState(0)
+  for variable in network.trainable_variables:
+    variable.assign(0.5 * random.randn(*variable.shape))
+  return network
+
+
+def _inputs(action_spec=testing.DISCRETE):
+  unrolls = testing.random_unrolls(0, B, T - 1, action_spec)
+  random = np.random.RandomState(1)
+  is_first = np.zeros([B, T], bool)
+  is_first[0, 0] = is_first[1, 3] = True
+  return network_lib.DecisionInputs(
+      return_to_go=tf.constant(random.randn(B, T), tf.float32),
+      observation=unrolls.observation, action=unrolls.action,
+      is_first=tf.constant(is_first))
+
+
+def _unroll(network, inputs):
+  return network(inputs, network.initial_state(B))[0]
+
+
+class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
+
+  @parameterized.product(core=list(CORES), jit_compile=[False, True])
+  def test_steps_equal_the_unroll(self, core, jit_compile):
+    network, inputs = _network(core, testing.HYBRID), _inputs(testing.HYBRID)
+    step = tf.function(network.step, jit_compile=jit_compile)
+    remember = tf.function(network.remember_action, jit_compile=jit_compile)
+    cache, policies = network.initial_cache(B), []
+    for t in range(T):
+      at_t = tf.nest.map_structure(lambda x: x[:, t], inputs)
+      policy, cache = step(
+          at_t.return_to_go, at_t.observation, at_t.is_first, cache)
+      cache = remember(at_t.action, cache)
+      policies.append(policy)
+    stepped = tf.nest.map_structure(lambda *x: tf.stack(x, axis=1), *policies)
+    tf.nest.map_structure(
+        lambda x, y: self.assertAllClose(x, y, atol=1e-5),
+        stepped, _unroll(network, inputs))
+
+  @parameterized.parameters(
+      # From step 2 on: an action shows in the step after it, the rest at once.
+      ('return_to_go', 2), ('observation', 2), ('action', 3))
+  def test_a_policy_sees_what_came_before_its_action(self, field, first_seen):
+    network, inputs = _network('TransformerXL'), _inputs()
+    x = getattr(inputs, field).numpy()
+    x[:, 2] = 2 - x[:, 2]
+    other = inputs._replace(**{field: tf.constant(x)})
+    differs = np.any(
+        _unroll(network, inputs).logits != _unroll(network, other).logits, axis=-1)
+    self.assertAllEqual(differs[0], np.arange(T) >= first_seen)
+    # In the second row an episode begins at step 3.
+    self.assertAllEqual(differs[1], [False] * first_seen + [True] * (3 - first_seen)
+                        + [False] * 3)
+
+  def test_tokens_may_be_squashed(self):
+    network = _network('Memoryless', squash=True)
+    inputs = _inputs()
+    huge = inputs._replace(return_to_go=1e6 * tf.abs(inputs.return_to_go))
+    more = inputs._replace(return_to_go=1e7 * tf.abs(inputs.return_to_go))
+    self.assertAllEqual(_unroll(network, huge).logits, _unroll(network, more).logits)
+
+  def test_refuses_a_core_whose_segments_cut_a_step(self):
+    core = cores.TransformerXL(1, D, 2, 4, memory_length=8, recurrence='same_layer',
+                               segment_length=4)
+    with self.assertRaisesRegex(config.ConfigError, 'segments of 4 tokens: expected'):
+      network_lib.DecisionNetwork(testing.DISCRETE, torsos.VectorTorso((D,)), core)
+
+
+if __name__ == '__main__':
+  absltest.main()
