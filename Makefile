@@ -21,7 +21,7 @@ PYTEST = $(RUN) pytest -q -n 2 --dist=loadfile
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help train compare test test-slow test-envs envs offline table2 bench bazel-check clean
+.PHONY: help train compare figure3 test test-slow test-envs envs offline table2 bench bazel-check clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -35,6 +35,11 @@ train: .venv/core ## Train GTrXL with V-MPO on Numpad 2 x 2, into runs/
 compare: .venv/core ## The same beside the LSTM and no memory, in one picture
 	$(RUN) binaries.compare --gin_file=gin/numpad_2x2_cpu.gin \
 	    --root_dir=runs/compare_numpad_2x2 $(ARGS)
+
+figure3: .venv/core ## The same for Numpad 2 x 2, 3 x 3 and 4 x 4: about an hour and a half
+	$(RUN) binaries.compare --root_dir=runs/figure3 --seeds=3 \
+	    --sweep=gin/numpad_2x2_cpu.gin,gin/numpad_3x3_cpu.gin,gin/numpad_4x4_cpu.gin \
+	    $(ARGS)
 
 test: .venv/core ## Run the tests
 	$(PYTEST) --ignore-glob='*_slow_test.py' \

@@ -1,9 +1,12 @@
 """The learner: one class for every objective and every strategy."""
 
-from typing import Any, Dict, Sequence, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 from typing_extensions import Protocol
+
+
+Optimizer = Union[tf.keras.optimizers.legacy.Optimizer, tf.keras.optimizers.Optimizer]
 
 
 class Agent(Protocol):
@@ -29,16 +32,29 @@ class Learner:
   replicas take the step that one would take.
   """
 
-  def __init__(self, agent: Agent, optimizer: tf.keras.optimizers.legacy.Optimizer,
-               strategy: tf.distribute.Strategy):
+  def __init__(self, agent: Agent, optimizer: Optimizer,
+               strategy: tf.distribute.Strategy,
+               clip_norm: Optional[float] = None):
+    """Creates the learner, and the optimizer's variables.
+
+    Args:
+      agent: gives the loss.
+      optimizer: takes the steps.
+      strategy: how they are distributed.
+      clip_norm: the norm that the whole gradient, of the global batch, is clipped to.
+    """
     self._agent = agent
     self._optimizer = optimizer
     self._strategy = strategy
+    self._clip_norm = clip_norm
     with strategy.scope():
       # Here and not in the first step, so that a checkpoint restores them.
       optimizer.iterations  # pylint: disable=pointless-statement
-      # pylint: disable-next=protected-access
-      optimizer._create_all_weights(agent.learned_variables)
+      if isinstance(optimizer, tf.keras.optimizers.legacy.Optimizer):
+        # pylint: disable-next=protected-access
+        optimizer._create_all_weights(agent.learned_variables)
+      else:
+        optimizer.build(agent.learned_variables)
     self._step = tf.function(self._distributed_step, autograph=False)
 
   @property
@@ -62,7 +78,18 @@ class Learner:
       tape.watch(variables)
       loss, metrics = self._agent.loss(batch)
     gradients = tape.gradient(loss, variables)
-    self._optimizer.apply_gradients(zip(gradients, variables))
-    # Of N replicas it is the sum of their shares' norms. What it is for: a gradient
-    # that is not finite spoils the weights although the loss was finite.
-    return {**metrics, 'gradient_norm': tf.linalg.global_norm(gradients)}
+    context = tf.distribute.get_replica_context()
+    num_replicas = context.num_replicas_in_sync
+    if num_replicas > 1:
+      gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+    # A norm that is not finite tells of weights that will not be, also where the loss
+    # is. The sum over replicas is to be the norm.
+    norm = tf.linalg.global_norm(gradients)
+    if self._clip_norm is not None:
+      gradients, _ = tf.clip_by_global_norm(gradients, self._clip_norm, use_norm=norm)
+    aggregated = 'experimental_aggregate_gradients' if isinstance(
+        self._optimizer, tf.keras.optimizers.legacy.Optimizer
+    ) else 'skip_gradients_aggregation'
+    self._optimizer.apply_gradients(
+        zip(gradients, variables), **{aggregated: aggregated.startswith('skip')})
+    return {**metrics, 'gradient_norm': norm / num_replicas}
