@@ -17,6 +17,12 @@ def _xl(**settings):
       num_layers=2, model_dim=8, num_heads=2, head_dim=6, memory_length=4), **settings})
 
 
+def _rate(**settings):
+  return lambda: cores.RATE(**{**dict(
+      num_layers=2, model_dim=8, num_heads=2, head_dim=6, num_memory_tokens=2,
+      segment_length=3), **settings})
+
+
 _CASES = {
     'trxl': _xl(variant='trxl'),
     'trxl_i': _xl(variant='trxl_i'),
@@ -31,6 +37,10 @@ _CASES = {
     'gtrxl_memory_of_one': _xl(memory_length=1),
     'same_layer': _xl(recurrence='same_layer', segment_length=3),
     'same_layer_long_segment': _xl(recurrence='same_layer', segment_length=6),
+    'rate': _rate(cache_length=9),
+    'rate_lstm_valve': _rate(num_layers=1, retention='lstm'),
+    'rate_no_memory_tokens': _rate(
+        num_layers=1, num_memory_tokens=0, cache_length=4, mlp_dim=8),
     'lstm_concat': lambda: cores.DeepLSTM(2, 7, 'concat'),
     'lstm_residual': lambda: cores.DeepLSTM(2, 7, 'residual'),
     'memoryless': lambda: cores.Memoryless(2, 7),
@@ -39,10 +49,12 @@ _ALL = [(name, name) for name in _CASES]
 _WITH_MEMORY = [(name, name) for name in _CASES if name != 'memoryless']
 
 
-def _inputs(seed, unroll_length, resets=True):
+def _inputs(seed, unroll_length, core=None, resets=True):
   random = np.random.RandomState(seed)
   inputs = random.randn(_B, unroll_length, _D).astype(np.float32)
   is_first = random.rand(_B, unroll_length) < (0.2 if resets else 0)
+  if isinstance(core, cores.RATE):  # Whose episodes start where segments do.
+    is_first &= np.arange(unroll_length) % core.segment_length == 0
   is_first[0] = False  # One row lives on through everything.
   return tf.constant(inputs), tf.constant(is_first)
 
@@ -51,7 +63,7 @@ def _make(name):
   """A core with every variable away from its initial value, and a used state."""
   tf.random.set_seed(0)
   core = _CASES[name]()
-  inputs, is_first = _inputs(100, 2 * _T)
+  inputs, is_first = _inputs(100, 2 * _T, core)
   core(inputs, is_first, core.initial_state(_B))
   random = np.random.RandomState(7)
   for variable in core.trainable_variables:
@@ -96,7 +108,7 @@ class ConformanceTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.named_parameters(_ALL)
   def test_shapes(self, name):
     core, state = _make(name)
-    inputs, is_first = _inputs(0, _T)
+    inputs, is_first = _inputs(0, _T, core)
     outputs, next_state = core(inputs, is_first, state)
     self.assertEqual(outputs.shape, (_B, _T, core.output_size))
     same_spec = lambda x, y: self.assertEqual((x.shape, x.dtype), (y.shape, y.dtype))
@@ -109,7 +121,7 @@ class ConformanceTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.named_parameters(_ALL)
   def test_one_unroll_equals_two_halves(self, name):
     core, state = _make(name)
-    inputs, is_first = _inputs(1, 2 * _T)
+    inputs, is_first = _inputs(1, 2 * _T, core)
     whole, final = core(inputs, is_first, state)
     first, middle = core(inputs[:, :_T], is_first[:, :_T], state)
     second, last = core(inputs[:, _T:], is_first[:, _T:], middle)
@@ -119,12 +131,12 @@ class ConformanceTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.named_parameters(_ALL)
   def test_steps_equal_unroll(self, name):
     core, state = _make(name)
-    inputs, is_first = _inputs(2, 2 * _T)
+    inputs, is_first = _inputs(2, 2 * _T, core)
     unrolled, final = core(inputs, is_first, state)
     stepped, cache, _ = _steps(core, inputs, is_first, core.cache(state))
     self.assertAllClose(unrolled, stepped, **_TOLERANCE)
     # The caches agree too: the next steps from either are the same.
-    more, more_first = _inputs(3, _T)
+    more, more_first = _inputs(3, _T, core)
     on, _, _ = _steps(core, more, more_first, cache)
     anew, _, _ = _steps(core, more, more_first, core.cache(final))
     self.assertAllClose(on, anew, **_TOLERANCE)
@@ -132,7 +144,7 @@ class ConformanceTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.named_parameters(_ALL)
   def test_resets_equal_episodes_run_apart(self, name):
     core, state = _make(name)
-    inputs, _ = _inputs(4, _T, resets=False)
+    inputs, _ = _inputs(4, _T, core, resets=False)
     start = 3  # Where, in same_layer recurrence, a segment of 3 starts too.
     is_first = tf.tile([[t == start for t in range(_T)]], [_B, 1])
     together, final = core(inputs, is_first, state)
@@ -147,14 +159,18 @@ class ConformanceTest(tf.test.TestCase, parameterized.TestCase):
     after, apart = core(inputs[:, start:], no_first, core.initial_state(_B))
     self.assertAllClose(together, tf.concat([before, after], axis=1), **_TOLERANCE)
     # What is left is the same wherever it is valid: seen through what it does.
-    more, more_first = _inputs(5, _T, resets=False)
+    more, more_first = _inputs(5, _T, core, resets=False)
     self.assertAllClose(core(more, more_first, final)[0],
                         core(more, more_first, apart)[0], **_TOLERANCE)
 
   @parameterized.named_parameters(_ALL)
   def test_records_restore_the_state(self, name):
     core, _ = _make(name)
-    inputs, is_first = _inputs(6, 4 * _T)
+    if isinstance(core, cores.RATE):
+      with self.assertRaisesRegex(NotImplementedError, 'no records to restore'):
+        core.restore((), tf.zeros((_B, 0), tf.bool))
+      return
+    inputs, is_first = _inputs(6, 4 * _T, core)
     for taken in (_T, 2 * _T):
       steps = slice(0, taken)
       _, expected = core(inputs[:, steps], is_first[:, steps], core.initial_state(_B))
@@ -177,7 +193,7 @@ class ConformanceTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.named_parameters(_WITH_MEMORY)
   def test_memory_is_used(self, name):
     core, state = _make(name)
-    inputs, is_first = _inputs(7, _T, resets=False)
+    inputs, is_first = _inputs(7, _T, core, resets=False)
     used, _ = core(inputs, is_first, state)
     fresh, _ = core(inputs, is_first, core.initial_state(_B))
     self.assertGreater(np.abs(used - fresh).max(), 1e-3)
@@ -185,16 +201,20 @@ class ConformanceTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.named_parameters(_ALL)
   def test_gradients_reach_every_variable_and_no_memory(self, name):
     core, state = _make(name)
-    inputs, is_first = _inputs(8, _T)
+    inputs, is_first = _inputs(8, _T, core)
     floating = [x for x in tf.nest.flatten(state) if x.dtype.is_floating]
-    recurrent = isinstance(core, cores.DeepLSTM)
+    if isinstance(core, cores.DeepLSTM):  # Its state is not behind a stop-gradient.
+      stopped = []
+    elif isinstance(core, cores.RATE):  # Nor are memory tokens.
+      stopped = [state.hidden]
+    else:
+      stopped = floating
     with tf.GradientTape() as tape:
       tape.watch(floating)
       outputs, _ = core(inputs, is_first, state)
       loss = tf.reduce_sum(tf.sin(outputs))
-    of_memory, of_variables = tape.gradient(loss, (floating, core.trainable_variables))
-    if not recurrent:  # A recurrent state is not behind a stop-gradient.
-      self.assertEqual(of_memory, [None] * len(floating))
+    of_memory, of_variables = tape.gradient(loss, (stopped, core.trainable_variables))
+    self.assertEqual(of_memory, [None] * len(stopped))
     for variable, gradient in zip(core.trainable_variables, of_variables):
       self.assertIsNotNone(gradient, variable.name)
       self.assertAllEqual(
@@ -203,7 +223,7 @@ class ConformanceTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.named_parameters(_ALL)
   def test_xla_computes_the_same(self, name):
     core, state = _make(name)
-    inputs, is_first = _inputs(9, _T)
+    inputs, is_first = _inputs(9, _T, core)
 
     def gradients(inputs, is_first, state):
       with tf.GradientTape() as tape:
@@ -226,7 +246,7 @@ class ConformanceTest(tf.test.TestCase, parameterized.TestCase):
     path = os.path.join(self.get_temp_dir(), name)
     tf.saved_model.save(_Servable(core), path)
     loaded = tf.saved_model.load(path)
-    inputs, is_first = _inputs(10, _T)
+    inputs, is_first = _inputs(10, _T, core)
     cache = core.initial_cache(_B)
     expected, _, _ = _steps(core, inputs, is_first, cache)
     loaded_cache = loaded.initial_cache(_B)
@@ -239,7 +259,7 @@ class ConformanceTest(tf.test.TestCase, parameterized.TestCase):
     core, state = _make(name)
     path = tf.train.Checkpoint(core=core).save(os.path.join(self.get_temp_dir(), name))
     other = _CASES[name]()
-    inputs, is_first = _inputs(11, _T)
+    inputs, is_first = _inputs(11, _T, core)
     other(inputs, is_first, other.initial_state(_B))
     tf.train.Checkpoint(core=other).restore(path).assert_consumed()
     self.assert_nests_close(
@@ -256,7 +276,7 @@ class ConformanceTest(tf.test.TestCase, parameterized.TestCase):
     for mixed, full in zip(core.variables, expected.variables):
       self.assertEqual(mixed.dtype, tf.float32)
       mixed.assign(full)
-    inputs, is_first = _inputs(12, _T)
+    inputs, is_first = _inputs(12, _T, core)
     outputs, final = core(inputs, is_first, state)
     self.assertEqual(outputs.dtype, tf.bfloat16)
     tf.nest.map_structure(

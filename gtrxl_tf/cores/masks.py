@@ -4,6 +4,7 @@ Keys are numbered `0..M+T-1`, memory first, oldest first; query `t` stands at ke
 `M + t`.
 """
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -46,6 +47,34 @@ def memory_validity(is_first: tf.Tensor, valid: tf.Tensor):
   """`[B, M]`: validity of the memory after the unroll, the last M of all keys."""
   episode, key_episode = keys_of_episode(is_first, valid)
   return (key_episode == episode[:, -1:])[:, -valid.shape[1]:]
+
+
+def segment_mask(valid: tf.Tensor, segment_length: int, num_memory_tokens: int):
+  """`[B, m+S+m, C+m+S+m]`: a segment's S steps between memory tokens read and written.
+
+  What RATE's code does (the paper does not say):
+
+    query    cache       read   steps    write
+    read     no          all    no       no
+    step     all valid   all    causal   no
+    write    no          all    all      all
+
+  Args:
+    valid: `[B, C]`, true where the cache of earlier segments holds something.
+    segment_length: S.
+    num_memory_tokens: m.
+  """
+  kinds = np.repeat(
+      ['read', 'step', 'write'], [num_memory_tokens, segment_length, num_memory_tokens])
+  order = np.arange(len(kinds))
+  query, key = kinds[:, np.newaxis], kinds[np.newaxis]
+  visible = (
+      (key == 'read') | (query == 'write')
+      | (query == 'step') & (key == 'step') & (order <= order[:, np.newaxis]))
+  sees_cache = tf.constant(kinds == 'step')[:, np.newaxis] & valid[:, np.newaxis]
+  batch_size = tf.shape(valid)[0]
+  return tf.concat(
+      [sees_cache, tf.tile(visible[np.newaxis], [batch_size, 1, 1])], axis=2)
 
 
 def restored_validity(is_first: tf.Tensor):

@@ -11,16 +11,27 @@ _MASKED = -1e30  # Finite, so that a row with every key masked gives no NaN.
 
 
 @functools.lru_cache(maxsize=None)
-def sinusoids(num_positions: int, width: int) -> np.ndarray:
-  """`[num_positions, width]`: the encodings of distances `num_positions - 1 .. 0`.
+def sinusoids(num_positions: int, width: int, lookahead: int = 0) -> np.ndarray:
+  """Encodings of distances `num_positions - 1 .. -lookahead`, `width` wide.
 
   Sines in the first half, cosines in the second, as in Dai et al. (2019).
   """
-  distances = np.arange(num_positions - 1, -1, -1.0)[:, np.newaxis]
+  distances = np.arange(num_positions - 1, -1 - lookahead, -1.0)[:, np.newaxis]
   frequencies = 1 / 10000 ** (np.arange(0, width, 2) / width)
   angles = distances * frequencies
   encodings = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
   return encodings[:, :width].astype(np.float32)
+
+
+def slot_positions(query_slot: tf.Tensor, num_slots: int, width: int) -> tf.Tensor:
+  """`[B, num_slots+1, width]`: positions, as `step` reads them, of numbered slots.
+
+  A query that stands at slot `query_slot` `[B]` is so far from each slot before it.
+  """
+  table = sinusoids(num_slots + 1, width)[::-1]
+  distances = query_slot[:, tf.newaxis] - tf.range(num_slots)
+  distances = tf.pad(tf.maximum(distances, 0), [[0, 0], [0, 1]])
+  return tf.gather(tf.constant(table.copy()), distances)
 
 
 @config.configurable
@@ -102,7 +113,24 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     weights = tf.nn.softmax(tf.where(mask, scores, _MASKED))
     return tf.cast(weights, self.compute_dtype)
 
-  def call(self, inputs: tf.Tensor, memory: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+  def _attend(self, query, keys, values, mask, lookahead):
+    """Queries `[B, T, H, d]`, which stand at the last of keys `[B, S, H, d]`."""
+    width = self.relative_kernel.shape[0]
+    positions = tf.cast(
+        sinusoids(keys.shape[1], width, lookahead), self.compute_dtype)
+    relative_keys = self._project(positions, 'relative')
+    content = tf.einsum(
+        'bthd,bshd->bhts', query + self._weight('content_bias_u'), keys)
+    position = tf.einsum(
+        'bthd,shd->bhts', query + self._weight('position_bias_v'), relative_keys)
+    position = _relative_shift(position)
+    if lookahead:
+      position = position[..., :keys.shape[1]]
+    weights = self._weights(content + position, mask[:, tf.newaxis])
+    return self._output(tf.einsum('bhts,bshd->bthd', weights, values))
+
+  def call(self, inputs: tf.Tensor, memory: tf.Tensor, mask: tf.Tensor,
+           lookahead: int = 0) -> tf.Tensor:
     """Attends from every input to memory and inputs.
 
     Args:
@@ -110,6 +138,7 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
       memory: `[B, M, D]`, what came before; M may be 0. Gradients do flow into it:
         callers stop them (equation 3) where the paper does.
       mask: bool `[B, T, M+T]`, true where a query may attend.
+      lookahead: how far behind a query a key may be that the mask lets it see.
 
     Returns:
       `[B, T, D]`.
@@ -126,16 +155,29 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     memory = tf.cast(memory, inputs.dtype)
     query = self._project(inputs, 'query')
     keys, values = self._keys_and_values(tf.concat([memory, inputs], axis=1))
-    positions = tf.cast(sinusoids(num_keys, inputs.shape[-1]), inputs.dtype)
-    relative_keys = self._project(positions, 'relative')
+    return self._attend(query, keys, values, mask, lookahead)
 
-    content = tf.einsum(
-        'bthd,bshd->bhts', query + self._weight('content_bias_u'), keys)
-    position = tf.einsum(
-        'bthd,shd->bhts', query + self._weight('position_bias_v'), relative_keys)
-    weights = self._weights(
-        content + _relative_shift(position), mask[:, tf.newaxis])
-    return self._output(tf.einsum('bhts,bshd->bthd', weights, values))
+  def extend(self, inputs: tf.Tensor, keys: tf.Tensor, values: tf.Tensor,
+             mask: tf.Tensor, lookahead: int = 0):
+    """Attends from several inputs at once to what is cached and to one another.
+
+    Args:
+      inputs: `[B, T, D]`, which come after what is cached.
+      keys: `[B, H, C, d]`, as `cached_keys_and_values` gave them; C may be 0.
+      values: `[B, H, C, d]`.
+      mask: bool `[B, T, C+T]`, or `[1, T, C+T]`.
+      lookahead: as for `call`.
+
+    Returns:
+      Outputs `[B, T, D]`, and the inputs' own keys and values `[B, H, T, d]`.
+    """
+    query = self._project(inputs, 'query')
+    own_keys, own_values = self.cached_keys_and_values(inputs)
+    join = lambda cached, own: tf.transpose(
+        tf.concat([cached, own], axis=2), [0, 2, 1, 3])
+    outputs = self._attend(
+        query, join(keys, own_keys), join(values, own_values), mask, lookahead)
+    return outputs, own_keys, own_values
 
   def step(self, inputs: tf.Tensor, keys: tf.Tensor, values: tf.Tensor,
            positions: tf.Tensor, mask: tf.Tensor):
@@ -179,12 +221,12 @@ def _relative_shift(scores: tf.Tensor) -> tf.Tensor:
 
   `scores[..., t, k]` belongs to the distance `S - 1 - k` from query t, which stands at
   key `S - T + t`: row t moves left by `T - 1 - t`. Entries that come in from the right
-  belong to the future and mean nothing.
+  belong to a future for which there are no scores, and mean nothing.
   """
-  *_, unroll_length, num_keys = scores.shape
+  *_, unroll_length, num_distances = scores.shape
   batch_and_heads = tf.shape(scores)[:2]
   padded = tf.pad(scores, [[0, 0], [0, 0], [0, 0], [1, 0]])
   shifted = tf.reshape(padded, tf.concat(
-      [batch_and_heads, [num_keys + 1, unroll_length]], axis=0))[:, :, 1:]
+      [batch_and_heads, [num_distances + 1, unroll_length]], axis=0))[:, :, 1:]
   return tf.reshape(shifted, tf.concat(
-      [batch_and_heads, [unroll_length, num_keys]], axis=0))
+      [batch_and_heads, [unroll_length, num_distances]], axis=0))

@@ -3,7 +3,7 @@
 "Stabilizing Transformers for Reinforcement Learning", sections 2 and 3, appendix C.
 """
 
-from typing import Literal, NamedTuple, Optional, Tuple
+from typing import List, Literal, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
@@ -40,8 +40,16 @@ class SegmentCache(NamedTuple):
   record: tf.Tensor              # [B, L, D]
 
 
+def put(window: tf.Tensor, row: tf.Tensor, slot: tf.Tensor) -> tf.Tensor:
+  """Writes `row` `[B, ..., d]` into `window` `[B, ..., C, d]` at `slot` `[B]`."""
+  num_slots = window.shape[-2]
+  here = tf.range(num_slots) == slot[:, tf.newaxis]
+  here = tf.reshape(here, [-1] + [1] * (window.shape.rank - 3) + [num_slots, 1])
+  return tf.where(here, row[..., tf.newaxis, :], window)
+
+
 class XLBlock(tf.keras.layers.Layer):
-  """One layer: attention over memory and inputs, then a position-wise MLP.
+  """One layer: attention over memory and inputs, then a position-wise MLP if any.
 
   `trxl` normalizes after each sub-module (equations 1 and 2), the others before it and
   apply a ReLU to the sub-module's output (equations 5 to 8 and 23 to 26).
@@ -55,18 +63,21 @@ class XLBlock(tf.keras.layers.Layer):
     self.attention = relative_attention.RelativeMultiHeadAttention(
         num_heads, head_dim, use_bias, name='attention')
     self.attention_gate = gates.GATES[gate](gate_bias, name='attention_gate')
-    self.mlp_gate = gates.GATES[gate](gate_bias, name='mlp_gate')
-    self.attention_norm = tf.keras.layers.LayerNormalization(
-        epsilon=1e-5, name='attention_norm')
-    self.mlp_norm = tf.keras.layers.LayerNormalization(epsilon=1e-5, name='mlp_norm')
+    self.mlp_gate = (
+        gates.GATES[gate](gate_bias, name='mlp_gate') if mlp_dim else None)
+    norm = lambda name: tf.keras.layers.LayerNormalization(epsilon=1e-5, name=name)
+    self.attention_norm = norm('attention_norm')
+    self.mlp_norm = norm('mlp_norm') if mlp_dim else None
 
   def build(self, input_shape):
     self._mlp = tf.keras.Sequential([
         tf.keras.layers.Dense(self._mlp_dim, 'relu', name='hidden'),
-        tf.keras.layers.Dense(input_shape[-1], name='outputs')], name='mlp')
+        tf.keras.layers.Dense(input_shape[-1], name='outputs')],
+        name='mlp') if self._mlp_dim else None
     for layer in (self.attention, self.attention_gate, self.mlp_gate,
                   self.attention_norm, self.mlp_norm, self._mlp):
-      core.build_layer(layer, input_shape)
+      if layer is not None:
+        core.build_layer(layer, input_shape)
     super().build(input_shape)
 
   def _attention_inputs(self, inputs):
@@ -76,15 +87,26 @@ class XLBlock(tf.keras.layers.Layer):
     """Gates and MLP, from the attention's outputs on."""
     if self._post_norm:
       stream = self.attention_norm(self.attention_gate(inputs, attended))
+      if self._mlp is None:
+        return stream
       return self.mlp_norm(self.mlp_gate(stream, self._mlp(stream)))
     stream = self.attention_gate(inputs, tf.nn.relu(attended))
+    if self._mlp is None:
+      return stream
     return self.mlp_gate(stream, tf.nn.relu(self._mlp(self.mlp_norm(stream))))
 
-  def call(self, inputs, memory, mask):
+  def call(self, inputs, memory, mask, lookahead=0):
     """`[B, T, D]`, `[B, M, D]`, `[B, T, M+T]` to `[B, T, D]`."""
     memory = tf.stop_gradient(tf.cast(memory, inputs.dtype))
     return self._join(inputs, self.attention(
-        self._attention_inputs(inputs), self._attention_inputs(memory), mask))
+        self._attention_inputs(inputs), self._attention_inputs(memory), mask,
+        lookahead))
+
+  def extend(self, inputs, keys, values, mask, lookahead=0):
+    """`inputs` `[B, T, D]` to outputs `[B, T, D]` and their own keys and values."""
+    attended, own_keys, own_values = self.attention.extend(
+        self._attention_inputs(inputs), keys, values, mask, lookahead)
+    return self._join(inputs, attended), own_keys, own_values
 
   def keys_and_values(self, memory):
     """What `step` attends to in place of `memory` `[B, S, D]`: `[B, H, S, d]`."""
@@ -96,6 +118,17 @@ class XLBlock(tf.keras.layers.Layer):
     attended, key, value = self.attention.step(
         self._attention_inputs(inputs)[:, 0], keys, values, positions, mask)
     return self._join(inputs, attended[:, tf.newaxis]), key, value
+
+
+def make_blocks(num_layers: int, num_heads: int, head_dim: int, mlp_dim: int,
+                variant: str, gate: str = 'gru', gate_bias: float = 2.0,
+                use_bias: bool = False) -> List[XLBlock]:
+  """The layers of a `variant`; see `TransformerXL`. No MLP if `mlp_dim` is 0."""
+  return [
+      XLBlock(num_heads, head_dim, mlp_dim, post_norm=variant == 'trxl',
+              gate=gate if variant == 'gtrxl' else 'residual',
+              gate_bias=gate_bias, use_bias=use_bias, name=f'block_{i}')
+      for i in range(num_layers)]
 
 
 @config.configurable
@@ -147,12 +180,9 @@ class TransformerXL(core.Core):
     self._memory_length = memory_length
     self._segment_length = segment_length
     self.embedding = tf.keras.layers.Dense(model_dim, name='embedding')
-    self.blocks = [
-        XLBlock(num_heads, head_dim, mlp_dim or model_dim,
-                post_norm=variant == 'trxl',
-                gate=gate if variant == 'gtrxl' else 'residual',
-                gate_bias=gate_bias, use_bias=use_bias, name=f'block_{i}')
-        for i in range(num_layers)]
+    self.blocks = make_blocks(
+        num_layers, num_heads, head_dim, mlp_dim or model_dim, variant, gate,
+        gate_bias, use_bias)
 
   def build(self, input_shape):
     core.build_layer(self.embedding, input_shape)
@@ -256,33 +286,23 @@ class TransformerXL(core.Core):
 
   def _segment_step(self, stream, cache: SegmentCache):
     memory_length, segment_length = self._memory_length, self._segment_length
-    slots = memory_length + segment_length
-    # Slot c holds the step at a distance of M + phase - c; the query itself, at
-    # distance 0, comes last. Slots that are still to be filled are never valid.
-    table = relative_attention.sinusoids(slots + 1, self._model_dim)[::-1]
-    distances = memory_length + cache.phase[:, tf.newaxis] - tf.range(slots)
-    distances = tf.pad(tf.maximum(distances, 0), [[0, 0], [0, 1]])
-    positions = tf.gather(tf.constant(table.copy()), distances)
-
-    def put(window, row, offset):
-      """Writes `row` `[..., d]` into `window` `[..., slots, d]`."""
-      here = tf.range(window.shape[-2]) == offset + cache.phase[:, tf.newaxis]
-      here = tf.reshape(
-          here, [-1] + [1] * (window.shape.rank - 3) + [window.shape[-2], 1])
-      return tf.where(here, row[..., tf.newaxis, :], window)
+    # The step's own slot. This and those behind it are never valid: not yet filled.
+    slot = memory_length + cache.phase
+    positions = relative_attention.slot_positions(
+        slot, memory_length + segment_length, self._model_dim)
 
     keys, values, next_keys, next_values, record = [], [], [], [], []
     for i, block in enumerate(self.blocks):
       stream, key, value = block.step(
           stream, cache.keys[i], cache.values[i], positions, cache.valid)
       next_key, next_value = block.keys_and_values(stream)
-      keys.append(put(cache.keys[i], key, memory_length))
-      values.append(put(cache.values[i], value, memory_length))
-      next_keys.append(put(cache.next_keys[i], next_key[:, :, 0], 0))
-      next_values.append(put(cache.next_values[i], next_value[:, :, 0], 0))
+      keys.append(put(cache.keys[i], key, slot))
+      values.append(put(cache.values[i], value, slot))
+      next_keys.append(put(cache.next_keys[i], next_key[:, :, 0], cache.phase))
+      next_values.append(put(cache.next_values[i], next_value[:, :, 0], cache.phase))
       record.append(stream)
     valid = cache.valid[..., tf.newaxis]
-    valid = put(valid, tf.ones_like(valid[:, 0]), memory_length)
+    valid = put(valid, tf.ones_like(valid[:, 0]), slot)
 
     complete = cache.phase == segment_length - 1
 

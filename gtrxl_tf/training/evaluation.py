@@ -1,7 +1,7 @@
-"""Plays episodes with a SavedModel, apart from training."""
+"""Plays episodes with a policy, apart from training."""
 
 import pathlib
-from typing import List, NamedTuple
+from typing import Any, List, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -23,30 +23,50 @@ class Evaluation(NamedTuple):
   tasks: List[int]        # Which of the environments' tasks was played.
 
 
+class Evaluator:
+  """Plays episodes with one policy, as often as asked: its weights may change."""
+
+  def __init__(self, policy: Any, environment: environments.BatchedEnvironment):
+    """Compiles the policy.
+
+    Args:
+      policy: a TF-Agents policy, or one that was loaded.
+      environment: E environments, which it resets.
+    """
+    self._environment = environment
+    self._initial_state = policy.get_initial_state(environment.num_environments)
+    self._rollout = rollout_lib.Rollout(environment, policy.action, self._initial_state)
+
+  def play(self, num_episodes: int) -> Evaluation:
+    """Plays at least `num_episodes` episodes, as many in each environment.
+
+    As many in each, and not the first that end, of which too many would be short ones.
+
+    Args:
+      num_episodes: rounded up to a multiple of E.
+    """
+    num = self._environment.num_environments
+    self._rollout.restart(self._initial_state)
+    each = -(-num_episodes // num)
+    returns = [[] for _ in range(num)]
+    successes = [[] for _ in range(num)]
+    while min(map(len, returns)) < each:
+      seen, _ = self._rollout.step()
+      for i in np.flatnonzero(seen.last()):
+        returns[i].append(float(seen.episode_return[i]))
+        successes[i].append(float(seen.episode_success[i]))
+    flatten = lambda rows: [x for row in rows for x in row[:each]]
+    return Evaluation(flatten(returns), flatten(successes),
+                      np.repeat(self._environment.tasks, each).tolist())
+
+
 def evaluate(policy: pathlib.Path, environment: environments.BatchedEnvironment,
              num_episodes: int) -> Evaluation:
-  """Plays at least `num_episodes` episodes, as many in each environment.
+  """Plays `num_episodes` episodes with the SavedModel in the folder `policy`.
 
-  As many in each, and not the first that end, of which too many would be short ones.
-
-  Args:
-    policy: folder of a SavedModel that `serving.export` wrote.
-    environment: E environments; they are closed.
-    num_episodes: rounded up to a multiple of E.
+  The environments are closed. See `Evaluator.play`.
   """
-  loaded = tf.saved_model.load(str(policy))
-  num = environment.num_environments
-  rollout = rollout_lib.Rollout(
-      environment, loaded.action, loaded.get_initial_state(num))
-  each = -(-num_episodes // num)
-  returns = [[] for _ in range(num)]
-  successes = [[] for _ in range(num)]
-  while min(map(len, returns)) < each:
-    seen, _ = rollout.step()
-    for i in np.flatnonzero(seen.last()):
-      returns[i].append(float(seen.episode_return[i]))
-      successes[i].append(float(seen.episode_success[i]))
+  evaluation = Evaluator(
+      tf.saved_model.load(str(policy)), environment).play(num_episodes)
   environment.close()
-  flatten = lambda rows: [x for row in rows for x in row[:each]]
-  return Evaluation(flatten(returns), flatten(successes),
-                    np.repeat(environment.tasks, each).tolist())
+  return evaluation

@@ -59,6 +59,11 @@ class Rollout:
     return ts.TimeStep(*tf.nest.pack_sequence_as(
         (seen.step_type, seen.reward, seen.discount, seen.observation), inputs))
 
+  def restart(self, policy_state: Any) -> None:
+    """Resets the environments and sets the policy's state."""
+    self._seen = self._environment.reset()
+    self.policy_state = policy_state
+
   @property
   def policy_state(self) -> Any:
     """The policy's state before the next step. May be replaced."""
