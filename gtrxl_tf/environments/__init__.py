@@ -11,9 +11,10 @@
 | `minigrid_memory` | an object, seen at the start of a corridor                      |
 | `atari`           | little: 57 games, for comparison                                |
 | `dmlab`           | much or little: the 30 levels of DMLab-30                       |
+| `vizdoom_two_colors` | a colour, seen for 45 steps: which items heal (RATE)         |
 
-The last six need packages of the extra `envs` or, `dmlab`, one built from source. Their
-modules import without.
+The last seven need packages of the extra `envs` or, `dmlab`, one built from source.
+Their modules import without.
 """
 
 import inspect
@@ -31,6 +32,7 @@ from gtrxl_tf.environments import minigrid_memory
 from gtrxl_tf.environments import numpad
 from gtrxl_tf.environments import numpad_mujoco
 from gtrxl_tf.environments import t_maze
+from gtrxl_tf.environments import vizdoom_two_colors
 from gtrxl_tf.environments.batched import BatchedEnvironment
 from gtrxl_tf.environments.batched import BatchedTimeStep
 from gtrxl_tf.environments.memory_task import MemoryTask
@@ -46,6 +48,7 @@ _ENVIRONMENTS = {
     'numpad': numpad.Numpad,
     'numpad_mujoco': numpad_mujoco.NumpadMujoco,
     't_maze': t_maze.TMaze,
+    'vizdoom_two_colors': vizdoom_two_colors.VizdoomTwoColors,
 }
 
 

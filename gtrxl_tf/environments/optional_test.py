@@ -16,7 +16,8 @@ class OptionalTest(parameterized.TestCase):
       ('numpad_mujoco', {}, 'dm_control'),
       ('memory_maze', {}, 'memory_maze'),
       ('minigrid_memory', {}, 'minigrid'),
-      ('atari', {'game': 'pong'}, 'ale_py'))
+      ('atari', {'game': 'pong'}, 'ale_py'),
+      ('vizdoom_two_colors', {}, 'vizdoom'))
   def test_one_line_says_what_installs_it(self, name, settings, package):
     hidden = {module: None for module in sys.modules
               if module.split('.')[0] == package}

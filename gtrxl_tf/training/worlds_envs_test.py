@@ -39,6 +39,7 @@ _WORLDS = {
     'memory_maze': (_pixels, {}),
     'minigrid_memory': (_vectors, dict(size=11)),
     'atari': (_pixels, dict(game='pong')),
+    'vizdoom_two_colors': (_pixels, {}),
     'dmlab': (_pixels, dict(level='rooms_watermaze')),
 }
 

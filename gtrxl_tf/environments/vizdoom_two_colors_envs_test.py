@@ -1,0 +1,265 @@
+"""Tests for vizdoom_two_colors."""
+
+import glob
+import os
+import subprocess
+import sys
+import tempfile
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from dm_env import test_utils
+import numpy as np
+
+from gtrxl_tf import config
+from gtrxl_tf.environments import batched
+from gtrxl_tf.environments import vizdoom_scenario
+from gtrxl_tf.environments import vizdoom_two_colors
+from gtrxl_tf.environments.vizdoom_steering import FORWARD, LEFT, RIGHT
+
+
+def _image(time_step):
+  return time_step.observation['image']
+
+
+def _play(environment, policy):
+  """The time steps of a new episode."""
+  time_steps = [environment.reset()]
+  while not time_steps[-1].last():
+    time_steps.append(environment.step(policy()))
+  return time_steps
+
+
+def _to_and_fro():
+  """A policy that looks at the centre and touches nothing."""
+  while True:
+    yield from (LEFT, RIGHT)
+
+
+def _count(time_steps, reward):
+  return sum(t.reward is not None and abs(t.reward - reward) < 1e-6
+             for t in time_steps)
+
+
+class VizdoomTwoColorsContractTest(test_utils.EnvironmentTestMixin,
+                                   absltest.TestCase):
+
+  def make_object_under_test(self):
+    return vizdoom_two_colors.VizdoomTwoColors(max_steps=20, seed=0)
+
+  def make_action_sequence(self):
+    yield from np.random.default_rng(0).integers(5, size=60)
+
+
+class VizdoomTwoColorsTest(parameterized.TestCase):
+
+  def make(self, **settings):
+    settings.setdefault('seed', 0)
+    environment = vizdoom_two_colors.VizdoomTwoColors(**settings)
+    self.addCleanup(environment.close)
+    return environment
+
+  @parameterized.parameters(('green', 1, 0), ('red', 0, 1))
+  def test_the_pillar_stands_before_the_agent_and_vanishes(self, pillar, main, least):
+    images = []
+    for steps in (45, 0):
+      environment = self.make(pillar=pillar, pillar_steps=steps, max_steps=60)
+      policy = _to_and_fro()
+      images.append([_image(t) for t in _play(environment, lambda: next(policy))])
+    with_pillar, without = images
+    differs = np.any(with_pillar[0] != without[0], axis=-1)
+    rows, columns = np.nonzero(differs)
+    self.assertGreater(len(rows), 10)
+    self.assertBetween(np.mean(rows), 24, 40)
+    self.assertBetween(np.mean(columns), 50, 62)
+    colour = np.mean(with_pillar[0][differs], axis=0)
+    self.assertGreater(colour[main], 1.3 * colour[least])
+    same = [np.array_equal(a, b) for a, b in zip(with_pillar, without)]
+    self.assertEqual(same, [False] * 45 + [True] * 16)
+
+  @parameterized.parameters((10, 2), (10, 4), (3, 5))
+  def test_the_pillar_stands_for_steps_and_not_for_tics(self, pillar_steps, frame_skip):
+    images = []
+    for steps in (pillar_steps, 0):
+      environment = self.make(
+          pillar_steps=steps, frame_skip=frame_skip, max_steps=pillar_steps + 3)
+      policy = _to_and_fro()
+      images.append([_image(t) for t in _play(environment, lambda: next(policy))])
+    same = [np.array_equal(a, b) for a, b in zip(*images)]
+    self.assertEqual(same, [False] * pillar_steps + [True] * 4)
+
+  def test_the_pillar_may_stay(self):
+    last = {}
+    for pillar_steps in (None, 45):
+      environment = self.make(pillar_steps=pillar_steps, max_steps=120)
+      policy = _to_and_fro()
+      last[pillar_steps] = _image(_play(environment, lambda: next(policy))[-1])
+    self.assertFalse(np.array_equal(last[None], last[45]))
+
+  @parameterized.parameters((2, 192, 0.02), (4, 96, 0.04))
+  def test_the_acid_kills(self, frame_skip, num_steps, living_reward):
+    environment = self.make(frame_skip=frame_skip)
+    time_steps = _play(environment, lambda: LEFT)
+    self.assertLen(time_steps, 1 + num_steps)
+    self.assertEqual((time_steps[-1].reward, time_steps[-1].discount), (0, 0))
+    for time_step in time_steps[1:-1]:
+      self.assertAlmostEqual(time_step.reward, living_reward)
+      self.assertEqual(time_step.discount, 1)
+    self.assertFalse(environment.episode_success())
+    np.testing.assert_array_equal(_image(time_steps[-1]), _image(time_steps[-2]))
+
+  def test_the_time_limit_cuts_the_episode_off(self):
+    environment = self.make(max_steps=7)
+    for _ in range(2):
+      time_steps = _play(environment, lambda: LEFT)
+      self.assertLen(time_steps, 8)
+      self.assertEqual(time_steps[-1].discount, 1)
+      self.assertTrue(environment.episode_success())
+
+  @parameterized.parameters(*vizdoom_scenario.COLOURS)
+  def test_the_informed_agent_lives_on_the_right_items(self, pillar):
+    environment = self.make(pillar=pillar, max_steps=250)
+    time_steps = _play(environment, environment.informed_action)
+    self.assertLen(time_steps, 251)
+    self.assertTrue(environment.episode_success())
+    self.assertGreater(_count(time_steps, 1.02), 4)
+
+  def test_items_of_the_other_colour_kill(self):
+    environment = self.make(pillar='red', green_bias=1.0, penalty=1)
+    for _ in range(3):
+      time_steps = _play(environment, environment.biased_action)
+      self.assertLess(len(time_steps), 150)
+      self.assertEqual(time_steps[-1].discount, 0)
+      wrong = _count(time_steps, -0.98) + _count(time_steps[-1:], -1)
+      self.assertGreater(wrong, _count(time_steps, 1.02))
+
+  def test_without_a_penalty_they_cost_health_only(self):
+    environment = self.make(pillar='red', green_bias=1.0)
+    rewards = [t.reward for t in _play(environment, environment.biased_action)[1:]]
+    self.assertLess(len(rewards), 150)
+    self.assertGreaterEqual(min(rewards), 0)
+
+  def test_the_bias_is_towards_green(self):
+    def actions(pillar, policy, **settings):
+      environment = self.make(pillar=pillar, max_steps=90, **settings)
+      environment.reset()
+      chosen = []
+      for _ in range(90):
+        chosen.append(getattr(environment, policy)())
+        environment.step(chosen[-1])
+      return chosen
+
+    self.assertEqual(actions('green', 'biased_action', green_bias=1.0),
+                     actions('green', 'informed_action'))
+    self.assertEqual(actions('red', 'biased_action', green_bias=0.0),
+                     actions('red', 'informed_action'))
+    # The same room, under pillars of both colours.
+    self.assertEqual(actions('red', 'biased_action', green_bias=1.0)[:10],
+                     actions('green', 'informed_action')[:10])
+
+  def test_knowing_the_colour_pays(self):
+    environment = self.make(max_steps=90)
+    random = np.random.default_rng(0)
+    returns = {'informed': [], 'random': []}
+    for _ in range(8):
+      for name, policy in dict(informed=environment.informed_action,
+                               random=lambda: random.integers(5)).items():
+        returns[name].append(
+            sum(t.reward for t in _play(environment, policy)[1:]))
+    self.assertGreater(np.mean(returns['informed']), np.mean(returns['random']) + 1)
+
+  def test_both_colours_are_drawn(self):
+    environment = self.make()
+    num_red = 0
+    for _ in range(60):
+      centre = _image(environment.reset())[24:40, 50:62].astype(int)
+      num_red += np.max(centre[..., 0] - centre[..., 1]) > np.max(
+          centre[..., 1] - centre[..., 0])
+    self.assertBetween(num_red, 15, 45)
+
+  def test_one_seed_gives_one_course_of_episodes(self):
+    def course(seed, policy):
+      environment = self.make(max_steps=30, seed=seed)
+      return [_image(t).tolist() for _ in range(2)
+              for t in _play(environment, getattr(environment, policy))]
+
+    self.assertEqual(course(3, 'biased_action'), course(3, 'biased_action'))
+    self.assertNotEqual(course(3, 'informed_action'), course(4, 'informed_action'))
+
+  def test_what_the_agent_does_does_not_change_the_next_episode(self):
+    environments = [self.make(pillar='red', max_steps=30, seed=5) for _ in range(2)]
+    _play(environments[0], environments[0].biased_action)
+    _play(environments[1], lambda: RIGHT)
+    first, second = [_image(e.reset()) for e in environments]
+    np.testing.assert_array_equal(first, second)
+
+  def test_observes_a_picture_of_any_size(self):
+    for settings, shape in (({}, (64, 112, 3)),
+                            (dict(height=72, width=96), (72, 96, 3))):
+      environment = self.make(**settings)
+      image = _image(environment.reset())
+      self.assertEqual((image.shape, image.dtype), (shape, np.uint8))
+      environment.observation_spec()['image'].validate(image)
+
+  def test_fits_a_batch(self):
+    environments = [self.make(max_steps=30, seed=seed) for seed in range(3)]
+    batch = batched.BatchedEnvironment(environments)
+    batch.reset()
+    num_episodes = 0
+    for _ in range(70):
+      time_step = batch.step([e.informed_action() for e in environments])
+      num_episodes += time_step.last().sum()
+    self.assertGreaterEqual(num_episodes, 6)
+
+  def test_leaves_nothing_behind(self):
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(
+        tempfile, 'tempdir', folder):
+      os.chdir(folder)
+      try:
+        environment = vizdoom_two_colors.VizdoomTwoColors(max_steps=5)
+        _play(environment, lambda: FORWARD)
+        environment.close()
+        environment.close()
+        self.assertEmpty(glob.glob('**', recursive=True))
+      finally:
+        os.chdir(before)
+
+  def test_an_unclosed_one_ends_in_silence(self):
+    with tempfile.TemporaryDirectory() as folder:
+      ended = subprocess.run(
+          [sys.executable, '-c',
+           'from gtrxl_tf.environments import vizdoom_two_colors\n'
+           'environment = vizdoom_two_colors.VizdoomTwoColors()\n'
+           'environment.step(0)'],
+          cwd=folder, capture_output=True, check=True, env={
+              **{k: v for k, v in os.environ.items() if k != 'DISPLAY'},
+              'TMPDIR': folder, 'PYTHONPATH': os.pathsep.join(filter(None, sys.path))})
+      self.assertNotIn(b'could not be saved', ended.stdout + ended.stderr)
+      self.assertEmpty(os.listdir(folder))
+
+  @parameterized.parameters(
+      (dict(pillar='blue'), "VizdoomTwoColors.pillar = 'blue': expected .*'red'"),
+      (dict(pillar_steps=-1), 'VizdoomTwoColors.pillar_steps = -1: expected'),
+      (dict(frame_skip=0), 'VizdoomTwoColors.frame_skip = 0: expected an integer >= 1'),
+      (dict(green_bias=2.0), 'VizdoomTwoColors.green_bias = 2.0: expected a number'))
+  def test_refuses_settings(self, settings, message):
+    with self.assertRaisesRegex(config.ConfigError, message):
+      vizdoom_two_colors.VizdoomTwoColors(**settings)
+
+  def test_refuses_actions_that_are_not_there(self):
+    environment = self.make()
+    environment.reset()
+    with self.assertRaisesRegex(ValueError, r'action = 5: .* \[0, 5\)'):
+      environment.step(5)
+
+  def test_says_which_package_is_missing(self):
+    with mock.patch.dict(sys.modules, {'vizdoom': None}):
+      with self.assertRaisesRegex(
+          config.ConfigError, 'VizdoomTwoColors needs the package vizdoom.*envs'):
+        vizdoom_two_colors.VizdoomTwoColors()
+
+
+if __name__ == '__main__':
+  absltest.main()
