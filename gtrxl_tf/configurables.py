@@ -5,15 +5,18 @@ import gin
 
 import gtrxl_tf.agents.decision.agent
 import gtrxl_tf.agents.decision.network
+import gtrxl_tf.agents.decision.policy
 import gtrxl_tf.agents.vmpo.agent
 import gtrxl_tf.analysis.scores
 import gtrxl_tf.cores
+import gtrxl_tf.datasets.collect
 import gtrxl_tf.environments
 from gtrxl_tf.environments import atari
 from gtrxl_tf.environments import dmlab
 import gtrxl_tf.networks
 import gtrxl_tf.sampling
 import gtrxl_tf.training.experiment
+import gtrxl_tf.training.offline
 
 gin.constant('ATARI_57', atari.ATARI_57)
 gin.constant('DMLAB_30', dmlab.DMLAB_30)

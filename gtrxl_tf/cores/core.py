@@ -47,7 +47,8 @@ class Core(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
   @property
   @abc.abstractmethod
   def memory_length(self) -> int:
-    """How many past steps' records restore a state; 0 for a core without memory."""
+    """How many past steps' records restore a state; 0 for a core without memory, or
+    one whose state no records restore."""
 
   @property
   def segment_length(self) -> int:

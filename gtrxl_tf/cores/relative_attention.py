@@ -138,7 +138,7 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
       memory: `[B, M, D]`, what came before; M may be 0. Gradients do flow into it:
         callers stop them (equation 3) where the paper does.
       mask: bool `[B, T, M+T]`, true where a query may attend.
-      lookahead: how far behind a query a key may be that the mask lets it see.
+      lookahead: how many positions after a query a key may be that it may see.
 
     Returns:
       `[B, T, D]`.

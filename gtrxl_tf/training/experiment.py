@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf import cores
 from gtrxl_tf import environments
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.agents.vmpo import agent as vmpo_agent
@@ -176,9 +177,11 @@ class Experiment:
     num_tasks = len(self._task_settings)
     network = self._network(action_spec=self.action_spec,
                             **({'num_values': num_tasks} if num_tasks > 1 else {}))
-    if network.core.segment_length > 1:
+    core = network.core
+    if core.segment_length > 1 or isinstance(core, cores.RATE):
       raise config.ConfigError(
-          "TransformerXL.recurrence = 'same_layer': expected 'xl' in an Experiment, "
+          f'ActorCritic.core = {type(core).__name__} works in segments: expected a core '
+          'that does not, such as TransformerXL with recurrence "xl", in an Experiment, '
           'whose unrolls share a step and so do not start where segments do')
     network.create_variables(self.observation_spec)
     return network

@@ -70,7 +70,7 @@ class RefusedTest(parameterized.TestCase):
 
   def test_a_core_whose_segments_unrolls_do_not_keep_to(self):
     self.assertIn(
-        "TransformerXL.recurrence = 'same_layer': expected 'xl' in an Experiment",
+        'ActorCritic.core = TransformerXL works in segments: expected a core that does',
         self.refused([_GIN_FILE], [*_TINY, 'TransformerXL.recurrence = "same_layer"',
                                    'TransformerXL.segment_length = 4']))
 

@@ -1,0 +1,56 @@
+"""Collects episodes of an environment into a dataset.
+
+  python -m binaries.collect --output_dir=datasets/t_maze_30 \
+      --gin_bindings='Collector.environment = @TMaze' \
+      --gin_bindings='Collector.num_episodes = 2000' \
+      --gin_bindings='Collector.keep = "successful"'
+
+Started again on the same folder, it goes on.
+"""
+
+from concurrent.futures import process
+import os
+import sys
+
+from absl import app
+from absl import flags
+
+from gtrxl_tf import config
+from gtrxl_tf import configurables  # pylint: disable=unused-import
+from gtrxl_tf import datasets
+from gtrxl_tf.datasets import collect
+from gtrxl_tf.datasets import inspection
+
+_GIN_FILE = flags.DEFINE_multi_string(
+    'gin_file', [], 'Files of settings; later ones override.')
+_GIN_BINDINGS = flags.DEFINE_multi_string(
+    'gin_bindings', [], 'Single settings, which override the files.')
+_OUTPUT_DIR = flags.DEFINE_string(
+    'output_dir', None, "The dataset's folder.", required=True)
+_NUM_PROCESSES = flags.DEFINE_integer(
+    'num_processes', os.cpu_count(), 'How many play; the episodes are the same.',
+    lower_bound=1)
+
+
+def main(argv):
+  del argv
+  try:
+    config.parse(_GIN_FILE.value, _GIN_BINDINGS.value)
+    collector = collect.Collector()
+  except ValueError as error:
+    print(f'Not started: {config.one_line(error)}', file=sys.stderr)
+    sys.exit(2)
+  try:
+    dataset = collect.collect(collector, _OUTPUT_DIR.value, _NUM_PROCESSES.value)
+  except (config.ConfigError, datasets.DatasetError) as error:
+    sys.exit(f'Stopped: {error}')
+  except process.BrokenProcessPool:
+    sys.exit('Stopped: a process that played was killed. The same command goes on.')
+  except KeyboardInterrupt:
+    print('\nInterrupted. The same command goes on.')
+    sys.exit(130)
+  print(inspection.describe(dataset))
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,56 @@
+"""Makes a dataset of what others have recorded.
+
+  python -m binaries.import_dataset --format=d4rl --output_dir=datasets/hopper_medium \
+      --input=hopper_medium-v2.hdf5 --environment=Hopper-v2
+
+Started again on the same folder, it goes on.
+"""
+
+import sys
+
+from absl import app
+from absl import flags
+
+from gtrxl_tf import config
+from gtrxl_tf import datasets
+from gtrxl_tf.datasets import importers
+from gtrxl_tf.datasets import inspection
+
+_FORMAT = flags.DEFINE_enum(
+    'format', None, ['minari', 'd4rl', 'dqn_replay'], 'Of the input.', required=True)
+_INPUT = flags.DEFINE_string(
+    'input', None, 'd4rl: an HDF5 file; otherwise a folder.', required=True)
+_OUTPUT_DIR = flags.DEFINE_string(
+    'output_dir', None, "The dataset's folder.", required=True)
+_ENVIRONMENT = flags.DEFINE_string('environment', '', "The environment's name.")
+_MAX_EPISODE_STEPS = flags.DEFINE_integer(
+    'max_episode_steps', None, 'd4rl: where episodes were cut off, if the file has no '
+    'timeouts.', lower_bound=1)
+_MAX_STEPS_PER_FILE = flags.DEFINE_integer(
+    'max_steps_per_file', None, 'dqn_replay: about how many to take of each file.',
+    lower_bound=1)
+
+
+def _source() -> importers.Source:
+  if _FORMAT.value == 'minari':
+    return importers.minari(_INPUT.value)
+  if _FORMAT.value == 'd4rl':
+    return importers.d4rl(_INPUT.value, _MAX_EPISODE_STEPS.value)
+  return importers.dqn_replay(_INPUT.value, _MAX_STEPS_PER_FILE.value)
+
+
+def main(argv):
+  del argv
+  try:
+    dataset = importers.import_dataset(
+        _source(), _OUTPUT_DIR.value, _ENVIRONMENT.value)
+  except (config.ConfigError, datasets.DatasetError) as error:
+    sys.exit(f'Stopped: {error}')
+  except KeyboardInterrupt:
+    print('\nInterrupted. The same command goes on.')
+    sys.exit(130)
+  print(inspection.describe(dataset))
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,34 @@
+"""Checks a dataset, says what is in it, and draws it.
+
+  python -m binaries.inspect_dataset --dataset=datasets/t_maze_30
+"""
+
+import pathlib
+import sys
+
+from absl import app
+from absl import flags
+
+from gtrxl_tf import datasets
+from gtrxl_tf.datasets import inspection
+
+_DATASET = flags.DEFINE_string('dataset', None, "The dataset's folder.", required=True)
+_PICTURE = flags.DEFINE_string(
+    'picture', None, 'Of the picture to write; by default dataset.png in the folder.')
+
+
+def main(argv):
+  del argv
+  picture = pathlib.Path(_PICTURE.value or
+                         pathlib.Path(_DATASET.value) / 'dataset.png')
+  try:
+    dataset = datasets.check(_DATASET.value)
+    print(inspection.describe(dataset))
+    inspection.draw(dataset, picture)
+  except datasets.DatasetError as error:
+    sys.exit(str(error))
+  print(f'Nothing is damaged. Picture: {picture}')
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,17 @@
+"""Episodes on disk: written, read, checked, collected, imported.
+
+The format is described in `format.py`.
+"""
+
+from gtrxl_tf.datasets.format import DatasetError
+from gtrxl_tf.datasets.format import End
+from gtrxl_tf.datasets.format import Episode
+from gtrxl_tf.datasets.format import from_dm_env
+from gtrxl_tf.datasets.format import Specs
+from gtrxl_tf.datasets.reader import check
+from gtrxl_tf.datasets.reader import Dataset
+from gtrxl_tf.datasets.reader import open_dataset
+from gtrxl_tf.datasets.segments import gather
+from gtrxl_tf.datasets.segments import SegmentBatch
+from gtrxl_tf.datasets.segments import segments
+from gtrxl_tf.datasets.writer import EpisodeWriter

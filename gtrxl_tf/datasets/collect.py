@@ -1,0 +1,337 @@
+"""Collects episodes: environments, a policy, many processes, one dataset.
+
+What is collected depends on the settings alone. Work is parted into numbered pieces,
+each with random numbers of its own, and the pieces are written in their order, whoever
+played them. So the number of processes changes nothing, and a collection that was
+interrupted goes on with the piece after the last one that was written.
+"""
+
+import collections
+from concurrent import futures
+import contextlib
+import functools
+import itertools
+import multiprocessing
+import os
+import pathlib
+import signal
+import sys
+import threading
+import time
+from typing import Any, Callable, Iterator, List, Literal, Optional, Sequence, Tuple
+from typing import Union
+
+import dm_env
+import gin
+import numpy as np
+import tree
+
+from gtrxl_tf import config
+from gtrxl_tf import environments
+from gtrxl_tf.datasets import format as format_lib
+from gtrxl_tf.datasets import reader
+from gtrxl_tf.datasets import writer as writer_lib
+
+# A piece of work: (environments, episodes each). A SavedModel is faster in batches; a
+# method of the environment is not, and an environment may take long to make.
+_PIECE_OF_METHOD, _PIECE_OF_SAVED_MODEL = (1, 8), (8, 1)
+# Of which none was kept: there will be none.
+_MAX_EPISODES_FOR_NOTHING = 2000
+_SECONDS_BETWEEN_LINES = 10  # Where there is no terminal to write over.
+
+
+@config.configurable
+class Collector:
+  """What is to be collected.
+
+  A dataset keeps these settings and gin's, and only a collector with the same goes on
+  with it.
+
+  Args:
+    environment: makes an environment; called with `seed`.
+    num_episodes: to keep.
+    policy: a method of the environment that returns an action, as `informed_action` of
+      one that knows what the agent should remember. RATE's T-Maze is played by such
+      an oracle; Minigrid's `looking_action` lets the agent see it first.
+    saved_model: folder of an exported policy that acts instead. TensorFlow offers no
+      way to seed a SavedModel that samples: only greedy ones act the same again.
+    epsilon: probability of a random action in place of the policy's, at every step.
+    keep: which episodes: 'all', only 'successful' ones, as RATE keeps of its oracles',
+      or 'balanced', as many that failed as successful ones.
+    seed: of environments and random actions.
+  """
+
+  def __init__(self,
+               environment: Callable[..., dm_env.Environment],
+               num_episodes: config.PositiveInt = 1000,
+               policy: str = 'informed_action',
+               saved_model: Optional[str] = None,
+               epsilon: config.UnitInterval = 0.0,
+               keep: Literal['all', 'successful', 'balanced'] = 'all',
+               seed: config.NonNegativeInt = 0):
+    self._environment = environment
+    self.num_episodes = num_episodes
+    self._policy = policy
+    self._saved_model = saved_model
+    self._epsilon = epsilon
+    self._keep = keep
+    self._seed = seed
+    prototype = environment(seed=seed)
+    self.environment_name = type(prototype).__name__
+    # With the arguments that did not come from gin, as gin's comments.
+    own = dict(num_episodes=num_episodes, policy=policy, saved_model=saved_model,
+               epsilon=epsilon, keep=keep, seed=seed)
+    self.settings = '\n'.join([
+        *(f'# Collector.{name} = {value!r}' for name, value in own.items()), '',
+        gin.operative_config_str()])
+    batched = environments.BatchedEnvironment([prototype])
+    self.specs = format_lib.Specs(batched.observation_spec(), batched.action_spec())
+    batched.close()
+    if saved_model is None and not callable(getattr(prototype, policy, None)):
+      raise config.ConfigError(f'Collector.policy = {policy!r}: expected a method of '
+                               f'{self.environment_name}')
+    if saved_model is not None and not os.path.isdir(saved_model):
+      raise config.ConfigError(f'Collector.saved_model = {saved_model!r}: expected the '
+                               'folder of a SavedModel')
+    if keep != 'all' and not hasattr(prototype, 'episode_success'):
+      raise config.ConfigError(f"Collector.keep = {keep!r}: expected 'all', as "
+                               f'{self.environment_name} does not tell success')
+
+  @functools.cached_property
+  def _loaded(self):
+    import tensorflow as tf  # pylint: disable=g-import-not-at-top
+    return tf.saved_model.load(self._saved_model)
+
+  def play(self, piece: int) -> List[format_lib.Episode]:
+    """The episodes of a piece of work."""
+    num, each = _PIECE_OF_SAVED_MODEL if self._saved_model else _PIECE_OF_METHOD
+    *seeds, noise_seed = np.random.SeedSequence(
+        [self._seed, piece]).generate_state(num + 1)
+    random = np.random.default_rng(noise_seed)
+    made = [self._environment(seed=int(seed)) for seed in seeds]
+    batched = environments.BatchedEnvironment(made)
+    act = self._saved_model_actions(num) if self._saved_model else self._method_actions
+    action_leaves = tree.flatten(self.specs.action)
+
+    rows: List[list] = [[] for _ in made]
+    episodes: List[list] = [[] for _ in made]
+    seen = batched.reset()
+    over = np.zeros(num, bool)
+    while min(map(len, episodes)) < each:
+      actions = act(made, seen, over)  # Of each environment, as lists of leaves.
+      for i in np.flatnonzero(over | (random.random(num) < self._epsilon)):
+        actions[i] = [_random_value(spec, random) for spec in action_leaves]
+      after = batched.step(tree.unflatten_as(
+          self.specs.action, [np.stack(leaf) for leaf in zip(*actions)]))
+      ends = after.last()
+      observed = tree.flatten(seen.observation)
+      for i in np.flatnonzero(~over):  # The others begin anew, whatever the action.
+        rows[i].append((*(leaf[i] for leaf in observed), *actions[i],
+                        after.reward[i], after.discount[i]))
+        if ends[i]:
+          final = [leaf[i] for leaf in tree.flatten(after.observation)]
+          episodes[i].append(self._episode(rows[i], final, after.episode_success[i]))
+          rows[i] = []
+      seen, over = after, ends
+    batched.close()
+    return [episode for of_one in episodes for episode in of_one[:each]]
+
+  def _method_actions(self, made: Sequence[dm_env.Environment], unused_seen: Any,
+                      over: np.ndarray) -> List[Any]:
+    """An action of each environment; none where an episode has just ended."""
+    leaves = tree.flatten(self.specs.action)
+    return [None if last else [
+        np.asarray(action, spec.dtype) for spec, action
+        in zip(leaves, tree.flatten(getattr(environment, self._policy)()))]
+            for environment, last in zip(made, over)]
+
+  def _saved_model_actions(self, num: int) -> Callable[..., List[Any]]:
+    """What takes the place of `_method_actions`, with a memory."""
+    # pylint: disable=g-import-not-at-top
+    import tensorflow as tf
+    from tf_agents.trajectories import time_step as ts
+    state = self._loaded.get_initial_state(num)
+
+    def act(unused_made, seen, unused_over):
+      nonlocal state
+      step = self._loaded.action(ts.TimeStep(*tree.map_structure(
+          tf.constant, (seen.step_type, seen.reward, seen.discount, seen.observation))),
+                                 state)
+      state = step.state
+      leaves = [leaf.numpy() for leaf in tree.flatten(step.action)]
+      return [[leaf[i] for leaf in leaves] for i in range(num)]
+
+    return act
+
+  def _episode(self, rows: Sequence[tuple], final_leaves: Sequence[np.ndarray],
+               success: float) -> format_lib.Episode:
+    """Rows have leaves of observation and action, reward and discount."""
+    steps = tree.unflatten_as(self.specs, [np.stack(column) for column in zip(*rows)])
+    end = np.zeros(len(rows), np.uint8)
+    end[-1] = (format_lib.End.TRUNCATION if steps.discount[-1]
+               else format_lib.End.TERMINATION)
+    return format_lib.Episode(
+        *steps, end, float(success),
+        tree.unflatten_as(self.specs.observation, final_leaves))
+
+  def kept(self, episodes: Sequence[format_lib.Episode], successes: int, failures: int
+           ) -> List[format_lib.Episode]:
+    """Those to keep, if so many successes and failures are kept already."""
+    room = {True: self.num_episodes, False: self.num_episodes}
+    if self._keep == 'successful':
+      room[False] = 0
+    elif self._keep == 'balanced':
+      room = {True: -(-self.num_episodes // 2), False: self.num_episodes // 2}
+    left = self.num_episodes - successes - failures
+    room[True] -= successes
+    room[False] -= failures
+    found = []
+    for episode in episodes:
+      successful = episode.success == 1
+      if left and room[successful] > 0:
+        found.append(episode)
+        left -= 1
+        room[successful] -= 1
+    return found
+
+  def too_rare(self) -> config.ConfigError:
+    """What to say when none of many episodes was one to keep."""
+    return config.ConfigError(
+        f'Collector.keep = {self._keep!r}: expected episodes of that kind, but the '
+        f'last {_MAX_EPISODES_FOR_NOTHING:,} had none')
+
+
+def _random_value(spec, random: np.random.Generator) -> np.ndarray:
+  """A value within the bounds of `spec`; within [-1, 1] where it has none."""
+  bound = lambda name, other: np.where(
+      np.isfinite(getattr(spec, name, np.inf)), getattr(spec, name, other), other)
+  low, high = bound('minimum', -1), bound('maximum', 1)
+  if spec.dtype.kind == 'f':
+    return np.asarray(random.uniform(low, high, spec.shape), spec.dtype)
+  return np.asarray(random.integers(low, high, spec.shape, endpoint=True), spec.dtype)
+
+
+def collect(collector: Collector, path: Union[str, os.PathLike], num_processes: int = 1,
+            stream=sys.stdout) -> reader.Dataset:
+  """Collects into the folder `path`, or goes on there.
+
+  Args:
+    collector: what to collect. With more than one process it must be one that the gin
+      settings in force make, as each process makes its own from them.
+    path: of the dataset.
+    num_processes: that play; this one writes.
+    stream: where the progress is shown.
+
+  Raises:
+    format_lib.DatasetError: in the folder is something else.
+    config.ConfigError: nothing of what is to be kept ever happens.
+    futures.process.BrokenProcessPool: a process was killed; the dataset is whole.
+  """
+  path = pathlib.Path(path)
+  with writer_lib.EpisodeWriter(
+      path, collector.specs, collector.environment_name, collector.settings) as writer:
+    written = reader.open_dataset(path)
+    successes = int((written.successes == 1).sum())
+    progress = _Progress(collector.num_episodes, writer.num_episodes, stream)
+    fruitless = 0
+    with contextlib.closing(
+        _played(collector, writer.progress or 0, num_processes)) as pieces:
+      while writer.num_episodes < collector.num_episodes:
+        piece, episodes = next(pieces)
+        kept = collector.kept(episodes, successes, writer.num_episodes - successes)
+        writer.write(kept, progress=piece + 1)
+        successes += sum(episode.success == 1 for episode in kept)
+        progress.update(len(episodes), kept)
+        fruitless = 0 if kept else fruitless + len(episodes)
+        if fruitless >= _MAX_EPISODES_FOR_NOTHING:
+          raise collector.too_rare()
+    progress.close()
+  return reader.open_dataset(path)
+
+
+def _played(collector: Collector, first: int, num_processes: int
+            ) -> Iterator[Tuple[int, List[format_lib.Episode]]]:
+  """Yields the pieces of work in their order, from number `first`, with its number."""
+  if num_processes == 1:
+    for piece in itertools.count(first):
+      yield piece, collector.play(piece)
+  pool = futures.ProcessPoolExecutor(
+      num_processes, multiprocessing.get_context('spawn'), _start, [gin.config_str()])
+  waiting = collections.deque()
+  try:
+    for piece in itertools.count(first):
+      waiting.append((piece, pool.submit(_play, piece)))
+      if len(waiting) == 2 * num_processes:
+        number, played = waiting.popleft()
+        yield number, played.result()
+  finally:
+    pool.shutdown(cancel_futures=True)
+
+
+_collector: Collector  # Of a process of the pool.
+
+
+def _start(settings: str) -> None:
+  """Prepares a process of the pool.
+
+  SIGINT is left to the process that started it: a terminal sends it to all. When that
+  one is gone this one ends too.
+  """
+  global _collector
+  signal.signal(signal.SIGINT, signal.SIG_IGN)
+  threading.Thread(target=_end_with_parent, daemon=True).start()
+  import tensorflow as tf  # pylint: disable=g-import-not-at-top
+  tf.config.threading.set_intra_op_parallelism_threads(1)
+  tf.config.threading.set_inter_op_parallelism_threads(1)
+  # pylint: disable-next=g-import-not-at-top,unused-import
+  import gtrxl_tf.configurables
+  gin.parse_config(settings)
+  _collector = Collector()
+
+
+def _end_with_parent() -> None:
+  multiprocessing.parent_process().join()
+  os._exit(1)
+
+
+def _play(piece: int) -> List[format_lib.Episode]:
+  return _collector.play(piece)
+
+
+class _Progress:
+  """A line that is written over on a terminal, and every few seconds elsewhere."""
+
+  def __init__(self, goal: int, num_before: int, stream):
+    self._goal, self._num_before, self._stream = goal, num_before, stream
+    self._start, self._last_line = time.time(), 0.0
+    self._played = self._kept = self._steps = self._successes = 0
+    self._return = 0.0
+
+  def update(self, num_played: int, kept: Sequence[format_lib.Episode]) -> None:
+    self._played += num_played
+    self._kept += len(kept)
+    self._steps += sum(len(episode.reward) for episode in kept)
+    self._successes += sum(episode.success == 1 for episode in kept)
+    self._return += sum(float(np.sum(episode.reward)) for episode in kept)
+    now = time.time()
+    if self._stream.isatty() or now - self._last_line >= _SECONDS_BETWEEN_LINES:
+      self._last_line = now
+      self._write()
+
+  def close(self) -> None:
+    """Writes the last line."""
+    if self._played:
+      self._write()
+      self._stream.write('\n' * self._stream.isatty())
+
+  def _write(self) -> None:
+    done = self._num_before + self._kept
+    speed = self._kept / max(time.time() - self._start, 1e-3)
+    mean = lambda total: f'{total / self._kept:.2f}' if self._kept else '-'
+    left = f'{(self._goal - done) / speed:,.0f} s left' if speed else '- left'
+    line = ' | '.join([
+        f'{done:,} of {self._goal:,} episodes', f'{self._played:,} played',
+        f'{self._steps:,} steps', f'{speed:,.1f} episodes/s',
+        f'return {mean(self._return)}', f'success {mean(self._successes)}', left])
+    self._stream.write(f'\r\033[K{line}' if self._stream.isatty() else line + '\n')
+    self._stream.flush()

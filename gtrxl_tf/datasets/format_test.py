@@ -1,0 +1,69 @@
+"""Tests of format.py."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import dm_env
+from dm_env import specs as dm_specs
+import numpy as np
+
+from gtrxl_tf import datasets
+from gtrxl_tf.datasets import episodes_testing
+from gtrxl_tf.datasets import format as format_lib
+
+_SPECS = datasets.Specs({'x': dm_specs.Array((), np.float32)},
+                        dm_specs.DiscreteArray(3))
+
+
+def _time_steps(end):
+  see = lambda x: {'x': np.float32(x)}
+  return [dm_env.restart(see(0)), dm_env.transition(10.0, see(1)),
+          dm_env.transition(20.0, see(2), discount=0.5), end(30.0, see(3))]
+
+
+class FromDmEnvTest(parameterized.TestCase):
+
+  @parameterized.parameters(
+      (dm_env.termination, datasets.End.TERMINATION, 0),
+      (dm_env.truncation, datasets.End.TRUNCATION, 1))
+  def test_a_step_is_what_was_seen_done_and_got(self, end, kind, discount):
+    episode = datasets.from_dm_env(_time_steps(end), [2, 0, 1], _SPECS, success=1.0)
+    episodes_testing.assert_equal(episode, datasets.Episode(
+        {'x': np.float32([0, 1, 2])}, np.int32([2, 0, 1]), np.float32([10, 20, 30]),
+        np.float32([1, 0.5, discount]), np.uint8([0, 0, kind]), 1.0,
+        {'x': np.float32(3)}))
+
+  def test_refuses_what_is_not_one_episode(self):
+    whole = _time_steps(dm_env.termination)
+    for time_steps, actions in [(whole, [0, 1]), (whole[:-1], [0, 1]),
+                                (whole[1:], [0, 1]), (whole[:1], []),
+                                (whole[:-1] + whole, [0] * 6)]:
+      with self.assertRaisesRegex(datasets.DatasetError, 'one FIRST, any MID, one L'):
+        datasets.from_dm_env(time_steps, actions, _SPECS)
+
+
+class SpecsTest(absltest.TestCase):
+
+  def test_specs_come_back_from_json(self):
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+      specs = episodes_testing.random_specs(rng)
+      entries = {name: format_lib.spec_to_json(spec)
+                 for name, spec in specs.leaves().items()}
+      found = format_lib.specs_from_json(entries)
+      self.assertEqual(found.leaves(), specs.leaves())
+      for name, spec in specs.leaves().items():
+        self.assertIs(type(found.leaves()[name]), type(spec))
+
+  def test_refuses_structures_that_have_no_file_names(self):
+    array = dm_specs.Array((), np.float32)
+    for nest in ({'a/b': array}, {'a.b': array}, [array, array], {'': array}):
+      with self.assertRaisesRegex(datasets.DatasetError, 'expected dictionaries'):
+        datasets.Specs(nest, array).leaves()
+
+  def test_refuses_objects(self):
+    with self.assertRaisesRegex(datasets.DatasetError, 'numbers or bools'):
+      format_lib.spec_to_json(dm_specs.Array((), object))
+
+
+if __name__ == '__main__':
+  absltest.main()

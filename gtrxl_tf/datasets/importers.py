@@ -1,0 +1,343 @@
+"""Data sets made by others, read as episodes.
+
+Each importer describes a source and yields its episodes one by one, so that the largest
+takes no more memory than an episode and a shard. h5py is in the extra `offline`.
+"""
+
+import gzip
+import importlib
+import itertools
+import json
+import pathlib
+import re
+import sys
+import time
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Union
+import zlib
+
+from dm_env import specs as dm_specs
+import numpy as np
+import tree
+
+from gtrxl_tf import config
+from gtrxl_tf.datasets import format as format_lib
+from gtrxl_tf.datasets import reader
+from gtrxl_tf.datasets import writer as writer_lib
+
+DatasetError = format_lib.DatasetError
+
+_SECONDS_BETWEEN_LINES = 10
+_DQN_ARRAYS = ('observation', 'action', 'reward', 'terminal')
+# Dopamine puts so many blank steps before every episode, to stack frames over them.
+_DQN_PADDING = 3
+
+
+class Source(NamedTuple):
+  """Episodes that lie elsewhere."""
+  settings: str  # What is read, and how.
+  specs: format_lib.Specs
+  final_observation: bool
+  episodes: Iterable[format_lib.Episode]
+
+
+def import_dataset(source: Source, path: Union[str, pathlib.Path], environment: str,
+                   stream=sys.stdout) -> reader.Dataset:
+  """Copies a source into the folder `path`; goes on there if it was interrupted.
+
+  Args:
+    source: to read.
+    path: of the dataset.
+    environment: its name.
+    stream: where the progress is shown.
+
+  Raises:
+    DatasetError: the source is damaged, or the folder holds something else.
+  """
+  with writer_lib.EpisodeWriter(
+      path, source.specs, environment, source.settings,
+      final_observation=source.final_observation) as writer:
+    last_line = time.time()
+    for episode in itertools.islice(source.episodes, writer.num_episodes, None):
+      writer.write([episode])
+      if time.time() - last_line >= _SECONDS_BETWEEN_LINES:
+        last_line = time.time()
+        print(f'{writer.num_episodes:,} episodes | {writer.num_steps:,} steps',
+              file=stream, flush=True)
+  return reader.open_dataset(path)
+
+
+def minari(folder: Union[str, pathlib.Path]) -> Source:
+  """A local Minari data set.
+
+  Boxes, numbers to choose from and dictionaries of them are read; texts in dictionaries
+  are left out.
+
+  Args:
+    folder: with `data/metadata.json` and `data/main_data.hdf5`; Minari keeps them
+      below `~/.minari/datasets`.
+
+  Raises:
+    DatasetError: it is none, or has spaces or a storage that cannot be read.
+    config.ConfigError: h5py is not installed.
+  """
+  folder = pathlib.Path(folder)
+  metadata_file = folder / 'data' / 'metadata.json'
+  if not metadata_file.exists():
+    raise DatasetError(f'{metadata_file}: missing: expected a local Minari data set')
+  metadata = json.loads(metadata_file.read_text())
+  if metadata.get('data_format', 'hdf5') != 'hdf5':
+    raise DatasetError(f'{metadata_file}: data_format is {metadata["data_format"]!r}: '
+                       "expected 'hdf5'")
+  spaces = {}
+  for kind in ('observation', 'action'):
+    if f'{kind}_space' not in metadata:
+      raise DatasetError(f'{metadata_file}: has no {kind}_space')
+    spaces[kind] = json.loads(metadata[f'{kind}_space'])
+  specs = format_lib.Specs(*(
+      _minari_spec(spaces[kind], str(metadata_file), kind) for kind in spaces))
+  file = _open_hdf5(folder / 'data' / 'main_data.hdf5', 'The importer of Minari')
+  return Source(f'minari {folder.name}', specs, True,
+                _minari_episodes(file, spaces, specs))
+
+
+def _minari_spec(space: Dict[str, Any], place: str, name: str) -> Any:
+  kind = space['type']
+  if kind == 'Discrete':
+    return dm_specs.DiscreteArray(space['n'], name=name)
+  if kind == 'Box':
+    dtype = _narrowed(np.dtype(space['dtype']))
+    return dm_specs.BoundedArray(space['shape'], dtype, space['low'], space['high'],
+                                 name)
+  if kind == 'Dict':
+    return {key: _minari_spec(subspace, place, key)
+            for key, subspace in space['subspaces'].items()
+            if subspace['type'] != 'Text'}
+  raise DatasetError(f'{place}: {name} has a space of type {kind}: expected Box, '
+                     'Discrete or Dict')
+
+
+def _minari_episodes(file, spaces, specs: format_lib.Specs
+                     ) -> Iterator[format_lib.Episode]:
+  def read(node, space, spec):
+    if isinstance(spec, dict):
+      return {key: read(node[key], space['subspaces'][key], spec[key]) for key in spec}
+    return (node[()] - space.get('start', 0)).astype(spec.dtype)
+
+  with file:
+    for name in sorted(file, key=lambda name: int(name.removeprefix('episode_'))):
+      group = file[name]
+      try:
+        observation = read(group['observations'], spaces['observation'],
+                           specs.observation)
+        action = read(group['actions'], spaces['action'], specs.action)
+        reward = group['rewards'][()]
+        terminated = bool(group['terminations'][-1])
+      except KeyError as error:
+        raise DatasetError(f'{file.filename}: {name}: {error.args[0]}') from error
+      lengths = {len(leaf) for leaf in tree.flatten(observation)}
+      if lengths != {len(reward) + 1}:
+        raise DatasetError(f'{file.filename}: {name} has {len(reward)} rewards and '
+                           f'{sorted(lengths)} observations: expected one more')
+      yield _episode(tree.map_structure(lambda x: x[:-1], observation), action, reward,
+                     terminated, tree.map_structure(lambda x: x[-1], observation))
+
+
+def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None
+         ) -> Source:
+  """An HDF5 file of D4RL: observations, actions, rewards, terminals, timeouts.
+
+  Steps after the last end belong to an episode that the log broke off, and are left
+  out, as D4RL's own readers do. Whole numbers as actions are taken to be numbers to
+  choose from, up to the greatest there is.
+
+  Args:
+    path: of the file.
+    max_episode_steps: after how many steps episodes were cut off; for the older files,
+      which have no `timeouts`.
+
+  Raises:
+    DatasetError: it is no such file.
+    config.ConfigError: h5py is not installed.
+  """
+  file = _open_hdf5(pathlib.Path(path), "The importer of D4RL's files")
+  expected = ['observations', 'actions', 'rewards', 'terminals']
+  expected += ['timeouts'] if max_episode_steps is None else []
+  for name in expected:
+    if name not in file:
+      hint = ('; without it the number of steps after which episodes were cut off has '
+              'to be given') * (name == 'timeouts')
+      raise DatasetError(f'{path}: has no array {name!r}{hint}')
+  for name in expected:
+    if len(file[name]) != len(file['rewards']):
+      raise DatasetError(f'{path}: {name} has {len(file[name])} steps: expected '
+                         f'{len(file["rewards"])}, as many as rewards')
+  specs = format_lib.Specs(
+      dm_specs.Array(file['observations'].shape[1:],
+                     _narrowed(file['observations'].dtype)),
+      _action_spec(file['actions'].shape, file['actions'].dtype,
+                   lambda: file['actions'][()].max()))
+  settings = f'd4rl {pathlib.Path(path).name} {max_episode_steps or ""}'.strip()
+  return Source(settings, specs, False, _d4rl_episodes(file, specs, max_episode_steps))
+
+
+def _d4rl_episodes(file, specs, max_episode_steps) -> Iterator[format_lib.Episode]:
+  with file:
+    terminals = file['terminals'][()].reshape(-1).astype(bool)
+    if max_episode_steps is None:
+      ends = np.flatnonzero(terminals | file['timeouts'][()].reshape(-1).astype(bool))
+    else:
+      ends, begin = [], 0
+      for terminal in [*np.flatnonzero(terminals), len(terminals)]:
+        ends += range(begin + max_episode_steps - 1, terminal, max_episode_steps)
+        if terminal < len(terminals):
+          ends.append(terminal)
+        begin = terminal + 1
+    for begin, end in zip([0, *(end + 1 for end in ends)], ends):
+      steps = slice(begin, end + 1)
+      yield _episode(file['observations'][steps].astype(specs.observation.dtype),
+                     file['actions'][steps].astype(specs.action.dtype),
+                     file['rewards'][steps].reshape(-1), terminals[end])
+
+
+def dqn_replay(folder: Union[str, pathlib.Path],
+               max_steps_per_file: Optional[int] = None) -> Source:
+  """Replay buffers of DQN in Dopamine's layout, as the DQN replay dataset has them.
+
+  The folder has `$store$_observation_ckpt.N.gz` and, for every N, those for action,
+  reward and terminal: gzipped arrays of numpy. Observations are single pictures, here
+  [height, width, 1]; `segments(frame_stack=4)` stacks them as the agent saw them.
+
+  Blank steps, which Dopamine puts before every episode, are left out; so are episodes
+  that one file breaks off and the next goes on with.
+
+  Args:
+    folder: with the files.
+    max_steps_per_file: stop reading a file with the episode that reaches so many. RATE
+      takes 500,000 from 50 files.
+
+  Raises:
+    DatasetError: files are missing, or damaged.
+  """
+  folder = pathlib.Path(folder)
+  numbers = sorted(int(re.fullmatch(r'.*_ckpt\.(\d+)\.gz', path.name)[1])
+                   for path in folder.glob('$store$_observation_ckpt.*.gz'))
+  if not numbers:
+    raise DatasetError(f'{folder}: has no $store$_observation_ckpt.*.gz')
+  actions = [_gzipped(folder, 'action', number) for number in numbers]
+  picture, dtype, stream = _gzipped_stream(folder, 'observation', numbers[0])
+  stream.close()
+  specs = format_lib.Specs(
+      dm_specs.Array((*picture[1:], 1), dtype),
+      _action_spec(actions[0].shape, actions[0].dtype,
+                   lambda: max(x.max() for x in actions)))
+  return Source(f'dqn_replay {folder.name} {max_steps_per_file or ""}'.strip(), specs,
+                False, _dqn_episodes(folder, numbers, specs, max_steps_per_file))
+
+
+def _dqn_episodes(folder: pathlib.Path, numbers: List[int], specs: format_lib.Specs,
+                  max_steps: Optional[int]) -> Iterator[format_lib.Episode]:
+  for number in numbers:
+    action, reward, terminal = (
+        _gzipped(folder, name, number) for name in _DQN_ARRAYS[1:])
+    shape, dtype, stream = _gzipped_stream(folder, 'observation', number)
+    for name, length in [('action', len(action)), ('terminal', len(terminal)),
+                         ('observation', shape[0])]:
+      if length != len(reward):
+        raise DatasetError(f'{folder}, file {number}: {name} has {length} steps: '
+                           f'expected {len(reward)}, as many as reward')
+    row = dtype.itemsize * int(np.prod(shape[1:]))
+    done, begin = 0, 0
+    with stream:
+      for end in np.flatnonzero(terminal):
+        if max_steps is not None and done >= max_steps:
+          break
+        pictures = np.frombuffer(
+            _read(stream, row * (end + 1 - begin), folder, number), dtype)
+        pictures = pictures.reshape(-1, *shape[1:])
+        # The first episode of a file but the first began in the file before.
+        if begin or number == 0:
+          steps = slice(begin, end + 1)
+          blank = ~(pictures[:_DQN_PADDING].reshape(len(pictures[:_DQN_PADDING]), -1)
+                    .any(axis=1) | (action[steps][:_DQN_PADDING] != 0)
+                    | (reward[steps][:_DQN_PADDING] != 0))
+          skipped = int(np.argmin(np.append(blank, False)))
+          if skipped < len(pictures):
+            yield _episode(pictures[skipped:, ..., None],
+                           action[steps][skipped:].astype(specs.action.dtype),
+                           reward[steps][skipped:], True)
+            done += len(pictures) - skipped
+        begin = end + 1
+
+
+def _gzipped_stream(folder: pathlib.Path, name: str, number: int
+                    ) -> Tuple[Tuple[int, ...], np.dtype, gzip.GzipFile]:
+  """Shape and dtype of an array, and what to read its values from."""
+  path = folder / f'$store$_{name}_ckpt.{number}.gz'
+  if not path.exists():
+    raise DatasetError(f'{path}: missing')
+  stream = gzip.open(path, 'rb')
+  try:
+    version = np.lib.format.read_magic(stream)
+    read_header = (np.lib.format.read_array_header_1_0 if version == (1, 0)
+                   else np.lib.format.read_array_header_2_0)
+    shape, fortran_order, dtype = read_header(stream)
+  except (OSError, EOFError, ValueError, zlib.error) as error:
+    stream.close()
+    raise DatasetError(f'{path}: not a gzipped array: {error}') from error
+  if fortran_order or dtype.hasobject:
+    stream.close()
+    raise DatasetError(f'{path}: expected an array in C order, without objects')
+  return shape, dtype, stream
+
+
+def _gzipped(folder: pathlib.Path, name: str, number: int) -> np.ndarray:
+  """A whole array."""
+  shape, dtype, stream = _gzipped_stream(folder, name, number)
+  with stream:
+    data = _read(stream, dtype.itemsize * int(np.prod(shape)), folder, number)
+  return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _read(stream: gzip.GzipFile, num_bytes: int, folder: pathlib.Path, number: int
+          ) -> bytes:
+  try:
+    data = stream.read(num_bytes)
+  except (OSError, EOFError, zlib.error) as error:
+    raise DatasetError(f'{folder}, file {number}: damaged: {error}') from error
+  if len(data) != num_bytes:
+    raise DatasetError(f'{folder}, file {number}: ends too early')
+  return data
+
+
+def _episode(observation: Any, action: Any, reward: np.ndarray, terminated: bool,
+             final_observation: Any = None) -> format_lib.Episode:
+  discount = np.ones(len(reward), np.float32)
+  end = np.zeros(len(reward), np.uint8)
+  end[-1:] = (format_lib.End.TERMINATION if terminated else format_lib.End.TRUNCATION)
+  discount[-1:] = not terminated
+  return format_lib.Episode(observation, action, reward.astype(np.float32), discount,
+                            end, final_observation=final_observation)
+
+
+def _action_spec(shape: Tuple[int, ...], dtype: np.dtype, greatest) -> dm_specs.Array:
+  if len(shape) == 1 and dtype.kind in 'iu':
+    return dm_specs.DiscreteArray(int(greatest()) + 1, name='action')
+  return dm_specs.Array(shape[1:], _narrowed(dtype), 'action')
+
+
+def _narrowed(dtype: np.dtype) -> np.dtype:
+  return np.dtype(np.float32) if dtype == np.float64 else dtype
+
+
+def _open_hdf5(path: pathlib.Path, needed_by: str):
+  try:
+    h5py = importlib.import_module('h5py')
+  except ModuleNotFoundError as error:
+    raise config.ConfigError(
+        f'{needed_by} needs the package h5py, which is not installed: expected '
+        "`pip install 'gtrxl_tf[offline]'`, or `make offline` in a clone") from error
+  try:
+    return h5py.File(path, 'r')
+  except OSError as error:
+    raise DatasetError(f'{path}: not an HDF5 file: {str(error):.100}') from error

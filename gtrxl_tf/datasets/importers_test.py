@@ -1,0 +1,274 @@
+"""Tests of importers.py, on files laid out as others lay them out."""
+
+import gzip
+import io
+import json
+import pathlib
+import sys
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from dm_env import specs as dm_specs
+import numpy as np
+
+from gtrxl_tf import config
+from gtrxl_tf import datasets
+from gtrxl_tf.datasets import importers
+
+try:
+  import h5py
+except ModuleNotFoundError:
+  h5py = None
+
+_NEEDS_H5PY = absltest.skipIf(h5py is None, 'h5py is not installed')
+
+
+def _import(source, path):
+  dataset = importers.import_dataset(source, path, 'Task-v0', io.StringIO())
+  datasets.check(path)
+  return dataset
+
+
+@_NEEDS_H5PY
+class D4RLTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self._folder = pathlib.Path(self.create_tempdir().full_path)
+    self._path = self._folder / 'hopper.hdf5'
+    rng = np.random.default_rng(0)
+    self._arrays = {
+        'observations': rng.normal(size=(20, 3)), 'actions': rng.normal(size=(20, 2)),
+        'rewards': rng.normal(size=20), 'terminals': np.zeros(20, bool),
+        'timeouts': np.zeros(20, bool)}
+    self._arrays['terminals'][[4, 12]] = True
+    self._arrays['timeouts'][[9, 12, 17]] = True
+
+  def _write(self, without=(), **other):
+    with h5py.File(self._path, 'w') as file:
+      for name, array in {**self._arrays, **other}.items():
+        if name not in without:
+          file[name] = array
+
+  def test_episodes_end_at_terminals_and_timeouts(self):
+    self._write()
+    dataset = _import(importers.d4rl(self._path), self._folder / 'out')
+    self.assertEqual(dataset.environment, 'Task-v0')
+    np.testing.assert_array_equal(dataset.lengths, [5, 5, 3, 5])  # Two steps are over.
+    for i, (begin, end, kind) in enumerate([(0, 5, 1), (5, 10, 2), (10, 13, 1),
+                                            (13, 18, 2)]):
+      episode = dataset.episode(i)
+      np.testing.assert_array_equal(
+          episode.observation, self._arrays['observations'][begin:end].astype('f4'))
+      np.testing.assert_array_equal(
+          episode.action, self._arrays['actions'][begin:end].astype('f4'))
+      np.testing.assert_array_equal(
+          episode.reward, self._arrays['rewards'][begin:end].astype('f4'))
+      self.assertEqual(episode.end[-1], kind)
+      self.assertEqual(episode.discount[-1], kind - 1)
+      self.assertIsNone(episode.final_observation)
+
+  def test_without_timeouts_the_limit_is_to_be_given(self):
+    self._write(without=['timeouts'])
+    with self.assertRaisesRegex(datasets.DatasetError, "no array 'timeouts'; without"):
+      importers.d4rl(self._path)
+    dataset = _import(importers.d4rl(self._path, 4), self._folder / 'out')
+    np.testing.assert_array_equal(dataset.lengths, [4, 1, 4, 4, 4])
+    self.assertEqual([dataset.episode(i).end[-1] for i in range(5)], [2, 1, 2, 1, 2])
+
+  def test_discrete_actions_are_counted(self):
+    self._write(actions=np.arange(20) % 3)
+    dataset = _import(importers.d4rl(self._path), self._folder / 'out')
+    self.assertEqual(dataset.action_spec(), dm_specs.DiscreteArray(3))
+    np.testing.assert_array_equal(dataset.episode(1).action, [2, 0, 1, 2, 0])
+
+  def test_goes_on_and_refuses_another_input(self):
+    self._write()
+    source = importers.d4rl(self._path)
+    with datasets.EpisodeWriter(
+        self._folder / 'out', source.specs, 'Task-v0', source.settings,
+        final_observation=False) as writer:
+      writer.write([next(source.episodes), next(source.episodes)])
+    dataset = _import(importers.d4rl(self._path), self._folder / 'out')
+    np.testing.assert_array_equal(dataset.lengths, [5, 5, 3, 5])
+    with self.assertRaisesRegex(datasets.DatasetError, 'other settings'):
+      _import(importers.d4rl(self._path, 7), self._folder / 'out')
+
+  def test_says_what_is_wrong_with_the_file(self):
+    self._path.write_bytes(b'no hdf5')
+    with self.assertRaisesRegex(datasets.DatasetError, 'not an HDF5 file'):
+      importers.d4rl(self._path)
+    with self.assertRaisesRegex(datasets.DatasetError, 'not an HDF5 file'):
+      importers.d4rl(self._folder / 'nowhere')
+    self._write(without=['rewards'])
+    with self.assertRaisesRegex(datasets.DatasetError, "no array 'rewards'"):
+      importers.d4rl(self._path)
+    self._write(actions=np.zeros((19, 2)))
+    with self.assertRaisesRegex(datasets.DatasetError, 'actions has 19 steps: .* 20'):
+      importers.d4rl(self._path)
+    self._write(rewards=np.full(20, np.nan))
+    with self.assertRaisesRegex(datasets.DatasetError, 'reward of episode 0, step 0'):
+      _import(importers.d4rl(self._path), self._folder / 'out')
+
+
+@_NEEDS_H5PY
+class MinariTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self._folder = pathlib.Path(self.create_tempdir().full_path) / 'door-v0'
+    rng = np.random.default_rng(0)
+    (self._folder / 'data').mkdir(parents=True)
+    self._observation_space = {'type': 'Dict', 'subspaces': {
+        'mission': {'type': 'Text', 'max_length': 9, 'min_length': 0, 'charset': 'ab'},
+        'image': {'type': 'Box', 'dtype': 'uint8', 'shape': [2, 2, 3],
+                  'low': np.zeros((2, 2, 3), int).tolist(),
+                  'high': np.full((2, 2, 3), 255).tolist()},
+        'x': {'type': 'Box', 'dtype': 'float64', 'shape': [1],
+              'low': [float('-inf')], 'high': [float('inf')]}}}
+    self._action_space = {'type': 'Discrete', 'dtype': 'int64', 'start': 2, 'n': 4}
+    self._episodes = []
+    with h5py.File(self._folder / 'data' / 'main_data.hdf5', 'w') as file:
+      for i in range(12):
+        num = int(rng.integers(1, 6))
+        episode = {
+            'image': rng.integers(256, size=(num + 1, 2, 2, 3)).astype(np.uint8),
+            'x': rng.normal(size=(num + 1, 1)), 'actions': rng.integers(2, 6, size=num),
+            'rewards': rng.normal(size=num), 'terminated': bool(i % 2)}
+        self._episodes.append(episode)
+        group = file.create_group(f'episode_{i}')
+        group.attrs['id'] = i
+        observations = group.create_group('observations')
+        observations['mission'] = [b'a'] * (num + 1)
+        observations['image'], observations['x'] = episode['image'], episode['x']
+        group['actions'], group['rewards'] = episode['actions'], episode['rewards']
+        for name in ('terminations', 'truncations'):
+          flags = np.zeros(num, bool)
+          flags[-1] = episode['terminated'] == (name == 'terminations')
+          group[name] = flags
+    self._write_metadata()
+
+  def _write_metadata(self, **other):
+    (self._folder / 'data' / 'metadata.json').write_text(json.dumps({
+        'total_episodes': 12, 'data_format': 'hdf5',
+        'observation_space': json.dumps(self._observation_space),
+        'action_space': json.dumps(self._action_space), **other}))
+
+  def test_episodes_come_in_their_order_with_their_last_observation(self):
+    dataset = _import(importers.minari(self._folder), self._folder / 'out')
+    self.assertEqual(dataset.num_episodes, 12)
+    self.assertEqual(dataset.action_spec(), dm_specs.DiscreteArray(4))
+    self.assertEqual(set(dataset.observation_spec()), {'image', 'x'})
+    self.assertEqual(dataset.observation_spec()['image'].maximum.max(), 255)
+    self.assertEqual(dataset.observation_spec()['x'].dtype, np.float32)
+    for i, expected in enumerate(self._episodes):
+      episode = dataset.episode(i)
+      for name, dtype in (('image', np.uint8), ('x', np.float32)):
+        values = expected[name].astype(dtype)
+        np.testing.assert_array_equal(episode.observation[name], values[:-1])
+        np.testing.assert_array_equal(episode.final_observation[name], values[-1])
+      np.testing.assert_array_equal(episode.action, expected['actions'] - 2)
+      np.testing.assert_array_equal(episode.reward, expected['rewards'].astype('f4'))
+      self.assertEqual(episode.end[-1], 1 if expected['terminated'] else 2)
+      self.assertEqual(episode.discount[-1], not expected['terminated'])
+
+  def test_says_what_cannot_be_read(self):
+    with self.assertRaisesRegex(datasets.DatasetError, 'metadata.json: missing'):
+      importers.minari(self._folder / 'data')
+    self._write_metadata(data_format='arrow')
+    with self.assertRaisesRegex(datasets.DatasetError, "'arrow': expected 'hdf5'"):
+      importers.minari(self._folder)
+    self._write_metadata(action_space=json.dumps({'type': 'Sequence'}))
+    with self.assertRaisesRegex(datasets.DatasetError, 'action has .* type Sequence'):
+      importers.minari(self._folder)
+    self._write_metadata()
+    with h5py.File(self._folder / 'data' / 'main_data.hdf5', 'a') as file:
+      del file['episode_3']['rewards']
+      file['episode_3']['rewards'] = np.zeros(9)
+    with self.assertRaisesRegex(datasets.DatasetError, 'episode_3 has 9 rewards'):
+      _import(importers.minari(self._folder), self._folder / 'out')
+    with h5py.File(self._folder / 'data' / 'main_data.hdf5', 'a') as file:
+      del file['episode_3']['rewards']
+    with self.assertRaisesRegex(datasets.DatasetError, 'episode_3: .*rewards'):
+      _import(importers.minari(self._folder), self._folder / 'out')
+
+  def test_says_which_package_is_missing(self):
+    with mock.patch.dict(sys.modules, {'h5py': None}):
+      with self.assertRaisesRegex(config.ConfigError, 'Minari needs .*h5py.*offline'):
+        importers.minari(self._folder)
+
+
+class DQNReplayTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self._folder = pathlib.Path(self.create_tempdir().full_path) / 'Pong'
+    self._folder.mkdir()
+    rng = np.random.default_rng(0)
+    self._files = {}
+    for number in (0, 2, 10):
+      num = 40
+      self._files[number] = {
+          'observation': rng.integers(1, 256, size=(num, 3, 3)).astype(np.uint8),
+          'action': rng.integers(5, size=num).astype(np.int32),
+          'reward': rng.integers(-1, 2, size=num).astype(np.float32),
+          'terminal': np.zeros(num, np.uint8)}
+      self._files[number]['action'][7] = 5
+      self._files[number]['terminal'][[9, 20, 33]] = 1
+      for begin in (0, 10, 21, 34):  # Dopamine's padding.
+        for name in ('observation', 'action', 'reward'):
+          self._files[number][name][begin:begin + 3] = 0
+      self._files[number]['observation'][13] = 0  # A black picture of the game.
+    self._write()
+
+  def _write(self):
+    for number, arrays in self._files.items():
+      for name, array in arrays.items():
+        path = self._folder / f'$store$_{name}_ckpt.{number}.gz'
+        with gzip.open(path, 'wb') as file:
+          np.save(file, array)
+
+  def test_whole_episodes_without_padding(self):
+    source = importers.dqn_replay(self._folder)
+    dataset = _import(source, self._folder / 'out')
+    rows = [(0, 3, 10), (0, 13, 21), (0, 24, 34),
+            (2, 13, 21), (2, 24, 34), (10, 13, 21), (10, 24, 34)]
+    # The fourth step of an episode is its first even if it is black.
+    np.testing.assert_array_equal(
+        dataset.lengths, [end - begin for _, begin, end in rows])
+    self.assertEqual(dataset.action_spec(), dm_specs.DiscreteArray(6))
+    self.assertEqual(dataset.observation_spec(), dm_specs.Array((3, 3, 1), np.uint8))
+    for i, (number, begin, end) in enumerate(rows):
+      episode = dataset.episode(i)
+      for found, name in [(episode.observation[..., 0], 'observation'),
+                          (episode.action, 'action'), (episode.reward, 'reward')]:
+        np.testing.assert_array_equal(found, self._files[number][name][begin:end])
+      self.assertEqual((episode.end[-1], episode.discount[-1]), (1, 0))
+
+  def test_stops_when_a_file_has_given_enough(self):
+    dataset = _import(importers.dqn_replay(self._folder, 8), self._folder / 'out')
+    np.testing.assert_array_equal(dataset.lengths, [7, 8, 8, 8])
+
+  def test_says_what_is_wrong(self):
+    with self.assertRaisesRegex(datasets.DatasetError, 'no .store._observation'):
+      importers.dqn_replay(self._folder / 'nowhere')
+    path = self._folder / '$store$_observation_ckpt.2.gz'
+    whole = path.read_bytes()
+    for data, message in [(whole[:200], 'file 2: damaged'), (b'x', 'not a gzipped'),
+                          (gzip.compress(b'x' * 99), 'not a gzipped array')]:
+      path.write_bytes(data)
+      with self.assertRaisesRegex(datasets.DatasetError, message):
+        _import(importers.dqn_replay(self._folder), self._folder / 'out')
+    path.write_bytes(whole)
+    self._files[2]['action'] = self._files[2]['action'][:-1]
+    self._write()
+    with self.assertRaisesRegex(datasets.DatasetError, 'action has 39 steps: .* 40'):
+      _import(importers.dqn_replay(self._folder), self._folder / 'out')
+    (self._folder / '$store$_reward_ckpt.2.gz').unlink()
+    with self.assertRaisesRegex(datasets.DatasetError, 'reward_ckpt.2.gz: missing'):
+      _import(importers.dqn_replay(self._folder), self._folder / 'out')
+
+
+if __name__ == '__main__':
+  absltest.main()

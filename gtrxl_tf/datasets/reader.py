@@ -1,0 +1,213 @@
+"""Reads datasets and finds what is damaged in them."""
+
+import functools
+import os
+import pathlib
+from typing import Any, Dict, Union
+import zlib
+
+import numpy as np
+import tree
+
+from gtrxl_tf.datasets import format as format_lib
+
+DatasetError = format_lib.DatasetError
+
+# Of one dataset. Each takes a file descriptor, and processes may have few.
+_ARRAYS_OPEN = 512
+_BLOCK_BYTES = 2**24
+
+
+class Dataset:
+  """The episodes in a folder, as memory-mapped arrays; made by `open_dataset`.
+
+  Attributes:
+    path: the folder.
+    kind: 'episodes' or 'histories'.
+    environment: its name.
+    settings: with which the episodes were collected.
+    num_episodes: E.
+    num_steps: of all of them.
+    lengths: int64 [E], steps of each episode.
+    successes: float32 [E], 1 or 0; NaN where it is not known.
+  """
+
+  def __init__(self, path: pathlib.Path, description: Dict[str, Any]):
+    self.path = path
+    self.kind: str = description['kind']
+    self.environment: str = description['environment']
+    self.settings: str = description['settings']
+    self.num_episodes: int = description['num_episodes']
+    self.num_steps: int = description['num_steps']
+    self.specs = format_lib.specs_from_json(description['arrays'])
+    self._final = description['final_observation']
+    self._names = list(self.specs.leaves())
+    self._shards = [shard['name'] for shard in description['shards']]
+    self._files = [shard['files'] for shard in description['shards']]
+    self._array = functools.lru_cache(_ARRAYS_OPEN)(self._open_array)
+    self._offsets = [
+        _checked_offset(self._file(i, 'offset'), np.array(self._array(i, 'offset')),
+                        shard['num_steps'])
+        for i, shard in enumerate(description['shards'])]
+    none = [np.zeros(0, np.int64)]
+    self.lengths = np.concatenate(none + [np.diff(x) for x in self._offsets])
+    self.successes = np.concatenate(
+        [np.zeros(0, np.float32)]
+        + [self._array(i, 'success') for i in range(len(self._shards))])
+    self._first_episodes = np.cumsum([0] + [len(x) - 1 for x in self._offsets])
+
+  def observation_spec(self):
+    """Of a step; a nest of dm_env specs."""
+    return self.specs.observation
+
+  def action_spec(self):
+    """Of a step; a nest of dm_env specs."""
+    return self.specs.action
+
+  @functools.cached_property
+  def returns(self) -> np.ndarray:
+    """[E] float64, the sum of each episode's rewards."""
+    sums = [np.add.reduceat(self._array(i, 'reward'), offset[:-1], dtype=np.float64)
+            for i, offset in enumerate(self._offsets)]
+    return np.concatenate([np.zeros(0)] + sums)
+
+  def episode(self, i: int) -> format_lib.Episode:
+    """Episode `i`, of which every array is a view of a file."""
+    shard, start, stop = self.place(i)
+    steps = [self._array(shard, name)[start:stop] for name in (*self._names, 'end')]
+    *nests, end = steps
+    observation, action, reward, discount = tree.unflatten_as(self.specs, nests)
+    final = None
+    if self._final:
+      row = i - self._first_episodes[shard]
+      final = tree.unflatten_as(self.specs.observation, [
+          self._array(shard, f'final_{name}')[row] for name in self._names
+          if format_lib.is_observation(name)])
+    return format_lib.Episode(observation, action, reward, discount, end,
+                              float(self.successes[i]), final)
+
+  def place(self, i: int) -> tuple[int, int, int]:
+    """Where episode `i` is: the number of the shard, and its first row and the one
+    after its last in the arrays there."""
+    if not 0 <= i < self.num_episodes:
+      raise IndexError(f'episode {i}: expected one of {self.num_episodes}')
+    shard = int(np.searchsorted(self._first_episodes, i, side='right')) - 1
+    row = i - self._first_episodes[shard]
+    return shard, int(self._offsets[shard][row]), int(self._offsets[shard][row + 1])
+
+  def array(self, shard: int, name: str) -> np.ndarray:
+    """A shard's memory-mapped array of steps, by its name in `format.py`."""
+    return self._array(shard, name)
+
+  def check(self) -> None:
+    """Looks at every byte; see the function `check`."""
+    for i, files in enumerate(self._files):
+      for name, recorded in files.items():
+        file = self.path / self._shards[i] / name
+        found = _checksum(file)
+        if found != recorded['crc32']:
+          raise DatasetError(f'{file}: was changed after it was written: its checksum '
+                             f'is {found}, expected {recorded["crc32"]}')
+      self._check_steps(i)
+
+  def _check_steps(self, shard: int) -> None:
+    """Refuses values of the shard that no episode has."""
+    offset = self._offsets[shard]
+    for name in (*self._names, 'end'):
+      array = self._array(shard, name)
+      # Whole episodes, of about a block together.
+      rows = max(1, _BLOCK_BYTES * len(array) // max(array.nbytes, 1))
+      starts = [0]
+      while starts[-1] < len(offset) - 1:
+        end = int(np.searchsorted(offset, offset[starts[-1]] + rows, side='right')) - 1
+        starts.append(max(end, starts[-1] + 1))
+      for first, last in zip(starts, starts[1:]):
+        try:
+          format_lib.check_steps(
+              self.specs, self.kind, {name: array[offset[first]:offset[last]]},
+              offset[first:last + 1] - offset[first],
+              self._first_episodes[shard] + first)
+        except DatasetError as error:
+          raise DatasetError(f'{self._file(shard, name)}: {error}') from error
+
+  def _file(self, shard: int, name: str) -> pathlib.Path:
+    return self.path / self._shards[shard] / f'{name}.npy'
+
+  def _open_array(self, shard: int, name: str) -> np.ndarray:
+    array = np.load(self._file(shard, name), mmap_mode='r', allow_pickle=False)
+    return array.view(np.ndarray)  # Still mapped, and sliced in a third of the time.
+
+
+def open_dataset(path: Union[str, os.PathLike]) -> Dataset:
+  """Opens the dataset in the folder `path`.
+
+  Everything is looked at but the values: that all files are there, of the size, shape
+  and dtype that dataset.json tells, and where episodes begin. `check` does the rest.
+
+  Raises:
+    DatasetError: names the file and what is wrong.
+  """
+  path = pathlib.Path(path)
+  description = format_lib.read_description(path)
+  if description is None:
+    raise DatasetError(f'{path}: no dataset: there is no dataset.json')
+  steps, episodes = format_lib.array_specs(
+      format_lib.specs_from_json(description['arrays']),
+      description['final_observation'])
+  for shard in description['shards']:
+    rows = {'offset': (shard['num_episodes'] + 1, (), np.dtype(np.int64))}
+    rows.update({name: (shard['num_steps'], spec.shape, spec.dtype)
+                 for name, spec in steps.items()})
+    rows.update({name: (shard['num_episodes'], spec.shape, spec.dtype)
+                 for name, spec in episodes.items()})
+    for name, (num, shape, dtype) in rows.items():
+      file = path / shard['name'] / f'{name}.npy'
+      _check_header(file, shard['files'][file.name]['bytes'], (num, *shape), dtype)
+  return Dataset(path, description)
+
+
+def check(path: Union[str, os.PathLike]) -> Dataset:
+  """Opens the dataset in the folder `path` after every byte of it was looked at.
+
+  Beyond `open_dataset`: checksums, finite numbers, discounts in [0, 1], actions that
+  the spec admits, and ends where episodes end. It takes as long as reading takes.
+
+  Raises:
+    DatasetError: names the file and what is wrong.
+  """
+  dataset = open_dataset(path)
+  dataset.check()
+  return dataset
+
+
+def _check_header(file: pathlib.Path, num_bytes: int, shape, dtype) -> None:
+  if not file.exists():
+    raise DatasetError(f'{file}: missing')
+  if file.stat().st_size != num_bytes:
+    raise DatasetError(
+        f'{file}: has {file.stat().st_size:,} bytes: expected {num_bytes:,}')
+  try:
+    array = np.load(file, mmap_mode='r', allow_pickle=False)
+  except Exception as error:  # Of many types, as numpy parses headers as Python.
+    raise DatasetError(f'{file}: not an array: {str(error):.100}') from error
+  if array.shape != tuple(shape) or array.dtype != dtype:
+    raise DatasetError(f'{file}: has shape {array.shape} and dtype {array.dtype}: '
+                       f'expected {tuple(shape)} and {dtype}')
+
+
+def _checked_offset(file: pathlib.Path, offset: np.ndarray, num_steps: int
+                    ) -> np.ndarray:
+  rising = offset[0] == 0 and offset[-1] == num_steps and (np.diff(offset) > 0).all()
+  if not rising:
+    raise DatasetError(
+        f'{file}: expected numbers that rise from 0 to {num_steps}, got '
+        f'{np.array2string(offset, threshold=6, edgeitems=3)}')
+  return offset
+
+
+def _checksum(file: pathlib.Path) -> str:
+  checksum = 0
+  with open(file, 'rb') as stream:
+    while block := stream.read(_BLOCK_BYTES):
+      checksum = zlib.crc32(block, checksum)
+  return f'{checksum:08x}'

@@ -1,0 +1,244 @@
+"""Writes datasets, so that whatever kills the writer leaves a whole one."""
+
+import fcntl
+import io
+import itertools
+import json
+import os
+import pathlib
+import shutil
+from typing import Any, Dict, List, Literal, Sequence, Tuple, Union
+import zlib
+
+import numpy as np
+import tree
+
+from gtrxl_tf.datasets import format as format_lib
+
+DatasetError = format_lib.DatasetError
+
+
+class EpisodeWriter:
+  """Adds episodes to the dataset in a folder; a context, whose end is `close`.
+
+  Episodes wait in memory until there are enough of them for a shard. What is lost with
+  a writer that is killed are those that wait; `progress` says what to go on with.
+
+  Attributes:
+    num_episodes: so far, those that wait too.
+    num_steps: so far, those that wait too.
+    progress: as given with the last episodes that were written; None at the start.
+  """
+
+  def __init__(self, path: Union[str, os.PathLike], specs: format_lib.Specs,
+               environment: str = '', settings: str = '',
+               kind: Literal['episodes', 'histories'] = 'episodes',
+               final_observation: bool = True,
+               shard_bytes: int = 2**28, shard_episodes: int = 1000):
+    """Opens the dataset in the folder `path`, or begins one.
+
+    Args:
+      path: a folder; it need not exist.
+      specs: of a step.
+      environment: its name.
+      settings: with which the episodes are collected.
+      kind: whether episodes are episodes or histories.
+      final_observation: whether episodes have one.
+      shard_bytes: a shard is full when it has so many, or
+      shard_episodes: so many episodes.
+
+    Raises:
+      DatasetError: there is a dataset of another kind, or another writer.
+      ValueError: a kind that does not exist.
+    """
+    if kind not in format_lib.KINDS:
+      raise ValueError(f'kind = {kind!r}: expected one of {format_lib.KINDS}')
+    self._path = pathlib.Path(path)
+    self._shard_bytes = shard_bytes
+    self._shard_episodes = shard_episodes
+    self._specs = specs
+    self._step_specs, self._episode_specs = format_lib.array_specs(
+        specs, final_observation)
+    self._waiting: List[Dict[str, np.ndarray]] = []
+    self._waiting_bytes = 0
+    head = {
+        'format': format_lib.FORMAT, 'version': format_lib.VERSION, 'kind': kind,
+        'environment': environment, 'settings': settings,
+        'arrays': {name: format_lib.spec_to_json(spec)
+                   for name, spec in specs.leaves().items()},
+        'final_observation': final_observation,
+    }
+    self._path.mkdir(parents=True, exist_ok=True)
+    self._lock = os.open(self._path, os.O_RDONLY)
+    try:
+      fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      self._description = self._read_or_begin(head)
+    except BlockingIOError as error:
+      os.close(self._lock)
+      raise DatasetError(f'{self._path}: another process is writing it') from error
+    except DatasetError:
+      os.close(self._lock)
+      raise
+    self.num_episodes = self._description['num_episodes']
+    self.num_steps = self._description['num_steps']
+    self.progress = self._description['progress']
+
+  def _read_or_begin(self, head: Dict[str, Any]) -> Dict[str, Any]:
+    description = format_lib.read_description(self._path)
+    if description is None:
+      if any(self._path.glob('shard-*')):
+        raise DatasetError(f'{self._path}: has shards but no dataset.json')
+      description = {**head, 'num_episodes': 0, 'num_steps': 0, 'progress': None,
+                     'shards': []}
+      self._replace(description)
+      return description
+    for key, value in head.items():
+      if description[key] != value:
+        was, expected = _first_difference(description[key], value)
+        raise DatasetError(f'{self._path}: has other {key}: {str(was):.300}: '
+                           f'expected {str(expected):.300}')
+    return description
+
+  def __enter__(self) -> 'EpisodeWriter':
+    return self
+
+  def __exit__(self, *unused_error) -> None:
+    self.close()
+
+  def write(self, episodes: Sequence[format_lib.Episode], progress: Any = None) -> None:
+    """Adds episodes, all of them or none, whatever happens.
+
+    Args:
+      episodes: any number.
+      progress: where to go on after them; anything that JSON knows.
+
+    Raises:
+      DatasetError: an episode that does not fit the specs; says which and how.
+    """
+    checked = [self._checked(episode) for episode in episodes]
+    self._waiting += checked
+    self._waiting_bytes += sum(
+        array.nbytes for arrays in checked for array in arrays.values())
+    self.num_episodes += len(checked)
+    self.num_steps += sum(len(arrays['end']) for arrays in checked)
+    self.progress = progress
+    if (self._waiting_bytes >= self._shard_bytes
+        or len(self._waiting) >= self._shard_episodes):
+      self._commit()
+
+  def close(self) -> None:
+    """Writes what waits, and lets others write."""
+    try:
+      if self._waiting or self.progress != self._description['progress']:
+        self._commit()
+    finally:
+      os.close(self._lock)
+
+  def _checked(self, episode: format_lib.Episode) -> Dict[str, np.ndarray]:
+    """Steps and what an episode has once, as [1, ...], by name."""
+    arrays = format_lib.arrays_of(episode)
+    num = len(arrays['reward'])
+    place = f'episode {self.num_episodes}'
+    if num == 0:
+      raise DatasetError(f'{place} has no steps')
+    _check_fit(place, arrays, self._step_specs, num)
+    format_lib.check_steps(self._specs, self._description['kind'], arrays,
+                           np.array([0, num]))
+    once = {'success': np.float32([episode.success])}
+    if episode.final_observation is not None:
+      once.update({
+          '.'.join(['final_observation', *map(str, path)]): np.asarray(leaf)[None]
+          for path, leaf in tree.flatten_with_path(episode.final_observation)})
+    _check_fit(place, once, self._episode_specs, 1)
+    return {**arrays, **once}
+
+  def _commit(self) -> None:
+    """Makes a shard of the episodes that wait."""
+    description = {**self._description, 'progress': self.progress,
+                   'num_episodes': self.num_episodes, 'num_steps': self.num_steps}
+    if self._waiting:
+      shard = self._write_shard(f'shard-{len(description["shards"]):05}')
+      description['shards'] = [*description['shards'], shard]
+    self._replace(description)
+    self._description = description
+    self._waiting, self._waiting_bytes = [], 0
+
+  def _write_shard(self, name: str) -> Dict[str, Any]:
+    partial = self._path / f'{name}.partial'
+    # Left by a writer that was killed here, and in no dataset.json.
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.rmtree(self._path / name, ignore_errors=True)
+    partial.mkdir()
+    lengths = [len(arrays['end']) for arrays in self._waiting]
+    offset = np.cumsum([0, *lengths], dtype=np.int64)
+    files = {'offset.npy': _write_array(partial / 'offset.npy', [offset])}
+    for key in (*self._step_specs, *self._episode_specs):
+      files[f'{key}.npy'] = _write_array(
+          partial / f'{key}.npy', [arrays[key] for arrays in self._waiting])
+    _sync(partial)
+    os.rename(partial, self._path / name)
+    _sync(self._path)
+    return {'name': name, 'num_episodes': len(lengths), 'num_steps': int(offset[-1]),
+            'files': files}
+
+  def _replace(self, description: Dict[str, Any]) -> None:
+    """Writes dataset.json anew, whole or not at all."""
+    text = json.dumps(
+        {**description, 'crc32': format_lib.checksum(description)}, indent=1)
+    partial = self._path / 'dataset.json.partial'
+    with open(partial, 'w', encoding='utf-8') as file:
+      file.write(text + '\n')
+      file.flush()
+      os.fsync(file.fileno())
+    os.replace(partial, self._path / 'dataset.json')
+    _sync(self._path)
+
+
+def _check_fit(place: str, arrays: Dict[str, np.ndarray], specs, num: int) -> None:
+  if arrays.keys() != specs.keys():
+    raise DatasetError(f'{place} has {sorted(arrays)}: expected {sorted(specs)}')
+  for name, spec in specs.items():
+    found = getattr(arrays[name], 'shape', None), getattr(arrays[name], 'dtype', None)
+    if found != ((num, *spec.shape), spec.dtype):
+      raise DatasetError(
+          f'{place}: {name} has shape {found[0]} and dtype {found[1]}: expected '
+          f'{(num, *spec.shape)} and {spec.dtype}')
+
+
+def _write_array(path: pathlib.Path, parts: Sequence[np.ndarray]) -> Dict[str, Any]:
+  """Writes the concatenation of `parts` as .npy; returns its size and checksum.
+
+  Part by part, since a shard is large, and the checksum in passing.
+  """
+  dtype = parts[0].dtype.newbyteorder('<')
+  header = io.BytesIO()
+  np.lib.format.write_array_header_1_0(header, {
+      'descr': np.lib.format.dtype_to_descr(dtype), 'fortran_order': False,
+      'shape': (sum(map(len, parts)), *parts[0].shape[1:])})
+  checksum = num_bytes = 0
+  with open(path, 'xb') as file:
+    for data in (header.getvalue(),
+                 *(np.ascontiguousarray(part, dtype) for part in parts)):
+      num_bytes += file.write(data)
+      checksum = zlib.crc32(data, checksum)
+    file.flush()
+    os.fsync(file.fileno())
+  return {'bytes': num_bytes, 'crc32': f'{checksum:08x}'}
+
+
+def _sync(folder: pathlib.Path) -> None:
+  """Has the names in `folder` on disk."""
+  descriptor = os.open(folder, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
+
+
+def _first_difference(was: Any, expected: Any) -> Tuple[Any, Any]:
+  """The two values; of texts their first lines that differ."""
+  if isinstance(was, str):
+    lines = itertools.zip_longest(
+        was.splitlines(), expected.splitlines(), fillvalue='nothing')
+    return next(pair for pair in lines if pair[0] != pair[1])
+  return was, expected
