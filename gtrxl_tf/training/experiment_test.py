@@ -45,7 +45,7 @@ class ExperimentTest(absltest.TestCase):
   def test_recurrence_by_segments_is_refused(self):
     core = lambda: cores.TransformerXL(
         1, 4, 2, 2, memory_length=3, recurrence='same_layer', segment_length=5)
-    with self.assertRaisesRegex(config.ConfigError, "expected 'xl' in an Experiment"):
+    with self.assertRaisesRegex(config.ConfigError, 'TransformerXL works in segments'):
       _experiment(core).make_agent()
 
   def test_a_batch_is_whole_items(self):
