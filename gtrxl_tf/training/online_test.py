@@ -73,7 +73,8 @@ class OnlineTrainingTest(parameterized.TestCase):
       row = tf.nest.map_structure(draw, self.row_spec)._replace(
           step_type=np.ones(_E, np.int32), discount=np.ones(_E, np.float32),
           episode_return=np.full(_E, np.nan, np.float32),
-          episode_success=np.full(_E, np.nan, np.float32), target_step=np.int64(0))
+          episode_success=np.full(_E, np.nan, np.float32),
+          task=np.zeros(_E, np.int32), target_step=np.int64(0))
       items += self.writer.append(row._replace(**columns))
     self.assertTrue(self.writer.wait(0, 10000))
 
