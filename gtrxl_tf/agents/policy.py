@@ -92,16 +92,12 @@ class ActorCriticPolicy(tf_policy.TFPolicy):
         reward=time_step.reward,
         is_first=time_step.is_first()), policy_state.core)
     space = self._network.action_space
-    if self._greedy:
-      sample = space.mode(outputs.policy)
-    else:
-      if not tf.is_tensor(seed):
-        seed = tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32, seed=seed)
-      sample = space.sample(outputs.policy, seed)
+    policy = outputs.policy
+    sample = space.mode(policy) if self._greedy else space.sample(policy, seed)
     record = self._network.core.record(cache) if self._with_record else ()
     return policy_step.PolicyStep(
         space.to_environment(sample), PolicyState(cache, sample),
-        PolicyInfo(outputs.policy, record))
+        PolicyInfo(policy, record))
 
   def _distribution(self, time_step, policy_state):
     # PolicySaver then leaves `distribution` out of the SavedModel, which otherwise

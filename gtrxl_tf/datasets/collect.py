@@ -120,7 +120,7 @@ class Collector:
     while min(map(len, episodes)) < each:
       actions = act(made, seen, over)  # Of each environment, as lists of leaves.
       for i in np.flatnonzero(over | (random.random(num) < self._epsilon)):
-        actions[i] = [_random_value(spec, random) for spec in action_leaves]
+        actions[i] = [environments.random_value(spec, random) for spec in action_leaves]
       after = batched.step(tree.unflatten_as(
           self.specs.action, [np.stack(leaf) for leaf in zip(*actions)]))
       ends = after.last()
@@ -199,16 +199,6 @@ class Collector:
     return config.ConfigError(
         f'Collector.keep = {self._keep!r}: expected episodes of that kind, but the '
         f'last {_MAX_EPISODES_FOR_NOTHING:,} had none')
-
-
-def _random_value(spec, random: np.random.Generator) -> np.ndarray:
-  """A value within the bounds of `spec`; within [-1, 1] where it has none."""
-  bound = lambda name, other: np.where(
-      np.isfinite(getattr(spec, name, np.inf)), getattr(spec, name, other), other)
-  low, high = bound('minimum', -1), bound('maximum', 1)
-  if spec.dtype.kind == 'f':
-    return np.asarray(random.uniform(low, high, spec.shape), spec.dtype)
-  return np.asarray(random.integers(low, high, spec.shape, endpoint=True), spec.dtype)
 
 
 def collect(collector: Collector, path: Union[str, os.PathLike], num_processes: int = 1,

@@ -35,6 +35,7 @@ from gtrxl_tf.environments import t_maze
 from gtrxl_tf.environments import vizdoom_two_colors
 from gtrxl_tf.environments.batched import BatchedEnvironment
 from gtrxl_tf.environments.batched import BatchedTimeStep
+from gtrxl_tf.environments.batched import random_value
 from gtrxl_tf.environments.memory_task import MemoryTask
 from gtrxl_tf.environments.memory_task import informed_return
 

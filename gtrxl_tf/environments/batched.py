@@ -235,20 +235,19 @@ def _after_random_actions(environment: dm_env.Environment, num_actions: int
   time_step = environment.reset()
   while num_actions > 0 or time_step.last():
     time_step = environment.step(tree.map_structure(
-        lambda spec: _random_value(spec, random), environment.action_spec()))
+        lambda spec: random_value(spec, random), environment.action_spec()))
     num_actions -= 1
   return dm_env.restart(time_step.observation)
 
 
-def _random_value(spec: specs.Array, random: np.random.Generator):
+def random_value(spec: specs.Array, random: np.random.Generator) -> np.ndarray:
   """A value within the bounds of `spec`; within [-1, 1] where it has none."""
-  low, high = -1, 1
-  if isinstance(spec, specs.BoundedArray):
-    low = np.where(np.isfinite(spec.minimum), spec.minimum, -1)
-    high = np.where(np.isfinite(spec.maximum), spec.maximum, 1)
-  if np.issubdtype(spec.dtype, np.integer):
-    return random.integers(low, high, spec.shape, spec.dtype, endpoint=True)
-  return random.uniform(low, high, spec.shape).astype(spec.dtype)
+  bound = lambda name, other: np.where(
+      np.isfinite(getattr(spec, name, np.inf)), getattr(spec, name, other), other)
+  low, high = bound('minimum', -1), bound('maximum', 1)
+  if spec.dtype.kind == 'f':
+    return np.asarray(random.uniform(low, high, spec.shape), spec.dtype)
+  return np.asarray(random.integers(low, high, spec.shape, endpoint=True), spec.dtype)
 
 
 def _named_leaves(root: str, nest) -> list[tuple[str, Any]]:

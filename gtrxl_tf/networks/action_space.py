@@ -140,11 +140,18 @@ class ActionSpace:
     return self._sample([tf.argmax(logits, axis=-1) for logits in self._logits(policy)],
                         policy.mean)
 
-  def sample(self, policy: Policy, seed: tf.Tensor) -> Any:
-    """Draws a sample; the same for the same `seed` [2], as of `tf.random.stateless_*`.
+  def sample(self, policy: Policy, seed: Any) -> Any:
+    """Draws a sample.
 
     By Gumbel noise, as XLA does not compile `stateless_categorical`.
+
+    Args:
+      policy: `[B, ...]`.
+      seed: two integers as of `tf.random.stateless_*`, the same for the same sample; or
+        else a seed as of TF-Agents' policies, one integer or None.
     """
+    if seed is None or isinstance(seed, int):
+      seed = tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32, seed=seed)
     discrete = []
     for i, logits in enumerate(self._logits(policy)):
       uniform = tf.random.stateless_uniform(

@@ -75,12 +75,7 @@ class DecisionPolicy(tf_policy.TFPolicy):
     policy, cache = self._network.step(
         return_to_go, time_step.observation, is_first, policy_state.core)
     space = self._network.action_space
-    if self._greedy:
-      sample = space.mode(policy)
-    else:
-      if not tf.is_tensor(seed):
-        seed = tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32, seed=seed)
-      sample = space.sample(policy, seed)
+    sample = space.mode(policy) if self._greedy else space.sample(policy, seed)
     cache = self._network.remember_action(sample, cache)
     return policy_step.PolicyStep(
         space.to_environment(sample), PolicyState(cache, return_to_go, steps + 1))
