@@ -289,6 +289,15 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     batched.BatchedEnvironment(environments).close()
     self.assertTrue(all(environment.closed for environment in environments))
 
+  def test_head_starts_put_episodes_out_of_phase(self):
+    head_starts = np.array([0, 3, 8])
+    batch = batched.BatchedEnvironment(
+        [numpad.Numpad(size=2, episode_length=10, seed=i) for i in range(3)])
+    self.assertTrue(batch.reset(head_starts).first().all())
+    ends = np.array([batch.step([4, 4, 4]).last() for _ in range(10)])
+    np.testing.assert_array_equal(np.argmax(ends, axis=0), 9 - head_starts)
+
+
 
 if __name__ == '__main__':
   absltest.main()
