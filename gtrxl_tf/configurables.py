@@ -3,6 +3,10 @@
 # pylint: disable=unused-import
 import gin
 
+import gtrxl_tf.agents.cql.agent
+import gtrxl_tf.agents.cql.network
+import gtrxl_tf.agents.cql.policy
+import gtrxl_tf.agents.cql.sac
 import gtrxl_tf.agents.decision.agent
 import gtrxl_tf.agents.decision.network
 import gtrxl_tf.agents.decision.policy
@@ -11,10 +15,12 @@ import gtrxl_tf.analysis.scores
 import gtrxl_tf.cores
 import gtrxl_tf.datasets.collect
 import gtrxl_tf.environments
+import gtrxl_tf.environments.clues
 from gtrxl_tf.environments import atari
 from gtrxl_tf.environments import dmlab
 import gtrxl_tf.networks
 import gtrxl_tf.sampling
+import gtrxl_tf.sources
 import gtrxl_tf.training.experiment
 import gtrxl_tf.training.offline
 

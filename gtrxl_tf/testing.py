@@ -12,6 +12,8 @@ from tf_agents.trajectories import time_step as ts
 import tree
 
 from gtrxl_tf import cores
+from gtrxl_tf import datasets
+from gtrxl_tf import environments
 from gtrxl_tf import specs as specs_lib
 from gtrxl_tf.agents.vmpo import agent as agent_lib
 from gtrxl_tf.environments import t_maze
@@ -129,3 +131,16 @@ class MazeSolver(tf_policy.TFPolicy):
 
   def _distribution(self, time_step, policy_state):
     raise NotImplementedError('it does not draw')
+
+
+def write_informed_episodes(path: Any, environment: environments.MemoryTask,
+                            num_episodes: int) -> None:
+  """Writes a dataset of episodes of one who knows what the task hides."""
+  specs = datasets.Specs(environment.observation_spec(), environment.action_spec())
+  with datasets.EpisodeWriter(path, specs, environment='informed') as writer:
+    for _ in range(num_episodes):
+      time_steps, actions = [environment.reset()], []
+      while not time_steps[-1].last():
+        actions.append(np.int32(environment.informed_action()))
+        time_steps.append(environment.step(actions[-1]))
+      writer.write([datasets.from_dm_env(time_steps, actions, specs)])

@@ -1,7 +1,8 @@
 """Learning curves."""
 
+import math
 import pathlib
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import matplotlib
 from matplotlib import pyplot as plt
@@ -11,8 +12,10 @@ matplotlib.use('Agg')  # Pictures are files; there may be no screen.
 
 Rows = Sequence[Dict[str, float]]
 
-_AXES = {'environment_steps': (1e6, 'million environment steps'),
-         'seconds': (60, 'minutes')}
+# For each column that a return may be plotted against: its unit there, and its name.
+AXES = {'environment_steps': (1e6, 'million environment steps'),
+        'learner_step': (1e3, 'thousand learner steps'),
+        'seconds': (60, 'minutes')}
 
 THIN_AND_BOLD = 'thin: each run, bold: mean of the runs'
 
@@ -51,13 +54,17 @@ def plot(panel: plt.Axes, runs: Dict[str, List[Rows]], column: str,
     panel: to plot in.
     runs: for each label the rows of `metrics.csv` of its runs, one a seed. A label may
       have none.
-    column: what the return is plotted against: `environment_steps` or `seconds`.
+    column: what the return is plotted against: `environment_steps`, `learner_step` or
+      `seconds`. Rows without a return are left out.
     reference: the informed policy's return, drawn as a line.
   """
-  unit, name = _AXES[column]
+  unit, name = AXES[column]
   for i, (label, seeds) in enumerate(runs.items()):
-    curves = [(np.array([row[column] for row in rows]) / unit,
-               np.array([row['return'] for row in rows])) for rows in seeds]
+    curves = []
+    for rows in seeds:
+      rows = [row for row in rows if not math.isnan(row['return'])]
+      curves.append((np.array([row[column] for row in rows]) / unit,
+                     np.array([row['return'] for row in rows])))
     if len(curves) == 1:
       panel.plot(*curves[0], **style(i), linewidth=1.5, label=label)
     elif curves:
@@ -67,6 +74,18 @@ def plot(panel: plt.Axes, runs: Dict[str, List[Rows]], column: str,
   if reference is not None:
     draw_reference(panel, reference)
   panel.set_xlabel(name)
+
+
+def steps_column(runs: Dict[str, List[Rows]]) -> str:
+  """What runs count their progress in: online in environment steps, else learner's."""
+  first = next((rows[0] for seeds in runs.values() for rows in seeds if rows), {})
+  return 'learner_step' if 'environment_steps' not in first else 'environment_steps'
+
+
+def return_label(runs: Dict[str, List[Rows]]) -> str:
+  """What the return in the rows is."""
+  return ('return, mean of the last 100 episodes'
+          if steps_column(runs) == 'environment_steps' else 'return in evaluation')
 
 
 def draw_reference(panel: plt.Axes, value: float) -> None:
@@ -98,19 +117,24 @@ def save(figure: plt.Figure, path: pathlib.Path, title: str, note: str = '') -> 
 
 
 def draw(path: pathlib.Path, runs: Dict[str, List[Rows]], title: str,
-         reference: Optional[float] = None) -> None:
-  """Draws every run's curve, against environment steps and against wall time.
+         reference: Optional[float] = None,
+         more: Sequence[Callable[[plt.Axes], None]] = ()) -> None:
+  """Draws every run's curve, against steps and against wall time.
 
   Args:
     path: of the picture to write.
     runs: as `plot` has them.
     title: of the picture.
     reference: the informed policy's return, drawn as a line.
+    more: each plots in a panel of its own, beside the curves.
   """
   figure, panels = plt.subplots(
-      1, 2, figsize=(11, 4.5), sharey=True, layout='constrained')
-  for panel, column in zip(panels, _AXES):
+      1, 2 + len(more), figsize=(5.5 * (2 + len(more)), 4.5), layout='constrained')
+  panels[1].sharey(panels[0])
+  for plot_more, panel in zip(more, panels[2:]):
+    plot_more(panel)
+  for panel, column in zip(panels, (steps_column(runs), 'seconds')):
     plot(panel, runs, column, reference)
-  panels[0].set_ylabel('return, mean of the last 100 episodes')
+  panels[0].set_ylabel(return_label(runs))
   several = any(len(seeds) > 1 for seeds in runs.values())
   save(figure, path, title, THIN_AND_BOLD if several else '')

@@ -2,11 +2,13 @@
 
 from gtrxl_tf.cores.core import Core
 from gtrxl_tf.cores.gates import GATES
+from gtrxl_tf.cores.mamba import Mamba
 from gtrxl_tf.cores.memoryless import Memoryless
 from gtrxl_tf.cores.rate import RATE
+from gtrxl_tf.cores.recurrent import DeepGRU
 from gtrxl_tf.cores.recurrent import DeepLSTM
 from gtrxl_tf.cores.relative_attention import RelativeMultiHeadAttention
 from gtrxl_tf.cores.transformer_xl import TransformerXL
 
 # Each is run through the conformance suite.
-CORES = (TransformerXL, RATE, DeepLSTM, Memoryless)
+CORES = (TransformerXL, RATE, DeepLSTM, DeepGRU, Mamba, Memoryless)

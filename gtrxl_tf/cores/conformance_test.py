@@ -43,6 +43,9 @@ _CASES = {
         num_layers=1, num_memory_tokens=0, cache_length=4, mlp_dim=8),
     'lstm_concat': lambda: cores.DeepLSTM(2, 7, 'concat'),
     'lstm_residual': lambda: cores.DeepLSTM(2, 7, 'residual'),
+    'gru_concat': lambda: cores.DeepGRU(2, 7, 'concat'),
+    'mamba': lambda: cores.Mamba(2, 8, state_dim=3),
+    'mamba_no_mlp': lambda: cores.Mamba(1, _D, state_dim=3, conv_width=3, mlp_dim=0),
     'memoryless': lambda: cores.Memoryless(2, 7),
 }
 _ALL = [(name, name) for name in _CASES]
@@ -203,8 +206,8 @@ class ConformanceTest(tf.test.TestCase, parameterized.TestCase):
     core, state = _make(name)
     inputs, is_first = _inputs(8, _T, core)
     floating = [x for x in tf.nest.flatten(state) if x.dtype.is_floating]
-    if isinstance(core, cores.DeepLSTM):  # Its state is not behind a stop-gradient.
-      stopped = []
+    if isinstance(core, (cores.DeepLSTM, cores.DeepGRU, cores.Mamba)):
+      stopped = []  # Their states are not behind a stop-gradient.
     elif isinstance(core, cores.RATE):  # Nor are memory tokens.
       stopped = [state.hidden]
     else:

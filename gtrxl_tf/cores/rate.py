@@ -10,10 +10,12 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf.cores import core
+from gtrxl_tf.cores import dropout as dropout_lib
 from gtrxl_tf.cores import masks
+from gtrxl_tf.cores import noise as noise_lib
 from gtrxl_tf.cores import relative_attention
 from gtrxl_tf.cores import retention as retention_valves
-from gtrxl_tf.cores import transformer_xl
+from gtrxl_tf.cores import xl_block
 
 
 class RATEState(NamedTuple):
@@ -23,6 +25,7 @@ class RATEState(NamedTuple):
   begun: tf.Tensor   # [B], false where M_n is the learned M_0, whatever `memory` holds.
   hidden: tf.Tensor  # [B, C, L, D], every layer's inputs at the last C positions.
   valid: tf.Tensor   # [B, C], true where the position belongs to the present episode.
+  noise: Any = ()    # The numbers of the next segment's, see `noise`.
 
 
 class RATECache(NamedTuple):
@@ -33,6 +36,7 @@ class RATECache(NamedTuple):
   values: Tuple[tf.Tensor, ...]  # of the tokens read, and of the segment's steps.
   valid: tf.Tensor               # [B, C+m+S]
   phase: tf.Tensor               # [B], int32 in 0..S: steps taken in the segment.
+  noise: Any = ()
 
 
 @config.configurable
@@ -70,7 +74,9 @@ class RATE(core.Core):
     mlp_dim: hidden units of the position-wise MLP; 0 for none, as RATE has it.
     variant: `trxl` (post-norm, RATE's), `trxl_i` or `gtrxl`, see `TransformerXL`. The
       attention is without biases. RATE's code adds the inputs twice before the norm,
-      by accident as it seems; here it is once.
+      by accident as it seems; here it is once. Where norms come before the sublayers,
+      one more normalizes the last layer's outputs, as in other stacks of that kind:
+      without it memory grows from segment to segment without bound.
     num_memory_tokens: m. With 0 there is no retention valve either.
     cache_length: C, how many positions of earlier segments a step sees, memory tokens
       counted: RATE recommends (S + 2m) times the segments of a trajectory, and 0 for
@@ -85,9 +91,21 @@ class RATE(core.Core):
     memory_gradient: whether the loss of a segment trains what earlier segments of the
       unroll wrote (`through_segments`), or memory is `stopped` between segments. RATE's
       code stops it, and so never trains its valve.
+    dropout: share of hidden units dropped in training, which is where Keras' `training`
+      is true: of what enters the first layer and leaves the last, of the encodings of
+      positions, and of what attention and MLP return. RATE has 0.05 on T-Maze; it is 0
+      here, which is comparable with other cores.
+    attention_dropout: the same, of the attention's weights, but for the valve's.
+    memory_noise: to see what a trained model has in its memory tokens (Figures 6, 7, 10
+      and 13), `M_n` becomes `(1 - memory_noise) * M_n + memory_noise * noise` at the
+      start of each segment, the first too, as in RATE's code; in both its places, and
+      for the valve. The noise is N(0, 1), drawn for each row and segment, where RATE's
+      code draws for each step. It is the same whenever a row begins as a new state.
+    cache_noise: the same for the cache of hidden states (Figure 6: 1), the whole of it
+      anew at each segment's start. What is not `trxl` can only replace it, with 1.
 
-  There is no dropout: cores do not know training from acting. The defaults are the
-  paper's for T-Maze (Table 8), S being its K = 30 steps in three tokens each.
+  The defaults are the paper's for T-Maze (Table 8), S being its K = 30 steps in three
+  tokens each.
   """
 
   def __init__(
@@ -106,6 +124,10 @@ class RATE(core.Core):
       retention_activation: Literal['relu', 'leaky_relu', 'none'] = 'relu',
       memory_init: Literal['independent', 'shared'] = 'independent',
       memory_gradient: Literal['through_segments', 'stopped'] = 'through_segments',
+      dropout: config.UnitInterval = 0.0,
+      attention_dropout: config.UnitInterval = 0.0,
+      memory_noise: config.UnitInterval = 0.0,
+      cache_noise: config.UnitInterval = 0.0,
       name: Optional[str] = None):
     super().__init__(name=name)
     if num_memory_tokens == 0:
@@ -114,15 +136,26 @@ class RATE(core.Core):
       raise config.ConfigError(
           f'RATE.retention_heads = {retention_heads}: expected a divisor of '
           f'model_dim = {model_dim}')
+    if 0 < cache_noise < 1 and variant != 'trxl':
+      # Acting has keys and values of the cache, of which a norm is not undone.
+      raise config.ConfigError(
+          f'RATE.cache_noise = {cache_noise}: expected 0 or 1 with variant = '
+          f'{variant!r}, which normalizes before it attends')
     self._model_dim = model_dim
+    self._norm_comes_first = variant != 'trxl'
     self._num_memory_tokens = num_memory_tokens
     self._cache_length = cache_length
     self._segment_length = segment_length
     self._memory_init = memory_init
     self._stop_memory = memory_gradient == 'stopped'
+    self._dropout = dropout
+    self._drops = bool(dropout or attention_dropout)
+    self._noise = noise_lib.Noise(
+        memory_noise, cache_noise, (cache_length, num_layers, model_dim))
     self._lookahead = max(num_memory_tokens - 1, 0)  # Of memory tokens to one another.
-    self.blocks = transformer_xl.make_blocks(
-        num_layers, num_heads, head_dim, mlp_dim, variant)
+    self.blocks = xl_block.make_blocks(
+        num_layers, num_heads, head_dim, mlp_dim, variant, dropout=dropout,
+        attention_dropout=attention_dropout)
     self.retention = retention_valves.RETENTION[retention](
         retention_heads, retention_activation, name='retention')
 
@@ -132,7 +165,11 @@ class RATE(core.Core):
       self.embedding = tf.keras.layers.Dense(self._model_dim, name='embedding')
       core.build_layer(self.embedding, input_shape)
     stream_shape = tf.TensorShape([None, None, self._model_dim])
-    for layer in (*self.blocks, self.retention):
+    self.output_norm = tf.keras.layers.Activation('linear')
+    if self._norm_comes_first:
+      self.output_norm = tf.keras.layers.LayerNormalization(
+          epsilon=1e-5, name='output_norm')
+    for layer in (*self.blocks, self.retention, self.output_norm):
       core.build_layer(layer, stream_shape)
     if self._num_memory_tokens:
       def normal(shape, dtype=None, **kwargs):
@@ -166,9 +203,32 @@ class RATE(core.Core):
         memory=memory, carry=self.retention.initial_carry(memory),
         begun=tf.zeros((batch_size,), tf.bool),
         hidden=tf.zeros((*shape, len(self.blocks), self._model_dim)),
-        valid=tf.zeros(shape, tf.bool))
+        valid=tf.zeros(shape, tf.bool), noise=self._noise.first_numbers(batch_size))
 
-  def call(self, inputs, is_first, state):
+  def call(self, inputs, is_first, state, training=None):
+    key = dropout_lib.make_key(inputs) if training and self._drops else None
+    outputs = []
+    for n, (steps, begins) in enumerate(self._segments(inputs, is_first)):
+      segment_outputs, state, _ = self._segment(
+          steps, begins, state, dropout_lib.fold(key, n))
+      outputs.append(segment_outputs)
+    return tf.concat(outputs, axis=1), state
+
+  def attention_weights(self, inputs, is_first, state
+                        ) -> xl_block.AttentionWeights:
+    """Whom steps and memory tokens of an unroll attend to."""
+    weights = []
+    inputs = tf.cast(inputs, self.compute_dtype)
+    for steps, begins in self._segments(inputs, is_first):
+      _, state, seen = self._segment(steps, begins, state)
+      weights.append(xl_block.weigh(self.blocks, *seen, self._lookahead))
+    tokens = self._num_memory_tokens
+    queries = ['read'] * tokens + ['step'] * self._segment_length + ['write'] * tokens
+    return xl_block.AttentionWeights(
+        tf.stack(weights, axis=1), queries, ['cache'] * self._cache_length + queries)
+
+  def _segments(self, inputs, is_first):
+    """Each segment's steps, and which rows begin an episode with it."""
     unroll_length = inputs.shape[1]
     if unroll_length % self._segment_length:
       raise ValueError(
@@ -181,34 +241,36 @@ class RATE(core.Core):
         ['is_first is true within a segment: expected only on the first of every '
          f'{self._segment_length} steps'])
     stream = self._embed(inputs)
-    outputs = []
-    for start in starts:
-      segment_outputs, state = self._segment(
-          stream[:, start:start + self._segment_length], is_first[:, start], state)
-      outputs.append(segment_outputs)
-    return tf.concat(outputs, axis=1), state
+    return [(stream[:, start:start + self._segment_length], is_first[:, start])
+            for start in starts]
 
   def _embed(self, inputs):
     return inputs if self.embedding is None else self.embedding(inputs)
 
-  def _segment(self, steps, is_first, state: RATEState):
+  def _segment(self, steps, is_first, state: RATEState, key=None):
     num_tokens, num_steps = self._num_memory_tokens, self._segment_length
     memory, carry, valid = self._begin_episodes(
         is_first | ~state.begun, state.memory, state.carry, state.valid)
+    memory, hidden, noise = self._noise.mix(state.noise, memory, state.hidden)
     tokens = tf.cast(memory, steps.dtype)
     stream = tf.concat([tokens, steps, tokens], axis=1)
+    stream = dropout_lib.drop(stream, self._dropout, key, len(self.blocks))
     mask = masks.segment_mask(valid, num_steps, num_tokens)
     layer_inputs = []
     for i, block in enumerate(self.blocks):
       layer_inputs.append(stream)
-      stream = block(stream, state.hidden[:, :, i], mask, self._lookahead)
+      stream = block(stream, hidden[:, :, i], mask, self._lookahead,
+                     dropout_lib.fold(key, i))
+    stream = dropout_lib.drop(stream, self._dropout, key, len(self.blocks) + 1)
+    stream = self.output_norm(stream)
     memory, carry = self._retain(memory, stream[:, num_tokens + num_steps:], carry)
-    hidden = tf.cast(tf.stack(layer_inputs, axis=2), state.hidden.dtype)
+    new = tf.cast(tf.stack(layer_inputs, axis=2), hidden.dtype)
     outputs = stream[:, num_tokens:num_tokens + num_steps]
     return outputs, RATEState(
         memory=memory, carry=carry, begun=tf.ones_like(state.begun),
-        hidden=tf.stop_gradient(self._last(state.hidden, hidden, axis=1)),
-        valid=self._last(valid, tf.ones_like(hidden[:, :, 0, 0], tf.bool), axis=1))
+        hidden=tf.stop_gradient(self._last(hidden, new, axis=1)),
+        valid=self._last(valid, tf.ones_like(new[:, :, 0, 0], tf.bool), axis=1),
+        noise=noise), (layer_inputs, hidden, mask)
 
   def _begin_episodes(self, where, memory, carry, valid):
     """Memory, carry and validity of a cache, for a new episode where `where` `[B]`."""
@@ -238,13 +300,18 @@ class RATE(core.Core):
   def cache(self, state):
     memory, carry, valid = self._begin_episodes(
         ~state.begun, state.memory, state.carry, state.valid)
-    keys, values = zip(*(
-        block.keys_and_values(state.hidden[:, :, i])
-        for i, block in enumerate(self.blocks)))
-    return self._begin_segment(memory, carry, keys, values, valid)
+    keys, values = self._keys_and_values(state.hidden)
+    return self._begin_segment(memory, carry, keys, values, valid, state.noise)
 
-  def _begin_segment(self, memory, carry, keys, values, valid) -> RATECache:
+  def _keys_and_values(self, hidden):
+    """Those of every layer, `[B, H, C, d]`, of its inputs in `[B, C, L, D]`."""
+    return tuple(zip(*(
+        block.keys_and_values(hidden[:, :, i]) for i, block in enumerate(self.blocks))))
+
+  def _begin_segment(self, memory, carry, keys, values, valid, noise) -> RATECache:
     """Joins keys and values of memory tokens, and room for steps, to those cached."""
+    memory, (keys, values), noise = self._noise.mix(
+        noise, memory, (keys, values), self._keys_and_values)
     nothing = lambda windows: [x[:, :, :0] for x in windows]
     _, read_keys, read_values = self._run_memory_tokens(
         memory, nothing(keys), nothing(values))
@@ -257,7 +324,7 @@ class RATE(core.Core):
         memory=memory, carry=carry, keys=tuple(map(extend, keys, read_keys)),
         values=tuple(map(extend, values, read_values)),
         valid=tf.pad(valid, [[0, 0], [0, self._segment_length]]),
-        phase=tf.zeros(tf.shape(valid)[:1], tf.int32))
+        phase=tf.zeros(tf.shape(valid)[:1], tf.int32), noise=noise)
 
   def _run_memory_tokens(self, memory, keys, values):
     """Memory tokens behind `keys`, all of which they see, through all layers.
@@ -277,7 +344,7 @@ class RATE(core.Core):
           stream, layer_keys, layer_values, mask, self._lookahead)
       own_keys.append(key)
       own_values.append(value)
-    return stream, own_keys, own_values
+    return self.output_norm(stream), own_keys, own_values
 
   def _step(self, inputs, is_first, cache):
     begins = is_first | (cache.phase == self._segment_length)
@@ -292,10 +359,10 @@ class RATE(core.Core):
     for i, block in enumerate(self.blocks):
       stream, key, value = block.step(
           stream, cache.keys[i], cache.values[i], positions, cache.valid)
-      keys.append(transformer_xl.put(cache.keys[i], key, slot))
-      values.append(transformer_xl.put(cache.values[i], value, slot))
+      keys.append(xl_block.put(cache.keys[i], key, slot))
+      values.append(xl_block.put(cache.values[i], value, slot))
     here = tf.range(num_slots) == slot[:, tf.newaxis]
-    return stream[:, 0], cache._replace(
+    return self.output_norm(stream)[:, 0], cache._replace(
         keys=tuple(keys), values=tuple(values), valid=cache.valid | here,
         phase=cache.phase + 1)
 
@@ -315,7 +382,7 @@ class RATE(core.Core):
     move = lambda window, write: self._last(window, write, axis=2)
     begun = self._begin_segment(
         memory, carry, tuple(map(move, cache.keys, write_keys)),
-        tuple(map(move, cache.values, write_values)), valid)
+        tuple(map(move, cache.values, write_values)), valid, cache.noise)
     return tf.nest.map_structure(
         lambda new, old: tf.where(
             tf.reshape(begins, [-1] + [1] * (old.shape.rank - 1)), new, old),

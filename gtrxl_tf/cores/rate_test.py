@@ -1,5 +1,7 @@
 """RATE is what its formulas say, its settings are other models, and it acts in step."""
 
+import os
+
 from absl.testing import parameterized
 import numpy as np
 import tensorflow as tf
@@ -240,6 +242,93 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
     for t in range(3):
       output, cache = core.step(inputs[:, 3 + t], [False, False], cache)
     self.assertAllClose(output, later[:, -1], **_TOLERANCE)
+
+  def test_noise_takes_the_place_of_memory(self):
+    inputs, _ = _inputs(6)
+    for settings, field in ((dict(memory_noise=1.0), 'memory'),
+                            (dict(cache_noise=1.0, num_memory_tokens=0), 'hidden')):
+      core = _rate(cache_length=3 if field == 'hidden' else 0, **settings)
+      _, state = _run(core, inputs)
+      changed = state._replace(**{field: getattr(state, field) + 1})
+      outputs, after = _run(core, inputs[:, :3], state)
+      self.assertAllEqual(_run(core, inputs[:, :3], changed)[0], outputs)
+      # Another segment has another noise, and so has another row.
+      later, _ = _run(core, inputs[:, :3], state._replace(noise=after.noise))
+      self.assertNotAllClose(later, outputs, atol=1e-2)
+      same = tf.tile(inputs[:1, :3], [_B, 1, 1])
+      of_rows, _ = _run(core, same, tf.nest.map_structure(
+          lambda x: x if x is state.noise else tf.repeat(x[:1], _B, 0), state))
+      self.assertNotAllClose(of_rows[0], of_rows[1], atol=1e-2)
+
+  def test_noise_is_standard_normal_and_mixed(self):
+    memory = {}
+    for share in (0.0, 0.25, 1.0):
+      core = _rate(num_memory_tokens=20, memory_noise=share, segment_length=1)
+      memory[share] = core.initial_cache(50).memory.numpy()
+    self.assertAllClose(memory[1.0].mean(), 0, atol=0.03)
+    self.assertAllClose(memory[1.0].std(), 1, atol=0.03)
+    self.assertAllClose(memory[0.25], 0.75 * memory[0.0] + 0.25 * memory[1.0])
+
+  @parameterized.named_parameters(
+      ('saved', False, dict(memory_noise=0.3, cache_noise=0.4)),
+      ('compiled', True, dict(memory_noise=1.0, cache_noise=1.0, variant='gtrxl')))
+  def test_steps_and_unroll_read_the_same_noise(self, compiled, settings):
+    core = _rate(cache_length=4, num_layers=1, **settings)
+    inputs, _ = _inputs(9)
+    is_first = tf.constant([[t == 6 for t in range(9)], [False] * 9])
+    unroll = lambda: core(inputs, is_first, core.initial_state(_B))[0]
+    if compiled:
+      expected = tf.function(unroll, autograph=False, jit_compile=True)()
+      step = tf.function(core.step, autograph=False, jit_compile=True)
+    else:
+      expected = unroll()
+      servable = tf.Module()
+      servable.core = core
+      servable.step = tf.function(core.step, input_signature=[
+          tf.TensorSpec([None, _D]), tf.TensorSpec([None], tf.bool),
+          tf.nest.map_structure(lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype),
+                                core.initial_cache(1))])
+      tf.saved_model.save(servable, self.get_temp_dir())
+      loaded = tf.saved_model.load(self.get_temp_dir())
+      step = loaded.step
+    # As where it is compiled.
+    cache = tf.function(core.initial_cache, autograph=False, jit_compile=compiled)(_B)
+    for t in range(9):
+      output, cache = step(inputs[:, t], is_first[:, t], cache)
+      self.assertAllClose(output, expected[:, t], **_TOLERANCE)
+
+  def test_without_noise_there_is_nothing_to_keep(self):
+    core = _rate()
+    self.assertEqual(core.initial_state(_B).noise, ())
+    self.assertEqual(core.initial_cache(_B).noise, ())
+
+  def test_a_cache_behind_a_norm_is_only_replaced(self):
+    with self.assertRaisesRegex(
+        config.ConfigError, 'cache_noise = 0.5: expected 0 or 1 with variant = .gtrxl'):
+      cores.RATE(variant='gtrxl', cache_noise=0.5)
+
+  def test_attention_weights_are_what_the_layers_attend_with(self):
+    core = _rate(cache_length=4, num_layers=1)
+    inputs, is_first = _inputs(6)
+    attention = core.attention_weights(inputs, is_first, core.initial_state(_B))
+    weights = attention.weights.numpy()
+    self.assertEqual(weights.shape, (_B, 2, 1, 2, 7, 11))
+    kinds = ['read'] * 2 + ['step'] * 3 + ['write'] * 2
+    self.assertEqual(attention.queries, kinds)
+    self.assertEqual(attention.keys, ['cache'] * 4 + kinds)
+    self.assertAllClose(weights.sum(axis=-1), np.ones(weights.shape[:-1]))
+    self.assertAllEqual(weights[:, 0, ..., :4], np.zeros((_B, 1, 2, 7, 4)))
+    # The layer's outputs, from its weights.
+    _, middle = _run(core, inputs[:, :3])
+    outputs, _ = _run(core, inputs[:, 3:], middle)
+    block = core.blocks[0]
+    stream = tf.concat([middle.memory, inputs[:, 3:], middle.memory], axis=1)
+    values = tf.einsum('bsd,dhe->bhse', tf.concat([middle.hidden[:, :, 0], stream], 1),
+                       block.attention.value_kernel)
+    attended = tf.einsum('bhts,bhse,hed->btd', weights[:, 1, 0], values,
+                         block.attention.output_kernel)
+    expected = block.attention_norm(stream + attended)
+    self.assertAllClose(outputs, expected[:, 2:5], **_TOLERANCE)
 
   def test_initial_memory(self):
     drawn = {}

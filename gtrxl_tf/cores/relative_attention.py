@@ -1,11 +1,13 @@
 """Multi-head attention with relative positions over memory and inputs."""
 
 import functools
+from typing import Optional
 
 import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf.cores import dropout as dropout_lib
 
 _MASKED = -1e30  # Finite, so that a row with every key masked gives no NaN.
 
@@ -47,6 +49,8 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     head_dim: d; `H * d` may differ from the inputs' width D.
     use_bias: adds biases to all five projections. The paper's "linear projections" do
       not say; its parameter counts (Table 2) fit best with them.
+    dropout: share of the positions' encodings that is dropped where there is a key.
+    attention_dropout: the same, of the attention's weights.
 
   Variables: `query_kernel`, `key_kernel`, `value_kernel`, `relative_kernel`
   `[D, H, d]`, `output_kernel` `[H, d, D]`, `content_bias_u` and `position_bias_v`
@@ -54,8 +58,12 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
   """
 
   def __init__(self, num_heads: config.PositiveInt = 8,
-               head_dim: config.PositiveInt = 64, use_bias: bool = False, name=None):
+               head_dim: config.PositiveInt = 64, use_bias: bool = False,
+               dropout: config.UnitInterval = 0.0,
+               attention_dropout: config.UnitInterval = 0.0, name=None):
     super().__init__(name=name)
+    self._dropout = dropout
+    self._attention_dropout = attention_dropout
     self.num_heads = num_heads
     self.head_dim = head_dim
     self.use_bias = use_bias
@@ -113,11 +121,13 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     weights = tf.nn.softmax(tf.where(mask, scores, _MASKED))
     return tf.cast(weights, self.compute_dtype)
 
-  def _attend(self, query, keys, values, mask, lookahead):
-    """Queries `[B, T, H, d]`, which stand at the last of keys `[B, S, H, d]`."""
+  def _weigh(self, query, keys, mask, lookahead, key=None):
+    """Weights `[B, H, T, S]` of keys `[B, S, H, d]`, at the last of which queries
+    `[B, T, H, d]` stand."""
     width = self.relative_kernel.shape[0]
     positions = tf.cast(
         sinusoids(keys.shape[1], width, lookahead), self.compute_dtype)
+    positions = dropout_lib.drop(positions, self._dropout, key, 0)
     relative_keys = self._project(positions, 'relative')
     content = tf.einsum(
         'bthd,bshd->bhts', query + self._weight('content_bias_u'), keys)
@@ -126,11 +136,15 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     position = _relative_shift(position)
     if lookahead:
       position = position[..., :keys.shape[1]]
-    weights = self._weights(content + position, mask[:, tf.newaxis])
+    return self._weights(content + position, mask[:, tf.newaxis])
+
+  def _attend(self, query, keys, values, mask, lookahead, key=None):
+    weights = self._weigh(query, keys, mask, lookahead, key)
+    weights = dropout_lib.drop(weights, self._attention_dropout, key, 1)
     return self._output(tf.einsum('bhts,bshd->bthd', weights, values))
 
   def call(self, inputs: tf.Tensor, memory: tf.Tensor, mask: tf.Tensor,
-           lookahead: int = 0) -> tf.Tensor:
+           lookahead: int = 0, key: Optional[tf.Tensor] = None) -> tf.Tensor:
     """Attends from every input to memory and inputs.
 
     Args:
@@ -139,6 +153,7 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
         callers stop them (equation 3) where the paper does.
       mask: bool `[B, T, M+T]`, true where a query may attend.
       lookahead: how many positions after a query a key may be that it may see.
+      key: decides what is dropped; without, nothing is.
 
     Returns:
       `[B, T, D]`.
@@ -155,7 +170,14 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     memory = tf.cast(memory, inputs.dtype)
     query = self._project(inputs, 'query')
     keys, values = self._keys_and_values(tf.concat([memory, inputs], axis=1))
-    return self._attend(query, keys, values, mask, lookahead)
+    return self._attend(query, keys, values, mask, lookahead, key)
+
+  def attention_weights(self, inputs: tf.Tensor, memory: tf.Tensor, mask: tf.Tensor,
+                        lookahead: int = 0) -> tf.Tensor:
+    """The weights `[B, H, T, M+T]` by which `call` attends, to look at."""
+    query = self._project(inputs, 'query')
+    keys = self._project(tf.concat([memory, inputs], axis=1), 'key')
+    return self._weigh(query, keys, mask, lookahead)
 
   def extend(self, inputs: tf.Tensor, keys: tf.Tensor, values: tf.Tensor,
              mask: tf.Tensor, lookahead: int = 0):

@@ -3,15 +3,16 @@
 "Stabilizing Transformers for Reinforcement Learning", sections 2 and 3, appendix C.
 """
 
-from typing import List, Literal, NamedTuple, Optional, Tuple
+from typing import Literal, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf.cores import core
-from gtrxl_tf.cores import gates
+from gtrxl_tf.cores import dropout as dropout_lib
 from gtrxl_tf.cores import masks
 from gtrxl_tf.cores import relative_attention
+from gtrxl_tf.cores import xl_block
 
 
 class XLState(NamedTuple):
@@ -40,97 +41,6 @@ class SegmentCache(NamedTuple):
   record: tf.Tensor              # [B, L, D]
 
 
-def put(window: tf.Tensor, row: tf.Tensor, slot: tf.Tensor) -> tf.Tensor:
-  """Writes `row` `[B, ..., d]` into `window` `[B, ..., C, d]` at `slot` `[B]`."""
-  num_slots = window.shape[-2]
-  here = tf.range(num_slots) == slot[:, tf.newaxis]
-  here = tf.reshape(here, [-1] + [1] * (window.shape.rank - 3) + [num_slots, 1])
-  return tf.where(here, row[..., tf.newaxis, :], window)
-
-
-class XLBlock(tf.keras.layers.Layer):
-  """One layer: attention over memory and inputs, then a position-wise MLP if any.
-
-  `trxl` normalizes after each sub-module (equations 1 and 2), the others before it and
-  apply a ReLU to the sub-module's output (equations 5 to 8 and 23 to 26).
-  """
-
-  def __init__(self, num_heads: int, head_dim: int, mlp_dim: int, post_norm: bool,
-               gate: str, gate_bias: float, use_bias: bool, name=None):
-    super().__init__(name=name)
-    self._post_norm = post_norm
-    self._mlp_dim = mlp_dim
-    self.attention = relative_attention.RelativeMultiHeadAttention(
-        num_heads, head_dim, use_bias, name='attention')
-    self.attention_gate = gates.GATES[gate](gate_bias, name='attention_gate')
-    self.mlp_gate = (
-        gates.GATES[gate](gate_bias, name='mlp_gate') if mlp_dim else None)
-    norm = lambda name: tf.keras.layers.LayerNormalization(epsilon=1e-5, name=name)
-    self.attention_norm = norm('attention_norm')
-    self.mlp_norm = norm('mlp_norm') if mlp_dim else None
-
-  def build(self, input_shape):
-    self._mlp = tf.keras.Sequential([
-        tf.keras.layers.Dense(self._mlp_dim, 'relu', name='hidden'),
-        tf.keras.layers.Dense(input_shape[-1], name='outputs')],
-        name='mlp') if self._mlp_dim else None
-    for layer in (self.attention, self.attention_gate, self.mlp_gate,
-                  self.attention_norm, self.mlp_norm, self._mlp):
-      if layer is not None:
-        core.build_layer(layer, input_shape)
-    super().build(input_shape)
-
-  def _attention_inputs(self, inputs):
-    return inputs if self._post_norm else self.attention_norm(inputs)
-
-  def _join(self, inputs, attended):
-    """Gates and MLP, from the attention's outputs on."""
-    if self._post_norm:
-      stream = self.attention_norm(self.attention_gate(inputs, attended))
-      if self._mlp is None:
-        return stream
-      return self.mlp_norm(self.mlp_gate(stream, self._mlp(stream)))
-    stream = self.attention_gate(inputs, tf.nn.relu(attended))
-    if self._mlp is None:
-      return stream
-    return self.mlp_gate(stream, tf.nn.relu(self._mlp(self.mlp_norm(stream))))
-
-  def call(self, inputs, memory, mask, lookahead=0):
-    """`[B, T, D]`, `[B, M, D]`, `[B, T, M+T]` to `[B, T, D]`."""
-    memory = tf.stop_gradient(tf.cast(memory, inputs.dtype))
-    return self._join(inputs, self.attention(
-        self._attention_inputs(inputs), self._attention_inputs(memory), mask,
-        lookahead))
-
-  def extend(self, inputs, keys, values, mask, lookahead=0):
-    """`inputs` `[B, T, D]` to outputs `[B, T, D]` and their own keys and values."""
-    attended, own_keys, own_values = self.attention.extend(
-        self._attention_inputs(inputs), keys, values, mask, lookahead)
-    return self._join(inputs, attended), own_keys, own_values
-
-  def keys_and_values(self, memory):
-    """What `step` attends to in place of `memory` `[B, S, D]`: `[B, H, S, d]`."""
-    return self.attention.cached_keys_and_values(
-        self._attention_inputs(tf.cast(memory, self.compute_dtype)))
-
-  def step(self, inputs, keys, values, positions, mask):
-    """`inputs` `[B, 1, D]` to outputs `[B, 1, D]` and the step's key and value."""
-    attended, key, value = self.attention.step(
-        self._attention_inputs(inputs)[:, 0], keys, values, positions, mask)
-    return self._join(inputs, attended[:, tf.newaxis]), key, value
-
-
-def make_blocks(num_layers: int, num_heads: int, head_dim: int, mlp_dim: int,
-                variant: str, gate: str = 'gru', gate_bias: float = 2.0,
-                use_bias: bool = False) -> List[XLBlock]:
-  """The layers of a `variant`; see `TransformerXL`. No MLP if `mlp_dim` is 0."""
-  return [
-      XLBlock(num_heads, head_dim, mlp_dim, post_norm=variant == 'trxl',
-              gate=gate if variant == 'gtrxl' else 'residual',
-              gate_bias=gate_bias, use_bias=use_bias, name=f'block_{i}')
-      for i in range(num_layers)]
-
-
 @config.configurable
 class TransformerXL(core.Core):
   """A stack of Transformer-XL blocks behind a linear embedding of the inputs.
@@ -152,6 +62,8 @@ class TransformerXL(core.Core):
       complete segments of `segment_length` steps (ERNIE-Doc, Ding et al., 2021), so
       that memory reaches back without bound; unrolls then start where a segment does.
     segment_length: S, for `same_layer` only.
+    dropout: in training, as for `RATE`. The paper has none.
+    attention_dropout: the same, of the attention's weights.
 
   The defaults are those of the paper's Numpad and Memory Maze (tables 10 and 11).
   """
@@ -170,6 +82,8 @@ class TransformerXL(core.Core):
       use_bias: bool = False,
       recurrence: Literal['xl', 'same_layer'] = 'xl',
       segment_length: Optional[config.PositiveInt] = None,
+      dropout: config.UnitInterval = 0.0,
+      attention_dropout: config.UnitInterval = 0.0,
       name: Optional[str] = None):
     super().__init__(name=name)
     if (recurrence == 'same_layer') != (segment_length is not None):
@@ -179,10 +93,12 @@ class TransformerXL(core.Core):
     self._model_dim = model_dim
     self._memory_length = memory_length
     self._segment_length = segment_length
+    self._dropout = dropout
+    self._drops = bool(dropout or attention_dropout)
     self.embedding = tf.keras.layers.Dense(model_dim, name='embedding')
-    self.blocks = make_blocks(
+    self.blocks = xl_block.make_blocks(
         num_layers, num_heads, head_dim, mlp_dim or model_dim, variant, gate,
-        gate_bias, use_bias)
+        gate_bias, use_bias, dropout, attention_dropout)
 
   def build(self, input_shape):
     core.build_layer(self.embedding, input_shape)
@@ -208,35 +124,54 @@ class TransformerXL(core.Core):
         memory=tf.zeros((*shape, len(self.blocks), self._model_dim)),
         valid=tf.zeros(shape, tf.bool))
 
-  def call(self, inputs, is_first, state):
+  def call(self, inputs, is_first, state, training=None):
+    key = dropout_lib.make_key(inputs) if training and self._drops else None
+    outputs = []
+    for i, segment in enumerate(self._segments(inputs.shape[1])):
+      segment_outputs, state, _ = self._unroll(
+          inputs[:, segment], is_first[:, segment], state, dropout_lib.fold(key, i))
+      outputs.append(segment_outputs)
+    return tf.concat(outputs, axis=1), state
+
+  def attention_weights(self, inputs, is_first, state) -> xl_block.AttentionWeights:
+    """Whom the steps of an unroll attend to. With `xl` it is one segment."""
+    weights = []
+    for segment in self._segments(inputs.shape[1]):
+      _, state, seen = self._unroll(
+          tf.cast(inputs[:, segment], self.compute_dtype), is_first[:, segment], state)
+      weights.append(xl_block.weigh(self.blocks, *seen))
+    queries = ['step'] * weights[0].shape[-2]
+    return xl_block.AttentionWeights(
+        tf.stack(weights, axis=1), queries, ['cache'] * self._memory_length + queries)
+
+  def _segments(self, unroll_length):
+    """Where the unroll's segments lie."""
     if self._segment_length is None:
-      return self._unroll(inputs, is_first, state)
-    unroll_length = inputs.shape[1]
+      return [slice(0, unroll_length)]
     if unroll_length % self._segment_length:
       raise ValueError(
           f'inputs have {unroll_length} steps: expected a multiple of '
           f'segment_length = {self._segment_length} with recurrence = "same_layer"')
-    outputs = []
-    for start in range(0, unroll_length, self._segment_length):
-      segment = slice(start, start + self._segment_length)
-      segment_outputs, state = self._unroll(
-          inputs[:, segment], is_first[:, segment], state)
-      outputs.append(segment_outputs)
-    return tf.concat(outputs, axis=1), state
+    return [slice(start, start + self._segment_length)
+            for start in range(0, unroll_length, self._segment_length)]
 
-  def _unroll(self, inputs, is_first, state: XLState):
+  def _unroll(self, inputs, is_first, state: XLState, key=None):
     same_layer = self._segment_length is not None
     mask = masks.attention_mask(is_first, state.valid, banded=not same_layer)
-    stream = self.embedding(inputs)
-    remembered = []
+    num_layers = len(self.blocks)
+    stream = dropout_lib.drop(self.embedding(inputs), self._dropout, key, num_layers)
+    layer_inputs = []
     for i, block in enumerate(self.blocks):
-      layer_inputs = stream
-      stream = block(layer_inputs, state.memory[:, :, i], mask)
-      remembered.append(stream if same_layer else layer_inputs)
+      layer_inputs.append(stream)
+      stream = block(
+          stream, state.memory[:, :, i], mask, key=dropout_lib.fold(key, i))
+    stream = dropout_lib.drop(stream, self._dropout, key, num_layers + 1)
+    remembered = layer_inputs[1:] + [stream] if same_layer else layer_inputs
     rows = tf.cast(tf.stack(remembered, axis=2), state.memory.dtype)
     memory = tf.concat([state.memory, rows], axis=1)[:, -self._memory_length:]
     return stream, XLState(
-        tf.stop_gradient(memory), masks.memory_validity(is_first, state.valid))
+        tf.stop_gradient(memory), masks.memory_validity(is_first, state.valid)
+    ), (layer_inputs, state.memory, mask)
 
   def restore(self, records, is_first):
     return XLState(records, masks.restored_validity(is_first))
@@ -296,13 +231,14 @@ class TransformerXL(core.Core):
       stream, key, value = block.step(
           stream, cache.keys[i], cache.values[i], positions, cache.valid)
       next_key, next_value = block.keys_and_values(stream)
-      keys.append(put(cache.keys[i], key, slot))
-      values.append(put(cache.values[i], value, slot))
-      next_keys.append(put(cache.next_keys[i], next_key[:, :, 0], cache.phase))
-      next_values.append(put(cache.next_values[i], next_value[:, :, 0], cache.phase))
+      keys.append(xl_block.put(cache.keys[i], key, slot))
+      values.append(xl_block.put(cache.values[i], value, slot))
+      next_keys.append(xl_block.put(cache.next_keys[i], next_key[:, :, 0], cache.phase))
+      next_values.append(
+          xl_block.put(cache.next_values[i], next_value[:, :, 0], cache.phase))
       record.append(stream)
     valid = cache.valid[..., tf.newaxis]
-    valid = put(valid, tf.ones_like(valid[:, 0]), slot)
+    valid = xl_block.put(valid, tf.ones_like(valid[:, 0]), slot)
 
     complete = cache.phase == segment_length - 1
 

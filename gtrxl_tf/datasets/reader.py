@@ -150,7 +150,8 @@ def open_dataset(path: Union[str, os.PathLike]) -> Dataset:
   path = pathlib.Path(path)
   description = format_lib.read_description(path)
   if description is None:
-    raise DatasetError(f'{path}: no dataset: there is no dataset.json')
+    raise DatasetError(f'{path}: no dataset: there is no dataset.json. Datasets are '
+                       'made by binaries.collect and binaries.import_dataset')
   steps, episodes = format_lib.array_specs(
       format_lib.specs_from_json(description['arrays']),
       description['final_observation'])

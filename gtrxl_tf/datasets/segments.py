@@ -113,7 +113,8 @@ def _returns_to_go(reward: np.ndarray, end: np.ndarray) -> np.ndarray:
 def segments(dataset: reader.Dataset, segment_length: int, num_segments: int,
              batch_size: int, seed: int, starts: Literal['first', 'random'] = 'first',
              min_window_return: Optional[float] = None, frame_stack: int = 1,
-             first_batch: int = 0) -> Iterator[SegmentBatch]:
+             first_batch: int = 0, max_length: Optional[int] = None
+             ) -> Iterator[SegmentBatch]:
   """Yields batches for ever: the same ones for the same seed.
 
   The trajectories are, by `starts`,
@@ -136,6 +137,7 @@ def segments(dataset: reader.Dataset, segment_length: int, num_segments: int,
       Memory Maze has 2).
     frame_stack: of `gather`.
     first_batch: number of the first batch, to go on where another iterator stopped.
+    max_length: only of first steps: longer episodes are left out.
 
   Raises:
     DatasetError: there are no such trajectories.
@@ -146,11 +148,19 @@ def segments(dataset: reader.Dataset, segment_length: int, num_segments: int,
   if starts == 'first' and min_window_return is not None:
     raise ValueError(f'min_window_return = {min_window_return}: expected None, as '
                      "starts = 'first'")
+  if starts == 'random' and max_length is not None:
+    raise ValueError(f'max_length = {max_length}: expected None, as '
+                     "starts = 'random'")
   if not dataset.num_episodes:
     raise DatasetError(f'{dataset.path}: has no episodes')
   length = segment_length * num_segments
   if starts == 'first':
-    draw = functools.partial(_in_epochs, dataset.num_episodes, batch_size, seed)
+    chosen = np.arange(dataset.num_episodes)
+    if max_length is not None:
+      chosen = chosen[dataset.lengths <= max_length]
+      if not len(chosen):
+        raise DatasetError(f'{dataset.path}: no episode has {max_length} steps or less')
+    draw = functools.partial(_in_epochs, chosen, batch_size, seed)
   else:
     episodes, first_steps, counts = _windows(dataset, length, min_window_return)
     draw = functools.partial(
@@ -164,15 +174,15 @@ def _batches(dataset, draw, length, frame_stack, number) -> Iterator[SegmentBatc
     number += 1
 
 
-def _in_epochs(num_episodes: int, batch_size: int, seed: int, number: int
+def _in_epochs(chosen: np.ndarray, batch_size: int, seed: int, number: int
                ) -> Tuple[np.ndarray, np.ndarray]:
-  """Episodes and first steps of a batch."""
+  """Episodes and first steps of a batch, of the `chosen` episodes."""
   position = number * batch_size + np.arange(batch_size)
-  epochs, places = np.divmod(position, num_episodes)
+  epochs, places = np.divmod(position, len(chosen))
   episodes = np.empty(batch_size, np.int64)
   for epoch in np.unique(epochs):
     here = epochs == epoch
-    episodes[here] = _order(num_episodes, seed, int(epoch))[places[here]]
+    episodes[here] = chosen[_order(len(chosen), seed, int(epoch))[places[here]]]
   return episodes, np.zeros(batch_size, np.int64)
 
 

@@ -4,7 +4,10 @@
 |-------------------|-----------------------------------------------------------------|
 | `numpad`          | a sequence of pads, found by trial, for the rest of the episode |
 | `t_maze`          | one bit, along a corridor of any length                         |
+| `action_associative_retrieval` | one's own first action (RATE, appendix C) |
 | `action_recall`   | one of a few actions, over a fixed delay                        |
+| `dark_room`       | a goal in the dark, from one episode to the next                |
+| `dark_key_to_door` | a key and a door, likewise                                     |
 | `numpad_mujoco`   | the paper's Numpad: a rolling sphere, continuous actions        |
 | `apple_maze`      | where the apple is; GTrXL's Memory Maze, hybrid actions         |
 | `memory_maze`     | a maze and its coloured balls (Pasukonis et al., 2022)          |
@@ -25,6 +28,7 @@ from gtrxl_tf import config
 from gtrxl_tf.environments import action_recall
 from gtrxl_tf.environments import apple_maze
 from gtrxl_tf.environments import atari
+from gtrxl_tf.environments import dark_room
 from gtrxl_tf.environments import dmlab
 from gtrxl_tf.environments import memory_maze
 from gtrxl_tf.environments import memory_task
@@ -33,16 +37,23 @@ from gtrxl_tf.environments import numpad
 from gtrxl_tf.environments import numpad_mujoco
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.environments import vizdoom_two_colors
+from gtrxl_tf.environments.bandit import BanditFamily
 from gtrxl_tf.environments.batched import BatchedEnvironment
 from gtrxl_tf.environments.batched import BatchedTimeStep
 from gtrxl_tf.environments.batched import random_value
+from gtrxl_tf.environments.dark_room_batch import DarkRoomFamily
 from gtrxl_tf.environments.memory_task import MemoryTask
 from gtrxl_tf.environments.memory_task import informed_return
+from gtrxl_tf.environments.task_batch import TaskBatch
+from gtrxl_tf.environments.task_batch import TaskFamily
 
 _ENVIRONMENTS = {
+    'action_associative_retrieval': action_recall.ActionAssociativeRetrieval,
     'action_recall': action_recall.ActionRecall,
     'apple_maze': apple_maze.AppleMaze,
     'atari': atari.Atari,
+    'dark_key_to_door': dark_room.DarkKeyToDoor,
+    'dark_room': dark_room.DarkRoom,
     'dmlab': dmlab.DMLab,
     'memory_maze': memory_maze.MemoryMaze,
     'minigrid_memory': minigrid_memory.MinigridMemory,

@@ -1,4 +1,4 @@
-"""Action recall: do, when asked, what was shown a while ago."""
+"""Action recall: do, when asked, what was shown, or done, a while ago."""
 
 from typing import Annotated, Optional
 
@@ -8,6 +8,8 @@ import numpy as np
 
 from gtrxl_tf import config
 from gtrxl_tf.environments import memory_task
+
+STAY = 2  # Of `ActionAssociativeRetrieval`.
 
 
 @config.configurable
@@ -69,3 +71,93 @@ class ActionRecall(memory_task.MemoryTask):
       return dm_env.transition(0.0, self._blank)
     self._asked = True
     return dm_env.transition(0.0, self._flag)
+
+
+@config.configurable
+class ActionAssociativeRetrieval(memory_task.MemoryTask):
+  """The first action is to be repeated `delay` steps later (RATE, appendix C).
+
+  There are two states, S0, where the agent starts, and S1. The actions 0 and 1 move to
+  the other state; 2 stays. The first action and the one given to the flagged
+  observation, `delay` steps between them, make an episode of `delay + 2` steps. It is a
+  success if the last action moves from S1 to S0 and is the same as the first, with
+  reward 1, else `failure_reward`; every other reward is 0, and so is the discount at
+  the end.
+
+  Observations are float32 [3]: the state, 0 or 1; the flag; and noise of -1, 0 or 1,
+  drawn uniformly at every step.
+
+  An agent that chooses its first action can do without memory: it always begins with
+  the same one. The task is for recorded episodes, in which `informed_action` begins
+  with either as often. What the paper measures on them is how probable the last action
+  is to a model, given the first. `ActionRecall` is the like of it for agents that act.
+  """
+
+  def __init__(self,
+               delay: config.NonNegativeInt = 87,
+               min_delay: Optional[config.NonNegativeInt] = None,
+               failure_reward: float = -1.0,
+               seed: Optional[config.NonNegativeInt] = None):
+    """Creates the task.
+
+    Args:
+      delay: steps in S1. The paper's code has 27, 57 and 87 in its data: three less
+        than one, two or three segments of 30.
+      min_delay: if given, every episode draws its own delay uniformly from `min_delay`
+        to `delay`; the paper has none that is drawn.
+      failure_reward: -1 in the paper's text, 0 in its code.
+      seed: of the noise, the delays, and what `informed_action` begins with.
+    """
+    if min_delay is not None and min_delay > delay:
+      raise config.ConfigError(
+          f'ActionAssociativeRetrieval.min_delay = {min_delay}: expected at most '
+          f'delay = {delay}')
+    super().__init__(num_actions=3, seed=seed)
+    self._min_delay = min_delay
+    self._max_delay = delay
+    self._failure_reward = failure_reward
+    self._reset()  # Every attribute of an episode exists from here on.
+
+  def episode_success(self) -> bool:
+    """Whether the last action went back to S0 and was the first one."""
+    return self._success
+
+  def informed_action(self) -> int:
+    """To S1 at once, by either action as often, and back by the same at the flag."""
+    if self._first is None:
+      return self._beginning
+    if self._steps_left == 1 or self._state == 0:
+      return self._first
+    return STAY
+
+  def observation_spec(self) -> specs.BoundedArray:
+    return specs.BoundedArray(
+        [3], np.float32, [0, 0, -1], [1, 1, 1], 'state_flag_noise')
+
+  def _reset(self) -> dm_env.TimeStep:
+    delay = self._max_delay
+    if self._min_delay is not None:
+      delay = int(self._rng.integers(self._min_delay, self._max_delay + 1))
+    self._steps_left = delay + 2
+    self._beginning = int(self._rng.integers(2))
+    self._noise = self._rng.integers(-1, 2, size=delay + 3).tolist()
+    self._first = None
+    self._state = 0
+    self._success = False
+    return dm_env.restart(self._observation())
+
+  def _step(self, action: int) -> dm_env.TimeStep:
+    if self._first is None:
+      self._first = action
+    self._success = (self._steps_left == 1 and self._state == 1 and action != STAY
+                     and action == self._first)
+    self._state = self._state if action == STAY else 1 - self._state
+    self._steps_left -= 1
+    if self._steps_left:
+      return dm_env.transition(0.0, self._observation())
+    return dm_env.termination(
+        1.0 if self._success else self._failure_reward, self._observation())
+
+  def _observation(self) -> np.ndarray:
+    flag = self._steps_left == 1
+    return np.array([self._state, flag, self._noise[self._steps_left]], np.float32)

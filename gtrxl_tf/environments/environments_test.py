@@ -32,7 +32,8 @@ class MakeTest(parameterized.TestCase):
     self.assertEqual(environment.observation_spec()['pads'].shape, (4,))
 
   @parameterized.parameters(
-      (dict(name='numpda'), "'numpda': expected one of 'action_recall', 'apple_maze'"),
+      (dict(name='numpda'), "'numpda': expected one of 'action_associative_retrieval', "
+       "'action_recall'"),
       (dict(name='numpad', sise=2), "Numpad has no setting 'sise'.*'size'"),
       (dict(name='numpad', size=1), 'Numpad.size = 1: expected an integer >= 2'),
       (dict(name='t_maze', corridor_length=0), 'TMaze.corridor_length = 0'),

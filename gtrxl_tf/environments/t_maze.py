@@ -3,7 +3,7 @@
 The variant of *RATE* (appendix, "T-Maze"), after Ni et al. (2023).
 """
 
-from typing import Optional
+from typing import Literal, Optional
 
 import dm_env
 from dm_env import specs
@@ -33,11 +33,9 @@ class TMaze(memory_task.MemoryTask):
 
     y: 0, and 1 or -1 after turning up or down.
     clue: 1 for up or -1 for down in the first observation; 0 ever after.
-    flag: 1 whenever the agent is one step before the junction, at x = L - 1, else 0.
+    flag: 1 whenever the agent is one step before the junction, at x = L - 1, else 0;
+      or at the junction, see `flag` below.
     noise: -1, 0 or 1, drawn uniformly at every step.
-
-  The flag stands where the paper's text puts it; its published code raises it at the
-  junction itself.
 
   With a reward at the end alone, an agent that learns by trial hardly ever meets it in
   a long corridor. `penalty` shows it the way: every step that neither advances to the
@@ -48,6 +46,9 @@ class TMaze(memory_task.MemoryTask):
   def __init__(self,
                corridor_length: config.PositiveInt = 28,
                penalty: config.NonNegativeFloat = 0.0,
+               min_corridor_length: Optional[config.PositiveInt] = None,
+               flag: Literal['before', 'at'] = 'before',
+               reveal_clue: bool = False,
                seed: Optional[config.NonNegativeInt] = None):
     """Creates the task.
 
@@ -56,12 +57,28 @@ class TMaze(memory_task.MemoryTask):
         steps at most, one segment of the paper's training data.
       penalty: what standing still for L steps costs. The paper has none, as it learns
         from recorded episodes; 1 serves online agents.
-      seed: of the clues and the noise.
+      min_corridor_length: if given, every episode draws its own L uniformly from
+        `min_corridor_length` to `corridor_length`, and its limit and penalty go with
+        it. RATE's later code does so, from 1; the code of the paper's time records
+        corridors of exactly 28, 58 and 88 steps.
+      flag: `before` raises the flag one step before the junction, where the paper's
+        text has it; `at`, at the junction itself, as its published code does.
+      reveal_clue: whether every observation shows the clue, so that nothing needs to be
+        remembered: for an upper bound such as OracleDT (RATE, Table 5). In the paper
+        the task stays as it is, and OracleDT is given the bit as a token before and
+        after its context.
+      seed: of the clues, the noise, and the lengths that are drawn.
     """
+    if min_corridor_length is not None and min_corridor_length > corridor_length:
+      raise config.ConfigError(
+          f'TMaze.min_corridor_length = {min_corridor_length}: expected at most '
+          f'corridor_length = {corridor_length}')
     super().__init__(num_actions=4, seed=seed)
-    self._length = corridor_length
-    self._max_steps = corridor_length + 2
-    self._lost_step_reward = 0.0 - penalty / corridor_length
+    self._min_length = min_corridor_length
+    self._max_length = corridor_length
+    self._penalty = penalty
+    self._flag_distance = 1 if flag == 'before' else 0
+    self._reveal_clue = reveal_clue
     self._reset()  # Every attribute of an episode exists from here on.
 
   def episode_success(self) -> bool:
@@ -79,12 +96,16 @@ class TMaze(memory_task.MemoryTask):
         [4], np.float32, [-1, -1, 0, -1], [1, 1, 1, 1], 'y_clue_flag_noise')
 
   def _reset(self) -> dm_env.TimeStep:
+    self._length = self._max_length
+    if self._min_length is not None:
+      self._length = int(self._rng.integers(self._min_length, self._max_length + 1))
+    self._max_steps = self._length + 2
     self._clue = 2 * int(self._rng.integers(2)) - 1
     self._noise = self._rng.integers(-1, 2, size=self._max_steps + 1).tolist()
     self._x = 0
     self._num_steps = 0
     self._success = False
-    return dm_env.restart(self._observation(y=0, clue=self._clue))
+    return dm_env.restart(self._observation(y=0))
 
   def _step(self, action: int) -> dm_env.TimeStep:
     self._num_steps += 1
@@ -93,7 +114,7 @@ class TMaze(memory_task.MemoryTask):
       self._success = y == self._clue
       return dm_env.termination(float(self._success), self._observation(y))
 
-    reward = self._lost_step_reward
+    reward = 0.0 - self._penalty / self._length
     if action == RIGHT and self._x < self._length:
       self._x += 1
       reward = 0.0
@@ -103,6 +124,7 @@ class TMaze(memory_task.MemoryTask):
       return dm_env.termination(reward, self._observation(y=0))
     return dm_env.transition(reward, self._observation(y=0))
 
-  def _observation(self, y: int, clue: int = 0) -> np.ndarray:
-    flag = self._x == self._length - 1
+  def _observation(self, y: int) -> np.ndarray:
+    clue = self._clue if self._reveal_clue or self._num_steps == 0 else 0
+    flag = y == 0 and self._x == self._length - self._flag_distance
     return np.array([y, clue, flag, self._noise[self._num_steps]], np.float32)

@@ -5,6 +5,7 @@ from absl.testing import parameterized
 from dm_env import test_utils
 import numpy as np
 
+from gtrxl_tf import config
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.environments.t_maze import DOWN, LEFT, RIGHT, UP
@@ -28,6 +29,12 @@ class TMazeContractTest(test_utils.EnvironmentTestMixin, parameterized.TestCase)
   def make_action_sequence(self):
     yield from [RIGHT, RIGHT, RIGHT, UP, RIGHT]
     yield from np.random.default_rng(0).integers(4, size=50)
+
+
+class TMazeOfManyLengthsContractTest(TMazeContractTest):
+
+  def make_object_under_test(self):
+    return t_maze.TMaze(4, min_corridor_length=1, flag='at', reveal_clue=True, seed=0)
 
 
 class TMazeTest(parameterized.TestCase):
@@ -63,6 +70,34 @@ class TMazeTest(parameterized.TestCase):
     self.assertEqual(_column(time_steps, 'flag'), [0, 0, 1, 0, 1])
     environment = t_maze.TMaze(corridor_length=1, seed=0)
     self.assertEqual(_column(_play(environment, [RIGHT, UP]), 'flag'), [1, 0, 0])
+
+  def test_the_flag_may_be_up_at_the_junction(self):
+    environment = t_maze.TMaze(corridor_length=2, flag='at', seed=0)
+    time_steps = _play(environment, [RIGHT, RIGHT, RIGHT, UP])
+    self.assertEqual(_column(time_steps, 'flag'), [0, 0, 1, 1, 0])
+
+  def test_the_clue_may_be_seen_throughout(self):
+    environment = t_maze.TMaze(corridor_length=2, reveal_clue=True, seed=0)
+    clues = [_column(_play(environment, [LEFT, RIGHT, RIGHT, UP]), 'clue')
+             for _ in range(10)]
+    self.assertCountEqual(set(map(tuple, clues)), [(1,) * 5, (-1,) * 5])
+
+  def test_every_episode_may_draw_its_own_corridor(self):
+    environment = t_maze.TMaze(
+        corridor_length=5, min_corridor_length=2, penalty=1.0, seed=0)
+    lengths = []
+    for _ in range(400):
+      time_steps = _play(environment, [UP])
+      while not time_steps[-1].last():
+        time_steps.append(environment.step(RIGHT))
+      length = len(time_steps) - 3  # An episode has at most L + 2 steps.
+      self.assertEqual(_column(time_steps, 'flag').index(1), length)
+      self.assertEqual([t.reward for t in time_steps[1:]],
+                       [-1 / length] + length * [0] + [-1 / length])
+      lengths.append(length)
+    values, counts = np.unique(lengths, return_counts=True)
+    np.testing.assert_array_equal(values, [2, 3, 4, 5])
+    np.testing.assert_allclose(counts, 100, atol=30)
 
   def test_noise_takes_three_values_equally_often(self):
     environment = t_maze.TMaze(corridor_length=2000, seed=0)
@@ -108,6 +143,11 @@ class TMazeTest(parameterized.TestCase):
   def test_the_informed_agent_always_earns_one(self, length, penalty):
     environment = t_maze.TMaze(length, penalty, seed=0)
     self.assertEqual(memory_task.informed_return(environment, 50), 1)
+
+  def test_refuses_corridors_of_which_the_shortest_is_the_longer(self):
+    with self.assertRaisesRegex(
+        config.ConfigError, 'min_corridor_length = 6: expected at most .* = 5'):
+      t_maze.TMaze(corridor_length=5, min_corridor_length=6)
 
   def test_both_clues_are_equally_likely(self):
     environment = t_maze.TMaze(seed=0)

@@ -20,9 +20,16 @@ def duration(seconds: float) -> str:
 class Console:
   """A line that is written over on a terminal, and every few seconds elsewhere."""
 
-  def __init__(self, environment_steps: int, stream=sys.stdout):
-    """Creates the console of a run of so many environment steps."""
-    self._goal = environment_steps
+  def __init__(self, goal: int, counted: str = 'environment', stream=sys.stdout):
+    """Creates the console of a run.
+
+    Args:
+      goal: how many steps it takes.
+      counted: of what: the `environment` or the `learner`.
+      stream: to write to.
+    """
+    self._goal = goal
+    self._counted = counted
     self._stream = stream
     self._live = stream.isatty()
     self._last_line = 0.0
@@ -41,19 +48,22 @@ class Console:
 
   def format(self, row: Dict[str, float]) -> str:
     """The line that shows `row`."""
-    speed = row['environment_steps_per_second']
-    left = (self._goal - row['environment_steps']) / speed if speed else math.inf
+    steps = row['learner_step' if self._counted == 'learner' else 'environment_steps']
+    speed = row[f'{self._counted}_steps_per_second']
+    left = (self._goal - steps) / speed if speed else math.inf
     number = lambda x, digits: '-' if math.isnan(x) else f'{x:.{digits}f}'
+    shown = lambda name, digits: [
+        f'{name} {number(row[name], digits)}'] if name in row else []
     ratios = [x for name, x in row.items() if name.endswith('_over_bound')]
+    online = self._counted == 'environment'
     return ' | '.join([
-        f'{row["environment_steps"]:,.0f} of {self._goal:,} steps',
-        f'{row["learner_step"]:,.0f} updates',
-        f'{speed:,.0f} steps/s',
-        f'return {number(row["return"], 2)}',
-        f'success {number(row["success"], 2)}',
-        *([f'score {number(row["score"], 1)}'] if 'score' in row else []),
-        'KL/bound ' + ' '.join(f'{x:.2f}' for x in ratios),
-        f'temperature {row["temperature"]:.3f}',
+        f'{steps:,.0f} of {self._goal:,} steps',
+        *([f'{row["learner_step"]:,.0f} updates'] if online else []),
+        f'{speed:,.0f} steps/s' if online else f'{speed:.1f} steps/s',
+        *([] if online else shown('loss', 4)),
+        *shown('return', 2), *shown('success', 2), *shown('score', 1),
+        *(['KL/bound ' + ' '.join(f'{x:.2f}' for x in ratios)] if ratios else []),
+        *shown('temperature', 3),
         f'{duration(max(left, 0)) if math.isfinite(left) else "-"} left'])
 
   def _write(self, line: str) -> None:

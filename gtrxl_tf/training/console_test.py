@@ -51,7 +51,7 @@ class ConsoleTest(parameterized.TestCase):
 
   def test_a_file_gets_a_line_every_few_seconds(self):
     stream = io.StringIO()
-    console = console_lib.Console(1_000_000, stream)
+    console = console_lib.Console(1_000_000, stream=stream)
     with mock.patch.object(console_lib.time, 'time') as clock:
       for seconds in range(100, 125):
         clock.return_value = seconds
@@ -64,7 +64,7 @@ class ConsoleTest(parameterized.TestCase):
 
   def test_nothing_is_said_before_there_is_a_row_or_twice(self):
     stream = _Terminal()
-    console = console_lib.Console(1_000_000, stream)
+    console = console_lib.Console(1_000_000, stream=stream)
     console.update(None)
     console.close()
     self.assertEqual(stream.getvalue(), '')
@@ -76,7 +76,7 @@ class ConsoleTest(parameterized.TestCase):
   def test_a_terminals_line_is_written_over_and_ended(self):
     stream = _Terminal()
     with mock.patch.dict(os.environ, {'COLUMNS': '200'}):
-      console = console_lib.Console(1_000_000, stream)
+      console = console_lib.Console(1_000_000, stream=stream)
       for step in (1, 2):
         console.update(_row(learner_step=step))
       console.close()
@@ -86,7 +86,7 @@ class ConsoleTest(parameterized.TestCase):
   def test_on_a_narrow_terminal_all_its_rows_are_written_over(self):
     stream = _Terminal()
     with mock.patch.dict(os.environ, {'COLUMNS': '60'}):
-      console = console_lib.Console(1_000_000, stream)
+      console = console_lib.Console(1_000_000, stream=stream)
       console.update(_row(learner_step=1))
       rows = stream.getvalue().split('\n')
       console.update(_row(learner_step=2))

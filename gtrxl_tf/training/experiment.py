@@ -2,23 +2,23 @@
 
 import functools
 import pathlib
-from typing import Any, Callable, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import dm_env
-import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import cores
-from gtrxl_tf import environments
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.agents.vmpo import agent as vmpo_agent
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.replay import unroll as unroll_lib
+from gtrxl_tf.training import checkpoints as checkpoints_lib
+from gtrxl_tf.training import tasks as tasks_lib
 
 
 @config.configurable
-class Experiment:
+class Experiment(tasks_lib.TaskExperiment):
   """One agent on one environment, with actors, a queue and a learner.
 
   Every process of a run makes it from the same settings. Nothing is started and
@@ -83,13 +83,7 @@ class Experiment:
       raise config.ConfigError(
           f'Experiment.batch_size = {batch_size}: expected a multiple of '
           f'Experiment.environments_per_actor = {environments_per_actor}')
-    if tasks is not None and not (
-        isinstance(tasks, Mapping) and len(tasks) == 1
-        and all(isinstance(x, (list, tuple)) and x for x in tasks.values())):
-      raise config.ConfigError(f'Experiment.tasks = {tasks!r}: expected one setting of '
-                               'the environment and its values')
-    self._task_settings = [{}] if tasks is None else [
-        {setting: value} for setting, values in tasks.items() for value in values]
+    super().__init__(environment, tasks, score, evaluation_episodes, seed)
     if len(self._task_settings) > num_actors * environments_per_actor:
       raise config.ConfigError(
           f'Experiment.tasks has {len(self._task_settings)} values: expected no more '
@@ -100,73 +94,15 @@ class Experiment:
     self.num_actors = num_actors
     self.environments_per_actor = environments_per_actor
     self.max_head_start = max_head_start
-    self.score = score
     self.items_per_batch = batch_size // environments_per_actor
     self.queue_size = queue_batches * self.items_per_batch
     self.checkpoint_period = checkpoint_period
     self.checkpoints_kept = checkpoints_kept
     self.log_period = log_period
-    self.evaluation_episodes = evaluation_episodes
-    self.seed = seed
-    self._environment = environment
     self._network = network
     self._agent = agent
     self._learning_rate = learning_rate
     self._max_age = max_age
-    prototype = self.make_environments(1, 0)
-    self.observation_spec = prototype.observation_spec()
-    self.action_spec = prototype.action_spec()
-    prototype.close()
-
-  @property
-  def task_names(self) -> List[str]:
-    """Of each task; one empty name if there is only one."""
-    return [str(*settings.values()) if settings else ''
-            for settings in self._task_settings]
-
-  def make_environments(self, count: int, stream: int, first: int = 0
-                        ) -> environments.BatchedEnvironment:
-    """`count` environments, seeded by the run's seed and the `stream`.
-
-    Args:
-      count: E.
-      stream: another one for every batch of environments in the run.
-      first: number of the first environment, which decides the tasks they play.
-    """
-    seeds = np.random.SeedSequence([self.seed, stream]).generate_state(count)
-    tasks = [i % len(self._task_settings) for i in range(first, first + count)]
-    return environments.BatchedEnvironment(
-        [self._environment(seed=int(seed), **self._task_settings[task])
-         for seed, task in zip(seeds, tasks)], tasks)
-
-  def informed_return(self, num_episodes: int = 100) -> Optional[float]:
-    """Mean return of the environment's informed policy, if it has one."""
-    made = [self._environment(seed=self.seed, **settings)
-            for settings in self._task_settings]
-    if not all(isinstance(environment, environments.MemoryTask)
-               for environment in made):
-      return None
-    return float(np.mean([environments.informed_return(environment, num_episodes)
-                          for environment in made]))
-
-  def score_of(self, returns: Sequence[float], tasks: Sequence[int]) -> Optional[float]:
-    """The run's score: one number for episodes of all tasks.
-
-    Args:
-      returns: of episodes.
-      tasks: which task each episode was of.
-
-    Returns:
-      None if the experiment has no score, NaN if some task has no episode yet.
-    """
-    if self.score is None:
-      return None
-    by_task = {name: [] for name in self.task_names}
-    for value, task in zip(returns, tasks):
-      by_task[self.task_names[task]].append(value)
-    if not all(by_task.values()):
-      return float('nan')
-    return float(self.score({name: np.mean(x) for name, x in by_task.items()}))
 
   @functools.cached_property
   def acting_network(self) -> actor_critic.ActorCritic:
@@ -193,24 +129,14 @@ class Experiment:
     return self._agent(online=self._make_network(), target=self._make_network())
 
   def restore_agent(self, checkpoints: pathlib.Path) -> vmpo_agent.VMPOAgent:
-    """The agent in the newest checkpoint of the folder `checkpoints`.
-
-    Raises:
-      FileNotFoundError: there is none.
-      config.ConfigError: it is of another agent, or of networks of other sizes.
-    """
-    path = tf.train.latest_checkpoint(str(checkpoints))
-    if path is None:
-      raise FileNotFoundError(f'no checkpoint in {checkpoints}')
+    """The agent in the newest checkpoint of a folder, see `checkpoints`."""
     agent = self.make_agent()
-    checkpoint = tf.train.Checkpoint(agent=agent)
-    try:
-      # Partial, as what only training needs is there too.
-      checkpoint.restore(path).expect_partial().assert_existing_objects_matched()
-    except (ValueError, AssertionError) as error:
-      raise config.ConfigError(
-          f'{path} is of another agent than these settings make') from error
+    checkpoints_lib.restore_agent(checkpoints, agent)
     return agent
+
+  def check(self) -> None:
+    """Computes the loss of an unroll of zeros."""
+    self.make_agent().loss(self.blank_batch())
 
   def make_optimizer(self) -> tf.keras.optimizers.legacy.Optimizer:
     """Adam as V-MPO has it. The legacy class is one fused op a variable: it traces in

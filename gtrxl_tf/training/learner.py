@@ -1,12 +1,38 @@
 """The learner: one class for every objective and every strategy."""
 
-from typing import Any, Dict, Optional, Sequence, Tuple, Union
+import math
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 from typing_extensions import Protocol
 
 
 Optimizer = Union[tf.keras.optimizers.legacy.Optimizer, tf.keras.optimizers.Optimizer]
+
+
+class Diverged(Exception):
+  """Loss or gradient is not finite."""
+
+
+def check_finite(metrics: Mapping[str, Any], step: int, checkpoint: Optional[str]
+                 ) -> Dict[str, float]:
+  """The metrics of a learner step as numbers, without what is `carried`.
+
+  Args:
+    metrics: of `Learner.step`.
+    step: its number.
+    checkpoint: the newest, which is from before it.
+
+  Raises:
+    Diverged: they are not all finite.
+  """
+  values = {name: float(value) for name, value in metrics.items()
+            if name != 'carried'}
+  if not all(map(math.isfinite, values.values())):
+    text = ', '.join(f'{name} = {value:g}' for name, value in values.items())
+    raise Diverged(f'loss or gradient is not finite at learner step {step}: {text}; '
+                   f'the last good checkpoint is {checkpoint or "none"}')
+  return values
 
 
 class Agent(Protocol):
@@ -17,7 +43,11 @@ class Agent(Protocol):
     """What the optimizer changes."""
 
   def loss(self, batch: Any) -> Tuple[tf.Tensor, Dict[str, Any]]:
-    """The scalar to minimize, and metrics; of replicas, each one's share."""
+    """The scalar to minimize, and metrics; of replicas, each one's share.
+
+    One metric is no sum over replicas: `carried`, if it is there, is a nest of what the
+    batch's rows leave, `[B, ...]`.
+    """
 
   def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
     """Called after each step with its metrics, summed over replicas; returns the
@@ -62,15 +92,22 @@ class Learner:
     """How many steps were taken."""
     return self._optimizer.iterations
 
-  def step(self, batch: Any) -> Dict[str, tf.Tensor]:
-    """Takes a step on a batch; returns the metrics of the global batch, scalars."""
+  def step(self, batch: Any) -> Dict[str, Any]:
+    """Takes a step on a batch; returns the metrics of the global batch.
+
+    They are scalars, and the agent's `carried`, if there is one, of all rows.
+    """
     return self._agent.after_step(self._step(batch))
 
   def _distributed_step(self, batch):
     metrics = self._strategy.run(self._replica_step, (batch,))
-    return tf.nest.map_structure(
+    carried = {'carried': metrics.pop('carried')} if 'carried' in metrics else {}
+    summed = tf.nest.map_structure(
         lambda x: self._strategy.reduce(tf.distribute.ReduceOp.SUM, x, axis=None),
         metrics)
+    gathered = tf.nest.map_structure(
+        lambda x: self._strategy.gather(x, axis=0), carried)
+    return {**summed, **gathered}
 
   def _replica_step(self, batch):
     variables = self._agent.learned_variables

@@ -1,8 +1,9 @@
 """Trains on recorded episodes: from a dataset to a policy, an evaluation and a curve."""
 
 import math
+import pathlib
 import time
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Literal, Mapping, Optional, Sequence
 
 import dm_env
 import numpy as np
@@ -10,41 +11,54 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import datasets
-from gtrxl_tf import environments
 from gtrxl_tf.agents.decision import agent as agent_lib
 from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.agents.decision import policy as policy_lib
 from gtrxl_tf.serving import export
+from gtrxl_tf.training import checkpoints as checkpoints_lib
 from gtrxl_tf.training import evaluation as evaluation_lib
 from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import schemes
+from gtrxl_tf.training import tasks as tasks_lib
 
 
 @config.configurable
-class OfflineExperiment:
-  """A decision agent that learns from a dataset and is judged by playing.
+class OfflineExperiment(tasks_lib.TaskExperiment):
+  """An agent that learns from a dataset and is judged by playing.
 
   Args:
     dataset: folder of a dataset that `binaries.collect` or an importer wrote.
     environment: makes an environment; called with `seed`.
     network: makes a network for an `action_spec`.
+    agent: makes an agent of a network.
     policy: makes a policy of a network, its `observation_spec` and `action_spec`.
+    scheme: which steps a learner step sees, see `schemes`.
+    tasks: several tasks to be judged on: the setting of `environment` in which they
+      differ, and its values, as in `{'corridor_length': (28, 298)}`.
     learner_steps: how long to train.
     segment_length: K, steps a segment.
     num_segments: N, segments a trajectory in training.
     batch_size: trajectories a learner step.
+    starts: where trajectories start, see `datasets.segments`.
+    min_window_return: see `datasets.segments`.
+    frame_stack: see `datasets.gather`.
     learning_rate: AdamW's.
     weight_decay: AdamW's.
     beta_1: AdamW's.
     beta_2: AdamW's.
     warmup_steps: learner steps over which the learning rate rises from 0.
-    final_learning_rate: the share of the learning rate that is left at the end; it
-      falls linearly after the warm-up.
+    decay: how it falls after that, `linear`ly or as a `cosine`. RATE's code goes on with
+      the cosine where the decay should be over, so that it rises again
+      (`cyclic_cosine`).
+    decay_steps: where the decay is over; by default with the training.
+    final_learning_rate: the share of the learning rate that is left then.
     clip_norm: of the gradient.
     return_scale: returns are divided by it, in training and in acting.
     evaluation_period: learner steps between evaluations; None for one at the end.
-    evaluation_episodes: episodes an evaluation.
+    evaluation_episodes: episodes an evaluation, of all tasks together.
     checkpoint_period: learner steps between checkpoints.
+    checkpoints_kept: how many are kept.
     log_period: learner steps between rows of `metrics.csv`.
     seed: of network, batches and environments.
 
@@ -57,69 +71,81 @@ class OfflineExperiment:
       dataset: str,
       environment: Callable[..., dm_env.Environment],
       network: Callable[..., network_lib.DecisionNetwork] = network_lib.DecisionNetwork,
+      agent: Callable[..., learner_lib.Agent] = agent_lib.DecisionAgent,
       policy: Callable[..., policy_lib.DecisionPolicy] = policy_lib.DecisionPolicy,
+      scheme: Callable[..., schemes.Scheme] = schemes.WholeTrajectories,
+      tasks: Optional[Mapping[str, Sequence[Any]]] = None,
       learner_steps: config.PositiveInt = 10_000,
       segment_length: config.PositiveInt = 30,
       num_segments: config.PositiveInt = 3,
       batch_size: config.PositiveInt = 64,
+      starts: Literal['first', 'random'] = 'first',
+      min_window_return: Optional[float] = None,
+      frame_stack: config.PositiveInt = 1,
       learning_rate: config.PositiveFloat = 3e-4,
       weight_decay: config.NonNegativeFloat = 0.1,
       beta_1: config.UnitInterval = 0.9,
       beta_2: config.UnitInterval = 0.95,
       warmup_steps: config.NonNegativeInt = 100,
+      decay: Literal['linear', 'cosine', 'cyclic_cosine'] = 'linear',
+      decay_steps: Optional[config.PositiveInt] = None,
       final_learning_rate: config.UnitInterval = 0.1,
       clip_norm: config.PositiveFloat = 1.0,
       return_scale: config.PositiveFloat = 1.0,
       evaluation_period: Optional[config.PositiveInt] = None,
       evaluation_episodes: config.PositiveInt = 100,
       checkpoint_period: config.PositiveInt = 1000,
+      checkpoints_kept: config.PositiveInt = 3,
       log_period: config.PositiveInt = 20,
       seed: config.NonNegativeInt = 0):
+    super().__init__(environment, tasks, None, evaluation_episodes, seed)
     self.dataset = datasets.check(dataset)
     self.learner_steps = learner_steps
     self.evaluation_period = evaluation_period or learner_steps
-    self.evaluation_episodes = evaluation_episodes
     self.checkpoint_period = checkpoint_period
+    self.checkpoints_kept = checkpoints_kept
     self.log_period = log_period
     self.clip_norm = clip_norm
-    self.seed = seed
-    self._environment = environment
     self._network = network
+    self._agent = agent
     self._policy = policy
-    self._segment_length = segment_length
-    self._num_segments = num_segments
-    self._batch_size = batch_size
+    self._scheme = scheme
+    self._trajectories = dict(
+        segment_length=segment_length, num_segments=num_segments,
+        batch_size=batch_size, seed=seed, return_scale=return_scale,
+        frame_stack=frame_stack, starts=starts, min_window_return=min_window_return)
     self._return_scale = return_scale
     self._optimizer = dict(
         learning_rate=_WarmUpAndDecay(
-            learning_rate, warmup_steps, learner_steps, final_learning_rate),
+            learning_rate, warmup_steps, decay, decay_steps or learner_steps,
+            final_learning_rate),
         weight_decay=weight_decay, beta_1=beta_1, beta_2=beta_2, epsilon=1e-8)
-    played = self._environment(seed=seed)
-    self.observation_spec = played.observation_spec()
-    self.action_spec = played.action_spec()
-    played.close()
     self._check_specs()
 
   def _check_specs(self) -> None:
     """The dataset's shapes are those of the environment that judges."""
-    shapes = lambda nest: tf.nest.map_structure(
-        lambda spec: (tuple(spec.shape), np.dtype(spec.dtype).name), nest)
-    for kind in ('observation', 'action'):
-      found = shapes(getattr(self.dataset, f'{kind}_spec')())
+    frames = self._trajectories['frame_stack']
+    def shapes(nest, frames=1):
+      stacked = lambda shape: (*shape[:-1], shape[-1] * frames) if shape else shape
+      return tf.nest.map_structure(
+          lambda spec: (stacked(tuple(spec.shape)), np.dtype(spec.dtype).name), nest)
+    for kind, frames in (('observation', frames), ('action', 1)):
+      found = shapes(getattr(self.dataset, f'{kind}_spec')(), frames)
       expected = shapes(getattr(self, f'{kind}_spec'))
       if found != expected:
         raise config.ConfigError(
             f'OfflineExperiment.dataset has {kind}s {found}: expected those of '
             f'OfflineExperiment.environment, {expected}')
 
-  def make_agent(self) -> agent_lib.DecisionAgent:
+  def make_agent(self) -> learner_lib.Agent:
     """An agent with a new network."""
     tf.keras.utils.set_random_seed(self.seed)
     network = self._network(action_spec=self.action_spec)
     network.create_variables(self.observation_spec)
-    return agent_lib.DecisionAgent(network)
+    return self._agent(network)
 
   def make_optimizer(self) -> tf.keras.optimizers.Optimizer:
+    """AdamW, on all variables."""
     return tf.keras.optimizers.AdamW(**self._optimizer)
 
   def make_policy(self, network: network_lib.DecisionNetwork
@@ -128,50 +154,44 @@ class OfflineExperiment:
     return self._policy(network, self.observation_spec, self.action_spec,
                         return_scale=self._return_scale)
 
-  def make_environments(self) -> environments.BatchedEnvironment:
-    """Those that the policy is judged in, the same at every evaluation."""
-    count = min(self.evaluation_episodes, evaluation_lib.NUM_ENVIRONMENTS)
-    seeds = np.random.SeedSequence(
-        [self.seed, evaluation_lib.STREAM]).generate_state(count)
-    return environments.BatchedEnvironment(
-        [self._environment(seed=int(seed)) for seed in seeds])
+  def make_scheme(self, agent: learner_lib.Agent) -> schemes.Scheme:
+    """What gives the batches."""
+    trajectories = schemes.Trajectories(
+        self.dataset, agent.network.action_space, **self._trajectories)
+    return self._scheme(trajectories, agent.network.initial_state, self.learner_steps)
 
-  def informed_return(self, num_episodes: int = 100) -> Optional[float]:
-    """Mean return of the environment's informed policy, if it has one."""
-    environment = self._environment(seed=self.seed)
-    if not isinstance(environment, environments.MemoryTask):
-      return None
-    return environments.informed_return(environment, num_episodes)
+  def check(self) -> None:
+    """Computes a loss."""
+    agent = self.make_agent()
+    agent.loss(self.make_scheme(agent).batch(0))
 
-  def batches(self, agent: agent_lib.DecisionAgent, first_batch: int = 0
-              ) -> Iterator[agent_lib.Segments]:
-    """What the learner learns from, from batch number `first_batch` on."""
-    space = agent.network.action_space
-    for batch in datasets.segments(
-        self.dataset, self._segment_length, self._num_segments, self._batch_size,
-        self.seed, first_batch=first_batch):
-      is_first = np.zeros(batch.mask.shape, bool)
-      is_first[:, 0] = True
-      yield agent_lib.Segments(
-          return_to_go=tf.constant(batch.return_to_go / self._return_scale),
-          observation=tf.nest.map_structure(tf.constant, batch.observation),
-          action=space.from_environment(batch.action),
-          is_first=tf.constant(is_first), valid=tf.constant(batch.mask))
+  def restore_agent(self, checkpoints: pathlib.Path) -> learner_lib.Agent:
+    """The agent in the newest checkpoint of a folder, see `checkpoints`."""
+    agent = self.make_agent()
+    checkpoints_lib.restore_agent(checkpoints, agent)
+    return agent
 
 
 class _WarmUpAndDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
-  """Rises linearly, and falls linearly to a share of its height."""
+  """Rises linearly, and falls to a share of its height."""
 
-  def __init__(self, peak: float, warmup_steps: int, total_steps: int, final: float):
-    self._settings = dict(peak=peak, warmup_steps=warmup_steps,
-                          total_steps=total_steps, final=final)
+  def __init__(self, peak: float, warmup_steps: int, decay: str, decay_steps: int,
+               final: float):
+    self._settings = dict(peak=peak, warmup_steps=warmup_steps, decay=decay,
+                          decay_steps=decay_steps, final=final)
 
   def __call__(self, step):
-    peak, warmup, total, final = self._settings.values()
+    peak, warmup, decay, end, final = self._settings.values()
     step = tf.cast(step, tf.float32)
     rise = (step + 1) / max(warmup, 1)
-    fall = 1 - (1 - final) * (step - warmup) / max(total - warmup, 1)
-    return peak * tf.minimum(1., tf.minimum(rise, fall))
+    part = tf.maximum((step - warmup) / max(end - warmup, 1), 0)
+    if decay != 'cyclic_cosine':
+      part = tf.minimum(part, 1)
+    if decay == 'linear':
+      fall = 1 - (1 - final) * part
+    else:  # Cut off where it is less, as in RATE and its forebears.
+      fall = tf.maximum(final, 0.5 * (1 + tf.cos(math.pi * part)))
+    return peak * tf.minimum(rise, fall)
 
   def get_config(self) -> Dict[str, Any]:
     return self._settings
@@ -190,52 +210,96 @@ class OfflineTraining:
       optimizer = experiment.make_optimizer()
     self._learner = learner_lib.Learner(
         self._agent, optimizer, strategy, experiment.clip_norm)
+    self._scheme = experiment.make_scheme(self._agent)
     self._seconds = tf.Variable(0.0, dtype=tf.float64)
     self._checkpoints = tf.train.CheckpointManager(
         tf.train.Checkpoint(agent=self._agent, optimizer=optimizer,
-                            seconds=self._seconds),
-        str(folder.checkpoints), max_to_keep=1)
+                            scheme=self._scheme, seconds=self._seconds),
+        str(folder.checkpoints), max_to_keep=experiment.checkpoints_kept)
     self._checkpoints.restore_or_initialize()
-    self._step = int(self._learner.steps)
+    self._step = self._saved_step = int(self._learner.steps)
     self._metrics = run_folder.MetricsWriter(folder.metrics, self._step)
+    self._summaries = tf.summary.create_file_writer(str(folder.summaries))
+    count = min(experiment.evaluation_episodes, evaluation_lib.NUM_ENVIRONMENTS)
     self._evaluator = evaluation_lib.Evaluator(
-        experiment.make_policy(self._agent.network), experiment.make_environments())
+        experiment.make_policy(self._agent.network),
+        experiment.make_environments(
+            max(count, len(experiment.task_names)), evaluation_lib.STREAM))
+    self._played = {}  # What the last evaluation found.
+    self._started = time.time() - float(self._seconds)
+    self._previous_log = (time.time(), self._step)
 
-  def run(self, should_stop: Callable[[], bool], show: Callable[[str], None]) -> bool:
-    """Trains to the end; returns whether it came to it or was told to stop."""
+  def run(self, should_stop: Callable[[], bool],
+          show: Callable[[Dict[str, float]], None]) -> bool:
+    """Trains to the end; returns whether it came to it or was told to stop.
+
+    Args:
+      should_stop: asked before every step.
+      show: called with rows of metrics, in which return and success are those of the
+        last evaluation.
+
+    Raises:
+      learner.Diverged: loss or gradient is not finite. No checkpoint was saved since it
+        was.
+    """
     experiment = self._experiment
-    started = time.time() - float(self._seconds)
-    batches = experiment.batches(self._agent, first_batch=self._step)
     while self._step < experiment.learner_steps and not should_stop():
-      metrics = self._learner.step(next(batches))
+      metrics = self._learner.step(self._scheme.batch(self._step))
+      self._scheme.observe(self._step, metrics)
       self._step += 1
-      evaluates = (self._step % experiment.evaluation_period == 0
-                   or self._step == experiment.learner_steps)
-      if evaluates or self._step % experiment.log_period == 0:
-        values = {name: float(value) for name, value in metrics.items()}
-        if not all(map(math.isfinite, values.values())):
-          raise FloatingPointError(
-              f'loss or gradient is not finite at learner step {self._step}: {values}')
-        played = self._evaluate() if evaluates else {}
-        row = {'learner_step': self._step, 'seconds': time.time() - started, **values,
-               'return': math.nan, 'success': math.nan, **played}
-        self._metrics.append(row)
-        show(f'{self._step:,} of {experiment.learner_steps:,} steps | '
-             f'loss {values["loss"]:.4f}' + ''.join(
-                 f' | {name} {value:.2f}' for name, value in played.items()))
-      if self._step % experiment.checkpoint_period == 0:
-        self._save(started)
-    self._save(started)
+      due = lambda period: self._step % period == 0
+      ends = self._step == experiment.learner_steps
+      judges = ends or due(experiment.evaluation_period)
+      saves = ends or due(experiment.checkpoint_period)
+      if judges or saves or due(experiment.log_period):
+        metrics = self._check_finite(metrics)
+        self._log(metrics, self._evaluate() if judges else {}, show)
+      if saves:
+        self._save()
+    if self._step > self._saved_step:
+      self._check_finite(metrics)
+      self._save()
     return self._step >= experiment.learner_steps
+
+  def _check_finite(self, metrics) -> Dict[str, float]:
+    return learner_lib.check_finite(
+        metrics, self._step, self._checkpoints.latest_checkpoint)
+
+  def _log(self, metrics, played, show) -> None:
+    now = time.time()
+    then, step_then = self._previous_log
+    nothing = dict.fromkeys(self._columns(), math.nan)
+    row = {
+        'learner_step': self._step, 'seconds': now - self._started,
+        **nothing, **played,
+        'learner_steps_per_second': (self._step - step_then) / max(now - then, 1e-6),
+        **metrics}
+    self._metrics.append(row)
+    with self._summaries.as_default():
+      for name, value in row.items():
+        if not math.isnan(value):
+          tf.summary.scalar(name, value, step=self._step)
+    self._played = played or self._played
+    show({**row, **nothing, **self._played})
+    self._previous_log = (time.time(), self._step)  # Without the evaluation.
+
+  def _columns(self):
+    names = [name for name in self._experiment.task_names if name]
+    return ['return', 'success', *(f'success_{name}' for name in names)]
 
   def _evaluate(self) -> Dict[str, float]:
     played = self._evaluator.play(self._experiment.evaluation_episodes)
-    return {'return': float(np.mean(played.returns)),
-            'success': float(np.mean(played.successes))}
+    successes, tasks = np.array(played.successes), np.array(played.tasks)
+    of_tasks = [np.mean(successes[tasks == task])
+                for task, name in enumerate(self._experiment.task_names) if name]
+    return dict(zip(self._columns(), map(float, [
+        np.mean(played.returns), np.mean(successes), *of_tasks])))
 
-  def _save(self, started: float) -> None:
-    self._seconds.assign(time.time() - started)
+  def _save(self) -> None:
+    self._seconds.assign(time.time() - self._started)
     self._checkpoints.save(checkpoint_number=self._step)
+    self._summaries.flush()
+    self._saved_step = self._step
 
   def export(self) -> None:
     """Writes the policy to `policy/`."""

@@ -17,10 +17,6 @@ from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import run_folder
 
 
-class Diverged(Exception):
-  """Loss or gradient is not finite."""
-
-
 class OnlineTraining:
   """Trains an experiment's agent on what comes out of the queue.
 
@@ -82,7 +78,7 @@ class OnlineTraining:
     """Trains to the end; returns whether it came to it or was told to stop.
 
     Raises:
-      Diverged: loss or gradient is not finite. No checkpoint was saved since it was.
+      learner.Diverged: loss or gradient is not finite. No checkpoint was saved since it was.
     """
     while not (self._should_stop() or self._finished()):
       try:
@@ -129,13 +125,8 @@ class OnlineTraining:
       self._save()
 
   def _check_finite(self, metrics) -> None:
-    metrics = {name: float(value) for name, value in metrics.items()}
-    if not all(map(math.isfinite, metrics.values())):
-      values = ', '.join(f'{name} = {value:g}' for name, value in metrics.items())
-      raise Diverged(
-          'loss or gradient is not finite at learner step '
-          f'{self._ledger.learner_step}: {values}; the last good checkpoint is '
-          f'{self._checkpoints.latest_checkpoint or "none"}')
+    learner_lib.check_finite(
+        metrics, self._ledger.learner_step, self._checkpoints.latest_checkpoint)
 
   def _log(self, metrics) -> None:
     ledger = self._ledger

@@ -20,6 +20,7 @@ from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer as writer_lib
 from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import online
 from gtrxl_tf.training import run_folder
 
@@ -188,7 +189,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.feed(3)
     self.feed(1, reward=np.full(_E, np.nan, np.float32))
     training = self.training(self.experiment(4, target_update_period=50, **settings))
-    with self.assertRaisesRegex(online.Diverged, 'step 4: .*loss = nan.*ckpt-3$'):
+    with self.assertRaisesRegex(learner_lib.Diverged, 'step 4: .*loss = nan.*ckpt-3$'):
       training.run()
     self.assertEqual(self.saved_steps(self.folder)[-1], 3)
     for value in self.checkpoint(self.folder).values():

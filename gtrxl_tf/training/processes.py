@@ -79,6 +79,7 @@ def learn(parts: Parts) -> None:
   should_stop = _start(parts, threads=0)
   import tensorflow as tf
   from gtrxl_tf.training import experiment as experiment_lib
+  from gtrxl_tf.training import learner as learner_lib
   from gtrxl_tf.training import online
   folder = run_folder.RunFolder(parts.root)
   training = online.OnlineTraining(
@@ -88,5 +89,5 @@ def learn(parts: Parts) -> None:
     if training.run():
       training.export()
       run_folder.write_atomically(folder.done, 'The run took all its steps.\n')
-  except online.Diverged as error:
+  except learner_lib.Diverged as error:
     run_folder.write_atomically(folder.diverged, f'{error}\n')

@@ -1,5 +1,6 @@
 """Trains on one machine: from settings to a policy, an evaluation and a picture."""
 
+import contextlib
 import csv
 import io
 import math
@@ -7,10 +8,11 @@ import os
 import signal
 import sys
 import threading
-from typing import Optional, Sequence
+from typing import Iterator, Optional, Sequence
 
 import gin
 import numpy as np
+import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import configurables  # pylint: disable=unused-import
@@ -18,24 +20,39 @@ from gtrxl_tf.analysis import curves
 from gtrxl_tf.training import console as console_lib
 from gtrxl_tf.training import evaluation as evaluation_lib
 from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training import learner as learner_lib
+from gtrxl_tf.training import offline as offline_lib
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import supervisor as supervisor_lib
+from gtrxl_tf.training import tasks as tasks_lib
 
 
 def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str]
-            ) -> experiment_lib.Experiment:
+            ) -> tasks_lib.TaskExperiment:
   """Reads settings and makes every part once, so that what is wrong shows now.
+
+  Returns:
+    An `OfflineExperiment` if the settings name a dataset for one, else an `Experiment`.
 
   Raises:
     config.ConfigError: with one line that names the setting.
   """
   config.parse(gin_files, gin_bindings)
   try:
-    experiment = experiment_lib.Experiment()
-    experiment.make_agent().loss(experiment.blank_batch())
+    experiment = (offline_lib.OfflineExperiment if _is_offline()
+                  else experiment_lib.Experiment)()
+    experiment.check()
   except (ValueError, TypeError) as error:
     raise config.ConfigError(config.one_line(error)) from error
   return experiment
+
+
+def _is_offline() -> bool:
+  try:
+    gin.query_parameter('OfflineExperiment.dataset')
+  except ValueError:
+    return False
+  return True
 
 
 def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str) -> int:
@@ -54,48 +71,77 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str) 
   run_folder.write_atomically(folder.config, gin.operative_config_str())
   if not folder.done.exists():
     folder.diverged.unlink(missing_ok=True)
-    code = _run_parts(experiment, folder)
-    if code:
-      return code
+    run = (_run_offline if isinstance(experiment, offline_lib.OfflineExperiment)
+           else _run_parts)
+    failure = run(experiment, folder)
+    if failure is None and folder.diverged.exists():
+      failure = folder.diverged.read_text().strip()
+    if failure is not None:
+      print(f'Stopped: {failure}', file=sys.stderr)
+      return 1
+    if not folder.done.exists():
+      print(f'Interrupted. The same command goes on from {folder.checkpoints}.')
+      return 130
   _evaluate(experiment, folder)
   return 0
 
 
-def _run_parts(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder
-               ) -> int:
-  supervisor = supervisor_lib.Supervisor(
-      gin.config_str(), str(folder.root), experiment.num_actors)
-  console = console_lib.Console(experiment.environment_steps)
+@contextlib.contextmanager
+def _interruption() -> Iterator[threading.Event]:
+  """An event that is set when the user or the system asks for an end."""
   interrupted = threading.Event()
   handlers = {s: signal.signal(s, lambda *_: interrupted.set())
               for s in (signal.SIGINT, signal.SIGTERM)}
-  failure: Optional[str] = None
-  print(f'Training in {folder.root}: 1 server, 1 learner, {experiment.num_actors} '
-        f'actor(s) of {experiment.environments_per_actor} environments.', flush=True)
   try:
-    supervisor.start()
-    while not (interrupted.wait(0.5) or supervisor.ended()):
-      supervisor.restart_the_dead()
-      console.update(run_folder.last_metrics(folder.metrics))
-  except supervisor_lib.PartFailed as error:
-    failure = str(error)
+    yield interrupted
   finally:
-    console.close()
-    supervisor.stop()
     for signum, handler in handlers.items():
       signal.signal(signum, handler)
-  if folder.diverged.exists():
-    failure = folder.diverged.read_text().strip()
-  if failure is not None:
-    print(f'Stopped: {failure}', file=sys.stderr)
-    return 1
-  if not folder.done.exists():
-    print(f'Interrupted. The same command goes on from {folder.checkpoints}.')
-    return 130
-  return 0
 
 
-def _evaluate(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder
+def _run_offline(experiment: offline_lib.OfflineExperiment,
+                 folder: run_folder.RunFolder) -> Optional[str]:
+  """Trains in this process; returns why it failed, if it did."""
+  console = console_lib.Console(experiment.learner_steps, 'learner')
+  print(f'Training in {folder.root} on the {experiment.dataset.num_episodes:,} '
+        f'episodes of {experiment.dataset.path}.', flush=True)
+  with _interruption() as interrupted:
+    try:
+      training = offline_lib.OfflineTraining(
+          experiment, folder, tf.distribute.get_strategy())
+      if training.run(interrupted.is_set, console.update):
+        training.export()
+        run_folder.write_atomically(folder.done, 'The run took all its steps.\n')
+    except learner_lib.Diverged as error:
+      run_folder.write_atomically(folder.diverged, f'{error}\n')
+    finally:
+      console.close()
+  return None
+
+
+def _run_parts(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder
+               ) -> Optional[str]:
+  """Trains with actors, learner and server; returns why it failed, if it did."""
+  supervisor = supervisor_lib.Supervisor(
+      gin.config_str(), str(folder.root), experiment.num_actors)
+  console = console_lib.Console(experiment.environment_steps)
+  print(f'Training in {folder.root}: 1 server, 1 learner, {experiment.num_actors} '
+        f'actor(s) of {experiment.environments_per_actor} environments.', flush=True)
+  with _interruption() as interrupted:
+    try:
+      supervisor.start()
+      while not (interrupted.wait(0.5) or supervisor.ended()):
+        supervisor.restart_the_dead()
+        console.update(run_folder.last_metrics(folder.metrics))
+    except supervisor_lib.PartFailed as error:
+      return str(error)
+    finally:
+      console.close()
+      supervisor.stop()
+  return None
+
+
+def _evaluate(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder
               ) -> None:
   """Plays episodes with the exported policy; writes and prints what there is to see."""
   names = experiment.task_names
@@ -139,6 +185,9 @@ def describe(evaluation: evaluation_lib.Evaluation, informed: Optional[float],
   lines = [line]
   if len(task_names) > 1:
     for task, name in enumerate(task_names):
-      returns = np.array(evaluation.returns)[np.array(evaluation.tasks) == task]
-      lines.append(f'  {name}: {np.mean(returns):.2f} over {len(returns)} episodes')
+      played = np.array(evaluation.tasks) == task
+      line = (f'  {name}: {np.mean(np.array(evaluation.returns)[played]):.2f} over '
+              f'{np.sum(played)} episodes')
+      success = np.mean(np.array(evaluation.successes)[played])
+      lines.append(line + ('' if np.isnan(success) else f', success {success:.2f}'))
   return '\n'.join(lines)

@@ -13,11 +13,15 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import gin
 
+from gtrxl_tf import testing
+from gtrxl_tf.environments import t_maze
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import train
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _GIN_FILE = str(_ROOT / 'gin' / 'action_recall_cpu.gin')
+_OFFLINE_FILES = [str(_ROOT / 'gin' / 'rate' / name)
+                  for name in ('t_maze_30_cpu.gin', 'models/rate.gin')]
 _TINY = ['ActionRecall.delay = 2', 'TransformerXL.memory_length = 4',
          'Experiment.unroll_length = 8', 'Experiment.batch_size = 16',
          'Experiment.environments_per_actor = 16', 'Experiment.log_period = 2',
@@ -86,6 +90,43 @@ class RefusedTest(parameterized.TestCase):
   def test_settings_without_an_environment(self):
     self.assertIn(
         'Experiment.environment is not set', self.refused([], ['Experiment.seed = 1']))
+
+
+  def test_a_dataset_that_is_not_there(self):
+    self.assertIn('nowhere: no dataset', self.refused(
+        _OFFLINE_FILES, ['OfflineExperiment.dataset = "nowhere"']))
+
+
+class OfflineRunTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    gin.clear_config()
+    self.addCleanup(gin.clear_config)
+
+  def test_a_run_leaves_what_there_is_to_see(self):
+    temporary = pathlib.Path(self.create_tempdir().full_path)
+    dataset, folder = temporary / 'mazes', run_folder.RunFolder(temporary / 'run')
+    testing.write_informed_episodes(
+        dataset, t_maze.TMaze(corridor_length=4, seed=0), 20)
+    stdout = io.StringIO()
+    with contextlib.redirect_stdout(stdout):
+      code = train.train(_OFFLINE_FILES, [
+          f'OfflineExperiment.dataset = "{dataset}"',
+          'OfflineExperiment.learner_steps = 4', 'OfflineExperiment.log_period = 2',
+          'OfflineExperiment.batch_size = 2', 'OfflineExperiment.evaluation_period = 2',
+          'OfflineExperiment.tasks = {"corridor_length": (3, 4)}',
+          'OfflineExperiment.evaluation_episodes = 4'], str(folder.root))
+    self.assertEqual(code, 0)
+    self.assertRegex(stdout.getvalue(), 'Training in .* on the 20 episodes of')
+    self.assertRegex(stdout.getvalue(), '3: .* over 2 episodes, success')
+    rows = run_folder.read_metrics(folder.metrics)
+    self.assertEqual([row['learner_step'] for row in rows], [2, 4])
+    self.assertContainsSubset(
+        ['return', 'success_3', 'success_4', 'loss', 'gradient_norm'], rows[0])
+    for path in (folder.config, folder.done, folder.curve, folder.evaluation,
+                 folder.policy / 'saved_model.pb'):
+      self.assertTrue(path.exists(), path)
 
 
 class RunTest(parameterized.TestCase):

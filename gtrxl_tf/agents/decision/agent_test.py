@@ -36,6 +36,7 @@ def _segments(action_spec):
   return agent_lib.Segments(
       return_to_go=tf.constant(random.rand(_B, _T), tf.float32),
       observation=unrolls.observation, action=unrolls.action,
+      reward=tf.zeros([_B, _T]), discount=tf.ones([_B, _T]),
       is_first=tf.constant(is_first), valid=tf.constant(valid))
 
 
@@ -63,6 +64,33 @@ class DecisionAgentTest(tf.test.TestCase, parameterized.TestCase):
         action=tf.where(batch.valid, batch.action, 2 - batch.action),
         return_to_go=tf.where(batch.valid, batch.return_to_go, 77.))
     self.assertAllEqual(agent.loss(batch)[0], agent.loss(other)[0])
+
+
+  @parameterized.parameters(
+      (lambda: cores.RATE(1, _D, 2, 4, num_memory_tokens=2, segment_length=9), 2),
+      (lambda: cores.DeepLSTM(1, _D), 1))
+  def test_states_that_rows_bring_along_are_carried(self, make_core, num_segments):
+    network = network_lib.DecisionNetwork(
+        testing.DISCRETE, torsos.VectorTorso((_D,)), make_core())
+    network.create_variables(_OBSERVATION_SPEC)
+    agent = agent_lib.DecisionAgent(network)
+    batch = _segments(testing.DISCRETE)
+    loss, metrics = agent.loss(batch)
+    self.assertNotIn('carried', metrics)
+    same, metrics = agent.loss(batch._replace(state=network.initial_state(_B)))
+    self.assertAllClose(same, loss)
+    tf.nest.map_structure(
+        lambda x, initial: self.assertEqual(
+            x.shape, (_B, num_segments, *initial.shape[1:])),
+        metrics['carried'], network.initial_state(_B))
+    # The second half alone, from the state after the first.
+    half = _T // 2
+    if num_segments == 2:
+      on = tf.nest.map_structure(lambda x: x[:, half:], batch)._replace(
+          state=tf.nest.map_structure(lambda x: x[:, 0], metrics['carried']))
+      self.assertAllClose(
+          tf.nest.map_structure(lambda x: x[:, 0], agent.loss(on)[1]['carried']),
+          tf.nest.map_structure(lambda x: x[:, 1], metrics['carried']))
 
 
 class DecisionPolicyTest(tf.test.TestCase, parameterized.TestCase):

@@ -46,6 +46,7 @@ class DecisionNetwork(tf.keras.layers.Layer):
   Attributes:
     action_space: of `action_spec`.
     core: as given.
+    token_dim: as given, or as by default.
   """
 
   def __init__(self, action_spec: Any, torso: torsos.Torso, core: cores.Core,
@@ -62,6 +63,7 @@ class DecisionNetwork(tf.keras.layers.Layer):
     activation = 'tanh' if squash else None
     dense = lambda name, activation=None: tf.keras.layers.Dense(
         token_dim, activation, name=name)
+    self.token_dim = token_dim
     self._torso = torso
     self._return_token = dense('return_token', activation)
     self._observation_token = dense('observation_token')
@@ -79,8 +81,9 @@ class DecisionNetwork(tf.keras.layers.Layer):
     observation = tf.nest.map_structure(zeros, observation_spec)
     action = tf.nest.map_structure(zeros, self.action_space.sample_spec)
     with tf.name_scope(self.name):
-      tokens = (self._return(tf.zeros([1])), self._observe(observation, batch_dims=1),
-                self._act(action))
+      tokens = (self.embed_return(tf.zeros([1])),
+                self.embed_observation(observation, batch_dims=1),
+                self.embed_action(action))
       if not self.core.built:
         with tf.name_scope(self.core.name):
           self.core.build(tf.TensorShape([None, None, tokens[0].shape[-1]]))
@@ -94,22 +97,27 @@ class DecisionNetwork(tf.keras.layers.Layer):
     """The core's cache before anything was seen; once there are variables."""
     return self.core.initial_cache(batch_size)
 
-  def call(self, inputs: DecisionInputs, state: Any
+  def call(self, inputs: DecisionInputs, state: Any, training: Optional[bool] = None
            ) -> Tuple[action_space.Policy, Any]:
-    """Unrolls over `inputs` `[B, T, ...]`.
+    """Unrolls over `inputs` `[B, T, ...]`; dropout, if the core has it, in training.
 
     Returns:
       The policy at each step, `[B, T, ...]`, and the core's state after the last.
     """
-    tokens = tf.stack([
-        self._return(inputs.return_to_go), self._observe(inputs.observation, 2),
-        self._act(inputs.action)], axis=2)
-    batch_size, length, width = tf.shape(tokens)[0], tokens.shape[1], tokens.shape[-1]
-    no = tf.zeros_like(inputs.is_first)
-    is_first = tf.stack([inputs.is_first, no, no], axis=2)
-    flat = [batch_size, TOKENS_PER_STEP * length]
-    outputs, state = self.core(
-        tf.reshape(tokens, [*flat, width]), tf.reshape(is_first, flat), state)
+    del training  # Keras hands it on to the core.
+    return self.read(self.embed(inputs), inputs.is_first, state)
+
+  def embed(self, inputs: DecisionInputs) -> tf.Tensor:
+    """The tokens `[B, T, 3, D]` of each step, in their order."""
+    return tf.stack([
+        self.embed_return(inputs.return_to_go),
+        self.embed_observation(inputs.observation, 2),
+        self.embed_action(inputs.action)], axis=2)
+
+  def read(self, tokens: tf.Tensor, is_first: tf.Tensor, state: Any
+           ) -> Tuple[action_space.Policy, Any]:
+    """`call` on tokens."""
+    outputs, state = self.core(*flatten(tokens, is_first), state)
     return self._policy(outputs[:, 1::TOKENS_PER_STEP]), state
 
   def step(self, return_to_go: tf.Tensor, observation: Any, is_first: tf.Tensor,
@@ -119,26 +127,40 @@ class DecisionNetwork(tf.keras.layers.Layer):
     Returns:
       The policy, and the core's cache, which is to be told the action.
     """
-    _, cache = self.core.step(self._return(return_to_go), is_first, cache)
+    _, cache = self.core.step(self.embed_return(return_to_go), is_first, cache)
     outputs, cache = self.core.step(
-        self._observe(observation, batch_dims=1), tf.zeros_like(is_first), cache)
+        self.embed_observation(observation, batch_dims=1), tf.zeros_like(is_first),
+        cache)
     return self._policy(outputs), cache
 
   def remember_action(self, action: Any, cache: Any) -> Any:
     """The core's cache after the action `[B, ...]` that was taken."""
-    token = self._act(action)
+    token = self.embed_action(action)
     _, cache = self.core.step(token, tf.zeros(tf.shape(token)[:1], tf.bool), cache)
     return cache
 
-  def _return(self, return_to_go: tf.Tensor) -> tf.Tensor:
+  def embed_return(self, return_to_go: tf.Tensor) -> tf.Tensor:
+    """The tokens of returns `[...]`."""
     return self._return_token(
         tf.cast(return_to_go, self.compute_dtype)[..., tf.newaxis])
 
-  def _observe(self, observation: Any, batch_dims: int) -> tf.Tensor:
+  def embed_observation(self, observation: Any, batch_dims: int) -> tf.Tensor:
+    """The tokens of observations, of which `batch_dims` axes are batch."""
     return self._observation_token(self._torso(observation, batch_dims))
 
-  def _act(self, action: Any) -> tf.Tensor:
+  def embed_action(self, action: Any) -> tf.Tensor:
+    """The tokens of samples `[...]` of `ActionSpace`."""
     return self._action_token(self.action_space.encode(action, self.compute_dtype))
 
   def _policy(self, outputs: tf.Tensor) -> action_space.Policy:
     return self.action_space.policy(self._policy_head(outputs))
+
+
+def flatten(tokens: tf.Tensor, is_first: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
+  """What a core reads of tokens `[B, T, 3, D]`: `[B, 3T, D]`, and where episodes begin,
+  `[B, 3T]`."""
+  batch_size, length, width = tf.shape(tokens)[0], tokens.shape[1], tokens.shape[-1]
+  no = tf.zeros_like(is_first)
+  is_first = tf.stack([is_first, no, no], axis=2)
+  flat = [batch_size, TOKENS_PER_STEP * length]
+  return tf.reshape(tokens, [*flat, width]), tf.reshape(is_first, flat)

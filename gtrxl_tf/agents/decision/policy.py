@@ -10,11 +10,12 @@ from tf_agents.trajectories import time_step as ts
 from gtrxl_tf import config
 from gtrxl_tf import specs
 from gtrxl_tf.agents.decision import network as network_lib
+from gtrxl_tf.agents.decision import window as window_lib
 
 
 class PolicyState(NamedTuple):
   """Memory between steps."""
-  core: Any                # The core's cache.
+  core: Any                # The core's cache, or the window's.
   return_to_go: tf.Tensor  # [B]: what was still to come, before the step's reward.
   steps: tf.Tensor         # [B] int32: taken in the episode.
 
@@ -35,13 +36,17 @@ class DecisionPolicy(tf_policy.TFPolicy):
     return_reset_period: steps after which the return is the target again, as the RATE
       paper does at every segment on MuJoCo. By default only an episode resets it.
     greedy: takes the likeliest action instead of sampling.
+    window: the network sees so many steps and no others, see `window.SlidingWindow`:
+      for a Decision Transformer, its context. By default it remembers as its core does.
   """
 
   def __init__(self, network: network_lib.DecisionNetwork, observation_spec: Any,
                action_spec: Any, target_return: float,
                return_scale: config.PositiveFloat = 1.0,
                return_reset_period: Optional[config.PositiveInt] = None,
-               greedy: bool = True):
+               greedy: bool = True, window: Optional[config.PositiveInt] = None):
+    if window is not None:
+      network = window_lib.SlidingWindow(network, window)
     self._network = network
     self._target = target_return / return_scale
     self._return_scale = return_scale

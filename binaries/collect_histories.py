@@ -1,0 +1,49 @@
+"""Collects learning histories of a source, for algorithm distillation.
+
+  python -m binaries.collect_histories --output_dir=datasets/dr \
+      --gin_file=gin/histories/dark_room.gin \
+      --gin_bindings='DarkRoomFamily.setting = "dr"'
+
+Writes the datasets training/ and evaluation/ into the folder, and the source's curve in
+the latter's tasks as source.csv and source.png. Started again on it, it goes on.
+"""
+
+import sys
+
+from absl import app
+from absl import flags
+
+from gtrxl_tf import config
+from gtrxl_tf import configurables  # pylint: disable=unused-import
+from gtrxl_tf import datasets
+from gtrxl_tf.datasets import inspection
+from gtrxl_tf.sources import histories
+
+_GIN_FILE = flags.DEFINE_multi_string(
+    'gin_file', [], 'Files of settings; later ones override.')
+_GIN_BINDINGS = flags.DEFINE_multi_string(
+    'gin_bindings', [], 'Single settings, which override the files.')
+_OUTPUT_DIR = flags.DEFINE_string(
+    'output_dir', None, 'The folder of the datasets and the curve.', required=True)
+
+
+def main(argv):
+  del argv
+  try:
+    config.parse(_GIN_FILE.value, _GIN_BINDINGS.value)
+    collector = histories.HistoryCollector()
+  except ValueError as error:
+    print(f'Not started: {config.one_line(error)}', file=sys.stderr)
+    sys.exit(2)
+  try:
+    dataset = histories.collect(collector, _OUTPUT_DIR.value)
+  except (config.ConfigError, datasets.DatasetError) as error:
+    sys.exit(f'Stopped: {error}')
+  except KeyboardInterrupt:
+    print('\nInterrupted. The same command goes on.')
+    sys.exit(130)
+  print(inspection.describe(dataset))
+
+
+if __name__ == '__main__':
+  app.run(main)

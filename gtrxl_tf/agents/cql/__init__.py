@@ -1,0 +1,1 @@
+"""Conservative Q-learning, a baseline of policies learned from recorded episodes."""

@@ -1,0 +1,148 @@
+"""Whom a decision network's core attends to, as numbers and as a picture.
+
+As in RATE, appendix K.
+"""
+
+import math
+import pathlib
+from typing import Dict, List, NamedTuple, Sequence
+
+import matplotlib
+from matplotlib import colors
+from matplotlib import pyplot as plt
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf.agents.decision import network as network_lib
+
+matplotlib.use('Agg')  # Pictures are files; there may be no screen.
+
+# Of the kinds of tokens that cores tell apart, in the order in which they stand.
+KINDS = ('cache', 'read', 'step', 'write')
+
+_WIDTH = 17  # Of a picture's panels together, inches.
+_MOST_LABELS = 60  # Of a panel's side, so that they can be read.
+
+
+class Segment(NamedTuple):
+  """Attention weights within one segment of an unroll."""
+  weights: np.ndarray  # [B, L, H, Q, K]: layers, heads, queries; add up to 1 over keys.
+  queries: List[str]   # Of each query, its kind.
+  keys: List[str]      # Of each key, its kind. Of an empty cache, no weight is positive.
+
+
+def attend(network: network_lib.DecisionNetwork, inputs: network_lib.DecisionInputs
+           ) -> List[Segment]:
+  """Attention weights of the network's core, when it is unrolled from its first state.
+
+  Args:
+    network: with a core that attends.
+    inputs: recorded steps, `[B, T, ...]`, such as an episode. A core that works in
+      segments may have its last one unfinished: it then holds no tokens to write.
+
+  Returns:
+    The segments, in order; one of a core that does not work in segments.
+
+  Raises:
+    config.ConfigError: the core does not attend.
+  """
+  core = network.core
+  if not hasattr(core, 'attention_weights'):
+    raise config.ConfigError(
+        f'attention of a {type(core).__name__}: expected a core that attends, RATE or '
+        'TransformerXL')
+  batch_size, num_steps = inputs.is_first.shape
+  lacking = -num_steps % max(1, core.segment_length // network_lib.TOKENS_PER_STEP)
+  filled = tf.nest.map_structure(
+      lambda x: tf.concat([x, tf.repeat(x[:, -1:], lacking, axis=1)], axis=1), inputs)
+  is_first = filled.is_first & (tf.range(num_steps + lacking) < num_steps)
+  weights, queries, keys = core.attention_weights(
+      *network_lib.flatten(network.embed(filled), is_first),
+      network.initial_state(batch_size))
+  segments = [Segment(w.numpy(), queries, keys) for w in tf.unstack(weights, axis=1)]
+  if lacking:
+    segments[-1] = _cut(segments[-1], lacking * network_lib.TOKENS_PER_STEP)
+  return segments
+
+
+def _cut(segment: Segment, num_tokens: int) -> Segment:
+  """A segment without its last steps' tokens, and so without any to write.
+
+  Those that are left do not attend to what is cut.
+  """
+  count = num_tokens + segment.keys.count('write')
+  return Segment(segment.weights[..., :-count, :-count],
+                 segment.queries[:-count], segment.keys[:-count])
+
+
+def shares(segment: Segment) -> Dict[str, np.ndarray]:
+  """By kind of keys, the share of its attention that each query gives them.
+
+  Returns:
+    For each of `KINDS`, `[B, L, H, Q]`, which add up to 1.
+  """
+  kinds = np.array(segment.keys)
+  return {kind: segment.weights[..., kinds == kind].sum(axis=-1) for kind in KINDS}
+
+
+def draw(path: pathlib.Path, segment: Segment, title: str, row: int = 0) -> None:
+  """Draws a row's weights, the mean over heads, in a panel for each layer.
+
+  Lines part cache, memory tokens and steps. What is empty of the cache is left out.
+
+  Args:
+    path: of the picture to write.
+    segment: as `attend` gives it.
+    title: of the picture.
+    row: of the batch.
+  """
+  weights = segment.weights[row].mean(axis=1)
+  empty = int(np.argmax(weights.any(axis=(0, 1))))
+  num_layers, num_queries, num_keys = weights.shape
+  width = min(8, 4 * (num_keys - empty) / num_queries)  # Of a panel, inches.
+  num_columns = min(num_layers, int(_WIDTH / width))
+  num_rows = math.ceil(num_layers / num_columns)
+  figure, panels = plt.subplots(
+      num_rows, num_columns, squeeze=False, layout='constrained',
+      figsize=(width * num_columns + 1.5, 4.4 * num_rows + 0.5))
+  for layer, panel in enumerate(panels.flat):
+    if layer >= num_layers:
+      panel.set_axis_off()
+      continue
+    image = panel.imshow(
+        weights[layer][:, empty:], cmap='viridis', aspect='auto',
+        # Weights of a few hundredths are to be seen beside one of 1.
+        norm=colors.PowerNorm(0.5, vmin=0, vmax=1))
+    panel.set_title(f'layer {layer + 1}', fontsize='small')
+    _label(panel.xaxis, panel.axvline, segment.keys[empty:])
+    _label(panel.yaxis, panel.axhline, segment.queries)
+    panel.set_xlabel('attended to')
+    panel.set_ylabel('attending')
+  figure.colorbar(image, ax=panels, label='attention weight, mean over heads')
+  figure.suptitle(title)
+  figure.savefig(path, dpi=120)
+  plt.close(figure)
+
+
+def _label(axis, draw_line, kinds: Sequence[str]) -> None:
+  """Names the groups of tokens along an axis, and each token if there is room."""
+  starts = [i for i, kind in enumerate(kinds) if i == 0 or kinds[i - 1] != kind]
+  for start in starts[1:]:
+    draw_line(start - 0.5, color='white', linewidth=1)
+  ends = [*starts[1:], len(kinds)]
+  axis.set_ticks([(start + end - 1) / 2 for start, end in zip(starts, ends)],
+                 [kinds[start] for start in starts])
+  axis.set_tick_params(length=0)
+  if len(kinds) <= _MOST_LABELS:
+    axis.remove_overlapping_locs = False  # Or a group's name would hide a token's.
+    axis.set_ticks(range(len(kinds)), _tokens(kinds), minor=True, fontsize=6)
+    axis.set_tick_params(pad=12)
+
+
+def _tokens(kinds: Sequence[str]) -> List[str]:
+  """A letter for each token: R, o and a of steps, m of memory; none of the cache."""
+  first = kinds.index('step')
+  names = {'step': lambda i: 'Roa'[(i - first) % network_lib.TOKENS_PER_STEP],
+           'cache': lambda i: ''}
+  return [names.get(kind, lambda i: 'm')(i) for i, kind in enumerate(kinds)]

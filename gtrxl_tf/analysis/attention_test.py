@@ -1,0 +1,125 @@
+"""Tests of attention.py."""
+
+import pathlib
+from unittest import mock
+
+from absl.testing import absltest
+from dm_env import specs
+from matplotlib import pyplot as plt
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf import cores
+from gtrxl_tf import testing
+from gtrxl_tf.agents.decision import network as network_lib
+from gtrxl_tf.analysis import attention
+from gtrxl_tf.networks import torsos
+
+_B, _D, _L, _H = 2, 8, 3, 2
+
+
+def _rate(**settings):
+  return cores.RATE(**{**dict(
+      num_layers=_L, model_dim=_D, num_heads=_H, head_dim=3, num_memory_tokens=2,
+      cache_length=4, segment_length=6), **settings})
+
+
+def _network(core):
+  tf.keras.utils.set_random_seed(0)
+  network = network_lib.DecisionNetwork(
+      testing.DISCRETE, torsos.VectorTorso((_D,)), core)
+  network.create_variables(specs.Array((4,), np.float32))
+  random = np.random.RandomState(0)
+  for variable in network.trainable_variables:
+    variable.assign_add(0.3 * random.randn(*variable.shape))
+  return network
+
+
+def _inputs(length):
+  unrolls = testing.random_unrolls(0, _B, length - 1, testing.DISCRETE)
+  is_first = np.zeros([_B, length], bool)
+  is_first[:, 0] = True
+  returns = np.random.RandomState(1).randn(_B, length)
+  return network_lib.DecisionInputs(
+      tf.constant(returns, tf.float32), unrolls.observation, unrolls.action,
+      tf.constant(is_first))
+
+
+class AttendTest(tf.test.TestCase):
+
+  def test_of_segments_the_last_unfinished(self):
+    network = _network(_rate())
+    first, second = attention.attend(network, _inputs(3))
+    memory, steps = ['read'] * 2, ['step'] * 6
+    self.assertEqual(first.queries, memory + steps + ['write'] * 2)
+    self.assertEqual(first.keys, ['cache'] * 4 + first.queries)
+    self.assertEqual(second.queries, memory + steps[:3])
+    self.assertEqual(second.keys, ['cache'] * 4 + second.queries)
+    for segment in first, second:
+      self.assertEqual(segment.weights.shape, (
+          _B, _L, _H, len(segment.queries), len(segment.keys)))
+      self.assertAllClose(
+          segment.weights.sum(axis=-1), np.ones(segment.weights.shape[:-1]))
+    # What follows changes nothing.
+    _, whole = attention.attend(network, _inputs(4))
+    self.assertAllClose(second.weights, whole.weights[..., :5, :9])
+
+  def test_of_a_core_without_segments(self):
+    network = _network(cores.TransformerXL(_L, _D, _H, 3, memory_length=7))
+    segment, = attention.attend(network, _inputs(4))
+    self.assertEqual(segment.queries, ['step'] * 12)
+    self.assertEqual(segment.keys, ['cache'] * 7 + ['step'] * 12)
+    seen = segment.weights[..., 7:].any(axis=(0, 1, 2))
+    query, key = np.indices(seen.shape)
+    self.assertAllEqual(seen, (key <= query) & (key >= query - 7))
+
+  def test_shares(self):
+    for segment in attention.attend(_network(_rate()), _inputs(4)):
+      shares = attention.shares(segment)
+      self.assertEqual(tuple(shares), attention.KINDS)
+      self.assertAllClose(sum(shares.values()), np.ones((_B, _L, _H, 10)))
+      self.assertAllEqual(shares['write'][..., :-2], np.zeros((_B, _L, _H, 8)))
+    self.assertGreater(shares['cache'][..., 2:8].min(), 0)
+    self.assertAllClose(shares['cache'], segment.weights[..., :4].sum(axis=-1))
+
+  def test_refuses_a_core_that_does_not_attend(self):
+    with self.assertRaisesRegex(
+        config.ConfigError, 'attention of a DeepLSTM: expected a core that attends'):
+      attention.attend(_network(cores.DeepLSTM(1, _D)), _inputs(2))
+
+
+class DrawTest(tf.test.TestCase):
+
+  def _draw(self, segment):
+    path = pathlib.Path(self.get_temp_dir()) / 'attention.png'
+    with mock.patch.object(plt, 'close'):
+      attention.draw(path, segment, 'a title')
+    self.assertGreater(path.stat().st_size, 1000)
+    figure = plt.gcf()
+    self.addCleanup(plt.close, figure)
+    return [panel for panel in figure.axes if panel.get_title()]
+
+  def test_a_panel_for_each_layer(self):
+    first, second = attention.attend(_network(_rate()), _inputs(3))
+    panels = self._draw(second)
+    self.assertEqual(
+        [panel.get_title() for panel in panels], ['layer 1', 'layer 2', 'layer 3'])
+    names = lambda axis, minor: [x.get_text() for x in axis.get_ticklabels(minor=minor)]
+    panel = panels[1]
+    self.assertAllClose(
+        panel.images[0].get_array(), second.weights[0, 1].mean(axis=0))
+    self.assertEqual(names(panel.xaxis, False), ['cache', 'read', 'step'])
+    self.assertEqual(names(panel.xaxis, True), [''] * 4 + list('mmRoa'))
+    self.assertEqual(names(panel.yaxis, True), list('mmRoa'))
+    # Lines between the groups, of keys and of queries.
+    places = lambda get: [get(line)[0] for line in panel.lines]
+    self.assertIn(3.5, places(lambda line: line.get_xdata()))
+    self.assertIn(5.5, places(lambda line: line.get_xdata()))
+    self.assertIn(1.5, places(lambda line: line.get_ydata()))
+    # The empty cache of an episode's first segment is not drawn.
+    self.assertEqual(self._draw(first)[0].images[0].get_array().shape, (10, 10))
+
+
+if __name__ == '__main__':
+  absltest.main()

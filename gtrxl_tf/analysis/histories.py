@@ -1,0 +1,114 @@
+"""Learning processes: what episodes returned in the course of them.
+
+Curves of *Memory-Efficient Algorithm Distillation* (Figures 5 to 9), of sources and of
+the models that distill them alike.
+"""
+
+import csv
+import os
+import pathlib
+from typing import Dict, NamedTuple, Optional
+
+from matplotlib import pyplot as plt
+import numpy as np
+
+from gtrxl_tf.analysis import curves as curves_lib
+
+NUM_BINS = 50
+
+
+class Curve(NamedTuple):
+  """Mean returns in N equal parts of a learning process.
+
+  Attributes:
+    steps: [N] where a part ends, in transitions.
+    mean: [N] over the environments; NaN before the first episode of all has ended.
+    interval: [N] half the width of the 95 % confidence interval of the mean, NaN where
+      there is one environment only.
+  """
+  steps: np.ndarray
+  mean: np.ndarray
+  interval: np.ndarray
+
+
+def returns_by_part(reward: np.ndarray, end: np.ndarray, num_bins: int) -> np.ndarray:
+  """Mean return of the episodes that end in each part of a history.
+
+  Curves go by transitions and not by episodes, of which there are more the better an
+  environment was learned.
+
+  Args:
+    reward: [B, T].
+    end: [B, T], not 0 where an episode ends. What does not end does not count.
+    num_bins: N.
+
+  Returns:
+    float64 [B, N]; where no episode ends in a part, the value before it holds on, and
+    NaN if there is none.
+  """
+  num, num_steps = reward.shape
+  rows, steps = np.nonzero(end)
+  totals = np.cumsum(reward, axis=1, dtype=np.float64)[rows, steps]
+  first = np.diff(rows, prepend=-1) > 0
+  returns = totals - np.where(first, 0, np.roll(totals, 1))
+  places = rows * num_bins + steps * num_bins // num_steps
+  add_up = lambda weights: np.bincount(
+      places, weights, num * num_bins).reshape(num, num_bins)
+  counts = add_up(np.ones(len(places)))
+  with np.errstate(invalid='ignore'):
+    values = add_up(returns) / counts
+  for i in range(1, num_bins):
+    values[:, i] = np.where(counts[:, i], values[:, i], values[:, i - 1])
+  return values
+
+
+def curve(reward: np.ndarray, end: np.ndarray, num_bins: int = NUM_BINS) -> Curve:
+  """The curve of B histories; arguments as `returns_by_part` has them."""
+  values = returns_by_part(reward, end, num_bins)
+  known = ~np.isnan(values)
+  num = known.sum(axis=0)
+  with np.errstate(invalid='ignore', divide='ignore'):
+    mean = np.where(known, values, 0).sum(axis=0) / num
+    variance = np.where(known, (values - mean)**2, 0).sum(axis=0) / (num - 1)
+    interval = 1.96 * np.sqrt(variance / num)
+  steps = np.arange(1, num_bins + 1) * reward.shape[1] / num_bins
+  return Curve(steps, mean, interval)
+
+
+def write_csv(path: pathlib.Path, curves: Dict[str, Curve]) -> None:
+  """Writes curves by name; the file is there as a whole or not at all."""
+  partial = path.with_name(path.name + '.partial')
+  with open(partial, 'w', encoding='utf-8', newline='') as file:
+    writer = csv.writer(file, lineterminator='\n')
+    writer.writerow(['name', 'transitions', 'return', 'interval95'])
+    for name, values in curves.items():
+      for steps, mean, interval in zip(*values):
+        writer.writerow([name, f'{steps:g}', f'{mean:.6g}', f'{interval:.4g}'])
+  os.replace(partial, path)
+
+
+def plot(panel: plt.Axes, curves: Dict[str, Curve], optimum: Optional[float] = None
+         ) -> None:
+  """Plots curves with their intervals in a panel of a picture.
+
+  Args:
+    panel: to plot in.
+    curves: by name.
+    optimum: the return of an informed policy, drawn as a line.
+  """
+  for i, (name, (steps, mean, interval)) in enumerate(curves.items()):
+    panel.plot(steps, mean, **curves_lib.style(i), linewidth=1.5, label=name)
+    panel.fill_between(steps, mean - interval, mean + interval, alpha=0.2,
+                       color=curves_lib.style(i)['color'], linewidth=0)
+  if optimum is not None:
+    curves_lib.draw_reference(panel, optimum)
+  panel.set_xlabel('transitions')
+
+
+def draw(path: pathlib.Path, curves: Dict[str, Curve], title: str,
+         optimum: Optional[float] = None) -> None:
+  """Draws curves in a picture of their own; arguments as `plot` has them."""
+  figure, panel = plt.subplots(figsize=(7, 4.5), layout='constrained')
+  plot(panel, curves, optimum)
+  panel.set_ylabel('return of an episode')
+  curves_lib.save(figure, path, title, 'mean over environments, and its 95 % interval')

@@ -1,0 +1,116 @@
+"""Dropout is what it says, and what is dropped depends on the inputs alone."""
+
+from absl.testing import parameterized
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf import cores
+from gtrxl_tf.cores import dropout
+
+_B, _T, _D = 2, 6, 8
+_CORES = {
+    'rate': lambda **settings: cores.RATE(
+        2, _D, 2, 3, mlp_dim=5, num_memory_tokens=2, cache_length=4, segment_length=3,
+        retention_heads=2, **settings),
+    'xl': lambda **settings: cores.TransformerXL(
+        2, _D, 2, 3, memory_length=4, **settings),
+    'same_layer': lambda **settings: cores.TransformerXL(
+        2, _D, 2, 3, memory_length=4, recurrence='same_layer', segment_length=3,
+        **settings),
+}
+
+
+def _inputs(seed):
+  return tf.constant(np.random.RandomState(seed).randn(_B, _T, _D), tf.float32)
+
+
+def _make(name, **settings):
+  tf.keras.utils.set_random_seed(0)
+  core = _CORES[name](**settings)
+  core.build(tf.TensorShape([None, None, _D]))
+  return core
+
+
+def _run(core, inputs, **kwargs):
+  return core(inputs, tf.zeros((_B, _T), tf.bool), core.initial_state(_B), **kwargs)[0]
+
+
+class DropTest(tf.test.TestCase, parameterized.TestCase):
+
+  @parameterized.parameters(tf.float32, tf.bfloat16)
+  def test_drops_a_share_and_keeps_the_mean(self, dtype):
+    key = dropout.make_key(_inputs(0))
+    x = tf.ones((1000, 100), dtype)
+    dropped = tf.cast(dropout.drop(x, 0.05, key, 0), tf.float32)
+    self.assertAllClose(np.mean(dropped == 0), 0.05, atol=0.004)
+    self.assertAllClose(np.mean(dropped), 1, atol=0.006)
+
+  def test_a_mask_for_each_place(self):
+    key = dropout.make_key(_inputs(0))
+    masks = [dropout.drop(tf.ones((1000,)), 0.5, k, number) == 0
+             for k in (key, dropout.fold(key, 0)) for number in (0, 1)]
+    for i in range(4):
+      for j in range(i):
+        self.assertAllClose(np.mean(masks[i] == masks[j]), 0.5, atol=0.06)
+
+  def test_without_a_key_nothing_is_dropped(self):
+    x = _inputs(0)
+    self.assertIs(dropout.drop(x, 0.5, dropout.fold(None, 3), 0), x)
+
+
+class CoresTest(tf.test.TestCase, parameterized.TestCase):
+
+  @parameterized.product(
+      name=list(_CORES), setting=['dropout', 'attention_dropout'])
+  def test_drops_in_training_and_then_only(self, name, setting):
+    core, plain = _make(name, **{setting: 0.3}), _make(name)
+    inputs = _inputs(0)
+    self.assertAllEqual(_run(core, inputs), _run(plain, inputs))
+    trained = _run(core, inputs, training=True)
+    self.assertNotAllClose(trained, _run(plain, inputs), atol=1e-2)
+    self.assertEqual(len(core.variables), len(plain.variables))
+    # The same again of the same inputs; of others, however close, it is not the same.
+    self.assertAllEqual(_run(core, inputs, training=True), trained)
+    other = _run(core, inputs + 1e-5, training=True)
+    self.assertNotAllClose(other, trained, atol=1e-2)
+
+  @parameterized.parameters(False, True)
+  def test_a_layer_around_it_says_that_it_trains(self, jit_compile):
+    core = cores.TransformerXL(1, _D, 2, 3, memory_length=4, dropout=0.3)
+
+    class Around(tf.keras.layers.Layer):
+
+      def call(self, inputs):
+        return _run(core, inputs)
+
+    around = Around()
+    run = lambda x: [around(x, training=training) for training in (True, True, False)]
+    first, second, acting = tf.function(run, autograph=False, jit_compile=jit_compile)(
+        _inputs(0))
+    self.assertAllEqual(first, second)
+    self.assertNotAllClose(first, acting, atol=1e-2)
+    self.assertAllClose(acting, _run(core, _inputs(0)), atol=1e-5)
+
+  @parameterized.parameters(*_CORES)
+  def test_gradients_reach_what_is_kept(self, name):
+    core = _make(name, dropout=0.2, attention_dropout=0.2)
+    with tf.GradientTape() as tape:
+      loss = tf.reduce_sum(tf.sin(_run(core, _inputs(0), training=True)))
+    for gradient in tape.gradient(loss, core.trainable_variables):
+      self.assertAllEqual(
+          tf.math.is_finite(gradient), tf.ones_like(gradient, tf.bool))
+
+  @parameterized.parameters(*_CORES)
+  def test_a_rate_of_zero_leaves_the_graph_as_it_is(self, name):
+    core = _make(name)
+    graph = lambda training: tf.function(
+        lambda x: _run(core, x, training=training), autograph=False
+    ).get_concrete_function(_inputs(0)).graph
+    kinds = [sorted(op.type for op in graph(training).get_operations())
+             for training in (True, False)]
+    self.assertEqual(*kinds)
+    self.assertFalse([kind for kind in kinds[0] if 'Random' in kind])
+
+
+if __name__ == '__main__':
+  tf.test.main()

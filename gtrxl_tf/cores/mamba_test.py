@@ -1,0 +1,155 @@
+"""Mamba against its formulas, one step after the other in numpy."""
+
+import math
+
+from absl.testing import parameterized
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf import cores
+from gtrxl_tf.cores import mamba
+
+_B, _D, _N, _W = 2, 4, 3, 4
+_E = 2 * _D
+
+
+def _softplus(x):
+  return np.log1p(np.exp(x))
+
+
+def _silu(x):
+  return x / (1 + np.exp(-x))
+
+
+def _norm(x, v):
+  return v['gamma'] * (x - x.mean()) / np.sqrt(x.var() + 1e-5) + v['beta']
+
+
+def _mlp(x, v):
+  hidden = x @ v['mlp_hidden']['kernel'] + v['mlp_hidden']['bias']
+  gelu = np.array([h * (1 + math.erf(h / math.sqrt(2))) / 2 for h in hidden])
+  return gelu @ v['mlp_outputs']['kernel'] + v['mlp_outputs']['bias']
+
+
+def _mixer(inputs, is_first, hidden, window, v):
+  """`[T, D]`, `[T]`, `[N, E]`, `[W-1, E]` to outputs `[T, D]` and new states."""
+  seen, outputs = list(window), []
+  for t, row in enumerate(inputs):
+    if is_first[t]:
+      seen, hidden = [np.zeros(_E)] * (_W - 1), np.zeros([_N, _E])
+    projected = row @ v['in_kernel']
+    x, z = projected[:_E], projected[_E:]
+    seen = [*seen, x]
+    x = _silu(sum(v['conv_kernel'][i] * seen[i] for i in range(_W)) + v['conv_bias'])
+    seen = seen[1:]
+    selected = x @ v['selection_kernel']  # dt is of rank 1 here.
+    dt = _softplus(selected[:1] @ v['dt_kernel'] + v['dt_bias'])
+    b, c = selected[1:1 + _N], selected[1 + _N:]
+    hidden, y = hidden.copy(), np.zeros(_E)
+    for e in range(_E):
+      for n in range(_N):
+        decay = np.exp(-dt[e] * np.exp(v['a_log'][n, e]))
+        hidden[n, e] = decay * hidden[n, e] + dt[e] * b[n] * x[e]
+      y[e] = c @ hidden[:, e] + v['skip'][e] * x[e]
+    outputs.append((y * _silu(z)) @ v['out_kernel'])
+  return np.array(outputs), hidden, np.array(seen)
+
+
+def _core(inputs, is_first, hidden, window, v):
+  """The core of one layer and a batch of one."""
+  block = v['block_0']
+  normed = np.array([_norm(x, block['mixer_norm']) for x in inputs])
+  mixed, hidden, window = _mixer(normed, is_first, hidden, window, block['mixer'])
+  outputs = []
+  for x in inputs + mixed:
+    x = x + _mlp(_norm(x, block['mlp_norm']), block)
+    outputs.append(_norm(x, v['norm']))
+  return np.array(outputs), hidden, window
+
+
+def _variables(core):
+  """By the parts of their names, in float64."""
+  tree = {}
+  for variable in core.variables:
+    *path, name = variable.name.split(':')[0].split('/')
+    node = tree
+    for part in path:
+      node = node.setdefault(part, {})
+    node[name] = variable.numpy().astype(np.float64)
+  return tree.get(core.name, tree)
+
+
+def _loop(x, dt, a, b, c, resets, hidden):
+  """`selective_scan`, one step after the other."""
+  outputs = []
+  for t in range(x.shape[1]):
+    hidden = tf.where(resets[:, t, tf.newaxis, tf.newaxis] > 0, 0., hidden)
+    hidden = (tf.exp(tf.einsum('be,ne->bne', dt[:, t], a)) * hidden
+              + tf.einsum('bn,be->bne', b[:, t], dt[:, t] * x[:, t]))
+    outputs.append(tf.einsum('bn,bne->be', c[:, t], hidden))
+  return tf.stack(outputs, axis=1), hidden
+
+
+class MambaTest(tf.test.TestCase, parameterized.TestCase):
+
+  @parameterized.parameters(1, 3, 10)
+  def test_agrees_with_the_formulas(self, length):
+    random = np.random.RandomState(length)
+    core = cores.Mamba(1, _D, state_dim=_N, conv_width=_W)
+    inputs = random.randn(_B, length, _D).astype(np.float32)
+    is_first = np.zeros([_B, length], bool)
+    is_first[0, length // 2] = is_first[1, -2:] = True
+    state = tf.nest.map_structure(
+        lambda x: tf.constant(random.randn(*x.shape), tf.float32),
+        core.initial_state(_B))
+    core(inputs, is_first, state)
+    for variable in core.variables:
+      variable.assign_add(0.3 * random.randn(*variable.shape))
+    outputs, final = core(inputs, is_first, state)
+    for i in range(_B):
+      expected, hidden, window = _core(
+          inputs[i], is_first[i], state.hidden[i, 0].numpy(),
+          state.window[i, 0].numpy(), _variables(core))
+      self.assertAllClose(outputs[i], expected, atol=1e-4, rtol=1e-4)
+      self.assertAllClose(final.hidden[i, 0], hidden, atol=1e-4, rtol=1e-4)
+      self.assertAllClose(final.window[i, 0], window, atol=1e-4, rtol=1e-4)
+
+  @parameterized.parameters(1, 4, 11)
+  def test_gradient_of_the_scan(self, length):
+    random = np.random.RandomState(length)
+    normal = lambda *shape: tf.constant(random.randn(*shape), tf.float32)
+    resets = tf.constant(random.rand(_B, length) < 0.2, tf.float32)
+    arguments = dict(
+        x=normal(_B, length, _E), dt=tf.exp(normal(_B, length, _E)),
+        a=-tf.exp(normal(_N, _E)), b=normal(_B, length, _N),
+        c=normal(_B, length, _N), hidden=normal(_B, _N, _E))
+
+    def gradients(scan):
+      with tf.GradientTape() as tape:
+        tape.watch(arguments)
+        y, hidden = scan(resets=resets, **arguments)
+        loss = tf.reduce_sum(tf.sin(y)) + tf.reduce_sum(tf.sin(hidden))
+      return tape.gradient(loss, arguments)
+
+    actual = tf.function(gradients, autograph=False)(mamba.selective_scan)
+    self.assertAllClose(actual, gradients(_loop), atol=1e-4, rtol=1e-4)
+
+  def test_start(self):
+    core = cores.Mamba()
+    core.build(tf.TensorShape([None, None, 128]))
+    mixer = _variables(core)['block_0']['mixer']
+    logs = np.sort(np.log10(_softplus(mixer['dt_bias'])))
+    self.assertAllClose(logs, np.linspace(-3, -1, logs.size), atol=0.3)
+    self.assertAllClose(
+        np.exp(mixer['a_log']), np.tile(np.arange(1, 17)[:, np.newaxis], [1, 256]))
+
+  @parameterized.parameters((None, 248_960), (0, 116_992))
+  def test_number_of_parameters(self, mlp_dim, expected):
+    core = cores.Mamba(mlp_dim=mlp_dim)
+    core.build(tf.TensorShape([None, None, 128]))
+    self.assertEqual(
+        sum(v.shape.num_elements() for v in core.trainable_variables), expected)
+
+
+if __name__ == '__main__':
+  tf.test.main()

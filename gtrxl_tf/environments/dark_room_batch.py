@@ -1,0 +1,264 @@
+"""The rules of DarkRoom and DarkKeyToDoor, for any number of rooms at once.
+
+*Memory-Efficient Algorithm Distillation*, section 4 and appendix A.3. What the paper
+leaves open is said where it is settled, in `DarkRooms` and `DarkRoomFamily`.
+"""
+
+import itertools
+from typing import Annotated, Dict, Literal, NamedTuple, Optional
+
+from dm_env import specs
+import numpy as np
+
+from gtrxl_tf import config
+from gtrxl_tf.environments import task_batch
+
+UP, DOWN, LEFT, RIGHT, NONE = range(5)
+_MOVES = np.array([(0, 1), (0, -1), (-1, 0), (1, 0), (0, 0)])
+
+Task = Literal['normal', 'dense', 'quick']
+
+# Coordinates are bytes, and so are distances, with their sign.
+Size = Annotated[int, config.Range(3, 64)]
+
+
+class Setting(NamedTuple):
+  """A row of the paper's Table S1.
+
+  Attributes:
+    num_targets: 1 in DarkRoom, a goal; 2 in DarkKeyToDoor, a key and a door.
+    task: which rewards there are.
+    size: the room has `size` times `size` cells.
+    episode_length: steps after which an episode is cut off.
+    num_episodes: so many full ones are in the steps of a learning history. As episodes
+      end early on success, a history has more.
+  """
+  num_targets: int
+  task: Task
+  size: int
+  episode_length: int
+  num_episodes: int
+
+  @property
+  def num_steps(self) -> int:
+    """T, the transitions of a learning history."""
+    return self.episode_length * self.num_episodes
+
+
+# Table S1 is damaged in the copies of the paper that are known. Sizes, lengths and
+# episodes can be read; the transitions are their product, as its note says, and agree
+# with what is left of that column.
+SETTINGS: Dict[str, Setting] = {
+    'dr': Setting(1, 'normal', 9, 20, 125),
+    'dktd': Setting(2, 'normal', 9, 50, 150),
+    'drln': Setting(1, 'normal', 13, 50, 150),
+    'drlq': Setting(1, 'quick', 13, 50, 250),
+    'drld': Setting(1, 'dense', 15, 50, 175),
+    'dktdln': Setting(2, 'normal', 11, 70, 200),
+    'dktdlq': Setting(2, 'quick', 9, 50, 400),
+    'dktdld': Setting(2, 'dense', 11, 70, 350),
+}
+
+
+class DarkRooms(task_batch.TaskBatch):
+  """B rooms of one size, each with invisible targets to be found in their order.
+
+  The agent sees where it is, (x, y), begins every episode in the centre, and moves by
+  one cell: up (y + 1), down, left, right (x + 1) or not at all; walls stop it. A target
+  is found by being on it after a step, once it is its turn: to stand on the door
+  without the key changes nothing. The last target found ends the episode, and so does,
+  as a truncation, the episode's length. Every episode has the same targets.
+
+  Rewards are, by the task,
+
+    normal  1 for each target found, else 0.
+    quick   -1 for each step, the last one too.
+    dense   minus the L1 distance to the target whose turn it was before the step, from
+            where the agent is after it; `dense_goal_reward` for the last target.
+
+  A state is an integer, the cell with the number of targets found: the source sees
+  whether it has the key, and who learns from its histories does not.
+
+  Attributes:
+    targets: [B, K, 2], as given.
+  """
+
+  def __init__(self, targets: np.ndarray, size: int, episode_length: int, task: Task,
+               dense_goal_reward: float = 0.0):
+    """Creates the rooms.
+
+    Args:
+      targets: integers [B, K, 2], (x, y) of the K targets of each room.
+      size: of a room.
+      episode_length: steps after which an episode is cut off.
+      task: which rewards there are.
+      dense_goal_reward: the text has 0, as any other step on a target, and the last
+        cell of Figure 4's dense room shows 1.
+
+    Raises:
+      config.ConfigError: a target outside the room or in its centre, or a key where the
+        door is. The paper does not exclude the latter two; but a goal in the centre is
+        found by doing nothing.
+    """
+    self.targets = np.asarray(targets)
+    num_tasks, self._num_targets, _ = self.targets.shape
+    super().__init__(num_tasks, num_actions=len(_MOVES))
+    self._size = size
+    self._episode_length = episode_length
+    self._task = task
+    self._dense_goal_reward = dense_goal_reward
+    self._cells = np.stack(np.divmod(np.arange(size**2), size)[::-1], axis=1)
+    self._centre = _centre(size)
+    self._num_cells = size**2
+    after = np.clip(self._cells + _MOVES[:, None], 0, size - 1)
+    self._after = _number(after, size).ravel()  # [actions cells]
+    self._distance = np.abs(self._cells[:, None] - self._cells).sum(axis=-1).ravel()
+    self._seen = self._cells.astype(np.uint8)
+    _check_targets(self.targets, size, self._centre)
+    self._targets = _number(self.targets, size).T.ravel()  # [K B]
+    self._rows = np.arange(num_tasks)
+    self.restart()
+
+  def observation_spec(self) -> specs.BoundedArray:
+    return specs.BoundedArray((2,), np.uint8, 0, self._size - 1, 'x_y')
+
+  def reward_spec(self) -> specs.Array:
+    whole = float(self._dense_goal_reward).is_integer()
+    return specs.Array((), np.int8 if whole else np.float16, 'reward')
+
+  def state_spec(self) -> specs.DiscreteArray:
+    return specs.DiscreteArray(
+        self._num_targets * self._num_cells, np.int64, 'found_and_cell')
+
+  @property
+  def state(self) -> np.ndarray:
+    return self._found * self._num_cells + self._cell
+
+  def observe(self, state: np.ndarray) -> np.ndarray:
+    return self._seen.take(state % self._num_cells, axis=0)
+
+  def restart(self) -> None:
+    self._cell = np.full(self.num_tasks, self._centre)
+    self._found = np.zeros(self.num_tasks, np.int64)
+    self._num_steps = np.zeros(self.num_tasks, np.int64)
+
+  def informed_actions(self) -> np.ndarray:
+    """To the next target, along x first.
+
+    It returns the most there is but where the task is dense and has a key far from the
+    door: to wait beside the key costs 1 a step, and the way to the door may cost more.
+    """
+    dx, dy = (self._cells[self._target()] - self._cells[self._cell]).T
+    return np.select([dx > 0, dx < 0, dy > 0, dy < 0], [RIGHT, LEFT, UP, DOWN], NONE)
+
+  def _target(self) -> np.ndarray:
+    """[B] the cells of those whose turn it is."""
+    return self._targets.take(self._found * self.num_tasks + self._rows)
+
+  def _step(self, actions: np.ndarray) -> task_batch.Outcome:
+    target = self._target()
+    cell = self._after.take(actions.astype(np.int64) * self._num_cells + self._cell)
+    hit = cell == target
+    found = self._found + hit
+    terminated = found == self._num_targets
+    num_steps = self._num_steps + 1
+    ends = terminated | (num_steps == self._episode_length)
+    reward = self._reward(cell, target, hit, terminated)
+    # Where all are found no state is left; the last stage stands for it.
+    state = np.minimum(found, self._num_targets - 1) * self._num_cells + cell
+    going_on = ~ends
+    self._cell = np.where(ends, self._centre, cell)
+    self._found = found * going_on
+    self._num_steps = num_steps * going_on
+    return task_batch.Outcome(reward, terminated, ends & ~terminated, state)
+
+  def _reward(self, cell, target, hit, terminated) -> np.ndarray:
+    if self._task == 'normal':
+      return hit.astype(np.float32)
+    if self._task == 'quick':
+      return np.full(self.num_tasks, -1, np.float32)
+    distance = self._distance.take(cell * self._num_cells + target)
+    return self._dense_goal_reward * terminated - distance.astype(np.float32)
+
+
+@config.configurable
+class DarkRoomFamily(task_batch.TaskFamily):
+  """The rooms of one of the paper's eight settings, with targets kept for evaluation.
+
+  A task is the cell of a goal, or the ordered pair of the cells of a key and a door,
+  none in the centre. There are 80 (dr), 168 (drln, drlq), 224 (drld), 6,320 (dktd,
+  dktdlq) and 14,280 (dktdln, dktdld) of them, so that 10,000 rooms mostly have targets
+  that others have too, and are told apart by how the source came to learn them. The
+  paper's "disjoint targets" hold for the two splits here: of all tasks, shuffled, the
+  first `training_share` are for training and the others for evaluation.
+  """
+
+  def __init__(self,
+               setting: Literal[tuple(SETTINGS)] = 'dr',
+               size: Optional[Size] = None,
+               episode_length: Optional[config.PositiveInt] = None,
+               num_episodes: Optional[config.PositiveInt] = None,
+               dense_goal_reward: float = 0.0,
+               training_share: config.PositiveFraction = 0.85,
+               split_seed: config.NonNegativeInt = 0):
+    """Creates the family.
+
+    Args:
+      setting: of the paper's Table S1.
+      size: of the rooms, if not the setting's.
+      episode_length: if not the setting's.
+      num_episodes: of full length in a learning history, if not the setting's.
+      dense_goal_reward: as `DarkRooms` has it.
+      training_share: of the tasks. The paper does not say; 0.85 is headless-ad's.
+      split_seed: of the shuffle.
+
+    Raises:
+      config.ConfigError: no task is left for one of the splits.
+    """
+    given = dict(size=size, episode_length=episode_length, num_episodes=num_episodes)
+    self.setting = SETTINGS[setting]._replace(
+        **{name: value for name, value in given.items() if value is not None})
+    self.name = f'dark rooms, setting {setting}'
+    self.num_steps = self.setting.num_steps
+    self._dense_goal_reward = dense_goal_reward
+    cells = np.delete(np.arange(self.setting.size**2), _centre(self.setting.size))
+    tasks = np.array(list(itertools.permutations(cells, self.setting.num_targets)))
+    task_batch.random_state(split_seed).shuffle(tasks)
+    num_training = round(training_share * len(tasks))
+    self._tasks = {'training': tasks[:num_training], 'evaluation': tasks[num_training:]}
+    for split, kept in self._tasks.items():
+      if not len(kept):
+        raise config.ConfigError(
+            f'DarkRoomFamily.training_share = {training_share}: expected a share that '
+            f'leaves tasks for {split}, of {len(tasks)}')
+
+  def targets(self, split: task_batch.Split) -> np.ndarray:
+    """[N, K, 2] of all tasks of the split, each (x, y) of its K targets."""
+    return np.stack(np.divmod(self._tasks[split], self.setting.size)[::-1], axis=-1)
+
+  def make(self, split: task_batch.Split, num_tasks: int, seed: int) -> DarkRooms:
+    targets = self.targets(split)
+    drawn = task_batch.random_state(seed).randint(len(targets), size=num_tasks)
+    return DarkRooms(targets[drawn], self.setting.size, self.setting.episode_length,
+                     self.setting.task, self._dense_goal_reward)
+
+
+def _number(x_y: np.ndarray, size: int) -> np.ndarray:
+  """The numbers of cells [..., 2]."""
+  return x_y[..., 1] * size + x_y[..., 0]
+
+
+def _centre(size: int) -> int:
+  return int(_number(np.array([size // 2, size // 2]), size))
+
+
+def _check_targets(targets: np.ndarray, size: int, centre: int) -> None:
+  numbers = _number(targets, size)
+  outside = ((targets < 0) | (targets >= size)).any(axis=(1, 2))
+  wrong = outside | (numbers == centre).any(axis=1)
+  for first, second in itertools.combinations(numbers.T, 2):
+    wrong |= first == second
+  if wrong.any():
+    raise config.ConfigError(
+        f'the targets {targets[np.argmax(wrong)].tolist()}: expected different cells '
+        f'[x, y] in a room of size {size}, and not its centre')

@@ -1,0 +1,172 @@
+"""Many tasks of a family, stepped together: what a source learns in.
+
+A task stays the same for ever here, and episode follows episode in it without a step
+between them: what was found out in one is of use in the next. For agents of single
+tasks a batch of one is a dm_env environment as well, so that its rules stand once.
+"""
+
+import abc
+from typing import Literal, NamedTuple
+
+import dm_env
+from dm_env import specs
+import numpy as np
+
+from gtrxl_tf.environments import memory_task
+
+Split = Literal['training', 'evaluation']
+
+
+class Outcome(NamedTuple):
+  """What came of a step of B tasks.
+
+  Attributes:
+    reward: float32 [B].
+    terminated: bool [B], whether the task was over.
+    truncated: bool [B], whether the episode was cut off instead.
+    state: [B, ...] what was reached, before the next episode began.
+  """
+  reward: np.ndarray
+  terminated: np.ndarray
+  truncated: np.ndarray
+  state: np.ndarray
+
+
+class TaskBatch(abc.ABC):
+  """B tasks of the same specs.
+
+  A state is all that there is to know, and an observation what an agent sees of it.
+  """
+
+  def __init__(self, num_tasks: int, num_actions: int):
+    """Actions are the integers from 0 to `num_actions - 1`."""
+    self.num_tasks = num_tasks
+    self.num_actions = num_actions
+
+  def step(self, actions: np.ndarray) -> Outcome:
+    """Steps every task; where an episode ends the next one begins.
+
+    Args:
+      actions: integers [B].
+
+    Raises:
+      ValueError: actions that do not exist.
+    """
+    actions = np.asarray(actions)
+    if actions.shape != (self.num_tasks,) or actions.dtype.kind not in 'iu':
+      raise ValueError(f'actions have shape {actions.shape} and dtype {actions.dtype}: '
+                       f'expected {(self.num_tasks,)} and integers')
+    if actions.min() < 0 or actions.max() >= self.num_actions:
+      raise ValueError(f'actions are in [{actions.min()}, {actions.max()}]: expected '
+                       f'integers in [0, {self.num_actions})')
+    return self._step(actions)
+
+  def action_spec(self) -> specs.DiscreteArray:
+    """Of a task, as it stands on disk: a byte an action."""
+    return specs.DiscreteArray(self.num_actions, np.uint8, 'action')
+
+  @abc.abstractmethod
+  def observation_spec(self) -> specs.BoundedArray:
+    """Of a task."""
+
+  @abc.abstractmethod
+  def reward_spec(self) -> specs.Array:
+    """Of a task, as it stands on disk: of the smallest dtype that holds all rewards."""
+
+  @abc.abstractmethod
+  def state_spec(self) -> specs.Array:
+    """Of a task; a `DiscreteArray` where a table may hold a value for each state."""
+
+  @property
+  @abc.abstractmethod
+  def state(self) -> np.ndarray:
+    """[B, ...] where the tasks are."""
+
+  @abc.abstractmethod
+  def observe(self, state: np.ndarray) -> np.ndarray:
+    """[B, ...] what is seen of a state."""
+
+  @abc.abstractmethod
+  def restart(self) -> None:
+    """Begins an episode in every task, whether or not the last one has ended."""
+
+  @abc.abstractmethod
+  def informed_actions(self) -> np.ndarray:
+    """[B] what one would do who knows the tasks, and finishes them without delay."""
+
+  @abc.abstractmethod
+  def _step(self, actions: np.ndarray) -> Outcome:
+    """Steps; `actions` have been checked."""
+
+
+class TaskFamily(abc.ABC):
+  """Tasks of one kind, of which some are kept for evaluation.
+
+  Attributes:
+    name: for people.
+    num_steps: T, how long a learning history is.
+  """
+  name: str
+  num_steps: int
+
+  @abc.abstractmethod
+  def make(self, split: Split, num_tasks: int, seed: int) -> TaskBatch:
+    """Draws tasks with replacement, the same ones for the same seed.
+
+    No task of one split is ever in the other.
+    """
+
+
+class SingleTask(memory_task.MemoryTask):
+  """A batch of one as a dm_env environment."""
+
+  def __init__(self, tasks: TaskBatch):
+    super().__init__(tasks.num_actions, seed=None)
+    self._tasks = tasks
+    self._success = False
+
+  def observation_spec(self) -> specs.BoundedArray:
+    return self._tasks.observation_spec()
+
+  def episode_success(self) -> bool:
+    """Whether the task was over before its time."""
+    return self._success
+
+  def informed_action(self) -> int:
+    """Of one who knows the task and finishes it without delay."""
+    return int(self._tasks.informed_actions()[0])
+
+  def _reset(self) -> dm_env.TimeStep:
+    self._tasks.restart()
+    self._success = False
+    return dm_env.restart(self._tasks.observe(self._tasks.state)[0])
+
+  def _step(self, action: int) -> dm_env.TimeStep:
+    outcome = self._tasks.step(np.array([action]))
+    self._success = bool(outcome.terminated[0])
+    ends = (dm_env.termination if self._success else
+            dm_env.truncation if outcome.truncated[0] else dm_env.transition)
+    return ends(float(outcome.reward[0]), self._tasks.observe(outcome.state)[0])
+
+
+def informed_return(tasks: TaskBatch) -> np.ndarray:
+  """[B] the return of an episode of `informed_actions` in each task."""
+  tasks.restart()
+  returns = np.zeros(tasks.num_tasks)
+  running = np.ones(tasks.num_tasks, bool)
+  while running.any():
+    outcome = tasks.step(tasks.informed_actions())
+    returns += running * outcome.reward
+    running &= ~(outcome.terminated | outcome.truncated)
+  tasks.restart()
+  return returns
+
+
+def random_state(seed: int, *more: int) -> np.random.RandomState:
+  """Random numbers that NumPy promises never to change.
+
+  Splits and tasks are drawn from such, so that a model which was trained elsewhere is
+  not evaluated on what it was trained on.
+  """
+  return np.random.RandomState(
+      np.random.SeedSequence([seed, *more]).generate_state(4))

@@ -1,0 +1,105 @@
+"""The loss of conservative Q-learning, CQL(H), for discrete actions.
+
+Kumar et al. (2020), "Conservative Q-Learning for Offline Reinforcement Learning",
+arXiv 2006.04779. For continuous actions TF-Agents has it.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from gtrxl_tf.losses import averages
+from gtrxl_tf.losses import shapes
+
+
+class CQLLoss(NamedTuple):
+  """The terms of the loss, scalars; on N replicas each is this replica's share."""
+  total_loss: tf.Tensor         # td_loss + alpha conservative_loss.
+  td_loss: tf.Tensor            # Half the mean squared Bellman error.
+  conservative_loss: tf.Tensor  # Mean of log sum_a exp Q(s, a) - Q(s, a_data).
+
+
+def cql_loss(q_values: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor, alpha: float,
+             mask: tf.Tensor) -> CQLLoss:
+  """Equation 4: Q values are lowered, those of the actions in the data are not.
+
+  Args:
+    q_values: [..., A] Q(s, a) of every action.
+    actions: [...] integers in [0, A), those in the data.
+    targets: [...] what Q(s, a_data) should be; no gradient flows through it.
+    alpha: weight of the conservative term, >= 0.
+    mask: [...] bool, the steps to learn from.
+
+  Returns:
+    A CQLLoss. What steps outside the mask hold has no influence.
+
+  Raises:
+    ValueError: shapes that differ.
+  """
+  q_values = tf.cast(q_values, tf.float32)
+  actions = tf.convert_to_tensor(actions)
+  targets = tf.stop_gradient(tf.cast(targets, tf.float32))
+  expected = q_values.shape[:-1], 'q_values without its last axis'
+  shapes.check('actions', actions, *expected)
+  shapes.check('targets', targets, *expected)
+  shapes.check('mask', mask, *expected)
+  q_data = of_actions(q_values, actions)
+  mean = averages.MaskedMean(mask)
+  td_loss = mean(0.5 * tf.square(q_data - targets))
+  conservative_loss = mean(tf.reduce_logsumexp(q_values, axis=-1) - q_data)
+  return CQLLoss(td_loss + alpha * conservative_loss, td_loss, conservative_loss)
+
+
+def double_q_targets(rewards: tf.Tensor, discounts: tf.Tensor, q_values: tf.Tensor,
+                     target_q_values: tf.Tensor, gamma: float) -> tf.Tensor:
+  """What Q(s_t, a_t) should be, by the step after it (van Hasselt et al., 2016).
+
+    r_t + gamma d_t Q_target(s_{t+1}, argmax_a Q(s_{t+1}, a))
+
+  Rows are consecutive steps; r_t and d_t follow the action a_t. After the last step of
+  a row the value is taken as 0, see `have_targets`.
+
+  Args:
+    rewards: [B, T].
+    discounts: [B, T] of the environment, 0 where the episode terminated.
+    q_values: [B, T, A] of the network that learns.
+    target_q_values: [B, T, A] of the target network.
+    gamma: the agent's discount per step, in [0, 1].
+
+  Returns:
+    [B, T] float32.
+
+  Raises:
+    ValueError: shapes that differ, or gamma outside [0, 1].
+  """
+  if not 0 <= gamma <= 1:
+    raise ValueError(f'gamma: expected a number in [0, 1], got {gamma!r}')
+  shapes.check('discounts', discounts, rewards.shape, 'rewards')
+  shapes.check('q_values', q_values, [*rewards.shape, None], 'rewards')
+  shapes.check('target_q_values', target_q_values, q_values.shape, 'q_values')
+  best = tf.argmax(q_values[:, 1:], axis=-1)
+  values = of_actions(tf.cast(target_q_values[:, 1:], tf.float32), best)
+  return rewards + gamma * discounts * tf.pad(values, [[0, 0], [0, 1]])
+
+
+def have_targets(valid: tf.Tensor, discounts: tf.Tensor) -> tf.Tensor:
+  """Which steps have a target: what follows them is in the row, or nothing does.
+
+  The last step of a row has none unless the episode terminated there. So a time limit
+  is never taken for an end, though no observation after it was recorded.
+
+  Args:
+    valid: [B, T] bool, False where a row is only filled up.
+    discounts: [B, T] of the environment, 0 where the episode terminated.
+
+  Returns:
+    [B, T] bool.
+  """
+  shapes.check('discounts', discounts, valid.shape, 'valid')
+  followed = tf.pad(valid[:, 1:], [[0, 0], [0, 1]])
+  return valid & (followed | tf.equal(discounts, 0))
+
+
+def of_actions(q_values: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+  """From Q values [..., A] those of the actions [...]."""
+  return tf.gather(q_values, actions, axis=-1, batch_dims=actions.shape.rank)

@@ -1,0 +1,155 @@
+"""Collects learning histories of a source into datasets.
+
+A folder comes to have
+
+  training/     a dataset of the kind 'histories', see `datasets/format.py`
+  evaluation/   the same of tasks that are never in training
+  source.csv    what the source returned in the latter, in the course of its learning
+  source.png    the same as a picture
+
+Work is parted into pieces with random numbers of their own, so that a collection that
+was interrupted goes on after the last piece that was written, and ends with the same.
+"""
+
+import os
+import pathlib
+import sys
+import time
+from typing import Annotated, Callable, List, Union
+
+from dm_env import specs as dm_specs
+import gin
+import numpy as np
+
+from gtrxl_tf import config
+from gtrxl_tf.analysis import histories as curves
+from gtrxl_tf.datasets import format as format_lib
+from gtrxl_tf.datasets import reader
+from gtrxl_tf.datasets import writer as writer_lib
+from gtrxl_tf.environments import task_batch
+from gtrxl_tf.sources import source as source_lib
+
+# Tasks that are played at once. More are hardly faster, and take memory.
+_PIECE = 1000
+
+
+@config.configurable
+class HistoryCollector:
+  """What is to be collected.
+
+  A dataset keeps these settings and gin's, and only a collector with the same goes on
+  with it.
+
+  Args:
+    family: of the tasks.
+    source: makes the algorithm that learns; called with `tasks`, `num_steps`, `seed`.
+    num_histories: for training, each in a task that is drawn with replacement; 10,000
+      in the paper (Table S1).
+    num_evaluation: tasks for evaluation, which are those of `evaluation_tasks`; 100 in
+      the paper.
+    seed: of the tasks and the source.
+  """
+
+  def __init__(self,
+               family: task_batch.TaskFamily,
+               source: Callable[..., source_lib.Source],
+               num_histories: config.PositiveInt = 10_000,
+               num_evaluation: Annotated[int, config.Range(1, _PIECE)] = 100,
+               seed: config.NonNegativeInt = 0):
+    self.family = family
+    self._source = source
+    self.num_histories = {'training': num_histories, 'evaluation': num_evaluation}
+    self._seed = seed
+    prototype = family.make('training', 1, 0)
+    source(tasks=prototype, num_steps=family.num_steps, seed=0)
+    self.specs = format_lib.Specs(
+        prototype.observation_spec(), prototype.action_spec(), prototype.reward_spec(),
+        dm_specs.Array((), np.uint8, 'discount'))
+    # With the arguments that did not come from gin, as gin's comments.
+    own = dict(num_histories=num_histories, num_evaluation=num_evaluation, seed=seed)
+    self.settings = '\n'.join([
+        *(f'# HistoryCollector.{name} = {value!r}' for name, value in own.items()), '',
+        gin.operative_config_str()])
+
+  def evaluation_tasks(self) -> task_batch.TaskBatch:
+    """Those that the source is evaluated in, anew, for other agents."""
+    return self._tasks('evaluation', 0)
+
+  def num_pieces(self, split: task_batch.Split) -> int:
+    """Into which the histories of a split are parted."""
+    return -(-self.num_histories[split] // _PIECE)
+
+  def play(self, split: task_batch.Split, piece: int) -> source_lib.Histories:
+    """The histories of a piece of work."""
+    tasks = self._tasks(split, piece)
+    [source_seed] = np.random.SeedSequence(
+        [self._seed, piece, split == 'evaluation', 1]).generate_state(1)
+    return source_lib.play(
+        tasks, self._source(tasks=tasks, num_steps=self.family.num_steps,
+                            seed=int(source_seed)), self.family.num_steps)
+
+  def _tasks(self, split: task_batch.Split, piece: int) -> task_batch.TaskBatch:
+    num = min(_PIECE, self.num_histories[split] - piece * _PIECE)
+    [seed] = np.random.SeedSequence([self._seed, piece]).generate_state(1)
+    return self.family.make(split, num, int(seed))
+
+
+def collect(collector: HistoryCollector, path: Union[str, os.PathLike],
+            stream=sys.stdout) -> reader.Dataset:
+  """Collects into the folder `path`, or goes on there; returns the training histories.
+
+  Args:
+    collector: what to collect.
+    path: of the folder.
+    stream: where the progress is shown.
+
+  Raises:
+    format_lib.DatasetError: in the folder is something else.
+  """
+  path = pathlib.Path(path)
+  evaluation = _collect(collector, 'evaluation', path, stream)
+  _draw(collector, evaluation, path, stream)
+  return _collect(collector, 'training', path, stream)
+
+
+def _collect(collector: HistoryCollector, split: task_batch.Split, path: pathlib.Path,
+             stream) -> reader.Dataset:
+  with writer_lib.EpisodeWriter(
+      path / split, collector.specs, collector.family.name, collector.settings,
+      kind='histories', final_observation=False) as writer:
+    start, before = time.time(), writer.num_steps
+    goal = collector.num_histories[split]
+    for piece in range(writer.progress or 0, collector.num_pieces(split)):
+      writer.write(_episodes(collector.play(split, piece)), progress=piece + 1)
+      speed = (writer.num_steps - before) / max(time.time() - start, 1e-3)
+      left = (goal - writer.num_episodes) * collector.family.num_steps / speed
+      print(f'{split}: {writer.num_episodes:,} of {goal:,} histories | '
+            f'{writer.num_steps:,} transitions | {speed:,.0f} transitions/s | '
+            f'{left:,.0f} s left', file=stream, flush=True)
+  return reader.open_dataset(path / split)
+
+
+def _episodes(histories: source_lib.Histories) -> List[format_lib.Episode]:
+  """As the writer takes them."""
+  discount = (histories.end != format_lib.End.TERMINATION).astype(np.uint8)
+  return [format_lib.Episode(observation, action, reward, discount, end)
+          for observation, action, reward, discount, end in zip(
+              histories.observation, histories.action, histories.reward, discount,
+              histories.end)]
+
+
+def _draw(collector: HistoryCollector, evaluation: reader.Dataset, path: pathlib.Path,
+          stream) -> None:
+  """Writes the source's curve, and shows the means of the five fifths of it."""
+  column = lambda name: np.stack([
+      getattr(evaluation.episode(i), name) for i in range(evaluation.num_episodes)])
+  reward, end = column('reward'), column('end')
+  optimum = task_batch.informed_return(collector.evaluation_tasks()).mean()
+  found = {'source': curves.curve(reward, end)}
+  curves.write_csv(path / 'source.csv', found)
+  curves.draw(path / 'source.png', found,
+              f'{collector.family.name}: {len(reward)} tasks', optimum)
+  fifths = ' '.join(f'{x:.2f}' for x in curves.curve(reward, end, 5).mean)
+  print(f'evaluation: the source returns {fifths} in the fifths of its time, '
+        f'{found["source"].mean[-1]:.2f} at its end; one who knows the tasks '
+        f'{optimum:.2f}', file=stream, flush=True)
