@@ -29,7 +29,7 @@ class Segment(NamedTuple):
   """Attention weights within one segment of an unroll."""
   weights: np.ndarray  # [B, L, H, Q, K]: layers, heads, queries; add up to 1 over keys.
   queries: List[str]   # Of each query, its kind.
-  keys: List[str]      # Of each key, its kind. Of an empty cache, no weight is positive.
+  keys: List[str]      # Of each key, its kind. Weights of an empty cache are 0.
 
 
 def attend(network: network_lib.DecisionNetwork, inputs: network_lib.DecisionInputs
@@ -50,8 +50,8 @@ def attend(network: network_lib.DecisionNetwork, inputs: network_lib.DecisionInp
   core = network.core
   if not hasattr(core, 'attention_weights'):
     raise config.ConfigError(
-        f'attention of a {type(core).__name__}: expected a core that attends, RATE or '
-        'TransformerXL')
+        f'attention of a {type(core).__name__}: expected a core that attends, such as '
+        'RATE or TransformerXL')
   batch_size, num_steps = inputs.is_first.shape
   lacking = -num_steps % max(1, core.segment_length // network_lib.TOKENS_PER_STEP)
   filled = tf.nest.map_structure(
@@ -137,7 +137,7 @@ def _label(axis, draw_line, kinds: Sequence[str]) -> None:
   if len(kinds) <= _MOST_LABELS:
     axis.remove_overlapping_locs = False  # Or a group's name would hide a token's.
     axis.set_ticks(range(len(kinds)), _tokens(kinds), minor=True, fontsize=6)
-    axis.set_tick_params(pad=12)
+    axis.set_tick_params(pad=14)
 
 
 def _tokens(kinds: Sequence[str]) -> List[str]:

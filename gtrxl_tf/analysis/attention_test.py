@@ -49,8 +49,9 @@ def _inputs(length):
 class AttendTest(tf.test.TestCase):
 
   def test_of_segments_the_last_unfinished(self):
-    network = _network(_rate())
-    first, second = attention.attend(network, _inputs(3))
+    network, inputs = _network(_rate()), _inputs(4)
+    first, second = attention.attend(
+        network, tf.nest.map_structure(lambda x: x[:, :3], inputs))
     memory, steps = ['read'] * 2, ['step'] * 6
     self.assertEqual(first.queries, memory + steps + ['write'] * 2)
     self.assertEqual(first.keys, ['cache'] * 4 + first.queries)
@@ -62,7 +63,7 @@ class AttendTest(tf.test.TestCase):
       self.assertAllClose(
           segment.weights.sum(axis=-1), np.ones(segment.weights.shape[:-1]))
     # What follows changes nothing.
-    _, whole = attention.attend(network, _inputs(4))
+    _, whole = attention.attend(network, inputs)
     self.assertAllClose(second.weights, whole.weights[..., :5, :9])
 
   def test_of_a_core_without_segments(self):

@@ -45,7 +45,6 @@ _CASES = {
     'lstm_residual': lambda: cores.DeepLSTM(2, 7, 'residual'),
     'gru_concat': lambda: cores.DeepGRU(2, 7, 'concat'),
     'mamba': lambda: cores.Mamba(2, 8, state_dim=3),
-    'mamba_no_mlp': lambda: cores.Mamba(1, _D, state_dim=3, conv_width=3, mlp_dim=0),
     'memoryless': lambda: cores.Memoryless(2, 7),
 }
 _ALL = [(name, name) for name in _CASES]

@@ -62,7 +62,8 @@ def _core(inputs, is_first, hidden, window, v):
   mixed, hidden, window = _mixer(normed, is_first, hidden, window, block['mixer'])
   outputs = []
   for x in inputs + mixed:
-    x = x + _mlp(_norm(x, block['mlp_norm']), block)
+    if 'mlp_norm' in block:
+      x = x + _mlp(_norm(x, block['mlp_norm']), block)
     outputs.append(_norm(x, v['norm']))
   return np.array(outputs), hidden, window
 
@@ -92,10 +93,10 @@ def _loop(x, dt, a, b, c, resets, hidden):
 
 class MambaTest(tf.test.TestCase, parameterized.TestCase):
 
-  @parameterized.parameters(1, 3, 10)
-  def test_agrees_with_the_formulas(self, length):
+  @parameterized.parameters((1, None), (3, 0), (10, 5))
+  def test_agrees_with_the_formulas(self, length, mlp_dim):
     random = np.random.RandomState(length)
-    core = cores.Mamba(1, _D, state_dim=_N, conv_width=_W)
+    core = cores.Mamba(1, _D, state_dim=_N, conv_width=_W, mlp_dim=mlp_dim)
     inputs = random.randn(_B, length, _D).astype(np.float32)
     is_first = np.zeros([_B, length], bool)
     is_first[0, length // 2] = is_first[1, -2:] = True

@@ -8,9 +8,10 @@ import tensorflow as tf
 class Noise:
   """Mixes noise into what segments read, by RATE's convex combination (appendix F.1).
 
-  Each row has a number, by which `mix` draws and which goes up from segment to segment;
-  the noise depends on nothing else, so that unroll and steps read the same. Where there
-  is no noise there are no numbers: `()`.
+  Each row has a number, by which `mix` draws and which goes up from segment to segment.
+  The noise depends on nothing else, so that unroll and steps read the same; but what is
+  compiled by XLA draws other noise than what is not. Where there is no noise there are
+  no numbers: `()`.
   """
 
   def __init__(self, memory_share: float, cache_share: float,

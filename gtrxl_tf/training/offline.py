@@ -156,9 +156,27 @@ class OfflineExperiment(tasks_lib.TaskExperiment):
 
   def make_scheme(self, agent: learner_lib.Agent) -> schemes.Scheme:
     """What gives the batches."""
-    trajectories = schemes.Trajectories(
-        self.dataset, agent.network.action_space, **self._trajectories)
-    return self._scheme(trajectories, agent.network.initial_state, self.learner_steps)
+    return self._scheme(self._make_trajectories(agent.network.action_space),
+                        agent.network.initial_state, self.learner_steps)
+
+  def _make_trajectories(self, space) -> schemes.Trajectories:
+    return schemes.Trajectories(self.dataset, space, **self._trajectories)
+
+  def episode(self, space, number: int) -> agent_lib.Segments:
+    """The first N segments of an episode of the dataset, as a batch of one.
+
+    Args:
+      space: an `ActionSpace`.
+      number: of the episode.
+    """
+    if number >= self.dataset.num_episodes:
+      raise IndexError(f'episode {number} of {self.dataset.path}: it has '
+                       f'{self.dataset.num_episodes}')
+    trajectories = self._make_trajectories(space)
+    length = min(int(self.dataset.lengths[number]),
+                 trajectories.segment_length * trajectories.num_segments)
+    return trajectories.segments(
+        trajectories.gather(np.array([number]), length), np.ones(1, bool))
 
   def check(self) -> None:
     """Computes a loss."""

@@ -69,13 +69,14 @@ class DecisionAgent(tf.Module):
     num_steps = batch.valid.shape[1]
     if isinstance(batch.state, tuple) and not batch.state:
       state = self.network.initial_state(tf.shape(batch.valid)[0])
-      return self.network(inputs, state)[0], {}
+      return self.network(inputs, state, training=True)[0], {}
     segment = self.network.core.segment_length // network_lib.TOKENS_PER_STEP
     segment = segment or num_steps  # Of a core that does not work in segments.
     policies, states, state = [], [], batch.state
     for start in range(0, num_steps, segment):
       policy, state = self.network(
-          tf.nest.map_structure(lambda x: x[:, start:start + segment], inputs), state)
+          tf.nest.map_structure(lambda x: x[:, start:start + segment], inputs), state,
+          training=True)
       policies.append(policy)
       states.append(state)
     join = lambda combine, nests: tf.nest.map_structure(

@@ -79,6 +79,17 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(differs[1], [False] * first_seen + [True] * (3 - first_seen)
                         + [False] * 3)
 
+  def test_its_core_drops_in_training(self):
+    network = network_lib.DecisionNetwork(
+        testing.DISCRETE, torsos.VectorTorso((D,)),
+        cores.TransformerXL(1, D, 2, 4, memory_length=9, dropout=0.3))
+    network.create_variables(specs.Array((4,), np.float32))
+    inputs = _inputs()
+    run = tf.function(
+        lambda **settings: network(inputs, network.initial_state(B), **settings)[0])
+    self.assertNotAllClose(run(training=True).logits, run().logits, atol=1e-2)
+    self.assertAllEqual(run(training=False).logits, run().logits)
+
   def test_tokens_may_be_squashed(self):
     network = _network('Memoryless', squash=True)
     inputs = _inputs()
