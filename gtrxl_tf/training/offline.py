@@ -216,7 +216,11 @@ class _WarmUpAndDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
 
 
 class OfflineTraining:
-  """Trains an offline experiment in this process, and judges it from time to time."""
+  """Trains an offline experiment in this process, and judges it from time to time.
+
+  Attributes:
+    evaluation: the last one.
+  """
 
   def __init__(self, experiment: OfflineExperiment, folder: run_folder.RunFolder,
                strategy: tf.distribute.Strategy):
@@ -243,7 +247,8 @@ class OfflineTraining:
         experiment.make_policy(self._agent.network),
         experiment.make_environments(
             max(count, len(experiment.task_names)), evaluation_lib.STREAM))
-    self._played = {}  # What the last evaluation found.
+    self.evaluation = None
+    self._played = {}  # The means of the last evaluation.
     self._started = time.time() - float(self._seconds)
     self._previous_log = (time.time(), self._step)
 
@@ -307,6 +312,7 @@ class OfflineTraining:
 
   def _evaluate(self) -> Dict[str, float]:
     played = self._evaluator.play(self._experiment.evaluation_episodes)
+    self.evaluation = played
     successes, tasks = np.array(played.successes), np.array(played.tasks)
     of_tasks = [np.mean(successes[tasks == task])
                 for task, name in enumerate(self._experiment.task_names) if name]

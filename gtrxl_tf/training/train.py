@@ -69,11 +69,14 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str) 
   folder = run_folder.RunFolder(root_dir)
   folder.root.mkdir(parents=True, exist_ok=True)
   run_folder.write_atomically(folder.config, gin.operative_config_str())
+  evaluation = None
   if not folder.done.exists():
     folder.diverged.unlink(missing_ok=True)
-    run = (_run_offline if isinstance(experiment, offline_lib.OfflineExperiment)
-           else _run_parts)
-    failure = run(experiment, folder)
+    failure = None
+    if isinstance(experiment, offline_lib.OfflineExperiment):
+      evaluation = _run_offline(experiment, folder)
+    else:
+      failure = _run_parts(experiment, folder)
     if failure is None and folder.diverged.exists():
       failure = folder.diverged.read_text().strip()
     if failure is not None:
@@ -82,7 +85,7 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str) 
     if not folder.done.exists():
       print(f'Interrupted. The same command goes on from {folder.checkpoints}.')
       return 130
-  _evaluate(experiment, folder)
+  _show(experiment, folder, evaluation or _evaluate(experiment, folder))
   return 0
 
 
@@ -100,8 +103,9 @@ def _interruption() -> Iterator[threading.Event]:
 
 
 def _run_offline(experiment: offline_lib.OfflineExperiment,
-                 folder: run_folder.RunFolder) -> Optional[str]:
-  """Trains in this process; returns why it failed, if it did."""
+                 folder: run_folder.RunFolder
+                 ) -> Optional[evaluation_lib.Evaluation]:
+  """Trains in this process; returns the evaluation at the end, if it came to it."""
   console = console_lib.Console(experiment.learner_steps, 'learner')
   print(f'Training in {folder.root} on the {experiment.dataset.num_episodes:,} '
         f'episodes of {experiment.dataset.path}.', flush=True)
@@ -112,6 +116,7 @@ def _run_offline(experiment: offline_lib.OfflineExperiment,
       if training.run(interrupted.is_set, console.update):
         training.export()
         run_folder.write_atomically(folder.done, 'The run took all its steps.\n')
+        return training.evaluation
     except learner_lib.Diverged as error:
       run_folder.write_atomically(folder.diverged, f'{error}\n')
     finally:
@@ -142,14 +147,19 @@ def _run_parts(experiment: experiment_lib.Experiment, folder: run_folder.RunFold
 
 
 def _evaluate(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder
-              ) -> None:
-  """Plays episodes with the exported policy; writes and prints what there is to see."""
-  names = experiment.task_names
+              ) -> evaluation_lib.Evaluation:
+  """Plays episodes with the exported policy."""
   count = max(min(evaluation_lib.NUM_ENVIRONMENTS, experiment.evaluation_episodes),
-              len(names))
-  evaluation = evaluation_lib.evaluate(
+              len(experiment.task_names))
+  return evaluation_lib.evaluate(
       folder.policy, experiment.make_environments(count, evaluation_lib.STREAM),
       experiment.evaluation_episodes)
+
+
+def _show(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder,
+          evaluation: evaluation_lib.Evaluation) -> None:
+  """Writes and prints what there is to see of a run that is done."""
+  names = experiment.task_names
   table = io.StringIO()
   rows = csv.writer(table, lineterminator='\n')
   rows.writerow(['episode', 'return', 'success', 'task'])
