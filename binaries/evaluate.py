@@ -2,6 +2,12 @@
 
   python -m binaries.evaluate --root_dir=runs/t_maze_30 --num_episodes=1000 \
       --gin_bindings='TMaze.corridor_length = 60'
+
+A run that learned from episodes acts with all of the settings that are given here, such
+as the return to ask for, or noise in place of its memory:
+
+  python -m binaries.evaluate --root_dir=runs/t_maze_90 \
+      --gin_file=gin/rate/ablations/memory_noise.gin
 """
 
 import sys
@@ -14,6 +20,7 @@ import tree
 from gtrxl_tf import config
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training import offline
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import train
 
@@ -24,8 +31,10 @@ _NUM_EPISODES = flags.DEFINE_integer(
 _NUM_ENVIRONMENTS = flags.DEFINE_integer(
     'num_environments', evaluation.NUM_ENVIRONMENTS,
     'How many are played side by side at most.', lower_bound=1)
+_GIN_FILE = flags.DEFINE_multi_string(
+    'gin_file', [], "Files of settings, which override the run's.")
 _GIN_BINDINGS = flags.DEFINE_multi_string(
-    'gin_bindings', [], "Single settings, which override the run's.")
+    'gin_bindings', [], "Single settings, which override the files'.")
 
 
 def _shapes(experiment: experiment_lib.Experiment):
@@ -47,7 +56,8 @@ def main(argv):
   try:
     trained = train.prepare([str(folder.config)], [])
     gin.clear_config()
-    experiment = train.prepare([str(folder.config)], _GIN_BINDINGS.value)
+    experiment = train.prepare(
+        [str(folder.config), *_GIN_FILE.value], _GIN_BINDINGS.value)
   except config.ConfigError as error:
     sys.exit(f'Not started: {error}')
   if _shapes(experiment) != _shapes(trained):
@@ -57,7 +67,13 @@ def main(argv):
   environment = experiment.make_environments(
       max(min(_NUM_ENVIRONMENTS.value, _NUM_EPISODES.value), len(names)),
       evaluation.STREAM)
-  played = evaluation.evaluate(folder.policy, environment, _NUM_EPISODES.value)
+  if isinstance(experiment, offline.OfflineExperiment):
+    policy = experiment.make_policy(
+        experiment.restore_agent(folder.checkpoints).network)
+    played = evaluation.Evaluator(policy, environment).play(_NUM_EPISODES.value)
+    environment.close()
+  else:
+    played = evaluation.evaluate(folder.policy, environment, _NUM_EPISODES.value)
   print(train.describe(played, experiment.informed_return(), names,
                        experiment.score_of(played.returns, played.tasks)))
 

@@ -1,16 +1,26 @@
 """Every experiment in gin/ can be started, those at the paper's size too.
 
-Each is built whole, with the loss of an unroll. DeepMind Lab is a stand-in here.
+Each is built whole, with the loss of an unroll. DeepMind Lab is a stand-in here, and so
+are the episodes that offline experiments learn from.
 """
 
 import pathlib
+import tempfile
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
+from dm_env import specs as specs_lib
 import gin
+import numpy as np
+import tree
 
 from gtrxl_tf import config
+from gtrxl_tf import datasets
+from gtrxl_tf.datasets import collect
+from gtrxl_tf.datasets import episodes_testing
 from gtrxl_tf.environments import dmlab_testing
+from gtrxl_tf.training import tasks
 from gtrxl_tf.training import train
 
 _GIN = pathlib.Path(__file__).parents[1] / 'gin'
@@ -21,26 +31,53 @@ _CORES = sorted(path.name for path in _GIN.glob('cores/*.gin'))
 
 _BINDINGS = {'dmlab_avm.gin': ['DMLab.dataset_path = "/photographs"']}
 
+_RATE = _GIN / 'rate'
+# Experiments include others or a base; what does not is to be added to one.
+_OFFLINE = sorted(
+    path.name for path in _RATE.glob('*.gin') if 'include ' in path.read_text())
+_ABLATIONS = sorted(path.name for path in _RATE.glob('ablations/*.gin'))
+_MODELS = sorted(path.name for path in _RATE.glob('models/*.gin'))
+# One of its kind is tried with every model.
+_LIKE_OTHERS = (
+    'atari_breakout.gin', 'atari_qbert.gin', 'atari_seaquest.gin',
+    'mujoco_halfcheetah.gin', 'mujoco_walker2d.gin', 't_maze_90_cpu.gin',
+    't_maze_valves.gin', 't_maze_valves_cpu.gin', 'training_memory_270.gin',
+    'training_memory_90.gin')
+_OF_30_STEPS = (
+    'ablations/segments_2x15.gin', 'ablations/segments_3x10.gin',
+    'ablations/segments_6x5.gin', 'memory_pool.gin', 'segment_by_segment.gin')
+_COLLECTOR = {'memory_maze.gin': {'saved_model': str(_GIN)}}  # Some folder.
 
-class GinFilesTest(parameterized.TestCase):
+
+class GinTest(parameterized.TestCase):
+  """What the tests share."""
 
   def setUp(self):
     super().setUp()
     gin.clear_config()
     self.addCleanup(gin.clear_config)
+    # Folders of files that earlier tests have read, which hold `bases` of their own.
+    # pylint: disable-next=protected-access
+    gin.config._LOCATION_PREFIXES[1:] = []
 
-  def prepare(self, name, *more):
+  def prepare(self, files, bindings=()):
     try:
       with dmlab_testing.deepmind_lab():
-        return train.prepare([str(_GIN / name), *more], _BINDINGS.get(name, []))
+        return train.prepare(list(map(str, files)), bindings)
     except config.ConfigError as error:
-      if 'which is not installed' in str(error):
-        self.skipTest(str(error))  # `make test-envs` has the package.
-      raise
+      self.skip_if_not_installed(error)
+
+  def skip_if_not_installed(self, error):
+    if 'which is not installed' in str(error):
+      self.skipTest(str(error))  # `make test-envs` has the package.
+    raise error
+
+
+class GinFilesTest(GinTest):
 
   @parameterized.parameters(*_LARGE)
   def test_experiment_of_the_papers_size(self, name):
-    experiment = self.prepare(name)
+    experiment = self.prepare([_GIN / name], _BINDINGS.get(name, []))
     self.assertEqual((experiment.unroll_length, experiment.batch_size), (95, 128))
     core = experiment.acting_network.core
     if 'lstm' in name:
@@ -50,13 +87,100 @@ class GinFilesTest(parameterized.TestCase):
 
   @parameterized.parameters(*_SMALL)
   def test_small_experiment(self, name):
-    core = self.prepare(name).acting_network.core
+    core = self.prepare([_GIN / name]).acting_network.core
     self.assertEqual(type(core).__name__, 'TransformerXL')
 
   @parameterized.parameters(*_CORES)
   def test_core(self, name):
-    core = self.prepare(_SMALL[0], str(_GIN / 'cores' / name)).acting_network.core
+    core = self.prepare([_GIN / _SMALL[0], _GIN / 'cores' / name]).acting_network.core
     self.assertGreater(core.output_size, 0)
+
+
+class OfflineFilesTest(GinTest):
+  """gin/rate, with two episodes of noise in place of datasets, and batches of one."""
+
+  def episodes(self, name):
+    """A dataset that fits an experiment, and what stands for its environment."""
+    config.parse([str(_RATE / name)], [])
+    settings = gin.get_bindings('OfflineExperiment')
+    try:
+      prototype = tasks.TaskExperiment(
+          settings['environment'], settings.get('tasks'), None, 1, 0)
+    except config.ConfigError as error:
+      self.skip_if_not_installed(error)
+    frames = settings.get('frame_stack', 1)
+    single = lambda spec: specs_lib.Array(
+        (*spec.shape[:-1], spec.shape[-1] // frames), spec.dtype)
+    specs = datasets.Specs(
+        tree.map_structure(single, prototype.observation_spec), prototype.action_spec)
+    random = np.random.default_rng(0)
+    episodes = [episodes_testing.random_episode(specs, random, 20) for _ in range(2)]
+    folder = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
+    episodes_testing.write(folder, specs, [
+        episode._replace(reward=np.ones_like(episode.reward)) for episode in episodes])
+    environment = mock.Mock(spec_set=['observation_spec', 'action_spec', 'close'])
+    environment.observation_spec.return_value = prototype.observation_spec
+    environment.action_spec.return_value = prototype.action_spec
+    return folder, environment
+
+  def build(self, stand_ins, name, *added, bindings=()):
+    """An experiment of a file and those that are added to it."""
+    gin.clear_config()
+    folder, environment = stand_ins
+    with mock.patch.object(
+        tasks.TaskExperiment, 'make_environments', return_value=environment):
+      experiment = self.prepare(
+          [_RATE / name, *(_RATE / file for file in added)],
+          [f'OfflineExperiment.dataset = {folder!r}',
+           'OfflineExperiment.batch_size = 1',
+           'PixelTorso.channels = (4,)', 'PixelTorso.units = 8', *bindings])
+    if 'cql_sac.gin' not in added[0]:
+      length, num = [gin.query_parameter(f'OfflineExperiment.{setting}')
+                     for setting in ('segment_length', 'num_segments')]
+      macros = 'segment_tokens', 'context_tokens', 'context_steps'
+      self.assertEqual(
+          [gin.query_parameter(f'%{macro}') for macro in macros],
+          [3 * length, 3 * length * num, length * num])
+    return experiment
+
+  def has(self, setting):
+    try:
+      return bool(gin.query_parameter(setting))
+    except ValueError:
+      return False
+
+  @parameterized.parameters(*_OFFLINE)
+  def test_experiment(self, name):
+    stand_ins = self.episodes(name)
+    self.build(stand_ins, name, 'models/rate.gin')
+    if self.has('Collector.environment'):
+      collect.Collector(**_COLLECTOR.get(name, {}))
+    is_published = self.has('%published_learner_steps')
+    continuous = stand_ins[1].action_spec().dtype.kind == 'f'
+    unfit = {'cql.gin' if continuous else 'cql_sac.gin'}
+    if not self.has('%oracle_dataset'):
+      unfit.add('oracle_dt.gin')
+    if is_published:
+      self.build(stand_ins, name, 'models/rate.gin', 'published_code.gin',
+                 bindings=['RATE.num_layers = 1'])
+    for model in () if name in _LIKE_OTHERS else sorted(set(_MODELS) - unfit):
+      with self.subTest(model):
+        self.build(stand_ins, name, f'models/{model}', bindings=['RATE.num_layers = 1'])
+
+  @parameterized.parameters(
+      *((f'ablations/{name}',) for name in _ABLATIONS), 'memory_pool.gin',
+      'segment_by_segment.gin')
+  def test_what_is_added_to_an_experiment(self, name):
+    experiment = ('minigrid_memory.gin' if 'minigrid' in name else
+                  't_maze_30_cpu.gin' if name in _OF_30_STEPS else 't_maze.gin')
+    self.build(self.episodes(experiment), experiment, 'models/rate.gin', name,
+               bindings=['RATE.num_layers = 1'])
+
+  def test_the_paper_s_size(self):
+    experiment = self.build(self.episodes('t_maze.gin'), 't_maze.gin', 'models/dt.gin')
+    size = sum(np.prod(x.shape) for x in experiment.make_agent().learned_variables)
+    # 2.4 million in Table 11, of which 0.65 million are a part that is not used.
+    self.assertBetween(size, 1.70e6, 1.74e6)
 
 
 if __name__ == '__main__':

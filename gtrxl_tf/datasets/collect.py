@@ -18,8 +18,8 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Callable, Iterator, List, Literal, Optional, Sequence, Tuple
-from typing import Union
+from typing import Any, Callable, Iterator, List, Literal, Mapping, Optional
+from typing import Sequence, Tuple, Union
 
 import dm_env
 import gin
@@ -50,6 +50,9 @@ class Collector:
   Args:
     environment: makes an environment; called with `seed`.
     num_episodes: to keep.
+    tasks: several tasks, which take turns of a few episodes: the setting of
+      `environment` in which they differ, and its values, as in
+      `{'corridor_length': (28, 58, 88)}`.
     policy: a method of the environment that returns an action, as `informed_action` of
       one that knows what the agent should remember. RATE's T-Maze is played by such
       an oracle; Minigrid's `looking_action` lets the agent see it first.
@@ -64,6 +67,7 @@ class Collector:
   def __init__(self,
                environment: Callable[..., dm_env.Environment],
                num_episodes: config.PositiveInt = 1000,
+               tasks: Optional[Mapping[str, Sequence[Any]]] = None,
                policy: str = 'informed_action',
                saved_model: Optional[str] = None,
                epsilon: config.UnitInterval = 0.0,
@@ -71,16 +75,18 @@ class Collector:
                seed: config.NonNegativeInt = 0):
     self._environment = environment
     self.num_episodes = num_episodes
+    self._task_settings = environments.task_settings('Collector', tasks)
     self._policy = policy
     self._saved_model = saved_model
     self._epsilon = epsilon
     self._keep = keep
     self._seed = seed
-    prototype = environment(seed=seed)
+    prototype = environment(seed=seed, **self._task_settings[0])
     self.environment_name = type(prototype).__name__
     # With the arguments that did not come from gin, as gin's comments.
     own = dict(num_episodes=num_episodes, policy=policy, saved_model=saved_model,
                epsilon=epsilon, keep=keep, seed=seed)
+    own |= {} if tasks is None else {'tasks': tasks}
     self.settings = '\n'.join([
         *(f'# Collector.{name} = {value!r}' for name, value in own.items()), '',
         gin.operative_config_str()])
@@ -108,7 +114,8 @@ class Collector:
     *seeds, noise_seed = np.random.SeedSequence(
         [self._seed, piece]).generate_state(num + 1)
     random = np.random.default_rng(noise_seed)
-    made = [self._environment(seed=int(seed)) for seed in seeds]
+    settings = self._task_settings[piece % len(self._task_settings)]
+    made = [self._environment(seed=int(seed), **settings) for seed in seeds]
     batched = environments.BatchedEnvironment(made)
     act = self._saved_model_actions(num) if self._saved_model else self._method_actions
     action_leaves = tree.flatten(self.specs.action)

@@ -143,6 +143,13 @@ class CollectTest(parameterized.TestCase):
     self.assertEqual((balanced.num_episodes, balanced.successes.sum()), (41, 21))
     self.assertBetween(self._collect('all', **settings).successes.mean(), 0.03, 0.5)
 
+  def test_tasks_take_turns(self):
+    dataset = self._collect('turns', environment=t_maze.TMaze, num_episodes=48,
+                            tasks={'corridor_length': (3, 5, 7)})
+    lengths, counts = np.unique(dataset.lengths, return_counts=True)
+    np.testing.assert_array_equal(lengths, [4, 6, 8])
+    np.testing.assert_array_equal(counts, [16, 16, 16])
+
   @parameterized.parameters('all', 'successful', 'balanced')
   def test_an_interrupted_collection_becomes_the_same_dataset(self, keep):
     settings = dict(environment=_Walk, num_episodes=70, epsilon=0.5, keep=keep)
@@ -232,6 +239,7 @@ class CollectTest(parameterized.TestCase):
   @parameterized.parameters(
       (dict(policy='guess'), r"Collector.policy = 'guess': expected a method of TMaze"),
       (dict(saved_model='/nowhere'), "Collector.saved_model = '/nowhere': expected"),
+      (dict(tasks={}), r'Collector.tasks = \{\}: expected one setting'),
       (dict(keep='good'), "Collector.keep = 'good': expected one of 'all'"),
       (dict(epsilon=2.0), 'Collector.epsilon = 2.0: expected a number >= 0'))
   def test_refuses_settings(self, settings, message):

@@ -21,6 +21,7 @@ Their modules import without.
 """
 
 import inspect
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import dm_env
 
@@ -62,6 +63,27 @@ _ENVIRONMENTS = {
     't_maze': t_maze.TMaze,
     'vizdoom_two_colors': vizdoom_two_colors.VizdoomTwoColors,
 }
+
+
+def task_settings(owner: str, tasks: Optional[Mapping[str, Sequence[Any]]]
+                  ) -> List[Dict[str, Any]]:
+  """The settings of each of several tasks; there are none of a single one.
+
+  Args:
+    owner: what has `tasks` as an argument, for the error.
+    tasks: the setting of an environment in which they differ, and its values.
+
+  Raises:
+    config.ConfigError: that is not what `tasks` is.
+  """
+  if tasks is None:
+    return [{}]
+  if not (isinstance(tasks, Mapping) and len(tasks) == 1
+          and all(isinstance(x, (list, tuple)) and x for x in tasks.values())):
+    raise config.ConfigError(f'{owner}.tasks = {tasks!r}: expected one setting of '
+                             'the environment and its values')
+  [(setting, values)] = tasks.items()
+  return [{setting: value} for value in values]
 
 
 @config.configurable(name='make_environment')

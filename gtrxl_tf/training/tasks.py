@@ -5,7 +5,6 @@ from typing import Any, Callable, List, Mapping, Optional, Sequence
 import dm_env
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf import environments
 
 
@@ -33,14 +32,7 @@ class TaskExperiment:
       evaluation_episodes: see above.
       seed: see above.
     """
-    name = type(self).__name__
-    if tasks is not None and not (
-        isinstance(tasks, Mapping) and len(tasks) == 1
-        and all(isinstance(x, (list, tuple)) and x for x in tasks.values())):
-      raise config.ConfigError(f'{name}.tasks = {tasks!r}: expected one setting of '
-                               'the environment and its values')
-    self._task_settings = [{}] if tasks is None else [
-        {setting: value} for setting, values in tasks.items() for value in values]
+    self._task_settings = environments.task_settings(type(self).__name__, tasks)
     self._environment = environment
     self._score = score
     self.evaluation_episodes = evaluation_episodes
