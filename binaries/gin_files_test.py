@@ -33,16 +33,10 @@ _BINDINGS = {'dmlab_avm.gin': ['DMLab.dataset_path = "/photographs"']}
 
 _RATE = _GIN / 'rate'
 # Experiments include others or a base; what does not is to be added to one.
-_OFFLINE = sorted(
+OFFLINE = sorted(
     path.name for path in _RATE.glob('*.gin') if 'include ' in path.read_text())
 _ABLATIONS = sorted(path.name for path in _RATE.glob('ablations/*.gin'))
 _MODELS = sorted(path.name for path in _RATE.glob('models/*.gin'))
-# One of its kind is tried with every model.
-_LIKE_OTHERS = (
-    'atari_breakout.gin', 'atari_qbert.gin', 'atari_seaquest.gin',
-    'mujoco_halfcheetah.gin', 'mujoco_walker2d.gin', 't_maze_90_cpu.gin',
-    't_maze_valves.gin', 't_maze_valves_cpu.gin', 'training_memory_270.gin',
-    'training_memory_90.gin')
 _OF_30_STEPS = (
     'ablations/segments_2x15.gin', 'ablations/segments_3x10.gin',
     'ablations/segments_6x5.gin', 'memory_pool.gin', 'segment_by_segment.gin')
@@ -96,8 +90,9 @@ class GinFilesTest(GinTest):
     self.assertGreater(core.output_size, 0)
 
 
-class OfflineFilesTest(GinTest):
-  """gin/rate, with two episodes of noise in place of datasets, and batches of one."""
+class OfflineGinTest(GinTest):
+  """What tests of gin/rate share: two episodes of noise in place of datasets, batches of
+  one, and one layer of what has eight."""
 
   def episodes(self, name):
     """A dataset that fits an experiment, and what stands for its environment."""
@@ -133,7 +128,8 @@ class OfflineFilesTest(GinTest):
           [_RATE / name, *(_RATE / file for file in added)],
           [f'OfflineExperiment.dataset = {folder!r}',
            'OfflineExperiment.batch_size = 1',
-           'PixelTorso.channels = (4,)', 'PixelTorso.units = 8', *bindings])
+           'PixelTorso.channels = (4,)', 'PixelTorso.units = 8',
+           'RATE.num_layers = 1', *bindings])
     if 'cql_sac.gin' not in added[0]:
       length, num = [gin.query_parameter(f'OfflineExperiment.{setting}')
                      for setting in ('segment_length', 'num_segments')]
@@ -149,23 +145,31 @@ class OfflineFilesTest(GinTest):
     except ValueError:
       return False
 
-  @parameterized.parameters(*_OFFLINE)
-  def test_experiment(self, name):
+  def try_models(self, name):
+    """Builds an experiment with every model that fits it."""
     stand_ins = self.episodes(name)
-    self.build(stand_ins, name, 'models/rate.gin')
-    if self.has('Collector.environment'):
-      collect.Collector(**_COLLECTOR.get(name, {}))
-    is_published = self.has('%published_learner_steps')
     continuous = stand_ins[1].action_spec().dtype.kind == 'f'
     unfit = {'cql.gin' if continuous else 'cql_sac.gin'}
     if not self.has('%oracle_dataset'):
       unfit.add('oracle_dt.gin')
-    if is_published:
-      self.build(stand_ins, name, 'models/rate.gin', 'published_code.gin',
-                 bindings=['RATE.num_layers = 1'])
-    for model in () if name in _LIKE_OTHERS else sorted(set(_MODELS) - unfit):
+    if self.has('%published_learner_steps'):
+      self.build(stand_ins, name, 'models/rate.gin', 'published_code.gin')
+    for model in sorted(set(_MODELS) - unfit):
       with self.subTest(model):
-        self.build(stand_ins, name, f'models/{model}', bindings=['RATE.num_layers = 1'])
+        self.build(stand_ins, name, f'models/{model}')
+
+
+class OfflineFilesTest(OfflineGinTest):
+  """Every file of gin/rate; gin_files_slow_test.py has every model in every world."""
+
+  @parameterized.parameters(*OFFLINE)
+  def test_experiment(self, name):
+    self.build(self.episodes(name), name, 'models/rate.gin')
+    if self.has('Collector.environment'):
+      collect.Collector(**_COLLECTOR.get(name, {}))
+
+  def test_models(self):
+    self.try_models('t_maze_30_cpu.gin')
 
   @parameterized.parameters(
       *((f'ablations/{name}',) for name in _ABLATIONS), 'memory_pool.gin',
@@ -173,11 +177,11 @@ class OfflineFilesTest(GinTest):
   def test_what_is_added_to_an_experiment(self, name):
     experiment = ('minigrid_memory.gin' if 'minigrid' in name else
                   't_maze_30_cpu.gin' if name in _OF_30_STEPS else 't_maze.gin')
-    self.build(self.episodes(experiment), experiment, 'models/rate.gin', name,
-               bindings=['RATE.num_layers = 1'])
+    self.build(self.episodes(experiment), experiment, 'models/rate.gin', name)
 
   def test_the_paper_s_size(self):
-    experiment = self.build(self.episodes('t_maze.gin'), 't_maze.gin', 'models/dt.gin')
+    experiment = self.build(self.episodes('t_maze.gin'), 't_maze.gin', 'models/dt.gin',
+                            bindings=['RATE.num_layers = 8'])
     size = sum(np.prod(x.shape) for x in experiment.make_agent().learned_variables)
     # 2.4 million in Table 11, of which 0.65 million are a part that is not used.
     self.assertBetween(size, 1.70e6, 1.74e6)

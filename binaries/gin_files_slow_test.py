@@ -1,0 +1,24 @@
+"""Every model of gin/rate/models can be started in every world of gin/rate."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from binaries import gin_files_test
+
+# Of their kind there is another.
+_LIKE_OTHERS = (
+    'atari_breakout.gin', 'atari_qbert.gin', 'atari_seaquest.gin',
+    'mujoco_halfcheetah.gin', 'mujoco_walker2d.gin', 't_maze_30_cpu.gin',
+    't_maze_90_cpu.gin', 't_maze_valves.gin', 't_maze_valves_cpu.gin',
+    'training_memory_270.gin', 'training_memory_90.gin')
+
+
+class ModelsTest(gin_files_test.OfflineGinTest):
+
+  @parameterized.parameters(*sorted(set(gin_files_test.OFFLINE) - set(_LIKE_OTHERS)))
+  def test_models(self, name):
+    self.try_models(name)
+
+
+if __name__ == '__main__':
+  absltest.main()
