@@ -1,11 +1,15 @@
-"""Trains the same experiment with several cores and seeds, and sets them side by side.
+"""Trains the same experiment with several models and seeds, and sets them side by side.
 
   python -m binaries.compare --gin_file=gin/numpad_2x2_cpu.gin \
-      --root_dir=runs/compare_numpad_2x2 --cores=gtrxl,lstm,memoryless --seeds=5
+      --root_dir=runs/compare_numpad_2x2 --models=gtrxl,lstm,memoryless --seeds=5
+  python -m binaries.compare --gin_file=gin/rate/t_maze_30_cpu.gin \
+      --root_dir=runs/compare_t_maze_30 --seeds=3 --models=gin/rate/models/dt.gin,\
+gin/rate/models/rate.gin,gin/rate/models/rate.gin+gin/rate/memory_pool.gin
 
-A core is a file in gin/cores. Runs go to ROOT/<core>/seed_<i>, one after the other;
-started again on the same folder, the comparison goes on. `comparison.md` and
-`comparison.png` in ROOT show what there is after every run.
+A model is a gin file, or several with a + between them; a name without a path is a file
+in gin/cores. Runs go to ROOT/<model>/seed_<i>, one after the other; started again on the
+same folder, the comparison goes on. `comparison.md` and `comparison.png` in ROOT show
+what there is after every run.
 
 With --sweep='Numpad.size=2,3,4' all of this is done for each of the values, in
 ROOT/Numpad.size=2 and so on; what else depends on the value is not changed with it.
@@ -15,12 +19,11 @@ Where it should be, as budgets that grow with the size, the sweep is over files:
       --sweep=gin/numpad_2x2_cpu.gin,gin/numpad_3x3_cpu.gin,gin/numpad_4x4_cpu.gin
 
 If the settings sample some for each run (gtrxl_tf/sampling.py), a seed draws the same
-for every core. Then the table shows what was drawn, and `ranked.png` how much the
-returns of a core depend on it.
+for every model. Then the table shows what was drawn, and `ranked.png` how much the
+returns of a model depend on it.
 """
 
 import pathlib
-import re
 import signal
 import subprocess
 import sys
@@ -33,11 +36,10 @@ import gin
 from gtrxl_tf import config
 from gtrxl_tf import sampling
 from gtrxl_tf.analysis import comparison
+from gtrxl_tf.training import offline
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import train
-
-_CORE_FILES = pathlib.Path(__file__).parents[1] / 'gin' / 'cores'
-_KNOWN_CORES = {path.stem for path in _CORE_FILES.glob('*.gin')}
+from gtrxl_tf.training import variants
 
 _GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], "The experiment's settings; later files override.")
@@ -45,82 +47,57 @@ _GIN_BINDINGS = flags.DEFINE_multi_string(
     'gin_bindings', [], 'Single settings, which override the files.')
 _ROOT_DIR = flags.DEFINE_string(
     'root_dir', None, 'A folder for all runs.', required=True)
-_CORES = flags.DEFINE_list('cores', 'gtrxl,lstm,memoryless', 'Names from gin/cores.')
-flags.register_validator(
-    'cores', lambda cores: cores and set(cores) <= _KNOWN_CORES,
-    f'expected some of {", ".join(sorted(_KNOWN_CORES))}')
-_SEEDS = flags.DEFINE_integer('seeds', 5, 'Runs of each core.', lower_bound=1)
+_MODELS = flags.DEFINE_list(
+    'models', 'gtrxl,lstm,memoryless',
+    'Names from gin/cores, or FILE or FILE+FILE+...')
+flags.register_validator('models', bool, 'expected at least one')
+_SEEDS = flags.DEFINE_integer('seeds', 5, 'Runs of each model.', lower_bound=1)
 _SWEEP = flags.DEFINE_string(
     'sweep', None, 'SETTING=VALUE,VALUE,... or FILE,FILE,...: the comparison is made '
     'for each value of a setting, or with each gin file.')
-_FILES = r'[^\s,=]+\.gin(,[^\s,=]+\.gin)*'
-flags.register_validator(
-    'sweep', lambda sweep: sweep is None or re.fullmatch(
-        r'[\w.]+=[^\s,/]+(,[^\s,/]+)*|' + _FILES, sweep),
-    "expected SETTING=VALUE,VALUE,... as in 'Numpad.size=2,3,4', or gin files")
-flags.register_multi_flags_validator(
-    ['gin_file', 'sweep'],
-    lambda given: given['gin_file'] or re.fullmatch(_FILES, given['sweep'] or ''),
-    'expected --gin_file, or a --sweep over gin files')
 _ONLY_REPORT = flags.DEFINE_bool(
     'only_report', False, 'Train nothing, show what is there.')
 
 
-class _Swept(NamedTuple):
-  """A point of the sweep; without a sweep there is one, and its name is empty."""
-  folder: str
-  value: str
-  gin_files: List[str]
-  bindings: List[str]
+class _Prepared(NamedTuple):
+  """What experiments say before they are run."""
+  informed: Optional[float]  # The informed policy's return, if there is one.
+  tasks: List[str]
+  seed: str                  # The setting.
 
 
-def _sweep() -> List[_Swept]:
-  if _SWEEP.value is None:
-    return [_Swept('', '', [], [])]
-  if '=' not in _SWEEP.value:
-    stems = [(pathlib.Path(file).stem, file) for file in _SWEEP.value.split(',')]
-    return [_Swept(stem, stem, [file], []) for stem, file in stems]
-  values = _SWEEP.value.partition('=')[2].split(',')
-  bindings = [f'{_setting()}={value}' for value in values]
-  return [_Swept(binding, value, [], [binding])
-          for value, binding in zip(values, bindings)]
+def _gin_files(point: variants.Point, model: str) -> List[str]:
+  return [*_GIN_FILE.value, *point.gin_files, *variants.models(_MODELS.value)[model]]
 
 
-def _setting() -> str:
-  """What the sweep is over."""
-  return _SWEEP.value.partition('=')[0] if '=' in _SWEEP.value else 'experiment'
+def _bindings(point: variants.Point) -> List[str]:
+  return [*_GIN_BINDINGS.value, *point.bindings]
 
 
-def _gin_files(swept: _Swept, core: str) -> List[str]:
-  return [*_GIN_FILE.value, *swept.gin_files, str(_CORE_FILES / f'{core}.gin')]
-
-
-def _bindings(swept: _Swept) -> List[str]:
-  return [*_GIN_BINDINGS.value, *swept.bindings]
-
-
-def _folder(swept: _Swept, core: str, seed: int) -> run_folder.RunFolder:
+def _folder(point: variants.Point, model: str, seed: int) -> run_folder.RunFolder:
   return run_folder.RunFolder(
-      pathlib.Path(_ROOT_DIR.value) / swept.folder / core / f'seed_{seed}')
+      pathlib.Path(_ROOT_DIR.value) / point.name / model / f'seed_{seed}')
 
 
-def _informed_return(swept: _Swept) -> Optional[float]:
-  """The informed policy's return; prepares all that is to be run."""
-  # For a report one core does, since the informed policy has none.
-  for core in _CORES.value[-1:] if _ONLY_REPORT.value else _CORES.value:
+def _prepare(point: variants.Point) -> _Prepared:
+  """Prepares all that is to be run."""
+  models = list(variants.models(_MODELS.value))
+  # For a report one model does: what a report needs is of the environment.
+  for model in models[-1:] if _ONLY_REPORT.value else models:
     gin.clear_config()
-    experiment = train.prepare(_gin_files(swept, core), _bindings(swept))
-  return experiment.informed_return()
+    experiment = train.prepare(_gin_files(point, model), _bindings(point))
+  kind = ('OfflineExperiment' if isinstance(experiment, offline.OfflineExperiment)
+          else 'Experiment')
+  return _Prepared(experiment.informed_return(), experiment.task_names, f'{kind}.seed')
 
 
-def _train(swept: _Swept, core: str, seed: int) -> int:
+def _train(point: variants.Point, model: str, seed: str, root: pathlib.Path) -> int:
   """Runs `binaries.train` to its end; returns its exit code."""
   process = subprocess.Popen(
       [sys.executable, '-m', 'binaries.train',
-       *(f'--gin_file={file}' for file in _gin_files(swept, core)),
-       *(f'--gin_bindings={binding}' for binding in _bindings(swept)),
-       f'--gin_bindings=Experiment.seed = {seed}',
-       f'--root_dir={_folder(swept, core, seed).root}'])
+       *(f'--gin_file={file}' for file in _gin_files(point, model)),
+       *(f'--gin_bindings={binding}' for binding in _bindings(point)),
+       f'--gin_bindings={seed}', f'--root_dir={root}'])
   # The run saves before it ends; this process waits for that.
   handlers = {s: signal.signal(s, lambda *_: process.terminate())
               for s in (signal.SIGINT, signal.SIGTERM)}
@@ -130,38 +107,38 @@ def _train(swept: _Swept, core: str, seed: int) -> int:
   return code
 
 
-def _runs(swept: _Swept) -> List[comparison.Run]:
+def _runs(point: variants.Point) -> List[comparison.Run]:
   """All runs that have begun."""
   runs = []
-  for core in _CORES.value:
+  for model in variants.models(_MODELS.value):
     for seed in range(_SEEDS.value):
-      folder = _folder(swept, core, seed)
+      folder = _folder(point, model, seed)
       metrics = run_folder.read_metrics(folder.metrics)
       if metrics or folder.diverged.exists():
         runs.append(comparison.Run(
-            core, seed, metrics, run_folder.read_metrics(folder.evaluation),
+            model, seed, metrics, run_folder.read_metrics(folder.evaluation),
             folder.diverged.exists(),
             sampling.samples(folder.config.read_text())
             if folder.config.exists() else {}))
   return runs
 
 
-def _report(informed: Dict[str, Optional[float]]) -> str:
+def _report(prepared: Dict[str, _Prepared]) -> str:
   """Writes tables and pictures of all runs that have begun; returns the tables."""
-  setting = _SWEEP.value and _setting()
-  points = [comparison.Point(swept.value, runs, informed[swept.folder])
-            for swept in _sweep() if (runs := _runs(swept))]
+  setting = variants.swept(_SWEEP.value)
+  points = [comparison.Point(
+      point.value, runs, prepared[point.name].informed, prepared[point.name].tasks)
+            for point in variants.sweep(_SWEEP.value) if (runs := _runs(point))]
   if not points:
     return f'No runs in {_ROOT_DIR.value}.'
   root = pathlib.Path(_ROOT_DIR.value)
   picture = root / 'comparison.png'
   if setting is None:
-    text = comparison.table(points[0].runs, points[0].informed)
-    comparison.draw(picture, points[0].runs, root.name, points[0].informed)
+    text = _tables(points[0])
+    comparison.draw(picture, points[0], root.name)
   else:
     text = '\n'.join(
-        [f'## {setting} = {point.value}\n\n'
-         f'{comparison.table(point.runs, point.informed)}' for point in points]
+        [f'## {setting} = {point.value}\n\n{_tables(point)}' for point in points]
         + [f'## Final return against {setting}\n\n'
            f'{comparison.sweep_table(setting, points)}'])
     comparison.draw_sweep(picture, setting, points, root.name)
@@ -173,26 +150,32 @@ def _report(informed: Dict[str, Optional[float]]) -> str:
   return text
 
 
+def _tables(point: comparison.Point) -> str:
+  text = comparison.table(point)
+  return f'{text}\n{comparison.task_table(point)}' if len(point.tasks) > 1 else text
+
+
 def main(argv):
   del argv
   try:
     # All before the first is trained, which may be long before the last is.
-    informed = {swept.folder: _informed_return(swept) for swept in _sweep()}
+    models, sweep = variants.models(_MODELS.value), variants.sweep(_SWEEP.value)
+    prepared = {point.name: _prepare(point) for point in sweep}
   except config.ConfigError as error:
     sys.exit(f'Not started: {error}')
   todo = [] if _ONLY_REPORT.value else [
-      (swept, core, seed) for seed in range(_SEEDS.value) for swept in _sweep()
-      for core in _CORES.value]
-  for i, (swept, core, seed) in enumerate(todo, 1):
-    folder = _folder(swept, core, seed)
+      (point, model, seed) for seed in range(_SEEDS.value) for point in sweep
+      for model in models]
+  for i, (point, model, seed) in enumerate(todo, 1):
+    folder = _folder(point, model, seed)
     if folder.evaluation.exists() or folder.diverged.exists():
       continue
     print(f'Run {i} of {len(todo)}: {folder.root}', flush=True)
-    code = _train(swept, core, seed)
+    code = _train(point, model, f'{prepared[point.name].seed} = {seed}', folder.root)
     if code and not folder.diverged.exists():
       sys.exit(f'Stopped in {folder.root}; the same command goes on from there.')
-    _report(informed)
-  print(_report(informed))
+    _report(prepared)
+  print(_report(prepared))
 
 
 if __name__ == '__main__':

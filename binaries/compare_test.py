@@ -4,13 +4,13 @@ import contextlib
 import io
 import pathlib
 
-from absl import flags
 from absl.testing import absltest
 from absl.testing import flagsaver
-from absl.testing import parameterized
 import gin
 
 from binaries import compare
+from gtrxl_tf import testing
+from gtrxl_tf.environments import t_maze
 from gtrxl_tf.training import run_folder
 
 _GIN = pathlib.Path(__file__).parents[1] / 'gin'
@@ -46,12 +46,15 @@ class _MadeUpRun:
     return int(diverges)
 
 
-class CompareTest(parameterized.TestCase):
+class CompareTest(absltest.TestCase):
 
   def setUp(self):
     super().setUp()
     gin.clear_config()
     self.addCleanup(gin.clear_config)
+    # Or what gin/rate includes would be found beside files of gin/ parsed before.
+    self.enter_context(
+        absltest.mock.patch.object(gin.config, '_LOCATION_PREFIXES', ['']))
     self.root = pathlib.Path(self.create_tempdir().full_path)
     self.runs = []
 
@@ -64,7 +67,7 @@ class CompareTest(parameterized.TestCase):
     self.runs.clear()
     self.enter_context(absltest.mock.patch.object(compare.subprocess, 'Popen', start))
     settings = {'gin_file': [_GIN_FILE], 'root_dir': str(self.root), 'seeds': 2,
-                'cores': ['gtrxl', 'lstm'], **given}
+                'models': ['gtrxl', 'lstm'], **given}
     printed = io.StringIO()
     with flagsaver.flagsaver(**settings), contextlib.redirect_stdout(printed):
       compare.main([])
@@ -108,6 +111,24 @@ class CompareTest(parameterized.TestCase):
     self.assertEqual(self.runs[2].files[0], files[1])
     self.assertLen(self._cells('t_maze_30_cpu |'), 1)
 
+  def test_models_of_an_offline_experiment_are_gin_files(self):
+    dataset = str(self.root / 'dataset')
+    testing.write_informed_episodes(dataset, t_maze.TMaze(28, seed=0), 32)
+    rate, dt = str(_GIN / 'rate/models/rate.gin'), str(_GIN / 'rate/models/dt.gin')
+    pool = str(_GIN / 'rate/memory_pool.gin')
+    self._compare(
+        gin_file=[str(_GIN / 'rate/t_maze_30_cpu.gin')], seeds=1,
+        models=[dt, f'{rate}+{pool}'], gin_bindings=[
+            f"dataset = '{dataset}'",
+            "OfflineExperiment.tasks = {'corridor_length': (2, 3)}"])
+    self.assertEqual([run.root for run in self.runs], [
+        f'{self.root}/dt/seed_0', f'{self.root}/rate+memory_pool/seed_0'])
+    self.assertEqual(self.runs[1].files[1:], [rate, pool])
+    self.assertEqual(self.runs[1].bindings[-1], 'OfflineExperiment.seed = 0')
+    self.assertEqual(self._cells('success in task'),
+                     [['success in task', 'dt', 'rate+memory_pool']])
+    self.assertEqual(self._cells('2 |'), [['2', '0.50 (0.50)', '0.50 (0.50)']])
+
   def test_goes_on_where_it_stopped_and_reports_without_training(self):
     sweep = {'sweep': 'ActionRecall.delay=3'}
     self._compare(seeds=1, **sweep)
@@ -138,13 +159,6 @@ class CompareTest(parameterized.TestCase):
         SystemExit, r'Not started: ActionRecall.delay = -1: expected an integer >= 0'):
       self._compare(sweep='ActionRecall.delay=2,-1')
     self.assertEmpty(self.runs)
-
-  @parameterized.parameters(
-      'Numpad.size', 'Numpad.size=', '=2,3', 'Numpad.size=2,,3', 'Numpad.size=../2')
-  def test_refuses_what_is_no_sweep(self, sweep):
-    with self.assertRaisesRegex(flags.IllegalFlagValueError, 'SETTING=VALUE,VALUE'):
-      with flagsaver.flagsaver(sweep=sweep):
-        pass
 
 
 if __name__ == '__main__':

@@ -1,68 +1,72 @@
-"""Times a learner step of an experiment at its own size, and tells its memory.
+"""Measures learner steps: their time, and the memory that training takes.
 
   python -m binaries.learner_step --gin_file=gin/dmlab30.gin --batch_size=2
+  python -m binaries.learner_step \
+      --sweep=gin/rate/training_memory_90.gin,gin/rate/training_memory_270.gin \
+      --models=gin/rate/models/dt.gin,gin/rate/models/rate.gin,\
+gin/rate/models/rate.gin+gin/rate/segment_by_segment.gin
 
-The batch is blank, which costs as much as a full one: shapes are static. DeepMind Lab
-need not be installed; a stand-in tells its specs.
+Prints a table with a row for each of --models at each point of --sweep, which are those
+of `binaries.compare`.
+
+An online batch is blank, which costs as much as a full one: shapes are static. DeepMind
+Lab need not be installed; a stand-in tells its specs.
 """
 
-import resource
-import statistics
-import time
+from concurrent.futures import process
+import sys
+from typing import Sequence
 
 from absl import app
 from absl import flags
-import tensorflow as tf
 
-from gtrxl_tf.environments import dmlab_testing
-from gtrxl_tf.training import learner as learner_lib
-from gtrxl_tf.training import train
+from gtrxl_tf import config
+from gtrxl_tf.training import learner_cost
+from gtrxl_tf.training import variants
 
 _GIN_FILE = flags.DEFINE_multi_string(
-    'gin_file', None, "The experiment's settings; later files override.", required=True)
+    'gin_file', [], "The experiment's settings; later files override.")
 _GIN_BINDINGS = flags.DEFINE_multi_string(
     'gin_bindings', [], 'Single settings, which override the files.')
-_BATCH_SIZE = flags.DEFINE_integer('batch_size', 2, 'Unrolls.', lower_bound=1)
-_REPEAT = flags.DEFINE_integer('repeat', 3, 'Steps to time.', lower_bound=1)
+_MODELS = flags.DEFINE_list(
+    'models', '', 'Names from gin/cores, or FILE or FILE+FILE+...; by default the '
+    'experiment as it is.')
+_SWEEP = flags.DEFINE_string(
+    'sweep', None, 'SETTING=VALUE,VALUE,... or FILE,FILE,...')
+_BATCH_SIZE = flags.DEFINE_integer(
+    'batch_size', None, "Rows of a batch; by default the experiment's.", lower_bound=1)
+_REPEAT = flags.DEFINE_integer(
+    'repeat', 3, 'Steps to measure, after a first one.', lower_bound=1)
+_PROCESSES = flags.DEFINE_integer(
+    'processes', 3, 'In which each is measured; the table has the medians.',
+    lower_bound=1)
 
 
-def _peak_gib() -> float:
-  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-
-
-def _num_parameters(variables) -> int:
-  return sum(v.shape.num_elements() for v in variables)
+def _print_row(cells: Sequence[str]) -> None:
+  print('| ' + ' | '.join(cells) + ' |', flush=True)
 
 
 def main(argv):
   del argv
-  with dmlab_testing.deepmind_lab():
-    experiment = train.prepare(_GIN_FILE.value, _GIN_BINDINGS.value)
-  agent = experiment.make_agent()
-  learner = learner_lib.Learner(
-      agent, experiment.make_optimizer(), tf.distribute.get_strategy())
-  batch = tf.nest.map_structure(
-      lambda x: tf.repeat(x, _BATCH_SIZE.value, axis=0), experiment.blank_batch())
-  built = _peak_gib()
-  started = time.time()
-  metrics = learner.step(batch)
-  first = time.time() - started
-
-  wall, cpu = [], []
-  for _ in range(_REPEAT.value):
-    started, cpu_started = time.time(), time.process_time()
-    metrics = learner.step(batch)
-    wall.append(time.time() - started)
-    cpu.append(time.process_time() - cpu_started)
-  print(f'parameters of a network      {_num_parameters(agent.online.variables):,}\n'
-        f'unrolls x steps + memory     {_BATCH_SIZE.value} x '
-        f'{experiment.unroll_length} + {experiment.memory_length}\n'
-        f'first step, with tracing     {first:.1f} s\n'
-        f'a step, median of {_REPEAT.value}          {statistics.median(wall):.2f} s, '
-        f'{statistics.median(cpu):.2f} s of CPU\n'
-        f'peak memory                  {_peak_gib():.2f} GiB, '
-        f'{built:.2f} GiB of it before the first step\n'
-        f'loss                         {float(metrics["loss"]):.4f}')
+  swept = variants.swept(_SWEEP.value)
+  try:
+    models = variants.models(_MODELS.value) or {'as it is': []}
+    sweep = variants.sweep(_SWEEP.value)
+    _print_row([swept] * bool(swept) + list(learner_cost.TITLES))
+    _print_row(['---'] * (1 + bool(swept)) + ['--:'] * (len(learner_cost.TITLES) - 1))
+    for point in sweep:
+      first = None
+      for model, gin_files in models.items():
+        cost = learner_cost.measure_apart(
+            _PROCESSES.value, [*_GIN_FILE.value, *point.gin_files, *gin_files],
+            [*_GIN_BINDINGS.value, *point.bindings], _BATCH_SIZE.value, _REPEAT.value)
+        first = first or cost
+        _print_row([point.value] * bool(swept) + learner_cost.cells(model, cost, first))
+  except config.ConfigError as error:
+    sys.exit(f'Stopped: {error}')
+  except process.BrokenProcessPool:
+    sys.exit('Stopped: the process was killed, as where memory does not suffice.')
+  print(f'\n{learner_cost.CAPTION}')
 
 
 if __name__ == '__main__':

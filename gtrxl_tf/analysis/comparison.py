@@ -1,4 +1,4 @@
-"""Runs of several cores on one task, side by side: every seed, in table and picture.
+"""Runs of several models of an experiment: every seed, in tables and pictures.
 
 A run that diverged counts with a return of 0 from there on, as in *GTrXL* (Table 3).
 """
@@ -20,8 +20,8 @@ _RANKED_AT = (0.25, 0.5, 1)
 
 
 class Run(NamedTuple):
-  """A seed of a core."""
-  core: str
+  """A seed of a model."""
+  model: str
   seed: int
   metrics: curves.Rows     # Of `metrics.csv`; a run may diverge before the first.
   evaluation: curves.Rows  # Of `evaluation.csv`; none where a run did not end well.
@@ -30,10 +30,11 @@ class Run(NamedTuple):
 
 
 class Point(NamedTuple):
-  """What was run with one value of the setting that a sweep goes through."""
+  """What was run, at one value of the setting if a sweep goes through one."""
   value: str
   runs: Sequence[Run]
   informed: Optional[float]  # The informed policy's return, if there is one.
+  tasks: Sequence[str] = ('',)  # Names, as many as the runs have tasks.
 
 
 class _Column(NamedTuple):
@@ -43,68 +44,86 @@ class _Column(NamedTuple):
   mean_format: Optional[str]  # None: the mean says nothing.
 
 
-def table(runs: Sequence[Run], informed: Optional[float]) -> str:
-  """A Markdown table: a row for each run, and one for the mean of each core.
-
-  Args:
-    runs: to show.
-    informed: the informed policy's return; without it there is no telling when a task
-      was learned.
-  """
+def table(point: Point) -> str:
+  """A Markdown table: a row for each run, and one for the mean of each model."""
+  runs, informed = point.runs, point.informed
+  steps, measure = _steps_column(runs), _measure(runs)
   column = lambda title, value, form: _Column(title, value, form, form)
   columns = [
-      column('return', _final_return, '.2f'),
-      column('success', lambda run: _mean(run.evaluation, 'success'), '.2f'),
-      column('steps', lambda run: _last(run, 'environment_steps'), ',.0f'),
+      column('return', _final, '.2f'),
+      column('success', lambda run: (
+          _final(run, 'success') if measure == 'success' else None), '.2f')]
+  if len(point.tasks) > 1:
+    columns += [column(f'{measure} {name}',
+                       lambda run, task=task: _final(run, measure, task), '.2f')
+                for task, name in enumerate(point.tasks)]
+  columns += [
+      column('steps', lambda run: _last(run, steps), ',.0f'),
       column('minutes', lambda run: _last(run, 'seconds') / 60, '.1f')]
   caption = ('Return and success: means over the episodes of the evaluation after '
-             'training. Steps: of the environment. -: not reached, or not evaluated.')
+             f'training. Steps: of the {steps.partition("_")[0]}. -: not reached, or '
+             'not evaluated.')
   if informed is not None:
     goal = _LEARNED * informed
     columns += [
         column(f'steps to {_LEARNED:.0%}',
-               lambda run: _first(run, goal, 'environment_steps'), ',.0f'),
+               lambda run: _first(run, goal, steps), ',.0f'),
         column(f'minutes to {_LEARNED:.0%}',
                lambda run: _first(run, goal, 'seconds', 60), '.1f')]
-    caption += (f' To {_LEARNED:.0%}: until the mean return of the last 100 training '
-                f'episodes first is {goal:.2f}; the informed policy\'s is '
-                f'{informed:.2f}.')
+    returns = ('of the last 100 training episodes' if steps == 'environment_steps'
+               else 'in an evaluation')
+    caption += (f' To {_LEARNED:.0%}: until the mean return {returns} first is '
+                f'{goal:.2f}; the informed policy\'s is {informed:.2f}.')
   columns.append(
       _Column('diverged', lambda run: float(run.diverged), '.0f', '.0%'))
   caption += (' Diverged: 1 if loss or gradient was not finite, and the share of such '
-              'runs; their return counts as 0.')
+              'runs; their return and success count as 0.')
   names = list(dict.fromkeys(name for run in runs for name in run.samples))
   columns += [_Column(name, lambda run, name=name: run.samples.get(name), '.3g', None)
               for name in names]
   if names:
     caption += f' Drawn by the seed: {", ".join(names)}.'
-  rows = [['core', 'seed', *(column.title for column in columns)],
+  rows = [['model', 'seed', *(column.title for column in columns)],
           ['---'] + ['--:'] * (1 + len(columns))]
-  for core, seeds in _by_core(runs).items():
+  for model, seeds in _by_model(runs).items():
     values = [[column.value(run) for column in columns] for run in seeds]
     for run, row in zip(seeds, values):
-      rows.append([core, str(run.seed), *(
+      rows.append([model, str(run.seed), *(
           '-' if value is None else format(value, column.format)
           for column, value in zip(columns, row))])
-    rows.append([f'**{core}**', 'mean', *(
+    rows.append([f'**{model}**', 'mean', *(
         '' if column.mean_format is None
         else _mean_cell(column_values, column.mean_format)
         for column, column_values in zip(columns, zip(*values)))])
   return f'{_markdown(rows)}\n\n{caption}\n'
 
 
+def task_table(point: Point) -> str:
+  """A Markdown table of how each task ended: a row a task, a column a model.
+
+  It shows the success, or the return of tasks that do not tell it.
+  """
+  measure = _measure(point.runs)
+  by_model = _by_model(point.runs)
+  rows = [[f'{measure} in task', *by_model], ['--:'] * (1 + len(by_model))]
+  for task, name in enumerate(point.tasks):
+    rows.append([name, *(_finals_cell(runs, measure, task)
+                         for runs in by_model.values())])
+  return f'{_markdown(rows)}\n\n{_finals_caption(measure)}\n'
+
+
 def sweep_table(setting: str, points: Sequence[Point]) -> str:
-  """A Markdown table of final returns: a row for each value, a column for each core."""
-  cores = _cores(points)
-  rows = [[setting, *cores, 'informed policy'], ['--:'] * (2 + len(cores))]
+  """A Markdown table of final returns: a row for each value, a column for each model.
+  """
+  models = _models(points)
+  rows = [[setting, *models, 'informed policy'], ['--:'] * (2 + len(models))]
   for point in points:
-    seeds = _by_core(point.runs)
+    seeds = _by_model(point.runs)
     rows.append([
-        point.value, *(_returns_cell(seeds.get(core, [])) for core in cores),
+        point.value,
+        *(_finals_cell(seeds.get(model, []), 'return') for model in models),
         '-' if point.informed is None else format(point.informed, '.2f')])
-  return (f'{_markdown(rows)}\n\nMean over the runs, and in brackets the return of '
-          'each in the evaluation after training, in the order of their seeds. A run '
-          'that diverged counts as 0. -: not evaluated, and not in the mean.\n')
+  return f'{_markdown(rows)}\n\n{_finals_caption("return")}\n'
 
 
 def ranked(runs: Sequence[Run], steps: float) -> List[float]:
@@ -113,24 +132,28 @@ def ranked(runs: Sequence[Run], steps: float) -> List[float]:
   Args:
     runs: of which those are left out that have not come to the point, or had not
       finished an episode by then.
-    steps: of the environment.
+    steps: of the environment; of the learner where that is all there is.
   """
   returns = []
+  column = _steps_column(runs)
   for run in runs:
-    reached = _last(run, 'environment_steps')
+    reached = _last(run, column)
     if run.diverged and reached <= steps:
       returns.append(0.)
     # The last row of a run that is done is a few learner steps from its end.
     elif run.evaluation or reached >= steps:
       returns += [row['return'] for row in run.metrics
-                  if row['environment_steps'] <= steps][-1:]
-  return sorted((x for x in returns if not math.isnan(x)), reverse=True)
+                  if row[column] <= steps and not math.isnan(row['return'])][-1:]
+  return sorted(returns, reverse=True)
 
 
-def draw(path: pathlib.Path, runs: Sequence[Run], title: str,
-         informed: Optional[float]) -> None:
-  """Draws the returns of all runs in one picture, with the informed policy's."""
-  curves.draw(path, _curves(runs, list(_by_core(runs))), title, informed)
+def draw(path: pathlib.Path, point: Point, title: str) -> None:
+  """Draws the returns of all runs in one picture, with the informed policy's, and how
+  each task ended if there are several."""
+  models = _models([point])
+  curves.draw(path, _curves(point.runs, models), title, point.informed,
+              [lambda panel: _plot_tasks(panel, point, models)]
+              if len(point.tasks) > 1 else [])
 
 
 def draw_sweep(path: pathlib.Path, setting: str, points: Sequence[Point], title: str
@@ -138,42 +161,65 @@ def draw_sweep(path: pathlib.Path, setting: str, points: Sequence[Point], title:
   """Draws a row of panels: curves for each value, and final returns against values.
 
   Final returns are in units of the informed policy's, which depends on the task, if
-  there is one (*GTrXL*, Figure 3).
+  there is one (*GTrXL*, Figure 3). Where runs have several tasks, a second row shows
+  how each of them ended.
   """
-  figure, panels = plt.subplots(
-      1, len(points) + 1, figsize=(4 * len(points) + 4, 4.5), layout='constrained')
-  cores = _cores(points)
+  tasks = any(len(point.tasks) > 1 for point in points)
+  figure, rows = plt.subplots(
+      1 + tasks, len(points) + 1, squeeze=False, layout='constrained',
+      figsize=(4 * len(points) + 4, 4.5 + 3.5 * tasks))
+  panels = rows[0]
+  models = _models(points)
   for panel, point in zip(panels, points):
-    curves.plot(panel, _curves(point.runs, cores), 'environment_steps', point.informed)
+    shown = _curves(point.runs, models)
+    curves.plot(panel, shown, _steps_column(point.runs), point.informed)
     panel.set_title(f'{setting} = {point.value}', fontsize='medium')
-  panels[0].set_ylabel('return, mean of the last 100 episodes')
-  _plot_final_returns(panels[-1], points, cores)
+    panel.set_ylabel(curves.return_label(shown) if point is points[0] else '')
+  _plot_final_returns(panels[-1], points, models)
   panels[-1].set_xlabel(setting)
+  if tasks:
+    for panel, point in zip(rows[1], points):
+      _plot_tasks(panel, point, models)
+    rows[1, -1].set_axis_off()
   curves.save(figure, path, title, curves.THIN_AND_BOLD
-              + '; right: final return of each run, and their mean')
+              + '; final: a point each run, and their mean')
 
 
-def _plot_final_returns(panel: plt.Axes, points: Sequence[Point], cores: Sequence[str]
+def _plot_final_returns(panel: plt.Axes, points: Sequence[Point], models: Sequence[str]
                         ) -> None:
   relative = all((point.informed or 0) > 0 for point in points)
-  for i, core in enumerate(cores):
-    # Side by side, so that the cores' runs do not hide each other.
-    x = np.arange(len(points)) + 0.5 * ((i + 0.5) / len(cores) - 0.5)
-    returns = []
-    for point in points:
-      known = [_final_return(run) for run in _by_core(point.runs).get(core, [])]
-      unit = point.informed if relative else 1
-      returns.append([value / unit for value in known if value is not None])
-    panel.plot(x, [np.mean(values) if values else np.nan for values in returns],
-               **curves.style(i), label=core)
-    panel.plot(np.repeat(x, [len(values) for values in returns]),
-               np.concatenate(returns), 'o', color=curves.style(i)['color'],
-               markersize=4, alpha=0.6)
-  panel.set_xticks(range(len(points)), [point.value for point in points])
+  finals = {model: [
+      [value / (point.informed if relative else 1)
+       for value in _finals(_by_model(point.runs).get(model, []))]
+      for point in points] for model in models}
+  _plot_finals(panel, [point.value for point in points], finals)
   panel.set_title('final return' + " / informed policy's" * relative,
                   fontsize='medium')
   if relative:
     curves.draw_reference(panel, 1)
+
+
+def _plot_tasks(panel: plt.Axes, point: Point, models: Sequence[str]) -> None:
+  measure = _measure(point.runs)
+  by_model = _by_model(point.runs)
+  _plot_finals(panel, point.tasks, {model: [
+      _finals(by_model.get(model, []), measure, task)
+      for task in range(len(point.tasks))] for model in models})
+  panel.set_title(f'final {measure}', fontsize='medium')
+  panel.set_xlabel('task')
+
+
+def _plot_finals(panel: plt.Axes, names: Sequence[str],
+                 finals: Dict[str, List[List[float]]]) -> None:
+  """Plots for each model what its runs came to, a list for each of `names`."""
+  for i, (model, values) in enumerate(finals.items()):
+    # Side by side, so that the models' runs do not hide each other.
+    x = np.arange(len(names)) + 0.5 * ((i + 0.5) / len(finals) - 0.5)
+    panel.plot(x, [np.mean(each) if each else np.nan for each in values],
+               **curves.style(i), label=model)
+    panel.plot(np.repeat(x, [len(each) for each in values]), np.concatenate(values),
+               'o', color=curves.style(i)['color'], markersize=4, alpha=0.6)
+  panel.set_xticks(range(len(names)), names)
 
 
 def draw_ranked(path: pathlib.Path, setting: Optional[str], points: Sequence[Point],
@@ -189,47 +235,58 @@ def draw_ranked(path: pathlib.Path, setting: Optional[str], points: Sequence[Poi
   figure, panels = plt.subplots(
       len(points), len(_RANKED_AT), figsize=(11, 3.5 * len(points) + 1),
       sharex='row', sharey='row', squeeze=False, layout='constrained')
-  cores = _cores(points)
+  models = _models(points)
   for row, point in zip(panels, points):
-    end = max(_last(run, 'environment_steps') for run in point.runs)
-    by_core = _by_core(point.runs)
+    column = _steps_column(point.runs)
+    unit, name = curves.AXES[column]
+    end = max(_last(run, column) for run in point.runs)
+    by_model = _by_model(point.runs)
     for panel, share in zip(row, _RANKED_AT):
-      for i, core in enumerate(cores):
-        returns = ranked(by_core.get(core, []), share * end)
+      for i, model in enumerate(models):
+        returns = ranked(by_model.get(model, []), share * end)
         panel.plot(range(1, len(returns) + 1), returns, **curves.style(i), marker='o',
-                   markersize=3, label=core)
+                   markersize=3, label=model)
       if point.informed is not None:
         curves.draw_reference(panel, point.informed)
-      panel.set_title(f'after {share * end / 1e6:.3g} million environment steps',
-                      fontsize='medium')
+      panel.set_title(f'after {share * end / unit:.3g} {name}', fontsize='medium')
       panel.xaxis.get_major_locator().set_params(integer=True)
     row[0].set_ylabel('return' if setting is None
                       else f'{setting} = {point.value}\nreturn')
   for panel in panels[-1]:
     panel.set_xlabel('run, the best first')
-  curves.save(figure, path, title, 'mean return of the last 100 episodes; a run that '
-              'diverged has 0')
+  curves.save(figure, path, title, f'{curves.return_label(_shown(points[0].runs))}; a '
+              'run that diverged has 0')
 
 
-def _cores(points: Sequence[Point]) -> List[str]:
-  return list(dict.fromkeys(run.core for point in points for run in point.runs))
+def _models(points: Sequence[Point]) -> List[str]:
+  return list(dict.fromkeys(run.model for point in points for run in point.runs))
 
 
-def _by_core(runs: Sequence[Run]) -> Dict[str, List[Run]]:
+def _by_model(runs: Sequence[Run]) -> Dict[str, List[Run]]:
   grouped = {}
   for run in runs:
-    grouped.setdefault(run.core, []).append(run)
+    grouped.setdefault(run.model, []).append(run)
   return grouped
 
 
-def _curves(runs: Sequence[Run], cores: Sequence[str]) -> Dict[str, List[curves.Rows]]:
-  """For each core its runs' metrics, where those that diverged go on to the end."""
-  columns = ('environment_steps', 'seconds')
+def _shown(runs: Sequence[Run]) -> Dict[str, List[curves.Rows]]:
+  """For each model its runs' metrics."""
+  return {model: [run.metrics for run in seeds]
+          for model, seeds in _by_model(runs).items()}
+
+
+def _steps_column(runs: Sequence[Run]) -> str:
+  return curves.steps_column(_shown(runs))
+
+
+def _curves(runs: Sequence[Run], models: Sequence[str]) -> Dict[str, List[curves.Rows]]:
+  """For each model its runs' metrics, where those that diverged go on to the end."""
+  columns = (_steps_column(runs), 'seconds')
   end = {column: max(_last(run, column) for run in runs) for column in columns}
-  shown = {core: [] for core in cores}
+  shown = {model: [] for model in models}
   for run in runs:
     start = {column: _last(run, column) for column in columns}
-    shown[run.core].append([*run.metrics, *(
+    shown[run.model].append([*run.metrics, *(
         [{**start, 'return': 0.}, {**end, 'return': 0.}] if run.diverged else [])])
   return shown
 
@@ -239,8 +296,23 @@ def _last(run: Run, column: str) -> float:
   return run.metrics[-1][column] if run.metrics else 0.
 
 
-def _final_return(run: Run) -> Optional[float]:
-  return 0. if run.diverged else _mean(run.evaluation, 'return')
+def _measure(runs: Sequence[Run]) -> str:
+  """What tells how a task went: the success, or the return if success is not told."""
+  told = not any(math.isnan(row['success']) for run in runs for row in run.evaluation)
+  return 'success' if told else 'return'
+
+
+def _final(run: Run, measure: str = 'return', task: Optional[int] = None
+           ) -> Optional[float]:
+  """What a run came to in a task, or in all together; None if it is not known."""
+  return 0. if run.diverged else _mean(
+      [row for row in run.evaluation if task in (None, row.get('task'))], measure)
+
+
+def _finals(runs: Sequence[Run], *what) -> List[float]:
+  """Those that are known of `_final(run, *what)`."""
+  values = [_final(run, *what) for run in runs]
+  return [value for value in values if value is not None]
 
 
 def _mean(rows: curves.Rows, column: str) -> Optional[float]:
@@ -265,16 +337,22 @@ def _mean_cell(values: Sequence[Optional[float]], spec: str) -> str:
   return format(sum(known) / len(known), spec) + missing
 
 
-def _returns_cell(runs: Sequence[Run]) -> str:
-  """The mean of final returns, and each of them."""
-  returns = [_final_return(run) for run in runs]
-  known = [value for value in returns if value is not None]
+def _finals_cell(runs: Sequence[Run], *what) -> str:
+  """The mean of `_final(run, *what)`, and each of them."""
+  known = _finals(runs, *what)
   if not known:
     return '-'
+  finals = [(run.diverged, _final(run, *what)) for run in runs]
   each = ', '.join(
-      'diverged' if run.diverged else '-' if value is None else format(value, '.2f')
-      for run, value in zip(runs, returns))
+      'diverged' if diverged else '-' if value is None else format(value, '.2f')
+      for diverged, value in finals)
   return f'{sum(known) / len(known):.2f} ({each})'
+
+
+def _finals_caption(measure: str) -> str:
+  return (f'Mean over the runs, and in brackets the {measure} of each in the '
+          'evaluation after training, in the order of their seeds. A run that diverged '
+          'counts as 0. -: not evaluated, and not in the mean.')
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> str:

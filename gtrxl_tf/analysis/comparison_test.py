@@ -11,10 +11,10 @@ from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import curves
 
 
-def _run(core, seed, returns, evaluation=(), success=1., diverged=False, samples=None):
+def _run(model, seed, returns, evaluation=(), success=1., diverged=False, samples=None):
   """A run with a row every 1000 environment steps and every minute."""
   return comparison.Run(
-      core, seed,
+      model, seed,
       [{'environment_steps': 1000. * i, 'seconds': 60. * i, 'return': value}
        for i, value in enumerate(returns, 1)],
       [{'return': value, 'success': success} for value in evaluation],
@@ -31,18 +31,18 @@ def _cells(markdown):
 class TableTest(absltest.TestCase):
 
   def _rows(self, runs, informed=10.):
-    """Cells of the table, by core and seed, or core and `mean`."""
-    return {(row['core'].strip('*'), row['seed']): row
-            for row in _cells(comparison.table(runs, informed))}
+    """Cells of the table, by model and seed, or model and `mean`."""
+    return {(row['model'].strip('*'), row['seed']): row
+            for row in _cells(comparison.table(comparison.Point('', runs, informed)))}
 
   def test_a_row_says_what_a_run_reached_and_when_it_had_learned(self):
     rows = self._rows([_run('gtrxl', 0, [math.nan, 2, 8.9, 9, 8, 9.5], [9, 10])])
     self.assertEqual(rows['gtrxl', '0'], {
-        'core': 'gtrxl', 'seed': '0', 'return': '9.50', 'success': '1.00',
+        'model': 'gtrxl', 'seed': '0', 'return': '9.50', 'success': '1.00',
         'steps': '6,000', 'minutes': '6.0', 'steps to 90%': '4,000',
         'minutes to 90%': '4.0', 'diverged': '0'})
 
-  def test_a_core_has_the_mean_of_its_seeds(self):
+  def test_a_model_has_the_mean_of_its_seeds(self):
     rows = self._rows([_run('gtrxl', 0, [9], [8]), _run('lstm', 0, [1], [1]),
                        _run('gtrxl', 1, [1, 2, 9], [9])])
     self.assertEqual(rows['gtrxl', 'mean']['return'], '8.50')
@@ -61,7 +61,7 @@ class TableTest(absltest.TestCase):
         _run('trxl_i', 0, [1, 9], [9]), _run('trxl_i', 1, [1, 9.5], diverged=True),
         _run('trxl_i', 2, [], diverged=True), _run('trxl_i', 3, [1, 3], [3])])
     self.assertEqual(rows['trxl_i', '1']['return'], '0.00')
-    self.assertEqual(rows['trxl_i', '1']['success'], '-')
+    self.assertEqual(rows['trxl_i', '1']['success'], '0.00')
     self.assertEqual(rows['trxl_i', '1']['diverged'], '1')
     self.assertEqual(rows['trxl_i', '2']['steps'], '0')
     self.assertEqual(rows['trxl_i', 'mean']['return'], '3.00')
@@ -88,9 +88,56 @@ class TableTest(absltest.TestCase):
     self.assertNotIn('steps to 90%', rows['gtrxl', '0'])
 
 
+def _offline_run(model, seed, successes, diverged=False):
+  """A run judged on two tasks, of which it has a share of each in `successes`."""
+  return comparison.Run(
+      model, seed,
+      [{'learner_step': 400. * i, 'seconds': 60. * i, 'return': value}
+       for i, value in enumerate([math.nan, 0.5, math.nan, 0.95], 1)],
+      [{'return': -1., 'success': success, 'task': task}
+       for task, share in enumerate(successes) for success in (0., 2 * share)],
+      diverged, {})
+
+
+class OfflineTest(absltest.TestCase):
+  """Steps are the learner's, rows may have no return, and there are several tasks."""
+
+  def setUp(self):
+    super().setUp()
+    self.point = comparison.Point('', [
+        _offline_run('rate', 0, [1, 0.9]), _offline_run('rate', 1, [1, 0.5]),
+        _offline_run('dt', 0, [0.8, 0.4]), _offline_run('dt', 1, [], diverged=True)],
+                                  1., ['28', '298'])
+
+  def test_table_shows_the_success_of_each_task(self):
+    row = _cells(comparison.table(self.point))[0]
+    self.assertEqual(row, {
+        'model': 'rate', 'seed': '0', 'return': '-1.00', 'success': '0.95',
+        'success 28': '1.00', 'success 298': '0.90', 'steps': '1,600', 'minutes': '4.0',
+        'steps to 90%': '1,600', 'minutes to 90%': '4.0', 'diverged': '0'})
+
+  def test_tasks_have_a_table_with_a_column_for_each_model(self):
+    self.assertEqual(_cells(comparison.task_table(self.point)), [
+        {'success in task': '28', 'rate': '1.00 (1.00, 1.00)',
+         'dt': '0.40 (0.80, diverged)'},
+        {'success in task': '298', 'rate': '0.70 (0.90, 0.50)',
+         'dt': '0.20 (0.40, diverged)'}])
+
+  def test_without_success_the_return_tells_how_a_task_went(self):
+    runs = [run._replace(evaluation=[{**row, 'success': math.nan}
+                                     for row in run.evaluation])
+            for run in self.point.runs]
+    rows = _cells(comparison.task_table(self.point._replace(runs=runs)))
+    self.assertEqual(rows[1], {'return in task': '298', 'rate': '-1.00 (-1.00, -1.00)',
+                               'dt': '-0.50 (-1.00, diverged)'})
+
+  def test_ranks_the_last_return_that_a_row_has(self):
+    self.assertEqual(comparison.ranked(self.point.runs[:1], 1200), [0.5])
+
+
 class SweepTest(absltest.TestCase):
 
-  def test_table_has_a_row_for_each_value_and_a_column_for_each_core(self):
+  def test_table_has_a_row_for_each_value_and_a_column_for_each_model(self):
     rows = _cells(comparison.sweep_table('Numpad.size', [
         comparison.Point('2', [
             _run('gtrxl', 0, [1], [9, 10]), _run('gtrxl', 1, [1], [8.5]),
@@ -149,9 +196,9 @@ class PicturesTest(parameterized.TestCase):
     return {line.get_label(): line.get_ydata() for line in panel.get_lines()}
 
   def test_a_diverged_run_is_0_to_the_end_and_in_the_mean(self):
-    comparison.draw(self.path, [
+    comparison.draw(self.path, comparison.Point('', [
         _run('trxl', 0, [math.nan, 2, 4]), _run('trxl', 1, [6, 6], diverged=True),
-        _run('lstm', 0, [1, 1, 1, 1])], 'numpad', 10.)
+        _run('lstm', 0, [1, 1, 1, 1])], 10.), 'numpad')
     steps, minutes = self.figure.axes
     self.assertStartsWith(self.path.read_bytes(), b'\x89PNG')
     for panel, end in ((steps, 0.004), (minutes, 4)):
@@ -174,7 +221,7 @@ class PicturesTest(parameterized.TestCase):
     self.assertEqual('informed policy' in self._lines(final), relative)
     self.assertTrue(np.isnan(self._lines(final)['lstm']).all())
 
-  def test_a_core_has_one_color_although_it_is_not_everywhere_yet(self):
+  def test_a_model_has_one_color_although_it_is_not_everywhere_yet(self):
     comparison.draw_sweep(self.path, 'Numpad.size', [
         comparison.Point('2', [_run('gtrxl', 0, [1], [1]), _run('lstm', 0, [1])], None),
         comparison.Point('3', [_run('lstm', 0, [1])], None)], 'sizes')
@@ -189,9 +236,27 @@ class PicturesTest(parameterized.TestCase):
     self.assertEqual([list(self._lines(panel)['gtrxl']) for panel in self.figure.axes],
                      [[3, 1], [5, 4], [8, 7], [1], [5], [8]])
 
+  def test_each_task_is_drawn_beside_the_curves_and_below_them_in_a_sweep(self):
+    point = comparison.Point('2', [
+        _offline_run('rate', 0, [1, 0.9]), _offline_run('rate', 1, [1, 0.5]),
+        _offline_run('dt', 0, [], diverged=True)], 1., ['28', '298'])
+    comparison.draw(self.path, point, 'x')
+    steps, minutes, tasks = self.figure.axes
+    np.testing.assert_allclose(steps.get_lines()[2].get_xdata(), [0.8, 1.6])
+    self.assertEqual(minutes.get_ylim(), steps.get_ylim())
+    self.assertEqual([tick.get_text() for tick in tasks.get_xticklabels()],
+                     ['28', '298'])
+    np.testing.assert_allclose(self._lines(tasks)['rate'], [1, 0.7])
+    np.testing.assert_allclose(self._lines(tasks)['dt'], [0, 0])
+    comparison.draw_sweep(
+        self.path, 'x', [point, comparison.Point('3', point.runs[:1], 1.)], 'x')
+    titles = [panel.get_title() for panel in self.figure.axes]
+    self.assertEqual(titles[2:5], ["final return / informed policy's", 'final success',
+                                   'final success'])
+
   def test_can_be_drawn_when_all_have_diverged_before_the_first_row(self):
     point = comparison.Point('2', [_run('trxl', 0, [], diverged=True)], None)
-    comparison.draw(self.path, point.runs, 'x', None)
+    comparison.draw(self.path, point, 'x')
     comparison.draw_sweep(self.path, 'Numpad.size', [point], 'x')
     comparison.draw_ranked(self.path, None, [point], 'x')
     self.assertTrue(self.path.exists())

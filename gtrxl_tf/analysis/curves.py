@@ -65,11 +65,14 @@ def plot(panel: plt.Axes, runs: Dict[str, List[Rows]], column: str,
       rows = [row for row in rows if not math.isnan(row['return'])]
       curves.append((np.array([row[column] for row in rows]) / unit,
                      np.array([row['return'] for row in rows])))
+    # A single point makes no line.
+    marked = lambda x, y: {'marker': 'o', 'markersize': 4} if len(x) == 1 else {}
     if len(curves) == 1:
-      panel.plot(*curves[0], **style(i), linewidth=1.5, label=label)
+      panel.plot(*curves[0], **style(i), **marked(*curves[0]), linewidth=1.5,
+                 label=label)
     elif curves:
       for curve in curves:
-        panel.plot(*curve, **style(i), linewidth=0.7, alpha=0.5)
+        panel.plot(*curve, **style(i), **marked(*curve), linewidth=0.7, alpha=0.5)
       panel.plot(*mean_curve(curves), **style(i), linewidth=2.5, label=label)
   if reference is not None:
     draw_reference(panel, reference)

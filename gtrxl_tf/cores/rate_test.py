@@ -274,8 +274,8 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
       ('compiled', True, dict(memory_noise=1.0, cache_noise=1.0, variant='gtrxl')))
   def test_steps_and_unroll_read_the_same_noise(self, compiled, settings):
     core = _rate(cache_length=4, num_layers=1, **settings)
-    inputs, _ = _inputs(9)
-    is_first = tf.constant([[t == 6 for t in range(9)], [False] * 9])
+    inputs, _ = _inputs(6)
+    is_first = tf.constant([[t == 3 for t in range(6)], [False] * 6])
     unroll = lambda: core(inputs, is_first, core.initial_state(_B))[0]
     if compiled:
       expected = tf.function(unroll, autograph=False, jit_compile=True)()
@@ -293,7 +293,7 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
       step = loaded.step
     # As where it is compiled.
     cache = tf.function(core.initial_cache, autograph=False, jit_compile=compiled)(_B)
-    for t in range(9):
+    for t in range(6):
       output, cache = step(inputs[:, t], is_first[:, t], cache)
       self.assertAllClose(output, expected[:, t], **_TOLERANCE)
 

@@ -4,7 +4,7 @@ The task is `MemoryEnv` of the package minigrid (Chevalier-Boisvert et al., 2023
 the observations of the package or of *RATE* (appendix B, "Minigrid-Memory").
 """
 
-from typing import Annotated, Optional
+from typing import Optional
 
 import dm_env
 from dm_env import specs
@@ -17,8 +17,8 @@ from gtrxl_tf.environments import optional
 # The package's actions; PICKUP, DROP, TOGGLE and DONE only spend a step in this task.
 LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)
 
-_SYMBOLS_VIEW = 7  # Cells along a side of what the agent sees; the package's default.
-_PIXELS_VIEW, _PIXELS_PER_CELL = 3, 28
+# Cells along a side of what the agent sees: the package's default, and RATE's.
+_SYMBOLS_VIEW, _PIXELS_VIEW = 7, 3
 _MAX_INDEX = 10  # Of the package's kinds of objects, colours and states.
 _UNSEEN = 0  # The kind of a cell that is hidden from the agent.
 _DIRECTIONS = memory_task.constant_rows(np.eye(4))
@@ -47,12 +47,17 @@ class MinigridMemory(memory_task.MemoryTask):
   or, with `pixels`, RATE's:
 
     image: uint8 [84, 84, 3], a picture of the 3 x 3 cells in view, 28 pixels a cell.
+
+  Of another `view` or `cell_pixels` images are accordingly larger or smaller.
   """
 
   def __init__(self,
-               size: Annotated[int, config.Range(7)] = 13,
+               size: config.PositiveInt = 13,
                pixels: bool = False,
+               view: Optional[config.PositiveInt] = None,
+               cell_pixels: config.PositiveInt = 28,
                max_steps: Optional[config.PositiveInt] = None,
+               reveal_clue: bool = False,
                seed: Optional[config.NonNegativeInt] = None):
     """Creates the task.
 
@@ -61,21 +66,30 @@ class MinigridMemory(memory_task.MemoryTask):
         17; RATE trains on 31 and tests on 11 to 91. In smaller grids the walls of the
         room and of the ends coincide.
       pixels: whether to observe a picture, and no direction.
+      view: cells along a side of what the agent sees; odd, at least 3. By default 7,
+        the package's, and in pictures 3, RATE's.
+      cell_pixels: along a side of a cell in pictures.
       max_steps: T, 5 size^2 by default, as in the package. RATE has 95.
+      reveal_clue: whether the agent carries the object of the room, and so sees it
+        in its own cell at all times: nothing needs to be remembered, as in
+        `TMaze.reveal_clue`.
       seed: of everything that is drawn.
 
     Raises:
-      config.ConfigError: an even size, or minigrid is not installed.
+      config.ConfigError: an even size or view, or minigrid is not installed.
     """
-    if size % 2 == 0:
-      raise config.ConfigError(
-          f'MinigridMemory.size = {size}: expected an odd integer >= 7')
+    view = view or (_PIXELS_VIEW if pixels else _SYMBOLS_VIEW)
+    for name, value, least in (('size', size, 7), ('view', view, 3)):
+      if value < least or value % 2 == 0:
+        raise config.ConfigError(
+            f'MinigridMemory.{name} = {value}: expected an odd integer >= {least}')
     super().__init__(num_actions=7, seed=seed)
     envs = optional.load('minigrid.envs', needed_by='MinigridMemory')
-    self._pixels = pixels
+    self._cell_pixels = cell_pixels if pixels else None
+    self._view = view
+    self._reveals = reveal_clue
     self._minigrid = envs.MemoryEnv(
-        size=size, max_steps=max_steps,
-        agent_view_size=_PIXELS_VIEW if pixels else _SYMBOLS_VIEW)
+        size=size, max_steps=max_steps, agent_view_size=view)
     self._middle = size // 2  # y of the hallway and of the room's middle row.
     self._junction = (size - 2, self._middle)
     self._clue = (1, self._middle - 1)
@@ -107,24 +121,30 @@ class MinigridMemory(memory_task.MemoryTask):
     return self._towards(self._junction)
 
   def observation_spec(self) -> dict[str, specs.Array]:
-    if self._pixels:
-      side = _PIXELS_VIEW * _PIXELS_PER_CELL
+    if self._cell_pixels:
+      side = self._view * self._cell_pixels
       return {'image': specs.BoundedArray(
           [side, side, 3], np.uint8, 0, 255, name='image')}
     return {
         'direction': specs.BoundedArray([4], np.float32, 0, 1, name='direction'),
-        'image': specs.BoundedArray([_SYMBOLS_VIEW, _SYMBOLS_VIEW, 3], np.uint8,
+        'image': specs.BoundedArray([self._view, self._view, 3], np.uint8,
                                     0, _MAX_INDEX, name='image'),
     }
 
   def _reset(self) -> dm_env.TimeStep:
     symbols, _ = self._minigrid.reset(seed=int(self._rng.integers(2**31)))
+    if self._reveals:
+      self._minigrid.carrying = self._minigrid.grid.get(*self._clue)
+      symbols = self._minigrid.gen_obs()
     self._success = False
-    self._clue_seen = self._end_seen = False
+    self._clue_seen = self._reveals
+    self._end_seen = False
     self._look(symbols['image'])
     return dm_env.restart(self._observation(symbols))
 
   def _step(self, action: int) -> dm_env.TimeStep:
+    if action == DROP:  # With `reveal_clue` there is something to drop.
+      action = DONE
     symbols, reward, terminated, truncated, _ = self._minigrid.step(action)
     self._look(symbols['image'])
     observation = self._observation(symbols)
@@ -136,8 +156,8 @@ class MinigridMemory(memory_task.MemoryTask):
     return dm_env.transition(float(reward), observation)
 
   def _observation(self, symbols) -> dict[str, np.ndarray]:
-    if self._pixels:
-      return {'image': self._minigrid.get_pov_render(_PIXELS_PER_CELL)}
+    if self._cell_pixels:
+      return {'image': self._minigrid.get_pov_render(self._cell_pixels)}
     return {'direction': _DIRECTIONS[symbols['direction']], 'image': symbols['image']}
 
   def _look(self, image: np.ndarray) -> None:

@@ -202,6 +202,17 @@ class VizdoomTwoColorsTest(parameterized.TestCase):
       self.assertEqual((image.shape, image.dtype), (shape, np.uint8))
       environment.observation_spec()['image'].validate(image)
 
+  @parameterized.parameters(('red', [255, 0, 0]), ('green', [0, 255, 0]))
+  def test_a_revealed_clue_is_a_bar_along_the_upper_edge(self, pillar, colour):
+    def images(**settings):
+      environment = self.make(pillar=pillar, max_steps=60, **settings)
+      return np.stack([_image(t) for t in _play(environment, lambda: LEFT)])
+
+    revealed, hidden = images(reveal_clue=True), images()
+    np.testing.assert_array_equal(revealed[:, 4:], hidden[:, 4:])
+    self.assertTrue(np.all(revealed[:, :4] == colour))
+    self.assertFalse(np.any(np.all(hidden[:, :4] == colour, axis=-1)))
+
   def test_fits_a_batch(self):
     environments = [self.make(max_steps=30, seed=seed) for seed in range(3)]
     batch = batched.BatchedEnvironment(environments)
