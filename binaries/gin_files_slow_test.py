@@ -8,8 +8,8 @@ from binaries import gin_files_test
 # Of their kind there is another.
 _LIKE_OTHERS = (
     'atari_breakout.gin', 'atari_qbert.gin', 'atari_seaquest.gin',
-    'mujoco_halfcheetah.gin', 'mujoco_walker2d.gin', 't_maze_30_cpu.gin',
-    't_maze_90_cpu.gin', 't_maze_valves.gin', 't_maze_valves_cpu.gin',
+    'mujoco_halfcheetah.gin', 'mujoco_walker2d.gin', 't_maze_90_cpu.gin',
+    't_maze_valves.gin', 't_maze_valves_cpu.gin',
     'training_memory_270.gin', 'training_memory_90.gin')
 
 

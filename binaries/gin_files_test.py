@@ -168,9 +168,6 @@ class OfflineFilesTest(OfflineGinTest):
     if self.has('Collector.environment'):
       collect.Collector(**_COLLECTOR.get(name, {}))
 
-  def test_models(self):
-    self.try_models('t_maze_30_cpu.gin')
-
   @parameterized.parameters(
       *((f'ablations/{name}',) for name in _ABLATIONS), 'memory_pool.gin',
       'segment_by_segment.gin')
