@@ -52,9 +52,6 @@ class CompareTest(absltest.TestCase):
     super().setUp()
     gin.clear_config()
     self.addCleanup(gin.clear_config)
-    # Or what gin/rate includes would be found beside files of gin/ parsed before.
-    self.enter_context(
-        absltest.mock.patch.object(gin.config, '_LOCATION_PREFIXES', ['']))
     self.root = pathlib.Path(self.create_tempdir().full_path)
     self.runs = []
 

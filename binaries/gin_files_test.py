@@ -50,9 +50,6 @@ class GinTest(parameterized.TestCase):
     super().setUp()
     gin.clear_config()
     self.addCleanup(gin.clear_config)
-    # Folders of files that earlier tests have read, which hold `bases` of their own.
-    # pylint: disable-next=protected-access
-    gin.config._LOCATION_PREFIXES[1:] = []
 
   def prepare(self, files, bindings=()):
     try:

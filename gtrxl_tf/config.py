@@ -155,12 +155,16 @@ def parse(files: Sequence[str], bindings: Sequence[str]) -> None:
     ConfigError: a file that is not there, a name that is not known, or a line that
       is not gin. The message is one line and says what would have been allowed.
   """
-  for file in files:  # What a file includes is found beside it.
-    gin.add_config_file_search_path(os.path.dirname(os.path.abspath(file)))
   # Gin logs an error for every place where it looks for a file before it finds it.
   logging.disable(logging.ERROR)
   try:
-    gin.parse_config_files_and_bindings(list(files), list(bindings))
+    for file in files:
+      # What a file includes is found beside it, and not beside a file read before: gin
+      # itself would look for `bases/small.gin` in every folder it was ever shown.
+      # pylint: disable-next=protected-access
+      gin.config._LOCATION_PREFIXES[:] = [os.path.dirname(os.path.abspath(file)), '']
+      gin.parse_config_file(file)
+    gin.parse_config_files_and_bindings([], list(bindings))
   except SyntaxError as error:
     raise ConfigError(_syntax_error(error, bindings)) from error
   except tokenize.TokenError as error:

@@ -139,6 +139,18 @@ class ParseTest(parameterized.TestCase):
     settings = Machine().settings
     self.assertEqual((settings['size'], settings['count'], _function()), (1, 2, 3))
 
+  def test_what_a_file_includes_is_beside_it(self):
+    files = []
+    for size in (1, 2):
+      folder = self.create_tempdir(f'of_{size}')
+      folder.create_file('bases/part.gin', f'Machine.size = {size}\n')
+      files.append(
+          folder.create_file('whole.gin', "include 'bases/part.gin'\n").full_path)
+    for size, order in ((2, files), (1, files[::-1]), (1, files[:1])):
+      gin.clear_config()
+      config.parse(order, [])
+      self.assertEqual(Machine().settings['size'], size)
+
   @parameterized.parameters(
       ('Machin.size = 1', "'Machin'.*Did you mean Machine?"),
       ('Machine.sise = 1', "'sise'.*Did you mean size?"),

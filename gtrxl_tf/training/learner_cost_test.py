@@ -18,9 +18,6 @@ class LearnerCostTest(absltest.TestCase):
     super().setUp()
     gin.clear_config()
     self.addCleanup(gin.clear_config)
-    # Or what gin/rate includes would be found beside files of gin/ parsed before.
-    self.enter_context(
-        absltest.mock.patch.object(gin.config, '_LOCATION_PREFIXES', ['']))
 
   def test_of_an_online_experiment(self):
     cost = learner_cost.measure(

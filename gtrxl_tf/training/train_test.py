@@ -10,11 +10,9 @@ import sys
 import time
 
 from absl.testing import absltest
-from absl.testing import flagsaver
 from absl.testing import parameterized
 import gin
 
-from binaries import attention
 from gtrxl_tf import testing
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.training import run_folder
@@ -130,11 +128,10 @@ class OfflineRunTest(parameterized.TestCase):
                  folder.policy / 'saved_model.pb'):
       self.assertTrue(path.exists(), path)
 
-    gin.clear_config()
-    with flagsaver.flagsaver(root_dir=str(folder.root), episode=3):
-      with contextlib.redirect_stdout(stdout):
-        attention.main([])
-    self.assertIn('segment_0.png: cache 0.000, read 0.', stdout.getvalue())
+    drawn = subprocess.run(
+        [sys.executable, '-m', 'binaries.attention', f'--root_dir={folder.root}',
+         '--episode=3'], cwd=_ROOT, capture_output=True, text=True, check=False)
+    self.assertIn('segment_0.png: cache 0.000, read 0.', drawn.stdout, drawn.stderr)
     self.assertTrue((folder.root / 'attention' / 'segment_0.png').exists())
 
 
