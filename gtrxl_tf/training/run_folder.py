@@ -1,10 +1,16 @@
 """A run's folder: what is in it, and how its files are written."""
 
+import contextlib
 import csv
 import dataclasses
+import fcntl
 import os
 import pathlib
-from typing import Dict, List, Optional, Union
+from typing import Dict, Iterator, List, Optional, Union
+
+
+class InUseError(Exception):
+  """Another process trains in the folder. The message is one line."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +40,24 @@ class RunFolder:
   evaluation = property(lambda self: self.root / 'evaluation.csv')
   done = property(lambda self: self.root / 'done')
   diverged = property(lambda self: self.root / 'diverged')
+
+  @contextlib.contextmanager
+  def in_use(self) -> Iterator[None]:
+    """Makes the folder, and keeps it from other processes until the end.
+
+    Raises:
+      InUseError: a process that has not ended is in such a context.
+    """
+    self.root.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(self.root, os.O_RDONLY)
+    try:
+      try:  # The system gives it up for a process that is killed.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      except BlockingIOError as error:
+        raise InUseError(f'{self.root} is in use by another process') from error
+      yield
+    finally:
+      os.close(descriptor)
 
 
 def write_atomically(path: pathlib.Path, text: str) -> None:

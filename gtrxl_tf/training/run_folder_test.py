@@ -11,6 +11,19 @@ _ROWS = [{'learner_step': float(step), 'return': step / 7, 'success': math.nan}
          for step in range(10, 60, 10)]
 
 
+class InUseTest(absltest.TestCase):
+
+  def test_a_folder_is_for_one_process_at_a_time(self):
+    folder = run_folder.RunFolder(self.create_tempdir().full_path + '/runs/new')
+    with folder.in_use():
+      with self.assertRaisesRegex(
+          run_folder.InUseError, 'runs/new is in use by another process'):
+        with folder.in_use():
+          self.fail('Two of them.')
+    with folder.in_use():
+      pass
+
+
 class MetricsTest(parameterized.TestCase):
 
   def setUp(self):

@@ -63,11 +63,16 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str) 
   """
   try:
     experiment = prepare(gin_files, gin_bindings)
-  except config.ConfigError as error:
+    folder = run_folder.RunFolder(root_dir)
+    with folder.in_use():
+      return _train(experiment, folder)
+  except (config.ConfigError, run_folder.InUseError) as error:
     print(f'Not started: {error}', file=sys.stderr)
     return 2
-  folder = run_folder.RunFolder(root_dir)
-  folder.root.mkdir(parents=True, exist_ok=True)
+
+
+def _train(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder) -> int:
+  """Does as `train` when all is ready."""
   run_folder.write_atomically(folder.config, gin.operative_config_str())
   evaluation = None
   if not folder.done.exists():
