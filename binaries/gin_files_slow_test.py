@@ -1,4 +1,4 @@
-"""Every model of gin/rate/models can be started in every world of gin/rate."""
+"""Every file of gin/ at full depth, every model of gin/rate in every world there."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -18,6 +18,13 @@ class ModelsTest(gin_files_test.OfflineGinTest):
   @parameterized.parameters(*sorted(set(gin_files_test.OFFLINE) - set(_LIKE_OTHERS)))
   def test_models(self, name):
     self.try_models(name)
+
+
+class GinFilesTest(gin_files_test.GinTest):
+
+  @parameterized.parameters(*gin_files_test.LARGE)
+  def test_experiment_of_the_papers_size(self, name):
+    self.prepare([gin_files_test.GIN / name], gin_files_test.BINDINGS.get(name, []))
 
 
 if __name__ == '__main__':

@@ -1,7 +1,8 @@
 """Every experiment in gin/ can be started, those at the paper's size too.
 
-Each is built whole, with the loss of an unroll. DeepMind Lab is a stand-in here, and so
-are the episodes that offline experiments learn from.
+Each is built with the loss of an unroll, but for layers beyond the first of a stack at
+the paper's size. DeepMind Lab is a stand-in here, and so are the episodes that offline
+experiments learn from.
 """
 
 import pathlib
@@ -23,15 +24,15 @@ from gtrxl_tf.environments import dmlab_testing
 from gtrxl_tf.training import tasks
 from gtrxl_tf.training import train
 
-_GIN = pathlib.Path(__file__).parents[1] / 'gin'
-_EXPERIMENTS = sorted(path.name for path in _GIN.glob('*.gin'))
+GIN = pathlib.Path(__file__).parents[1] / 'gin'
+_EXPERIMENTS = sorted(path.name for path in GIN.glob('*.gin'))
 _SMALL = [name for name in _EXPERIMENTS if name.endswith('_cpu.gin')]
-_LARGE = [name for name in _EXPERIMENTS if name not in _SMALL]
-_CORES = sorted(path.name for path in _GIN.glob('cores/*.gin'))
+LARGE = [name for name in _EXPERIMENTS if name not in _SMALL]
+_CORES = sorted(path.name for path in GIN.glob('cores/*.gin'))
 
-_BINDINGS = {'dmlab_avm.gin': ['DMLab.dataset_path = "/photographs"']}
+BINDINGS = {'dmlab_avm.gin': ['DMLab.dataset_path = "/photographs"']}
 
-_RATE = _GIN / 'rate'
+_RATE = GIN / 'rate'
 # Experiments include others or a base; what does not is to be added to one.
 OFFLINE = sorted(
     path.name for path in _RATE.glob('*.gin') if 'include ' in path.read_text())
@@ -40,7 +41,7 @@ _MODELS = sorted(path.name for path in _RATE.glob('models/*.gin'))
 _OF_30_STEPS = (
     'ablations/segments_2x15.gin', 'ablations/segments_3x10.gin',
     'ablations/segments_6x5.gin', 'memory_pool.gin', 'segment_by_segment.gin')
-_COLLECTOR = {'memory_maze.gin': {'saved_model': str(_GIN)}}  # Some folder.
+_COLLECTOR = {'memory_maze.gin': {'saved_model': str(GIN)}}  # Some folder.
 
 
 class GinTest(parameterized.TestCase):
@@ -66,9 +67,10 @@ class GinTest(parameterized.TestCase):
 
 class GinFilesTest(GinTest):
 
-  @parameterized.parameters(*_LARGE)
+  @parameterized.parameters(*LARGE)
   def test_experiment_of_the_papers_size(self, name):
-    experiment = self.prepare([_GIN / name], _BINDINGS.get(name, []))
+    experiment = self.prepare(
+        [GIN / name], ['TransformerXL.num_layers = 1', *BINDINGS.get(name, [])])
     self.assertEqual((experiment.unroll_length, experiment.batch_size), (95, 128))
     core = experiment.acting_network.core
     if 'lstm' in name:
@@ -78,12 +80,12 @@ class GinFilesTest(GinTest):
 
   @parameterized.parameters(*_SMALL)
   def test_small_experiment(self, name):
-    core = self.prepare([_GIN / name]).acting_network.core
+    core = self.prepare([GIN / name]).acting_network.core
     self.assertEqual(type(core).__name__, 'TransformerXL')
 
   @parameterized.parameters(*_CORES)
   def test_core(self, name):
-    core = self.prepare([_GIN / _SMALL[0], _GIN / 'cores' / name]).acting_network.core
+    core = self.prepare([GIN / _SMALL[0], GIN / 'cores' / name]).acting_network.core
     self.assertGreater(core.output_size, 0)
 
 

@@ -1,4 +1,8 @@
-"""Every core, every check. A new core or variant is one line in `_CASES`."""
+"""Every core, every check. A new core or variant is one line in `_CASES`.
+
+What takes seconds a case is done here for one of each kind, and for the others in
+conformance_slow_test.py.
+"""
 
 import os
 
@@ -49,6 +53,12 @@ _CASES = {
 }
 _ALL = [(name, name) for name in _CASES]
 _WITH_MEMORY = [(name, name) for name in _CASES if name != 'memoryless']
+# These differ from others in what each step does by itself, or in a size.
+ALIKE = [(name, name) for name in (
+    'trxl_i', 'gtrxl_input', 'gtrxl_output', 'gtrxl_highway', 'gtrxl_sigtanh',
+    'gtrxl_no_identity_bias', 'gtrxl_projection_biases', 'gtrxl_memory_of_one',
+    'same_layer_long_segment', 'rate_lstm_valve', 'lstm_residual')]
+_UNLIKE = [case for case in _ALL if case not in ALIKE]
 
 
 def _inputs(seed, unroll_length, core=None, resets=True):
@@ -97,12 +107,105 @@ class _Servable(tf.Module):
         core.initial_cache, input_signature=[tf.TensorSpec([], tf.int32)])
 
 
-class ConformanceTest(tf.test.TestCase, parameterized.TestCase):
+class Checks(tf.test.TestCase, parameterized.TestCase):
+  """What is checked of a core, where it takes seconds."""
 
   def assert_nests_close(self, a, b, **tolerance):
     tf.nest.map_structure(
         lambda x, y: self.assertAllClose(x, y, **{**_TOLERANCE, **tolerance})
         if x.dtype.is_floating else self.assertAllEqual(x, y), a, b)
+
+  def check_records_restore_the_state(self, name):
+    core, _ = _make(name)
+    if isinstance(core, cores.RATE):
+      with self.assertRaisesRegex(NotImplementedError, 'no records to restore'):
+        core.restore((), tf.zeros((_B, 0), tf.bool))
+      return
+    inputs, is_first = _inputs(6, 4 * _T, core)
+    for taken in (_T, 2 * _T):
+      steps = slice(0, taken)
+      _, expected = core(inputs[:, steps], is_first[:, steps], core.initial_state(_B))
+      starts = tf.concat([tf.ones((_B, 1), tf.bool), is_first[:, 1:taken]], axis=1)
+      _, cache, records = _steps(
+          core, inputs[:, steps], starts, core.initial_cache(_B))
+      # An actor's life begins with rows that mean nothing, here large numbers.
+      blank = tf.nest.map_structure(lambda x: tf.fill(x.shape, 1e3), core.record(cache))
+      rows = [blank] * core.memory_length + records
+      rows = rows[len(rows) - core.memory_length:]
+      restored = core.restore(
+          tf.nest.map_structure(lambda *x: tf.stack(x, axis=1), *rows) if rows else (),
+          tf.pad(starts, [[0, 0], [core.memory_length, 0]])[
+              :, taken:taken + core.memory_length])
+      ahead = slice(taken, taken + _T)
+      self.assertAllClose(core(inputs[:, ahead], is_first[:, ahead], restored)[0],
+                          core(inputs[:, ahead], is_first[:, ahead], expected)[0],
+                          **_TOLERANCE)
+
+  def check_xla_computes_the_same(self, name):
+    core, state = _make(name)
+    inputs, is_first = _inputs(9, _T, core)
+
+    def gradients(inputs, is_first, state):
+      with tf.GradientTape() as tape:
+        outputs, next_state = core(inputs, is_first, state)
+        loss = tf.reduce_sum(tf.sin(outputs))
+      return outputs, next_state, tape.gradient(loss, core.trainable_variables)
+
+    compiled = tf.function(gradients, jit_compile=True, autograph=False)
+    self.assert_nests_close(
+        compiled(inputs, is_first, state), gradients(inputs, is_first, state),
+        atol=1e-4, rtol=1e-4)
+    step = tf.function(core.step, jit_compile=True, autograph=False)
+    cache = core.cache(state)
+    self.assert_nests_close(step(inputs[:, 0], is_first[:, 0], cache),
+                            core.step(inputs[:, 0], is_first[:, 0], cache))
+
+  def check_saved_model_round_trip(self, name):
+    core, _ = _make(name)
+    path = os.path.join(self.get_temp_dir(), name)
+    tf.saved_model.save(_Servable(core), path)
+    loaded = tf.saved_model.load(path)
+    inputs, is_first = _inputs(10, _T, core)
+    cache = core.initial_cache(_B)
+    expected, _, _ = _steps(core, inputs, is_first, cache)
+    loaded_cache = loaded.initial_cache(_B)
+    for t in range(_T):
+      output, loaded_cache = loaded.step(inputs[:, t], is_first[:, t], loaded_cache)
+      self.assertAllClose(output, expected[:, t], **_TOLERANCE)
+
+  def check_checkpoint_round_trip(self, name):
+    core, state = _make(name)
+    path = tf.train.Checkpoint(core=core).save(os.path.join(self.get_temp_dir(), name))
+    other = _CASES[name]()
+    inputs, is_first = _inputs(11, _T, core)
+    other(inputs, is_first, other.initial_state(_B))
+    tf.train.Checkpoint(core=other).restore(path).assert_consumed()
+    self.assert_nests_close(
+        other(inputs, is_first, state), core(inputs, is_first, state))
+
+  def check_mixed_precision(self, name):
+    expected, state = _make(name)
+    tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')
+    try:
+      core, _ = _make(name)
+    finally:
+      tf.keras.mixed_precision.set_global_policy('float32')
+    for mixed, full in zip(core.variables, expected.variables):
+      self.assertEqual(mixed.dtype, tf.float32)
+      mixed.assign(full)
+    inputs, is_first = _inputs(12, _T, core)
+    outputs, final = core(inputs, is_first, state)
+    self.assertEqual(outputs.dtype, tf.bfloat16)
+    tf.nest.map_structure(
+        lambda x, y: self.assertEqual(x.dtype, y.dtype), state, final)
+    reference, _ = expected(inputs, is_first, state)
+    self.assertAllClose(tf.cast(outputs, tf.float32), reference, atol=0.1, rtol=0.1)
+    stepped, _, _ = _steps(core, inputs, is_first, core.cache(state))
+    self.assertAllClose(
+        tf.cast(stepped, tf.float32), reference, atol=0.1, rtol=0.1)
+
+
+class ConformanceTest(Checks):
 
   def test_every_core_is_listed(self):
     self.assertEqual({type(make()) for make in _CASES.values()}, set(cores.CORES))
@@ -165,32 +268,9 @@ class ConformanceTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(core(more, more_first, final)[0],
                         core(more, more_first, apart)[0], **_TOLERANCE)
 
-  @parameterized.named_parameters(_ALL)
+  @parameterized.named_parameters(_UNLIKE)
   def test_records_restore_the_state(self, name):
-    core, _ = _make(name)
-    if isinstance(core, cores.RATE):
-      with self.assertRaisesRegex(NotImplementedError, 'no records to restore'):
-        core.restore((), tf.zeros((_B, 0), tf.bool))
-      return
-    inputs, is_first = _inputs(6, 4 * _T, core)
-    for taken in (_T, 2 * _T):
-      steps = slice(0, taken)
-      _, expected = core(inputs[:, steps], is_first[:, steps], core.initial_state(_B))
-      starts = tf.concat([tf.ones((_B, 1), tf.bool), is_first[:, 1:taken]], axis=1)
-      _, cache, records = _steps(
-          core, inputs[:, steps], starts, core.initial_cache(_B))
-      # An actor's life begins with rows that mean nothing, here large numbers.
-      blank = tf.nest.map_structure(lambda x: tf.fill(x.shape, 1e3), core.record(cache))
-      rows = [blank] * core.memory_length + records
-      rows = rows[len(rows) - core.memory_length:]
-      restored = core.restore(
-          tf.nest.map_structure(lambda *x: tf.stack(x, axis=1), *rows) if rows else (),
-          tf.pad(starts, [[0, 0], [core.memory_length, 0]])[
-              :, taken:taken + core.memory_length])
-      ahead = slice(taken, taken + _T)
-      self.assertAllClose(core(inputs[:, ahead], is_first[:, ahead], restored)[0],
-                          core(inputs[:, ahead], is_first[:, ahead], expected)[0],
-                          **_TOLERANCE)
+    self.check_records_restore_the_state(name)
 
   @parameterized.named_parameters(_WITH_MEMORY)
   def test_memory_is_used(self, name):
@@ -222,72 +302,21 @@ class ConformanceTest(tf.test.TestCase, parameterized.TestCase):
       self.assertAllEqual(
           tf.math.is_finite(gradient), tf.ones_like(gradient, tf.bool))
 
-  @parameterized.named_parameters(_ALL)
+  @parameterized.named_parameters(_UNLIKE)
   def test_xla_computes_the_same(self, name):
-    core, state = _make(name)
-    inputs, is_first = _inputs(9, _T, core)
+    self.check_xla_computes_the_same(name)
 
-    def gradients(inputs, is_first, state):
-      with tf.GradientTape() as tape:
-        outputs, next_state = core(inputs, is_first, state)
-        loss = tf.reduce_sum(tf.sin(outputs))
-      return outputs, next_state, tape.gradient(loss, core.trainable_variables)
-
-    compiled = tf.function(gradients, jit_compile=True, autograph=False)
-    self.assert_nests_close(
-        compiled(inputs, is_first, state), gradients(inputs, is_first, state),
-        atol=1e-4, rtol=1e-4)
-    step = tf.function(core.step, jit_compile=True, autograph=False)
-    cache = core.cache(state)
-    self.assert_nests_close(step(inputs[:, 0], is_first[:, 0], cache),
-                            core.step(inputs[:, 0], is_first[:, 0], cache))
-
-  @parameterized.named_parameters(_ALL)
+  @parameterized.named_parameters(_UNLIKE)
   def test_saved_model_round_trip(self, name):
-    core, _ = _make(name)
-    path = os.path.join(self.get_temp_dir(), name)
-    tf.saved_model.save(_Servable(core), path)
-    loaded = tf.saved_model.load(path)
-    inputs, is_first = _inputs(10, _T, core)
-    cache = core.initial_cache(_B)
-    expected, _, _ = _steps(core, inputs, is_first, cache)
-    loaded_cache = loaded.initial_cache(_B)
-    for t in range(_T):
-      output, loaded_cache = loaded.step(inputs[:, t], is_first[:, t], loaded_cache)
-      self.assertAllClose(output, expected[:, t], **_TOLERANCE)
+    self.check_saved_model_round_trip(name)
 
-  @parameterized.named_parameters(_ALL)
+  @parameterized.named_parameters(_UNLIKE)
   def test_checkpoint_round_trip(self, name):
-    core, state = _make(name)
-    path = tf.train.Checkpoint(core=core).save(os.path.join(self.get_temp_dir(), name))
-    other = _CASES[name]()
-    inputs, is_first = _inputs(11, _T, core)
-    other(inputs, is_first, other.initial_state(_B))
-    tf.train.Checkpoint(core=other).restore(path).assert_consumed()
-    self.assert_nests_close(
-        other(inputs, is_first, state), core(inputs, is_first, state))
+    self.check_checkpoint_round_trip(name)
 
-  @parameterized.named_parameters(_ALL)
+  @parameterized.named_parameters(_UNLIKE)
   def test_mixed_precision(self, name):
-    expected, state = _make(name)
-    tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')
-    try:
-      core, _ = _make(name)
-    finally:
-      tf.keras.mixed_precision.set_global_policy('float32')
-    for mixed, full in zip(core.variables, expected.variables):
-      self.assertEqual(mixed.dtype, tf.float32)
-      mixed.assign(full)
-    inputs, is_first = _inputs(12, _T, core)
-    outputs, final = core(inputs, is_first, state)
-    self.assertEqual(outputs.dtype, tf.bfloat16)
-    tf.nest.map_structure(
-        lambda x, y: self.assertEqual(x.dtype, y.dtype), state, final)
-    reference, _ = expected(inputs, is_first, state)
-    self.assertAllClose(tf.cast(outputs, tf.float32), reference, atol=0.1, rtol=0.1)
-    stepped, _, _ = _steps(core, inputs, is_first, core.cache(state))
-    self.assertAllClose(
-        tf.cast(stepped, tf.float32), reference, atol=0.1, rtol=0.1)
+    self.check_mixed_precision(name)
 
 
 class BandTest(tf.test.TestCase):

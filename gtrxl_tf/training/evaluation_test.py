@@ -71,7 +71,8 @@ class EvaluationTest(parameterized.TestCase):
     self.assertEqual(
         train.describe(result, None, ['maze', 'untold'], score=55.5),
         'Evaluation over 6 episodes: return 1.00 ± 0.00 (s.e.), score 55.5\n'
-        '  maze: 1.00 over 4 episodes\n  untold: 1.00 over 2 episodes')
+        '  maze: 1.00 over 4 episodes, success 1.00\n'
+        '  untold: 1.00 over 2 episodes')
 
 
 if __name__ == '__main__':

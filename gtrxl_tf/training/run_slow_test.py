@@ -1,5 +1,7 @@
-"""A whole run, in which each of its parts is killed."""
+"""Whole runs, one in which each of its parts is killed, and one that diverges."""
 
+import contextlib
+import io
 import pathlib
 import time
 
@@ -54,6 +56,20 @@ class RunTest(absltest.TestCase):
         experiment.make_environments(evaluation.NUM_ENVIRONMENTS, evaluation.STREAM),
         experiment.evaluation_episodes)
     self.assertGreaterEqual(np.mean(played.successes), 0.95)
+
+  def test_a_run_that_diverges_says_so(self):
+    folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    gin.clear_config()
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr):
+      code = train.train([str(_GIN / 'action_recall_cpu.gin')],
+                         ['Experiment.learning_rate = 1e30'], str(folder.root))
+    self.assertEqual(code, 1)
+    self.assertIn(
+        'Stopped: loss or gradient is not finite at learner step', stderr.getvalue())
+    self.assertIn('is not finite at learner step', folder.diverged.read_text())
+    self.assertFalse(folder.done.exists())
+    self.assertEmpty(list(folder.checkpoints.glob('*.index')))
 
 
 if __name__ == '__main__':
