@@ -41,6 +41,8 @@ figure3: .venv/core ## The same for Numpad 2 x 2, 3 x 3 and 4 x 4: about an hour
 	    --sweep=gin/numpad_2x2_cpu.gin,gin/numpad_3x3_cpu.gin,gin/numpad_4x4_cpu.gin \
 	    $(ARGS)
 
+# Compiling is most of what the tests do; the slow tests have XLA's optimizations.
+test: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 test: .venv/core ## Run the tests
 	$(PYTEST) --ignore-glob='*_slow_test.py' \
 	    --ignore-glob='*_envs_test.py' $(ARGS) gtrxl_tf binaries
