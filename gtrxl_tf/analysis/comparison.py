@@ -207,6 +207,8 @@ def _plot_tasks(panel: plt.Axes, point: Point, models: Sequence[str]) -> None:
       for task in range(len(point.tasks))] for model in models})
   panel.set_title(f'final {measure}', fontsize='medium')
   panel.set_xlabel('task')
+  if measure == 'success':
+    panel.set_ylim(-0.05, 1.05)
 
 
 def _plot_finals(panel: plt.Axes, names: Sequence[str],
