@@ -51,7 +51,7 @@ test-slow: .venv/core ## Run the tests that take minutes each
 	$(PYTEST) -o python_files='*_slow_test.py' $(ARGS) gtrxl_tf binaries
 
 test-envs: .venv/envs ## Run the tests of the environments made by others
-	$(PYTEST) -rs -o python_files='*_envs_test.py' $(ARGS) gtrxl_tf
+	$(PYTEST) --dist=load -rs -o python_files='*_envs_test.py' $(ARGS) gtrxl_tf
 
 table2: .venv/core ## Count the parameters of the paper's Table 2
 	$(RUN) binaries.table2 $(ARGS)
