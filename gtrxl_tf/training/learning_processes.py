@@ -1,0 +1,109 @@
+"""Judges policies that learn while they act, by whole learning processes."""
+
+import pathlib
+from typing import Any, Dict, Optional
+
+import numpy as np
+import tensorflow as tf
+from tf_agents.policies import tf_policy
+from tf_agents.trajectories import time_step as ts
+
+from gtrxl_tf import sources
+from gtrxl_tf.analysis import histories as curves
+from gtrxl_tf.datasets import format as format_lib
+from gtrxl_tf.environments import task_batch
+
+# A policy is told by the last of so many parts of the process.
+_PARTS = 5
+
+
+class PolicySource(sources.Source):
+  """A policy as what learns in a batch of tasks, as algorithms do.
+
+  It is shown no last time steps of episodes: the first one of the next has the reward.
+  """
+
+  def __init__(self, policy: tf_policy.TFPolicy, seed: int = 0):
+    """Compiles the policy, whose weights may change.
+
+    Args:
+      policy: with a state in which it learns, like `DistillationPolicy`, or one that
+        was loaded.
+      seed: of the actions.
+    """
+    self._policy = policy
+    self._seed = seed
+    self._action = tf.function(policy.action, autograph=False)
+
+  def play(self, tasks: task_batch.TaskBatch, num_steps: int) -> sources.Histories:
+    """What it does in `num_steps` steps of each task, from the first on."""
+    self._state: Any = self._policy.get_initial_state(tasks.num_tasks)
+    self._reward = np.zeros(tasks.num_tasks, np.float32)
+    self._ended = np.ones(tasks.num_tasks, bool)
+    self._time = 0
+    return sources.play(tasks, self, num_steps)
+
+  def act(self, observation, state):
+    del state
+    step_type = np.where(self._ended, ts.StepType.FIRST, ts.StepType.MID)
+    time_step = ts.TimeStep(
+        tf.constant(step_type, tf.int32), tf.constant(self._reward),
+        tf.ones(len(self._reward)), tf.nest.map_structure(tf.constant, observation))
+    done = self._action(
+        time_step, self._state, seed=tf.constant([self._seed, self._time], tf.int32))
+    self._state = done.state
+    self._time += 1
+    return done.action.numpy()
+
+  def learn(self, state, action, outcome):
+    del state, action
+    self._reward = outcome.reward.astype(np.float32)
+    self._ended = outcome.terminated | outcome.truncated
+
+
+class LearningProcesses:
+  """Plays a learning process in each task that a source was evaluated in.
+
+  Attributes:
+    columns: the names of what `evaluate` finds.
+    evaluation: what it found last.
+  """
+  columns = ('return', 'success', 'source_return')
+
+  def __init__(self, policy: tf_policy.TFPolicy, collector: sources.HistoryCollector,
+               seed: int, picture: Optional[pathlib.Path] = None):
+    """Compiles the policy, and has the source play.
+
+    Args:
+      policy: to be judged.
+      collector: has the tasks and the source.
+      seed: of the policy's actions.
+      picture: where each evaluation's curves are drawn, and written with the suffix
+        `.csv`.
+    """
+    self.evaluation = None
+    self._policy = PolicySource(policy, seed)
+    self._collector = collector
+    self._source = collector.play('evaluation', 0)
+    self._picture = picture
+
+  def evaluate(self) -> Dict[str, float]:
+    """Plays; returns what the policy and its source came to in the last fifth: mean
+    return of an episode, and of the policy's the share that was not cut off."""
+    tasks = self._collector.evaluation_tasks()
+    played = self._policy.play(tasks, self._collector.family.num_steps)
+    found = {'policy': played, 'source': self._source}
+    if self._picture is not None:
+      lines = {name: curves.curve(x.reward, x.end) for name, x in found.items()}
+      curves.write_csv(self._picture.with_suffix('.csv'), lines)
+      curves.draw(self._picture, lines, f'{self._collector.family.name}: '
+                  f'{tasks.num_tasks} tasks', task_batch.informed_return(tasks).mean())
+    late = played.end[:, -(played.end.shape[1] // _PARTS):]
+    terminated = np.sum(late == format_lib.End.TERMINATION)
+    last = {name: float(curves.curve(x.reward, x.end, _PARTS).mean[-1])
+            for name, x in found.items()}
+    self.evaluation = {
+        'return': last['policy'],
+        'success': float(terminated / max(np.sum(late != 0), 1)),
+        'source_return': last['source']}
+    return self.evaluation
