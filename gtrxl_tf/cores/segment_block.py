@@ -70,7 +70,7 @@ class Attention(tf.keras.layers.Layer):
     if self._positions == 'bias':
       distances = tf.maximum(slots[..., tf.newaxis] - key_slots, 0)
       bias = tf.gather(self.distance_bias, distances, axis=1)  # [H, B, T, K]
-      scores += tf.transpose(bias, [1, 0, 2, 3])
+      scores += tf.cast(tf.transpose(bias, [1, 0, 2, 3]), tf.float32)
     scores = tf.where(mask[:, tf.newaxis], scores, _MASKED)
     return tf.cast(tf.nn.softmax(scores), self.compute_dtype)
 
