@@ -22,7 +22,8 @@ class Curve(NamedTuple):
 
   Attributes:
     steps: [N] where a part ends, in transitions.
-    mean: [N] over the environments; NaN before the first episode of all has ended.
+    mean: [N] over the environments; NaN until an episode has ended in each of them, as
+      those that are over first are the best.
     interval: [N] half the width of the 95 % confidence interval of the mean, NaN where
       there is one environment only.
   """
@@ -65,14 +66,20 @@ def returns_by_part(reward: np.ndarray, end: np.ndarray, num_bins: int) -> np.nd
 def curve(reward: np.ndarray, end: np.ndarray, num_bins: int = NUM_BINS) -> Curve:
   """The curve of B histories; arguments as `returns_by_part` has them."""
   values = returns_by_part(reward, end, num_bins)
-  known = ~np.isnan(values)
-  num = known.sum(axis=0)
-  with np.errstate(invalid='ignore', divide='ignore'):
-    mean = np.where(known, values, 0).sum(axis=0) / num
-    variance = np.where(known, (values - mean)**2, 0).sum(axis=0) / (num - 1)
-    interval = 1.96 * np.sqrt(variance / num)
+  num = len(values)
+  deviation = values.std(axis=0, ddof=1) if num > 1 else np.full(num_bins, np.nan)
   steps = np.arange(1, num_bins + 1) * reward.shape[1] / num_bins
-  return Curve(steps, mean, interval)
+  return Curve(steps, values.mean(axis=0), 1.96 * deviation / np.sqrt(num))
+
+
+def ratio(value: float, source: float) -> float:
+  """How near a policy's return comes to its source's, which is 1.
+
+  Of returns that are costs, as in the tasks quick and dense, it is the source's over the
+  policy's.
+  """
+  over, under = (value, source) if source > 0 else (source, value)
+  return over / under if under else float('nan')
 
 
 def write_csv(path: pathlib.Path, curves: Dict[str, Curve]) -> None:

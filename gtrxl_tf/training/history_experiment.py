@@ -1,7 +1,8 @@
 """Trains on learning histories, and judges by learning processes."""
 
-import pathlib
-from typing import Optional
+from typing import Any, Optional
+
+import numpy as np
 
 from gtrxl_tf import config
 from gtrxl_tf import sources
@@ -34,19 +35,34 @@ class HistoryExperiment(offline.OfflineExperiment):
     self.action_spec = collector.specs.action
 
   def _check_specs(self) -> None:
-    found, expected = self.dataset.specs, self._collector.specs
-    if found != expected:
-      raise config.ConfigError(
-          f'OfflineExperiment.dataset has {found}: expected those of '
-          f'HistoryExperiment.collector, {expected}')
+    family = self._collector.family
+    found = {'environment': self.dataset.environment, **self.dataset.specs._asdict(),
+             'lengths': sorted(set(self.dataset.lengths.tolist()))}
+    expected = {'environment': family.name, **self._collector.specs._asdict(),
+                'lengths': [family.num_steps]}
+    for what in found:
+      if found[what] != expected[what]:
+        raise config.ConfigError(
+            f'OfflineExperiment.dataset has the {what} {found[what]!r}: expected that '
+            f'of HistoryExperiment.collector, {expected[what]!r}')
+
+  def _make_network(self) -> network_lib.DistillationNetwork:
+    return self._network(action_spec=self.action_spec,
+                         num_positions=self._collector.family.num_steps)
 
   def make_policy(self, network: network_lib.DistillationNetwork
                   ) -> policy_lib.DistillationPolicy:
+    """A policy that acts, and learns, with `network`."""
     return self._policy(network, self.observation_spec, self.action_spec)
 
-  def make_judge(self, policy, folder: Optional[run_folder.RunFolder] = None
+  def make_judge(self, policy: Any, folder: Optional[run_folder.RunFolder] = None
                  ) -> learning_processes.LearningProcesses:
-    """What plays learning processes, and draws them if there is a folder."""
-    picture = pathlib.Path(folder.root) / 'learning_process.png' if folder else None
+    """What has a policy learn, and draws how it did if there is a folder."""
     return learning_processes.LearningProcesses(
-        policy, self._collector, self.seed, picture)
+        policy, self._collector, self.seed, folder and folder.learning_process)
+
+  def informed_return(self, num_episodes: int = 100) -> float:
+    """Mean return of one who knows the tasks of the evaluation."""
+    del num_episodes  # In each there is one way only.
+    return float(np.mean(
+        task_batch.informed_return(self._collector.evaluation_tasks())))

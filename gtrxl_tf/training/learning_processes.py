@@ -1,5 +1,6 @@
 """Judges policies that learn while they act, by whole learning processes."""
 
+import functools
 import pathlib
 from typing import Any, Dict, Optional
 
@@ -12,8 +13,9 @@ from gtrxl_tf import sources
 from gtrxl_tf.analysis import histories as curves
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.environments import task_batch
+from gtrxl_tf.training import evaluation as evaluation_lib
 
-# A policy is told by the last of so many parts of the process.
+# A policy is judged by the last of so many parts of the process.
 _PARTS = 5
 
 
@@ -62,17 +64,17 @@ class PolicySource(sources.Source):
 
 
 class LearningProcesses:
-  """Plays a learning process in each task that a source was evaluated in.
+  """Judges a policy by a learning process in each task that a source was evaluated in.
 
   Attributes:
     columns: the names of what `evaluate` finds.
-    evaluation: what it found last.
+    evaluation: what each process came to, at last.
   """
-  columns = ('return', 'success', 'source_return')
+  columns = ('return', 'success', 'source_return', 'ratio')
 
   def __init__(self, policy: tf_policy.TFPolicy, collector: sources.HistoryCollector,
                seed: int, picture: Optional[pathlib.Path] = None):
-    """Compiles the policy, and has the source play.
+    """Compiles the policy, whose weights may change.
 
     Args:
       policy: to be judged.
@@ -81,29 +83,36 @@ class LearningProcesses:
       picture: where each evaluation's curves are drawn, and written with the suffix
         `.csv`.
     """
-    self.evaluation = None
+    self.evaluation: Optional[evaluation_lib.Evaluation] = None
     self._policy = PolicySource(policy, seed)
     self._collector = collector
-    self._source = collector.play('evaluation', 0)
     self._picture = picture
 
+  @functools.cached_property
+  def _source(self) -> sources.Histories:
+    return self._collector.play('evaluation', 0)
+
   def evaluate(self) -> Dict[str, float]:
-    """Plays; returns what the policy and its source came to in the last fifth: mean
-    return of an episode, and of the policy's the share that was not cut off."""
+    """Plays; returns what the policy came to in the last fifth: the mean return of an
+    episode, the share of episodes that were not cut off, the source's return, and the
+    ratio of returns."""
     tasks = self._collector.evaluation_tasks()
     played = self._policy.play(tasks, self._collector.family.num_steps)
-    found = {'policy': played, 'source': self._source}
+    both = {'policy': played, 'source': self._source}
     if self._picture is not None:
-      lines = {name: curves.curve(x.reward, x.end) for name, x in found.items()}
+      lines = {name: curves.curve(x.reward, x.end) for name, x in both.items()}
       curves.write_csv(self._picture.with_suffix('.csv'), lines)
       curves.draw(self._picture, lines, f'{self._collector.family.name}: '
                   f'{tasks.num_tasks} tasks', task_batch.informed_return(tasks).mean())
+    returns, of_source = (
+        curves.returns_by_part(x.reward, x.end, _PARTS)[:, -1] for x in both.values())
     late = played.end[:, -(played.end.shape[1] // _PARTS):]
-    terminated = np.sum(late == format_lib.End.TERMINATION)
-    last = {name: float(curves.curve(x.reward, x.end, _PARTS).mean[-1])
-            for name, x in found.items()}
-    self.evaluation = {
-        'return': last['policy'],
-        'success': float(terminated / max(np.sum(late != 0), 1)),
-        'source_return': last['source']}
-    return self.evaluation
+    num_ends = np.sum(late != 0, axis=1)
+    successes = np.divide(
+        np.sum(late == format_lib.End.TERMINATION, axis=1), num_ends,
+        where=num_ends > 0, out=np.full(len(late), np.nan))
+    self.evaluation = evaluation_lib.Evaluation(
+        returns.tolist(), successes.tolist(), [0] * len(returns))
+    last, of_source = float(np.mean(returns)), float(np.mean(of_source))
+    return dict(zip(self.columns, (
+        last, float(np.mean(successes)), of_source, curves.ratio(last, of_source))))

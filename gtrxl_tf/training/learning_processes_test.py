@@ -53,8 +53,8 @@ class LearningProcessesTest(tf.test.TestCase):
         position=tf.tile(tf.range(_T)[tf.newaxis], [_B, 1])), network.initial_state(_B))
     for t in range(_T):
       of_step = expected._replace(logits=expected.logits[:, t])
-      self.assertAllEqual(
-          played.action[:, t], network.action_space.sample(of_step, tf.constant([3, t])))
+      drawn = network.action_space.sample(of_step, tf.constant([3, t]))
+      self.assertAllEqual(played.action[:, t], drawn)
 
   def test_policy_and_source_are_in_one_picture(self):
     collector = _collector()
@@ -68,6 +68,7 @@ class LearningProcessesTest(tf.test.TestCase):
     last = curves.curve(source.reward, source.end, 5).mean[-1]
     self.assertAllClose(found['source_return'], last)
     self.assertBetween(found['success'], 0, 1)
+    self.assertAllClose(found['return'], np.mean(judge.evaluation.returns))
     self.assertEqual(judge.evaluate(), found)
     self.assertTrue(picture.exists())
     with open(picture.with_suffix('.csv'), encoding='utf-8') as file:
