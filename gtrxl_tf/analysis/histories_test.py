@@ -58,6 +58,9 @@ class HistoriesTest(absltest.TestCase):
     self.assertEqual((folder / 'curve.csv').read_text(encoding='utf-8').splitlines(),
                      ['name,transitions,return,interval95', 'a,10,0.5,nan',
                       'a,20,1,0.25'])
+    found = histories.read_csv(folder / 'curve.csv')
+    np.testing.assert_array_equal(found['a'], curves['a'])
+    self.assertEmpty(histories.read_csv(folder / 'nowhere.csv'))
     histories.draw(folder / 'curve.png', curves, 'title', optimum=1.0)
     self.assertEqual({path.name for path in folder.iterdir()},
                      {'curve.csv', 'curve.png'})
