@@ -69,6 +69,8 @@ class LearningProcesses:
   Attributes:
     columns: the names of what `evaluate` finds.
     evaluation: what each process came to, at last.
+    curves: of `policy` and `source`, at last.
+    optimum: the return of one who knows the tasks.
   """
   columns = ('return', 'success', 'source_return', 'ratio')
 
@@ -84,6 +86,8 @@ class LearningProcesses:
         `.csv`.
     """
     self.evaluation: Optional[evaluation_lib.Evaluation] = None
+    self.curves: Dict[str, curves.Curve] = {}
+    self.optimum = task_batch.informed_return(collector.evaluation_tasks()).mean()
     self._policy = PolicySource(policy, seed)
     self._collector = collector
     self._picture = picture
@@ -99,11 +103,11 @@ class LearningProcesses:
     tasks = self._collector.evaluation_tasks()
     played = self._policy.play(tasks, self._collector.family.num_steps)
     both = {'policy': played, 'source': self._source}
+    self.curves = {name: curves.curve(x.reward, x.end) for name, x in both.items()}
     if self._picture is not None:
-      lines = {name: curves.curve(x.reward, x.end) for name, x in both.items()}
-      curves.write_csv(self._picture.with_suffix('.csv'), lines)
-      curves.draw(self._picture, lines, f'{self._collector.family.name}: '
-                  f'{tasks.num_tasks} tasks', task_batch.informed_return(tasks).mean())
+      curves.write_csv(self._picture.with_suffix('.csv'), self.curves)
+      curves.draw(self._picture, self.curves, f'{self._collector.family.name}: '
+                  f'{tasks.num_tasks} tasks', self.optimum)
     returns, of_source = (
         curves.returns_by_part(x.reward, x.end, _PARTS)[:, -1] for x in both.values())
     late = played.end[:, -(played.end.shape[1] // _PARTS):]
