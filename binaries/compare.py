@@ -18,6 +18,13 @@ Where it should be, as budgets that grow with the size, the sweep is over files:
   python -m binaries.compare --root_dir=runs/figure3 --seeds=3 \
       --sweep=gin/numpad_2x2_cpu.gin,gin/numpad_3x3_cpu.gin,gin/numpad_4x4_cpu.gin
 
+Of runs on learning histories the pictures have the learning processes, and tables the
+ratio of returns to those of the source:
+
+  python -m binaries.compare --root_dir=runs/distillation --seeds=3 \
+      --sweep=gin/distillation/dr_cpu.gin,gin/distillation/dktd_cpu.gin \
+      --models=gin/distillation/models/adf.gin,gin/distillation/models/ed.gin
+
 If the settings sample some for each run (gtrxl_tf/sampling.py), a seed draws the same
 for every model. Then the table shows what was drawn, and `ranked.png` how much the
 returns of a model depend on it.
@@ -36,6 +43,7 @@ import gin
 from gtrxl_tf import config
 from gtrxl_tf import sampling
 from gtrxl_tf.analysis import comparison
+from gtrxl_tf.analysis import histories
 from gtrxl_tf.training import offline
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import train
@@ -119,7 +127,8 @@ def _runs(point: variants.Point) -> List[comparison.Run]:
             model, seed, metrics, run_folder.read_metrics(folder.evaluation),
             folder.diverged.exists(),
             sampling.samples(folder.config.read_text())
-            if folder.config.exists() else {}))
+            if folder.config.exists() else {},
+            histories.read_csv(folder.learning_process.with_suffix('.csv'))))
   return runs
 
 
@@ -137,10 +146,13 @@ def _report(prepared: Dict[str, _Prepared]) -> str:
     text = _tables(points[0])
     comparison.draw(picture, points[0], root.name)
   else:
+    measures = ['return', *['ratio'] * any(
+        comparison.learns(point.runs) for point in points)]
     text = '\n'.join(
         [f'## {setting} = {point.value}\n\n{_tables(point)}' for point in points]
-        + [f'## Final return against {setting}\n\n'
-           f'{comparison.sweep_table(setting, points)}'])
+        + [f'## Final {measure} against {setting}\n\n'
+           f'{comparison.sweep_table(setting, points, measure)}'
+           for measure in measures])
     comparison.draw_sweep(picture, setting, points, root.name)
   run_folder.write_atomically(root / 'comparison.md', text)
   text += f'\nPicture: {picture}'

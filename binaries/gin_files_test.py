@@ -18,8 +18,10 @@ import tree
 
 from gtrxl_tf import config
 from gtrxl_tf import datasets
+from gtrxl_tf import sources
 from gtrxl_tf.datasets import collect
 from gtrxl_tf.datasets import episodes_testing
+from gtrxl_tf.environments import dark_room_batch
 from gtrxl_tf.environments import dmlab_testing
 from gtrxl_tf.training import tasks
 from gtrxl_tf.training import train
@@ -41,6 +43,7 @@ _MODELS = sorted(path.name for path in _RATE.glob('models/*.gin'))
 _OF_30_STEPS = (
     'ablations/segments_2x15.gin', 'ablations/segments_3x10.gin',
     'ablations/segments_6x5.gin', 'memory_pool.gin', 'segment_by_segment.gin')
+_DISTILLATION = GIN / 'distillation'
 _COLLECTOR = {'memory_maze.gin': {'saved_model': str(GIN)}}  # Some folder.
 
 
@@ -181,6 +184,47 @@ class OfflineFilesTest(OfflineGinTest):
     size = sum(np.prod(x.shape) for x in experiment.make_agent().learned_variables)
     # 2.4 million in Table 11, of which 0.65 million are a part that is not used.
     self.assertBetween(size, 1.70e6, 1.74e6)
+
+
+class DistillationFilesTest(GinTest):
+  """Every file of gin/distillation; one blank history stands for each dataset."""
+
+  def build(self, name, *added, num_layers=1):
+    files = [_DISTILLATION / name, *(_DISTILLATION / file for file in added)]
+    config.parse(list(map(str, files)), [])
+    collector = sources.HistoryCollector()  # pylint: disable=no-value-for-parameter
+    family = collector.family
+    context, chunk = [gin.query_parameter(f'%{macro}_length')
+                      for macro in ('context', 'chunk')]
+    self.assertGreater(context, 1.7 * family.setting.episode_length)
+    self.assertLessEqual(chunk, 0.5 * family.setting.episode_length)
+    folder = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value) + '/dataset'
+    blank = [np.zeros((family.num_steps, *spec.shape), spec.dtype)
+             for spec in (*collector.specs, specs_lib.Array((), np.uint8))]
+    with datasets.EpisodeWriter(folder, collector.specs, family.name, kind='histories',
+                                final_observation=False) as writer:
+      writer.write([datasets.Episode(*blank)])
+    gin.clear_config()
+    return self.prepare(files, [
+        f'dataset = {folder!r}', 'OfflineExperiment.batch_size = 1',
+        f'SegmentTransformer.num_layers = {num_layers}'])
+
+  @parameterized.product(
+      setting=list(dark_room_batch.SETTINGS), size=('.gin', '_cpu.gin'))
+  def test_setting(self, setting, size):
+    self.build(setting + size, 'models/ed.gin')
+
+  @parameterized.product(
+      name=('dr.gin', 'dr_cpu.gin'),
+      model=sorted(path.name for path in _DISTILLATION.glob('models/*.gin')))
+  def test_model(self, name, model):
+    self.build(name, f'models/{model}')
+
+  def test_the_paper_s_size(self):
+    experiment = self.build('dr.gin', 'models/adf.gin', num_layers=4)
+    size = sum(np.prod(x.shape) for x in experiment.make_agent().learned_variables)
+    # Four layers have 12.6 million, and 2,500 positions 1.3 million.
+    self.assertBetween(size, 13.8e6, 14.0e6)
 
 
 if __name__ == '__main__':

@@ -10,6 +10,9 @@ import gtrxl_tf.agents.cql.sac
 import gtrxl_tf.agents.decision.agent
 import gtrxl_tf.agents.decision.network
 import gtrxl_tf.agents.decision.policy
+import gtrxl_tf.agents.distillation.agent
+import gtrxl_tf.agents.distillation.network
+import gtrxl_tf.agents.distillation.policy
 import gtrxl_tf.agents.vmpo.agent
 import gtrxl_tf.analysis.scores
 import gtrxl_tf.cores
@@ -22,6 +25,8 @@ import gtrxl_tf.networks
 import gtrxl_tf.sampling
 import gtrxl_tf.sources
 import gtrxl_tf.training.experiment
+import gtrxl_tf.training.history_experiment
+import gtrxl_tf.training.history_schemes
 import gtrxl_tf.training.offline
 
 gin.constant('ATARI_57', atari.ATARI_57)

@@ -3,14 +3,17 @@
 A run that diverged counts with a return of 0 from there on, as in *GTrXL* (Table 3).
 """
 
+import functools
 import math
 import pathlib
+import types
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from matplotlib import pyplot as plt
 import numpy as np
 
 from gtrxl_tf.analysis import curves
+from gtrxl_tf.analysis import histories
 
 # Of the informed policy's return: where a task counts as learned.
 _LEARNED = 0.9
@@ -27,6 +30,8 @@ class Run(NamedTuple):
   evaluation: curves.Rows  # Of `evaluation.csv`; none where a run did not end well.
   diverged: bool
   samples: Mapping[str, float]  # Its sampled settings.
+  processes: Mapping[str, histories.Curve] = types.MappingProxyType({})
+  # Of `learning_process.csv`; none if the run's policy does not learn in acting.
 
 
 class Point(NamedTuple):
@@ -53,6 +58,10 @@ def table(point: Point) -> str:
       column('return', _final, '.2f'),
       column('success', lambda run: (
           _final(run, 'success') if measure == 'success' else None), '.2f')]
+  if learns(runs):
+    columns += [
+        column("source's return", lambda run: _found(run, 'source_return'), '.2f'),
+        column('ratio', lambda run: _final(run, 'ratio'), '.2f')]
   if len(point.tasks) > 1:
     columns += [column(f'{measure} {name}',
                        lambda run, task=task: _final(run, measure, task), '.2f')
@@ -63,7 +72,10 @@ def table(point: Point) -> str:
   caption = ('Return and success: means over the episodes of the evaluation after '
              f'training. Steps: of the {steps.partition("_")[0]}. -: not reached, or '
              'not evaluated.')
-  if informed is not None:
+  if learns(runs):
+    caption += (' Episodes: those in the last fifth of learning processes. Ratio: of '
+                "the return to the source's, or the inverse where returns are costs.")
+  if informed is not None and informed > 0:
     goal = _LEARNED * informed
     columns += [
         column(f'steps to {_LEARNED:.0%}',
@@ -112,8 +124,15 @@ def task_table(point: Point) -> str:
   return f'{_markdown(rows)}\n\n{_finals_caption(measure)}\n'
 
 
-def sweep_table(setting: str, points: Sequence[Point]) -> str:
+def learns(runs: Sequence[Run]) -> bool:
+  """Whether runs are judged by learning processes, beside those of their source."""
+  return any('ratio' in row for run in runs for row in run.metrics[-1:])
+
+
+def sweep_table(setting: str, points: Sequence[Point], measure: str = 'return') -> str:
   """A Markdown table of final returns: a row for each value, a column for each model.
+
+  With `measure = 'ratio'` it is of ratios to the source's return.
   """
   models = _models(points)
   rows = [[setting, *models, 'informed policy'], ['--:'] * (2 + len(models))]
@@ -121,9 +140,11 @@ def sweep_table(setting: str, points: Sequence[Point]) -> str:
     seeds = _by_model(point.runs)
     rows.append([
         point.value,
-        *(_finals_cell(seeds.get(model, []), 'return') for model in models),
+        *(_finals_cell(seeds.get(model, []), measure) for model in models),
         '-' if point.informed is None else format(point.informed, '.2f')])
-  return f'{_markdown(rows)}\n\n{_finals_caption("return")}\n'
+  if measure == 'ratio':
+    rows = [row[:-1] for row in rows]
+  return f'{_markdown(rows)}\n\n{_finals_caption(measure)}\n'
 
 
 def ranked(runs: Sequence[Run], steps: float) -> List[float]:
@@ -148,12 +169,12 @@ def ranked(runs: Sequence[Run], steps: float) -> List[float]:
 
 
 def draw(path: pathlib.Path, point: Point, title: str) -> None:
-  """Draws the returns of all runs in one picture, with the informed policy's, and how
-  each task ended if there are several."""
+  """Draws the returns of all runs in one picture, with the informed policy's, how each
+  task ended if there are several, and learning processes if there are."""
   models = _models([point])
+  more = [_plot_tasks] * (len(point.tasks) > 1) + [_plot_processes] * learns(point.runs)
   curves.draw(path, _curves(point.runs, models), title, point.informed,
-              [lambda panel: _plot_tasks(panel, point, models)]
-              if len(point.tasks) > 1 else [])
+              [functools.partial(plot, point=point, models=models) for plot in more])
 
 
 def draw_sweep(path: pathlib.Path, setting: str, points: Sequence[Point], title: str
@@ -162,7 +183,8 @@ def draw_sweep(path: pathlib.Path, setting: str, points: Sequence[Point], title:
 
   Final returns are in units of the informed policy's, which depends on the task, if
   there is one (*GTrXL*, Figure 3). Where runs have several tasks, a second row shows
-  how each of them ended.
+  how each of them ended. Where policies learn in acting, curves are learning processes,
+  and what is final is the ratio to the source's return.
   """
   tasks = any(len(point.tasks) > 1 for point in points)
   figure, rows = plt.subplots(
@@ -172,9 +194,12 @@ def draw_sweep(path: pathlib.Path, setting: str, points: Sequence[Point], title:
   models = _models(points)
   for panel, point in zip(panels, points):
     shown = _curves(point.runs, models)
-    curves.plot(panel, shown, _steps_column(point.runs), point.informed)
+    if learns(point.runs):
+      _plot_processes(panel, point, models)
+    else:
+      curves.plot(panel, shown, _steps_column(point.runs), point.informed)
+      panel.set_ylabel(curves.return_label(shown) if point is points[0] else '')
     panel.set_title(f'{setting} = {point.value}', fontsize='medium')
-    panel.set_ylabel(curves.return_label(shown) if point is points[0] else '')
   _plot_final_returns(panels[-1], points, models)
   panels[-1].set_xlabel(setting)
   if tasks:
@@ -187,16 +212,25 @@ def draw_sweep(path: pathlib.Path, setting: str, points: Sequence[Point], title:
 
 def _plot_final_returns(panel: plt.Axes, points: Sequence[Point], models: Sequence[str]
                         ) -> None:
-  relative = all((point.informed or 0) > 0 for point in points)
+  ratio = all(learns(point.runs) for point in points)
+  relative = not ratio and all((point.informed or 0) > 0 for point in points)
   finals = {model: [
-      [value / (point.informed if relative else 1)
-       for value in _finals(_by_model(point.runs).get(model, []))]
+      [value / (point.informed if relative else 1) for value in _finals(
+          _by_model(point.runs).get(model, []), 'ratio' if ratio else 'return')]
       for point in points] for model in models}
   _plot_finals(panel, [point.value for point in points], finals)
-  panel.set_title('final return' + " / informed policy's" * relative,
-                  fontsize='medium')
+  panel.set_title("final return / source's" if ratio else
+                  'final return' + " / informed policy's" * relative, fontsize='medium')
   if relative:
     curves.draw_reference(panel, 1)
+
+
+def _plot_processes(panel: plt.Axes, point: Point, models: Sequence[str]) -> None:
+  of_model = {model: [run.processes['policy'] for run in point.runs
+                      if run.model == model and run.processes] for model in models}
+  source = [run.processes['source'] for run in point.runs if run.processes][:1]
+  histories.plot(panel, {**of_model, 'source': source}, point.informed)
+  panel.set_ylabel('return of an episode')
 
 
 def _plot_tasks(panel: plt.Axes, point: Point, models: Sequence[str]) -> None:
@@ -307,8 +341,17 @@ def _measure(runs: Sequence[Run]) -> str:
 def _final(run: Run, measure: str = 'return', task: Optional[int] = None
            ) -> Optional[float]:
   """What a run came to in a task, or in all together; None if it is not known."""
-  return 0. if run.diverged else _mean(
+  if run.diverged:
+    return 0.
+  if measure == 'ratio':
+    return _found(run, 'ratio')
+  return _mean(
       [row for row in run.evaluation if task in (None, row.get('task'))], measure)
+
+
+def _found(run: Run, column: str) -> Optional[float]:
+  """What the evaluation after training found besides; None if it is not known."""
+  return _mean(run.metrics[-1:], column) if run.evaluation else None
 
 
 def _finals(runs: Sequence[Run], *what) -> List[float]:

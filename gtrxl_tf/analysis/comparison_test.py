@@ -9,6 +9,7 @@ import numpy as np
 
 from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import curves
+from gtrxl_tf.analysis import histories
 
 
 def _run(model, seed, returns, evaluation=(), success=1., diverged=False, samples=None):
@@ -135,6 +136,34 @@ class OfflineTest(absltest.TestCase):
     self.assertEqual(comparison.ranked(self.point.runs[:1], 1200), [0.5])
 
 
+def _learning_run(model, seed, returns, source):
+  """A run that is judged by a learning process of two parts, beside its source's."""
+  curve = lambda last: histories.Curve(
+      np.array([10., 20.]), np.array([math.nan, last]), np.array([math.nan, 0.1]))
+  return comparison.Run(
+      model, seed,
+      [{'learner_step': 400., 'seconds': 60., 'return': returns,
+        'source_return': source, 'ratio': histories.ratio(returns, source)}],
+      [{'return': returns, 'success': 0.5}], False, {},
+      {'policy': curve(returns), 'source': curve(source)})
+
+
+class LearningTest(absltest.TestCase):
+
+  def test_table_has_the_ratio_to_the_source(self):
+    runs = [_learning_run('ed', 0, -20., -8.), _learning_run('ed', 1, -10., -8.),
+            comparison.Run('ed', 2, [], [], True, {})]
+    rows = _cells(comparison.table(comparison.Point('', runs, -6.)))
+    self.assertEqual([[row["source's return"], row['ratio']] for row in rows], [
+        ['-8.00', '0.40'], ['-8.00', '0.80'], ['-', '0.00'],
+        ['-8.00 (2 of 3)', '0.40']])
+    # Of returns that are costs, 90 % is no goal.
+    self.assertNotIn('steps to 90%', rows[0])
+    table = comparison.sweep_table('x', [comparison.Point('2', runs, -6.)], 'ratio')
+    self.assertEqual(
+        _cells(table), [{'x': '2', 'ed': '0.40 (0.40, 0.80, diverged)'}])
+
+
 class SweepTest(absltest.TestCase):
 
   def test_table_has_a_row_for_each_value_and_a_column_for_each_model(self):
@@ -253,6 +282,20 @@ class PicturesTest(parameterized.TestCase):
     titles = [panel.get_title() for panel in self.figure.axes]
     self.assertEqual(titles[2:5], ["final return / informed policy's", 'final success',
                                    'final success'])
+
+  def test_learning_processes_are_drawn_with_their_source(self):
+    point = comparison.Point('dr', [
+        _learning_run('adf', 0, 0.8, 1.), _learning_run('ed', 0, 0.5, 1.),
+        _learning_run('ed', 1, 0.7, 1.)], 1.)
+    comparison.draw(self.path, point, 'x')
+    *_, processes = self.figure.axes
+    lines = self._lines(processes)
+    self.assertEqual({name: lines[name][-1] for name in ('adf', 'ed', 'source')},
+                     {'adf': 0.8, 'ed': 0.6, 'source': 1.})
+    comparison.draw_sweep(self.path, 'setting', [point], 'x')
+    processes, final = self.figure.axes
+    self.assertIn('source', self._lines(processes))
+    np.testing.assert_allclose(self._lines(final)['ed'], [0.6])
 
   def test_can_be_drawn_when_all_have_diverged_before_the_first_row(self):
     point = comparison.Point('2', [_run('trxl', 0, [], diverged=True)], None)

@@ -7,7 +7,7 @@ the models that distill them alike.
 import csv
 import os
 import pathlib
-from typing import Dict, NamedTuple, Optional
+from typing import Dict, NamedTuple, Optional, Sequence
 
 from matplotlib import pyplot as plt
 import numpy as np
@@ -22,7 +22,8 @@ class Curve(NamedTuple):
 
   Attributes:
     steps: [N] where a part ends, in transitions.
-    mean: [N] over the environments; NaN before the first episode of all has ended.
+    mean: [N] over the environments; NaN until an episode has ended in each of them, as
+      those that are over first are the best.
     interval: [N] half the width of the 95 % confidence interval of the mean, NaN where
       there is one environment only.
   """
@@ -65,14 +66,20 @@ def returns_by_part(reward: np.ndarray, end: np.ndarray, num_bins: int) -> np.nd
 def curve(reward: np.ndarray, end: np.ndarray, num_bins: int = NUM_BINS) -> Curve:
   """The curve of B histories; arguments as `returns_by_part` has them."""
   values = returns_by_part(reward, end, num_bins)
-  known = ~np.isnan(values)
-  num = known.sum(axis=0)
-  with np.errstate(invalid='ignore', divide='ignore'):
-    mean = np.where(known, values, 0).sum(axis=0) / num
-    variance = np.where(known, (values - mean)**2, 0).sum(axis=0) / (num - 1)
-    interval = 1.96 * np.sqrt(variance / num)
+  num = len(values)
+  deviation = values.std(axis=0, ddof=1) if num > 1 else np.full(num_bins, np.nan)
   steps = np.arange(1, num_bins + 1) * reward.shape[1] / num_bins
-  return Curve(steps, mean, interval)
+  return Curve(steps, values.mean(axis=0), 1.96 * deviation / np.sqrt(num))
+
+
+def ratio(value: float, source: float) -> float:
+  """How near a policy's return comes to its source's, which is 1.
+
+  Of returns that are costs, as in the tasks quick and dense, it is the source's over
+  the policy's.
+  """
+  over, under = (value, source) if source > 0 else (source, value)
+  return over / under if under else float('nan')
 
 
 def write_csv(path: pathlib.Path, curves: Dict[str, Curve]) -> None:
@@ -87,19 +94,42 @@ def write_csv(path: pathlib.Path, curves: Dict[str, Curve]) -> None:
   os.replace(partial, path)
 
 
-def plot(panel: plt.Axes, curves: Dict[str, Curve], optimum: Optional[float] = None
-         ) -> None:
-  """Plots curves with their intervals in a panel of a picture.
+def read_csv(path: pathlib.Path) -> Dict[str, Curve]:
+  """The curves that `write_csv` wrote; none if there is no file."""
+  if not path.exists():
+    return {}
+  with open(path, encoding='utf-8') as file:
+    rows = list(csv.DictReader(file))
+  return {name: Curve(*np.array(
+      [[float(row[column]) for row in rows if row['name'] == name]
+       for column in ('transitions', 'return', 'interval95')]))
+          for name in dict.fromkeys(row['name'] for row in rows)}
+
+
+def plot(panel: plt.Axes, curves: Dict[str, Sequence[Curve]],
+         optimum: Optional[float] = None) -> None:
+  """Plots curves in a panel of a picture.
 
   Args:
     panel: to plot in.
-    curves: by name.
+    curves: by name, each that of one run, with its interval, or those of several, with
+      their mean.
     optimum: the return of an informed policy, drawn as a line.
   """
-  for i, (name, (steps, mean, interval)) in enumerate(curves.items()):
-    panel.plot(steps, mean, **curves_lib.style(i), linewidth=1.5, label=name)
-    panel.fill_between(steps, mean - interval, mean + interval, alpha=0.2,
-                       color=curves_lib.style(i)['color'], linewidth=0)
+  for i, (name, runs) in enumerate(curves.items()):
+    style = curves_lib.style(i)
+    if not runs:
+      continue
+    steps, _, interval = runs[0]
+    mean = np.mean([run.mean for run in runs], axis=0)
+    if len(runs) == 1:
+      panel.plot(steps, mean, **style, linewidth=1.5, label=name)
+      panel.fill_between(steps, mean - interval, mean + interval, alpha=0.2,
+                         color=style['color'], linewidth=0)
+    else:
+      for run in runs:
+        panel.plot(steps, run.mean, **style, linewidth=0.7, alpha=0.5)
+      panel.plot(steps, mean, **style, linewidth=2.5, label=name)
   if optimum is not None:
     curves_lib.draw_reference(panel, optimum)
   panel.set_xlabel('transitions')
@@ -107,8 +137,8 @@ def plot(panel: plt.Axes, curves: Dict[str, Curve], optimum: Optional[float] = N
 
 def draw(path: pathlib.Path, curves: Dict[str, Curve], title: str,
          optimum: Optional[float] = None) -> None:
-  """Draws curves in a picture of their own; arguments as `plot` has them."""
+  """Draws curves in a picture of their own, see `plot`."""
   figure, panel = plt.subplots(figsize=(7, 4.5), layout='constrained')
-  plot(panel, curves, optimum)
+  plot(panel, {name: [curve] for name, curve in curves.items()}, optimum)
   panel.set_ylabel('return of an episode')
   curves_lib.save(figure, path, title, 'mean over environments, and its 95 % interval')

@@ -41,10 +41,15 @@ class HistoriesTest(absltest.TestCase):
     end = np.array([[0, 1, 1], [0, 1, 0], [1, 1, 0]])
     steps, mean, interval = histories.curve(reward, end, 3)
     np.testing.assert_array_equal(steps, [1, 2, 3])
-    np.testing.assert_allclose(mean, [2, 4, 4])
+    np.testing.assert_allclose(mean, [np.nan, 4, 4])
     np.testing.assert_allclose(
         interval[1:], 1.96 * np.std([1, 3, 8], ddof=1) / np.sqrt(3))
     self.assertTrue(np.isnan(interval[0]))
+    self.assertTrue(np.isnan(histories.curve(reward[:1], end[:1], 3).interval).all())
+
+  def test_the_ratio_is_1_where_a_policy_is_as_good_as_its_source(self):
+    self.assertAlmostEqual(histories.ratio(0.6, 0.8), 0.75)
+    self.assertAlmostEqual(histories.ratio(-40., -10.), 0.25)
 
   def test_files(self):
     folder = pathlib.Path(self.create_tempdir().full_path)
@@ -53,6 +58,9 @@ class HistoriesTest(absltest.TestCase):
     self.assertEqual((folder / 'curve.csv').read_text(encoding='utf-8').splitlines(),
                      ['name,transitions,return,interval95', 'a,10,0.5,nan',
                       'a,20,1,0.25'])
+    found = histories.read_csv(folder / 'curve.csv')
+    np.testing.assert_array_equal(found['a'], curves['a'])
+    self.assertEmpty(histories.read_csv(folder / 'nowhere.csv'))
     histories.draw(folder / 'curve.png', curves, 'title', optimum=1.0)
     self.assertEqual({path.name for path in folder.iterdir()},
                      {'curve.csv', 'curve.png'})

@@ -8,7 +8,9 @@ from gtrxl_tf.cores.rate import RATE
 from gtrxl_tf.cores.recurrent import DeepGRU
 from gtrxl_tf.cores.recurrent import DeepLSTM
 from gtrxl_tf.cores.relative_attention import RelativeMultiHeadAttention
+from gtrxl_tf.cores.segment_transformer import SegmentTransformer
 from gtrxl_tf.cores.transformer_xl import TransformerXL
 
 # Each is run through the conformance suite.
-CORES = (TransformerXL, RATE, DeepLSTM, DeepGRU, Mamba, Memoryless)
+CORES = (
+    TransformerXL, SegmentTransformer, RATE, DeepLSTM, DeepGRU, Mamba, Memoryless)

@@ -27,6 +27,12 @@ def _rate(**settings):
       segment_length=3), **settings})
 
 
+def _segments(**settings):
+  return lambda: cores.SegmentTransformer(**{**dict(
+      num_layers=2, model_dim=8, num_heads=2, head_dim=4, mlp_dim=8, segment_length=3),
+      **settings})
+
+
 _CASES = {
     'trxl': _xl(variant='trxl'),
     'trxl_i': _xl(variant='trxl_i'),
@@ -45,6 +51,10 @@ _CASES = {
     'rate_lstm_valve': _rate(num_layers=1, retention='lstm'),
     'rate_no_memory_tokens': _rate(
         num_layers=1, num_memory_tokens=0, cache_length=4, mlp_dim=8),
+    'segments_prefix': _segments(num_prefix=2, positions='bias'),
+    'segments_xl': _segments(recurrence='xl', memory_length=4, positions='rope'),
+    'segments_same_layer': _segments(
+        recurrence='same_layer', memory_length=4, norm='pre', positions='bias'),
     'lstm_concat': lambda: cores.DeepLSTM(2, 7, 'concat'),
     'lstm_residual': lambda: cores.DeepLSTM(2, 7, 'residual'),
     'gru_concat': lambda: cores.DeepGRU(2, 7, 'concat'),
@@ -52,7 +62,8 @@ _CASES = {
     'memoryless': lambda: cores.Memoryless(2, 7),
 }
 _ALL = [(name, name) for name in _CASES]
-_WITH_MEMORY = [(name, name) for name in _CASES if name != 'memoryless']
+_WITH_MEMORY = [(name, name) for name in _CASES
+                if name not in ('memoryless', 'segments_prefix')]
 # These differ from others in what each step does by itself, or in a size.
 ALIKE = [(name, name) for name in (
     'trxl_i', 'gtrxl_input', 'gtrxl_output', 'gtrxl_highway', 'gtrxl_sigtanh',

@@ -140,9 +140,12 @@ class OfflineExperiment(tasks_lib.TaskExperiment):
   def make_agent(self) -> learner_lib.Agent:
     """An agent with a new network."""
     tf.keras.utils.set_random_seed(self.seed)
-    network = self._network(action_spec=self.action_spec)
+    network = self._make_network()
     network.create_variables(self.observation_spec)
     return self._agent(network)
+
+  def _make_network(self) -> tf.keras.layers.Layer:
+    return self._network(action_spec=self.action_spec)
 
   def make_optimizer(self) -> tf.keras.optimizers.Optimizer:
     """AdamW, on all variables."""
@@ -153,6 +156,11 @@ class OfflineExperiment(tasks_lib.TaskExperiment):
     """A policy that acts with `network`."""
     return self._policy(network, self.observation_spec, self.action_spec,
                         return_scale=self._return_scale)
+
+  def make_judge(self, policy, folder: run_folder.RunFolder) -> 'EpisodeJudge':
+    """What judges a policy, and writes what it has to show into a run's folder."""
+    del folder
+    return EpisodeJudge(self, policy)
 
   def make_scheme(self, agent: learner_lib.Agent) -> schemes.Scheme:
     """What gives the batches."""
@@ -179,8 +187,9 @@ class OfflineExperiment(tasks_lib.TaskExperiment):
         trajectories.gather(np.array([number]), length), np.ones(1, bool))
 
   def check(self) -> None:
-    """Computes a loss."""
+    """Computes a loss, and makes a policy."""
     agent = self.make_agent()
+    self.make_policy(agent.network)
     agent.loss(self.make_scheme(agent).batch(0))
 
   def restore_agent(self, checkpoints: pathlib.Path) -> learner_lib.Agent:
@@ -215,11 +224,45 @@ class _WarmUpAndDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     return self._settings
 
 
+class EpisodeJudge:
+  """Judges a policy by episodes of an experiment's tasks.
+
+  Attributes:
+    columns: the names of what `evaluate` finds.
+    evaluation: the last one.
+  """
+
+  def __init__(self, experiment: OfflineExperiment, policy: Any):
+    """Compiles the policy, whose weights may change.
+
+    Args:
+      experiment: has the tasks.
+      policy: a TF-Agents policy, or one that was loaded.
+    """
+    self.evaluation: Optional[evaluation_lib.Evaluation] = None
+    self._experiment = experiment
+    names = [name for name in experiment.task_names if name]
+    self.columns = ['return', 'success', *(f'success_{name}' for name in names)]
+    count = min(experiment.evaluation_episodes, evaluation_lib.NUM_ENVIRONMENTS)
+    self._evaluator = evaluation_lib.Evaluator(policy, experiment.make_environments(
+        max(count, len(experiment.task_names)), evaluation_lib.STREAM))
+
+  def evaluate(self) -> Dict[str, float]:
+    """Plays."""
+    self.evaluation = played = self._evaluator.play(
+        self._experiment.evaluation_episodes)
+    successes, tasks = np.array(played.successes), np.array(played.tasks)
+    of_tasks = [np.mean(successes[tasks == task])
+                for task, name in enumerate(self._experiment.task_names) if name]
+    return dict(zip(self.columns, map(float, [
+        np.mean(played.returns), np.mean(successes), *of_tasks])))
+
+
 class OfflineTraining:
   """Trains an offline experiment in this process, and judges it from time to time.
 
   Attributes:
-    evaluation: the last one.
+    judge: has the last evaluation.
   """
 
   def __init__(self, experiment: OfflineExperiment, folder: run_folder.RunFolder,
@@ -242,12 +285,8 @@ class OfflineTraining:
     self._step = self._saved_step = int(self._learner.steps)
     self._metrics = run_folder.MetricsWriter(folder.metrics, self._step)
     self._summaries = tf.summary.create_file_writer(str(folder.summaries))
-    count = min(experiment.evaluation_episodes, evaluation_lib.NUM_ENVIRONMENTS)
-    self._evaluator = evaluation_lib.Evaluator(
-        experiment.make_policy(self._agent.network),
-        experiment.make_environments(
-            max(count, len(experiment.task_names)), evaluation_lib.STREAM))
-    self.evaluation = None
+    self.judge = experiment.make_judge(
+        experiment.make_policy(self._agent.network), folder)
     self._played = {}  # The means of the last evaluation.
     self._started = time.time() - float(self._seconds)
     self._previous_log = (time.time(), self._step)
@@ -276,7 +315,7 @@ class OfflineTraining:
       saves = ends or due(experiment.checkpoint_period)
       if judges or saves or due(experiment.log_period):
         metrics = self._check_finite(metrics)
-        self._log(metrics, self._evaluate() if judges else {}, show)
+        self._log(metrics, self.judge.evaluate() if judges else {}, show)
       if saves:
         self._save()
     if self._step > self._saved_step:
@@ -291,7 +330,7 @@ class OfflineTraining:
   def _log(self, metrics, played, show) -> None:
     now = time.time()
     then, step_then = self._previous_log
-    nothing = dict.fromkeys(self._columns(), math.nan)
+    nothing = dict.fromkeys(self.judge.columns, math.nan)
     row = {
         'learner_step': self._step, 'seconds': now - self._started,
         **nothing, **played,
@@ -305,19 +344,6 @@ class OfflineTraining:
     self._played = played or self._played
     show({**row, **nothing, **self._played})
     self._previous_log = (time.time(), self._step)  # Without the evaluation.
-
-  def _columns(self):
-    names = [name for name in self._experiment.task_names if name]
-    return ['return', 'success', *(f'success_{name}' for name in names)]
-
-  def _evaluate(self) -> Dict[str, float]:
-    played = self._evaluator.play(self._experiment.evaluation_episodes)
-    self.evaluation = played
-    successes, tasks = np.array(played.successes), np.array(played.tasks)
-    of_tasks = [np.mean(successes[tasks == task])
-                for task, name in enumerate(self._experiment.task_names) if name]
-    return dict(zip(self._columns(), map(float, [
-        np.mean(played.returns), np.mean(successes), *of_tasks])))
 
   def _save(self) -> None:
     self._seconds.assign(time.time() - self._started)

@@ -23,7 +23,9 @@ class RunFolder:
   `metrics.csv`    one row every few learner steps
   `policy/`        the SavedModel
   `curve.png`      what was learned
-  `evaluation.csv` the policy's episodes after training
+  `evaluation.csv` the policy's episodes after training; of a policy that learns while it
+                   acts, what each learning process came to
+  `learning_process.png`, `.csv`  of such a one: what it learned in the end
   `done`, `diverged`  which of them is there says how the run ended, and its text why
   """
   root: pathlib.Path
@@ -38,6 +40,7 @@ class RunFolder:
   policy = property(lambda self: self.root / 'policy')
   curve = property(lambda self: self.root / 'curve.png')
   evaluation = property(lambda self: self.root / 'evaluation.csv')
+  learning_process = property(lambda self: self.root / 'learning_process.png')
   done = property(lambda self: self.root / 'done')
   diverged = property(lambda self: self.root / 'diverged')
 

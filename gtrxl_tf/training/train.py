@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from typing import Iterator, Optional, Sequence
+from typing import Iterator, Mapping, Optional, Sequence
 
 import gin
 import numpy as np
@@ -20,6 +20,7 @@ from gtrxl_tf.analysis import curves
 from gtrxl_tf.training import console as console_lib
 from gtrxl_tf.training import evaluation as evaluation_lib
 from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training import history_experiment
 from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import offline as offline_lib
 from gtrxl_tf.training import run_folder
@@ -32,27 +33,32 @@ def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str]
   """Reads settings and makes every part once, so that what is wrong shows now.
 
   Returns:
-    An `OfflineExperiment` if the settings name a dataset for one, else an `Experiment`.
+    A `HistoryExperiment` if the settings name a collector for one, an
+    `OfflineExperiment` if they name a dataset, else an `Experiment`.
 
   Raises:
     config.ConfigError: with one line that names the setting.
   """
   config.parse(gin_files, gin_bindings)
   try:
-    experiment = (offline_lib.OfflineExperiment if _is_offline()
-                  else experiment_lib.Experiment)()
+    experiment = _kind()()
     experiment.check()
   except (ValueError, TypeError) as error:
     raise config.ConfigError(config.one_line(error)) from error
   return experiment
 
 
-def _is_offline() -> bool:
-  try:
-    gin.query_parameter('OfflineExperiment.dataset')
-  except ValueError:
-    return False
-  return True
+def _kind():
+  """The class of the experiment that the settings are of."""
+  for setting, kind in (
+      ('HistoryExperiment.collector', history_experiment.HistoryExperiment),
+      ('OfflineExperiment.dataset', offline_lib.OfflineExperiment)):
+    try:
+      gin.query_parameter(setting)
+      return kind
+    except ValueError:
+      pass
+  return experiment_lib.Experiment
 
 
 def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str) -> int:
@@ -112,8 +118,9 @@ def _run_offline(experiment: offline_lib.OfflineExperiment,
                  ) -> Optional[evaluation_lib.Evaluation]:
   """Trains in this process; returns the evaluation at the end, if it came to it."""
   console = console_lib.Console(experiment.learner_steps, 'learner')
-  print(f'Training in {folder.root} on the {experiment.dataset.num_episodes:,} '
-        f'episodes of {experiment.dataset.path}.', flush=True)
+  dataset = experiment.dataset
+  print(f'Training in {folder.root} on the {dataset.num_episodes:,} {dataset.kind} of '
+        f'{dataset.path}.', flush=True)
   with _interruption() as interrupted:
     try:
       training = offline_lib.OfflineTraining(
@@ -121,7 +128,7 @@ def _run_offline(experiment: offline_lib.OfflineExperiment,
       if training.run(interrupted.is_set, console.update):
         training.export()
         run_folder.write_atomically(folder.done, 'The run took all its steps.\n')
-        return training.evaluation
+        return training.judge.evaluation
     except learner_lib.Diverged as error:
       run_folder.write_atomically(folder.diverged, f'{error}\n')
     finally:
@@ -153,7 +160,13 @@ def _run_parts(experiment: experiment_lib.Experiment, folder: run_folder.RunFold
 
 def _evaluate(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder
               ) -> evaluation_lib.Evaluation:
-  """Plays episodes with the exported policy."""
+  """Plays with the policy of a run that is done."""
+  if isinstance(experiment, history_experiment.HistoryExperiment):
+    # Not with the exported one, which draws actions that no seed decides.
+    agent = experiment.restore_agent(folder.checkpoints)
+    judge = experiment.make_judge(experiment.make_policy(agent.network), folder)
+    judge.evaluate()
+    return judge.evaluation
   count = max(min(evaluation_lib.NUM_ENVIRONMENTS, experiment.evaluation_episodes),
               len(experiment.task_names))
   return evaluation_lib.evaluate(
@@ -175,13 +188,24 @@ def _show(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder,
   informed = experiment.informed_return()
   metrics = run_folder.read_metrics(folder.metrics)
   curves.draw(folder.curve, {'training': [metrics]}, folder.root.name, informed)
-  print(describe(
-      evaluation, informed, names,
-      experiment.score_of(evaluation.returns, evaluation.tasks)))
+  if isinstance(experiment, history_experiment.HistoryExperiment):
+    print(describe_learning(metrics[-1]))
+    print(f'Learning process: {folder.learning_process}')
+  else:
+    print(describe(
+        evaluation, informed, names,
+        experiment.score_of(evaluation.returns, evaluation.tasks)))
   print(f'Curve: {folder.curve}')
   print(f'Evaluate again, or serve {folder.policy}:  '
         f'{os.path.relpath(sys.executable)} -m binaries.evaluate '
         f'--root_dir={folder.root}')
+
+
+def describe_learning(found: Mapping[str, float]) -> str:
+  """A line about learning processes, of what judges them found."""
+  return (f'In the last fifth of learning processes: return {found["return"]:.2f}, '
+          f'of the source {found["source_return"]:.2f}, ratio {found["ratio"]:.2f}, '
+          f'success {found["success"]:.2f}')
 
 
 def describe(evaluation: evaluation_lib.Evaluation, informed: Optional[float],

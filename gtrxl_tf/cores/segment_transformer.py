@@ -1,0 +1,332 @@
+"""The standard transformer over segments, with what it may remember of earlier ones.
+
+"Memory-Efficient Algorithm Distillation for In-Context Reinforcement Learning",
+sections 3.1 and 4. A segment is what the paper calls a chunk, or a context.
+"""
+
+from typing import Literal, NamedTuple, Optional, Tuple
+
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf.cores import core
+from gtrxl_tf.cores import dropout as dropout_lib
+from gtrxl_tf.cores import masks
+from gtrxl_tf.cores import segment_block
+from gtrxl_tf.cores import xl_block
+
+
+class SegmentState(NamedTuple):
+  """What a segment leaves to the next one."""
+  memory: tf.Tensor  # [B, M, L, D], oldest first: every layer's inputs ('xl') or
+                     # outputs ('same_layer') at the last M steps.
+  valid: tf.Tensor   # [B, M], true where the step belongs to the present episode.
+
+
+class SegmentCache(NamedTuple):
+  """What a step leaves to the next one. Slots are those of the prefix, of memory, and
+  of the segment's steps: K = P + M + S."""
+  keys: Tuple[tf.Tensor, ...]         # Of each layer, [B, H, K, d].
+  values: Tuple[tf.Tensor, ...]
+  next_keys: Tuple[tf.Tensor, ...]    # Only of 'same_layer', [B, H, S, d]: what enters
+  next_values: Tuple[tf.Tensor, ...]  # memory when the segment is complete.
+  valid: tf.Tensor                    # [B, K]
+  phase: tf.Tensor                    # [B], int32 in 0..S-1: steps of the segment.
+  record: tf.Tensor                   # [B, L, D], the step's own row of memory.
+
+
+@config.configurable
+class SegmentTransformer(core.Core):
+  """Layers of the standard transformer encoder, causal within segments of S steps.
+
+  It knows nothing of positions by default: they are the inputs' matter, and what is
+  remembered has them still. Its settings are several models:
+
+    ADF, ADR  recurrence = 'none': a transformer that sees S steps
+    MEM       recurrence = 'none', num_prefix > 0
+    XL        recurrence = 'xl'
+    ED        recurrence = 'same_layer'
+
+  Steps see all of memory, whatever their place in the segment (equations 3 and 4),
+  where those of `TransformerXL` see as many steps back each. Unrolls start where a
+  segment does. Without recurrence the end of a segment is forgotten: to act on the last
+  steps instead is a policy's matter.
+
+  Args:
+    num_layers: L.
+    model_dim: D. Inputs that are D wide are taken as they are, others pass a linear
+      embedding first.
+    num_heads: H.
+    head_dim: d.
+    mlp_dim: hidden units of the position-wise MLP.
+    norm: LayerNorms come behind the residuals (`post`) or before the sublayers and
+      behind the last layer (`pre`). The paper does not say.
+    segment_length: S.
+    recurrence: what a layer's memory holds of the M steps before a segment: nothing,
+      its inputs (`xl`, Dai et al., 2019, equation 3), or its outputs (`same_layer`,
+      ERNIE-Doc, Ding et al., 2021, equation 4), so that it reaches back without bound.
+    memory_length: M, 0 without recurrence.
+    num_prefix: P, learned vectors that all steps see (MemCtrl of Burtsev et al., 2021).
+      Each layer has another one for them, by which they see one another only: what they
+      saw of the steps, earlier steps would see of later ones. Not with recurrence.
+    positions: what the attention itself knows of distances, see `segment_block`.
+    memory_gradient: whether gradients pass from a segment to those before it in the
+      same unroll. In the paper they are `stopped`.
+    dropout: share of hidden units dropped in training: of what enters the first layer,
+      of what attention and MLP return, and within the MLP.
+    attention_dropout: the same, of the attention's weights.
+
+  The defaults are the paper's (Table S3) with the context of its setting dr (Table 1).
+  What it leaves open is as the layers that have its sizes by default are.
+  """
+
+  def __init__(
+      self,
+      num_layers: config.PositiveInt = 4,
+      model_dim: config.PositiveInt = 512,
+      num_heads: config.PositiveInt = 64,
+      head_dim: config.PositiveInt = 8,
+      mlp_dim: config.PositiveInt = 2048,
+      norm: Literal['post', 'pre'] = 'post',
+      segment_length: config.PositiveInt = 50,
+      recurrence: Literal['none', 'xl', 'same_layer'] = 'none',
+      memory_length: config.NonNegativeInt = 0,
+      num_prefix: config.NonNegativeInt = 0,
+      positions: segment_block.Positions = 'none',
+      memory_gradient: Literal['stopped', 'through_segments'] = 'stopped',
+      dropout: config.UnitInterval = 0.1,
+      attention_dropout: config.UnitInterval = 0.1,
+      name: Optional[str] = None):
+    super().__init__(name=name)
+    if (recurrence == 'none') != (memory_length == 0):
+      raise config.ConfigError(
+          f'SegmentTransformer.memory_length = {memory_length}: expected '
+          + ('0' if recurrence == 'none' else 'an integer >= 1')
+          + f' with recurrence = {recurrence!r}')
+    if num_prefix and memory_length:
+      raise config.ConfigError(
+          f'SegmentTransformer.num_prefix = {num_prefix}: expected 0 with recurrence = '
+          f'{recurrence!r}')
+    self._model_dim = model_dim
+    self._segment_length = segment_length
+    self._memory_length = memory_length
+    self._num_prefix = num_prefix
+    self._same_layer = recurrence == 'same_layer'
+    self._stop_memory = memory_gradient == 'stopped'
+    self._dropout = dropout
+    self._drops = bool(dropout or attention_dropout)
+    self._norm_comes_first = norm == 'pre'
+    settings = dict(
+        num_heads=num_heads, head_dim=head_dim, mlp_dim=mlp_dim,
+        post_norm=norm == 'post', positions=positions,
+        num_slots=num_prefix + memory_length + segment_length, dropout=dropout,
+        attention_dropout=attention_dropout)
+    self.blocks = segment_block.make_blocks(num_layers, 'block', **settings)
+    self.prefix_blocks = segment_block.make_blocks(
+        num_layers if num_prefix else 0, 'prefix_block', **settings)
+
+  def build(self, input_shape):
+    self.embedding = None
+    if input_shape[-1] != self._model_dim:
+      self.embedding = tf.keras.layers.Dense(self._model_dim, name='embedding')
+      core.build_layer(self.embedding, input_shape)
+    stream_shape = tf.TensorShape([None, None, self._model_dim])
+    for block in (*self.blocks, *self.prefix_blocks):
+      core.build_layer(block, stream_shape)
+    self.output_norm = None
+    if self._norm_comes_first:
+      self.output_norm = tf.keras.layers.LayerNormalization(
+          epsilon=1e-5, name='output_norm')
+      core.build_layer(self.output_norm, stream_shape)
+    if self._num_prefix:
+      self.prefix = self.add_weight(
+          'prefix', (self._num_prefix, self._model_dim),
+          initializer=tf.keras.initializers.RandomNormal(stddev=1.0))
+    super().build(input_shape)
+
+  @property
+  def output_size(self):
+    return self._model_dim
+
+  @property
+  def memory_length(self):
+    return self._memory_length
+
+  @property
+  def segment_length(self):
+    return self._segment_length
+
+  def initial_state(self, batch_size):
+    return self._empty_state(batch_size, self._memory_length)
+
+  def empty_state(self, batch_size) -> SegmentState:
+    """As `initial_state`, with no room for what is not there: an unroll from it does
+    less. The state that it leaves has room for what was seen, as far as M."""
+    return self._empty_state(batch_size, 0)
+
+  def _empty_state(self, batch_size, memory_length):
+    shape = (batch_size, memory_length)
+    return SegmentState(
+        memory=tf.zeros((*shape, len(self.blocks), self._model_dim)),
+        valid=tf.zeros(shape, tf.bool))
+
+  def call(self, inputs, is_first, state, training=None):
+    key = dropout_lib.make_key(inputs) if training and self._drops else None
+    stream = self._embed(inputs)
+    prefix = self._run_prefix(dropout_lib.fold(key, 0))
+    outputs = []
+    for n, segment in enumerate(self._segments(inputs.shape[1])):
+      segment_outputs, state, _ = self._segment(
+          stream[:, segment], is_first[:, segment], state, prefix,
+          dropout_lib.fold(key, n + 1))
+      outputs.append(segment_outputs)
+    return tf.concat(outputs, axis=1), state
+
+  def attention_weights(self, inputs, is_first, state) -> xl_block.AttentionWeights:
+    """Whom the steps of an unroll attend to; the prefix counts as `read`."""
+    stream = self._embed(tf.cast(inputs, self.compute_dtype))
+    prefix = self._run_prefix()
+    weights = []
+    for segment in self._segments(inputs.shape[1]):
+      _, state, (layer_inputs, *seen) = self._segment(
+          stream[:, segment], is_first[:, segment], state, prefix)
+      memory, prefix_keys, mask, slots = seen
+      weights.append(tf.stack([
+          block.attention_weights(x, memory[:, :, i], prefix_keys[i], mask, slots)
+          for i, (block, x) in enumerate(zip(self.blocks, layer_inputs))], axis=1))
+    queries = ['step'] * self._segment_length
+    return xl_block.AttentionWeights(
+        tf.stack(weights, axis=1), queries,
+        ['read'] * self._num_prefix + ['cache'] * self._memory_length + queries)
+
+  def _segments(self, unroll_length):
+    """Where the unroll's segments lie."""
+    length = self._segment_length
+    if unroll_length % length:
+      raise ValueError(f'inputs have {unroll_length} steps: expected a multiple of '
+                       f'segment_length = {length}')
+    return [slice(i, i + length) for i in range(0, unroll_length, length)]
+
+  def _embed(self, inputs):
+    return inputs if self.embedding is None else self.embedding(inputs)
+
+  def _finish(self, stream):
+    return stream if self.output_norm is None else self.output_norm(stream)
+
+  def _run_prefix(self, key=None):
+    """Keys and values `[1, H, P, d]` of the prefix for each layer, or None for each."""
+    if not self._num_prefix:
+      return [None] * len(self.blocks)
+    stream = tf.cast(self.prefix, self.compute_dtype)[tf.newaxis]
+    mask = tf.ones([1, self._num_prefix, self._num_prefix], tf.bool)
+    slots = tf.range(self._num_prefix)[tf.newaxis]
+    found = []
+    for i, (block, own) in enumerate(zip(self.blocks, self.prefix_blocks)):
+      stream = own(stream, stream[:, :0], None, mask, slots, dropout_lib.fold(key, i))
+      found.append(block.keys_and_values(stream))
+    return found
+
+  def _segment(self, stream, is_first, state: SegmentState, prefix, key=None):
+    memory = tf.stop_gradient(state.memory) if self._stop_memory else state.memory
+    mask = masks.attention_mask(is_first, state.valid, banded=False)
+    mask = tf.pad(mask, [[0, 0], [0, 0], [self._num_prefix, 0]], constant_values=True)
+    num_steps, num_layers = stream.shape[1], len(self.blocks)
+    slots = tf.range(mask.shape[2] - num_steps, mask.shape[2])[tf.newaxis]
+    stream = dropout_lib.drop(stream, self._dropout, key, num_layers)
+    layer_inputs = []
+    for i, block in enumerate(self.blocks):
+      layer_inputs.append(stream)
+      stream = block(stream, memory[:, :, i], prefix[i], mask, slots,
+                     dropout_lib.fold(key, i))
+    remembered = layer_inputs[1:] + [stream] if self._same_layer else layer_inputs
+    rows = tf.cast(tf.stack(remembered, axis=2), memory.dtype)
+    episode, key_episode = masks.keys_of_episode(is_first, state.valid)
+    return self._finish(stream), SegmentState(
+        self._last(tf.concat([memory, rows], axis=1)),
+        self._last(key_episode == episode[:, -1:])
+    ), (layer_inputs, memory, prefix, mask, slots)
+
+  def _last(self, x):
+    """The last M of `x` `[B, S, ...]`, if there are so many."""
+    return x[:, max(x.shape[1] - self._memory_length, 0):]
+
+  def cache(self, state):
+    prefix = self._run_prefix()
+    batch_size, num_rows = tf.shape(state.memory)[0], state.memory.shape[1]
+    lacking = self._memory_length - num_rows
+
+    def extend(cached, before):
+      room = [[0, 0], [0, 0], [lacking, self._segment_length], [0, 0]]
+      cached = tf.pad(cached, room)
+      if before is None:
+        return cached
+      return tf.concat([tf.repeat(before, batch_size, axis=0), cached], axis=2)
+
+    keys, values = zip(*(
+        map(extend, block.keys_and_values(state.memory[:, :, i]),
+            prefix[i] or (None, None))
+        for i, block in enumerate(self.blocks)))
+    room = tuple(tf.zeros_like(x[:, :, -self._segment_length:])
+                 for x in keys if self._same_layer)
+    valid = tf.pad(state.valid, [[0, 0], [lacking, self._segment_length]])
+    return SegmentCache(
+        keys=keys, values=values, next_keys=room, next_values=room,
+        valid=tf.pad(valid, [[0, 0], [self._num_prefix, 0]], constant_values=True),
+        phase=tf.zeros([batch_size], tf.int32),
+        record=tf.zeros([batch_size, len(self.blocks), self._model_dim]))
+
+  def _step(self, inputs, is_first, cache):
+    order = tf.range(cache.valid.shape[1])
+    slot = self._num_prefix + self._memory_length + cache.phase
+    # What precedes an episode's first step is forgotten before that step is taken.
+    valid = cache.valid & (~is_first[:, tf.newaxis] | (order < self._num_prefix))
+    valid |= tf.equal(order, slot[:, tf.newaxis])
+    stream = self._embed(inputs)[:, tf.newaxis]
+    rows, keys, values, next_keys, next_values = [], [], [], [], []
+    for i, block in enumerate(self.blocks):
+      rows.append(stream)
+      stream, layer_keys, layer_values = block.step(
+          stream, cache.keys[i], cache.values[i], valid, slot)
+      keys.append(layer_keys)
+      values.append(layer_values)
+      if self._same_layer:
+        key, value = block.keys_and_values(stream)
+        next_keys.append(segment_block.put(cache.next_keys[i], key, cache.phase))
+        next_values.append(segment_block.put(cache.next_values[i], value, cache.phase))
+    rows = rows[1:] + [stream] if self._same_layer else rows
+    cache = SegmentCache(
+        tuple(keys), tuple(values), tuple(next_keys), tuple(next_values), valid,
+        cache.phase + 1, tf.cast(tf.concat(rows, axis=1), cache.record.dtype))
+    complete = tf.equal(cache.phase, self._segment_length)
+    cache = tf.cond(tf.reduce_any(complete),
+                    lambda: self._end_segments(complete, cache), lambda: cache)
+    return self._finish(stream)[:, 0], cache
+
+  def _end_segments(self, complete, cache: SegmentCache) -> SegmentCache:
+    """The cache with the segment's steps in memory, in the rows where `complete`."""
+    def advance(window, segment, axis):
+      prefix, memory, steps = tf.split(
+          window, [self._num_prefix, self._memory_length, self._segment_length], axis)
+      seen = tf.concat([memory, steps if segment is None else segment], axis)
+      sizes = [self._segment_length, self._memory_length]
+      advanced = tf.concat(
+          [prefix, tf.split(seen, sizes, axis)[1], tf.zeros_like(steps)], axis)
+      where = tf.reshape(complete, [-1] + [1] * (window.shape.rank - 1))
+      return tf.where(where, advanced, window)
+
+    nothing = [None] * len(self.blocks)
+    both = lambda windows, new: tuple(
+        advance(x, y, 2) for x, y in zip(windows, new or nothing))
+    return cache._replace(
+        keys=both(cache.keys, cache.next_keys),
+        values=both(cache.values, cache.next_values),
+        valid=advance(cache.valid, None, 1),
+        phase=tf.where(complete, 0, cache.phase))
+
+  def record(self, cache):
+    return cache.record
+
+  def restore(self, records, is_first):
+    if not self._memory_length:
+      return self.initial_state(tf.shape(is_first)[0])
+    return SegmentState(records, masks.restored_validity(is_first))
