@@ -39,21 +39,30 @@ class VectorTorso(Torso):
   Args:
     units: width of each layer. The paper has two layers and does not say their width;
       256 is that of its other parts.
+    num_indices: leaves of integers hold indices below this, as the kinds of cells in
+      Minigrid, and each becomes a one-hot vector. By default they are numbers.
   """
 
   def __init__(self, units: Sequence[config.PositiveInt] = (256, 256),
+               num_indices: Optional[config.PositiveInt] = None,
                name: Optional[str] = None):
     super().__init__(name=name)
+    self._num_indices = num_indices
     self._layers = [tf.keras.layers.Dense(u, 'tanh', name=f'dense_{i}')
                     for i, u in enumerate(units)]
 
   def embed(self, observation: Any) -> tf.Tensor:
-    outputs = tf.concat([
-        tf.cast(tf.reshape(x, [-1, x.shape[1:].num_elements()]), self.compute_dtype)
-        for x in tf.nest.flatten(observation)], axis=-1)
+    outputs = tf.concat(
+        [self._numbers(x) for x in tf.nest.flatten(observation)], axis=-1)
     for layer in self._layers:
       outputs = layer(outputs)
     return outputs
+
+  def _numbers(self, x: tf.Tensor) -> tf.Tensor:
+    """A leaf as `[N, D]`."""
+    if self._num_indices and x.dtype.is_integer:
+      x = tf.one_hot(x, self._num_indices)
+    return tf.cast(tf.reshape(x, [-1, x.shape[1:].num_elements()]), self.compute_dtype)
 
 
 @config.configurable

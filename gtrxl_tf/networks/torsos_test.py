@@ -24,6 +24,11 @@ class VectorTorsoTest(tf.test.TestCase, parameterized.TestCase):
     expected = np.tanh(np.tanh([[3., 1, 0, 1, 1, 1, 1]] @ first) @ second)
     self.assertAllClose(outputs, expected)
 
+  def test_indices_are_one_hot(self):
+    torso = torsos.VectorTorso(units=(), num_indices=3)
+    outputs = torso({'a': tf.constant([[2, 0]]), 'b': tf.constant([0.5])}, batch_dims=1)
+    self.assertAllEqual(outputs, [[0, 0, 1, 1, 0, 0, 0.5]])
+
   def test_same_for_any_leading_axes(self):
     torso = torsos.VectorTorso()
     observation = {'scalar': tf.random.normal([6]), 'vector': tf.random.normal([6, 3])}
