@@ -194,11 +194,6 @@ class DistillationFilesTest(GinTest):
     config.parse(list(map(str, files)), [])
     collector = sources.HistoryCollector()  # pylint: disable=no-value-for-parameter
     family = collector.family
-    context, chunk = [gin.query_parameter(f'%{macro}_length')
-                      for macro in ('context', 'chunk')]
-    self.assertGreater(context, 1.7 * family.setting.episode_length)
-    if 'windows.gin' not in added:
-      self.assertLessEqual(chunk, 0.5 * family.setting.episode_length)
     folder = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value) + '/dataset'
     blank = [np.zeros((family.num_steps, *spec.shape), spec.dtype)
              for spec in (*collector.specs, specs_lib.Array((), np.uint8))]
@@ -214,6 +209,10 @@ class DistillationFilesTest(GinTest):
       setting=list(dark_room_batch.SETTINGS), size=('.gin', '_cpu.gin'))
   def test_setting(self, setting, size):
     self.build(setting + size, 'models/ed.gin')
+    # pylint: disable-next=no-value-for-parameter
+    episode = dark_room_batch.DarkRoomFamily().setting.episode_length
+    self.assertGreater(gin.query_parameter('%context_length'), 1.7 * episode)
+    self.assertLessEqual(gin.query_parameter('%chunk_length'), 0.5 * episode)
 
   @parameterized.parameters(
       *sorted(path.name for path in _DISTILLATION.glob('models/*.gin')))
@@ -230,6 +229,12 @@ class DistillationFilesTest(GinTest):
 
   def test_windows(self):
     self.build('dr_cpu.gin', 'models/ed.gin', 'windows.gin')
+
+  @parameterized.parameters(
+      *sorted(path.name for path in _DISTILLATION.glob('ablations/*.gin')))
+  def test_ablation(self, name):
+    self.build('dktdln.gin' if name[:2] in ('25', '50') else 'dr_cpu.gin',
+               'models/ed.gin', f'ablations/{name}')
 
   @parameterized.parameters('training_memory.gin', 'training_memory_four_tokens.gin')
   def test_training_memory(self, name):

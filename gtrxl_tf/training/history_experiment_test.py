@@ -63,21 +63,20 @@ class HistoryExperimentTest(parameterized.TestCase):
 
     # It was interrupted, and went on as if it was not.
     other = run_folder.RunFolder(self.create_tempdir().full_path)
-    gin.clear_config()
-    asked = iter([False, False, False, True])
-    offline.OfflineTraining(
-        train.prepare(history_runs_testing.files('ed'), self.bindings()), other,
-        tf.distribute.get_strategy()).run(lambda: next(asked), lambda row: None)
-    self.assertFalse(other.done.exists())
-    self.train(other)
+    for steps in 3, 4:
+      gin.clear_config()
+      asked = iter([False] * steps + [True])
+      offline.OfflineTraining(
+          train.prepare(history_runs_testing.files('ed'), self.bindings()), other,
+          tf.distribute.get_strategy()).run(lambda: next(asked), lambda row: None)
     for name in ('loss', 'return'):
       self.assertEqual(run_folder.read_metrics(other.metrics)[-1][name], last[name])
-    self.assertEqual(other.evaluation.read_text(), folder.evaluation.read_text())
 
     # It was done, and shows it again.
+    evaluation = folder.evaluation.read_text()
     folder.evaluation.unlink()
     self.assertEndsWith(said, self.train(folder))
-    self.assertEqual(other.evaluation.read_text(), folder.evaluation.read_text())
+    self.assertEqual(folder.evaluation.read_text(), evaluation)
 
   @parameterized.parameters(
       ('DarkRoomFamily.num_episodes = 7', r'the lengths \[30\]: .*, \[35\]'),
