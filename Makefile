@@ -62,7 +62,7 @@ $(RUN) binaries.compare --gin_file=$(AD)/$(SETTING).gin --root_dir=$(ABLATIONS) 
     --seeds=1 --models=$(subst $(SPACE),$(COMMA),$(strip $(2:%=$(AD)/models/%.gin) \
     $(3:%=$(AD)/models/$(2).gin+$(AD)/ablations/%.gin))) $(ARGS)
 for kind in png md; do \
-    mv $(ABLATIONS)/comparison.$$kind $(ABLATIONS)/$(1).$$kind; done
+    cp $(ABLATIONS)/comparison.$$kind $(ABLATIONS)/$(1).$$kind; done
 endef
 
 ablations: .venv/core ## Draw what matters in algorithm distillation: hours
