@@ -44,6 +44,8 @@ _OF_30_STEPS = (
     'ablations/segments_2x15.gin', 'ablations/segments_3x10.gin',
     'ablations/segments_6x5.gin', 'memory_pool.gin', 'segment_by_segment.gin')
 _DISTILLATION = GIN / 'distillation'
+DISTILLED = sorted(path.name for path in _DISTILLATION.glob('models/*.gin'))
+ADDED = sorted(path.name for path in _DISTILLATION.glob('ablations/*.gin'))
 _COLLECTOR = {'memory_maze.gin': {'saved_model': str(GIN)}}  # Some folder.
 
 
@@ -186,10 +188,11 @@ class OfflineFilesTest(OfflineGinTest):
     self.assertBetween(size, 1.70e6, 1.74e6)
 
 
-class DistillationFilesTest(GinTest):
-  """Every file of gin/distillation; one blank history stands for each dataset."""
+class DistillationGinTest(GinTest):
+  """What tests of gin/distillation share: one blank history in place of datasets, and
+  batches of one."""
 
-  def build(self, name, *added, num_layers=1):
+  def build(self, name, *added, bindings=()):
     gin.clear_config()
     files = [_DISTILLATION / name, *(_DISTILLATION / file for file in added)]
     config.parse(list(map(str, files)), [])
@@ -203,8 +206,17 @@ class DistillationFilesTest(GinTest):
       writer.write([datasets.Episode(*blank)])
     gin.clear_config()
     return self.prepare(files, [
-        f'dataset = {folder!r}', 'OfflineExperiment.batch_size = 1',
-        f'SegmentTransformer.num_layers = {num_layers}'])
+        f'dataset = {folder!r}', 'OfflineExperiment.batch_size = 1', *bindings])
+
+
+class DistillationFilesTest(DistillationGinTest):
+  """Settings and models, small; gin_files_slow_test.py has them as they are, and the
+  ablations."""
+
+  def build(self, name, *added, bindings=(
+      'SegmentTransformer.num_layers = 1', 'SegmentTransformer.model_dim = 16',
+      'SegmentTransformer.mlp_dim = 16')):
+    return super().build(name, *added, bindings=bindings)
 
   @parameterized.product(
       setting=list(dark_room_batch.SETTINGS), size=('.gin', '_cpu.gin'))
@@ -215,8 +227,7 @@ class DistillationFilesTest(GinTest):
     self.assertGreater(gin.query_parameter('%context_length'), 1.7 * episode)
     self.assertLessEqual(gin.query_parameter('%chunk_length'), 0.5 * episode)
 
-  @parameterized.parameters(
-      *sorted(path.name for path in _DISTILLATION.glob('models/*.gin')))
+  @parameterized.parameters(*DISTILLED)
   def test_model(self, model):
     self.build('dr_cpu.gin', f'models/{model}')
 
@@ -230,17 +241,8 @@ class DistillationFilesTest(GinTest):
   def test_windows(self):
     self.build('dr_cpu.gin', 'models/ed.gin', 'windows.gin')
 
-  @parameterized.parameters(
-      *sorted(path.name for path in _DISTILLATION.glob('ablations/*.gin')))
-  def test_ablation(self, name):
-    self.build('dr_cpu.gin', 'models/ed.gin', f'ablations/{name}')
-
-  @parameterized.parameters('training_memory.gin', 'training_memory_four_tokens.gin')
-  def test_training_memory(self, name):
-    self.build(name, 'models/ed.gin')
-
   def test_the_paper_s_size(self):
-    experiment = self.build('dr.gin', 'models/adf.gin', num_layers=4)
+    experiment = self.build('dr.gin', 'models/adf.gin', bindings=())
     size = sum(np.prod(x.shape) for x in experiment.make_agent().learned_variables)
     # Four layers have 12.6 million, and 2,500 positions 1.3 million.
     self.assertBetween(size, 13.8e6, 14.0e6)
