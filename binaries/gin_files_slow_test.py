@@ -31,9 +31,9 @@ class DistillationTest(gin_files_test.DistillationGinTest):
 
   @parameterized.parameters(*gin_files_test.ADDED)
   def test_ablation(self, name):
+    large = '-1024.gin', '-512.gin', '_128.gin', '_32.gin'
     setting = ('dktdln.gin' if name.startswith(('25', '50')) else
-               'dr.gin' if name.endswith(('-1024.gin', '-512.gin', '_128.gin', '_32.gin'))
-               else 'dr_cpu.gin')
+               'dr.gin' if name.endswith(large) else 'dr_cpu.gin')
     self.build(setting, 'models/ed.gin', f'ablations/{name}')
 
 

@@ -1,10 +1,10 @@
 """What a layer's attention takes in training, by formula.
 
 *Memory-Efficient Algorithm Distillation*, section 3.2. It counts numbers, of 4 bytes
-each in single precision: the weights of the projections to queries, keys and values, and
-their gradients; queries, keys and values; scores and what softmax makes of them; outputs;
-and what is remembered. It leaves out the projection of the outputs, MLP, norms, dropout
-and the optimizer.
+each in single precision: the weights of the projections to queries, keys and values,
+and their gradients; queries, keys and values; scores and what softmax makes of them;
+outputs; and what is remembered. It leaves out the projection of the outputs, MLP, norms,
+dropout and the optimizer.
 """
 
 

@@ -36,7 +36,8 @@ class HistoryExperimentTest(parameterized.TestCase):
     gin.clear_config()
     stdout = io.StringIO()
     with contextlib.redirect_stdout(stdout):
-      code = train.train(history_runs_testing.files('ed'), self.bindings(), str(folder.root))
+      code = train.train(
+          history_runs_testing.files('ed'), self.bindings(), str(folder.root))
     self.assertEqual(code, 0)
     return stdout.getvalue()
 
@@ -92,7 +93,8 @@ class HistoryExperimentTest(parameterized.TestCase):
     stderr = io.StringIO()
     with contextlib.redirect_stderr(stderr):
       code = train.train(
-          history_runs_testing.files('adf'), self.bindings(binding), self.create_tempdir().full_path)
+          history_runs_testing.files('adf'), self.bindings(binding),
+          self.create_tempdir().full_path)
     self.assertEqual(code, 2)
     [line] = stderr.getvalue().splitlines()
     self.assertRegex(line, f'^Not started: .*{expected}')
