@@ -21,7 +21,7 @@ PYTEST = $(RUN) pytest -q -n 2 --dist=loadfile
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help train compare figure3 test test-slow test-envs envs offline table2 bench bazel-check clean
+.PHONY: help train compare figure3 ablations test test-slow test-envs envs offline table2 bench bazel-check clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -40,6 +40,43 @@ figure3: .venv/core ## The same for Numpad 2 x 2, 3 x 3 and 4 x 4: about an hour
 	$(RUN) binaries.compare --root_dir=runs/figure3 --seeds=3 \
 	    --sweep=gin/numpad_2x2_cpu.gin,gin/numpad_3x3_cpu.gin,gin/numpad_4x4_cpu.gin \
 	    $(ARGS)
+
+# Of the pictures of *Memory-Efficient Algorithm Distillation*, Figures 6 to 11. At the
+# paper's size: make ablations SETTING=dr ED=ed SIZES='32-256-1024 16-128-512' \
+#     HEADS='heads_32 heads_128'
+SETTING ?= dr_cpu
+ED ?= ed_gradient
+POSITIONS ?= global_sinusoidal local_learnable local_sinusoidal
+SIZES ?= 2-32-128 1-16-64
+HEADS ?= heads_2 heads_8
+LENGTHS ?= 10-20 10-30 20-10 20-20 20-30
+
+AD := gin/distillation
+ABLATIONS = runs/ablations_$(SETTING)
+COMMA := ,
+SPACE := $(subst ,, )
+
+# $(call ablate,PICTURE,MODEL,VARIANTS): a model beside its variants.
+define ablate
+$(RUN) binaries.compare --gin_file=$(AD)/$(SETTING).gin --root_dir=$(ABLATIONS) \
+    --seeds=1 --models=$(subst $(SPACE),$(COMMA),$(strip $(2:%=$(AD)/models/%.gin) \
+    $(3:%=$(AD)/models/$(2).gin+$(AD)/ablations/%.gin))) $(ARGS)
+for kind in png md; do \
+    cp $(ABLATIONS)/comparison.$$kind $(ABLATIONS)/$(1).$$kind; done
+endef
+
+ablations: .venv/core ## Draw what matters in algorithm distillation: hours
+	$(RUN) binaries.collect_histories --gin_file=$(AD)/$(SETTING).gin \
+	    --output_dir=datasets/$(SETTING)
+	$(call ablate,positions,adf,$(POSITIONS))
+	$(call ablate,sizes,$(ED),$(SIZES))
+	$(call ablate,heads,$(ED),$(HEADS))
+	$(call ablate,lengths,$(ED),$(LENGTHS))
+	$(RUN) binaries.evaluate --root_dir=$(ABLATIONS)/adf/seed_0 \
+	    --sweep=DistillationPolicy.position_scale=0.5,1.0,2.0
+	$(RUN) binaries.attention --root_dir=$(ABLATIONS)/$(ED)/seed_0
+	@echo Pictures: $(ABLATIONS)/*.png $(ABLATIONS)/adf/seed_0/evaluation.png \
+	    $(ABLATIONS)/$(ED)/seed_0/attention/recurrence.png
 
 # Compiling is most of what the tests do; the slow tests have XLA's optimizations.
 test: export XLA_FLAGS ?= --xla_backend_optimization_level=0

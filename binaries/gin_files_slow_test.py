@@ -1,4 +1,5 @@
-"""Every file of gin/ at full depth, every model of gin/rate in every world there."""
+"""Every file of gin/ at full depth, every model of gin/rate in every world there, and
+what is added to settings of gin/distillation."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -18,6 +19,22 @@ class ModelsTest(gin_files_test.OfflineGinTest):
   @parameterized.parameters(*sorted(set(gin_files_test.OFFLINE) - set(_LIKE_OTHERS)))
   def test_models(self, name):
     self.try_models(name)
+
+
+class DistillationTest(gin_files_test.DistillationGinTest):
+
+  @parameterized.product(
+      name=('dktdln.gin', 'training_memory_four_tokens.gin'),
+      model=gin_files_test.DISTILLED)
+  def test_model(self, name, model):
+    self.build(name, f'models/{model}')
+
+  @parameterized.parameters(*gin_files_test.ADDED)
+  def test_ablation(self, name):
+    large = '-1024.gin', '-512.gin', '_128.gin', '_32.gin'
+    setting = ('dktdln.gin' if name.startswith(('25', '50')) else
+               'dr.gin' if name.endswith(large) else 'dr_cpu.gin')
+    self.build(setting, 'models/ed.gin', f'ablations/{name}')
 
 
 class GinFilesTest(gin_files_test.GinTest):

@@ -44,6 +44,8 @@ _OF_30_STEPS = (
     'ablations/segments_2x15.gin', 'ablations/segments_3x10.gin',
     'ablations/segments_6x5.gin', 'memory_pool.gin', 'segment_by_segment.gin')
 _DISTILLATION = GIN / 'distillation'
+DISTILLED = sorted(path.name for path in _DISTILLATION.glob('models/*.gin'))
+ADDED = sorted(path.name for path in _DISTILLATION.glob('ablations/*.gin'))
 _COLLECTOR = {'memory_maze.gin': {'saved_model': str(GIN)}}  # Some folder.
 
 
@@ -186,18 +188,16 @@ class OfflineFilesTest(OfflineGinTest):
     self.assertBetween(size, 1.70e6, 1.74e6)
 
 
-class DistillationFilesTest(GinTest):
-  """Every file of gin/distillation; one blank history stands for each dataset."""
+class DistillationGinTest(GinTest):
+  """What tests of gin/distillation share: one blank history in place of datasets, and
+  batches of one."""
 
-  def build(self, name, *added, num_layers=1):
+  def build(self, name, *added, bindings=()):
+    gin.clear_config()
     files = [_DISTILLATION / name, *(_DISTILLATION / file for file in added)]
     config.parse(list(map(str, files)), [])
     collector = sources.HistoryCollector()  # pylint: disable=no-value-for-parameter
     family = collector.family
-    context, chunk = [gin.query_parameter(f'%{macro}_length')
-                      for macro in ('context', 'chunk')]
-    self.assertGreater(context, 1.7 * family.setting.episode_length)
-    self.assertLessEqual(chunk, 0.5 * family.setting.episode_length)
     folder = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value) + '/dataset'
     blank = [np.zeros((family.num_steps, *spec.shape), spec.dtype)
              for spec in (*collector.specs, specs_lib.Array((), np.uint8))]
@@ -206,22 +206,43 @@ class DistillationFilesTest(GinTest):
       writer.write([datasets.Episode(*blank)])
     gin.clear_config()
     return self.prepare(files, [
-        f'dataset = {folder!r}', 'OfflineExperiment.batch_size = 1',
-        f'SegmentTransformer.num_layers = {num_layers}'])
+        f'dataset = {folder!r}', 'OfflineExperiment.batch_size = 1', *bindings])
+
+
+class DistillationFilesTest(DistillationGinTest):
+  """Settings and models, small; gin_files_slow_test.py has them as they are, and the
+  ablations."""
+
+  def build(self, name, *added, bindings=(
+      'SegmentTransformer.num_layers = 1', 'SegmentTransformer.model_dim = 16',
+      'SegmentTransformer.mlp_dim = 16')):
+    return super().build(name, *added, bindings=bindings)
 
   @parameterized.product(
       setting=list(dark_room_batch.SETTINGS), size=('.gin', '_cpu.gin'))
   def test_setting(self, setting, size):
     self.build(setting + size, 'models/ed.gin')
+    # pylint: disable-next=no-value-for-parameter
+    episode = dark_room_batch.DarkRoomFamily().setting.episode_length
+    self.assertGreater(gin.query_parameter('%context_length'), 1.7 * episode)
+    self.assertLessEqual(gin.query_parameter('%chunk_length'), 0.5 * episode)
 
-  @parameterized.product(
-      name=('dr.gin', 'dr_cpu.gin'),
-      model=sorted(path.name for path in _DISTILLATION.glob('models/*.gin')))
-  def test_model(self, name, model):
-    self.build(name, f'models/{model}')
+  @parameterized.parameters(*DISTILLED)
+  def test_model(self, model):
+    self.build('dr_cpu.gin', f'models/{model}')
+
+  def test_four_tokens_a_transition(self):
+    for model, lengths in ('adf', (200, 0)), ('ed', (40, 40)):
+      with self.subTest(model):
+        experiment = self.build('dr_cpu.gin', f'models/{model}.gin', 'four_tokens.gin')
+        core = experiment.make_agent().network.core
+        self.assertEqual((core.segment_length, core.memory_length), lengths)
+
+  def test_windows(self):
+    self.build('dr_cpu.gin', 'models/ed.gin', 'windows.gin')
 
   def test_the_paper_s_size(self):
-    experiment = self.build('dr.gin', 'models/adf.gin', num_layers=4)
+    experiment = self.build('dr.gin', 'models/adf.gin', bindings=())
     size = sum(np.prod(x.shape) for x in experiment.make_agent().learned_variables)
     # Four layers have 12.6 million, and 2,500 positions 1.3 million.
     self.assertBetween(size, 13.8e6, 14.0e6)

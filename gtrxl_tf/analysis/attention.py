@@ -1,6 +1,6 @@
-"""Whom a decision network's core attends to, as numbers and as a picture.
+"""Whom a network's core attends to, as numbers and as a picture.
 
-As in RATE, appendix K.
+As in RATE, appendix K, and in *Memory-Efficient Algorithm Distillation*, Figure 9.
 """
 
 import math
@@ -14,7 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf import cores
 from gtrxl_tf.agents.decision import network as network_lib
+from gtrxl_tf.agents.distillation import network as distillation
 
 matplotlib.use('Agg')  # Pictures are files; there may be no screen.
 
@@ -84,6 +86,51 @@ def shares(segment: Segment) -> Dict[str, np.ndarray]:
   """
   kinds = np.array(segment.keys)
   return {kind: segment.weights[..., kinds == kind].sum(axis=-1) for kind in KINDS}
+
+
+def check_recurs(core: cores.Core) -> None:
+  """Refuses a core that does not attend to what it holds of earlier segments."""
+  if not core.memory_length or not hasattr(core, 'attention_weights'):
+    raise config.ConfigError(
+        f'attention of a {type(core).__name__} to its recurrence: expected a core that '
+        "attends, and has one, such as SegmentTransformer with recurrence = 'xl'")
+
+
+def recurrence_shares(network: distillation.DistillationNetwork,
+                      inputs: distillation.Histories) -> np.ndarray:
+  """The share of its attention that a core gives to what it holds of earlier segments.
+
+  Args:
+    network: with a core that attends, and remembers.
+    inputs: histories of T steps from their first ones on, with samples of `ActionSpace`
+      as actions. A last part that is no whole segment is left out.
+
+  Returns:
+    `[B, N]`, of each history and segment the mean over layers, heads and steps.
+
+  Raises:
+    config.ConfigError: the core holds nothing, or does not attend.
+  """
+  check_recurs(network.core)
+
+  @tf.function(autograph=False)
+  def follow(part, state):
+    weights, _, keys = network.attention_weights(part, state)
+    share = tf.reduce_sum(weights[..., :keys.count('cache')], axis=-1)
+    return tf.reduce_mean(share, axis=[1, 2, 3, 4]), network(part, state)[1]
+
+  num, num_steps = inputs.position.shape
+  state, shares_ = network.initial_state(num), []
+  for start in range(0, num_steps, network.context_length):
+    stop = start + network.context_length
+    if stop > num_steps:
+      break
+    *seen, is_first, position = inputs
+    share, state = follow(distillation.Histories(
+        *tf.nest.map_structure(lambda x: x[:, start:stop + 1], seen),
+        is_first[:, start:stop], position[:, start:stop]), state)
+    shares_.append(share.numpy())
+  return np.stack(shares_, axis=1)
 
 
 def draw(path: pathlib.Path, segment: Segment, title: str, row: int = 0) -> None:

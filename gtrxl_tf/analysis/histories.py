@@ -18,7 +18,7 @@ NUM_BINS = 50
 
 
 class Curve(NamedTuple):
-  """Mean returns in N equal parts of a learning process.
+  """Mean returns, or another measure, in N equal parts of a learning process.
 
   Attributes:
     steps: [N] where a part ends, in transitions.
@@ -65,10 +65,14 @@ def returns_by_part(reward: np.ndarray, end: np.ndarray, num_bins: int) -> np.nd
 
 def curve(reward: np.ndarray, end: np.ndarray, num_bins: int = NUM_BINS) -> Curve:
   """The curve of B histories; arguments as `returns_by_part` has them."""
-  values = returns_by_part(reward, end, num_bins)
-  num = len(values)
-  deviation = values.std(axis=0, ddof=1) if num > 1 else np.full(num_bins, np.nan)
   steps = np.arange(1, num_bins + 1) * reward.shape[1] / num_bins
+  return summarize(steps, returns_by_part(reward, end, num_bins))
+
+
+def summarize(steps: np.ndarray, values: np.ndarray) -> Curve:
+  """The curve of values [B, N] in parts of histories that end after `steps` [N]."""
+  num, num_parts = values.shape
+  deviation = values.std(axis=0, ddof=1) if num > 1 else np.full(num_parts, np.nan)
   return Curve(steps, values.mean(axis=0), 1.96 * deviation / np.sqrt(num))
 
 
@@ -82,12 +86,13 @@ def ratio(value: float, source: float) -> float:
   return over / under if under else float('nan')
 
 
-def write_csv(path: pathlib.Path, curves: Dict[str, Curve]) -> None:
+def write_csv(path: pathlib.Path, curves: Dict[str, Curve], measure: str = 'return'
+              ) -> None:
   """Writes curves by name; the file is there as a whole or not at all."""
   partial = path.with_name(path.name + '.partial')
   with open(partial, 'w', encoding='utf-8', newline='') as file:
     writer = csv.writer(file, lineterminator='\n')
-    writer.writerow(['name', 'transitions', 'return', 'interval95'])
+    writer.writerow(['name', 'transitions', measure, 'interval95'])
     for name, values in curves.items():
       for steps, mean, interval in zip(*values):
         writer.writerow([name, f'{steps:g}', f'{mean:.6g}', f'{interval:.4g}'])
@@ -95,7 +100,7 @@ def write_csv(path: pathlib.Path, curves: Dict[str, Curve]) -> None:
 
 
 def read_csv(path: pathlib.Path) -> Dict[str, Curve]:
-  """The curves that `write_csv` wrote; none if there is no file."""
+  """The curves of returns that `write_csv` wrote; none if there is no file."""
   if not path.exists():
     return {}
   with open(path, encoding='utf-8') as file:
@@ -136,9 +141,10 @@ def plot(panel: plt.Axes, curves: Dict[str, Sequence[Curve]],
 
 
 def draw(path: pathlib.Path, curves: Dict[str, Curve], title: str,
-         optimum: Optional[float] = None) -> None:
+         optimum: Optional[float] = None, measure: str = 'return of an episode'
+         ) -> None:
   """Draws curves in a picture of their own, see `plot`."""
   figure, panel = plt.subplots(figsize=(7, 4.5), layout='constrained')
   plot(panel, {name: [curve] for name, curve in curves.items()}, optimum)
-  panel.set_ylabel('return of an episode')
+  panel.set_ylabel(measure)
   curves_lib.save(figure, path, title, 'mean over environments, and its 95 % interval')

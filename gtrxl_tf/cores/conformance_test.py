@@ -64,11 +64,13 @@ _CASES = {
 _ALL = [(name, name) for name in _CASES]
 _WITH_MEMORY = [(name, name) for name in _CASES
                 if name not in ('memoryless', 'segments_prefix')]
-# These differ from others in what each step does by itself, or in a size.
+# These differ from others in what each step does by itself, in a size, or in what of
+# the same is remembered.
 ALIKE = [(name, name) for name in (
     'trxl_i', 'gtrxl_input', 'gtrxl_output', 'gtrxl_highway', 'gtrxl_sigtanh',
     'gtrxl_no_identity_bias', 'gtrxl_projection_biases', 'gtrxl_memory_of_one',
-    'same_layer_long_segment', 'rate_lstm_valve', 'lstm_residual')]
+    'same_layer_long_segment', 'rate_lstm_valve', 'segments_prefix', 'segments_xl',
+    'lstm_residual')]
 _UNLIKE = [case for case in _ALL if case not in ALIKE]
 
 

@@ -61,14 +61,16 @@ class SegmentTransformer(core.Core):
     mlp_dim: hidden units of the position-wise MLP.
     norm: LayerNorms come behind the residuals (`post`) or before the sublayers and
       behind the last layer (`pre`). The paper does not say.
-    segment_length: S.
+    segment_length: S, or what it is to be multiplied with, see `tokens_per_step`.
     recurrence: what a layer's memory holds of the M steps before a segment: nothing,
       its inputs (`xl`, Dai et al., 2019, equation 3), or its outputs (`same_layer`,
       ERNIE-Doc, Ding et al., 2021, equation 4), so that it reaches back without bound.
-    memory_length: M, 0 without recurrence.
+    memory_length: M, in the same unit; 0 without recurrence.
     num_prefix: P, learned vectors that all steps see (MemCtrl of Burtsev et al., 2021).
       Each layer has another one for them, by which they see one another only: what they
       saw of the steps, earlier steps would see of later ones. Not with recurrence.
+    tokens_per_step: of those who count in steps of several inputs, how many; S and M
+      are as many times the lengths that are given.
     positions: what the attention itself knows of distances, see `segment_block`.
     memory_gradient: whether gradients pass from a segment to those before it in the
       same unroll. In the paper they are `stopped`.
@@ -92,6 +94,7 @@ class SegmentTransformer(core.Core):
       recurrence: Literal['none', 'xl', 'same_layer'] = 'none',
       memory_length: config.NonNegativeInt = 0,
       num_prefix: config.NonNegativeInt = 0,
+      tokens_per_step: config.PositiveInt = 1,
       positions: segment_block.Positions = 'none',
       memory_gradient: Literal['stopped', 'through_segments'] = 'stopped',
       dropout: config.UnitInterval = 0.1,
@@ -108,8 +111,8 @@ class SegmentTransformer(core.Core):
           f'SegmentTransformer.num_prefix = {num_prefix}: expected 0 with recurrence = '
           f'{recurrence!r}')
     self._model_dim = model_dim
-    self._segment_length = segment_length
-    self._memory_length = memory_length
+    self._segment_length = segment_length * tokens_per_step
+    self._memory_length = memory_length * tokens_per_step
     self._num_prefix = num_prefix
     self._same_layer = recurrence == 'same_layer'
     self._stop_memory = memory_gradient == 'stopped'
@@ -119,8 +122,8 @@ class SegmentTransformer(core.Core):
     settings = dict(
         num_heads=num_heads, head_dim=head_dim, mlp_dim=mlp_dim,
         post_norm=norm == 'post', positions=positions,
-        num_slots=num_prefix + memory_length + segment_length, dropout=dropout,
-        attention_dropout=attention_dropout)
+        num_slots=num_prefix + self._memory_length + self._segment_length,
+        dropout=dropout, attention_dropout=attention_dropout)
     self.blocks = segment_block.make_blocks(num_layers, 'block', **settings)
     self.prefix_blocks = segment_block.make_blocks(
         num_layers if num_prefix else 0, 'prefix_block', **settings)

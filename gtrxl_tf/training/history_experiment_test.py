@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import io
-import pathlib
 import tempfile
 
 from absl.testing import absltest
@@ -12,28 +11,10 @@ import gin
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import config
-from gtrxl_tf import sources
-from gtrxl_tf.sources import histories
+from gtrxl_tf.training import history_runs_testing
 from gtrxl_tf.training import offline
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import train
-
-_GIN = pathlib.Path(__file__).parents[2] / 'gin' / 'distillation'
-_DATA = [
-    'DarkRoomFamily.size = 3', 'DarkRoomFamily.episode_length = 5',
-    'DarkRoomFamily.num_episodes = 6', 'DarkRoomFamily.training_share = 0.5',
-    'HistoryCollector.num_histories = 30', 'HistoryCollector.num_evaluation = 10']
-_TINY = [
-    'context_length = 8', 'chunk_length = 4', 'memory_length = 4',
-    'recurrent_steps = 4', 'OfflineExperiment.batch_size = 4',
-    'OfflineExperiment.log_period = 2', 'SegmentTransformer.num_layers = 1',
-    'SegmentTransformer.model_dim = 8', 'SegmentTransformer.mlp_dim = 8']
-
-
-def _files(model):
-  return [str(_GIN / 'dr_cpu.gin'), str(_GIN / 'models' / f'{model}.gin')]
-
 
 class HistoryExperimentTest(parameterized.TestCase):
 
@@ -41,24 +22,22 @@ class HistoryExperimentTest(parameterized.TestCase):
   def setUpClass(cls):
     super().setUpClass()
     cls.path = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
-    config.parse(_files('adf')[:1], _DATA)
-    # pylint: disable-next=no-value-for-parameter
-    histories.collect(sources.HistoryCollector(), cls.path, io.StringIO())
-    gin.clear_config()
+    cls.tiny = history_runs_testing.collect(cls.path)
 
   def setUp(self):
     super().setUp()
     self.addCleanup(gin.clear_config)
 
   def bindings(self, *more):
-    return [*_DATA, *_TINY, f"dataset = '{self.path}/training'", *more]
+    return [*self.tiny, *more]
 
   def train(self, folder):
     """Runs `binaries.train`; returns what it says."""
     gin.clear_config()
     stdout = io.StringIO()
     with contextlib.redirect_stdout(stdout):
-      code = train.train(_files('ed'), self.bindings(), str(folder.root))
+      code = train.train(
+          history_runs_testing.files('ed'), self.bindings(), str(folder.root))
     self.assertEqual(code, 0)
     return stdout.getvalue()
 
@@ -85,21 +64,20 @@ class HistoryExperimentTest(parameterized.TestCase):
 
     # It was interrupted, and went on as if it was not.
     other = run_folder.RunFolder(self.create_tempdir().full_path)
-    gin.clear_config()
-    asked = iter([False, False, False, True])
-    offline.OfflineTraining(
-        train.prepare(_files('ed'), self.bindings()), other,
-        tf.distribute.get_strategy()).run(lambda: next(asked), lambda row: None)
-    self.assertFalse(other.done.exists())
-    self.train(other)
+    for steps in 3, 4:
+      gin.clear_config()
+      asked = iter([False] * steps + [True])
+      offline.OfflineTraining(
+          train.prepare(history_runs_testing.files('ed'), self.bindings()), other,
+          tf.distribute.get_strategy()).run(lambda: next(asked), lambda row: None)
     for name in ('loss', 'return'):
       self.assertEqual(run_folder.read_metrics(other.metrics)[-1][name], last[name])
-    self.assertEqual(other.evaluation.read_text(), folder.evaluation.read_text())
 
     # It was done, and shows it again.
+    evaluation = folder.evaluation.read_text()
     folder.evaluation.unlink()
     self.assertEndsWith(said, self.train(folder))
-    self.assertEqual(other.evaluation.read_text(), folder.evaluation.read_text())
+    self.assertEqual(folder.evaluation.read_text(), evaluation)
 
   @parameterized.parameters(
       ('DarkRoomFamily.num_episodes = 7', r'the lengths \[30\]: .*, \[35\]'),
@@ -115,7 +93,8 @@ class HistoryExperimentTest(parameterized.TestCase):
     stderr = io.StringIO()
     with contextlib.redirect_stderr(stderr):
       code = train.train(
-          _files('adf'), self.bindings(binding), self.create_tempdir().full_path)
+          history_runs_testing.files('adf'), self.bindings(binding),
+          self.create_tempdir().full_path)
     self.assertEqual(code, 2)
     [line] = stderr.getvalue().splitlines()
     self.assertRegex(line, f'^Not started: .*{expected}')

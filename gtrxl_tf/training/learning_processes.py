@@ -10,6 +10,8 @@ from tf_agents.policies import tf_policy
 from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import sources
+from gtrxl_tf.agents.distillation import network as network_lib
+from gtrxl_tf.agents.distillation import policy as policy_lib
 from gtrxl_tf.analysis import histories as curves
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.environments import task_batch
@@ -63,6 +65,19 @@ class PolicySource(sources.Source):
     self._ended = outcome.terminated | outcome.truncated
 
 
+def as_inputs(played: sources.Histories, network: network_lib.DistillationNetwork,
+              policy: policy_lib.DistillationPolicy) -> network_lib.Histories:
+  """What a network saw of histories that its policy played."""
+  before = lambda x: tf.constant(np.pad(x, [(0, 0), (1, 0)] + [(0, 0)] * (x.ndim - 2)))
+  num, num_steps = played.reward.shape
+  steps = tf.tile(tf.range(num_steps)[tf.newaxis], [num, 1])
+  return network_lib.Histories(
+      before(played.observation),
+      network.action_space.from_environment(before(played.action)),
+      before(played.reward.astype(np.float32)), before(played.end != 0),
+      is_first=tf.equal(steps, 0), position=policy.position(steps))
+
+
 class LearningProcesses:
   """Judges a policy by a learning process in each task that a source was evaluated in.
 
@@ -70,6 +85,7 @@ class LearningProcesses:
     columns: the names of what `evaluate` finds.
     evaluation: what each process came to, at last.
     curves: of `policy` and `source`, at last.
+    played: the policy's histories, at last.
     optimum: the return of one who knows the tasks.
   """
   columns = ('return', 'success', 'source_return', 'ratio')
@@ -87,6 +103,7 @@ class LearningProcesses:
     """
     self.evaluation: Optional[evaluation_lib.Evaluation] = None
     self.curves: Dict[str, curves.Curve] = {}
+    self.played: Optional[sources.Histories] = None
     self.optimum = task_batch.informed_return(collector.evaluation_tasks()).mean()
     self._policy = PolicySource(policy, seed)
     self._collector = collector
@@ -101,7 +118,7 @@ class LearningProcesses:
     episode, the share of episodes that were not cut off, the source's return, and the
     ratio of returns."""
     tasks = self._collector.evaluation_tasks()
-    played = self._policy.play(tasks, self._collector.family.num_steps)
+    self.played = played = self._policy.play(tasks, self._collector.family.num_steps)
     both = {'policy': played, 'source': self._source}
     self.curves = {name: curves.curve(x.reward, x.end) for name, x in both.items()}
     if self._picture is not None:

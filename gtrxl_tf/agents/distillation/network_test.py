@@ -185,8 +185,7 @@ class PolicyTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.parameters((2.0, 0, [0, 2, 4, 6]), (0.5, 7, [7, 7, 8, 9]))
   def test_the_position_may_be_another(self, scale, shift, expected):
     _, policy = self._policy(position_scale=scale, position_shift=shift)
-    # pylint: disable-next=protected-access
-    self.assertAllEqual(policy._position(tf.range(4)), expected)
+    self.assertAllEqual(policy.position(tf.range(4)), expected)
 
   def test_temperature(self):
     network, _ = self._policy()

@@ -84,9 +84,9 @@ class DistillationPolicy(tf_policy.TFPolicy):
     reward = last.reward + time_step.reward
     previous = network_lib.Transition(
         last.observation, last.action, reward, last.done | time_step.is_first(),
-        self._position(last.steps - 1))
+        self.position(last.steps - 1))
     policy, cache = self._network.step(
-        previous, time_step.observation, self._position(last.steps),
+        previous, time_step.observation, self.position(last.steps),
         tf.equal(last.steps, 0), last.cache)
     space = self._network.action_space
     if self._temperature:
@@ -111,7 +111,8 @@ class DistillationPolicy(tf_policy.TFPolicy):
         lambda: state)
     return policy_step.PolicyStep(space.to_environment(sample), state)
 
-  def _position(self, steps):
+  def position(self, steps: tf.Tensor) -> tf.Tensor:
+    """What the network is told of steps, int32, that were taken before."""
     position = self._position_scale * tf.cast(steps, tf.float32)
     return tf.cast(tf.round(position), tf.int32) + self._position_shift
 
