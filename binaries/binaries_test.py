@@ -1,16 +1,20 @@
 """The binaries that look at runs, each in a process as a person starts it."""
 
+import csv
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 from absl.testing import absltest
 import gin
+import numpy as np
 import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf.serving import export
+from gtrxl_tf.training import history_runs_testing
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import train
 
@@ -115,6 +119,44 @@ class BinariesTest(absltest.TestCase):
     self.assertNotIn('memoryless', table)
     self.assertStartsWith(done.stdout, table)
     self.assertTrue((self._temporary / 'comparison.png').exists())
+
+
+class LearningProcessesTest(absltest.TestCase):
+  """Of a run whose policy learns while it acts, and has not learned to."""
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls._folder = history_runs_testing.make_run(
+        tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value), 'ed')
+
+  def test_evaluate_plays_them_at_each_point_of_a_sweep(self):
+    done = _run('evaluate', root_dir=self._folder.root,
+                sweep='DistillationPolicy.temperature=1.0,0.0')
+    self.assertEqual(done.returncode, 0, done.stderr)
+    first, second, picture = done.stdout.splitlines()
+    self.assertStartsWith(first, 'DistillationPolicy.temperature=1.0: In the last')
+    self.assertStartsWith(second, 'DistillationPolicy.temperature=0.0: In the last')
+    self.assertNotEqual(first.partition(': ')[2], second.partition(': ')[2])
+    self.assertEqual(picture, f'Learning processes: {self._folder.root}/evaluation.png')
+    self.assertTrue((self._folder.root / 'evaluation.png').exists())
+
+  def test_attention_draws_the_share_of_the_recurrence(self):
+    done = _run('attention', root_dir=self._folder.root)
+    self.assertEqual(done.returncode, 0, done.stderr)
+    picture = self._folder.root / 'attention' / 'recurrence.png'
+    self.assertStartsWith(done.stdout, f'{picture}: 0.000 at first, ')
+    self.assertTrue(picture.exists())
+    with open(picture.with_suffix('.csv'), encoding='utf-8') as file:
+      rows = list(csv.DictReader(file))
+    # Of 30 steps there are 7 whole segments.
+    self.assertEqual([row['transitions'] for row in rows],
+                     [str(4 * i) for i in range(1, 8)])
+    # Attention is even at first: 4 keys of memory for 1 to 4 of the segment's.
+    shares = [float(row['share']) for row in rows]
+    self.assertEqual(shares[0], 0)
+    np.testing.assert_allclose(
+        shares[1:], np.mean([4 / (4 + i) for i in range(1, 5)]), atol=0.05)
 
 
 if __name__ == '__main__':

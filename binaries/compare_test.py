@@ -8,7 +8,7 @@ from absl.testing import absltest
 from absl.testing import flagsaver
 import gin
 
-from binaries import compare
+from binaries import compare  # No test may import another one: flags would clash.
 from gtrxl_tf import testing
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.training import run_folder
