@@ -21,6 +21,7 @@ setuptools.setup(
         'keras>=2.15,<2.16',
         'matplotlib>=3.7',
         'numpy>=1.23,<2',
+        'prometheus-client>=0.20',
         'tensorflow-probability>=0.23,<0.24',
         'tf-agents>=0.19,<0.20',
     ],
@@ -50,6 +51,7 @@ setuptools.setup(
             'tensorflow-datasets>=4.9.4',
             'tensorflow-metadata>=1.14,<1.18',  # Later ones need protobuf 5.
         ],
-        'dev': ['pytest>=7', 'pytest-xdist>=3'],
+        'dev': ['hypothesis>=6.100', 'kubernetes-validate>=1.30', 'pytest>=7',
+                'pytest-xdist>=3'],
     },
 )
