@@ -1,0 +1,164 @@
+"""Devices: which `tf.distribute` strategy trains, and which part of a batch each gets."""
+
+import contextlib
+import json
+import os
+import socket
+from typing import Any, Iterator, Optional
+from urllib import error as urllib_error
+
+import tensorflow as tf
+
+from gtrxl_tf import config
+
+STRATEGIES = ('default', 'mirrored', 'multiworker', 'tpu')
+
+_CONNECT_SECONDS = 10
+_TF_CONFIG_EXAMPLE = (
+    '{"cluster": {"worker": ["HOST:PORT", "HOST:PORT"]}, '
+    '"task": {"type": "worker", "index": 0}}')
+
+
+def make_strategy(name: str, tpu: Optional[str] = None) -> tf.distribute.Strategy:
+  """The strategy of a learner; to be made before anything else of TensorFlow.
+
+  Args:
+    name: `default`, one device; `mirrored`, all GPUs of this machine, or all logical
+      CPUs where there is none; `multiworker`, this process and others like it, as the
+      environment variable `TF_CONFIG` says, which are waited for; `tpu`.
+    tpu: with `tpu`: `local` on a TPU VM, or `HOST:PORT`, `grpc://HOST:PORT`, or the
+      name that Google Cloud has for the TPU.
+
+  Raises:
+    ConfigError: it cannot be had.
+  """
+  if name not in STRATEGIES:
+    raise config.ConfigError(
+        f'--strategy={name}: expected one of {", ".join(STRATEGIES)}')
+  if name == 'tpu' and not tpu:
+    raise config.ConfigError(
+        '--strategy=tpu without --tpu: expected --tpu=local on a TPU VM, or an address')
+  if name != 'tpu' and tpu:
+    raise config.ConfigError(
+        f'--tpu={tpu} with --strategy={name}: expected --strategy=tpu')
+  if name == 'tpu':
+    return _tpu_strategy(tpu)
+  if name == 'multiworker':
+    _check_tf_config(os.environ.get('TF_CONFIG'))
+    return tf.distribute.MultiWorkerMirroredStrategy()
+  if name == 'mirrored':
+    devices = (tf.config.list_logical_devices('GPU')
+               or tf.config.list_logical_devices('CPU'))
+    return tf.distribute.MirroredStrategy([device.name for device in devices])
+  return tf.distribute.get_strategy()
+
+
+def _tpu_strategy(tpu: str) -> tf.distribute.Strategy:
+  if tpu != 'local' and ':' in tpu:
+    # TensorFlow would wait for ever for an address that does not answer.
+    address = tpu.removeprefix('grpc://')
+    host, _, port = address.rpartition(':')
+    try:
+      socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+    except (OSError, ValueError, OverflowError) as error:
+      raise config.ConfigError(
+          f'--tpu={tpu}: nothing answers there ({error}): expected local, or the '
+          'HOST:PORT of a TPU that runs') from error
+    tpu = f'grpc://{address}'
+  try:
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu)
+    if tpu != 'local':
+      tf.config.experimental_connect_to_cluster(resolver)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
+  except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
+    if 'ConfigureDistributedTPU' not in str(error):
+      raise config.ConfigError(f'--tpu={tpu}: {config.one_line(error)}') from error
+    raise config.ConfigError(
+        f'--tpu={tpu}: this TensorFlow {tf.__version__} has no TPU kernels, as those '
+        'of the package index; expected that of a TPU VM image, such as '
+        'tpu-vm-tf-2.15.1-pjrt (see docs/tpu.md)') from error
+  except (urllib_error.URLError, ValueError, RuntimeError,
+          tf.errors.OpError) as error:
+    raise config.ConfigError(
+        f'--tpu={tpu}: no such TPU can be used ({config.one_line(error)}): expected '
+        'local, HOST:PORT, or a name that Google Cloud knows') from error
+  return tf.distribute.TPUStrategy(resolver)
+
+
+def _check_tf_config(text: Optional[str]) -> None:
+  """Raises a `ConfigError` unless `TF_CONFIG` names this worker and all others."""
+  if not text:
+    raise config.ConfigError('--strategy=multiworker without TF_CONFIG in the '
+                             f'environment: expected {_TF_CONFIG_EXAMPLE}')
+  try:
+    settings = json.loads(text)
+    cluster, task = settings['cluster'], settings['task']
+    addresses, index = cluster[task['type']], task['index']
+    fits = (set(cluster) <= {'chief', 'worker'} and len(cluster.get('chief', [])) <= 1
+            and all(isinstance(a, str) and ':' in a for a in addresses)
+            and isinstance(index, int) and 0 <= index < len(addresses))
+  except (ValueError, KeyError, TypeError, AttributeError):
+    fits = False
+  if not fits:
+    raise config.ConfigError(f'TF_CONFIG = {" ".join(text.split())!r}: expected a '
+                             f'cluster and a task of it, as {_TF_CONFIG_EXAMPLE}')
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+  """Whether this process is the one, of those that train together, that writes."""
+  resolver = strategy.cluster_resolver
+  if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+    return True
+  if 'chief' in resolver.cluster_spec().jobs:
+    return resolver.task_type == 'chief'
+  return resolver.task_id == 0
+
+
+def rows_per_replica(batch_size: int, strategy: tf.distribute.Strategy) -> int:
+  """How many rows of a global batch a replica gets.
+
+  Raises:
+    ConfigError: it cannot be divided.
+  """
+  num_replicas = strategy.num_replicas_in_sync
+  if batch_size % num_replicas:
+    raise config.ConfigError(
+        f'batch_size = {batch_size}: expected a multiple of the {num_replicas} '
+        'replicas that share it')
+  return batch_size // num_replicas
+
+
+def share_out(batch: Any, strategy: tf.distribute.Strategy) -> Any:
+  """Gives every replica its rows of a global batch, in their order.
+
+  Args:
+    batch: nest of `[B, ...]`. Of several workers, every one has all of it.
+    strategy: its replicas.
+
+  Returns:
+    What `Learner.step` takes.
+  """
+  if strategy.num_replicas_in_sync == 1:
+    return batch
+  rows = rows_per_replica(len(tf.nest.flatten(batch)[0]), strategy)
+
+  def part(context):
+    start = rows * context.replica_id_in_sync_group
+    return tf.nest.map_structure(lambda x: x[start:start + rows], batch)
+
+  return strategy.experimental_distribute_values_from_function(part)
+
+
+@contextlib.contextmanager
+def compute_dtype(name: str) -> Iterator[None]:
+  """Layers that are made in this context compute in `float32` or `bfloat16`.
+
+  Their variables, what comes out of networks, and all losses are float32 in either.
+  """
+  policy = {'float32': 'float32', 'bfloat16': 'mixed_bfloat16'}[name]
+  before = tf.keras.mixed_precision.global_policy()
+  tf.keras.mixed_precision.set_global_policy(policy)
+  try:
+    yield
+  finally:
+    tf.keras.mixed_precision.set_global_policy(before)

@@ -1,0 +1,85 @@
+"""Tests of devices.py. It splits the CPU."""
+
+import json
+import os
+import socket
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf import testing
+from gtrxl_tf.training import devices
+
+testing.split_cpu(4)
+
+
+def _tf_config(cluster=None, **task):
+  return json.dumps({'cluster': cluster or {'worker': ['a:1', 'b:1']}, 'task': task})
+
+
+class DevicesTest(parameterized.TestCase):
+
+  @parameterized.parameters(
+      ('gpu', None, '--strategy=gpu: expected one of default, mirrored, multiworker'),
+      ('tpu', None, '--strategy=tpu without --tpu: expected --tpu=local'),
+      ('tpu', '', '--strategy=tpu without --tpu: expected --tpu=local'),
+      ('default', 'local', '--tpu=local with --strategy=default: expected --strategy='),
+      ('multiworker', None, 'without TF_CONFIG in the environment: expected {"cluster'),
+      ('tpu', 'local', 'has no TPU kernels.*tpu-vm-tf-2.15.1-pjrt'),
+      ('tpu', 'here:there', '--tpu=here:there: nothing answers there'),
+      ('tpu', '127.0.0.1:99999999999', '--tpu=127.0.0.1:9+: nothing answers there'))
+  def test_what_cannot_be_had(self, name, tpu, expected):
+    with self.assertRaisesRegex(config.ConfigError, expected) as raised:
+      devices.make_strategy(name, tpu)
+    self.assertNotIn('\n', str(raised.exception))
+
+  @parameterized.parameters('', 'grpc://')
+  def test_an_address_that_does_not_answer_is_named(self, scheme):
+    with socket.socket() as free:
+      free.bind(('127.0.0.1', 0))
+      address = f'{scheme}127.0.0.1:{free.getsockname()[1]}'
+      with self.assertRaisesRegex(
+          config.ConfigError, f'--tpu={address}: nothing answers there .*refused'):
+        devices.make_strategy('tpu', address)
+
+  @parameterized.parameters(
+      '{', '3', '{}', _tf_config(), _tf_config(type='worker', index=2),
+      _tf_config(type='worker', index='0'), _tf_config(type='ps', index=0),
+      _tf_config({'worker': ['a']}, type='worker', index=0),
+      _tf_config({'worker': 3}, type='worker', index=0),
+      _tf_config({'worker': ['a:1'], 'ps': ['b:1']}, type='worker', index=0))
+  def test_a_tf_config_that_names_no_worker(self, text):
+    with mock.patch.dict(os.environ, TF_CONFIG=text):
+      with self.assertRaisesRegex(config.ConfigError, 'TF_CONFIG = .*: expected a clu'):
+        devices.make_strategy('multiworker')
+
+  def test_every_replica_gets_its_rows(self):
+    self.assertEqual(devices.make_strategy('default').num_replicas_in_sync, 1)
+    strategy = devices.make_strategy('mirrored')
+    num_replicas = len(tf.config.list_logical_devices('CPU'))
+    self.assertEqual(strategy.num_replicas_in_sync, num_replicas)
+    self.assertTrue(devices.is_chief(strategy))
+    batch = {'x': tf.range(2 * num_replicas), 'y': ()}
+    shares = strategy.experimental_local_results(
+        devices.share_out(batch, strategy)['x'])
+    np.testing.assert_array_equal(shares, tf.reshape(batch['x'], [-1, 2]))
+    if num_replicas > 1:
+      with self.assertRaisesRegex(config.ConfigError, 'batch_size = 5: expected a mul'):
+        devices.share_out({'x': tf.range(5)}, strategy)
+
+  def test_the_compute_type_is_of_what_is_made_in_its_context(self):
+    with self.assertRaises(ZeroDivisionError):
+      with devices.compute_dtype('bfloat16'):
+        layer = tf.keras.layers.Dense(2)
+        raise ZeroDivisionError
+    self.assertEqual(layer.compute_dtype, 'bfloat16')
+    self.assertEqual(layer.variable_dtype, 'float32')
+    self.assertEqual(tf.keras.layers.Dense(2).compute_dtype, 'float32')
+
+
+if __name__ == '__main__':
+  absltest.main()
