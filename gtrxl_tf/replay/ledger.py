@@ -1,13 +1,24 @@
 """The learner's book on what came in: nothing old, nothing twice."""
 
 import collections
+import json
+import math
+from typing import Dict
 
 import dm_env
 import numpy as np
+import tensorflow as tf
+
+# Of what `serialize` writes, beside what it takes apart.
+_COUNTERS = ('environment_steps', 'unrolls', 'stale', 'duplicate', 'oldest')
 
 
-class Ledger:
+class Ledger(tf.train.experimental.PythonState):
   """Admits unrolls and counts.
+
+  It is a part of the learner's checkpoint: a learner that was killed does not train
+  again on what is in the weights that it goes on with, though the queue of a server
+  that was started again may have it.
 
   An unroll's age is the number of learner steps since the weights that acted in it
   were the newest target network. It is read when the unroll is taken from the queue;
@@ -28,6 +39,8 @@ class Ledger:
   def __init__(self, max_age: int, num_tasks: int = 1, window: int = 100):
     self.max_age = max_age
     self._newest_of_writer = {}
+    self._heard = collections.Counter()  # Environment steps of each writer, and
+    self._ages = []                      # ages, since `gauges` was asked.
     self.learner_step = 0
     self.environment_steps = 0
     self.unrolls = 0
@@ -63,10 +76,46 @@ class Ledger:
       return False
     self.oldest = max(self.oldest, age + 1)
     self.unrolls += 1
-    self.environment_steps += int(np.sum(step_type != int(dm_env.StepType.FIRST)))
+    steps = int(np.sum(step_type != int(dm_env.StepType.FIRST)))
+    self.environment_steps += steps
+    self._heard[writer] += steps
+    self._ages.append(age)
     for row, environment in zip(*np.nonzero(~np.isnan(episode_return))):
       value = float(episode_return[row, environment])
       self.returns.append(value)
       self.task_returns[task[environment]].append(value)
     self.successes.extend(episode_success[~np.isnan(episode_success)].tolist())
     return True
+
+  def gauges(self, seconds: float) -> Dict[str, float]:
+    """Of what was admitted in the `seconds` since this was asked last.
+
+    `data_age` is the mean age in learner steps, `actors` the number of writers that it
+    came from, and the others the rates of the slowest and the fastest of these.
+    """
+    rates = [steps / seconds for steps in self._heard.values()] or [math.nan]
+    found = {'data_age': float(np.mean(self._ages)) if self._ages else math.nan,
+             'actors': len(self._heard),
+             'slowest_actor_steps_per_second': min(rates),
+             'fastest_actor_steps_per_second': max(rates)}
+    self._heard.clear()
+    self._ages.clear()
+    return found
+
+  def serialize(self) -> str:
+    return json.dumps({
+        'newest_of_writer': list(self._newest_of_writer.items()),
+        'returns': list(self.returns), 'successes': list(self.successes),
+        'task_returns': [list(x) for x in self.task_returns],
+        **{name: getattr(self, name) for name in _COUNTERS}})
+
+  def deserialize(self, string_value: str) -> None:
+    state = json.loads(string_value)
+    self._newest_of_writer = dict(state['newest_of_writer'])
+    for values, kept in ((self.returns, state['returns']),
+                         (self.successes, state['successes']),
+                         *zip(self.task_returns, state['task_returns'])):
+      values.clear()
+      values.extend(kept)
+    for name in _COUNTERS:
+      setattr(self, name, state[name])

@@ -2,6 +2,7 @@
 
 from absl.testing import absltest
 import numpy as np
+import tensorflow as tf
 
 from gtrxl_tf.replay import ledger as ledger_lib
 
@@ -94,6 +95,37 @@ class LedgerTest(absltest.TestCase):
     returns[2, 1] = 3
     ledger.admit(**_unroll(episode_return=returns, task=np.int32([2, 0])))
     self.assertEqual([list(x) for x in ledger.task_returns], [[2, 3], [], [1]])
+
+  def test_a_checkpoint_has_what_was_admitted(self):
+    returns = np.full((_T, _E), np.nan, np.float32)
+    returns[1] = 2.5, 4
+    saved = ledger_lib.Ledger(max_age=10, num_tasks=2)
+    for i in range(3):
+      saved.admit(**_unroll(i, episode_return=returns, episode_success=returns,
+                            task=np.int32([0, 1])))
+    saved.admit(**_unroll(2))
+    path = tf.train.Checkpoint(ledger=saved).save(
+        self.create_tempdir().full_path + '/checkpoint')
+    restored = ledger_lib.Ledger(max_age=10, num_tasks=2)
+    restored.admit(**_unroll(70))  # Whatever it was before.
+    tf.train.Checkpoint(ledger=restored).restore(path)
+    self.assertEqual(restored.serialize(), saved.serialize())
+    self.assertEqual((restored.unrolls, restored.duplicate), (3, 1))
+    self.assertEqual([restored.admit(**_unroll(i)) for i in (1, 2, 3)],
+                     [False, False, True])
+
+  def test_gauges_are_of_what_came_since_they_were_read(self):
+    ledger = ledger_lib.Ledger(max_age=10)
+    ledger.learner_step = 6
+    a, b = 5 << 32, 7 << 32  # Two writers.
+    for unroll_id, target_step in ((a, 6), (b, 2), (a + 1, 2)):
+      ledger.admit(**_unroll(unroll_id, target_step))
+    gauges = ledger.gauges(seconds=2.0)
+    self.assertEqual(gauges, {
+        'data_age': 8 / 3, 'actors': 2,
+        'slowest_actor_steps_per_second': _T * _E / 2,
+        'fastest_actor_steps_per_second': _T * _E})
+    self.assertEqual(ledger.gauges(1.0)['actors'], 0)
 
 
 if __name__ == '__main__':

@@ -1,17 +1,23 @@
 """The Reverb server: a queue of unrolls and a table of weights."""
 
-from typing import Sequence
+import pathlib
+import socket
+from typing import Dict, Optional, Sequence
 
+from absl import logging
 import reverb
+from reverb.platform import checkpointers_lib
 import tensorflow as tf
 
+from gtrxl_tf import config
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer
 
 
 def serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length: int,
-          queue_size: int, variables: Sequence[tf.Variable]) -> reverb.Server:
+          queue_size: int, variables: Sequence[tf.Variable],
+          checkpoints: Optional[pathlib.Path] = None) -> reverb.Server:
   """Starts a server.
 
   Args:
@@ -21,8 +27,70 @@ def serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length: 
     memory_length: M.
     queue_size: items that may wait; when it is full actors do.
     variables: of the network that acts.
+    checkpoints: a folder for Reverb's checkpoints of both tables, from the newest of
+      which it goes on. None: it begins empty, and `checkpoint` cannot be asked for.
+
+  Raises:
+    config.ConfigError: the checkpoint is damaged or of tables of another make, or the
+      port is taken.
   """
-  queue = reverb.Table.queue(
-      writer.TABLE, queue_size,
-      signature=unroll_lib.signature(row, unroll_length, memory_length))
-  return reverb.Server([queue, weights.table(variables)], port=port)
+  signature = unroll_lib.signature(row, unroll_length, memory_length)
+  queue = reverb.Table.queue(writer.TABLE, queue_size, signature=signature)
+  table = weights.table(variables)
+  _check_port(port)
+  checkpointer = None
+  if checkpoints is not None:
+    tables = checkpoints / 'tables'  # Reverb's own: it removes what else is there.
+    tables.mkdir(parents=True, exist_ok=True)
+    _check_stamp(checkpoints / 'signatures', str((signature, table.info.signature)))
+    checkpointer = checkpointers_lib.DefaultCheckpointer(path=str(tables))
+  try:
+    return reverb.Server([queue, table], port=port, checkpointer=checkpointer)
+  except (RuntimeError, ValueError) as error:
+    if checkpoints is None:
+      raise
+    raise config.ConfigError(
+        f'the checkpoint in {checkpoints} cannot be read ({config.one_line(error)}); '
+        'without the folder the server begins with empty tables, which loses what '
+        'waited in the queue') from error
+
+
+def _check_port(port: int) -> None:
+  """Refuses a port on which somebody listens: Reverb would share it in silence."""
+  with socket.socket() as probe:
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+      probe.bind(('', port))
+    except OSError as error:
+      raise config.ConfigError(
+          f'port {port} cannot be listened on: {error.strerror}') from error
+
+
+def _check_stamp(path: pathlib.Path, text: str) -> None:
+  """Refuses a folder with tables of another make; Reverb itself looks at names only."""
+  if path.exists() and path.read_text() != text:
+    raise config.ConfigError(
+        f'{path.parent} has tables of other shapes than these settings make; without '
+        'the folder the server begins with empty tables')
+  path.write_text(text)
+
+
+def checkpoint(port: int) -> None:
+  """Writes the tables of the server at `port` of this machine to its folder."""
+  try:
+    reverb.Client(f'localhost:{port}').checkpoint()
+  except (RuntimeError, reverb.ReverbError) as error:
+    logging.error('server: no checkpoint of the tables: %s',
+                  str(error).splitlines()[0])
+
+
+def sizes(port: int) -> Dict[str, float]:
+  """How many items are in each table of the server at `port` of this machine, and how
+  many have come and gone."""
+  found = {}
+  for name, table in reverb.Client(f'localhost:{port}').server_info(10).items():
+    limiter = table.rate_limiter_info
+    found[f'{name}_items'] = table.current_size
+    found[f'{name}_inserted'] = limiter.insert_stats.completed
+    found[f'{name}_sampled'] = limiter.sample_stats.completed
+  return found

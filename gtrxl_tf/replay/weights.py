@@ -6,15 +6,18 @@ import numpy as np
 import reverb
 import tensorflow as tf
 
+from gtrxl_tf import config
+
 TABLE = 'weights'
 
 
 def table(variables: Sequence[tf.Variable]) -> reverb.Table:
-  """The table that holds the newest `variables` and the step they are of."""
+  """The table that holds the newest `variables`, the step they are of, and whether the
+  run has come to its end."""
   return reverb.Table(
       TABLE, sampler=reverb.selectors.Uniform(), remover=reverb.selectors.Fifo(),
       max_size=1, rate_limiter=reverb.rate_limiters.MinSize(1),
-      signature=[tf.TensorSpec([], tf.int64),
+      signature=[tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.bool),
                  *(tf.TensorSpec(v.shape, v.dtype) for v in variables)])
 
 
@@ -25,25 +28,46 @@ class WeightsChannel:
   ReverbVariableContainer is not used: a second one in a process, as connecting anew
   needs, loses its client with the first ("Resource ... ReverbClient does not exist"),
   and it cannot tell whether there is anything new.
+
+  Attributes:
+    finished: whether the weights that were received are the last of the run.
   """
 
   def __init__(self, address: str, variables: Sequence[tf.Variable]):
     """Prepares the channel; connects at its first use."""
     self._client = reverb.Client(address)
     self._variables = list(variables)
+    self.finished = False
     self._received = 0
+    self._published = 0
 
-  def publish(self, step: int) -> None:
-    """Offers the variables as they are now, as those of learner step `step`."""
+  def publish(self, step: int, finished: bool = False, timeout: int = 10) -> None:
+    """Offers the variables as they are now.
+
+    Args:
+      step: the learner step they are of.
+      finished: whether they are the last.
+      timeout: seconds for the server to answer.
+    """
+    # An insert waits for ever where there is no server.
+    self._inserts(timeout)
     self._client.insert(
-        [np.int64(step), *(v.numpy() for v in self._variables)], {TABLE: 1.0})
+        [np.int64(step), np.bool_(finished), *(v.numpy() for v in self._variables)],
+        {TABLE: 1.0})
+    self._published = self._inserts(timeout)
 
   def published(self, timeout: int = 10) -> bool:
-    """Whether the server has weights; one that was started anew has none."""
+    """Whether the server has what was published; one that was started anew has nothing,
+    or what an old checkpoint had."""
     try:
-      return self._client.server_info(timeout)[TABLE].current_size > 0
+      return self._inserts(timeout) == self._published > 0
     except (RuntimeError, reverb.ReverbError):
       return False
+
+  def _inserts(self, timeout: int) -> int:
+    """How often weights were published, which a checkpoint of the server keeps."""
+    info = self._client.server_info(timeout)[TABLE]
+    return info.rate_limiter_info.insert_stats.completed
 
   def receive(self, timeout: int = 10) -> Optional[int]:
     """Assigns the newest weights to the variables.
@@ -53,15 +77,26 @@ class WeightsChannel:
 
     Returns:
       Their step, or None if nothing has been published since the last call.
+
+    Raises:
+      config.ConfigError: they are of a network of another make.
     """
-    info = self._client.server_info(timeout)[TABLE]
-    published = info.rate_limiter_info.insert_stats.completed
-    if info.current_size == 0 or published == self._received:
+    published = self._inserts(timeout)
+    if published == self._received:
       return None
     sample, = self._client.sample(TABLE, emit_timesteps=False)
     # An inserted item comes back as a sequence of one.
-    step, *values = (column[0] for column in sample.data)
+    step, finished, *values = (column[0] for column in sample.data)
+    theirs = [f'{x.dtype}{list(x.shape)}' for x in values]
+    ours = [f'{v.dtype.name}{v.shape.as_list()}' for v in self._variables]
+    for i in range(max(len(theirs), len(ours))):
+      got, expected = (dict(enumerate(x)).get(i, 'nothing') for x in (theirs, ours))
+      if got != expected:
+        raise config.ConfigError(
+            f'the server at {self._client.server_address} has weights of another '
+            f'network: variable {i} is {got}, and {expected} by these settings')
     for variable, value in zip(self._variables, values):
       variable.assign(value)
     self._received = published
+    self.finished = bool(finished)
     return int(step)

@@ -4,8 +4,10 @@ from absl.testing import absltest
 import numpy as np
 import portpicker
 import reverb
+from reverb.platform import checkpointers_lib
 import tensorflow as tf
 
+from gtrxl_tf import config
 from gtrxl_tf.replay import weights
 
 
@@ -20,12 +22,15 @@ class WeightsChannelTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     self.port = portpicker.pick_unused_port()
+    self.checkpoints = self.create_tempdir().full_path
     self.learners, self.actors = _variables(0), _variables(0)
     self.start_server()
     self.publisher, self.receiver = self.channels()
 
   def start_server(self):
-    self.server = reverb.Server([weights.table(self.learners)], port=self.port)
+    self.server = reverb.Server(
+        [weights.table(self.learners)], port=self.port,
+        checkpointer=checkpointers_lib.DefaultCheckpointer(self.checkpoints))
     self.addCleanup(self.server.stop)
 
   def channels(self):
@@ -75,9 +80,37 @@ class WeightsChannelTest(absltest.TestCase):
     self.assertEqual([self.receiver.receive(), other.receive()], [70, 70])
 
   def test_a_server_has_weights_once_they_are_published(self):
-    self.assertFalse(self.receiver.published())
+    self.assertFalse(self.publisher.published())
     self.publish(3, step=70)
-    self.assertTrue(self.receiver.published())
+    self.assertTrue(self.publisher.published())
+
+  def test_a_server_that_went_back_to_a_checkpoint_has_not_what_was_published(self):
+    self.publish(3, step=70)
+    self.publisher._client.checkpoint()  # pylint: disable=protected-access
+    self.assertTrue(self.publisher.published())
+    self.publish(4, step=80)
+    self.server.stop()
+    self.start_server()
+    self.assertFalse(self.publisher.published())
+    self.assertEqual(self.channels()[1].receive(), 70)
+    self.assert_received(3)
+
+  def test_the_last_weights_say_so(self):
+    self.publish(3, step=70)
+    self.receiver.receive()
+    self.assertFalse(self.receiver.finished)
+    self.publisher.publish(70, finished=True)
+    self.assertEqual(self.receiver.receive(), 70)
+    self.assertTrue(self.receiver.finished)
+
+  def test_weights_of_another_network_are_refused(self):
+    self.publish(3, step=70)
+    others = self.actors[:1] + [tf.Variable(tf.zeros([7]))] + self.actors[2:]
+    channel = weights.WeightsChannel(f'localhost:{self.port}', others)
+    with self.assertRaisesRegex(
+        config.ConfigError, r'variable 1 is float32\[\], and float32\[7\] by these'):
+      channel.receive()
+    self.assert_received(0)
 
   def test_new_channels_work_with_a_new_server_on_the_same_port(self):
     self.publish(3, step=70)

@@ -85,6 +85,11 @@ class UnrollWriter:
     self._rows = 0
 
   @property
+  def is_open(self) -> bool:
+    """Whether it is connected."""
+    return self._writer is not None
+
+  @property
   def starts_unroll(self) -> bool:
     """Whether the next row is the first of an unroll (and the last of another)."""
     return self._rows in (0, self._unroll_length)

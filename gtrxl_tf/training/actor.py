@@ -1,7 +1,7 @@
 """An actor: environments, the target network, and unrolls for the queue."""
 
 import time
-from typing import Callable
+from typing import Callable, Optional
 
 from absl import logging
 import numpy as np
@@ -13,14 +13,13 @@ from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer as writer_lib
 from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import patience as patience_lib
 from gtrxl_tf.training import rollout as rollout_lib
 
-# A server that is gone shows as one of these, depending on the call.
-SERVER_ERRORS = (RuntimeError, reverb.ReverbError, tf.errors.AbortedError,
-                 tf.errors.CancelledError, tf.errors.DeadlineExceededError,
-                 tf.errors.UnavailableError)
-
 _WAIT_MS = 500
+# How long an actor that is told to stop waits for what it has written to be taken.
+_FLUSH_SECONDS = 5
 
 
 class ActingFailed(Exception):
@@ -38,7 +37,8 @@ class Actor:
   """
 
   def __init__(self, experiment: experiment_lib.Experiment, address: str, index: int,
-               should_stop: Callable[[], bool], life: int = 0):
+               should_stop: Callable[[], bool], life: int = 0,
+               gauges: Optional[gauges_lib.Gauges] = None):
     """Creates the actor.
 
     Args:
@@ -46,8 +46,10 @@ class Actor:
       address: of the Reverb server.
       index: of the actor, from 0.
       should_stop: asked after every unroll and while waiting.
-      life: how often this actor was started before: one that is started anew does not
-        repeat the episodes of its last life.
+      life: how often this actor was started before, or another number that it did not
+        have before: one that is started anew does not repeat the episodes of its last
+        life.
+      gauges: are shown how it goes.
     """
     self._experiment = experiment
     self._address = address
@@ -56,15 +58,15 @@ class Actor:
     self._policy = experiment.make_policy(self._network, with_record=True)
     num = experiment.environments_per_actor
     # Streams 0 and 1 are the prototype's and the evaluation's.
-    stream = 2 + index + life * experiment.num_actors
-    self._environment = experiment.make_environments(num, stream, first=index * num)
+    stream = [2 + index, life]
+    self._environment = experiment.make_environments(num, *stream, first=index * num)
     # Its own generator, as what XLA compiles knows nothing of `tf.random.set_seed`.
     self._random = tf.random.Generator.from_seed(
-        [experiment.seed, stream, 0], alg='philox')
+        [experiment.seed, *stream], alg='philox')
     action = lambda time_step, state: self._policy.action(
         time_step, state, seed=self._random.make_seeds()[:, 0])
     self._refreshed = tf.function(self._policy.refreshed, autograph=False)
-    head_starts = np.random.default_rng([experiment.seed, stream]).integers(
+    head_starts = np.random.default_rng([experiment.seed, *stream]).integers(
         experiment.max_head_start, size=num, endpoint=True)
     self._rollout = rollout_lib.Rollout(
         self._environment, action, self._policy.get_initial_state(num),
@@ -73,35 +75,66 @@ class Actor:
         reverb.Client(address), experiment.row_spec(), experiment.unroll_length,
         experiment.memory_length)
     self._target_step = 0
+    self._finished = False
+    self._gauges = gauges or gauges_lib.Gauges('actor')
+    self._told = dict(environment_steps=0, unrolls=0, reconnections=-1)
 
   def run(self) -> None:
-    """Acts until told to stop; comes back to a server that went away.
+    """Acts until told to stop, or the learner says that the run is over; comes back to
+    a server that went away.
 
     Raises:
       ActingFailed: something that no other server can heal.
+      config.ConfigError: the learner's network is another one.
     """
-    while not self._should_stop():
+    patience = patience_lib.Patience('actor', self._address, self._should_stop)
+    while not self._ended():
       try:
         channel = self._connect()
-        while not self._should_stop():
+        while not self._ended():
           self._unroll(channel)
-      except SERVER_ERRORS as error:
-        logging.warning('actor: server at %s: %s; connecting anew', self._address,
-                        str(error).splitlines()[0])
-        time.sleep(1)
+          patience.reset()
+      except patience_lib.SERVER_ERRORS as error:
+        patience.wait(error)
+    self._flush()
     self._writer.close()
     self._environment.close()
 
+  def _ended(self) -> bool:
+    return self._finished or self._should_stop()
+
+  def _flush(self) -> None:
+    """Gives what is written the time to get into the queue."""
+    deadline = time.time() + _FLUSH_SECONDS
+    try:
+      while not self._finished and time.time() < deadline and self._writer.is_open:
+        if self._writer.wait(0, _WAIT_MS):
+          break
+    except patience_lib.SERVER_ERRORS:
+      pass  # It is lost with the server.
+
   def _connect(self) -> weights.WeightsChannel:
     channel = weights.WeightsChannel(self._address, self._network.variables)
-    while self._receive(channel) is None and not self._should_stop():
-      time.sleep(0.1)  # The learner's first weights are still to come.
+    waiting = time.time()
+    while self._receive(channel) is None and not self._ended():
+      if time.time() - waiting > 10:
+        logging.info('actor: the server at %s has no weights yet; waiting for a learner',
+                     self._address)
+        waiting = time.time()
+      time.sleep(0.1)
     self._writer.open()
+    self._tell(reconnections=1)
     return channel
+
+  def _tell(self, **more) -> None:
+    for name, count in more.items():
+      self._told[name] += count
+    self._gauges.show({**self._told, 'target_step': self._target_step})
 
   def _receive(self, channel: weights.WeightsChannel):
     """Takes new weights, if there are any."""
     step = channel.receive()
+    self._finished = channel.finished
     if step is not None:
       self._target_step = step
       memory_length = self._experiment.memory_length
@@ -122,7 +155,7 @@ class Actor:
         self._receive(channel)
       try:
         seen, done = self._rollout.step()
-      except SERVER_ERRORS as error:
+      except patience_lib.SERVER_ERRORS as error:
         raise ActingFailed(str(error)) from error
       to_numpy = lambda nest: tree.map_structure(lambda x: x.numpy(), nest)
       complete = self._writer.append(unroll_lib.Unroll(
@@ -132,5 +165,8 @@ class Actor:
           episode_return=seen.episode_return, episode_success=seen.episode_success,
           task=self._environment.tasks,
           target_step=np.int64(self._target_step), unroll_id=np.int64(0)))
-    while not self._writer.wait(1, _WAIT_MS) and not self._should_stop():
-      pass
+    experiment = self._experiment
+    self._tell(unrolls=1, environment_steps=(
+        experiment.unroll_length * experiment.environments_per_actor))
+    while not self._writer.wait(1, _WAIT_MS) and not self._ended():
+      self._receive(channel)  # Which also tells of the end.

@@ -114,8 +114,33 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
   return resolver.task_id == 0
 
 
-def rows_per_replica(batch_size: int, strategy: tf.distribute.Strategy) -> int:
+def num_workers(strategy: tf.distribute.Strategy) -> int:
+  """How many processes train together."""
+  if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+    return 1
+  return sum(map(len, strategy.cluster_resolver.cluster_spec().as_dict().values()))
+
+
+def sum_over_workers(number: int, strategy: tf.distribute.Strategy) -> int:
+  """The sum of every worker's `number`; all are to call this in the same order."""
+  if num_workers(strategy) == 1:
+    return number
+  num_here = strategy.num_replicas_in_sync // num_workers(strategy)
+  values = strategy.experimental_distribute_values_from_function(
+      # Of a worker's replicas, the first one brings it.
+      lambda context: tf.constant(
+          0 if context.replica_id_in_sync_group % num_here else number, tf.int64))
+  return int(strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None))
+
+
+def rows_per_replica(batch_size: int, strategy: tf.distribute.Strategy,
+                     what: str = 'batch_size') -> int:
   """How many rows of a global batch a replica gets.
+
+  Args:
+    batch_size: of the global batch.
+    strategy: its replicas.
+    what: `batch_size` is called.
 
   Raises:
     ConfigError: it cannot be divided.
@@ -123,7 +148,7 @@ def rows_per_replica(batch_size: int, strategy: tf.distribute.Strategy) -> int:
   num_replicas = strategy.num_replicas_in_sync
   if batch_size % num_replicas:
     raise config.ConfigError(
-        f'batch_size = {batch_size}: expected a multiple of the {num_replicas} '
+        f'{what} = {batch_size}: expected a multiple of the {num_replicas} '
         'replicas that share it')
   return batch_size // num_replicas
 

@@ -2,33 +2,43 @@
 
 import math
 import time
-from typing import Callable, Dict
+from typing import Callable, Dict, Optional
 
 from absl import logging
+import reverb
 import tensorflow as tf
 
+from gtrxl_tf import config
 from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import weights
+from gtrxl_tf.replay import writer
 from gtrxl_tf.serving import export
-from gtrxl_tf.training import actor
+from gtrxl_tf.training import devices
 from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import learner as learner_lib
+from gtrxl_tf.training import patience as patience_lib
 from gtrxl_tf.training import run_folder
 
 
 class OnlineTraining:
   """Trains an experiment's agent on what comes out of the queue.
 
-  A checkpoint holds all that training depends on: networks, duals, optimizer, and how
-  many environment steps and how much time went into them. What is lost with a killed
-  learner are the steps since its last checkpoint, and with a killed server what waited
-  in the queue.
+  A checkpoint holds all that training depends on: networks, duals, optimizer, how many
+  environment steps and how much time went into them, and the book on which unrolls
+  they were. What is lost with a killed learner are the steps since its last checkpoint,
+  and with a killed server what waited in the queue.
+
+  Several workers each take their share of a batch from the queue. The chief writes to
+  the folder and publishes weights. They count environment steps together when metrics
+  are logged, and so all of them end at the same step.
   """
 
   def __init__(self, experiment: experiment_lib.Experiment, address: str,
                folder: run_folder.RunFolder, should_stop: Callable[[], bool],
-               strategy: tf.distribute.Strategy):
+               strategy: tf.distribute.Strategy,
+               gauges: Optional[gauges_lib.Gauges] = None):
     """Creates agent and learner, and restores the newest checkpoint if there is one.
 
     Args:
@@ -37,11 +47,23 @@ class OnlineTraining:
       folder: of the run.
       should_stop: asked after every learner step and while waiting.
       strategy: how to distribute the learner.
+      gauges: are shown what is logged.
+
+    Raises:
+      config.ConfigError: the batch cannot be divided among the replicas, or the
+        checkpoint is of another experiment.
     """
     self._experiment = experiment
     self._address = address
     self._folder = folder
     self._should_stop = should_stop
+    self._strategy = strategy
+    self._gauges = gauges or gauges_lib.Gauges('learner')
+    self._is_chief = devices.is_chief(strategy)
+    self._num_workers = devices.num_workers(strategy)
+    self._items_per_replica = devices.rows_per_replica(
+        experiment.items_per_batch, strategy,
+        'Experiment.batch_size / Experiment.environments_per_actor')
     with strategy.scope():
       self._agent = experiment.make_agent()
       optimizer = experiment.make_optimizer()
@@ -52,23 +74,25 @@ class OnlineTraining:
     self._seconds = tf.Variable(0.0, dtype=tf.float64)
     self._checkpoints = tf.train.CheckpointManager(
         tf.train.Checkpoint(
-            agent=self._agent, optimizer=optimizer,
+            agent=self._agent, optimizer=optimizer, ledger=self._ledger,
             environment_steps=self._environment_steps, seconds=self._seconds),
         str(folder.checkpoints), max_to_keep=experiment.checkpoints_kept)
     path = self._checkpoints.restore_or_initialize()
     if path:
       logging.info('learner: going on from %s', path)
     self._ledger.learner_step = int(self._learner.steps)
-    self._ledger.environment_steps = int(self._environment_steps)
+    self._steps = int(self._environment_steps)
+    self._counted = self._ledger.environment_steps
     self._target_step = self._last_target_update(self._ledger.learner_step)
     self._saved_step = self._ledger.learner_step
-    self._metrics = run_folder.MetricsWriter(
-        folder.metrics, self._ledger.learner_step)
-    self._summaries = tf.summary.create_file_writer(str(folder.summaries))
+    if self._is_chief:
+      self._metrics = run_folder.MetricsWriter(
+          folder.metrics, self._ledger.learner_step)
+      self._summaries = tf.summary.create_file_writer(str(folder.summaries))
+    self._channel = weights.WeightsChannel(address, self._agent.target.variables)
     # Time without what it took to import and to build.
     self._started = time.time() - float(self._seconds)
-    self._previous_log = (time.time(), self._ledger.environment_steps,
-                          self._ledger.learner_step)
+    self._previous_log = (time.time(), self._steps, self._ledger.learner_step)
     self._idle = 0.0
 
   def _last_target_update(self, step: int) -> int:
@@ -78,33 +102,52 @@ class OnlineTraining:
     """Trains to the end; returns whether it came to it or was told to stop.
 
     Raises:
-      learner.Diverged: loss or gradient is not finite. No checkpoint was saved since it was.
+      learner.Diverged: loss or gradient is not finite. No checkpoint was saved since it
+        was.
     """
+    patience = patience_lib.Patience('learner', self._address, self._should_stop)
     while not (self._should_stop() or self._finished()):
       try:
-        channel = weights.WeightsChannel(self._address, self._agent.target.variables)
-        channel.publish(self._target_step)
-        batches = iter(dataset.unrolls(
-            self._address, self._experiment.items_per_batch, self._ledger,
-            lambda: self._should_stop() or not channel.published()))
+        self._connect()
+        batches = iter(self._strategy.distribute_datasets_from_function(
+            self._unrolls, tf.distribute.InputOptions(
+                # Else a batch is fetched ahead, and grows old.
+                experimental_fetch_to_device=False)))
         while not (self._should_stop() or self._finished()):
           waiting = time.time()
           batch = next(batches)
           self._idle += time.time() - waiting
-          self._step(batch, channel)
+          patience.reset()
+          self._step(batch)
       except StopIteration:
         pass  # It should stop, or a new server needs the weights.
-      except actor.SERVER_ERRORS as error:
-        logging.warning('learner: server at %s: %s; connecting anew', self._address,
-                        str(error).splitlines()[0])
-        time.sleep(1)
+      except patience_lib.SERVER_ERRORS as error:
+        if self._num_workers > 1:
+          raise  # Of the other workers, most likely; they go on together, from a checkpoint.
+        patience.wait(error)
     self._save()
     return self._finished()
 
-  def _finished(self) -> bool:
-    return self._ledger.environment_steps >= self._experiment.environment_steps
+  def _connect(self) -> None:
+    """Gives the server weights to act with."""
+    self._channel = weights.WeightsChannel(self._address, self._agent.target.variables)
+    self._publish()
 
-  def _step(self, batch, channel: weights.WeightsChannel) -> None:
+  def _publish(self, finished: bool = False) -> None:
+    if self._is_chief:
+      self._channel.publish(self._target_step, finished)
+
+  def _unrolls(self, context: tf.distribute.InputContext) -> tf.data.Dataset:
+    del context  # Workers share one queue.
+    return dataset.unrolls(
+        self._address, self._items_per_replica, self._ledger,
+        lambda: self._should_stop() or (
+            self._is_chief and not self._channel.published()))
+
+  def _finished(self) -> bool:
+    return self._steps >= self._experiment.environment_steps
+
+  def _step(self, batch) -> None:
     metrics = self._learner.step(batch)
     self._ledger.learner_step += 1
     step = self._ledger.learner_step
@@ -115,22 +158,32 @@ class OnlineTraining:
       # A step that is not finite leaves no finite ones after it, so that it is found
       # here, and in `_save`, before anything of it leaves the process.
       self._check_finite(metrics)
+    if logs or self._num_workers == 1:
+      self._count()
     if updates_target:
       self._agent.update_target()
       self._target_step = step
-      channel.publish(step)
+      self._publish()
     if logs:
       self._log(metrics)
     if step % self._experiment.checkpoint_period == 0:
       self._save()
+
+  def _count(self) -> None:
+    """Adds what came in since the last call, at all workers."""
+    new = self._ledger.environment_steps - self._counted
+    self._counted = self._ledger.environment_steps
+    self._steps += devices.sum_over_workers(new, self._strategy)
 
   def _check_finite(self, metrics) -> None:
     learner_lib.check_finite(
         metrics, self._ledger.learner_step, self._checkpoints.latest_checkpoint)
 
   def _log(self, metrics) -> None:
+    if not self._is_chief:
+      return
     ledger = self._ledger
-    now, steps = time.time(), ledger.environment_steps
+    now, steps = time.time(), self._steps
     learner_step = ledger.learner_step
     then, steps_then, learner_step_then = self._previous_log
     elapsed = max(now - then, 1e-6)
@@ -145,6 +198,8 @@ class OnlineTraining:
         'environment_steps_per_second': (steps - steps_then) / elapsed,
         'learner_steps_per_second': (learner_step - learner_step_then) / elapsed,
         'learner_idle': self._idle / elapsed,
+        'queue_length': self._queue_length(),
+        **ledger.gauges(elapsed),
         **{name: float(value) for name, value in metrics.items()},
         **self._agent.gauges(),
         'unrolls': ledger.unrolls,
@@ -154,11 +209,20 @@ class OnlineTraining:
         'oldest_allowed': ledger.max_age,
     }
     self._metrics.append(row)
+    self._gauges.show(row)
     with self._summaries.as_default():
       for name, value in row.items():
         tf.summary.scalar(name, value, step=learner_step)
     self._previous_log = (now, steps, learner_step)
     self._idle = 0.0
+
+  def _queue_length(self) -> float:
+    """Items that wait; NaN if the server does not say."""
+    try:
+      info = reverb.Client(self._address).server_info(timeout=1)
+      return info[writer.TABLE].current_size
+    except patience_lib.SERVER_ERRORS:
+      return math.nan
 
   def _returns_of_tasks(self) -> Dict[str, float]:
     """If there are several tasks, each one's mean return, and the score if any."""
@@ -174,14 +238,22 @@ class OnlineTraining:
 
   def _save(self) -> None:
     step = self._ledger.learner_step
-    if step == self._saved_step:
+    if step == self._saved_step or not self._is_chief:
       return
     self._check_finite(self._newest)
-    self._environment_steps.assign(self._ledger.environment_steps)
+    self._environment_steps.assign(self._steps)
     self._seconds.assign(time.time() - self._started)
     self._checkpoints.save(checkpoint_number=step)
     self._summaries.flush()
     self._saved_step = step
+
+  def announce_end(self) -> None:
+    """Tells actors and evaluators that the run is over, if the server is there."""
+    try:
+      self._publish(finished=True)
+    except patience_lib.SERVER_ERRORS as error:
+      logging.warning('learner: the server at %s is not there to hear of the end: %s',
+                      self._address, config.one_line(error))
 
   def export(self) -> None:
     """Writes the target network's policy, the one that acted, to `policy/`."""

@@ -149,7 +149,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.assertEqual([row['learner_step'] for row in rows], [2, 4, 6, 8])
     self.assertEqual([row['environment_steps'] for row in rows],
                      [step * _STEPS_A_BATCH for step in (2, 4, 6, 8)])
-    self.assertEqual([row['unrolls'] for row in rows], [4, 8, 2, 6])
+    self.assertEqual([row['unrolls'] for row in rows], [4, 8, 12, 16])
     for one, next_one in zip(rows, rows[1:]):
       self.assertGreater(next_one['seconds'], one['seconds'])
     for row in rows:

@@ -26,6 +26,8 @@ class RunFolder:
   `evaluation.csv` the policy's episodes after training; of a policy that learns while it
                    acts, what each learning process came to
   `learning_process.png`, `.csv`  of such a one: what it learned in the end
+  `evaluations.csv` the policy's episodes while a run with an evaluator went on
+  `replay/`        Reverb's checkpoints of its tables
   `done`, `diverged`  which of them is there says how the run ended, and its text why
   """
   root: pathlib.Path
@@ -40,6 +42,8 @@ class RunFolder:
   policy = property(lambda self: self.root / 'policy')
   curve = property(lambda self: self.root / 'curve.png')
   evaluation = property(lambda self: self.root / 'evaluation.csv')
+  evaluations = property(lambda self: self.root / 'evaluations.csv')
+  replay = property(lambda self: self.root / 'replay')
   learning_process = property(lambda self: self.root / 'learning_process.png')
   done = property(lambda self: self.root / 'done')
   diverged = property(lambda self: self.root / 'diverged')

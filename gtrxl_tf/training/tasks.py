@@ -48,16 +48,16 @@ class TaskExperiment:
     return [str(*settings.values()) if settings else ''
             for settings in self._task_settings]
 
-  def make_environments(self, count: int, stream: int, first: int = 0
+  def make_environments(self, count: int, *stream: int, first: int = 0
                         ) -> environments.BatchedEnvironment:
     """`count` environments, seeded by the experiment's seed and the `stream`.
 
     Args:
       count: E.
-      stream: another one for every batch of environments in the run.
+      *stream: others for every batch of environments in the run.
       first: number of the first environment, which decides the tasks they play.
     """
-    seeds = np.random.SeedSequence([self.seed, stream]).generate_state(count)
+    seeds = np.random.SeedSequence([self.seed, *stream]).generate_state(count)
     tasks = [i % len(self._task_settings) for i in range(first, first + count)]
     return environments.BatchedEnvironment(
         [self._environment(seed=int(seed), **self._task_settings[task])

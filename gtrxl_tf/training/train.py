@@ -5,11 +5,11 @@ import csv
 import io
 import math
 import os
-import signal
 import sys
-import threading
-from typing import Iterator, Mapping, Optional, Sequence
+import time
+from typing import Callable, Mapping, Optional, Sequence
 
+from absl import logging
 import gin
 import numpy as np
 import tensorflow as tf
@@ -17,13 +17,19 @@ import tensorflow as tf
 from gtrxl_tf import config
 from gtrxl_tf import configurables  # pylint: disable=unused-import
 from gtrxl_tf.analysis import curves
+from gtrxl_tf.training import actor as actor_lib
 from gtrxl_tf.training import console as console_lib
+from gtrxl_tf.training import devices
 from gtrxl_tf.training import evaluation as evaluation_lib
 from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import history_experiment
 from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import offline as offline_lib
+from gtrxl_tf.training import parts
+from gtrxl_tf.training import patience
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import signals
 from gtrxl_tf.training import supervisor as supervisor_lib
 from gtrxl_tf.training import tasks as tasks_lib
 
@@ -67,65 +73,147 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str) 
   Returns:
     An exit code: 0 done, 1 failed, 2 wrong settings, 130 interrupted.
   """
-  try:
+  return _refusing(lambda: _train(
+      prepare(gin_files, gin_bindings), run_folder.RunFolder(root_dir), _run_parts,
+      tf.distribute.get_strategy()))
+
+
+def learn(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
+          server: Optional[str], strategy: str = 'default', tpu: Optional[str] = None,
+          metrics_host: str = 'localhost', metrics_port: Optional[int] = None) -> int:
+  """Does as `train`, with actors and a server that are started elsewhere.
+
+  Args:
+    gin_files: settings.
+    gin_bindings: settings.
+    root_dir: the run's folder. Workers that learn together share it.
+    server: address of the Reverb server; None for an experiment on a dataset.
+    strategy: of `devices.make_strategy`.
+    tpu: of the same.
+    metrics_host: of `gauges.Gauges`.
+    metrics_port: of the same.
+
+  Returns:
+    An exit code: 0 done or told to stop, 1 failed, 2 wrong settings.
+  """
+  def run():
+    made = devices.make_strategy(strategy, tpu)  # Before anything of TensorFlow.
     experiment = prepare(gin_files, gin_bindings)
-    folder = run_folder.RunFolder(root_dir)
-    with folder.in_use():
-      return _train(experiment, folder)
+    if isinstance(experiment, offline_lib.OfflineExperiment) == bool(server):
+      raise config.ConfigError(
+          '--server: expected the address of a Reverb server if there are actors, and '
+          f'none if there is a dataset; got {server}')
+    gauges = gauges_lib.Gauges('learner', metrics_host, metrics_port)
+    def run_learner(experiment, folder):
+      patience.check_address(server)
+      with signals.stop_requested() as should_stop:
+        parts.learn(experiment, server, folder, should_stop, made, gauges)
+    code = _train(experiment, run_folder.RunFolder(root_dir), run_learner, made)
+    return 0 if code == 130 else code
+  return _refusing(run)
+
+
+def run_part(part: str, gin_files: Sequence[str], gin_bindings: Sequence[str],
+             run: Callable[..., None], metrics_host: str = 'localhost',
+             metrics_port: Optional[int] = None, threads: int = 1) -> int:
+  """Runs a part of an online experiment, other than the learner, in this process.
+
+  Args:
+    part: its name.
+    gin_files: settings.
+    gin_bindings: settings.
+    run: is given the experiment, what says whether to stop, and gauges.
+    metrics_host: of `gauges.Gauges`.
+    metrics_port: of the same.
+    threads: of TensorFlow; 0 for as many as there are cores.
+
+  Returns:
+    An exit code: 0 the run is over or it was told to stop, 1 failed, 2 wrong settings.
+  """
+  logging.set_verbosity(logging.INFO)
+  tf.config.threading.set_intra_op_parallelism_threads(threads)
+  tf.config.threading.set_inter_op_parallelism_threads(threads)
+
+  def made_and_run():
+    experiment = prepare(gin_files, gin_bindings)
+    if isinstance(experiment, offline_lib.OfflineExperiment):
+      raise config.ConfigError(
+          f'the settings are of training on a dataset, which has no {part}')
+    gauges = gauges_lib.Gauges(part, metrics_host, metrics_port)
+    with signals.stop_requested() as should_stop:
+      try:
+        run(experiment, should_stop, gauges)
+      except actor_lib.ActingFailed as error:
+        print(f'Stopped: {error}', file=sys.stderr)
+        return 1
+    logging.info('%s: ends', part)
+    return 0
+
+  return _refusing(made_and_run)
+
+
+def _refusing(run: Callable[[], int]) -> int:
+  """What `run` returns; 2 and a line on stderr if it refuses to."""
+  try:
+    return run()
   except (config.ConfigError, run_folder.InUseError) as error:
     print(f'Not started: {error}', file=sys.stderr)
     return 2
 
 
-def _train(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder) -> int:
-  """Does as `train` when all is ready."""
-  run_folder.write_atomically(folder.config, gin.operative_config_str())
-  evaluation = None
-  if not folder.done.exists():
-    folder.diverged.unlink(missing_ok=True)
-    failure = None
-    if isinstance(experiment, offline_lib.OfflineExperiment):
-      evaluation = _run_offline(experiment, folder)
-    else:
-      failure = _run_parts(experiment, folder)
-    if failure is None and folder.diverged.exists():
-      failure = folder.diverged.read_text().strip()
-    if failure is not None:
-      print(f'Stopped: {failure}', file=sys.stderr)
-      return 1
+def _train(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder,
+           run_online: Callable[..., Optional[str]], strategy: tf.distribute.Strategy
+           ) -> int:
+  """Runs an experiment.
+
+  Args:
+    experiment: to run.
+    folder: of the run.
+    run_online: trains an online experiment in a folder; returns why it failed, if it
+      did.
+    strategy: of an offline experiment.
+
+  Returns:
+    An exit code.
+  """
+  is_chief = devices.is_chief(strategy)
+  with folder.in_use() if is_chief else contextlib.nullcontext():
+    if is_chief:
+      run_folder.write_atomically(folder.config, gin.operative_config_str())
+    evaluation = None
     if not folder.done.exists():
-      print(f'Interrupted. The same command goes on from {folder.checkpoints}.')
-      return 130
-  _show(experiment, folder, evaluation or _evaluate(experiment, folder))
+      if is_chief:
+        folder.diverged.unlink(missing_ok=True)
+      failure = None
+      if isinstance(experiment, offline_lib.OfflineExperiment):
+        evaluation = _run_offline(experiment, folder, strategy)
+      else:
+        failure = run_online(experiment, folder)
+      if failure is None and folder.diverged.exists():
+        failure = folder.diverged.read_text().strip()
+      if failure is not None:
+        print(f'Stopped: {failure}', file=sys.stderr)
+        return 1
+      if is_chief and not folder.done.exists():
+        print(f'Interrupted. The same command goes on from {folder.checkpoints}.')
+        return 130
+    if is_chief:
+      _show(experiment, folder, evaluation or _evaluate(experiment, folder))
   return 0
 
 
-@contextlib.contextmanager
-def _interruption() -> Iterator[threading.Event]:
-  """An event that is set when the user or the system asks for an end."""
-  interrupted = threading.Event()
-  handlers = {s: signal.signal(s, lambda *_: interrupted.set())
-              for s in (signal.SIGINT, signal.SIGTERM)}
-  try:
-    yield interrupted
-  finally:
-    for signum, handler in handlers.items():
-      signal.signal(signum, handler)
-
-
 def _run_offline(experiment: offline_lib.OfflineExperiment,
-                 folder: run_folder.RunFolder
+                 folder: run_folder.RunFolder, strategy: tf.distribute.Strategy
                  ) -> Optional[evaluation_lib.Evaluation]:
   """Trains in this process; returns the evaluation at the end, if it came to it."""
   console = console_lib.Console(experiment.learner_steps, 'learner')
   dataset = experiment.dataset
   print(f'Training in {folder.root} on the {dataset.num_episodes:,} {dataset.kind} of '
         f'{dataset.path}.', flush=True)
-  with _interruption() as interrupted:
+  with signals.stop_requested() as should_stop:
     try:
-      training = offline_lib.OfflineTraining(
-          experiment, folder, tf.distribute.get_strategy())
-      if training.run(interrupted.is_set, console.update):
+      training = offline_lib.OfflineTraining(experiment, folder, strategy)
+      if training.run(should_stop, console.update):
         training.export()
         run_folder.write_atomically(folder.done, 'The run took all its steps.\n')
         return training.judge.evaluation
@@ -144,10 +232,11 @@ def _run_parts(experiment: experiment_lib.Experiment, folder: run_folder.RunFold
   console = console_lib.Console(experiment.environment_steps)
   print(f'Training in {folder.root}: 1 server, 1 learner, {experiment.num_actors} '
         f'actor(s) of {experiment.environments_per_actor} environments.', flush=True)
-  with _interruption() as interrupted:
+  with signals.stop_requested() as should_stop:
     try:
       supervisor.start()
-      while not (interrupted.wait(0.5) or supervisor.ended()):
+      while not (should_stop() or supervisor.ended()):
+        time.sleep(0.5)
         supervisor.restart_the_dead()
         console.update(run_folder.last_metrics(folder.metrics))
     except supervisor_lib.PartFailed as error:

@@ -1,0 +1,40 @@
+"""The learner of a run whose other parts are started elsewhere; or an offline run.
+
+  python -m binaries.learner --gin_file=gin/t_maze_30_cpu.gin --root_dir=runs/t_maze \
+      --server=localhost:8000
+
+It waits for the server, goes on from its last checkpoint, and saves one on SIGTERM.
+Several replicas take the step that one would: see --strategy.
+"""
+
+import sys
+
+from absl import app
+from absl import flags
+from absl import logging
+
+from binaries import settings
+from gtrxl_tf.training import devices
+from gtrxl_tf.training import train
+
+_ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
+_SERVER = flags.DEFINE_string(
+    'server', None, 'HOST:PORT of the Reverb server, unless the run is offline.')
+_STRATEGY = flags.DEFINE_enum(
+    'strategy', 'default', devices.STRATEGIES,
+    'One device; all GPUs of this machine; the workers that TF_CONFIG names; a TPU.')
+_TPU = flags.DEFINE_string(
+    'tpu', None, 'With --strategy=tpu: local on a TPU VM, else its address or name.')
+
+
+def main(argv):
+  del argv
+  logging.set_verbosity(logging.INFO)
+  sys.exit(train.learn(
+      settings.GIN_FILE.value, settings.GIN_BINDINGS.value, _ROOT_DIR.value,
+      _SERVER.value, _STRATEGY.value, _TPU.value, settings.METRICS_HOST.value,
+      settings.METRICS_PORT.value))
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,121 @@
+"""Tests of server.py: what it keeps, and what it refuses."""
+
+import pathlib
+
+from absl.testing import absltest
+import numpy as np
+import portpicker
+import reverb
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf.replay import dataset
+from gtrxl_tf.replay import ledger as ledger_lib
+from gtrxl_tf.replay import server as server_lib
+from gtrxl_tf.replay import unroll as unroll_lib
+from gtrxl_tf.replay import weights
+from gtrxl_tf.replay import writer as writer_lib
+
+_T, _M, _E = 3, 2, 2
+
+
+def _row_spec(size=4):
+  scalars = tf.TensorSpec([_E], tf.float32)
+  integers = tf.TensorSpec([_E], tf.int32)
+  number = tf.TensorSpec([], tf.int64)
+  return unroll_lib.Unroll(
+      observation=tf.TensorSpec([_E, size], tf.float32), step_type=integers,
+      reward=scalars, discount=scalars, action=integers, policy=scalars, record=scalars,
+      episode_return=scalars, episode_success=scalars, task=integers,
+      target_step=number, unroll_id=number)
+
+
+class ServerTest(absltest.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.folder = pathlib.Path(self.create_tempdir().full_path) / 'replay'
+    self.port = portpicker.pick_unused_port()
+    self.address = f'localhost:{self.port}'
+    self.variables = [tf.Variable([1.0, 2.0])]
+
+  def serve(self, row=_row_spec()):
+    server = server_lib.serve(
+        self.port, row, _T, _M, 10, self.variables, self.folder)
+    self.addCleanup(server.stop)
+    return server
+
+  def write(self, num_items):
+    writer = writer_lib.UnrollWriter(reverb.Client(self.address), _row_spec(), _T, _M, 0)
+    writer.open()
+    items = 0
+    while items < num_items:
+      items += writer.append(tf.nest.map_structure(
+          lambda spec: np.zeros(spec.shape, spec.dtype.as_numpy_dtype), _row_spec()))
+    self.assertTrue(writer.wait(0, 5000))
+    writer.close()
+
+  def sampled(self, num_items, ledger):
+    while True:
+      batches = iter(dataset.unrolls(
+          self.address, num_items, ledger, should_stop=lambda: False, timeout_ms=500))
+      try:
+        batch = next(batches)
+        break
+      except tf.errors.UnavailableError:
+        pass  # The connection to a server that was stopped.
+    return sorted(set(batch.unroll_id.numpy().flat))
+
+  def test_one_started_again_has_what_the_checkpoint_has(self):
+    server = self.serve()
+    self.write(4)
+    weights.WeightsChannel(self.address, self.variables).publish(step=70)
+    server_lib.checkpoint(self.port)
+    server_lib.checkpoint(self.port)
+    self.assertLen(list((self.folder / 'tables').iterdir()), 1)
+    server.stop()
+    self.serve()
+    actors = [tf.Variable([0.0, 0.0])]
+    self.assertEqual(weights.WeightsChannel(self.address, actors).receive(), 70)
+    np.testing.assert_array_equal(actors[0], [1, 2])
+    self.assertEqual(server_lib.sizes(self.port)['unrolls_items'], 4)
+
+  def test_what_was_trained_on_before_a_server_died_is_not_again(self):
+    server = self.serve()
+    self.write(4)
+    server_lib.checkpoint(self.port)
+    ledger = ledger_lib.Ledger(max_age=10)
+    ledger.learner_step = 1
+    self.assertEqual(self.sampled(2, ledger), [0, 1])
+    server.stop()
+    self.serve()
+    self.assertEqual(self.sampled(2, ledger), [2, 3])
+    self.assertEqual((ledger.unrolls, ledger.duplicate), (4, 2))
+
+  def refused(self, message, **settings):
+    before = sorted(str(path) for path in self.folder.rglob('*'))
+    with self.assertRaisesRegex(config.ConfigError, message) as caught:
+      self.serve(**settings)
+    self.assertNotIn('\n', str(caught.exception))
+    self.assertEqual(sorted(str(path) for path in self.folder.rglob('*')), before)
+
+  def test_tables_of_other_shapes_are_refused(self):
+    self.serve().stop()
+    self.refused('has tables of other shapes', row=_row_spec(size=5))
+
+  def test_a_damaged_checkpoint_is_refused(self):
+    server = self.serve()
+    self.write(2)
+    server_lib.checkpoint(self.port)
+    server.stop()
+    file, = self.folder.rglob('chunks.tfrecord')
+    file.write_bytes(file.read_bytes()[:-20])
+    self.refused('checkpoint in .*replay cannot be read')
+
+  def test_a_port_that_is_taken_is_refused(self):
+    self.serve()
+    self.refused(f'port {self.port} cannot be listened on: Address already in use')
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,93 @@
+"""An evaluator: plays with the newest weights while a run goes on."""
+
+import csv
+import math
+import time
+from typing import Callable, Optional
+
+from absl import logging
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf.replay import weights
+from gtrxl_tf.training import evaluation as evaluation_lib
+from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import patience as patience_lib
+from gtrxl_tf.training import run_folder
+
+COLUMNS = ('learner_step', 'return', 'success', 'episodes')
+
+
+class OnlineEvaluation:
+  """Judges the policy that acts by episodes of its own, apart from training.
+
+  Each evaluation is a row of `evaluations.csv` and a point in TensorBoard, at the
+  learner step of its weights. One follows the other as long as there are new weights;
+  the last one is of the weights that the run ends with.
+  """
+
+  def __init__(self, experiment: experiment_lib.Experiment, address: str,
+               folder: run_folder.RunFolder, should_stop: Callable[[], bool],
+               gauges: Optional[gauges_lib.Gauges] = None):
+    """Creates the policy and its environments.
+
+    Args:
+      experiment: the run's.
+      address: of the Reverb server.
+      folder: for what is found; the run's, or another where that cannot be reached.
+      should_stop: asked after every evaluation and while waiting.
+      gauges: are shown what is found.
+    """
+    self._address = address
+    self._should_stop = should_stop
+    self._network = experiment.acting_network
+    self._episodes = experiment.evaluation_episodes
+    count = max(min(evaluation_lib.NUM_ENVIRONMENTS, self._episodes),
+                len(experiment.task_names))
+    self._evaluator = evaluation_lib.Evaluator(
+        experiment.make_policy(self._network),
+        experiment.make_environments(count, evaluation_lib.STREAM))
+    self._gauges = gauges or gauges_lib.Gauges('evaluator')
+    folder.root.mkdir(parents=True, exist_ok=True)
+    self._path = folder.evaluations
+    self._summaries = tf.summary.create_file_writer(
+        str(folder.summaries / 'evaluation'))
+
+  def run(self) -> None:
+    """Plays until told to stop, or the learner says that the run is over.
+
+    Raises:
+      config.ConfigError: the learner's network is another one.
+    """
+    patience = patience_lib.Patience('evaluator', self._address, self._should_stop)
+    channel = weights.WeightsChannel(self._address, self._network.variables)
+    while not (self._should_stop() or channel.finished):
+      try:
+        step = channel.receive()
+        patience.reset()
+      except patience_lib.SERVER_ERRORS as error:
+        patience.wait(error)
+        channel = weights.WeightsChannel(self._address, self._network.variables)
+        continue
+      if step is None:
+        time.sleep(0.2)
+      else:
+        self._write(step, self._evaluator.play(self._episodes))
+
+  def _write(self, step: int, played: evaluation_lib.Evaluation) -> None:
+    row = dict(zip(COLUMNS, (step, float(np.mean(played.returns)),
+                             float(np.mean(played.successes)), len(played.returns))))
+    logging.info('evaluator: %s', ', '.join(f'{k} {v:g}' for k, v in row.items()))
+    is_new = not self._path.exists()
+    with open(self._path, 'a', newline='') as file:
+      writer = csv.writer(file, lineterminator='\n')
+      if is_new:
+        writer.writerow(COLUMNS)
+      writer.writerow(f'{value:.6g}' for value in row.values())
+    with self._summaries.as_default():
+      for name, value in row.items():
+        if not math.isnan(value):
+          tf.summary.scalar(name, value, step=step)
+    self._summaries.flush()
+    self._gauges.show(row)

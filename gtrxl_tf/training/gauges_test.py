@@ -1,0 +1,44 @@
+"""Tests of gauges.py: read as Prometheus reads."""
+
+import urllib.request
+
+from absl.testing import absltest
+import portpicker
+from prometheus_client import parser
+
+from gtrxl_tf import config
+from gtrxl_tf.training import gauges as gauges_lib
+
+
+def _read(port):
+  with urllib.request.urlopen(f'http://localhost:{port}/metrics') as response:
+    text = response.read().decode()
+  return {sample.name: sample.value
+          for family in parser.text_string_to_metric_families(text)
+          for sample in family.samples if sample.name.startswith('gtrxl_')}
+
+
+class GaugesTest(absltest.TestCase):
+
+  def test_numbers_are_read_as_they_are_now(self):
+    port = portpicker.pick_unused_port()
+    gauges = gauges_lib.Gauges('learner', port=port)
+    gauges.show({'queue_length': 3, 'return_rooms-watermaze': 1.5, 'success': 1})
+    gauges.show({'queue_length': 4, 'success': float('nan')})
+    self.assertEqual(_read(port), {
+        'gtrxl_learner_queue_length': 4, 'gtrxl_learner_return_rooms_watermaze': 1.5,
+        'gtrxl_learner_success': 1})
+
+  def test_without_a_port_nothing_listens(self):
+    gauges_lib.Gauges('learner').show({'queue_length': 3})
+
+  def test_a_port_that_is_taken_is_refused(self):
+    port = portpicker.pick_unused_port()
+    gauges_lib.Gauges('learner', port=port)
+    with self.assertRaisesRegex(
+        config.ConfigError, f'^metrics at localhost:{port}: Address already in use$'):
+      gauges_lib.Gauges('actor', port=port)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,64 @@
+"""The parts of an online run. Each may live on a machine of its own."""
+
+import math
+import time
+from typing import Callable, Optional
+
+from absl import logging
+import tensorflow as tf
+
+from gtrxl_tf.replay import server as server_lib
+from gtrxl_tf.training import devices
+from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import learner as learner_lib
+from gtrxl_tf.training import online
+from gtrxl_tf.training import run_folder
+
+
+def serve(experiment: experiment_lib.Experiment, port: int,
+          folder: run_folder.RunFolder, should_stop: Callable[[], bool],
+          checkpoint_seconds: float = math.inf,
+          gauges: Optional[gauges_lib.Gauges] = None) -> None:
+  """Runs the Reverb server until told to stop; then it writes a checkpoint.
+
+  Args:
+    experiment: the run's.
+    port: to listen on.
+    folder: of the run; the tables' checkpoints go into `replay/`.
+    should_stop: asked five times a second.
+    checkpoint_seconds: between checkpoints. What waits in the queue is soon too old to
+      be trained on, and is as much as a batch, so there is little to be saved.
+    gauges: are shown how full the tables are.
+  """
+  server = server_lib.serve(
+      port, experiment.row_spec(), experiment.unroll_length, experiment.memory_length,
+      experiment.queue_size, experiment.acting_network.variables, folder.replay)
+  logging.info('server: listening on port %d, on all interfaces', port)
+  saved = time.time()
+  while not should_stop():
+    time.sleep(0.2)
+    if gauges is not None:
+      gauges.show(server_lib.sizes(port))
+    if time.time() - saved > checkpoint_seconds:
+      server_lib.checkpoint(port)
+      saved = time.time()
+  server_lib.checkpoint(port)
+  server.stop()
+
+
+def learn(experiment: experiment_lib.Experiment, address: str,
+          folder: run_folder.RunFolder, should_stop: Callable[[], bool],
+          strategy: tf.distribute.Strategy,
+          gauges: Optional[gauges_lib.Gauges] = None) -> None:
+  """Runs the learner; says in the run's folder how it ended, if it came to an end."""
+  try:
+    training = online.OnlineTraining(
+        experiment, address, folder, should_stop, strategy, gauges)
+    if training.run() and devices.is_chief(strategy):
+      training.announce_end()
+      if not folder.done.exists():
+        training.export()
+        run_folder.write_atomically(folder.done, 'The run took all its steps.\n')
+  except learner_lib.Diverged as error:
+    run_folder.write_atomically(folder.diverged, f'{error}\n')
