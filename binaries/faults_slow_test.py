@@ -1,0 +1,169 @@
+"""A run whose parts are killed and whose network is cut again and again.
+
+Whoever dies is started again by the same command, as Kubernetes does, while the run goes
+on. It must end solved; a killed learner must lose no more than what it did since its last
+checkpoint; and no unroll may be trained on twice, by a journal that a learner keeps beside
+its own book (`faults_testing`).
+"""
+
+import collections
+import os
+import pathlib
+import signal
+import tempfile
+import time
+from typing import List, NamedTuple
+
+from absl.testing import absltest
+import numpy as np
+
+from binaries import faults_testing
+from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import hosts_testing
+from gtrxl_tf.training import parts_testing
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import train
+
+_GIN_FILE = str(pathlib.Path(__file__).parents[1] / 'gin/t_maze_30_cpu.gin')
+_CHECKPOINT_PERIOD = 50
+_BINDINGS = ['TMaze.corridor_length = 10', 'TransformerXL.memory_length = 16',
+             'Experiment.unroll_length = 16', 'Experiment.environment_steps = 1000000',
+             'Experiment.num_actors = 2', 'Experiment.environments_per_actor = 32',
+             f'Experiment.checkpoint_period = {_CHECKPOINT_PERIOD}']
+_SEED = int(os.environ.get('FAULTS_SEED', '0'))
+_KILLS = {'server': 5, 'learner': 7, 'actor_0': 5, 'actor_1': 5}
+_CUTS = ['server', 'learner', 'actor_0', 'actor_1', 'learner']
+_PAUSE_SECONDS = (3.0, 12.0)
+_CUT_SECONDS = (5.0, 15.0)
+_LIMIT_SECONDS = 900
+
+
+class _Fault(NamedTuple):
+  """What happens to a part; `signum` 0 is that its network is cut."""
+  name: str
+  signum: int
+  after: float  # Seconds from the last fault.
+  lasts: float  # Seconds.
+
+
+def _plan() -> List[_Fault]:
+  """Faults in a random order, at random moments. One of four kills is a SIGTERM."""
+  random = np.random.default_rng(_SEED)
+  faults = [(name, signal.SIGTERM if i % 4 == 3 else signal.SIGKILL)
+            for name, count in _KILLS.items() for i in range(count)]
+  faults += [(name, 0) for name in _CUTS]
+  random.shuffle(faults)
+  return [_Fault(name, int(signum), random.uniform(*_PAUSE_SECONDS),
+                 0 if int(signum) else random.uniform(*_CUT_SECONDS))
+          for name, signum in faults]
+
+
+class AccountTest(absltest.TestCase):
+
+  def test_what_the_next_life_takes_anew_is_lost(self):
+    lives = [{1: [10], 2: [20], 3: [11]}, {2: [21], 3: [20], 4: [22]}, {5: [12]}]
+    self.assertEqual(faults_testing.account(lives), faults_testing.Account(
+        lost=[2, 0], steps=[1, 2, 3, 4, 5], duplicates=0, duplicates_overall=1))
+
+  def test_an_unroll_in_two_steps_that_stay_is_found(self):
+    lives = [{1: [10, 20], 2: [21]}, {2: [20]}]
+    self.assertEqual(faults_testing.account(lives), faults_testing.Account(
+        lost=[1], steps=[1, 2], duplicates=1, duplicates_overall=1))
+
+
+class FaultsTest(absltest.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self._temporary = pathlib.Path(tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value))
+    self._folder = run_folder.RunFolder(self._temporary / 'run')
+    self._journal = self._temporary / 'journal'
+    self._cut = {}  # Whose network is cut, and until when.
+    os.environ['JOURNAL'] = str(self._journal)
+
+  def test_a_run_survives_kills_and_cuts(self):
+    names = list(_KILLS)
+    settings = [f'--gin_file={_GIN_FILE}',
+                *(f'--gin_bindings={binding}' for binding in _BINDINGS)]
+    with hosts_testing.Hosts(names) as self._hosts:
+      self._parts = parts_testing.Parts(
+          self._hosts, self._folder, self._temporary, settings, num_actors=2,
+          binaries={'learner': 'faults_testing'})
+      started = time.time()
+      for name in names:
+        self._parts.start(name)
+      # Until the run has begun: what kills a run that has not is in it as well.
+      self._watch(lambda: self._folder.metrics.exists())
+      begun = time.time()
+      terminated = self._do(_plan())
+      faults_over = time.time()
+      self._watch(self._folder.done.exists)
+      for name in names[1:]:
+        self._watch(lambda name=name: self._parts.processes[name].poll() is not None)
+        self.assertEqual(self._parts.processes[name].returncode, 0, self._tails())
+      self.assertEqual(self._parts.end('server', signal.SIGTERM), 0, self._tails())
+
+    account = faults_testing.account(faults_testing.read(self._journal))
+    last = run_folder.last_metrics(self._folder.metrics)
+    experiment = train.prepare([_GIN_FILE], _BINDINGS)
+    played = evaluation.evaluate(
+        self._folder.policy,
+        experiment.make_environments(evaluation.NUM_ENVIRONMENTS, evaluation.STREAM),
+        experiment.evaluation_episodes)
+    success = np.mean(played.successes)
+    print(f'''
+Seed {_SEED}; killed: {_KILLS}, {sum(_KILLS.values())} in all; cut: {len(_CUTS)} times
+Exit codes on SIGTERM: {terminated}
+Learner steps: {len(account.steps)}; lost with each life of the learner that took any: \
+{account.lost}, of {_CHECKPOINT_PERIOD} allowed
+Unrolls trained on twice: {account.duplicates}; with the steps that were lost: \
+{account.duplicates_overall}
+Of the last life's book: stale {last["unrolls_stale"]:.0f}, duplicate \
+{last["unrolls_duplicate"]:.0f}, oldest {last["oldest_unroll"]:.0f} of \
+{last["oldest_allowed"]:.0f} allowed
+Seconds: {begun - started:.0f} to begin, {faults_over - begun:.0f} of faults, \
+{time.time() - faults_over:.0f} after them
+Success: {success:.2f}''')
+    self.assertGreaterEqual(success, 0.95)
+    self.assertLessEqual(max(account.lost), _CHECKPOINT_PERIOD)
+    self.assertGreater(sum(account.lost), 0, 'no kill hit a learner at work')
+    self.assertEqual(account.steps, list(range(1, len(account.steps) + 1)))
+    self.assertEqual(account.duplicates, 0)
+    self.assertLessEqual(last['oldest_unroll'], last['oldest_allowed'])
+
+  def _do(self, plan: List[_Fault]):
+    """Makes the faults happen; returns the exit codes of who had a SIGTERM."""
+    codes = collections.defaultdict(list)
+    for fault in plan:
+      over = time.time() + fault.after
+      self._watch(lambda over=over: time.time() > over)
+      self.assertFalse(self._folder.done.exists(), 'the run ended before the faults')
+      if fault.signum:
+        code = self._parts.end(fault.name, fault.signum)
+        if fault.signum == signal.SIGTERM:
+          codes[fault.name].append(code)
+          # Or whoever had not yet begun to listen for signals.
+          self.assertIn(code, (0, -signal.SIGTERM), self._parts.tail(fault.name))
+      else:
+        self._hosts.cut(fault.name)
+        self._cut[fault.name] = time.time() + fault.lasts
+    return dict(codes)
+
+  def _watch(self, until) -> None:
+    """Starts again who dies and heals what was cut, until something is so."""
+    deadline = time.time() + _LIMIT_SECONDS
+    while not until():
+      if time.time() > deadline or self._folder.diverged.exists():
+        self.fail(self._tails())
+      self._parts.restart_the_dead()
+      for name in [name for name, over in self._cut.items() if time.time() > over]:
+        self._hosts.heal(name)
+        del self._cut[name]
+      time.sleep(0.2)
+
+  def _tails(self) -> str:
+    return '\n'.join(map(self._parts.tail, _KILLS))
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,79 @@
+"""The learner's binary, with a journal of what it trains on; for faults_slow_test.py.
+
+Each life writes a file of its own into the folder $JOURNAL: a line a learner step, with
+the ids of the unrolls that are about to be trained on. The journal shares nothing with
+the learner's own book, `replay.ledger`.
+"""
+
+import collections
+import os
+import pathlib
+from typing import Dict, List, NamedTuple
+
+from absl import app
+import numpy as np
+
+# A life: the ids of the unrolls of each learner step.
+Life = Dict[int, List[int]]
+
+
+class Account(NamedTuple):
+  """What a journal says.
+
+  Attributes:
+    lost: of each life but the last, how many of its steps the next ones took anew.
+    steps: the learner steps that are in what was trained in the end.
+    duplicates: ids more than once in what was trained in the end.
+    duplicates_overall: the same with the steps that were lost.
+  """
+  lost: List[int]
+  steps: List[int]
+  duplicates: int
+  duplicates_overall: int
+
+
+def read(journal: pathlib.Path) -> List[Life]:
+  """The lives in the order in which they began; without those that took no step."""
+  lives = []
+  for path in sorted(journal.iterdir(), key=lambda path: int(path.name)):
+    lines = [list(map(int, line.split())) for line in path.read_text().splitlines()]
+    lives.append({step: ids for step, *ids in lines})
+  return [life for life in lives if life]
+
+
+def account(lives: List[Life]) -> Account:
+  """Follows what each life went on from, see `Account`."""
+  lost, kept, first_later = [], [], None
+  for life in reversed(lives):
+    if first_later is not None:
+      lost.append(max(0, max(life) + 1 - first_later))
+    kept += [(step, ids) for step, ids in life.items()
+             if first_later is None or step < first_later]
+    first_later = min(life) if first_later is None else min(first_later, min(life))
+  def repeated(steps):
+    counts = collections.Counter(i for ids in steps for i in ids)
+    return sum(counts.values()) - len(counts)
+  return Account(
+      lost[::-1], sorted(step for step, _ in kept), repeated(ids for _, ids in kept),
+      repeated(ids for life in lives for ids in life.values()))
+
+
+def _write_journal(journal: pathlib.Path) -> None:
+  # pylint: disable-next=g-import-not-at-top
+  from gtrxl_tf.training import learner as learner_lib
+  journal.mkdir(exist_ok=True)
+  file = open(journal / str(len(list(journal.iterdir()))), 'x', buffering=1)
+  step = learner_lib.Learner.step
+
+  def noted(self, batch):
+    ids = np.ravel(batch.unroll_id).tolist()
+    print(int(self.steps) + 1, *ids, file=file)
+    return step(self, batch)
+
+  learner_lib.Learner.step = noted
+
+
+if __name__ == '__main__':
+  from binaries import learner
+  _write_journal(pathlib.Path(os.environ['JOURNAL']))
+  app.run(learner.main)

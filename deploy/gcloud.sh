@@ -1,0 +1,176 @@
+#!/bin/bash
+# A run on Google Cloud: the learner on a TPU VM (or, with TPU empty, on a CPU VM), the
+# Reverb server on a VM, and a managed group of actor VMs, which may be taken away at any
+# time. All run what is committed here, behind firewall rules of their own.
+#
+#   BUCKET=gs://mine deploy/gcloud.sh up
+#   BUCKET=gs://mine deploy/gcloud.sh --dry_run up     prints the commands
+#   deploy/gcloud.sh logs server|learner               follows what it says
+#   deploy/gcloud.sh scale 16                          so many actors
+#   deploy/gcloud.sh fetch runs/cloud                  copies the run's folder from there
+#   deploy/gcloud.sh down                              deletes all, the run's folder too
+set -euo pipefail
+
+RUN=${RUN:-gtrxl}                       # Begins the name of everything that is made.
+ZONE=${ZONE:-us-central1-a}
+NETWORK=${NETWORK:-default}
+BUCKET=${BUCKET:-}                      # For the source, as in gs://mine.
+GIN_FILE=${GIN_FILE:-gin/t_maze_30_cpu.gin}
+GIN_BINDINGS=${GIN_BINDINGS:-}          # One setting a line.
+ACTORS=${ACTORS:-4}
+TPU=${TPU-v3-8}                         # Of one host.
+TPU_VERSION=${TPU_VERSION:-tpu-vm-tf-2.15.1-pjrt}  # See docs/tpu.md.
+SERVER_TYPE=${SERVER_TYPE:-e2-standard-4}
+LEARNER_TYPE=${LEARNER_TYPE:-c2-standard-16}
+ACTOR_TYPE=${ACTOR_TYPE:-e2-standard-2}
+
+here=$(cd "$(dirname "$0")" && pwd)
+source="$BUCKET/$RUN/source.tar.gz"
+dry_run=
+
+fail() {
+  echo "gcloud.sh: $1" >&2
+  exit 2
+}
+
+run() {
+  if [ -n "$dry_run" ]; then
+    printf '%q ' "$@"
+    echo
+  else
+    "$@"
+  fi
+}
+
+# The flags that all parts have, one a line.
+settings() {
+  echo "--gin_file=$GIN_FILE"
+  while read -r binding; do
+    if [ -n "$binding" ]; then echo "--gin_bindings=$binding"; fi
+  done <<< "$GIN_BINDINGS"
+}
+
+# Writes a part's command, an argument a line, to a file that its VM reads.
+part() {
+  printf '%s\n' "$@" > "$folder/$2"
+  settings >> "$folder/$2"
+  if [ -n "$dry_run" ]; then echo "# python $(tr '\n' ' ' < "$folder/$2")"; fi
+}
+
+# The metadata by which startup.sh knows what to do: that of part $1, with extras $2.
+metadata() {
+  echo "--metadata=source=$source,extras=$2"
+  echo "--metadata-from-file=startup-script=$here/startup.sh,part=$folder/$1"
+}
+
+create_vm() {  # NAME TYPE PART
+  readarray -t told < <(metadata "$3" cpu)
+  run gcloud compute instances create "$1" --zone="$ZONE" --machine-type="$2" \
+    --network="$NETWORK" --tags="$RUN-part,$1" --image-family=debian-12 \
+    --image-project=debian-cloud --boot-disk-size=50GB \
+    --scopes=storage-ro,logging-write "${told[@]}"
+}
+
+up() {
+  [ -n "$BUCKET" ] || fail 'BUCKET is not set: expected a bucket, as in gs://mine'
+  folder=$(mktemp -d)
+  trap 'rm -rf "$folder"' EXIT
+
+  git -C "$here/.." archive --format=tar.gz --output="$folder/source.tar.gz" HEAD
+  run gcloud storage cp "$folder/source.tar.gz" "$source"
+
+  # Reverb has no authentication: its port is for the run's parts, and denied to the
+  # rest of the network, which the default network's rules would let in.
+  run gcloud compute firewall-rules create "$RUN-allow" --network="$NETWORK" \
+    --direction=INGRESS --action=ALLOW --rules=tcp:8000 --priority=900 \
+    --source-tags="$RUN-part" --target-tags="$RUN-server"
+  run gcloud compute firewall-rules create "$RUN-deny" --network="$NETWORK" \
+    --direction=INGRESS --action=DENY --rules=tcp:8000 --priority=950 \
+    --source-ranges=0.0.0.0/0 --target-tags="$RUN-server"
+
+  part -m binaries.reverb_server --root_dir=/var/lib/gtrxl --port=8000
+  create_vm "$RUN-server" "$SERVER_TYPE" binaries.reverb_server
+  if [ -n "$dry_run" ]; then
+    server=SERVER
+  else
+    server=$(gcloud compute instances describe "$RUN-server" --zone="$ZONE" \
+      --format='value(networkInterfaces[0].networkIP)')
+  fi
+
+  if [ -n "$TPU" ]; then
+    part -m binaries.learner --root_dir=/var/lib/gtrxl "--server=$server:8000" \
+      --strategy=tpu --tpu=local
+    readarray -t told < <(metadata binaries.learner '')
+    run gcloud compute tpus tpu-vm create "$RUN-learner" --zone="$ZONE" \
+      --accelerator-type="$TPU" --version="$TPU_VERSION" --network="$NETWORK" \
+      --tags="$RUN-part" "${told[@]}"
+  else
+    part -m binaries.learner --root_dir=/var/lib/gtrxl "--server=$server:8000"
+    create_vm "$RUN-learner" "$LEARNER_TYPE" binaries.learner
+  fi
+
+  part -m binaries.actor "--server=$server:8000"
+  readarray -t told < <(metadata binaries.actor cpu)
+  run gcloud compute instance-templates create "$RUN-actor" \
+    --machine-type="$ACTOR_TYPE" --network="$NETWORK" --tags="$RUN-part" \
+    --image-family=debian-12 --image-project=debian-cloud --boot-disk-size=20GB \
+    --provisioning-model=SPOT --scopes=storage-ro,logging-write "${told[@]}"
+  run gcloud compute instance-groups managed create "$RUN-actors" --zone="$ZONE" \
+    --template="$RUN-actor" --size="$ACTORS"
+}
+
+# On the VM of a part, which may be a TPU's.
+ssh_to() {  # PART COMMAND
+  if [ "$1" = learner ] && [ -n "$TPU" ]; then
+    run gcloud compute tpus tpu-vm ssh "$RUN-$1" --zone="$ZONE" --command="$2"
+  else
+    run gcloud compute ssh "$RUN-$1" --zone="$ZONE" --command="$2"
+  fi
+}
+
+logs() {
+  case ${1:-} in
+    server | learner) ssh_to "$1" 'sudo journalctl --unit=gtrxl --follow' ;;
+    *) fail "logs ${1:-}: expected server or learner" ;;
+  esac
+}
+
+scale() {
+  run gcloud compute instance-groups managed resize "$RUN-actors" --zone="$ZONE" \
+    --size="${1:?expected a number of actors}"
+}
+
+fetch() {
+  to=${1:?expected a folder to make}
+  # It is root's, behind a link that scp does not follow.
+  ssh_to learner 'sudo cp -rL /var/lib/gtrxl /tmp/gtrxl_run && sudo chmod -R a+rX /tmp/gtrxl_run'
+  if [ -n "$TPU" ]; then
+    run gcloud compute tpus tpu-vm scp --recurse --zone="$ZONE" \
+      "$RUN-learner:/tmp/gtrxl_run" "$to"
+  else
+    run gcloud compute scp --recurse --zone="$ZONE" "$RUN-learner:/tmp/gtrxl_run" "$to"
+  fi
+}
+
+# Goes on where something is not there.
+down() {
+  run gcloud compute instance-groups managed delete "$RUN-actors" --zone="$ZONE" \
+    --quiet || true
+  run gcloud compute instance-templates delete "$RUN-actor" --quiet || true
+  if [ -n "$TPU" ]; then
+    run gcloud compute tpus tpu-vm delete "$RUN-learner" --zone="$ZONE" --quiet || true
+  else
+    run gcloud compute instances delete "$RUN-learner" --zone="$ZONE" --quiet || true
+  fi
+  run gcloud compute instances delete "$RUN-server" --zone="$ZONE" --quiet || true
+  run gcloud compute firewall-rules delete "$RUN-allow" "$RUN-deny" --quiet || true
+}
+
+if [ "${1:-}" = --dry_run ]; then
+  dry_run=yes
+  shift
+fi
+case ${1:-} in
+  up | logs | scale | fetch | down) "$@" ;;
+  *) fail "${1:-nothing}: expected up, logs, scale, fetch or down" ;;
+esac

@@ -1,0 +1,36 @@
+#!/bin/bash
+# What a VM of gcloud.sh does when it boots: it installs the library, once, and runs its
+# part as the service `gtrxl`, which is started again if it fails.
+set -euo pipefail
+
+attribute() {
+  curl --silent --fail --header 'Metadata-Flavor: Google' \
+    "http://metadata.google.internal/computeMetadata/v1/instance/attributes/$1"
+}
+
+mkdir -p /opt/gtrxl_tf
+cd /opt/gtrxl_tf
+if [ ! -e .installed ]; then
+  apt-get update --quiet
+  apt-get install --yes --quiet python3-venv
+  gcloud storage cp "$(attribute source)" source.tar.gz
+  tar --extract --gzip --file=source.tar.gz
+  # The site's packages are those of a TPU VM's image, TensorFlow among them.
+  python3 -m venv --clear --system-site-packages .venv
+  extras=$(attribute extras)
+  PIP_CONSTRAINT=requirements.lock .venv/bin/python -m pip install --no-cache-dir \
+    -e ".${extras:+[$extras]}"
+  touch .installed
+fi
+
+# A TPU's devices are root's.
+user=yes
+if compgen -G '/dev/accel*' > /dev/null || [ -e /dev/vfio/0 ]; then user=no; fi
+
+readarray -t part < <(attribute part)
+exec systemd-run --unit=gtrxl --collect --property=DynamicUser=$user \
+  --property=StateDirectory=gtrxl --property=WorkingDirectory=/opt/gtrxl_tf \
+  --property=Restart=on-failure --property=RestartSec=5 \
+  --property=TimeoutStopSec=120 --setenv=PYTHONDONTWRITEBYTECODE=1 \
+  --setenv=MPLCONFIGDIR=/tmp --setenv=TF_CPP_MIN_LOG_LEVEL=2 \
+  /opt/gtrxl_tf/.venv/bin/python "${part[@]}"
