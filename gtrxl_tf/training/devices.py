@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import socket
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator, Optional, Sequence
 from urllib import error as urllib_error
 
 import tensorflow as tf
@@ -172,6 +172,29 @@ def share_out(batch: Any, strategy: tf.distribute.Strategy) -> Any:
     return tf.nest.map_structure(lambda x: x[start:start + rows], batch)
 
   return strategy.experimental_distribute_values_from_function(part)
+
+
+def any_worker(value: bool, strategy: tf.distribute.Strategy) -> bool:
+  """Whether it is true in any of the workers, who wait for each other here."""
+  return max(_of_workers(float(value), strategy)) > 0
+
+
+def check_equal(value: int, strategy: tf.distribute.Strategy, what: str) -> None:
+  """Raises a `ConfigError` unless all workers have the same value of `what`."""
+  values = [int(x) for x in _of_workers(float(value), strategy)]
+  if len(set(values)) > 1:
+    raise config.ConfigError(
+        f'the workers have different {what}: {values}; expected all to see the same '
+        'folder')
+
+
+def _of_workers(value: float, strategy: tf.distribute.Strategy) -> Sequence[float]:
+  """What replicas of all workers have for `value`; of a single worker, it alone."""
+  if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+    return [value]
+  own = strategy.experimental_distribute_values_from_function(
+      lambda _: tf.constant([value]))
+  return strategy.gather(own, axis=0).numpy()
 
 
 @contextlib.contextmanager

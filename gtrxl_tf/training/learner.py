@@ -105,9 +105,16 @@ class Learner:
     summed = tf.nest.map_structure(
         lambda x: self._strategy.reduce(tf.distribute.ReduceOp.SUM, x, axis=None),
         metrics)
-    gathered = tf.nest.map_structure(
-        lambda x: self._strategy.gather(x, axis=0), carried)
-    return {**summed, **gathered}
+    return {**summed, **tf.nest.map_structure(self._gather, carried)}
+
+  def _gather(self, x):
+    """The rows of all replicas."""
+    dtype = self._strategy.experimental_local_results(x)[0].dtype
+    if dtype != tf.bool:
+      return self._strategy.gather(x, axis=0)
+    # Workers gather numbers only.
+    x = self._strategy.run(tf.cast, (x, tf.int32))
+    return tf.cast(self._strategy.gather(x, axis=0), tf.bool)
 
   def _replica_step(self, batch):
     variables = self._agent.learned_variables

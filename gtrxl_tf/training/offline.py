@@ -16,6 +16,7 @@ from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.agents.decision import policy as policy_lib
 from gtrxl_tf.serving import export
 from gtrxl_tf.training import checkpoints as checkpoints_lib
+from gtrxl_tf.training import devices
 from gtrxl_tf.training import evaluation as evaluation_lib
 from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import run_folder
@@ -39,7 +40,7 @@ class OfflineExperiment(tasks_lib.TaskExperiment):
     learner_steps: how long to train.
     segment_length: K, steps a segment.
     num_segments: N, segments a trajectory in training.
-    batch_size: trajectories a learner step.
+    batch_size: trajectories a learner step, of all replicas together.
     starts: where trajectories start, see `datasets.segments`.
     min_window_return: see `datasets.segments`.
     frame_stack: see `datasets.gather`.
@@ -55,6 +56,8 @@ class OfflineExperiment(tasks_lib.TaskExperiment):
     final_learning_rate: the share of the learning rate that is left then.
     clip_norm: of the gradient.
     return_scale: returns are divided by it, in training and in acting.
+    compute_dtype: what the network computes in while it learns; its variables, losses
+      and the policy that acts are float32 in either.
     evaluation_period: learner steps between evaluations; None for one at the end.
     evaluation_episodes: episodes an evaluation, of all tasks together.
     checkpoint_period: learner steps between checkpoints.
@@ -92,6 +95,7 @@ class OfflineExperiment(tasks_lib.TaskExperiment):
       final_learning_rate: config.UnitInterval = 0.1,
       clip_norm: config.PositiveFloat = 1.0,
       return_scale: config.PositiveFloat = 1.0,
+      compute_dtype: Literal['float32', 'bfloat16'] = 'float32',
       evaluation_period: Optional[config.PositiveInt] = None,
       evaluation_episodes: config.PositiveInt = 100,
       checkpoint_period: config.PositiveInt = 1000,
@@ -101,6 +105,8 @@ class OfflineExperiment(tasks_lib.TaskExperiment):
     super().__init__(environment, tasks, None, evaluation_episodes, seed)
     self.dataset = datasets.check(dataset)
     self.learner_steps = learner_steps
+    self.batch_size = batch_size
+    self.compute_dtype = compute_dtype
     self.evaluation_period = evaluation_period or learner_steps
     self.checkpoint_period = checkpoint_period
     self.checkpoints_kept = checkpoints_kept
@@ -138,11 +144,16 @@ class OfflineExperiment(tasks_lib.TaskExperiment):
             f'OfflineExperiment.environment, {expected}')
 
   def make_agent(self) -> learner_lib.Agent:
-    """An agent with a new network."""
+    """An agent with a new network, which computes as it is to in training."""
     tf.keras.utils.set_random_seed(self.seed)
+    with devices.compute_dtype(self.compute_dtype):
+      return self._agent(self.make_network())
+
+  def make_network(self) -> tf.keras.layers.Layer:
+    """A network with variables."""
     network = self._make_network()
     network.create_variables(self.observation_spec)
-    return self._agent(network)
+    return network
 
   def _make_network(self) -> tf.keras.layers.Layer:
     return self._network(action_spec=self.action_spec)
@@ -194,7 +205,8 @@ class OfflineExperiment(tasks_lib.TaskExperiment):
 
   def restore_agent(self, checkpoints: pathlib.Path) -> learner_lib.Agent:
     """The agent in the newest checkpoint of a folder, see `checkpoints`."""
-    agent = self.make_agent()
+    tf.keras.utils.set_random_seed(self.seed)
+    agent = self._agent(self.make_network())  # In float32: it is to act.
     checkpoints_lib.restore_agent(checkpoints, agent)
     return agent
 
@@ -261,15 +273,26 @@ class EpisodeJudge:
 class OfflineTraining:
   """Trains an offline experiment in this process, and judges it from time to time.
 
+  Of several workers that train together each has such an object and the same folder.
+  All make the same batches, of which each takes its share; the chief alone judges, and
+  writes into the folder.
+
   Attributes:
-    judge: has the last evaluation.
+    judge: has the last evaluation; None of a worker that is not the chief.
   """
 
   def __init__(self, experiment: OfflineExperiment, folder: run_folder.RunFolder,
                strategy: tf.distribute.Strategy):
-    """Creates agent and learner, and restores the newest checkpoint if there is one."""
+    """Creates agent and learner, and restores the newest checkpoint if there is one.
+
+    Raises:
+      config.ConfigError: the replicas cannot share a batch, or do not go on from the
+        same checkpoint.
+    """
+    devices.rows_per_replica(experiment.batch_size, strategy)
     self._experiment = experiment
     self._folder = folder
+    self._strategy = strategy
     with strategy.scope():
       self._agent = experiment.make_agent()
       optimizer = experiment.make_optimizer()
@@ -283,10 +306,17 @@ class OfflineTraining:
         str(folder.checkpoints), max_to_keep=experiment.checkpoints_kept)
     self._checkpoints.restore_or_initialize()
     self._step = self._saved_step = int(self._learner.steps)
-    self._metrics = run_folder.MetricsWriter(folder.metrics, self._step)
-    self._summaries = tf.summary.create_file_writer(str(folder.summaries))
-    self.judge = experiment.make_judge(
-        experiment.make_policy(self._agent.network), folder)
+    devices.check_equal(self._step, strategy, f'learner steps in {folder.checkpoints}')
+    # What plays is in float32, and not spread over replicas.
+    plain = (experiment.compute_dtype == 'float32'
+             and strategy is tf.distribute.get_strategy())
+    self._acting = self._agent.network if plain else experiment.make_network()
+    self.judge = None
+    if devices.is_chief(strategy):
+      self._metrics = run_folder.MetricsWriter(folder.metrics, self._step)
+      self._summaries = tf.summary.create_file_writer(str(folder.summaries))
+      self.judge = experiment.make_judge(
+          experiment.make_policy(self._acting), folder)
     self._played = {}  # The means of the last evaluation.
     self._started = time.time() - float(self._seconds)
     self._previous_log = (time.time(), self._step)
@@ -305,8 +335,10 @@ class OfflineTraining:
         was.
     """
     experiment = self._experiment
-    while self._step < experiment.learner_steps and not should_stop():
-      metrics = self._learner.step(self._scheme.batch(self._step))
+    stopped = lambda: devices.any_worker(should_stop(), self._strategy)
+    while self._step < experiment.learner_steps and not stopped():
+      batch = devices.share_out(self._scheme.batch(self._step), self._strategy)
+      metrics = self._learner.step(batch)
       self._scheme.observe(self._step, metrics)
       self._step += 1
       due = lambda period: self._step % period == 0
@@ -315,17 +347,28 @@ class OfflineTraining:
       saves = ends or due(experiment.checkpoint_period)
       if judges or saves or due(experiment.log_period):
         metrics = self._check_finite(metrics)
-        self._log(metrics, self.judge.evaluate() if judges else {}, show)
+        if self.judge is not None:
+          self._log(metrics, self._evaluate() if judges else {}, show)
       if saves:
         self._save()
     if self._step > self._saved_step:
       self._check_finite(metrics)
       self._save()
+    devices.any_worker(False, self._strategy)  # None goes before the chief has saved.
     return self._step >= experiment.learner_steps
 
   def _check_finite(self, metrics) -> Dict[str, float]:
     return learner_lib.check_finite(
         metrics, self._step, self._checkpoints.latest_checkpoint)
+
+  def _evaluate(self) -> Dict[str, float]:
+    self._update_acting_network()
+    return self.judge.evaluate()
+
+  def _update_acting_network(self) -> None:
+    if self._acting is not self._agent.network:
+      for acting, learned in zip(self._acting.variables, self._agent.network.variables):
+        acting.assign(learned)
 
   def _log(self, metrics, played, show) -> None:
     now = time.time()
@@ -346,12 +389,16 @@ class OfflineTraining:
     self._previous_log = (time.time(), self._step)  # Without the evaluation.
 
   def _save(self) -> None:
+    self._saved_step = self._step
+    if self.judge is None:
+      return
     self._seconds.assign(time.time() - self._started)
     self._checkpoints.save(checkpoint_number=self._step)
     self._summaries.flush()
-    self._saved_step = self._step
 
   def export(self) -> None:
-    """Writes the policy to `policy/`."""
-    export.save_policy(
-        self._experiment.make_policy(self._agent.network), self._folder.policy)
+    """Writes the policy to `policy/`, if this is the chief."""
+    if self.judge is not None:
+      self._update_acting_network()
+      export.save_policy(
+          self._experiment.make_policy(self._acting), self._folder.policy)

@@ -1,0 +1,122 @@
+"""Every agent that a learner trains, as small as can be, with batches; for tests."""
+
+from typing import Any, Callable, Dict, NamedTuple
+
+from dm_env import specs
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf import cores
+from gtrxl_tf import networks
+from gtrxl_tf import testing
+from gtrxl_tf.agents.cql import agent as cql_agent
+from gtrxl_tf.agents.cql import network as cql_network
+from gtrxl_tf.agents.decision import agent as decision_agent
+from gtrxl_tf.agents.decision import network as decision_network
+from gtrxl_tf.agents.distillation import agent as distillation_agent
+from gtrxl_tf.agents.distillation import network as distillation_network
+from gtrxl_tf.networks import torsos
+from gtrxl_tf.training import learner as learner_lib
+
+_B, _T, _D = 4, 4, 4
+_OBSERVATION_SPEC = specs.Array((4,), np.float32)
+_BYTES = specs.DiscreteArray(3, np.uint8)  # Actions as histories have them.
+
+
+class Tiny(NamedTuple):
+  """An agent and its batches."""
+  make: Callable[[], learner_lib.Agent]
+  batch: Callable[[int], Any]  # Of a seed, [4, ...]; rows have unlike lengths.
+
+
+def _with_variables(network, agent):
+  """An agent of a network whose variables are none of them 0."""
+  network.create_variables(_OBSERVATION_SPEC)
+  random = np.random.RandomState(0)
+  for variable in network.trainable_variables:
+    variable.assign(0.5 * random.randn(*variable.shape))
+  return agent(network)
+
+
+def _vmpo():
+  return testing.tiny_agent(
+      lambda: testing.tiny_network(num_values=2, popart=networks.PopArt))
+
+
+def _unrolls(seed):
+  # The ids are not of unrolls, and no loss reads them.
+  return testing.random_unrolls(seed, _B, num_tasks=2)._replace(
+      target_step=(), unroll_id=())
+
+
+def _decision(core):
+  return _with_variables(
+      decision_network.DecisionNetwork(
+          testing.DISCRETE, torsos.VectorTorso((_D,)), core()),
+      decision_agent.DecisionAgent)
+
+
+def _cql():
+  return _with_variables(
+      cql_network.CQLNetwork(
+          testing.DISCRETE, torsos.VectorTorso((_D,)), cores.Memoryless(1, _D)),
+      cql_agent.CQLAgent)
+
+
+def _valid():
+  valid = np.arange(_T) < np.array([[_T], [_T - 1], [1], [_T]])
+  is_first = np.zeros([_B, _T], bool)
+  is_first[:, 0] = True
+  return {'valid': tf.constant(valid), 'is_first': tf.constant(is_first)}
+
+
+def _segments(seed, state=()):
+  unrolls = testing.random_unrolls(seed, _B, _T - 1)
+  return decision_agent.Segments(
+      return_to_go=unrolls.reward, observation=unrolls.observation,
+      action=unrolls.action, reward=unrolls.reward, discount=tf.ones([_B, _T]),
+      state=state, **_valid())
+
+
+def _distillation(**settings):
+  core = cores.SegmentTransformer(**{**dict(
+      num_layers=1, model_dim=_D, num_heads=2, head_dim=2, mlp_dim=_D, dropout=0.0,
+      attention_dropout=0.0), **settings})
+  return _with_variables(
+      distillation_network.DistillationNetwork(_BYTES, core, num_positions=_T),
+      distillation_agent.DistillationAgent)
+
+
+def _histories(seed):
+  unrolls = testing.random_unrolls(seed, _B, _T)
+  flags = _valid()
+  done = np.random.RandomState(seed).rand(_B, _T + 1) < 0.3
+  return distillation_agent.HistoryBatch(
+      distillation_network.Histories(
+          unrolls.observation, tf.cast(unrolls.action, tf.uint8), unrolls.reward,
+          tf.constant(done), flags['is_first'],
+          tf.tile(tf.range(_T)[tf.newaxis], [_B, 1])), flags['valid'])
+
+
+_rate = lambda: cores.RATE(
+    1, _D, 2, 2, num_memory_tokens=1, segment_length=6, cache_length=2)
+_ed = lambda: _distillation(
+    segment_length=_T, recurrence='same_layer', memory_length=2)
+
+
+def _with_state(batch, make):
+  """Batches whose rows bring along a state, so that they leave one."""
+  state = lambda: make().network.initial_state(_B)
+  return lambda seed: batch(seed)._replace(state=state())
+
+
+AGENTS: Dict[str, Tiny] = {
+    'vmpo': Tiny(_vmpo, _unrolls),
+    'rate': Tiny(lambda: _decision(_rate),
+                 _with_state(_segments, lambda: _decision(_rate))),
+    'dt': Tiny(lambda: _decision(lambda: cores.RATE(
+        1, _D, 2, 2, segment_length=3 * _T, num_memory_tokens=0)), _segments),
+    'cql': Tiny(_cql, _segments),
+    'adf': Tiny(lambda: _distillation(segment_length=_T), _histories),
+    'ed': Tiny(_ed, _with_state(_histories, _ed)),
+}
