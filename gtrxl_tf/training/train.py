@@ -17,6 +17,7 @@ import tensorflow as tf
 from gtrxl_tf import config
 from gtrxl_tf import configurables  # pylint: disable=unused-import
 from gtrxl_tf.analysis import curves
+from gtrxl_tf.training import checkpoints as checkpoints_lib
 from gtrxl_tf.training import console as console_lib
 from gtrxl_tf.training import evaluation as evaluation_lib
 from gtrxl_tf.training import experiment as experiment_lib
@@ -75,10 +76,16 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str) 
   except (config.ConfigError, run_folder.InUseError) as error:
     print(f'Not started: {error}', file=sys.stderr)
     return 2
+  except checkpoints_lib.SaveFailed as error:
+    print(f'Stopped: {error}', file=sys.stderr)
+    return 1
 
 
 def _train(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder) -> int:
   """Does as `train` when all is ready."""
+  # Before anything in the folder is changed.
+  checkpoints_lib.check(
+      folder.checkpoints, type(experiment).__name__, experiment.make_agent)
   run_folder.write_atomically(folder.config, gin.operative_config_str())
   evaluation = None
   if not folder.done.exists():
