@@ -122,15 +122,9 @@ def num_workers(strategy: tf.distribute.Strategy) -> int:
 
 
 def sum_over_workers(number: int, strategy: tf.distribute.Strategy) -> int:
-  """The sum of every worker's `number`; all are to call this in the same order."""
-  if num_workers(strategy) == 1:
-    return number
-  num_here = strategy.num_replicas_in_sync // num_workers(strategy)
-  values = strategy.experimental_distribute_values_from_function(
-      # Of a worker's replicas, the first one brings it.
-      lambda context: tf.constant(
-          0 if context.replica_id_in_sync_group % num_here else number, tf.int64))
-  return int(strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None))
+  """The sum of what the workers have, who wait for each other here."""
+  values = _of_workers(float(number), strategy)
+  return round(sum(map(float, values)) * num_workers(strategy) / len(values))
 
 
 def rows_per_replica(batch_size: int, strategy: tf.distribute.Strategy,

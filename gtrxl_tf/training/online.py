@@ -14,6 +14,7 @@ from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer
 from gtrxl_tf.serving import export
+from gtrxl_tf.training import checkpoints as checkpoints_lib
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import gauges as gauges_lib
@@ -31,8 +32,9 @@ class OnlineTraining:
   and with a killed server what waited in the queue.
 
   Several workers each take their share of a batch from the queue. The chief writes to
-  the folder and publishes weights. They count environment steps together when metrics
-  are logged, and so all of them end at the same step.
+  the folder and publishes weights. They meet when metrics are logged, to count
+  environment steps and to ask whether one of them is to stop: so all of them end at the
+  same step.
   """
 
   def __init__(self, experiment: experiment_lib.Experiment, address: str,
@@ -56,11 +58,12 @@ class OnlineTraining:
     self._experiment = experiment
     self._address = address
     self._folder = folder
-    self._should_stop = should_stop
     self._strategy = strategy
     self._gauges = gauges or gauges_lib.Gauges('learner')
     self._is_chief = devices.is_chief(strategy)
-    self._num_workers = devices.num_workers(strategy)
+    self._meets = devices.num_workers(strategy) > 1
+    self._asked_to_stop = should_stop
+    self._stopping = False
     self._items_per_replica = devices.rows_per_replica(
         experiment.items_per_batch, strategy,
         'Experiment.batch_size / Experiment.environments_per_actor')
@@ -72,15 +75,18 @@ class OnlineTraining:
         experiment.max_age(self._agent), len(experiment.task_names))
     self._environment_steps = tf.Variable(0, dtype=tf.int64)
     self._seconds = tf.Variable(0.0, dtype=tf.float64)
-    self._checkpoints = tf.train.CheckpointManager(
-        tf.train.Checkpoint(
-            agent=self._agent, optimizer=optimizer, ledger=self._ledger,
-            environment_steps=self._environment_steps, seconds=self._seconds),
-        str(folder.checkpoints), max_to_keep=experiment.checkpoints_kept)
-    path = self._checkpoints.restore_or_initialize()
+    self._checkpoints = checkpoints_lib.Checkpoints(
+        folder.checkpoints, experiment.checkpoints_kept,
+        experiment.keep_checkpoint_every_hours, kind=type(experiment).__name__,
+        agent=self._agent, writes=self._is_chief, optimizer=optimizer,
+        ledger=self._ledger, environment_steps=self._environment_steps,
+        seconds=self._seconds)
+    path = self._checkpoints.restore()
     if path:
       logging.info('learner: going on from %s', path)
     self._ledger.learner_step = int(self._learner.steps)
+    devices.check_equal(self._ledger.learner_step, strategy,
+                        f'learner steps in {folder.checkpoints}')
     self._steps = int(self._environment_steps)
     self._counted = self._ledger.environment_steps
     self._target_step = self._last_target_update(self._ledger.learner_step)
@@ -95,6 +101,10 @@ class OnlineTraining:
     self._previous_log = (time.time(), self._steps, self._ledger.learner_step)
     self._idle = 0.0
 
+  def _should_stop(self) -> bool:
+    """Whether to stop; of several workers, all do at once or none."""
+    return self._stopping if self._meets else self._asked_to_stop()
+
   def _last_target_update(self, step: int) -> int:
     return step - step % self._agent.target_update_period
 
@@ -104,6 +114,7 @@ class OnlineTraining:
     Raises:
       learner.Diverged: loss or gradient is not finite. No checkpoint was saved since it
         was.
+      checkpoints.SaveFailed: the last checkpoint could not be saved.
     """
     patience = patience_lib.Patience('learner', self._address, self._should_stop)
     while not (self._should_stop() or self._finished()):
@@ -122,10 +133,10 @@ class OnlineTraining:
       except StopIteration:
         pass  # It should stop, or a new server needs the weights.
       except patience_lib.SERVER_ERRORS as error:
-        if self._num_workers > 1:
-          raise  # Of the other workers, most likely; they go on together, from a checkpoint.
+        if self._meets:
+          raise  # Another worker is gone. All go on together, from a checkpoint.
         patience.wait(error)
-    self._save()
+    self._save(last=True)
     return self._finished()
 
   def _connect(self) -> None:
@@ -158,8 +169,10 @@ class OnlineTraining:
       # A step that is not finite leaves no finite ones after it, so that it is found
       # here, and in `_save`, before anything of it leaves the process.
       self._check_finite(metrics)
-    if logs or self._num_workers == 1:
+    if logs or not self._meets:
       self._count()
+    if logs and self._meets:
+      self._stopping = devices.any_worker(self._asked_to_stop(), self._strategy)
     if updates_target:
       self._agent.update_target()
       self._target_step = step
@@ -167,7 +180,7 @@ class OnlineTraining:
     if logs:
       self._log(metrics)
     if step % self._experiment.checkpoint_period == 0:
-      self._save()
+      self._save(last=False)
 
   def _count(self) -> None:
     """Adds what came in since the last call, at all workers."""
@@ -177,7 +190,7 @@ class OnlineTraining:
 
   def _check_finite(self, metrics) -> None:
     learner_lib.check_finite(
-        metrics, self._ledger.learner_step, self._checkpoints.latest_checkpoint)
+        metrics, self._ledger.learner_step, self._checkpoints.latest)
 
   def _log(self, metrics) -> None:
     if not self._is_chief:
@@ -236,16 +249,16 @@ class OnlineTraining:
         [task for task, x in enumerate(returns) for _ in x])
     return columns if score is None else {**columns, 'score': score}
 
-  def _save(self) -> None:
+  def _save(self, last: bool) -> None:
     step = self._ledger.learner_step
     if step == self._saved_step or not self._is_chief:
       return
     self._check_finite(self._newest)
     self._environment_steps.assign(self._steps)
     self._seconds.assign(time.time() - self._started)
-    self._checkpoints.save(checkpoint_number=step)
+    if self._checkpoints.save(step, last):
+      self._saved_step = step
     self._summaries.flush()
-    self._saved_step = step
 
   def announce_end(self) -> None:
     """Tells actors and evaluators that the run is over, if the server is there."""
@@ -257,5 +270,8 @@ class OnlineTraining:
 
   def export(self) -> None:
     """Writes the target network's policy, the one that acted, to `policy/`."""
-    export.save_policy(
-        self._experiment.make_policy(self._agent.target), self._folder.policy)
+    # As a network that acts, whatever the learner's computes in and lies on.
+    network = self._experiment.acting_network
+    for variable, learned in zip(network.variables, self._agent.target.variables):
+      variable.assign(learned.numpy())
+    export.save_policy(self._experiment.make_policy(network), self._folder.policy)

@@ -70,11 +70,15 @@ class RunFolder:
 def write_atomically(path: pathlib.Path, text: str) -> None:
   """Writes a file so that it is there whole or not at all."""
   partial = path.with_name(path.name + '.partial')
-  with open(partial, 'w') as file:
-    file.write(text)
-    file.flush()
-    os.fsync(file.fileno())
-  os.replace(partial, path)
+  try:
+    with open(partial, 'w') as file:
+      file.write(text)
+      file.flush()
+      os.fsync(file.fileno())
+    os.replace(partial, path)
+  except BaseException:
+    partial.unlink(missing_ok=True)
+    raise
 
 
 class MetricsWriter:

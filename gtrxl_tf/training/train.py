@@ -18,6 +18,7 @@ from gtrxl_tf import config
 from gtrxl_tf import configurables  # pylint: disable=unused-import
 from gtrxl_tf.analysis import curves
 from gtrxl_tf.training import actor as actor_lib
+from gtrxl_tf.training import checkpoints as checkpoints_lib
 from gtrxl_tf.training import console as console_lib
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import evaluation as evaluation_lib
@@ -159,6 +160,12 @@ def _refusing(run: Callable[[], int]) -> int:
   except (config.ConfigError, run_folder.InUseError) as error:
     print(f'Not started: {error}', file=sys.stderr)
     return 2
+  except (checkpoints_lib.SaveFailed, OSError) as error:
+    if isinstance(error, OSError) and error.errno not in run_folder.NO_ROOM:
+      raise
+    print(f'Stopped: {error}. The same command goes on when there is room.',
+          file=sys.stderr)
+    return 1
 
 
 def _train(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder,
@@ -178,6 +185,9 @@ def _train(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder,
   """
   is_chief = devices.is_chief(strategy)
   with folder.in_use() if is_chief else contextlib.nullcontext():
+    # Before anything in the folder is changed.
+    checkpoints_lib.check(
+        folder.checkpoints, type(experiment).__name__, experiment.make_agent)
     if is_chief:
       run_folder.write_atomically(folder.config, gin.operative_config_str())
     evaluation = None
@@ -213,7 +223,7 @@ def _run_offline(experiment: offline_lib.OfflineExperiment,
   with signals.stop_requested() as should_stop:
     try:
       training = offline_lib.OfflineTraining(experiment, folder, strategy)
-      if training.run(should_stop, console.update):
+      if training.run(should_stop, console.update) and devices.is_chief(strategy):
         training.export()
         run_folder.write_atomically(folder.done, 'The run took all its steps.\n')
         return training.judge.evaluation
@@ -228,7 +238,7 @@ def _run_parts(experiment: experiment_lib.Experiment, folder: run_folder.RunFold
                ) -> Optional[str]:
   """Trains with actors, learner and server; returns why it failed, if it did."""
   supervisor = supervisor_lib.Supervisor(
-      gin.config_str(), str(folder.root), experiment.num_actors)
+      gin.config_str(), str(folder.root), experiment.num_actors, experiment.evaluator)
   console = console_lib.Console(experiment.environment_steps)
   print(f'Training in {folder.root}: 1 server, 1 learner, {experiment.num_actors} '
         f'actor(s) of {experiment.environments_per_actor} environments.', flush=True)

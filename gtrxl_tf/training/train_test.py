@@ -127,6 +127,18 @@ class OfflineRunTest(parameterized.TestCase):
                  folder.policy / 'saved_model.pb'):
       self.assertTrue(path.exists(), path)
 
+    # The folder is this run's.
+    config, stderr = folder.config.read_bytes(), io.StringIO()
+    gin.clear_config()
+    with contextlib.redirect_stderr(stderr):
+      code = train.train(_OFFLINE_FILES, [
+          f'OfflineExperiment.dataset = "{dataset}"', 'RATE.num_memory_tokens = 3'],
+          str(folder.root))
+    self.assertEqual(code, 2)
+    self.assertRegex(stderr.getvalue(), r'^Not started: .*/checkpoints is of another '
+                     r'network .* it has agent/.*\(expected \[3, .*\n$')
+    self.assertEqual(folder.config.read_bytes(), config)
+
     drawn = subprocess.run(
         [sys.executable, '-m', 'binaries.attention', f'--root_dir={folder.root}',
          '--episode=3'], cwd=_ROOT, capture_output=True, text=True, check=False)
