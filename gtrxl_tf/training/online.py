@@ -84,7 +84,7 @@ class OnlineTraining:
     path = self._checkpoints.restore()
     if path:
       logging.info('learner: going on from %s', path)
-    self._ledger.learner_step = int(self._learner.steps)
+    self._ledger.learner_step = int(self._learner.steps.numpy())
     devices.check_equal(self._ledger.learner_step, strategy,
                         f'learner steps in {folder.checkpoints}')
     self._steps = int(self._environment_steps)
@@ -120,13 +120,13 @@ class OnlineTraining:
     while not (self._should_stop() or self._finished()):
       try:
         self._connect()
-        batches = iter(self._strategy.distribute_datasets_from_function(
-            self._unrolls, tf.distribute.InputOptions(
-                # Else a batch is fetched ahead, and grows old.
-                experimental_fetch_to_device=False)))
+        batches = iter(dataset.unrolls(
+            self._address, self._items_per_replica, self._ledger,
+            lambda: self._should_stop() or (
+                self._is_chief and not self._channel.published())))
         while not (self._should_stop() or self._finished()):
           waiting = time.time()
-          batch = next(batches)
+          batch = devices.for_each_replica(lambda: next(batches), self._strategy)
           self._idle += time.time() - waiting
           patience.reset()
           self._step(batch)
@@ -147,13 +147,6 @@ class OnlineTraining:
   def _publish(self, finished: bool = False) -> None:
     if self._is_chief:
       self._channel.publish(self._target_step, finished)
-
-  def _unrolls(self, context: tf.distribute.InputContext) -> tf.data.Dataset:
-    del context  # Workers share one queue.
-    return dataset.unrolls(
-        self._address, self._items_per_replica, self._ledger,
-        lambda: self._should_stop() or (
-            self._is_chief and not self._channel.published()))
 
   def _finished(self) -> bool:
     return self._steps >= self._experiment.environment_steps

@@ -98,6 +98,7 @@ def learn(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     An exit code: 0 done or told to stop, 1 failed, 2 wrong settings.
   """
   def run():
+    tf.get_logger().setLevel('WARNING')  # Strategies tell of every collective.
     made = devices.make_strategy(strategy, tpu)  # Before anything of TensorFlow.
     experiment = prepare(gin_files, gin_bindings)
     if isinstance(experiment, offline_lib.OfflineExperiment) == bool(server):
