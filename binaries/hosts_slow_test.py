@@ -18,7 +18,7 @@ _BINDINGS = ['TMaze.corridor_length = 10', 'TransformerXL.memory_length = 16',
              'Experiment.unroll_length = 16', 'Experiment.environment_steps = 1000000',
              'Experiment.num_actors = 2', 'Experiment.environments_per_actor = 32']
 _NAMES = ['server', 'learner', 'actor_0', 'actor_1']
-_LIMIT_SECONDS = 400
+_LIMIT_SECONDS = 900
 
 
 class HostsTest(absltest.TestCase):

@@ -1,5 +1,6 @@
 """The Reverb server: a queue of unrolls and a table of weights."""
 
+import os
 import pathlib
 import socket
 from typing import Dict, Optional, Sequence
@@ -68,11 +69,14 @@ def _check_port(port: int) -> None:
 
 def _check_stamp(path: pathlib.Path, text: str) -> None:
   """Refuses a folder with tables of another make; Reverb itself looks at names only."""
-  if path.exists() and path.read_text() != text:
+  if not path.exists():
+    partial = path.with_name(path.name + '.partial')
+    partial.write_text(text)
+    os.replace(partial, path)  # Whole, also if the server is killed here.
+  elif path.read_text() != text:
     raise config.ConfigError(
         f'{path.parent} has tables of other shapes than these settings make; without '
         'the folder the server begins with empty tables')
-  path.write_text(text)
 
 
 def checkpoint(port: int) -> None:

@@ -1,0 +1,289 @@
+"""The files of deploy/ fit the binaries, each other, and the schemas of their formats.
+
+Nothing here builds an image or talks to a cluster or a cloud.
+"""
+
+import ast
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import kubernetes_validate
+import yaml
+
+_ROOT = pathlib.Path(__file__).parents[1]
+_DEPLOY = _ROOT / 'deploy'
+_KUBERNETES = sorted(_DEPLOY.glob('kubernetes/**/*.yaml'))
+_LEARNER = _DEPLOY / 'kubernetes/learner.yaml'
+_PARTS = {'reverb_server', 'learner', 'actor', 'evaluator'}
+
+
+def _flags(path):
+  """The names of the flags that a binary defines, or what it imports from binaries/."""
+  names = set()
+  for node in ast.walk(ast.parse(path.read_text())):
+    if isinstance(node, ast.ImportFrom) and node.module == 'binaries':
+      for alias in node.names:
+        names |= _flags(path.with_name(f'{alias.name}.py'))
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+      if node.func.attr.startswith('DEFINE_'):
+        names.add(node.args[0].value)
+  return names
+
+
+def _documents(path):
+  return [x for x in yaml.safe_load_all(path.read_text()) if x]
+
+
+def _of_kind(*kinds):
+  return [x for path in _KUBERNETES if path.parent.name == 'kubernetes'
+          for x in _documents(path) if x['kind'] in kinds]
+
+
+def _container(workload):
+  container, = workload['spec']['template']['spec']['containers']
+  return container
+
+
+def _selected(selector, labels):
+  """Whether a label selector matches."""
+  matches = all(labels.get(k) == v for k, v in selector.get('matchLabels', {}).items())
+  for expression in selector.get('matchExpressions', []):
+    assert expression['operator'] == 'In'
+    matches &= labels.get(expression['key']) in expression['values']
+  return matches
+
+
+class _Test(parameterized.TestCase):
+
+  def assert_starts_a_part(self, arguments):
+    """Arguments of `python -m`: a binary, and flags that it has."""
+    package, name = arguments[0].split('.')
+    path = _ROOT / package / f'{name}.py'
+    self.assertTrue(path.exists(), path)
+    for argument in arguments[1:]:
+      flag, _, value = argument.partition('=')
+      self.assertStartsWith(flag, '--')
+      self.assertIn(flag[2:], _flags(path), f'{name} has no such flag')
+      self.assertNotEmpty(value, argument)
+      if value.startswith('gin/'):
+        self.assertTrue((_ROOT / value).exists(), value)
+    return name
+
+
+class DeployTest(_Test):
+
+  @parameterized.parameters(*map(str, _KUBERNETES))
+  def test_manifests_fit_the_schema(self, path):
+    for document in _documents(pathlib.Path(path)):
+      for version in '1.30', '1.37':
+        kubernetes_validate.validate(document, version, strict=True)
+
+  def test_the_schema_refuses_what_it_does_not_know(self):
+    document = _documents(_LEARNER)[0]
+    _container(document)['argz'] = []
+    with self.assertRaises(kubernetes_validate.ValidationError):
+      kubernetes_validate.validate(document, '1.37', strict=True)
+
+  def test_workloads_start_the_parts_without_privileges(self):
+    started = []
+    workloads = _of_kind('StatefulSet', 'Deployment')
+    for workload in workloads:
+      spec = workload['spec']['template']['spec']
+      container = _container(workload)
+      started.append(self.assert_starts_a_part(container['args']))
+      self.assertTrue(_selected(workload['spec']['selector'],
+                                workload['spec']['template']['metadata']['labels']))
+      self.assertTrue(spec['securityContext']['runAsNonRoot'])
+      self.assertFalse(spec['automountServiceAccountToken'])
+      self.assertEqual(container['securityContext'], {
+          'allowPrivilegeEscalation': False, 'readOnlyRootFilesystem': True,
+          'capabilities': {'drop': ['ALL']}})
+      given = {x['name'] for x in container['env']}
+      self.assertEqual(given, set(re.findall(r'\$\((\w+)\)', str(container['args']))))
+      volumes = {x['name'] for x in spec['volumes']} | {
+          x['metadata']['name']
+          for x in workload['spec'].get('volumeClaimTemplates', [])}
+      self.assertEqual(volumes, {x['name'] for x in container['volumeMounts']})
+    self.assertCountEqual(started, _PARTS)
+    settings, = _of_kind('ConfigMap')
+    self.assertTrue((_ROOT / settings['data']['GIN_FILE']).exists())
+
+  def test_only_this_run_s_pods_reach_reverb(self):
+    service, = _of_kind('Service')
+    labels = {self.assert_starts_a_part(_container(x)['args']):
+              x['spec']['template']['metadata']['labels']
+              for x in _of_kind('StatefulSet', 'Deployment')}
+    server = next(_container(x) for x in _of_kind('StatefulSet')
+                  if x['metadata']['name'] == 'gtrxl-server')
+    ports = {x['name']: x['containerPort'] for x in server['ports']}
+    port, = service['spec']['ports']
+    self.assertEqual(port['targetPort'], 'reverb')
+    self.assertEqual(service['spec']['selector'], labels['reverb_server'])
+    self.assertIn(f'--port={ports["reverb"]}', server['args'])
+
+    policies = [x['spec'] for x in _of_kind('NetworkPolicy')]
+    def admitted(whom, number, **where):
+      """Whether one who is labelled so reaches a port of the server."""
+      return any(
+          _selected(policy['podSelector'], labels['reverb_server'])
+          and any(x['port'] == number for x in rule['ports'])
+          and any(_selected(x['podSelector'], whom) and (
+              'namespaceSelector' in x or not where.get('elsewhere'))
+                  for x in rule['from'])
+          for policy in policies for rule in policy['ingress'])
+    prometheus = {'app.kubernetes.io/name': 'prometheus'}
+    for part in 'learner', 'actor', 'evaluator':
+      self.assertTrue(admitted(labels[part], ports['reverb']))
+      self.assertFalse(admitted(labels[part], ports['reverb'], elsewhere=True))
+      self.assertFalse(admitted(labels[part], ports['metrics']))
+    self.assertFalse(admitted(prometheus, ports['reverb']))
+    self.assertFalse(admitted({}, ports['reverb']))
+    self.assertFalse(admitted({}, ports['metrics']))
+    self.assertTrue(admitted(prometheus, ports['metrics'], elsewhere=True))
+    for part, its in labels.items():
+      self.assertTrue(any(_selected(x['podSelector'], its) for x in policies), part)
+
+    for workload in _of_kind('StatefulSet', 'Deployment'):
+      arguments = _container(workload)['args']
+      if arguments[0] != 'binaries.reverb_server':
+        address = re.search(r'--server=(\S+?):(\d+)', ' '.join(arguments)).groups()
+        self.assertEqual(
+            address, (service['metadata']['name'], str(port['port'])))
+      self.assertIn(f'--metrics_port={ports["metrics"]}', arguments)
+      metadata = workload['spec']['template']['metadata']
+      self.assertEqual(metadata['annotations']['prometheus.io/port'],
+                       str(ports['metrics']))
+
+  @parameterized.parameters('gpu', 'tpu')
+  def test_a_learner_on_a_device_differs_in_nothing_else(self, device):
+    base, = _documents(_LEARNER)
+    other, = _documents(_DEPLOY / 'kubernetes' / device / 'learner.yaml')
+    self.assert_starts_a_part(_container(other)['args'])
+    resources = _container(other)['resources']
+    name = {'gpu': 'nvidia.com/gpu', 'tpu': 'google.com/tpu'}[device]
+    self.assertIn(name, resources['limits'])
+    self.assertEqual(resources['requests'][name], resources['limits'][name])
+    added = set(_container(other)['args']) - set(_container(base)['args'])
+    self.assertEqual(added, {'gpu': {'--strategy=mirrored'},
+                             'tpu': {'--strategy=tpu', '--tpu=local'}}[device])
+    for document in base, other:
+      _container(document)['args'] = set(_container(document)['args']) - added
+      del _container(document)['resources']
+      document['spec']['template']['spec'].pop('nodeSelector', None)
+    self.assertEqual(other, base)
+
+  def test_compose(self):
+    # By hand it was also read by the package compose-spec 0.2.1.
+    file = yaml.safe_load((_DEPLOY / 'compose.yaml').read_text())
+    started = []
+    for name, service in file['services'].items():
+      arguments = [re.sub(r'\$\{\w+:-(.*?)\}', r'\1', x) for x in service['command']]
+      started.append(self.assert_starts_a_part(arguments))
+      for argument in arguments:
+        if argument.startswith('--server='):
+          host, port = argument.removeprefix('--server=').split(':')
+          self.assertIn(f'--port={port}', file['services'][host]['command'])
+      for port in service.get('ports', []):
+        self.assertStartsWith(port, '127.0.0.1:')
+        self.assertIn(f'--metrics_port={port.split(":")[2]}', arguments)
+      for volume in service.get('volumes', []):
+        volume, folder = volume.split(':')
+        self.assertIn(volume, file['volumes'])
+        self.assertIn(f'--root_dir={folder}', arguments)
+      self.assertTrue(service['read_only'], name)
+    self.assertCountEqual(started, _PARTS)
+    build = file['services']['server']['build']
+    self.assertEqual((_DEPLOY / build['context']).resolve(), _ROOT)
+    self.assertTrue((_ROOT / build['dockerfile']).exists())
+
+  def test_dockerfile(self):
+    text = (_DEPLOY / 'Dockerfile').read_text().replace('\\\n', ' ')
+    instructions = [line.split(None, 1) for line in text.splitlines()
+                    if line and not line.startswith('#')]
+    self.assertContainsSubset(
+        {'ARG', 'FROM', 'RUN', 'COPY', 'USER', 'ENTRYPOINT'}, {x for x, _ in instructions})
+    sent = {x[1:] for x in (_ROOT / '.dockerignore').read_text().splitlines()
+            if x.startswith('!')}
+    copied = [x for name, rest in instructions if name == 'COPY'
+              for x in rest.split()[:-1]]
+    self.assertCountEqual(copied, sent)
+    for source in copied:
+      self.assertTrue((_ROOT / source).exists(), source)
+    users = [rest for name, rest in instructions if name == 'USER']
+    self.assertEqual(users, ['1000:1000'])
+    # It installs as make does.
+    install, = re.findall(r'PIP_CONSTRAINT=\S+ python (-m pip install)', text)
+    self.assertRegex((_ROOT / 'Makefile').read_text(),
+                     rf'PIP_CONSTRAINT=requirements.lock \S+/python {install} ')
+    self.assertRegex(text, r'-e "\.\$\{EXTRAS:\+\[\$EXTRAS\]\}"')
+
+
+class GcloudTest(_Test):
+
+  def setUp(self):
+    super().setUp()
+    if not shutil.which('git') or not (_ROOT / '.git').exists():
+      self.skipTest('the script sends what git has')
+
+  def run_script(self, *arguments, **settings):
+    return subprocess.run(
+        ['bash', str(_DEPLOY / 'gcloud.sh'), *arguments], check=False, text=True,
+        env={'PATH': os.environ['PATH'], **settings}, capture_output=True)
+
+  def test_a_dry_run_prints_all_that_it_would_do(self):
+    for tpu in 'v3-8', '':
+      done = self.run_script('--dry_run', 'up', BUCKET='gs://mine', TPU=tpu,
+                             GIN_BINDINGS='Experiment.seed = 1')
+      self.assertEqual(done.returncode, 0, done.stderr)
+      begin = '# python -m '
+      parts = [re.split(' (?=--)', line.removeprefix(begin).strip())
+               for line in done.stdout.splitlines() if line.startswith(begin)]
+      self.assertEqual([self.assert_starts_a_part(x) for x in parts],
+                       ['reverb_server', 'learner', 'actor'])
+      self.assertIn('--gin_bindings=Experiment.seed = 1', parts[0])
+      commands = [shlex.split(line) for line in done.stdout.splitlines()
+                  if not line.startswith('#')]
+      self.assertEqual({command[0] for command in commands}, {'gcloud'})
+      made = [' '.join(command[1:5]) for command in commands]
+      self.assertEqual(made, [
+          made[0], 'compute firewall-rules create gtrxl-allow',
+          'compute firewall-rules create gtrxl-deny',
+          'compute instances create gtrxl-server',
+          'compute tpus tpu-vm create' if tpu else
+          'compute instances create gtrxl-learner',
+          'compute instance-templates create gtrxl-actor',
+          'compute instance-groups managed create'])
+      flags = dict(flag.split('=', 1) for command in commands for flag in command
+                   if flag.startswith('--rules') or flag.startswith('--source-tags'))
+      self.assertEqual(flags, {'--rules': 'tcp:8000', '--source-tags': 'gtrxl-part'})
+      for command in commands[3:6]:
+        self.assertIn('gtrxl-part', ' '.join(command))
+
+  def test_what_is_made_is_deleted(self):
+    for tpu in 'v3-8', '':
+      up, down = (
+          self.run_script('--dry_run', what, BUCKET='gs://mine', TPU=tpu).stdout
+          for what in ('up', 'down'))
+      made = re.findall(r'(\S+) create (gtrxl-\S+)', up)
+      deleted = [(kind, name) for kind, names in
+                 re.findall(r'(\S+) delete ((?:gtrxl-\S+ )+)', down)
+                 for name in names.split()]
+      self.assertCountEqual(made, deleted)
+
+  def test_wrong_arguments(self):
+    for arguments, message in ((['up'], 'BUCKET is not set'),
+                               (['--dry_run', 'logs', 'actor'], 'expected server or'),
+                               (['start'], 'start: expected up, logs, scale')):
+      done = self.run_script(*arguments)
+      self.assertEqual(done.returncode, 2)
+      self.assertIn(message, done.stderr)
+
+
+if __name__ == '__main__':
+  absltest.main()
