@@ -20,6 +20,7 @@ from gtrxl_tf.training import evaluation as evaluation_lib
 from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import schemes
+from gtrxl_tf.training import summaries as summaries_lib
 from gtrxl_tf.training import tasks as tasks_lib
 
 
@@ -289,7 +290,7 @@ class OfflineTraining:
     self._checkpoints.restore()
     self._step = self._saved_step = int(self._learner.steps)
     self._metrics = run_folder.MetricsWriter(folder.metrics, self._step)
-    self._summaries = tf.summary.create_file_writer(str(folder.summaries))
+    self._summaries = summaries_lib.Summaries(folder.summaries)
     self.judge = experiment.make_judge(
         experiment.make_policy(self._agent.network), folder)
     self._played = {}  # The means of the last evaluation.
@@ -343,10 +344,7 @@ class OfflineTraining:
         'learner_steps_per_second': (self._step - step_then) / max(now - then, 1e-6),
         **metrics}
     self._metrics.append(row)
-    with self._summaries.as_default():
-      for name, value in row.items():
-        if not math.isnan(value):
-          tf.summary.scalar(name, value, step=self._step)
+    self._summaries.write(self._step, row)
     self._played = played or self._played
     show({**row, **nothing, **self._played})
     self._previous_log = (time.time(), self._step)  # Without the evaluation.

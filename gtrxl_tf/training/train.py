@@ -76,8 +76,11 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str) 
   except (config.ConfigError, run_folder.InUseError) as error:
     print(f'Not started: {error}', file=sys.stderr)
     return 2
-  except checkpoints_lib.SaveFailed as error:
-    print(f'Stopped: {error}', file=sys.stderr)
+  except (checkpoints_lib.SaveFailed, OSError) as error:
+    if isinstance(error, OSError) and error.errno not in run_folder.NO_ROOM:
+      raise
+    print(f'Stopped: {error}. The same command goes on when there is room.',
+          file=sys.stderr)
     return 1
 
 
