@@ -21,6 +21,7 @@ from gtrxl_tf.training import evaluation as evaluation_lib
 from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import schemes
+from gtrxl_tf.training import summaries as summaries_lib
 from gtrxl_tf.training import tasks as tasks_lib
 
 
@@ -310,7 +311,7 @@ class OfflineTraining:
         agent=self._agent, writes=devices.is_chief(strategy), optimizer=optimizer,
         scheme=self._scheme, seconds=self._seconds)
     self._checkpoints.restore()
-    self._step = self._saved_step = int(self._learner.steps)
+    self._step = self._saved_step = int(self._learner.steps.numpy())
     devices.check_equal(self._step, strategy, f'learner steps in {folder.checkpoints}')
     # What plays is in float32, and not spread over replicas.
     plain = (experiment.compute_dtype == 'float32'
@@ -319,7 +320,7 @@ class OfflineTraining:
     self.judge = None
     if devices.is_chief(strategy):
       self._metrics = run_folder.MetricsWriter(folder.metrics, self._step)
-      self._summaries = tf.summary.create_file_writer(str(folder.summaries))
+      self._summaries = summaries_lib.Summaries(folder.summaries)
       self.judge = experiment.make_judge(
           experiment.make_policy(self._acting), folder)
     self._played = {}  # The means of the last evaluation.
@@ -386,10 +387,7 @@ class OfflineTraining:
         'learner_steps_per_second': (self._step - step_then) / max(now - then, 1e-6),
         **metrics}
     self._metrics.append(row)
-    with self._summaries.as_default():
-      for name, value in row.items():
-        if not math.isnan(value):
-          tf.summary.scalar(name, value, step=self._step)
+    self._summaries.write(self._step, row)
     self._played = played or self._played
     show({**row, **nothing, **self._played})
     self._previous_log = (time.time(), self._step)  # Without the evaluation.

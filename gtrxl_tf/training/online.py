@@ -21,6 +21,7 @@ from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import patience as patience_lib
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import summaries as summaries_lib
 
 
 class OnlineTraining:
@@ -94,7 +95,7 @@ class OnlineTraining:
     if self._is_chief:
       self._metrics = run_folder.MetricsWriter(
           folder.metrics, self._ledger.learner_step)
-      self._summaries = tf.summary.create_file_writer(str(folder.summaries))
+      self._summaries = summaries_lib.Summaries(folder.summaries)
     self._channel = weights.WeightsChannel(address, self._agent.target.variables)
     # Time without what it took to import and to build.
     self._started = time.time() - float(self._seconds)
@@ -216,9 +217,7 @@ class OnlineTraining:
     }
     self._metrics.append(row)
     self._gauges.show(row)
-    with self._summaries.as_default():
-      for name, value in row.items():
-        tf.summary.scalar(name, value, step=learner_step)
+    self._summaries.write(learner_step, row)
     self._previous_log = (now, steps, learner_step)
     self._idle = 0.0
 
