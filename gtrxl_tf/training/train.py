@@ -105,9 +105,10 @@ def learn(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
       raise config.ConfigError(
           '--server: expected the address of a Reverb server if there are actors, and '
           f'none if there is a dataset; got {server}')
+    if server:
+      patience.check_address(server)
     gauges = gauges_lib.Gauges('learner', metrics_host, metrics_port)
     def run_learner(experiment, folder):
-      patience.check_address(server)
       with signals.stop_requested() as should_stop:
         parts.learn(experiment, server, folder, should_stop, made, gauges)
     code = _train(experiment, run_folder.RunFolder(root_dir), run_learner, made)

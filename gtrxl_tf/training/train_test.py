@@ -49,6 +49,17 @@ class RefusedTest(parameterized.TestCase):
     return line.removeprefix('Not started: ')
 
   @parameterized.parameters(
+      (None, '--server: expected the address .* if there are actors'),
+      ('nowhere', '--server=nowhere: expected HOST:PORT'))
+  def test_a_learner_needs_a_server_if_there_are_actors(self, server, message):
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr):
+      code = train.learn([_GIN_FILE], [], str(self.temporary / 'run'), server)
+    self.assertEqual(code, 2)
+    self.assertFalse((self.temporary / 'run').exists())
+    self.assertRegex(stderr.getvalue(), f'^Not started: {message}')
+
+  @parameterized.parameters(
       ('Experimnt.seed = 1', "'Experimnt'.*Did you mean Experiment?"),
       ('Experiment.unrol_length = 1', "'unrol_length'.*Did you mean unroll_length"),
       ('Experiment.seed = "one"', "Experiment.seed = 'one': expected an integer >= 0"),
