@@ -1,7 +1,13 @@
 """What tests share: an agent as small as can be, its batches, a scripted policy."""
 
-from typing import Any, Callable, NamedTuple
+import contextlib
+import os
+import pathlib
+import subprocess
+import tempfile
+from typing import Any, Callable, Iterator, NamedTuple
 
+from absl.testing import absltest
 import dm_env
 from dm_env import specs
 import numpy as np
@@ -93,6 +99,33 @@ def random_unrolls(seed: int, batch_size: int = 4, unroll_length: int = 5,
       episode_return=no_episode, episode_success=no_episode,
       task=np.arange(batch_size, dtype=np.int32)[:, np.newaxis] % num_tasks,
       target_step=np.zeros((1, 1), np.int64), unroll_id=np.zeros((1, 1), np.int64)))
+
+
+def small_disk(test: absltest.TestCase, kilobytes: int) -> pathlib.Path:
+  """A disk of its own for a test, which is skipped where none may be mounted."""
+  path = pathlib.Path(tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value))
+  mounted = subprocess.run(
+      ['mount', '-t', 'tmpfs', '-o', f'size={kilobytes}k', 'tmpfs', str(path)],
+      capture_output=True, text=True, check=False)
+  if mounted.returncode:
+    test.skipTest(f'may not mount a disk: {mounted.stderr.strip()}')
+  test.addCleanup(subprocess.run, ['umount', '--lazy', str(path)], check=True)
+  return path
+
+
+@contextlib.contextmanager
+def full(disk: pathlib.Path, free_pages: int = 0) -> Iterator[None]:
+  """A context in which a disk has so many pages of 4 KiB left."""
+  stuff = disk / 'stuff'
+  with contextlib.suppress(OSError):
+    with open(stuff, 'wb', buffering=0) as file:
+      while file.write(bytes(4096)):
+        pass
+  os.truncate(stuff, stuff.stat().st_size - 4096 * free_pages)
+  try:
+    yield
+  finally:
+    stuff.unlink()
 
 
 class MazeState(NamedTuple):

@@ -1,10 +1,162 @@
-"""Agents out of checkpoints."""
+"""Checkpoints of a run: saved whole or not at all, and restored only where they fit."""
 
+import importlib.metadata
+import math
 import pathlib
+import time
+from typing import Callable, Dict, Optional
 
+from absl import logging
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf.training import checkpoint_files
+from gtrxl_tf.training import checkpoint_variables
+
+CheckpointError = checkpoint_files.CheckpointError
+
+
+class SaveFailed(Exception):
+  """The last checkpoint of a run could not be saved. The message is one line."""
+
+
+class Checkpoints:
+  """The checkpoints of a run: restores the newest, and saves new ones.
+
+  Attributes:
+    latest: the newest one's path, as TensorFlow takes it; None before there is any.
+  """
+
+  def __init__(self, folder: pathlib.Path, max_to_keep: int,
+               keep_every_hours: Optional[float] = None, *, kind: str,
+               agent: tf.Module, writes: bool = True, **objects):
+    """Prepares. Nothing is read or written before `restore`.
+
+    Args:
+      folder: `checkpoints/` of a run.
+      max_to_keep: how many of the newest are kept.
+      keep_every_hours: of the older ones, one in so many hours is kept for ever; None
+        for none of them.
+      kind: of the experiment.
+      agent: with all its variables.
+      writes: whether this process does, of several that train together.
+      **objects: what else training depends on.
+    """
+    self.latest: Optional[str] = None
+    self._files = checkpoint_files.CheckpointFiles(folder)
+    self._max_to_keep = max_to_keep
+    self._keep_every_hours = keep_every_hours
+    self._kind = kind
+    self._agent = agent
+    self._writes = writes
+    self._checkpoint = tf.train.Checkpoint(agent=agent, **objects)
+    self._saved: Optional[Dict[int, float]] = None  # When, by step.
+
+  def restore(self) -> Optional[str]:
+    """Restores the newest checkpoint; returns its path, or None if there is none.
+
+    Raises:
+      CheckpointError: it is damaged, or of something else. Nothing was changed.
+    """
+    self.latest = check(self._files.folder, self._kind, lambda: self._agent)
+    if self.latest is not None:
+      _read(self.latest, self._checkpoint)
+    if self._writes:
+      self._files.write_stamp(
+          library=f'gtrxl_tf {_library_version()}, TensorFlow {tf.__version__}',
+          kind=self._kind, variables=checkpoint_variables.of_agent(self._agent))
+      self._saved = self._files.saved()
+      for step in self._files.steps_of_files() - set(self._saved):
+        self._files.remove(step)  # Left by a process that was killed while it saved.
+    return self.latest
+
+  def save(self, step: int, last: bool = False) -> bool:
+    """Saves under the number `step`; returns whether that went well.
+
+    If not, as on a full disk, it is logged, and the checkpoints are those of before.
+
+    Args:
+      step: of the learner.
+      last: of the run: there will be no other try.
+
+    Raises:
+      SaveFailed: the last one failed.
+    """
+    if not self._writes:
+      return True
+    if self._saved is None:
+      raise ValueError('save was called before restore, which finds what is there')
+    if step in self._saved:
+      return True
+    saved = {**self._saved, step: time.time()}
+    kept = self._kept(saved)
+    try:
+      self._checkpoint.write(self._files.path(step))
+      self._files.write_record(step, saved[step])
+      self._files.write_names(kept)
+    except (OSError, tf.errors.OpError) as error:
+      self._files.remove(step)
+      text = (f'checkpoint {step} was not saved in {self._files.folder}: '
+              f'{config.one_line(error)}; the newest is {self.latest or "none"}')
+      if last:
+        raise SaveFailed(text) from error
+      logging.error('%s; training goes on', text)
+      return False
+    for old in set(saved) - set(kept):
+      self._files.remove(old)
+    self._saved = {step: saved[step] for step in kept}
+    self.latest = self._files.path(step)
+    return True
+
+  def _kept(self, saved: Dict[int, float]) -> list[int]:
+    """The steps of those that are to stay, in their order."""
+    steps = sorted(saved)
+    older, newest = steps[:-self._max_to_keep], steps[-self._max_to_keep:]
+    kept, last = [], -math.inf
+    for step in older if self._keep_every_hours is not None else ():
+      if saved[step] >= last + 3600 * self._keep_every_hours:
+        kept.append(step)
+        last = saved[step]
+    return kept + newest
+
+
+def check(folder: pathlib.Path, kind: Optional[str],
+          make_agent: Callable[[], tf.Module]) -> Optional[str]:
+  """Looks whether training can go on in a folder, and changes nothing.
+
+  Args:
+    folder: `checkpoints/` of a run; it need not exist.
+    kind: of the experiment that is to go on there; None for any.
+    make_agent: makes its agent; called only if there is something to compare it with.
+
+  Returns:
+    The path of the newest checkpoint, if there is any.
+
+  Raises:
+    CheckpointError: it is damaged, or the folder is of another kind of experiment or
+      another network.
+  """
+  files = checkpoint_files.CheckpointFiles(folder)
+  stamp = files.read_stamp()
+  if stamp is not None and kind not in (None, stamp['kind']):
+    raise CheckpointError(
+        f'{folder} is of kind {stamp["kind"]}: expected {kind}, as the settings are; '
+        'another experiment needs another folder')
+  step = files.newest()
+  newest = None if step is None else files.path(step)
+  if stamp is not None:
+    saved = {path: checkpoint_variables.Variable(tuple(shape), dtype)
+             for path, (shape, dtype) in stamp['variables'].items()}
+  elif newest is not None:
+    saved = checkpoint_variables.of_checkpoint(newest)
+  else:
+    return None
+  difference = checkpoint_variables.difference(
+      saved, checkpoint_variables.of_agent(make_agent()))
+  if difference:
+    raise CheckpointError(
+        f'{folder} is of another network than these settings make: {difference}')
+  return newest
 
 
 def restore_agent(folder: pathlib.Path, agent: tf.Module) -> None:
@@ -16,15 +168,25 @@ def restore_agent(folder: pathlib.Path, agent: tf.Module) -> None:
 
   Raises:
     FileNotFoundError: there is none.
-    config.ConfigError: it is of another agent, or of networks of other sizes.
+    CheckpointError: it is damaged, of another agent, or of networks of other sizes.
   """
-  path = tf.train.latest_checkpoint(str(folder))
-  if path is None:
+  newest = check(folder, None, lambda: agent)
+  if newest is None:
     raise FileNotFoundError(f'no checkpoint in {folder}')
-  checkpoint = tf.train.Checkpoint(agent=agent)
+  _read(newest, tf.train.Checkpoint(agent=agent))
+
+
+def _read(path: str, checkpoint: tf.train.Checkpoint) -> None:
   try:
-    # Partial, as what only training needs is there too.
-    checkpoint.restore(path).expect_partial().assert_existing_objects_matched()
-  except (ValueError, AssertionError) as error:
-    raise config.ConfigError(
-        f'{path} is of another agent than these settings make') from error
+    # Partial, as there may be more in it than is asked for.
+    checkpoint.read(path).expect_partial().assert_existing_objects_matched()
+  except checkpoint_files.TF_ERRORS as error:
+    raise CheckpointError(f'{path} has other parts than these settings make: '
+                          f'{config.one_line(error)}') from error
+
+
+def _library_version() -> str:
+  try:
+    return importlib.metadata.version('gtrxl_tf')
+  except importlib.metadata.PackageNotFoundError:
+    return '(not installed)'

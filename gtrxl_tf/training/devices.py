@@ -1,10 +1,11 @@
 """Devices: which `tf.distribute` strategy trains, and which part of a batch each gets."""
 
 import contextlib
+import functools
 import json
 import os
 import socket
-from typing import Any, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence
 from urllib import error as urllib_error
 
 import tensorflow as tf
@@ -122,15 +123,9 @@ def num_workers(strategy: tf.distribute.Strategy) -> int:
 
 
 def sum_over_workers(number: int, strategy: tf.distribute.Strategy) -> int:
-  """The sum of every worker's `number`; all are to call this in the same order."""
-  if num_workers(strategy) == 1:
-    return number
-  num_here = strategy.num_replicas_in_sync // num_workers(strategy)
-  values = strategy.experimental_distribute_values_from_function(
-      # Of a worker's replicas, the first one brings it.
-      lambda context: tf.constant(
-          0 if context.replica_id_in_sync_group % num_here else number, tf.int64))
-  return int(strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None))
+  """The sum of what the workers have, who wait for each other here."""
+  values = _of_workers(float(number), strategy)
+  return round(sum(map(float, values)) * num_workers(strategy) / len(values))
 
 
 def rows_per_replica(batch_size: int, strategy: tf.distribute.Strategy,
@@ -151,6 +146,16 @@ def rows_per_replica(batch_size: int, strategy: tf.distribute.Strategy,
         f'{what} = {batch_size}: expected a multiple of the {num_replicas} '
         'replicas that share it')
   return batch_size // num_replicas
+
+
+def for_each_replica(make: Callable[[], Any], strategy: tf.distribute.Strategy) -> Any:
+  """What `make` makes, called once for each of this worker's replicas.
+
+  Not `tf.distribute`'s own datasets: they read ahead, and what waits grows old.
+  """
+  if strategy.num_replicas_in_sync == 1:
+    return make()
+  return strategy.experimental_distribute_values_from_function(lambda _: make())
 
 
 def share_out(batch: Any, strategy: tf.distribute.Strategy) -> Any:
@@ -194,7 +199,16 @@ def _of_workers(value: float, strategy: tf.distribute.Strategy) -> Sequence[floa
     return [value]
   own = strategy.experimental_distribute_values_from_function(
       lambda _: tf.constant([value]))
-  return strategy.gather(own, axis=0).numpy()
+  return strategy.experimental_local_results(_gather(strategy)(own))[0].numpy()
+
+
+@functools.lru_cache(maxsize=None)
+def _gather(strategy: tf.distribute.Strategy) -> Callable[[Any], Any]:
+  """Gathers `[N]` of every replica; traced once, as `strategy.gather` is not."""
+  def of_replica(own):
+    # An argument has no device, and the collective needs one.
+    return tf.distribute.get_replica_context().all_gather(tf.identity(own), axis=0)
+  return tf.function(lambda own: strategy.run(of_replica, (own,)), autograph=False)
 
 
 @contextlib.contextmanager

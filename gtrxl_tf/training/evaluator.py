@@ -1,13 +1,10 @@
 """An evaluator: plays with the newest weights while a run goes on."""
 
-import csv
-import math
 import time
 from typing import Callable, Optional
 
 from absl import logging
 import numpy as np
-import tensorflow as tf
 
 from gtrxl_tf.replay import weights
 from gtrxl_tf.training import evaluation as evaluation_lib
@@ -15,6 +12,7 @@ from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import patience as patience_lib
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import summaries as summaries_lib
 
 COLUMNS = ('learner_step', 'return', 'success', 'episodes')
 
@@ -49,10 +47,8 @@ class OnlineEvaluation:
         experiment.make_policy(self._network),
         experiment.make_environments(count, evaluation_lib.STREAM))
     self._gauges = gauges or gauges_lib.Gauges('evaluator')
-    folder.root.mkdir(parents=True, exist_ok=True)
-    self._path = folder.evaluations
-    self._summaries = tf.summary.create_file_writer(
-        str(folder.summaries / 'evaluation'))
+    self._rows = run_folder.MetricsWriter(folder.evaluations)
+    self._summaries = summaries_lib.Summaries(folder.summaries / 'evaluation')
 
   def run(self) -> None:
     """Plays until told to stop, or the learner says that the run is over.
@@ -62,6 +58,7 @@ class OnlineEvaluation:
     """
     patience = patience_lib.Patience('evaluator', self._address, self._should_stop)
     channel = weights.WeightsChannel(self._address, self._network.variables)
+    evaluated = None
     while not (self._should_stop() or channel.finished):
       try:
         step = channel.receive()
@@ -70,24 +67,17 @@ class OnlineEvaluation:
         patience.wait(error)
         channel = weights.WeightsChannel(self._address, self._network.variables)
         continue
-      if step is None:
+      if step in (None, evaluated):  # The end, too, is told with weights.
         time.sleep(0.2)
       else:
         self._write(step, self._evaluator.play(self._episodes))
+        evaluated = step
 
   def _write(self, step: int, played: evaluation_lib.Evaluation) -> None:
     row = dict(zip(COLUMNS, (step, float(np.mean(played.returns)),
                              float(np.mean(played.successes)), len(played.returns))))
     logging.info('evaluator: %s', ', '.join(f'{k} {v:g}' for k, v in row.items()))
-    is_new = not self._path.exists()
-    with open(self._path, 'a', newline='') as file:
-      writer = csv.writer(file, lineterminator='\n')
-      if is_new:
-        writer.writerow(COLUMNS)
-      writer.writerow(f'{value:.6g}' for value in row.values())
-    with self._summaries.as_default():
-      for name, value in row.items():
-        if not math.isnan(value):
-          tf.summary.scalar(name, value, step=step)
+    self._rows.append(row)
+    self._summaries.write(step, row)
     self._summaries.flush()
     self._gauges.show(row)

@@ -2,7 +2,7 @@
 
 import functools
 import pathlib
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Literal, Mapping, Optional, Sequence
 
 import dm_env
 import tensorflow as tf
@@ -14,6 +14,7 @@ from gtrxl_tf.agents.vmpo import agent as vmpo_agent
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.training import checkpoints as checkpoints_lib
+from gtrxl_tf.training import devices
 from gtrxl_tf.training import tasks as tasks_lib
 
 
@@ -51,9 +52,15 @@ class Experiment(tasks_lib.TaskExperiment):
       since its weights were the newest target network's. Not in the paper; by default
       twice the target update period.
     checkpoint_period: learner steps between checkpoints.
-    checkpoints_kept: how many are kept.
+    checkpoints_kept: how many of the newest are kept.
+    keep_checkpoint_every_hours: of the older ones, one in so many hours is kept for
+      ever; None for none of them.
     log_period: learner steps between rows of `metrics.csv`.
-    evaluation_episodes: episodes played with the policy when training is done.
+    evaluator: whether `binaries.train` plays with the newest weights while it trains,
+      which takes time from the rest of the machine.
+    evaluation_episodes: episodes an evaluation, while or when training is done.
+    compute_dtype: of the networks that learn. Variables, losses, duals and statistics
+      are float32 in either, and so is all of the networks that act.
     seed: of networks, environments and actions. Actors run at their own pace, so two
       runs of one seed are alike but not equal.
   """
@@ -76,8 +83,11 @@ class Experiment(tasks_lib.TaskExperiment):
       max_age: Optional[config.PositiveInt] = None,
       checkpoint_period: config.PositiveInt = 100,
       checkpoints_kept: config.PositiveInt = 3,
+      keep_checkpoint_every_hours: Optional[config.PositiveFloat] = None,
       log_period: config.PositiveInt = 10,
+      evaluator: bool = False,
       evaluation_episodes: config.PositiveInt = 100,
+      compute_dtype: Literal['float32', 'bfloat16'] = 'float32',
       seed: config.NonNegativeInt = 0):
     if batch_size % environments_per_actor:
       raise config.ConfigError(
@@ -98,6 +108,9 @@ class Experiment(tasks_lib.TaskExperiment):
     self.queue_size = queue_batches * self.items_per_batch
     self.checkpoint_period = checkpoint_period
     self.checkpoints_kept = checkpoints_kept
+    self.keep_checkpoint_every_hours = keep_checkpoint_every_hours
+    self.evaluator = evaluator
+    self.compute_dtype = compute_dtype
     self.log_period = log_period
     self._network = network
     self._agent = agent
@@ -126,7 +139,8 @@ class Experiment(tasks_lib.TaskExperiment):
     """An agent with new networks."""
     # Not tf.random.set_seed, which does not reach the initializers of Keras.
     tf.keras.utils.set_random_seed(self.seed)
-    return self._agent(online=self._make_network(), target=self._make_network())
+    with devices.compute_dtype(self.compute_dtype):
+      return self._agent(online=self._make_network(), target=self._make_network())
 
   def restore_agent(self, checkpoints: pathlib.Path) -> vmpo_agent.VMPOAgent:
     """The agent in the newest checkpoint of a folder, see `checkpoints`."""

@@ -9,10 +9,8 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import gin
 import numpy as np
-import tensorflow as tf
 
 from gtrxl_tf.training import history_runs_testing
-from gtrxl_tf.training import offline
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import train
 
@@ -61,17 +59,6 @@ class HistoryExperimentTest(parameterized.TestCase):
       self.assertEqual({row['name'] for row in csv.DictReader(file)},
                        {'policy', 'source'})
     self.assertIn('DistillationPolicy.', folder.config.read_text())
-
-    # It was interrupted, and went on as if it was not.
-    other = run_folder.RunFolder(self.create_tempdir().full_path)
-    for steps in 3, 4:
-      gin.clear_config()
-      asked = iter([False] * steps + [True])
-      offline.OfflineTraining(
-          train.prepare(history_runs_testing.files('ed'), self.bindings()), other,
-          tf.distribute.get_strategy()).run(lambda: next(asked), lambda row: None)
-    for name in ('loss', 'return'):
-      self.assertEqual(run_folder.read_metrics(other.metrics)[-1][name], last[name])
 
     # It was done, and shows it again.
     evaluation = folder.evaluation.read_text()

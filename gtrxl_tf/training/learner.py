@@ -85,7 +85,7 @@ class Learner:
         optimizer._create_all_weights(agent.learned_variables)
       else:
         optimizer.build(agent.learned_variables)
-    self._step = tf.function(self._distributed_step, autograph=False)
+    self._step = tf.function(self.device_step, autograph=False)
 
   @property
   def steps(self) -> tf.Variable:
@@ -99,7 +99,8 @@ class Learner:
     """
     return self._agent.after_step(self._step(batch))
 
-  def _distributed_step(self, batch):
+  def device_step(self, batch: Any) -> Dict[str, Any]:
+    """The part of `step` that is compiled: all but the agent's `after_step`."""
     metrics = self._strategy.run(self._replica_step, (batch,))
     carried = {'carried': metrics.pop('carried')} if 'carried' in metrics else {}
     summed = tf.nest.map_structure(

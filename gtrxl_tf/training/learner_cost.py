@@ -48,14 +48,7 @@ def measure(gin_files: Sequence[str], gin_bindings: Sequence[str],
     batch_size: rows of a batch, if not as many as the experiment has.
     repeat: steps to measure.
   """
-  with dmlab_testing.deepmind_lab():
-    experiment = train.prepare(gin_files, gin_bindings)
-  agent = experiment.make_agent()
-  is_offline = isinstance(experiment, offline.OfflineExperiment)
-  learner = learner_lib.Learner(
-      agent, experiment.make_optimizer(), tf.distribute.get_strategy(),
-      experiment.clip_norm if is_offline else None)
-  batch, size = _batch(experiment, agent, batch_size)
+  network, learner, batch, size = prepare(gin_files, gin_bindings, batch_size)
   started = time.time()
   learner.step(batch)
   first_step = time.time() - started
@@ -69,12 +62,29 @@ def measure(gin_files: Sequence[str], gin_bindings: Sequence[str],
     float(metrics['loss'])  # Waits for it.
     wall.append(time.time() - started)
     cpu.append(time.process_time() - cpu_started)
-  network = agent.network if is_offline else agent.online
   return Cost(
       sum(v.shape.num_elements() for v in network.variables), size, first_step,
       statistics.median(wall), statistics.median(cpu),
       tf.config.experimental.get_memory_info(device)['peak'] / 2**20,
       resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10)
+
+
+def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str],
+            batch_size: Optional[int]
+            ) -> Tuple[tf.keras.layers.Layer, learner_lib.Learner, Any, str]:
+  """Of an experiment: a network that learns, its learner, a batch, its size in words.
+
+  For the arguments see `measure`.
+  """
+  with dmlab_testing.deepmind_lab():
+    experiment = train.prepare(gin_files, gin_bindings)
+  agent = experiment.make_agent()
+  is_offline = isinstance(experiment, offline.OfflineExperiment)
+  learner = learner_lib.Learner(
+      agent, experiment.make_optimizer(), tf.distribute.get_strategy(),
+      experiment.clip_norm if is_offline else None)
+  network = agent.network if is_offline else agent.online
+  return network, learner, *_batch(experiment, agent, batch_size)
 
 
 def _batch(experiment: tasks.TaskExperiment, agent: Any, batch_size: Optional[int]

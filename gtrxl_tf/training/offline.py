@@ -21,6 +21,7 @@ from gtrxl_tf.training import evaluation as evaluation_lib
 from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import schemes
+from gtrxl_tf.training import summaries as summaries_lib
 from gtrxl_tf.training import tasks as tasks_lib
 
 
@@ -61,7 +62,9 @@ class OfflineExperiment(tasks_lib.TaskExperiment):
     evaluation_period: learner steps between evaluations; None for one at the end.
     evaluation_episodes: episodes an evaluation, of all tasks together.
     checkpoint_period: learner steps between checkpoints.
-    checkpoints_kept: how many are kept.
+    checkpoints_kept: how many of the newest are kept.
+    keep_checkpoint_every_hours: of the older ones, one in so many hours is kept for
+      ever; None for none of them.
     log_period: learner steps between rows of `metrics.csv`.
     seed: of network, batches and environments.
 
@@ -100,6 +103,7 @@ class OfflineExperiment(tasks_lib.TaskExperiment):
       evaluation_episodes: config.PositiveInt = 100,
       checkpoint_period: config.PositiveInt = 1000,
       checkpoints_kept: config.PositiveInt = 3,
+      keep_checkpoint_every_hours: Optional[config.PositiveFloat] = None,
       log_period: config.PositiveInt = 20,
       seed: config.NonNegativeInt = 0):
     super().__init__(environment, tasks, None, evaluation_episodes, seed)
@@ -110,6 +114,7 @@ class OfflineExperiment(tasks_lib.TaskExperiment):
     self.evaluation_period = evaluation_period or learner_steps
     self.checkpoint_period = checkpoint_period
     self.checkpoints_kept = checkpoints_kept
+    self.keep_checkpoint_every_hours = keep_checkpoint_every_hours
     self.log_period = log_period
     self.clip_norm = clip_norm
     self._network = network
@@ -300,12 +305,13 @@ class OfflineTraining:
         self._agent, optimizer, strategy, experiment.clip_norm)
     self._scheme = experiment.make_scheme(self._agent)
     self._seconds = tf.Variable(0.0, dtype=tf.float64)
-    self._checkpoints = tf.train.CheckpointManager(
-        tf.train.Checkpoint(agent=self._agent, optimizer=optimizer,
-                            scheme=self._scheme, seconds=self._seconds),
-        str(folder.checkpoints), max_to_keep=experiment.checkpoints_kept)
-    self._checkpoints.restore_or_initialize()
-    self._step = self._saved_step = int(self._learner.steps)
+    self._checkpoints = checkpoints_lib.Checkpoints(
+        folder.checkpoints, experiment.checkpoints_kept,
+        experiment.keep_checkpoint_every_hours, kind=type(experiment).__name__,
+        agent=self._agent, writes=devices.is_chief(strategy), optimizer=optimizer,
+        scheme=self._scheme, seconds=self._seconds)
+    self._checkpoints.restore()
+    self._step = self._saved_step = int(self._learner.steps.numpy())
     devices.check_equal(self._step, strategy, f'learner steps in {folder.checkpoints}')
     # What plays is in float32, and not spread over replicas.
     plain = (experiment.compute_dtype == 'float32'
@@ -314,7 +320,7 @@ class OfflineTraining:
     self.judge = None
     if devices.is_chief(strategy):
       self._metrics = run_folder.MetricsWriter(folder.metrics, self._step)
-      self._summaries = tf.summary.create_file_writer(str(folder.summaries))
+      self._summaries = summaries_lib.Summaries(folder.summaries)
       self.judge = experiment.make_judge(
           experiment.make_policy(self._acting), folder)
     self._played = {}  # The means of the last evaluation.
@@ -333,6 +339,7 @@ class OfflineTraining:
     Raises:
       learner.Diverged: loss or gradient is not finite. No checkpoint was saved since it
         was.
+      checkpoints.SaveFailed: the last checkpoint could not be saved.
     """
     experiment = self._experiment
     stopped = lambda: devices.any_worker(should_stop(), self._strategy)
@@ -350,16 +357,16 @@ class OfflineTraining:
         if self.judge is not None:
           self._log(metrics, self._evaluate() if judges else {}, show)
       if saves:
-        self._save()
+        self._save(last=ends)
     if self._step > self._saved_step:
       self._check_finite(metrics)
-      self._save()
+      self._save(last=True)
     devices.any_worker(False, self._strategy)  # None goes before the chief has saved.
     return self._step >= experiment.learner_steps
 
   def _check_finite(self, metrics) -> Dict[str, float]:
     return learner_lib.check_finite(
-        metrics, self._step, self._checkpoints.latest_checkpoint)
+        metrics, self._step, self._checkpoints.latest)
 
   def _evaluate(self) -> Dict[str, float]:
     self._update_acting_network()
@@ -380,21 +387,17 @@ class OfflineTraining:
         'learner_steps_per_second': (self._step - step_then) / max(now - then, 1e-6),
         **metrics}
     self._metrics.append(row)
-    with self._summaries.as_default():
-      for name, value in row.items():
-        if not math.isnan(value):
-          tf.summary.scalar(name, value, step=self._step)
+    self._summaries.write(self._step, row)
     self._played = played or self._played
     show({**row, **nothing, **self._played})
     self._previous_log = (time.time(), self._step)  # Without the evaluation.
 
-  def _save(self) -> None:
-    self._saved_step = self._step
-    if self.judge is None:
-      return
+  def _save(self, last: bool) -> None:
     self._seconds.assign(time.time() - self._started)
-    self._checkpoints.save(checkpoint_number=self._step)
-    self._summaries.flush()
+    if self._checkpoints.save(self._step, last):
+      self._saved_step = self._step
+    if self.judge is not None:
+      self._summaries.flush()
 
   def export(self) -> None:
     """Writes the policy to `policy/`, if this is the chief."""

@@ -5,7 +5,6 @@ import pathlib
 import tempfile
 
 from absl.testing import absltest
-from absl.testing import parameterized
 import numpy as np
 import tensorflow as tf
 
@@ -16,13 +15,11 @@ from gtrxl_tf import testing
 from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.agents.decision import policy as policy_lib
 from gtrxl_tf.environments import action_recall
-from gtrxl_tf.environments import clues
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import offline
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training import schemes
 
 _MAZE = functools.partial(t_maze.TMaze, corridor_length=4)
 
@@ -34,7 +31,7 @@ def _network(action_spec, segment_length=18):
                  segment_length=segment_length))
 
 
-class OfflineTrainingTest(parameterized.TestCase):
+class OfflineTrainingTest(absltest.TestCase):
 
   @classmethod
   def setUpClass(cls):
@@ -55,18 +52,10 @@ class OfflineTrainingTest(parameterized.TestCase):
         learner_steps=200, segment_length=6, num_segments=1, batch_size=16,
         learning_rate=5e-3, warmup_steps=10, evaluation_episodes=20), **settings})
 
-  def train(self, experiment, stop_after=None):
-    """Trains until done, or told to stop after so many questions."""
-    asked = []
+  def train(self, experiment):
     training = offline.OfflineTraining(
         experiment, self.folder, tf.distribute.get_strategy())
-
-    def should_stop():
-      asked.append(None)
-      return stop_after is not None and len(asked) > stop_after
-
-    done = training.run(should_stop, self.rows.append)
-    return training, done
+    return training, training.run(lambda: False, self.rows.append)
 
   def test_it_learns_to_turn_as_the_clue_said(self):
     experiment = self.experiment(
@@ -85,25 +74,6 @@ class OfflineTrainingTest(parameterized.TestCase):
     played = evaluation.evaluate(
         self.folder.policy, experiment.make_environments(20, evaluation.STREAM), 20)
     self.assertGreaterEqual(np.mean(played.successes), 0.9)
-
-  @parameterized.parameters(
-      schemes.SegmentBySegment,  # WholeTrajectories have nothing to carry on.
-      functools.partial(schemes.MemoryPool, clue=clues.t_maze_clue, start_loss=9.))
-  def test_a_run_that_was_interrupted_goes_on_as_if_it_was_not(self, scheme):
-    settings = dict(
-        learner_steps=40, network=functools.partial(_network, segment_length=6),
-        segment_length=2, num_segments=3,
-        scheme=scheme, evaluation_episodes=2)
-    whole, _ = self.train(self.experiment(**settings))
-    self.folder = run_folder.RunFolder(self.create_tempdir().full_path)
-    _, done = self.train(self.experiment(**settings), stop_after=31)
-    self.assertFalse(done)
-    resumed, done = self.train(self.experiment(**settings))
-    self.assertTrue(done)
-    # pylint: disable=protected-access
-    for ours, theirs in zip(resumed._agent.learned_variables,
-                            whole._agent.learned_variables):
-      np.testing.assert_array_equal(ours, theirs)
 
   def test_refuses_a_dataset_of_another_task(self):
     with self.assertRaisesRegex(

@@ -14,12 +14,14 @@ from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer
 from gtrxl_tf.serving import export
+from gtrxl_tf.training import checkpoints as checkpoints_lib
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import patience as patience_lib
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import summaries as summaries_lib
 
 
 class OnlineTraining:
@@ -31,8 +33,9 @@ class OnlineTraining:
   and with a killed server what waited in the queue.
 
   Several workers each take their share of a batch from the queue. The chief writes to
-  the folder and publishes weights. They count environment steps together when metrics
-  are logged, and so all of them end at the same step.
+  the folder and publishes weights. They meet when metrics are logged, to count
+  environment steps and to ask whether one of them is to stop: so all of them end at the
+  same step.
   """
 
   def __init__(self, experiment: experiment_lib.Experiment, address: str,
@@ -56,11 +59,12 @@ class OnlineTraining:
     self._experiment = experiment
     self._address = address
     self._folder = folder
-    self._should_stop = should_stop
     self._strategy = strategy
     self._gauges = gauges or gauges_lib.Gauges('learner')
     self._is_chief = devices.is_chief(strategy)
-    self._num_workers = devices.num_workers(strategy)
+    self._meets = devices.num_workers(strategy) > 1
+    self._asked_to_stop = should_stop
+    self._stopping = False
     self._items_per_replica = devices.rows_per_replica(
         experiment.items_per_batch, strategy,
         'Experiment.batch_size / Experiment.environments_per_actor')
@@ -72,15 +76,18 @@ class OnlineTraining:
         experiment.max_age(self._agent), len(experiment.task_names))
     self._environment_steps = tf.Variable(0, dtype=tf.int64)
     self._seconds = tf.Variable(0.0, dtype=tf.float64)
-    self._checkpoints = tf.train.CheckpointManager(
-        tf.train.Checkpoint(
-            agent=self._agent, optimizer=optimizer, ledger=self._ledger,
-            environment_steps=self._environment_steps, seconds=self._seconds),
-        str(folder.checkpoints), max_to_keep=experiment.checkpoints_kept)
-    path = self._checkpoints.restore_or_initialize()
+    self._checkpoints = checkpoints_lib.Checkpoints(
+        folder.checkpoints, experiment.checkpoints_kept,
+        experiment.keep_checkpoint_every_hours, kind=type(experiment).__name__,
+        agent=self._agent, writes=self._is_chief, optimizer=optimizer,
+        ledger=self._ledger, environment_steps=self._environment_steps,
+        seconds=self._seconds)
+    path = self._checkpoints.restore()
     if path:
       logging.info('learner: going on from %s', path)
-    self._ledger.learner_step = int(self._learner.steps)
+    self._ledger.learner_step = int(self._learner.steps.numpy())
+    devices.check_equal(self._ledger.learner_step, strategy,
+                        f'learner steps in {folder.checkpoints}')
     self._steps = int(self._environment_steps)
     self._counted = self._ledger.environment_steps
     self._target_step = self._last_target_update(self._ledger.learner_step)
@@ -88,12 +95,16 @@ class OnlineTraining:
     if self._is_chief:
       self._metrics = run_folder.MetricsWriter(
           folder.metrics, self._ledger.learner_step)
-      self._summaries = tf.summary.create_file_writer(str(folder.summaries))
+      self._summaries = summaries_lib.Summaries(folder.summaries)
     self._channel = weights.WeightsChannel(address, self._agent.target.variables)
     # Time without what it took to import and to build.
     self._started = time.time() - float(self._seconds)
     self._previous_log = (time.time(), self._steps, self._ledger.learner_step)
     self._idle = 0.0
+
+  def _should_stop(self) -> bool:
+    """Whether to stop; of several workers, all do at once or none."""
+    return self._stopping if self._meets else self._asked_to_stop()
 
   def _last_target_update(self, step: int) -> int:
     return step - step % self._agent.target_update_period
@@ -104,28 +115,29 @@ class OnlineTraining:
     Raises:
       learner.Diverged: loss or gradient is not finite. No checkpoint was saved since it
         was.
+      checkpoints.SaveFailed: the last checkpoint could not be saved.
     """
     patience = patience_lib.Patience('learner', self._address, self._should_stop)
     while not (self._should_stop() or self._finished()):
       try:
         self._connect()
-        batches = iter(self._strategy.distribute_datasets_from_function(
-            self._unrolls, tf.distribute.InputOptions(
-                # Else a batch is fetched ahead, and grows old.
-                experimental_fetch_to_device=False)))
+        batches = iter(dataset.unrolls(
+            self._address, self._items_per_replica, self._ledger,
+            lambda: self._should_stop() or (
+                self._is_chief and not self._channel.published())))
         while not (self._should_stop() or self._finished()):
           waiting = time.time()
-          batch = next(batches)
+          batch = devices.for_each_replica(lambda: next(batches), self._strategy)
           self._idle += time.time() - waiting
           patience.reset()
           self._step(batch)
       except StopIteration:
         pass  # It should stop, or a new server needs the weights.
       except patience_lib.SERVER_ERRORS as error:
-        if self._num_workers > 1:
-          raise  # Of the other workers, most likely; they go on together, from a checkpoint.
+        if self._meets:
+          raise  # Another worker is gone. All go on together, from a checkpoint.
         patience.wait(error)
-    self._save()
+    self._save(last=True)
     return self._finished()
 
   def _connect(self) -> None:
@@ -136,13 +148,6 @@ class OnlineTraining:
   def _publish(self, finished: bool = False) -> None:
     if self._is_chief:
       self._channel.publish(self._target_step, finished)
-
-  def _unrolls(self, context: tf.distribute.InputContext) -> tf.data.Dataset:
-    del context  # Workers share one queue.
-    return dataset.unrolls(
-        self._address, self._items_per_replica, self._ledger,
-        lambda: self._should_stop() or (
-            self._is_chief and not self._channel.published()))
 
   def _finished(self) -> bool:
     return self._steps >= self._experiment.environment_steps
@@ -158,8 +163,10 @@ class OnlineTraining:
       # A step that is not finite leaves no finite ones after it, so that it is found
       # here, and in `_save`, before anything of it leaves the process.
       self._check_finite(metrics)
-    if logs or self._num_workers == 1:
+    if logs or not self._meets:
       self._count()
+    if logs and self._meets:
+      self._stopping = devices.any_worker(self._asked_to_stop(), self._strategy)
     if updates_target:
       self._agent.update_target()
       self._target_step = step
@@ -167,7 +174,7 @@ class OnlineTraining:
     if logs:
       self._log(metrics)
     if step % self._experiment.checkpoint_period == 0:
-      self._save()
+      self._save(last=False)
 
   def _count(self) -> None:
     """Adds what came in since the last call, at all workers."""
@@ -177,7 +184,7 @@ class OnlineTraining:
 
   def _check_finite(self, metrics) -> None:
     learner_lib.check_finite(
-        metrics, self._ledger.learner_step, self._checkpoints.latest_checkpoint)
+        metrics, self._ledger.learner_step, self._checkpoints.latest)
 
   def _log(self, metrics) -> None:
     if not self._is_chief:
@@ -210,9 +217,7 @@ class OnlineTraining:
     }
     self._metrics.append(row)
     self._gauges.show(row)
-    with self._summaries.as_default():
-      for name, value in row.items():
-        tf.summary.scalar(name, value, step=learner_step)
+    self._summaries.write(learner_step, row)
     self._previous_log = (now, steps, learner_step)
     self._idle = 0.0
 
@@ -236,16 +241,16 @@ class OnlineTraining:
         [task for task, x in enumerate(returns) for _ in x])
     return columns if score is None else {**columns, 'score': score}
 
-  def _save(self) -> None:
+  def _save(self, last: bool) -> None:
     step = self._ledger.learner_step
     if step == self._saved_step or not self._is_chief:
       return
     self._check_finite(self._newest)
     self._environment_steps.assign(self._steps)
     self._seconds.assign(time.time() - self._started)
-    self._checkpoints.save(checkpoint_number=step)
+    if self._checkpoints.save(step, last):
+      self._saved_step = step
     self._summaries.flush()
-    self._saved_step = step
 
   def announce_end(self) -> None:
     """Tells actors and evaluators that the run is over, if the server is there."""
@@ -257,5 +262,8 @@ class OnlineTraining:
 
   def export(self) -> None:
     """Writes the target network's policy, the one that acted, to `policy/`."""
-    export.save_policy(
-        self._experiment.make_policy(self._agent.target), self._folder.policy)
+    # As a network that acts, whatever the learner's computes in and lies on.
+    network = self._experiment.acting_network
+    for variable, learned in zip(network.variables, self._agent.target.variables):
+      variable.assign(learned.numpy())
+    export.save_policy(self._experiment.make_policy(network), self._folder.policy)

@@ -11,7 +11,9 @@ import portpicker
 import reverb
 import tensorflow as tf
 
+from gtrxl_tf import config
 from gtrxl_tf import cores
+from gtrxl_tf import testing
 from gtrxl_tf.agents.vmpo import agent as agent_lib
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
@@ -23,6 +25,8 @@ from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import online
 from gtrxl_tf.training import run_folder
+
+testing.split_cpu(3)
 
 _T, _E, _ITEMS = 4, 2, 2
 _STEPS_A_BATCH = _ITEMS * _T * _E
@@ -79,20 +83,23 @@ class OnlineTrainingTest(parameterized.TestCase):
       items += self.writer.append(row._replace(**columns))
     self.assertTrue(self.writer.wait(0, 10000))
 
-  def training(self, experiment, folder=None, should_stop=lambda: False):
+  def training(self, experiment, folder=None, should_stop=lambda: False,
+               strategy=None):
     deadline = time.time() + 30  # Not for ever, whatever goes wrong.
     self.folder = folder or run_folder.RunFolder(self.create_tempdir().full_path)
     return online.OnlineTraining(
         experiment, f'localhost:{self.port}', self.folder,
-        lambda: should_stop() or time.time() > deadline, tf.distribute.get_strategy())
+        lambda: should_stop() or time.time() > deadline,
+        strategy or tf.distribute.get_strategy())
 
-  def train_in_parts(self, *ends):
+  def train_in_parts(self, *ends, strategy=None):
     """Trains anew; each part makes a learner and goes on to so many batches."""
     self.start()
     fed, folder = 0, None
     for end in ends:
       self.feed(end - fed)
-      self.assertTrue(self.training(self.experiment(end), folder).run())
+      self.assertTrue(self.training(
+          self.experiment(end), folder, strategy=strategy).run())
       fed, folder = end, self.folder
     return folder
 
@@ -119,6 +126,25 @@ class OnlineTrainingTest(parameterized.TestCase):
       np.testing.assert_array_equal(value, resumed[name], name)
     # Online and target network, their duals, Adam's moments and step.
     self.assertGreater(len(whole), 4 * len(self.variables))
+
+  def test_replicas_share_the_queue_and_learn_what_one_learns(self):
+    if len(tf.config.list_logical_devices('CPU')) < _ITEMS:
+      self.skipTest('TensorFlow was started with one device')
+    one = self.checkpoint(self.train_in_parts(3))
+    two = self.checkpoint(self.train_in_parts(
+        3, strategy=tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1'])))
+    self.assertEqual(list(one), list(two))
+    for name, value in one.items():
+      # One step agrees to 1e-5 (learner_test.py); these are three of Adam's.
+      np.testing.assert_allclose(value, two[name], atol=1e-4, err_msg=name)
+
+  def test_a_batch_that_replicas_cannot_share_is_refused(self):
+    strategy = tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1', 'CPU:2'])
+    self.start()
+    with self.assertRaisesRegex(
+        config.ConfigError, '^Experiment.batch_size / Experiment.environments_per_actor '
+        '= 2: expected a multiple of the 3 replicas that share it$'):
+      self.training(self.experiment(1), strategy=strategy)
 
   def test_a_run_started_again_at_its_end_trains_no_more(self):
     folder = self.train_in_parts(3)

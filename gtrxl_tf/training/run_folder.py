@@ -3,10 +3,18 @@
 import contextlib
 import csv
 import dataclasses
+import errno
 import fcntl
+import math
 import os
 import pathlib
 from typing import Dict, Iterator, List, Optional, Union
+
+from absl import logging
+
+
+# What an OSError says of a disk that is full, or as good as.
+NO_ROOM = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 
 
 class InUseError(Exception):
@@ -70,20 +78,29 @@ class RunFolder:
 def write_atomically(path: pathlib.Path, text: str) -> None:
   """Writes a file so that it is there whole or not at all."""
   partial = path.with_name(path.name + '.partial')
-  with open(partial, 'w') as file:
-    file.write(text)
-    file.flush()
-    os.fsync(file.fileno())
-  os.replace(partial, path)
+  try:
+    with open(partial, 'w') as file:
+      file.write(text)
+      file.flush()
+      os.fsync(file.fileno())
+    os.replace(partial, path)
+  except BaseException:
+    partial.unlink(missing_ok=True)
+    raise
 
 
 class MetricsWriter:
-  """Appends rows to `metrics.csv`; numbers with six digits, one row a write."""
+  """Appends rows to `metrics.csv`; numbers with six digits, one row a write.
 
-  def __init__(self, path: pathlib.Path, resume_step: int):
+  A row that cannot be written, as on a full disk, is logged and waits for the next one:
+  the file has whole lines, and training goes on.
+  """
+
+  def __init__(self, path: pathlib.Path, resume_step: float = math.inf):
     """Opens the file and drops the rows after `resume_step`, which will come again."""
     rows = [row for row in read_metrics(path) if row['learner_step'] <= resume_step]
     self._path = path
+    self._waiting = ''
     self._columns: List[str] = list(rows[0]) if rows else []
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, ''.join(
@@ -92,13 +109,19 @@ class MetricsWriter:
 
   def append(self, row: Dict[str, float]) -> None:
     """Writes a row; the first one's keys are the columns."""
-    lines = []
     if not self._columns:
       self._columns = list(row)
-      lines.append(self._line(self._columns))
-    lines.append(self._line(_format(row[column]) for column in self._columns))
-    with open(self._path, 'a') as file:
-      file.write(''.join(lines))
+      self._waiting += self._line(self._columns)
+    self._waiting += self._line(_format(row[column]) for column in self._columns)
+    size = self._path.stat().st_size
+    try:
+      with open(self._path, 'a') as file:
+        file.write(self._waiting)
+    except OSError as error:
+      os.truncate(self._path, size)
+      logging.error('%s: %s; training goes on', self._path, error)
+    else:
+      self._waiting = ''
 
   @staticmethod
   def _line(cells) -> str:

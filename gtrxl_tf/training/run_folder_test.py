@@ -5,6 +5,7 @@ import math
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from gtrxl_tf import testing
 from gtrxl_tf.training import run_folder
 
 _ROWS = [{'learner_step': float(step), 'return': step / 7, 'success': math.nan}
@@ -98,6 +99,29 @@ class MetricsTest(parameterized.TestCase):
     with open(self.path, 'a') as file:
       file.write('2000,')
     self.assert_last_is_that_of_all()
+
+  def test_on_a_full_disk_rows_wait(self):
+    disk = testing.small_disk(self, 64)
+    self.path = disk / 'metrics.csv'
+    writer = run_folder.MetricsWriter(self.path, 0)
+    for row in _ROWS[:2]:
+      writer.append(row)
+    before = self.path.read_text()
+    with testing.full(disk), self.assertLogs('absl', 'ERROR') as logs:
+      for step in range(30, 500):  # More than the rest of a page.
+        writer.append({**_ROWS[0], 'learner_step': step})
+      self.assertStartsWith(self.path.read_text(), before)
+      written = self.steps()
+      self.assertLess(len(written), 400)
+      self.assertEqual(len(self.path.read_text().splitlines()), len(written) + 1)
+      with self.assertRaisesRegex(OSError, 'No space left'):
+        run_folder.write_atomically(disk / 'done', 'The run took all its steps.')
+      self.assertCountEqual(
+          [path.name for path in disk.iterdir()], ['metrics.csv', 'stuff'])
+    self.assertIn('metrics.csv: [Errno 28] No space left on device; training goes on',
+                  logs.output[0])
+    writer.append({**_ROWS[0], 'learner_step': 500})
+    self.assertEqual(self.steps(), [10, 20, *range(30, 501)])
 
   def test_a_file_is_whole_or_as_it_was(self):
     run_folder.write_atomically(self.folder.done, 'first')

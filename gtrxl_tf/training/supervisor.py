@@ -20,19 +20,20 @@ class PartFailed(Exception):
 
 
 class Supervisor:
-  """One Reverb server, N actors and a learner, as processes.
+  """One Reverb server, N actors and a learner, as processes; an evaluator if wanted.
 
   A part that dies is started again and finds the others: actors and learner connect
   anew to a new server, which begins empty; a new learner goes on from its checkpoint.
   """
 
-  def __init__(self, config: str, root: str, num_actors: int):
+  def __init__(self, config: str, root: str, num_actors: int, evaluator: bool = False):
     """Prepares the parts; `start` starts them.
 
     Args:
       config: gin.
       root: the run's folder.
       num_actors: how many.
+      evaluator: whether there is one.
     """
     self._folder = run_folder.RunFolder(root)
     parts = processes.Parts(config, root, portpicker.pick_unused_port())
@@ -41,6 +42,8 @@ class Supervisor:
         'learner': lambda life: (processes.learn, (parts,))}
     for i in range(num_actors):
       self._make[f'actor_{i}'] = lambda life, i=i: (processes.act, (parts, i, life))
+    if evaluator:
+      self._make['evaluator'] = lambda life: (processes.evaluate, (parts,))
     self._context = multiprocessing.get_context('spawn')
     self._deaths = {name: [] for name in self._make}
     self.processes = {}
@@ -67,7 +70,8 @@ class Supervisor:
       PartFailed: one has died too often in too short a time.
     """
     for name, process in self.processes.items():
-      if process.is_alive() or self.ended():
+      # One that ended well knows that the run is over, a little before its folder does.
+      if process.is_alive() or process.exitcode == 0 or self.ended():
         continue
       now = time.time()
       deaths = self._deaths[name]

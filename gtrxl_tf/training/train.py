@@ -18,6 +18,7 @@ from gtrxl_tf import config
 from gtrxl_tf import configurables  # pylint: disable=unused-import
 from gtrxl_tf.analysis import curves
 from gtrxl_tf.training import actor as actor_lib
+from gtrxl_tf.training import checkpoints as checkpoints_lib
 from gtrxl_tf.training import console as console_lib
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import evaluation as evaluation_lib
@@ -97,15 +98,17 @@ def learn(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     An exit code: 0 done or told to stop, 1 failed, 2 wrong settings.
   """
   def run():
+    tf.get_logger().setLevel('WARNING')  # Strategies tell of every collective.
     made = devices.make_strategy(strategy, tpu)  # Before anything of TensorFlow.
     experiment = prepare(gin_files, gin_bindings)
     if isinstance(experiment, offline_lib.OfflineExperiment) == bool(server):
       raise config.ConfigError(
           '--server: expected the address of a Reverb server if there are actors, and '
           f'none if there is a dataset; got {server}')
+    if server:
+      patience.check_address(server)
     gauges = gauges_lib.Gauges('learner', metrics_host, metrics_port)
     def run_learner(experiment, folder):
-      patience.check_address(server)
       with signals.stop_requested() as should_stop:
         parts.learn(experiment, server, folder, should_stop, made, gauges)
     code = _train(experiment, run_folder.RunFolder(root_dir), run_learner, made)
@@ -159,6 +162,12 @@ def _refusing(run: Callable[[], int]) -> int:
   except (config.ConfigError, run_folder.InUseError) as error:
     print(f'Not started: {error}', file=sys.stderr)
     return 2
+  except (checkpoints_lib.SaveFailed, OSError) as error:
+    if isinstance(error, OSError) and error.errno not in run_folder.NO_ROOM:
+      raise
+    print(f'Stopped: {error}. The same command goes on when there is room.',
+          file=sys.stderr)
+    return 1
 
 
 def _train(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder,
@@ -178,6 +187,9 @@ def _train(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder,
   """
   is_chief = devices.is_chief(strategy)
   with folder.in_use() if is_chief else contextlib.nullcontext():
+    # Before anything in the folder is changed.
+    checkpoints_lib.check(
+        folder.checkpoints, type(experiment).__name__, experiment.make_agent)
     if is_chief:
       run_folder.write_atomically(folder.config, gin.operative_config_str())
     evaluation = None
@@ -213,7 +225,7 @@ def _run_offline(experiment: offline_lib.OfflineExperiment,
   with signals.stop_requested() as should_stop:
     try:
       training = offline_lib.OfflineTraining(experiment, folder, strategy)
-      if training.run(should_stop, console.update):
+      if training.run(should_stop, console.update) and devices.is_chief(strategy):
         training.export()
         run_folder.write_atomically(folder.done, 'The run took all its steps.\n')
         return training.judge.evaluation
@@ -228,7 +240,7 @@ def _run_parts(experiment: experiment_lib.Experiment, folder: run_folder.RunFold
                ) -> Optional[str]:
   """Trains with actors, learner and server; returns why it failed, if it did."""
   supervisor = supervisor_lib.Supervisor(
-      gin.config_str(), str(folder.root), experiment.num_actors)
+      gin.config_str(), str(folder.root), experiment.num_actors, experiment.evaluator)
   console = console_lib.Console(experiment.environment_steps)
   print(f'Training in {folder.root}: 1 server, 1 learner, {experiment.num_actors} '
         f'actor(s) of {experiment.environments_per_actor} environments.', flush=True)

@@ -49,6 +49,17 @@ class RefusedTest(parameterized.TestCase):
     return line.removeprefix('Not started: ')
 
   @parameterized.parameters(
+      (None, '--server: expected the address .* if there are actors'),
+      ('nowhere', '--server=nowhere: expected HOST:PORT'))
+  def test_a_learner_needs_a_server_if_there_are_actors(self, server, message):
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr):
+      code = train.learn([_GIN_FILE], [], str(self.temporary / 'run'), server)
+    self.assertEqual(code, 2)
+    self.assertFalse((self.temporary / 'run').exists())
+    self.assertRegex(stderr.getvalue(), f'^Not started: {message}')
+
+  @parameterized.parameters(
       ('Experimnt.seed = 1', "'Experimnt'.*Did you mean Experiment?"),
       ('Experiment.unrol_length = 1', "'unrol_length'.*Did you mean unroll_length"),
       ('Experiment.seed = "one"', "Experiment.seed = 'one': expected an integer >= 0"),
@@ -126,6 +137,18 @@ class OfflineRunTest(parameterized.TestCase):
     for path in (folder.config, folder.done, folder.curve, folder.evaluation,
                  folder.policy / 'saved_model.pb'):
       self.assertTrue(path.exists(), path)
+
+    # The folder is this run's.
+    config, stderr = folder.config.read_bytes(), io.StringIO()
+    gin.clear_config()
+    with contextlib.redirect_stderr(stderr):
+      code = train.train(_OFFLINE_FILES, [
+          f'OfflineExperiment.dataset = "{dataset}"', 'RATE.num_memory_tokens = 3'],
+          str(folder.root))
+    self.assertEqual(code, 2)
+    self.assertRegex(stderr.getvalue(), r'^Not started: .*/checkpoints is of another '
+                     r'network .* it has agent/.*\(expected \[3, .*\n$')
+    self.assertEqual(folder.config.read_bytes(), config)
 
     drawn = subprocess.run(
         [sys.executable, '-m', 'binaries.attention', f'--root_dir={folder.root}',

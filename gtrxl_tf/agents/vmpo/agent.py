@@ -125,8 +125,9 @@ class VMPOAgent(tf.Module):
 
   def gauges(self) -> Dict[str, float]:
     """What the duals stand at."""
-    return {'temperature': float(self.temperature),
-            **{f'alpha_{name}': float(alpha) for name, alpha in self.alphas.items()}}
+    duals = {'temperature': self.temperature,
+             **{f'alpha_{name}': alpha for name, alpha in self.alphas.items()}}
+    return {name: float(dual.numpy()) for name, dual in duals.items()}
 
   def loss(self, batch: unroll_lib.Unroll) -> Tuple[tf.Tensor, Dict[str, Any]]:
     """The loss of a batch, and what is worth watching.

@@ -1,0 +1,104 @@
+"""A run whose parts are binaries: they wait, stop, go on, and end together."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+
+from absl.testing import absltest
+import portpicker
+
+from gtrxl_tf.training import run_folder
+
+_ROOT = pathlib.Path(__file__).parents[1]
+_TINY = ['ActionRecall.delay = 2', 'TransformerXL.memory_length = 4',
+         'Experiment.unroll_length = 8', 'Experiment.batch_size = 16',
+         'Experiment.environments_per_actor = 16', 'Experiment.log_period = 10',
+         'Experiment.evaluation_episodes = 10', 'Experiment.environment_steps = 25000',
+         'Experiment.checkpoint_period = 1000000']
+_SECONDS = 120
+
+
+class PartsTest(absltest.TestCase):
+
+  def start(self, binary, *flags):
+    """Starts a binary; what it says goes to a file, which a failure shows."""
+    log = pathlib.Path(self.create_tempfile(f'{binary}_{time.time()}').full_path)
+    with open(log, 'w') as file:
+      process = subprocess.Popen(
+          [sys.executable, '-m', f'binaries.{binary}',
+           f'--gin_file={_ROOT / "gin" / "action_recall_cpu.gin"}',
+           *(f'--gin_bindings={x}' for x in _TINY),
+           *flags],
+          cwd=_ROOT, stdout=file, stderr=subprocess.STDOUT,
+          env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '2'})
+    process.log = log
+    self.addCleanup(process.kill)
+    return process
+
+  def ended(self, process):
+    """Waits for it; returns what it said."""
+    try:
+      found = process.wait(timeout=_SECONDS)
+    except subprocess.TimeoutExpired:
+      found = 'none: it does not end'
+    text = process.log.read_text()
+    self.assertEqual(found, 0, f'exit code of {process.args[2]}:\n{text}')
+    return text
+
+  def wait_for(self, what, condition):
+    deadline = time.time() + _SECONDS
+    while not condition():
+      self.assertLess(time.time(), deadline, what)
+      time.sleep(0.1)
+
+  def test_a_run_is_interrupted_and_goes_on_to_its_end(self):
+    folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    port, metrics_port = (portpicker.pick_unused_port() for _ in range(2))
+    server_flag, root = f'--server=localhost:{port}', f'--root_dir={folder.root}'
+    step = lambda: (run_folder.last_metrics(folder.metrics) or {}).get(
+        'learner_step', 0)
+
+    actor = self.start('actor', server_flag, '--index=0')
+    learner = self.start('learner', server_flag, root)
+    evaluator = self.start('evaluator', server_flag, root)
+    self.wait_for('the actor does not say that it waits', lambda: (
+        f'actor: the Reverb server at localhost:{port} does not answer'
+        in actor.log.read_text()))
+    server = self.start('reverb_server', root, f'--port={port}',
+                        f'--metrics_port={metrics_port}')
+    self.wait_for('the learner takes no steps', lambda: step() >= 20)
+    with urllib.request.urlopen(f'http://localhost:{metrics_port}/metrics') as page:
+      self.assertIn(b'gtrxl_server_weights_items 1.0', page.read())
+
+    learner.send_signal(signal.SIGTERM)
+    self.assertIn('The same command goes on', self.ended(learner))
+    saved, = folder.checkpoints.glob('ckpt-*.index')
+    saved_step = int(saved.stem.split('-')[1])
+    self.assertGreaterEqual(saved_step, 20)
+
+    learner = self.start('learner', server_flag, root)
+    self.assertIn(f'going on from {folder.checkpoints}/ckpt-{saved_step}',
+                  self.ended(learner))
+    self.ended(actor)
+    self.ended(evaluator)
+    self.assertTrue(folder.done.exists())
+    server.send_signal(signal.SIGTERM)
+    self.ended(server)
+    self.assertLen(list((folder.replay / 'tables').iterdir()), 1)
+
+    rows = run_folder.read_metrics(folder.metrics)
+    steps = [row['learner_step'] for row in rows]
+    self.assertEqual(steps, sorted(set(steps)))
+    self.assertEqual(rows[-1]['unrolls_duplicate'], 0)
+    self.assertLessEqual(rows[-1]['oldest_unroll'], rows[-1]['oldest_allowed'])
+    evaluations = run_folder.read_metrics(folder.evaluations)
+    self.assertEqual(evaluations[0]['learner_step'], 0)
+    self.assertGreater(evaluations[-1]['learner_step'], saved_step)
+
+
+if __name__ == '__main__':
+  absltest.main()

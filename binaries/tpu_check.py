@@ -1,0 +1,79 @@
+"""Compiles learner steps at the papers' sizes for TPUs, where there is no TPU.
+
+  make tpu-check
+  make tpu-check ARGS='--steps=rate,adf --types=float32 --tpus=v4'
+
+Prints a table; docs/tpu.md explains it. The compiler is in an environment of its own,
+which `make tpu-check` sets up: it needs another jax than TensorFlow's companions.
+"""
+
+from concurrent import futures
+import multiprocessing
+import pathlib
+import subprocess
+import sys
+import tempfile
+from typing import Sequence
+
+from absl import app
+from absl import flags
+
+from gtrxl_tf import config
+from gtrxl_tf.analysis import tpu_compiler
+from gtrxl_tf.training import learner_hlo
+
+_STEPS = flags.DEFINE_multi_enum(
+    'steps', list(learner_hlo.STEPS), list(learner_hlo.STEPS), 'Of which agents.')
+_TYPES = flags.DEFINE_multi_enum(
+    'types', ['float32', 'bfloat16'], ['float32', 'bfloat16'],
+    'What networks compute in.')
+_TPUS = flags.DEFINE_multi_enum(
+    'tpus', list(tpu_compiler.TOPOLOGIES), list(tpu_compiler.TOPOLOGIES), 'For which.')
+_PYTHON = flags.DEFINE_string(
+    'python', '.venv-tpu/bin/python', 'That of the environment with the compiler.')
+
+
+def _print_row(cells: Sequence[str]) -> None:
+  print('| ' + ' | '.join(cells) + ' |', flush=True)
+
+
+def _write(*args) -> str:
+  """`learner_hlo.write` in a new process, since each has settings of its own."""
+  with futures.ProcessPoolExecutor(
+      1, mp_context=multiprocessing.get_context('spawn')) as pool:
+    return pool.submit(learner_hlo.write, *args).result()
+
+
+def _check(step: learner_hlo.Step, folder: pathlib.Path) -> None:
+  bindings = []
+  if step.collect:
+    data = folder / step.collect[0]
+    if not data.exists():
+      subprocess.run([sys.executable, '-m', *step.collect, f'--output_dir={data}'],
+                     check=True, stdout=subprocess.DEVNULL)
+    bindings = [f"dataset = '{data / step.dataset}'"]
+  module = folder / 'module'
+  for dtype in _TYPES.value:
+    size = _write(module, step.gin_files, [
+        *bindings, f"{step.kind}.compute_dtype = '{dtype}'"], step.rows)
+    for tpu in _TPUS.value:
+      found = learner_hlo.compile_apart(_PYTHON.value, module, tpu)
+      _print_row(learner_hlo.cells(step.name, dtype, tpu, size, found))
+
+
+def main(argv):
+  del argv
+  if not pathlib.Path(_PYTHON.value).exists():
+    sys.exit(f'--python={_PYTHON.value}: no such file; `make tpu-check` makes it')
+  _print_row(learner_hlo.TITLES)
+  _print_row(['---'] * 4 + ['--:'] * (len(learner_hlo.TITLES) - 4))
+  try:
+    with tempfile.TemporaryDirectory() as folder:
+      for name in _STEPS.value:
+        _check(learner_hlo.STEPS[name], pathlib.Path(folder))
+  except config.ConfigError as error:
+    sys.exit(f'Stopped: {error}')
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,226 @@
+"""The files of a run's checkpoints: which are whole, and what is wrong with the others.
+
+In the folder `checkpoints/` are
+
+  stamp.json    what all of them are of: the kind of experiment and the variables of its
+                agent; written before the first of them
+  ckpt-300.index, ckpt-300.data-*   what TensorFlow writes at learner step 300
+  ckpt-300.json the sizes and checksums of these files. It is written after them, and
+                what has none is half of a checkpoint, which nobody misses
+  checkpoint    names, for TensorFlow's own tools
+
+Nothing in them is Python: nothing is ever unpickled. A folder without a stamp was
+written by an earlier version of the library, and its checkpoints are those that
+`checkpoint` names.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+import zlib
+
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf.training import run_folder
+
+VERSION = 1
+# What TensorFlow raises where a checkpoint is not what it should be.
+TF_ERRORS = (
+    tf.errors.OpError, RuntimeError, ValueError, IndexError, AssertionError)
+_BLOCK_BYTES = 2**24
+
+
+class CheckpointError(config.ConfigError):
+  """Checkpoints that cannot be used, or not with these settings. It is one line."""
+
+
+class CheckpointFiles:
+  """The files in one folder, which need not exist; steps are the learner's."""
+
+  def __init__(self, folder: pathlib.Path):
+    self.folder = pathlib.Path(folder)
+    self._stamp = self.folder / 'stamp.json'
+
+  def path(self, step: int) -> str:
+    """Of a checkpoint, as TensorFlow takes it."""
+    return str(self.folder / f'ckpt-{step}')
+
+  def _record(self, step: int) -> pathlib.Path:
+    return self.folder / f'ckpt-{step}.json'
+
+  def _files(self, step: int) -> List[pathlib.Path]:
+    """All that belongs to a checkpoint, and what its writing may have left."""
+    patterns = f'ckpt-{step}.*', f'ckpt-{step}_temp*'
+    return [file for pattern in patterns for file in self.folder.glob(pattern)]
+
+  def steps_of_files(self) -> Set[int]:
+    """Of all that is there, whole or not."""
+    names = [re.match(r'ckpt-(\d+)[._]', path.name)
+             for path in self.folder.glob('ckpt-*')]
+    return {int(name[1]) for name in names if name}
+
+  def saved(self) -> Dict[int, float]:
+    """When checkpoints were saved that have a record, by their steps."""
+    return {step: _read_sealed(self._record(step))['time']
+            for step in sorted(self.steps_of_files()) if self._record(step).exists()}
+
+  def _named(self) -> Set[int]:
+    """Those that `checkpoint` names, of which there is still something."""
+    try:
+      text = (self.folder / 'checkpoint').read_bytes()
+    except FileNotFoundError:
+      return set()
+    named = {int(number) for number in re.findall(rb'ckpt-(\d+)"', text)}
+    return named & self.steps_of_files()
+
+  def newest(self) -> Optional[int]:
+    """The step of the newest checkpoint, if there is any.
+
+    Raises:
+      CheckpointError: it is damaged; says how to go on from one that is not.
+    """
+    steps = self._named()
+    if self._stamp.exists():
+      steps |= {step for step in self.steps_of_files() if self._record(step).exists()}
+    elif not steps and list(self.folder.glob('ckpt-*.index')):
+      raise CheckpointError(f'{self.folder / "checkpoint"}: missing or damaged: '
+                            'expected it to name the checkpoints that are there')
+    damaged, first = [], None
+    for step in sorted(steps, reverse=True):
+      damage = self._damage(step)
+      if damage is None:
+        if first is None:
+          return step
+        raise CheckpointError(
+            f'{first}. The newest whole checkpoint is ckpt-{step}: to go on from it, '
+            f'remove {", ".join(damaged)} from {self.folder}')
+      first = first or damage
+      damaged.append(f'ckpt-{step}.*')
+    if first is not None:
+      raise CheckpointError(
+          f'{first}. No checkpoint is whole: to begin anew, take another folder')
+    return None
+
+  def _damage(self, step: int) -> Optional[str]:
+    """What is wrong with a checkpoint, if anything is."""
+    if not self._stamp.exists():
+      return _damage_without_record(self.path(step))
+    try:
+      record = _read_sealed(self._record(step))
+    except CheckpointError as error:
+      return str(error)
+    if record['step'] != step:
+      return f'{self._record(step)}: is of step {record["step"]}: expected {step}'
+    for name, (size, checksum) in record['files'].items():
+      file = self.folder / name
+      if not file.exists():
+        return f'{file}: missing'
+      # First, as it is cheaper and says more.
+      found = file.stat().st_size
+      if found != size:
+        return f'{file}: has {found:,} bytes: expected {size:,}'
+      found = _checksum(file)
+      if found != checksum:
+        return (f'{file}: was changed after it was written: its checksum is {found}: '
+                f'expected {checksum}')
+    return None
+
+  def read_stamp(self) -> Optional[Dict[str, Any]]:
+    """What `write_stamp` was given; None if there is none.
+
+    Raises:
+      CheckpointError: it is damaged, or of another version.
+    """
+    if not self._stamp.exists():
+      return None
+    stamp = _read_sealed(self._stamp)
+    if stamp['version'] != VERSION:
+      raise CheckpointError(
+          f'{self._stamp}: has version {stamp["version"]!r}, written by '
+          f'{stamp.get("library")}: expected {VERSION}')
+    return stamp
+
+  def write_stamp(self, **contents) -> None:
+    """Writes what all checkpoints are of, if that is not there; makes the folder."""
+    if self._stamp.exists():
+      return
+    self.folder.mkdir(parents=True, exist_ok=True)
+    for step in self._named():  # Of an earlier version. From now on they need records.
+      if self._damage(step) is None:
+        self.write_record(step, os.stat(self.path(step) + '.index').st_mtime)
+    _write_sealed(self._stamp, {'version': VERSION, **contents})
+
+  def write_record(self, step: int, now: float) -> None:
+    """Makes of the files that TensorFlow wrote a checkpoint that is there."""
+    files = [file for file in self._files(step) if file != self._record(step)]
+    for file in files:
+      with open(file, 'rb') as stream:
+        os.fsync(stream.fileno())
+    _write_sealed(self._record(step), {
+        'step': step, 'time': now,
+        'files': {file.name: [file.stat().st_size, _checksum(file)] for file in files}})
+
+  def write_names(self, steps: Sequence[int]) -> None:
+    """Tells TensorFlow's tools of checkpoints, the newest last."""
+    lines = [f'model_checkpoint_path: "ckpt-{steps[-1]}"\n']
+    lines += [f'all_model_checkpoint_paths: "ckpt-{step}"\n' for step in steps]
+    run_folder.write_atomically(self.folder / 'checkpoint', ''.join(lines))
+
+  def remove(self, step: int) -> None:
+    """Removes a checkpoint, or half of one, as far as that can be done."""
+    with contextlib.suppress(OSError):
+      # First, as without it the others are nothing.
+      self._record(step).unlink(missing_ok=True)
+      for file in self._files(step):
+        shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
+
+
+def _damage_without_record(path: str) -> Optional[str]:
+  """Reads everything, which TensorFlow compares with checksums of its own."""
+  try:
+    reader = tf.train.load_checkpoint(path)
+    for name in reader.get_variable_to_shape_map():
+      reader.get_tensor(name)
+  except TF_ERRORS as error:
+    return f'{path}.*: damaged: {config.one_line(error)}'
+  return None
+
+
+def _checksum(file: pathlib.Path) -> str:
+  checksum = 0
+  with open(file, 'rb') as stream:
+    while block := stream.read(_BLOCK_BYTES):
+      checksum = zlib.crc32(block, checksum)
+  return f'{checksum:08x}'
+
+
+def _seal(contents: Dict[str, Any]) -> Tuple[str, str]:
+  text = json.dumps(contents, indent=1)
+  return text, f'{zlib.crc32(text.encode()):08x}'
+
+
+def _write_sealed(file: pathlib.Path, contents: Dict[str, Any]) -> None:
+  """Writes JSON with its own checksum."""
+  _, seal = _seal(contents)
+  text, _ = _seal({**contents, 'crc32': seal})
+  run_folder.write_atomically(file, text)
+
+
+def _read_sealed(file: pathlib.Path) -> Dict[str, Any]:
+  try:
+    contents = json.loads(file.read_bytes())
+  except FileNotFoundError as error:
+    raise CheckpointError(f'{file}: missing') from error
+  except ValueError as error:
+    raise CheckpointError(f'{file}: damaged: {config.one_line(error)}') from error
+  seal = contents.pop('crc32', None) if isinstance(contents, dict) else None
+  _, expected = _seal(contents)
+  if seal != expected:
+    raise CheckpointError(f'{file}: was changed after it was written: its checksum is '
+                          f'{expected}: expected {seal}')
+  return contents

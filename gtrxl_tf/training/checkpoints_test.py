@@ -1,0 +1,269 @@
+"""Tests of checkpoints.py: what is kept, what is refused, and disks that are full."""
+
+import contextlib
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import tempfile
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from dm_env import specs
+import tensorflow as tf
+
+from gtrxl_tf import testing
+from gtrxl_tf.training import checkpoint_variables
+from gtrxl_tf.training import checkpoints
+
+_ROOT = pathlib.Path(__file__).parents[2]
+
+
+class _Agent(tf.Module):
+
+  def __init__(self, units=3, **others):
+    super().__init__()
+    self.layers = [{'kernel': tf.Variable(tf.zeros([2, units])),
+                    'bias': tf.Variable(tf.zeros([units]))}]
+    self.scale = tf.Variable(1.0, dtype=others.pop('dtype', tf.float32))
+    for name in others:
+      setattr(self, name, tf.Variable(0.0))
+
+
+class _Run:
+  """What trains and is saved."""
+
+  def __init__(self, folder, max_to_keep=3, hours=None, kind='Experiment', agent=None,
+               **settings):
+    self.agent = agent or _Agent()
+    self.seconds = tf.Variable(0.0)
+    self.checkpoints = checkpoints.Checkpoints(
+        folder, max_to_keep, hours, kind=kind, agent=self.agent, seconds=self.seconds,
+        **settings)
+    self.restored = self.checkpoints.restore()
+
+  def save(self, *steps):
+    for step in steps:
+      self.agent.scale.assign(step)
+      self.seconds.assign(step / 2)
+      self.checkpoints.save(step)
+    return self
+
+
+def contents(folder):
+  """Every byte below a folder."""
+  return {str(path.relative_to(folder)): path.read_bytes()
+          for path in sorted(pathlib.Path(folder).rglob('*')) if path.is_file()}
+
+
+class CheckpointsTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.folder = pathlib.Path(self.create_tempdir().full_path) / 'checkpoints'
+
+  def steps(self):
+    return sorted(int(path.stem.split('-')[1]) for path in self.folder.glob('*.index'))
+
+  def refused(self, call, pattern):
+    """Asserts that it is refused on one line, and that nothing is changed."""
+    before = contents(self.folder)
+    with self.assertRaisesRegex(checkpoints.CheckpointError, pattern) as caught:
+      call()
+    self.assertLen(str(caught.exception).splitlines(), 1)
+    self.assertEqual(contents(self.folder), before)
+
+  def test_the_newest_is_restored(self):
+    self.assertIsNone(_Run(self.folder).save(10, 20).restored)
+    run = _Run(self.folder)
+    self.assertEqual(run.restored, str(self.folder / 'ckpt-20'))
+    self.assertEqual(run.checkpoints.latest, run.restored)
+    self.assertEqual((float(run.agent.scale), float(run.seconds)), (20, 10))
+    # TensorFlow's own tools find it too.
+    self.assertEqual(tf.train.latest_checkpoint(str(self.folder)), run.restored)
+
+  @parameterized.parameters((None, [8, 9]), (2.0, [1, 3, 5, 7, 8, 9]))
+  def test_old_ones_are_kept_by_policy(self, hours, kept):
+    with mock.patch('time.time') as now:
+      run = _Run(self.folder, 2, hours)
+      for step in range(1, 6):
+        now.return_value = 3600.0 * step
+        run.save(step)
+      run = _Run(self.folder, 2, hours)  # The policy needs no memory.
+      for step in range(6, 10):
+        now.return_value = 3600.0 * step
+        run.save(step)
+    self.assertEqual(self.steps(), kept)
+
+  def test_one_process_writes(self):
+    other = _Run(self.folder, writes=False)
+    self.assertTrue(other.checkpoints.save(5))
+    self.assertFalse(self.folder.exists())
+    _Run(self.folder).save(5)
+    before = contents(self.folder)
+    other = _Run(self.folder, writes=False)
+    self.assertEqual(float(other.agent.scale), 5)
+    other.save(6)
+    self.assertEqual(contents(self.folder), before)
+
+  def test_a_folder_is_stamped_before_its_first_checkpoint(self):
+    _Run(self.folder)
+    self.assertEqual(list(contents(self.folder)), ['stamp.json'])
+    self.refused(lambda: _Run(self.folder, agent=_Agent(4)), r'kernel \[2, 3\] float32 '
+                 r'\(expected \[2, 4\] float32\), .*bias \[3\]')
+
+  @parameterized.parameters(
+      (dict(agent=lambda: _Agent(5)),
+       r'checkpoints is of another network .* it has agent/layers/0/kernel \[2, 3\] '
+       r'float32 \(expected \[2, 5\] float32\), agent/layers/0/bias \[3\]'),
+      (dict(agent=lambda: _Agent(dtype=tf.float64)),
+       r'scale \[\] float32 \(expected \[\] float64\)$'),
+      (dict(agent=lambda: _Agent(gate=1)), r'it lacks agent/gate \[\] float32$'),
+      (dict(agent=lambda: _Agent(x=1, a=1, b=1, c=1, d=1)),
+       'it lacks agent/x .* and 1 more$'),
+      (dict(agent=testing.tiny_agent),
+       'it has what was not expected, agent/scale .*, agent/layers'),
+      (dict(kind='OfflineExperiment'),
+       'is of kind Experiment: expected OfflineExperiment'))
+  def test_another_network_is_refused(self, settings, message):
+    _Run(self.folder).save(1)
+    settings = {**settings, 'agent': settings.get('agent', _Agent)()}
+    self.refused(lambda: _Run(self.folder, **settings), message)
+    if 'kind' not in settings:
+      self.refused(lambda: checkpoints.restore_agent(self.folder, settings['agent']),
+                   message)
+
+  def test_what_there_is_besides_the_agent_is_compared_too(self):
+    _Run(self.folder).save(1)
+    agent = _Agent()
+    other = checkpoints.Checkpoints(
+        self.folder, 3, kind='Experiment', agent=agent, rows=tf.Variable([1.0, 2.0]))
+    self.refused(other.restore, 'ckpt-1 has other parts than these settings make')
+
+  def test_an_agent_alone_is_restored(self):
+    agent = _Agent()
+    with self.assertRaisesRegex(FileNotFoundError, 'no checkpoint in'):
+      checkpoints.restore_agent(self.folder, agent)
+    _Run(self.folder).save(1, 2)
+    checkpoints.restore_agent(self.folder, agent)
+    self.assertEqual(float(agent.scale), 2)
+
+  def test_a_folder_of_an_earlier_version(self):
+    agent = testing.tiny_agent()
+    agent.temperature.assign(7.0)
+    manager = tf.train.CheckpointManager(
+        tf.train.Checkpoint(agent=agent, seconds=tf.Variable(0.0)), str(self.folder), 3)
+    for step in (1, 2, 3):
+      manager.save(checkpoint_number=step)
+    other = testing.tiny_agent(lambda: testing.tiny_network(specs.DiscreteArray(5)))
+    self.refused(lambda: _Run(self.folder, agent=other),
+                 r'kernel \[4, 3\] float32 \(expected \[4, 5\] float32\)')
+    # What a checkpoint says of itself is what the stamp will say.
+    self.assertEqual(checkpoint_variables.of_checkpoint(manager.latest_checkpoint),
+                     checkpoint_variables.of_agent(agent))
+    run = _Run(self.folder, agent=testing.tiny_agent())
+    self.assertEqual(float(run.agent.temperature), 7)
+    run.checkpoints.save(4)
+    self.assertEqual(self.steps(), [2, 3, 4])
+    self.assertTrue(
+        _Run(self.folder, agent=testing.tiny_agent()).restored.endswith('ckpt-4'))
+
+  @parameterized.parameters(True, False)
+  def test_what_is_damaged_is_named_with_the_way_on(self, stamped):
+    _Run(self.folder).save(1, 2, 3)
+    if not stamped:
+      for path in self.folder.glob('*.json'):
+        path.unlink()
+    data = self.folder / 'ckpt-3.data-00000-of-00001'
+    data.write_bytes(data.read_bytes()[:-1])
+    way = ('The newest whole checkpoint is ckpt-2: to go on from it, remove '
+           r'ckpt-3\.\* from ')
+    cause = r'data-.*: has \d+ bytes: expected \d+' if stamped else 'damaged'
+    self.refused(lambda: _Run(self.folder), rf'ckpt-3.*{cause}.*\. {way}')
+    self.refused(lambda: checkpoints.restore_agent(self.folder, _Agent()), way)
+    for path in self.folder.glob('ckpt-3.*'):
+      path.unlink()
+    self.assertEqual(float(_Run(self.folder).agent.scale), 2)
+    for path in self.folder.glob('ckpt-*.index'):
+      path.write_bytes(b'')
+    self.refused(lambda: _Run(self.folder), 'No checkpoint is whole')
+
+  def test_a_record_that_is_missing_is_no_older_checkpoint(self):
+    _Run(self.folder).save(1, 2)
+    (self.folder / 'ckpt-2.json').unlink()
+    self.refused(lambda: _Run(self.folder), 'ckpt-2.json: missing')
+
+  def test_half_a_checkpoint_of_a_killed_process_is_nothing(self):
+    _Run(self.folder).save(1)
+    before = contents(self.folder)
+    (self.folder / 'ckpt-2_temp').mkdir()
+    (self.folder / 'ckpt-2_temp' / 'part-00000-of-00001.index').write_bytes(b'1')
+    (self.folder / 'ckpt-2.data-00000-of-00001').write_bytes(b'1')
+    (self.folder / 'ckpt-2.json.partial').write_bytes(b'1')
+    self.assertEqual(float(_Run(self.folder).agent.scale), 1)
+    self.assertEqual(contents(self.folder), before)
+
+
+class FullDiskTest(parameterized.TestCase):
+
+  def check_folder(self, folder, full):
+    """Saves where there is no room, which `full` makes, and then where there is."""
+    run = _Run(folder, agent=_Agent(20000)).save(1, 2)
+    before = contents(folder)
+    with full():
+      with self.assertLogs('absl', 'ERROR') as logs:
+        self.assertFalse(run.checkpoints.save(3))
+        self.assertFalse(run.checkpoints.save(4))
+      self.assertLen(logs.output, 2)
+      self.assertRegex(logs.output[0], 'checkpoint 3 was not saved in .*; the newest '
+                       'is .*ckpt-2; training goes on')
+      with self.assertRaisesRegex(checkpoints.SaveFailed, 'checkpoint 4 was not saved'):
+        run.checkpoints.save(4, last=True)
+      self.assertEqual(contents(folder), before)
+      self.assertEmpty(list(folder.glob('*_temp*')))
+      self.assertEqual(
+          float(_Run(folder, agent=_Agent(20000)).agent.scale), 2)
+    self.assertTrue(run.checkpoints.save(5))
+    self.assertEqual(_Run(folder, agent=_Agent(20000)).restored, str(folder / 'ckpt-5'))
+
+  # A save may fail at each of its files, and in the middle of the large one.
+  @parameterized.parameters(0, 1, 30, 59, 60, 61)
+  def test_a_full_disk(self, free_pages):
+    disk = testing.small_disk(self, 1024)
+    self.check_folder(
+        disk / 'checkpoints', lambda: testing.full(disk, free_pages))
+
+  def test_files_of_a_limited_size(self):
+    try:
+      testing.small_disk(self, 4)
+    except absltest.SkipTest:
+      pass  # This is what there is instead. In a process, which the limit is for:
+    else:
+      self.skipTest('another test has a disk that is full')
+    child = subprocess.run(
+        [sys.executable, '-m', 'gtrxl_tf.training.checkpoints_test', 'limited'],
+        cwd=_ROOT, env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'},
+        capture_output=True, text=True, check=False)
+    self.assertEqual(child.returncode, 0, child.stdout + child.stderr)
+
+  def check_limited(self):
+    """For `test_files_of_a_limited_size`."""
+
+    @contextlib.contextmanager
+    def full():
+      resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+      yield
+      resource.setrlimit(
+          resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+    with tempfile.TemporaryDirectory() as folder:
+      self.check_folder(pathlib.Path(folder) / 'checkpoints', full)
+
+
+if __name__ == '__main__':
+  if sys.argv[1:] == ['limited']:
+    FullDiskTest('check_limited').debug()
+  else:
+    absltest.main()

@@ -1,0 +1,58 @@
+"""Tests that agents learn in bfloat16 with all that sums up in float32."""
+
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf.losses import vmpo
+from gtrxl_tf.training import devices
+from gtrxl_tf.training import tiny_agents_testing
+
+# Of numbers near 1.
+_ROUNDING = 2.0 ** -8
+
+
+def _gradient(name, dtype):
+  """Of a tiny agent: it, its metrics and the gradient of its loss, flat."""
+  make, batch = tiny_agents_testing.AGENTS[name]
+  with devices.compute_dtype(dtype):
+    agent = make()
+  with tf.GradientTape() as tape:
+    loss, metrics = agent.loss(batch(0))
+  gradients = tape.gradient(loss, agent.learned_variables)
+  assert loss.dtype == tf.float32
+  assert {x.dtype for x in gradients} == {tf.float32}
+  return agent, metrics, np.concatenate([np.ravel(x) for x in gradients])
+
+
+class PrecisionTest(tf.test.TestCase, parameterized.TestCase):
+
+  @parameterized.parameters(*tiny_agents_testing.AGENTS)
+  def test_a_step_in_bfloat16_is_near_that_in_float32(self, name):
+    _, expected, exact = _gradient(name, 'float32')
+    agent, metrics, gradient = _gradient(name, 'bfloat16')
+    for x in tf.nest.flatten((metrics, agent.variables)):
+      self.assertIn(x.dtype, (tf.float32, tf.bool, tf.int32, tf.int64))
+    self.assertNear(metrics['loss'], expected['loss'], 0.05 * abs(expected['loss']))
+    self.assertNotAllClose(gradient, exact, atol=1e-4 * np.linalg.norm(exact))
+    cosine = gradient @ exact / np.linalg.norm(gradient) / np.linalg.norm(exact)
+    self.assertGreater(cosine, 0.98)
+
+  def test_v_mpo_weighs_advantages_and_divergences_in_float32(self):
+    with mock.patch.object(vmpo, 'vmpo_loss', wraps=vmpo.vmpo_loss) as loss:
+      _gradient('vmpo', 'bfloat16')
+    arguments = loss.call_args.kwargs
+    (kl, _, _), = arguments['kl_constraints']
+    for x in kl, arguments['advantages'], arguments['log_probs']:
+      self.assertEqual(x.dtype, tf.float32)
+      # Not rounded on the way either.
+      self.assertNotAllClose(
+          x, tf.cast(tf.cast(x, tf.bfloat16), tf.float32), rtol=0.01 * _ROUNDING,
+          atol=0)
+
+
+if __name__ == '__main__':
+  absltest.main()
