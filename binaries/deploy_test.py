@@ -206,8 +206,8 @@ class DeployTest(_Test):
     text = (_DEPLOY / 'Dockerfile').read_text().replace('\\\n', ' ')
     instructions = [line.split(None, 1) for line in text.splitlines()
                     if line and not line.startswith('#')]
-    self.assertContainsSubset(
-        {'ARG', 'FROM', 'RUN', 'COPY', 'USER', 'ENTRYPOINT'}, {x for x, _ in instructions})
+    self.assertContainsSubset({'ARG', 'FROM', 'RUN', 'COPY', 'USER', 'ENTRYPOINT'},
+                              {name for name, _ in instructions})
     sent = {x[1:] for x in (_ROOT / '.dockerignore').read_text().splitlines()
             if x.startswith('!')}
     copied = [x for name, rest in instructions if name == 'COPY'

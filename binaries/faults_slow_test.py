@@ -1,9 +1,9 @@
 """A run whose parts are killed and whose network is cut again and again.
 
-Whoever dies is started again by the same command, as Kubernetes does, while the run goes
-on. It must end solved; a killed learner must lose no more than what it did since its last
-checkpoint; and no unroll may be trained on twice, by a journal that a learner keeps beside
-its own book (`faults_testing`).
+Whoever dies is started again by the same command, as Kubernetes does, while the run
+goes on. It must end solved; a killed learner must lose no more than what it did since
+its last checkpoint; and no unroll may be trained on twice, by a journal that a learner
+keeps beside its own book (`faults_testing`).
 """
 
 import collections
@@ -51,9 +51,9 @@ class _Fault(NamedTuple):
 def _plan() -> List[_Fault]:
   """Faults in a random order, at random moments.
 
-  One of four kills is a SIGTERM. Three of four faults come after learner steps, since a
-  part takes its time to start, and a learner that is always killed before it has started
-  shows nothing; the others whether or not those are back who had the last one.
+  One of four kills is a SIGTERM. Three of four faults come after learner steps, since
+  a part takes its time to start, and a learner that is always killed before it has
+  started shows nothing; the others whether or not those are back who had the last one.
   """
   random = np.random.default_rng(_SEED)
   faults = [(name, signal.SIGTERM if i % 4 == 3 else signal.SIGKILL)

@@ -1,14 +1,14 @@
 #!/bin/bash
 # A run on Google Cloud: the learner on a TPU VM (or, with TPU empty, on a CPU VM), the
-# Reverb server on a VM, and a managed group of actor VMs, which may be taken away at any
-# time. All run what is committed here, behind firewall rules of their own.
+# Reverb server on a VM, and a managed group of actor VMs, which may be taken away at
+# any time. All run what is committed here, behind firewall rules of their own.
 #
 #   BUCKET=gs://mine deploy/gcloud.sh up
-#   BUCKET=gs://mine deploy/gcloud.sh --dry_run up     prints the commands
-#   deploy/gcloud.sh logs server|learner               follows what it says
-#   deploy/gcloud.sh scale 16                          so many actors
-#   deploy/gcloud.sh fetch runs/cloud                  copies the run's folder from there
-#   deploy/gcloud.sh down                              deletes all, the run's folder too
+#   BUCKET=gs://mine deploy/gcloud.sh --dry_run up    prints the commands
+#   deploy/gcloud.sh logs server|learner     follows what it says
+#   deploy/gcloud.sh scale 16                so many actors
+#   deploy/gcloud.sh fetch runs/cloud        copies the run's folder from there
+#   deploy/gcloud.sh down                    deletes all, the run's folder too
 set -euo pipefail
 
 RUN=${RUN:-gtrxl}                       # Begins the name of everything that is made.
@@ -143,7 +143,8 @@ scale() {
 fetch() {
   to=${1:?expected a folder to make}
   # It is root's, behind a link that scp does not follow.
-  ssh_to learner 'sudo cp -rL /var/lib/gtrxl /tmp/gtrxl_run && sudo chmod -R a+rX /tmp/gtrxl_run'
+  ssh_to learner 'sudo rm -rf /tmp/gtrxl_run; sudo cp -rL /var/lib/gtrxl /tmp/gtrxl_run
+    sudo chmod -R a+rX /tmp/gtrxl_run'
   if [ -n "$TPU" ]; then
     run gcloud compute tpus tpu-vm scp --recurse --zone="$ZONE" \
       "$RUN-learner:/tmp/gtrxl_run" "$to"
