@@ -165,6 +165,7 @@ down() {
   fi
   run gcloud compute instances delete "$RUN-server" --zone="$ZONE" --quiet || true
   run gcloud compute firewall-rules delete "$RUN-allow" "$RUN-deny" --quiet || true
+  if [ -n "$BUCKET" ]; then run gcloud storage rm "$source" || true; fi
 }
 
 if [ "${1:-}" = --dry_run ]; then
