@@ -27,13 +27,14 @@ from gtrxl_tf.training import train
 _GIN_FILE = str(pathlib.Path(__file__).parents[1] / 'gin/t_maze_30_cpu.gin')
 _CHECKPOINT_PERIOD = 50
 _BINDINGS = ['TMaze.corridor_length = 10', 'TransformerXL.memory_length = 16',
-             'Experiment.unroll_length = 16', 'Experiment.environment_steps = 1500000',
+             'Experiment.unroll_length = 16', 'Experiment.environment_steps = 1000000',
              'Experiment.num_actors = 2', 'Experiment.environments_per_actor = 32',
              f'Experiment.checkpoint_period = {_CHECKPOINT_PERIOD}']
 _SEED = int(os.environ.get('FAULTS_SEED', '0'))
 _KILLS = {'server': 4, 'learner': 5, 'actor_0': 6, 'actor_1': 6}
 _CUTS = ['server', 'learner', 'actor_0', 'actor_1', 'learner']
-_PAUSE_SECONDS = (0.0, 8.0)
+_PAUSE_STEPS = 50
+_PAUSE_SECONDS = 8.0
 _CUT_SECONDS = (5.0, 15.0)
 _LIMIT_SECONDS = 900
 
@@ -42,25 +43,26 @@ class _Fault(NamedTuple):
   """What happens to a part; `signum` 0 is that its network is cut."""
   name: str
   signum: int
-  waits: bool  # Until the learner takes steps again after the last fault.
-  after: float  # Seconds, then.
-  lasts: float  # Seconds.
+  steps: int      # Learner steps, or if there are none,
+  seconds: float  # from the last fault.
+  lasts: float    # Seconds.
 
 
 def _plan() -> List[_Fault]:
   """Faults in a random order, at random moments.
 
-  One of four kills is a SIGTERM. One of four faults comes though those who had the last
-  may not be back: a part takes its time to start, and a learner that is always killed
-  before it has started shows nothing.
+  One of four kills is a SIGTERM. Three of four faults come after learner steps, since a
+  part takes its time to start, and a learner that is always killed before it has started
+  shows nothing; the others whether or not those are back who had the last one.
   """
   random = np.random.default_rng(_SEED)
   faults = [(name, signal.SIGTERM if i % 4 == 3 else signal.SIGKILL)
             for name, count in _KILLS.items() for i in range(count)]
   faults += [(name, 0) for name in _CUTS]
   random.shuffle(faults)
-  return [_Fault(name, int(signum), i % 4 != 3, random.uniform(*_PAUSE_SECONDS),
-                 random.uniform(*_CUT_SECONDS))
+  return [_Fault(name, int(signum),
+                 random.integers(1, _PAUSE_STEPS) if i % 4 < 3 else 0,
+                 random.uniform(0, _PAUSE_SECONDS), random.uniform(*_CUT_SECONDS))
           for i, (name, signum) in enumerate(faults)]
 
 
@@ -94,7 +96,9 @@ class FaultsTest(absltest.TestCase):
     with hosts_testing.Hosts(names) as self._hosts:
       self._parts = parts_testing.Parts(
           self._hosts, self._folder, self._temporary, settings, num_actors=2,
-          binaries={'learner': 'faults_testing'})
+          binaries={'learner': 'faults_testing'},
+          # So often that a killed server goes back to unrolls that were trained on.
+          flags={'server': ['--checkpoint_seconds=2']})
       started = time.time()
       for name in names:
         self._parts.start(name)
@@ -141,11 +145,9 @@ Success: {success:.2f}''')
     """Makes the faults happen; returns the exit codes of who had a SIGTERM."""
     codes = collections.defaultdict(list)
     for fault in plan:
-      taken = self._steps_taken()
-      self._watch(lambda fault=fault, taken=taken: (
-          not fault.waits or self._steps_taken() > taken))
-      over = time.time() + fault.after
-      self._watch(lambda over=over: time.time() > over)
+      steps, over = self._steps() + fault.steps, time.time() + fault.seconds
+      self._watch(lambda fault=fault, steps=steps, over=over: (
+          self._steps() >= steps if fault.steps else time.time() > over))
       self.assertFalse(self._folder.done.exists(), 'the run ended before the faults')
       if fault.signum:
         code = self._parts.end(fault.name, fault.signum)
@@ -158,9 +160,9 @@ Success: {success:.2f}''')
         self._cut[fault.name] = time.time() + fault.lasts
     return dict(codes)
 
-  def _steps_taken(self) -> int:
-    """In all lives of the learner, measured in bytes."""
-    return sum(path.stat().st_size for path in self._journal.iterdir())
+  def _steps(self) -> int:
+    """That were taken in all lives of the learner."""
+    return sum(map(len, faults_testing.read(self._journal)))
 
   def _watch(self, until) -> None:
     """Starts again who dies and heals what was cut, until something is so."""

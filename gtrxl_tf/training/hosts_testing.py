@@ -52,23 +52,16 @@ class Hosts:
     try:
       _remove_leftovers()
       self._add('switch')
-    except OSError as error:
-      raise unittest.SkipTest(
-          f'network namespaces are not permitted here: {error}') from error
-    try:
-      switch = self._namespace('switch')
-      _ip('-n', switch, 'link', 'add', 'bridge', 'up', 'type', 'bridge')
+      _ip('-n', self._namespace('switch'), 'link', 'add', 'bridge', 'up',
+          'type', 'bridge')
       for name in self._names:
         self._add(name)
-        host, port = self._namespace(name), self._port(name)
-        _ip('link', 'add', port, 'netns', switch, 'type', 'veth',
-            'peer', 'name', 'eth0', 'netns', host)
-        _ip('-n', switch, 'link', 'set', port, 'master', 'bridge', 'up')
-        _ip('-n', host, 'address', 'add', f'{self.address(name)}/24', 'dev', 'eth0')
-        for interface in 'lo', 'eth0':
-          _ip('-n', host, 'link', 'set', interface, 'up')
-    except BaseException:
+        self._plug_in(name)
+    except BaseException as error:
       self.remove()
+      if isinstance(error, OSError):
+        raise unittest.SkipTest(
+            f'network namespaces are not permitted here: {error}') from error
       raise
 
   def __enter__(self) -> 'Hosts':
@@ -86,6 +79,15 @@ class Hosts:
   def _add(self, name: str) -> None:
     _ip('netns', 'add', self._namespace(name))
     self._made.append(self._namespace(name))
+
+  def _plug_in(self, name: str) -> None:
+    host, switch = self._namespace(name), self._namespace('switch')
+    _ip('link', 'add', self._port(name), 'netns', switch, 'type', 'veth',
+        'peer', 'name', 'eth0', 'netns', host)
+    _ip('-n', switch, 'link', 'set', self._port(name), 'master', 'bridge', 'up')
+    _ip('-n', host, 'address', 'add', f'{self.address(name)}/24', 'dev', 'eth0')
+    for interface in 'lo', 'eth0':
+      _ip('-n', host, 'link', 'set', interface, 'up')
 
   def address(self, name: str) -> str:
     """The host's IPv4 address."""

@@ -23,6 +23,8 @@ from gtrxl_tf.training import patience as patience_lib
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import summaries as summaries_lib
 
+_FAREWELL_SECONDS = 120
+
 
 class OnlineTraining:
   """Trains an experiment's agent on what comes out of the queue.
@@ -252,13 +254,31 @@ class OnlineTraining:
       self._saved_step = step
     self._summaries.flush()
 
-  def announce_end(self) -> None:
-    """Tells actors and evaluators that the run is over, if the server is there."""
-    try:
-      self._publish(finished=True)
-    except patience_lib.SERVER_ERRORS as error:
-      logging.warning('learner: the server at %s is not there to hear of the end: %s',
-                      self._address, config.one_line(error))
+  def announce_end(self) -> bool:
+    """Tells actors and evaluators that the run is over.
+
+    It waits for a server that is just being started again; one that is gone for
+    `_FAREWELL_SECONDS` has nobody left to tell.
+
+    Returns:
+      Whether that is settled; not if it should stop before.
+    """
+    deadline = time.time() + _FAREWELL_SECONDS
+    patience = patience_lib.Patience(
+        'learner', self._address,
+        lambda: self._should_stop() or time.time() > deadline)
+    while not self._should_stop():
+      try:
+        self._publish(finished=True)
+        return True
+      except patience_lib.SERVER_ERRORS as error:
+        if time.time() > deadline:
+          logging.warning(
+              'learner: the server at %s is not there to hear of the end: %s',
+              self._address, config.one_line(error))
+          return True
+        patience.wait(error)
+    return False
 
   def export(self) -> None:
     """Writes the target network's policy, the one that acted, to `policy/`."""

@@ -3,6 +3,7 @@
 import functools
 import math
 import time
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -207,6 +208,20 @@ class OnlineTrainingTest(parameterized.TestCase):
     for variable in self.variables:
       self.assertTrue(any(np.array_equal(variable, value) for name, value
                           in saved.items() if name.startswith('agent/target')))
+
+  def test_the_end_is_told_to_a_server_that_comes_back(self):
+    self.start()
+    stop = []
+    training = self.training(self.experiment(1), should_stop=lambda: bool(stop))
+    with mock.patch.object(training, '_publish') as publish:
+      publish.side_effect = [RuntimeError('gone'), None]
+      self.assertTrue(training.announce_end())
+      self.assertEqual(publish.call_count, 2)
+      def gone(**_):
+        stop.append(True)
+        raise RuntimeError('gone')
+      publish.side_effect = gone
+      self.assertFalse(training.announce_end())
 
   # Whether its metrics are to be logged, or the run is at its end and saved.
   @parameterized.parameters(dict(log_period=1), dict(log_period=100))

@@ -56,9 +56,9 @@ def learn(experiment: experiment_lib.Experiment, address: str,
     training = online.OnlineTraining(
         experiment, address, folder, should_stop, strategy, gauges)
     if training.run() and devices.is_chief(strategy):
-      training.announce_end()
-      if not folder.done.exists():
-        training.export()
+      training.export()
+      # Last, as a run that is done tells nobody any more.
+      if training.announce_end():
         run_folder.write_atomically(folder.done, 'The run took all its steps.\n')
   except learner_lib.Diverged as error:
     run_folder.write_atomically(folder.diverged, f'{error}\n')

@@ -28,7 +28,8 @@ class Parts:
 
   def __init__(self, hosts: hosts_testing.Hosts, folder: run_folder.RunFolder,
                logs: pathlib.Path, settings: Sequence[str], num_actors: int,
-               binaries: Mapping[str, str] = {}):
+               binaries: Mapping[str, str] = {},
+               flags: Mapping[str, Sequence[str]] = {}):
     """Prepares the parts; `start` starts them.
 
     Args:
@@ -38,21 +39,23 @@ class Parts:
       settings: flags that all parts have.
       num_actors: how many.
       binaries: those that take the place of a part's own, by the part's name.
+      flags: more of them, by the part's name.
     """
     self._hosts = hosts
     self._folder = folder
     self._logs = logs
     root = f'--root_dir={folder.root}'
     server = f'--server={hosts.address("server")}:{_PORT}'
-    flags = {'server': ('reverb_server', root, f'--port={_PORT}'),
+    parts = {'server': ('reverb_server', root, f'--port={_PORT}'),
              'learner': ('learner', root, server)}
     for i in range(num_actors):
-      flags[f'actor_{i}'] = ('actor', server, f'--index={i}')
+      parts[f'actor_{i}'] = ('actor', server, f'--index={i}')
     self._commands = {
         name: [sys.executable, '-m', f'binaries.{binaries.get(name, binary)}',
-               *own, *settings] for name, (binary, *own) in flags.items()}
+               *own, *settings, *flags.get(name, ())]
+        for name, (binary, *own) in parts.items()}
     self.processes: Dict[str, subprocess.Popen] = {}
-    self.exit_codes = {name: [] for name in flags}
+    self.exit_codes = {name: [] for name in parts}
 
   def start(self, name: str) -> None:
     """Starts a part."""
