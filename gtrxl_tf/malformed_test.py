@@ -5,8 +5,8 @@ and what was there before is as it was. Where an input turns out to be as good a
 whole one, as a flipped bit that nobody reads, it must be read as the same values.
 """
 
+import ast
 import json
-import os
 import pathlib
 import tempfile
 from unittest import mock
@@ -30,6 +30,8 @@ from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import writer as writer_lib
 from gtrxl_tf.training import checkpoints
+
+_ROOT = pathlib.Path(__file__).parents[1]
 
 configuration.set_hypothesis_home_dir(tempfile.mkdtemp())
 
@@ -339,21 +341,24 @@ class MalformedTest(parameterized.TestCase):
         np.testing.assert_array_equal(part, value)
     return same
 
-  def test_a_damaged_checkpoint(self):
+  @parameterized.parameters((True, 120, 40), (False, 60, 20))
+  def test_a_damaged_checkpoint(self, stamped, num_examples, num_refusals):
     same, agent = self.save(), self.agent()
-    whole = _files(self.folder)
+    # Those of earlier versions had no stamp and no records.
+    whole = {name: data for name, data in _files(self.folder).items()
+             if stamped or name.suffix != '.json'}
 
-    @_examples(120)
+    @_examples(num_examples)
     @hypothesis.given(_damaged(whole))
     def check(damaged):
       files, changed = damaged
       _put(self.folder, files)
       self.assert_read_or_refused(
           lambda: self.restore(agent), checkpoints.CheckpointError,
-          [str(name) for name in changed], same)
+          [str(name) if stamped else name.stem for name in changed], same)
 
     check()
-    self.assertGreaterEqual(self.refusals, 40)
+    self.assertGreaterEqual(self.refusals, num_refusals)
 
   def test_checkpoints_of_other_networks(self):
     self.save()
@@ -372,6 +377,20 @@ class MalformedTest(parameterized.TestCase):
     check()
     self.assertEqual(_files(self.folder), before)
     self.assertGreaterEqual(self.refusals, 30)
+
+  # Everything.
+
+  def test_nothing_is_unpickled(self):
+    for path in [*_ROOT.glob('gtrxl_tf/**/*.py'), *_ROOT.glob('binaries/*.py')]:
+      for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+          names = [alias.name for alias in node.names] + [getattr(node, 'module', None)]
+          self.assertNoCommonElements(
+              names, ['pickle', 'cPickle', 'cloudpickle', 'dill', 'joblib', 'marshal',
+                      'shelve'], path)
+        if (isinstance(node, ast.Call) and not path.name.endswith('_test.py')
+            and ast.unparse(node.func) in ('np.load', 'np.lib.format.read_array')):
+          self.assertIn('allow_pickle=False', ast.unparse(node), path)
 
 
 if __name__ == '__main__':
