@@ -15,6 +15,7 @@ import time
 from absl import app
 from absl import flags
 
+from binaries import metrics
 from binaries import settings
 from gtrxl_tf.training import actor
 from gtrxl_tf.training import patience
@@ -23,8 +24,8 @@ from gtrxl_tf.training import train
 _SERVER = flags.DEFINE_string(
     'server', None, 'HOST:PORT of the Reverb server.', required=True)
 _INDEX = flags.DEFINE_integer(
-    'index', None, "Of the run's actors, from 0: decides the tasks it plays and what it "
-    'draws. Without one it is drawn.', lower_bound=0)
+    'index', None, "Of the run's actors, from 0: decides the tasks that it plays and "
+    'what it draws. Without one it is drawn.', lower_bound=0)
 _THREADS = flags.DEFINE_integer(
     'threads', 1, 'Of TensorFlow; 0 for as many as there are cores.', lower_bound=0)
 
@@ -38,7 +39,7 @@ def main(argv):
           experiment, patience.check_address(_SERVER.value), index, should_stop,
           # Another one each time it is started, so that no episode comes again.
           life=int(time.time()), gauges=gauges).run(),
-      settings.METRICS_HOST.value, settings.METRICS_PORT.value, _THREADS.value))
+      metrics.HOST.value, metrics.PORT.value, _THREADS.value))
 
 
 if __name__ == '__main__':

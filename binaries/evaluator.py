@@ -11,6 +11,7 @@ import sys
 from absl import app
 from absl import flags
 
+from binaries import metrics
 from binaries import settings
 from gtrxl_tf.training import evaluator
 from gtrxl_tf.training import patience
@@ -32,7 +33,7 @@ def main(argv):
       lambda experiment, should_stop, gauges: evaluator.OnlineEvaluation(
           experiment, patience.check_address(_SERVER.value),
           run_folder.RunFolder(_ROOT_DIR.value), should_stop, gauges).run(),
-      settings.METRICS_HOST.value, settings.METRICS_PORT.value, _THREADS.value))
+      metrics.HOST.value, metrics.PORT.value, _THREADS.value))
 
 
 if __name__ == '__main__':

@@ -13,6 +13,7 @@ from absl import app
 from absl import flags
 from absl import logging
 
+from binaries import metrics
 from binaries import settings
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import train
@@ -32,8 +33,8 @@ def main(argv):
   logging.set_verbosity(logging.INFO)
   sys.exit(train.learn(
       settings.GIN_FILE.value, settings.GIN_BINDINGS.value, _ROOT_DIR.value,
-      _SERVER.value, _STRATEGY.value, _TPU.value, settings.METRICS_HOST.value,
-      settings.METRICS_PORT.value))
+      _SERVER.value, _STRATEGY.value, _TPU.value, metrics.HOST.value,
+      metrics.PORT.value))
 
 
 if __name__ == '__main__':

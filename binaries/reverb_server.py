@@ -13,6 +13,7 @@ import sys
 from absl import app
 from absl import flags
 
+from binaries import metrics
 from binaries import settings
 from gtrxl_tf.training import parts
 from gtrxl_tf.training import run_folder
@@ -24,8 +25,8 @@ _PORT = flags.DEFINE_integer(
     'port', 8000, 'To listen on.', lower_bound=1, upper_bound=65535)
 _CHECKPOINT_SECONDS = flags.DEFINE_float(
     'checkpoint_seconds', 600,
-    'Between checkpoints of the tables, beside that on SIGTERM. What waits in the queue '
-    'is soon too old to be trained on.', lower_bound=1)
+    'Between checkpoints of the tables, beside that on SIGTERM. What waits in the '
+    'queue is soon too old to be trained on.', lower_bound=1)
 
 
 def main(argv):
@@ -35,7 +36,7 @@ def main(argv):
       lambda experiment, should_stop, gauges: parts.serve(
           experiment, _PORT.value, run_folder.RunFolder(_ROOT_DIR.value), should_stop,
           _CHECKPOINT_SECONDS.value, gauges),
-      settings.METRICS_HOST.value, settings.METRICS_PORT.value))
+      metrics.HOST.value, metrics.PORT.value))
 
 
 if __name__ == '__main__':

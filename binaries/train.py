@@ -11,18 +11,16 @@ import sys
 from absl import app
 from absl import flags
 
+from binaries import settings
 from gtrxl_tf.training import train
 
-_GIN_FILE = flags.DEFINE_multi_string(
-    'gin_file', None, 'Files of settings; later ones override.', required=True)
-_GIN_BINDINGS = flags.DEFINE_multi_string(
-    'gin_bindings', [], 'Single settings, which override the files.')
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 
 
 def main(argv):
   del argv
-  sys.exit(train.train(_GIN_FILE.value, _GIN_BINDINGS.value, _ROOT_DIR.value))
+  sys.exit(train.train(
+      settings.GIN_FILE.value, settings.GIN_BINDINGS.value, _ROOT_DIR.value))
 
 
 if __name__ == '__main__':

@@ -155,6 +155,7 @@ def parse(files: Sequence[str], bindings: Sequence[str]) -> None:
     ConfigError: a file that is not there, a name that is not known, or a line that
       is not gin. The message is one line and says what would have been allowed.
   """
+  file = None
   # Gin logs an error for every place where it looks for a file before it finds it.
   logging.disable(logging.ERROR)
   try:
@@ -164,6 +165,7 @@ def parse(files: Sequence[str], bindings: Sequence[str]) -> None:
       # pylint: disable-next=protected-access
       gin.config._LOCATION_PREFIXES[:] = [os.path.dirname(os.path.abspath(file)), '']
       gin.parse_config_file(file)
+    file = None
     gin.parse_config_files_and_bindings([], list(bindings))
   except SyntaxError as error:
     raise ConfigError(_syntax_error(error, bindings)) from error
@@ -171,7 +173,10 @@ def parse(files: Sequence[str], bindings: Sequence[str]) -> None:
     raise ConfigError('not gin: a bracket or a string is not closed in '
                       + ' or '.join([*files, *bindings])) from error
   except (ValueError, IOError, ImportError, TypeError, AttributeError) as error:
-    raise ConfigError(_unknown_name(' '.join(str(error).split()))) from error
+    text = _unknown_name(' '.join(str(error).split()))
+    if file is not None and file not in text:
+      text = f'{file}: {text}'
+    raise ConfigError(text) from error
   finally:
     logging.disable(logging.NOTSET)
 

@@ -4,6 +4,8 @@ Each importer describes a source and yields its episodes one by one, so that the
 takes no more memory than an episode and a shard. h5py is in the extra `offline`.
 """
 
+import contextlib
+import functools
 import gzip
 import importlib
 import itertools
@@ -64,9 +66,40 @@ def import_dataset(source: Source, path: Union[str, pathlib.Path], environment: 
         last_line = time.time()
         print(f'{writer.num_episodes:,} episodes | {writer.num_steps:,} steps',
               file=stream, flush=True)
+    if not writer.num_episodes:
+      raise DatasetError(f'{source.settings}: has no whole episode: expected some')
   return reader.open_dataset(path)
 
 
+@contextlib.contextmanager
+def _damage_told(place: Any) -> Iterator[None]:
+  """Has whatever goes wrong with others' files told on one line, with their place."""
+  try:
+    yield
+  except (DatasetError, config.ConfigError):
+    raise
+  except (AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError,
+          ValueError, zlib.error) as error:
+    raise DatasetError(f'{place}: not as it should be: {type(error).__name__}: '
+                       f'{" ".join(str(error).split()):.100}') from error
+
+
+def _importer(function):
+  """A function of a place and more, which returns a `Source`; see `_damage_told`."""
+  def told(place, episodes):
+    with _damage_told(place):
+      yield from episodes
+
+  @functools.wraps(function)
+  def wrapper(place, *args, **kwargs):
+    with _damage_told(place):
+      source = function(place, *args, **kwargs)
+    return source._replace(episodes=told(place, source.episodes))
+
+  return wrapper
+
+
+@_importer
 def minari(folder: Union[str, pathlib.Path]) -> Source:
   """A local Minari data set.
 
@@ -132,6 +165,8 @@ def _minari_episodes(file, spaces, specs: format_lib.Specs
                            specs.observation)
         action = read(group['actions'], spaces['action'], specs.action)
         reward = group['rewards'][()]
+        if not len(reward):
+          raise DatasetError(f'{file.filename}: {name} has no steps')
         terminated = bool(group['terminations'][-1])
       except KeyError as error:
         raise DatasetError(f'{file.filename}: {name}: {error.args[0]}') from error
@@ -143,6 +178,7 @@ def _minari_episodes(file, spaces, specs: format_lib.Specs
                      terminated, tree.map_structure(lambda x: x[-1], observation))
 
 
+@_importer
 def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None
          ) -> Source:
   """An HDF5 file of D4RL: observations, actions, rewards, terminals, timeouts.
@@ -200,6 +236,7 @@ def _d4rl_episodes(file, specs, max_episode_steps) -> Iterator[format_lib.Episod
                      file['rewards'][steps].reshape(-1), terminals[end])
 
 
+@_importer
 def dqn_replay(folder: Union[str, pathlib.Path],
                max_steps_per_file: Optional[int] = None) -> Source:
   """Replay buffers of DQN in Dopamine's layout, as the DQN replay dataset has them.

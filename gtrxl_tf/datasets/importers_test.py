@@ -110,6 +110,16 @@ class D4RLTest(parameterized.TestCase):
     self._write(rewards=np.full(20, np.nan))
     with self.assertRaisesRegex(datasets.DatasetError, 'reward of episode 0, step 0'):
       _import(importers.d4rl(self._path), self._folder / 'out')
+    self._write(terminals=np.zeros(20, bool), timeouts=np.zeros(20, bool))
+    with self.assertRaisesRegex(datasets.DatasetError, 'has no whole episode'):
+      _import(importers.d4rl(self._path), self._folder / 'out')
+    self._write(rewards=0.0)
+    with self.assertRaisesRegex(datasets.DatasetError, 'hdf5: not as it should be: Typ'):
+      importers.d4rl(self._path)
+    self._write()
+    self._path.write_bytes(self._path.read_bytes()[:-100])
+    with self.assertRaisesRegex(datasets.DatasetError, 'not an HDF5 file: .*truncated'):
+      importers.d4rl(self._path)
 
 
 @_NEEDS_H5PY
@@ -192,6 +202,17 @@ class MinariTest(parameterized.TestCase):
       del file['episode_3']['rewards']
     with self.assertRaisesRegex(datasets.DatasetError, 'episode_3: .*rewards'):
       _import(importers.minari(self._folder), self._folder / 'out')
+    with h5py.File(self._folder / 'data' / 'main_data.hdf5', 'a') as file:
+      file['episode_3']['rewards'] = np.zeros(0)
+    with self.assertRaisesRegex(datasets.DatasetError, 'episode_3 has no steps'):
+      _import(importers.minari(self._folder), self._folder / 'out')
+    for damage in (dict(action_space='{"type": '), dict(action_space='{}'),
+                   dict(action_space='{"type": "Discrete", "n": 0}'),
+                   dict(observation_space='{"type": "Box", "dtype": "more"}')):
+      self._write_metadata(**damage)
+      with self.assertRaisesRegex(
+          datasets.DatasetError, 'door-v0: not as it should be: .*'):
+        importers.minari(self._folder)
 
   def test_says_which_package_is_missing(self):
     with mock.patch.dict(sys.modules, {'h5py': None}):

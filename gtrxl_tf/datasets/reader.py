@@ -152,19 +152,15 @@ def open_dataset(path: Union[str, os.PathLike]) -> Dataset:
   if description is None:
     raise DatasetError(f'{path}: no dataset: there is no dataset.json. Datasets are '
                        'made by binaries.collect and binaries.import_dataset')
-  steps, episodes = format_lib.array_specs(
-      format_lib.specs_from_json(description['arrays']),
-      description['final_observation'])
-  for shard in description['shards']:
-    rows = {'offset': (shard['num_episodes'] + 1, (), np.dtype(np.int64))}
-    rows.update({name: (shard['num_steps'], spec.shape, spec.dtype)
-                 for name, spec in steps.items()})
-    rows.update({name: (shard['num_episodes'], spec.shape, spec.dtype)
-                 for name, spec in episodes.items()})
-    for name, (num, shape, dtype) in rows.items():
-      file = path / shard['name'] / f'{name}.npy'
-      _check_header(file, shard['files'][file.name]['bytes'], (num, *shape), dtype)
-  return Dataset(path, description)
+  try:
+    _check_files(path, description)
+    return Dataset(path, description)
+  except DatasetError:
+    raise
+  except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    raise DatasetError(f'{path / "dataset.json"}: not as a writer leaves it: '
+                       f'{type(error).__name__}: {" ".join(str(error).split()):.100}'
+                       ) from error
 
 
 def check(path: Union[str, os.PathLike]) -> Dataset:
@@ -179,6 +175,31 @@ def check(path: Union[str, os.PathLike]) -> Dataset:
   dataset = open_dataset(path)
   dataset.check()
   return dataset
+
+
+def _check_files(path: pathlib.Path, description: Dict[str, Any]) -> None:
+  shards = description['shards']
+  for name in ('num_episodes', 'num_steps'):
+    total = sum(shard[name] for shard in shards)
+    if description[name] != total or min((shard[name] for shard in shards), default=1) < 1:
+      raise DatasetError(
+          f'{path / "dataset.json"}: {name} is {description[name]!r}, and of the shards '
+          f'{[shard[name] for shard in shards]}: expected the sum of positive numbers')
+  if description['kind'] not in format_lib.KINDS:
+    raise DatasetError(f'{path / "dataset.json"}: kind is {description["kind"]!r}: '
+                       f'expected one of {format_lib.KINDS}')
+  steps, episodes = format_lib.array_specs(
+      format_lib.specs_from_json(description['arrays']),
+      description['final_observation'])
+  for shard in shards:
+    rows = {'offset': (shard['num_episodes'] + 1, (), np.dtype(np.int64))}
+    rows.update({name: (shard['num_steps'], spec.shape, spec.dtype)
+                 for name, spec in steps.items()})
+    rows.update({name: (shard['num_episodes'], spec.shape, spec.dtype)
+                 for name, spec in episodes.items()})
+    for name, (num, shape, dtype) in rows.items():
+      file = path / shard['name'] / f'{name}.npy'
+      _check_header(file, shard['files'][file.name]['bytes'], (num, *shape), dtype)
 
 
 def _check_header(file: pathlib.Path, num_bytes: int, shape, dtype) -> None:

@@ -1,9 +1,13 @@
 """What one item of the queue holds, and what a learner's batch is."""
 
-from typing import Any, NamedTuple
+import numbers
+from typing import Any, NamedTuple, Optional
 
 import dm_env
 import tensorflow as tf
+import tree
+
+_SHOWN = 4  # Differences.
 
 
 class Unroll(NamedTuple):
@@ -46,7 +50,16 @@ class Unroll(NamedTuple):
 
 
 def columns(unroll_length: int, memory_length: int) -> Unroll:
-  """`(start, length)` of each column's rows, from the unroll's first row on."""
+  """`(start, length)` of each column's rows, from the unroll's first row on.
+
+  Raises:
+    ValueError: a length that is none.
+  """
+  for name, length, least in (('unroll_length', unroll_length, 1),
+                              ('memory_length', memory_length, 0)):
+    if (not isinstance(length, numbers.Integral) or isinstance(length, bool)
+        or length < least):
+      raise ValueError(f'{name} = {length!r}: expected an integer >= {least}')
   t, m = unroll_length, memory_length
   return Unroll(
       observation=(0, t + 1), step_type=(-m, m + t + 1), reward=(0, t + 1),
@@ -68,3 +81,24 @@ def signature(row: Unroll, unroll_length: int, memory_length: int) -> Unroll:
     return tf.nest.map_structure(
         lambda x: tf.TensorSpec((window[1], *x.shape), x.dtype), column)
   return Unroll(*map(rows_of, columns(unroll_length, memory_length), row))
+
+
+def misfit(found: Unroll, expected: Unroll) -> Optional[str]:
+  """Where two unrolls' structures, shapes or dtypes differ, on one line; None if
+  nowhere.
+
+  Args:
+    found: of arrays or specs.
+    expected: the same.
+  """
+  found, expected = (
+      {path: f'shape {tuple(leaf.shape)} and dtype {leaf.dtype.name}'
+       if hasattr(leaf, 'shape') else f'no shape, as it is of type {type(leaf).__name__}'
+       for path, leaf in tree.flatten_with_path(nest)} for nest in (found, expected))
+  name = lambda path: str(path[0]) + ''.join(f'[{key!r}]' for key in path[1:])
+  differences = [
+      *(f'{name(path)} is missing' for path in expected if path not in found),
+      *(f'{name(path)} was not expected' for path in found if path not in expected),
+      *(f'{name(path)} has {found[path]}: expected {expected[path]}'
+        for path in expected if found.get(path, expected[path]) != expected[path])]
+  return '; '.join(differences[:_SHOWN]) or None

@@ -11,6 +11,7 @@ import tree
 from gtrxl_tf.replay import unroll as unroll_lib
 
 TABLE = 'unrolls'
+_SECONDS_FOR_AN_ANSWER = 10
 
 
 def chunk_length(unroll_length: int) -> int:
@@ -51,16 +52,22 @@ class UnrollWriter:
       unroll_length: T.
       memory_length: M.
       identity: the upper half of its items' ids, below 2**31; random if None.
+
+    Raises:
+      ValueError: a length that is none.
     """
     self._client = client
     self._unroll_length = unroll_length
     self._columns = unroll_lib.columns(unroll_length, memory_length)
+    self._signature = unroll_lib.signature(row, unroll_length, memory_length)
     self._chunk_length = chunk_length(unroll_length)
     # As many rows as an item refers to, and as end its last row with a chunk.
     before = max(memory_length, 1)
     before += (-1 - before) % self._chunk_length
     blank = tree.map_structure(
         lambda x: np.zeros(x.shape, tf.as_dtype(x.dtype).as_numpy_dtype), row)
+    self._blank = blank
+    self._leaves = [(leaf.shape, leaf.dtype) for leaf in tree.flatten(blank)]
     self.history = collections.deque([blank] * before, maxlen=before)
     if identity is None:
       identity = int(np.random.default_rng().integers(2**31))
@@ -72,8 +79,17 @@ class UnrollWriter:
 
     A new stream begins with the rows that were written last, so that memory survives.
     An unroll that was not finished does not.
+
+    Raises:
+      ValueError: the server's unrolls are others, as with other settings.
+      RuntimeError: there is no server.
     """
     self.close()
+    served = self._client.server_info(_SECONDS_FOR_AN_ANSWER)[TABLE].signature
+    misfit = unroll_lib.misfit(self._signature, unroll_lib.Unroll(*served))
+    if misfit:
+      raise ValueError(f"this actor's unrolls do not fit the server's: {misfit}. Both "
+                       'need the same settings')
     keep = self.history.maxlen + self._unroll_length + 1
     keep += -keep % self._chunk_length
     self._writer = self._client.trajectory_writer(num_keep_alive_refs=keep)
@@ -95,7 +111,13 @@ class UnrollWriter:
     return self._rows in (0, self._unroll_length)
 
   def append(self, row: unroll_lib.Unroll) -> bool:
-    """Writes a row, whose `unroll_id` is set here; returns whether it made an item."""
+    """Writes a row, whose `unroll_id` is set here; returns whether it made an item.
+
+    Raises:
+      ValueError: a row that is not like the one that the writer was made with. It is
+        not written, and whoever writes may go on with one that is.
+    """
+    self._check(row)
     complete = self._rows == self._unroll_length
     row = row._replace(unroll_id=np.int64(self._next_id))
     self.history.append(row)  # Whether or not it can be written: it happened.
@@ -106,6 +128,19 @@ class UnrollWriter:
       self._next_id += 1
       self._rows = 1
     return complete
+
+  def _check(self, row: unroll_lib.Unroll) -> None:
+    # Reverb would find it too, when half of the row is written.
+    try:
+      tree.assert_same_structure(self._blank, row, check_types=False)
+      fits = self._leaves == [(leaf.shape, leaf.dtype) for leaf in tree.flatten(row)]
+    except (AttributeError, TypeError, ValueError):
+      fits = False
+    if not fits:
+      misfit = f'it is of type {type(row).__name__}: expected Unroll'
+      if isinstance(row, unroll_lib.Unroll):
+        misfit = unroll_lib.misfit(row, self._blank)
+      raise ValueError(f'a row does not fit the unrolls: {misfit}')
 
   def _item(self) -> unroll_lib.Unroll:
     def rows_of(window, column):

@@ -245,15 +245,40 @@ class UnrollsTest(parameterized.TestCase):
 
   @parameterized.parameters(
       (dict(reward=np.zeros(_E + 1, np.float32)), 'reward'),
-      (dict(reward=np.zeros(_E, np.float64)), 'reward'),
+      (dict(reward=np.zeros(_E, np.float64)), 'reward has shape .* dtype float64: exp'),
+      (dict(reward=0.0), 'reward has no shape, as it is of type float: expected shape'),
+      (dict(observation={'near': np.zeros(_E, np.float32)}),
+       r"observation\['image'\] is missing"),
+      (dict(record=(np.zeros((_E, 2, 5), np.float32), np.zeros(_E))),
+       r'record\[1\] was not expected'),
       (dict(observation={'image': np.zeros((_E, 2, 3), np.uint8),
                          'near': np.zeros(_E, np.float32)}), 'observation.*image'),
       (dict(record=(np.zeros((_E, 2, 4), np.float32),)), 'record'))
   def test_a_row_that_does_not_fit_is_refused_by_name(self, columns, name):
     writer = self.start(unroll_length=4, memory_length=2)
     self.write(writer, range(3))
-    with self.assertRaisesRegex(ValueError, name):
+    with self.assertRaisesRegex(ValueError, f'^a row does not fit .*{name}'):
       writer.append(_row(3)._replace(**columns))
+    # Nothing of it was written.
+    self.write(writer, range(3, 5))
+    self.assertTrue(writer.wait(0, _TIMEOUT_MS))
+    unroll, = self.read()
+    self.assert_item(unroll, _expected(0, 4, 2))
+
+  def test_a_server_of_other_settings_is_refused(self):
+    self.start(unroll_length=4, memory_length=2)
+    self.unroll_length = 5
+    with self.assertRaisesRegex(
+        ValueError, "do not fit the server's: .*reward has shape \\(6, 3\\) and dtype "
+        'float32: expected shape \\(5, 3\\)'):
+      self.writer()
+
+  @parameterized.parameters(
+      (0, 2, 'unroll_length = 0: expected an integer >= 1'),
+      (4, -1, 'memory_length = -1: expected an integer >= 0'))
+  def test_lengths_that_are_none_are_refused(self, unroll_length, memory_length, error):
+    with self.assertRaisesRegex(ValueError, error):
+      writer_lib.UnrollWriter(None, _row(0), unroll_length, memory_length)
 
   @parameterized.parameters((1, 1), (13, 13), (24, 24), (64, 32), (95, 19), (37, 1))
   def test_chunks_divide_the_unroll(self, unroll_length, expected):

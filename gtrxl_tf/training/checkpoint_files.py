@@ -66,7 +66,7 @@ class CheckpointFiles:
 
   def saved(self) -> Dict[int, float]:
     """When checkpoints were saved that have a record, by their steps."""
-    return {step: _read_sealed(self._record(step))['time']
+    return {step: _read_sealed(self._record(step), 'time')['time']
             for step in sorted(self.steps_of_files()) if self._record(step).exists()}
 
   def _named(self) -> Set[int]:
@@ -111,7 +111,7 @@ class CheckpointFiles:
     if not self._stamp.exists():
       return _damage_without_record(self.path(step))
     try:
-      record = _read_sealed(self._record(step))
+      record = _read_sealed(self._record(step), 'step', 'time', 'files')
     except CheckpointError as error:
       return str(error)
     if record['step'] != step:
@@ -138,11 +138,11 @@ class CheckpointFiles:
     """
     if not self._stamp.exists():
       return None
-    stamp = _read_sealed(self._stamp)
+    stamp = _read_sealed(self._stamp, 'version', 'library')
     if stamp['version'] != VERSION:
       raise CheckpointError(
           f'{self._stamp}: has version {stamp["version"]!r}, written by '
-          f'{stamp.get("library")}: expected {VERSION}')
+          f'{stamp["library"]}: expected {VERSION}')
     return stamp
 
   def write_stamp(self, **contents) -> None:
@@ -200,18 +200,20 @@ def _checksum(file: pathlib.Path) -> str:
 
 
 def _seal(contents: Dict[str, Any]) -> Tuple[str, str]:
+  """JSON, and its checksum."""
   text = json.dumps(contents, indent=1)
   return text, f'{zlib.crc32(text.encode()):08x}'
 
 
 def _write_sealed(file: pathlib.Path, contents: Dict[str, Any]) -> None:
-  """Writes JSON with its own checksum."""
+  """Writes JSON with the checksum of all else in it."""
   _, seal = _seal(contents)
   text, _ = _seal({**contents, 'crc32': seal})
   run_folder.write_atomically(file, text)
 
 
-def _read_sealed(file: pathlib.Path) -> Dict[str, Any]:
+def _read_sealed(file: pathlib.Path, *keys: str) -> Dict[str, Any]:
+  """JSON with these keys, as it was written."""
   try:
     contents = json.loads(file.read_bytes())
   except FileNotFoundError as error:
@@ -223,4 +225,7 @@ def _read_sealed(file: pathlib.Path) -> Dict[str, Any]:
   if seal != expected:
     raise CheckpointError(f'{file}: was changed after it was written: its checksum is '
                           f'{expected}: expected {seal}')
+  if not set(keys) <= contents.keys():
+    raise CheckpointError(f'{file}: has {", ".join(contents)}: expected it to have '
+                          f'{", ".join(keys)}')
   return contents

@@ -38,9 +38,14 @@ class Gauges:
       raise config.ConfigError(
           f'metrics at {host}:{port}: {error.strerror or error}') from error
 
+  @property
+  def listens(self) -> bool:
+    """Whether anybody can read them."""
+    return self._registry is not None
+
   def show(self, values: Mapping[str, float]) -> None:
     """Sets numbers; those that are not (NaN) are left as they were."""
-    if self._registry is None:
+    if not self.listens:
       return
     for name, value in values.items():
       if math.isnan(value):

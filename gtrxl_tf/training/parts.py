@@ -35,11 +35,12 @@ def serve(experiment: experiment_lib.Experiment, port: int,
       port, experiment.row_spec(), experiment.unroll_length, experiment.memory_length,
       experiment.queue_size, experiment.acting_network.variables, folder.replay)
   logging.info('server: listening on port %d, on all interfaces', port)
-  saved = time.time()
+  saved = shown = time.time()
   while not should_stop():
     time.sleep(0.2)
-    if gauges is not None:
+    if gauges is not None and gauges.listens and time.time() - shown > 1:
       gauges.show(server_lib.sizes(port))
+      shown = time.time()
     if time.time() - saved > checkpoint_seconds:
       server_lib.checkpoint(port)
       saved = time.time()

@@ -1,0 +1,68 @@
+"""Measures how actors, queue and learner keep up with each other on this machine.
+
+  python -m binaries.scaling --gin_file=gin/t_maze_30_cpu.gin --actors=1,2,4,8 \
+      --gin_bindings='Experiment.environments_per_actor = 8'
+  python -m binaries.scaling --gin_file=gin/dmlab30.gin --traffic \
+      --gin_bindings='Experiment.environments_per_actor = 1' \
+      --gin_bindings='Experiment.num_actors = 512'
+
+The first prints a table with a row for each number of actors. The second tells what goes
+through Reverb, and what CPU time that takes here: what an estimate for more machines
+begins with. DeepMind Lab need not be installed for it; a stand-in tells its specs.
+"""
+
+from absl import app
+from absl import flags
+
+from binaries import settings
+from gtrxl_tf.environments import dmlab_testing
+from gtrxl_tf.training import scaling
+from gtrxl_tf.training import train
+
+_ACTORS = flags.DEFINE_list('actors', '1,2,4,8', 'Numbers of actors.')
+_SECONDS = flags.DEFINE_float('seconds', 30, 'To measure each.', lower_bound=1)
+_TRAFFIC = flags.DEFINE_bool('traffic', False, 'Tell what goes through Reverb instead.')
+_UNROLLS = flags.DEFINE_integer(
+    'unrolls', 8, 'With --traffic, how many to write and to sample.', lower_bound=1)
+
+
+def _print_row(cells) -> None:
+  print('| ' + ' | '.join(cells) + ' |', flush=True)
+
+
+def _print_traffic() -> None:
+  with dmlab_testing.deepmind_lab():
+    experiment = train.prepare(settings.GIN_FILE.value, settings.GIN_BINDINGS.value)
+  sizes = scaling.traffic(experiment)
+  rate = scaling.measure_reverb(experiment, _UNROLLS.value)
+  num = experiment.environments_per_actor
+  mebi = 2**20
+  batch = experiment.batch_size * sizes.unroll
+  for what, value in (
+      ('an environment step, written', f'{sizes.row / 1024:.1f} KiB'),
+      ('an unroll, sampled with its memory', f'{sizes.unroll / mebi:.2f} MiB'),
+      (f'a learner step of {experiment.batch_size} unrolls', f'{batch / mebi:,.0f} MiB'),
+      ('weights, for each actor and target update', f'{sizes.weights / mebi:.1f} MiB'),
+      ('CPU time to write an unroll: writer, server',
+       f'{1e3 * rate.write / num:.1f} ms, {1e3 * rate.server_write / num:.1f} ms'),
+      ('CPU time to sample an unroll: reader, server',
+       f'{1e3 * rate.read / num:.1f} ms, {1e3 * rate.server_read / num:.1f} ms')):
+    _print_row([what, value])
+
+
+def main(argv):
+  del argv
+  if _TRAFFIC.value:
+    _print_traffic()
+    return
+  _print_row(scaling.TITLES)
+  _print_row(['--:'] * len(scaling.TITLES))
+  for num_actors in map(int, _ACTORS.value):
+    _print_row(scaling.measure(
+        settings.GIN_FILE.value, settings.GIN_BINDINGS.value, num_actors,
+        _SECONDS.value))
+  print(f'\n{scaling.CAPTION}')
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,397 @@
+"""Malformed inputs, made at random, against all that reads what others wrote.
+
+Each is refused with the error that is meant for it, on one line that names the place,
+and what was there before is as it was. Where an input turns out to be as good as the
+whole one, as a flipped bit that nobody reads, it must be read as the same values.
+"""
+
+import ast
+import json
+import pathlib
+import tempfile
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from dm_env import specs as dm_specs
+import gin
+import hypothesis
+from hypothesis import configuration
+from hypothesis import strategies as st
+import numpy as np
+import tensorflow as tf
+import tree
+
+from gtrxl_tf import config
+from gtrxl_tf import configurables  # pylint: disable=unused-import
+from gtrxl_tf import datasets
+from gtrxl_tf.datasets import episodes_testing
+from gtrxl_tf.datasets import format as format_lib
+from gtrxl_tf.replay import unroll as unroll_lib
+from gtrxl_tf.replay import writer as writer_lib
+from gtrxl_tf.training import checkpoints
+
+_ROOT = pathlib.Path(__file__).parents[1]
+
+configuration.set_hypothesis_home_dir(tempfile.mkdtemp())
+
+
+def _examples(number):
+  return hypothesis.settings(
+      max_examples=number, derandomize=True, database=None, deadline=None,
+      suppress_health_check=list(hypothesis.HealthCheck),
+      phases=(hypothesis.Phase.generate,))
+
+
+def _files(folder):
+  return {path.relative_to(folder): path.read_bytes()
+          for path in sorted(folder.rglob('*')) if path.is_file()}
+
+
+def _put(folder, files):
+  """Makes a folder have these files and no others."""
+  for path in [path for path in folder.rglob('*') if path.is_file()]:
+    if path.relative_to(folder) not in files:
+      path.unlink()
+  for name, data in files.items():
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data)
+
+
+@st.composite
+def _damaged(draw, whole):
+  """Files of which one is shorter, gone, of other bits, or in the place of another.
+
+  Returns:
+    The files, and the names of those that are not what they were.
+  """
+  name = draw(st.sampled_from(sorted(whole)))
+  data = whole[name]
+  files = dict(whole)
+  kind = draw(st.sampled_from(['cut', 'flip', 'flip', 'swap', 'gone', 'more']))
+  if kind == 'cut':
+    files[name] = data[:draw(st.integers(0, max(len(data) - 1, 0)))]
+  elif kind == 'flip':
+    bit = draw(st.integers(0, 8 * len(data) - 1))
+    flipped = bytearray(data)
+    flipped[bit // 8] ^= 1 << bit % 8
+    files[name] = bytes(flipped)
+  elif kind == 'swap':
+    other = draw(st.sampled_from(sorted(whole)))
+    files[name], files[other] = whole[other], data
+  elif kind == 'gone':
+    del files[name]
+  else:
+    files[name] = data + draw(st.binary(min_size=1, max_size=9))
+  return files, [name for name in whole if files.get(name) != whole[name]]
+
+
+class MalformedTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.refusals = 0
+    self.folder = pathlib.Path(self.create_tempdir().full_path) / 'folder'
+
+  def assert_refused(self, error, names):
+    """Counts one, after a look at its words: one of the names is among them."""
+    self.refusals += 1
+    self.assertLen(str(error).splitlines(), 1)
+    self.assertTrue(any(name in str(error) for name in names), (str(error), names))
+
+  def assert_read_or_refused(self, read, error_type, names, same):
+    """Either is fine; nothing changes on disk."""
+    before = _files(self.folder)
+    try:
+      found = read()
+    except error_type as error:
+      self.assert_refused(error, names)
+    else:
+      same(found)
+    self.assertEqual(_files(self.folder), before)
+
+  # Datasets.
+
+  def dataset(self):
+    specs = datasets.Specs(
+        {'image': dm_specs.BoundedArray((2, 2), np.uint8, 0, 255),
+         'x': dm_specs.Array((), np.float32)}, dm_specs.DiscreteArray(3))
+    rng = np.random.default_rng(0)
+    episodes = [episodes_testing.random_episode(specs, rng) for _ in range(4)]
+    episodes_testing.write(self.folder, specs, episodes, shard_episodes=2)
+    def same(dataset):
+      self.assertEqual(dataset.num_episodes, len(episodes))
+      for i, episode in enumerate(episodes):
+        episodes_testing.assert_equal(dataset.episode(i), episode)
+    return same
+
+  def test_a_damaged_dataset(self):
+    same = self.dataset()
+    whole = _files(self.folder)
+
+    @_examples(100)
+    @hypothesis.given(_damaged(whole))
+    def check(damaged):
+      files, changed = damaged
+      _put(self.folder, files)
+      self.assert_read_or_refused(
+          lambda: datasets.check(self.folder), datasets.DatasetError,
+          [str(name) for name in changed] + ['no dataset.json'], same)
+
+    check()
+    self.assertGreaterEqual(self.refusals, 80)
+
+  def test_metadata_that_no_writer_wrote(self):
+    same = self.dataset()
+    whole = _files(self.folder)
+    file = self.folder / 'dataset.json'
+    description = json.loads(file.read_text())
+    places = [path for path, _ in tree.flatten_with_path(description)]
+    places += sorted({path[:n] for path in places for n in range(1, len(path))},
+                     key=repr)
+    wrong = st.sampled_from(
+        [None, -1, 0, 1.5, 10**12, 'nonsense', [], {}, [-1], [2, 2, 2], 'float64', 'O'])
+
+    @_examples(80)
+    @hypothesis.given(st.sampled_from(places), wrong)
+    def check(place, value):
+      changed = json.loads(json.dumps(description))
+      *above, last = place
+      node = changed
+      for key in above:
+        node = node[key]
+      hypothesis.assume(node[last] != value)
+      node[last] = value
+      changed['crc32'] = format_lib.checksum(changed)
+      _put(self.folder, {**whole, file.relative_to(self.folder):
+                         json.dumps(changed).encode()})
+      self.assert_read_or_refused(
+          lambda: datasets.check(self.folder), datasets.DatasetError,
+          [str(self.folder)], same)
+
+    check()
+    self.assertGreaterEqual(self.refusals, 50)
+
+  # The writer of unrolls.
+
+  def test_rows_that_do_not_fit(self):
+    row = unroll_lib.Unroll(
+        observation={'image': np.zeros((2, 3, 3), np.uint8),
+                     'x': np.zeros((2, 4), np.float32)},
+        step_type=np.zeros(2, np.int32), reward=np.zeros(2, np.float32),
+        discount=np.zeros(2, np.float32), action=np.zeros(2, np.int32),
+        policy=np.zeros((2, 3), np.float32), record=np.zeros((2, 1, 4), np.float32),
+        episode_return=np.zeros(2, np.float32),
+        episode_success=np.zeros(2, np.float32), task=np.zeros(2, np.int32),
+        target_step=np.int64(0), unroll_id=np.int64(0))
+    client = mock.Mock()
+    client.server_info.return_value = {
+        writer_lib.TABLE: mock.Mock(signature=unroll_lib.signature(row, 4, 2))}
+    writer = writer_lib.UnrollWriter(client, row, 4, 2)
+    writer.open()
+    stream = client.trajectory_writer.return_value
+    paths = [path for path, _ in tree.flatten_with_path(row)]
+    shapes = st.lists(st.integers(0, 3), max_size=4)
+    leaves = st.one_of(
+        st.sampled_from([None, 0.0, 1, 'x', b'x', [0.0, 1.0], {}, (), {'y': 1.0}]),
+        st.builds(np.zeros, shapes, st.sampled_from(
+            [np.float16, np.float32, np.float64, np.int8, np.int32, np.int64, np.uint8,
+             bool, complex, 'datetime64[s]', object, 'S3', 'U2'])))
+
+    @_examples(120)
+    @hypothesis.given(st.sampled_from(paths), leaves, st.booleans())
+    def check(path, leaf, more):
+      if more:  # One that nobody expects.
+        path, changed = ('observation', 'more'), row._replace(
+            observation={**row.observation, 'more': leaf})
+      elif path[1:]:
+        changed = row._replace(observation={**row.observation, path[1]: leaf})
+      else:
+        changed = row._replace(**{path[0]: leaf})
+      expected = tree.flatten_with_path(row)
+      found = getattr(leaf, 'shape', None), getattr(leaf, 'dtype', None)
+      hypothesis.assume(
+          found not in [(x.shape, x.dtype) for p, x in expected if p == path])
+      hypothesis.assume(not more or tree.flatten(leaf))
+      stream.append.reset_mock()
+      before = list(writer.history)
+      with self.assertRaises(ValueError) as caught:
+        writer.append(changed)
+      self.assert_refused(caught.exception, [path[0]])
+      self.assertFalse(stream.append.called)
+      self.assertTrue(all(a is b for a, b in zip(before, writer.history)))
+
+    check()
+    self.assertGreaterEqual(self.refusals, 100)
+    writer.append(row)
+
+  # Gin.
+
+  @staticmethod
+  def bindings():
+    """Settings that cannot be used: the binding, and what its refusal names."""
+    word = st.text('abcdefgXYZ_', min_size=1, max_size=8)
+    texts = st.text(min_size=0, max_size=5).map(repr)
+    no_number = st.one_of(texts, st.sampled_from(
+        ['None', 'True', '(1,)', '{}', '[]', '1j', '@TransformerXL', '1e999', '-1e999']))
+    no_integer = st.one_of(no_number, st.floats(0.01, 0.99).map(repr))
+    below = lambda n: st.integers(-2**70, n - 1).map(repr)
+    settings = {
+        'TransformerXL.num_layers': st.one_of(no_integer, below(1)),
+        'TransformerXL.memory_length': st.one_of(no_integer, below(0)),
+        'TransformerXL.gate': st.one_of(texts, below(0), st.just('None')),
+        'RATE.dropout': st.one_of(no_number, st.floats(1.01, 1e30).map(repr)),
+        'SegmentTransformer.num_heads': st.one_of(no_integer, below(1)),
+        'TMaze.corridor_length': st.one_of(no_integer, below(1))}
+    named = st.sampled_from(sorted(settings)).flatmap(
+        lambda name: settings[name].map(lambda value: (f'{name} = {value}', name)))
+    lines = st.one_of(
+        word.map(lambda x: (f'{x}Configurable.size = 1', f'{x}Configurable')),
+        word.map(lambda x: (f'TransformerXL.{x}_ = 1', f'{x}_')),
+        word.map(lambda x: (f'TransformerXL.gate = %{x}', f'%{x}')),
+        word.map(lambda x: (f'TransformerXL.gate = @{x}Name', f'@{x}Name')),
+        word.map(lambda x: (f'TransformerXL.gate = {x}_', f'{x}_')),
+        word.map(lambda x: (f'import {x}_', f'{x}_')),
+        word.map(lambda x: (f"include '{x}.gin'", f'{x}.gin')),
+        word.map(lambda x: (f'TransformerXL.{x}', x)),
+        word.map(lambda x: (f'TransformerXL.gate = ("{x}"', 'TransformerXL.gate')),
+        word.map(lambda x: (f'{x} + 1 = 2', x)))
+    return st.one_of(named, named, lines)
+
+  def use(self, name):
+    """Calls what the settings are of."""
+    gin.get_configurable(name)()
+
+  def test_settings_that_cannot_be_used(self):
+    self.addCleanup(gin.clear_config)
+    self.folder.mkdir()
+
+    @_examples(150)
+    @hypothesis.given(self.bindings(), st.booleans())
+    def check(binding, in_a_file):
+      line, name = binding
+      gin.clear_config()
+      file = self.folder / 'settings.gin'
+      file.write_text(f'{line}\n')
+      with self.assertRaises(config.ConfigError) as caught:
+        if in_a_file:
+          config.parse([str(file)], [])
+        else:
+          config.parse([], [line])
+        self.use(name.split('.')[0])
+      self.assert_refused(
+          ValueError(config.one_line(caught.exception)), [name, str(file)])
+
+    check()
+    self.assertGreaterEqual(self.refusals, 140)
+
+  def test_files_that_are_not_gin(self):
+    self.addCleanup(gin.clear_config)
+    self.folder.mkdir()
+    file = self.folder / 'settings.gin'
+
+    @_examples(100)
+    @hypothesis.given(st.one_of(st.binary(max_size=40), st.text(max_size=40).map(
+        lambda text: text.encode(errors='surrogatepass'))))
+    def check(data):
+      gin.clear_config()
+      file.write_bytes(data)
+      self.assert_read_or_refused(
+          lambda: config.parse([str(file)], []), config.ConfigError,
+          [str(file)], lambda _: None)
+
+    check()
+    self.assertGreaterEqual(self.refusals, 50)
+
+  # Checkpoints.
+
+  @staticmethod
+  def agent(shapes=((2, 3), (3,), ()), dtype=tf.float32):
+    agent = tf.Module()
+    random = np.random.default_rng(0)
+    agent.parts = [tf.Variable(random.normal(size=shape), dtype=dtype)
+                   for shape in shapes]
+    return agent
+
+  def restore(self, agent):
+    for part in agent.parts:
+      part.assign(tf.zeros_like(part))
+    counter = tf.Variable(0)
+    made = checkpoints.Checkpoints(
+        self.folder, 3, kind='Kind', agent=agent, writes=False, counter=counter)
+    made.restore()
+    return agent, int(counter)
+
+  def save(self):
+    """Two checkpoints; returns what asserts that the last one was restored."""
+    agent, counter = self.agent(), tf.Variable(0)
+    made = checkpoints.Checkpoints(
+        self.folder, 3, kind='Kind', agent=agent, counter=counter)
+    made.restore()
+    for step in (1, 2):
+      counter.assign(step)
+      made.save(step)
+      values = [part.numpy() for part in agent.parts]
+      for part in agent.parts:
+        part.assign(part + 1)
+    def same(restored):
+      agent, step = restored
+      self.assertEqual(step, 2)
+      for part, value in zip(agent.parts, values):
+        np.testing.assert_array_equal(part, value)
+    return same
+
+  @parameterized.parameters((True, 120, 40), (False, 60, 20))
+  def test_a_damaged_checkpoint(self, stamped, num_examples, num_refusals):
+    same, agent = self.save(), self.agent()
+    # Those of earlier versions had no stamp and no records.
+    whole = {name: data for name, data in _files(self.folder).items()
+             if stamped or name.suffix != '.json'}
+
+    @_examples(num_examples)
+    @hypothesis.given(_damaged(whole))
+    def check(damaged):
+      files, changed = damaged
+      _put(self.folder, files)
+      self.assert_read_or_refused(
+          lambda: self.restore(agent), checkpoints.CheckpointError,
+          [str(name) if stamped else name.stem for name in changed], same)
+
+    check()
+    self.assertGreaterEqual(self.refusals, num_refusals)
+
+  def test_checkpoints_of_other_networks(self):
+    self.save()
+    shape = st.lists(st.integers(1, 4), max_size=3).map(tuple)
+
+    @_examples(40)
+    @hypothesis.given(st.lists(shape, max_size=4).map(tuple),
+                      st.sampled_from([tf.float32, tf.float64, tf.float16]))
+    def check(shapes, dtype):
+      hypothesis.assume(shapes != ((2, 3), (3,), ()) or dtype != tf.float32)
+      with self.assertRaises(checkpoints.CheckpointError) as caught:
+        self.restore(self.agent(shapes, dtype))
+      self.assert_refused(caught.exception, ['agent/parts'])
+
+    before = _files(self.folder)
+    check()
+    self.assertEqual(_files(self.folder), before)
+    self.assertGreaterEqual(self.refusals, 30)
+
+  # Everything.
+
+  def test_nothing_is_unpickled(self):
+    for path in [*_ROOT.glob('gtrxl_tf/**/*.py'), *_ROOT.glob('binaries/*.py')]:
+      for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+          names = [alias.name for alias in node.names] + [getattr(node, 'module', None)]
+          self.assertNoCommonElements(
+              names, ['pickle', 'cPickle', 'cloudpickle', 'dill', 'joblib', 'marshal',
+                      'shelve'], path)
+        if (isinstance(node, ast.Call) and not path.name.endswith('_test.py')
+            and ast.unparse(node.func) in ('np.load', 'np.lib.format.read_array')):
+          self.assertIn('allow_pickle=False', ast.unparse(node), path)
+
+
+if __name__ == '__main__':
+  absltest.main()
