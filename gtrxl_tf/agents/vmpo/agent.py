@@ -125,8 +125,8 @@ class VMPOAgent(tf.Module):
 
   def gauges(self) -> Dict[str, float]:
     """What the duals stand at."""
-    return {'temperature': float(self.temperature),
-            **{f'alpha_{name}': float(alpha) for name, alpha in self.alphas.items()}}
+    return {'temperature': float(self.temperature.numpy()),
+            **{f'alpha_{name}': float(x.numpy()) for name, x in self.alphas.items()}}
 
   def loss(self, batch: unroll_lib.Unroll) -> Tuple[tf.Tensor, Dict[str, Any]]:
     """The loss of a batch, and what is worth watching.
