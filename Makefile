@@ -21,7 +21,7 @@ PYTEST = $(RUN) pytest -q -n 2 --dist=loadfile
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help train compare figure3 ablations test test-slow test-envs envs offline table2 bench bazel-check clean
+.PHONY: help train compare figure3 ablations test test-slow test-envs envs offline table2 bench tpu-check bazel-check clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -96,6 +96,9 @@ table2: .venv/core ## Count the parameters of the paper's Table 2
 bench: .venv/core ## Measure the speed of learning and acting
 	$(RUN) binaries.benchmark $(ARGS)
 
+tpu-check: .venv/core .venv-tpu/core ## Compile learner steps for TPUs that are not here
+	$(RUN) binaries.tpu_check $(ARGS)
+
 envs: .venv/envs ## Install the environments made by others
 
 offline: .venv/offline ## Install what reads the data sets made by others
@@ -108,8 +111,8 @@ bazel-check: ## Query the Bazel targets and lint BUILD; needs bazel and npx
 	npx --yes @bazel/buildifier@8.2.1 -mode=check -lint=warn \
 	    -warnings=-native-py BUILD WORKSPACE
 
-clean: ## Remove .venv and all that was built; runs/ stays
-	rm -rf .venv build dist *.egg-info .pytest_cache bazel-*
+clean: ## Remove .venv, .venv-tpu and all that was built; runs/ stays
+	rm -rf .venv .venv-tpu build dist *.egg-info .pytest_cache bazel-*
 	find gtrxl_tf binaries -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp stands for a whole installation: it goes before pip begins and comes back when
@@ -129,4 +132,13 @@ clean: ## Remove .venv and all that was built; runs/ stays
 	@echo 'Adding to .venv: $(@F)'
 	@$(INSTALL) -e '.[$(TENSORFLOW),dev,$(@F)]'
 	@mv $@.unfinished $<
+	@touch $@
+
+# Apart, as what compiles for TPUs and TensorFlow 2.15 want unlike versions of the rest.
+.venv-tpu/core: requirements-tpu.lock
+	@$(if $(FITTING),,$(error gtrxl_tf needs Python 3.10 or 3.11, \
+	    found $(FOUND); try: make PYTHON=/path/to/python3.11))
+	@rm -rf .venv-tpu && $(FITTING) -m venv .venv-tpu
+	@echo 'Setting up .venv-tpu'
+	@.venv-tpu/bin/python -m pip install -qq -r $<
 	@touch $@

@@ -88,9 +88,9 @@ class Learner:
     self._step = tf.function(self.device_step, autograph=False)
 
   @property
-  def steps(self) -> tf.Variable:
+  def steps(self) -> int:
     """How many steps were taken."""
-    return self._optimizer.iterations
+    return int(self._optimizer.iterations.numpy())
 
   def step(self, batch: Any) -> Dict[str, Any]:
     """Takes a step on a batch; returns the metrics of the global batch.
@@ -110,8 +110,12 @@ class Learner:
 
   def _gather(self, x):
     """The rows of all replicas."""
-    dtype = self._strategy.experimental_local_results(x)[0].dtype
-    if dtype != tf.bool:
+    own = self._strategy.experimental_local_results(x)[0]
+    if own.shape.num_elements() == 0:
+      # TensorFlow 2.15 crashes where workers gather nothing.
+      rows = own.shape[0] * self._strategy.num_replicas_in_sync
+      return tf.zeros([rows, *own.shape[1:]], own.dtype)
+    if own.dtype != tf.bool:
       return self._strategy.gather(x, axis=0)
     # Workers gather numbers only.
     x = self._strategy.run(tf.cast, (x, tf.int32))
@@ -122,11 +126,16 @@ class Learner:
     with tf.GradientTape(watch_accessed_variables=False) as tape:
       tape.watch(variables)
       loss, metrics = self._agent.loss(batch)
-    gradients = tape.gradient(loss, variables)
+    # Slices, as a lookup's gradient comes in, have no norm and no static shape.
+    gradients = [x if x is None else tf.convert_to_tensor(x)
+                 for x in tape.gradient(loss, variables)]
     context = tf.distribute.get_replica_context()
     num_replicas = context.num_replicas_in_sync
     if num_replicas > 1:
-      gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+      # What has no part in the loss has no gradient, on no replica.
+      some = [x for x in gradients if x is not None]
+      summed = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, some))
+      gradients = [x if x is None else next(summed) for x in gradients]
     # A norm that is not finite tells of weights that will not be, also where the loss
     # is. The sum over replicas is to be the norm.
     norm = tf.linalg.global_norm(gradients)

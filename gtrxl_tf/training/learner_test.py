@@ -46,6 +46,25 @@ class _Training:
                                 *self.optimizer.variables())]
 
 
+class _Lookup(tf.Module):
+  """Rows of a table, to be large; and what has no part in it."""
+
+  def __init__(self):
+    super().__init__()
+    self.table = tf.Variable(tf.ones([3, 2]))
+    self.apart = tf.Variable(1.)
+
+  learned_variables = property(lambda self: (self.table, self.apart))
+
+  def loss(self, batch):
+    loss = -tf.reduce_sum(tf.gather(self.table, batch)) / 4
+    return loss, {'loss': loss, 'carried': {
+        'none': tf.zeros([batch.shape[0], 0]), 'bool': tf.equal(batch, 2)}}
+
+  def after_step(self, metrics):
+    return metrics
+
+
 class LearnerTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_steps_are_counted_and_change_all_that_is_learned(self):
@@ -54,7 +73,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     target = [v.numpy() for v in training.agent.target.variables]
     for seed in range(3):
       training.step(seed)
-    self.assertEqual(training.learner.steps.numpy(), 3)
+    self.assertEqual(training.learner.steps, 3)
     for variable, old in zip(training.agent.learned_variables, before):
       self.assertGreater(np.abs(variable - old).max(), 0, variable.name)
     for variable, old in zip(training.agent.target.variables, target):
@@ -94,6 +113,23 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
       for copy in many.strategy.experimental_local_results(variable):
         self.assertAllEqual(copy, variable)
 
+  def test_lookups_empty_states_and_what_has_no_gradient(self):
+    if len(tf.config.list_logical_devices('CPU')) < NUM_DEVICES:
+      self.skipTest('TensorFlow had started before the CPU could be split.')
+    strategy = tf.distribute.MirroredStrategy(
+        ['CPU:0', 'CPU:1'],
+        cross_device_ops=tf.distribute.ReductionToOneDevice())
+    with strategy.scope():
+      agent = _Lookup()
+      optimizer = tf.keras.optimizers.legacy.SGD(1.)
+    metrics = learner_lib.Learner(agent, optimizer, strategy).step(
+        devices.share_out(tf.constant([0, 0, 2, 0]), strategy))
+    self.assertAllClose(agent.table, [[1.75, 1.75], [1, 1], [1.25, 1.25]])
+    self.assertAllClose(metrics['gradient_norm'], np.sqrt(2 * (0.75**2 + 0.25**2)))
+    self.assertEqual(agent.apart.numpy(), 1)
+    self.assertAllEqual(metrics['carried']['bool'], [False, False, True, False])
+    self.assertEqual(metrics['carried']['none'].shape, (4, 0))
+
   def test_resumed_training_equals_uninterrupted_training(self):
     whole = _Training()
     uninterrupted = [whole.step(seed) for seed in range(5)]
@@ -104,7 +140,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     second = _Training()
     second.step(17)  # Whatever it was before.
     second.checkpoint.restore(path).assert_consumed()
-    self.assertEqual(second.learner.steps.numpy(), 2)
+    self.assertEqual(second.learner.steps, 2)
     resumed += [second.step(seed) for seed in range(2, 5)]
 
     self.assertAllEqual(resumed, uninterrupted)

@@ -17,9 +17,12 @@ from gtrxl_tf.agents.decision import policy as policy_lib
 from gtrxl_tf.environments import action_recall
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.training import devices
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import offline
 from gtrxl_tf.training import run_folder
+
+testing.split_cpu(2)
 
 _MAZE = functools.partial(t_maze.TMaze, corridor_length=4)
 
@@ -52,9 +55,9 @@ class OfflineTrainingTest(absltest.TestCase):
         learner_steps=200, segment_length=6, num_segments=1, batch_size=16,
         learning_rate=5e-3, warmup_steps=10, evaluation_episodes=20), **settings})
 
-  def train(self, experiment):
+  def train(self, experiment, strategy='default'):
     training = offline.OfflineTraining(
-        experiment, self.folder, tf.distribute.get_strategy())
+        experiment, self.folder, devices.make_strategy(strategy))
     return training, training.run(lambda: False, self.rows.append)
 
   def test_it_learns_to_turn_as_the_clue_said(self):
@@ -74,6 +77,31 @@ class OfflineTrainingTest(absltest.TestCase):
     played = evaluation.evaluate(
         self.folder.policy, experiment.make_environments(20, evaluation.STREAM), 20)
     self.assertGreaterEqual(np.mean(played.successes), 0.9)
+
+  def test_replicas_in_bfloat16_leave_a_policy_in_float32(self):
+    settings = dict(learner_steps=2, evaluation_episodes=2, log_period=1)
+    experiment = self.experiment(compute_dtype='bfloat16', **settings)
+    training, _ = self.train(experiment, strategy='mirrored')
+    training.export()
+    agent = experiment.restore_agent(self.folder.checkpoints)
+    self.assertEqual(agent.network.compute_dtype, 'float32')
+    exported = tf.saved_model.load(str(self.folder.policy)).model_variables
+    # pylint: disable=protected-access
+    for learned, restored in zip(
+        training._agent.network.variables, agent.network.variables):
+      np.testing.assert_array_equal(learned.numpy(), restored.numpy())
+      self.assertTrue(any(np.array_equal(learned.numpy(), x.numpy()) for x in exported))
+    exact = self.experiment(**settings)
+    agent = exact.make_agent()
+    loss = float(agent.loss(exact.make_scheme(agent).batch(0))[0])
+    self.assertAlmostEqual(self.rows[0]['loss'], loss, delta=0.01)
+    self.assertNotAlmostEqual(self.rows[0]['loss'], loss, delta=1e-6)
+
+  def test_replicas_share_a_batch_evenly(self):
+    if len(tf.config.list_logical_devices('CPU')) == 1:
+      self.skipTest('TensorFlow had started before the CPU could be split.')
+    with self.assertRaisesRegex(config.ConfigError, 'batch_size = 15: expected a mult'):
+      self.train(self.experiment(batch_size=15), strategy='mirrored')
 
   def test_refuses_a_dataset_of_another_task(self):
     with self.assertRaisesRegex(

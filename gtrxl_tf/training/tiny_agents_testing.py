@@ -16,6 +16,7 @@ from gtrxl_tf.agents.decision import network as decision_network
 from gtrxl_tf.agents.distillation import agent as distillation_agent
 from gtrxl_tf.agents.distillation import network as distillation_network
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.training import devices
 from gtrxl_tf.training import learner as learner_lib
 
 _B, _T, _D = 4, 4, 4
@@ -99,7 +100,7 @@ def _histories(seed):
 
 
 _rate = lambda: cores.RATE(
-    1, _D, 2, 2, num_memory_tokens=1, segment_length=6, cache_length=2)
+    1, _D, 2, 2, num_memory_tokens=1, segment_length=6)
 _ed = lambda: _distillation(
     segment_length=_T, recurrence='same_layer', memory_length=2)
 
@@ -120,3 +121,22 @@ AGENTS: Dict[str, Tiny] = {
     'adf': Tiny(lambda: _distillation(segment_length=_T), _histories),
     'ed': Tiny(_ed, _with_state(_histories, _ed)),
 }
+
+
+def train(name: str, strategy: tf.distribute.Strategy) -> Dict[str, np.ndarray]:
+  """Metrics of two steps of an agent, and all variables after them."""
+  make, batch = AGENTS[name]
+  with strategy.scope():
+    agent = make()
+    # With 1e-8 a gradient of zero but for rounding would make a whole step.
+    optimizer = tf.keras.optimizers.legacy.Adam(1e-2, epsilon=1e-4)
+  learner = learner_lib.Learner(agent, optimizer, strategy, clip_norm=0.1)
+  found = {}
+  for seed in range(2):
+    metrics = learner.step(devices.share_out(batch(seed), strategy))
+    carried = tf.nest.flatten(metrics.pop('carried', ()))
+    metrics.update((f'carried_{i}', x) for i, x in enumerate(carried))
+    found.update((f'{seed}_{name}', x.numpy()) for name, x in metrics.items())
+  variables = (*agent.variables, *optimizer.variables())
+  found.update((f'variable_{i}', x.numpy()) for i, x in enumerate(variables))
+  return found

@@ -32,6 +32,15 @@ class TpuTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(found, expected, atol=1e-5, rtol=1e-5)
     self.assertAllClose(agent.variables, plain.variables, atol=1e-5)
 
+  def test_a_lookup_is_one_for_xla(self):
+    agent = tf.Module()
+    agent.table = tf.Variable(tf.ones([3, 2]))
+    agent.learned_variables = [agent.table]
+    agent.loss = lambda batch: (tf.reduce_sum(tf.gather(agent.table, batch)), {})
+    learner = learner_lib.Learner(
+        agent, tf.keras.optimizers.legacy.Adam(), tf.distribute.get_strategy())
+    self.assertEmpty(learner_hlo.forbidden(learner_hlo.hlo(learner, tf.range(2))))
+
   def test_what_a_tpu_could_not_do_is_found(self):
     for x, name in (('f32[<=4,2]{1,0} add', 'a dynamic shape'),
                     ('f64[] constant(0)', 'float64'),
