@@ -114,7 +114,7 @@ class D4RLTest(parameterized.TestCase):
     with self.assertRaisesRegex(datasets.DatasetError, 'has no whole episode'):
       _import(importers.d4rl(self._path), self._folder / 'out')
     self._write(rewards=0.0)
-    with self.assertRaisesRegex(datasets.DatasetError, 'hdf5: not as it should be: Typ'):
+    with self.assertRaisesRegex(datasets.DatasetError, 'not as it should be: TypeErr'):
       importers.d4rl(self._path)
     self._write()
     self._path.write_bytes(self._path.read_bytes()[:-100])

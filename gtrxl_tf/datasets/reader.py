@@ -180,11 +180,11 @@ def check(path: Union[str, os.PathLike]) -> Dataset:
 def _check_files(path: pathlib.Path, description: Dict[str, Any]) -> None:
   shards = description['shards']
   for name in ('num_episodes', 'num_steps'):
-    total = sum(shard[name] for shard in shards)
-    if description[name] != total or min((shard[name] for shard in shards), default=1) < 1:
+    parts = [shard[name] for shard in shards]
+    if description[name] != sum(parts) or min(parts, default=1) < 1:
       raise DatasetError(
-          f'{path / "dataset.json"}: {name} is {description[name]!r}, and of the shards '
-          f'{[shard[name] for shard in shards]}: expected the sum of positive numbers')
+          f'{path / "dataset.json"}: {name} is {description[name]!r}, of the shards '
+          f'{parts}: expected the sum of positive numbers')
   if description['kind'] not in format_lib.KINDS:
     raise DatasetError(f'{path / "dataset.json"}: kind is {description["kind"]!r}: '
                        f'expected one of {format_lib.KINDS}')

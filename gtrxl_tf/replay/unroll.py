@@ -93,7 +93,7 @@ def misfit(found: Unroll, expected: Unroll) -> Optional[str]:
   """
   found, expected = (
       {path: f'shape {tuple(leaf.shape)} and dtype {leaf.dtype.name}'
-       if hasattr(leaf, 'shape') else f'no shape, as it is of type {type(leaf).__name__}'
+       if hasattr(leaf, 'shape') else f'no shape, being of type {type(leaf).__name__}'
        for path, leaf in tree.flatten_with_path(nest)} for nest in (found, expected))
   name = lambda path: str(path[0]) + ''.join(f'[{key!r}]' for key in path[1:])
   differences = [

@@ -246,7 +246,7 @@ class UnrollsTest(parameterized.TestCase):
   @parameterized.parameters(
       (dict(reward=np.zeros(_E + 1, np.float32)), 'reward'),
       (dict(reward=np.zeros(_E, np.float64)), 'reward has shape .* dtype float64: exp'),
-      (dict(reward=0.0), 'reward has no shape, as it is of type float: expected shape'),
+      (dict(reward=0.0), 'reward has no shape, being of type float: expected shape'),
       (dict(observation={'near': np.zeros(_E, np.float32)}),
        r"observation\['image'\] is missing"),
       (dict(record=(np.zeros((_E, 2, 5), np.float32), np.zeros(_E))),

@@ -17,6 +17,9 @@ import tensorflow as tf
 from gtrxl_tf import testing
 from gtrxl_tf.training import checkpoint_variables
 from gtrxl_tf.training import checkpoints
+from gtrxl_tf.training import learner
+
+testing.split_cpu(2)
 
 _ROOT = pathlib.Path(__file__).parents[2]
 
@@ -149,6 +152,35 @@ class CheckpointsTest(parameterized.TestCase):
     _Run(self.folder).save(1, 2)
     checkpoints.restore_agent(self.folder, agent)
     self.assertEqual(float(agent.scale), 2)
+
+  def test_replicas_and_one_device_have_the_same_checkpoints(self):
+    cpus = tf.config.list_logical_devices('CPU')
+    if len(cpus) < 2:
+      self.skipTest('TensorFlow started with one CPU before this file was imported')
+    strategy = tf.distribute.MirroredStrategy(cpus[:2])
+    def made(scope):
+      with scope:
+        agent = testing.tiny_agent()
+        optimizer = tf.keras.optimizers.legacy.Adam(1e-3)
+      learner.Learner(agent, optimizer, strategy)
+      return agent, optimizer
+    agent, optimizer = made(strategy.scope())
+    agent.temperature.assign(7.0)
+    optimizer.iterations.assign(5)
+    saved = checkpoints.Checkpoints(self.folder, 3, kind='Experiment', agent=agent,
+                                    optimizer=optimizer)
+    saved.restore()
+    saved.save(5)
+    plain = testing.tiny_agent()
+    checkpoints.restore_agent(self.folder, plain)
+    self.assertEqual(float(plain.temperature), 7)
+    other, optimizer = made(strategy.scope())
+    restored = checkpoints.Checkpoints(self.folder, 3, kind='Experiment', agent=other,
+                                       optimizer=optimizer, writes=False)
+    self.assertEqual(restored.restore(), saved.latest)
+    for value in strategy.experimental_local_results(other.temperature):
+      self.assertEqual(float(value), 7)
+    self.assertEqual(optimizer.iterations.numpy(), 5)
 
   def test_a_folder_of_an_earlier_version(self):
     agent = testing.tiny_agent()

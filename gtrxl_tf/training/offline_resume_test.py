@@ -4,6 +4,7 @@ Each run has dropout. What is compared is all that its last checkpoint has, but 
 long it took: network, optimizer, and what the scheme remembers.
 """
 
+import contextlib
 import functools
 import pathlib
 import shutil
@@ -21,6 +22,7 @@ from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.environments import clues
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import history_runs_testing
 from gtrxl_tf.training import offline
 from gtrxl_tf.training import run_folder
@@ -100,6 +102,34 @@ class OfflineResumeTest(parameterized.TestCase):
         batch_size=8,
         warmup_steps=5, checkpoint_period=23, log_period=5), saved_at=23)
 
+  def test_a_disk_that_is_full_for_a_while(self):
+    disk = testing.small_disk(self, 2048)
+    experiment = offline.OfflineExperiment(
+        dataset=str(self.path / 'mazes'), environment=_MAZE,
+        network=functools.partial(_network, segment_length=2), learner_steps=12,
+        segment_length=2, num_segments=2, batch_size=8, checkpoint_period=2,
+        log_period=1)
+    whole = self.train(
+        experiment, run_folder.RunFolder(self.create_tempdir().full_path))
+
+    folder = run_folder.RunFolder(disk / 'run')
+    training = offline.OfflineTraining(experiment, folder, tf.distribute.get_strategy())
+    with contextlib.ExitStack() as room:
+      def fill(row):
+        if row['learner_step'] == 5:
+          room.enter_context(testing.full(disk))
+      with self.assertRaisesRegex(checkpoints.SaveFailed, 'checkpoint 12 .*ckpt-4$'):
+        with self.assertLogs('absl', 'ERROR') as logs:
+          training.run(lambda: False, fill)
+      # It went on and tried: once at each of steps 6, 8, 10, and at last 12.
+      self.assertEqual(str(logs.output).count('was not saved'), 3)
+      run_folder.read_metrics(folder.metrics)  # All whole lines.
+    resumed = self.train(experiment, folder)
+    for name, value in whole.items():
+      np.testing.assert_array_equal(value, resumed[name], name)
+    self.assertEqual([row['learner_step'] for row in run_folder.read_metrics(
+        folder.metrics)], list(range(1, 13)))
+
   # Windows, and chunks that bring their memory along.
   @parameterized.parameters('adf', 'ed')
   def test_distillation(self, model):
@@ -107,7 +137,8 @@ class OfflineResumeTest(parameterized.TestCase):
     self.assert_resumes(train.prepare(history_runs_testing.files(model), [
         *self.tiny, 'adf_steps = 6', 'recurrent_steps = 6',
         'SegmentTransformer.dropout = 0.3',
-        'SegmentTransformer.attention_dropout = 0.3', 'OfflineExperiment.checkpoint_period = 4']), saved_at=4)
+        'SegmentTransformer.attention_dropout = 0.3',
+        'OfflineExperiment.checkpoint_period = 4']), saved_at=4)
 
 
 if __name__ == '__main__':
