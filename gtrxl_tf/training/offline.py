@@ -311,7 +311,7 @@ class OfflineTraining:
         agent=self._agent, writes=devices.is_chief(strategy), optimizer=optimizer,
         scheme=self._scheme, seconds=self._seconds)
     self._checkpoints.restore()
-    self._step = self._saved_step = int(self._learner.steps.numpy())
+    self._step = self._saved_step = self._learner.steps
     devices.check_equal(self._step, strategy, f'learner steps in {folder.checkpoints}')
     # What plays is in float32, and not spread over replicas.
     plain = (experiment.compute_dtype == 'float32'

@@ -87,7 +87,7 @@ class OnlineTraining:
     path = self._checkpoints.restore()
     if path:
       logging.info('learner: going on from %s', path)
-    self._ledger.learner_step = int(self._learner.steps.numpy())
+    self._ledger.learner_step = self._learner.steps
     devices.check_equal(self._ledger.learner_step, strategy,
                         f'learner steps in {folder.checkpoints}')
     self._steps = int(self._environment_steps)
