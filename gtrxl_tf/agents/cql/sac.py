@@ -14,6 +14,7 @@ from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import config
 from gtrxl_tf.agents.decision import agent as agent_lib
+from gtrxl_tf.losses import averages
 from gtrxl_tf.losses import cql
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
@@ -48,6 +49,11 @@ class CQLSACActor(tf.Module):
       raise config.ConfigError(
           f'CQLSACActor.action_spec = {action_spec!r}: expected one BoundedArray of '
           'floats with finite bounds')
+    dtype = tf.keras.mixed_precision.global_policy().compute_dtype
+    if dtype != 'float32':
+      raise config.ConfigError(
+          f"OfflineExperiment.compute_dtype = {dtype!r}: expected 'float32' with "
+          'CQLSACActor, as the networks of TF-Agents know no other')
     self.observe = torsos.VectorTorso((), name='observe')
     self.network = None
     self._units = tuple(units)
@@ -169,15 +175,19 @@ class CQLSACAgent(tf.Module):
     Returns:
       The sum of all losses, each with a gradient to its own variables, and metrics.
     """
-    step, actions, next_step = self._transitions(batch)
-    # TF-Agents divides by the number of replicas in `td_loss` only.
-    share = 1 / tf.distribute.get_strategy().num_replicas_in_sync
+    mask = cql.have_targets(batch.valid, batch.discount)
+    step, actions, next_step = self._transitions(batch, mask)
+    # Of this replica in a mean over the steps of all; one of none would have no mean.
+    share = averages.MaskedMean(mask)(tf.ones_like(batch.reward))
+    num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
     alpha, temperature = tf.exp(self._log_alpha), tf.exp(self._log_temperature)
 
     def critic_losses():
       # pylint: disable=protected-access
-      td_loss = 0.5 * self._sac._critic_loss_with_optional_entropy_term(
-          step, actions, next_step, tf.math.squared_difference, self._discount)
+      # In this one TF-Agents divides by the number of replicas.
+      td_loss = 0.5 * num_replicas * share * (
+          self._sac._critic_loss_with_optional_entropy_term(
+              step, actions, next_step, tf.math.squared_difference, self._discount))
       conservative_loss = share * self._sac._cql_loss(step, actions)
       return td_loss + alpha * conservative_loss, (td_loss, conservative_loss)
 
@@ -211,9 +221,8 @@ class CQLSACAgent(tf.Module):
     self._update_target()
     return metrics
 
-  def _transitions(self, batch: agent_lib.Segments):
+  def _transitions(self, batch: agent_lib.Segments, mask: tf.Tensor):
     """The steps to learn from, their actions `[N, C]`, and the steps after them."""
-    mask = cql.have_targets(batch.valid, batch.discount)
     select = lambda x: tf.boolean_mask(x, mask)
     observation = self.network.observe(batch.observation, 2)
     # A row's last step is learned from only if nothing comes after it.

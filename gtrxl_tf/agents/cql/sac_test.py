@@ -14,7 +14,10 @@ from gtrxl_tf.agents.cql import policy as policy_lib
 from gtrxl_tf.agents.cql import sac
 from gtrxl_tf.agents.decision import agent as agent_lib
 from gtrxl_tf.serving import export
+from gtrxl_tf.training import devices
 from gtrxl_tf.training import learner as learner_lib
+
+testing.split_cpu(2)
 
 _OBSERVATION_SPEC = {
     'x': specs.Array((1,), np.float32), 'y': specs.Array((), np.int32)}
@@ -125,10 +128,33 @@ class CQLSACAgentTest(tf.test.TestCase):
     tf.train.Checkpoint(agent=other).restore(path).assert_consumed()
     self.assertAllEqual(_values(other.variables), _values(agent.variables))
 
+  def test_every_step_weighs_as_much_on_whatever_replica(self):
+    if len(tf.config.list_logical_devices('CPU')) < 2:
+      self.skipTest('TensorFlow had started before the CPU could be split.')
+    batch = _batch(0)
+    batch = batch._replace(
+        valid=batch.valid & (tf.range(_B)[:, tf.newaxis] + tf.range(_T) < _B // 2 + _T))
+    found = []
+    for strategy in tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(
+        ['CPU:0', 'CPU:1'], tf.distribute.ReductionToOneDevice()):
+      with strategy.scope():
+        agent = _agent()
+        optimizer = tf.keras.optimizers.legacy.SGD(0.1)
+      metrics = learner_lib.Learner(agent, optimizer, strategy).step(
+          devices.share_out(batch, strategy))
+      # The others are drawn; nothing comes after these steps.
+      found.append({name: metrics[name] for name in ('td_loss', 'temperature')})
+    self.assertAllClose(*found, atol=1e-5)
+
   def test_refuses_actions_without_bounds(self):
     for spec in (specs.Array((2,), np.float32), testing.DISCRETE, testing.HYBRID):
       with self.assertRaisesRegex(config.ConfigError, 'expected one BoundedArray'):
         sac.CQLSACActor(spec)
+
+  def test_refuses_bfloat16(self):
+    with devices.compute_dtype('bfloat16'):
+      with self.assertRaisesRegex(config.ConfigError, "= 'bfloat16': expected 'float"):
+        sac.CQLSACActor(_ACTION_SPEC)
 
 
 if __name__ == '__main__':
