@@ -8,6 +8,7 @@ import reverb
 import tensorflow as tf
 import tree
 
+from gtrxl_tf import config
 from gtrxl_tf.replay import unroll as unroll_lib
 
 TABLE = 'unrolls'
@@ -81,15 +82,16 @@ class UnrollWriter:
     An unroll that was not finished does not.
 
     Raises:
-      ValueError: the server's unrolls are others, as with other settings.
+      config.ConfigError: the server's unrolls are others, as with other settings.
       RuntimeError: there is no server.
     """
     self.close()
     served = self._client.server_info(_SECONDS_FOR_AN_ANSWER)[TABLE].signature
     misfit = unroll_lib.misfit(self._signature, unroll_lib.Unroll(*served))
     if misfit:
-      raise ValueError(f"this actor's unrolls do not fit the server's: {misfit}. Both "
-                       'need the same settings')
+      raise config.ConfigError(
+          f"this actor's unrolls do not fit the server's: {misfit}. Both need the same "
+          'settings')
     keep = self.history.maxlen + self._unroll_length + 1
     keep += -keep % self._chunk_length
     self._writer = self._client.trajectory_writer(num_keep_alive_refs=keep)

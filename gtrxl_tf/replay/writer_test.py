@@ -11,6 +11,7 @@ import portpicker
 import reverb
 import tensorflow as tf
 
+from gtrxl_tf import config
 from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import server as server_lib
@@ -269,8 +270,8 @@ class UnrollsTest(parameterized.TestCase):
     self.start(unroll_length=4, memory_length=2)
     self.unroll_length = 5
     with self.assertRaisesRegex(
-        ValueError, "do not fit the server's: .*reward has shape \\(6, 3\\) and dtype "
-        'float32: expected shape \\(5, 3\\)'):
+        config.ConfigError, "do not fit the server's: .*reward has shape \\(6, 3\\) "
+        'and dtype float32: expected shape \\(5, 3\\)'):
       self.writer()
 
   @parameterized.parameters(
