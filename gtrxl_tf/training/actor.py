@@ -9,6 +9,7 @@ import reverb
 import tensorflow as tf
 import tree
 
+from gtrxl_tf import config
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer as writer_lib
@@ -155,8 +156,8 @@ class Actor:
         self._receive(channel)
       try:
         seen, done = self._rollout.step()
-      except patience_lib.SERVER_ERRORS as error:
-        raise ActingFailed(str(error)) from error
+      except (ValueError, *patience_lib.SERVER_ERRORS) as error:
+        raise ActingFailed(config.one_line(error)) from error
       to_numpy = lambda nest: tree.map_structure(lambda x: x.numpy(), nest)
       complete = self._writer.append(unroll_lib.Unroll(
           observation=seen.observation, step_type=seen.step_type, reward=seen.reward,

@@ -222,12 +222,17 @@ class ActorTest(parameterized.TestCase):
     self.thread.join(timeout=10)
     self.assertFalse(self.thread.is_alive())
 
-  def test_an_environments_error_is_not_taken_for_a_servers(self):
+  @parameterized.parameters(
+      (None, '^the maze fell in$'),
+      (np.nan, '^environment 0: reward = nan: expected finite'))
+  def test_an_environments_error_is_not_taken_for_a_servers(self, reward, message):
 
     class Broken(t_maze.TMaze):
 
       def _step(self, action) -> dm_env.TimeStep:
-        raise RuntimeError('the maze fell in')
+        if reward is None:
+          raise RuntimeError('the maze fell in')
+        return super()._step(action)._replace(reward=reward)
 
     self.experiment = _experiment(
         _CORES['memoryless'], lambda seed: Broken(corridor_length=3, seed=seed))
@@ -238,7 +243,7 @@ class ActorTest(parameterized.TestCase):
     self.publish(step=0)
     actor = actor_lib.Actor(
         self.experiment, f'localhost:{self.port}', 0, should_stop=lambda: False)
-    with self.assertRaisesRegex(actor_lib.ActingFailed, 'the maze fell in'):
+    with self.assertRaisesRegex(actor_lib.ActingFailed, message):
       actor.run()
 
   def test_every_actor_in_every_life_of_every_run_draws_its_own_numbers(self):

@@ -6,6 +6,7 @@
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 from typing import Callable, Iterator, NamedTuple
@@ -74,8 +75,11 @@ def act(parts: Parts, index: int, life: int) -> None:
   with _part(parts, threads=1) as should_stop:
     from gtrxl_tf.training import actor
     from gtrxl_tf.training import experiment
-    actor.Actor(
-        experiment.Experiment(), parts.address, index, should_stop, life).run()
+    try:
+      actor.Actor(
+          experiment.Experiment(), parts.address, index, should_stop, life).run()
+    except actor.ActingFailed as error:
+      sys.exit(f'actor {index}: {error}')
 
 
 def learn(parts: Parts) -> None:
