@@ -47,7 +47,8 @@ class OnlineEvaluation:
         experiment.make_policy(self._network),
         experiment.make_environments(count, evaluation_lib.STREAM))
     self._gauges = gauges or gauges_lib.Gauges('evaluator')
-    self._rows = run_folder.MetricsWriter(folder.evaluations)
+    self._path = folder.evaluations
+    self._rows = run_folder.MetricsWriter(self._path)
     self._summaries = summaries_lib.Summaries(folder.summaries / 'evaluation')
 
   def run(self) -> None:
@@ -58,7 +59,8 @@ class OnlineEvaluation:
     """
     patience = patience_lib.Patience('evaluator', self._address, self._should_stop)
     channel = weights.WeightsChannel(self._address, self._network.variables)
-    evaluated = None
+    last = run_folder.last_metrics(self._path)  # Of an earlier life.
+    evaluated = last and last['learner_step']
     while not (self._should_stop() or channel.finished):
       try:
         step = channel.receive()
