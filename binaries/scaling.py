@@ -33,6 +33,7 @@ def _print_row(cells) -> None:
 def _print_traffic() -> None:
   with dmlab_testing.deepmind_lab():
     experiment = train.prepare(settings.GIN_FILE.value, settings.GIN_BINDINGS.value)
+    acting = scaling.measure_acting(experiment, num_steps=20)
   sizes = scaling.traffic(experiment)
   rate = scaling.measure_reverb(experiment, _UNROLLS.value)
   num = experiment.environments_per_actor
@@ -46,7 +47,9 @@ def _print_traffic() -> None:
       ('CPU time to write an unroll: writer, server',
        f'{1e3 * rate.write / num:.1f} ms, {1e3 * rate.server_write / num:.1f} ms'),
       ('CPU time to sample an unroll: reader, server',
-       f'{1e3 * rate.read / num:.1f} ms, {1e3 * rate.server_read / num:.1f} ms')):
+       f'{1e3 * rate.read / num:.1f} ms, {1e3 * rate.server_read / num:.1f} ms'),
+      (f"CPU time of an actor's step in {num} environment(s)",
+       f'{1e3 * acting:.1f} ms')):
     _print_row([what, value])
 
 

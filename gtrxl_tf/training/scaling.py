@@ -17,6 +17,7 @@ from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import writer as writer_lib
 from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training import rollout as rollout_lib
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import supervisor as supervisor_lib
 from gtrxl_tf.training import train
@@ -155,3 +156,21 @@ def measure_reverb(experiment: experiment_lib.Experiment, num_unrolls: int) -> R
 def _serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length: int,
            queue_size: int) -> None:
   server_lib.serve(port, row, unroll_length, memory_length, queue_size, []).wait()
+
+
+def measure_acting(experiment: experiment_lib.Experiment, num_steps: int) -> float:
+  """Median CPU seconds of an actor's step in all its environments, which is theirs and
+  the network's."""
+  num = experiment.environments_per_actor
+  policy = experiment.make_policy(experiment.acting_network, with_record=True)
+  action = lambda time_step, state: policy.action(
+      time_step, state, seed=tf.constant([0, 1], tf.int64))
+  rollout = rollout_lib.Rollout(
+      experiment.make_environments(num, 2), action, policy.get_initial_state(num),
+      jit_compile=True)
+  seconds = []
+  for _ in range(2 + num_steps):
+    started = time.process_time()
+    rollout.step()
+    seconds.append(time.process_time() - started)
+  return statistics.median(seconds[2:])  # The first ones compile.

@@ -41,6 +41,9 @@ class ScalingTest(absltest.TestCase):
       self.assertBetween(seconds, 0, 1)
     self.assertGreater(sum(rate), 0)
 
+  def test_acting_takes_time(self):
+    self.assertBetween(scaling.measure_acting(_experiment(2), num_steps=3), 0, 1)
+
 
 if __name__ == '__main__':
   absltest.main()
