@@ -6,9 +6,9 @@
       --gin_bindings='Experiment.environments_per_actor = 1' \
       --gin_bindings='Experiment.num_actors = 512'
 
-The first prints a table with a row for each number of actors. The second tells what goes
-through Reverb, and what CPU time that takes here: what an estimate for more machines
-begins with. DeepMind Lab need not be installed for it; a stand-in tells its specs.
+The first prints a table with a row for each number of actors. The second tells what
+goes through Reverb, and what CPU time that and acting take here: what an estimate for
+more machines begins with. DeepMind Lab need not be installed for it; a stand-in tells its specs.
 """
 
 from absl import app
@@ -42,7 +42,8 @@ def _print_traffic() -> None:
   for what, value in (
       ('an environment step, written', f'{sizes.row / 1024:.1f} KiB'),
       ('an unroll, sampled with its memory', f'{sizes.unroll / mebi:.2f} MiB'),
-      (f'a learner step of {experiment.batch_size} unrolls', f'{batch / mebi:,.0f} MiB'),
+      (f'a learner step of {experiment.batch_size} unrolls',
+       f'{batch / mebi:,.0f} MiB'),
       ('weights, for each actor and target update', f'{sizes.weights / mebi:.1f} MiB'),
       ('CPU time to write an unroll: writer, server',
        f'{1e3 * rate.write / num:.1f} ms, {1e3 * rate.server_write / num:.1f} ms'),

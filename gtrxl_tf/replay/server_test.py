@@ -46,7 +46,8 @@ class ServerTest(absltest.TestCase):
     return server
 
   def write(self, num_items):
-    writer = writer_lib.UnrollWriter(reverb.Client(self.address), _row_spec(), _T, _M, 0)
+    writer = writer_lib.UnrollWriter(
+        reverb.Client(self.address), _row_spec(), _T, _M, 0)
     writer.open()
     items = 0
     while items < num_items:

@@ -119,8 +119,8 @@ class Actor:
     waiting = time.time()
     while self._receive(channel) is None and not self._ended():
       if time.time() - waiting > 10:
-        logging.info('actor: the server at %s has no weights yet; waiting for a learner',
-                     self._address)
+        logging.info('actor: the server at %s has no weights yet; waiting for a '
+                     'learner', self._address)
         waiting = time.time()
       time.sleep(0.1)
     self._writer.open()

@@ -70,8 +70,7 @@ class Supervisor:
       PartFailed: one has died too often in too short a time.
     """
     for name, process in self.processes.items():
-      # One that ended well knows that the run is over, a little before its folder does.
-      if process.is_alive() or process.exitcode == 0 or self.ended():
+      if process.is_alive() or self.ended():
         continue
       now = time.time()
       deaths = self._deaths[name]
