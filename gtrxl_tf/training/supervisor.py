@@ -23,7 +23,8 @@ class Supervisor:
   """One Reverb server, N actors and a learner, as processes; an evaluator if wanted.
 
   A part that dies is started again and finds the others: actors and learner connect
-  anew to a new server, which begins empty; a new learner goes on from its checkpoint.
+  anew to a new server, which begins with its last checkpoint if there is one; a new
+  learner goes on from its own.
   """
 
   def __init__(self, config: str, root: str, num_actors: int, evaluator: bool = False):
