@@ -41,6 +41,7 @@ from absl import flags
 import gin
 
 from gtrxl_tf import config
+from gtrxl_tf import files
 from gtrxl_tf import sampling
 from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import histories
@@ -154,7 +155,7 @@ def _report(prepared: Dict[str, _Prepared]) -> str:
            f'{comparison.sweep_table(setting, points, measure)}'
            for measure in measures])
     comparison.draw_sweep(picture, setting, points, root.name)
-  run_folder.write_atomically(root / 'comparison.md', text)
+  files.write_atomically(root / 'comparison.md', text)
   text += f'\nPicture: {picture}'
   if any(run.samples for point in points for run in point.runs):
     comparison.draw_ranked(root / 'ranked.png', setting, points, root.name)

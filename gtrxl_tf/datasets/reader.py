@@ -4,18 +4,17 @@ import functools
 import os
 import pathlib
 from typing import Any, Dict, Union
-import zlib
 
 import numpy as np
 import tree
 
+from gtrxl_tf import files as files_lib
 from gtrxl_tf.datasets import format as format_lib
 
 DatasetError = format_lib.DatasetError
 
 # Of one dataset. Each takes a file descriptor, and processes may have few.
 _ARRAYS_OPEN = 512
-_BLOCK_BYTES = 2**24
 
 
 class Dataset:
@@ -104,7 +103,7 @@ class Dataset:
     for i, files in enumerate(self._files):
       for name, recorded in files.items():
         file = self.path / self._shards[i] / name
-        found = _checksum(file)
+        found = files_lib.checksum(file)
         if found != recorded['crc32']:
           raise DatasetError(f'{file}: was changed after it was written: its checksum '
                              f'is {found}, expected {recorded["crc32"]}')
@@ -116,7 +115,7 @@ class Dataset:
     for name in (*self._names, 'end'):
       array = self._array(shard, name)
       # Whole episodes, of about a block together.
-      rows = max(1, _BLOCK_BYTES * len(array) // max(array.nbytes, 1))
+      rows = max(1, files_lib.BLOCK_BYTES * len(array) // max(array.nbytes, 1))
       starts = [0]
       while starts[-1] < len(offset) - 1:
         end = int(np.searchsorted(offset, offset[starts[-1]] + rows, side='right')) - 1
@@ -225,11 +224,3 @@ def _checked_offset(file: pathlib.Path, offset: np.ndarray, num_steps: int
         f'{file}: expected numbers that rise from 0 to {num_steps}, got '
         f'{np.array2string(offset, threshold=6, edgeitems=3)}')
   return offset
-
-
-def _checksum(file: pathlib.Path) -> str:
-  checksum = 0
-  with open(file, 'rb') as stream:
-    while block := stream.read(_BLOCK_BYTES):
-      checksum = zlib.crc32(block, checksum)
-  return f'{checksum:08x}'

@@ -13,6 +13,7 @@ import zlib
 import numpy as np
 import tree
 
+from gtrxl_tf import files as files_lib
 from gtrxl_tf.datasets import format as format_lib
 
 DatasetError = format_lib.DatasetError
@@ -175,9 +176,9 @@ class EpisodeWriter:
     for key in (*self._step_specs, *self._episode_specs):
       files[f'{key}.npy'] = _write_array(
           partial / f'{key}.npy', [arrays[key] for arrays in self._waiting])
-    _sync(partial)
+    files_lib.sync(partial)
     os.rename(partial, self._path / name)
-    _sync(self._path)
+    files_lib.sync(self._path)
     return {'name': name, 'num_episodes': len(lengths), 'num_steps': int(offset[-1]),
             'files': files}
 
@@ -185,13 +186,7 @@ class EpisodeWriter:
     """Writes dataset.json anew, whole or not at all."""
     text = json.dumps(
         {**description, 'crc32': format_lib.checksum(description)}, indent=1)
-    partial = self._path / 'dataset.json.partial'
-    with open(partial, 'w', encoding='utf-8') as file:
-      file.write(text + '\n')
-      file.flush()
-      os.fsync(file.fileno())
-    os.replace(partial, self._path / 'dataset.json')
-    _sync(self._path)
+    files_lib.write_atomically(self._path / 'dataset.json', text + '\n')
 
 
 def _check_fit(place: str, arrays: Dict[str, np.ndarray], specs, num: int) -> None:
@@ -224,15 +219,6 @@ def _write_array(path: pathlib.Path, parts: Sequence[np.ndarray]) -> Dict[str, A
     file.flush()
     os.fsync(file.fileno())
   return {'bytes': num_bytes, 'crc32': f'{checksum:08x}'}
-
-
-def _sync(folder: pathlib.Path) -> None:
-  """Has the names in `folder` on disk."""
-  descriptor = os.open(folder, os.O_RDONLY)
-  try:
-    os.fsync(descriptor)
-  finally:
-    os.close(descriptor)
 
 
 def _first_difference(was: Any, expected: Any) -> Tuple[Any, Any]:

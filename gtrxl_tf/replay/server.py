@@ -1,6 +1,5 @@
 """The Reverb server: a queue of unrolls and a table of weights."""
 
-import os
 import pathlib
 import socket
 from typing import Dict, Optional, Sequence
@@ -11,6 +10,7 @@ from reverb.platform import checkpointers_lib
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf import files
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer
@@ -70,9 +70,7 @@ def _check_port(port: int) -> None:
 def _check_stamp(path: pathlib.Path, text: str) -> None:
   """Refuses a folder with tables of another make; Reverb itself looks at names only."""
   if not path.exists():
-    partial = path.with_name(path.name + '.partial')
-    partial.write_text(text)
-    os.replace(partial, path)  # Whole, also if the server is killed here.
+    files.write_atomically(path, text)
   elif path.read_text() != text:
     raise config.ConfigError(
         f'{path.parent} has tables of other shapes than these settings make; without '

@@ -26,13 +26,12 @@ import zlib
 import tensorflow as tf
 
 from gtrxl_tf import config
-from gtrxl_tf.training import run_folder
+from gtrxl_tf import files as files_lib
 
 VERSION = 1
 # What TensorFlow raises where a checkpoint is not what it should be.
 TF_ERRORS = (
     tf.errors.OpError, RuntimeError, ValueError, IndexError, AssertionError)
-_BLOCK_BYTES = 2**24
 
 
 class CheckpointError(config.ConfigError):
@@ -124,7 +123,7 @@ class CheckpointFiles:
       found = file.stat().st_size
       if found != size:
         return f'{file}: has {found:,} bytes: expected {size:,}'
-      found = _checksum(file)
+      found = files_lib.checksum(file)
       if found != checksum:
         return (f'{file}: was changed after it was written: its checksum is {found}: '
                 f'expected {checksum}')
@@ -163,13 +162,14 @@ class CheckpointFiles:
         os.fsync(stream.fileno())
     _write_sealed(self._record(step), {
         'step': step, 'time': now,
-        'files': {file.name: [file.stat().st_size, _checksum(file)] for file in files}})
+        'files': {file.name: [file.stat().st_size, files_lib.checksum(file)]
+                  for file in files}})
 
   def write_names(self, steps: Sequence[int]) -> None:
     """Tells TensorFlow's tools of checkpoints, the newest last."""
     lines = [f'model_checkpoint_path: "ckpt-{steps[-1]}"\n']
     lines += [f'all_model_checkpoint_paths: "ckpt-{step}"\n' for step in steps]
-    run_folder.write_atomically(self.folder / 'checkpoint', ''.join(lines))
+    files_lib.write_atomically(self.folder / 'checkpoint', ''.join(lines))
 
   def remove(self, step: int) -> None:
     """Removes a checkpoint, or half of one, as far as that can be done."""
@@ -191,14 +191,6 @@ def _damage_without_record(path: str) -> Optional[str]:
   return None
 
 
-def _checksum(file: pathlib.Path) -> str:
-  checksum = 0
-  with open(file, 'rb') as stream:
-    while block := stream.read(_BLOCK_BYTES):
-      checksum = zlib.crc32(block, checksum)
-  return f'{checksum:08x}'
-
-
 def _seal(contents: Dict[str, Any]) -> Tuple[str, str]:
   """JSON, and its checksum."""
   text = json.dumps(contents, indent=1)
@@ -209,7 +201,7 @@ def _write_sealed(file: pathlib.Path, contents: Dict[str, Any]) -> None:
   """Writes JSON with the checksum of all else in it."""
   _, seal = _seal(contents)
   text, _ = _seal({**contents, 'crc32': seal})
-  run_folder.write_atomically(file, text)
+  files_lib.write_atomically(file, text)
 
 
 def _read_sealed(file: pathlib.Path, *keys: str) -> Dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Callable, Optional
 from absl import logging
 import tensorflow as tf
 
+from gtrxl_tf import files
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import experiment as experiment_lib
@@ -60,6 +61,6 @@ def learn(experiment: experiment_lib.Experiment, address: str,
       training.export()
       # Last, as a run that is done tells nobody any more.
       if training.announce_end():
-        run_folder.write_atomically(folder.done, 'The run took all its steps.\n')
+        files.write_atomically(folder.done, 'The run took all its steps.\n')
   except learner_lib.Diverged as error:
-    run_folder.write_atomically(folder.diverged, f'{error}\n')
+    files.write_atomically(folder.diverged, f'{error}\n')

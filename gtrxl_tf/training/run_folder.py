@@ -12,6 +12,7 @@ from typing import Dict, Iterator, List, Optional, Union
 
 from absl import logging
 
+from gtrxl_tf import files
 
 # What an OSError says of a disk that is full, or as good as.
 NO_ROOM = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
@@ -75,20 +76,6 @@ class RunFolder:
       os.close(descriptor)
 
 
-def write_atomically(path: pathlib.Path, text: str) -> None:
-  """Writes a file so that it is there whole or not at all."""
-  partial = path.with_name(path.name + '.partial')
-  try:
-    with open(partial, 'w') as file:
-      file.write(text)
-      file.flush()
-      os.fsync(file.fileno())
-    os.replace(partial, path)
-  except BaseException:
-    partial.unlink(missing_ok=True)
-    raise
-
-
 class MetricsWriter:
   """Appends rows to `metrics.csv`; numbers with six digits, one row a write.
 
@@ -103,7 +90,7 @@ class MetricsWriter:
     self._waiting = ''
     self._columns: List[str] = list(rows[0]) if rows else []
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, ''.join(
+    files.write_atomically(path, ''.join(
         [self._line(self._columns)] * bool(rows)
         + [self._line(map(_format, row.values())) for row in rows]))
 

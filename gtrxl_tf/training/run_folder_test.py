@@ -5,6 +5,7 @@ import math
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from gtrxl_tf import files
 from gtrxl_tf import testing
 from gtrxl_tf.training import run_folder
 
@@ -115,7 +116,7 @@ class MetricsTest(parameterized.TestCase):
       self.assertLess(len(written), 400)
       self.assertEqual(len(self.path.read_text().splitlines()), len(written) + 1)
       with self.assertRaisesRegex(OSError, 'No space left'):
-        run_folder.write_atomically(disk / 'done', 'The run took all its steps.')
+        files.write_atomically(disk / 'done', 'The run took all its steps.')
       self.assertCountEqual(
           [path.name for path in disk.iterdir()], ['metrics.csv', 'stuff'])
     self.assertIn('metrics.csv: [Errno 28] No space left on device; training goes on',
@@ -124,9 +125,9 @@ class MetricsTest(parameterized.TestCase):
     self.assertEqual(self.steps(), [10, 20, *range(30, 501)])
 
   def test_a_file_is_whole_or_as_it_was(self):
-    run_folder.write_atomically(self.folder.done, 'first')
+    files.write_atomically(self.folder.done, 'first')
     with self.assertRaises(TypeError):
-      run_folder.write_atomically(self.folder.done, None)
+      files.write_atomically(self.folder.done, None)
     self.assertEqual(self.folder.done.read_text(), 'first')
 
 

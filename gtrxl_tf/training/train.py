@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import configurables  # pylint: disable=unused-import
+from gtrxl_tf import files
 from gtrxl_tf.analysis import curves
 from gtrxl_tf.training import actor as actor_lib
 from gtrxl_tf.training import checkpoints as checkpoints_lib
@@ -191,7 +192,7 @@ def _train(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder,
     checkpoints_lib.check(
         folder.checkpoints, type(experiment).__name__, experiment.make_agent)
     if is_chief:
-      run_folder.write_atomically(folder.config, gin.operative_config_str())
+      files.write_atomically(folder.config, gin.operative_config_str())
     evaluation = None
     if not folder.done.exists():
       if is_chief:
@@ -227,10 +228,10 @@ def _run_offline(experiment: offline_lib.OfflineExperiment,
       training = offline_lib.OfflineTraining(experiment, folder, strategy)
       if training.run(should_stop, console.update) and devices.is_chief(strategy):
         training.export()
-        run_folder.write_atomically(folder.done, 'The run took all its steps.\n')
+        files.write_atomically(folder.done, 'The run took all its steps.\n')
         return training.judge.evaluation
     except learner_lib.Diverged as error:
-      run_folder.write_atomically(folder.diverged, f'{error}\n')
+      files.write_atomically(folder.diverged, f'{error}\n')
     finally:
       console.close()
   return None
@@ -284,7 +285,7 @@ def _show(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder,
   rows.writerow(['episode', 'return', 'success', 'task'])
   rows.writerows(
       [i, *episode] for i, episode in enumerate(zip(*evaluation)))
-  run_folder.write_atomically(folder.evaluation, table.getvalue())
+  files.write_atomically(folder.evaluation, table.getvalue())
 
   informed = experiment.informed_return()
   metrics = run_folder.read_metrics(folder.metrics)

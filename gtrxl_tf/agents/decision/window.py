@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Tuple
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf.agents import windows
 from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.networks import action_space
 
@@ -67,10 +68,10 @@ class SlidingWindow(tf.Module):
     count = tf.where(is_first, 0, cache.count)
     full = tf.equal(count, self._length)
     index = tf.minimum(count, self._length - 1)  # Of this step, in the window.
-    tokens = tf.where(full[:, tf.newaxis, tf.newaxis, tf.newaxis],
-                      tf.roll(cache.tokens, -1, axis=1), cache.tokens)
-    tokens = _put(tokens, self._network.embed_return(return_to_go), index, 0)
-    tokens = _put(tokens, self._network.embed_observation(observation, 1), index, 1)
+    tokens = windows.slide(cache.tokens, full)
+    tokens = windows.put(tokens, self._network.embed_return(return_to_go), index, 0)
+    tokens = windows.put(
+        tokens, self._network.embed_observation(observation, 1), index, 1)
     # What lies behind the observation, the network does not see: it is causal.
     begins = tf.equal(tf.range(self._length), 0) & tf.ones_like(is_first)[:, tf.newaxis]
     policies, _ = self._network.read(
@@ -82,11 +83,4 @@ class SlidingWindow(tf.Module):
   def remember_action(self, action: Any, cache: WindowCache) -> WindowCache:
     """See `DecisionNetwork.remember_action`."""
     token = self._network.embed_action(action)
-    return cache._replace(tokens=_put(cache.tokens, token, cache.count - 1, 2))
-
-
-def _put(tokens: tf.Tensor, new: tf.Tensor, index: tf.Tensor, kind: int) -> tf.Tensor:
-  """`tokens` with `new` `[B, D]` as token `kind` of the step `index` `[B]`."""
-  step = tf.equal(tf.range(tokens.shape[1]), index[:, tf.newaxis])
-  here = step[:, :, tf.newaxis] & tf.equal(tf.range(tokens.shape[2]), kind)
-  return tf.where(here[..., tf.newaxis], new[:, tf.newaxis, tf.newaxis], tokens)
+    return cache._replace(tokens=windows.put(cache.tokens, token, cache.count - 1, 2))

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Tuple
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf.agents import windows
 from gtrxl_tf.agents.distillation import network as network_lib
 from gtrxl_tf.networks import action_space
 
@@ -63,14 +64,13 @@ class SlidingWindow(tf.Module):
     count = tf.where(is_first, 0, cache.count)
     tokens = cache.tokens
     for kind, new in enumerate(late, 1):
-      tokens = _put(tokens, new, count - 1, kind)
+      tokens = windows.put(tokens, new, count - 1, kind)
     full = tf.equal(count, self._length)
     index = tf.minimum(count, self._length - 1)  # Of this step, in the window.
-    slide = lambda x: tf.where(
-        tf.reshape(full, [-1] + [1] * (x.shape.rank - 1)), tf.roll(x, -1, axis=1), x)
-    tokens = _put(slide(tokens), token, index, 0)
+    tokens = windows.put(windows.slide(tokens, full), token, index, 0)
     here = tf.equal(tf.range(self._length), index[:, tf.newaxis])
-    positions = tf.where(here, position[:, tf.newaxis], slide(cache.position))
+    positions = tf.where(here, position[:, tf.newaxis],
+                         windows.slide(cache.position, full))
     # What lies behind the step, the network does not see: it is causal.
     make = getattr(network.core, 'empty_state', network.core.initial_state)
     policies, _ = network.read(
@@ -78,10 +78,3 @@ class SlidingWindow(tf.Module):
     policy = tf.nest.map_structure(
         lambda x: tf.gather(x, index, axis=1, batch_dims=1), policies)
     return policy, WindowCache(tokens, positions, index + 1)
-
-
-def _put(tokens: tf.Tensor, new: tf.Tensor, index: tf.Tensor, kind: int) -> tf.Tensor:
-  """`tokens` with `new` `[B, D]` as token `kind` of the step `index` `[B]`."""
-  step = tf.equal(tf.range(tokens.shape[1]), index[:, tf.newaxis])
-  here = step[:, :, tf.newaxis] & tf.equal(tf.range(tokens.shape[2]), kind)
-  return tf.where(here[..., tf.newaxis], new[:, tf.newaxis, tf.newaxis], tokens)
