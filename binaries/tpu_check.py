@@ -1,7 +1,7 @@
 """Compiles learner steps at the papers' sizes for TPUs, where there is no TPU.
 
   make tpu-check
-  make tpu-check ARGS='--steps=rate,adf --types=float32 --tpus=v4'
+  make tpu-check ARGS='--steps=rate --steps=adf --types=float32 --tpus=v4'
 
 Prints a table; docs/tpu.md explains it. The compiler is in an environment of its own,
 which `make tpu-check` sets up: it needs another jax than TensorFlow's companions.

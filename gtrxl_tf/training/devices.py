@@ -1,4 +1,4 @@
-"""Devices: which `tf.distribute` strategy trains, and which part of a batch each gets."""
+"""Devices: the `tf.distribute` strategy that trains, and each one's part of a batch."""
 
 import contextlib
 import functools

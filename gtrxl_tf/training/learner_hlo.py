@@ -119,4 +119,5 @@ def cells(name: str, dtype: str, tpu: str, size: str, found: Dict[str, Any]
     return [name, dtype, tpu, size, why, *[''] * 4]
   mib = lambda *names: f'{sum(found[x] for x in names) / 2**20:,.0f}'
   return [name, dtype, tpu, size, mib('arguments', 'outputs'), mib('temporaries'),
-          mib('program'), f'{found["operations"] / 1e9:,.3g}', f'{found["seconds"]:.0f}']
+          mib('program'), f'{found["operations"] / 1e9:,.0f}',
+          f'{found["seconds"]:.0f}']

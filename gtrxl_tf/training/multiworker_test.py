@@ -1,48 +1,25 @@
 """Tests that two worker processes take the step that one process takes."""
 
-import json
-import os
 import pathlib
-import socket
-import subprocess
-import sys
 
 from absl.testing import absltest
 import numpy as np
 import tensorflow as tf
 
+from gtrxl_tf.training import multiworker_testing
 from gtrxl_tf.training import tiny_agents_testing
 
 # Far more than it takes, also where others are at work.
-_SECONDS = 180
-
-
-def _free_addresses(number):
-  sockets = [socket.socket() for _ in range(number)]
-  for x in sockets:
-    x.bind(('127.0.0.1', 0))
-  addresses = [f'127.0.0.1:{x.getsockname()[1]}' for x in sockets]
-  for x in sockets:
-    x.close()
-  return addresses
+_SECONDS = 240
 
 
 class MultiworkerTest(tf.test.TestCase):
 
   def test_two_workers_take_the_step_of_one(self):
-    folder = pathlib.Path(self.get_temp_dir())
-    cluster = {'worker': _free_addresses(2)}
-    files = [folder / f'{i}.npz' for i in range(2)]
-    workers = []
-    for i, file in enumerate(files):
-      task = {'type': 'worker', 'index': i}
-      workers.append(subprocess.Popen(
-          [sys.executable, '-m', 'gtrxl_tf.training.multiworker_testing', 'vmpo',
-           str(file)],
-          env=dict(os.environ,
-                   TF_CONFIG=json.dumps({'cluster': cluster, 'task': task})),
-          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-      self.addCleanup(workers[-1].kill)
+    files = [str(pathlib.Path(self.get_temp_dir()) / f'{i}.npz') for i in range(2)]
+    workers = multiworker_testing.start([['agent', 'vmpo', file] for file in files])
+    for worker in workers:
+      self.addCleanup(worker.kill)
     expected = tiny_agents_testing.train('vmpo', tf.distribute.get_strategy())
     for worker in workers:
       said, _ = worker.communicate(timeout=_SECONDS)
