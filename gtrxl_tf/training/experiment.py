@@ -59,8 +59,8 @@ class Experiment(tasks_lib.TaskExperiment):
     evaluator: whether `binaries.train` plays with the newest weights while it trains,
       which takes time from the rest of the machine.
     evaluation_episodes: episodes an evaluation, while or when training is done.
-    compute_dtype: of the networks that learn. Variables, losses, duals and statistics
-      are float32 in either, and so is all of the networks that act.
+    compute_dtype: what the network that learns computes in. Its variables, losses, duals
+      and statistics are float32 in either, and so are networks that act.
     seed: of networks, environments and actions. Actors run at their own pace, so two
       runs of one seed are alike but not equal.
   """
@@ -140,7 +140,8 @@ class Experiment(tasks_lib.TaskExperiment):
     # Not tf.random.set_seed, which does not reach the initializers of Keras.
     tf.keras.utils.set_random_seed(self.seed)
     with devices.compute_dtype(self.compute_dtype):
-      return self._agent(online=self._make_network(), target=self._make_network())
+      online = self._make_network()
+    return self._agent(online=online, target=self._make_network())
 
   def restore_agent(self, checkpoints: pathlib.Path) -> vmpo_agent.VMPOAgent:
     """The agent in the newest checkpoint of a folder, see `checkpoints`."""

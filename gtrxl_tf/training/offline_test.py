@@ -78,25 +78,6 @@ class OfflineTrainingTest(absltest.TestCase):
         self.folder.policy, experiment.make_environments(20, evaluation.STREAM), 20)
     self.assertGreaterEqual(np.mean(played.successes), 0.9)
 
-  def test_replicas_in_bfloat16_leave_a_policy_in_float32(self):
-    settings = dict(learner_steps=2, evaluation_episodes=2, log_period=1)
-    experiment = self.experiment(compute_dtype='bfloat16', **settings)
-    training, _ = self.train(experiment, strategy='mirrored')
-    training.export()
-    agent = experiment.restore_agent(self.folder.checkpoints)
-    self.assertEqual(agent.network.compute_dtype, 'float32')
-    exported = tf.saved_model.load(str(self.folder.policy)).model_variables
-    # pylint: disable=protected-access
-    for learned, restored in zip(
-        training._agent.network.variables, agent.network.variables):
-      np.testing.assert_array_equal(learned.numpy(), restored.numpy())
-      self.assertTrue(any(np.array_equal(learned.numpy(), x.numpy()) for x in exported))
-    exact = self.experiment(**settings)
-    agent = exact.make_agent()
-    loss = float(agent.loss(exact.make_scheme(agent).batch(0))[0])
-    self.assertAlmostEqual(self.rows[0]['loss'], loss, delta=0.01)
-    self.assertNotAlmostEqual(self.rows[0]['loss'], loss, delta=1e-6)
-
   def test_replicas_share_a_batch_evenly(self):
     if len(tf.config.list_logical_devices('CPU')) == 1:
       self.skipTest('TensorFlow had started before the CPU could be split.')
