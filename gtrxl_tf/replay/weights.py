@@ -48,12 +48,19 @@ class WeightsChannel:
       step: the learner step they are of.
       finished: whether they are the last.
       timeout: seconds for the server to answer.
+
+    Raises:
+      config.ConfigError: the server is for weights of another network.
     """
     # An insert waits for ever where there is no server.
     self._inserts(timeout)
-    self._client.insert(
-        [np.int64(step), np.bool_(finished), *(v.numpy() for v in self._variables)],
-        {TABLE: 1.0})
+    values = [np.int64(step), np.bool_(finished), *(v.numpy() for v in self._variables)]
+    try:
+      self._client.insert(values, {TABLE: 1.0})
+    except ValueError as error:
+      raise config.ConfigError(
+          f'the server at {self._client.server_address} is for weights of another '
+          f'network: {config.one_line(error)}') from error
     self._published = self._inserts(timeout)
 
   def published(self, timeout: int = 10) -> bool:

@@ -153,6 +153,8 @@ class Actor:
     complete = False
     while not complete:
       if self._writer.starts_unroll:
+        while not self._writer.wait(0, _WAIT_MS) and not self._ended():
+          self._receive(channel)  # Which tells of the end, too.
         self._receive(channel)
       try:
         seen, done = self._rollout.step()
@@ -169,5 +171,3 @@ class Actor:
     experiment = self._experiment
     self._tell(unrolls=1, environment_steps=(
         experiment.unroll_length * experiment.environments_per_actor))
-    while not self._writer.wait(1, _WAIT_MS) and not self._ended():
-      self._receive(channel)  # Which also tells of the end.

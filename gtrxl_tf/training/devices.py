@@ -148,32 +148,26 @@ def rows_per_replica(batch_size: int, strategy: tf.distribute.Strategy,
   return batch_size // num_replicas
 
 
-def for_each_replica(make: Callable[[], Any], strategy: tf.distribute.Strategy) -> Any:
-  """What `make` makes, called once for each of this worker's replicas.
-
-  Not `tf.distribute`'s own datasets: they read ahead, and what waits grows old.
-  """
-  if strategy.num_replicas_in_sync == 1:
-    return make()
-  return strategy.experimental_distribute_values_from_function(lambda _: make())
-
-
-def share_out(batch: Any, strategy: tf.distribute.Strategy) -> Any:
-  """Gives every replica its rows of a global batch, in their order.
+def share_out(batch: Any, strategy: tf.distribute.Strategy, own: bool = False) -> Any:
+  """Gives every replica its rows of a batch, in their order.
 
   Args:
-    batch: nest of `[B, ...]`. Of several workers, every one has all of it.
+    batch: nest of `[B, ...]`.
     strategy: its replicas.
+    own: of several workers, whether each has its own part of the batch. If not, every
+      one has all of it.
 
   Returns:
     What `Learner.step` takes.
   """
   if strategy.num_replicas_in_sync == 1:
     return batch
-  rows = rows_per_replica(len(tf.nest.flatten(batch)[0]), strategy)
+  num_parts = num_workers(strategy) if own else 1
+  size = num_parts * len(tf.nest.flatten(batch)[0])
+  rows = rows_per_replica(size, strategy)
 
   def part(context):
-    start = rows * context.replica_id_in_sync_group
+    start = rows * context.replica_id_in_sync_group % (size // num_parts)
     return tf.nest.map_structure(lambda x: x[start:start + rows], batch)
 
   return strategy.experimental_distribute_values_from_function(part)

@@ -1,7 +1,7 @@
 """Plays episodes with a policy, apart from training."""
 
 import pathlib
-from typing import Any, List, NamedTuple
+from typing import Any, Callable, List, NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -37,13 +37,18 @@ class Evaluator:
     self._initial_state = policy.get_initial_state(environment.num_environments)
     self._rollout = rollout_lib.Rollout(environment, policy.action, self._initial_state)
 
-  def play(self, num_episodes: int) -> Evaluation:
+  def play(self, num_episodes: int, should_stop: Callable[[], bool] = lambda: False
+           ) -> Optional[Evaluation]:
     """Plays at least `num_episodes` episodes, as many in each environment.
 
     As many in each, and not the first that end, of which too many would be short ones.
 
     Args:
       num_episodes: rounded up to a multiple of E.
+      should_stop: asked before every step.
+
+    Returns:
+      None if it should stop before the end.
     """
     num = self._environment.num_environments
     self._rollout.restart(self._initial_state)
@@ -51,6 +56,8 @@ class Evaluator:
     returns = [[] for _ in range(num)]
     successes = [[] for _ in range(num)]
     while min(map(len, returns)) < each:
+      if should_stop():
+        return None
       seen, _ = self._rollout.step()
       for i in np.flatnonzero(seen.last()):
         returns[i].append(float(seen.episode_return[i]))
@@ -61,12 +68,13 @@ class Evaluator:
 
 
 def evaluate(policy: pathlib.Path, environment: environments.BatchedEnvironment,
-             num_episodes: int) -> Evaluation:
+             num_episodes: int, should_stop: Callable[[], bool] = lambda: False
+             ) -> Optional[Evaluation]:
   """Plays `num_episodes` episodes with the SavedModel in the folder `policy`.
 
   The environments are closed. See `Evaluator.play`.
   """
   evaluation = Evaluator(
-      tf.saved_model.load(str(policy)), environment).play(num_episodes)
+      tf.saved_model.load(str(policy)), environment).play(num_episodes, should_stop)
   environment.close()
   return evaluation

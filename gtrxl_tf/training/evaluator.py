@@ -72,8 +72,10 @@ class OnlineEvaluation:
       if step in (None, evaluated):  # The end, too, is told with weights.
         time.sleep(0.2)
       else:
-        self._write(step, self._evaluator.play(self._episodes))
-        evaluated = step
+        played = self._evaluator.play(self._episodes, self._should_stop)
+        if played is not None:
+          self._write(step, played)
+          evaluated = step
 
   def _write(self, step: int, played: evaluation_lib.Evaluation) -> None:
     row = dict(zip(COLUMNS, (step, float(np.mean(played.returns)),

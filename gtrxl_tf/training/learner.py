@@ -14,6 +14,10 @@ class Diverged(Exception):
   """Loss or gradient is not finite."""
 
 
+class StepFailed(Exception):
+  """A step could not be taken: a device, or another worker, is gone."""
+
+
 def check_finite(metrics: Mapping[str, Any], step: int, checkpoint: Optional[str]
                  ) -> Dict[str, float]:
   """The metrics of a learner step as numbers, without what is `carried`.

@@ -1,8 +1,10 @@
 """The learner's process: from the queue to checkpoints, weights, metrics and policy."""
 
 import math
+import queue
+import threading
 import time
-from typing import Callable, Dict, Optional
+from typing import Callable, Dict, Iterator, Optional
 
 from absl import logging
 import reverb
@@ -11,6 +13,7 @@ import tensorflow as tf
 from gtrxl_tf import config
 from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import ledger as ledger_lib
+from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer
 from gtrxl_tf.serving import export
@@ -37,7 +40,8 @@ class OnlineTraining:
   Several workers each take their share of a batch from the queue. The chief writes to
   the folder and publishes weights. They meet when metrics are logged, to count
   environment steps and to ask whether one of them is to stop: so all of them end at the
-  same step.
+  same step. Which unrolls they trained on each worker remembers of its own, and the
+  checkpoint has the chief's.
   """
 
   def __init__(self, experiment: experiment_lib.Experiment, address: str,
@@ -64,12 +68,18 @@ class OnlineTraining:
     self._strategy = strategy
     self._gauges = gauges or gauges_lib.Gauges('learner')
     self._is_chief = devices.is_chief(strategy)
-    self._meets = devices.num_workers(strategy) > 1
+    num_workers = devices.num_workers(strategy)
+    self._meets = num_workers > 1
     self._asked_to_stop = should_stop
     self._stopping = False
-    self._items_per_replica = devices.rows_per_replica(
-        experiment.items_per_batch, strategy,
-        'Experiment.batch_size / Experiment.environments_per_actor')
+    devices.rows_per_replica(
+        experiment.batch_size, strategy, 'Experiment.batch_size')
+    self._items_per_worker, rest = divmod(experiment.items_per_batch, num_workers)
+    if rest:
+      raise config.ConfigError(
+          'Experiment.batch_size / Experiment.environments_per_actor = '
+          f'{experiment.items_per_batch}: expected a multiple of the {num_workers} '
+          'workers that share it')
     with strategy.scope():
       self._agent = experiment.make_agent()
       optimizer = experiment.make_optimizer()
@@ -117,35 +127,77 @@ class OnlineTraining:
     Raises:
       learner.Diverged: loss or gradient is not finite. No checkpoint was saved since it
         was.
+      learner.StepFailed: a device or another worker is gone.
       checkpoints.SaveFailed: the last checkpoint could not be saved.
+      config.ConfigError: the server was started with other settings.
     """
-    patience = patience_lib.Patience('learner', self._address, self._should_stop)
+    patience = patience_lib.Patience('learner', self._address, self._asked_to_stop)
     while not (self._should_stop() or self._finished()):
       try:
-        self._connect()
-        batches = iter(dataset.unrolls(
-            self._address, self._items_per_replica, self._ledger,
-            lambda: self._should_stop() or (
-                self._is_chief and not self._channel.published())))
+        batches = self._connect()
         while not (self._should_stop() or self._finished()):
           waiting = time.time()
-          batch = devices.for_each_replica(lambda: next(batches), self._strategy)
+          batch = self._next(batches)
           self._idle += time.time() - waiting
           patience.reset()
           self._step(batch)
       except StopIteration:
         pass  # It should stop, or a new server needs the weights.
       except patience_lib.SERVER_ERRORS as error:
-        if self._meets:
-          raise  # Another worker is gone. All go on together, from a checkpoint.
         patience.wait(error)
+      if self._meets and self._asked_to_stop():
+        break  # No step to agree on it: the others find that this one is gone.
     self._save(last=True)
     return self._finished()
 
-  def _connect(self) -> None:
-    """Gives the server weights to act with."""
+  def _connect(self) -> Iterator[unroll_lib.Unroll]:
+    """Gives the server weights to act with; returns the batches that come of it.
+
+    Raises:
+      config.ConfigError: the server was started with other settings.
+    """
+    experiment = self._experiment
+    served = reverb.Client(self._address).server_info(timeout=10)
+    misfit = unroll_lib.misfit(
+        unroll_lib.signature(experiment.row_spec(), experiment.unroll_length,
+                             experiment.memory_length),
+        unroll_lib.Unroll(*served[writer.TABLE].signature))
+    if misfit:
+      raise config.ConfigError(
+          f"the learner's unrolls do not fit the server's: {misfit}. Both need the same "
+          'settings')
     self._channel = weights.WeightsChannel(self._address, self._agent.target.variables)
     self._publish()
+    return iter(dataset.unrolls(
+        self._address, self._items_per_worker, self._ledger,
+        lambda: self._asked_to_stop() or (
+            self._is_chief and not self._channel.published())))
+
+  def _next(self, batches: Iterator[unroll_lib.Unroll]) -> unroll_lib.Unroll:
+    """The next batch.
+
+    A thread waits for it: behind a network that is cut Reverb does not come back, and
+    nobody could tell the learner to stop.
+    """
+    found = queue.SimpleQueue()
+
+    def fetch():
+      try:
+        found.put((next(batches), None))
+      except Exception as error:  # pylint: disable=broad-exception-caught
+        found.put((None, error))
+
+    threading.Thread(target=fetch, daemon=True).start()
+    while True:
+      try:
+        batch, error = found.get(timeout=1)
+      except queue.Empty:
+        if self._asked_to_stop():
+          raise StopIteration from None
+        continue
+      if error is not None:
+        raise error
+      return batch
 
   def _publish(self, finished: bool = False) -> None:
     if self._is_chief:
@@ -155,7 +207,16 @@ class OnlineTraining:
     return self._steps >= self._experiment.environment_steps
 
   def _step(self, batch) -> None:
-    metrics = self._learner.step(batch)
+    if self._strategy.num_replicas_in_sync > 1:
+      # These are not of rows, and nobody learns from them.
+      rows = batch._replace(target_step=(), unroll_id=())
+      batch = devices.share_out(rows, self._strategy, own=True)
+    try:
+      metrics = self._learner.step(batch)
+    except patience_lib.SERVER_ERRORS as error:  # Which the server's own are not.
+      raise learner_lib.StepFailed(
+          f'learner step {self._ledger.learner_step + 1}: {config.one_line(error)}'
+          ) from error
     self._ledger.learner_step += 1
     step = self._ledger.learner_step
     updates_target = step % self._agent.target_update_period == 0
@@ -172,11 +233,12 @@ class OnlineTraining:
     if updates_target:
       self._agent.update_target()
       self._target_step = step
-      self._publish()
     if logs:
       self._log(metrics)
     if step % self._experiment.checkpoint_period == 0:
       self._save(last=False)
+    if updates_target:
+      self._publish()  # Last, as it fails where the server is gone.
 
   def _count(self) -> None:
     """Adds what came in since the last call, at all workers."""

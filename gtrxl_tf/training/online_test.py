@@ -2,6 +2,7 @@
 
 import functools
 import math
+import threading
 import time
 from unittest import mock
 
@@ -46,7 +47,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     experiment = self.experiment(1)
     self.port = portpicker.pick_unused_port()
     self.variables = experiment.make_agent().target.variables
-    server = server_lib.serve(
+    self.server = server = server_lib.serve(
         self.port, experiment.row_spec(), _T, experiment.memory_length, 100,
         self.variables)
     self.addCleanup(server.stop)
@@ -143,9 +144,28 @@ class OnlineTrainingTest(parameterized.TestCase):
     strategy = tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1', 'CPU:2'])
     self.start()
     with self.assertRaisesRegex(
-        config.ConfigError, '^Experiment.batch_size / Experiment.environments_per_actor '
-        '= 2: expected a multiple of the 3 replicas that share it$'):
+        config.ConfigError, '^Experiment.batch_size = 4: expected a multiple of the 3 '
+        'replicas that share it$'):
       self.training(self.experiment(1), strategy=strategy)
+
+  def test_a_server_of_other_settings_is_refused(self):
+    self.start()
+    with self.assertRaisesRegex(
+        config.ConfigError, "^the learner's unrolls do not fit the server's: .*has shape "
+        r'\(6, 2.*expected'):
+      self.training(self.experiment(1, unroll_length=_T + 1)).run()
+
+  def test_one_that_waits_behind_a_dead_server_can_be_told_to_stop(self):
+    self.start()
+    self.feed(1)
+    deadline = time.time() + 3
+    training = self.training(
+        self.experiment(100), should_stop=lambda: time.time() > deadline)
+    stopper = threading.Timer(2, self.server.stop)
+    stopper.start()
+    self.assertFalse(training.run())
+    self.assertLess(time.time(), deadline + 10)
+    self.assertEqual(self.saved_steps(self.folder), [1])
 
   def test_a_run_started_again_at_its_end_trains_no_more(self):
     folder = self.train_in_parts(3)

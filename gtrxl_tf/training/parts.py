@@ -7,6 +7,7 @@ from typing import Callable, Optional
 from absl import logging
 import tensorflow as tf
 
+from gtrxl_tf import config
 from gtrxl_tf import files
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.training import devices
@@ -14,6 +15,7 @@ from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import online
+from gtrxl_tf.training import patience
 from gtrxl_tf.training import run_folder
 
 
@@ -40,7 +42,10 @@ def serve(experiment: experiment_lib.Experiment, port: int,
   while not should_stop():
     time.sleep(0.2)
     if gauges is not None and gauges.listens and time.time() - shown > 1:
-      gauges.show(server_lib.sizes(port))
+      try:
+        gauges.show(server_lib.sizes(port))
+      except patience.SERVER_ERRORS as error:  # On a machine that is out of breath.
+        logging.warning('server: no gauges: %s', config.one_line(error))
       shown = time.time()
     if time.time() - saved > checkpoint_seconds:
       server_lib.checkpoint(port)
@@ -52,8 +57,12 @@ def serve(experiment: experiment_lib.Experiment, port: int,
 def learn(experiment: experiment_lib.Experiment, address: str,
           folder: run_folder.RunFolder, should_stop: Callable[[], bool],
           strategy: tf.distribute.Strategy,
-          gauges: Optional[gauges_lib.Gauges] = None) -> None:
-  """Runs the learner; says in the run's folder how it ended, if it came to an end."""
+          gauges: Optional[gauges_lib.Gauges] = None) -> Optional[str]:
+  """Runs the learner; says in the run's folder how it ended, if it came to an end.
+
+  Returns:
+    Why it failed, if it did.
+  """
   try:
     training = online.OnlineTraining(
         experiment, address, folder, should_stop, strategy, gauges)
@@ -63,4 +72,9 @@ def learn(experiment: experiment_lib.Experiment, address: str,
       if training.announce_end():
         files.write_atomically(folder.done, 'The run took all its steps.\n')
   except learner_lib.Diverged as error:
-    files.write_atomically(folder.diverged, f'{error}\n')
+    if devices.is_chief(strategy):
+      files.write_atomically(folder.diverged, f'{error}\n')
+    return str(error)
+  except learner_lib.StepFailed as error:
+    return str(error)
+  return None

@@ -88,8 +88,11 @@ def learn(parts: Parts) -> None:
     import tensorflow as tf
     from gtrxl_tf.training import experiment
     from gtrxl_tf.training import parts as parts_lib
-    parts_lib.learn(experiment.Experiment(), parts.address, parts.folder, should_stop,
-                    tf.distribute.get_strategy())
+    failure = parts_lib.learn(
+        experiment.Experiment(), parts.address, parts.folder, should_stop,
+        tf.distribute.get_strategy())
+    if failure:
+      sys.exit(f'learner: {failure}')
 
 
 def evaluate(parts: Parts) -> None:

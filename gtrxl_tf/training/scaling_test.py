@@ -1,4 +1,4 @@
-"""Tests of scaling.py; `measure` is a program that takes minutes."""
+"""Tests of scaling.py, but of what it measures."""
 
 from absl.testing import absltest
 import tensorflow as tf
@@ -34,15 +34,6 @@ class ScalingTest(absltest.TestCase):
     network = _experiment(1).acting_network
     self.assertEqual(found.weights, 4 * sum(
         v.shape.num_elements() for v in network.variables if v.dtype == tf.float32))
-
-  def test_unrolls_are_written_to_a_real_server_and_sampled(self):
-    rate = scaling.measure_reverb(_experiment(2), num_unrolls=20)
-    for seconds in rate:
-      self.assertBetween(seconds, 0, 1)
-    self.assertGreater(sum(rate), 0)
-
-  def test_acting_takes_time(self):
-    self.assertBetween(scaling.measure_acting(_experiment(2), num_steps=3), 0, 1)
 
 
 if __name__ == '__main__':

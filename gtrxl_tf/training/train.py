@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from typing import Callable, Mapping, Optional, Sequence
+from typing import Callable, Mapping, Optional, Sequence, Tuple
 
 from absl import logging
 import gin
@@ -75,9 +75,9 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str) 
   Returns:
     An exit code: 0 done, 1 failed, 2 wrong settings, 130 interrupted.
   """
-  return _refusing(lambda: _train(
+  return _refusing(lambda should_stop: _train(
       prepare(gin_files, gin_bindings), run_folder.RunFolder(root_dir), _run_parts,
-      tf.distribute.get_strategy()))
+      tf.distribute.get_strategy(), should_stop))
 
 
 def learn(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
@@ -98,7 +98,7 @@ def learn(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
   Returns:
     An exit code: 0 done or told to stop, 1 failed, 2 wrong settings.
   """
-  def run():
+  def run(should_stop):
     tf.get_logger().setLevel('WARNING')  # Strategies tell of every collective.
     made = devices.make_strategy(strategy, tpu)  # Before anything of TensorFlow.
     experiment = prepare(gin_files, gin_bindings)
@@ -109,10 +109,10 @@ def learn(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     if server:
       patience.check_address(server)
     gauges = gauges_lib.Gauges('learner', metrics_host, metrics_port)
-    def run_learner(experiment, folder):
-      with signals.stop_requested() as should_stop:
-        parts.learn(experiment, server, folder, should_stop, made, gauges)
-    code = _train(experiment, run_folder.RunFolder(root_dir), run_learner, made)
+    run_learner = lambda experiment, folder, should_stop: parts.learn(
+        experiment, server, folder, should_stop, made, gauges)
+    code = _train(experiment, run_folder.RunFolder(root_dir), run_learner, made,
+                  should_stop, gauges)
     return 0 if code == 130 else code
   return _refusing(run)
 
@@ -138,28 +138,29 @@ def run_part(part: str, gin_files: Sequence[str], gin_bindings: Sequence[str],
   tf.config.threading.set_intra_op_parallelism_threads(threads)
   tf.config.threading.set_inter_op_parallelism_threads(threads)
 
-  def made_and_run():
+  def made_and_run(should_stop):
     experiment = prepare(gin_files, gin_bindings)
     if isinstance(experiment, offline_lib.OfflineExperiment):
       raise config.ConfigError(
           f'the settings are of training on a dataset, which has no {part}')
     gauges = gauges_lib.Gauges(part, metrics_host, metrics_port)
-    with signals.stop_requested() as should_stop:
-      try:
-        run(experiment, should_stop, gauges)
-      except actor_lib.ActingFailed as error:
-        print(f'Stopped: {error}', file=sys.stderr)
-        return 1
+    try:
+      run(experiment, should_stop, gauges)
+    except actor_lib.ActingFailed as error:
+      print(f'Stopped: {error}', file=sys.stderr)
+      return 1
     logging.info('%s: ends', part)
     return 0
 
   return _refusing(made_and_run)
 
 
-def _refusing(run: Callable[[], int]) -> int:
-  """What `run` returns; 2 and a line on stderr if it refuses to."""
+def _refusing(run: Callable[[Callable[[], bool]], int]) -> int:
+  """What `run`, given what says whether to stop, returns; 2 and a line on stderr if it
+  refuses to."""
   try:
-    return run()
+    with signals.stop_requested() as should_stop:
+      return run(should_stop)
   except (config.ConfigError, run_folder.InUseError) as error:
     print(f'Not started: {error}', file=sys.stderr)
     return 2
@@ -172,16 +173,19 @@ def _refusing(run: Callable[[], int]) -> int:
 
 
 def _train(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder,
-           run_online: Callable[..., Optional[str]], strategy: tf.distribute.Strategy
-           ) -> int:
+           run_online: Callable[..., Optional[str]], strategy: tf.distribute.Strategy,
+           should_stop: Callable[[], bool],
+           gauges: Optional[gauges_lib.Gauges] = None) -> int:
   """Runs an experiment.
 
   Args:
     experiment: to run.
     folder: of the run.
-    run_online: trains an online experiment in a folder; returns why it failed, if it
-      did.
+    run_online: trains an online experiment in a folder until it should stop; returns
+      why it failed, if it did.
     strategy: of an offline experiment.
+    should_stop: asked all the time.
+    gauges: are shown what is logged of an offline experiment.
 
   Returns:
     An exit code.
@@ -199,9 +203,10 @@ def _train(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder,
         folder.diverged.unlink(missing_ok=True)
       failure = None
       if isinstance(experiment, offline_lib.OfflineExperiment):
-        evaluation = _run_offline(experiment, folder, strategy)
+        failure, evaluation = _run_offline(
+            experiment, folder, strategy, should_stop, gauges)
       else:
-        failure = run_online(experiment, folder)
+        failure = run_online(experiment, folder, should_stop)
       if failure is None and folder.diverged.exists():
         failure = folder.diverged.read_text().strip()
       if failure is not None:
@@ -211,58 +216,68 @@ def _train(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder,
         print(f'Interrupted. The same command goes on from {folder.checkpoints}.')
         return 130
     if is_chief:
-      _show(experiment, folder, evaluation or _evaluate(experiment, folder))
+      evaluation = evaluation or _evaluate(experiment, folder, should_stop)
+      if evaluation is None:
+        print('Interrupted in the evaluation. The same command begins it again.')
+        return 130
+      _show(experiment, folder, evaluation)
   return 0
 
 
 def _run_offline(experiment: offline_lib.OfflineExperiment,
-                 folder: run_folder.RunFolder, strategy: tf.distribute.Strategy
-                 ) -> Optional[evaluation_lib.Evaluation]:
-  """Trains in this process; returns the evaluation at the end, if it came to it."""
+                 folder: run_folder.RunFolder, strategy: tf.distribute.Strategy,
+                 should_stop: Callable[[], bool], gauges: Optional[gauges_lib.Gauges]
+                 ) -> Tuple[Optional[str], Optional[evaluation_lib.Evaluation]]:
+  """Trains in this process; returns why it failed, if it did, and the evaluation at the
+  end, if it came to it."""
   console = console_lib.Console(experiment.learner_steps, 'learner')
   dataset = experiment.dataset
   print(f'Training in {folder.root} on the {dataset.num_episodes:,} {dataset.kind} of '
         f'{dataset.path}.', flush=True)
-  with signals.stop_requested() as should_stop:
-    try:
-      training = offline_lib.OfflineTraining(experiment, folder, strategy)
-      if training.run(should_stop, console.update) and devices.is_chief(strategy):
-        training.export()
-        files.write_atomically(folder.done, 'The run took all its steps.\n')
-        return training.judge.evaluation
-    except learner_lib.Diverged as error:
+  def show(row):
+    console.update(row)
+    if gauges is not None:
+      gauges.show(row)
+  try:
+    training = offline_lib.OfflineTraining(experiment, folder, strategy)
+    if training.run(should_stop, show) and devices.is_chief(strategy):
+      training.export()
+      files.write_atomically(folder.done, 'The run took all its steps.\n')
+      return None, training.judge.evaluation
+  except learner_lib.Diverged as error:
+    if devices.is_chief(strategy):
       files.write_atomically(folder.diverged, f'{error}\n')
-    finally:
-      console.close()
-  return None
+    return str(error), None
+  finally:
+    console.close()
+  return None, None
 
 
-def _run_parts(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder
-               ) -> Optional[str]:
+def _run_parts(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
+               should_stop: Callable[[], bool]) -> Optional[str]:
   """Trains with actors, learner and server; returns why it failed, if it did."""
   supervisor = supervisor_lib.Supervisor(
       gin.config_str(), str(folder.root), experiment.num_actors, experiment.evaluator)
   console = console_lib.Console(experiment.environment_steps)
   print(f'Training in {folder.root}: 1 server, 1 learner, {experiment.num_actors} '
         f'actor(s) of {experiment.environments_per_actor} environments.', flush=True)
-  with signals.stop_requested() as should_stop:
-    try:
-      supervisor.start()
-      while not (should_stop() or supervisor.ended()):
-        time.sleep(0.5)
-        supervisor.restart_the_dead()
-        console.update(run_folder.last_metrics(folder.metrics))
-    except supervisor_lib.PartFailed as error:
-      return str(error)
-    finally:
-      console.close()
-      supervisor.stop()
+  try:
+    supervisor.start()
+    while not (should_stop() or supervisor.ended()):
+      time.sleep(0.5)
+      supervisor.restart_the_dead()
+      console.update(run_folder.last_metrics(folder.metrics))
+  except supervisor_lib.PartFailed as error:
+    return str(error)
+  finally:
+    console.close()
+    supervisor.stop()
   return None
 
 
-def _evaluate(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder
-              ) -> evaluation_lib.Evaluation:
-  """Plays with the policy of a run that is done."""
+def _evaluate(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder,
+              should_stop: Callable[[], bool]) -> Optional[evaluation_lib.Evaluation]:
+  """Plays with the policy of a run that is done, unless it should stop."""
   if isinstance(experiment, history_experiment.HistoryExperiment):
     # Not with the exported one, which draws actions that no seed decides.
     agent = experiment.restore_agent(folder.checkpoints)
@@ -273,7 +288,7 @@ def _evaluate(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder
               len(experiment.task_names))
   return evaluation_lib.evaluate(
       folder.policy, experiment.make_environments(count, evaluation_lib.STREAM),
-      experiment.evaluation_episodes)
+      experiment.evaluation_episodes, should_stop)
 
 
 def _show(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder,
