@@ -2,7 +2,6 @@
 
 import functools
 import math
-import threading
 import time
 from unittest import mock
 
@@ -158,13 +157,17 @@ class OnlineTrainingTest(parameterized.TestCase):
   def test_one_that_waits_behind_a_dead_server_can_be_told_to_stop(self):
     self.start()
     self.feed(1)
-    deadline = time.time() + 3
-    training = self.training(
-        self.experiment(100), should_stop=lambda: time.time() > deadline)
-    stopper = threading.Timer(2, self.server.stop)
-    stopper.start()
+    died = []
+
+    def should_stop():
+      if not died and run_folder.read_metrics(self.folder.metrics):
+        self.server.stop()
+        died.append(time.time())
+      return bool(died) and time.time() > died[0] + 2
+
+    training = self.training(self.experiment(100, log_period=1), should_stop=should_stop)
     self.assertFalse(training.run())
-    self.assertLess(time.time(), deadline + 10)
+    self.assertLess(time.time(), died[0] + 15)
     self.assertEqual(self.saved_steps(self.folder), [1])
 
   def test_a_run_started_again_at_its_end_trains_no_more(self):
