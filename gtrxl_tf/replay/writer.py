@@ -24,6 +24,27 @@ def chunk_length(unroll_length: int) -> int:
   return max(d for d in range(1, 33) if unroll_length % d == 0)
 
 
+def check_signature(client: reverb.Client, signature: unroll_lib.Unroll, whose: str
+                    ) -> None:
+  """Looks whether a server's unrolls have a signature.
+
+  Args:
+    client: of the server.
+    signature: of `unroll.signature`.
+    whose: it is; stands in the message.
+
+  Raises:
+    config.ConfigError: they have another, as with other settings.
+    RuntimeError: there is no server.
+  """
+  served = client.server_info(_SECONDS_FOR_AN_ANSWER)[TABLE].signature
+  misfit = unroll_lib.misfit(signature, unroll_lib.Unroll(*served))
+  if misfit:
+    raise config.ConfigError(
+        f"{whose} unrolls do not fit the server's: {misfit}. Both need the same "
+        'settings')
+
+
 class UnrollWriter:
   """Writes rows of E environments, and an item for every T of them.
 
@@ -86,12 +107,7 @@ class UnrollWriter:
       RuntimeError: there is no server.
     """
     self.close()
-    served = self._client.server_info(_SECONDS_FOR_AN_ANSWER)[TABLE].signature
-    misfit = unroll_lib.misfit(self._signature, unroll_lib.Unroll(*served))
-    if misfit:
-      raise config.ConfigError(
-          f"this actor's unrolls do not fit the server's: {misfit}. Both need the same "
-          'settings')
+    check_signature(self._client, self._signature, "this actor's")
     keep = self.history.maxlen + self._unroll_length + 1
     keep += -keep % self._chunk_length
     self._writer = self._client.trajectory_writer(num_keep_alive_refs=keep)

@@ -8,12 +8,21 @@ import tensorflow as tf
 
 from gtrxl_tf import environments
 from gtrxl_tf.training import rollout as rollout_lib
+from gtrxl_tf.training import tasks
 
 
 # Of the seeds of environments: no actor's.
 STREAM = 1
 # Played side by side, at most.
 NUM_ENVIRONMENTS = 50
+
+
+def make_environments(experiment: tasks.TaskExperiment
+                      ) -> environments.BatchedEnvironment:
+  """As many of an experiment's environments as its evaluation plays side by side, each
+  of its tasks among them."""
+  count = min(NUM_ENVIRONMENTS, experiment.evaluation_episodes)
+  return experiment.make_environments(max(count, len(experiment.task_names)), STREAM)
 
 
 class Evaluation(NamedTuple):

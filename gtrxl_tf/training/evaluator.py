@@ -41,11 +41,9 @@ class OnlineEvaluation:
     self._should_stop = should_stop
     self._network = experiment.acting_network
     self._episodes = experiment.evaluation_episodes
-    count = max(min(evaluation_lib.NUM_ENVIRONMENTS, self._episodes),
-                len(experiment.task_names))
     self._evaluator = evaluation_lib.Evaluator(
         experiment.make_policy(self._network),
-        experiment.make_environments(count, evaluation_lib.STREAM))
+        evaluation_lib.make_environments(experiment))
     self._gauges = gauges or gauges_lib.Gauges('evaluator')
     self._path = folder.evaluations
     self._rows = run_folder.MetricsWriter(self._path)

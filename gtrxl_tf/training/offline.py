@@ -260,9 +260,8 @@ class EpisodeJudge:
     self._experiment = experiment
     names = [name for name in experiment.task_names if name]
     self.columns = ['return', 'success', *(f'success_{name}' for name in names)]
-    count = min(experiment.evaluation_episodes, evaluation_lib.NUM_ENVIRONMENTS)
-    self._evaluator = evaluation_lib.Evaluator(policy, experiment.make_environments(
-        max(count, len(experiment.task_names)), evaluation_lib.STREAM))
+    self._evaluator = evaluation_lib.Evaluator(
+        policy, evaluation_lib.make_environments(experiment))
 
   def evaluate(self) -> Dict[str, float]:
     """Plays."""

@@ -81,8 +81,8 @@ class OfflineTrainingTest(absltest.TestCase):
   def test_replicas_share_a_batch_evenly(self):
     if len(tf.config.list_logical_devices('CPU')) == 1:
       self.skipTest('TensorFlow had started before the CPU could be split.')
-    with self.assertRaisesRegex(config.ConfigError, 'batch_size = 15: expected a mult'):
-      self.train(self.experiment(batch_size=15), strategy='mirrored')
+    with self.assertRaisesRegex(config.ConfigError, 'batch_size = 13: expected a mult'):
+      self.train(self.experiment(batch_size=13), strategy='mirrored')
 
   def test_refuses_a_dataset_of_another_task(self):
     with self.assertRaisesRegex(

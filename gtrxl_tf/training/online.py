@@ -157,15 +157,9 @@ class OnlineTraining:
       config.ConfigError: the server was started with other settings.
     """
     experiment = self._experiment
-    served = reverb.Client(self._address).server_info(timeout=10)
-    misfit = unroll_lib.misfit(
-        unroll_lib.signature(experiment.row_spec(), experiment.unroll_length,
-                             experiment.memory_length),
-        unroll_lib.Unroll(*served[writer.TABLE].signature))
-    if misfit:
-      raise config.ConfigError(
-          f"the learner's unrolls do not fit the server's: {misfit}. Both need the same "
-          'settings')
+    signature = unroll_lib.signature(
+        experiment.row_spec(), experiment.unroll_length, experiment.memory_length)
+    writer.check_signature(reverb.Client(self._address), signature, "the learner's")
     self._channel = weights.WeightsChannel(self._address, self._agent.target.variables)
     self._publish()
     return iter(dataset.unrolls(

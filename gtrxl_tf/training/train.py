@@ -284,10 +284,8 @@ def _evaluate(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder
     judge = experiment.make_judge(experiment.make_policy(agent.network), folder)
     judge.evaluate()
     return judge.evaluation
-  count = max(min(evaluation_lib.NUM_ENVIRONMENTS, experiment.evaluation_episodes),
-              len(experiment.task_names))
   return evaluation_lib.evaluate(
-      folder.policy, experiment.make_environments(count, evaluation_lib.STREAM),
+      folder.policy, evaluation_lib.make_environments(experiment),
       experiment.evaluation_episodes, should_stop)
 
 
