@@ -62,6 +62,14 @@ class Core(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
   def initial_state(self, batch_size) -> State:
     """The state before anything was seen."""
 
+  def empty_state(self, batch_size) -> State:
+    """The initial state in its smallest form.
+
+    An unroll gives the same outputs from it as from `initial_state`, perhaps with less
+    work. The shapes of the two may differ.
+    """
+    return self.initial_state(batch_size)
+
   @abc.abstractmethod
   def call(self, inputs: tf.Tensor, is_first: tf.Tensor, state: State):
     """Unrolls over `inputs` `[B, T, D]`, `is_first` `[B, T]`.
