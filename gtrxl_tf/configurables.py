@@ -22,6 +22,7 @@ import gtrxl_tf.environments.clues
 from gtrxl_tf.environments import atari
 from gtrxl_tf.environments import dmlab
 import gtrxl_tf.networks
+import gtrxl_tf.networks.core_network
 import gtrxl_tf.sampling
 import gtrxl_tf.sources
 import gtrxl_tf.training.experiment

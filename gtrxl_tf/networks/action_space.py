@@ -135,6 +135,12 @@ class ActionSpace:
           tf.math.log(policy.scale) + 0.5 * np.log(2 * np.pi * np.e), axis=-1))
     return tf.add_n(terms)
 
+  def with_temperature(self, policy: Policy, temperature: float) -> Policy:
+    """Divides logits by the temperature, and multiplies standard deviations by it."""
+    return policy._replace(
+        logits=policy.logits / temperature if self._num_values else (),
+        scale=policy.scale * temperature if self._sizes else ())
+
   def mode(self, policy: Policy) -> Any:
     """The likeliest sample."""
     return self._sample([tf.argmax(logits, axis=-1) for logits in self._logits(policy)],

@@ -1,4 +1,4 @@
-"""A memory core stands where TF-Agents has an LSTM."""
+"""Tests of core_network.py: a memory core in place of TF-Agents' LSTM."""
 
 import functools
 

@@ -81,7 +81,7 @@ def _unroll_windows(network, inputs):
                            [_B, _T, -1]), policies)
 
 
-class SlidingWindowTest(tf.test.TestCase):
+class DecisionWindowTest(tf.test.TestCase):
 
   def assert_equal_policies(self, policies, expected):
     tf.nest.map_structure(
@@ -89,18 +89,18 @@ class SlidingWindowTest(tf.test.TestCase):
 
   def test_within_the_window_it_is_the_networks_own_step(self):
     network, inputs = _network(), _inputs([[0, 4, 6], [0, 2, 5], [0, 1, 4, 7]])
-    window = window_lib.SlidingWindow(network, _K)
+    window = window_lib.DecisionWindow(network, _K)
     self.assert_equal_policies(_act(window, inputs), _act(network, inputs))
 
   def test_it_is_an_unroll_over_the_last_steps(self):
     network, inputs = _network(), _inputs([[0], [0, 5], [0, 1, 6]])
-    window = window_lib.SlidingWindow(network, _K)
+    window = window_lib.DecisionWindow(network, _K)
     self.assert_equal_policies(
         _act(window, inputs, jit_compile=True), _unroll_windows(network, inputs))
 
   def test_refuses_a_window_that_cuts_a_segment(self):
     with self.assertRaisesRegex(config.ConfigError, 'a window of 5 .* of 12 tokens'):
-      window_lib.SlidingWindow(_network(), 5)
+      window_lib.DecisionWindow(_network(), 5)
 
   def test_the_policy_acts_by_it_and_so_does_its_export(self):
     policy = policy_lib.DecisionPolicy(

@@ -10,6 +10,7 @@ from tf_agents.trajectories import time_step as ts
 from gtrxl_tf import config
 from gtrxl_tf.agents.distillation import network as network_lib
 from gtrxl_tf.agents.distillation import policy as policy_lib
+from gtrxl_tf.agents.distillation import window as window_lib
 from gtrxl_tf.cores import segment_transformer
 from gtrxl_tf.networks import torsos
 
@@ -94,7 +95,7 @@ class ActingTest(tf.test.TestCase, parameterized.TestCase):
   def test_a_sliding_window_is_the_forward_of_training(self, model, tokens, positions):
     network = _network(tokens, _MODELS[model], positions=positions)
     inputs = _histories()
-    acted = _act(policy_lib.window_lib.SlidingWindow(network, _S), inputs)
+    acted = _act(window_lib.DistillationWindow(network, _S), inputs)
     whole, _ = network(_cut(inputs, 0, _S), network.initial_state(_B))
     self.assertAllClose(acted[:, :_S], whole.logits, atol=1e-5, rtol=1e-5)
     for end in range(_S, _T, 2):
@@ -138,7 +139,7 @@ class ActingTest(tf.test.TestCase, parameterized.TestCase):
           _ACTION_SPEC, segment_transformer.SegmentTransformer(segment_length=6),
           tokens_per_transition=4)
     with self.assertRaisesRegex(config.ConfigError, 'a window of 4 steps'):
-      policy_lib.window_lib.SlidingWindow(_network(), 4)
+      window_lib.DistillationWindow(_network(), 4)
 
   def test_a_torso_embeds_observations(self):
     network = network_lib.DistillationNetwork(
