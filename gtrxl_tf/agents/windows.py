@@ -1,6 +1,6 @@
 """Acting on the last steps only: the base of the sliding windows of token networks."""
 
-from typing import Any
+from typing import Any, Sequence
 
 import tensorflow as tf
 
@@ -44,7 +44,7 @@ class SlidingWindow(tf.Module):
     self._step_shape = [tokens_per_step, token_dim]
 
   @property
-  def variables(self):
+  def variables(self) -> Sequence[tf.Variable]:
     """The network's variables."""
     return self._network.variables
 

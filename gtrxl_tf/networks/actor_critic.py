@@ -126,8 +126,8 @@ class ActorCritic(memory_network.MemoryNetwork):
             'there is a pixel_control_head')
       if pixel_control_head.num_actions != space.num_discrete:
         raise config.ConfigError(
-            f'PixelControlHead.num_actions = {pixel_control_head.num_actions}: expected '
-            f'the {space.num_discrete} of ActorCritic.action_spec')
+            f'PixelControlHead.num_actions = {pixel_control_head.num_actions}: '
+            f'expected the {space.num_discrete} of ActorCritic.action_spec')
     self.num_values = num_values
     self.value_head = heads.MLPHead(num_values, head_units, name='value_head')
     self.popart = popart(num_tasks=num_values) if popart is not None else None

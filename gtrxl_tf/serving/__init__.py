@@ -1,1 +1,1 @@
-"""Policies as SavedModels: written here, read anywhere."""
+"""Export of policies as SavedModels."""

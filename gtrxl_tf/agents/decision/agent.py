@@ -15,7 +15,7 @@ class Segments(NamedTuple):
   return_to_go: tf.Tensor  # In the network's units.
   observation: Any
   action: Any              # A sample of `ActionSpace`.
-  reward: tf.Tensor        # Of the action, in the environment's units.
+  reward: tf.Tensor        # The action's, in the environment's units.
   discount: tf.Tensor      # After the action; 0 where it ended the task.
   is_first: tf.Tensor      # True at a row's first step: memory is cleared there.
   valid: tf.Tensor         # False where a row is padded.
@@ -42,8 +42,8 @@ class DecisionAgent(tf.Module):
   >>> batch = agents.Segments(
   ...     return_to_go=tf.ones([2, 4]), observation=tf.zeros([2, 4, 5]),
   ...     action=tf.zeros([2, 4], tf.int32), reward=tf.zeros([2, 4]),
-  ...     discount=tf.ones([2, 4]), is_first=tf.constant([[True, False, False, False]] * 2),
-  ...     valid=tf.ones([2, 4], tf.bool))
+  ...     discount=tf.ones([2, 4]), valid=tf.ones([2, 4], tf.bool),
+  ...     is_first=tf.constant([[True, False, False, False]] * 2))
   >>> loss, metrics = agent.loss(batch)
   >>> sorted(metrics)
   ['accuracy', 'cross_entropy', 'loss']
