@@ -1,6 +1,5 @@
-"""Policies: the base of all agents' policies, and that of actor-critic networks."""
+"""The base class of policies, and the policy of actor-critic networks."""
 
-import abc
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -13,11 +12,17 @@ from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
 
 
-class NetworkPolicy(tf_policy.TFPolicy, metaclass=abc.ABCMeta):
+class PolicyState(NamedTuple):
+  """The memory between steps."""
+  core: Any  # The core's cache.
+  previous_action: Any  # A sample of `ActionSpace`, not yet clipped: [B, ...].
+
+
+class NetworkPolicy(tf_policy.TFPolicy):
   """Base of TF-Agents policies that act with a network on a memory core.
 
-  A subclass defines the policy's state, a named tuple that holds the network's cache,
-  by `_get_initial_state`, and a step by `_action`.
+  A subclass implements a step, `_action`. If its state is not a `PolicyState`, it also
+  overrides `_get_initial_state`, from which the state's spec follows.
   """
 
   def __init__(self, network: Any, observation_spec: Any, action_spec: Any,
@@ -39,9 +44,11 @@ class NetworkPolicy(tf_policy.TFPolicy, metaclass=abc.ABCMeta):
         policy_state_spec=specs.without_batch(self._get_initial_state(1)),
         info_spec=info_spec, automatic_state_reset=False, clip=False)
 
-  @abc.abstractmethod
-  def _get_initial_state(self, batch_size) -> Any:
-    """The state before the first step: a nest of `[batch_size, ...]`."""
+  def _get_initial_state(self, batch_size):
+    return PolicyState(
+        core=self._network.initial_cache(batch_size),
+        previous_action=specs.zeros(
+            self._network.action_space.sample_spec, [batch_size]))
 
   def _variables(self):
     return self._network.variables
@@ -56,12 +63,6 @@ class PolicyInfo(NamedTuple):
   """What an actor records in addition to the action."""
   policy: action_space.Policy  # The distribution's parameters.
   record: Any  # The core's record of the step.
-
-
-class PolicyState(NamedTuple):
-  """The memory between steps."""
-  core: Any  # The core's cache.
-  previous_action: Any  # A sample of `ActionSpace`, not yet clipped: [B, ...].
 
 
 class ActorCriticPolicy(NetworkPolicy):
@@ -107,12 +108,6 @@ class ActorCriticPolicy(NetworkPolicy):
     """
     core = self._network.core
     return state._replace(core=core.cache(core.restore(records, is_first)))
-
-  def _get_initial_state(self, batch_size):
-    return PolicyState(
-        core=self._network.initial_cache(batch_size),
-        previous_action=specs.zeros(
-            self._network.action_space.sample_spec, [batch_size]))
 
   def _action(self, time_step, policy_state, seed):
     outputs, cache = self._network.step(actor_critic.NetworkInputs(

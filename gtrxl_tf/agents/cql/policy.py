@@ -5,7 +5,6 @@ from typing import Any, Union
 from tf_agents.trajectories import policy_step
 
 from gtrxl_tf import config
-from gtrxl_tf import specs
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.agents.cql import network as network_lib
 from gtrxl_tf.agents.cql import sac
@@ -30,12 +29,6 @@ class CQLPolicy(policy_lib.NetworkPolicy):
                return_scale: config.PositiveFloat = 1.0):
     del return_scale
     super().__init__(network, observation_spec, action_spec)
-
-  def _get_initial_state(self, batch_size):
-    return policy_lib.PolicyState(
-        core=self._network.initial_cache(batch_size),
-        previous_action=specs.zeros(
-            self._network.action_space.sample_spec, [batch_size]))
 
   def _action(self, time_step, policy_state, seed):
     sample, cache = self._network.best_action(

@@ -19,7 +19,7 @@ class DecisionInputs(NamedTuple):
   """Recorded steps as inputs of the network, each `[B, T, ...]`."""
   return_to_go: tf.Tensor  # Floats: the remaining return, in the network's units.
   observation: Any         # A nest of tensors.
-  action: Any              # A sample of `ActionSpace`: the answer to the observation.
+  action: Any              # A sample of `ActionSpace`: taken at the observation.
   is_first: tf.Tensor      # Bools: where an episode begins.
 
 

@@ -22,7 +22,7 @@ class Histories(NamedTuple):
   The preceding step is ignored where a history begins with the first step.
   """
   observation: Any         # Nest of [B, T+1, ...].
-  action: Any              # Samples of `ActionSpace`, [B, T+1, ...]: answers to them.
+  action: Any              # Samples of `ActionSpace`, [B, T+1, ...]: taken there.
   reward: tf.Tensor        # [B, T+1], of the actions.
   done: tf.Tensor          # Bools [B, T+1]: whether an episode ended with the action.
   is_first: tf.Tensor      # Bools [B, T]: where a history begins.
@@ -254,8 +254,8 @@ class DistillationNetwork(memory_network.MemoryNetwork):
     if not self._table:
       return tokens
     if self._table == 'learnable':
-      # Without the reshape the gradient would be that of a lookup: slices, which have
-      # no norm.
+      # The reshape makes the gradient a tensor. A lookup alone gives `IndexedSlices`,
+      # whose norm is undefined.
       table = tf.reshape(self.position_table, self.position_table.shape)
     else:
       table = tf.constant(np.ascontiguousarray(relative_attention.sinusoids(

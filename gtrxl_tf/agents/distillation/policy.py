@@ -16,8 +16,8 @@ from gtrxl_tf.agents.distillation import window as window_lib
 class DistillationState(NamedTuple):
   """The memory between steps, and what is known of the last step."""
   cache: Any           # The network's, or the window's.
-  observation: Any     # The last one that was answered.
-  action: Any          # The answer, a sample of `ActionSpace`.
+  observation: Any     # The last one with an action.
+  action: Any          # That action, a sample of `ActionSpace`.
   reward: tf.Tensor    # [B]: the action's reward, if it is already known because the
   done: tf.Tensor      # [B] bool: episode's last time step was shown; else 0 and False.
   steps: tf.Tensor     # [B] int32: number of steps since the history began.
