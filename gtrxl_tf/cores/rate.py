@@ -71,7 +71,7 @@ class RATE(core.Core):
     RATE            the defaults, for T-Maze; with a cache for most other tasks
     RMT             retention = 'none', mlp_dim > 0
     Transformer-XL  num_memory_tokens = 0, cache_length > 0, mlp_dim > 0
-    DT              num_memory_tokens = 0, mlp_dim > 0, one segment for all the context
+    DT              num_memory_tokens = 0, mlp_dim > 0, the context is one segment
 
   A trainer may start a row from any memory: `_replace` `memory` in `initial_state`, set
   `begun` to true, and pass a false `is_first` for the row. Records of single steps, as
@@ -151,7 +151,7 @@ class RATE(core.Core):
           f'RATE.retention_heads = {retention_heads}: expected a divisor of '
           f'model_dim = {model_dim}')
     if 0 < cache_noise < 1 and variant != 'trxl':
-      # Acting caches keys and values, behind a norm: inputs cannot be mixed with noise.
+      # A step caches keys and values only, and a norm before them cannot be undone.
       raise config.ConfigError(
           f'RATE.cache_noise = {cache_noise}: expected 0 or 1 with variant = '
           f'{variant!r}, which normalizes before it attends')

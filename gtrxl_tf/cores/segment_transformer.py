@@ -74,8 +74,7 @@ class SegmentTransformer(core.Core):
     head_dim: d.
     mlp_dim: hidden units of the position-wise MLP.
     norm: LayerNorms follow the residuals (`post`), or precede the sublayers and follow
-      the last layer (`pre`). The paper does not say which; `post` is what the encoder
-      layers of PyTorch do, whose default sizes it has.
+      the last layer (`pre`). The paper does not say which.
     segment_length: S, in units of `tokens_per_step` inputs.
     recurrence: what a layer's memory of the M steps before a segment holds: nothing
       (`none`), its inputs (`xl`, Dai et al., 2019, equation 3), or its outputs
@@ -95,6 +94,7 @@ class SegmentTransformer(core.Core):
     attention_dropout: share of the attention weights dropped in training.
 
   The defaults are the paper's (Table S3), with the context of its setting dr (Table 1).
+  What the paper leaves open follows PyTorch's encoder layer, whose default sizes it has.
   """
 
   def __init__(
