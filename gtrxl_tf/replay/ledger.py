@@ -51,6 +51,16 @@ class Ledger(tf.train.experimental.PythonState):
     self.successes = collections.deque(maxlen=window)
     self.task_returns = [collections.deque(maxlen=window) for _ in range(num_tasks)]
 
+  @property
+  def refused(self) -> int:
+    """How many items were refused."""
+    return self.stale + self.duplicate
+
+  @property
+  def taken(self) -> int:
+    """How many items were taken from the queue, admitted or refused."""
+    return self.unrolls + self.refused
+
   def admit(self, unroll_id, target_step, step_type, episode_return,
             episode_success, task) -> bool:
     """Whether to train on an unroll; called once for each, in the queue's order.
