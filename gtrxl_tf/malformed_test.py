@@ -6,6 +6,7 @@ whole one, as a flipped bit that nobody reads, it must be read as the same value
 """
 
 import ast
+import atexit
 import json
 import pathlib
 import tempfile
@@ -33,7 +34,9 @@ from gtrxl_tf.training import checkpoints
 
 _ROOT = pathlib.Path(__file__).parents[1]
 
-configuration.set_hypothesis_home_dir(tempfile.mkdtemp())
+_HYPOTHESIS_HOME = tempfile.TemporaryDirectory()
+configuration.set_hypothesis_home_dir(_HYPOTHESIS_HOME.name)
+atexit.register(_HYPOTHESIS_HOME.cleanup)
 
 
 def _examples(number):
