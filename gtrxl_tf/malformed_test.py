@@ -275,7 +275,7 @@ class MalformedTest(parameterized.TestCase):
       line, name = binding
       gin.clear_config()
       file = self.folder / 'settings.gin'
-      file.write_text(f'{line}\n')
+      file.write_text(f'{line}\n', encoding='utf-8')
       with self.assertRaises(config.ConfigError) as caught:
         if in_a_file:
           config.parse([str(file)], [])
@@ -385,7 +385,7 @@ class MalformedTest(parameterized.TestCase):
 
   def test_nothing_is_unpickled(self):
     for path in [*_ROOT.glob('gtrxl_tf/**/*.py'), *_ROOT.glob('binaries/*.py')]:
-      for node in ast.walk(ast.parse(path.read_text())):
+      for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
           names = [alias.name for alias in node.names] + [getattr(node, 'module', None)]
           self.assertNoCommonElements(
