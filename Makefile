@@ -79,6 +79,8 @@ ablations: .venv/core ## Draw what matters in algorithm distillation: hours
 	    $(ABLATIONS)/$(ED)/seed_0/attention/recurrence.png
 
 # Compiling is most of what the tests do; the slow tests have XLA's optimizations.
+# In random order: make test ARGS='--random-order -v'. It prints a seed; to repeat the
+# order, make test ARGS='--random-order --random-order-seed=<seed>'.
 test: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 test: .venv/core ## Run the tests
 	$(PYTEST) --ignore-glob='*_slow_test.py' \

@@ -127,7 +127,7 @@ def _runs(point: variants.Point) -> List[comparison.Run]:
         runs.append(comparison.Run(
             model, seed, metrics, run_folder.read_metrics(folder.evaluation),
             folder.diverged.exists(),
-            sampling.samples(folder.config.read_text())
+            sampling.samples(folder.config.read_text(encoding='utf-8'))
             if folder.config.exists() else {},
             histories.read_csv(folder.learning_process.with_suffix('.csv'))))
   return runs

@@ -26,7 +26,7 @@ _PARTS = {'reverb_server', 'learner', 'actor', 'evaluator'}
 def _flags(path):
   """The names of the flags that a binary defines, or what it imports from binaries/."""
   names = set()
-  for node in ast.walk(ast.parse(path.read_text())):
+  for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
     if isinstance(node, ast.ImportFrom) and node.module == 'binaries':
       for alias in node.names:
         names |= _flags(path.with_name(f'{alias.name}.py'))

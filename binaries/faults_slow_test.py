@@ -16,7 +16,6 @@ import collections
 import os
 import pathlib
 import signal
-import tempfile
 import time
 from typing import List, NamedTuple
 
@@ -90,7 +89,7 @@ class FaultsTest(absltest.TestCase):
 
   def setUp(self):
     super().setUp()
-    self._temporary = pathlib.Path(tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value))
+    self._temporary = pathlib.Path(self.create_tempdir().full_path)
     self._folder = run_folder.RunFolder(self._temporary / 'run')
     self._journal = self._temporary / 'journal'
     self._cut = {}  # Whose network is cut, and until when.

@@ -6,7 +6,6 @@ experiments learn from.
 """
 
 import pathlib
-import tempfile
 from unittest import mock
 
 from absl.testing import absltest
@@ -114,7 +113,7 @@ class OfflineGinTest(GinTest):
         tree.map_structure(single, prototype.observation_spec), prototype.action_spec)
     random = np.random.default_rng(0)
     episodes = [episodes_testing.random_episode(specs, random, 20) for _ in range(2)]
-    folder = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
+    folder = self.create_tempdir().full_path
     episodes_testing.write(folder, specs, [
         episode._replace(reward=np.ones_like(episode.reward)) for episode in episodes])
     environment = mock.Mock(spec_set=['observation_spec', 'action_spec', 'close'])
@@ -198,7 +197,7 @@ class DistillationGinTest(GinTest):
     config.parse(list(map(str, files)), [])
     collector = sources.HistoryCollector()  # pylint: disable=no-value-for-parameter
     family = collector.family
-    folder = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value) + '/dataset'
+    folder = self.create_tempdir().full_path + '/dataset'
     blank = [np.zeros((family.num_steps, *spec.shape), spec.dtype)
              for spec in (*collector.specs, specs_lib.Array((), np.uint8))]
     with datasets.EpisodeWriter(folder, collector.specs, family.name, kind='histories',

@@ -71,7 +71,7 @@ def _check_stamp(path: pathlib.Path, text: str) -> None:
   """Refuses a folder with tables of another make; Reverb itself looks at names only."""
   if not path.exists():
     files.write_atomically(path, text)
-  elif path.read_text() != text:
+  elif path.read_text(encoding='utf-8') != text:
     raise config.ConfigError(
         f'{path.parent} has tables of other shapes than these settings make; without '
         'the folder the server begins with empty tables')
