@@ -20,7 +20,7 @@ from gtrxl_tf.training import train
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _SETTINGS = ['ActionRecall.delay = 2', 'TransformerXL.memory_length = 4']
-_GIN_FILE = 'gin/action_recall_cpu.gin'
+_GIN_FILE = 'gin/gtrxl/action_recall_cpu.gin'
 
 
 def _run(binary, **flags):

@@ -12,7 +12,7 @@ from gtrxl_tf.training import parts_testing
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import train
 
-_GIN_FILE = str(pathlib.Path(__file__).parents[1] / 'gin/t_maze_30_cpu.gin')
+_GIN_FILE = str(pathlib.Path(__file__).parents[1] / 'gin/gtrxl/t_maze_30_cpu.gin')
 _BINDINGS = ['TMaze.corridor_length = 10', 'TransformerXL.memory_length = 16',
              'Experiment.unroll_length = 16', 'Experiment.environment_steps = 1000000',
              'Experiment.num_actors = 2', 'Experiment.environments_per_actor = 32']
