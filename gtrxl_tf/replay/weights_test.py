@@ -14,7 +14,7 @@ from gtrxl_tf.replay import weights
 
 
 def _variables(value):
-  """A network's worth of variables: several shapes and dtypes."""
+  """Variables of several shapes and dtypes, as a network has."""
   return [tf.Variable(tf.cast(tf.fill(shape, value), dtype)) for shape, dtype in (
       ([2, 3], tf.float32), ([], tf.float32), ([4], tf.int64), ([5], tf.float16))]
 
@@ -45,7 +45,7 @@ class WeightsChannelTest(absltest.TestCase):
         self.assertLess(time.time(), deadline)
 
   def channels(self):
-    """What a learner publishes with, and what an actor receives with."""
+    """The learner's end and the actor's end of a channel."""
     address = f'localhost:{self.port}'
     return (weights.WeightsChannel(address, self.learners),
             weights.WeightsChannel(address, self.actors))
@@ -64,11 +64,11 @@ class WeightsChannelTest(absltest.TestCase):
     self.assertEqual(self.receiver.receive(), 70)
     self.assert_received(3)
 
-  def test_nothing_is_received_before_something_is_published(self):
+  def test_nothing_is_received_before_weights_are_published(self):
     self.assertIsNone(self.receiver.receive())
     self.assert_received(0)
 
-  def test_the_same_is_received_once(self):
+  def test_the_same_weights_are_received_once(self):
     self.publish(3, step=70)
     self.receiver.receive()
     self.actors[0].assign(tf.zeros([2, 3]))
@@ -120,7 +120,7 @@ class WeightsChannelTest(absltest.TestCase):
     self.publish(4, step=80)
     self.assertEqual(self.publisher.step_at_server(), 80)
 
-  def test_the_last_weights_say_so(self):
+  def test_the_last_weights_are_marked(self):
     self.publish(3, step=70)
     self.receiver.receive()
     self.assertFalse(self.receiver.finished)

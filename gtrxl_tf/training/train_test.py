@@ -85,9 +85,9 @@ class RefusedTest(parameterized.TestCase):
 
   def test_a_core_whose_segments_unrolls_do_not_keep_to(self):
     self.assertIn(
-        'ActorCritic.core = TransformerXL works in segments: expected a core that does',
-        self.refused([_GIN_FILE], [*_TINY, 'TransformerXL.recurrence = "same_layer"',
-                                   'TransformerXL.segment_length = 4']))
+        'ActorCritic.core = SegmentTransformer works in segments: expected a core that '
+        'does', self.refused([_GIN_FILE], [
+            *_TINY, 'ActorCritic.core = @SegmentTransformer()']))
 
   def test_a_file_that_is_not_there(self):
     self.assertIn('nowhere.gin', self.refused(['nowhere.gin'], []))
