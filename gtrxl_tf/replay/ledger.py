@@ -63,6 +63,16 @@ class Ledger(tf.train.experimental.PythonState):
     self.successes = collections.deque(maxlen=window)
     self.task_returns = [collections.deque(maxlen=window) for _ in range(num_tasks)]
 
+  @property
+  def refused(self) -> int:
+    """How many items were refused."""
+    return self.stale + self.duplicate
+
+  @property
+  def taken(self) -> int:
+    """How many items were taken from the queue, admitted or refused."""
+    return self.unrolls + self.refused
+
   def admit(self, unroll_id: int, target_step: int, step_type: np.ndarray,
             episode_return: np.ndarray, episode_success: np.ndarray, task: np.ndarray
             ) -> bool:

@@ -71,7 +71,7 @@ def _check_stamp(path: pathlib.Path, text: str) -> None:
   """Refuses tables with other signatures; Reverb itself compares only their names."""
   if not path.exists():
     files.write_atomically(path, text)
-  elif path.read_text() != text:
+  elif path.read_text(encoding='utf-8') != text:
     raise config.ConfigError(
         f'{path.parent} has tables of other shapes than these settings give; without '
         'the folder the server starts with empty tables')

@@ -19,7 +19,7 @@ from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import train
 
 _ROOT = pathlib.Path(__file__).parents[2]
-_GIN_FILE = str(_ROOT / 'gin' / 'action_recall_cpu.gin')
+_GIN_FILE = str(_ROOT / 'gin/gtrxl/action_recall_cpu.gin')
 _OFFLINE_FILES = [str(_ROOT / 'gin' / 'rate' / name)
                   for name in ('t_maze_30_cpu.gin', 'models/rate.gin')]
 _TINY = ['ActionRecall.delay = 2', 'TransformerXL.memory_length = 4',
