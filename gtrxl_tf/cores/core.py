@@ -92,8 +92,10 @@ class Core(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
 
   @property
   def segment_length(self) -> int:
-    """Steps a segment: unrolls consist of complete segments, and acting cuts at the
-    same steps. 1 if an unroll may start and end anywhere."""
+    """Steps per segment; 1 if an unroll may start and end anywhere.
+
+    Unrolls consist of complete segments, and acting cuts at the same steps.
+    """
     return 1
 
   @abc.abstractmethod
