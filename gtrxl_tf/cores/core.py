@@ -20,7 +20,7 @@ def build_layer(layer: tf.keras.layers.Layer, input_shape) -> None:
 
 
 def layer_norm(name: str) -> tf.keras.layers.LayerNormalization:
-  """A layer norm with the epsilon of the papers' PyTorch code."""
+  """A layer norm with PyTorch's epsilon."""
   return tf.keras.layers.LayerNormalization(epsilon=1e-5, name=name)
 
 
