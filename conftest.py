@@ -2,6 +2,8 @@
 
 from absl import flags
 
+import gtrxl_tf.before_tf_agents  # Test files may import tf_agents first.
+
 
 def pytest_configure():
   # Under absltest.main flags are parsed from the command line; here they keep their

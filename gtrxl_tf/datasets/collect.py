@@ -10,6 +10,7 @@ import collections
 from concurrent import futures
 import contextlib
 import functools
+import importlib
 import itertools
 import multiprocessing
 import os
@@ -253,7 +254,8 @@ def _played(collector: Collector, first: int, num_processes: int
     for piece in itertools.count(first):
       yield piece, collector.play(piece)
   pool = futures.ProcessPoolExecutor(
-      num_processes, multiprocessing.get_context('spawn'), _start, [gin.config_str()])
+      num_processes, multiprocessing.get_context('spawn'), _start,
+      [config.modules(), gin.config_str()])
   waiting = collections.deque()
   try:
     for piece in itertools.count(first):
@@ -268,11 +270,15 @@ def _played(collector: Collector, first: int, num_processes: int
 _collector: Collector  # Of a process of the pool.
 
 
-def _start(settings: str) -> None:
+def _start(modules: Sequence[str], settings: str) -> None:
   """Prepares a process of the pool.
 
-  SIGINT is left to the process that started it: a terminal sends it to all. When that
-  one is gone this one ends too.
+  A terminal sends SIGINT to all processes; only the one that started the pool reacts
+  to it. When that process is gone, this one ends too.
+
+  Args:
+    modules: define the configurables that the settings may name.
+    settings: of gin.
   """
   global _collector
   signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -280,8 +286,8 @@ def _start(settings: str) -> None:
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
   tf.config.threading.set_intra_op_parallelism_threads(1)
   tf.config.threading.set_inter_op_parallelism_threads(1)
-  # pylint: disable-next=g-import-not-at-top,unused-import
-  import gtrxl_tf.configurables
+  for module in modules:
+    importlib.import_module(module)
   gin.parse_config(settings)
   _collector = Collector()
 

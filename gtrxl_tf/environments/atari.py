@@ -6,6 +6,7 @@ from typing import Literal, Optional
 
 import dm_env
 from dm_env import specs
+import gin
 import numpy as np
 
 from gtrxl_tf import config
@@ -22,6 +23,7 @@ ATARI_57 = (
     'seaquest', 'skiing', 'solaris', 'space_invaders', 'star_gunner', 'surround',
     'tennis', 'time_pilot', 'tutankham', 'up_n_down', 'venture', 'video_pinball',
     'wizard_of_wor', 'yars_revenge', 'zaxxon')
+gin.constant('ATARI_57', ATARI_57)
 
 _ACTION_REPEATS = 4
 _SIDE = 84  # Pixels.

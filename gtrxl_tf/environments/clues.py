@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
-import gin
 import numpy as np
+
+from gtrxl_tf import config
 
 
 class Clue(NamedTuple):
@@ -13,7 +14,7 @@ class Clue(NamedTuple):
   answer: np.ndarray   # [B] the step in which the answer comes in sight.
 
 
-@gin.configurable(module='gtrxl_tf')
+@config.configurable
 def t_maze_clue(observation: np.ndarray, mask: np.ndarray) -> Clue:
   """The clue of a T-Maze, and the step of its flag.
 

@@ -7,6 +7,7 @@ from typing import Literal, Optional
 
 import dm_env
 from dm_env import specs
+import gin
 import numpy as np
 
 from gtrxl_tf import config
@@ -45,6 +46,7 @@ DMLAB_30 = (
     'explore_object_rewards_few',
     'explore_object_rewards_many',
 )
+gin.constant('DMLAB_30', DMLAB_30)
 
 # The two columns of GTrXL's Table 13.
 MEMORY_LEVELS = (
