@@ -22,7 +22,6 @@ import gin
 import numpy as np
 
 from gtrxl_tf import config
-from gtrxl_tf.analysis import histories as curves
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import reader
 from gtrxl_tf.datasets import writer as writer_lib
@@ -96,24 +95,28 @@ class HistoryCollector:
 
 def collect(collector: HistoryCollector, path: Union[str, os.PathLike],
             stream=sys.stdout) -> reader.Dataset:
-  """Collects into the folder `path`, or goes on there; returns the training histories.
+  """Collects both splits into the folder `path`; returns the training histories.
+
+  See `collect_split`.
+  """
+  collect_split(collector, 'evaluation', path, stream)
+  return collect_split(collector, 'training', path, stream)
+
+
+def collect_split(collector: HistoryCollector, split: task_batch.Split,
+                  path: Union[str, os.PathLike], stream=sys.stdout) -> reader.Dataset:
+  """Collects the histories of a split, or goes on where a collection stopped.
 
   Args:
     collector: what to collect.
-    path: of the folder.
+    split: 'training' or 'evaluation'.
+    path: of the folder; the dataset is in its subfolder of the split's name.
     stream: where the progress is shown.
 
   Raises:
-    format_lib.DatasetError: in the folder is something else.
+    format_lib.DatasetError: the folder holds something else.
   """
   path = pathlib.Path(path)
-  evaluation = _collect(collector, 'evaluation', path, stream)
-  _draw(collector, evaluation, path, stream)
-  return _collect(collector, 'training', path, stream)
-
-
-def _collect(collector: HistoryCollector, split: task_batch.Split, path: pathlib.Path,
-             stream) -> reader.Dataset:
   with writer_lib.EpisodeWriter(
       path / split, collector.specs, collector.family.name, collector.settings,
       kind='histories', final_observation=False) as writer:
@@ -136,20 +139,3 @@ def _episodes(histories: source_lib.Histories) -> List[format_lib.Episode]:
           for observation, action, reward, discount, end in zip(
               histories.observation, histories.action, histories.reward, discount,
               histories.end)]
-
-
-def _draw(collector: HistoryCollector, evaluation: reader.Dataset, path: pathlib.Path,
-          stream) -> None:
-  """Writes the source's curve, and shows the means of the five fifths of it."""
-  column = lambda name: np.stack([
-      getattr(evaluation.episode(i), name) for i in range(evaluation.num_episodes)])
-  reward, end = column('reward'), column('end')
-  optimum = task_batch.informed_return(collector.evaluation_tasks()).mean()
-  found = {'source': curves.curve(reward, end)}
-  curves.write_csv(path / 'source.csv', found)
-  curves.draw(path / 'source.png', found,
-              f'{collector.family.name}: {len(reward)} tasks', optimum)
-  fifths = ' '.join(f'{x:.2f}' for x in curves.curve(reward, end, 5).mean)
-  print(f'evaluation: the source returns {fifths} in the fifths of its time, '
-        f'{found["source"].mean[-1]:.2f} at its end; one who knows the tasks '
-        f'{optimum:.2f}', file=stream, flush=True)

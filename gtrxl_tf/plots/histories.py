@@ -12,7 +12,7 @@ from typing import Dict, NamedTuple, Optional, Sequence
 from matplotlib import pyplot as plt
 import numpy as np
 
-from gtrxl_tf.analysis import curves as curves_lib
+from gtrxl_tf.plots import curves as curves_lib
 
 NUM_BINS = 50
 
