@@ -55,11 +55,11 @@ class _Column(NamedTuple):
   title: str
   value: Callable[[Run], Optional[float]]
   format: str
-  mean_format: Optional[str]  # None: the mean says nothing.
+  mean_format: Optional[str]  # None: no mean is shown.
 
 
 def tables(setting: Optional[str], points: Sequence[PointRuns]) -> str:
-  """All Markdown tables of a comparison.
+  """Returns all Markdown tables of a comparison.
 
   Args:
     setting: that a sweep goes through; None without a sweep.
@@ -79,10 +79,13 @@ def tables(setting: Optional[str], points: Sequence[PointRuns]) -> str:
 
 
 def table(point: PointRuns) -> str:
-  """A Markdown table: a row for each run, and one for the mean of each model."""
+  """Returns a Markdown table with a row for each run and each model's mean."""
   runs, informed = point.runs, point.informed
   steps, measure = steps_column(runs), measure_of(runs)
-  column = lambda title, value, form: _Column(title, value, form, form)
+
+  def column(title: str, value: Callable[[Run], Optional[float]], form: str) -> _Column:
+    return _Column(title, value, form, form)
+
   columns = [
       column('return', _final, '.2f'),
       column('success', lambda run: (
@@ -140,9 +143,9 @@ def table(point: PointRuns) -> str:
 
 
 def task_table(point: PointRuns) -> str:
-  """A Markdown table of how each task ended: a row a task, a column a model.
+  """Returns a Markdown table of final values: a row a task, a column a model.
 
-  It shows the success, or the return of tasks that do not tell it.
+  The values are successes, or returns if the environment has no success.
   """
   measure = measure_of(point.runs)
   by_model = group_by_model(point.runs)
@@ -154,15 +157,18 @@ def task_table(point: PointRuns) -> str:
 
 
 def learns(runs: Sequence[Run]) -> bool:
-  """Whether runs are judged by learning processes, beside those of their source."""
+  """Whether runs are judged by learning processes, compared with their source's."""
   return any('ratio' in row for run in runs for row in run.metrics[-1:])
 
 
 def sweep_table(setting: str, points: Sequence[PointRuns], measure: str = 'return'
                 ) -> str:
-  """A Markdown table of final returns: a row for each value, a column for each model.
+  """Returns a Markdown table of final values: a row a value, a column a model.
 
-  With `measure = 'ratio'` it is of ratios to the source's return.
+  Args:
+    setting: that the sweep goes through.
+    points: of the sweep.
+    measure: 'return', or 'ratio' for the ratio to the source's return.
   """
   models = models_of(points)
   rows = [[setting, *models, 'informed policy'], ['--:'] * (2 + len(models))]
@@ -178,12 +184,12 @@ def sweep_table(setting: str, points: Sequence[PointRuns], measure: str = 'retur
 
 
 def ranked(runs: Sequence[Run], steps: float) -> List[float]:
-  """Mean returns that runs had at a point of their training, best first.
+  """Returns the mean returns of runs at one point of their training, the best first.
 
   Args:
-    runs: of which those are left out that have not come to the point, or had not
-      finished an episode by then.
-    steps: of the environment; of the learner where that is all there is.
+    runs: those that have not reached the point, or had not finished an episode by then,
+      are left out.
+    steps: environment steps, or learner steps if runs count only these.
   """
   returns = []
   column = steps_column(runs)
@@ -210,7 +216,7 @@ def group_by_model(runs: Sequence[Run]) -> Dict[str, List[Run]]:
 
 
 def metrics_of(runs: Sequence[Run]) -> Dict[str, List[curves.Rows]]:
-  """For each model its runs' metrics."""
+  """Returns the metrics of each model's runs."""
   return {model: [run.metrics for run in seeds]
           for model, seeds in group_by_model(runs).items()}
 
@@ -220,19 +226,19 @@ def steps_column(runs: Sequence[Run]) -> str:
 
 
 def last(run: Run, column: str) -> float:
-  """How far a run has come; 0 if it diverged before its first row."""
+  """Returns `column` of the last row; 0 if the run diverged before its first row."""
   return run.metrics[-1][column] if run.metrics else 0.
 
 
 def measure_of(runs: Sequence[Run]) -> str:
-  """What tells how a task went: the success, or the return if success is not told."""
-  told = not any(math.isnan(row['success']) for run in runs for row in run.evaluation)
-  return 'success' if told else 'return'
+  """Returns the measure of a task: 'success', or 'return' if there is no success."""
+  known = not any(math.isnan(row['success']) for run in runs for row in run.evaluation)
+  return 'success' if known else 'return'
 
 
 def _final(run: Run, measure: str = 'return', task: Optional[int] = None
            ) -> Optional[float]:
-  """What a run came to in a task, or in all together; None if it is not known."""
+  """Returns the final value of a run in a task, or in all; None if it is not known."""
   if run.diverged:
     return 0.
   if measure == 'ratio':
@@ -242,12 +248,12 @@ def _final(run: Run, measure: str = 'return', task: Optional[int] = None
 
 
 def _found(run: Run, column: str) -> Optional[float]:
-  """What the evaluation after training found besides; None if it is not known."""
+  """Returns `column` of the evaluation after training; None if it is not known."""
   return _mean(run.metrics[-1:], column) if run.evaluation else None
 
 
 def known_finals(runs: Sequence[Run], *what) -> List[float]:
-  """Those that are known of `_final(run, *what)`."""
+  """Returns `_final(run, *what)` of those runs for which it is known."""
   values = [_final(run, *what) for run in runs]
   return [value for value in values if value is not None]
 
@@ -260,13 +266,13 @@ def _mean(rows: curves.Rows, column: str) -> Optional[float]:
 
 
 def _first(run: Run, goal: float, column: str, unit: float = 1) -> Optional[float]:
-  """`column` where the return first reaches `goal`."""
+  """Returns `column` where the return first reaches `goal`."""
   return next((row[column] / unit for row in run.metrics if row['return'] >= goal),
               None)
 
 
 def _mean_cell(values: Sequence[Optional[float]], spec: str) -> str:
-  """The mean of the values there are, and of how many it is if some are missing."""
+  """Returns the mean of the known values, and their number if some are missing."""
   known = [value for value in values if value is not None]
   if not known:
     return '-'
@@ -275,7 +281,7 @@ def _mean_cell(values: Sequence[Optional[float]], spec: str) -> str:
 
 
 def _finals_cell(runs: Sequence[Run], *what) -> str:
-  """The mean of `_final(run, *what)`, and each of them."""
+  """Returns the mean of `_final(run, *what)`, and the value of each run."""
   known = known_finals(runs, *what)
   if not known:
     return '-'

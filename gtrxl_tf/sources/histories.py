@@ -1,14 +1,12 @@
 """Collects learning histories of a source into datasets.
 
-A folder comes to have
+The folder of a collection has
 
   training/     a dataset of the kind 'histories', see `datasets/format.py`
-  evaluation/   the same of tasks that are never in training
-  source.csv    what the source returned in the latter, in the course of its learning
-  source.png    the same as a picture
+  evaluation/   a dataset of histories in other tasks, which are never in training
 
-Work is parted into pieces with random numbers of their own, so that a collection that
-was interrupted goes on after the last piece that was written, and ends with the same.
+Work is divided into pieces with their own random numbers, so that a collection that was
+interrupted continues after the last piece that was written, with the same result.
 """
 
 import os
@@ -28,24 +26,24 @@ from gtrxl_tf.datasets import writer as writer_lib
 from gtrxl_tf.environments import task_batch
 from gtrxl_tf.sources import source as source_lib
 
-# Tasks that are played at once. More are hardly faster, and take memory.
+# Tasks that are played at once. More take memory and are hardly faster.
 _PIECE = 1000
 
 
 @config.configurable
 class HistoryCollector:
-  """What is to be collected.
+  """Settings of a collection of histories, and the play of its pieces.
 
-  A dataset keeps these settings and gin's, and only a collector with the same goes on
-  with it.
+  A dataset keeps these settings and gin's, and only a collector with the same settings
+  continues it.
 
   Args:
     family: of the tasks.
     source: makes the algorithm that learns; called with `tasks`, `num_steps`, `seed`.
     num_histories: for training, each in a task that is drawn with replacement; 10,000
       in the paper (Table S1).
-    num_evaluation: tasks for evaluation, which are those of `evaluation_tasks`; 100 in
-      the paper.
+    num_evaluation: number of `evaluation_tasks`, with one history each; 100 in the
+      paper.
     seed: of the tasks and the source.
   """
 
@@ -64,22 +62,22 @@ class HistoryCollector:
     self.specs = format_lib.Specs(
         prototype.observation_spec(), prototype.action_spec(), prototype.reward_spec(),
         dm_specs.Array((), np.uint8, 'discount'))
-    # With the arguments that did not come from gin, as gin's comments.
+    # Arguments that did not come from gin are added as comments.
     own = dict(num_histories=num_histories, num_evaluation=num_evaluation, seed=seed)
     self.settings = '\n'.join([
         *(f'# HistoryCollector.{name} = {value!r}' for name, value in own.items()), '',
         gin.operative_config_str()])
 
   def evaluation_tasks(self) -> task_batch.TaskBatch:
-    """Those that the source is evaluated in, anew, for other agents."""
+    """Returns new copies of the tasks in which the source is evaluated."""
     return self._tasks('evaluation', 0)
 
   def num_pieces(self, split: task_batch.Split) -> int:
-    """Into which the histories of a split are parted."""
+    """Returns the number of pieces of work in a split."""
     return -(-self.num_histories[split] // _PIECE)
 
-  def play(self, split: task_batch.Split, piece: int) -> source_lib.Histories:
-    """The histories of a piece of work."""
+  def play(self, split: task_batch.Split, piece: int) -> source_lib.LearningHistories:
+    """Plays the histories of a piece of work."""
     tasks = self._tasks(split, piece)
     [source_seed] = np.random.SeedSequence(
         [self._seed, piece, split == 'evaluation', 1]).generate_state(1)
@@ -132,8 +130,8 @@ def collect_split(collector: HistoryCollector, split: task_batch.Split,
   return reader.open_dataset(path / split)
 
 
-def _episodes(histories: source_lib.Histories) -> List[format_lib.Episode]:
-  """As the writer takes them."""
+def _episodes(histories: source_lib.LearningHistories) -> List[format_lib.Episode]:
+  """Converts histories to episodes, as the writer takes them."""
   discount = (histories.end != format_lib.End.TERMINATION).astype(np.uint8)
   return [format_lib.Episode(observation, action, reward, discount, end)
           for observation, action, reward, discount, end in zip(
