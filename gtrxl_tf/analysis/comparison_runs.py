@@ -160,7 +160,7 @@ class Comparison:
         folder = self._folder(point, model, seed)
         metrics = run_folder.read_metrics(folder.metrics)
         if metrics or folder.diverged.exists():
-          samples = (sampling.samples(folder.config.read_text())
+          samples = (sampling.samples(folder.config.read_text(encoding='utf-8'))
                      if folder.config.exists() else {})
           runs.append(comparison.Run(
               model, seed, metrics, run_folder.read_metrics(folder.evaluation),

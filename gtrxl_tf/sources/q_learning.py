@@ -22,7 +22,8 @@ class QLearning(source.Source):
   `sweep_on_success` is not in the paper. With it a source updates along an episode
   backwards as soon as it terminates, so that the value of its end reaches its start at
   once. Histories then need a third of the steps, and small models learn from them in
-  minutes; `gin/histories/sweep.gin` has the settings for it.
+  minutes; `gin/distillation/histories/dark_room_backward_sweep.gin` has the settings for
+  it.
   """
 
   def __init__(self,

@@ -208,7 +208,7 @@ def _train(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder,
       else:
         failure = run_online(experiment, folder, should_stop)
       if failure is None and folder.diverged.exists():
-        failure = folder.diverged.read_text().strip()
+        failure = folder.diverged.read_text(encoding='utf-8').strip()
       if failure is not None:
         print(f'Stopped: {failure}', file=sys.stderr)
         return 1
