@@ -1,5 +1,6 @@
 """Torsos, instruction encoder, heads, and what joins them to a memory core."""
 
+import gtrxl_tf.before_tf_agents  # pylint: disable=unused-import
 from gtrxl_tf.networks.actor_critic import ActorCritic
 from gtrxl_tf.networks.actor_critic import NetworkInputs
 from gtrxl_tf.networks.actor_critic import NetworkOutputs

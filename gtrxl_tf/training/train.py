@@ -17,7 +17,7 @@ import tensorflow as tf
 from gtrxl_tf import config
 from gtrxl_tf import configurables  # pylint: disable=unused-import
 from gtrxl_tf import files
-from gtrxl_tf.analysis import curves
+from gtrxl_tf.plots import curves
 from gtrxl_tf.training import actor as actor_lib
 from gtrxl_tf.training import checkpoints as checkpoints_lib
 from gtrxl_tf.training import console as console_lib
