@@ -1,7 +1,7 @@
 """An actor of a run: plays, and writes what happens to the Reverb server.
 
-  python -m binaries.actor --gin_file=gin/t_maze_30_cpu.gin --server=localhost:8000 \
-      --index=0
+  python -m binaries.actor --gin_file=gin/gtrxl/t_maze_30_cpu.gin \
+      --server=localhost:8000 --index=0
 
 It waits for server and learner, acts with the newest target network, and comes back to
 a server that went away. On SIGTERM it waits for what it has written to be taken. When

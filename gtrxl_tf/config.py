@@ -33,6 +33,7 @@ import gin
 MODULE = 'gtrxl_tf'
 
 _parameters = {}  # Of every configurable, by name: what gin may set.
+_modules = set()  # Names of the modules that define configurables.
 
 
 class ConfigError(ValueError):
@@ -139,6 +140,7 @@ def configurable(target=None, *, name: Optional[str] = None):
   if target is None:
     return functools.partial(configurable, name=name)
   name = name or target.__name__
+  _modules.add(target.__module__)
   _parameters[name] = [
       p for p in inspect.signature(target).parameters if p != 'self']
   if inspect.isclass(target):
@@ -146,6 +148,14 @@ def configurable(target=None, *, name: Optional[str] = None):
   else:
     target = _checked(target, name)
   return gin.configurable(name, module=MODULE)(target)
+
+
+def modules() -> list[str]:
+  """Names of the modules that define the configurables known in this process.
+
+  Another process imports them before it reads settings that were made here.
+  """
+  return sorted(_modules)
 
 
 def parse(files: Sequence[str], bindings: Sequence[str]) -> None:

@@ -8,6 +8,8 @@ some of them depend, takes seconds to import.
 import importlib
 from typing import Any, List
 
+import gtrxl_tf.before_tf_agents  # pylint: disable=unused-import
+
 # Each class's module.
 _MODULES = {
     'ActorCriticPolicy': 'policy',

@@ -1,6 +1,6 @@
-"""A core that remembers nothing: the control in every experiment about memory."""
+"""A core without memory: the control in every experiment about memory."""
 
-from typing import Optional
+from typing import Optional, Tuple
 
 import tensorflow as tf
 
@@ -10,11 +10,16 @@ from gtrxl_tf.cores import core
 
 @config.configurable
 class Memoryless(core.Core):
-  """ReLU layers applied to each step alone. Its state and records are empty.
+  """ReLU layers applied to each step separately. Its state and records are empty.
+
+    >>> memoryless = Memoryless(num_layers=1, hidden_dim=4)
+    >>> output, _ = memoryless.step(tf.zeros([2, 3]), [True, True], ())
+    >>> output.shape
+    TensorShape([2, 4])
 
   Args:
-    num_layers: how many layers.
-    hidden_dim: units of each. The default for both is the paper's LSTM's size.
+    num_layers: number of layers.
+    hidden_dim: units of each layer. Both defaults match the GTrXL paper's LSTM.
   """
 
   def __init__(self, num_layers: config.PositiveInt = 3,
@@ -23,24 +28,24 @@ class Memoryless(core.Core):
     self.layers = [tf.keras.layers.Dense(hidden_dim, 'relu', name=f'dense_{i}')
                    for i in range(num_layers)]
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     for layer in self.layers:
       core.build_layer(layer, input_shape)
       input_shape = layer.compute_output_shape(input_shape)
     super().build(input_shape)
 
   @property
-  def output_size(self):
+  def output_size(self) -> int:
     return self.layers[-1].units
 
   @property
-  def memory_length(self):
+  def memory_length(self) -> int:
     return 0
 
-  def initial_state(self, batch_size):
+  def initial_state(self, batch_size) -> Tuple[()]:
     return ()
 
-  def call(self, inputs, is_first, state):
+  def call(self, inputs, is_first, state) -> Tuple[tf.Tensor, Tuple[()]]:
     for layer in self.layers:
       inputs = layer(inputs)
     return inputs, state
@@ -48,11 +53,11 @@ class Memoryless(core.Core):
   def _step(self, inputs, is_first, cache):
     return self.call(inputs, is_first, cache)
 
-  def cache(self, state):
+  def cache(self, state) -> Tuple[()]:
     return state
 
-  def record(self, cache):
+  def record(self, cache) -> Tuple[()]:
     return ()
 
-  def restore(self, records, is_first):
+  def restore(self, records, is_first) -> Tuple[()]:
     return ()

@@ -6,6 +6,7 @@
 import importlib
 from typing import Any
 
+import gtrxl_tf.before_tf_agents  # pylint: disable=unused-import
 from gtrxl_tf.networks.actor_critic import ActorCritic
 from gtrxl_tf.networks.actor_critic import NetworkInputs
 from gtrxl_tf.networks.actor_critic import NetworkOutputs
@@ -17,6 +18,11 @@ from gtrxl_tf.networks.popart import PopArt
 from gtrxl_tf.networks.torsos import PixelTorso
 from gtrxl_tf.networks.torsos import Torso
 from gtrxl_tf.networks.torsos import VectorTorso
+
+__all__ = [  # pylint: disable=undefined-all-variable
+    'ActorCritic', 'CoreNetwork', 'InstructionEncoder', 'MLPHead', 'MemoryNetwork',
+    'NetworkInputs', 'NetworkOutputs', 'PixelControlHead', 'PixelTorso', 'PopArt',
+    'Torso', 'VectorTorso']
 
 
 def __getattr__(name: str) -> Any:

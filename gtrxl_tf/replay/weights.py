@@ -1,6 +1,7 @@
-"""Weights from the learner to the actors, through a table of one item."""
+"""Transfer of weights from the learner to the actors, in a table of one item."""
 
-from typing import Optional, Sequence
+import threading
+from typing import Any, List, Optional, Sequence
 
 import numpy as np
 import reverb
@@ -12,8 +13,7 @@ TABLE = 'weights'
 
 
 def table(variables: Sequence[tf.Variable]) -> reverb.Table:
-  """The table that holds the newest `variables`, the step they are of, and whether the
-  run has come to its end."""
+  """A table for the newest weights, their learner step, and whether the run ended."""
   return reverb.Table(
       TABLE, sampler=reverb.selectors.Uniform(), remover=reverb.selectors.Fifo(),
       max_size=1, rate_limiter=reverb.rate_limiters.MinSize(1),
@@ -22,77 +22,127 @@ def table(variables: Sequence[tf.Variable]) -> reverb.Table:
 
 
 class WeightsChannel:
-  """One end of the way from a learner's network to an actor's.
+  """One end of the connection from a learner's network to an actor's.
 
-  Both ends hold networks of the same make; variables go in their order. TF-Agents'
-  ReverbVariableContainer is not used: a second one in a process, as connecting anew
-  needs, loses its client with the first ("Resource ... ReverbClient does not exist"),
-  and it cannot tell whether there is anything new.
+  The networks at both ends have the same variables in the same order. TF-Agents'
+  ReverbVariableContainer does not serve: a second one in a process, needed to
+  reconnect, loses its client with the first ("Resource ... ReverbClient does not
+  exist"), and it cannot tell whether the weights are new.
 
   Attributes:
-    finished: whether the weights that were received are the last of the run.
+    finished: whether the received weights are the last of the run.
   """
 
   def __init__(self, address: str, variables: Sequence[tf.Variable]):
-    """Prepares the channel; connects at its first use."""
+    """Creates a channel that connects when it is first used.
+
+    Args:
+      address: the Reverb server's address.
+      variables: the network's variables.
+    """
     self._client = reverb.Client(address)
     self._variables = list(variables)
     self.finished = False
     self._received = 0
     self._published = 0
+    self._newest: Optional[List[Any]] = None  # The last published item.
+    self._lock = threading.Lock()  # Held while an item is inserted.
 
   def publish(self, step: int, finished: bool = False, timeout: int = 10) -> None:
-    """Offers the variables as they are now.
+    """Publishes the current values of the variables.
 
     Args:
-      step: the learner step they are of.
-      finished: whether they are the last.
+      step: the learner step of the values.
+      finished: whether these weights are the last of the run.
       timeout: seconds for the server to answer.
 
     Raises:
       config.ConfigError: the server is for weights of another network.
+      RuntimeError: the server does not answer.
     """
-    # An insert waits for ever where there is no server.
-    self._inserts(timeout)
-    values = [np.int64(step), np.bool_(finished), *(v.numpy() for v in self._variables)]
+    self._insert([np.int64(step), np.bool_(finished),
+                  *(v.numpy() for v in self._variables)], timeout)
+
+  def publish_again_if_lost(self, timeout: int = 10) -> bool:
+    """Repeats the last `publish` if the server no longer holds its weights.
+
+    A restarted server holds nothing, or the weights of its last checkpoint. Actors
+    would act with those until newer ones are published, but a learner that refuses
+    unrolls of such weights never publishes newer ones. May be called from another
+    thread than `publish`.
+
+    Args:
+      timeout: seconds for the server to answer.
+
+    Returns:
+      Whether the weights were published again.
+
+    Raises:
+      As `publish`.
+    """
+    newest = self._newest
+    if newest is None or self._inserts(timeout) == self._published:
+      return False
+    self._insert(newest, timeout, only_if_newest=True)
+    return True
+
+  def _insert(self, values: List[Any], timeout: int, only_if_newest: bool = False
+              ) -> None:
+    # Another thread may be in an insert that never returns: see below.
+    if not self._lock.acquire(timeout=timeout):
+      raise RuntimeError('the server has not taken the weights published before')
     try:
+      if only_if_newest and values is not self._newest:
+        return
+      self._inserts(timeout)  # Raises; without a server an insert would wait forever.
       self._client.insert(values, {TABLE: 1.0})
+      self._newest = values
+      self._published = self._inserts(timeout)
     except ValueError as error:
       raise config.ConfigError(
           f'the server at {self._client.server_address} is for weights of another '
           f'network: {config.one_line(error)}') from error
-    self._published = self._inserts(timeout)
-
-  def published(self, timeout: int = 10) -> bool:
-    """Whether the server has what was published; one that was started anew has nothing,
-    or what an old checkpoint had."""
-    try:
-      return self._inserts(timeout) == self._published > 0
-    except (RuntimeError, reverb.ReverbError):
-      return False
+    finally:
+      self._lock.release()
 
   def _inserts(self, timeout: int) -> int:
-    """How often weights were published, which a checkpoint of the server keeps."""
+    """Number of times weights were published; checkpoints of the server keep it."""
     info = self._client.server_info(timeout)[TABLE]
     return info.rate_limiter_info.insert_stats.completed
+
+  def step_at_server(self, timeout: int = 10) -> Optional[int]:
+    """The learner step of the server's weights; None if it has none.
+
+    For diagnosis only, because all weights are transferred.
+
+    Args:
+      timeout: seconds for the server to answer.
+
+    Raises:
+      RuntimeError: the server does not answer.
+    """
+    if not self._client.server_info(timeout)[TABLE].current_size:
+      return None
+    sample, = self._client.sample(TABLE, emit_timesteps=False)
+    return int(sample.data[0][0])
 
   def receive(self, timeout: int = 10) -> Optional[int]:
     """Assigns the newest weights to the variables.
 
     Args:
-      timeout: seconds for the server to say whether there is anything new.
+      timeout: seconds for the server to answer whether there are new weights.
 
     Returns:
-      Their step, or None if nothing has been published since the last call.
+      Their learner step, or None if nothing was published since the last call.
 
     Raises:
-      config.ConfigError: they are of a network of another make.
+      config.ConfigError: the weights are those of another network.
     """
     published = self._inserts(timeout)
     if published == self._received:
       return None
     sample, = self._client.sample(TABLE, emit_timesteps=False)
-    # An inserted item comes back as a sequence of one.
+    # An inserted item is returned as a sequence of one.
     step, finished, *values = (column[0] for column in sample.data)
     theirs = [f'{x.dtype}{list(x.shape)}' for x in values]
     ours = [f'{v.dtype.name}{v.shape.as_list()}' for v in self._variables]
@@ -101,7 +151,7 @@ class WeightsChannel:
       if got != expected:
         raise config.ConfigError(
             f'the server at {self._client.server_address} has weights of another '
-            f'network: variable {i} is {got}, and {expected} by these settings')
+            f'network: variable {i} is {got}: expected {expected} by these settings')
     for variable, value in zip(self._variables, values):
       variable.assign(value)
     self._received = published

@@ -56,6 +56,9 @@ class Experiment(tasks_lib.TaskExperiment):
     keep_checkpoint_every_hours: of the older ones, one in so many hours is kept for
       ever; None for none of them.
     log_period: learner steps between rows of `metrics.csv`.
+    stall_seconds: after how long without a learner step a warning says what the learner
+      waits for, and its health check fails. Not in the paper; ten minutes are more than
+      a first step takes to compile.
     evaluator: whether `binaries.train` plays with the newest weights while it trains,
       which takes time from the rest of the machine.
     evaluation_episodes: episodes an evaluation, while or when training is done.
@@ -85,6 +88,7 @@ class Experiment(tasks_lib.TaskExperiment):
       checkpoints_kept: config.PositiveInt = 3,
       keep_checkpoint_every_hours: Optional[config.PositiveFloat] = None,
       log_period: config.PositiveInt = 10,
+      stall_seconds: config.PositiveFloat = 600.0,
       evaluator: bool = False,
       evaluation_episodes: config.PositiveInt = 100,
       compute_dtype: Literal['float32', 'bfloat16'] = 'float32',
@@ -112,6 +116,7 @@ class Experiment(tasks_lib.TaskExperiment):
     self.evaluator = evaluator
     self.compute_dtype = compute_dtype
     self.log_period = log_period
+    self.stall_seconds = stall_seconds
     self._network = network
     self._agent = agent
     self._learning_rate = learning_rate

@@ -25,8 +25,13 @@ from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import patience as patience_lib
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import summaries as summaries_lib
+from gtrxl_tf.training import watchdog as watchdog_lib
 
 _FAREWELL_SECONDS = 120
+# Between looks at whether the server still has the newest weights.
+_LOOK_SECONDS = 1.0
+# After which a stream is given up that brings nothing though unrolls wait in the queue.
+_SILENT_SECONDS = 30.0
 
 
 class OnlineTraining:
@@ -109,6 +114,10 @@ class OnlineTraining:
           folder.metrics, self._ledger.learner_step)
       self._summaries = summaries_lib.Summaries(folder.summaries)
     self._channel = weights.WeightsChannel(address, self._agent.target.variables)
+    self._abandon_stream = threading.Event()
+    self._refused_before = self._ledger.refused  # At the last learner step.
+    self._watchdog = watchdog_lib.Watchdog(experiment.stall_seconds, self._describe)
+    self._gauges.show_health(self._watchdog)
     # Time without what it took to import and to build.
     self._started = time.time() - float(self._seconds)
     self._previous_log = (time.time(), self._steps, self._ledger.learner_step)
@@ -131,6 +140,15 @@ class OnlineTraining:
       checkpoints.SaveFailed: the last checkpoint could not be saved.
       config.ConfigError: the server was started with other settings.
     """
+    with self._watchdog:
+      try:
+        self._run()
+      finally:
+        self._abandon_stream.set()
+    self._save(last=True)
+    return self._finished()
+
+  def _run(self) -> None:
     patience = patience_lib.Patience('learner', self._address, self._asked_to_stop)
     while not (self._should_stop() or self._finished()):
       try:
@@ -142,13 +160,11 @@ class OnlineTraining:
           patience.reset()
           self._step(batch)
       except StopIteration:
-        pass  # It should stop, or a new server needs the weights.
+        pass  # It should stop.
       except patience_lib.SERVER_ERRORS as error:
         patience.wait(error)
       if self._meets and self._asked_to_stop():
         break  # No step to agree on it: the others find that this one is gone.
-    self._save(last=True)
-    return self._finished()
 
   def _connect(self) -> Iterator[unroll_lib.Unroll]:
     """Gives the server weights to act with; returns the batches that come of it.
@@ -160,18 +176,27 @@ class OnlineTraining:
     signature = unroll_lib.signature(
         experiment.row_spec(), experiment.unroll_length, experiment.memory_length)
     writer.check_signature(reverb.Client(self._address), signature, "the learner's")
+    self._abandon_stream.set()
+    self._abandon_stream = abandoned = threading.Event()
     self._channel = weights.WeightsChannel(self._address, self._agent.target.variables)
     self._publish()
+    if self._is_chief:
+      threading.Thread(
+          target=_keep_published, args=(self._channel, abandoned), daemon=True).start()
     return iter(dataset.unrolls(
         self._address, self._items_per_worker, self._ledger,
-        lambda: self._asked_to_stop() or (
-            self._is_chief and not self._channel.published())))
+        lambda: self._asked_to_stop() or abandoned.is_set(),
+        abandoned=abandoned.is_set))
 
   def _next(self, batches: Iterator[unroll_lib.Unroll]) -> unroll_lib.Unroll:
-    """The next batch.
+    """Returns the next batch.
 
     A thread waits for it: behind a network that is cut Reverb does not come back, and
-    nobody could tell the learner to stop.
+    the learner could not be told to stop.
+
+    Raises:
+      StopIteration: the learner should stop.
+      RuntimeError: the stream brings nothing though unrolls wait in the queue.
     """
     found = queue.SimpleQueue()
 
@@ -182,12 +207,20 @@ class OnlineTraining:
         found.put((None, error))
 
     threading.Thread(target=fetch, daemon=True).start()
+    taken, since = self._ledger.taken, time.time()
     while True:
       try:
         batch, error = found.get(timeout=1)
       except queue.Empty:
         if self._asked_to_stop():
           raise StopIteration from None
+        if self._ledger.taken != taken:
+          taken, since = self._ledger.taken, time.time()
+        elif time.time() - since > _SILENT_SECONDS:
+          since, waiting = time.time(), self._queue_length()
+          if waiting > 0:
+            raise RuntimeError(f'{waiting:.0f} unrolls wait in the queue and none has '
+                               f'come for {_SILENT_SECONDS:.0f} s') from None
         continue
       if error is not None:
         raise error
@@ -205,12 +238,15 @@ class OnlineTraining:
       # These are not of rows, and nobody learns from them.
       rows = batch._replace(target_step=(), unroll_id=())
       batch = devices.share_out(rows, self._strategy, own=True)
+    self._watchdog.progress()  # The first step compiles.
     try:
       metrics = self._learner.step(batch)
     except patience_lib.SERVER_ERRORS as error:  # Which the server's own are not.
       raise learner_lib.StepFailed(
           f'learner step {self._ledger.learner_step + 1}: {config.one_line(error)}'
           ) from error
+    self._watchdog.progress()
+    self._refused_before = self._ledger.refused
     self._ledger.learner_step += 1
     step = self._ledger.learner_step
     updates_target = step % self._agent.target_update_period == 0
@@ -279,13 +315,36 @@ class OnlineTraining:
     self._previous_log = (now, steps, learner_step)
     self._idle = 0.0
 
-  def _queue_length(self) -> float:
-    """Items that wait; NaN if the server does not say."""
+  def _queue_length(self, raises: bool = False) -> float:
+    """Returns how many items wait; NaN, or an error, if the server does not answer."""
     try:
       info = reverb.Client(self._address).server_info(timeout=1)
       return info[writer.TABLE].current_size
     except patience_lib.SERVER_ERRORS:
+      if raises:
+        raise
       return math.nan
+
+  def _describe(self, seconds: float) -> str:
+    """Returns a line on what the learner waits for, for a log."""
+    step = self._ledger.learner_step
+    refused = self._ledger.refused - self._refused_before
+    line = f'learner: no step for {seconds:.0f} s, at learner step {step}: '
+    try:
+      queue_length = self._queue_length(raises=True)
+      served = self._channel.step_at_server()
+    except patience_lib.SERVER_ERRORS as error:
+      return (line + f'it waits for the server at {self._address}, which does not '
+              f'answer ({config.one_line(error)})')
+    if served is None:
+      line += f'the server at {self._address} has no weights, and actors wait for them'
+    elif refused:
+      line += 'it waits for actors, whose unrolls are too old or not newer than seen'
+    else:
+      line += 'it waits for actors, which send nothing'
+    return (f'{line}; {queue_length:.0f} unrolls in the queue, {refused} refused since '
+            f'the last step, weights of step {"none" if served is None else served} at '
+            f'the server and of step {self._target_step} at the learner')
 
   def _returns_of_tasks(self) -> Dict[str, float]:
     """If there are several tasks, each one's mean return, and the score if any."""
@@ -343,3 +402,19 @@ class OnlineTraining:
     for variable, learned in zip(network.variables, self._agent.target.variables):
       variable.assign(learned.numpy())
     export.save_policy(self._experiment.make_policy(network), self._folder.policy)
+
+
+def _keep_published(channel: weights.WeightsChannel, ended: threading.Event) -> None:
+  """Publishes weights again when the server has lost them, until `ended` is set.
+
+  In a thread: the learner itself may be waiting for unrolls, which actors with lost
+  weights make in vain, or for other workers that wait for unrolls.
+  """
+  while not ended.wait(_LOOK_SECONDS):
+    try:
+      if channel.publish_again_if_lost():
+        logging.info('learner: the server had lost the newest weights; published again')
+    except config.ConfigError as error:
+      logging.warning('learner: %s', error)
+    except patience_lib.SERVER_ERRORS:
+      pass  # The server is gone; the learner connects to the next one.

@@ -14,7 +14,7 @@ from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import supervisor as supervisor_lib
 from gtrxl_tf.training import train
 
-_GIN = pathlib.Path(__file__).parents[2] / 'gin'
+_GIN = pathlib.Path(__file__).parents[2] / 'gin' / 'gtrxl'
 _BINDINGS = ['TMaze.corridor_length = 10', 'TransformerXL.memory_length = 16',
              'Experiment.unroll_length = 16', 'Experiment.environment_steps = 1000000']
 _LIMIT_SECONDS = 400

@@ -17,7 +17,7 @@ import tensorflow as tf
 from gtrxl_tf import config
 from gtrxl_tf import configurables  # pylint: disable=unused-import
 from gtrxl_tf import files
-from gtrxl_tf.analysis import curves
+from gtrxl_tf.plots import curves
 from gtrxl_tf.training import actor as actor_lib
 from gtrxl_tf.training import checkpoints as checkpoints_lib
 from gtrxl_tf.training import console as console_lib
@@ -208,7 +208,7 @@ def _train(experiment: tasks_lib.TaskExperiment, folder: run_folder.RunFolder,
       else:
         failure = run_online(experiment, folder, should_stop)
       if failure is None and folder.diverged.exists():
-        failure = folder.diverged.read_text().strip()
+        failure = folder.diverged.read_text(encoding='utf-8').strip()
       if failure is not None:
         print(f'Stopped: {failure}', file=sys.stderr)
         return 1

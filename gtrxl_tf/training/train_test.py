@@ -19,7 +19,7 @@ from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import train
 
 _ROOT = pathlib.Path(__file__).parents[2]
-_GIN_FILE = str(_ROOT / 'gin' / 'action_recall_cpu.gin')
+_GIN_FILE = str(_ROOT / 'gin/gtrxl/action_recall_cpu.gin')
 _OFFLINE_FILES = [str(_ROOT / 'gin' / 'rate' / name)
                   for name in ('t_maze_30_cpu.gin', 'models/rate.gin')]
 _TINY = ['ActionRecall.delay = 2', 'TransformerXL.memory_length = 4',
@@ -85,9 +85,9 @@ class RefusedTest(parameterized.TestCase):
 
   def test_a_core_whose_segments_unrolls_do_not_keep_to(self):
     self.assertIn(
-        'ActorCritic.core = TransformerXL works in segments: expected a core that does',
-        self.refused([_GIN_FILE], [*_TINY, 'TransformerXL.recurrence = "same_layer"',
-                                   'TransformerXL.segment_length = 4']))
+        'ActorCritic.core = SegmentTransformer works in segments: expected a core that '
+        'does', self.refused([_GIN_FILE], [
+            *_TINY, 'ActorCritic.core = @SegmentTransformer()']))
 
   def test_a_file_that_is_not_there(self):
     self.assertIn('nowhere.gin', self.refused(['nowhere.gin'], []))

@@ -1,0 +1,146 @@
+"""Learning curves: returns of runs against steps and wall time."""
+
+import math
+import pathlib
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import matplotlib
+from matplotlib import pyplot as plt
+import numpy as np
+
+matplotlib.use('Agg')  # Pictures are files; there may be no screen.
+
+Rows = Sequence[Dict[str, float]]
+
+# For each column that returns may be plotted against: its unit and its label.
+AXES = {'environment_steps': (1e6, 'million environment steps'),
+        'learner_step': (1e3, 'thousand learner steps'),
+        'seconds': (60, 'minutes')}
+
+THIN_AND_BOLD = 'thin: each run, bold: mean of the runs'
+
+
+def mean_curve(curves: Sequence[Tuple[np.ndarray, np.ndarray]]
+               ) -> Tuple[np.ndarray, np.ndarray]:
+  """Returns the mean of several curves `(x, y)`, linear between points.
+
+  Args:
+    curves: each with x ascending. Points whose y is NaN are left out.
+
+  Returns:
+    `(x, y)` where every curve has values; empty if there is no such place.
+  """
+  known = [(x[~np.isnan(y)], y[~np.isnan(y)]) for x, y in curves]
+  if not all(len(x) for x, _ in known):
+    return np.array([]), np.array([])
+  start, end = max(x[0] for x, _ in known), min(x[-1] for x, _ in known)
+  grid = np.unique(np.concatenate([x for x, _ in known]))
+  grid = grid[(grid >= start) & (grid <= end)]
+  return grid, np.mean([np.interp(grid, x, y) for x, y in known], axis=0)
+
+
+def style(number: int) -> Dict[str, str]:
+  """Returns the style of lines of the label with this number, in every panel."""
+  return {'color': f'C{number}', 'linestyle': '-' if number < 10 else '--'}
+
+
+def plot(panel: plt.Axes, runs: Dict[str, List[Rows]], column: str,
+         reference: Optional[float] = None) -> None:
+  """Plots every run's return in a panel of a picture.
+
+  Where a label has several runs, they are thin lines and their mean a bold one.
+
+  Args:
+    panel: to plot in.
+    runs: for each label, the rows of `metrics.csv` of its runs, one per seed. A label
+      may have none.
+    column: that the return is plotted against: `environment_steps`, `learner_step` or
+      `seconds`. Rows without a return are left out.
+    reference: the informed policy's return, drawn as a line.
+  """
+  unit, name = AXES[column]
+  for i, (label, seeds) in enumerate(runs.items()):
+    curves = []
+    for rows in seeds:
+      rows = [row for row in rows if not math.isnan(row['return'])]
+      curves.append((np.array([row[column] for row in rows]) / unit,
+                     np.array([row['return'] for row in rows])))
+    if len(curves) == 1:
+      panel.plot(*curves[0], **style(i), **_marker(curves[0]), linewidth=1.5,
+                 label=label)
+    elif curves:
+      for curve in curves:
+        panel.plot(*curve, **style(i), **_marker(curve), linewidth=0.7, alpha=0.5)
+      panel.plot(*mean_curve(curves), **style(i), linewidth=2.5, label=label)
+  if reference is not None:
+    draw_reference(panel, reference)
+  panel.set_xlabel(name)
+
+
+def _marker(curve: Tuple[np.ndarray, np.ndarray]) -> Dict[str, Any]:
+  """Returns a marker for a curve of a single point, which makes no line."""
+  return {'marker': 'o', 'markersize': 4} if len(curve[0]) == 1 else {}
+
+
+def steps_column(runs: Dict[str, List[Rows]]) -> str:
+  """Returns the column of steps: environment steps online, learner steps offline."""
+  first = next((rows[0] for seeds in runs.values() for rows in seeds if rows), {})
+  return 'learner_step' if 'environment_steps' not in first else 'environment_steps'
+
+
+def return_label(runs: Dict[str, List[Rows]]) -> str:
+  """Returns the label of the return in the rows."""
+  return ('return, mean of the last 100 episodes'
+          if steps_column(runs) == 'environment_steps' else 'return in evaluation')
+
+
+def draw_reference(panel: plt.Axes, value: float) -> None:
+  """Draws a line for the informed policy's return."""
+  panel.axhline(value, color='black', linestyle=':', linewidth=1,
+                label='informed policy')
+
+
+def save(figure: plt.Figure, path: pathlib.Path, title: str, note: str = '') -> None:
+  """Writes a picture, with one legend for all panels below them; closes it.
+
+  Args:
+    figure: with the layout `constrained`.
+    path: of the picture to write.
+    title: of the picture.
+    note: title of the legend, which explains the lines.
+  """
+  handles = {}
+  for panel in figure.axes:
+    panel.grid(alpha=0.3)
+    for handle, label in zip(*panel.get_legend_handles_labels()):
+      handles.setdefault(label, handle)
+  if handles:
+    figure.legend(handles.values(), handles.keys(), loc='outside lower center',
+                  ncols=5, fontsize='small', title=note, title_fontsize='small')
+  figure.suptitle(title)
+  figure.savefig(path, dpi=120)
+  plt.close(figure)
+
+
+def draw(path: pathlib.Path, runs: Dict[str, List[Rows]], title: str,
+         reference: Optional[float] = None,
+         more: Sequence[Callable[[plt.Axes], None]] = ()) -> None:
+  """Draws every run's curve, against steps and against wall time.
+
+  Args:
+    path: of the picture to write.
+    runs: see `plot`.
+    title: of the picture.
+    reference: the informed policy's return, drawn as a line.
+    more: functions that each plot in another panel, beside the curves.
+  """
+  figure, panels = plt.subplots(
+      1, 2 + len(more), figsize=(5.5 * (2 + len(more)), 4.5), layout='constrained')
+  panels[1].sharey(panels[0])
+  for plot_more, panel in zip(more, panels[2:]):
+    plot_more(panel)
+  for panel, column in zip(panels, (steps_column(runs), 'seconds')):
+    plot(panel, runs, column, reference)
+  panels[0].set_ylabel(return_label(runs))
+  several = any(len(seeds) > 1 for seeds in runs.values())
+  save(figure, path, title, THIN_AND_BOLD if several else '')
