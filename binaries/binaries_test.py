@@ -13,10 +13,10 @@ import numpy as np
 import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
+from gtrxl_tf.launch import train
+from gtrxl_tf.offline import history_runs_testing
 from gtrxl_tf.serving import export
-from gtrxl_tf.training import history_runs_testing
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training import train
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _SETTINGS = ['ActionRecall.delay = 2', 'TransformerXL.memory_length = 4']

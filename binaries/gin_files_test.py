@@ -22,9 +22,9 @@ from gtrxl_tf import sources
 from gtrxl_tf.datasets import collect
 from gtrxl_tf.datasets import episodes_testing
 from gtrxl_tf.environments import dark_room_batch
-from gtrxl_tf.environments import dmlab_testing
+from gtrxl_tf.environments import dmlab_stand_in
+from gtrxl_tf.launch import train
 from gtrxl_tf.training import tasks
-from gtrxl_tf.training import train
 
 GIN = pathlib.Path(__file__).parents[1] / 'gin'
 _EXPERIMENTS = sorted(path.name for path in GIN.glob('*.gin'))
@@ -59,7 +59,7 @@ class GinTest(parameterized.TestCase):
 
   def prepare(self, files, bindings=()):
     try:
-      with dmlab_testing.deepmind_lab():
+      with dmlab_stand_in.deepmind_lab():
         return train.prepare(list(map(str, files)), bindings)
     except config.ConfigError as error:
       self.skip_if_not_installed(error)

@@ -7,11 +7,11 @@ import time
 from absl.testing import absltest
 import numpy as np
 
+from gtrxl_tf.launch import hosts_testing
+from gtrxl_tf.launch import parts_testing
+from gtrxl_tf.launch import train
 from gtrxl_tf.training import evaluation
-from gtrxl_tf.training import hosts_testing
-from gtrxl_tf.training import parts_testing
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training import train
 
 _GIN_FILE = str(pathlib.Path(__file__).parents[1] / 'gin/t_maze_30_cpu.gin')
 _BINDINGS = ['TMaze.corridor_length = 10', 'TransformerXL.memory_length = 16',

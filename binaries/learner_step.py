@@ -21,8 +21,8 @@ from absl import app
 from absl import flags
 
 from gtrxl_tf import config
-from gtrxl_tf.training import learner_cost
-from gtrxl_tf.training import variants
+from gtrxl_tf.benchmarks import learner_cost
+from gtrxl_tf.launch import variants
 
 _GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], "The experiment's settings; later files override.")

@@ -15,9 +15,9 @@ from absl import app
 from absl import flags
 
 from binaries import settings
-from gtrxl_tf.environments import dmlab_testing
-from gtrxl_tf.training import scaling
-from gtrxl_tf.training import train
+from gtrxl_tf.benchmarks import scaling
+from gtrxl_tf.environments import dmlab_stand_in
+from gtrxl_tf.launch import prepare
 
 _ACTORS = flags.DEFINE_list('actors', '1,2,4,8', 'Numbers of actors.')
 _SECONDS = flags.DEFINE_float('seconds', 30, 'To measure each.', lower_bound=1)
@@ -31,8 +31,8 @@ def _print_row(cells) -> None:
 
 
 def _print_traffic() -> None:
-  with dmlab_testing.deepmind_lab():
-    experiment = train.prepare(settings.GIN_FILE.value, settings.GIN_BINDINGS.value)
+  with dmlab_stand_in.deepmind_lab():
+    experiment = prepare.prepare(settings.GIN_FILE.value, settings.GIN_BINDINGS.value)
     acting = scaling.measure_acting(experiment, num_steps=20)
   sizes = scaling.traffic(experiment)
   rate = scaling.measure_reverb(experiment, _UNROLLS.value)

@@ -19,8 +19,8 @@ from absl import app
 from absl import flags
 
 from gtrxl_tf import config
-from gtrxl_tf.analysis import tpu_compiler
-from gtrxl_tf.training import learner_hlo
+from gtrxl_tf.benchmarks import learner_hlo
+from gtrxl_tf.benchmarks import tpu_compiler
 
 _STEPS = flags.DEFINE_multi_enum(
     'steps', list(learner_hlo.STEPS), list(learner_hlo.STEPS), 'Of which agents.')
@@ -55,7 +55,7 @@ def _check(step: learner_hlo.Step, folder: pathlib.Path) -> None:
   module = folder / 'module'
   for dtype in _TYPES.value:
     size = _write(module, step.gin_files, [
-        *bindings, f"{step.kind}.compute_dtype = '{dtype}'"], step.rows)
+        *bindings, f"Experiment.compute_dtype = '{dtype}'"], step.rows)
     for tpu in _TPUS.value:
       found = learner_hlo.compile_apart(_PYTHON.value, module, tpu)
       _print_row(learner_hlo.cells(step.name, dtype, tpu, size, found))

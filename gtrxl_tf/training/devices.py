@@ -135,7 +135,7 @@ def rows_per_replica(batch_size: int, strategy: tf.distribute.Strategy,
   Args:
     batch_size: of the global batch.
     strategy: its replicas.
-    what: `batch_size` is called.
+    what: the name of `batch_size`.
 
   Raises:
     ConfigError: it cannot be divided.

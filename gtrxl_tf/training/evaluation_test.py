@@ -9,9 +9,9 @@ from absl.testing import parameterized
 from gtrxl_tf import environments
 from gtrxl_tf import testing
 from gtrxl_tf.environments import t_maze
+from gtrxl_tf.launch import train
 from gtrxl_tf.serving import export
 from gtrxl_tf.training import evaluation
-from gtrxl_tf.training import train
 
 
 class _Untold(t_maze.TMaze):

@@ -1,4 +1,4 @@
-"""What a running part tells of itself, for Prometheus to read."""
+"""Numbers of a running part, for Prometheus to read."""
 
 import math
 import re
@@ -17,11 +17,11 @@ class Gauges:
 
     Args:
       part: of the run.
-      host: to listen at. By default no other machine can read.
-      port: to listen on; without one nothing listens, and `show` does nothing.
+      host: to listen at. By default no other machine can read the numbers.
+      port: to listen on; if None, nothing listens and `show` does nothing.
 
     Raises:
-      config.ConfigError: that cannot be listened on.
+      config.ConfigError: the address cannot be listened on.
     """
     self._part = part
     self._gauges = {}
@@ -40,11 +40,11 @@ class Gauges:
 
   @property
   def listens(self) -> bool:
-    """Whether anybody can read them."""
+    """Whether the numbers can be read."""
     return self._registry is not None
 
   def show(self, values: Mapping[str, float]) -> None:
-    """Sets numbers; those that are not (NaN) are left as they were."""
+    """Sets numbers; NaN leaves a number as it was."""
     if not self.listens:
       return
     for name, value in values.items():
