@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
-from gtrxl_tf.launch import train
+from gtrxl_tf.launch import prepare
 from gtrxl_tf.offline import history_runs_testing
 from gtrxl_tf.serving import export
 from gtrxl_tf.training import run_folder
@@ -44,7 +44,7 @@ class BinariesTest(absltest.TestCase):
     folder.root.mkdir()
     gin.clear_config()
     self.addCleanup(gin.clear_config)
-    self._experiment = train.prepare([str(_ROOT / _GIN_FILE)], _SETTINGS)
+    self._experiment = prepare.prepare([str(_ROOT / _GIN_FILE)], _SETTINGS)
     folder.config.write_text(gin.operative_config_str())
     self._agent = self._experiment.make_agent()
     # What follows in every checkpoint, and that the target is not the online network.

@@ -27,9 +27,9 @@ from gtrxl_tf.training import run_folder
 _GIN_FILE = str(pathlib.Path(__file__).parents[1] / 'gin/t_maze_30_cpu.gin')
 _CHECKPOINT_PERIOD = 50
 _BINDINGS = ['TMaze.corridor_length = 10', 'TransformerXL.memory_length = 16',
-             'Experiment.unroll_length = 16', 'Experiment.environment_steps = 1000000',
-             'Experiment.num_actors = 2', 'Experiment.environments_per_actor = 32',
-             f'Experiment.checkpoint_period = {_CHECKPOINT_PERIOD}']
+             'OnlineExperiment.unroll_length = 16', 'OnlineExperiment.environment_steps = 1000000',
+             'OnlineExperiment.num_actors = 2', 'OnlineExperiment.environments_per_actor = 32',
+             f'Checkpoints.period = {_CHECKPOINT_PERIOD}']
 _SEED = int(os.environ.get('FAULTS_SEED', '0'))
 _KILLS = {'server': 4, 'learner': 5, 'actor_0': 6, 'actor_1': 6}
 _CUTS = ['server', 'learner', 'actor_0', 'actor_1', 'learner']

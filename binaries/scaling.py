@@ -1,10 +1,10 @@
 """Measures how actors, queue and learner keep up with each other on this machine.
 
   python -m binaries.scaling --gin_file=gin/t_maze_30_cpu.gin --actors=1,2,4,8 \
-      --gin_bindings='Experiment.environments_per_actor = 8'
+      --gin_bindings='OnlineExperiment.environments_per_actor = 8'
   python -m binaries.scaling --gin_file=gin/dmlab30.gin --traffic \
-      --gin_bindings='Experiment.environments_per_actor = 1' \
-      --gin_bindings='Experiment.num_actors = 512'
+      --gin_bindings='OnlineExperiment.environments_per_actor = 1' \
+      --gin_bindings='OnlineExperiment.num_actors = 512'
 
 The first prints a table with a row for each number of actors. The second tells what
 goes through Reverb, and what CPU time that and acting take here: what an estimate for

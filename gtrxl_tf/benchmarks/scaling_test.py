@@ -15,8 +15,9 @@ def _experiment(num_environments):
   network = lambda action_spec: actor_critic.ActorCritic(
       action_spec, torsos.VectorTorso((4,)),
       cores.TransformerXL(2, 8, 2, 4, memory_length=5), head_units=4)
-  return experiment_lib.Experiment(
-      lambda seed: t_maze.TMaze(3, seed=seed), network, unroll_length=7,
+  return experiment_lib.OnlineExperiment(
+      environment=lambda seed: t_maze.TMaze(3, seed=seed), network=network,
+      unroll_length=7,
       batch_size=num_environments, environments_per_actor=num_environments)
 
 

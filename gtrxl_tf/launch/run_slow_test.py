@@ -9,6 +9,7 @@ from absl.testing import absltest
 import gin
 import numpy as np
 
+from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.launch import train
 from gtrxl_tf.training import evaluation
@@ -16,7 +17,7 @@ from gtrxl_tf.training import run_folder
 
 _GIN = pathlib.Path(__file__).parents[2] / 'gin'
 _BINDINGS = ['TMaze.corridor_length = 10', 'TransformerXL.memory_length = 16',
-             'Experiment.unroll_length = 16', 'Experiment.environment_steps = 1000000']
+             'OnlineExperiment.unroll_length = 16', 'OnlineExperiment.environment_steps = 1000000']
 _LIMIT_SECONDS = 400
 
 
@@ -24,7 +25,7 @@ class RunTest(absltest.TestCase):
 
   def test_a_run_survives_the_death_of_each_of_its_parts(self):
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
-    experiment = train.prepare([str(_GIN / 't_maze_30_cpu.gin')], _BINDINGS)
+    experiment = prepare.prepare([str(_GIN / 't_maze_30_cpu.gin')], _BINDINGS)
     supervisor = supervisor_lib.Supervisor(
         gin.config_str(), str(folder.root), experiment.num_actors)
     # Who is killed, and after how many environment steps.
@@ -63,7 +64,7 @@ class RunTest(absltest.TestCase):
     stderr = io.StringIO()
     with contextlib.redirect_stderr(stderr):
       code = train.train([str(_GIN / 'action_recall_cpu.gin')],
-                         ['Experiment.learning_rate = 1e30'], str(folder.root))
+                         ['Adam.learning_rate = 1e30'], str(folder.root))
     self.assertEqual(code, 1)
     self.assertIn(
         'Stopped: loss or gradient is not finite at learner step', stderr.getvalue())

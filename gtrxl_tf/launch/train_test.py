@@ -15,6 +15,7 @@ import gin
 
 from gtrxl_tf import testing
 from gtrxl_tf.environments import t_maze
+from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import train
 from gtrxl_tf.training import run_folder
 
@@ -23,8 +24,8 @@ _GIN_FILE = str(_ROOT / 'gin' / 'action_recall_cpu.gin')
 _OFFLINE_FILES = [str(_ROOT / 'gin' / 'rate' / name)
                   for name in ('t_maze_30_cpu.gin', 'models/rate.gin')]
 _TINY = ['ActionRecall.delay = 2', 'TransformerXL.memory_length = 4',
-         'Experiment.unroll_length = 8', 'Experiment.batch_size = 16',
-         'Experiment.environments_per_actor = 16', 'Experiment.log_period = 2',
+         'OnlineExperiment.unroll_length = 8', 'OnlineExperiment.batch_size = 16',
+         'OnlineExperiment.environments_per_actor = 16', 'Experiment.log_period = 2',
          'Experiment.evaluation_episodes = 10']
 
 
@@ -54,20 +55,30 @@ class RefusedTest(parameterized.TestCase):
   def test_a_learner_needs_a_server_if_there_are_actors(self, server, message):
     stderr = io.StringIO()
     with contextlib.redirect_stderr(stderr):
-      code = train.learn([_GIN_FILE], [], str(self.temporary / 'run'), server)
+      code = train.train_as_learner(
+          parts.Settings([_GIN_FILE]), str(self.temporary / 'run'), server)
     self.assertEqual(code, 2)
     self.assertFalse((self.temporary / 'run').exists())
     self.assertRegex(stderr.getvalue(), f'^Not started: {message}')
 
   @parameterized.parameters(
       ('Experimnt.seed = 1', "'Experimnt'.*Did you mean Experiment?"),
-      ('Experiment.unrol_length = 1', "'unrol_length'.*Did you mean unroll_length"),
+      ('OnlineExperiment.unrol_length = 1',
+       "'unrol_length'.*Did you mean unroll_length"),
+      ('Experiment.environment_steps = 1', "Experiment doesn't have a parameter named "
+       "'environment_steps'.*Did you mean OnlineExperiment.environment_steps"),
+      ('Experiment.learning_rate = 1.0', 'Did you mean .*Adam.learning_rate'),
+      ('Experiment.checkpoint_period = 1', 'Did you mean Checkpoints.period'),
+      ('OnlineExperiment.seed = 1', "'seed'.*Did you mean Experiment.seed\\?"),
+      ('OfflineExperiment.dataset = "x"',
+       'OfflineExperiment.dataset is set, but train.experiment = @OnlineExperiment: '
+       'expected train.experiment = @OfflineExperiment'),
       ('Experiment.seed = "one"', "Experiment.seed = 'one': expected an integer >= 0"),
-      ('Experiment.unroll_length = 0',
-       'Experiment.unroll_length = 0: expected an integer >= 1'),
-      ('Experiment.batch_size = 65',
-       'Experiment.batch_size = 65: expected a multiple of '
-       'Experiment.environments_per_actor = '),
+      ('OnlineExperiment.unroll_length = 0',
+       'OnlineExperiment.unroll_length = 0: expected an integer >= 1'),
+      ('OnlineExperiment.batch_size = 65',
+       'OnlineExperiment.batch_size = 65: expected a multiple of '
+       'OnlineExperiment.environments_per_actor = '),
       ('ActionRecall.delay = -1', 'ActionRecall.delay = -1: expected an integer >= '),
       ('TransformerXL.gate = "GRU"', "TransformerXL.gate = 'GRU': expected one of "),
       ('VMPOAgent.top_fraction = 0.0',
@@ -123,10 +134,10 @@ class OfflineRunTest(parameterized.TestCase):
     with contextlib.redirect_stdout(stdout):
       code = train.train(_OFFLINE_FILES, [
           f'OfflineExperiment.dataset = "{dataset}"',
-          'OfflineExperiment.learner_steps = 4', 'OfflineExperiment.log_period = 2',
+          'OfflineExperiment.learner_steps = 4', 'Experiment.log_period = 2',
           'OfflineExperiment.batch_size = 2', 'OfflineExperiment.evaluation_period = 2',
-          'OfflineExperiment.tasks = {"corridor_length": (3, 4)}',
-          'OfflineExperiment.evaluation_episodes = 4'], str(folder.root))
+          'Experiment.tasks = {"corridor_length": (3, 4)}',
+          'Experiment.evaluation_episodes = 4'], str(folder.root))
     self.assertEqual(code, 0)
     self.assertRegex(stdout.getvalue(), 'Training in .* on the 20 episodes of')
     self.assertRegex(stdout.getvalue(), '3: .* over 2 episodes, success')
@@ -146,7 +157,7 @@ class OfflineRunTest(parameterized.TestCase):
           f'OfflineExperiment.dataset = "{dataset}"', 'RATE.num_memory_tokens = 3'],
           str(folder.root))
     self.assertEqual(code, 2)
-    self.assertRegex(stderr.getvalue(), r'^Not started: .*/checkpoints is of another '
+    self.assertRegex(stderr.getvalue(), r'^Not started: .*/checkpoints belongs to another '
                      r'network .* it has agent/.*\(expected \[3, .*\n$')
     self.assertEqual(folder.config.read_bytes(), config)
 
@@ -175,7 +186,7 @@ class RunTest(parameterized.TestCase):
     return process
 
   def test_a_run_is_interrupted_and_goes_on_to_its_end(self):
-    process = self.start('Experiment.environment_steps = 1000000000')
+    process = self.start('OnlineExperiment.environment_steps = 1000000000')
     deadline = time.time() + 240  # Where much else goes on, starting takes minutes.
     while (run_folder.last_metrics(self.folder.metrics) is None
            and time.time() < deadline):
@@ -188,7 +199,7 @@ class RunTest(parameterized.TestCase):
     before = run_folder.last_metrics(self.folder.metrics)
 
     steps = before['environment_steps'] + 2000
-    process = self.start(f'Experiment.environment_steps = {steps:.0f}')
+    process = self.start(f'OnlineExperiment.environment_steps = {steps:.0f}')
     stdout, stderr = process.communicate(timeout=240)
     self.assertEqual(process.returncode, 0, stderr)
     rows = run_folder.read_metrics(self.folder.metrics)

@@ -15,7 +15,9 @@ from gtrxl_tf.agents.decision import policy as policy_lib
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.offline import experiment as offline_experiment
+from gtrxl_tf.offline import trainer
 from gtrxl_tf.training import devices
+from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
 
 testing.split_cpu(2)
@@ -38,17 +40,19 @@ class OfflineReplicasTest(absltest.TestCase):
     return offline_experiment.OfflineExperiment(
         dataset=str(dataset), environment=_MAZE, network=_network,
         policy=functools.partial(policy_lib.DecisionPolicy, target_return=1.0),
-        segment_length=6, num_segments=1, batch_size=16, learning_rate=5e-3,
-        warmup_steps=10, learner_steps=2, evaluation_episodes=2, log_period=1,
+        segment_length=6, num_segments=1, batch_size=16,
+        optimizer=optimizers.AdamW(learning_rate=5e-3, warmup_steps=10),
+        learner_steps=2, evaluation_episodes=2, log_period=1,
         **settings)
 
   def test_replicas_in_bfloat16_leave_a_policy_in_float32(self):
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
     rows = []
     experiment = self.experiment(compute_dtype='bfloat16')
-    training = offline_experiment.OfflineTraining(
-        experiment, folder, devices.make_strategy('mirrored'))
-    training.run(lambda: False, rows.append)
+    training = trainer.OfflineTrainer(
+        experiment, folder, devices.make_strategy('mirrored'), lambda: False,
+        show=rows.append)
+    training.train()
     training.export()
     agent = experiment.restore_agent(folder.checkpoints)
     self.assertEqual(agent.network.compute_dtype, 'float32')

@@ -1,4 +1,4 @@
-"""Tests of offline.py: small runs on episodes of small mazes."""
+"""Tests of offline experiments: small runs on episodes of small mazes."""
 
 import functools
 import pathlib
@@ -18,8 +18,10 @@ from gtrxl_tf.environments import action_recall
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.offline import experiment as offline_experiment
+from gtrxl_tf.offline import trainer
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
 
 testing.split_cpu(2)
@@ -53,12 +55,14 @@ class OfflineTrainingTest(absltest.TestCase):
         dataset=self.dataset, environment=_MAZE, network=_network,
         policy=functools.partial(policy_lib.DecisionPolicy, target_return=1.0),
         learner_steps=200, segment_length=6, num_segments=1, batch_size=16,
-        learning_rate=5e-3, warmup_steps=10, evaluation_episodes=20), **settings})
+        optimizer=optimizers.AdamW(learning_rate=5e-3, warmup_steps=10),
+        evaluation_episodes=20, log_period=20), **settings})
 
   def train(self, experiment, strategy='default'):
-    training = offline_experiment.OfflineTraining(
-        experiment, self.folder, devices.make_strategy(strategy))
-    return training, training.run(lambda: False, self.rows.append)
+    training = trainer.OfflineTrainer(
+        experiment, self.folder, devices.make_strategy(strategy), lambda: False,
+        show=self.rows.append)
+    return training, training.train()
 
   def test_it_learns_to_turn_as_the_clue_said(self):
     experiment = self.experiment(
@@ -81,7 +85,7 @@ class OfflineTrainingTest(absltest.TestCase):
   def test_replicas_share_a_batch_evenly(self):
     if len(tf.config.list_logical_devices('CPU')) == 1:
       self.skipTest('TensorFlow had started before the CPU could be split.')
-    with self.assertRaisesRegex(config.ConfigError, 'batch_size = 13: expected a mult'):
+    with self.assertRaisesRegex(config.ConfigError, 'OfflineExperiment.batch_size = 13: expected a mult'):
       self.train(self.experiment(batch_size=13), strategy='mirrored')
 
   def test_refuses_a_dataset_of_another_task(self):

@@ -22,7 +22,7 @@ _DATA = [
 _TINY = [
     'context_length = 8', 'chunk_length = 4', 'memory_length = 4',
     'recurrent_steps = 4', 'OfflineExperiment.batch_size = 4',
-    'OfflineExperiment.log_period = 2', 'SegmentTransformer.num_layers = 1',
+    'Experiment.log_period = 2', 'SegmentTransformer.num_layers = 1',
     'SegmentTransformer.model_dim = 8', 'SegmentTransformer.mlp_dim = 8']
 
 

@@ -26,6 +26,8 @@ from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.offline import batching
 from gtrxl_tf.offline import experiment as offline_experiment
+from gtrxl_tf.offline import trainer
+from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import tiny_agents_testing
@@ -59,8 +61,8 @@ def experiment(dataset: str) -> offline_experiment.OfflineExperiment:
       dataset=dataset, environment=MAZE, network=network,
       policy=functools.partial(policy_lib.DecisionPolicy, target_return=1.0),
       scheme=batching.SegmentBySegment, learner_steps=20, segment_length=2,
-      num_segments=3, batch_size=16, evaluation_episodes=4, checkpoint_period=7,
-      log_period=5)
+      num_segments=3, batch_size=16, evaluation_episodes=4,
+      checkpoints=checkpoints.Settings(period=7), log_period=5)
 
 
 def _agent(strategy, name: str, path: str) -> None:
@@ -70,10 +72,11 @@ def _agent(strategy, name: str, path: str) -> None:
 
 
 def _offline(strategy, dataset: str, folder: str, stop_after: str) -> None:
-  training = offline_experiment.OfflineTraining(
-      experiment(dataset), run_folder.RunFolder(folder), strategy)
   asked = itertools.count()
-  done = training.run(lambda: next(asked) >= int(stop_after), lambda row: None)
+  training = trainer.OfflineTrainer(
+      experiment(dataset), run_folder.RunFolder(folder), strategy,
+      lambda: next(asked) >= int(stop_after))
+  done = training.train()
   training.export()
   print(f'chief: {devices.is_chief(strategy)}, done: {done}')
 

@@ -21,12 +21,14 @@ from gtrxl_tf import testing
 from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.environments import clues
 from gtrxl_tf.environments import t_maze
-from gtrxl_tf.launch import train
+from gtrxl_tf.launch import prepare
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.offline import batching
 from gtrxl_tf.offline import experiment as offline_experiment
 from gtrxl_tf.offline import history_runs_testing
+from gtrxl_tf.offline import trainer
 from gtrxl_tf.training import checkpoints
+from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
 
 _MAZE = functools.partial(t_maze.TMaze, corridor_length=4)
@@ -63,8 +65,8 @@ class OfflineResumeTest(parameterized.TestCase):
   def train(self, experiment, folder):
     """Trains to the end; returns what the checkpoint then has."""
     experiment.make_policy = experiment.make_judge = lambda *_: _NoJudge()
-    training = offline_experiment.OfflineTraining(experiment, folder, tf.distribute.get_strategy())
-    self.assertTrue(training.run(lambda: False, lambda row: None))
+    self.assertTrue(trainer.OfflineTrainer(
+        experiment, folder, tf.distribute.get_strategy(), lambda: False).train())
     reader = tf.train.load_checkpoint(str(folder.checkpoints))
     return {name: reader.get_tensor(name)
             for name in reader.get_variable_to_shape_map()
@@ -99,28 +101,29 @@ class OfflineResumeTest(parameterized.TestCase):
         dataset=str(self.path / 'mazes'), environment=_MAZE,
         network=functools.partial(_network, segment_length=segment_length),
         scheme=scheme, learner_steps=28, segment_length=segment_length, num_segments=2,
-        batch_size=8,
-        warmup_steps=5, checkpoint_period=23, log_period=5), saved_at=23)
+        batch_size=8, optimizer=optimizers.AdamW(warmup_steps=5),
+        checkpoints=checkpoints.Settings(period=23), log_period=5), saved_at=23)
 
   def test_a_disk_that_is_full_for_a_while(self):
     disk = testing.small_disk(self, 2048)
     experiment = offline_experiment.OfflineExperiment(
         dataset=str(self.path / 'mazes'), environment=_MAZE,
         network=functools.partial(_network, segment_length=2), learner_steps=12,
-        segment_length=2, num_segments=2, batch_size=8, checkpoint_period=2,
-        log_period=1)
+        segment_length=2, num_segments=2, batch_size=8,
+        checkpoints=checkpoints.Settings(period=2), log_period=1)
     whole = self.train(
         experiment, run_folder.RunFolder(self.create_tempdir().full_path))
 
     folder = run_folder.RunFolder(disk / 'run')
-    training = offline_experiment.OfflineTraining(experiment, folder, tf.distribute.get_strategy())
     with contextlib.ExitStack() as room:
       def fill(row):
         if row['learner_step'] == 5:
           room.enter_context(testing.full(disk))
+      training = trainer.OfflineTrainer(
+          experiment, folder, tf.distribute.get_strategy(), lambda: False, show=fill)
       with self.assertRaisesRegex(checkpoints.SaveFailed, 'checkpoint 12 .*ckpt-4$'):
         with self.assertLogs('absl', 'ERROR') as logs:
-          training.run(lambda: False, fill)
+          training.train()
       # It went on and tried: once at each of steps 6, 8, 10, and at last 12.
       self.assertEqual(str(logs.output).count('was not saved'), 3)
       run_folder.read_metrics(folder.metrics)  # All whole lines.
@@ -134,11 +137,11 @@ class OfflineResumeTest(parameterized.TestCase):
   @parameterized.parameters('adf', 'ed')
   def test_distillation(self, model):
     gin.clear_config()
-    self.assert_resumes(train.prepare(history_runs_testing.files(model), [
+    self.assert_resumes(prepare.prepare(history_runs_testing.files(model), [
         *self.tiny, 'adf_steps = 6', 'recurrent_steps = 6',
         'SegmentTransformer.dropout = 0.3',
         'SegmentTransformer.attention_dropout = 0.3',
-        'OfflineExperiment.checkpoint_period = 4']), saved_at=4)
+        'Checkpoints.period = 4']), saved_at=4)
 
 
 if __name__ == '__main__':

@@ -19,7 +19,7 @@ from gtrxl_tf.replay import unroll as unroll_lib
 
 def _experiment(core=lambda: cores.TransformerXL(1, 4, 2, 2, memory_length=3),
                 **settings):
-  return experiment_lib.Experiment(**{**dict(
+  return experiment_lib.OnlineExperiment(**{**dict(
       environment=lambda seed: t_maze.TMaze(3, seed=seed),
       network=lambda action_spec: actor_critic.ActorCritic(
           action_spec, torsos.VectorTorso((4,)), core(), head_units=4),
@@ -52,8 +52,8 @@ class ExperimentTest(absltest.TestCase):
     self.assertEqual(_experiment().items_per_batch, 2)
     self.assertEqual(_experiment(queue_batches=3).queue_size, 6)
     with self.assertRaisesRegex(
-        config.ConfigError, 'Experiment.batch_size = 7: expected a multiple of '
-        'Experiment.environments_per_actor = 3'):
+        config.ConfigError, 'OnlineExperiment.batch_size = 7: expected a multiple of '
+        'OnlineExperiment.environments_per_actor = 3'):
       _experiment(batch_size=7)
 
   def test_data_may_be_two_target_periods_old_unless_told_otherwise(self):
@@ -67,7 +67,7 @@ class ExperimentTest(absltest.TestCase):
     for core in (lambda: cores.TransformerXL(1, 4, 2, 2, memory_length=3),
                  lambda: cores.DeepLSTM(1, 4), lambda: cores.Memoryless(1, 4)):
       experiment = _experiment(core)
-      blank = experiment.blank_batch()
+      blank = experiment.make_batch()
       signature = unroll_lib.signature(
           experiment.row_spec(), experiment.unroll_length, experiment.memory_length)
       item = tf.nest.map_structure(

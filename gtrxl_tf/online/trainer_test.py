@@ -1,4 +1,4 @@
-"""Tests of online.py: a learner on a real queue, of which every row is known."""
+"""Tests of online/trainer.py: a learner on a real queue, of which every row is known."""
 
 import functools
 import math
@@ -24,7 +24,9 @@ from gtrxl_tf.online import trainer as trainer_lib
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer as writer_lib
+from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import learner as learner_lib
+from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
 
 testing.split_cpu(3)
@@ -59,13 +61,14 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.random = np.random.RandomState(0)
 
   def experiment(self, num_batches, target_update_period=2, **settings):
-    return experiment_lib.Experiment(**{**dict(
+    return experiment_lib.OnlineExperiment(**{**dict(
         environment=lambda seed: t_maze.TMaze(3, seed=seed), network=_network,
         agent=functools.partial(
             agent_lib.VMPOAgent, target_update_period=target_update_period),
         environment_steps=num_batches * _STEPS_A_BATCH, unroll_length=_T,
-        batch_size=_ITEMS * _E, environments_per_actor=_E, learning_rate=1e-2,
-        max_age=100, checkpoint_period=3, log_period=2), **settings})
+        batch_size=_ITEMS * _E, environments_per_actor=_E,
+        optimizer=optimizers.Adam(1e-2), max_age=100,
+        checkpoints=checkpoints.Settings(period=3), log_period=2), **settings})
 
   def feed(self, num_batches, **columns):
     """Writes rows for so many batches: random, but for `columns`."""
@@ -89,9 +92,8 @@ class OnlineTrainingTest(parameterized.TestCase):
     deadline = time.time() + 30  # Not for ever, whatever goes wrong.
     self.folder = folder or run_folder.RunFolder(self.create_tempdir().full_path)
     return trainer_lib.OnlineTrainer(
-        experiment, f'localhost:{self.port}', self.folder,
-        lambda: should_stop() or time.time() > deadline,
-        strategy or tf.distribute.get_strategy())
+        experiment, self.folder, strategy or tf.distribute.get_strategy(),
+        lambda: should_stop() or time.time() > deadline, f'localhost:{self.port}')
 
   def train_in_parts(self, *ends, strategy=None):
     """Trains anew; each part makes a learner and goes on to so many batches."""
@@ -100,7 +102,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     for end in ends:
       self.feed(end - fed)
       self.assertTrue(self.training(
-          self.experiment(end), folder, strategy=strategy).run())
+          self.experiment(end), folder, strategy=strategy).train())
       fed, folder = end, self.folder
     return folder
 
@@ -143,7 +145,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     strategy = tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1', 'CPU:2'])
     self.start()
     with self.assertRaisesRegex(
-        config.ConfigError, '^Experiment.batch_size = 4: expected a multiple of the 3 '
+        config.ConfigError, '^OnlineExperiment.batch_size = 4: expected a multiple of the 3 '
         'replicas that share it$'):
       self.training(self.experiment(1), strategy=strategy)
 
@@ -152,7 +154,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     with self.assertRaisesRegex(
         config.ConfigError, "^the learner's unrolls do not fit the server's: .*has shape "
         r'\(6, 2.*expected'):
-      self.training(self.experiment(1, unroll_length=_T + 1)).run()
+      self.training(self.experiment(1, unroll_length=_T + 1)).train()
 
   def test_one_that_waits_behind_a_dead_server_can_be_told_to_stop(self):
     self.start()
@@ -166,14 +168,14 @@ class OnlineTrainingTest(parameterized.TestCase):
       return bool(died) and time.time() > died[0] + 2
 
     training = self.training(self.experiment(100, log_period=1), should_stop=should_stop)
-    self.assertFalse(training.run())
+    self.assertFalse(training.train())
     self.assertLess(time.time(), died[0] + 15)
     self.assertEqual(self.saved_steps(self.folder), [1])
 
   def test_a_run_started_again_at_its_end_trains_no_more(self):
     folder = self.train_in_parts(3)
     before = self.checkpoint(folder)
-    self.assertTrue(self.training(self.experiment(3), folder).run())
+    self.assertTrue(self.training(self.experiment(3), folder).train())
     for name, value in self.checkpoint(folder).items():
       np.testing.assert_array_equal(value, before[name], name)
 
@@ -182,15 +184,15 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.feed(4)
     rows = lambda: run_folder.read_metrics(self.folder.metrics)
     training = self.training(
-        self.experiment(100, checkpoint_period=100),
+        self.experiment(100, checkpoints=checkpoints.Settings(period=100)),
         should_stop=lambda: bool(rows()) and rows()[-1]['learner_step'] == 4)
-    self.assertFalse(training.run())
+    self.assertFalse(training.train())
     self.assertEqual(self.saved_steps(self.folder), [4])
 
   def test_only_the_newest_checkpoints_are_kept(self):
     self.start()
     self.feed(5)
-    self.training(self.experiment(5, checkpoint_period=1, checkpoints_kept=2)).run()
+    self.training(self.experiment(5, checkpoints=checkpoints.Settings(1, kept=2))).train()
     self.assertEqual(self.saved_steps(self.folder), [4, 5])
 
   def test_metrics_go_on_where_the_newest_checkpoint_is(self):
@@ -214,18 +216,18 @@ class OnlineTrainingTest(parameterized.TestCase):
     channel = weights.WeightsChannel(f'localhost:{self.port}', self.variables)
     initial = [v.numpy() for v in self.experiment(1).make_agent().target.variables]
     self.feed(1)
-    self.training(self.experiment(1)).run()
+    self.training(self.experiment(1)).train()
     self.assertEqual(channel.receive(), 0)
     for variable, value in zip(self.variables, initial):
       np.testing.assert_array_equal(variable, value)
     self.feed(2)
-    self.training(self.experiment(3), self.folder).run()
+    self.training(self.experiment(3), self.folder).train()
     self.assertEqual(channel.receive(), 2)
     changes = [np.abs(v - w).max() for v, w in zip(self.variables, initial)]
     self.assertGreater(min(changes), 0)
     # One started again offers what acted when it was saved.
     self.feed(1)
-    self.training(self.experiment(4), self.folder).run()
+    self.training(self.experiment(4), self.folder).train()
     self.assertEqual(channel.receive(), 4)
     saved = self.checkpoint(self.folder)
     for variable in self.variables:
@@ -238,13 +240,13 @@ class OnlineTrainingTest(parameterized.TestCase):
     training = self.training(self.experiment(1), should_stop=lambda: bool(stop))
     with mock.patch.object(training, '_publish') as publish:
       publish.side_effect = [RuntimeError('gone'), None]
-      self.assertTrue(training.announce_end())
+      self.assertTrue(training._announce_end())
       self.assertEqual(publish.call_count, 2)
       def gone(**_):
         stop.append(True)
         raise RuntimeError('gone')
       publish.side_effect = gone
-      self.assertFalse(training.announce_end())
+      self.assertFalse(training._announce_end())
 
   # Whether its metrics are to be logged, or the run is at its end and saved.
   @parameterized.parameters(dict(log_period=1), dict(log_period=100))
@@ -254,7 +256,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.feed(1, reward=np.full(_E, np.nan, np.float32))
     training = self.training(self.experiment(4, target_update_period=50, **settings))
     with self.assertRaisesRegex(learner_lib.Diverged, 'step 4: .*loss = nan.*ckpt-3$'):
-      training.run()
+      training.train()
     self.assertEqual(self.saved_steps(self.folder)[-1], 3)
     for value in self.checkpoint(self.folder).values():
       self.assertTrue(np.isfinite(value).all())

@@ -61,9 +61,9 @@ class WorldsTest(parameterized.TestCase):
       if name == 'dmlab':
         stack.enter_context(dmlab_stand_in.deepmind_lab(frames_per_episode=200))
       try:
-        experiment = experiment_lib.Experiment(
-            functools.partial(environments.make, name, **settings),
-            functools.partial(_network, torso, name == 'dmlab'),
+        experiment = experiment_lib.OnlineExperiment(
+            environment=functools.partial(environments.make, name, **settings),
+            network=functools.partial(_network, torso, name == 'dmlab'),
             unroll_length=_UNROLL_LENGTH, batch_size=_NUM_ENVIRONMENTS,
             environments_per_actor=_NUM_ENVIRONMENTS)
       except config.ConfigError as error:
