@@ -29,27 +29,28 @@ help: ## Show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
 train: .venv/core ## Train GTrXL with V-MPO on Numpad 2 x 2, into runs/
-	$(RUN) binaries.train --gin_file=gin/numpad_2x2_cpu.gin \
+	$(RUN) binaries.train --gin_file=gin/gtrxl/numpad_2x2_cpu.gin \
 	    --root_dir=runs/numpad_2x2 $(ARGS)
 
 compare: .venv/core ## The same beside the LSTM and no memory, in one picture
-	$(RUN) binaries.compare --gin_file=gin/numpad_2x2_cpu.gin \
+	$(RUN) binaries.compare --gin_file=gin/gtrxl/numpad_2x2_cpu.gin \
 	    --root_dir=runs/compare_numpad_2x2 $(ARGS)
 
 figure3: .venv/core ## The same for Numpad 2 x 2, 3 x 3 and 4 x 4: about an hour and a half
 	$(RUN) binaries.compare --root_dir=runs/figure3 --seeds=3 \
-	    --sweep=gin/numpad_2x2_cpu.gin,gin/numpad_3x3_cpu.gin,gin/numpad_4x4_cpu.gin \
+	    --sweep=$(subst $(SPACE),$(COMMA),$(patsubst %,gin/gtrxl/numpad_%_cpu.gin,2x2 3x3 4x4)) \
 	    $(ARGS)
 
 # Of the pictures of *Memory-Efficient Algorithm Distillation*, Figures 6 to 11. At the
-# paper's size: make ablations SETTING=dr ED=ed SIZES='32-256-1024 16-128-512' \
-#     HEADS='heads_32 heads_128'
+# paper's size: make ablations SETTING=dr ED=ed \
+#     SIZES='width_256_heads_32 width_128_heads_16' HEADS='heads_32_of_16 heads_128_of_4'
 SETTING ?= dr_cpu
 ED ?= ed_gradient
-POSITIONS ?= global_sinusoidal local_learnable local_sinusoidal
-SIZES ?= 2-32-128 1-16-64
-HEADS ?= heads_2 heads_8
-LENGTHS ?= 10-20 10-30 20-10 20-20 20-30
+POSITIONS ?= $(addprefix positions_,global_sinusoidal local_learnable local_sinusoidal)
+SIZES ?= width_32_heads_2 width_16_heads_1
+HEADS ?= heads_2_of_32 heads_8_of_8
+LENGTHS ?= $(foreach lengths,10_recurrence_20 10_recurrence_30 20_recurrence_10 \
+    20_recurrence_20 20_recurrence_30,chunk_$(lengths))
 
 AD := gin/distillation
 ABLATIONS = runs/ablations_$(SETTING)
@@ -79,6 +80,8 @@ ablations: .venv/core ## Draw what matters in algorithm distillation: hours
 	    $(ABLATIONS)/$(ED)/seed_0/attention/recurrence.png
 
 # Compiling is most of what the tests do; the slow tests have XLA's optimizations.
+# In random order: make test ARGS='--random-order -v'. It prints a seed; to repeat the
+# order, make test ARGS='--random-order --random-order-seed=<seed>'.
 test: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 test: .venv/core ## Run the tests
 	$(PYTEST) --ignore-glob='*_slow_test.py' \

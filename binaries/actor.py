@@ -1,7 +1,7 @@
 """An actor of a run: plays, and writes what happens to the Reverb server.
 
-  python -m binaries.actor --gin_file=gin/t_maze_30_cpu.gin --server=localhost:8000 \
-      --index=0
+  python -m binaries.actor --gin_file=gin/gtrxl/t_maze_30_cpu.gin \
+      --server=localhost:8000 --index=0
 
 It waits for server and learner, acts with the newest weights, and reconnects to a server
 that went away. On SIGTERM it waits a little until its last unrolls are in the queue. It

@@ -20,7 +20,7 @@ from gtrxl_tf.training import run_folder
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _SETTINGS = ['ActionRecall.delay = 2', 'TransformerXL.memory_length = 4']
-_GIN_FILE = 'gin/action_recall_cpu.gin'
+_GIN_FILE = 'gin/gtrxl/action_recall_cpu.gin'
 
 
 def _run(binary, **flags):
@@ -128,7 +128,7 @@ class LearningProcessesTest(absltest.TestCase):
   def setUpClass(cls):
     super().setUpClass()
     cls._folder = history_runs_testing.make_run(
-        tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value), 'ed')
+        cls.enter_context(tempfile.TemporaryDirectory()), 'ed')
 
   def test_evaluate_plays_them_at_each_point_of_a_sweep(self):
     done = _run('evaluate', root_dir=self._folder.root,

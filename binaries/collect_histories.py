@@ -1,7 +1,7 @@
 """Collects learning histories of a source, for algorithm distillation.
 
   python -m binaries.collect_histories --output_dir=datasets/dr \
-      --gin_file=gin/histories/dark_room.gin \
+      --gin_file=gin/distillation/histories/dark_room.gin \
       --gin_bindings='DarkRoomFamily.setting = "dr"'
 
 Writes the datasets training/ and evaluation/ into the folder, and the source's curve in

@@ -15,7 +15,7 @@ _ROOT = pathlib.Path(__file__).parents[1]
 def _run(path, *bindings):
   return subprocess.run(
       [sys.executable, '-m', 'binaries.collect_histories', f'--output_dir={path}',
-       '--gin_file=gin/histories/dark_room.gin',
+       '--gin_file=gin/distillation/histories/dark_room.gin',
        *(f'--gin_bindings={binding}' for binding in bindings)],
       cwd=_ROOT, capture_output=True, text=True, check=False,
       env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'})

@@ -1,10 +1,10 @@
 """Trains the same experiment with several models and seeds, and sets them side by side.
 
-  python -m binaries.compare --gin_file=gin/numpad_2x2_cpu.gin \
+  python -m binaries.compare --gin_file=gin/gtrxl/numpad_2x2_cpu.gin \
       --root_dir=runs/compare_numpad_2x2 --models=gtrxl,lstm,memoryless --seeds=5
   python -m binaries.compare --gin_file=gin/rate/t_maze_30_cpu.gin \
       --root_dir=runs/compare_t_maze_30 --seeds=3 --models=gin/rate/models/dt.gin,\
-gin/rate/models/rate.gin,gin/rate/models/rate.gin+gin/rate/memory_pool.gin
+gin/rate/models/rate.gin,gin/rate/models/rate.gin+gin/rate/variants/memory_pool.gin
 
 A model is a gin file, or several with a + between them; a name without a path is a file
 in gin/cores. Runs go to ROOT/<model>/seed_<i>, one after the other; started again on the
@@ -16,7 +16,8 @@ ROOT/Numpad.size=2 and so on; what else depends on the value is not changed with
 Where it should be, as budgets that grow with the size, the sweep is over files:
 
   python -m binaries.compare --root_dir=runs/figure3 --seeds=3 \
-      --sweep=gin/numpad_2x2_cpu.gin,gin/numpad_3x3_cpu.gin,gin/numpad_4x4_cpu.gin
+      --sweep=gin/gtrxl/numpad_2x2_cpu.gin,gin/gtrxl/numpad_3x3_cpu.gin,\
+gin/gtrxl/numpad_4x4_cpu.gin
 
 Of runs on learning histories the pictures have the learning processes, and tables the
 ratio of returns to those of the source:
@@ -123,7 +124,7 @@ def _runs(point: variants.Point) -> List[comparison.Run]:
         runs.append(comparison.Run(
             model, seed, metrics, run_folder.read_metrics(folder.evaluation),
             folder.diverged.exists(),
-            sampling.samples(folder.config.read_text())
+            sampling.samples(folder.config.read_text(encoding='utf-8'))
             if folder.config.exists() else {},
             histories.read_csv(folder.learning_process.with_suffix('.csv'))))
   return runs

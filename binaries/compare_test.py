@@ -14,7 +14,7 @@ from gtrxl_tf.environments import t_maze
 from gtrxl_tf.training import run_folder
 
 _GIN = pathlib.Path(__file__).parents[1] / 'gin'
-_GIN_FILE = str(_GIN / 'action_recall_cpu.gin')
+_GIN_FILE = str(_GIN / 'gtrxl/action_recall_cpu.gin')
 _SAMPLED = ['VMPOAgent.epsilon_alpha = @epsilon_alpha/log_uniform()',
             'epsilon_alpha/log_uniform.low = 0.001',
             'epsilon_alpha/log_uniform.high = 0.1']
@@ -96,7 +96,7 @@ class CompareTest(absltest.TestCase):
     self.assertTrue((self.root / 'comparison.png').exists())
 
   def test_a_sweep_over_files_gives_each_its_own_settings(self):
-    files = [str(_GIN / name) for name in
+    files = [str(_GIN / 'gtrxl' / name) for name in
              ('action_recall_cpu.gin', 't_maze_30_cpu.gin')]
     self._compare(sweep=','.join(files), gin_file=[], seeds=1)
     self.assertEqual(
@@ -112,7 +112,7 @@ class CompareTest(absltest.TestCase):
     dataset = str(self.root / 'dataset')
     testing.write_informed_episodes(dataset, t_maze.TMaze(28, seed=0), 32)
     rate, dt = str(_GIN / 'rate/models/rate.gin'), str(_GIN / 'rate/models/dt.gin')
-    pool = str(_GIN / 'rate/memory_pool.gin')
+    pool = str(_GIN / 'rate/variants/memory_pool.gin')
     self._compare(
         gin_file=[str(_GIN / 'rate/t_maze_30_cpu.gin')], seeds=1,
         models=[dt, f'{rate}+{pool}'], gin_bindings=[

@@ -3,7 +3,6 @@
 Nothing here builds an image or talks to a cluster or a cloud.
 """
 
-import ast
 import os
 import pathlib
 import re
@@ -16,24 +15,13 @@ from absl.testing import parameterized
 import kubernetes_validate
 import yaml
 
+from binaries import commands_testing
+
 _ROOT = pathlib.Path(__file__).parents[1]
 _DEPLOY = _ROOT / 'deploy'
 _KUBERNETES = sorted(_DEPLOY.glob('kubernetes/**/*.yaml'))
 _LEARNER = _DEPLOY / 'kubernetes/learner.yaml'
 _PARTS = {'reverb_server', 'learner', 'actor', 'evaluator'}
-
-
-def _flags(path):
-  """The names of the flags that a binary defines, or what it imports from binaries/."""
-  names = set()
-  for node in ast.walk(ast.parse(path.read_text())):
-    if isinstance(node, ast.ImportFrom) and node.module == 'binaries':
-      for alias in node.names:
-        names |= _flags(path.with_name(f'{alias.name}.py'))
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-      if node.func.attr.startswith('DEFINE_'):
-        names.add(node.args[0].value)
-  return names
 
 
 def _documents(path):
@@ -69,7 +57,7 @@ class _Test(parameterized.TestCase):
     for argument in arguments[1:]:
       flag, _, value = argument.partition('=')
       self.assertStartsWith(flag, '--')
-      self.assertIn(flag[2:], _flags(path), f'{name} has no such flag')
+      self.assertIn(flag[2:], commands_testing.flags(path), f'{name} has no such flag')
       self.assertNotEmpty(value, argument)
       if value.startswith('gin/'):
         self.assertTrue((_ROOT / value).exists(), value)

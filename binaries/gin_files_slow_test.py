@@ -31,8 +31,8 @@ class DistillationTest(gin_files_test.DistillationGinTest):
 
   @parameterized.parameters(*gin_files_test.ADDED)
   def test_ablation(self, name):
-    large = '-1024.gin', '-512.gin', '_128.gin', '_32.gin'
-    setting = ('dktdln.gin' if name.startswith(('25', '50')) else
+    large = ('128_of_4.gin', '32_of_16.gin', 'heads_16.gin', 'heads_32.gin')
+    setting = ('dktdln.gin' if name.startswith(('chunk_25', 'chunk_50')) else
                'dr.gin' if name.endswith(large) else 'dr_cpu.gin')
     self.build(setting, 'models/ed.gin', f'ablations/{name}')
 
@@ -41,7 +41,7 @@ class GinFilesTest(gin_files_test.GinTest):
 
   @parameterized.parameters(*gin_files_test.LARGE)
   def test_experiment_of_the_papers_size(self, name):
-    self.prepare([gin_files_test.GIN / name], gin_files_test.BINDINGS.get(name, []))
+    self.prepare([gin_files_test.GTRXL / name], gin_files_test.BINDINGS.get(name, []))
 
 
 if __name__ == '__main__':

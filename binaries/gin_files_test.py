@@ -6,7 +6,6 @@ experiments learn from.
 """
 
 import pathlib
-import tempfile
 from unittest import mock
 
 from absl.testing import absltest
@@ -28,7 +27,8 @@ from gtrxl_tf.launch import prepare
 from gtrxl_tf.training import experiment as experiment_lib
 
 GIN = pathlib.Path(__file__).parents[1] / 'gin'
-_EXPERIMENTS = sorted(path.name for path in GIN.glob('*.gin'))
+GTRXL = GIN / 'gtrxl'
+_EXPERIMENTS = sorted(path.name for path in GTRXL.glob('*.gin'))
 _SMALL = [name for name in _EXPERIMENTS if name.endswith('_cpu.gin')]
 LARGE = [name for name in _EXPERIMENTS if name not in _SMALL]
 _CORES = sorted(path.name for path in GIN.glob('cores/*.gin'))
@@ -36,14 +36,15 @@ _CORES = sorted(path.name for path in GIN.glob('cores/*.gin'))
 BINDINGS = {'dmlab_avm.gin': ['DMLab.dataset_path = "/photographs"']}
 
 _RATE = GIN / 'rate'
-# Experiments include others or a base; what does not is to be added to one.
-OFFLINE = sorted(
-    path.name for path in _RATE.glob('*.gin') if 'include ' in path.read_text())
-_ABLATIONS = sorted(path.name for path in _RATE.glob('ablations/*.gin'))
+OFFLINE = sorted(path.name for path in _RATE.glob('*.gin'))
+_ADDED_TO_RATE = sorted(
+    f'{folder}/{path.name}' for folder in ('ablations', 'variants')
+    for path in (_RATE / folder).glob('*.gin') if path.name != 'published_code.gin')
 _MODELS = sorted(path.name for path in _RATE.glob('models/*.gin'))
 _OF_30_STEPS = (
     'ablations/segments_2x15.gin', 'ablations/segments_3x10.gin',
-    'ablations/segments_6x5.gin', 'memory_pool.gin', 'segment_by_segment.gin')
+    'ablations/segments_6x5.gin', 'variants/memory_pool.gin',
+    'variants/segment_by_segment.gin')
 _DISTILLATION = GIN / 'distillation'
 DISTILLED = sorted(path.name for path in _DISTILLATION.glob('models/*.gin'))
 ADDED = sorted(path.name for path in _DISTILLATION.glob('ablations/*.gin'))
@@ -71,12 +72,22 @@ class GinTest(parameterized.TestCase):
     raise error
 
 
+class HeadersTest(parameterized.TestCase):
+
+  @parameterized.parameters(*sorted(str(path) for path in GIN.rglob('*.gin')))
+  def test_the_first_line_says_what_a_file_reproduces(self, path):
+    self.assertRegex(
+        pathlib.Path(path).read_text(),
+        r"# ((GTrXL|RATE|Distillation|RATE's published code)\b.*(\n# .*)*[:.]"
+        r'|Small twin of |Shared by |Not from )')
+
+
 class GinFilesTest(GinTest):
 
   @parameterized.parameters(*LARGE)
   def test_experiment_of_the_papers_size(self, name):
     experiment = self.prepare(
-        [GIN / name], ['TransformerXL.num_layers = 1', *BINDINGS.get(name, [])])
+        [GTRXL / name], ['TransformerXL.num_layers = 1', *BINDINGS.get(name, [])])
     self.assertEqual((experiment.unroll_length, experiment.batch_size), (95, 128))
     core = experiment.acting_network.core
     if 'lstm' in name:
@@ -86,12 +97,13 @@ class GinFilesTest(GinTest):
 
   @parameterized.parameters(*_SMALL)
   def test_small_experiment(self, name):
-    core = self.prepare([GIN / name]).acting_network.core
+    core = self.prepare([GTRXL / name]).acting_network.core
     self.assertEqual(type(core).__name__, 'TransformerXL')
 
   @parameterized.parameters(*_CORES)
   def test_core(self, name):
-    core = self.prepare([GIN / _SMALL[0], GIN / 'cores' / name]).acting_network.core
+    core = self.prepare(
+        [GTRXL / _SMALL[0], GIN / 'cores' / name]).acting_network.core
     self.assertGreater(core.output_size, 0)
 
 
@@ -117,7 +129,7 @@ class OfflineGinTest(GinTest):
     specs = datasets.Specs(tree.map_structure(single, observation_spec), action_spec)
     random = np.random.default_rng(0)
     episodes = [episodes_testing.random_episode(specs, random, 20) for _ in range(2)]
-    folder = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
+    folder = self.create_tempdir().full_path
     episodes_testing.write(folder, specs, [
         episode._replace(reward=np.ones_like(episode.reward)) for episode in episodes])
     environment = mock.Mock(spec_set=['observation_spec', 'action_spec', 'close'])
@@ -160,7 +172,8 @@ class OfflineGinTest(GinTest):
     if not self.has('%oracle_dataset'):
       unfit.add('oracle_dt.gin')
     if self.has('%published_learner_steps'):
-      self.build(stand_ins, name, 'models/rate.gin', 'published_code.gin')
+      self.build(stand_ins, name, 'models/rate.gin',
+                 'variants/published_code.gin')
     for model in sorted(set(_MODELS) - unfit):
       with self.subTest(model):
         self.build(stand_ins, name, f'models/{model}')
@@ -175,9 +188,7 @@ class OfflineFilesTest(OfflineGinTest):
     if self.has('Collector.environment'):
       collect.Collector(**_COLLECTOR.get(name, {}))
 
-  @parameterized.parameters(
-      *((f'ablations/{name}',) for name in _ABLATIONS), 'memory_pool.gin',
-      'segment_by_segment.gin')
+  @parameterized.parameters(*_ADDED_TO_RATE)
   def test_what_is_added_to_an_experiment(self, name):
     experiment = ('minigrid_memory.gin' if 'minigrid' in name else
                   't_maze_30_cpu.gin' if name in _OF_30_STEPS else 't_maze.gin')
@@ -201,7 +212,7 @@ class DistillationGinTest(GinTest):
     config.parse(list(map(str, files)), [])
     collector = sources.HistoryCollector()  # pylint: disable=no-value-for-parameter
     family = collector.family
-    folder = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value) + '/dataset'
+    folder = self.create_tempdir().full_path + '/dataset'
     blank = [np.zeros((family.num_steps, *spec.shape), spec.dtype)
              for spec in (*collector.specs, specs_lib.Array((), np.uint8))]
     with datasets.EpisodeWriter(folder, collector.specs, family.name, kind='histories',
@@ -237,12 +248,13 @@ class DistillationFilesTest(DistillationGinTest):
   def test_four_tokens_a_transition(self):
     for model, lengths in ('adf', (200, 0)), ('ed', (40, 40)):
       with self.subTest(model):
-        experiment = self.build('dr_cpu.gin', f'models/{model}.gin', 'four_tokens.gin')
+        experiment = self.build(
+            'dr_cpu.gin', f'models/{model}.gin', 'variants/four_tokens.gin')
         core = experiment.make_agent().network.core
         self.assertEqual((core.segment_length, core.memory_length), lengths)
 
   def test_windows(self):
-    self.build('dr_cpu.gin', 'models/ed.gin', 'windows.gin')
+    self.build('dr_cpu.gin', 'models/ed.gin', 'variants/windows.gin')
 
   def test_the_paper_s_size(self):
     experiment = self.build('dr.gin', 'models/adf.gin', bindings=())

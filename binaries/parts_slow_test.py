@@ -30,7 +30,7 @@ class PartsTest(absltest.TestCase):
     with open(log, 'w') as file:
       process = subprocess.Popen(
           [sys.executable, '-m', f'binaries.{binary}',
-           f'--gin_file={_ROOT / "gin" / "action_recall_cpu.gin"}',
+           f'--gin_file={_ROOT / "gin/gtrxl/action_recall_cpu.gin"}',
            *(f'--gin_bindings={x}' for x in _TINY),
            *flags],
           cwd=_ROOT, stdout=file, stderr=subprocess.STDOUT,

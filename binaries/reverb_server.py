@@ -1,6 +1,6 @@
 """The Reverb server of a run: its queue of unrolls and its table of weights.
 
-  python -m binaries.reverb_server --gin_file=gin/t_maze_30_cpu.gin \
+  python -m binaries.reverb_server --gin_file=gin/gtrxl/t_maze_30_cpu.gin \
       --root_dir=runs/t_maze --port=8000
 
 It listens on all interfaces, because Reverb has no setting for that, and has no

@@ -1,7 +1,7 @@
 """Trains an agent on one machine: Reverb server, actors, learner, then evaluation.
 
-  python -m binaries.train --gin_file=gin/numpad_2x2_cpu.gin --root_dir=runs/numpad_2x2 \
-      --gin_bindings='Experiment.seed = 1'
+  python -m binaries.train --gin_file=gin/gtrxl/numpad_2x2_cpu.gin \
+      --root_dir=runs/numpad_2x2 --gin_bindings='Experiment.seed = 1'
 
 Started again on the same folder, a run goes on.
 """

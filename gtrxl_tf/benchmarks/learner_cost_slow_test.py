@@ -21,7 +21,8 @@ class LearnerCostTest(absltest.TestCase):
 
   def test_of_an_online_experiment(self):
     cost = learner_cost.measure(
-        [str(_GIN / 'action_recall_cpu.gin'), str(_GIN / 'cores/memoryless.gin')],
+        [str(_GIN / 'gtrxl/action_recall_cpu.gin'),
+         str(_GIN / 'cores/memoryless.gin')],
         ['OnlineExperiment.unroll_length = 7'], 3, 1)
     self.assertEqual(cost.batch, '3 x 7 + 0')
     self.assertGreater(cost.step, 0)

@@ -37,7 +37,7 @@ _HISTORIES = (
     '--gin_bindings=HistoryCollector.num_evaluation = 1')
 
 STEPS = {
-    'vmpo': Step('V-MPO, GTrXL on DMLab-30, 8 unrolls', ('gin/dmlab30.gin',),
+    'vmpo': Step('V-MPO, GTrXL on DMLab-30, 8 unrolls', ('gin/gtrxl/dmlab30.gin',),
                  8),
     'rate': Step('RATE on T-Maze, 64 trajectories',
                  ('gin/rate/t_maze.gin', 'gin/rate/models/rate.gin'),

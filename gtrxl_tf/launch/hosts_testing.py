@@ -1,12 +1,25 @@
 """Several hosts on one machine, for tests: network namespaces behind one switch."""
 
+import ctypes
 import os
 import signal
 import subprocess
+import sys
 from typing import List, Sequence
 import unittest
 
 _PREFIX = 'gtrxl-'
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _die_with_parent() -> None:
+  """Has the kernel kill this process when the one that started it ends."""
+  _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _exit(signum: int, _) -> None:
+  sys.exit(128 + signum)  # An exception, so that contexts are left.
 
 
 def _ip(*arguments: str) -> str:
@@ -34,7 +47,9 @@ class Hosts:
   interfaces nor its routes and firewall see anything of it. What the hosts share is the
   file system and the loopback's name: 127.0.0.1 is each one's own.
 
-  Use it as a context: it kills what it ran and takes the hosts away.
+  Use it as a context: it kills what it ran and takes the hosts away, also on SIGTERM.
+  If its process is killed, what it ran is killed too, and the next one to make hosts
+  takes them away.
   """
 
   def __init__(self, names: Sequence[str]):
@@ -65,9 +80,11 @@ class Hosts:
       raise
 
   def __enter__(self) -> 'Hosts':
+    self._handler = signal.signal(signal.SIGTERM, _exit)
     return self
 
   def __exit__(self, *_) -> None:
+    signal.signal(signal.SIGTERM, self._handler)
     self.remove()
 
   def _namespace(self, name: str) -> str:
@@ -101,7 +118,7 @@ class Hosts:
     """
     process = subprocess.Popen(
         ['ip', 'netns', 'exec', self._namespace(name), *command],
-        start_new_session=True, **settings)
+        start_new_session=True, preexec_fn=_die_with_parent, **settings)
     self._processes.append(process)
     return process
 

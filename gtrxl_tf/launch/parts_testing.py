@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Dict, Mapping, Sequence
+from typing import Dict, List, Mapping, Sequence
 
 from gtrxl_tf.launch import hosts_testing
 from gtrxl_tf.training import run_folder
@@ -87,5 +87,11 @@ class Parts:
 
   def tail(self, name: str, count: int = 15) -> str:
     """The last lines that a part said."""
-    lines = (self._logs / f'{name}.log').read_text(errors='replace').splitlines()
-    return f'{name}:\n  ' + '\n  '.join(lines[-count:])
+    return f'{name}:\n  ' + '\n  '.join(self._lines(name)[-count:])
+
+  def find(self, name: str, text: str) -> List[str]:
+    """The lines of a part's log that contain `text`."""
+    return [line for line in self._lines(name) if text in line]
+
+  def _lines(self, name: str) -> List[str]:
+    return (self._logs / f'{name}.log').read_text(errors='replace').splitlines()

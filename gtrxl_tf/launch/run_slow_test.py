@@ -15,7 +15,7 @@ from gtrxl_tf.launch import train
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import run_folder
 
-_GIN = pathlib.Path(__file__).parents[2] / 'gin'
+_GIN = pathlib.Path(__file__).parents[2] / 'gin' / 'gtrxl'
 _BINDINGS = ['TMaze.corridor_length = 10', 'TransformerXL.memory_length = 16',
              'OnlineExperiment.unroll_length = 16', 'OnlineExperiment.environment_steps = 1000000']
 _LIMIT_SECONDS = 400

@@ -28,11 +28,12 @@ def stop_requested(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
   pythons.setblocking(False)
 
   def watch():
-    for number in iter(lambda: ours.recv(1), b''):
-      if number[0] in signals:
-        if stop.is_set():
-          os._exit(128 + number[0])
-        stop.set()
+    with ours:
+      for number in iter(lambda: ours.recv(1), b''):
+        if number[0] in signals:
+          if stop.is_set():
+            os._exit(128 + number[0])
+          stop.set()
 
   threading.Thread(target=watch, daemon=True).start()
   # Without a handler Python would write nothing.
@@ -44,8 +45,7 @@ def stop_requested(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
     signal.set_wakeup_fd(descriptor)
     for number, handler in handlers.items():
       signal.signal(number, handler)
-    pythons.close()
-    ours.close()
+    pythons.close()  # Ends the thread, which closes the other socket.
 
 
 @contextlib.contextmanager

@@ -52,7 +52,7 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
     console.close()
     supervisor.stop()
   if folder.diverged.exists():
-    raise exit_codes.RunFailed(folder.diverged.read_text().strip())
+    raise exit_codes.RunFailed(folder.diverged.read_text(encoding='utf-8').strip())
 
 
 class Supervisor:

@@ -20,7 +20,7 @@ from gtrxl_tf.launch import train
 from gtrxl_tf.training import run_folder
 
 _ROOT = pathlib.Path(__file__).parents[2]
-_GIN_FILE = str(_ROOT / 'gin' / 'action_recall_cpu.gin')
+_GIN_FILE = str(_ROOT / 'gin/gtrxl/action_recall_cpu.gin')
 _OFFLINE_FILES = [str(_ROOT / 'gin' / 'rate' / name)
                   for name in ('t_maze_30_cpu.gin', 'models/rate.gin')]
 _TINY = ['ActionRecall.delay = 2', 'TransformerXL.memory_length = 4',
@@ -65,10 +65,10 @@ class RefusedTest(parameterized.TestCase):
       ('Experimnt.seed = 1', "'Experimnt'.*Did you mean Experiment?"),
       ('OnlineExperiment.unrol_length = 1',
        "'unrol_length'.*Did you mean unroll_length"),
-      ('Experiment.environment_steps = 1', "Experiment doesn't have a parameter named "
+      ('OnlineExperiment.environment_steps = 1', "Experiment doesn't have a parameter named "
        "'environment_steps'.*Did you mean OnlineExperiment.environment_steps"),
-      ('Experiment.learning_rate = 1.0', 'Did you mean .*Adam.learning_rate'),
-      ('Experiment.checkpoint_period = 1', 'Did you mean Checkpoints.period'),
+      ('Adam.learning_rate = 1.0', 'Did you mean .*Adam.learning_rate'),
+      ('Checkpoints.period = 1', 'Did you mean Checkpoints.period'),
       ('OnlineExperiment.seed = 1', "'seed'.*Did you mean Experiment.seed\\?"),
       ('OfflineExperiment.dataset = "x"',
        'OfflineExperiment.dataset is set, but train.experiment = @OnlineExperiment: '
@@ -96,9 +96,9 @@ class RefusedTest(parameterized.TestCase):
 
   def test_a_core_whose_segments_unrolls_do_not_keep_to(self):
     self.assertIn(
-        'ActorCritic.core = TransformerXL works in segments: expected a core that does',
-        self.refused([_GIN_FILE], [*_TINY, 'TransformerXL.recurrence = "same_layer"',
-                                   'TransformerXL.segment_length = 4']))
+        'ActorCritic.core = SegmentTransformer works in segments: expected a core that '
+        'does', self.refused([_GIN_FILE], [
+            *_TINY, 'ActorCritic.core = @SegmentTransformer()']))
 
   def test_a_file_that_is_not_there(self):
     self.assertIn('nowhere.gin', self.refused(['nowhere.gin'], []))

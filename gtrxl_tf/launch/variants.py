@@ -28,7 +28,7 @@ def models(names: Sequence[str]) -> Dict[str, List[str]]:
 
   Args:
     names: `gtrxl` is gin/cores/gtrxl.gin; all else are paths, and `+` joins several, as
-      in `gin/rate/models/rate.gin+gin/rate/memory_pool.gin`, labelled
+      in `gin/rate/models/rate.gin+gin/rate/variants/memory_pool.gin`, labelled
       `rate+memory_pool`.
 
   Raises:

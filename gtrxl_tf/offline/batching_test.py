@@ -40,7 +40,7 @@ class SchemesTest(absltest.TestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
-    path = pathlib.Path(tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)) / 'dataset'
+    path = pathlib.Path(cls.enter_context(tempfile.TemporaryDirectory()), 'dataset')
     maze = _MAZE(seed=0)
     testing.write_informed_episodes(path, maze, 60)
     cls.trajectories = batching.Trajectories(

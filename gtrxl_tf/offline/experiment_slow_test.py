@@ -2,7 +2,6 @@
 
 import functools
 import pathlib
-import tempfile
 
 from absl.testing import absltest
 import numpy as np
@@ -35,7 +34,7 @@ def _network(action_spec):
 class OfflineReplicasTest(absltest.TestCase):
 
   def experiment(self, **settings):
-    dataset = pathlib.Path(tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)) / 'mazes'
+    dataset = pathlib.Path(self.create_tempdir().full_path) / 'mazes'
     testing.write_informed_episodes(dataset, _MAZE(seed=0), 50)
     return offline_experiment.OfflineExperiment(
         dataset=str(dataset), environment=_MAZE, network=_network,

@@ -41,7 +41,7 @@ class OfflineTrainingTest(absltest.TestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
-    temporary = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
+    temporary = cls.enter_context(tempfile.TemporaryDirectory())
     cls.dataset = str(pathlib.Path(temporary) / 'dataset')
     testing.write_informed_episodes(cls.dataset, _MAZE(seed=0), 300)
 

@@ -19,7 +19,7 @@ class HistoryExperimentTest(parameterized.TestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
-    cls.path = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
+    cls.path = cls.enter_context(tempfile.TemporaryDirectory())
     cls.tiny = history_runs_testing.collect(cls.path)
 
   def setUp(self):

@@ -48,7 +48,7 @@ class HistorySchemesTest(absltest.TestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
-    path = pathlib.Path(tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)) / 'dataset'
+    path = pathlib.Path(cls.enter_context(tempfile.TemporaryDirectory()), 'dataset')
     with datasets.EpisodeWriter(path, _SPECS, kind='histories', final_observation=False,
                                 shard_episodes=3) as writer:
       writer.write([_history(*x) for x in enumerate(_LENGTHS)])

@@ -2,7 +2,6 @@
 
 import pathlib
 import shutil
-import tempfile
 
 from absl.testing import absltest
 import tensorflow as tf
@@ -17,7 +16,7 @@ class MultiworkerSlowTest(absltest.TestCase):
 
   def setUp(self):
     super().setUp()
-    self.root = pathlib.Path(tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value))
+    self.root = pathlib.Path(self.create_tempdir().full_path)
     self.dataset = str(self.root / 'dataset')
     testing.write_informed_episodes(
         self.dataset, multiworker_testing.MAZE(seed=0), 60)

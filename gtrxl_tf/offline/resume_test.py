@@ -54,7 +54,7 @@ class OfflineResumeTest(parameterized.TestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
-    cls.path = pathlib.Path(tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value))
+    cls.path = pathlib.Path(cls.enter_context(tempfile.TemporaryDirectory()))
     testing.write_informed_episodes(cls.path / 'mazes', _MAZE(seed=0), 100)
     cls.tiny = history_runs_testing.collect(str(cls.path))
 

@@ -52,6 +52,9 @@ class OnlineExperiment(experiment_lib.Experiment):
       paper; the smallest number keeps data newest.
     max_age: learner steps after which an unroll is too old to be trained on, counted
       from when its weights were published. Not in the paper; by default the agent's.
+    stall_seconds: after how long without a learner step a warning says what the learner
+      waits for, and its health check fails. Not in the paper; ten minutes are more than
+      a first step takes to compile.
     evaluator: whether `binaries.train` plays with the newest weights during training,
       which takes processor time from the other parts.
     **shared: the settings of `Experiment`.
@@ -72,6 +75,7 @@ class OnlineExperiment(experiment_lib.Experiment):
       max_head_start: config.NonNegativeInt = 0,
       queue_batches: config.PositiveInt = 1,
       max_age: Optional[config.PositiveInt] = None,
+      stall_seconds: config.PositiveFloat = 600.0,
       evaluator: bool = False,
       **shared):
     if batch_size % environments_per_actor:
@@ -91,6 +95,7 @@ class OnlineExperiment(experiment_lib.Experiment):
     self.max_head_start = max_head_start
     self.items_per_batch = batch_size // environments_per_actor
     self.queue_size = queue_batches * self.items_per_batch
+    self.stall_seconds = stall_seconds
     self.evaluator = evaluator
     self._max_age = max_age
 

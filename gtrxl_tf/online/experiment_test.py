@@ -43,9 +43,10 @@ class ExperimentTest(absltest.TestCase):
     self.assertLen({clues(0, 2), clues(0, 3), clues(1, 2), clues(1, 3)}, 4)
 
   def test_recurrence_by_segments_is_refused(self):
-    core = lambda: cores.TransformerXL(
-        1, 4, 2, 2, memory_length=3, recurrence='same_layer', segment_length=5)
-    with self.assertRaisesRegex(config.ConfigError, 'TransformerXL works in segments'):
+    core = lambda: cores.SegmentTransformer(
+        1, 4, 2, 2, 4, segment_length=5, recurrence='same_layer', memory_length=3)
+    with self.assertRaisesRegex(
+        config.ConfigError, 'SegmentTransformer works in segments'):
       _experiment(core).make_agent()
 
   def test_a_batch_is_whole_items(self):

@@ -24,11 +24,16 @@ from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer as trainer_lib
+from gtrxl_tf.training import watchdog as watchdog_lib
 
 if typing.TYPE_CHECKING:
   from gtrxl_tf.online import experiment as experiment_lib
 
 _FAREWELL_SECONDS = 120
+# Between looks at whether the server still has the newest weights.
+_LOOK_SECONDS = 1.0
+# After which a stream is given up that brings nothing though unrolls wait in the queue.
+_SILENT_SECONDS = 30.0
 
 
 class OnlineTrainer(trainer_lib.Trainer):
@@ -83,6 +88,10 @@ class OnlineTrainer(trainer_lib.Trainer):
     self._published_step = self.step - self.step % self._agent.publish_period
     self._channel = weights.WeightsChannel(
         address, self._agent.acting_network.variables)
+    self._abandon_stream = threading.Event()
+    self._refused_before = self._ledger.refused  # At the last learner step.
+    self._watchdog = watchdog_lib.Watchdog(experiment.stall_seconds, self._describe)
+    self._gauges.show_health(self._watchdog)
     self._idle = 0.0
 
   def _make_checkpointed(self) -> Dict[str, Any]:
@@ -97,6 +106,13 @@ class OnlineTrainer(trainer_lib.Trainer):
   def _should_stop(self) -> bool:
     """Whether to stop; of several workers, all do at once or none."""
     return self._stopping if self._meets else self._asked_to_stop()
+
+  def train(self) -> bool:
+    with self._watchdog:
+      try:
+        return super().train()
+      finally:
+        self._abandon_stream.set()
 
   def _batches(self) -> Iterator[Any]:
     """Gives batches; reconnects to a server that went away.
@@ -117,11 +133,13 @@ class OnlineTrainer(trainer_lib.Trainer):
           batch = self._next(batches)
           self._idle += time.time() - waiting
           patience.reset()
-          yield self._share_out(batch)
+          batch = self._share_out(batch)
+          self._watchdog.progress()  # The first step takes long, because it compiles.
+          yield batch
           if self._published_step == self.step:
             self._publish()
       except StopIteration:
-        pass  # It should stop, or a new server needs the weights.
+        pass  # It should stop.
       except reconnect.SERVER_ERRORS as error:
         patience.wait(error)
       if self._meets and self._asked_to_stop():
@@ -136,22 +154,28 @@ class OnlineTrainer(trainer_lib.Trainer):
     writer.check_signature(
         reverb.Client(self._address), self._experiment.unroll_signature(),
         "the learner's")
+    self._abandon_stream.set()
+    self._abandon_stream = abandoned = threading.Event()
     self._channel = weights.WeightsChannel(
         self._address, self._agent.acting_network.variables)
     self._publish()
+    if self._is_chief:
+      threading.Thread(
+          target=_keep_published, args=(self._channel, abandoned), daemon=True).start()
     return iter(dataset.unrolls(
-        self._address, self._items_per_worker, self._ledger, self._leaves_queue))
-
-  def _leaves_queue(self) -> bool:
-    """Whether to wait for the queue no longer: to stop, or to publish again."""
-    return self._asked_to_stop() or (
-        self._is_chief and not self._channel.published())
+        self._address, self._items_per_worker, self._ledger,
+        lambda: self._asked_to_stop() or abandoned.is_set(),
+        abandoned=abandoned.is_set))
 
   def _next(self, batches: Iterator[unroll_lib.Unroll]) -> unroll_lib.Unroll:
     """Returns the next batch.
 
     A thread waits for it: if the network is cut Reverb does not return, and the learner
     could not be told to stop.
+
+    Raises:
+      StopIteration: the learner should stop.
+      RuntimeError: the stream brings nothing though unrolls wait in the queue.
     """
     found = queue.SimpleQueue()
 
@@ -162,12 +186,20 @@ class OnlineTrainer(trainer_lib.Trainer):
         found.put((None, error))
 
     threading.Thread(target=fetch, daemon=True).start()
+    taken, since = self._ledger.taken, time.time()
     while True:
       try:
         batch, error = found.get(timeout=1)
       except queue.Empty:
         if self._asked_to_stop():
           raise StopIteration from None
+        if self._ledger.taken != taken:
+          taken, since = self._ledger.taken, time.time()
+        elif time.time() - since > _SILENT_SECONDS:
+          since, waiting = time.time(), self._queue_length()
+          if waiting > 0:
+            raise RuntimeError(f'{waiting:.0f} unrolls wait in the queue and none has '
+                               f'come for {_SILENT_SECONDS:.0f} s') from None
         continue
       if error is not None:
         raise error
@@ -186,6 +218,8 @@ class OnlineTrainer(trainer_lib.Trainer):
       self._channel.publish(self._published_step, finished)
 
   def _between_steps(self, logs: bool) -> None:
+    self._watchdog.progress()
+    self._refused_before = self._ledger.refused
     self._ledger.learner_step = self.step
     refreshes = self.step % self._agent.publish_period == 0
     if refreshes:
@@ -232,13 +266,35 @@ class OnlineTrainer(trainer_lib.Trainer):
     self._idle = 0.0
     return row
 
-  def _queue_length(self) -> float:
-    """The number of items that wait; NaN if the server does not answer."""
+  def _queue_length(self, raises: bool = False) -> float:
+    """Returns how many items wait; NaN, or an error, if the server does not answer."""
     try:
       info = reverb.Client(self._address).server_info(timeout=1)
       return info[writer.TABLE].current_size
     except reconnect.SERVER_ERRORS:
+      if raises:
+        raise
       return float('nan')
+
+  def _describe(self, seconds: float) -> str:
+    """Returns a line on what the learner waits for, for a log."""
+    refused = self._ledger.refused - self._refused_before
+    line = f'learner: no step for {seconds:.0f} s, at learner step {self.step}: '
+    try:
+      queue_length = self._queue_length(raises=True)
+      served = self._channel.step_at_server()
+    except reconnect.SERVER_ERRORS as error:
+      return (line + f'it waits for the server at {self._address}, which does not '
+              f'answer ({config.one_line(error)})')
+    if served is None:
+      line += f'the server at {self._address} has no weights, and actors wait for them'
+    elif refused:
+      line += 'it waits for actors, whose unrolls are too old or not newer than seen'
+    else:
+      line += 'it waits for actors, which send nothing'
+    return (f'{line}; {queue_length:.0f} unrolls in the queue, {refused} refused since '
+            f'the last step, weights of step {"none" if served is None else served} at '
+            f'the server and of step {self._published_step} at the learner')
 
   def _returns_of_tasks(self) -> Dict[str, float]:
     """The mean return of each task, if there are several, and the score if any."""
@@ -288,3 +344,19 @@ class OnlineTrainer(trainer_lib.Trainer):
         network.variables, self._agent.acting_network.variables):
       variable.assign(learned.numpy())
     return network
+
+
+def _keep_published(channel: weights.WeightsChannel, ended: threading.Event) -> None:
+  """Publishes weights again when the server has lost them, until `ended` is set.
+
+  It runs in a thread: the learner itself may be waiting for unrolls, which actors with
+  lost weights make in vain, or for other workers that wait for unrolls.
+  """
+  while not ended.wait(_LOOK_SECONDS):
+    try:
+      if channel.publish_again_if_lost():
+        logging.info('learner: the server had lost the newest weights; published again')
+    except config.ConfigError as error:
+      logging.warning('learner: %s', error)
+    except reconnect.SERVER_ERRORS:
+      pass  # The server is gone; the learner connects to the next one.

@@ -1,5 +1,7 @@
 """Tests of online/trainer.py: a learner on a real queue, of which every row is known."""
 
+# pylint: disable=protected-access
+
 import functools
 import math
 import time
@@ -247,6 +249,30 @@ class OnlineTrainingTest(parameterized.TestCase):
         raise RuntimeError('gone')
       publish.side_effect = gone
       self.assertFalse(training._announce_end())
+
+  def test_a_learner_that_takes_no_step_says_once_what_it_waits_for(self):
+    self.start()
+
+    def stalls(log_line):
+      reported = lambda: [line for line in logs.output if 'no step for' in line]
+      with self.assertLogs(level='WARNING') as logs:
+        training = self.training(
+            self.experiment(100, stall_seconds=1, max_age=2),
+            should_stop=lambda: reported() and training._watchdog.seconds > 3)
+        training.train()
+      lines = reported()
+      self.assertLen(lines, 1)
+      self.assertRegex(lines[0], log_line)
+
+    stalls('learner: no step for 1 s, at learner step 0: it waits for actors, which send '
+           'nothing; 0 unrolls in the queue, 0 refused since the last step, weights of '
+           'step 0 at the server and of step 0 at the learner$')
+    time.sleep(2)  # The stream of the learner before ends.
+    self.feed(2, target_step=np.int64(7))
+    stalls('waits for actors, whose unrolls are too old or not newer than seen; '
+           '0 unrolls in the queue, 4 refused since the last step')
+    self.server.stop()
+    stalls('waits for the server at .*, which does not answer')
 
   # Whether its metrics are to be logged, or the run is at its end and saved.
   @parameterized.parameters(dict(log_period=1), dict(log_period=100))

@@ -16,7 +16,7 @@ from gtrxl_tf import environments
 from gtrxl_tf import sources
 from gtrxl_tf.sources import histories
 
-_GIN = pathlib.Path(__file__).parents[2] / 'gin' / 'histories'
+_GIN = pathlib.Path(__file__).parents[2] / 'gin/distillation/histories'
 
 
 def _collector(setting='dktdld', **settings):
@@ -107,7 +107,8 @@ class HistoriesTest(parameterized.TestCase):
     self.assertTrue((self._path / 'source.png').exists())
 
   @parameterized.parameters(
-      ('dark_room.gin', 2500), ('sweep.gin', 800), ('bandit.gin', 500))
+      ('dark_room.gin', 2500), ('dark_room_backward_sweep.gin', 800),
+      ('bandit_ucb.gin', 500))
   def test_gin_files(self, name, num_steps):
     config.parse([str(_GIN / name)], ['HistoryCollector.num_evaluation = 5'])
     collector = sources.HistoryCollector()  # pylint: disable=no-value-for-parameter

@@ -20,7 +20,8 @@ class QLearning(source.Source):
   `sweep_on_success` is not the paper's. With it a source relearns an episode backwards
   as soon as it terminates, so that the value of its end reaches its start at once. That
   makes histories with a third of the steps, from which small models learn in minutes;
-  `gin/histories/sweep.gin` has the settings that go with it.
+  `gin/distillation/histories/dark_room_backward_sweep.gin` has the settings that go
+  with it.
   """
 
   def __init__(self,

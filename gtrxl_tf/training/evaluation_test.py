@@ -2,6 +2,7 @@
 
 import math
 import pathlib
+import tempfile
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -23,7 +24,7 @@ class EvaluationTest(parameterized.TestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
-    root = pathlib.Path(absltest.TEST_TMPDIR.value) / 'evaluation_test'
+    root = pathlib.Path(cls.enter_context(tempfile.TemporaryDirectory()))
     cls.policies = {}
     for turn in (1, -1):
       cls.policies[turn] = root / str(turn)

@@ -102,7 +102,7 @@ class MetricsWriter:
     self._waiting += self._line(_format(row[column]) for column in self._columns)
     size = self._path.stat().st_size
     try:
-      with open(self._path, 'a') as file:
+      with open(self._path, 'a', encoding='utf-8') as file:
         file.write(self._waiting)
     except OSError as error:
       os.truncate(self._path, size)
@@ -124,7 +124,7 @@ def read_metrics(path: pathlib.Path) -> List[Dict[str, float]]:
   still being written is left out."""
   if not path.exists():
     return []
-  text = path.read_text()
+  text = path.read_text(encoding='utf-8')
   lines = text[:text.rfind('\n') + 1].splitlines()
   return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(lines)]
 

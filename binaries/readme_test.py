@@ -1,0 +1,142 @@
+"""README's examples run, and what the documentation names exists."""
+
+import importlib
+import pathlib
+import re
+import sys
+import tempfile
+import textwrap
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from dm_env import test_utils
+import gin
+
+from binaries import commands_testing
+from gtrxl_tf import config
+from gtrxl_tf import configurables  # pylint: disable=unused-import
+
+_ROOT = commands_testing.ROOT
+README = (_ROOT / 'README.md').read_text()
+_PAGES = sorted(str(path.relative_to(_ROOT)) for path in (
+    *_ROOT.glob('*.md'), *_ROOT.glob('docs/*.md')))
+
+CORE, WORLD, POLICY = re.findall(r'```python\n(.*?)```', README, re.DOTALL)
+SETTINGS = textwrap.dedent(re.search(
+    r'^    import my_world\n(    .*\n)*', README, re.MULTILINE).group())
+
+
+def write_world(folder: pathlib.Path) -> None:
+  """Writes the reader's two files of README's example."""
+  (folder / 'my_world.py').write_text(WORLD)
+  (folder / 'my_world.gin').write_text(SETTINGS)
+
+
+class CoreExampleTest(absltest.TestCase):
+
+  def test_it_runs(self):
+    names = {}
+    exec(compile(CORE, 'README.md', 'exec'), names)  # pylint: disable=exec-used
+    self.assertEqual(names['logits'].shape, (8, 20, 4))
+    self.assertEqual(names['state'].memory.shape[:2], (8, 32))
+
+
+class WorldExampleTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.folder = cls.enter_context(tempfile.TemporaryDirectory())
+
+  def make_object_under_test(self):
+    return self._module.Recall(delay=3, seed=0)
+
+  def setUp(self):
+    write_world(pathlib.Path(self.folder))
+    sys.path.insert(0, self.folder)
+    self.addCleanup(sys.path.remove, self.folder)
+    self._module = importlib.import_module('my_world')
+    super().setUp()
+
+  def test_its_settings_are_read(self):
+    self.addCleanup(gin.clear_config)
+    gin.clear_config()
+    config.parse([f'{_ROOT}/gin/gtrxl/bases/small.gin',
+                  f'{self.folder}/my_world.gin'], [])
+    bound = SETTINGS.split('\n')[1].partition(' = ')[0]
+    self.assertEqual(gin.query_parameter(bound).configurable.wrapped.__name__, 'Recall')
+
+
+class DocumentationTest(parameterized.TestCase):
+
+  @parameterized.parameters(*_PAGES)
+  def test_commands_name_what_exists(self, page):
+    self.assert_exist(_ROOT / page)
+
+  def test_commands_in_gin_files_name_what_exists(self):
+    for path in _ROOT.glob('gin/**/*.gin'):
+      self.assert_exist(path)
+
+  def assert_exist(self, path):
+    for command in commands_testing.commands(path.read_text()):
+      self.assertEmpty(commands_testing.problems(command), f'{path}: {command}')
+
+  @parameterized.parameters(*_PAGES)
+  def test_files_and_links_exist(self, page):
+    text = (_ROOT / page).read_text()
+    folder = (_ROOT / page).parent
+    for target in re.findall(r'\]\(([^)#\s]+)[^)]*\)', text):
+      if '://' not in target:
+        self.assertTrue((folder / target).exists(), target)
+    for file in re.findall(r'\b(?:gin|binaries|gtrxl_tf|deploy|docs)/[\w/.]+\.\w+', text):
+      self.assertTrue((_ROOT / file).exists(), file)
+
+  def test_links_to_sections_exist(self):
+    for page in _PAGES:
+      for target, section in re.findall(
+          r'\]\(([^)#\s]*\.md)?#([^)\s]+)\)', (_ROOT / page).read_text()):
+        path = (_ROOT / page).parent / target if target else _ROOT / page
+        self.assertIn(section, _sections(path.read_text()), page)
+
+  def test_make_has_the_targets(self):
+    makefile = (_ROOT / 'Makefile').read_text()
+    for page in _PAGES:
+      for target in re.findall(r'(?:^    |`)make ([a-z][\w-]*)',
+                               (_ROOT / page).read_text(), re.MULTILINE):
+        self.assertRegex(makefile, rf'(?m)^{target}:', page)
+
+  def test_the_readme_is_short(self):
+    self.assertLessEqual(len(README.splitlines()), 130)
+
+
+def _sections(text):
+  """Returns the anchors that GitHub makes of a page's headings."""
+  headings = re.findall(r'^#+ (.*)$', text, re.MULTILINE)
+  return {re.sub(r'[^\w -]', '', heading.lower()).replace(' ', '-')
+          for heading in headings}
+
+
+class CommandsTest(absltest.TestCase):
+
+  def test_commands_are_found(self):
+    text = textwrap.dedent(r'''
+        Run `binaries.table2` or
+            PYTHONPATH=. python -m binaries.train --gin_file=a.gin \
+                --root_dir=runs/x  # Comment.
+        # python -m binaries.compare --models=gin/a.gin,\
+        # gin/b.gin
+    ''')
+    self.assertEqual(commands_testing.commands(text), [
+        'binaries.table2', 'binaries.train --gin_file=a.gin --root_dir=runs/x  # Comment.',
+        'binaries.compare --models=gin/a.gin,gin/b.gin'])
+
+  def test_wrong_commands_are_refused(self):
+    for command, found in (
+        ('binaries.trian', 'no such module'),
+        ('binaries.train --gin_files=x', 'no flag --gin_files'),
+        ('binaries.train --gin_file=gin/nowhere.gin', 'gin/nowhere.gin: no such file')):
+      self.assertIn(found, ' '.join(commands_testing.problems(command)))
+
+
+if __name__ == '__main__':
+  absltest.main()
