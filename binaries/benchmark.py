@@ -27,7 +27,7 @@ _JSON = flags.DEFINE_string('json', None, 'A file for the rows.')
 def main(argv):
   del argv
   rows = []
-  # A process of its own for each, so that none finds memory or caches of another.
+  # A process for each, so that they share no memory or caches.
   with multiprocessing.get_context('spawn').Pool(1, maxtasksperchild=1) as pool:
     for config in _CONFIGS.value:
       rows.append(pool.apply(

@@ -13,8 +13,8 @@ import numpy as np
 import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
+from gtrxl_tf.launch import history_runs_testing
 from gtrxl_tf.launch import prepare
-from gtrxl_tf.offline import history_runs_testing
 from gtrxl_tf.serving import export
 from gtrxl_tf.training import run_folder
 

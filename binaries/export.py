@@ -18,7 +18,7 @@ _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=
 _OUTPUT_DIR = flags.DEFINE_string(
     'output_dir', None, 'The folder to write, which must not exist yet.', required=True)
 _GREEDY = flags.DEFINE_bool(
-    'greedy', False, 'Take the likeliest action instead of sampling one.')
+    'greedy', False, 'Take the most likely action instead of sampling one.')
 
 
 def main(argv):

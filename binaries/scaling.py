@@ -6,10 +6,13 @@
       --gin_bindings='OnlineExperiment.environments_per_actor = 1' \
       --gin_bindings='OnlineExperiment.num_actors = 512'
 
-The first prints a table with a row for each number of actors. The second tells what
-goes through Reverb, and what CPU time that and acting take here: what an estimate for
-more machines begins with. DeepMind Lab need not be installed for it; a stand-in tells its specs.
+The first prints a table with a row for each number of actors. The second prints what
+goes through Reverb, and the CPU time of that and of acting, from which the needs of more
+machines can be estimated. DeepMind Lab need not be installed for it; a stand-in gives its
+specs.
 """
+
+from typing import Sequence
 
 from absl import app
 from absl import flags
@@ -20,13 +23,14 @@ from gtrxl_tf.environments import dmlab_stand_in
 from gtrxl_tf.launch import prepare
 
 _ACTORS = flags.DEFINE_list('actors', '1,2,4,8', 'Numbers of actors.')
-_SECONDS = flags.DEFINE_float('seconds', 30, 'To measure each.', lower_bound=1)
-_TRAFFIC = flags.DEFINE_bool('traffic', False, 'Tell what goes through Reverb instead.')
+_SECONDS = flags.DEFINE_float('seconds', 30, 'Time to measure each.', lower_bound=1)
+_TRAFFIC = flags.DEFINE_bool(
+    'traffic', False, 'Print what goes through Reverb instead.')
 _UNROLLS = flags.DEFINE_integer(
     'unrolls', 8, 'With --traffic, how many to write and to sample.', lower_bound=1)
 
 
-def _print_row(cells) -> None:
+def _print_row(cells: Sequence[str]) -> None:
   print('| ' + ' | '.join(cells) + ' |', flush=True)
 
 

@@ -1,7 +1,7 @@
-"""How long a memory core takes to learn from an unroll and to act.
+"""The time that a memory core takes to learn from an unroll and to act.
 
-Sizes and fields are those of a program that times other packages' GTrXL, so that its
-rows and these stand in one table.
+Sizes and fields are those of a program that times the GTrXL of other packages, so that
+all rows fit in one table.
 """
 
 import resource
@@ -15,7 +15,7 @@ from gtrxl_tf import cores
 
 
 class Sizes(NamedTuple):
-  """Of a core, and of what it is given."""
+  """Sizes of a core and its inputs."""
   num_layers: int
   model_dim: int
   num_heads: int
@@ -29,13 +29,13 @@ class Sizes(NamedTuple):
 SIZES = {
     'tiny': Sizes(2, 64, 2, 32, 64, 32, 16, 2),
     'small': Sizes(4, 256, 8, 64, 512, 128, 95, 8),
-    # Of the paper's Numpad and Memory Maze; it does not give the MLP's.
+    # The paper's for Numpad and Memory Maze, which does not give that of the MLP.
     'paper': Sizes(12, 256, 8, 64, 512, 512, 95, 2),
 }
 
 
 def make_core(sizes: Sizes) -> cores.TransformerXL:
-  """A GTrXL with its variables; its inputs are as wide as the model."""
+  """Makes a GTrXL with variables; its inputs are as wide as the model."""
   core = cores.TransformerXL(
       num_layers=sizes.num_layers, model_dim=sizes.model_dim,
       num_heads=sizes.num_heads, head_dim=sizes.head_dim, mlp_dim=sizes.mlp_dim,
@@ -45,7 +45,7 @@ def make_core(sizes: Sizes) -> cores.TransformerXL:
 
 
 def full_state(core: cores.Core, batch_size: int) -> Any:
-  """A state whose whole memory is of the present episode."""
+  """Makes a state whose memory is full of steps of the present episode."""
   past = (batch_size, core.memory_length)
   record = core.record(core.initial_cache(batch_size))
   records = tf.nest.map_structure(
@@ -54,7 +54,7 @@ def full_state(core: cores.Core, batch_size: int) -> Any:
 
 
 def training_step(core: cores.Core, sizes: Sizes, xla: bool) -> Callable[[], None]:
-  """A call that runs the core forward and backward over one batch of unrolls."""
+  """Makes a call that runs the core forward and backward over a batch of unrolls."""
   shape = (sizes.batch_size, sizes.unroll_length)
   inputs = tf.random.normal((*shape, sizes.model_dim))
   is_first = tf.zeros(shape, tf.bool)
@@ -74,7 +74,7 @@ def training_step(core: cores.Core, sizes: Sizes, xla: bool) -> Callable[[], Non
 
 
 def acting_step(core: cores.Core, sizes: Sizes, xla: bool) -> Callable[[], None]:
-  """A call that takes one step in one environment, on from the step before."""
+  """Makes a call that takes the next step in one environment."""
   inputs = tf.random.normal((1, sizes.model_dim))
   is_first = tf.zeros([1], tf.bool)
   structure = core.cache(full_state(core, 1))
@@ -102,8 +102,8 @@ def time_calls(call: Callable[[], None], count: int, warmup: int) -> Dict[str, f
   """Times `count` calls after `warmup` others.
 
   Returns:
-    Median and minimum, in milliseconds, of the wall's time and of the CPU's (of all
-    threads: the steadier one on a machine that does other things too).
+    Median and minimum, in milliseconds, of wall time and of the CPU time of all threads,
+    which is steadier on a machine that is not idle.
   """
   for _ in range(warmup):
     call()
@@ -120,7 +120,7 @@ def time_calls(call: Callable[[], None], count: int, warmup: int) -> Dict[str, f
 
 
 def measure(config: str, repeat: int, threads: int, xla: bool) -> Dict[str, Any]:
-  """Times one of `SIZES`, in a process that has done nothing else with TensorFlow.
+  """Times one of `SIZES`, in a process that has not used TensorFlow before.
 
   Args:
     config: a key of `SIZES`.
@@ -148,7 +148,7 @@ def measure(config: str, repeat: int, threads: int, xla: bool) -> Dict[str, Any]
 
 
 def table(rows: Sequence[Dict[str, Any]]) -> str:
-  """A Markdown table of what `measure` returned; times are medians."""
+  """Returns a Markdown table of what `measure` returned; times are medians."""
   lines = [['peer', 'sizes', 'parameters', 'training step, CPU ms', 'wall ms',
             'acting step, CPU ms', 'wall ms', 'first training step, s',
             'peak RSS, MiB']]

@@ -1,14 +1,13 @@
-"""Compiles an XLA module for TPUs where there is none, and says what it would take.
+"""Compiles an XLA module for a TPU on a machine without one, and reports its cost.
 
   python tpu_compiler.py MODULE TPU
 
-MODULE is a file with a serialized HLO module of one replica. Runs in an environment of
-its own, that of requirements-tpu.lock, and so imports nothing of gtrxl_tf; in the
-project's it can be imported, but does not run. Prints one
-line of JSON: bytes of the arguments, of the temporaries, of what of the outputs is not
-written over arguments, and of the program, all in device memory; operations as XLA's
-cost analysis counts them; and the CPU seconds it took. What the compiler refuses has
-`error` in place of them.
+MODULE is a file with a serialized HLO module of one replica. The program runs in the
+environment of requirements-tpu.lock and imports nothing of gtrxl_tf; in the project's
+own environment it can be imported, but not run. It prints one line of JSON: bytes in
+device memory of the arguments, the temporaries, the outputs that do not replace
+arguments, and the program; operations as XLA's cost analysis counts them; and CPU
+seconds. If the compiler refuses the module, the line has `error` instead.
 
 The entry points are internal to jax 0.6.2: other versions may not have them.
 """
@@ -17,15 +16,17 @@ import json
 import os
 import sys
 import time
+from typing import Any
 
-# The topologies that libtpu knows without a TPU. It names v4's otherwise with `v4-8`.
+# Topologies that libtpu knows without a TPU.
 TOPOLOGIES = {'v3': 'v3:2x2', 'v4': 'v4:2x2x1'}
 
-def compile_module(hlo: bytes, tpu: str):
-  """The executable of a module for one core of a TPU."""
+
+def compile_module(hlo: bytes, tpu: str) -> Any:
+  """Returns the executable of a module for one core of a TPU."""
   os.environ.update(TPU_SKIP_MDS_QUERY='1', JAX_PLATFORMS='cpu',
                     TPU_ACCELERATOR_TYPE='v3-8', TPU_WORKER_HOSTNAMES='localhost',
-                    ALLOW_MULTIPLE_LIBTPU_LOAD='1')  # Side by side: no TPU is used.
+                    ALLOW_MULTIPLE_LIBTPU_LOAD='1')  # Possible because no TPU is used.
   # pylint: disable=import-outside-toplevel, import-error, protected-access
   from jax._src import compiler
   from jax._src.interpreters import mlir
@@ -47,6 +48,7 @@ def compile_module(hlo: bytes, tpu: str):
 
 
 def main(path: str, tpu: str) -> None:
+  """Compiles the module in the file `path` and prints the report."""
   with open(path, 'rb') as file:
     hlo = file.read()
   started = time.process_time()

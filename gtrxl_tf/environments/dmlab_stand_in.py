@@ -1,4 +1,4 @@
-"""A stand-in for the package `deepmind_lab`, for tests alone.
+"""A stand-in for the package `deepmind_lab`, for tests and for measurements.
 
 DeepMind Lab is built from source and is on no machine that runs the tests. What is
 here has its Python interface, as far as `dmlab.DMLab` uses it, written from its

@@ -1,6 +1,6 @@
-"""Variants of an experiment: models beside each other, and the points of a sweep.
+"""Variants of an experiment: models to compare, and the points of a sweep.
 
-Both are gin files or settings on top of those of the experiment.
+Both are gin files or settings that are added to those of the experiment.
 """
 
 import pathlib
@@ -16,15 +16,15 @@ _VALUES = r'[\w.]+=[^\s,/]+(,[^\s,/]+)*'
 
 
 class Point(NamedTuple):
-  """A point of a sweep; without a sweep there is one, and its name is empty."""
-  name: str   # Fit for a folder.
-  value: str  # Short: what differs between points.
+  """A point of a sweep; without a sweep there is one point with an empty name."""
+  name: str   # Can be the name of a folder.
+  value: str  # What differs between points.
   gin_files: List[str]
   bindings: List[str]
 
 
 def models(names: Sequence[str]) -> Dict[str, List[str]]:
-  """The gin files of models, by labels that are made of the files' names.
+  """Returns the gin files of models, by labels made from the files' names.
 
   Args:
     names: `gtrxl` is gin/cores/gtrxl.gin; all else are paths, and `+` joins several, as
@@ -57,7 +57,7 @@ def _gin_file(name: str) -> pathlib.Path:
 
 
 def sweep(text: Optional[str]) -> List[Point]:
-  """The points of `SETTING=VALUE,VALUE,...` or of `FILE,FILE,...`.
+  """Returns the points of `SETTING=VALUE,VALUE,...` or of `FILE,FILE,...`.
 
   Raises:
     config.ConfigError: the text is neither.
@@ -76,5 +76,5 @@ def sweep(text: Optional[str]) -> List[Point]:
 
 
 def swept(text: Optional[str]) -> Optional[str]:
-  """What a sweep is over: a setting, or whole experiments."""
+  """Returns what a sweep is over: a setting, or `experiment`; None without a sweep."""
   return text and (text.partition('=')[0] if '=' in text else 'experiment')

@@ -1,7 +1,7 @@
-"""Schemes of offline training: which steps a learner step sees, and from what memory.
+"""Schemes of offline training: which steps a learner step sees, and with what memory.
 
-A scheme gives the batch of every learner step and is shown what came of it. It is a
-part of the checkpoint, so that an interrupted run goes on with the same batches.
+A scheme gives the batch of every learner step and observes its metrics. It is a part of
+the checkpoint, so that an interrupted run goes on with the same batches.
 """
 
 import collections
@@ -17,34 +17,34 @@ from gtrxl_tf import datasets
 from gtrxl_tf.agents.decision import agent as agent_lib
 from gtrxl_tf.networks import action_space
 
-_POOL_STREAM = 1  # Of random numbers: those of the order of episodes are another.
+_POOL_STREAM = 1  # Of random numbers; the order of episodes has another.
 
 
 class Trajectories:
-  """The trajectories of a dataset, in batches as agents get them.
+  """The trajectories of a dataset, in batches as agents take them.
 
   Attributes:
-    dataset: that it reads.
+    dataset: the dataset.
     segment_length: K.
     num_segments: N.
     batch_size: B.
-    seed: of what is drawn.
+    seed: of the order of episodes, and what schemes draw.
   """
 
   def __init__(self, dataset: datasets.Dataset, space: action_space.ActionSpace,
                segment_length: int, num_segments: int, batch_size: int, seed: int,
                return_scale: float, frame_stack: int = 1, **draw):
-    """Prepares.
+    """Creates the trajectories; nothing is read yet.
 
     Args:
-      dataset: see above.
+      dataset: to read.
       space: of the actions.
-      segment_length: see above.
-      num_segments: see above.
-      batch_size: see above.
+      segment_length: K.
+      num_segments: N.
+      batch_size: B.
       seed: see above.
       return_scale: returns are divided by it.
-      frame_stack: of `datasets.gather`.
+      frame_stack: see `datasets.gather`.
       **draw: other settings of `datasets.segments`.
     """
     self.dataset = dataset
@@ -59,11 +59,11 @@ class Trajectories:
 
   def batches(self, first_batch: int, num_segments: Optional[int] = None,
               max_length: Optional[int] = None) -> Iterator[datasets.SegmentBatch]:
-    """Batches from number `first_batch` on.
+    """Gives batches, from number `first_batch` on.
 
     Args:
       first_batch: to start with.
-      num_segments: how many a trajectory has; N by default.
+      num_segments: of a trajectory; N by default.
       max_length: longer episodes are left out.
     """
     return datasets.segments(
@@ -72,18 +72,18 @@ class Trajectories:
         first_batch=first_batch, max_length=max_length, **self._draw)
 
   def gather(self, episodes: np.ndarray, length: int) -> datasets.SegmentBatch:
-    """The first `length` steps of `episodes`, as far as they have so many."""
+    """Returns the first `length` steps of `episodes`, padded where they are shorter."""
     return datasets.gather(self.dataset, episodes, np.zeros_like(episodes), length,
                            self._frame_stack)
 
   def segments(self, batch: datasets.SegmentBatch, is_first: np.ndarray,
                state: Any = ()) -> agent_lib.Segments:
-    """A batch as tensors.
+    """Returns a batch as tensors.
 
     Args:
       batch: [B, T, ...]
-      is_first: [B], where a row knows nothing of what was before it.
-      state: of `agent_lib.Segments`.
+      is_first: [B], whether a row begins without memory.
+      state: see `agent_lib.Segments`.
     """
     begins = np.zeros(batch.mask.shape, bool)
     begins[:, 0] = is_first
@@ -98,16 +98,16 @@ class Trajectories:
 
 
 class Scheme(tf.train.experimental.PythonState):
-  """Gives batches."""
+  """Gives the batches of learner steps; a part of checkpoints."""
 
   def __init__(self, trajectories: Trajectories,
                initial_state: Callable[[int], Any], learner_steps: int):
-    """Prepares.
+    """Creates the scheme.
 
     Args:
-      trajectories: to give.
-      initial_state: of the network, for a batch size.
-      learner_steps: how many there will be.
+      trajectories: to take batches from.
+      initial_state: makes the network's state for a batch size.
+      learner_steps: how many the run takes.
     """
     self._trajectories = trajectories
     self._make_state = initial_state
@@ -116,23 +116,23 @@ class Scheme(tf.train.experimental.PythonState):
 
   @functools.cached_property
   def _initial_state(self) -> Any:
-    """The network's state before anything was seen, nest of [B, ...]."""
+    """The network's state before the first step, nest of [B, ...]."""
     return tf.nest.map_structure(
         lambda x: x.numpy(), self._make_state(self._trajectories.batch_size))
 
   def batch(self, step: int) -> agent_lib.Segments:
-    """The batch of learner step number `step`; they are asked for in their order."""
+    """Returns the batch of learner step number `step`; called for each step in order."""
     raise NotImplementedError
 
   def observe(self, step: int, metrics: Dict[str, Any]) -> None:
-    """Takes note of the metrics of learner step number `step`."""
+    """Observes the metrics of learner step number `step`."""
 
   def arrays(self) -> Dict[str, np.ndarray]:
-    """What a checkpoint keeps."""
+    """Returns the arrays that a checkpoint keeps."""
     return {}
 
   def restore_arrays(self, arrays: Dict[str, np.ndarray]) -> None:
-    """Goes on from what a checkpoint kept."""
+    """Restores the arrays that a checkpoint kept."""
 
   def serialize(self) -> bytes:
     file = io.BytesIO()
@@ -146,13 +146,12 @@ class Scheme(tf.train.experimental.PythonState):
 
 @config.configurable
 class WholeTrajectories(Scheme):
-  """Every learner step sees N segments of each row, and its gradient passes them all as
-  far as the core lets it.
+  """Every learner step sees N segments of each row; gradients pass through all of them
+  as far as the core lets them.
 
   Args:
-    curriculum: trains in N stages of as many learner steps each, the j-th on the
-      episodes that have no more than j segments (RATE, appendix F.2). The paper finds
-      it no better.
+    curriculum: trains in N stages of equal length, the j-th on the episodes of at most j
+      segments (RATE, appendix F.2). The paper finds that it does not help.
   """
 
   def __init__(self, trajectories: Trajectories,
@@ -179,11 +178,12 @@ class WholeTrajectories(Scheme):
 
 @config.configurable
 class SegmentBySegment(Scheme):
-  """Every learner step sees one segment; the rows bring along the state in which the
-  last step left them, and no gradient passes from one to the other.
+  """Every learner step sees one segment, and starts from the state in which the last step
+  ended; no gradient passes between them.
 
-  So RATE's published code trains: N optimizer steps a batch of trajectories, with the
-  memory of training of one segment. What a segment writes is then never trained.
+  RATE's published code trains in this way: N optimizer steps for each batch of
+  trajectories, which need the memory of one segment only. What a segment writes to the
+  core's memory is then never trained.
   """
 
   def __init__(self, trajectories: Trajectories,
@@ -225,27 +225,26 @@ class SegmentBySegment(Scheme):
 class MemoryPool(Scheme):
   """Whole trajectories, half of which begin with a memory of an earlier batch.
 
-  Trained on N segments, a memory has no reason to last longer. Here, from the moment
-  the loss has fallen, half of the rows do not begin at an episode's first step but
-  with what a row of an earlier batch remembered, and go through an episode whose clue
-  is hidden and is the one they should remember: the memory must have kept it. Then
-  what they remember before the answer takes the place of what they began with. With a
-  small probability a memory is replaced by a young one, so that their ages are
-  geometric, 1 / `renewal` passes in the mean, whatever N is. Batches are as large and
-  gradients as long as before.
+  A memory that is trained on N segments has no reason to last longer. Here, once the
+  loss has fallen, half of the rows begin with what a row of an earlier batch remembered,
+  and go through an episode with the same clue, which is hidden from them: their memory
+  must have kept it. What they remember before the answer then replaces what they began
+  with. With a small probability a memory is replaced by a young one, so that ages are
+  geometrically distributed with a mean of 1 / `renewal` passes, whatever N is. Neither
+  batches nor gradients become longer.
 
-  This is no scheme of the papers. It trains on old memories, which weights of many
-  steps ago have written: like truncated back-propagation with a carried state, or the
-  sample pool of neural cellular automata (Mordvintsev et al., 2020).
+  The scheme is not from the papers. It trains on memories written by the weights of many
+  steps ago, like truncated back-propagation with a carried state, or the sample pool of
+  neural cellular automata (Mordvintsev et al., 2020).
 
   Args:
-    clue: of the task: a function of a batch's observations and mask that tells what
-      is to be remembered, as `t_maze_clue`.
-    start_loss: the pool is used from where the mean loss of 20 steps is less. For a
-      turn of two ways at the end of up to T steps, 0.4 / T is a third of what guessing
-      costs.
-    renewal: probability that a memory is replaced by a young one, at each step. 0.05
-      was reliable on the T-Maze where 0.02 was not.
+    clue: of the task: a function of a batch's observations and mask that returns what
+      must be remembered, such as `t_maze_clue`.
+    start_loss: the pool is used once the mean loss of 20 steps is below it. For a choice
+      between two turns at the end of up to T steps, 0.4 / T is a third of the loss of
+      guessing.
+    renewal: the probability, at each step, that a memory is replaced by a young one.
+      0.05 was reliable on the T-Maze, 0.02 was not.
   """
 
   def __init__(self, trajectories: Trajectories,
@@ -259,13 +258,13 @@ class MemoryPool(Scheme):
     self._renewal = renewal
     self._num_young = (trajectories.batch_size + 1) // 2
     self._losses = collections.deque(maxlen=20)
-    self._labels = None  # [P], the clues that the memories are of; None before any.
+    self._labels = None  # [P], the clues of the memories; None before there are any.
     self._states = None  # Nest of [P, ...].
-    self._seen = None    # The batch that is being learned from: label and segment.
+    self._seen = None    # Labels of the present batch, and segments with the answer.
 
   @functools.cached_property
   def _episodes(self) -> Dict[int, np.ndarray]:
-    """The dataset's episodes by clue."""
+    """The dataset's episodes, by clue."""
     everything = np.arange(self._trajectories.dataset.num_episodes)
     first = self._trajectories.gather(everything, 1)
     labels = self._clue(first.observation, first.mask).label
@@ -288,7 +287,10 @@ class MemoryPool(Scheme):
           batch.mask.shape[1])
       hidden = self._clue(old.observation, old.mask)
       old = old._replace(observation=hidden.without)
-      join = lambda young, old: np.concatenate([young[:self._num_young], old])
+
+      def join(young: np.ndarray, old: np.ndarray) -> np.ndarray:
+        return np.concatenate([young[:self._num_young], old])
+
       batch = tf.nest.map_structure(join, batch, old)
       clue = tf.nest.map_structure(join, clue, hidden)
       label = join(label, self._labels)
@@ -298,7 +300,7 @@ class MemoryPool(Scheme):
 
   def observe(self, step, metrics):
     label, segment = self._seen
-    # What the row remembered when the segment with the answer began.
+    # The memory of each row when the segment with the answer began.
     rows = np.arange(len(label))
     before = tf.nest.map_structure(
         lambda x: x.numpy()[rows, np.maximum(segment - 1, 0)], metrics['carried'])
@@ -316,14 +318,15 @@ class MemoryPool(Scheme):
     chosen = np.where(
         renewed & bool(len(young)),
         random.choice(young, len(old)) if len(young) else old, old)
-    # A row that went through no segment before the answer has nothing new.
+    # A row without a segment before the answer keeps its memory.
     states = tf.nest.map_structure(
         lambda now, then: np.concatenate([now, then]), before, self._states)
     stays = segment[chosen] == 0
     self._take(np.concatenate([label, self._labels]), states,
                np.where(stays, len(rows) + np.arange(len(old)), chosen))
 
-  def _take(self, label, states, rows):
+  def _take(self, label: np.ndarray, states: Any, rows: np.ndarray) -> None:
+    """Keeps the memories of `rows` in the pool."""
     self._labels = label[rows]
     self._states = tf.nest.map_structure(lambda x: x[rows], states)
 

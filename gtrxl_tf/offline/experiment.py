@@ -134,6 +134,10 @@ class OfflineExperiment(experiment_lib.Experiment):
     return self._policy(network, self.observation_spec, self.action_spec,
                         return_scale=self._return_scale)
 
+  def restore_policy(self, folder: run_folder.RunFolder) -> policy_lib.DecisionPolicy:
+    """Makes the policy of the newest checkpoint, with the present settings."""
+    return self.make_policy(self.restore_agent(folder.checkpoints).network)
+
   def make_judge(self, policy: Any, folder: Optional[run_folder.RunFolder] = None
                  ) -> judge_lib.Judge:
     """Makes what evaluates a policy.

@@ -31,6 +31,7 @@ class HistoryExperiment(offline_experiment.OfflineExperiment):
     **shared: the settings of `OfflineExperiment`.
   """
   kind = 'HistoryExperiment'
+  learns_while_acting = True
   default_network = network_lib.DistillationNetwork
   default_agent = distillation_agent.DistillationAgent
 
@@ -83,9 +84,8 @@ class HistoryExperiment(offline_experiment.OfflineExperiment):
                ) -> Optional[evaluation_lib.Evaluation]:
     """Plays learning processes with the newest checkpoint."""
     del should_stop
-    # The exported policy would draw actions that no seed decides.
-    agent = self.restore_agent(folder.checkpoints)
-    judge = self.make_judge(self.make_policy(agent.network), folder)
+    # Not with the exported policy, whose actions do not depend on the seed.
+    judge = self.make_judge(self.restore_policy(folder), folder)
     judge.evaluate()
     return judge.evaluation
 

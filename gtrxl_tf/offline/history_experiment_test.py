@@ -10,8 +10,8 @@ from absl.testing import parameterized
 import gin
 import numpy as np
 
+from gtrxl_tf.launch import history_runs_testing
 from gtrxl_tf.launch import train
-from gtrxl_tf.offline import history_runs_testing
 from gtrxl_tf.training import run_folder
 
 class HistoryExperimentTest(parameterized.TestCase):

@@ -1,7 +1,7 @@
-"""Schemes of training on learning histories: which steps of which a learner step sees.
+"""Schemes of training on learning histories: which steps a learner step sees.
 
-A trajectory of T steps, K in each of N segments, may begin in the middle of a history
-here; it comes with the step before it.
+A trajectory of T steps, K in each of N segments, may begin in the middle of a history;
+it includes the step before.
 """
 
 from typing import Any, Callable, NamedTuple, Sequence
@@ -16,35 +16,37 @@ from gtrxl_tf.agents.distillation import agent as agent_lib
 from gtrxl_tf.agents.distillation import network as network_lib
 from gtrxl_tf.offline import batching
 
-# Of random numbers.
+# Streams of random numbers.
 _WINDOWS, _FIRST_ROWS, _NEXT_ROWS = range(3)
 
 
 class _Rows(NamedTuple):
-  """Which parts of histories a batch has."""
+  """The parts of histories in a batch."""
   history: np.ndarray  # [B]
   start: np.ndarray    # [B]
 
 
 def gather(dataset: datasets.Dataset, histories: Sequence[int], starts: Sequence[int],
            length: int, state: Any = ()) -> agent_lib.HistoryBatch:
-  """Reads parts of B histories, of T steps each and the step before.
+  """Reads parts of B histories, each of T steps and the step before.
 
-  What there is not, before a history's first step and behind its last one, is 0.
+  Before a history's first step and after its last one, everything is 0.
 
   Args:
     dataset: of the kind 'histories'.
-    histories: [B] their numbers.
+    histories: [B] numbers of histories.
     starts: [B] the first step of each part.
     length: T.
-    state: of the batch.
+    state: of the batch, see `HistoryBatch`.
   """
   num = len(histories)
   names = {**dataset.specs.leaves(), 'end': None}
   names.pop('discount')
-  blank = lambda name, spec: np.zeros(
-      (num, length + 1, *(spec.shape if spec else ())),
-      np.float32 if name == 'reward' else spec.dtype if spec else np.uint8)
+
+  def blank(name: str, spec: Any) -> np.ndarray:
+    dtype = np.float32 if name == 'reward' else spec.dtype if spec else np.uint8
+    return np.zeros((num, length + 1, *(spec.shape if spec else ())), dtype)
+
   rows = {name: blank(name, spec) for name, spec in names.items()}
   valid = np.zeros((num, length), bool)
   for b, (history, start) in enumerate(zip(histories, starts)):
@@ -62,15 +64,14 @@ def gather(dataset: datasets.Dataset, histories: Sequence[int], starts: Sequence
   is_first = np.zeros((num, length), bool)
   is_first[:, 0] = starts == 0
   position = (starts[:, np.newaxis] + np.arange(length)).astype(np.int32)
-  constants = lambda nest: tf.nest.map_structure(tf.constant, nest)
   return agent_lib.HistoryBatch(
-      constants(network_lib.Histories(
+      tf.nest.map_structure(tf.constant, network_lib.Histories(
           observation, action, reward, rows['end'] != 0, is_first, position)),
       tf.constant(valid), tf.nest.map_structure(tf.convert_to_tensor, state))
 
 
 class _HistoryScheme(batching.Scheme):
-  """What the schemes share."""
+  """The base of the schemes."""
 
   def __init__(self, trajectories: batching.Trajectories,
                initial_state: Callable[[int], Any], learner_steps: int):
@@ -85,18 +86,18 @@ class _HistoryScheme(batching.Scheme):
     return np.random.default_rng([self._trajectories.seed, stream, step])
 
   def _histories(self, random: np.random.Generator) -> np.ndarray:
-    """[B] drawn with replacement."""
+    """Draws [B] histories with replacement."""
     return random.integers(
         self._dataset.num_episodes, size=self._trajectories.batch_size)
 
 
 @config.configurable
 class HistoryWindows(_HistoryScheme):
-  """Every learner step sees windows of T steps, each history and each start as likely
-  as any other, with nothing known of what was before them.
+  """Every learner step sees windows of T steps, drawn uniformly over histories and
+  starts, without memory of what was before.
 
-  So ADF, ADR and MEM are trained, with T the context. Cores with a recurrence may be as
-  well: their memory is then empty at first.
+  ADF, ADR and MEM are trained in this way, with T the context. Cores with a recurrence
+  can be, too: their memory is then empty at first.
   """
 
   def batch(self, step):
@@ -108,14 +109,14 @@ class HistoryWindows(_HistoryScheme):
 
 @config.configurable
 class HistoryChunks(_HistoryScheme):
-  """The rows of learner steps walk through histories, T steps at a time, and bring
-  along the state in which the last step left them.
+  """The rows of learner steps go through histories, T steps at a time, and keep the state
+  in which the last step ended.
 
-  This is truncated back-propagation through time, as XL and ED need it: gradients pass
-  the N segments of a learner step, if the core lets them, and no more. The paper has
-  N = 1. Rows begin anywhere in their first histories, with an empty memory, or all
-  would see the same times; those after that they see from the first step. Where a
-  history begins, `is_first` has the core forget the last one.
+  This is truncated back-propagation through time, which XL and ED need: gradients pass
+  through the N segments of a learner step, if the core lets them, and no further. The
+  paper has N = 1. Rows begin at a random chunk of their first history, with an empty
+  memory, because otherwise all would be at the same step; later histories are seen from
+  their first step. There, `is_first` makes the core forget the last history.
   """
 
   def __init__(self, trajectories: batching.Trajectories,
@@ -123,7 +124,7 @@ class HistoryChunks(_HistoryScheme):
     super().__init__(trajectories, initial_state, learner_steps)
     random = self._random(_FIRST_ROWS, 0)
     histories = self._histories(random)
-    # A last part that is not whole counts as well.
+    # With the last chunk, which may be shorter.
     counts = -(-self._dataset.lengths[histories] // self._length)
     self._rows = _Rows(histories, self._length * random.integers(counts))
     self._state = self._initial_state

@@ -1,4 +1,4 @@
-"""Judges policies that learn while they act, by whole learning processes."""
+"""Evaluates policies that learn while they act, by learning processes."""
 
 import functools
 import pathlib
@@ -17,22 +17,22 @@ from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.environments import task_batch
 from gtrxl_tf.training import evaluation as evaluation_lib
 
-# A policy is judged by the last of so many parts of the process.
+# A policy is judged by the last of this many equal parts of the process.
 _PARTS = 5
 
 
 class PolicySource(sources.Source):
-  """A policy as what learns in a batch of tasks, as algorithms do.
+  """A policy as a `Source`, which learns in a batch of tasks.
 
-  It is shown no last time steps of episodes: the first one of the next has the reward.
+  The policy does not see the last time step of an episode: the first one of the next
+  episode has the reward.
   """
 
   def __init__(self, policy: tf_policy.TFPolicy, seed: int = 0):
     """Compiles the policy, whose weights may change.
 
     Args:
-      policy: with a state in which it learns, like `DistillationPolicy`, or one that
-        was loaded.
+      policy: learns in its state, like `DistillationPolicy`, or a SavedModel of one.
       seed: of the actions.
     """
     self._policy = policy
@@ -40,7 +40,7 @@ class PolicySource(sources.Source):
     self._action = tf.function(policy.action, autograph=False)
 
   def play(self, tasks: task_batch.TaskBatch, num_steps: int) -> sources.Histories:
-    """What it does in `num_steps` steps of each task, from the first on."""
+    """Plays `num_steps` steps in each task, beginning with a new state."""
     self._state: Any = self._policy.get_initial_state(tasks.num_tasks)
     self._reward = np.zeros(tasks.num_tasks, np.float32)
     self._ended = np.ones(tasks.num_tasks, bool)
@@ -67,8 +67,12 @@ class PolicySource(sources.Source):
 
 def as_inputs(played: sources.Histories, network: network_lib.DistillationNetwork,
               policy: policy_lib.DistillationPolicy) -> network_lib.Histories:
-  """What a network saw of histories that its policy played."""
-  before = lambda x: tf.constant(np.pad(x, [(0, 0), (1, 0)] + [(0, 0)] * (x.ndim - 2)))
+  """Returns the inputs of a network in histories that its policy played."""
+
+  def before(x: np.ndarray) -> tf.Tensor:
+    """Shifts by a step, so that each step has what was before it."""
+    return tf.constant(np.pad(x, [(0, 0), (1, 0)] + [(0, 0)] * (x.ndim - 2)))
+
   num, num_steps = played.reward.shape
   steps = tf.tile(tf.range(num_steps)[tf.newaxis], [num, 1])
   return network_lib.Histories(
@@ -79,14 +83,14 @@ def as_inputs(played: sources.Histories, network: network_lib.DistillationNetwor
 
 
 class LearningProcesses:
-  """Judges a policy by a learning process in each task that a source was evaluated in.
+  """Judges a policy by a learning process in each task in which a source was evaluated.
 
   Attributes:
-    columns: the names of what `evaluate` finds.
-    evaluation: what each process came to, at last.
-    curves: of `policy` and `source`, at last.
-    played: the policy's histories, at last.
-    optimum: the return of one who knows the tasks.
+    columns: the names of what `evaluate` returns.
+    evaluation: the last part of each process, in the last evaluation.
+    curves: of `policy` and `source`, in the last evaluation.
+    played: the policy's histories in the last evaluation.
+    optimum: the return of a policy that knows the tasks.
   """
   columns = ('return', 'success', 'source_return', 'ratio')
 
@@ -95,7 +99,7 @@ class LearningProcesses:
     """Compiles the policy, whose weights may change.
 
     Args:
-      policy: to be judged.
+      policy: to judge.
       collector: has the tasks and the source.
       seed: of the policy's actions.
       picture: where each evaluation's curves are drawn, and written with the suffix
@@ -114,7 +118,7 @@ class LearningProcesses:
     return self._collector.play('evaluation', 0)
 
   def evaluate(self) -> Dict[str, float]:
-    """Plays; returns what the policy came to in the last fifth: the mean return of an
+    """Plays; returns results of the last fifth of the processes: the mean return of an
     episode, the share of episodes that were not cut off, the source's return, and the
     ratio of returns."""
     tasks = self._collector.evaluation_tasks()

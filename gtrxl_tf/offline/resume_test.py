@@ -21,11 +21,11 @@ from gtrxl_tf import testing
 from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.environments import clues
 from gtrxl_tf.environments import t_maze
+from gtrxl_tf.launch import history_runs_testing
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.offline import batching
 from gtrxl_tf.offline import experiment as offline_experiment
-from gtrxl_tf.offline import history_runs_testing
 from gtrxl_tf.offline import trainer
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import optimizers

@@ -210,7 +210,7 @@ class CheckpointsTest(parameterized.TestCase):
         path.unlink()
     data = self.folder / 'ckpt-3.data-00000-of-00001'
     data.write_bytes(data.read_bytes()[:-1])
-    way = ('The newest whole checkpoint is ckpt-2: to go on from it, remove '
+    way = ('The newest intact checkpoint is ckpt-2: to go on from it, remove '
            r'ckpt-3\.\* from ')
     cause = r'data-.*: has \d+ bytes: expected \d+' if stamped else 'damaged'
     self.refused(lambda: _Run(self.folder), rf'ckpt-3.*{cause}.*\. {way}')
@@ -220,7 +220,7 @@ class CheckpointsTest(parameterized.TestCase):
     self.assertEqual(float(_Run(self.folder).agent.scale), 2)
     for path in self.folder.glob('ckpt-*.index'):
       path.write_bytes(b'')
-    self.refused(lambda: _Run(self.folder), 'No checkpoint is whole')
+    self.refused(lambda: _Run(self.folder), 'No checkpoint is intact')
 
   def test_a_record_that_is_missing_is_no_older_checkpoint(self):
     _Run(self.folder).save(1, 2)

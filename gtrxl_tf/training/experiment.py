@@ -49,6 +49,8 @@ class Experiment(abc.ABC):
 
   Attributes:
     kind: the name of the kind in checkpoints.
+    learns_while_acting: whether the policy learns while it acts, and is therefore
+      evaluated by learning processes.
     needs_server: whether actors play while it trains and write to a Reverb server.
     learner_steps: how many learner steps training takes; None if that is not set.
     batch_size: rows of a batch, for all replicas together.
@@ -56,6 +58,7 @@ class Experiment(abc.ABC):
     action_spec: of an environment.
   """
   kind: str
+  learns_while_acting = False
   needs_server = False
   learner_steps: Optional[int] = None
   batch_size: int
@@ -231,6 +234,10 @@ class Experiment(abc.ABC):
     Returns:
       The last evaluation, if training evaluates and came to its end.
     """
+
+  def restore_policy(self, folder: run_folder.RunFolder) -> Any:
+    """Returns the policy of a finished run; here the exported one."""
+    return tf.saved_model.load(str(folder.policy))
 
   def evaluate(self, folder: run_folder.RunFolder, should_stop: Callable[[], bool]
                ) -> Optional[evaluation_lib.Evaluation]:
