@@ -14,7 +14,7 @@ _GIN_FILES = re.compile(r'gin/[\w/.-]+\.gin')
 def flags(path: pathlib.Path) -> Set[str]:
   """Returns the flags that a binary defines, or that it imports from binaries/."""
   names = set()
-  for node in ast.walk(ast.parse(path.read_text())):
+  for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
     if isinstance(node, ast.ImportFrom) and node.module == 'binaries':
       for alias in node.names:
         names |= flags(path.with_name(f'{alias.name}.py'))
