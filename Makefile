@@ -83,6 +83,8 @@ ablations: .venv/core ## Draw the ablations of algorithm distillation; takes hou
 	    $(ABLATIONS)/$(ED)/seed_0/attention/recurrence.png
 
 # Tests spend most of their time compiling; only the slow ones use XLA's optimizations.
+# In random order: make test ARGS='--random-order -v'. It prints a seed; to repeat the
+# order, make test ARGS='--random-order --random-order-seed=<seed>'.
 test: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 test: .venv/core ## Run the tests
 	$(PYTEST) --ignore-glob='*_slow_test.py' \

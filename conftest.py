@@ -1,12 +1,31 @@
 """Lets pytest run tests that are written for absl."""
 
+import os
+import tempfile
+
 from absl import flags
+import pytest
 
 
 def pytest_configure():
   # Under absltest.main flags are parsed from the command line; here they keep their
   # defaults.
   flags.FLAGS.mark_as_parsed()
+
+
+@pytest.fixture(scope='session', autouse=True)
+def _temporary_folder(tmp_path_factory):
+  """Makes all temporary files in a folder of this session, or of this xdist worker.
+
+  The defaults are shared by all users of a machine: /tmp, and /tmp/absl_testing, which
+  is missing until absltest.main makes it. pytest.ini says when the folder is removed.
+  """
+  folder = str(tmp_path_factory.mktemp('test'))
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(flags.FLAGS, 'test_tmpdir', folder)
+    patch.setattr(tempfile, 'tempdir', folder)
+    patch.setitem(os.environ, 'TMPDIR', folder)  # Of child processes.
+    yield
 
 
 def pytest_collection_modifyitems(items):

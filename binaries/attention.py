@@ -22,18 +22,18 @@ from gtrxl_tf import config
 from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.analysis import attention
 from gtrxl_tf.analysis import histories
-from gtrxl_tf.training import history_experiment
-from gtrxl_tf.training import learning_processes
-from gtrxl_tf.training import offline
+from gtrxl_tf.launch import prepare
+from gtrxl_tf.offline import experiment as offline_experiment
+from gtrxl_tf.offline import history_experiment
+from gtrxl_tf.offline import learning_processes
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training import train
 
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _EPISODE = flags.DEFINE_integer(
     'episode', 0, 'Number of the episode in the dataset.', lower_bound=0)
 
 
-def _draw_episode(experiment: offline.OfflineExperiment, folder: run_folder.RunFolder,
+def _draw_episode(experiment: offline_experiment.OfflineExperiment, folder: run_folder.RunFolder,
                   pictures: pathlib.Path) -> None:
   network = experiment.restore_agent(folder.checkpoints).network
   batch = experiment.episode(network.action_space, _EPISODE.value)
@@ -77,8 +77,8 @@ def main(argv):
   del argv
   folder = run_folder.RunFolder(_ROOT_DIR.value)
   try:
-    experiment = train.prepare([str(folder.config)], [])
-    if not isinstance(experiment, offline.OfflineExperiment):
+    experiment = prepare.prepare([str(folder.config)], [])
+    if not isinstance(experiment, offline_experiment.OfflineExperiment):
       raise config.ConfigError('the run is online: expected one of an OfflineExperiment')
     draw = (_draw_processes
             if isinstance(experiment, history_experiment.HistoryExperiment)

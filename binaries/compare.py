@@ -46,10 +46,9 @@ from gtrxl_tf import files
 from gtrxl_tf import sampling
 from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import histories
-from gtrxl_tf.training import offline
+from gtrxl_tf.launch import prepare
+from gtrxl_tf.launch import variants
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training import train
-from gtrxl_tf.training import variants
 
 _GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], "The experiment's settings; later files override.")
@@ -73,7 +72,6 @@ class _Prepared(NamedTuple):
   """What experiments say before they are run."""
   informed: Optional[float]  # The informed policy's return, if there is one.
   tasks: List[str]
-  seed: str                  # The setting.
 
 
 def _gin_files(point: variants.Point, model: str) -> List[str]:
@@ -95,19 +93,17 @@ def _prepare(point: variants.Point) -> _Prepared:
   # For a report one model does: what a report needs is of the environment.
   for model in models[-1:] if _ONLY_REPORT.value else models:
     gin.clear_config()
-    experiment = train.prepare(_gin_files(point, model), _bindings(point))
-  kind = ('OfflineExperiment' if isinstance(experiment, offline.OfflineExperiment)
-          else 'Experiment')
-  return _Prepared(experiment.informed_return(), experiment.task_names, f'{kind}.seed')
+    experiment = prepare.prepare(_gin_files(point, model), _bindings(point))
+  return _Prepared(experiment.informed_return(), experiment.task_names)
 
 
-def _train(point: variants.Point, model: str, seed: str, root: pathlib.Path) -> int:
+def _train(point: variants.Point, model: str, seed: int, root: pathlib.Path) -> int:
   """Runs `binaries.train` to its end; returns its exit code."""
   process = subprocess.Popen(
       [sys.executable, '-m', 'binaries.train',
        *(f'--gin_file={file}' for file in _gin_files(point, model)),
        *(f'--gin_bindings={binding}' for binding in _bindings(point)),
-       f'--gin_bindings={seed}', f'--root_dir={root}'])
+       f'--gin_bindings=Experiment.seed = {seed}', f'--root_dir={root}'])
   # The run saves before it ends; this process waits for that.
   handlers = {s: signal.signal(s, lambda *_: process.terminate())
               for s in (signal.SIGINT, signal.SIGTERM)}
@@ -128,7 +124,7 @@ def _runs(point: variants.Point) -> List[comparison.Run]:
         runs.append(comparison.Run(
             model, seed, metrics, run_folder.read_metrics(folder.evaluation),
             folder.diverged.exists(),
-            sampling.samples(folder.config.read_text())
+            sampling.samples(folder.config.read_text(encoding='utf-8'))
             if folder.config.exists() else {},
             histories.read_csv(folder.learning_process.with_suffix('.csv'))))
   return runs
@@ -185,7 +181,7 @@ def main(argv):
     if folder.evaluation.exists() or folder.diverged.exists():
       continue
     print(f'Run {i} of {len(todo)}: {folder.root}', flush=True)
-    code = _train(point, model, f'{prepared[point.name].seed} = {seed}', folder.root)
+    code = _train(point, model, seed, folder.root)
     if code and not folder.diverged.exists():
       sys.exit(f'Stopped in {folder.root}; the same command goes on from there.')
     _report(prepared)

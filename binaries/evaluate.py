@@ -25,13 +25,14 @@ import tree
 
 from gtrxl_tf import config
 from gtrxl_tf.analysis import histories
+from gtrxl_tf.launch import prepare
+from gtrxl_tf.launch import variants
+from gtrxl_tf.offline import experiment as offline_experiment
+from gtrxl_tf.offline import history_experiment
+from gtrxl_tf.offline import learning_processes
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import experiment as experiment_lib
-from gtrxl_tf.training import history_experiment
-from gtrxl_tf.training import offline
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training import train
-from gtrxl_tf.training import variants
 
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _NUM_EPISODES = flags.DEFINE_integer(
@@ -65,9 +66,9 @@ def _prepare(folder: run_folder.RunFolder, point: variants.Point
     config.ConfigError: they change what the policy sees or does.
   """
   gin.clear_config()
-  trained = train.prepare([str(folder.config)], [])
+  trained = prepare.prepare([str(folder.config)], [])
   gin.clear_config()
-  experiment = train.prepare(
+  experiment = prepare.prepare(
       [str(folder.config), *_GIN_FILE.value, *point.gin_files],
       [*_GIN_BINDINGS.value, *point.bindings])
   if _shapes(experiment) != _shapes(trained):
@@ -83,14 +84,14 @@ def _play(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder) -
   environment = experiment.make_environments(
       max(min(_NUM_ENVIRONMENTS.value, _NUM_EPISODES.value), len(names)),
       evaluation.STREAM)
-  if isinstance(experiment, offline.OfflineExperiment):
+  if isinstance(experiment, offline_experiment.OfflineExperiment):
     policy = experiment.make_policy(
         experiment.restore_agent(folder.checkpoints).network)
     played = evaluation.Evaluator(policy, environment).play(_NUM_EPISODES.value)
     environment.close()
   else:
     played = evaluation.evaluate(folder.policy, environment, _NUM_EPISODES.value)
-  return train.describe(played, experiment.informed_return(), names,
+  return evaluation.describe(played, experiment.informed_return(), names,
                         experiment.score_of(played.returns, played.tasks))
 
 
@@ -111,7 +112,7 @@ def main(argv):
       if isinstance(experiment, history_experiment.HistoryExperiment):
         judge = experiment.make_judge(experiment.make_policy(
             experiment.restore_agent(folder.checkpoints).network))
-        print(train.describe_learning(judge.evaluate()), flush=True)
+        print(learning_processes.describe(judge.evaluate()), flush=True)
         lines[point.name] = judge.curves['policy']
       else:
         print(_play(experiment, folder), flush=True)

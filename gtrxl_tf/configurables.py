@@ -22,12 +22,12 @@ import gtrxl_tf.environments.clues
 from gtrxl_tf.environments import atari
 from gtrxl_tf.environments import dmlab
 import gtrxl_tf.networks
+import gtrxl_tf.offline.experiment
+import gtrxl_tf.offline.history_experiment
+import gtrxl_tf.offline.history_schemes
+import gtrxl_tf.online.experiment
 import gtrxl_tf.sampling
 import gtrxl_tf.sources
-import gtrxl_tf.training.experiment
-import gtrxl_tf.training.history_experiment
-import gtrxl_tf.training.history_schemes
-import gtrxl_tf.training.offline
 
 gin.constant('ATARI_57', atari.ATARI_57)
 gin.constant('DMLAB_30', dmlab.DMLAB_30)

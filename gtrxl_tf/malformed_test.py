@@ -6,6 +6,7 @@ whole one, as a flipped bit that nobody reads, it must be read as the same value
 """
 
 import ast
+import atexit
 import json
 import pathlib
 import tempfile
@@ -33,7 +34,9 @@ from gtrxl_tf.training import checkpoints
 
 _ROOT = pathlib.Path(__file__).parents[1]
 
-configuration.set_hypothesis_home_dir(tempfile.mkdtemp())
+_HYPOTHESIS_HOME = tempfile.TemporaryDirectory()
+configuration.set_hypothesis_home_dir(_HYPOTHESIS_HOME.name)
+atexit.register(_HYPOTHESIS_HOME.cleanup)
 
 
 def _examples(number):
@@ -272,7 +275,7 @@ class MalformedTest(parameterized.TestCase):
       line, name = binding
       gin.clear_config()
       file = self.folder / 'settings.gin'
-      file.write_text(f'{line}\n')
+      file.write_text(f'{line}\n', encoding='utf-8')
       with self.assertRaises(config.ConfigError) as caught:
         if in_a_file:
           config.parse([str(file)], [])
@@ -382,7 +385,7 @@ class MalformedTest(parameterized.TestCase):
 
   def test_nothing_is_unpickled(self):
     for path in [*_ROOT.glob('gtrxl_tf/**/*.py'), *_ROOT.glob('binaries/*.py')]:
-      for node in ast.walk(ast.parse(path.read_text())):
+      for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
           names = [alias.name for alias in node.names] + [getattr(node, 'module', None)]
           self.assertNoCommonElements(

@@ -4,7 +4,6 @@ import contextlib
 import os
 import pathlib
 import subprocess
-import tempfile
 from typing import Any, Callable, Iterator, NamedTuple
 
 from absl.testing import absltest
@@ -103,7 +102,7 @@ def random_unrolls(seed: int, batch_size: int = 4, unroll_length: int = 5,
 
 def small_disk(test: absltest.TestCase, kilobytes: int) -> pathlib.Path:
   """A disk of its own for a test, which is skipped where none may be mounted."""
-  path = pathlib.Path(tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value))
+  path = pathlib.Path(test.create_tempdir().full_path)
   mounted = subprocess.run(
       ['mount', '-t', 'tmpfs', '-o', f'size={kilobytes}k', 'tmpfs', str(path)],
       capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Memory cores. A new one is a file here and a line in `CORES`."""
+"""Memory cores. To add one, add a module here and an entry to `CORES`."""
 
 from gtrxl_tf.cores.core import Core
 from gtrxl_tf.cores.gates import GATES
@@ -11,6 +11,6 @@ from gtrxl_tf.cores.relative_attention import RelativeMultiHeadAttention
 from gtrxl_tf.cores.segment_transformer import SegmentTransformer
 from gtrxl_tf.cores.transformer_xl import TransformerXL
 
-# Each is run through the conformance suite.
+# The conformance suite runs over each of these.
 CORES = (
     TransformerXL, SegmentTransformer, RATE, DeepLSTM, DeepGRU, Mamba, Memoryless)

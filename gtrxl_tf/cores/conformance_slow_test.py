@@ -1,4 +1,4 @@
-"""The checks of conformance_test.py that are not made there."""
+"""The checks of conformance_test.py for the cores that it leaves out."""
 
 from absl.testing import parameterized
 import tensorflow as tf

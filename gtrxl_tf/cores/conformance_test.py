@@ -1,6 +1,6 @@
-"""Every core, every check. A new core or variant is one line in `_CASES`.
+"""Runs every check over every core. A new core or variant is one line in `_CASES`.
 
-What takes seconds a case is done here for one of each kind, and for the others in
+Checks that take seconds run here for one core of each kind, and for the others in
 conformance_slow_test.py.
 """
 
@@ -45,8 +45,6 @@ _CASES = {
     'gtrxl_projection_biases': _xl(use_bias=True),
     'gtrxl_long_memory': _xl(memory_length=9),
     'gtrxl_memory_of_one': _xl(memory_length=1),
-    'same_layer': _xl(recurrence='same_layer', segment_length=3),
-    'same_layer_long_segment': _xl(recurrence='same_layer', segment_length=6),
     'rate': _rate(cache_length=9),
     'rate_lstm_valve': _rate(num_layers=1, retention='lstm'),
     'rate_no_memory_tokens': _rate(
@@ -55,6 +53,8 @@ _CASES = {
     'segments_xl': _segments(recurrence='xl', memory_length=4, positions='rope'),
     'segments_same_layer': _segments(
         recurrence='same_layer', memory_length=4, norm='pre', positions='bias'),
+    'segments_same_layer_long': _segments(
+        recurrence='same_layer', memory_length=4, segment_length=6),
     'lstm_concat': lambda: cores.DeepLSTM(2, 7, 'concat'),
     'lstm_residual': lambda: cores.DeepLSTM(2, 7, 'residual'),
     'gru_concat': lambda: cores.DeepGRU(2, 7, 'concat'),
@@ -64,12 +64,12 @@ _CASES = {
 _ALL = [(name, name) for name in _CASES]
 _WITH_MEMORY = [(name, name) for name in _CASES
                 if name not in ('memoryless', 'segments_prefix')]
-# These differ from others in what each step does by itself, in a size, or in what of
-# the same is remembered.
+# These differ from another core only in what each step computes by itself, in a size,
+# or in what is kept as memory.
 ALIKE = [(name, name) for name in (
     'trxl_i', 'gtrxl_input', 'gtrxl_output', 'gtrxl_highway', 'gtrxl_sigtanh',
     'gtrxl_no_identity_bias', 'gtrxl_projection_biases', 'gtrxl_memory_of_one',
-    'same_layer_long_segment', 'rate_lstm_valve', 'segments_prefix', 'segments_xl',
+    'rate_lstm_valve', 'segments_prefix', 'segments_xl', 'segments_same_layer_long',
     'lstm_residual')]
 _UNLIKE = [case for case in _ALL if case not in ALIKE]
 
@@ -78,9 +78,9 @@ def _inputs(seed, unroll_length, core=None, resets=True):
   random = np.random.RandomState(seed)
   inputs = random.randn(_B, unroll_length, _D).astype(np.float32)
   is_first = random.rand(_B, unroll_length) < (0.2 if resets else 0)
-  if isinstance(core, cores.RATE):  # Whose episodes start where segments do.
+  if isinstance(core, cores.RATE):  # Its episodes start where segments do.
     is_first &= np.arange(unroll_length) % core.segment_length == 0
-  is_first[0] = False  # One row lives on through everything.
+  is_first[0] = False  # In one row no episode ends.
   return tf.constant(inputs), tf.constant(is_first)
 
 
@@ -107,21 +107,21 @@ def _steps(core, inputs, is_first, cache):
 
 
 class _Servable(tf.Module):
-  """A core as a program that knows nothing of it would hold it."""
+  """A core as a SavedModel for programs without this library."""
 
   def __init__(self, core):
     super().__init__()
     self._core = core
-    spec = lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype)
+    cache_spec = tf.nest.map_structure(
+        lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), core.initial_cache(1))
     self.step = tf.function(core.step, input_signature=[
-        tf.TensorSpec([None, _D]), tf.TensorSpec([None], tf.bool),
-        tf.nest.map_structure(spec, core.initial_cache(1))])
+        tf.TensorSpec([None, _D]), tf.TensorSpec([None], tf.bool), cache_spec])
     self.initial_cache = tf.function(
         core.initial_cache, input_signature=[tf.TensorSpec([], tf.int32)])
 
 
 class Checks(tf.test.TestCase, parameterized.TestCase):
-  """What is checked of a core, where it takes seconds."""
+  """The checks that take seconds per core."""
 
   def assert_nests_close(self, a, b, **tolerance):
     tf.nest.map_structure(
@@ -141,7 +141,7 @@ class Checks(tf.test.TestCase, parameterized.TestCase):
       starts = tf.concat([tf.ones((_B, 1), tf.bool), is_first[:, 1:taken]], axis=1)
       _, cache, records = _steps(
           core, inputs[:, steps], starts, core.initial_cache(_B))
-      # An actor's life begins with rows that mean nothing, here large numbers.
+      # Records from before an actor's first step may hold anything: large numbers.
       blank = tf.nest.map_structure(lambda x: tf.fill(x.shape, 1e3), core.record(cache))
       rows = [blank] * core.memory_length + records
       rows = rows[len(rows) - core.memory_length:]
@@ -229,7 +229,8 @@ class ConformanceTest(Checks):
     inputs, is_first = _inputs(0, _T, core)
     outputs, next_state = core(inputs, is_first, state)
     self.assertEqual(outputs.shape, (_B, _T, core.output_size))
-    same_spec = lambda x, y: self.assertEqual((x.shape, x.dtype), (y.shape, y.dtype))
+    def same_spec(x, y):
+      self.assertEqual((x.shape, x.dtype), (y.shape, y.dtype))
     tf.nest.map_structure(same_spec, next_state, core.initial_state(_B))
     cache = core.initial_cache(_B)
     output, next_cache = core.step(inputs[:, 0], is_first[:, 0], cache)
@@ -237,13 +238,27 @@ class ConformanceTest(Checks):
     tf.nest.map_structure(same_spec, next_cache, cache)
 
   @parameterized.named_parameters(_ALL)
+  def test_every_variable_has_its_own_name(self, name):
+    core, _ = _make(name)
+    names = [variable.name for variable in core.variables]
+    self.assertLen(set(names), len(names), names)
+
+  @parameterized.named_parameters(_ALL)
+  def test_an_unroll_from_the_empty_state_equals_one_from_the_initial(self, name):
+    core, _ = _make(name)
+    inputs, is_first = _inputs(13, _T, core)
+    initial, _ = core(inputs, is_first, core.initial_state(_B))
+    empty, _ = core(inputs, is_first, core.empty_state(_B))
+    self.assertAllClose(initial, empty, **_TOLERANCE)
+
+  @parameterized.named_parameters(_ALL)
   def test_one_unroll_equals_two_halves(self, name):
     core, state = _make(name)
     inputs, is_first = _inputs(1, 2 * _T, core)
-    whole, final = core(inputs, is_first, state)
+    complete, final = core(inputs, is_first, state)
     first, middle = core(inputs[:, :_T], is_first[:, :_T], state)
     second, last = core(inputs[:, _T:], is_first[:, _T:], middle)
-    self.assertAllClose(whole, tf.concat([first, second], axis=1), **_TOLERANCE)
+    self.assertAllClose(complete, tf.concat([first, second], axis=1), **_TOLERANCE)
     self.assert_nests_close(final, last)
 
   @parameterized.named_parameters(_ALL)
@@ -253,33 +268,33 @@ class ConformanceTest(Checks):
     unrolled, final = core(inputs, is_first, state)
     stepped, cache, _ = _steps(core, inputs, is_first, core.cache(state))
     self.assertAllClose(unrolled, stepped, **_TOLERANCE)
-    # The caches agree too: the next steps from either are the same.
+    # The caches agree too: further steps from either are the same.
     more, more_first = _inputs(3, _T, core)
-    on, _, _ = _steps(core, more, more_first, cache)
-    anew, _, _ = _steps(core, more, more_first, core.cache(final))
-    self.assertAllClose(on, anew, **_TOLERANCE)
+    stepped, _, _ = _steps(core, more, more_first, cache)
+    from_state, _, _ = _steps(core, more, more_first, core.cache(final))
+    self.assertAllClose(stepped, from_state, **_TOLERANCE)
 
   @parameterized.named_parameters(_ALL)
-  def test_resets_equal_episodes_run_apart(self, name):
+  def test_resets_equal_episodes_run_separately(self, name):
     core, state = _make(name)
     inputs, _ = _inputs(4, _T, core, resets=False)
-    start = 3  # Where, in same_layer recurrence, a segment of 3 starts too.
+    start = 3  # Segments of 3 steps start here too.
     is_first = tf.tile([[t == start for t in range(_T)]], [_B, 1])
     together, final = core(inputs, is_first, state)
     no_first = tf.zeros((_B, start), tf.bool)
-    if name == 'same_layer_long_segment':  # Segments of 6: pad what comes after.
+    if core.segment_length > start:  # The episode starts within a segment: pad.
       pad = tf.zeros((_B, start, _D))
-      apart, _ = core(tf.concat([inputs[:, :start], pad], 1),
-                      tf.zeros((_B, _T), tf.bool), state)
-      self.assertAllClose(together[:, :start], apart[:, :start], **_TOLERANCE)
+      separate, _ = core(tf.concat([inputs[:, :start], pad], 1),
+                         tf.zeros((_B, _T), tf.bool), state)
+      self.assertAllClose(together[:, :start], separate[:, :start], **_TOLERANCE)
       return
     before, _ = core(inputs[:, :start], no_first, state)
-    after, apart = core(inputs[:, start:], no_first, core.initial_state(_B))
+    after, separate = core(inputs[:, start:], no_first, core.initial_state(_B))
     self.assertAllClose(together, tf.concat([before, after], axis=1), **_TOLERANCE)
-    # What is left is the same wherever it is valid: seen through what it does.
+    # The states agree where they are valid: further outputs are the same.
     more, more_first = _inputs(5, _T, core, resets=False)
     self.assertAllClose(core(more, more_first, final)[0],
-                        core(more, more_first, apart)[0], **_TOLERANCE)
+                        core(more, more_first, separate)[0], **_TOLERANCE)
 
   @parameterized.named_parameters(_UNLIKE)
   def test_records_restore_the_state(self, name):
@@ -299,8 +314,8 @@ class ConformanceTest(Checks):
     inputs, is_first = _inputs(8, _T, core)
     floating = [x for x in tf.nest.flatten(state) if x.dtype.is_floating]
     if isinstance(core, (cores.DeepLSTM, cores.DeepGRU, cores.Mamba)):
-      stopped = []  # Their states are not behind a stop-gradient.
-    elif isinstance(core, cores.RATE):  # Nor are memory tokens.
+      stopped = []  # Gradients flow through these states.
+    elif isinstance(core, cores.RATE):  # Gradients flow through memory tokens.
       stopped = [state.hidden]
     else:
       stopped = floating
@@ -332,7 +347,7 @@ class ConformanceTest(Checks):
     self.check_mixed_precision(name)
 
 
-class BandTest(tf.test.TestCase):
+class ReachTest(tf.test.TestCase):
 
   def test_a_step_sees_itself_and_memory_length_steps_before_it(self):
     core = cores.TransformerXL(1, 8, 2, 4, memory_length=3)
@@ -347,18 +362,17 @@ class BandTest(tf.test.TestCase):
 
   def test_same_layer_memory_reaches_back_without_bound(self):
     inputs, is_first = _inputs(0, 24, resets=False)
-    for recurrence, segment, reaches in (('xl', None, False), ('same_layer', 2, True)):
-      core = cores.TransformerXL(2, 8, 2, 4, memory_length=2, recurrence=recurrence,
-                                 segment_length=segment)
+    for recurrence, reaches in (('xl', False), ('same_layer', True)):
+      core = cores.SegmentTransformer(2, 8, 2, 4, 8, segment_length=2,
+                                      recurrence=recurrence, memory_length=2)
       outputs, _ = core(inputs, is_first, core.initial_state(_B))
       other = tf.concat([inputs[:, :1] + 1, inputs[:, 1:]], axis=1)
       changed, _ = core(other, is_first, core.initial_state(_B))
       self.assertEqual(
           bool(tf.reduce_any(outputs[:, -1] != changed[:, -1])), reaches)
 
-  def test_unroll_must_be_whole_segments(self):
-    core = cores.TransformerXL(1, 8, 2, 4, memory_length=2, recurrence='same_layer',
-                               segment_length=4)
+  def test_unroll_must_be_complete_segments(self):
+    core = cores.SegmentTransformer(1, 8, 2, 4, 8, segment_length=4)
     inputs, is_first = _inputs(0, 6)
     with self.assertRaisesRegex(ValueError, '6 steps: expected a multiple of segment_'):
       core(inputs, is_first, core.initial_state(_B))

@@ -1,42 +1,80 @@
-"""What every memory core is: the protocol between cores and the rest of the library."""
+"""The interface of a memory core, and small pieces that several cores share."""
 
 import abc
-from typing import Any
+from typing import Any, Callable, List, Tuple, Union
 
 import tensorflow as tf
 
-# A nest of tensors whose leading axis is the batch.
+# Nests of tensors whose leading axis is the batch.
 State = Any
 Cache = Any
 Records = Any
 
+BatchSize = Union[int, tf.Tensor]
+
 
 def build_layer(layer: tf.keras.layers.Layer, input_shape) -> None:
-  """Builds a sub-layer of which the owner knows the input shape, under its name."""
+  """Builds a sub-layer from its input shape, with its name in its variables' names."""
   with tf.name_scope(layer.name):
     layer.build(input_shape)
 
 
-class Core(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
-  """Turns `[B, T, D]` inputs into `[B, T, D']` outputs while carrying a state.
+def layer_norm(name: str) -> tf.keras.layers.LayerNormalization:
+  """A layer norm with the epsilon of the papers' PyTorch code."""
+  return tf.keras.layers.LayerNormalization(epsilon=1e-5, name=name)
 
-  A core runs in two forms that compute the same function:
+
+def make_embedding(input_shape, width: int) -> Callable[[tf.Tensor], tf.Tensor]:
+  """A linear embedding, built, or the identity if inputs are `width` wide already."""
+  if input_shape[-1] == width:
+    return _as_is
+  embedding = tf.keras.layers.Dense(width, name='embedding')
+  build_layer(embedding, input_shape)
+  return embedding
+
+
+def _as_is(inputs: tf.Tensor) -> tf.Tensor:
+  return inputs
+
+
+def segment_slices(unroll_length: int, segment_length: int) -> List[slice]:
+  """The steps of each segment of an unroll.
+
+  Raises:
+    ValueError: the unroll does not consist of complete segments.
+  """
+  if unroll_length % segment_length:
+    raise ValueError(f'inputs have {unroll_length} steps: expected a multiple of '
+                     f'segment_length = {segment_length}')
+  return [slice(start, start + segment_length)
+          for start in range(0, unroll_length, segment_length)]
+
+
+def swap_time_and_batch(x: tf.Tensor) -> tf.Tensor:
+  """`[B, T, ...]` to `[T, B, ...]`, and back."""
+  return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
+
+
+class Core(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
+  """Maps `[B, T, D]` inputs to `[B, T, D']` outputs and carries a state.
+
+  A core has two forms, which compute the same function:
 
     outputs, state = core(inputs, is_first, state)        # unroll, for learning
     outputs, cache = core.step(inputs, is_first, cache)   # one step, for acting
 
-  `is_first` is true on the first step of an episode: that step and those after it
-  see nothing that came before, whatever the state holds.
+  `is_first` is true on the first step of an episode. This step and those after it
+  see nothing from before it, whatever the state holds.
 
-  Neither form needs to hand its state to the other. What a learner needs to rebuild
-  the state before an unroll are the *records* of the `memory_length` steps before it:
-  acting leaves one record a step in its cache, replay keeps them, `restore` makes a
-  state of them, and `cache` the acting form of a state. After its weights have changed
-  an actor does the same, so that it never mixes keys of two sets of weights.
+  The two forms do not exchange states. To rebuild the state before an unroll, a
+  learner needs the *records* of the `memory_length` steps before it: each step of
+  acting leaves one record in its cache, replay stores the records, `restore` turns
+  them into a state, and `cache` turns a state into its acting form. An actor does the
+  same after its weights change, so that it never mixes keys from two sets of weights.
 
-  The conformance suite (`conformance_test.py`) holds every core to three equalities:
-  an unroll of 2T equals two of T; T steps equal an unroll of T; an unroll with resets
-  equals its episodes run apart.
+  The conformance suite (`conformance_test.py`) checks three equalities for every core:
+  one unroll of 2T steps equals two of T; T steps equal an unroll of T; an unroll with
+  resets equals its episodes run separately.
   """
 
   @property
@@ -47,31 +85,41 @@ class Core(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
   @property
   @abc.abstractmethod
   def memory_length(self) -> int:
-    """How many past steps' records restore a state; 0 for a core without memory, or
-    one whose state no records restore."""
+    """Number of past steps whose records restore a state.
+
+    0 for a core without memory, and for one whose state records cannot restore.
+    """
 
   @property
   def segment_length(self) -> int:
-    """Unrolls are of so many steps, or a multiple, and acting keeps to the same cuts.
-
-    1 for a core of which an unroll may start and end anywhere.
-    """
+    """Steps a segment: unrolls consist of complete segments, and acting cuts at the
+    same steps. 1 if an unroll may start and end anywhere."""
     return 1
 
   @abc.abstractmethod
-  def initial_state(self, batch_size) -> State:
-    """The state before anything was seen."""
+  def initial_state(self, batch_size: BatchSize) -> State:
+    """The state before the first step of an episode."""
+
+  def empty_state(self, batch_size: BatchSize) -> State:
+    """The initial state in its smallest form.
+
+    An unroll gives the same outputs from it as from `initial_state`, perhaps with less
+    work. The shapes of the two may differ.
+    """
+    return self.initial_state(batch_size)
 
   @abc.abstractmethod
-  def call(self, inputs: tf.Tensor, is_first: tf.Tensor, state: State):
+  def call(self, inputs: tf.Tensor, is_first: tf.Tensor, state: State
+           ) -> Tuple[tf.Tensor, State]:
     """Unrolls over `inputs` `[B, T, D]`, `is_first` `[B, T]`.
 
     Returns:
       Outputs `[B, T, D']` and the state after the last step.
     """
 
-  def step(self, inputs: tf.Tensor, is_first: tf.Tensor, cache: Cache):
-    """One step: `inputs` `[B, D]`, `is_first` `[B]`.
+  def step(self, inputs: tf.Tensor, is_first: tf.Tensor, cache: Cache
+           ) -> Tuple[tf.Tensor, Cache]:
+    """Takes one step: `inputs` `[B, D]`, `is_first` `[B]`.
 
     Returns:
       Outputs `[B, D']` and the cache after the step.
@@ -82,15 +130,16 @@ class Core(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
         tf.cast(inputs, self.compute_dtype), tf.cast(is_first, tf.bool), cache)
 
   @abc.abstractmethod
-  def _step(self, inputs: tf.Tensor, is_first: tf.Tensor, cache: Cache):
-    """`step`, with inputs cast and variables built."""
+  def _step(self, inputs: tf.Tensor, is_first: tf.Tensor, cache: Cache
+            ) -> Tuple[tf.Tensor, Cache]:
+    """Does the work of `step` once inputs are cast and variables built."""
 
   @abc.abstractmethod
   def cache(self, state: State) -> Cache:
-    """The acting form of `state`, for the present weights (which must be built)."""
+    """The acting form of `state` for the current weights, which must be built."""
 
-  def initial_cache(self, batch_size) -> Cache:
-    """The cache before anything was seen."""
+  def initial_cache(self, batch_size: BatchSize) -> Cache:
+    """The cache before the first step of an episode."""
     return self.cache(self.initial_state(batch_size))
 
   @abc.abstractmethod
@@ -102,7 +151,7 @@ class Core(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
     """The state after `memory_length` steps.
 
     Args:
-      records: the steps' records, `[B, memory_length, ...]`, oldest first. What
-        precedes the first step of an actor's life may be anything.
+      records: the steps' records, `[B, memory_length, ...]`, oldest first. Records
+        from before an actor's first step may hold anything.
       is_first: the same steps' flags, `[B, memory_length]`.
     """

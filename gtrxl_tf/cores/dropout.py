@@ -1,9 +1,9 @@
-"""Dropout without a state: what is dropped depends on what a core was given.
+"""Stateless dropout: a core's inputs decide what is dropped.
 
-A key is a function of the bits of an unroll's inputs. So nothing is to be kept between
-learner steps, replicas drop differently as their rows differ, and a run that goes on
-from a checkpoint drops what it would have dropped, where it computes the same bits.
-Where there is no key, nothing is dropped.
+A key is a function of the bits of an unroll's inputs. This leaves no state to keep
+between learner steps. Replicas drop differently because their rows differ, and a run
+that resumes from a checkpoint repeats the same masks as long as it computes the same
+bits. Without a key nothing is dropped.
 """
 
 from typing import Optional
@@ -14,7 +14,7 @@ _NUMBERS = 2**10
 
 
 def make_key(inputs: tf.Tensor) -> tf.Tensor:
-  """`[2]`, int64, for `inputs` of any shape."""
+  """A key, int64 `[2]`, for `inputs` of any shape."""
   bits = tf.bitcast(tf.cast(inputs, tf.float32), tf.int32)
   # A sum of integers does not depend on their order. GPUs sum them only as int64.
   total = tf.reduce_sum(tf.cast(bits, tf.int64))
@@ -22,14 +22,24 @@ def make_key(inputs: tf.Tensor) -> tf.Tensor:
 
 
 def fold(key: Optional[tf.Tensor], number: int) -> Optional[tf.Tensor]:
-  """Another key for each number below 1000, up to six times over; None of None."""
+  """A new key for each `number` below 1000; None if `key` is None.
+
+  Keys may be folded up to six times in a row.
+  """
   return None if key is None else key * [1, _NUMBERS] + [0, number + 1]
 
 
 def drop(x: tf.Tensor, rate: float, key: Optional[tf.Tensor], number: int) -> tf.Tensor:
-  """`x` with a share of `rate` zeros where `fold(key, number)` says, and scaled up."""
+  """Sets a share `rate` of `x` to zero and scales up the rest.
+
+  Args:
+    x: floating point, any shape.
+    rate: below 1.
+    key: from `make_key` or `fold`; without one `x` is returned as it is.
+    number: distinguishes the places that use the same key.
+  """
   if key is None or not rate:
     return x
-  # Not tf.nn's, which draws in the type of x: in bfloat16 a rate is not what it says.
+  # tf.nn's dropout draws in the type of x, and bfloat16 does not realize every rate.
   drawn = tf.random.stateless_uniform(tf.shape(x), fold(key, number))
   return tf.where(drawn >= rate, x / (1 - rate), tf.zeros_like(x))

@@ -1,4 +1,4 @@
-"""Dropout is what it says, and what is dropped depends on the inputs alone."""
+"""Dropout drops the given share, as a function of the inputs alone."""
 
 from absl.testing import parameterized
 import numpy as np
@@ -14,9 +14,9 @@ _CORES = {
         retention_heads=2, **settings),
     'xl': lambda **settings: cores.TransformerXL(
         2, _D, 2, 3, memory_length=4, **settings),
-    'same_layer': lambda **settings: cores.TransformerXL(
-        2, _D, 2, 3, memory_length=4, recurrence='same_layer', segment_length=3,
-        **settings),
+    'segments': lambda **settings: cores.SegmentTransformer(
+        2, _D, 2, 3, 5, segment_length=3, recurrence='same_layer', memory_length=4,
+        **{'dropout': 0.0, 'attention_dropout': 0.0, **settings}),
 }
 
 
@@ -45,7 +45,7 @@ class DropTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(np.mean(dropped == 0), 0.05, atol=0.004)
     self.assertAllClose(np.mean(dropped), 1, atol=0.006)
 
-  def test_a_mask_for_each_place(self):
+  def test_each_place_has_its_own_mask(self):
     key = dropout.make_key(_inputs(0))
     masks = [dropout.drop(tf.ones((1000,)), 0.5, k, number) == 0
              for k in (key, dropout.fold(key, 0)) for number in (0, 1)]
@@ -62,37 +62,40 @@ class CoresTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.product(
       name=list(_CORES), setting=['dropout', 'attention_dropout'])
-  def test_drops_in_training_and_then_only(self, name, setting):
+  def test_drops_only_in_training(self, name, setting):
     core, plain = _make(name, **{setting: 0.3}), _make(name)
     inputs = _inputs(0)
     self.assertAllEqual(_run(core, inputs), _run(plain, inputs))
     trained = _run(core, inputs, training=True)
     self.assertNotAllClose(trained, _run(plain, inputs), atol=1e-2)
     self.assertEqual(len(core.variables), len(plain.variables))
-    # The same again of the same inputs; of others, however close, it is not the same.
+    # The same inputs give the same masks; other inputs, however close, do not.
     self.assertAllEqual(_run(core, inputs, training=True), trained)
     other = _run(core, inputs + 1e-5, training=True)
     self.assertNotAllClose(other, trained, atol=1e-2)
 
   @parameterized.parameters(False, True)
-  def test_a_layer_around_it_says_that_it_trains(self, jit_compile):
+  def test_an_enclosing_layer_may_set_training(self, jit_compile):
     core = cores.TransformerXL(1, _D, 2, 3, memory_length=4, dropout=0.3)
 
-    class Around(tf.keras.layers.Layer):
+    class Enclosing(tf.keras.layers.Layer):
 
       def call(self, inputs):
         return _run(core, inputs)
 
-    around = Around()
-    run = lambda x: [around(x, training=training) for training in (True, True, False)]
-    first, second, acting = tf.function(run, autograph=False, jit_compile=jit_compile)(
-        _inputs(0))
+    enclosing = Enclosing()
+
+    @tf.function(autograph=False, jit_compile=jit_compile)
+    def run(x):
+      return [enclosing(x, training=training) for training in (True, True, False)]
+
+    first, second, acting = run(_inputs(0))
     self.assertAllEqual(first, second)
     self.assertNotAllClose(first, acting, atol=1e-2)
     self.assertAllClose(acting, _run(core, _inputs(0)), atol=1e-5)
 
   @parameterized.parameters(*_CORES)
-  def test_gradients_reach_what_is_kept(self, name):
+  def test_gradients_are_finite(self, name):
     core = _make(name, dropout=0.2, attention_dropout=0.2)
     with tf.GradientTape() as tape:
       loss = tf.reduce_sum(tf.sin(_run(core, _inputs(0), training=True)))
@@ -101,13 +104,15 @@ class CoresTest(tf.test.TestCase, parameterized.TestCase):
           tf.math.is_finite(gradient), tf.ones_like(gradient, tf.bool))
 
   @parameterized.parameters(*_CORES)
-  def test_a_rate_of_zero_leaves_the_graph_as_it_is(self, name):
+  def test_a_rate_of_zero_does_not_change_the_graph(self, name):
     core = _make(name)
-    graph = lambda training: tf.function(
-        lambda x: _run(core, x, training=training), autograph=False
-    ).get_concrete_function(_inputs(0)).graph
-    kinds = [sorted(op.type for op in graph(training).get_operations())
-             for training in (True, False)]
+    kinds = []
+    for training in (True, False):
+      function = tf.function(
+          lambda x, training=training: _run(core, x, training=training),
+          autograph=False)
+      graph = function.get_concrete_function(_inputs(0)).graph
+      kinds.append(sorted(op.type for op in graph.get_operations()))
     self.assertEqual(*kinds)
     self.assertFalse([kind for kind in kinds[0] if 'Random' in kind])
 

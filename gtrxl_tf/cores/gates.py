@@ -1,11 +1,17 @@
 """Gating layers `g(x, y)`: how a sub-module's output `y` joins the stream `x`.
 
 Section 3.2 of "Stabilizing Transformers for Reinforcement Learning". All matrices are
-`[D, D]` without bias; `b_g` is a trainable vector `[D]` that starts at `bias`, so that
-a gate with `bias > 0` starts close to the identity in `x` ("gated identity
-initialization"). The paper does not give its value; 2.0 is what the field has settled
-on (a GRU gate then opens to sigmoid(-2) = 0.12), and 0 turns it off.
+`[D, D]` without bias. `b_g` is a trainable vector `[D]` that starts at `bias`: with
+`bias > 0` a gate starts close to the identity in `x` ("gated identity
+initialization"). The paper does not give the value. 2.0 is the common choice (a GRU
+gate then opens to sigmoid(-2) = 0.12); 0 turns the initialization off.
+
+  >>> gate = GRU(bias=50.0)
+  >>> gate(tf.ones([1, 3]), tf.zeros([1, 3])).numpy()
+  array([[1., 1., 1.]], dtype=float32)
 """
+
+from typing import Literal
 
 import tensorflow as tf
 
@@ -24,7 +30,7 @@ def _glorot(num_kernels: int):
 
 
 class _Gate(tf.keras.layers.Layer):
-  """What gates share: their variables. `call(x, y)` takes and returns `[..., D]`."""
+  """Base of all gates. `call(x, y)` takes and returns `[..., D]`."""
 
   def __init__(self, bias: float = 2.0, name=None):
     super().__init__(name=name)
@@ -43,18 +49,18 @@ class _Gate(tf.keras.layers.Layer):
 class Residual(_Gate):
   """`x + y`: no gate, as in TrXL and TrXL-I."""
 
-  def call(self, x, y):
+  def call(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     return x + y
 
 
 class Input(_Gate):
-  """`sigmoid(W x) * x + y`. It has no `b_g`, and so never starts as the identity."""
+  """`sigmoid(W x) * x + y`. Without `b_g` it does not start as the identity."""
 
   def build(self, input_shape):
     self.kernel = self._kernel('kernel', input_shape[-1])
     super().build(input_shape)
 
-  def call(self, x, y):
+  def call(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     return tf.sigmoid(tf.tensordot(x, self.kernel, axes=1)) * x + y
 
 
@@ -66,7 +72,7 @@ class Output(_Gate):
     self.bias = self._gate_bias(input_shape[-1])
     super().build(input_shape)
 
-  def call(self, x, y):
+  def call(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     return x + tf.sigmoid(tf.tensordot(x, self.kernel, axes=1) - self.bias) * y
 
 
@@ -78,7 +84,7 @@ class Highway(_Gate):
     self.bias = self._gate_bias(input_shape[-1])
     super().build(input_shape)
 
-  def call(self, x, y):
+  def call(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     carry = tf.sigmoid(tf.tensordot(x, self.kernel, axes=1) + self.bias)
     return carry * x + (1 - carry) * y
 
@@ -91,7 +97,7 @@ class SigTanh(_Gate):
     self.bias = self._gate_bias(input_shape[-1])
     super().build(input_shape)
 
-  def call(self, x, y):
+  def call(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     gate, value = tf.split(tf.tensordot(y, self.kernel, axes=1), 2, axis=-1)
     return x + tf.sigmoid(gate - self.bias) * tf.tanh(value)
 
@@ -112,7 +118,7 @@ class GRU(_Gate):
     self.bias = self._gate_bias(width)
     super().build(input_shape)
 
-  def call(self, x, y):
+  def call(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     y_r, y_z, y_g = tf.split(tf.tensordot(y, self.kernel, axes=1), 3, axis=-1)
     x_r, x_z = tf.split(tf.tensordot(x, self.recurrent_kernel, axes=1), 2, axis=-1)
     r = tf.sigmoid(y_r + x_r)
@@ -129,3 +135,6 @@ GATES = {
     'sigtanh': SigTanh,
     'gru': GRU,
 }
+
+# The gates of GTrXL; TrXL and TrXL-I have the residual.
+GateName = Literal[tuple(name for name in GATES if name != 'residual')]

@@ -1,11 +1,11 @@
-"""Mamba: a selective state space as memory, of RATE's baseline Decision Mamba.
+"""Mamba: a selective state space as memory, as in RATE's baseline Decision Mamba.
 
 "Mamba: Linear-Time Sequence Modeling with Selective State Spaces" (Gu & Dao, 2023),
 section 3, in the blocks of "Decision Mamba" (Ota, 2024).
 """
 
 import math
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -13,20 +13,19 @@ import tensorflow as tf
 from gtrxl_tf import config
 from gtrxl_tf.cores import core
 
-# Steps of a scan in one iteration of its loop. More are not faster, and take XLA longer
-# to compile.
+# Steps per iteration of the scan's loop. More are not faster and compile more slowly.
 _CHUNK = 4
 
 
 class MambaState(NamedTuple):
-  """What a step leaves to the next one, of each of L layers."""
-  hidden: tf.Tensor  # [B, L, N, E], of the state spaces.
-  window: tf.Tensor  # [B, L, W-1, E], what the convolutions saw last, oldest first; 0
-                     # in place of what an episode before the present one left.
+  """State between steps, for L layers."""
+  hidden: tf.Tensor  # [B, L, N, E], the states of the state spaces.
+  window: tf.Tensor  # [B, L, W-1, E], the last inputs of the convolutions, oldest
+                     # first; 0 in place of inputs from earlier episodes.
 
 
 def _scan_steps(hidden, a, x, dt, b, c, resets):
-  """`selective_scan` of few steps: a loop unrolled, with time as the first axis."""
+  """`selective_scan` of a few steps as an unrolled loop. Time is the first axis."""
   outputs = []
   for t in range(x.shape[0]):
     keep = (1 - resets[t])[:, tf.newaxis, tf.newaxis]
@@ -36,15 +35,17 @@ def _scan_steps(hidden, a, x, dt, b, c, resets):
   return tf.stack(outputs), hidden
 
 
-def selective_scan(x, dt, a, b, c, resets, hidden):
+def selective_scan(x: tf.Tensor, dt: tf.Tensor, a: tf.Tensor, b: tf.Tensor,
+                   c: tf.Tensor, resets: tf.Tensor, hidden: tf.Tensor
+                   ) -> Tuple[tf.Tensor, tf.Tensor]:
   """A state space whose parameters change from step to step, in float32:
 
     h_t = exp(dt_t a) h_{t-1} + dt_t b_t x_t
     y_t = c_t h_t
 
-  The states of all steps are N times as large as the inputs, and never held at once:
-  the gradient has every fourth and computes the others again. An associative scan makes
-  several passes over all of them, and on a CPU takes three times as long or more.
+  The states of all steps, N times as large as the inputs, are never held at once: the
+  gradient stores every fourth and recomputes the others. An associative scan makes
+  several passes over all states and takes at least three times as long on a CPU.
 
   Args:
     x: inputs `[B, T, E]`.
@@ -52,21 +53,20 @@ def selective_scan(x, dt, a, b, c, resets, hidden):
     a: `[N, E]`, negative.
     b: `[B, T, N]`.
     c: `[B, T, N]`.
-    resets: `[B, T]`, 1 where h_{t-1} counts as 0, else 0.
+    resets: `[B, T]`, 1 where h_{t-1} is taken as 0, else 0.
     hidden: h_{-1}, `[B, N, E]`.
 
   Returns:
     y `[B, T, E]` and the last h.
   """
-  time_major = lambda x: tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
-  steps = [time_major(x) for x in (x, dt, b, c, resets)]
+  steps = [core.swap_time_and_batch(x) for x in (x, dt, b, c, resets)]
   length = x.shape[1]
   if length <= _CHUNK:
     outputs, hidden = _scan_steps(hidden, a, *steps)
-    return time_major(outputs), hidden
+    return core.swap_time_and_batch(outputs), hidden
 
   def chunks(x):
-    # Steps of zeros, with dt = 0 among them, leave h as it is.
+    # Zero steps, for which dt = 0, do not change h.
     x = tf.pad(x, [[0, -length % _CHUNK]] + [[0, 0]] * (x.shape.rank - 1))
     return tf.reshape(x, [-1, _CHUNK, tf.shape(x)[1], *x.shape[2:]])
 
@@ -76,23 +76,23 @@ def selective_scan(x, dt, a, b, c, resets, hidden):
       lambda carry, chunk: scan_chunk(carry[1], a, *chunk), steps,
       (tf.zeros_like(steps[0][0]), hidden), parallel_iterations=1)
   outputs = tf.reshape(outputs, [-1, *outputs.shape[2:]])[:length]
-  return time_major(outputs), hidden[-1]
+  return core.swap_time_and_batch(outputs), hidden[-1]
 
 
 def _uniform():
-  """Uniform within 1 / sqrt(rows), where all kernels of the authors' code start."""
+  """The authors' initializer of all kernels: uniform within 1 / sqrt(rows)."""
   return tf.keras.initializers.VarianceScaling(1 / 3, 'fan_in', 'uniform')
 
 
 def _initial_dt_bias(shape, dtype=None, **kwargs):
-  """Softplus of it is log-uniform in [0.001, 0.1], as in the authors' code."""
+  """A bias whose softplus is log-uniform in [0.001, 0.1], as in the authors' code."""
   uniform = tf.keras.initializers.RandomUniform(math.log(1e-3), math.log(1e-1))
   dt = tf.exp(uniform(shape, dtype, **kwargs))
   return dt + tf.math.log(-tf.math.expm1(-dt))
 
 
 class _Mixer(tf.keras.layers.Layer):
-  """What mixes steps: a convolution and a state space, and a gate (Figure 3)."""
+  """The layer that mixes steps: convolution, state space and gate (Figure 3)."""
 
   def __init__(self, state_dim: int, conv_width: int, expand: int, name=None):
     super().__init__(name=name)
@@ -103,11 +103,16 @@ class _Mixer(tf.keras.layers.Layer):
   def build(self, input_shape):
     width = input_shape[-1]
     inner, states, rank = self._expand * width, self._state_dim, math.ceil(width / 16)
-    self._sizes = [rank, states, states]  # Of what dt, B and C come from.
-    kernel = lambda name, *shape: self.add_weight(name, shape, initializer=_uniform())
-    # Float32 whatever the policy: an error in them grows with time.
-    exact = lambda name, shape, initializer: self.add_weight(
-        name, shape, tf.float32, initializer, experimental_autocast=False)
+    self._sizes = [rank, states, states]  # Widths that dt, B and C are computed from.
+
+    def kernel(name, *shape):
+      return self.add_weight(name, shape, initializer=_uniform())
+
+    def exact(name, shape, initializer):
+      # Float32 under any policy: errors in these variables grow with time.
+      return self.add_weight(
+          name, shape, tf.float32, initializer, experimental_autocast=False)
+
     self.in_kernel = kernel('in_kernel', width, 2 * inner)
     self.conv_kernel = kernel('conv_kernel', self._conv_width, inner)
     self.conv_bias = self.add_weight('conv_bias', (inner,), initializer='zeros')
@@ -122,25 +127,25 @@ class _Mixer(tf.keras.layers.Layer):
     super().build(input_shape)
 
   def call(self, inputs, is_first, hidden, window):
-    """`[B, T, D]`, `[B, T]`, `[B, N, E]`, `[B, W-1, E]` to outputs and new states."""
+    """Outputs and states, from `[B, T, D]`, `[B, T]`, `[B, N, E]` and `[B, W-1, E]`."""
     x, z = tf.split(tf.tensordot(inputs, self.in_kernel, axes=1), 2, axis=-1)
     convolved, window = self._convolve(x, is_first, window)
     x = tf.nn.silu(convolved)
     dt, b, c = tf.split(
         tf.tensordot(x, self.selection_kernel, axes=1), self._sizes, axis=-1)
-    exact = lambda x: tf.cast(x, tf.float32)
-    dt = tf.nn.softplus(
-        exact(tf.tensordot(dt, self.dt_kernel, axes=1)) + self.dt_bias)
+    dt = tf.cast(tf.tensordot(dt, self.dt_kernel, axes=1), tf.float32)
+    dt = tf.nn.softplus(dt + self.dt_bias)
+    x_32, b, c, resets = (tf.cast(x, tf.float32) for x in (x, b, c, is_first))
     y, hidden = selective_scan(
-        exact(x), dt, -tf.exp(self.a_log), exact(b), exact(c), exact(is_first), hidden)
+        x_32, dt, -tf.exp(self.a_log), b, c, resets, hidden)
     y = tf.cast(y, x.dtype) + self.skip * x
     return tf.tensordot(y * tf.nn.silu(z), self.out_kernel, axes=1), hidden, window
 
   def _convolve(self, x, is_first, window):
-    """Convolves `x` `[B, T, E]` in time, causally; also gives the next window."""
+    """The causal convolution of `x` `[B, T, E]` over time, and the next window."""
     length, past = x.shape[1], self._conv_width - 1
     rows = tf.concat([tf.cast(window, x.dtype), x], axis=1)
-    # Episodes counted; the window belongs to that which `x` goes on with, if it does.
+    # Episodes are counted from 0, to which the window belongs.
     episode = tf.cumsum(tf.cast(is_first, tf.int32), axis=1)
     row_episode = tf.pad(episode, [[0, 0], [past, 0]])
 
@@ -160,12 +165,11 @@ class _Block(tf.keras.layers.Layer):
 
   def __init__(self, mixer: _Mixer, mlp_dim: int, name=None):
     super().__init__(name=name)
-    norm = lambda name: tf.keras.layers.LayerNormalization(epsilon=1e-5, name=name)
     self._mlp_dim = mlp_dim
-    self.mixer_norm = norm('mixer_norm')
+    self.mixer_norm = core.layer_norm('mixer_norm')
     self.mixer = mixer
     if mlp_dim:
-      self.mlp_norm = norm('mlp_norm')
+      self.mlp_norm = core.layer_norm('mlp_norm')
       self.mlp_hidden = tf.keras.layers.Dense(mlp_dim, 'gelu', name='mlp_hidden')
 
   def build(self, input_shape):
@@ -192,21 +196,27 @@ class _Block(tf.keras.layers.Layer):
 class Mamba(core.Core):
   """A stack of Mamba blocks and a layer norm.
 
-  A step is an unroll of one step. The state is its own record: replay keeps
-  `L * (N + W - 1) * E` floats a step.
+  A step is an unroll of one step. The state is its own record, for which replay keeps
+  `L * (N + W - 1) * E` floats per step.
+
+    >>> mamba = Mamba(num_layers=1, model_dim=8, state_dim=2)
+    >>> inputs, is_first = tf.zeros([1, 5, 8]), tf.zeros([1, 5], tf.bool)
+    >>> outputs, state = mamba(inputs, is_first, mamba.initial_state(1))
+    >>> outputs.shape, state.hidden.shape
+    (TensorShape([1, 5, 8]), TensorShape([1, 1, 2, 16]))
 
   Args:
     num_layers: L; RATE's Decision Mamba has 1 for T-Maze and 3 for ViZDoom.
-    model_dim: D. Inputs that are D wide are taken as they are, others pass a linear
-      embedding first.
+    model_dim: D. Inputs of another width pass a linear embedding first.
     state_dim: N, states of each channel (`d_state`).
-    conv_width: W, steps that the convolution sees, the present one too (`d_conv`).
-    expand: channels E of the state space are so many times D.
-    mlp_dim: hidden units of the position-wise MLP; 4 D if None, and 0 for none, which
-      gives the block of the Mamba paper.
+    conv_width: W, steps that the convolution sees, including the current one
+      (`d_conv`).
+    expand: the state space has `E = expand * D` channels.
+    mlp_dim: hidden units of the position-wise MLP; 4 D if None. 0 for no MLP, which is
+      the block of the Mamba paper.
 
   The step size dt has a rank of D / 16, rounded up, as in the authors' code. The
-  defaults are those of RATE's code for T-Maze; the paper has no table of its baseline.
+  defaults are those of RATE's code for T-Maze; the paper does not list its baseline's.
   """
 
   def __init__(self, num_layers: config.PositiveInt = 1,
@@ -224,31 +234,28 @@ class Mamba(core.Core):
         _Block(_Mixer(state_dim, conv_width, expand, name='mixer'),
                4 * model_dim if mlp_dim is None else mlp_dim, name=f'block_{i}')
         for i in range(num_layers)]
-    self.norm = tf.keras.layers.LayerNormalization(epsilon=1e-5, name='norm')
+    self.norm = core.layer_norm('norm')
 
   def build(self, input_shape):
-    self.embedding = None
-    if input_shape[-1] != self._model_dim:
-      self.embedding = tf.keras.layers.Dense(self._model_dim, name='embedding')
-      core.build_layer(self.embedding, input_shape)
+    self.embedding = core.make_embedding(input_shape, self._model_dim)
     for layer in (*self.blocks, self.norm):
       core.build_layer(layer, tf.TensorShape([None, None, self._model_dim]))
     super().build(input_shape)
 
   @property
-  def output_size(self):
+  def output_size(self) -> int:
     return self._model_dim
 
   @property
-  def memory_length(self):
+  def memory_length(self) -> int:
     return 1
 
-  def initial_state(self, batch_size):
+  def initial_state(self, batch_size) -> MambaState:
     return MambaState(hidden=tf.zeros((batch_size, *self._state_shape)),
                       window=tf.zeros((batch_size, *self._window_shape)))
 
   def call(self, inputs, is_first, state):
-    stream = inputs if self.embedding is None else self.embedding(inputs)
+    stream = self.embedding(inputs)
     hidden, window = [], []
     for i, block in enumerate(self.blocks):
       stream, layer_hidden, layer_window = block(

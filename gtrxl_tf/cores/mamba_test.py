@@ -1,4 +1,4 @@
-"""Mamba against its formulas, one step after the other in numpy."""
+"""Compares Mamba with its formulas, evaluated step by step in numpy."""
 
 import math
 
@@ -32,7 +32,7 @@ def _mlp(x, v):
 
 
 def _mixer(inputs, is_first, hidden, window, v):
-  """`[T, D]`, `[T]`, `[N, E]`, `[W-1, E]` to outputs `[T, D]` and new states."""
+  """Outputs `[T, D]` and states, from `[T, D]`, `[T]`, `[N, E]` and `[W-1, E]`."""
   seen, outputs = list(window), []
   for t, row in enumerate(inputs):
     if is_first[t]:
@@ -56,7 +56,7 @@ def _mixer(inputs, is_first, hidden, window, v):
 
 
 def _core(inputs, is_first, hidden, window, v):
-  """The core of one layer and a batch of one."""
+  """A core with one layer, for one row of the batch."""
   block = v['block_0']
   normed = np.array([_norm(x, block['mixer_norm']) for x in inputs])
   mixed, hidden, window = _mixer(normed, is_first, hidden, window, block['mixer'])
@@ -69,7 +69,7 @@ def _core(inputs, is_first, hidden, window, v):
 
 
 def _variables(core):
-  """By the parts of their names, in float64."""
+  """A core's variables in float64, nested by the parts of their names."""
   tree = {}
   for variable in core.variables:
     *path, name = variable.name.split(':')[0].split('/')
@@ -81,7 +81,7 @@ def _variables(core):
 
 
 def _loop(x, dt, a, b, c, resets, hidden):
-  """`selective_scan`, one step after the other."""
+  """`selective_scan` as a loop over steps."""
   outputs = []
   for t in range(x.shape[1]):
     hidden = tf.where(resets[:, t, tf.newaxis, tf.newaxis] > 0, 0., hidden)
@@ -118,7 +118,8 @@ class MambaTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.parameters(1, 4, 11)
   def test_gradient_of_the_scan(self, length):
     random = np.random.RandomState(length)
-    normal = lambda *shape: tf.constant(random.randn(*shape), tf.float32)
+    def normal(*shape):
+      return tf.constant(random.randn(*shape), tf.float32)
     resets = tf.constant(random.rand(_B, length) < 0.2, tf.float32)
     arguments = dict(
         x=normal(_B, length, _E), dt=tf.exp(normal(_B, length, _E)),
@@ -135,7 +136,7 @@ class MambaTest(tf.test.TestCase, parameterized.TestCase):
     actual = tf.function(gradients, autograph=False)(mamba.selective_scan)
     self.assertAllClose(actual, gradients(_loop), atol=1e-4, rtol=1e-4)
 
-  def test_start(self):
+  def test_initial_values(self):
     core = cores.Mamba()
     core.build(tf.TensorShape([None, None, 128]))
     mixer = _variables(core)['block_0']['mixer']

@@ -1,36 +1,41 @@
-"""Who may see whom: causality, the band, validity of memory, ends of episodes.
+"""Attention masks: causality, the band, validity of memory, ends of episodes.
 
-Keys are numbered `0..M+T-1`, memory first, oldest first; query `t` stands at key
-`M + t`.
+Keys are numbered `0..M+T-1`: memory first, oldest first. Query `t` has key `M + t`.
 """
+
+from typing import Tuple
 
 import numpy as np
 import tensorflow as tf
 
+_MASKED = -1e30  # Finite, so that a row with every key masked gives no NaN.
 
-def keys_of_episode(is_first: tf.Tensor, valid: tf.Tensor):
-  """Splits queries and keys into episodes.
+
+def keys_of_episode(is_first: tf.Tensor, valid: tf.Tensor
+                    ) -> Tuple[tf.Tensor, tf.Tensor]:
+  """Numbers the episodes of queries and keys.
 
   Args:
     is_first: `[B, T]`, true on the first step of an episode.
-    valid: `[B, M]`, true where memory holds a step of the episode that is under way.
+    valid: `[B, M]`, true where memory holds a step of the episode in progress.
 
   Returns:
-    `episode` `[B, T]`, int32, counted from 0 for the one under way, and
-    `key_episode` `[B, M+T]`, the same for keys, -1 where memory is empty.
+    `episode` `[B, T]`, int32, where 0 is the episode in progress, and `key_episode`
+    `[B, M+T]`, the same for keys, -1 where memory is empty.
   """
   episode = tf.cumsum(tf.cast(is_first, tf.int32), axis=1)
   memory_episode = tf.where(valid, 0, -1)
   return episode, tf.concat([memory_episode, episode], axis=1)
 
 
-def attention_mask(is_first: tf.Tensor, valid: tf.Tensor, banded: bool = True):
+def attention_mask(is_first: tf.Tensor, valid: tf.Tensor, banded: bool = True
+                   ) -> tf.Tensor:
   """`[B, T, M+T]`, true where a query may attend.
 
-  A query sees itself and, of what came before it in its own episode, the last M
-  steps if `banded`, else everything that memory and unroll hold. Banded is what an
-  actor with a memory of M sees, and what makes an unroll independent of where it was
-  cut; unbanded is for segments that the actor cuts in the same places.
+  A query sees itself and earlier steps of its own episode: the last M of them if
+  `banded`, otherwise all that memory and unroll hold. The band matches an actor with
+  a memory of M steps and makes outputs independent of where unrolls are cut. Without
+  it, the actor must cut its segments at the same steps.
   """
   unroll_length, memory_length = is_first.shape[1], valid.shape[1]
   episode, key_episode = keys_of_episode(is_first, valid)
@@ -43,16 +48,17 @@ def attention_mask(is_first: tf.Tensor, valid: tf.Tensor, banded: bool = True):
   return visible[tf.newaxis] & same_episode
 
 
-def memory_validity(is_first: tf.Tensor, valid: tf.Tensor):
-  """`[B, M]`: validity of the memory after the unroll, the last M of all keys."""
+def memory_validity(is_first: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
+  """`[B, M]`: validity of the memory after the unroll, which is the last M keys."""
   episode, key_episode = keys_of_episode(is_first, valid)
   return (key_episode == episode[:, -1:])[:, -valid.shape[1]:]
 
 
-def segment_mask(valid: tf.Tensor, segment_length: int, num_memory_tokens: int):
+def segment_mask(valid: tf.Tensor, segment_length: int, num_memory_tokens: int
+                 ) -> tf.Tensor:
   """`[B, m+S+m, C+m+S+m]`: a segment's S steps between memory tokens read and written.
 
-  What RATE's code does (the paper does not say):
+  The mask of RATE's code, which the paper does not describe:
 
     query    cache       read   steps    write
     read     no          all    no       no
@@ -77,12 +83,17 @@ def segment_mask(valid: tf.Tensor, segment_length: int, num_memory_tokens: int):
       [sees_cache, tf.tile(visible[np.newaxis], [batch_size, 1, 1])], axis=2)
 
 
-def restored_validity(is_first: tf.Tensor):
-  """`[B, M]`: validity of a memory of M steps, given which began an episode.
+def restored_validity(is_first: tf.Tensor) -> tf.Tensor:
+  """`[B, M]`: validity of a memory of M steps with the flags `is_first` `[B, M]`.
 
-  A step is valid if no episode began after it. Steps that precede an actor's first
-  episode are therefore never valid: that episode's first step comes after them.
+  A step is valid if no episode began after it. Steps from before an actor's first
+  episode are therefore never valid.
   """
   later_firsts = tf.cumsum(
       tf.cast(is_first, tf.int32), axis=1, exclusive=True, reverse=True)
   return later_firsts == 0
+
+
+def masked_softmax(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+  """Softmax over the last axis of float32 `scores`, where `mask` is true."""
+  return tf.nn.softmax(tf.where(mask, scores, _MASKED))

@@ -1,4 +1,4 @@
-"""A core that remembers nothing: the control in every experiment about memory."""
+"""A core without memory: the control in every experiment about memory."""
 
 from typing import Optional
 
@@ -10,11 +10,16 @@ from gtrxl_tf.cores import core
 
 @config.configurable
 class Memoryless(core.Core):
-  """ReLU layers applied to each step alone. Its state and records are empty.
+  """ReLU layers applied to each step separately. Its state and records are empty.
+
+    >>> memoryless = Memoryless(num_layers=1, hidden_dim=4)
+    >>> output, _ = memoryless.step(tf.zeros([2, 3]), [True, True], ())
+    >>> output.shape
+    TensorShape([2, 4])
 
   Args:
-    num_layers: how many layers.
-    hidden_dim: units of each. The default for both is the paper's LSTM's size.
+    num_layers: number of layers.
+    hidden_dim: units of each layer. Both defaults match the GTrXL paper's LSTM.
   """
 
   def __init__(self, num_layers: config.PositiveInt = 3,
@@ -30,11 +35,11 @@ class Memoryless(core.Core):
     super().build(input_shape)
 
   @property
-  def output_size(self):
+  def output_size(self) -> int:
     return self.layers[-1].units
 
   @property
-  def memory_length(self):
+  def memory_length(self) -> int:
     return 0
 
   def initial_state(self, batch_size):

@@ -1,17 +1,18 @@
-"""Noise in the place of memory, to see what a trained model has in it."""
+"""Noise in place of memory, to test what a trained model stores in it."""
 
 from typing import Any, Callable, Tuple
 
 import tensorflow as tf
 
+from gtrxl_tf.cores import core
+
 
 class Noise:
-  """Mixes noise into what segments read, by RATE's convex combination (appendix F.1).
+  """Mixes noise into what segments read: RATE's convex combination (appendix F.1).
 
-  Each row has a number, by which `mix` draws and which goes up from segment to segment.
-  The noise depends on nothing else, so that unroll and steps read the same; but what is
-  compiled by XLA draws other noise than what is not. Where there is no noise there are
-  no numbers: `()`.
+  Each row has a number that seeds its noise and goes up by one each segment. The noise
+  depends on nothing else, so unrolls and steps read the same. Code compiled by XLA
+  draws different noise from code that is not. Without noise the numbers are `()`.
   """
 
   def __init__(self, memory_share: float, cache_share: float,
@@ -19,32 +20,33 @@ class Noise:
     """Creates the noise.
 
     Args:
-      memory_share: of memory tokens, 0 for none to 1 for nothing else.
-      cache_share: the same, of the cache.
-      cache_shape: `[C, L, D]`, of the hidden states that make a row's cache.
+      memory_share: share of noise in memory tokens, from 0 (none) to 1 (only noise).
+      cache_share: share of noise in the cache.
+      cache_shape: `[C, L, D]`, the hidden states behind a row's cache.
     """
     self._memory_share = memory_share
     self._cache_share = cache_share
     self._cache_shape = cache_shape
 
-  def first_numbers(self, batch_size):
-    """`[B]`, int32."""
+  def first_numbers(self, batch_size: core.BatchSize) -> Any:
+    """The numbers of the first segments, int32 `[B]`, or `()` without noise."""
     if not (self._memory_share or self._cache_share):
       return ()
     return tf.range(batch_size) * 2**16
 
   def mix(self, numbers: Any, memory: tf.Tensor, cache: Any,
-          make_cache: Callable[[tf.Tensor], Any] = tf.identity):
-    """What a segment reads, and the next numbers.
+          make_cache: Callable[[tf.Tensor], Any] = tf.identity
+          ) -> Tuple[tf.Tensor, Any, Any]:
+    """Adds noise to memory and cache.
 
     Args:
-      numbers: as `first_numbers` or `mix` gave them.
+      numbers: from `first_numbers` or the last `mix`.
       memory: `[B, m, D]`.
-      cache: hidden states `[B, C, L, D]`, or what `make_cache` makes of them.
-      make_cache: linear.
+      cache: hidden states `[B, C, L, D]`, or what `make_cache` returns for them.
+      make_cache: a linear function.
 
     Returns:
-      `memory` and `cache`, with noise; `numbers`.
+      `memory` and `cache` with noise, and the numbers of the next segments.
     """
     if self._memory_share:
       noise = _normal(numbers, memory.shape[1:], 0)
@@ -57,9 +59,10 @@ class Noise:
 
 
 def _normal(numbers, shape, stream):
-  """`[B, *shape]` from N(0, 1): a row's is the one of its number, in either stream."""
-  draw = lambda number: tf.random.stateless_normal(
-      shape, tf.stack([number, stream]), alg='philox')
+  """`[B, *shape]` from N(0, 1), seeded by each row's number and the stream, 0 or 1."""
+  def draw(number):
+    return tf.random.stateless_normal(
+        shape, tf.stack([number, stream]), alg='philox')
   return tf.map_fn(draw, numbers, fn_output_signature=tf.float32)
 
 

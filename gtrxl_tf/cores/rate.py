@@ -1,39 +1,41 @@
 """Segments between memory tokens: RATE, and RMT, Transformer-XL and DT as its settings.
 
-"Recurrent Action Transformer with Memory", section 3. The paper leaves out most of what
-defines the model; where nothing else is said, what is here is what its code does.
+"Recurrent Action Transformer with Memory", section 3. The paper omits most details of
+the model; unless stated otherwise, this core follows its code.
 """
 
-from typing import Any, Literal, NamedTuple, Optional, Tuple
+from typing import Any, List, Literal, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf import nests
 from gtrxl_tf.cores import core
 from gtrxl_tf.cores import dropout as dropout_lib
 from gtrxl_tf.cores import masks
 from gtrxl_tf.cores import noise as noise_lib
 from gtrxl_tf.cores import relative_attention
 from gtrxl_tf.cores import retention as retention_valves
+from gtrxl_tf.cores import slots
 from gtrxl_tf.cores import xl_block
 
 
 class RATEState(NamedTuple):
-  """What a segment leaves to the next one."""
+  """State between segments."""
   memory: tf.Tensor  # [B, m, D], the memory tokens M_n of the next segment.
-  carry: Any         # What the retention valve remembers besides, see `retention`.
+  carry: Any         # The valve's recurrent state, see `retention`.
   begun: tf.Tensor   # [B], false where M_n is the learned M_0, whatever `memory` holds.
   hidden: tf.Tensor  # [B, C, L, D], every layer's inputs at the last C positions.
-  valid: tf.Tensor   # [B, C], true where the position belongs to the present episode.
-  noise: Any = ()    # The numbers of the next segment's, see `noise`.
+  valid: tf.Tensor   # [B, C], true where the position belongs to the current episode.
+  noise: Any = ()    # The numbers of the next segment's noise, see `noise`.
 
 
 class RATECache(NamedTuple):
-  """What a step leaves to the next one."""
+  """State between steps."""
   memory: tf.Tensor              # [B, m, D], the memory tokens of this segment.
   carry: Any
-  keys: Tuple[tf.Tensor, ...]    # Of each layer, [B, H, C+m+S, d]: those of `hidden`,
-  values: Tuple[tf.Tensor, ...]  # of the tokens read, and of the segment's steps.
+  keys: Tuple[tf.Tensor, ...]    # For each layer, [B, H, C+m+S, d]: of `hidden`, of
+  values: Tuple[tf.Tensor, ...]  # the tokens read, and of the segment's steps.
   valid: tf.Tensor               # [B, C+m+S]
   phase: tf.Tensor               # [B], int32 in 0..S: steps taken in the segment.
   noise: Any = ()
@@ -41,71 +43,83 @@ class RATECache(NamedTuple):
 
 @config.configurable
 class RATE(core.Core):
-  """A Transformer-XL stack over segments, each between the same memory tokens.
+  """A Transformer-XL stack over segments, each enclosed by its memory tokens.
 
-  A segment n of S steps runs through the layers as [M_n, steps, M_n]. Steps see what
-  is cached of earlier segments, the M_n before them, and the steps up to themselves;
-  `masks.segment_mask` has the whole table. The last layer's outputs at the M_n behind
-  them are what the segment wants remembered, of which, and of M_n, a retention valve
-  makes M_{n+1}. Positions are relative and signed: memory tokens see one another in
-  both directions, where the shift of RATE's code gives later ones no meaningful place.
+  Segment n of S steps passes the layers as [M_n, steps, M_n]. A step sees the cache of
+  earlier segments, the M_n before the steps, and the steps up to itself;
+  `masks.segment_mask` has the complete table. The last layer's outputs at the M_n after
+  the steps are the candidate that a retention valve combines with M_n into M_{n+1}.
+  Positions are relative and signed, so that memory tokens see one another in both
+  directions; the shift in RATE's code gives later tokens no meaningful position.
 
   Episodes start where segments do. In an unroll, `is_first` may be true only on the
-  first step of a segment; in acting each row counts its own segments, and a first
-  step starts one at once.
+  first step of a segment. In acting, each row counts its own segments, and the first
+  step of an episode starts a segment at once.
 
-  Its settings are several models:
+    >>> rate = RATE(num_layers=1, model_dim=8, num_heads=2, head_dim=4,
+    ...             num_memory_tokens=2, segment_length=3)
+    >>> inputs, is_first = tf.zeros([1, 6, 8]), tf.zeros([1, 6], tf.bool)
+    >>> outputs, state = rate(inputs, is_first, rate.initial_state(1))
+    >>> outputs.shape, state.memory.shape
+    (TensorShape([1, 6, 8]), TensorShape([1, 2, 8]))
+    >>> output, cache = rate.step(inputs[:, 0], is_first[:, 0], rate.cache(state))
+    >>> output.shape
+    TensorShape([1, 8])
+
+  Several models are settings of this core:
 
     RATE            the defaults, for T-Maze; with a cache for most other tasks
     RMT             retention = 'none', mlp_dim > 0
     Transformer-XL  num_memory_tokens = 0, cache_length > 0, mlp_dim > 0
-    DT              num_memory_tokens = 0, mlp_dim > 0, a segment the whole context
+    DT              num_memory_tokens = 0, mlp_dim > 0, the context is one segment
 
-  A trainer may start a row from any memory: in `initial_state`, `_replace` `memory`,
-  and `begun` by true, and let the row's `is_first` be false. States cannot be restored
-  from records of single steps, which replay keeps: memory depends on whole segments.
+  A trainer may start a row from any memory: `_replace` `memory` in `initial_state`, set
+  `begun` to true, and pass a false `is_first` for the row. Records of single steps, as
+  replay keeps them, cannot restore a state: memory depends on complete segments.
 
   Args:
     num_layers: L.
-    model_dim: D. Inputs that are D wide are taken as they are, as RATE's encoders make
-      them, others pass a linear embedding first.
+    model_dim: D. Inputs of another width pass a linear embedding first; RATE's encoders
+      are D wide.
     num_heads: H.
     head_dim: d; in RATE as wide as the model.
-    mlp_dim: hidden units of the position-wise MLP; 0 for none, as RATE has it.
+    mlp_dim: hidden units of the position-wise MLP; 0 for none, as in RATE.
     variant: `trxl` (post-norm, RATE's), `trxl_i` or `gtrxl`, see `TransformerXL`. The
-      attention is without biases. RATE's code adds the inputs twice before the norm,
-      by accident as it seems; here it is once. Where norms come before the sublayers,
-      one more normalizes the last layer's outputs, as in other stacks of that kind:
-      without it memory grows from segment to segment without bound.
+      attention has no biases. RATE's code adds the inputs twice before the norm,
+      apparently by accident; this core adds them once. With norms before the sublayers,
+      one more norm follows the last layer, as in other pre-norm stacks: without it
+      memory grows from segment to segment without bound.
     num_memory_tokens: m. With 0 there is no retention valve either.
-    cache_length: C, how many positions of earlier segments a step sees, memory tokens
-      counted: RATE recommends (S + 2m) times the segments of a trajectory, and 0 for
-      sparse tasks. No gradient passes the cache.
-    segment_length: S, in steps of the core: RATE has three tokens a step of the
-      environment.
+    cache_length: C, the number of positions of earlier segments that a step sees,
+      including memory tokens. RATE recommends (S + 2m) times the segments of a
+      trajectory, and 0 for sparse tasks. No gradient flows through the cache.
+    segment_length: S, in steps of the core. RATE has three tokens per environment step.
     retention: the valve, see `retention`.
-    retention_heads: of `ca1` and `ca2`; divides `model_dim`.
-    retention_activation: of `ca1` and `ca2`, on what the segment wants remembered.
-    memory_init: M_0 is drawn from N(0, 1), each token `independent`ly (Algorithm 1), or
-      one that all start with (`shared`, what RATE's code does).
+    retention_heads: heads of `ca1` and `ca2`; divides `model_dim`.
+    retention_activation: what `ca1` and `ca2` apply to the candidate.
+    memory_init: M_0 is drawn from N(0, 1), either for each token (`independent`,
+      Algorithm 1) or once for all (`shared`, as in RATE's code).
     memory_gradient: whether the loss of a segment trains what earlier segments of the
-      unroll wrote (`through_segments`), or memory is `stopped` between segments. RATE's
-      code stops it, and so never trains its valve.
-    dropout: share of hidden units dropped in training, which is where Keras' `training`
-      is true: of what enters the first layer and leaves the last, of the encodings of
-      positions, and of what attention and MLP return. RATE has 0.05 on T-Maze; it is 0
-      here, which is comparable with other cores.
-    attention_dropout: the same, of the attention's weights, but for the valve's.
-    memory_noise: to see what a trained model has in its memory tokens (Figures 6, 7, 10
-      and 13), `M_n` becomes `(1 - memory_noise) * M_n + memory_noise * noise` at the
-      start of each segment, the first too, as in RATE's code; in both its places, and
-      for the valve. The noise is N(0, 1), drawn for each row and segment, where RATE's
-      code draws for each step. It is the same whenever a row begins as a new state.
-    cache_noise: the same for the cache of hidden states (Figure 6: 1), the whole of it
-      anew at each segment's start. What is not `trxl` can only replace it, with 1.
+      unroll wrote (`through_segments`), or gradients are `stopped` between segments.
+      RATE's code stops them, and so never trains its valve.
+    dropout: share of hidden units dropped in training, that is, where Keras' `training`
+      is true: of the first layer's inputs and the last layer's outputs, of position
+      encodings, and of the outputs of attention and MLP. RATE has 0.05 on T-Maze; the
+      default is 0 for comparison with other cores.
+    attention_dropout: share of the attention weights dropped in training, except the
+      valve's.
+    memory_noise: tests what a trained model stores in its memory tokens (Figures 6, 7,
+      10 and 13). At the start of each segment, including the first, `M_n` becomes
+      `(1 - memory_noise) * M_n + memory_noise * noise`, as in RATE's code, before and
+      after the steps and for the valve. The noise is N(0, 1), drawn per row and
+      segment, where RATE's code draws per step. A row that begins with a new state
+      always gets the same noise.
+    cache_noise: the same for the cache of hidden states (Figure 6: 1), with new noise
+      for all of it at the start of each segment. Variants other than `trxl` allow only
+      0 and 1.
 
-  The defaults are the paper's for T-Maze (Table 8), S being its K = 30 steps in three
-  tokens each.
+  The defaults are the paper's for T-Maze (Table 8). S is its K = 30 environment steps
+  of three tokens each.
   """
 
   def __init__(
@@ -115,13 +129,13 @@ class RATE(core.Core):
       num_heads: config.PositiveInt = 10,
       head_dim: config.PositiveInt = 64,
       mlp_dim: config.NonNegativeInt = 0,
-      variant: Literal['trxl', 'trxl_i', 'gtrxl'] = 'trxl',
+      variant: xl_block.Variant = 'trxl',
       num_memory_tokens: config.NonNegativeInt = 5,
       cache_length: config.NonNegativeInt = 0,
       segment_length: config.PositiveInt = 90,
-      retention: Literal['none', 'ca1', 'ca2', 'gate', 'gru', 'lstm'] = 'ca2',
+      retention: retention_valves.ValveName = 'ca2',
       retention_heads: config.PositiveInt = 4,
-      retention_activation: Literal['relu', 'leaky_relu', 'none'] = 'relu',
+      retention_activation: retention_valves.ActivationName = 'relu',
       memory_init: Literal['independent', 'shared'] = 'independent',
       memory_gradient: Literal['through_segments', 'stopped'] = 'through_segments',
       dropout: config.UnitInterval = 0.0,
@@ -137,7 +151,7 @@ class RATE(core.Core):
           f'RATE.retention_heads = {retention_heads}: expected a divisor of '
           f'model_dim = {model_dim}')
     if 0 < cache_noise < 1 and variant != 'trxl':
-      # Acting has keys and values of the cache, of which a norm is not undone.
+      # A step caches keys and values only, and a norm before them cannot be undone.
       raise config.ConfigError(
           f'RATE.cache_noise = {cache_noise}: expected 0 or 1 with variant = '
           f'{variant!r}, which normalizes before it attends')
@@ -152,7 +166,7 @@ class RATE(core.Core):
     self._drops = bool(dropout or attention_dropout)
     self._noise = noise_lib.Noise(
         memory_noise, cache_noise, (cache_length, num_layers, model_dim))
-    self._lookahead = max(num_memory_tokens - 1, 0)  # Of memory tokens to one another.
+    self._lookahead = max(num_memory_tokens - 1, 0)  # Between memory tokens.
     self.blocks = xl_block.make_blocks(
         num_layers, num_heads, head_dim, mlp_dim, variant, dropout=dropout,
         attention_dropout=attention_dropout)
@@ -160,15 +174,11 @@ class RATE(core.Core):
         retention_heads, retention_activation, name='retention')
 
   def build(self, input_shape):
-    self.embedding = None
-    if input_shape[-1] != self._model_dim:
-      self.embedding = tf.keras.layers.Dense(self._model_dim, name='embedding')
-      core.build_layer(self.embedding, input_shape)
+    self.embedding = core.make_embedding(input_shape, self._model_dim)
     stream_shape = tf.TensorShape([None, None, self._model_dim])
     self.output_norm = tf.keras.layers.Activation('linear')
     if self._norm_comes_first:
-      self.output_norm = tf.keras.layers.LayerNormalization(
-          epsilon=1e-5, name='output_norm')
+      self.output_norm = core.layer_norm('output_norm')
     for layer in (*self.blocks, self.retention, self.output_norm):
       core.build_layer(layer, stream_shape)
     if self._num_memory_tokens:
@@ -184,19 +194,19 @@ class RATE(core.Core):
     super().build(input_shape)
 
   @property
-  def output_size(self):
+  def output_size(self) -> int:
     return self._model_dim
 
   @property
-  def memory_length(self):
-    """0: there are no records, see `restore`."""
+  def memory_length(self) -> int:
+    """0, because there are no records; see `restore`."""
     return 0
 
   @property
-  def segment_length(self):
+  def segment_length(self) -> int:
     return self._segment_length
 
-  def initial_state(self, batch_size):
+  def initial_state(self, batch_size) -> RATEState:
     memory = tf.zeros((batch_size, self._num_memory_tokens, self._model_dim))
     shape = (batch_size, self._cache_length)
     return RATEState(
@@ -205,7 +215,7 @@ class RATE(core.Core):
         hidden=tf.zeros((*shape, len(self.blocks), self._model_dim)),
         valid=tf.zeros(shape, tf.bool), noise=self._noise.first_numbers(batch_size))
 
-  def call(self, inputs, is_first, state, training=None):
+  def call(self, inputs, is_first, state, training: Optional[bool] = None):
     key = dropout_lib.make_key(inputs) if training and self._drops else None
     outputs = []
     for n, (steps, begins) in enumerate(self._segments(inputs, is_first)):
@@ -214,9 +224,9 @@ class RATE(core.Core):
       outputs.append(segment_outputs)
     return tf.concat(outputs, axis=1), state
 
-  def attention_weights(self, inputs, is_first, state
+  def attention_weights(self, inputs: tf.Tensor, is_first: tf.Tensor, state: RATEState
                         ) -> xl_block.AttentionWeights:
-    """Whom steps and memory tokens of an unroll attend to."""
+    """The attention weights of an unroll's steps and memory tokens."""
     weights = []
     inputs = tf.cast(inputs, self.compute_dtype)
     for steps, begins in self._segments(inputs, is_first):
@@ -227,25 +237,18 @@ class RATE(core.Core):
     return xl_block.AttentionWeights(
         tf.stack(weights, axis=1), queries, ['cache'] * self._cache_length + queries)
 
-  def _segments(self, inputs, is_first):
-    """Each segment's steps, and which rows begin an episode with it."""
+  def _segments(self, inputs, is_first) -> List[Tuple[tf.Tensor, tf.Tensor]]:
+    """Each segment's steps, and the rows that begin an episode with it."""
     unroll_length = inputs.shape[1]
-    if unroll_length % self._segment_length:
-      raise ValueError(
-          f'inputs have {unroll_length} steps: expected a multiple of '
-          f'segment_length = {self._segment_length}')
-    starts = range(0, unroll_length, self._segment_length)
+    segments = core.segment_slices(unroll_length, self._segment_length)
+    starts = [segment.start for segment in segments]
     within = tf.constant([t not in starts for t in range(unroll_length)])
     tf.debugging.Assert(
         tf.logical_not(tf.reduce_any(is_first & within)),
         ['is_first is true within a segment: expected only on the first of every '
          f'{self._segment_length} steps'])
-    stream = self._embed(inputs)
-    return [(stream[:, start:start + self._segment_length], is_first[:, start])
-            for start in starts]
-
-  def _embed(self, inputs):
-    return inputs if self.embedding is None else self.embedding(inputs)
+    stream = self.embedding(inputs)
+    return [(stream[:, segment], is_first[:, segment.start]) for segment in segments]
 
   def _segment(self, steps, is_first, state: RATEState, key=None):
     num_tokens, num_steps = self._num_memory_tokens, self._segment_length
@@ -273,51 +276,52 @@ class RATE(core.Core):
         noise=noise), (layer_inputs, hidden, mask)
 
   def _begin_episodes(self, where, memory, carry, valid):
-    """Memory, carry and validity of a cache, for a new episode where `where` `[B]`."""
+    """Resets memory, carry and validity of the cache in the rows `where` `[B]`."""
     if self._num_memory_tokens:
-      choose = lambda new, old: tf.where(where[:, tf.newaxis, tf.newaxis], new, old)
-      memory = choose(tf.cast(self.initial_memory, memory.dtype), memory)
-      carry = tf.nest.map_structure(
-          choose, self.retention.initial_carry(memory), carry)
+      memory = nests.where(
+          ~where, memory, tf.cast(self.initial_memory, memory.dtype))
+      carry = nests.where(~where, carry, self.retention.initial_carry(memory))
     return memory, carry, valid & ~where[:, tf.newaxis]
 
   def _retain(self, memory, candidate, carry):
-    """M_{n+1}, and the carry that goes with it."""
-    cast = lambda x: tf.cast(x, self.compute_dtype)
-    retained = self.retention(
-        cast(memory), candidate, tf.nest.map_structure(cast, carry))
-    retained = tf.nest.map_structure(lambda x: tf.cast(x, memory.dtype), retained)
+    """M_{n+1} and its carry, in the dtype of `memory`."""
+    memory_dtype = memory.dtype
+    memory, carry = tf.nest.map_structure(
+        lambda x: tf.cast(x, self.compute_dtype), (memory, carry))
+    retained = self.retention(memory, candidate, carry)
+    retained = tf.nest.map_structure(lambda x: tf.cast(x, memory_dtype), retained)
     if self._stop_memory:
       retained = tf.nest.map_structure(tf.stop_gradient, retained)
     return retained
 
   def _last(self, cached, new, axis):
-    """The last C positions of `cached` and `new`, C being 0 or more."""
+    """The last C positions of `cached` and `new`; C may be 0."""
     joined = tf.concat([cached, new], axis)
     sizes = [joined.shape[axis] - self._cache_length, self._cache_length]
     return tf.split(joined, sizes, axis)[1]
 
-  def cache(self, state):
+  def cache(self, state) -> RATECache:
     memory, carry, valid = self._begin_episodes(
         ~state.begun, state.memory, state.carry, state.valid)
     keys, values = self._keys_and_values(state.hidden)
     return self._begin_segment(memory, carry, keys, values, valid, state.noise)
 
   def _keys_and_values(self, hidden):
-    """Those of every layer, `[B, H, C, d]`, of its inputs in `[B, C, L, D]`."""
+    """Every layer's keys and values `[B, H, C, d]`, of its inputs `[B, C, L, D]`."""
     return tuple(zip(*(
         block.keys_and_values(hidden[:, :, i]) for i, block in enumerate(self.blocks))))
 
   def _begin_segment(self, memory, carry, keys, values, valid, noise) -> RATECache:
-    """Joins keys and values of memory tokens, and room for steps, to those cached."""
+    """A cache with the memory tokens' keys and values and with room for the steps."""
     memory, (keys, values), noise = self._noise.mix(
         noise, memory, (keys, values), self._keys_and_values)
-    nothing = lambda windows: [x[:, :, :0] for x in windows]
     _, read_keys, read_values = self._run_memory_tokens(
-        memory, nothing(keys), nothing(values))
-    extend = lambda cached, read: tf.pad(
-        tf.concat([cached, read], axis=2),
-        [[0, 0], [0, 0], [0, self._segment_length], [0, 0]])
+        memory, [x[:, :, :0] for x in keys], [x[:, :, :0] for x in values])
+
+    def extend(cached, read):
+      return tf.pad(tf.concat([cached, read], axis=2),
+                    [[0, 0], [0, 0], [0, self._segment_length], [0, 0]])
+
     valid = tf.pad(
         valid, [[0, 0], [0, self._num_memory_tokens]], constant_values=True)
     return RATECache(
@@ -327,10 +331,10 @@ class RATE(core.Core):
         phase=tf.zeros(tf.shape(valid)[:1], tf.int32), noise=noise)
 
   def _run_memory_tokens(self, memory, keys, values):
-    """Memory tokens behind `keys`, all of which they see, through all layers.
+    """Runs memory tokens, which see one another and all of `keys`, through all layers.
 
     Returns:
-      The last layer's outputs, and the tokens' own keys and values of each layer.
+      The last layer's outputs, and each layer's keys and values of the tokens.
     """
     if not self._num_memory_tokens:
       nothing = [x[:, :, :0] for x in keys]
@@ -354,44 +358,41 @@ class RATE(core.Core):
     num_slots = cache.valid.shape[1]
     slot = num_slots - self._segment_length + cache.phase
     positions = relative_attention.slot_positions(slot, num_slots, self._model_dim)
-    stream = self._embed(inputs)[:, tf.newaxis]
+    stream = self.embedding(inputs)[:, tf.newaxis]
     keys, values = [], []
     for i, block in enumerate(self.blocks):
       stream, key, value = block.step(
           stream, cache.keys[i], cache.values[i], positions, cache.valid)
-      keys.append(xl_block.put(cache.keys[i], key, slot))
-      values.append(xl_block.put(cache.values[i], value, slot))
-    here = tf.range(num_slots) == slot[:, tf.newaxis]
+      keys.append(slots.put(cache.keys[i], key, slot))
+      values.append(slots.put(cache.values[i], value, slot))
     return self.output_norm(stream)[:, 0], cache._replace(
-        keys=tuple(keys), values=tuple(values), valid=cache.valid | here,
-        phase=cache.phase + 1)
+        keys=tuple(keys), values=tuple(values),
+        valid=cache.valid | slots.at(slot, num_slots), phase=cache.phase + 1)
 
   def _next_segment(self, begins, is_first, cache: RATECache) -> RATECache:
-    """The cache with a segment begun in the rows where `begins`.
+    """Begins a new segment in the rows `begins` `[B]`.
 
-    What a row's last segment leaves is computed for all rows, and means something where
-    the segment is complete. An episode's first segment takes nothing of it.
+    The end of the last segment is computed for all rows. It is meaningful where that
+    segment is complete, and an episode's first segment does not use it.
     """
-    own = lambda windows: [x[:, :, self._cache_length:] for x in windows]
+    own = slice(self._cache_length, None)  # The segment's slots.
     candidate, write_keys, write_values = self._run_memory_tokens(
-        cache.memory, own(cache.keys), own(cache.values))
+        cache.memory, [x[:, :, own] for x in cache.keys],
+        [x[:, :, own] for x in cache.values])
     memory, carry = self._retain(cache.memory, candidate, cache.carry)
     written = tf.ones_like(memory[:, :, 0], tf.bool)
     memory, carry, valid = self._begin_episodes(
         is_first, memory, carry, self._last(cache.valid, written, axis=1))
-    move = lambda window, write: self._last(window, write, axis=2)
-    begun = self._begin_segment(
-        memory, carry, tuple(map(move, cache.keys, write_keys)),
-        tuple(map(move, cache.values, write_values)), valid, cache.noise)
-    return tf.nest.map_structure(
-        lambda new, old: tf.where(
-            tf.reshape(begins, [-1] + [1] * (old.shape.rank - 1)), new, old),
-        begun, cache)
+    keys, values = (
+        tuple(self._last(window, write, axis=2) for window, write in zip(*windows))
+        for windows in ((cache.keys, write_keys), (cache.values, write_values)))
+    begun = self._begin_segment(memory, carry, keys, values, valid, cache.noise)
+    return nests.where(begins, begun, cache)
 
   def record(self, cache):
     return ()
 
   def restore(self, records, is_first):
     raise NotImplementedError(
-        'RATE has no records to restore a state from: start at an episode\'s first '
-        'segment, or keep its state')
+        'RATE has no records to restore a state from: start at the first segment of an '
+        'episode, or keep its state')

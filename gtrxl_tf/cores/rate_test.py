@@ -1,4 +1,4 @@
-"""RATE is what its formulas say, its settings are other models, and it acts in step."""
+"""RATE agrees with its formulas, with other models, and when acting with unrolls."""
 
 import os
 
@@ -15,7 +15,7 @@ _TOLERANCE = dict(atol=1e-5, rtol=1e-5)
 
 
 def _rate(**settings):
-  """A core with two layers, every variable away from its initial value."""
+  """A core with two layers and all variables moved from their initial values."""
   tf.keras.utils.set_random_seed(0)
   core = cores.RATE(**{**dict(
       num_layers=2, model_dim=_D, num_heads=2, head_dim=3, num_memory_tokens=2,
@@ -33,13 +33,13 @@ def _inputs(length, seed=0):
 
 
 def _run(core, inputs, state=None):
-  """Outputs and final state of an unroll in which no episode starts."""
+  """The outputs and final state of an unroll in which no episode starts."""
   state = core.initial_state(inputs.shape[0]) if state is None else state
   return core(inputs, tf.zeros(inputs.shape[:2], tf.bool), state)
 
 
 class Reference:
-  """RATE's layers as loops over queries and keys, for one row, post-norm, no MLP."""
+  """RATE's layers as loops over queries and keys: one row, post-norm, no MLP."""
 
   def __init__(self, core):
     self.core = core
@@ -50,8 +50,9 @@ class Reference:
                            np.cos(distance * frequencies)])
 
   def layer(self, block, keys, first_query, sees):
-    """Inputs `[S, D]`, of which those from `first_query` on are queries."""
-    w = lambda name: getattr(block.attention, name).numpy()
+    """Applies a layer to keys `[S, D]`; those from `first_query` on are queries."""
+    def w(name):
+      return getattr(block.attention, name).numpy()
     outputs = []
     for i in range(first_query, len(keys)):
       attended = 0
@@ -72,10 +73,15 @@ class Reference:
     return np.array(outputs)
 
   def segment(self, steps, memory, cached):
-    """Steps `[S, D]`, memory `[m, D]`, each layer's cached inputs `[C, D]`.
+    """Runs a segment.
+
+    Args:
+      steps: `[S, D]`.
+      memory: `[m, D]`.
+      cached: each layer's cached inputs `[C, D]`.
 
     Returns:
-      The steps' outputs, those of the tokens written, and each layer's inputs.
+      The outputs of steps and of written tokens, and each layer's inputs.
     """
     m, c = len(memory), len(cached[0])
     kinds = ['cache'] * c + ['read'] * m + ['step'] * len(steps) + ['write'] * m
@@ -107,14 +113,15 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
         steps = inputs[b, 3 * n:3 * n + 3].numpy()
         expected, candidate, layer_inputs = reference.segment(steps, memory, cached)
         self.assertAllClose(outputs[b, 3 * n:3 * n + 3], expected, **_TOLERANCE)
-        row = lambda x: tf.constant(x[np.newaxis], tf.float32)
-        memory = core.retention(row(memory), row(candidate), ())[0][0].numpy()
+        memory, candidate = (
+            tf.constant(x[np.newaxis], tf.float32) for x in (memory, candidate))
+        memory = core.retention(memory, candidate, ())[0][0].numpy()
         cached = [np.concatenate(x)[-4:] for x in zip(cached, layer_inputs)]
       self.assertAllClose(state.memory[b], memory, **_TOLERANCE)
       self.assertAllClose(state.hidden[b], np.stack(cached, axis=1), **_TOLERANCE)
 
-  def test_who_sees_whom(self):
-    # Two cached, of which the first is not valid, two read, two steps, two written.
+  def test_positions_that_each_position_sees(self):
+    # Two cached positions, the first not valid; then two read, two steps, two written.
     table = ['..rr....',
              '..rr....',
              '.crrs...',
@@ -126,7 +133,8 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
     positions = random.randn(1, 8, _D).astype(np.float32)
     mask = masks.segment_mask(
         tf.constant([[False, True]]), segment_length=2, num_memory_tokens=2)
-    run = lambda x: core.blocks[0](x[:, 2:], x[:, :2], mask, 1)[0].numpy()
+    def run(x):
+      return core.blocks[0](x[:, 2:], x[:, :2], mask, 1)[0].numpy()
     before = run(positions)
     for j in range(8):
       changed = positions.copy()
@@ -134,17 +142,17 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
       seen = np.any(run(changed) != before, axis=-1)
       self.assertEqual([row[j] != '.' for row in table], seen.tolist(), j)
 
-  def test_order_of_memory_tokens_is_seen_both_ways(self):
+  def test_order_of_memory_tokens_is_seen_in_both_directions(self):
     core = _rate(num_layers=1, num_memory_tokens=3)
     random = np.random.RandomState(1)
     tokens = random.randn(1, 3, _D).astype(np.float32)
-    # Of three alike but for the second, the first has it behind, the third before it.
+    # The first and third token are equal; only the order tells them apart.
     tokens[:, 2] = tokens[:, 0]
     mask = tf.ones((1, 3, 3), tf.bool)
     outputs = core.blocks[0](tokens, tf.zeros((1, 0, _D)), mask, 2)
     self.assertGreater(np.abs(outputs[0, 0] - outputs[0, 2]).max(), 1e-3)
 
-  def test_transformer_xl_is_no_memory_tokens(self):
+  def test_without_memory_tokens_it_is_transformer_xl(self):
     core = _rate(num_memory_tokens=0, cache_length=6, mlp_dim=5)
     xl = cores.TransformerXL(2, _D, 2, 3, 5, memory_length=6, variant='trxl')
     inputs, is_first = _inputs(6)
@@ -180,11 +188,11 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
       return
     self.assertAllEqual(reached, [True] * 6)
     for variable, gradient in zip(core.trainable_variables, of_variables):
-      # Of a softmax's scores, what all keys share has no influence.
+      # A term that all scores share does not change the softmax.
       if 'retention/key_bias' not in variable.name:
         self.assertGreater(np.abs(gradient).max(), 1e-7, variable.name)
 
-  def test_no_gradient_passes_the_cache(self):
+  def test_no_gradient_flows_through_the_cache(self):
     core = _rate(num_memory_tokens=0, cache_length=3)
     inputs, is_first = _inputs(6)
     with tf.GradientTape(persistent=True) as tape:
@@ -204,7 +212,7 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
       ('no_memory_tokens', False, dict(num_memory_tokens=0, cache_length=5)))
   def test_steps_equal_unroll_in_rows_out_of_phase(self, compiled, settings):
     core = _rate(**settings)
-    # When each row's episodes start: the third in the midst of the second's segment.
+    # When each row's episodes start, some within a segment of another row.
     starts = [[0], [0, 8], [2], [1, 3, 4]]
     length = 13
     inputs = np.random.RandomState(2).randn(4, length, _D).astype(np.float32)
@@ -228,12 +236,12 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
   def test_a_row_may_start_from_any_memory(self):
     core = _rate()
     inputs, _ = _inputs(6)
-    whole, final = _run(core, inputs)
+    complete, final = _run(core, inputs)
     _, middle = _run(core, inputs[:, :3])
     start = core.initial_state(_B)._replace(
         memory=middle.memory, begun=tf.constant([True, False]))
     later, end = _run(core, inputs[:, 3:], start)
-    self.assertAllClose(later[0], whole[0, 3:], **_TOLERANCE)
+    self.assertAllClose(later[0], complete[0, 3:], **_TOLERANCE)
     self.assertAllClose(end.memory[0], final.memory[0], **_TOLERANCE)
     fresh, _ = _run(core, inputs[:, 3:])
     self.assertAllClose(later[1], fresh[1], **_TOLERANCE)
@@ -243,7 +251,7 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
       output, cache = core.step(inputs[:, 3 + t], [False, False], cache)
     self.assertAllClose(output, later[:, -1], **_TOLERANCE)
 
-  def test_noise_takes_the_place_of_memory(self):
+  def test_noise_replaces_memory(self):
     inputs, _ = _inputs(6)
     for settings, field in ((dict(memory_noise=1.0), 'memory'),
                             (dict(cache_noise=1.0, num_memory_tokens=0), 'hidden')):
@@ -252,7 +260,7 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
       changed = state._replace(**{field: getattr(state, field) + 1})
       outputs, after = _run(core, inputs[:, :3], state)
       self.assertAllEqual(_run(core, inputs[:, :3], changed)[0], outputs)
-      # Another segment has another noise, and so has another row.
+      # Each segment has its own noise, and so has each row.
       later, _ = _run(core, inputs[:, :3], state._replace(noise=after.noise))
       self.assertNotAllClose(later, outputs, atol=1e-2)
       same = tf.tile(inputs[:1, :3], [_B, 1, 1])
@@ -276,7 +284,10 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
     core = _rate(cache_length=4, num_layers=1, **settings)
     inputs, _ = _inputs(6)
     is_first = tf.constant([[t == 3 for t in range(6)], [False] * 6])
-    unroll = lambda: core(inputs, is_first, core.initial_state(_B))[0]
+
+    def unroll():
+      return core(inputs, is_first, core.initial_state(_B))[0]
+
     if compiled:
       expected = tf.function(unroll, autograph=False, jit_compile=True)()
       step = tf.function(core.step, autograph=False, jit_compile=True)
@@ -291,23 +302,23 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
       tf.saved_model.save(servable, self.get_temp_dir())
       loaded = tf.saved_model.load(self.get_temp_dir())
       step = loaded.step
-    # As where it is compiled.
+    # Compiled code draws other noise, so the cache must be compiled likewise.
     cache = tf.function(core.initial_cache, autograph=False, jit_compile=compiled)(_B)
     for t in range(6):
       output, cache = step(inputs[:, t], is_first[:, t], cache)
       self.assertAllClose(output, expected[:, t], **_TOLERANCE)
 
-  def test_without_noise_there_is_nothing_to_keep(self):
+  def test_without_noise_the_state_has_no_numbers(self):
     core = _rate()
     self.assertEqual(core.initial_state(_B).noise, ())
     self.assertEqual(core.initial_cache(_B).noise, ())
 
-  def test_a_cache_behind_a_norm_is_only_replaced(self):
+  def test_cache_noise_needs_post_norm_unless_it_replaces_the_cache(self):
     with self.assertRaisesRegex(
         config.ConfigError, 'cache_noise = 0.5: expected 0 or 1 with variant = .gtrxl'):
       cores.RATE(variant='gtrxl', cache_noise=0.5)
 
-  def test_attention_weights_are_what_the_layers_attend_with(self):
+  def test_attention_weights_reproduce_the_outputs(self):
     core = _rate(cache_length=4, num_layers=1)
     inputs, is_first = _inputs(6)
     attention = core.attention_weights(inputs, is_first, core.initial_state(_B))
@@ -318,7 +329,7 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
     self.assertEqual(attention.keys, ['cache'] * 4 + kinds)
     self.assertAllClose(weights.sum(axis=-1), np.ones(weights.shape[:-1]))
     self.assertAllEqual(weights[:, 0, ..., :4], np.zeros((_B, 1, 2, 7, 4)))
-    # The layer's outputs, from its weights.
+    # The layer's outputs, computed from its weights.
     _, middle = _run(core, inputs[:, :3])
     outputs, _ = _run(core, inputs[:, 3:], middle)
     block = core.blocks[0]
@@ -341,7 +352,8 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
     self.assertLen(np.unique(drawn['independent'], axis=0), 20)
 
   def test_inputs_of_the_models_width_are_not_embedded(self):
-    names = lambda core: {v.name.split('/')[0] for v in core.variables}
+    def names(core):
+      return {v.name.split('/')[0] for v in core.variables}
     core = _rate()
     self.assertNotIn('embedding', names(core))
     core = cores.RATE(1, _D, 2, 3)
@@ -355,7 +367,7 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
     valve, memory = 4 * (64 * 64 + 64), 5 * 64
     self.assertEqual(core.count_params(), attention + valve + memory)
 
-  def test_unroll_must_be_whole_segments(self):
+  def test_unroll_must_be_complete_segments(self):
     core = _rate()
     with self.assertRaisesRegex(ValueError, '4 steps: expected a multiple of segment_'):
       _run(core, _inputs(4)[0])

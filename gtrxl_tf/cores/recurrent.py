@@ -1,17 +1,24 @@
-"""Deep LSTM and GRU with skip connections in depth: the papers' baseline memories."""
+"""Deep LSTM and GRU with skip connections across layers: the papers' baselines.
 
-from typing import Literal, Optional
+The layers are not those of Keras, which neither reset a state within a sequence nor
+keep it in float32 under mixed precision. `retention` has no sequences and uses Keras'
+cells. Its LSTM has the same formula, but sums in another order: sharing one cell would
+change results in the last bits.
+"""
+
+from typing import Any, Callable, Literal, Optional, Tuple
 
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf import nests
 from gtrxl_tf.cores import core
 
 
 class _Layer(tf.keras.layers.Layer):
-  """One recurrent layer; its state is `[B, S, H]`, of which row 0 is the output."""
+  """One recurrent layer. Row 0 of its state `[B, S, H]` is its output."""
 
-  kind: str       # Of cell, in names.
+  kind: str       # The cell's name, used in layer names.
   num_gates: int  # G
   num_rows: int   # S
 
@@ -31,40 +38,46 @@ class _Layer(tf.keras.layers.Layer):
     del kwargs
     return tf.zeros(shape)
 
-  def project(self, inputs):
-    """The inputs' part of the gates, which needs no recurrence: `[..., G * H]`."""
+  def project(self, inputs: tf.Tensor) -> tf.Tensor:
+    """The inputs' share of the gates, `[..., G * H]`, for all steps at once."""
     return (tf.tensordot(inputs, tf.cast(self.kernel, inputs.dtype), axes=1)
             + tf.cast(self.bias, inputs.dtype))
 
-  def step(self, projected, is_first, state):
-    """`[B, G * H]`, `[B]`, `[B, S, H]` to the next state."""
-    state = tf.where(is_first[:, tf.newaxis, tf.newaxis], 0., state)
+  def step(self, projected: tf.Tensor, is_first: tf.Tensor, state: tf.Tensor
+           ) -> tf.Tensor:
+    """The next state, from `[B, G * H]`, `[B]` and `[B, S, H]`."""
+    state = nests.where(is_first, tf.zeros_like(state), state)
     recurrent = tf.matmul(
         tf.cast(state[:, 0], projected.dtype),
         tf.cast(self.recurrent_kernel, projected.dtype))
     return tf.stack(self.cell(projected, recurrent, state), axis=1)
 
-  def cell(self, projected, recurrent, state):
-    """The rows of the next state, from the inputs' and the output's parts of gates."""
+  def cell(self, projected: tf.Tensor, recurrent: tf.Tensor, state: tf.Tensor):
+    """The rows of the next state.
+
+    Args:
+      projected: the inputs' share of the gates, `[B, G * H]`.
+      recurrent: the last output's share, `[B, G * H]`.
+      state: `[B, S, H]`.
+    """
     raise NotImplementedError
 
   def call(self, inputs, is_first, state):
-    """`[B, T, D]`, `[B, T]`, `[B, S, H]` to states `[B, T, S, H]`."""
-    time_major = lambda x: tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
-    states = tf.scan(
-        lambda state, step: self.step(*step, state),
-        (time_major(self.project(inputs)), time_major(is_first)), state,
-        parallel_iterations=1)
-    return time_major(states)
+    """All states `[B, T, S, H]`, from `[B, T, D]`, `[B, T]` and `[B, S, H]`."""
+    steps = (core.swap_time_and_batch(self.project(inputs)),
+             core.swap_time_and_batch(is_first))
+    states = tf.scan(lambda state, step: self.step(*step, state), steps, state,
+                     parallel_iterations=1)
+    return core.swap_time_and_batch(states)
 
 
 class _LSTMLayer(_Layer):
-  """Long short-term memory: output and cell."""
+  """A long short-term memory layer. The state's rows are output and cell."""
 
   kind, num_gates, num_rows = 'lstm', 4, 2
 
   def initial_bias(self, shape, **kwargs):
-    # A forget gate that starts open (Jozefowicz et al., 2015).
+    # The forget gate starts open (Jozefowicz et al., 2015).
     return tf.repeat(tf.constant([0., 1., 0., 0.]), self.hidden_dim)
 
   def cell(self, projected, recurrent, state):
@@ -75,10 +88,10 @@ class _LSTMLayer(_Layer):
 
 
 class _GRULayer(_Layer):
-  """A gated recurrent unit: output alone.
+  """A layer of gated recurrent units. The state's only row is the output.
 
-  The variant of cuDNN, Keras and PyTorch, in which the reset gate comes after the
-  product with the recurrent kernel; the candidate then has a bias on either side.
+  This is the variant of cuDNN, Keras and PyTorch: the reset gate acts after the product
+  with the recurrent kernel, so the candidate has a bias on each side of it.
   """
 
   kind, num_gates, num_rows = 'gru', 3, 1
@@ -91,17 +104,18 @@ class _GRULayer(_Layer):
   def cell(self, projected, recurrent, state):
     output = state[:, 0]
     sizes = [2 * self.hidden_dim, self.hidden_dim]
-    split = lambda x: tf.split(tf.cast(x, output.dtype), sizes, axis=-1)
-    (gates, candidate), (recurrent_gates, recalled) = split(projected), split(recurrent)
+    gates, candidate = tf.split(tf.cast(projected, output.dtype), sizes, axis=-1)
+    recurrent_gates, recalled = tf.split(
+        tf.cast(recurrent, output.dtype), sizes, axis=-1)
     r, z = tf.split(tf.sigmoid(gates + recurrent_gates), 2, axis=-1)
     recalled += tf.cast(self.candidate_bias, recalled.dtype)
     return [z * output + (1 - z) * tf.tanh(candidate + r * recalled)]
 
 
 class _DeepRecurrent(core.Core):
-  """What the cores of this file share: all but the cell. State: `[B, L, S, H]`."""
+  """A stack of recurrent layers. Its state is `[B, L, S, H]`."""
 
-  layer: type  # A `_Layer`.
+  layer: type  # A subclass of `_Layer`.
 
   def __init__(self, num_layers: config.PositiveInt = 3,
                hidden_dim: config.PositiveInt = 256,
@@ -123,22 +137,30 @@ class _DeepRecurrent(core.Core):
     super().build(input_shape)
 
   @property
-  def output_size(self):
+  def output_size(self) -> int:
     layers = len(self.layers) if self._skip == 'concat' else 1
     return layers * self._hidden_dim
 
   @property
-  def memory_length(self):
+  def memory_length(self) -> int:
     return 1
 
   def initial_state(self, batch_size):
     return tf.zeros(
         (batch_size, len(self.layers), self.layer.num_rows, self._hidden_dim))
 
-  def _apply(self, inputs, state, run_layer):
-    """Wires the layers up; `run_layer(layer, inputs, state)` gives a layer's states.
+  def _apply(self, inputs: tf.Tensor, state: tf.Tensor,
+             run_layer: Callable[[Any, tf.Tensor, tf.Tensor], tf.Tensor]
+             ) -> Tuple[tf.Tensor, tf.Tensor]:
+    """Runs the layers one after the other.
 
-    Returns the core's outputs and the layers' states, stacked on axis -3.
+    Args:
+      inputs: `[..., D]`.
+      state: `[B, L, S, H]`.
+      run_layer: called with a layer, its inputs and state; returns its new states.
+
+    Returns:
+      The core's outputs, and the layers' states stacked on axis -3.
     """
     stream, outputs, states = inputs, [], []
     for i, layer in enumerate(self.layers):
@@ -174,17 +196,24 @@ class _DeepRecurrent(core.Core):
 
 @config.configurable
 class DeepLSTM(_DeepRecurrent):
-  """A stack of LSTM layers with skip connections.
+  """A stack of LSTM layers with skip connections. The state is `[B, L, 2, H]`.
+
+    >>> lstm = DeepLSTM(num_layers=2, hidden_dim=4)
+    >>> inputs, is_first = tf.zeros([1, 5, 3]), tf.zeros([1, 5], tf.bool)
+    >>> outputs, state = lstm(inputs, is_first, lstm.initial_state(1))
+    >>> outputs.shape, state.shape
+    (TensorShape([1, 5, 8]), TensorShape([1, 2, 2, 4]))
 
   Args:
     num_layers: L.
     hidden_dim: H, units of each layer.
-    skip: `concat`: every layer sees the core's inputs beside the output of the layer
-      below, and the core's output is all layers' outputs side by side, `L * H` wide;
-      this is what the paper's parameter counts (Table 2) fit. `residual`: from the
-      second layer on a layer's output is added to its input; `H` wide.
+    skip: `concat`: each layer's input is the core's input beside the output of the
+      layer below, and the core's output, `L * H` wide, is the concatenation of all
+      layers' outputs; the parameter counts of the GTrXL paper (Table 2) fit this.
+      `residual`: from the second layer on, each layer's output is added to its input;
+      the core's output is `H` wide.
 
-  The defaults are those of the paper's tables 9 to 11. The state is `[B, L, 2, H]`.
+  The defaults are those of the GTrXL paper's tables 9 to 11.
   """
 
   layer = _LSTMLayer
@@ -192,11 +221,15 @@ class DeepLSTM(_DeepRecurrent):
 
 @config.configurable
 class DeepGRU(_DeepRecurrent):
-  """The same with GRU layers: the memory of RATE's baseline DGRU.
+  """A stack of GRU layers with skip connections. The state is `[B, L, 1, H]`.
 
-  RATE's code has one layer of 128 units for T-Maze and three for ViZDoom. Arguments
-  and defaults are those of `DeepLSTM`, so that the two compare. The state is
-  `[B, L, 1, H]`.
+    >>> gru = DeepGRU(num_layers=1, hidden_dim=4)
+    >>> gru.initial_state(2).shape
+    TensorShape([2, 1, 1, 4])
+
+  This is the memory of RATE's baseline DGRU. RATE's code has one layer of 128 units for
+  T-Maze and three for ViZDoom. Arguments and defaults are those of `DeepLSTM`, so that
+  the two can be compared.
   """
 
   layer = _GRULayer

@@ -1,4 +1,4 @@
-"""Recurrent layers against those of Keras."""
+"""Compares the recurrent layers with those of Keras."""
 
 import numpy as np
 import tensorflow as tf
@@ -9,7 +9,7 @@ _B, _T, _D, _H = 2, 7, 3, 5
 
 
 def _used(core):
-  """A core with every variable away from its start, its variables and its inputs."""
+  """A core's variables, moved from their initial values, with inputs and a state."""
   random = np.random.RandomState(0)
   inputs = random.randn(_B, _T, _D).astype(np.float32)
   core(inputs, tf.zeros([_B, _T], tf.bool), core.initial_state(_B))
@@ -42,9 +42,10 @@ class RecurrentTest(tf.test.TestCase):
   def test_gru(self):
     core = cores.DeepGRU(1, _H)
     v, inputs, state = _used(core)
-    # Ours has reset before update, and of the two biases where they differ, one.
-    swap = lambda x: np.concatenate(
-        [x[..., _H:2 * _H], x[..., :_H], x[..., 2 * _H:]], axis=-1)
+    # Ours has the reset gate first, and a second bias only for the candidate.
+    def swap(x):
+      return np.concatenate(
+          [x[..., _H:2 * _H], x[..., :_H], x[..., 2 * _H:]], axis=-1)
     recurrent_bias = np.concatenate([np.zeros(2 * _H), v['candidate_bias']])
     self.assert_agrees(
         core, inputs, state,

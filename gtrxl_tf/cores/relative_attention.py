@@ -1,22 +1,21 @@
 """Multi-head attention with relative positions over memory and inputs."""
 
 import functools
-from typing import Optional
+from typing import Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf.cores import dropout as dropout_lib
-
-_MASKED = -1e30  # Finite, so that a row with every key masked gives no NaN.
+from gtrxl_tf.cores import masks
 
 
 @functools.lru_cache(maxsize=None)
 def sinusoids(num_positions: int, width: int, lookahead: int = 0) -> np.ndarray:
-  """Encodings of distances `num_positions - 1 .. -lookahead`, `width` wide.
+  """Encodings of the distances `num_positions - 1 .. -lookahead`, each `width` wide.
 
-  Sines in the first half, cosines in the second, as in Dai et al. (2019).
+  The first half holds sines, the second cosines, as in Dai et al. (2019).
   """
   distances = np.arange(num_positions - 1, -1 - lookahead, -1.0)[:, np.newaxis]
   frequencies = 1 / 10000 ** (np.arange(0, width, 2) / width)
@@ -26,9 +25,16 @@ def sinusoids(num_positions: int, width: int, lookahead: int = 0) -> np.ndarray:
 
 
 def slot_positions(query_slot: tf.Tensor, num_slots: int, width: int) -> tf.Tensor:
-  """`[B, num_slots+1, width]`: positions, as `step` reads them, of numbered slots.
+  """Positions for `step` where each row's query is in another slot.
 
-  A query that stands at slot `query_slot` `[B]` is so far from each slot before it.
+  Args:
+    query_slot: the query's slot, `[B]`.
+    num_slots: number of cached slots.
+    width: D.
+
+  Returns:
+    `[B, num_slots+1, width]`: encodings of the distances from the query to each slot
+    and, last, of distance 0. Slots after the query's count as distance 0.
   """
   table = sinusoids(num_slots + 1, width)[::-1]
   distances = query_slot[:, tf.newaxis] - tf.range(num_slots)
@@ -38,19 +44,31 @@ def slot_positions(query_slot: tf.Tensor, num_slots: int, width: int) -> tf.Tens
 
 @config.configurable
 class RelativeMultiHeadAttention(tf.keras.layers.Layer):
-  """Attention in which a key's place is known by its distance to the query.
+  """Attention that sees a key's position as its distance to the query.
 
   Equations 15 to 21 of "Stabilizing Transformers for Reinforcement Learning" (from Dai
   et al., 2019), without the residual. The scores are scaled by `1/sqrt(head_dim)`,
-  which equations 10 and 18 leave out and every implementation of Dai et al. has.
+  which equations 10 and 18 omit but every implementation of Dai et al. has.
+
+    >>> attention = RelativeMultiHeadAttention(num_heads=2, head_dim=4)
+    >>> inputs, memory = tf.ones([1, 3, 8]), tf.ones([1, 2, 8])
+    >>> attention(inputs, memory, mask=tf.ones([1, 3, 5], tf.bool)).shape
+    TensorShape([1, 3, 8])
+
+  This attention, that of `segment_block` and that of `retention` share only the masked
+  softmax. The scores of this one have two more terms, with biases u and v and projected
+  distances. The second may rotate queries and keys or add a bias for each distance, and
+  projects keys and values with one kernel. The third has its queries from one set of
+  tokens, keys from another, and no mask. One class for all three would change the
+  variables of checkpoints and the initial values.
 
   Args:
     num_heads: H.
     head_dim: d; `H * d` may differ from the inputs' width D.
-    use_bias: adds biases to all five projections. The paper's "linear projections" do
-      not say; its parameter counts (Table 2) fit best with them.
-    dropout: share of the positions' encodings that is dropped where there is a key.
-    attention_dropout: the same, of the attention's weights.
+    use_bias: adds biases to all five projections. The paper does not say whether its
+      "linear projections" have them; its parameter counts (Table 2) fit best with them.
+    dropout: share of the position encodings dropped when a dropout key is given.
+    attention_dropout: share of the attention weights dropped, likewise.
 
   Variables: `query_kernel`, `key_kernel`, `value_kernel`, `relative_kernel`
   `[D, H, d]`, `output_kernel` `[H, d, D]`, `content_bias_u` and `position_bias_v`
@@ -71,9 +89,10 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
   def build(self, input_shape):
     width = input_shape[-1]
     heads = (self.num_heads, self.head_dim)
-    # Glorot's limit for the matrix that a kernel is, [D, H * d] or its transpose.
+    # Glorot's limit for the kernels as matrices, [D, H * d] or the transpose.
     limit = np.sqrt(6 / (width + self.num_heads * self.head_dim))
-    glorot = lambda: tf.keras.initializers.RandomUniform(-limit, limit)
+    def glorot():
+      return tf.keras.initializers.RandomUniform(-limit, limit)
     for name in ('query', 'key', 'value', 'relative'):
       setattr(self, f'{name}_kernel',
               self.add_weight(f'{name}_kernel', (width, *heads), initializer=glorot()))
@@ -90,12 +109,12 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     super().build(input_shape)
 
   def _weight(self, name: str):
-    """A variable in the compute dtype, also in `step`, which Keras does not call."""
+    """A variable in the compute dtype. Keras does not cast variables for `step`."""
     return tf.cast(getattr(self, name), self.compute_dtype)
 
   def _project(self, inputs, name: str):
-    """`[..., D]` to `[..., H, d]`."""
-    # Not an einsum with an ellipsis, whose gradient takes a hundred times as long.
+    """Projects `[..., D]` to `[..., H, d]`."""
+    # The gradient of an einsum with an ellipsis takes a hundred times as long.
     projected = tf.tensordot(inputs, self._weight(f'{name}_kernel'), axes=1)
     return projected + self._weight(f'{name}_bias') if self.use_bias else projected
 
@@ -103,10 +122,10 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     """Keys and values `[..., H, d]` of `inputs` `[..., D]`."""
     return self._project(inputs, 'key'), self._project(inputs, 'value')
 
-  def cached_keys_and_values(self, inputs: tf.Tensor):
-    """Keys and values as `step` reads them, `[B, H, S, d]`, of `inputs` `[B, S, D]`.
+  def cached_keys_and_values(self, inputs: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
+    """Keys and values of `inputs` `[B, S, D]` in the layout of `step`, `[B, H, S, d]`.
 
-    Heads come first, or every step would transpose the whole cache to multiply it.
+    With time first, every step would have to transpose the complete cache.
     """
     keys, values = self._keys_and_values(inputs)
     return tf.transpose(keys, [0, 2, 1, 3]), tf.transpose(values, [0, 2, 1, 3])
@@ -118,12 +137,13 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
   def _weights(self, scores, mask):
     """Masked softmax over keys, in float32."""
     scores = tf.cast(scores, tf.float32) / np.sqrt(self.head_dim)
-    weights = tf.nn.softmax(tf.where(mask, scores, _MASKED))
-    return tf.cast(weights, self.compute_dtype)
+    return tf.cast(masks.masked_softmax(scores, mask), self.compute_dtype)
 
   def _weigh(self, query, keys, mask, lookahead, key=None):
-    """Weights `[B, H, T, S]` of keys `[B, S, H, d]`, at the last of which queries
-    `[B, T, H, d]` stand."""
+    """Weights `[B, H, T, S]` of keys `[B, S, H, d]`; the last T are the queries' own.
+
+    Queries are `[B, T, H, d]`.
+    """
     width = self.relative_kernel.shape[0]
     positions = tf.cast(
         sinusoids(keys.shape[1], width, lookahead), self.compute_dtype)
@@ -149,24 +169,24 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
 
     Args:
       inputs: `[B, T, D]`.
-      memory: `[B, M, D]`, what came before; M may be 0. Gradients do flow into it:
-        callers stop them (equation 3) where the paper does.
+      memory: what came before, `[B, M, D]`; M may be 0. Gradients flow into it: the
+        caller stops them where the paper does (equation 3).
       mask: bool `[B, T, M+T]`, true where a query may attend.
-      lookahead: how many positions after a query a key may be that it may see.
-      key: decides what is dropped; without, nothing is.
+      lookahead: how many positions after its own a query may attend to.
+      key: a dropout key; without one nothing is dropped.
 
     Returns:
       `[B, T, D]`.
 
     Raises:
-      ValueError: shapes that do not fit together.
+      ValueError: the mask does not fit inputs and memory.
     """
     unroll_length, num_keys = inputs.shape[1], memory.shape[1] + inputs.shape[1]
     if mask.shape[1:] != (unroll_length, num_keys):
       raise ValueError(
           f'mask has shape {mask.shape}: expected [B, {unroll_length}, {num_keys}] for '
           f'{unroll_length} inputs and a memory of {memory.shape[1]}')
-    # Each input is cast where it enters, since Keras casts only the first.
+    # Keras casts only the first argument.
     memory = tf.cast(memory, inputs.dtype)
     query = self._project(inputs, 'query')
     keys, values = self._keys_and_values(tf.concat([memory, inputs], axis=1))
@@ -174,18 +194,19 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
 
   def attention_weights(self, inputs: tf.Tensor, memory: tf.Tensor, mask: tf.Tensor,
                         lookahead: int = 0) -> tf.Tensor:
-    """The weights `[B, H, T, M+T]` by which `call` attends, to look at."""
+    """The attention weights `[B, H, T, M+T]` of `call`, for inspection."""
     query = self._project(inputs, 'query')
     keys = self._project(tf.concat([memory, inputs], axis=1), 'key')
     return self._weigh(query, keys, mask, lookahead)
 
   def extend(self, inputs: tf.Tensor, keys: tf.Tensor, values: tf.Tensor,
-             mask: tf.Tensor, lookahead: int = 0):
-    """Attends from several inputs at once to what is cached and to one another.
+             mask: tf.Tensor, lookahead: int = 0
+             ) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Attends from several inputs at once to a cache and to one another.
 
     Args:
-      inputs: `[B, T, D]`, which come after what is cached.
-      keys: `[B, H, C, d]`, as `cached_keys_and_values` gave them; C may be 0.
+      inputs: `[B, T, D]`, which come after the cached steps.
+      keys: `[B, H, C, d]` from `cached_keys_and_values`; C may be 0.
       values: `[B, H, C, d]`.
       mask: bool `[B, T, C+T]`, or `[1, T, C+T]`.
       lookahead: as for `call`.
@@ -195,23 +216,24 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     """
     query = self._project(inputs, 'query')
     own_keys, own_values = self.cached_keys_and_values(inputs)
-    join = lambda cached, own: tf.transpose(
-        tf.concat([cached, own], axis=2), [0, 2, 1, 3])
+    def join(cached, own):
+      return tf.transpose(tf.concat([cached, own], axis=2), [0, 2, 1, 3])
     outputs = self._attend(
         query, join(keys, own_keys), join(values, own_values), mask, lookahead)
     return outputs, own_keys, own_values
 
   def step(self, inputs: tf.Tensor, keys: tf.Tensor, values: tf.Tensor,
-           positions: tf.Tensor, mask: tf.Tensor):
-    """Attends from one step to what is cached and to itself.
+           positions: tf.Tensor, mask: tf.Tensor
+           ) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Attends from one step to a cache and to the step itself.
 
     Args:
       inputs: `[B, D]`.
-      keys: `[B, H, C, d]`, as `cached_keys_and_values` gave them.
+      keys: `[B, H, C, d]` from `cached_keys_and_values`.
       values: `[B, H, C, d]`.
       positions: sinusoids of the cached steps' distances and, last, of distance 0:
-        `[C+1, D]`, or `[B, C+1, D]` where they differ by row.
-      mask: bool `[B, C]`, true where a cached step may be seen.
+        `[C+1, D]`, or `[B, C+1, D]` if they differ by row.
+      mask: bool `[B, C]`, true where the step may attend to a cached one.
 
     Returns:
       Outputs `[B, D]`, and the step's own key and value `[B, H, d]`.
@@ -222,9 +244,9 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     content = tf.concat([
         tf.einsum('bhd,bhcd->bhc', content_query, keys),
         tf.reduce_sum(content_query * key, axis=-1, keepdims=True)], axis=-1)
-    # (q + v)'(W_R phi), associated to the left: for one query it is much less work to
-    # take the query to the positions' space than all positions to the keys'. A bias
-    # on W_R would add the same to every key, which the softmax does not see.
+    # (q + v)'(W_R phi) is computed from the left: it is much less work to project one
+    # query to the space of positions than all positions to the space of keys. A bias
+    # on W_R would add the same to every score, which the softmax cancels.
     position_query = tf.einsum(
         'bhd,ihd->bhi', query + self._weight('position_bias_v'),
         self._weight('relative_kernel'))
@@ -239,18 +261,19 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
 
 
 def _relative_shift(scores: tf.Tensor) -> tf.Tensor:
-  """Moves scores from distances to keys.
+  """Turns scores indexed by distance into scores indexed by key.
 
-  `scores[..., t, k]` belongs to the distance `S - 1 - k` from query t, which stands at
-  key `S - T + t`: row t moves left by `T - 1 - t`. Entries that come in from the right
-  belong to a future for which there are no scores, and mean nothing.
+  `scores[..., t, k]` is for the distance `S - 1 - k` from query t, whose own key is
+  `S - T + t`: row t moves left by `T - 1 - t`. Entries that enter from the right are
+  for keys in the future, for which there are no scores; they are meaningless.
   """
   *_, unroll_length, num_distances = scores.shape
   batch_and_heads = tf.shape(scores)[:2]
-  join = lambda *shape: tf.concat([batch_and_heads, shape], axis=0)
   padded = tf.pad(scores, [[0, 0], [0, 0], [0, 0], [1, 0]])
-  # One long row: the gradient of a slice of many short ones took a third of the step of
-  # a small RATE.
-  flat = tf.reshape(padded, join(unroll_length * (num_distances + 1)))
+  # One long row: the gradient of a slice of many short rows took a third of the time
+  # of a small RATE's learner step.
+  flat = tf.reshape(padded, tf.concat(
+      [batch_and_heads, [unroll_length * (num_distances + 1)]], axis=0))
   moved = tf.slice(flat, [0, 0, unroll_length], [-1, -1, -1])
-  return tf.reshape(moved, join(unroll_length, num_distances))
+  return tf.reshape(moved, tf.concat(
+      [batch_and_heads, [unroll_length, num_distances]], axis=0))

@@ -1,4 +1,4 @@
-"""Relative attention agrees with the Transformer-XL authors' own."""
+"""Compares relative attention with the code of the Transformer-XL authors."""
 
 import pathlib
 

@@ -1,14 +1,16 @@
-"""Memory retention valves: what becomes of memory when a segment has been read.
+"""Memory retention valves, which update memory after each segment.
 
-RATE, section 3, Algorithm 2 and appendix F.3. A valve joins the memory `M_n` that
-entered a segment with the candidate `H`, the last layer's outputs at the segment's
-write tokens, to the memory `M_{n+1}` of the next:
+RATE, section 3, Algorithm 2 and appendix F.3. A valve combines the memory `M_n` that
+entered a segment and the candidate `H`, the last layer's outputs at the segment's
+write tokens, into the memory `M_{n+1}` of the next segment:
 
   memory, carry = valve(memory, candidate, carry)
 
-Memories are `[B, m, D]`. `carry` is what a valve remembers besides: `initial_carry`
-gives it for an episode's first segment.
+Memories are `[B, m, D]`. `carry` is the valve's recurrent state besides memory;
+`initial_carry` returns it for an episode's first segment.
 """
+
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -21,11 +23,11 @@ ACTIVATIONS = {
 
 
 class _Valve(tf.keras.layers.Layer):
-  """What valves share.
+  """Base of all valves.
 
   Args:
-    num_heads: of the attending valves; divides D.
-    activation: a name in `ACTIVATIONS`, which the attending valves apply to `H`.
+    num_heads: heads of the cross-attention valves; divides D.
+    activation: name in `ACTIVATIONS` of what these valves apply to `H`.
   """
 
   def __init__(self, num_heads: int = 4, activation: str = 'relu', name=None):
@@ -33,8 +35,8 @@ class _Valve(tf.keras.layers.Layer):
     self._num_heads = num_heads
     self._activation = ACTIVATIONS[activation]
 
-  def initial_carry(self, memory: tf.Tensor):
-    """The carry that goes with an episode's first memory: nothing."""
+  def initial_carry(self, memory: tf.Tensor) -> Any:
+    """The carry beside an episode's first memory, empty unless overridden."""
     del memory
     return ()
 
@@ -47,11 +49,11 @@ class Replace(_Valve):
 
 
 class CrossAttention2(_Valve):
-  """Old memory asks new: `Attention(Q = M_n, K = V = act(H))`, RATE's own valve.
+  """Old memory attends to new: `Attention(Q = M_n, K = V = act(H))`, RATE's own valve.
 
-  Four projections with biases, no residual and no norm. Algorithm 2 divides the scores
-  by sqrt(D); here, as in RATE's code, it is sqrt(D / num_heads), and `act` and the
-  biases are the code's too.
+  Four projections with biases, no residual and no norm. Scores are divided by
+  sqrt(D / num_heads) as in RATE's code, where Algorithm 2 has sqrt(D); `act` and the
+  biases follow the code too.
   """
 
   def build(self, input_shape):
@@ -66,12 +68,14 @@ class CrossAttention2(_Valve):
     return (tf.tensordot(inputs, getattr(self, f'{name}_kernel'), axes=1)
             + getattr(self, f'{name}_bias'))
 
-  def _attend(self, asking, asked):
-    num_tokens, width = asking.shape[1:]
+  def _attend(self, queries, keys):
+    num_tokens, width = queries.shape[1:]
     head_dim = width // self._num_heads
-    split = lambda x: tf.reshape(x, [-1, num_tokens, self._num_heads, head_dim])
-    query = split(self._project(asking, 'query'))
-    key, value = (split(self._project(asked, name)) for name in ('key', 'value'))
+    def project(inputs, name):
+      return tf.reshape(
+          self._project(inputs, name), [-1, num_tokens, self._num_heads, head_dim])
+    query, key, value = (
+        project(queries, 'query'), project(keys, 'key'), project(keys, 'value'))
     scores = tf.einsum('bihd,bjhd->bhij', query, key)
     weights = tf.nn.softmax(tf.cast(scores, tf.float32) / np.sqrt(head_dim))
     attended = tf.einsum('bhij,bjhd->bihd', tf.cast(weights, value.dtype), value)
@@ -82,10 +86,10 @@ class CrossAttention2(_Valve):
 
 
 class CrossAttention1(CrossAttention2):
-  """New memory asks old: `Attention(Q = act(H), K = V = M_n)`.
+  """New memory attends to old: `Attention(Q = act(H), K = V = M_n)`.
 
-  That `act` is applied to `H` here too is our choice: the paper does not say, and there
-  is no code.
+  Applying `act` to `H` here too is our choice: the paper does not say, and there is no
+  code for this valve.
   """
 
   def call(self, memory, candidate, carry):
@@ -99,9 +103,10 @@ class Gate(_Valve):
     z = sigmoid(M_n W_z + H U_z - b)
     c = tanh(M_n W_g + (H * r) U_g)
 
-  Equation 4 prints `U_r` for `U_g`, and equation 5 a sigmoid around the result, which
-  the gate of GTrXL that it follows does not have and which would keep memory positive:
-  left out. `b` is trainable and starts at 2, as in `gates`; the paper does not say.
+  Equation 4 prints `U_r` for `U_g`. The sigmoid around the result in equation 5 is left
+  out: it would keep memory positive, and GTrXL's gate, which the equation follows, does
+  not have it. `b` is trainable and starts at 2, as in `gates`; the paper does not give
+  its value.
   """
 
   def build(self, input_shape):
@@ -115,15 +120,21 @@ class Gate(_Valve):
     super().build(input_shape)
 
   def call(self, memory, candidate, carry):
-    both = lambda x, w, y, u: tf.tensordot(x, w, axes=1) + tf.tensordot(y, u, axes=1)
+    def both(x, w, y, u):
+      return tf.tensordot(x, w, axes=1) + tf.tensordot(y, u, axes=1)
     r = tf.sigmoid(both(memory, self.w_r, candidate, self.u_r))
     z = tf.sigmoid(both(memory, self.w_z, candidate, self.u_z) - self.bias)
     c = tf.tanh(both(memory, self.w_g, candidate * r, self.u_g))
     return (1 - z) * memory + z * c, carry
 
 
+def _flat(tokens: tf.Tensor) -> tf.Tensor:
+  """`[B, m, D]` to `[B * m, D]`."""
+  return tf.reshape(tokens, [-1, tokens.shape[-1]])
+
+
 class GRU(_Valve):
-  """A GRU cell at each token: input `H`, hidden state `M_n` and then `M_{n+1}`."""
+  """A GRU cell at each token: input `H`, hidden state from `M_n` to `M_{n+1}`."""
 
   def build(self, input_shape):
     self.cell = tf.keras.layers.GRUCell(input_shape[-1], name='cell')
@@ -132,13 +143,12 @@ class GRU(_Valve):
 
   def call(self, memory, candidate, carry):
     shape = [-1, *memory.shape[1:]]
-    flat = lambda x: tf.reshape(x, [-1, x.shape[-1]])
-    output, _ = self.cell(flat(candidate), flat(memory))
+    output, _ = self.cell(_flat(candidate), _flat(memory))
     return tf.reshape(output, shape), carry
 
 
 class LSTM(_Valve):
-  """An LSTM cell at each token: input `H`, output `M_n` and then `M_{n+1}`.
+  """An LSTM cell at each token: input `H`, output from `M_n` to `M_{n+1}`.
 
   The carry is the cell `[B, m, D]`, zero at an episode's start.
   """
@@ -153,8 +163,7 @@ class LSTM(_Valve):
 
   def call(self, memory, candidate, carry):
     shape = [-1, *memory.shape[1:]]
-    flat = lambda x: tf.reshape(x, [-1, x.shape[-1]])
-    _, (output, cell) = self.cell(flat(candidate), [flat(memory), flat(carry)])
+    _, (output, cell) = self.cell(_flat(candidate), [_flat(memory), _flat(carry)])
     return tf.reshape(output, shape), tf.reshape(cell, shape)
 
 
@@ -166,3 +175,6 @@ RETENTION = {
     'gru': GRU,
     'lstm': LSTM,
 }
+
+ValveName = Literal[tuple(RETENTION)]
+ActivationName = Literal[tuple(ACTIVATIONS)]

@@ -1,4 +1,4 @@
-"""Each valve agrees with its formula, written out in numpy."""
+"""Compares each valve with its formula, written out in numpy."""
 
 from absl.testing import parameterized
 import numpy as np
@@ -13,11 +13,11 @@ def _sigmoid(x):
   return 1 / (1 + np.exp(-x))
 
 
-def _attention(asking, asked, v):
-  """One row, one head and one token at a time."""
+def _attention(queries, keys, v):
+  """Cross-attention, computed for one row, one head and one token at a time."""
   query, key, value = (
       x @ v[f'{name}_kernel'] + v[f'{name}_bias']
-      for x, name in ((asking, 'query'), (asked, 'key'), (asked, 'value')))
+      for x, name in ((queries, 'query'), (keys, 'key'), (keys, 'value')))
   size = _D // _HEADS
   attended = np.zeros_like(query)
   for b in range(_B):
@@ -67,7 +67,7 @@ _REFERENCES = {
 
 
 def _used_valve(name, *args):
-  """A valve with every variable away from its start, and what it is applied to."""
+  """A valve with variables moved from their initial values, and its arguments."""
   random = np.random.RandomState(0)
   valve = retention.RETENTION[name](*args)
   memory, candidate, cell = random.randn(3, _B, _M, _D).astype(np.float32)
@@ -94,7 +94,7 @@ class RetentionTest(tf.test.TestCase, parameterized.TestCase):
       ('relu', lambda x: np.where(x > 0, x, 0)),
       ('leaky_relu', lambda x: np.where(x > 0, x, 0.01 * x)),
       ('none', lambda x: x))
-  def test_activation_is_of_the_candidate(self, name, function):
+  def test_activation_is_applied_to_the_candidate(self, name, function):
     valve, memory, candidate, carry = _used_valve('ca2', _HEADS, name)
     plain = retention.RETENTION['ca2'](_HEADS, 'none')
     plain(memory, candidate, carry)
@@ -102,14 +102,14 @@ class RetentionTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(valve(memory, candidate, carry)[0],
                         plain(memory, function(candidate), carry)[0], atol=1e-6)
 
-  def test_gate_keeps_memory_at_its_start(self):
+  def test_gate_initially_keeps_memory(self):
     random = np.random.RandomState(1)
     memory, candidate = 0.01 * random.randn(2, _B, _M, _D).astype(np.float32)
     kept, _ = retention.RETENTION['gate']()(memory, candidate, ())
-    # z starts at about sigmoid(-2) = 0.119.
+    # z is initially about sigmoid(-2) = 0.119.
     self.assertAllClose(kept, 0.881 * memory, atol=5e-3)
 
-  def test_only_the_lstm_carries(self):
+  def test_only_the_lstm_has_a_carry(self):
     memory = tf.ones((_B, _M, _D))
     for name, valve in retention.RETENTION.items():
       carry = valve().initial_carry(memory)

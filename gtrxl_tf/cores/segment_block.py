@@ -1,4 +1,4 @@
-"""The layer of standard transformers: attention and MLP, and the same with a cache."""
+"""The layer of a standard transformer, for unrolls and for steps with a cache."""
 
 from typing import List, Literal, Optional, Tuple
 
@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from gtrxl_tf.cores import core
 from gtrxl_tf.cores import dropout as dropout_lib
-
-_MASKED = -1e30  # Finite, so that a row with every key masked gives no NaN.
+from gtrxl_tf.cores import masks
+from gtrxl_tf.cores import slots as slots_lib
 
 KeysAndValues = Tuple[tf.Tensor, tf.Tensor]
 Positions = Literal['none', 'rope', 'bias']
@@ -17,16 +17,16 @@ Positions = Literal['none', 'rope', 'bias']
 class Attention(tf.keras.layers.Layer):
   """Multi-head attention of Vaswani et al. (2017), with biases in its projections.
 
-  Keys stand in slots `0 .. K-1`, and a query in the slot of its own key.
+  Keys occupy slots `0 .. K-1`. A query's slot is that of its own key.
 
   Args:
     num_heads: H.
     head_dim: d.
-    positions: what is known of how far a key is from a query: `none`thing, by rotation
-      of queries and keys (`rope`, Su et al., 2021), or by a learned `bias` for each
-      head and distance.
-    num_slots: the most there are.
-    dropout: share of the weights that is dropped where there is a key of dropout.
+    positions: how attention sees the distance from query to key. `'none'`: not at all.
+      `'rope'`: queries and keys are rotated (Su et al., 2021). `'bias'`: scores have a
+      learned bias for each head and distance.
+    num_slots: the largest K.
+    dropout: share of the weights dropped when a dropout key is given.
   """
 
   def __init__(self, num_heads: int, head_dim: int, positions: Positions,
@@ -53,13 +53,13 @@ class Attention(tf.keras.layers.Layer):
     super().build(input_shape)
 
   def keys_and_values(self, inputs: tf.Tensor) -> KeysAndValues:
-    """Those of `inputs` `[B, S, D]`, each `[B, H, S, d]`. Slots are not in them."""
+    """Keys and values of `inputs` `[B, S, D]`, each `[B, H, S, d]`, without slots."""
     split = self._split(self._key_and_value(inputs), 2)
     return split[0], split[1]
 
   def attention_weights(self, inputs: tf.Tensor, keys: tf.Tensor, mask: tf.Tensor,
                         slots: tf.Tensor) -> tf.Tensor:
-    """Of each key for each query: `[B, H, T, K]`. Arguments as for `call`."""
+    """The attention weights `[B, H, T, K]`. Arguments are those of `call`."""
     query = self._split(self._query(inputs), 1)[0]
     num_keys = keys.shape[2]
     key_slots = tf.range(num_keys)[tf.newaxis]
@@ -71,21 +71,21 @@ class Attention(tf.keras.layers.Layer):
       distances = tf.maximum(slots[..., tf.newaxis] - key_slots, 0)
       bias = tf.gather(self.distance_bias, distances, axis=1)  # [H, B, T, K]
       scores += tf.cast(tf.transpose(bias, [1, 0, 2, 3]), tf.float32)
-    scores = tf.where(mask[:, tf.newaxis], scores, _MASKED)
-    return tf.cast(tf.nn.softmax(scores), self.compute_dtype)
+    weights = masks.masked_softmax(scores, mask[:, tf.newaxis])
+    return tf.cast(weights, self.compute_dtype)
 
   def call(self, inputs: tf.Tensor, keys: tf.Tensor, values: tf.Tensor,
            mask: tf.Tensor, slots: tf.Tensor, key: Optional[tf.Tensor] = None
            ) -> tf.Tensor:
-    """Attends from `inputs` to keys, their own among them.
+    """Attends from `inputs` to keys, which include their own.
 
     Args:
       inputs: `[B, T, D]`.
       keys: `[B, H, K, d]`.
       values: `[B, H, K, d]`.
       mask: bool `[B, T, K]`, true where a query may attend.
-      slots: int32 `[B, T]` or `[1, T]`, where the queries stand.
-      key: decides what is dropped; without, nothing is.
+      slots: the queries' slots, int32 `[B, T]` or `[1, T]`.
+      key: a dropout key; without one nothing is dropped.
 
     Returns:
       `[B, T, D]`.
@@ -104,20 +104,19 @@ class Attention(tf.keras.layers.Layer):
 
 
 def _rotate(x: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:
-  """`x` `[B, H, S, d]`, pairs of features of which are turned by angles of `slots`
-  `[B, S]`."""
+  """Rotates pairs of features of `x` `[B, H, S, d]` by their `slots` `[B, S]`."""
   half = x.shape[-1] // 2
   frequencies = tf.constant(10000.0 ** (-np.arange(half) / half), tf.float32)
   angles = tf.cast(slots, tf.float32)[:, tf.newaxis, :, tf.newaxis] * frequencies
   cosine, sine = (tf.cast(f(angles), x.dtype) for f in (tf.cos, tf.sin))
   a, b = x[..., :half], x[..., half:2 * half]
-  # An odd feature stays as it is.
+  # If d is odd, the last feature stays as it is.
   return tf.concat([a * cosine - b * sine, a * sine + b * cosine, x[..., 2 * half:]],
                    axis=-1)
 
 
 class SegmentBlock(tf.keras.layers.Layer):
-  """Attention, then a ReLU MLP, each with a residual and a LayerNorm."""
+  """A layer: attention, then a ReLU MLP, each with a residual and a LayerNorm."""
 
   def __init__(self, num_heads: int, head_dim: int, mlp_dim: int, post_norm: bool,
                positions: Positions, num_slots: int, dropout: float,
@@ -127,8 +126,8 @@ class SegmentBlock(tf.keras.layers.Layer):
     self._dropout = dropout
     self.attention = Attention(num_heads, head_dim, positions, num_slots,
                                attention_dropout, name='attention')
-    norm = lambda name: tf.keras.layers.LayerNormalization(epsilon=1e-5, name=name)
-    self._attention_norm, self._mlp_norm = norm('attention_norm'), norm('mlp_norm')
+    self._attention_norm = core.layer_norm('attention_norm')
+    self._mlp_norm = core.layer_norm('mlp_norm')
     self._hidden = tf.keras.layers.Dense(mlp_dim, 'relu', name='hidden')
 
   def build(self, input_shape):
@@ -139,22 +138,22 @@ class SegmentBlock(tf.keras.layers.Layer):
     super().build(input_shape)
 
   def keys_and_values(self, memory: tf.Tensor) -> KeysAndValues:
-    """What the layer attends to in place of `memory` `[B, S, D]`: `[B, H, S, d]`."""
+    """Keys and values `[B, H, S, d]` of `memory` `[B, S, D]`, for `step`."""
     return self.attention.keys_and_values(
         self._normalized(tf.cast(memory, self.compute_dtype)))
 
   def call(self, stream: tf.Tensor, memory: tf.Tensor, prefix: Optional[KeysAndValues],
            mask: tf.Tensor, slots: tf.Tensor, key: Optional[tf.Tensor] = None
            ) -> tf.Tensor:
-    """Attends to a prefix, memory and inputs, which stand in slots in this order.
+    """Attends to a prefix, memory and inputs, which occupy slots in this order.
 
     Args:
       stream: `[B, T, D]`.
       memory: `[B, M, D]`; M may be 0.
-      prefix: keys and values `[1, H, P, d]`, the same for all rows, if there are any.
+      prefix: keys and values `[1, H, P, d]`, shared by all rows, or None.
       mask: bool `[B, T, P+M+T]`.
-      slots: of the inputs, int32 `[1, T]`.
-      key: decides what is dropped; without, nothing is.
+      slots: the inputs' slots, int32 `[1, T]`.
+      key: a dropout key; without one nothing is dropped.
 
     Returns:
       `[B, T, D]`.
@@ -165,19 +164,32 @@ class SegmentBlock(tf.keras.layers.Layer):
         inputs, keys, values, mask, slots, dropout_lib.fold(key, 0))
     return self._join(stream, attended, key)
 
-  def attention_weights(self, stream, memory, prefix, mask, slots) -> tf.Tensor:
-    """The weights `[B, H, T, P+M+T]` by which `call` attends."""
+  def attention_weights(self, stream: tf.Tensor, memory: tf.Tensor,
+                        prefix: Optional[KeysAndValues], mask: tf.Tensor,
+                        slots: tf.Tensor) -> tf.Tensor:
+    """The attention weights `[B, H, T, P+M+T]` of `call`."""
     inputs = self._normalized(stream)
     keys, _ = self._keys(inputs, memory, prefix)
     return self.attention.attention_weights(inputs, keys, mask, slots)
 
   def step(self, stream: tf.Tensor, keys: tf.Tensor, values: tf.Tensor,
            mask: tf.Tensor, slot: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """One input `[B, 1, D]`, whose key and value are put at `slot` `[B]` of those
-    cached, `[B, H, K, d]`; returns the outputs and the cached ones after that."""
+    """Takes one step and writes its key and value into the cache.
+
+    Args:
+      stream: `[B, 1, D]`.
+      keys: `[B, H, K, d]`.
+      values: `[B, H, K, d]`.
+      mask: bool `[B, K]`.
+      slot: the step's slot, int32 `[B]`.
+
+    Returns:
+      Outputs `[B, 1, D]`, and the updated keys and values.
+    """
     inputs = self._normalized(stream)
     key, value = self.attention.keys_and_values(inputs)
-    keys, values = put(keys, key, slot), put(values, value, slot)
+    keys = slots_lib.put(keys, key[:, :, 0], slot)
+    values = slots_lib.put(values, value[:, :, 0], slot)
     attended = self.attention(
         inputs, keys, values, mask[:, tf.newaxis], slot[:, tf.newaxis])
     return self._join(stream, attended), keys, values
@@ -190,16 +202,17 @@ class SegmentBlock(tf.keras.layers.Layer):
     if prefix is None:
       return keys, values
     batch_size = tf.shape(keys)[0]
-    join = lambda first, then: tf.concat(
-        [tf.repeat(first, batch_size, axis=0), then], axis=2)
-    return join(prefix[0], keys), join(prefix[1], values)
+    def prepend(shared, own):
+      return tf.concat([tf.repeat(shared, batch_size, axis=0), own], axis=2)
+    return prepend(prefix[0], keys), prepend(prefix[1], values)
 
   def _normalized(self, x):
     return x if self._post_norm else self._attention_norm(x)
 
   def _join(self, stream, attended, key=None):
     """Residuals, norms and the MLP."""
-    drop = lambda x, number: dropout_lib.drop(x, self._dropout, key, number)
+    def drop(x, number):
+      return dropout_lib.drop(x, self._dropout, key, number)
     stream += drop(attended, 1)
     if self._post_norm:
       stream = self._attention_norm(stream)
@@ -208,12 +221,6 @@ class SegmentBlock(tf.keras.layers.Layer):
     return self._mlp_norm(stream) if self._post_norm else stream
 
 
-def put(window: tf.Tensor, row: tf.Tensor, slot: tf.Tensor) -> tf.Tensor:
-  """Writes `row` `[B, H, 1, d]` into `window` `[B, H, K, d]` at `slot` `[B]`."""
-  here = tf.equal(tf.range(window.shape[2]), slot[:, tf.newaxis])
-  return tf.where(here[:, tf.newaxis, :, tf.newaxis], row, window)
-
-
 def make_blocks(num_layers: int, prefix: str, **settings) -> List[SegmentBlock]:
-  """Layers with the same settings, of different names."""
+  """Layers with the same settings, named `{prefix}_0` and so on."""
   return [SegmentBlock(**settings, name=f'{prefix}_{i}') for i in range(num_layers)]

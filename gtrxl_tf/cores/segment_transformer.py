@@ -1,7 +1,7 @@
-"""The standard transformer over segments, with what it may remember of earlier ones.
+"""A standard transformer over segments, with optional memory of earlier segments.
 
 "Memory-Efficient Algorithm Distillation for In-Context Reinforcement Learning",
-sections 3.1 and 4. A segment is what the paper calls a chunk, or a context.
+sections 3.1 and 4. The paper calls a segment a chunk, or a context.
 """
 
 from typing import Literal, NamedTuple, Optional, Tuple
@@ -9,77 +9,92 @@ from typing import Literal, NamedTuple, Optional, Tuple
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf import nests
 from gtrxl_tf.cores import core
 from gtrxl_tf.cores import dropout as dropout_lib
 from gtrxl_tf.cores import masks
 from gtrxl_tf.cores import segment_block
+from gtrxl_tf.cores import slots as slots_lib
 from gtrxl_tf.cores import xl_block
 
 
 class SegmentState(NamedTuple):
-  """What a segment leaves to the next one."""
+  """State between segments."""
   memory: tf.Tensor  # [B, M, L, D], oldest first: every layer's inputs ('xl') or
                      # outputs ('same_layer') at the last M steps.
-  valid: tf.Tensor   # [B, M], true where the step belongs to the present episode.
+  valid: tf.Tensor   # [B, M], true where the step belongs to the current episode.
 
 
 class SegmentCache(NamedTuple):
-  """What a step leaves to the next one. Slots are those of the prefix, of memory, and
-  of the segment's steps: K = P + M + S."""
-  keys: Tuple[tf.Tensor, ...]         # Of each layer, [B, H, K, d].
+  """State between steps.
+
+  The K = P + M + S slots belong to the prefix, memory and the segment's steps.
+  """
+  keys: Tuple[tf.Tensor, ...]         # For each layer, [B, H, K, d].
   values: Tuple[tf.Tensor, ...]
-  next_keys: Tuple[tf.Tensor, ...]    # Only of 'same_layer', [B, H, S, d]: what enters
-  next_values: Tuple[tf.Tensor, ...]  # memory when the segment is complete.
+  next_keys: Tuple[tf.Tensor, ...]    # Only with 'same_layer', [B, H, S, d]: what
+  next_values: Tuple[tf.Tensor, ...]  # enters memory when the segment is complete.
   valid: tf.Tensor                    # [B, K]
-  phase: tf.Tensor                    # [B], int32 in 0..S-1: steps of the segment.
+  phase: tf.Tensor                    # [B], int32 in 0..S-1: steps taken.
   record: tf.Tensor                   # [B, L, D], the step's own row of memory.
 
 
 @config.configurable
 class SegmentTransformer(core.Core):
-  """Layers of the standard transformer encoder, causal within segments of S steps.
+  """A stack of standard transformer layers, causal within segments of S steps.
 
-  It knows nothing of positions by default: they are the inputs' matter, and what is
-  remembered has them still. Its settings are several models:
+  By default the attention does not see positions: the inputs carry them, and memory
+  keeps them. The models of the paper are settings of this core:
 
     ADF, ADR  recurrence = 'none': a transformer that sees S steps
     MEM       recurrence = 'none', num_prefix > 0
     XL        recurrence = 'xl'
     ED        recurrence = 'same_layer'
 
-  Steps see all of memory, whatever their place in the segment (equations 3 and 4),
-  where those of `TransformerXL` see as many steps back each. Unrolls start where a
-  segment does. Without recurrence the end of a segment is forgotten: to act on the last
-  steps instead is a policy's matter.
+  Every step of a segment sees all of memory (equations 3 and 4), whereas each step of
+  `TransformerXL` sees the same number of steps back. Unrolls start where a segment
+  does. Without recurrence, nothing is kept when a segment ends; a policy may instead
+  act on a sliding window of the last steps.
+
+    >>> ed = SegmentTransformer(
+    ...     num_layers=1, model_dim=8, num_heads=2, head_dim=4, mlp_dim=8,
+    ...     segment_length=3, recurrence='same_layer', memory_length=4)
+    >>> inputs, is_first = tf.zeros([1, 6, 8]), tf.zeros([1, 6], tf.bool)
+    >>> outputs, state = ed(inputs, is_first, ed.initial_state(1))
+    >>> outputs.shape
+    TensorShape([1, 6, 8])
+    >>> output, cache = ed.step(inputs[:, 0], is_first[:, 0], ed.cache(state))
+    >>> output.shape
+    TensorShape([1, 8])
 
   Args:
     num_layers: L.
-    model_dim: D. Inputs that are D wide are taken as they are, others pass a linear
-      embedding first.
+    model_dim: D. Inputs of another width pass a linear embedding first.
     num_heads: H.
     head_dim: d.
     mlp_dim: hidden units of the position-wise MLP.
-    norm: LayerNorms come behind the residuals (`post`) or before the sublayers and
-      behind the last layer (`pre`). The paper does not say.
-    segment_length: S, or what it is to be multiplied with, see `tokens_per_step`.
-    recurrence: what a layer's memory holds of the M steps before a segment: nothing,
-      its inputs (`xl`, Dai et al., 2019, equation 3), or its outputs (`same_layer`,
-      ERNIE-Doc, Ding et al., 2021, equation 4), so that it reaches back without bound.
-    memory_length: M, in the same unit; 0 without recurrence.
-    num_prefix: P, learned vectors that all steps see (MemCtrl of Burtsev et al., 2021).
-      Each layer has another one for them, by which they see one another only: what they
-      saw of the steps, earlier steps would see of later ones. Not with recurrence.
-    tokens_per_step: of those who count in steps of several inputs, how many; S and M
-      are as many times the lengths that are given.
-    positions: what the attention itself knows of distances, see `segment_block`.
-    memory_gradient: whether gradients pass from a segment to those before it in the
-      same unroll. In the paper they are `stopped`.
-    dropout: share of hidden units dropped in training: of what enters the first layer,
-      of what attention and MLP return, and within the MLP.
-    attention_dropout: the same, of the attention's weights.
+    norm: LayerNorms follow the residuals (`post`), or precede the sublayers and follow
+      the last layer (`pre`). The paper does not say which.
+    segment_length: S, in units of `tokens_per_step` inputs.
+    recurrence: what a layer's memory of the M steps before a segment holds: nothing
+      (`none`), its inputs (`xl`, Dai et al., 2019, equation 3), or its outputs
+      (`same_layer`, ERNIE-Doc, Ding et al., 2021, equation 4), with which memory
+      reaches back without bound.
+    memory_length: M, in the unit of `segment_length`; 0 without recurrence.
+    num_prefix: P, the number of learned vectors that all steps see (MemCtrl of Burtsev
+      et al., 2021); 0 with recurrence. They pass separate layers, in which they see
+      only one another: if they saw steps, earlier steps would see later ones through
+      them.
+    tokens_per_step: tokens per step, for models that feed a step as several inputs.
+    positions: how the attention sees distances, see `segment_block.Attention`.
+    memory_gradient: whether gradients pass from a segment to earlier ones of the same
+      unroll (`through_segments`) or are `stopped`, as in the paper.
+    dropout: share of hidden units dropped in training: of the first layer's inputs, of
+      the outputs of attention and MLP, and within the MLP.
+    attention_dropout: share of the attention weights dropped in training.
 
-  The defaults are the paper's (Table S3) with the context of its setting dr (Table 1).
-  What it leaves open is as the layers that have its sizes by default are.
+  The defaults are the paper's (Table S3), with the context of its setting dr (Table 1).
+  What the paper leaves open follows PyTorch's encoder layer, whose default sizes it has.
   """
 
   def __init__(
@@ -129,17 +144,13 @@ class SegmentTransformer(core.Core):
         num_layers if num_prefix else 0, 'prefix_block', **settings)
 
   def build(self, input_shape):
-    self.embedding = None
-    if input_shape[-1] != self._model_dim:
-      self.embedding = tf.keras.layers.Dense(self._model_dim, name='embedding')
-      core.build_layer(self.embedding, input_shape)
+    self.embedding = core.make_embedding(input_shape, self._model_dim)
     stream_shape = tf.TensorShape([None, None, self._model_dim])
     for block in (*self.blocks, *self.prefix_blocks):
       core.build_layer(block, stream_shape)
     self.output_norm = None
     if self._norm_comes_first:
-      self.output_norm = tf.keras.layers.LayerNormalization(
-          epsilon=1e-5, name='output_norm')
+      self.output_norm = core.layer_norm('output_norm')
       core.build_layer(self.output_norm, stream_shape)
     if self._num_prefix:
       self.prefix = self.add_weight(
@@ -148,23 +159,25 @@ class SegmentTransformer(core.Core):
     super().build(input_shape)
 
   @property
-  def output_size(self):
+  def output_size(self) -> int:
     return self._model_dim
 
   @property
-  def memory_length(self):
+  def memory_length(self) -> int:
     return self._memory_length
 
   @property
-  def segment_length(self):
+  def segment_length(self) -> int:
     return self._segment_length
 
-  def initial_state(self, batch_size):
+  def initial_state(self, batch_size) -> SegmentState:
     return self._empty_state(batch_size, self._memory_length)
 
   def empty_state(self, batch_size) -> SegmentState:
-    """As `initial_state`, with no room for what is not there: an unroll from it does
-    less. The state that it leaves has room for what was seen, as far as M."""
+    """The initial state with a memory of length 0, which makes an unroll cheaper.
+
+    The memory of the state after an unroll then has one row per step, up to M.
+    """
     return self._empty_state(batch_size, 0)
 
   def _empty_state(self, batch_size, memory_length):
@@ -173,24 +186,26 @@ class SegmentTransformer(core.Core):
         memory=tf.zeros((*shape, len(self.blocks), self._model_dim)),
         valid=tf.zeros(shape, tf.bool))
 
-  def call(self, inputs, is_first, state, training=None):
+  def call(self, inputs, is_first, state, training: Optional[bool] = None):
     key = dropout_lib.make_key(inputs) if training and self._drops else None
-    stream = self._embed(inputs)
+    stream = self.embedding(inputs)
     prefix = self._run_prefix(dropout_lib.fold(key, 0))
     outputs = []
-    for n, segment in enumerate(self._segments(inputs.shape[1])):
+    for n, segment in enumerate(
+        core.segment_slices(inputs.shape[1], self._segment_length)):
       segment_outputs, state, _ = self._segment(
           stream[:, segment], is_first[:, segment], state, prefix,
           dropout_lib.fold(key, n + 1))
       outputs.append(segment_outputs)
     return tf.concat(outputs, axis=1), state
 
-  def attention_weights(self, inputs, is_first, state) -> xl_block.AttentionWeights:
-    """Whom the steps of an unroll attend to; the prefix counts as `read`."""
-    stream = self._embed(tf.cast(inputs, self.compute_dtype))
+  def attention_weights(self, inputs: tf.Tensor, is_first: tf.Tensor,
+                        state: SegmentState) -> xl_block.AttentionWeights:
+    """The attention weights of an unroll. The prefix is of kind `read`."""
+    stream = self.embedding(tf.cast(inputs, self.compute_dtype))
     prefix = self._run_prefix()
     weights = []
-    for segment in self._segments(inputs.shape[1]):
+    for segment in core.segment_slices(inputs.shape[1], self._segment_length):
       _, state, (layer_inputs, *seen) = self._segment(
           stream[:, segment], is_first[:, segment], state, prefix)
       memory, prefix_keys, mask, slots = seen
@@ -202,22 +217,11 @@ class SegmentTransformer(core.Core):
         tf.stack(weights, axis=1), queries,
         ['read'] * self._num_prefix + ['cache'] * self._memory_length + queries)
 
-  def _segments(self, unroll_length):
-    """Where the unroll's segments lie."""
-    length = self._segment_length
-    if unroll_length % length:
-      raise ValueError(f'inputs have {unroll_length} steps: expected a multiple of '
-                       f'segment_length = {length}')
-    return [slice(i, i + length) for i in range(0, unroll_length, length)]
-
-  def _embed(self, inputs):
-    return inputs if self.embedding is None else self.embedding(inputs)
-
   def _finish(self, stream):
     return stream if self.output_norm is None else self.output_norm(stream)
 
   def _run_prefix(self, key=None):
-    """Keys and values `[1, H, P, d]` of the prefix for each layer, or None for each."""
+    """The prefix's keys and values `[1, H, P, d]` for each layer, or None for each."""
     if not self._num_prefix:
       return [None] * len(self.blocks)
     stream = tf.cast(self.prefix, self.compute_dtype)[tf.newaxis]
@@ -250,16 +254,16 @@ class SegmentTransformer(core.Core):
     ), (layer_inputs, memory, prefix, mask, slots)
 
   def _last(self, x):
-    """The last M of `x` `[B, S, ...]`, if there are so many."""
+    """The last M rows of `x` `[B, S, ...]`, or all if there are fewer."""
     return x[:, max(x.shape[1] - self._memory_length, 0):]
 
-  def cache(self, state):
+  def cache(self, state) -> SegmentCache:
     prefix = self._run_prefix()
     batch_size, num_rows = tf.shape(state.memory)[0], state.memory.shape[1]
-    lacking = self._memory_length - num_rows
+    missing = self._memory_length - num_rows
 
     def extend(cached, before):
-      room = [[0, 0], [0, 0], [lacking, self._segment_length], [0, 0]]
+      room = [[0, 0], [0, 0], [missing, self._segment_length], [0, 0]]
       cached = tf.pad(cached, room)
       if before is None:
         return cached
@@ -271,7 +275,7 @@ class SegmentTransformer(core.Core):
         for i, block in enumerate(self.blocks)))
     room = tuple(tf.zeros_like(x[:, :, -self._segment_length:])
                  for x in keys if self._same_layer)
-    valid = tf.pad(state.valid, [[0, 0], [lacking, self._segment_length]])
+    valid = tf.pad(state.valid, [[0, 0], [missing, self._segment_length]])
     return SegmentCache(
         keys=keys, values=values, next_keys=room, next_values=room,
         valid=tf.pad(valid, [[0, 0], [self._num_prefix, 0]], constant_values=True),
@@ -279,12 +283,13 @@ class SegmentTransformer(core.Core):
         record=tf.zeros([batch_size, len(self.blocks), self._model_dim]))
 
   def _step(self, inputs, is_first, cache):
-    order = tf.range(cache.valid.shape[1])
+    num_slots = cache.valid.shape[1]
     slot = self._num_prefix + self._memory_length + cache.phase
-    # What precedes an episode's first step is forgotten before that step is taken.
-    valid = cache.valid & (~is_first[:, tf.newaxis] | (order < self._num_prefix))
-    valid |= tf.equal(order, slot[:, tf.newaxis])
-    stream = self._embed(inputs)[:, tf.newaxis]
+    # Steps of earlier episodes are masked before the first step of a new one.
+    of_prefix = tf.range(num_slots) < self._num_prefix
+    valid = cache.valid & (~is_first[:, tf.newaxis] | of_prefix)
+    valid |= slots_lib.at(slot, num_slots)
+    stream = self.embedding(inputs)[:, tf.newaxis]
     rows, keys, values, next_keys, next_values = [], [], [], [], []
     for i, block in enumerate(self.blocks):
       rows.append(stream)
@@ -294,8 +299,10 @@ class SegmentTransformer(core.Core):
       values.append(layer_values)
       if self._same_layer:
         key, value = block.keys_and_values(stream)
-        next_keys.append(segment_block.put(cache.next_keys[i], key, cache.phase))
-        next_values.append(segment_block.put(cache.next_values[i], value, cache.phase))
+        next_keys.append(
+            slots_lib.put(cache.next_keys[i], key[:, :, 0], cache.phase))
+        next_values.append(
+            slots_lib.put(cache.next_values[i], value[:, :, 0], cache.phase))
     rows = rows[1:] + [stream] if self._same_layer else rows
     cache = SegmentCache(
         tuple(keys), tuple(values), tuple(next_keys), tuple(next_values), valid,
@@ -306,7 +313,7 @@ class SegmentTransformer(core.Core):
     return self._finish(stream)[:, 0], cache
 
   def _end_segments(self, complete, cache: SegmentCache) -> SegmentCache:
-    """The cache with the segment's steps in memory, in the rows where `complete`."""
+    """Moves the segment's steps into memory, in rows where it is `complete` `[B]`."""
     def advance(window, segment, axis):
       prefix, memory, steps = tf.split(
           window, [self._num_prefix, self._memory_length, self._segment_length], axis)
@@ -314,22 +321,22 @@ class SegmentTransformer(core.Core):
       sizes = [self._segment_length, self._memory_length]
       advanced = tf.concat(
           [prefix, tf.split(seen, sizes, axis)[1], tf.zeros_like(steps)], axis)
-      where = tf.reshape(complete, [-1] + [1] * (window.shape.rank - 1))
-      return tf.where(where, advanced, window)
+      return nests.where(complete, advanced, window)
 
-    nothing = [None] * len(self.blocks)
-    both = lambda windows, new: tuple(
-        advance(x, y, 2) for x, y in zip(windows, new or nothing))
+    def advance_layers(windows, segments):
+      segments = segments or [None] * len(windows)
+      return tuple(advance(x, y, 2) for x, y in zip(windows, segments))
+
     return cache._replace(
-        keys=both(cache.keys, cache.next_keys),
-        values=both(cache.values, cache.next_values),
+        keys=advance_layers(cache.keys, cache.next_keys),
+        values=advance_layers(cache.values, cache.next_values),
         valid=advance(cache.valid, None, 1),
         phase=tf.where(complete, 0, cache.phase))
 
   def record(self, cache):
     return cache.record
 
-  def restore(self, records, is_first):
+  def restore(self, records, is_first) -> SegmentState:
     if not self._memory_length:
       return self.initial_state(tf.shape(is_first)[0])
     return SegmentState(records, masks.restored_validity(is_first))

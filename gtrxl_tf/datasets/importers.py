@@ -118,7 +118,7 @@ def minari(folder: Union[str, pathlib.Path]) -> Source:
   metadata_file = folder / 'data' / 'metadata.json'
   if not metadata_file.exists():
     raise DatasetError(f'{metadata_file}: missing: expected a local Minari data set')
-  metadata = json.loads(metadata_file.read_text())
+  metadata = json.loads(metadata_file.read_text(encoding='utf-8'))
   if metadata.get('data_format', 'hdf5') != 'hdf5':
     raise DatasetError(f'{metadata_file}: data_format is {metadata["data_format"]!r}: '
                        "expected 'hdf5'")

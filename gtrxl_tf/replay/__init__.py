@@ -1,1 +1,1 @@
-"""Unrolls from actors to the learner, and weights back, through one Reverb server."""
+"""One Reverb server that takes unrolls to the learner and weights to the actors."""

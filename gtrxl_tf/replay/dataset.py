@@ -12,20 +12,25 @@ from gtrxl_tf.replay import writer
 
 
 def unrolls(address: str, num_items: int, ledger: ledger_lib.Ledger,
-            should_stop: Callable[[], bool], timeout_ms: int = 1000) -> tf.data.Dataset:
+            should_stop: Callable[[], bool], timeout_ms: int = 1000,
+            abandoned: Callable[[], bool] = lambda: False) -> tf.data.Dataset:
   """Batches of `num_items` items that the ledger admits, each of E environments.
 
   One worker, one item in flight and nothing prefetched: what Reverb and tf.data would
   pull ahead by themselves grows old before it is trained on. The dataset waits for
   items as long as it may, and for a server that went away to come back.
+  The ledger sees every item, also those that it refuses.
 
   Args:
     address: of the Reverb server.
     num_items: items a batch.
     ledger: admits items as they are taken from the queue.
-    should_stop: asked at the start and whenever the queue of a server that is there
-      has been empty for `timeout_ms`; if so the dataset ends.
+    should_stop: asked at the start and whenever the queue of a server that answers has
+      been empty for `timeout_ms`; if so the dataset ends.
     timeout_ms: how long to wait for an item before asking.
+    abandoned: asked for every item; once it returns True no item is admitted, and the
+      dataset ends. A stream that is no longer read would otherwise go on taking items
+      for as long as the ledger refuses them.
 
   Returns:
     A dataset of `Unroll`, batch first: `[num_items * E, time, ...]`, static shapes.
@@ -38,6 +43,10 @@ def unrolls(address: str, num_items: int, ledger: ledger_lib.Ledger,
   def goes_on(_):
     go_on = tf.numpy_function(lambda: np.bool_(not should_stop()), [], tf.bool)
     return tf.ensure_shape(go_on, [])
+
+  def in_use(_):
+    used = tf.numpy_function(lambda: np.bool_(not abandoned()), [], tf.bool)
+    return tf.ensure_shape(used, [])
 
   def admitted(sample):
     unroll = sample.data
@@ -53,6 +62,7 @@ def unrolls(address: str, num_items: int, ledger: ledger_lib.Ledger,
   options.experimental_optimization.apply_default_optimizations = False
   # Sampling begins again after a time-out, behind which a batch goes on to fill.
   return (tf.data.Dataset.counter().take_while(goes_on).flat_map(lambda _: samples)
+          .take_while(in_use)
           .filter(admitted)
           .map(lambda sample: unroll_lib.Unroll(*sample.data))  # Only alike so far.
           .batch(num_items, drop_remainder=True)

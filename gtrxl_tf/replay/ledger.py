@@ -1,4 +1,4 @@
-"""The learner's book on what came in: nothing old, nothing twice."""
+"""Admission of unrolls to training: none too old, none twice."""
 
 import collections
 import json
@@ -9,38 +9,50 @@ import dm_env
 import numpy as np
 import tensorflow as tf
 
-# Of what `serialize` writes, beside what it takes apart.
+# Attributes that `serialize` writes as they are.
 _COUNTERS = ('environment_steps', 'unrolls', 'stale', 'duplicate', 'oldest')
 
 
 class Ledger(tf.train.experimental.PythonState):
-  """Admits unrolls and counts.
+  """Decides which unrolls are trained on, and counts them.
 
-  It is a part of the learner's checkpoint: a learner that was killed does not train
-  again on what is in the weights that it goes on with, though the queue of a server
-  that was started again may have it.
+  The ledger is part of the learner's checkpoint. A restarted learner therefore does not
+  train again on unrolls that its restored weights were trained on, even if the queue of
+  a restarted server still holds them.
 
-  An unroll's age is the number of learner steps since the weights that acted in it
-  were the newest target network. It is read when the unroll is taken from the queue;
-  the pipeline behind holds one batch at most, so an unroll is trained on within one
-  more step, for which the bound leaves room.
+  An unroll's age is the number of learner steps since the weights that acted in it were
+  the newest target network. It is measured when the unroll is taken from the queue. The
+  pipeline behind holds at most one batch, so training follows within one more step, and
+  the bound allows for that step.
+
+    >>> ledger = Ledger(max_age=10)
+    >>> ended = np.array([[np.nan], [1.0]])  # One episode, with a return of 1.
+    >>> unroll = dict(unroll_id=0, target_step=0, step_type=np.array([[1], [2]]),
+    ...               episode_return=ended, episode_success=ended, task=np.array([0]))
+    >>> ledger.admit(**unroll), ledger.admit(**unroll)  # The second is a repetition.
+    (True, False)
+    >>> ledger.environment_steps, list(ledger.returns)
+    (2, [1.0])
 
   Attributes:
-    learner_step: the learner's own, which it keeps current.
-    environment_steps: actions taken in the unrolls that were admitted.
-    unrolls: how many items were admitted, how many refused as `stale` or `duplicate`.
-    max_age: the bound: what is admitted is trained on before it is so old.
-    oldest: the greatest age, so counted, of what was admitted.
-    returns: of the last episodes that ended in what was admitted, up to `window`.
-    successes: 1 or 0 of the same, where the environment says so.
-    task_returns: the same as `returns` for each task, up to `window` of each.
+    learner_step: the learner's step count, which the learner keeps current.
+    environment_steps: actions taken in admitted unrolls.
+    unrolls: number of admitted items.
+    stale: number of items refused because of their age.
+    duplicate: number of items refused as repetitions.
+    max_age: the bound: an admitted unroll is trained on at an age of at most this.
+    oldest: the greatest age at which an admitted unroll is trained on.
+    returns: returns of the last `window` episodes that ended in admitted unrolls.
+    successes: 1 or 0 for these episodes, where the environment reports success.
+    task_returns: for each task, returns of its last `window` episodes.
   """
 
   def __init__(self, max_age: int, num_tasks: int = 1, window: int = 100):
     self.max_age = max_age
     self._newest_of_writer = {}
-    self._heard = collections.Counter()  # Environment steps of each writer, and
-    self._ages = []                      # ages, since `gauges` was asked.
+    # Since the last call of `gauges`: each writer's environment steps, and ages.
+    self._steps_of_writer = collections.Counter()
+    self._ages = []
     self.learner_step = 0
     self.environment_steps = 0
     self.unrolls = 0
@@ -51,18 +63,29 @@ class Ledger(tf.train.experimental.PythonState):
     self.successes = collections.deque(maxlen=window)
     self.task_returns = [collections.deque(maxlen=window) for _ in range(num_tasks)]
 
-  def admit(self, unroll_id, target_step, step_type, episode_return,
-            episode_success, task) -> bool:
-    """Whether to train on an unroll; called once for each, in the queue's order.
+  @property
+  def refused(self) -> int:
+    """How many items were refused."""
+    return self.stale + self.duplicate
+
+  @property
+  def taken(self) -> int:
+    """How many items were taken from the queue, admitted or refused."""
+    return self.unrolls + self.refused
+
+  def admit(self, unroll_id: int, target_step: int, step_type: np.ndarray,
+            episode_return: np.ndarray, episode_success: np.ndarray, task: np.ndarray
+            ) -> bool:
+    """Returns whether to train on an unroll. Call once per item, in queue order.
 
     Args:
-      unroll_id: of the unroll. A writer's ids grow, so what is not greater than the
-        last is a repetition.
+      unroll_id: the unroll's id. A writer's ids increase, so an id that is not greater
+        than the last is a repetition.
       target_step: the learner step whose weights acted.
-      step_type: `[T, E]`, rows 1 to T.
-      episode_return: `[T, E]`, the same rows; NaN but where an episode ended.
-      episode_success: `[T, E]`, the same.
-      task: `[E]`, the tasks that were played.
+      step_type: rows 1 to T, `[T, E]`.
+      episode_return: the same rows, `[T, E]`; NaN except where an episode ended.
+      episode_success: as `episode_return`.
+      task: the task of each environment, `[E]`.
     """
     writer, number = divmod(int(unroll_id), 2**32)
     if number <= self._newest_of_writer.get(writer, -1):
@@ -70,7 +93,7 @@ class Ledger(tf.train.experimental.PythonState):
       return False
     self._newest_of_writer[writer] = number
     age = self.learner_step - int(target_step)
-    # A negative age is that of weights which a killed learner took with it.
+    # A negative age: a learner that was killed published these weights.
     if not 0 <= age < self.max_age:
       self.stale += 1
       return False
@@ -78,7 +101,7 @@ class Ledger(tf.train.experimental.PythonState):
     self.unrolls += 1
     steps = int(np.sum(step_type != int(dm_env.StepType.FIRST)))
     self.environment_steps += steps
-    self._heard[writer] += steps
+    self._steps_of_writer[writer] += steps
     self._ages.append(age)
     for row, environment in zip(*np.nonzero(~np.isnan(episode_return))):
       value = float(episode_return[row, environment])
@@ -88,17 +111,18 @@ class Ledger(tf.train.experimental.PythonState):
     return True
 
   def gauges(self, seconds: float) -> Dict[str, float]:
-    """Of what was admitted in the `seconds` since this was asked last.
+    """Statistics of the unrolls admitted in the `seconds` since the last call.
 
-    `data_age` is the mean age in learner steps, `actors` the number of writers that it
-    came from, and the others the rates of the slowest and the fastest of these.
+    `data_age` is their mean age in learner steps, and `actors` the number of writers
+    that they came from. The others are the rates of the slowest and fastest writer, in
+    environment steps per second.
     """
-    rates = [steps / seconds for steps in self._heard.values()] or [math.nan]
+    rates = [steps / seconds for steps in self._steps_of_writer.values()] or [math.nan]
     found = {'data_age': float(np.mean(self._ages)) if self._ages else math.nan,
-             'actors': len(self._heard),
+             'actors': len(self._steps_of_writer),
              'slowest_actor_steps_per_second': min(rates),
              'fastest_actor_steps_per_second': max(rates)}
-    self._heard.clear()
+    self._steps_of_writer.clear()
     self._ages.clear()
     return found
 

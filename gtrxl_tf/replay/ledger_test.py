@@ -11,7 +11,7 @@ _FIRST, _MID, _LAST = 0, 1, 2
 
 
 def _unroll(unroll_id=0, target_step=0, **columns):
-  """An unroll in which no episode ends, but for `columns`."""
+  """An unroll in which no episode ends, with `columns` replaced."""
   nothing = np.full((_T, _E), np.nan, np.float32)
   return dict(
       dict(unroll_id=np.int64(unroll_id), target_step=np.int64(target_step),
@@ -21,7 +21,7 @@ def _unroll(unroll_id=0, target_step=0, **columns):
 
 class LedgerTest(absltest.TestCase):
 
-  def test_an_unroll_is_admitted_until_it_is_of_the_greatest_age(self):
+  def test_an_unroll_is_admitted_below_the_maximum_age(self):
     ledger = ledger_lib.Ledger(max_age=10)
     ledger.learner_step = 100
     ages = [0, 9, 10, 50]
@@ -29,14 +29,14 @@ class LedgerTest(absltest.TestCase):
     self.assertEqual(admitted, [True, True, False, False])
     self.assertEqual((ledger.unrolls, ledger.stale, ledger.duplicate), (2, 2, 0))
 
-  def test_what_is_trained_on_is_never_older_than_the_bound(self):
+  def test_training_data_are_never_older_than_the_bound(self):
     ledger = ledger_lib.Ledger(max_age=10)
     for i, ledger.learner_step in enumerate([0, 3, 9, 12, 20]):
       ledger.admit(**_unroll(i))
       self.assertLessEqual(ledger.oldest, 10)
-    self.assertEqual(ledger.oldest, 10)  # Of age 9, trained on one step later.
+    self.assertEqual(ledger.oldest, 10)  # Admitted at age 9, trained on a step later.
 
-  def test_weights_of_a_step_that_is_still_to_come_were_a_killed_learners(self):
+  def test_weights_from_a_future_step_are_refused(self):
     ledger = ledger_lib.Ledger(max_age=10)
     ledger.learner_step = 40
     self.assertFalse(ledger.admit(**_unroll(target_step=41)))
@@ -45,14 +45,14 @@ class LedgerTest(absltest.TestCase):
 
   def test_nothing_is_admitted_twice(self):
     ledger = ledger_lib.Ledger(max_age=10)
-    a, b = 5 << 32, 7 << 32  # Two writers, whose items come in turns.
+    a, b = 5 << 32, 7 << 32  # Two writers whose items are interleaved.
     ids = [a, b, a + 1, a + 1, b, a, b + 1, a + 3, a + 2]
     admitted = [ledger.admit(**_unroll(i)) for i in ids]
     self.assertEqual(admitted, [True, True, True, False, False, False, True, True,
                                 False])
     self.assertEqual((ledger.unrolls, ledger.stale, ledger.duplicate), (5, 0, 4))
 
-  def test_what_was_stale_is_not_admitted_when_it_comes_again(self):
+  def test_a_stale_unroll_is_not_admitted_when_it_is_repeated(self):
     ledger = ledger_lib.Ledger(max_age=10)
     ledger.learner_step = 10
     self.assertFalse(ledger.admit(**_unroll(3, target_step=0)))
@@ -61,14 +61,14 @@ class LedgerTest(absltest.TestCase):
 
   def test_environment_steps_are_actions(self):
     step_type = np.full((_T, _E), _MID, np.int32)
-    step_type[1, 0], step_type[2, 0] = _LAST, _FIRST  # A FIRST row answers no action.
+    step_type[1, 0], step_type[2, 0] = _LAST, _FIRST  # No action leads to a FIRST row.
     ledger = ledger_lib.Ledger(max_age=10)
     ledger.admit(**_unroll(0, step_type=step_type))
     self.assertEqual(ledger.environment_steps, _T * _E - 1)
     ledger.admit(**_unroll(1))
     self.assertEqual(ledger.environment_steps, 2 * _T * _E - 1)
 
-  def test_returns_are_of_episodes_that_ended(self):
+  def test_returns_come_from_episodes_that_ended(self):
     returns = np.full((_T, _E), np.nan, np.float32)
     returns[1, 0], returns[3, 1] = 2.5, 0
     successes = np.full((_T, _E), np.nan, np.float32)
@@ -96,7 +96,7 @@ class LedgerTest(absltest.TestCase):
     ledger.admit(**_unroll(episode_return=returns, task=np.int32([2, 0])))
     self.assertEqual([list(x) for x in ledger.task_returns], [[2, 3], [], [1]])
 
-  def test_a_checkpoint_has_what_was_admitted(self):
+  def test_a_checkpoint_restores_the_ledger(self):
     returns = np.full((_T, _E), np.nan, np.float32)
     returns[1] = 2.5, 4
     saved = ledger_lib.Ledger(max_age=10, num_tasks=2)
@@ -107,14 +107,14 @@ class LedgerTest(absltest.TestCase):
     path = tf.train.Checkpoint(ledger=saved).save(
         self.create_tempdir().full_path + '/checkpoint')
     restored = ledger_lib.Ledger(max_age=10, num_tasks=2)
-    restored.admit(**_unroll(70))  # Whatever it was before.
+    restored.admit(**_unroll(70))  # Its own contents are replaced.
     tf.train.Checkpoint(ledger=restored).restore(path)
     self.assertEqual(restored.serialize(), saved.serialize())
     self.assertEqual((restored.unrolls, restored.duplicate), (3, 1))
     self.assertEqual([restored.admit(**_unroll(i)) for i in (1, 2, 3)],
                      [False, False, True])
 
-  def test_gauges_are_of_what_came_since_they_were_read(self):
+  def test_gauges_cover_the_time_since_the_last_call(self):
     ledger = ledger_lib.Ledger(max_age=10)
     ledger.learner_step = 6
     a, b = 5 << 32, 7 << 32  # Two writers.

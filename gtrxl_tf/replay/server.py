@@ -22,18 +22,18 @@ def serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length: 
   """Starts a server.
 
   Args:
-    port: to listen on, on all interfaces: Reverb has no setting for it.
+    port: the port to listen on, on all interfaces (Reverb cannot restrict them).
     row: shapes and dtypes of what an actor writes at every step.
     unroll_length: T.
     memory_length: M.
-    queue_size: items that may wait; when it is full actors do.
-    variables: of the network that acts.
-    checkpoints: a folder for Reverb's checkpoints of both tables, from the newest of
-      which it goes on. None: it begins empty, and `checkpoint` cannot be asked for.
+    queue_size: the number of items that the queue holds; actors wait while it is full.
+    variables: the variables of the acting network.
+    checkpoints: a folder for Reverb's checkpoints of both tables. The server resumes
+      from the newest. Without a folder it starts empty, and `checkpoint` fails.
 
   Raises:
-    config.ConfigError: the checkpoint is damaged or of tables of another make, or the
-      port is taken.
+    config.ConfigError: the checkpoint is damaged, its tables have other signatures, or
+      the port is taken.
   """
   signature = unroll_lib.signature(row, unroll_length, memory_length)
   queue = reverb.Table.queue(writer.TABLE, queue_size, signature=signature)
@@ -41,7 +41,7 @@ def serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length: 
   _check_port(port)
   checkpointer = None
   if checkpoints is not None:
-    tables = checkpoints / 'tables'  # Reverb's own: it removes what else is there.
+    tables = checkpoints / 'tables'  # For Reverb alone, which removes other files.
     tables.mkdir(parents=True, exist_ok=True)
     _check_stamp(checkpoints / 'signatures', str((signature, table.info.signature)))
     checkpointer = checkpointers_lib.DefaultCheckpointer(path=str(tables))
@@ -52,12 +52,12 @@ def serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length: 
       raise
     raise config.ConfigError(
         f'the checkpoint in {checkpoints} cannot be read ({config.one_line(error)}); '
-        'without the folder the server begins with empty tables, which loses what '
-        'waited in the queue') from error
+        'without the folder the server starts with empty tables and loses the queued '
+        'items') from error
 
 
 def _check_port(port: int) -> None:
-  """Refuses a port on which somebody listens: Reverb would share it in silence."""
+  """Refuses a port that is in use, which Reverb would share without an error."""
   with socket.socket() as probe:
     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -68,17 +68,17 @@ def _check_port(port: int) -> None:
 
 
 def _check_stamp(path: pathlib.Path, text: str) -> None:
-  """Refuses a folder with tables of another make; Reverb itself looks at names only."""
+  """Refuses tables with other signatures; Reverb itself compares only their names."""
   if not path.exists():
     files.write_atomically(path, text)
-  elif path.read_text() != text:
+  elif path.read_text(encoding='utf-8') != text:
     raise config.ConfigError(
-        f'{path.parent} has tables of other shapes than these settings make; without '
-        'the folder the server begins with empty tables')
+        f'{path.parent} has tables of other shapes than these settings give; without '
+        'the folder the server starts with empty tables')
 
 
 def checkpoint(port: int) -> None:
-  """Writes the tables of the server at `port` of this machine to its folder."""
+  """Makes the local server at `port` write its tables to its folder."""
   try:
     reverb.Client(f'localhost:{port}').checkpoint()
   except (RuntimeError, reverb.ReverbError) as error:
@@ -87,8 +87,8 @@ def checkpoint(port: int) -> None:
 
 
 def sizes(port: int) -> Dict[str, float]:
-  """How many items are in each table of the server at `port` of this machine, and how
-  many have come and gone."""
+  """The items in each table of the local server at `port`: present, inserted, sampled.
+  """
   found = {}
   for name, table in reverb.Client(f'localhost:{port}').server_info(10).items():
     limiter = table.rate_limiter_info

@@ -1,4 +1,4 @@
-"""Tests of server.py: what it keeps, and what it refuses."""
+"""Tests of server.py: checkpoints of tables, and refusals."""
 
 import pathlib
 
@@ -64,10 +64,10 @@ class ServerTest(absltest.TestCase):
         batch = next(batches)
         break
       except tf.errors.UnavailableError:
-        pass  # The connection to a server that was stopped.
+        pass  # A connection to the server that was stopped.
     return sorted(set(batch.unroll_id.numpy().flat))
 
-  def test_one_started_again_has_what_the_checkpoint_has(self):
+  def test_a_restarted_server_has_the_contents_of_the_checkpoint(self):
     server = self.serve()
     self.write(4)
     weights.WeightsChannel(self.address, self.variables).publish(step=70)
@@ -81,7 +81,7 @@ class ServerTest(absltest.TestCase):
     np.testing.assert_array_equal(actors[0], [1, 2])
     self.assertEqual(server_lib.sizes(self.port)['unrolls_items'], 4)
 
-  def test_what_was_trained_on_before_a_server_died_is_not_again(self):
+  def test_a_restored_queue_does_not_repeat_training(self):
     server = self.serve()
     self.write(4)
     server_lib.checkpoint(self.port)

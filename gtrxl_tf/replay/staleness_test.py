@@ -1,4 +1,4 @@
-"""However many actors there are, what is trained on is not too old."""
+"""The bound on the age of training data holds for any number of actors."""
 
 import threading
 import time
@@ -33,7 +33,7 @@ def _row_spec():
 class StalenessTest(parameterized.TestCase):
 
   def act(self):
-    """Does what an actor does, but think."""
+    """Writes rows as an actor does, without a policy."""
     spec = _row_spec()
     row = tf.nest.map_structure(
         lambda x: np.zeros(x.shape, x.dtype.as_numpy_dtype), spec)._replace(
@@ -67,7 +67,7 @@ class StalenessTest(parameterized.TestCase):
     while ledger.learner_step < _STEPS:
       batch = next(batches)
       ages.extend(ledger.learner_step - batch.target_step.numpy().flatten())
-      time.sleep(0.002)  # Learns.
+      time.sleep(0.002)  # In place of a learner step.
       ledger.learner_step += 1
       if ledger.learner_step % _TARGET_PERIOD == 0:
         self.target_step = ledger.learner_step

@@ -1,4 +1,4 @@
-"""What one item of the queue holds, and what a learner's batch is."""
+"""The structure of a queue item and of a learner's batch."""
 
 import numbers
 from typing import Any, NamedTuple, Optional
@@ -7,33 +7,33 @@ import dm_env
 import tensorflow as tf
 import tree
 
-_SHOWN = 4  # Differences.
+_SHOWN = 4  # The number of differences that a message shows.
 
 
 class Unroll(NamedTuple):
   """T steps of acting and the observation after them, for E or B environments.
 
-  Rows are dm_env time steps: reward, discount and step type came *with* observation t,
-  in answer to the action taken at t - 1. A LAST row's action is ignored by the
-  environment; the row after it is FIRST.
+  Rows are dm_env time steps: reward, discount and step type arrive *with* observation
+  t, as the result of the action at t - 1. The environment ignores the action of a LAST
+  row; the row after it is FIRST.
 
-  On Reverb the axes are `[time, E]`; `dataset.unrolls` makes them `[B, time]`. The
-  time axis is T + 1 long for what the environment says, T for what the actor does, M
-  for memory.
+  In Reverb the axes are `[time, E]`; `dataset.unrolls` makes them `[B, time]`. The time
+  axis has T + 1 rows of what the environment returns, T of what the actor does, and M
+  of memory.
   """
   observation: Any            # [T+1, E, ...]
-  step_type: tf.Tensor        # [M+T+1, E] int32: of memory's rows, then the unroll's.
+  step_type: tf.Tensor        # [M+T+1, E] int32: memory's rows, then the unroll's.
   reward: tf.Tensor           # [T+1, E]
   discount: tf.Tensor         # [T+1, E]
-  action: Any                 # [T+1, E, ...]: rows -1 .. T-1, the previous actions, as
-                              # drawn: before they were clipped to the task's bounds.
-  policy: Any                 # [T, E, ...]: what the actor's policy was, e.g. logits.
+  action: Any                 # [T+1, E, ...]: rows -1 .. T-1, the previous actions as
+                              # sampled, before clipping to the task's bounds.
+  policy: Any                 # [T, E, ...]: the actor's policy, e.g. logits.
   record: Any                 # [M, E, ...]: the core's records of the M rows before.
-  episode_return: tf.Tensor   # [T, E]: rows 1 .. T; NaN but where an episode ended.
+  episode_return: tf.Tensor   # [T, E]: rows 1 .. T; NaN except where an episode ended.
   episode_success: tf.Tensor  # [T, E]: the same.
-  task: tf.Tensor             # [1, E] int32: which of the run's tasks it is.
+  task: tf.Tensor             # [1, E] int32: the index of the task in the run.
   target_step: tf.Tensor      # [1]: the learner step whose weights acted.
-  unroll_id: tf.Tensor        # [1]: unlike any other's.
+  unroll_id: tf.Tensor        # [1]: unique.
 
   @property
   def memory_length(self) -> int:
@@ -50,10 +50,10 @@ class Unroll(NamedTuple):
 
 
 def columns(unroll_length: int, memory_length: int) -> Unroll:
-  """`(start, length)` of each column's rows, from the unroll's first row on.
+  """Each column's rows as `(start, length)`, relative to the unroll's first row.
 
   Raises:
-    ValueError: a length that is none.
+    ValueError: a length is not an integer, or is too small.
   """
   for name, length, least in (('unroll_length', unroll_length, 1),
                               ('memory_length', memory_length, 0)):
@@ -73,7 +73,7 @@ def signature(row: Unroll, unroll_length: int, memory_length: int) -> Unroll:
 
   Args:
     row: arrays or specs with the shapes and dtypes of what an actor with E
-      environments writes at every step. A core without memory has no record.
+      environments writes at every step. `record` is empty for a core without memory.
     unroll_length: T.
     memory_length: M.
   """
@@ -84,18 +84,23 @@ def signature(row: Unroll, unroll_length: int, memory_length: int) -> Unroll:
 
 
 def misfit(found: Unroll, expected: Unroll) -> Optional[str]:
-  """Where two unrolls' structures, shapes or dtypes differ, on one line; None if
-  nowhere.
+  """Describes how the structure, shapes or dtypes of two unrolls differ.
 
   Args:
-    found: of arrays or specs.
+    found: an unroll of arrays or specs.
     expected: the same.
+
+  Returns:
+    One line, or None if they do not differ.
   """
   found, expected = (
       {path: f'shape {tuple(leaf.shape)} and dtype {leaf.dtype.name}'
        if hasattr(leaf, 'shape') else f'no shape, being of type {type(leaf).__name__}'
        for path, leaf in tree.flatten_with_path(nest)} for nest in (found, expected))
-  name = lambda path: str(path[0]) + ''.join(f'[{key!r}]' for key in path[1:])
+
+  def name(path):
+    return str(path[0]) + ''.join(f'[{key!r}]' for key in path[1:])
+
   differences = [
       *(f'{name(path)} is missing' for path in expected if path not in found),
       *(f'{name(path)} was not expected' for path in found if path not in expected),

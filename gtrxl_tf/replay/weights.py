@@ -1,6 +1,7 @@
 """Weights from the learner to the actors, through a table of one item."""
 
-from typing import Optional, Sequence
+import threading
+from typing import Any, List, Optional, Sequence
 
 import numpy as np
 import reverb
@@ -40,6 +41,8 @@ class WeightsChannel:
     self.finished = False
     self._received = 0
     self._published = 0
+    self._newest: Optional[List[Any]] = None  # The item published last.
+    self._lock = threading.Lock()  # Held while an item is inserted.
 
   def publish(self, step: int, finished: bool = False, timeout: int = 10) -> None:
     """Offers the variables as they are now.
@@ -51,30 +54,73 @@ class WeightsChannel:
 
     Raises:
       config.ConfigError: the server is for weights of another network.
+      RuntimeError: the server does not answer.
     """
-    # An insert waits for ever where there is no server.
-    self._inserts(timeout)
-    values = [np.int64(step), np.bool_(finished), *(v.numpy() for v in self._variables)]
+    self._insert([np.int64(step), np.bool_(finished),
+                  *(v.numpy() for v in self._variables)], timeout)
+
+  def publish_again_if_lost(self, timeout: int = 10) -> bool:
+    """Repeats the last `publish` if the server no longer holds its weights.
+
+    A server that was restarted holds nothing, or the weights of its last checkpoint.
+    Actors would act with those for as long as nothing newer is published, and a learner
+    that refuses unrolls of such weights publishes nothing newer. May be called from
+    another thread than `publish`.
+
+    Args:
+      timeout: seconds for the server to answer.
+
+    Returns:
+      Whether the weights were published again.
+
+    Raises:
+      As `publish`.
+    """
+    newest = self._newest
+    if newest is None or self._inserts(timeout) == self._published:
+      return False
+    self._insert(newest, timeout, only_if_newest=True)
+    return True
+
+  def _insert(self, values: List[Any], timeout: int, only_if_newest: bool = False
+              ) -> None:
+    # Another thread may be inside an insert that never returns: see below.
+    if not self._lock.acquire(timeout=timeout):
+      raise RuntimeError('the server has not taken the weights published before')
     try:
+      if only_if_newest and values is not self._newest:
+        return
+      self._inserts(timeout)  # Raises; an insert without a server would wait for ever.
       self._client.insert(values, {TABLE: 1.0})
+      self._newest = values
+      self._published = self._inserts(timeout)
     except ValueError as error:
       raise config.ConfigError(
           f'the server at {self._client.server_address} is for weights of another '
           f'network: {config.one_line(error)}') from error
-    self._published = self._inserts(timeout)
-
-  def published(self, timeout: int = 10) -> bool:
-    """Whether the server has what was published; one that was started anew has nothing,
-    or what an old checkpoint had."""
-    try:
-      return self._inserts(timeout) == self._published > 0
-    except (RuntimeError, reverb.ReverbError):
-      return False
+    finally:
+      self._lock.release()
 
   def _inserts(self, timeout: int) -> int:
     """How often weights were published, which a checkpoint of the server keeps."""
     info = self._client.server_info(timeout)[TABLE]
     return info.rate_limiter_info.insert_stats.completed
+
+  def step_at_server(self, timeout: int = 10) -> Optional[int]:
+    """The learner step of the weights that the server holds; None if it has none.
+
+    It transfers all the weights, so it is for diagnosis only.
+
+    Args:
+      timeout: seconds for the server to answer.
+
+    Raises:
+      RuntimeError: the server does not answer.
+    """
+    if not self._client.server_info(timeout)[TABLE].current_size:
+      return None
+    sample, = self._client.sample(TABLE, emit_timesteps=False)
+    return int(sample.data[0][0])
 
   def receive(self, timeout: int = 10) -> Optional[int]:
     """Assigns the newest weights to the variables.

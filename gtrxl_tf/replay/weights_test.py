@@ -1,5 +1,7 @@
 """Tests of weights.py."""
 
+import time
+
 from absl.testing import absltest
 import numpy as np
 import portpicker
@@ -12,7 +14,7 @@ from gtrxl_tf.replay import weights
 
 
 def _variables(value):
-  """A network's worth of variables: several shapes and dtypes."""
+  """Variables of several shapes and dtypes, as a network has."""
   return [tf.Variable(tf.cast(tf.fill(shape, value), dtype)) for shape, dtype in (
       ([2, 3], tf.float32), ([], tf.float32), ([4], tf.int64), ([5], tf.float16))]
 
@@ -33,8 +35,17 @@ class WeightsChannelTest(absltest.TestCase):
         checkpointer=checkpointers_lib.DefaultCheckpointer(self.checkpoints))
     self.addCleanup(self.server.stop)
 
+  def retry(self, call):
+    """Calls until it raises no error: connections to the old server are closed late."""
+    deadline = time.time() + 30
+    while True:
+      try:
+        return call()
+      except RuntimeError:
+        self.assertLess(time.time(), deadline)
+
   def channels(self):
-    """What a learner publishes with, and what an actor receives with."""
+    """The learner's end and the actor's end of a channel."""
     address = f'localhost:{self.port}'
     return (weights.WeightsChannel(address, self.learners),
             weights.WeightsChannel(address, self.actors))
@@ -53,11 +64,11 @@ class WeightsChannelTest(absltest.TestCase):
     self.assertEqual(self.receiver.receive(), 70)
     self.assert_received(3)
 
-  def test_nothing_is_received_before_something_is_published(self):
+  def test_nothing_is_received_before_weights_are_published(self):
     self.assertIsNone(self.receiver.receive())
     self.assert_received(0)
 
-  def test_the_same_is_received_once(self):
+  def test_the_same_weights_are_received_once(self):
     self.publish(3, step=70)
     self.receiver.receive()
     self.actors[0].assign(tf.zeros([2, 3]))
@@ -79,23 +90,37 @@ class WeightsChannelTest(absltest.TestCase):
     _, other = self.channels()
     self.assertEqual([self.receiver.receive(), other.receive()], [70, 70])
 
-  def test_a_server_has_weights_once_they_are_published(self):
-    self.assertFalse(self.publisher.published())
+  def test_nothing_is_published_again_that_the_server_still_holds(self):
+    self.assertFalse(self.publisher.publish_again_if_lost())
     self.publish(3, step=70)
-    self.assertTrue(self.publisher.published())
+    self.receiver.receive()
+    self.assertFalse(self.publisher.publish_again_if_lost())
+    self.assertIsNone(self.receiver.receive())
 
-  def test_a_server_that_went_back_to_a_checkpoint_has_not_what_was_published(self):
+  def test_a_server_that_went_back_to_a_checkpoint_gets_the_newest_weights_again(self):
     self.publish(3, step=70)
     self.publisher._client.checkpoint()  # pylint: disable=protected-access
-    self.assertTrue(self.publisher.published())
+    self.assertFalse(self.publisher.publish_again_if_lost())
     self.publish(4, step=80)
     self.server.stop()
     self.start_server()
-    self.assertFalse(self.publisher.published())
-    self.assertEqual(self.channels()[1].receive(), 70)
+    _, receiver = self.channels()
+    self.assertEqual(self.retry(receiver.receive), 70)
     self.assert_received(3)
+    for variable in self.learners:  # What was published counts, not what came after.
+      variable.assign(tf.zeros_like(variable))
+    self.assertTrue(self.retry(self.publisher.publish_again_if_lost))
+    self.assertEqual(self.retry(receiver.receive), 80)
+    self.assert_received(4)
+    self.assertFalse(self.publisher.publish_again_if_lost())
 
-  def test_the_last_weights_say_so(self):
+  def test_the_step_at_the_server_is_that_of_its_weights(self):
+    self.assertIsNone(self.publisher.step_at_server())
+    self.publish(3, step=70)
+    self.publish(4, step=80)
+    self.assertEqual(self.publisher.step_at_server(), 80)
+
+  def test_the_last_weights_are_marked(self):
     self.publish(3, step=70)
     self.receiver.receive()
     self.assertFalse(self.receiver.finished)
@@ -117,19 +142,19 @@ class WeightsChannelTest(absltest.TestCase):
     self.receiver.receive()
     self.server.stop()
     self.start_server()
-    self.assertFalse(self.publisher.published())
     self.publisher, self.receiver = self.channels()
     self.assertIsNone(self.receiver.receive())
     self.publish(4, step=90)
     self.assertEqual(self.receiver.receive(), 90)
     self.assert_received(4)
 
-  def test_a_server_that_is_gone_is_an_error_and_has_no_weights(self):
+  def test_a_server_that_is_gone_is_an_error(self):
     self.publish(3, step=70)
     self.server.stop()
-    self.assertFalse(self.receiver.published(timeout=1))
-    with self.assertRaises((RuntimeError, reverb.ReverbError)):
-      self.receiver.receive(timeout=1)
+    for call in (self.receiver.receive, self.publisher.publish_again_if_lost,
+                 self.publisher.step_at_server):
+      with self.assertRaises((RuntimeError, reverb.ReverbError)):
+        call(timeout=1)
 
 
 if __name__ == '__main__':

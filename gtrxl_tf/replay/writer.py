@@ -1,4 +1,4 @@
-"""Writes an actor's rows, and items that refer to them."""
+"""Writes an actor's rows to Reverb, and items that refer to them."""
 
 import collections
 from typing import Optional
@@ -16,25 +16,25 @@ _SECONDS_FOR_AN_ANSWER = 10
 
 
 def chunk_length(unroll_length: int) -> int:
-  """Rows a chunk: the largest divisor of the unroll's length of at most 32.
+  """Rows per chunk: the largest divisor of the unroll's length up to 32.
 
-  A divisor, so that the last row of an unroll completes a chunk and its item leaves at
-  once; 32, because longer chunks were slower to write and to read at the paper's size.
+  With a divisor, the last row of an unroll completes a chunk, so that its item is sent
+  at once. Chunks longer than 32 were slower to write and read at the paper's size.
   """
   return max(d for d in range(1, 33) if unroll_length % d == 0)
 
 
 def check_signature(client: reverb.Client, signature: unroll_lib.Unroll, whose: str
                     ) -> None:
-  """Looks whether a server's unrolls have a signature.
+  """Checks that a server's unrolls have the given signature.
 
   Args:
-    client: of the server.
-    signature: of `unroll.signature`.
-    whose: it is; stands in the message.
+    client: a client of the server.
+    signature: the result of `unroll.signature`.
+    whose: the owner of the signature, for the message.
 
   Raises:
-    config.ConfigError: they have another, as with other settings.
+    config.ConfigError: the server was started with other settings.
     RuntimeError: there is no server.
   """
   served = client.server_info(_SECONDS_FOR_AN_ANSWER)[TABLE].signature
@@ -46,22 +46,21 @@ def check_signature(client: reverb.Client, signature: unroll_lib.Unroll, whose: 
 
 
 class UnrollWriter:
-  """Writes rows of E environments, and an item for every T of them.
+  """Writes rows of E environments, and an item for every T rows.
 
-  Nothing is copied: an item refers to its rows, and items share rows,
+  Nothing is copied: items refer to rows and share them.
 
     rows     . . . . M M M M M|0 1 2 3 4 5 6 7 8|9
     item k            `memory'  `--- unroll --'  ^ row T, for its value
     item k+1         . . . . . . . . . M M M M M|0 1 2 3 . . .
 
-  the last row of an unroll being the first of the next. One stream of rows runs through
-  all episodes: where one ends in the middle the step types say so, and the learner
-  masks what came before. So every item has the same static shape. What precedes an
-  actor's first row is blank, and is masked the same way since that row is FIRST.
+  The last row of an unroll is the first of the next. One stream of rows continues
+  through all episodes. Step types mark where an episode ends within an unroll, and the
+  learner masks what came before, so every item has the same static shape. Rows before
+  an actor's first are blank and masked in the same way, because that row is FIRST.
 
-  An item holds the unrolls of all E environments of an actor: they step in one call,
-  and written apart they would make the same windows at the same moments, at E times
-  the cost.
+  An item holds the unrolls of all E environments of an actor, which step in one call.
+  Separate items would have the same windows at the same time, at E times the cost.
   """
 
   def __init__(self, client: reverb.Client, row: unroll_lib.Unroll, unroll_length: int,
@@ -69,21 +68,21 @@ class UnrollWriter:
     """Creates a writer; `open` connects it.
 
     Args:
-      client: of the server.
-      row: arrays or specs with the shapes and dtypes of the rows to come.
+      client: a client of the server.
+      row: arrays or specs with the shapes and dtypes of a row.
       unroll_length: T.
       memory_length: M.
-      identity: the upper half of its items' ids, below 2**31; random if None.
+      identity: the upper half of the items' ids, below 2**31; random if None.
 
     Raises:
-      ValueError: a length that is none.
+      ValueError: a length is not an integer, or is too small.
     """
     self._client = client
     self._unroll_length = unroll_length
     self._columns = unroll_lib.columns(unroll_length, memory_length)
     self._signature = unroll_lib.signature(row, unroll_length, memory_length)
     self._chunk_length = chunk_length(unroll_length)
-    # As many rows as an item refers to, and as end its last row with a chunk.
+    # The rows that an item refers to, and enough to end a chunk with its last row.
     before = max(memory_length, 1)
     before += (-1 - before) % self._chunk_length
     blank = tree.map_structure(
@@ -97,13 +96,13 @@ class UnrollWriter:
     self._writer = None
 
   def open(self) -> None:
-    """Connects, or connects anew after an error.
+    """Connects, or reconnects after an error.
 
-    A new stream begins with the rows that were written last, so that memory survives.
-    An unroll that was not finished does not.
+    The new stream begins with the last rows of the old one, so that memory survives.
+    An unfinished unroll is lost.
 
     Raises:
-      config.ConfigError: the server's unrolls are others, as with other settings.
+      config.ConfigError: the server was started with other settings.
       RuntimeError: there is no server.
     """
     self.close()
@@ -120,7 +119,7 @@ class UnrollWriter:
 
   @property
   def is_open(self) -> bool:
-    """Whether it is connected."""
+    """Whether the writer is connected."""
     return self._writer is not None
 
   @property
@@ -129,16 +128,19 @@ class UnrollWriter:
     return self._rows in (0, self._unroll_length)
 
   def append(self, row: unroll_lib.Unroll) -> bool:
-    """Writes a row, whose `unroll_id` is set here; returns whether it made an item.
+    """Writes a row, and sets its `unroll_id`.
+
+    Returns:
+      Whether the row completed an item.
 
     Raises:
-      ValueError: a row that is not like the one that the writer was made with. It is
-        not written, and whoever writes may go on with one that is.
+      ValueError: the row's structure, shapes or dtypes are not those given to the
+        constructor. It is not written; the caller may continue with other rows.
     """
     self._check(row)
     complete = self._rows == self._unroll_length
     row = row._replace(unroll_id=np.int64(self._next_id))
-    self.history.append(row)  # Whether or not it can be written: it happened.
+    self.history.append(row)  # Also if writing fails: `open` writes it again.
     self._writer.append(row)
     self._rows += 1
     if complete:
@@ -148,7 +150,7 @@ class UnrollWriter:
     return complete
 
   def _check(self, row: unroll_lib.Unroll) -> None:
-    # Reverb would find it too, when half of the row is written.
+    # Reverb checks too, but only after writing half of the row.
     try:
       tree.assert_same_structure(self._blank, row, check_types=False)
       fits = self._leaves == [(leaf.shape, leaf.dtype) for leaf in tree.flatten(row)]
@@ -163,7 +165,7 @@ class UnrollWriter:
   def _item(self) -> unroll_lib.Unroll:
     def rows_of(window, column):
       start, length = window
-      start -= self._unroll_length + 1  # Counted from the end of the stream.
+      start -= self._unroll_length + 1  # Relative to the end of the stream.
       return tree.map_structure(lambda x: x[start:(start + length) or None], column)
     return unroll_lib.Unroll(*map(rows_of, self._columns, self._writer.history))
 
@@ -171,7 +173,8 @@ class UnrollWriter:
     """Waits until at most `pending_items` are not yet in the queue.
 
     Returns:
-      Whether that is so. If not, the queue is full or the server gone: ask again.
+      True, or False after the time-out, because the queue is full or the server gone.
+      The caller may try again.
     """
     try:
       self._writer.flush(pending_items, timeout_ms=timeout_ms)
@@ -180,7 +183,7 @@ class UnrollWriter:
     return True
 
   def close(self) -> None:
-    """Lets the stream go; items that are not yet in the queue are lost."""
+    """Closes the stream. Items that are not yet in the queue are lost."""
     if self._writer is not None:
       self._writer.close()
       self._writer = None

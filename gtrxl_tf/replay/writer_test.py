@@ -24,10 +24,12 @@ _SHORT_MS = 300  # For what is not.
 
 
 def _row(n, memory=True) -> unroll_lib.Unroll:
-  """Row `n` of a life; every column tells `n`, the environment and itself."""
-  numbers = lambda column, *shape: np.broadcast_to(
-      (column + 100 * n + np.arange(_E, dtype=np.float32)).reshape(
-          _E, *(1 for _ in shape)), (_E, *shape)).astype(np.float32)
+  """Row `n` of a stream. Values encode `n`, the environment and the column."""
+  def numbers(column, *shape):
+    values = column + 100 * n + np.arange(_E, dtype=np.float32)
+    return np.broadcast_to(
+        values.reshape(_E, *(1 for _ in shape)), (_E, *shape)).astype(np.float32)
+
   return unroll_lib.Unroll(
       observation={'image': numbers(10, 2, 2).astype(np.uint8), 'near': numbers(10)},
       step_type=np.full(_E, 1 if n else 0, np.int32), reward=numbers(20),
@@ -39,7 +41,7 @@ def _row(n, memory=True) -> unroll_lib.Unroll:
 
 
 def _expected(first_row, unroll_length, memory_length, born=0) -> unroll_lib.Unroll:
-  """The item of which `first_row` is row 0, `[E, time, ...]`, without its ids.
+  """The item whose row 0 is `first_row`, `[E, time, ...]`, without its ids.
 
   Rows before `born` are blank.
   """
@@ -56,14 +58,14 @@ def _expected(first_row, unroll_length, memory_length, born=0) -> unroll_lib.Unr
 
 
 def _number(unroll) -> int:
-  """Which of its writer's items it is, from 0."""
+  """The item's number among those of its writer, from 0."""
   return unroll.unroll_id.item() % 2**32
 
 
 class UnrollsTest(parameterized.TestCase):
 
   def start(self, unroll_length, memory_length, queue_size=100):
-    """Starts a server, and makes a writer."""
+    """Starts a server and returns a writer."""
     self.unroll_length, self.memory_length = unroll_length, memory_length
     self.row_spec = _row(0, memory_length > 0)
     port = portpicker.pick_unused_port()
@@ -84,17 +86,17 @@ class UnrollsTest(parameterized.TestCase):
     return writer
 
   def write(self, writer, rows):
-    """Appends rows by their numbers; returns the numbers that made an item."""
+    """Appends rows by number; returns the numbers of rows that completed an item."""
     return [n for n in rows if writer.append(_row(n, self.memory_length > 0))]
 
   def batches(self, num_items=1):
-    """Ends when the queue is empty, and waits until it is not for the first batch."""
+    """Waits for the first item, then yields batches until the queue is empty."""
     return dataset.unrolls(
         self.address, num_items, self.ledger, timeout_ms=_SHORT_MS,
         should_stop=lambda: self.ledger.unrolls + self.ledger.stale > 0)
 
   def read(self):
-    """All items, each as a batch of its own."""
+    """All items in the queue, each as its own batch."""
     return list(self.batches().as_numpy_iterator())
 
   def assert_item(self, unroll, expected):
@@ -110,7 +112,7 @@ class UnrollsTest(parameterized.TestCase):
     complete = self.write(writer, range(num_items * unroll_length + 1))
     self.assertEqual(
         complete, [(k + 1) * unroll_length for k in range(num_items)])
-    # Nothing waits for more rows: the last item is there at once.
+    # No item waits for more rows: the last one is available at once.
     self.assertTrue(writer.wait(0, _TIMEOUT_MS))
     unrolls = self.read()
     self.assertLen(unrolls, num_items)
@@ -130,7 +132,7 @@ class UnrollsTest(parameterized.TestCase):
             lambda x, y: np.testing.assert_array_equal(x[:, -1], y[:, -7]),
             getattr(one, name), getattr(next_one, name))
 
-  def test_a_batch_is_items_of_which_each_is_all_environments(self):
+  def test_a_batch_has_all_environments_of_each_item(self):
     writer = self.start(unroll_length=6, memory_length=4)
     self.write(writer, range(4 * 6 + 1))
     specs = self.batches(num_items=2).element_spec
@@ -159,7 +161,7 @@ class UnrollsTest(parameterized.TestCase):
     self.assert_item(unrolls[2], _expected(1000, 6, 4, born=1000))
 
   @parameterized.parameters((6, 4), (6, 9), (6, 0))
-  def test_a_new_stream_keeps_memory_and_drops_what_was_not_finished(
+  def test_a_new_stream_keeps_memory_and_drops_unfinished_unrolls(
       self, unroll_length, memory_length):
     writer = self.start(unroll_length, memory_length)
     # Two unrolls, and four rows of a third.
@@ -199,18 +201,18 @@ class UnrollsTest(parameterized.TestCase):
     self.assertEqual(self.read(), [])
     self.assertEqual((self.ledger.unrolls, self.ledger.duplicate), (10, 0))
 
-  def test_what_the_ledger_refuses_is_in_no_batch(self):
+  def test_refused_items_are_in_no_batch(self):
     writer = self.start(unroll_length=4, memory_length=2)
     self.write(writer, range(3 * 4 + 1))
     self.ledger.learner_step = 100
     for n in range(3 * 4 + 1, 6 * 4 + 1):
       writer.append(_row(n)._replace(target_step=np.int64(100)))
     self.assertTrue(writer.wait(0, _TIMEOUT_MS))
-    # The first row of the fourth unroll was still that of old weights.
+    # The first row of the fourth unroll still came from old weights.
     self.assertEqual(list(map(_number, self.read())), [4, 5])
     self.assertEqual((self.ledger.unrolls, self.ledger.stale), (2, 4))
 
-  def test_nothing_is_admitted_ahead_of_its_use_and_one_item_taken(self):
+  def test_at_most_one_item_is_prefetched_and_none_admitted_early(self):
     writer = self.start(unroll_length=4, memory_length=2)
     self.write(writer, range(20 * 4 + 1))
     self.assertTrue(writer.wait(0, _TIMEOUT_MS))
@@ -260,13 +262,13 @@ class UnrollsTest(parameterized.TestCase):
     self.write(writer, range(3))
     with self.assertRaisesRegex(ValueError, f'^a row does not fit .*{name}'):
       writer.append(_row(3)._replace(**columns))
-    # Nothing of it was written.
+    # No part of the row was written.
     self.write(writer, range(3, 5))
     self.assertTrue(writer.wait(0, _TIMEOUT_MS))
     unroll, = self.read()
     self.assert_item(unroll, _expected(0, 4, 2))
 
-  def test_a_server_of_other_settings_is_refused(self):
+  def test_a_server_with_other_settings_is_refused(self):
     self.start(unroll_length=4, memory_length=2)
     self.unroll_length = 5
     with self.assertRaisesRegex(
@@ -277,7 +279,7 @@ class UnrollsTest(parameterized.TestCase):
   @parameterized.parameters(
       (0, 2, 'unroll_length = 0: expected an integer >= 1'),
       (4, -1, 'memory_length = -1: expected an integer >= 0'))
-  def test_lengths_that_are_none_are_refused(self, unroll_length, memory_length, error):
+  def test_invalid_lengths_are_refused(self, unroll_length, memory_length, error):
     with self.assertRaisesRegex(ValueError, error):
       writer_lib.UnrollWriter(None, _row(0), unroll_length, memory_length)
 

@@ -1,1 +1,1 @@
-"""What runs: the experiment's parts, the learner, the actors, and who watches them."""
+"""What all kinds of training share: experiment, trainer, learner, checkpoints, metrics."""

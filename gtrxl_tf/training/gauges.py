@@ -1,16 +1,21 @@
-"""What a running part tells of itself, for Prometheus to read."""
+"""Gauges and a health check of a running part, served over HTTP."""
 
 import math
 import re
-from typing import Mapping, Optional
+from typing import Callable, Iterable, Mapping, Optional
 
 import prometheus_client
 
 from gtrxl_tf import config
+from gtrxl_tf.training import watchdog as watchdog_lib
 
 
 class Gauges:
-  """Numbers under `/metrics`, in the format of Prometheus: `gtrxl_<part>_<name>`."""
+  """Numbers under `/metrics`, in Prometheus' format, and a health check.
+
+  A number is named `gtrxl_<part>_<name>`. `/healthz` answers 200, or 503 while the
+  watchdog given to `show_health` reports a stall.
+  """
 
   def __init__(self, part: str, host: str = 'localhost', port: Optional[int] = None):
     """Starts to listen.
@@ -26,6 +31,7 @@ class Gauges:
     self._part = part
     self._gauges = {}
     self._registry = None
+    self._watchdog: Optional[watchdog_lib.Watchdog] = None
     if port is None:
       return
     self._registry = prometheus_client.CollectorRegistry()
@@ -33,10 +39,30 @@ class Gauges:
                       prometheus_client.PlatformCollector):
       collector(registry=self._registry)
     try:
-      prometheus_client.start_http_server(port, host, self._registry)
+      server, _ = prometheus_client.start_http_server(port, host, self._registry)
     except OSError as error:
       raise config.ConfigError(
           f'metrics at {host}:{port}: {error.strerror or error}') from error
+    server.set_app(self._with_health(server.get_app()))
+
+  def _with_health(self, metrics: Callable) -> Callable:
+    """Returns a WSGI application that adds `/healthz` to the one given."""
+    def application(environ, start_response) -> Iterable[bytes]:
+      if environ['PATH_INFO'] != '/healthz':
+        return metrics(environ, start_response)
+      watchdog = self._watchdog
+      stalled = watchdog is not None and watchdog.stalled()
+      start_response('503 Service Unavailable' if stalled else '200 OK',
+                     [('Content-Type', 'text/plain')])
+      return [b'no progress for %d s\n' % watchdog.seconds if stalled else b'ok\n']
+    return application
+
+  def show_health(self, watchdog: watchdog_lib.Watchdog) -> None:
+    """Serves what a watchdog finds: `/healthz`, and the gauge
+    `seconds_without_progress`."""
+    self._watchdog = watchdog
+    if self.listens:
+      self._gauge('seconds_without_progress').set_function(lambda: watchdog.seconds)
 
   @property
   def listens(self) -> bool:
@@ -50,8 +76,11 @@ class Gauges:
     for name, value in values.items():
       if math.isnan(value):
         continue
-      if name not in self._gauges:
-        self._gauges[name] = prometheus_client.Gauge(
-            f'gtrxl_{self._part}_' + re.sub(r'\W', '_', name), name.replace('_', ' '),
-            registry=self._registry)
-      self._gauges[name].set(value)
+      self._gauge(name).set(value)
+
+  def _gauge(self, name: str) -> prometheus_client.Gauge:
+    if name not in self._gauges:
+      self._gauges[name] = prometheus_client.Gauge(
+          f'gtrxl_{self._part}_' + re.sub(r'\W', '_', name), name.replace('_', ' '),
+          registry=self._registry)
+    return self._gauges[name]

@@ -1,5 +1,7 @@
 """Tests of gauges.py: read as Prometheus reads."""
 
+import time
+import urllib.error
 import urllib.request
 
 from absl.testing import absltest
@@ -8,6 +10,7 @@ from prometheus_client import parser
 
 from gtrxl_tf import config
 from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import watchdog as watchdog_lib
 
 
 def _read(port):
@@ -28,6 +31,29 @@ class GaugesTest(absltest.TestCase):
     self.assertEqual(_read(port), {
         'gtrxl_learner_queue_length': 4, 'gtrxl_learner_return_rooms_watermaze': 1.5,
         'gtrxl_learner_success': 1})
+
+  def test_health_fails_while_the_watchdog_sees_a_stall(self):
+    port = portpicker.pick_unused_port()
+    gauges = gauges_lib.Gauges('learner', port=port)
+
+    def health():
+      try:
+        with urllib.request.urlopen(f'http://localhost:{port}/healthz') as response:
+          return response.status
+      except urllib.error.HTTPError as error:
+        return error.code
+
+    self.assertEqual(health(), 200)
+    with watchdog_lib.Watchdog(0.2, lambda seconds: 'stalled') as watchdog:
+      gauges.show_health(watchdog)
+      self.assertEqual(health(), 200)
+      time.sleep(0.3)
+      self.assertEqual(health(), 503)
+      self.assertGreater(_read(port)['gtrxl_learner_seconds_without_progress'], 0.2)
+      watchdog.progress()
+      self.assertEqual(health(), 200)
+      time.sleep(0.3)
+    self.assertEqual(health(), 200)  # The run is over.
 
   def test_without_a_port_nothing_listens(self):
     gauges_lib.Gauges('learner').show({'queue_length': 3})

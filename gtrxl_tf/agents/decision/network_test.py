@@ -98,8 +98,7 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(_unroll(network, huge).logits, _unroll(network, more).logits)
 
   def test_refuses_a_core_whose_segments_cut_a_step(self):
-    core = cores.TransformerXL(1, D, 2, 4, memory_length=8, recurrence='same_layer',
-                               segment_length=4)
+    core = cores.SegmentTransformer(1, D, 2, 4, 8, segment_length=4)
     with self.assertRaisesRegex(config.ConfigError, 'segments of 4 tokens: expected'):
       network_lib.DecisionNetwork(testing.DISCRETE, torsos.VectorTorso((D,)), core)
 

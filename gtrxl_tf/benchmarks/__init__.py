@@ -1,0 +1,1 @@
+"""Measurements: learner steps, memory cores, and how far a run scales."""

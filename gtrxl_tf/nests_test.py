@@ -1,0 +1,40 @@
+"""Tests of nests.py."""
+
+from absl.testing import absltest
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf import nests
+
+
+class WhereTest(absltest.TestCase):
+
+  def test_selects_rows_of_leaves_of_any_rank(self):
+    mask = tf.constant([True, False])
+    x = (tf.ones([2]), {'a': tf.ones([2, 3, 4], tf.int32)})
+    y = tf.nest.map_structure(tf.zeros_like, x)
+    vector, rest = nests.where(mask, x, y)
+    np.testing.assert_array_equal(vector, [1, 0])
+    np.testing.assert_array_equal(rest['a'][0], np.ones([3, 4]))
+    np.testing.assert_array_equal(rest['a'][1], np.zeros([3, 4]))
+
+  def test_selects_along_several_leading_axes(self):
+    mask = tf.constant([[True, False], [False, True]])
+    selected = nests.where(mask, tf.ones([2, 2, 3]), tf.zeros([2, 2, 3]))
+    np.testing.assert_array_equal(selected[..., 0], [[1, 0], [0, 1]])
+
+  def test_does_not_need_a_static_batch_size(self):
+    function = tf.function(
+        lambda mask, x: nests.where(mask, x, tf.zeros_like(x)),
+        input_signature=[tf.TensorSpec([None], tf.bool), tf.TensorSpec([None, 2])])
+    np.testing.assert_array_equal(
+        function(tf.constant([True, False]), tf.ones([2, 2])), [[1, 1], [0, 0]])
+
+  def test_nothing_of_the_other_side_comes_through(self):
+    selected = nests.where(
+        tf.constant([True, False]), tf.ones([2, 1]), tf.fill([2, 1], float('nan')))
+    self.assertEqual(selected[0], 1)
+
+
+if __name__ == '__main__':
+  absltest.main()

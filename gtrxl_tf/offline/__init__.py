@@ -1,0 +1,1 @@
+"""Offline training: a learner reads datasets of episodes or of learning histories."""
