@@ -9,7 +9,7 @@ import numpy as np
 
 from gtrxl_tf import config
 from gtrxl_tf import sampling
-from gtrxl_tf.online import experiment  # pylint: disable=unused-import
+from gtrxl_tf.online import experiment  # noqa: F401
 
 
 @config.configurable
