@@ -5,7 +5,8 @@
       --gin_bindings='DarkRoomFamily.setting = "dr"'
 
 Writes the datasets training/ and evaluation/ into the folder, and the source's curve in
-the latter's tasks as source.csv and source.png. Started again on it, it goes on.
+the tasks for evaluation as source.csv and source.png. Started again on the same folder,
+it continues.
 """
 
 import sys

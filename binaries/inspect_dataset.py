@@ -1,4 +1,4 @@
-"""Checks a dataset, says what is in it, and draws it.
+"""Checks, describes and draws a dataset.
 
   python -m binaries.inspect_dataset --dataset=datasets/t_maze_30
 """
@@ -14,7 +14,7 @@ from gtrxl_tf.datasets import inspection
 
 _DATASET = flags.DEFINE_string('dataset', None, "The dataset's folder.", required=True)
 _PICTURE = flags.DEFINE_string(
-    'picture', None, 'Of the picture to write; by default dataset.png in the folder.')
+    'picture', None, 'The picture to write; by default dataset.png in the folder.')
 
 
 def main(argv):

@@ -1,4 +1,4 @@
-"""Tests for dark_room_batch: the rules, said again in plain Python, and the splits."""
+"""Tests for dark_room_batch, against the rules in plain Python, and of the splits."""
 
 from absl.testing import absltest
 from absl.testing import parameterized

@@ -167,7 +167,7 @@ class DMLabTest(parameterized.TestCase):
     self.assertEmpty(self.module.labs)
 
   def test_says_in_one_line_what_is_missing(self):
-    # None makes an import fail, whether the package is there or not.
+    # None makes the import fail even if the package is installed.
     with mock.patch.dict(sys.modules, deepmind_lab=None):
       with self.assertRaises(config.ConfigError) as caught:
         dmlab.DMLab('rooms_watermaze')
@@ -186,7 +186,7 @@ class LevelsTest(absltest.TestCase):
 
 
 class StandInTest(parameterized.TestCase):
-  """What an adapter must not get away with."""
+  """Checks that the stand-in refuses wrong calls."""
 
   def setUp(self):
     super().setUp()

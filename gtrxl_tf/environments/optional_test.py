@@ -1,4 +1,4 @@
-"""Tests of optional.py: environments whose packages are not there."""
+"""Tests of optional.py: environments whose packages are not installed."""
 
 import sys
 from unittest import mock
@@ -21,7 +21,7 @@ class OptionalTest(parameterized.TestCase):
   def test_one_line_says_what_installs_it(self, name, settings, package):
     hidden = {module: None for module in sys.modules
               if module.split('.')[0] == package}
-    # For MuJoCo's images, of which this is no test.
+    # This is not a test of MuJoCo's images.
     with mock.patch.dict('os.environ', MUJOCO_GL='osmesa'):
       with mock.patch.dict(sys.modules, {**hidden, package: None}):
         with self.assertRaises(config.ConfigError) as raised:
