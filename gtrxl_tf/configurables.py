@@ -26,6 +26,7 @@ import gtrxl_tf.environments.minigrid_memory
 import gtrxl_tf.environments.numpad_mujoco
 import gtrxl_tf.environments.vizdoom_two_colors
 import gtrxl_tf.networks
+import gtrxl_tf.networks.core_network
 import gtrxl_tf.sampling
 import gtrxl_tf.sources
 import gtrxl_tf.training.experiment
