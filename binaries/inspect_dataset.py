@@ -1,4 +1,4 @@
-"""Checks a dataset, says what is in it, and draws it.
+"""Checks a dataset, prints what it contains, and draws it.
 
   python -m binaries.inspect_dataset --dataset=datasets/t_maze_30
 """

@@ -9,7 +9,7 @@ import numpy as np
 
 from gtrxl_tf import config
 from gtrxl_tf import sampling
-from gtrxl_tf.training import experiment  # pylint: disable=unused-import
+from gtrxl_tf.online import experiment  # pylint: disable=unused-import
 
 
 @config.configurable
@@ -78,7 +78,7 @@ class SamplingTest(parameterized.TestCase):
   def test_samples_do_not_depend_on_other_settings(self):
     drawn = self._drawn('Experiment.seed = 7')
     self.assertEqual(
-        self._drawn('Experiment.seed = 7', 'Experiment.batch_size = 3',
+        self._drawn('Experiment.seed = 7', 'OnlineExperiment.batch_size = 3',
                     'Sampled.second = 2.0'), (drawn[0], 2.0))
 
   def test_the_seed_may_be_a_macro_and_is_0_if_it_is_not_bound(self):

@@ -2,11 +2,11 @@
 
 from typing import Any, Sequence, Union
 
-import gtrxl_tf.before_tf_agents  # pylint: disable=unused-import
-# isort: split
 from dm_env import specs
 import numpy as np
 import tensorflow as tf
+
+import gtrxl_tf.before_tf_agents  # pylint: disable=unused-import
 
 
 def tensor_specs(nest: Any) -> Any:

@@ -135,6 +135,25 @@ class VMPOAgent(tf.Module):
     """The variables that an optimizer changes: all but the target network's."""
     return (*self.online.trainable_variables, self.temperature, *self.alphas.values())
 
+  @property
+  def acting_network(self) -> actor_critic.ActorCritic:
+    """The target network."""
+    return self.target
+
+  @property
+  def publish_period(self) -> int:
+    """The target update period."""
+    return self.target_update_period
+
+  @property
+  def default_max_age(self) -> int:
+    """Twice the target update period, in learner steps."""
+    return 2 * self.target_update_period
+
+  def refresh_acting_network(self) -> None:
+    """Updates the target network."""
+    self.update_target()
+
   @tf.function(autograph=False)
   def update_target(self) -> None:
     """Copies the online network, with PopArt's statistics, to the target network."""
