@@ -3,9 +3,9 @@
   python -m binaries.actor --gin_file=gin/gtrxl/t_maze_30_cpu.gin \
       --server=localhost:8000 --index=0
 
-It waits for server and learner, acts with the newest target network, and comes back to
-a server that went away. On SIGTERM it waits for what it has written to be taken. When
-the learner has come to the run's end, it ends too.
+It waits for server and learner, acts with the newest weights, and reconnects to a server
+that went away. On SIGTERM it waits a little until its last unrolls are in the queue. It
+ends when the run is over.
 """
 
 import random
@@ -15,31 +15,25 @@ import time
 from absl import app
 from absl import flags
 
-from binaries import metrics
-from binaries import settings
-from gtrxl_tf.training import actor
-from gtrxl_tf.training import patience
-from gtrxl_tf.training import train
+from binaries import part
+from gtrxl_tf.launch import parts
 
 _SERVER = flags.DEFINE_string(
     'server', None, 'HOST:PORT of the Reverb server.', required=True)
 _INDEX = flags.DEFINE_integer(
     'index', None, "Of the run's actors, from 0: decides the tasks that it plays and "
-    'what it draws. Without one it is drawn.', lower_bound=0)
+    'its random numbers. By default it is random.', lower_bound=0)
 _THREADS = flags.DEFINE_integer(
-    'threads', 1, 'Of TensorFlow; 0 for as many as there are cores.', lower_bound=0)
+    'threads', 1, 'TensorFlow threads; 0 for as many as there are cores.', lower_bound=0)
 
 
 def main(argv):
   del argv
   index = random.randrange(2**20) if _INDEX.value is None else _INDEX.value
-  sys.exit(train.run_part(
-      'actor', settings.GIN_FILE.value, settings.GIN_BINDINGS.value,
-      lambda experiment, should_stop, gauges: actor.Actor(
-          experiment, patience.check_address(_SERVER.value), index, should_stop,
-          # Another one each time it is started, so that no episode comes again.
-          life=int(time.time()), gauges=gauges).run(),
-      metrics.HOST.value, metrics.PORT.value, _THREADS.value))
+  # A new life each time, so that no episode is repeated.
+  life = int(time.time())
+  sys.exit(parts.act(
+      part.settings(_THREADS.value), _SERVER.value, index, life))
 
 
 if __name__ == '__main__':

@@ -2,7 +2,7 @@
 
   python -m binaries.benchmark --config=small --config=paper --json=/tmp/gtrxl_tf.json
 
-The fields of the rows are explained in `gtrxl_tf.analysis.benchmark`.
+The fields of the rows are explained in `gtrxl_tf.benchmarks.cores`.
 """
 
 import json
@@ -12,10 +12,10 @@ import pathlib
 from absl import app
 from absl import flags
 
-from gtrxl_tf.analysis import benchmark
+from gtrxl_tf.benchmarks import cores as cores_lib
 
 _CONFIGS = flags.DEFINE_multi_enum(
-    'config', list(benchmark.SIZES), list(benchmark.SIZES), 'Sizes to time.')
+    'config', list(cores_lib.SIZES), list(cores_lib.SIZES), 'Sizes to time.')
 _REPEAT = flags.DEFINE_integer(
     'repeat', 5, 'Training steps to time; of acting, five times as many.',
     lower_bound=1)
@@ -27,13 +27,13 @@ _JSON = flags.DEFINE_string('json', None, 'A file for the rows.')
 def main(argv):
   del argv
   rows = []
-  # A process of its own for each, so that none finds memory or caches of another.
+  # A process for each, so that they share no memory or caches.
   with multiprocessing.get_context('spawn').Pool(1, maxtasksperchild=1) as pool:
     for config in _CONFIGS.value:
       rows.append(pool.apply(
-          benchmark.measure, (config, _REPEAT.value, _THREADS.value, _XLA.value)))
+          cores_lib.measure, (config, _REPEAT.value, _THREADS.value, _XLA.value)))
       print(json.dumps(rows[-1]), flush=True)
-  print(benchmark.table(rows))
+  print(cores_lib.table(rows))
   if _JSON.value:
     pathlib.Path(_JSON.value).write_text(json.dumps(rows, indent=1))
 

@@ -13,10 +13,10 @@ import numpy as np
 import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
+from gtrxl_tf.launch import history_runs_testing
+from gtrxl_tf.launch import prepare
 from gtrxl_tf.serving import export
-from gtrxl_tf.training import history_runs_testing
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training import train
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _SETTINGS = ['ActionRecall.delay = 2', 'TransformerXL.memory_length = 4']
@@ -44,7 +44,7 @@ class BinariesTest(absltest.TestCase):
     folder.root.mkdir()
     gin.clear_config()
     self.addCleanup(gin.clear_config)
-    self._experiment = train.prepare([str(_ROOT / _GIN_FILE)], _SETTINGS)
+    self._experiment = prepare.prepare([str(_ROOT / _GIN_FILE)], _SETTINGS)
     folder.config.write_text(gin.operative_config_str())
     self._agent = self._experiment.make_agent()
     # What follows in every checkpoint, and that the target is not the online network.

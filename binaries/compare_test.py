@@ -119,11 +119,11 @@ class CompareTest(absltest.TestCase):
         gin_file=[str(_GIN / 'rate/t_maze_30_cpu.gin')], seeds=1,
         models=[dt, f'{rate}+{pool}'], gin_bindings=[
             f"dataset = '{dataset}'",
-            "OfflineExperiment.tasks = {'corridor_length': (2, 3)}"])
+            "Experiment.tasks = {'corridor_length': (2, 3)}"])
     self.assertEqual([run.root for run in self.runs], [
         f'{self.root}/dt/seed_0', f'{self.root}/rate+memory_pool/seed_0'])
     self.assertEqual(self.runs[1].files[1:], [rate, pool])
-    self.assertEqual(self.runs[1].bindings[-1], 'OfflineExperiment.seed = 0')
+    self.assertEqual(self.runs[1].bindings[-1], 'Experiment.seed = 0')
     self.assertEqual(self._cells('success in task'),
                      [['success in task', 'dt', 'rate+memory_pool']])
     self.assertEqual(self._cells('2 |'), [['2', '0.50 (0.50)', '0.50 (0.50)']])

@@ -10,15 +10,15 @@ from absl import app
 from absl import flags
 
 from gtrxl_tf import config
+from gtrxl_tf.launch import prepare
 from gtrxl_tf.serving import export
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training import train
 
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _OUTPUT_DIR = flags.DEFINE_string(
     'output_dir', None, 'The folder to write, which must not exist yet.', required=True)
 _GREEDY = flags.DEFINE_bool(
-    'greedy', False, 'Take the likeliest action instead of sampling one.')
+    'greedy', False, 'Take the most likely action instead of sampling one.')
 
 
 def main(argv):
@@ -30,13 +30,13 @@ def main(argv):
   if output_dir.exists():
     sys.exit(f'{output_dir} exists: --output_dir must name a new folder')
   try:
-    experiment = train.prepare([str(folder.config)], [])
+    experiment = prepare.prepare([str(folder.config)], [])
     agent = experiment.restore_agent(folder.checkpoints)
   except (config.ConfigError, FileNotFoundError) as error:
     sys.exit(f'Not exported: {error}')
-  # The target network, as it is the one that acts in training.
   export.save_policy(
-      experiment.make_policy(agent.target, greedy=_GREEDY.value), output_dir)
+      experiment.make_policy(experiment.learned_network(agent), greedy=_GREEDY.value),
+      output_dir)
   print('Look at it:  saved_model_cli show '
         f'--dir {output_dir} --tag_set serve --signature_def action')
 

@@ -23,19 +23,19 @@ from absl.testing import absltest
 import numpy as np
 
 from binaries import faults_testing
+from gtrxl_tf.launch import hosts_testing
+from gtrxl_tf.launch import parts_testing
+from gtrxl_tf.launch import train
 from gtrxl_tf.training import evaluation
-from gtrxl_tf.training import hosts_testing
-from gtrxl_tf.training import parts_testing
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training import train
 
 _GIN_FILE = str(pathlib.Path(__file__).parents[1] / 'gin/gtrxl/t_maze_30_cpu.gin')
 _CHECKPOINT_PERIOD = 50
 _BINDINGS = ['TMaze.corridor_length = 10', 'TransformerXL.memory_length = 16',
-             'Experiment.unroll_length = 16', 'Experiment.environment_steps = 1000000',
-             'Experiment.num_actors = 2', 'Experiment.environments_per_actor = 32',
-             f'Experiment.checkpoint_period = {_CHECKPOINT_PERIOD}',
-             'Experiment.stall_seconds = 60']
+             'OnlineExperiment.unroll_length = 16', 'OnlineExperiment.environment_steps = 1000000',
+             'OnlineExperiment.num_actors = 2', 'OnlineExperiment.environments_per_actor = 32',
+             f'Checkpoints.period = {_CHECKPOINT_PERIOD}',
+             'OnlineExperiment.stall_seconds = 60']
 _SEED = int(os.environ.get('FAULTS_SEED', '0'))
 _KILLS = {'server': 4, 'learner': 5, 'actor_0': 6, 'actor_1': 6}
 _CUTS = ['server', 'learner', 'actor_0', 'actor_1', 'learner']

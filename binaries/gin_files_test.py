@@ -17,13 +17,14 @@ import tree
 
 from gtrxl_tf import config
 from gtrxl_tf import datasets
+from gtrxl_tf import environments
 from gtrxl_tf import sources
 from gtrxl_tf.datasets import collect
 from gtrxl_tf.datasets import episodes_testing
 from gtrxl_tf.environments import dark_room_batch
-from gtrxl_tf.environments import dmlab_testing
-from gtrxl_tf.training import tasks
-from gtrxl_tf.training import train
+from gtrxl_tf.environments import dmlab_stand_in
+from gtrxl_tf.launch import prepare
+from gtrxl_tf.training import experiment as experiment_lib
 
 GIN = pathlib.Path(__file__).parents[1] / 'gin'
 GTRXL = GIN / 'gtrxl'
@@ -60,8 +61,8 @@ class GinTest(parameterized.TestCase):
 
   def prepare(self, files, bindings=()):
     try:
-      with dmlab_testing.deepmind_lab():
-        return train.prepare(list(map(str, files)), bindings)
+      with dmlab_stand_in.deepmind_lab():
+        return prepare.prepare(list(map(str, files)), bindings)
     except config.ConfigError as error:
       self.skip_if_not_installed(error)
 
@@ -113,25 +114,27 @@ class OfflineGinTest(GinTest):
   def episodes(self, name):
     """A dataset that fits an experiment, and what stands for its environment."""
     config.parse([str(_RATE / name)], [])
-    settings = gin.get_bindings('OfflineExperiment')
+    settings = gin.get_bindings('Experiment')
+    first_task, *_ = environments.task_settings('Experiment', settings.get('tasks'))
     try:
-      prototype = tasks.TaskExperiment(
-          settings['environment'], settings.get('tasks'), None, 1, 0)
+      prototype = settings['environment'](seed=0, **first_task)
     except config.ConfigError as error:
       self.skip_if_not_installed(error)
-    frames = settings.get('frame_stack', 1)
+    observation_spec = prototype.observation_spec()
+    action_spec = prototype.action_spec()
+    prototype.close()
+    frames = gin.get_bindings('OfflineExperiment').get('frame_stack', 1)
     single = lambda spec: specs_lib.Array(
         (*spec.shape[:-1], spec.shape[-1] // frames), spec.dtype)
-    specs = datasets.Specs(
-        tree.map_structure(single, prototype.observation_spec), prototype.action_spec)
+    specs = datasets.Specs(tree.map_structure(single, observation_spec), action_spec)
     random = np.random.default_rng(0)
     episodes = [episodes_testing.random_episode(specs, random, 20) for _ in range(2)]
     folder = self.create_tempdir().full_path
     episodes_testing.write(folder, specs, [
         episode._replace(reward=np.ones_like(episode.reward)) for episode in episodes])
     environment = mock.Mock(spec_set=['observation_spec', 'action_spec', 'close'])
-    environment.observation_spec.return_value = prototype.observation_spec
-    environment.action_spec.return_value = prototype.action_spec
+    environment.observation_spec.return_value = observation_spec
+    environment.action_spec.return_value = action_spec
     return folder, environment
 
   def build(self, stand_ins, name, *added, bindings=()):
@@ -139,7 +142,7 @@ class OfflineGinTest(GinTest):
     gin.clear_config()
     folder, environment = stand_ins
     with mock.patch.object(
-        tasks.TaskExperiment, 'make_environments', return_value=environment):
+        experiment_lib.Experiment, 'make_environments', return_value=environment):
       experiment = self.prepare(
           [_RATE / name, *(_RATE / file for file in added)],
           [f'OfflineExperiment.dataset = {folder!r}',

@@ -6,16 +6,16 @@ import time
 from absl.testing import absltest
 import numpy as np
 
+from gtrxl_tf.launch import hosts_testing
+from gtrxl_tf.launch import parts_testing
+from gtrxl_tf.launch import train
 from gtrxl_tf.training import evaluation
-from gtrxl_tf.training import hosts_testing
-from gtrxl_tf.training import parts_testing
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training import train
 
 _GIN_FILE = str(pathlib.Path(__file__).parents[1] / 'gin/gtrxl/t_maze_30_cpu.gin')
 _BINDINGS = ['TMaze.corridor_length = 10', 'TransformerXL.memory_length = 16',
-             'Experiment.unroll_length = 16', 'Experiment.environment_steps = 1000000',
-             'Experiment.num_actors = 2', 'Experiment.environments_per_actor = 32']
+             'OnlineExperiment.unroll_length = 16', 'OnlineExperiment.environment_steps = 1000000',
+             'OnlineExperiment.num_actors = 2', 'OnlineExperiment.environments_per_actor = 32']
 _NAMES = ['server', 'learner', 'actor_0', 'actor_1']
 _LIMIT_SECONDS = 900
 

@@ -1,4 +1,4 @@
-"""Converts a dataset of another format.
+"""Converts a published dataset to this library's format.
 
   python -m binaries.import_dataset --format=d4rl --output_dir=datasets/hopper_medium \
       --input=hopper_medium-v2.hdf5 --environment=Hopper-v2

@@ -1,4 +1,4 @@
-"""Checks, describes and draws a dataset.
+"""Checks a dataset, prints what it contains, and draws it.
 
   python -m binaries.inspect_dataset --dataset=datasets/t_maze_30
 """

@@ -4,7 +4,7 @@
       --root_dir=runs/t_maze --server=localhost:8000
 
 It waits for the server, goes on from its last checkpoint, and saves one on SIGTERM.
-Several replicas take the step that one would: see --strategy.
+Several replicas take the step that one replica would take: see --strategy.
 """
 
 import sys
@@ -13,10 +13,9 @@ from absl import app
 from absl import flags
 from absl import logging
 
-from binaries import metrics
-from binaries import settings
+from binaries import part
+from gtrxl_tf.launch import train
 from gtrxl_tf.training import devices
-from gtrxl_tf.training import train
 
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _SERVER = flags.DEFINE_string(
@@ -31,10 +30,8 @@ _TPU = flags.DEFINE_string(
 def main(argv):
   del argv
   logging.set_verbosity(logging.INFO)
-  sys.exit(train.learn(
-      settings.GIN_FILE.value, settings.GIN_BINDINGS.value, _ROOT_DIR.value,
-      _SERVER.value, _STRATEGY.value, _TPU.value, metrics.HOST.value,
-      metrics.PORT.value))
+  sys.exit(train.train_as_learner(
+      part.settings(), _ROOT_DIR.value, _SERVER.value, _STRATEGY.value, _TPU.value))
 
 
 if __name__ == '__main__':

@@ -6,11 +6,11 @@
       --models=gin/rate/models/dt.gin,gin/rate/models/rate.gin,\
 gin/rate/models/rate.gin+gin/rate/variants/segment_by_segment.gin
 
-Prints a table with a row for each of --models at each point of --sweep, which are those
-of `binaries.compare`.
+Prints a table with a row for each of --models at each point of --sweep; both are as in
+`binaries.compare`.
 
 An online batch is blank, which costs as much as a full one: shapes are static. DeepMind
-Lab need not be installed; a stand-in tells its specs.
+Lab need not be installed; a stand-in gives its specs.
 """
 
 from concurrent.futures import process
@@ -21,8 +21,8 @@ from absl import app
 from absl import flags
 
 from gtrxl_tf import config
-from gtrxl_tf.training import learner_cost
-from gtrxl_tf.training import variants
+from gtrxl_tf.benchmarks import learner_cost
+from gtrxl_tf.launch import variants
 
 _GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], "The experiment's settings; later files override.")
@@ -38,7 +38,7 @@ _BATCH_SIZE = flags.DEFINE_integer(
 _REPEAT = flags.DEFINE_integer(
     'repeat', 3, 'Steps to measure, after a first one.', lower_bound=1)
 _PROCESSES = flags.DEFINE_integer(
-    'processes', 3, 'In which each is measured; the table has the medians.',
+    'processes', 3, 'Processes that measure each row; the table has the medians.',
     lower_bound=1)
 
 
@@ -65,7 +65,7 @@ def main(argv):
   except config.ConfigError as error:
     sys.exit(f'Stopped: {error}')
   except process.BrokenProcessPool:
-    sys.exit('Stopped: the process was killed, as where memory does not suffice.')
+    sys.exit('Stopped: the process was killed; it may have run out of memory.')
   print(f'\n{learner_cost.CAPTION}')
 
 

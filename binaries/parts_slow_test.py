@@ -15,10 +15,10 @@ from gtrxl_tf.training import run_folder
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _TINY = ['ActionRecall.delay = 2', 'TransformerXL.memory_length = 4',
-         'Experiment.unroll_length = 8', 'Experiment.batch_size = 16',
-         'Experiment.environments_per_actor = 16', 'Experiment.log_period = 10',
-         'Experiment.evaluation_episodes = 10', 'Experiment.environment_steps = 25000',
-         'Experiment.checkpoint_period = 1000000']
+         'OnlineExperiment.unroll_length = 8', 'OnlineExperiment.batch_size = 16',
+         'OnlineExperiment.environments_per_actor = 16', 'Experiment.log_period = 10',
+         'Experiment.evaluation_episodes = 10', 'OnlineExperiment.environment_steps = 25000',
+         'Checkpoints.period = 1000000']
 _SECONDS = 120
 
 

@@ -1,38 +1,42 @@
 """Measures how actors, queue and learner keep up with each other on this machine.
 
   python -m binaries.scaling --gin_file=gin/gtrxl/t_maze_30_cpu.gin --actors=1,2,4,8 \
-      --gin_bindings='Experiment.environments_per_actor = 8'
+      --gin_bindings='OnlineExperiment.environments_per_actor = 8'
   python -m binaries.scaling --gin_file=gin/gtrxl/dmlab30.gin --traffic \
-      --gin_bindings='Experiment.environments_per_actor = 1' \
-      --gin_bindings='Experiment.num_actors = 512'
+      --gin_bindings='OnlineExperiment.environments_per_actor = 1' \
+      --gin_bindings='OnlineExperiment.num_actors = 512'
 
-The first prints a table with a row for each number of actors. The second tells what
-goes through Reverb, and what CPU time that and acting take here: what an estimate for
-more machines begins with. DeepMind Lab need not be installed for it; a stand-in tells its specs.
+The first prints a table with a row for each number of actors. The second prints what
+goes through Reverb, and the CPU time of that and of acting, from which the needs of more
+machines can be estimated. DeepMind Lab need not be installed for it; a stand-in gives its
+specs.
 """
+
+from typing import Sequence
 
 from absl import app
 from absl import flags
 
 from binaries import settings
-from gtrxl_tf.environments import dmlab_testing
-from gtrxl_tf.training import scaling
-from gtrxl_tf.training import train
+from gtrxl_tf.benchmarks import scaling
+from gtrxl_tf.environments import dmlab_stand_in
+from gtrxl_tf.launch import prepare
 
 _ACTORS = flags.DEFINE_list('actors', '1,2,4,8', 'Numbers of actors.')
-_SECONDS = flags.DEFINE_float('seconds', 30, 'To measure each.', lower_bound=1)
-_TRAFFIC = flags.DEFINE_bool('traffic', False, 'Tell what goes through Reverb instead.')
+_SECONDS = flags.DEFINE_float('seconds', 30, 'Time to measure each.', lower_bound=1)
+_TRAFFIC = flags.DEFINE_bool(
+    'traffic', False, 'Print what goes through Reverb instead.')
 _UNROLLS = flags.DEFINE_integer(
     'unrolls', 8, 'With --traffic, how many to write and to sample.', lower_bound=1)
 
 
-def _print_row(cells) -> None:
+def _print_row(cells: Sequence[str]) -> None:
   print('| ' + ' | '.join(cells) + ' |', flush=True)
 
 
 def _print_traffic() -> None:
-  with dmlab_testing.deepmind_lab():
-    experiment = train.prepare(settings.GIN_FILE.value, settings.GIN_BINDINGS.value)
+  with dmlab_stand_in.deepmind_lab():
+    experiment = prepare.prepare(settings.GIN_FILE.value, settings.GIN_BINDINGS.value)
     acting = scaling.measure_acting(experiment, num_steps=20)
   sizes = scaling.traffic(experiment)
   rate = scaling.measure_reverb(experiment, _UNROLLS.value)

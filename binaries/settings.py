@@ -1,4 +1,4 @@
-"""The flags that hold an experiment's settings, alike in all parts of a run."""
+"""The flags of an experiment's settings, the same for all parts of a run."""
 
 from absl import flags
 

@@ -4,7 +4,7 @@
   make tpu-check ARGS='--steps=rate --steps=adf --types=float32 --tpus=v4'
 
 Prints a table; docs/tpu.md explains it. The compiler is in an environment of its own,
-which `make tpu-check` sets up: it needs another jax than TensorFlow's companions.
+which `make tpu-check` sets up, because it needs another version of jax.
 """
 
 from concurrent import futures
@@ -19,18 +19,18 @@ from absl import app
 from absl import flags
 
 from gtrxl_tf import config
-from gtrxl_tf.analysis import tpu_compiler
-from gtrxl_tf.training import learner_hlo
+from gtrxl_tf.benchmarks import learner_hlo
+from gtrxl_tf.benchmarks import tpu_compiler
 
 _STEPS = flags.DEFINE_multi_enum(
-    'steps', list(learner_hlo.STEPS), list(learner_hlo.STEPS), 'Of which agents.')
+    'steps', list(learner_hlo.STEPS), list(learner_hlo.STEPS), 'The agents.')
 _TYPES = flags.DEFINE_multi_enum(
     'types', ['float32', 'bfloat16'], ['float32', 'bfloat16'],
-    'What networks compute in.')
+    'The types in which networks compute.')
 _TPUS = flags.DEFINE_multi_enum(
-    'tpus', list(tpu_compiler.TOPOLOGIES), list(tpu_compiler.TOPOLOGIES), 'For which.')
+    'tpus', list(tpu_compiler.TOPOLOGIES), list(tpu_compiler.TOPOLOGIES), 'The TPUs.')
 _PYTHON = flags.DEFINE_string(
-    'python', '.venv-tpu/bin/python', 'That of the environment with the compiler.')
+    'python', '.venv-tpu/bin/python', 'Python of the environment with the compiler.')
 
 
 def _print_row(cells: Sequence[str]) -> None:
@@ -38,7 +38,7 @@ def _print_row(cells: Sequence[str]) -> None:
 
 
 def _write(*args) -> str:
-  """`learner_hlo.write` in a new process, since each has settings of its own."""
+  """Calls `learner_hlo.write` in a new process, because each has settings of its own."""
   with futures.ProcessPoolExecutor(
       1, mp_context=multiprocessing.get_context('spawn')) as pool:
     return pool.submit(learner_hlo.write, *args).result()
@@ -55,7 +55,7 @@ def _check(step: learner_hlo.Step, folder: pathlib.Path) -> None:
   module = folder / 'module'
   for dtype in _TYPES.value:
     size = _write(module, step.gin_files, [
-        *bindings, f"{step.kind}.compute_dtype = '{dtype}'"], step.rows)
+        *bindings, f"Experiment.compute_dtype = '{dtype}'"], step.rows)
     for tpu in _TPUS.value:
       found = learner_hlo.compile_apart(_PYTHON.value, module, tpu)
       _print_row(learner_hlo.cells(step.name, dtype, tpu, size, found))

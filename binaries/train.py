@@ -12,7 +12,7 @@ from absl import app
 from absl import flags
 
 from binaries import settings
-from gtrxl_tf.training import train
+from gtrxl_tf.launch import train
 
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 

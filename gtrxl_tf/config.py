@@ -1,9 +1,9 @@
-"""Gin at the front door: one decorator, a few argument types, one parser.
+"""Type-checked gin: one decorator, a few argument types, one parser.
 
 A configurable declares what it accepts in its signature, with the types below or
-with `Literal`, `Optional` and plain `int`, `float`, `bool`, `str`. Whatever comes,
-from gin or from a caller, is checked before the body runs, so that a wrong setting
-stops a run before any process, file or server exists:
+with `Literal`, `Optional` and plain `int`, `float`, `bool`, `str`. Arguments, from gin
+or from a caller, are checked before the body runs, so that a wrong setting stops a run
+before any process, file or server exists:
 
   @config.configurable
   class DeepLSTM(core.Core):
@@ -32,7 +32,8 @@ import gin
 
 MODULE = 'gtrxl_tf'
 
-_parameters = {}  # Of every configurable, by name: what gin may set.
+_parameters = {}  # What gin may set of every configurable, by its name.
+_classes = {}  # The configurables that are classes, by name.
 _modules = set()  # Names of the modules that define configurables.
 
 
@@ -42,7 +43,7 @@ class ConfigError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-  """Numbers from `low`, which does not belong if `open`, to `high`, which does."""
+  """Numbers from `low` to `high`; `low` itself is excluded if `open`."""
   low: float
   high: float = math.inf
   open: bool = False
@@ -64,7 +65,7 @@ PositiveFraction = Annotated[float, Range(0, 1, open=True)]
 
 
 def _mismatch(value: Any, hint: Any) -> Optional[str]:
-  """What `hint` expects if `value` does not fit it, else None."""
+  """Returns what `hint` expects if `value` does not fit it, else None."""
   origin, args = typing.get_origin(hint), typing.get_args(hint)
   if origin is Annotated:
     bounds = [a for a in args[1:] if isinstance(a, Range)]
@@ -82,7 +83,7 @@ def _mismatch(value: Any, hint: Any) -> Optional[str]:
     return None if value is None else 'None'
   if origin in (list, tuple, Sequence, typing.get_origin(Sequence[int])):
     if not isinstance(value, (list, tuple)):
-      value = [object()]  # Which is nothing that a list may hold.
+      value = [object()]  # A sentinel that no type accepts.
     expected = [_mismatch(v, *args) for v in value]
     wrong = [e for e in expected if e is not None]
     return f'a list of which each is {wrong[0]}' if wrong else None
@@ -102,11 +103,11 @@ def _mismatch(value: Any, hint: Any) -> Optional[str]:
   if inspect.isclass(hint) and hint is not Any:
     fits = isinstance(value, hint)
     return None if fits else f'a {hint.__name__} (@Name() with parentheses)'
-  return None  # Anything else is the body's own business.
+  return None  # The body checks everything else.
 
 
 def _checked(function: Callable, name: str) -> Callable:
-  """`function`, refusing arguments that its annotations do not admit."""
+  """Returns `function` with arguments checked against its annotations."""
   signature = inspect.signature(function)
   hints = typing.get_type_hints(function, include_extras=True)
   hints.pop('return', None)
@@ -133,21 +134,32 @@ def _checked(function: Callable, name: str) -> Callable:
 def configurable(target=None, *, name: Optional[str] = None):
   """`gin.configurable` in the module `gtrxl_tf`, with arguments checked by type.
 
+  A class that passes keyword arguments on to a configurable base class, as in
+
+    def __init__(self, own: int = 0, **shared):
+      super().__init__(**shared)
+
+  has only its own parameters in gin; the others are set for the base class.
+
   Args:
     target: a function or a class.
-    name: the name in gin files, if not the target's own.
+    name: the name in gin files; by default the target's own.
   """
   if target is None:
     return functools.partial(configurable, name=name)
   name = name or target.__name__
   _modules.add(target.__module__)
-  _parameters[name] = [
-      p for p in inspect.signature(target).parameters if p != 'self']
+  parameters = inspect.signature(target).parameters.values()
+  _parameters[name] = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+  allowlist = None
   if inspect.isclass(target):
+    if len(_parameters[name]) < len(parameters):
+      allowlist = _parameters[name]
+    _classes[name] = target
     target.__init__ = _checked(target.__init__, name)
   else:
     target = _checked(target, name)
-  return gin.configurable(name, module=MODULE)(target)
+  return gin.configurable(name, module=MODULE, allowlist=allowlist)(target)
 
 
 def modules() -> list[str]:
@@ -159,19 +171,19 @@ def modules() -> list[str]:
 
 
 def parse(files: Sequence[str], bindings: Sequence[str]) -> None:
-  """Reads gin files, which may include others by paths from their own, and bindings.
+  """Reads gin files and bindings. Files include others by paths relative to their own.
 
   Raises:
-    ConfigError: a file that is not there, a name that is not known, or a line that
-      is not gin. The message is one line and says what would have been allowed.
+    ConfigError: a file does not exist, a name is unknown, or a line is not gin. The
+      message is one line and says what would have been allowed.
   """
   file = None
-  # Gin logs an error for every place where it looks for a file before it finds it.
+  # Gin logs an error for every place where it looks for a file in vain.
   logging.disable(logging.ERROR)
   try:
     for file in files:
-      # What a file includes is found beside it, and not beside a file read before: gin
-      # itself would look for `bases/small.gin` in every folder it was ever shown.
+      # Includes are looked up beside the file that has them. Gin itself would look for
+      # `bases/small.gin` in the folders of all files that it has read before.
       # pylint: disable-next=protected-access
       gin.config._LOCATION_PREFIXES[:] = [os.path.dirname(os.path.abspath(file)), '']
       gin.parse_config_file(file)
@@ -196,7 +208,7 @@ def _syntax_error(error: SyntaxError, bindings: Sequence[str]) -> str:
     lines = linecache.getlines(error.filename)
   else:
     lines = '\n'.join(bindings).split('\n')
-  # Gin may point to the empty line behind the one that it could not read.
+  # Gin may point to the empty line after the one that it could not read.
   number, line = [(i, line.strip()) for i, line in enumerate(lines[:error.lineno], 1)
                   if line.strip()][-1]
   place = f' ({error.filename}, line {number})' if error.filename else ''
@@ -207,16 +219,18 @@ def _syntax_error(error: SyntaxError, bindings: Sequence[str]) -> str:
 
 
 def _unknown_name(text: str) -> str:
-  """Gin's message, with what the name could have been."""
+  """Returns gin's message with suggestions for the unknown name."""
   unknown = re.search(r"No configurable matching (?:reference )?'@?([^']+)'", text)
   if unknown:
     name = unknown.group(1).split('/')[-1].removesuffix('()')
     return _suggest(text, name, sorted(_parameters))
-  unknown = re.search(r"Configurable '([^']+)' doesn't have a parameter named "
-                      r"'([^']+)'", text)
+  unknown = re.search(r"Configurable '([^']+)' doesn't (?:have a parameter named|"
+                      r"include kwarg) '([^']+)'(?: in its allowlist)?", text)
   if unknown:
-    return _suggest(text, unknown.group(2),
-                    _parameters.get(unknown.group(1).split('.')[-1], []))
+    owner, parameter = unknown.group(1).split('.')[-1], unknown.group(2)
+    text = text.replace(
+        unknown.group(), f"{owner} doesn't have a parameter named '{parameter}'")
+    return _suggest_parameter(text, owner, parameter)
   unknown = re.search(r"No bindings specified for '(.+)/gin\.macro'", text)
   if unknown:
     return f'%{unknown.group(1)} is used, and nothing is bound to it'
@@ -224,7 +238,7 @@ def _unknown_name(text: str) -> str:
 
 
 def one_line(error: Exception) -> str:
-  """What an exception says, without where gin and Keras say it came from."""
+  """Returns an exception's message without the places that gin and Keras add."""
   lines = [line.strip() for line in str(error).splitlines() if line.strip()]
   if len(lines) > 1 and lines[0].startswith('Exception encountered when calling layer'):
     del lines[0]
@@ -233,6 +247,39 @@ def one_line(error: Exception) -> str:
 
 def _suggest(text: str, name: str, allowed: Sequence[str]) -> str:
   close = difflib.get_close_matches(name, allowed, n=3)
+  return _did_you_mean(text, close, allowed)
+
+
+def _suggest_parameter(text: str, owner: str, parameter: str) -> str:
+  """`text` with a parameter of the same name elsewhere, or one of a similar name.
+
+  Elsewhere is first of all a base class or a subclass of the owner.
+  """
+  elsewhere = [f'{name}.{parameter}' for name, known in _parameters.items()
+               if parameter in known]
+  related = [x for x in elsewhere if _are_related(owner, x.partition('.')[0])]
+  if related or elsewhere:
+    return _did_you_mean(text, (related or elsewhere)[:3], elsewhere)
+  own = _parameters.get(owner, [])
+  close = difflib.get_close_matches(parameter, own, n=3)
+  if not close:
+    # Such as Checkpoints.period for checkpoint_period.
+    by_words = {f'{name}_{x}'.lower(): f'{name}.{x}'
+                for name, known in _parameters.items() for x in known}
+    close = [by_words[words] for words in difflib.get_close_matches(
+        parameter, by_words, n=1, cutoff=0.8)]
+  return _did_you_mean(text, close, own)
+
+
+def _are_related(one: str, other: str) -> bool:
+  """Whether one of two configurables is a subclass of the other."""
+  if one not in _classes or other not in _classes:
+    return False
+  one_class, other_class = _classes[one], _classes[other]
+  return issubclass(one_class, other_class) or issubclass(other_class, one_class)
+
+
+def _did_you_mean(text: str, names: Sequence[str], known: Sequence[str]) -> str:
   return f'{text.rstrip(". ^")}. ' + (
-      f'Did you mean {" or ".join(close)}?' if close
-      else f'Known: {", ".join(allowed)}.')
+      f'Did you mean {" or ".join(names)}?' if names
+      else f'Known: {", ".join(known)}.')

@@ -42,6 +42,14 @@ class Machine:
     self.settings = dict(locals())
 
 
+@config.configurable
+class FastMachine(Machine):
+
+  def __init__(self, top_speed: config.PositiveInt = 1, **shared):
+    super().__init__(**shared)
+    self.top_speed = top_speed
+
+
 @config.configurable(name='renamed')
 def _function(size: config.PositiveInt = 3):
   return size
@@ -111,6 +119,12 @@ class CheckedArgumentsTest(parameterized.TestCase):
         config.ConfigError, '^renamed.size = 0: expected an integer >= 1'):
       _function()
 
+  def test_a_base_class_is_set_once_for_all_its_subclasses(self):
+    config.parse([], ['Machine.size = 5', 'FastMachine.top_speed = 3'])
+    machine = FastMachine(count=2)
+    self.assertEqual((machine.top_speed, machine.settings['size'],
+                      machine.settings['count']), (3, 5, 2))
+
   def test_a_callers_argument_goes_before_gins(self):
     config.parse([], ['Machine.size = 0'])
     self.assertEqual(Machine(size=2).settings['size'], 2)
@@ -155,6 +169,10 @@ class ParseTest(parameterized.TestCase):
       ('Machin.size = 1', "'Machin'.*Did you mean Machine?"),
       ('Machine.sise = 1', "'sise'.*Did you mean size?"),
       ('Machine.zzz = 1', "'zzz'.*Known: size, count, rate, cost,"),
+      ('Machine.top_speed = 1', "'top_speed'.*Did you mean FastMachine.top_speed?"),
+      ('FastMachine.size = 1', "'size'.*Did you mean Machine.size?"),
+      ('renamed.limit = 1', "'limit'.*Did you mean Machine.limit?"),
+      ('renamed.machines_limit = 1', "_limit'.*Did you mean Machine.limit?"),
       ('Machine.part = @OtherPrt()', "'@OtherPrt.*Did you mean OtherPart?"),
       ('Machine.size = %big', '%big is used, and nothing is bound to it'))
   def test_an_unknown_name_is_told_with_what_it_could_be(self, binding, expected):

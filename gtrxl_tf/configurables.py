@@ -26,9 +26,10 @@ import gtrxl_tf.environments.minigrid_memory
 import gtrxl_tf.environments.numpad_mujoco
 import gtrxl_tf.environments.vizdoom_two_colors
 import gtrxl_tf.networks
+import gtrxl_tf.networks.core_network
+import gtrxl_tf.offline.experiment
+import gtrxl_tf.offline.history_experiment
+import gtrxl_tf.offline.history_schemes
+import gtrxl_tf.online.experiment
 import gtrxl_tf.sampling
 import gtrxl_tf.sources
-import gtrxl_tf.training.experiment
-import gtrxl_tf.training.history_experiment
-import gtrxl_tf.training.history_schemes
-import gtrxl_tf.training.offline

@@ -12,11 +12,10 @@ from gtrxl_tf import files
 from gtrxl_tf import sampling
 from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import comparison_plots
+from gtrxl_tf.launch import prepare
+from gtrxl_tf.launch import variants
 from gtrxl_tf.plots import histories
-from gtrxl_tf.training import offline
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training import train
-from gtrxl_tf.training import variants
 
 
 class RunStopped(Exception):
@@ -27,7 +26,6 @@ class _Prepared(NamedTuple):
   """What is known of an experiment before it is run."""
   informed: Optional[float]  # The informed policy's return, if there is one.
   tasks: List[str]
-  seed: str                  # Name of the setting.
 
 
 class Comparison:
@@ -130,15 +128,12 @@ class Comparison:
     """Prepares the experiment of each model; they have the same environment."""
     for model in models:
       gin.clear_config()
-      experiment = train.prepare(self._files(point, model), self._bindings(point))
-    kind = ('OfflineExperiment' if isinstance(experiment, offline.OfflineExperiment)
-            else 'Experiment')
-    return _Prepared(
-        experiment.informed_return(), experiment.task_names, f'{kind}.seed')
+      experiment = prepare.prepare(self._files(point, model), self._bindings(point))
+    return _Prepared(experiment.informed_return(), experiment.task_names)
 
   def _train(self, point: variants.Point, model: str, seed: int) -> int:
     """Runs `binaries.train` to its end; returns its exit code."""
-    bindings = [*self._bindings(point), f'{self._prepared[point.name].seed} = {seed}']
+    bindings = [*self._bindings(point), f'Experiment.seed = {seed}']
     process = subprocess.Popen(
         [sys.executable, '-m', 'binaries.train',
          *(f'--gin_file={file}' for file in self._files(point, model)),

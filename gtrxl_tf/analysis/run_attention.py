@@ -7,12 +7,12 @@ import numpy as np
 from gtrxl_tf import config
 from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.analysis import attention
+from gtrxl_tf.launch import prepare
+from gtrxl_tf.offline import experiment as offline_experiment
+from gtrxl_tf.offline import history_experiment
+from gtrxl_tf.offline import learning_processes
 from gtrxl_tf.plots import histories
-from gtrxl_tf.training import history_experiment
-from gtrxl_tf.training import learning_processes
-from gtrxl_tf.training import offline
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training import train
 
 
 def draw(folder: run_folder.RunFolder, episode: int) -> None:
@@ -28,18 +28,19 @@ def draw(folder: run_folder.RunFolder, episode: int) -> None:
     FileNotFoundError: the run has no checkpoint.
     IndexError: the dataset has no such episode.
   """
-  experiment = train.prepare([str(folder.config)], [])
-  if not isinstance(experiment, offline.OfflineExperiment):
+  experiment = prepare.prepare([str(folder.config)], [])
+  if not isinstance(experiment, offline_experiment.OfflineExperiment):
     raise config.ConfigError('the run is online: expected one of an OfflineExperiment')
   pictures = folder.root / 'attention'
-  if isinstance(experiment, history_experiment.HistoryExperiment):
+  if experiment.learns_while_acting:
     _draw_processes(experiment, folder, pictures)
   else:
     _draw_episode(experiment, folder, pictures, episode)
 
 
-def _draw_episode(experiment: offline.OfflineExperiment, folder: run_folder.RunFolder,
-                  pictures: pathlib.Path, episode: int) -> None:
+def _draw_episode(experiment: offline_experiment.OfflineExperiment,
+                  folder: run_folder.RunFolder, pictures: pathlib.Path, episode: int
+                  ) -> None:
   """Draws one picture for each segment of an episode."""
   network = experiment.restore_agent(folder.checkpoints).network
   batch = experiment.episode(network.action_space, episode)

@@ -6,14 +6,13 @@ import gin
 import tree
 
 from gtrxl_tf import config
+from gtrxl_tf.launch import prepare
+from gtrxl_tf.launch import variants
+from gtrxl_tf.offline import learning_processes
 from gtrxl_tf.plots import histories
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import experiment as experiment_lib
-from gtrxl_tf.training import history_experiment
-from gtrxl_tf.training import offline
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training import train
-from gtrxl_tf.training import variants
 
 
 def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
@@ -42,10 +41,9 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
     experiment = _prepare(folder, [*gin_files, *point.gin_files],
                           [*gin_bindings, *point.bindings])
     name = f'{point.name}: ' if point.name else ''
-    if isinstance(experiment, history_experiment.HistoryExperiment):
-      judge = experiment.make_judge(experiment.make_policy(
-          experiment.restore_agent(folder.checkpoints).network))
-      show(name + train.describe_learning(judge.evaluate()))
+    if experiment.learns_while_acting:
+      judge = experiment.make_judge(experiment.restore_policy(folder))
+      show(name + learning_processes.describe(judge.evaluate()))
       lines[point.name] = judge.curves['policy']
     else:
       show(name + _play(experiment, folder, num_episodes, num_environments))
@@ -64,9 +62,9 @@ def _prepare(folder: run_folder.RunFolder, gin_files: List[str],
     config.ConfigError: they change what the policy sees or does.
   """
   gin.clear_config()
-  trained = train.prepare([str(folder.config)], [])
+  trained = prepare.prepare([str(folder.config)], [])
   gin.clear_config()
-  experiment = train.prepare([str(folder.config), *gin_files], gin_bindings)
+  experiment = prepare.prepare([str(folder.config), *gin_files], gin_bindings)
   if _shapes(experiment) != _shapes(trained):
     raise config.ConfigError(
         '--gin_bindings change what the policy sees or does: expected '
@@ -88,12 +86,8 @@ def _play(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   names = experiment.task_names
   environment = experiment.make_environments(
       max(min(num_environments, num_episodes), len(names)), evaluation.STREAM)
-  if isinstance(experiment, offline.OfflineExperiment):
-    policy = experiment.make_policy(
-        experiment.restore_agent(folder.checkpoints).network)
-    played = evaluation.Evaluator(policy, environment).play(num_episodes)
-    environment.close()
-  else:
-    played = evaluation.evaluate(folder.policy, environment, num_episodes)
-  return train.describe(played, experiment.informed_return(), names,
-                        experiment.score_of(played.returns, played.tasks))
+  played = evaluation.Evaluator(
+      experiment.restore_policy(folder), environment).play(num_episodes)
+  environment.close()
+  return evaluation.describe(played, experiment.informed_return(), names,
+                             experiment.score_of(played.returns, played.tasks))

@@ -108,6 +108,14 @@ class Core(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
     """
     return self.initial_state(batch_size)
 
+  def empty_state(self, batch_size) -> State:
+    """The initial state in its smallest form.
+
+    An unroll gives the same outputs from it as from `initial_state`, perhaps with less
+    work. The shapes of the two may differ.
+    """
+    return self.initial_state(batch_size)
+
   @abc.abstractmethod
   def call(self, inputs: tf.Tensor, is_first: tf.Tensor, state: State
            ) -> Tuple[tf.Tensor, State]:

@@ -1,3 +1,3 @@
-"""What runs: the experiment's parts, the learner, the actors, and who watches them."""
+"""What all kinds of training share: experiment, trainer, learner, checkpoints, metrics."""
 
 import gtrxl_tf.before_tf_agents  # pylint: disable=unused-import

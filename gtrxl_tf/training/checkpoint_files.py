@@ -1,17 +1,16 @@
-"""The files of a run's checkpoints: which are whole, and what is wrong with the others.
+"""The files of a run's checkpoints: which are complete, and what is wrong with others.
 
 In the folder `checkpoints/` are
 
-  stamp.json    what all of them are of: the kind of experiment and the variables of its
-                agent; written before the first of them
-  ckpt-300.index, ckpt-300.data-*   what TensorFlow writes at learner step 300
-  ckpt-300.json the sizes and checksums of these files. It is written after them, and
-                what has none is half of a checkpoint, which nobody misses
+  stamp.json    identifies the experiment: its kind and the variables of its agent;
+                written before the first checkpoint
+  ckpt-300.index, ckpt-300.data-*   written by TensorFlow at learner step 300
+  ckpt-300.json sizes and checksums of these files, written after them; without it a
+                checkpoint is incomplete and ignored
   checkpoint    names, for TensorFlow's own tools
 
-Nothing in them is Python: nothing is ever unpickled. A folder without a stamp was
-written by an earlier version of the library, and its checkpoints are those that
-`checkpoint` names.
+Nothing is pickled. A folder without a stamp was written by TensorFlow alone, and has the
+checkpoints that `checkpoint` names.
 """
 
 import contextlib
@@ -29,47 +28,47 @@ from gtrxl_tf import config
 from gtrxl_tf import files as files_lib
 
 VERSION = 1
-# What TensorFlow raises where a checkpoint is not what it should be.
+# What TensorFlow raises if a checkpoint is damaged or does not fit.
 TF_ERRORS = (
     tf.errors.OpError, RuntimeError, ValueError, IndexError, AssertionError)
 
 
 class CheckpointError(config.ConfigError):
-  """Checkpoints that cannot be used, or not with these settings. It is one line."""
+  """Checkpoints cannot be used, or not with these settings. The message is one line."""
 
 
 class CheckpointFiles:
-  """The files in one folder, which need not exist; steps are the learner's."""
+  """The files in one folder, which need not exist. Steps are learner steps."""
 
   def __init__(self, folder: pathlib.Path):
     self.folder = pathlib.Path(folder)
     self._stamp = self.folder / 'stamp.json'
 
   def path(self, step: int) -> str:
-    """Of a checkpoint, as TensorFlow takes it."""
+    """Returns the path of a checkpoint as TensorFlow takes it."""
     return str(self.folder / f'ckpt-{step}')
 
   def _record(self, step: int) -> pathlib.Path:
     return self.folder / f'ckpt-{step}.json'
 
   def _files(self, step: int) -> List[pathlib.Path]:
-    """All that belongs to a checkpoint, and what its writing may have left."""
+    """Returns all files of a checkpoint, also those of an incomplete one."""
     patterns = f'ckpt-{step}.*', f'ckpt-{step}_temp*'
     return [file for pattern in patterns for file in self.folder.glob(pattern)]
 
   def steps_of_files(self) -> Set[int]:
-    """Of all that is there, whole or not."""
+    """Returns the steps of all checkpoints, complete or not."""
     names = [re.match(r'ckpt-(\d+)[._]', path.name)
              for path in self.folder.glob('ckpt-*')]
     return {int(name[1]) for name in names if name}
 
   def saved(self) -> Dict[int, float]:
-    """When checkpoints were saved that have a record, by their steps."""
+    """Returns when the complete checkpoints were saved, by their steps."""
     return {step: _read_sealed(self._record(step), 'time')['time']
             for step in sorted(self.steps_of_files()) if self._record(step).exists()}
 
   def _named(self) -> Set[int]:
-    """Those that `checkpoint` names, of which there is still something."""
+    """Returns the steps that `checkpoint` names and that still have files."""
     try:
       text = (self.folder / 'checkpoint').read_bytes()
     except FileNotFoundError:
@@ -78,10 +77,10 @@ class CheckpointFiles:
     return named & self.steps_of_files()
 
   def newest(self) -> Optional[int]:
-    """The step of the newest checkpoint, if there is any.
+    """Returns the step of the newest checkpoint, or None if there is none.
 
     Raises:
-      CheckpointError: it is damaged; says how to go on from one that is not.
+      CheckpointError: it is damaged. The message says how to go on from an older one.
     """
     steps = self._named()
     if self._stamp.exists():
@@ -96,17 +95,17 @@ class CheckpointFiles:
         if first is None:
           return step
         raise CheckpointError(
-            f'{first}. The newest whole checkpoint is ckpt-{step}: to go on from it, '
+            f'{first}. The newest intact checkpoint is ckpt-{step}: to go on from it, '
             f'remove {", ".join(damaged)} from {self.folder}')
       first = first or damage
       damaged.append(f'ckpt-{step}.*')
     if first is not None:
       raise CheckpointError(
-          f'{first}. No checkpoint is whole: to begin anew, take another folder')
+          f'{first}. No checkpoint is intact: to start again, use another folder')
     return None
 
   def _damage(self, step: int) -> Optional[str]:
-    """What is wrong with a checkpoint, if anything is."""
+    """Returns what is wrong with a checkpoint, or None."""
     if not self._stamp.exists():
       return _damage_without_record(self.path(step))
     try:
@@ -119,7 +118,7 @@ class CheckpointFiles:
       file = self.folder / name
       if not file.exists():
         return f'{file}: missing'
-      # First, as it is cheaper and says more.
+      # Before the checksum, because it is cheaper and says more.
       found = file.stat().st_size
       if found != size:
         return f'{file}: has {found:,} bytes: expected {size:,}'
@@ -130,7 +129,7 @@ class CheckpointFiles:
     return None
 
   def read_stamp(self) -> Optional[Dict[str, Any]]:
-    """What `write_stamp` was given; None if there is none.
+    """Returns what `write_stamp` was given; None if there is no stamp.
 
     Raises:
       CheckpointError: it is damaged, or of another version.
@@ -145,17 +144,17 @@ class CheckpointFiles:
     return stamp
 
   def write_stamp(self, **contents) -> None:
-    """Writes what all checkpoints are of, if that is not there; makes the folder."""
+    """Writes the stamp unless there is one; makes the folder."""
     if self._stamp.exists():
       return
     self.folder.mkdir(parents=True, exist_ok=True)
-    for step in self._named():  # Of an earlier version. From now on they need records.
+    for step in self._named():  # TensorFlow's own. From now on they need records.
       if self._damage(step) is None:
         self.write_record(step, os.stat(self.path(step) + '.index').st_mtime)
     _write_sealed(self._stamp, {'version': VERSION, **contents})
 
   def write_record(self, step: int, now: float) -> None:
-    """Makes of the files that TensorFlow wrote a checkpoint that is there."""
+    """Completes a checkpoint whose files TensorFlow has written."""
     files = [file for file in self._files(step) if file != self._record(step)]
     for file in files:
       with open(file, 'rb') as stream:
@@ -166,22 +165,22 @@ class CheckpointFiles:
                   for file in files}})
 
   def write_names(self, steps: Sequence[int]) -> None:
-    """Tells TensorFlow's tools of checkpoints, the newest last."""
+    """Writes the names of checkpoints for TensorFlow's tools, the newest last."""
     lines = [f'model_checkpoint_path: "ckpt-{steps[-1]}"\n']
     lines += [f'all_model_checkpoint_paths: "ckpt-{step}"\n' for step in steps]
     files_lib.write_atomically(self.folder / 'checkpoint', ''.join(lines))
 
   def remove(self, step: int) -> None:
-    """Removes a checkpoint, or half of one, as far as that can be done."""
+    """Removes the files of a checkpoint, as far as possible."""
     with contextlib.suppress(OSError):
-      # First, as without it the others are nothing.
+      # First: without its record the checkpoint is ignored.
       self._record(step).unlink(missing_ok=True)
       for file in self._files(step):
         shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
 
 
 def _damage_without_record(path: str) -> Optional[str]:
-  """Reads everything, which TensorFlow compares with checksums of its own."""
+  """Reads all variables, for which TensorFlow has checksums of its own."""
   try:
     reader = tf.train.load_checkpoint(path)
     for name in reader.get_variable_to_shape_map():
@@ -192,20 +191,20 @@ def _damage_without_record(path: str) -> Optional[str]:
 
 
 def _seal(contents: Dict[str, Any]) -> Tuple[str, str]:
-  """JSON, and its checksum."""
+  """Returns contents as JSON, and its checksum."""
   text = json.dumps(contents, indent=1)
   return text, f'{zlib.crc32(text.encode()):08x}'
 
 
 def _write_sealed(file: pathlib.Path, contents: Dict[str, Any]) -> None:
-  """Writes JSON with the checksum of all else in it."""
+  """Writes JSON with the checksum of its contents."""
   _, seal = _seal(contents)
   text, _ = _seal({**contents, 'crc32': seal})
   files_lib.write_atomically(file, text)
 
 
 def _read_sealed(file: pathlib.Path, *keys: str) -> Dict[str, Any]:
-  """JSON with these keys, as it was written."""
+  """Reads what `_write_sealed` wrote; it must have these keys."""
   try:
     contents = json.loads(file.read_bytes())
   except FileNotFoundError as error:

@@ -1,17 +1,17 @@
-"""The variables of an agent, as it is and as a checkpoint has it."""
+"""The variables of an agent, in memory and in a checkpoint."""
 
 import collections
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
 
 import tensorflow as tf
-# What TensorFlow itself describes checkpoints with.
+# The description of a checkpoint inside it.
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-_SHOWN = 4  # Variables, of each kind of difference.
+_SHOWN = 4  # Variables in a message, for each kind of difference.
 
 
 class Variable(NamedTuple):
-  """What decides whether one value fits a variable."""
+  """What a value must have to fit a variable."""
   shape: Tuple[int, ...]
   dtype: str
 
@@ -23,21 +23,23 @@ Variables = Dict[str, Variable]
 
 
 def of_agent(agent: tf.Module) -> Variables:
-  """Those of an agent, by their paths in it."""
+  """Returns the variables of an agent, by their paths in it."""
   return {path: Variable(tuple(node.shape), node.dtype.name)
           for path, node in _walk(agent, tf.train.TrackableView.children, id)
           if isinstance(node, tf.Variable)}
 
 
 def of_checkpoint(path: str) -> Variables:
-  """Those of `agent` in a checkpoint, which says how its objects hang together."""
+  """Returns the variables of `agent` in a checkpoint, by their paths in it."""
   reader = tf.train.load_checkpoint(path)
   graph = trackable_object_graph_pb2.TrackableObjectGraph()
   graph.ParseFromString(reader.get_tensor('_CHECKPOINTABLE_OBJECT_GRAPH'))
   shapes = reader.get_variable_to_shape_map()
   dtypes = reader.get_variable_to_dtype_map()
-  children = lambda node: {
-      child.local_name: child.node_id for child in graph.nodes[node].children}
+
+  def children(node: int) -> Dict[str, int]:
+    return {child.local_name: child.node_id for child in graph.nodes[node].children}
+
   if 'agent' not in children(0):
     return {}
   return {place: Variable(tuple(shapes[attribute.checkpoint_key]),
@@ -49,8 +51,8 @@ def of_checkpoint(path: str) -> Variables:
 
 def _walk(root: Any, children: Callable[[Any], Dict[str, Any]],
           identity: Callable[[Any], int]) -> Iterator[Tuple[str, Any]]:
-  """All that a root refers to, by the shortest paths, of which it is the first name."""
-  # With the nodes, as some are made for the asking, and their ids would be used again.
+  """Walks over all objects that a root refers to, with their shortest paths."""
+  # It keeps the nodes: some are made on demand, and their ids would be used again.
   seen, queue = {identity(root): root}, collections.deque([('agent', root)])
   while queue:
     path, node = queue.popleft()
@@ -62,7 +64,7 @@ def _walk(root: Any, children: Callable[[Any], Dict[str, Any]],
 
 
 def difference(saved: Variables, expected: Variables) -> str:
-  """How `saved` is not as expected, on one line; empty if it is."""
+  """Describes in a line how `saved` differs from `expected`; empty if it does not."""
   def some(text: str, items: List[str]) -> List[str]:
     more = f' and {len(items) - _SHOWN} more' if len(items) > _SHOWN else ''
     return [text + ', '.join(items[:_SHOWN]) + more] if items else []

@@ -1,5 +1,6 @@
-"""Checkpoints of a run: saved whole or not at all, and restored only where they fit."""
+"""Checkpoints of a run: saved atomically, and restored only where they fit."""
 
+import dataclasses
 import importlib.metadata
 import math
 import pathlib
@@ -20,26 +21,41 @@ class SaveFailed(Exception):
   """The last checkpoint of a run could not be saved. The message is one line."""
 
 
+@config.configurable(name='Checkpoints')
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """When checkpoints are saved, and which are kept.
+
+  Args:
+    period: learner steps between checkpoints.
+    kept: how many of the newest are kept.
+    keep_every_hours: of the older ones, one in this time is kept for ever; None for
+      none of them.
+  """
+  period: config.PositiveInt = 100
+  kept: config.PositiveInt = 3
+  keep_every_hours: Optional[config.PositiveFloat] = None
+
+
 class Checkpoints:
   """The checkpoints of a run: restores the newest, and saves new ones.
 
   Attributes:
-    latest: the newest one's path, as TensorFlow takes it; None before there is any.
+    latest: the newest checkpoint's path as TensorFlow takes it; None if there is none.
   """
 
   def __init__(self, folder: pathlib.Path, max_to_keep: int,
                keep_every_hours: Optional[float] = None, *, kind: str,
                agent: tf.Module, writes: bool = True, **objects):
-    """Prepares. Nothing is read or written before `restore`.
+    """Creates the object. Nothing is read or written before `restore`.
 
     Args:
       folder: `checkpoints/` of a run.
-      max_to_keep: how many of the newest are kept.
-      keep_every_hours: of the older ones, one in so many hours is kept for ever; None
-        for none of them.
+      max_to_keep: see `Settings.kept`.
+      keep_every_hours: see `Settings`.
       kind: of the experiment.
       agent: with all its variables.
-      writes: whether this process does, of several that train together.
+      writes: whether this process saves, of several that train together.
       **objects: what else training depends on.
     """
     self.latest: Optional[str] = None
@@ -50,13 +66,13 @@ class Checkpoints:
     self._agent = agent
     self._writes = writes
     self._checkpoint = tf.train.Checkpoint(agent=agent, **objects)
-    self._saved: Optional[Dict[int, float]] = None  # When, by step.
+    self._saved: Optional[Dict[int, float]] = None  # Times, by step.
 
   def restore(self) -> Optional[str]:
     """Restores the newest checkpoint; returns its path, or None if there is none.
 
     Raises:
-      CheckpointError: it is damaged, or of something else. Nothing was changed.
+      CheckpointError: it is damaged, or does not fit. Nothing was changed.
     """
     self.latest = check(self._files.folder, self._kind, lambda: self._agent)
     if self.latest is not None:
@@ -71,21 +87,21 @@ class Checkpoints:
     return self.latest
 
   def save(self, step: int, last: bool = False) -> bool:
-    """Saves under the number `step`; returns whether that went well.
+    """Saves a checkpoint of learner step `step`; returns whether that succeeded.
 
-    If not, as on a full disk, it is logged, and the checkpoints are those of before.
+    A failure, as on a full disk, is logged and leaves earlier checkpoints unchanged.
 
     Args:
       step: of the learner.
-      last: of the run: there will be no other try.
+      last: whether it is the run's last, which is not tried again.
 
     Raises:
-      SaveFailed: the last one failed.
+      SaveFailed: the last checkpoint could not be saved.
     """
     if not self._writes:
       return True
     if self._saved is None:
-      raise ValueError('save was called before restore, which finds what is there')
+      raise ValueError('save was called before restore: expected restore first')
     if step in self._saved:
       return True
     saved = {**self._saved, step: time.time()}
@@ -109,7 +125,7 @@ class Checkpoints:
     return True
 
   def _kept(self, saved: Dict[int, float]) -> list[int]:
-    """The steps of those that are to stay, in their order."""
+    """Returns the steps of the checkpoints to keep, in ascending order."""
     steps = sorted(saved)
     older, newest = steps[:-self._max_to_keep], steps[-self._max_to_keep:]
     kept, last = [], -math.inf
@@ -122,26 +138,26 @@ class Checkpoints:
 
 def check(folder: pathlib.Path, kind: Optional[str],
           make_agent: Callable[[], tf.Module]) -> Optional[str]:
-  """Looks whether training can go on in a folder, and changes nothing.
+  """Checks that training can go on in a folder, without changing anything.
 
   Args:
     folder: `checkpoints/` of a run; it need not exist.
-    kind: of the experiment that is to go on there; None for any.
-    make_agent: makes its agent; called only if there is something to compare it with.
+    kind: of the experiment that would go on there; None for any.
+    make_agent: makes its agent; called only if there is a checkpoint to compare with.
 
   Returns:
-    The path of the newest checkpoint, if there is any.
+    The path of the newest checkpoint, if there is one.
 
   Raises:
-    CheckpointError: it is damaged, or the folder is of another kind of experiment or
-      another network.
+    CheckpointError: the checkpoint is damaged, or the folder belongs to another kind of
+      experiment or another network.
   """
   files = checkpoint_files.CheckpointFiles(folder)
   stamp = files.read_stamp()
   if stamp is not None and kind not in (None, stamp['kind']):
     raise CheckpointError(
-        f'{folder} is of kind {stamp["kind"]}: expected {kind}, as the settings are; '
-        'another experiment needs another folder')
+        f'{folder} belongs to an experiment of kind {stamp["kind"]}: expected {kind}, '
+        'as in the settings; another experiment needs another folder')
   step = files.newest()
   newest = None if step is None else files.path(step)
   if stamp is not None:
@@ -155,20 +171,20 @@ def check(folder: pathlib.Path, kind: Optional[str],
       saved, checkpoint_variables.of_agent(make_agent()))
   if difference:
     raise CheckpointError(
-        f'{folder} is of another network than these settings make: {difference}')
+        f'{folder} belongs to another network than that of the settings: {difference}')
   return newest
 
 
 def restore_agent(folder: pathlib.Path, agent: tf.Module) -> None:
-  """Gives an agent the values it has in the newest checkpoint of a folder.
+  """Restores an agent from the newest checkpoint of a folder.
 
   Args:
     folder: `checkpoints/` of a run.
     agent: with its variables.
 
   Raises:
-    FileNotFoundError: there is none.
-    CheckpointError: it is damaged, of another agent, or of networks of other sizes.
+    FileNotFoundError: there is no checkpoint.
+    CheckpointError: it is damaged, or of another agent or other networks.
   """
   newest = check(folder, None, lambda: agent)
   if newest is None:
@@ -178,10 +194,10 @@ def restore_agent(folder: pathlib.Path, agent: tf.Module) -> None:
 
 def _read(path: str, checkpoint: tf.train.Checkpoint) -> None:
   try:
-    # Partial, as there may be more in it than is asked for.
+    # Partial, because a checkpoint has more than an agent.
     checkpoint.read(path).expect_partial().assert_existing_objects_matched()
   except checkpoint_files.TF_ERRORS as error:
-    raise CheckpointError(f'{path} has other parts than these settings make: '
+    raise CheckpointError(f'{path} does not have the parts that these settings make: '
                           f'{config.one_line(error)}') from error
 
 

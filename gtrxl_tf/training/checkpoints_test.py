@@ -119,7 +119,7 @@ class CheckpointsTest(parameterized.TestCase):
 
   @parameterized.parameters(
       (dict(agent=lambda: _Agent(5)),
-       r'checkpoints is of another network .* it has agent/layers/0/kernel \[2, 3\] '
+       r'checkpoints belongs to another network .* it has agent/layers/0/kernel \[2, 3\] '
        r'float32 \(expected \[2, 5\] float32\), agent/layers/0/bias \[3\]'),
       (dict(agent=lambda: _Agent(dtype=tf.float64)),
        r'scale \[\] float32 \(expected \[\] float64\)$'),
@@ -129,7 +129,7 @@ class CheckpointsTest(parameterized.TestCase):
       (dict(agent=testing.tiny_agent),
        'it has what was not expected, agent/scale .*, agent/layers'),
       (dict(kind='OfflineExperiment'),
-       'is of kind Experiment: expected OfflineExperiment'))
+       'belongs to an experiment of kind Experiment: expected OfflineExperiment'))
   def test_another_network_is_refused(self, settings, message):
     _Run(self.folder).save(1)
     settings = {**settings, 'agent': settings.get('agent', _Agent)()}
@@ -143,7 +143,7 @@ class CheckpointsTest(parameterized.TestCase):
     agent = _Agent()
     other = checkpoints.Checkpoints(
         self.folder, 3, kind='Experiment', agent=agent, rows=tf.Variable([1.0, 2.0]))
-    self.refused(other.restore, 'ckpt-1 has other parts than these settings make')
+    self.refused(other.restore, 'ckpt-1 does not have the parts that these settings make')
 
   def test_an_agent_alone_is_restored(self):
     agent = _Agent()
@@ -210,7 +210,7 @@ class CheckpointsTest(parameterized.TestCase):
         path.unlink()
     data = self.folder / 'ckpt-3.data-00000-of-00001'
     data.write_bytes(data.read_bytes()[:-1])
-    way = ('The newest whole checkpoint is ckpt-2: to go on from it, remove '
+    way = ('The newest intact checkpoint is ckpt-2: to go on from it, remove '
            r'ckpt-3\.\* from ')
     cause = r'data-.*: has \d+ bytes: expected \d+' if stamped else 'damaged'
     self.refused(lambda: _Run(self.folder), rf'ckpt-3.*{cause}.*\. {way}')
@@ -220,7 +220,7 @@ class CheckpointsTest(parameterized.TestCase):
     self.assertEqual(float(_Run(self.folder).agent.scale), 2)
     for path in self.folder.glob('ckpt-*.index'):
       path.write_bytes(b'')
-    self.refused(lambda: _Run(self.folder), 'No checkpoint is whole')
+    self.refused(lambda: _Run(self.folder), 'No checkpoint is intact')
 
   def test_a_record_that_is_missing_is_no_older_checkpoint(self):
     _Run(self.folder).save(1, 2)

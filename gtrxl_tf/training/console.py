@@ -1,59 +1,66 @@
-"""What a person sees while a run goes on."""
+"""The line that shows how far a run has come."""
 
 import math
 import shutil
 import sys
 import textwrap
 import time
-from typing import Dict, Optional
+from typing import Dict, List, Optional, TextIO
 
-_SECONDS_BETWEEN_LINES = 10  # Where there is no terminal to write over.
+_SECONDS_BETWEEN_LINES = 10  # Where the output is no terminal.
 
 
 def duration(seconds: float) -> str:
-  """Seconds for people: `1:02:03` or `2:03`."""
+  """Formats seconds for people: `1:02:03` or `2:03`."""
   minutes, seconds = divmod(int(seconds), 60)
   hours, minutes = divmod(minutes, 60)
   return f'{hours}:{minutes:02}:{seconds:02}' if hours else f'{minutes}:{seconds:02}'
 
 
 class Console:
-  """A line that is written over on a terminal, and every few seconds elsewhere."""
+  """A line that is updated in place on a terminal, and every few seconds elsewhere."""
 
-  def __init__(self, goal: int, counted: str = 'environment', stream=sys.stdout):
+  def __init__(self, goal: int, counted: str = 'environment',
+               stream: Optional[TextIO] = None):
     """Creates the console of a run.
 
     Args:
-      goal: how many steps it takes.
-      counted: of what: the `environment` or the `learner`.
-      stream: to write to.
+      goal: how many steps the run takes.
+      counted: whose steps: the `environment`'s or the `learner`'s.
+      stream: to write to; by default the standard output.
     """
     self._goal = goal
     self._counted = counted
-    self._stream = stream
-    self._live = stream.isatty()
+    self._stream = stream or sys.stdout
+    self._live = self._stream.isatty()
     self._last_line = 0.0
     self._last_step: Optional[float] = None
-    self._rows = 1  # Of the terminal, that the line takes.
+    self._rows = 1  # How many rows of the terminal the line takes.
+    self._known: Dict[str, float] = {}
 
   def update(self, row: Optional[Dict[str, float]]) -> None:
-    """Shows a row of metrics."""
+    """Shows a row of metrics; numbers that are not in it (NaN) stay as they were."""
     if row is None or row['learner_step'] == self._last_step:
       return
+    self._known.update({name: x for name, x in row.items() if not math.isnan(x)})
     now = time.time()
     if not self._live and now - self._last_line < _SECONDS_BETWEEN_LINES:
       return
     self._last_line, self._last_step = now, row['learner_step']
-    self._write(self.format(row))
+    self._write(self.format({**row, **self._known}))
 
   def format(self, row: Dict[str, float]) -> str:
-    """The line that shows `row`."""
+    """Returns the line that shows `row`."""
     steps = row['learner_step' if self._counted == 'learner' else 'environment_steps']
     speed = row[f'{self._counted}_steps_per_second']
     left = (self._goal - steps) / speed if speed else math.inf
-    number = lambda x, digits: '-' if math.isnan(x) else f'{x:.{digits}f}'
-    shown = lambda name, digits: [
-        f'{name} {number(row[name], digits)}'] if name in row else []
+
+    def shown(name: str, digits: int) -> List[str]:
+      if name not in row:
+        return []
+      value = row[name]
+      return [f'{name} -' if math.isnan(value) else f'{name} {value:.{digits}f}']
+
     ratios = [x for name, x in row.items() if name.endswith('_over_bound')]
     online = self._counted == 'environment'
     return ' | '.join([
@@ -81,3 +88,4 @@ class Console:
     if self._live and self._last_step is not None:
       self._stream.write('\n')
       self._stream.flush()
+      self._last_step = None

@@ -1,4 +1,4 @@
-"""Devices: the `tf.distribute` strategy that trains, and each one's part of a batch."""
+"""Devices: the `tf.distribute` strategy of a learner, and the shares of a batch."""
 
 import contextlib
 import functools
@@ -21,17 +21,17 @@ _TF_CONFIG_EXAMPLE = (
 
 
 def make_strategy(name: str, tpu: Optional[str] = None) -> tf.distribute.Strategy:
-  """The strategy of a learner; to be made before anything else of TensorFlow.
+  """Makes the strategy of a learner; must be called before TensorFlow is used.
 
   Args:
     name: `default`, one device; `mirrored`, all GPUs of this machine, or all logical
-      CPUs where there is none; `multiworker`, this process and others like it, as the
-      environment variable `TF_CONFIG` says, which are waited for; `tpu`.
+      CPUs if there is no GPU; `multiworker`, the workers that the environment variable
+      `TF_CONFIG` names, which are waited for; `tpu`.
     tpu: with `tpu`: `local` on a TPU VM, or `HOST:PORT`, `grpc://HOST:PORT`, or the
-      name that Google Cloud has for the TPU.
+      TPU's name in Google Cloud.
 
   Raises:
-    ConfigError: it cannot be had.
+    ConfigError: the devices cannot be used.
   """
   if name not in STRATEGIES:
     raise config.ConfigError(
@@ -56,7 +56,7 @@ def make_strategy(name: str, tpu: Optional[str] = None) -> tf.distribute.Strateg
 
 def _tpu_strategy(tpu: str) -> tf.distribute.Strategy:
   if tpu != 'local' and ':' in tpu:
-    # TensorFlow would wait for ever for an address that does not answer.
+    # TensorFlow would wait for ever if nothing answers at the address.
     address = tpu.removeprefix('grpc://')
     host, _, port = address.rpartition(':')
     try:
@@ -87,7 +87,7 @@ def _tpu_strategy(tpu: str) -> tf.distribute.Strategy:
 
 
 def _check_tf_config(text: Optional[str]) -> None:
-  """Raises a `ConfigError` unless `TF_CONFIG` names this worker and all others."""
+  """Raises a `ConfigError` unless `TF_CONFIG` names a cluster and this worker in it."""
   if not text:
     raise config.ConfigError('--strategy=multiworker without TF_CONFIG in the '
                              f'environment: expected {_TF_CONFIG_EXAMPLE}')
@@ -106,7 +106,7 @@ def _check_tf_config(text: Optional[str]) -> None:
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-  """Whether this process is the one, of those that train together, that writes."""
+  """Whether this process writes, of those that train together."""
   resolver = strategy.cluster_resolver
   if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
     return True
@@ -116,29 +116,29 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 
 def num_workers(strategy: tf.distribute.Strategy) -> int:
-  """How many processes train together."""
+  """Returns how many processes train together."""
   if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
     return 1
   return sum(map(len, strategy.cluster_resolver.cluster_spec().as_dict().values()))
 
 
 def sum_over_workers(number: int, strategy: tf.distribute.Strategy) -> int:
-  """The sum of what the workers have, who wait for each other here."""
+  """Returns the sum over all workers, which wait for each other here."""
   values = _of_workers(float(number), strategy)
   return round(sum(map(float, values)) * num_workers(strategy) / len(values))
 
 
 def rows_per_replica(batch_size: int, strategy: tf.distribute.Strategy,
                      what: str = 'batch_size') -> int:
-  """How many rows of a global batch a replica gets.
+  """Returns how many rows of a global batch each replica gets.
 
   Args:
     batch_size: of the global batch.
-    strategy: its replicas.
-    what: `batch_size` is called.
+    strategy: has the replicas.
+    what: the name of `batch_size`.
 
   Raises:
-    ConfigError: it cannot be divided.
+    ConfigError: the batch cannot be divided equally.
   """
   num_replicas = strategy.num_replicas_in_sync
   if batch_size % num_replicas:
@@ -149,13 +149,13 @@ def rows_per_replica(batch_size: int, strategy: tf.distribute.Strategy,
 
 
 def share_out(batch: Any, strategy: tf.distribute.Strategy, own: bool = False) -> Any:
-  """Gives every replica its rows of a batch, in their order.
+  """Gives every replica its rows of a batch, in order.
 
   Args:
     batch: nest of `[B, ...]`.
-    strategy: its replicas.
-    own: of several workers, whether each has its own part of the batch. If not, every
-      one has all of it.
+    strategy: has the replicas.
+    own: whether each of several workers has its own part of the batch; otherwise every
+      worker has the complete batch.
 
   Returns:
     What `Learner.step` takes.
@@ -174,7 +174,7 @@ def share_out(batch: Any, strategy: tf.distribute.Strategy, own: bool = False) -
 
 
 def any_worker(value: bool, strategy: tf.distribute.Strategy) -> bool:
-  """Whether it is true in any of the workers, who wait for each other here."""
+  """Whether `value` is true in any worker; workers wait for each other here."""
   return max(_of_workers(float(value), strategy)) > 0
 
 
@@ -188,7 +188,7 @@ def check_equal(value: int, strategy: tf.distribute.Strategy, what: str) -> None
 
 
 def _of_workers(value: float, strategy: tf.distribute.Strategy) -> Sequence[float]:
-  """What replicas of all workers have for `value`; of a single worker, it alone."""
+  """Returns `value` of every replica of all workers; of a single worker, only its own."""
   if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
     return [value]
   own = strategy.experimental_distribute_values_from_function(
@@ -198,18 +198,18 @@ def _of_workers(value: float, strategy: tf.distribute.Strategy) -> Sequence[floa
 
 @functools.lru_cache(maxsize=None)
 def _gather(strategy: tf.distribute.Strategy) -> Callable[[Any], Any]:
-  """Gathers `[N]` of every replica; traced once, as `strategy.gather` is not."""
+  """Makes a function that gathers `[N]` of every replica, traced once."""
   def of_replica(own):
-    # An argument has no device, and the collective needs one.
+    # The collective needs a tensor with a device, which an argument does not have.
     return tf.distribute.get_replica_context().all_gather(tf.identity(own), axis=0)
   return tf.function(lambda own: strategy.run(of_replica, (own,)), autograph=False)
 
 
 @contextlib.contextmanager
 def compute_dtype(name: str) -> Iterator[None]:
-  """Layers that are made in this context compute in `float32` or `bfloat16`.
+  """Makes layers that are created in this context compute in `float32` or `bfloat16`.
 
-  Their variables, what comes out of networks, and all losses are float32 in either.
+  Their variables, the outputs of networks, and all losses are float32 in either case.
   """
   policy = {'float32': 'float32', 'bfloat16': 'mixed_bfloat16'}[name]
   before = tf.keras.mixed_precision.global_policy()

@@ -1,45 +1,37 @@
 """Plays episodes with a policy, apart from training."""
 
+import math
 import pathlib
-from typing import Any, Callable, List, NamedTuple, Optional
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import environments
 from gtrxl_tf.training import rollout as rollout_lib
-from gtrxl_tf.training import tasks
 
 
-# Of the seeds of environments: no actor's.
+# The stream of the environments' seeds; actors have others.
 STREAM = 1
-# Played side by side, at most.
+# How many environments are played side by side at most.
 NUM_ENVIRONMENTS = 50
 
 
-def make_environments(experiment: tasks.TaskExperiment
-                      ) -> environments.BatchedEnvironment:
-  """As many of an experiment's environments as its evaluation plays side by side, each
-  of its tasks among them."""
-  count = min(NUM_ENVIRONMENTS, experiment.evaluation_episodes)
-  return experiment.make_environments(max(count, len(experiment.task_names)), STREAM)
-
-
 class Evaluation(NamedTuple):
-  """One entry an episode."""
+  """Episodes that were played, one entry for each."""
   returns: List[float]
-  successes: List[float]  # 1 or 0; NaN where the environment does not say.
-  tasks: List[int]        # Which of the environments' tasks was played.
+  successes: List[float]  # 1 or 0; NaN if the environment does not report success.
+  tasks: List[int]        # The number of the task that was played.
 
 
 class Evaluator:
-  """Plays episodes with one policy, as often as asked: its weights may change."""
+  """Plays episodes with one policy, whose weights may change in between."""
 
   def __init__(self, policy: Any, environment: environments.BatchedEnvironment):
     """Compiles the policy.
 
     Args:
-      policy: a TF-Agents policy, or one that was loaded.
+      policy: a TF-Agents policy, or a SavedModel of one.
       environment: E environments, which it resets.
     """
     self._environment = environment
@@ -48,9 +40,9 @@ class Evaluator:
 
   def play(self, num_episodes: int, should_stop: Callable[[], bool] = lambda: False
            ) -> Optional[Evaluation]:
-    """Plays at least `num_episodes` episodes, as many in each environment.
+    """Plays at least `num_episodes` episodes, equally many in each environment.
 
-    As many in each, and not the first that end, of which too many would be short ones.
+    Taking the first episodes that end, wherever they do, would favour short ones.
 
     Args:
       num_episodes: rounded up to a multiple of E.
@@ -71,19 +63,42 @@ class Evaluator:
       for i in np.flatnonzero(seen.last()):
         returns[i].append(float(seen.episode_return[i]))
         successes[i].append(float(seen.episode_success[i]))
-    flatten = lambda rows: [x for row in rows for x in row[:each]]
-    return Evaluation(flatten(returns), flatten(successes),
-                      np.repeat(self._environment.tasks, each).tolist())
+    return Evaluation(
+        [x for row in returns for x in row[:each]],
+        [x for row in successes for x in row[:each]],
+        np.repeat(self._environment.tasks, each).tolist())
 
 
 def evaluate(policy: pathlib.Path, environment: environments.BatchedEnvironment,
              num_episodes: int, should_stop: Callable[[], bool] = lambda: False
              ) -> Optional[Evaluation]:
-  """Plays `num_episodes` episodes with the SavedModel in the folder `policy`.
-
-  The environments are closed. See `Evaluator.play`.
-  """
+  """Plays `num_episodes` episodes with the SavedModel in the folder `policy`, and closes
+  the environments. See `Evaluator.play`."""
   evaluation = Evaluator(
       tf.saved_model.load(str(policy)), environment).play(num_episodes, should_stop)
   environment.close()
   return evaluation
+
+
+def describe(evaluation: Evaluation, informed: Optional[float],
+             task_names: Sequence[str] = ('',), score: Optional[float] = None) -> str:
+  """Describes an evaluation in a line, with a line for each task if there are several."""
+  num = len(evaluation.returns)
+  error = np.std(evaluation.returns) / math.sqrt(num)
+  line = (f'Evaluation over {num} episodes: return '
+          f'{np.mean(evaluation.returns):.2f} ± {error:.2f} (s.e.)')
+  if informed is not None:
+    line += f', informed policy {informed:.2f}'
+  if not np.any(np.isnan(evaluation.successes)):
+    line += f', success {np.mean(evaluation.successes):.2f}'
+  if score is not None:
+    line += f', score {score:.1f}'
+  lines = [line]
+  if len(task_names) > 1:
+    for task, name in enumerate(task_names):
+      played = np.array(evaluation.tasks) == task
+      line = (f'  {name}: {np.mean(np.array(evaluation.returns)[played]):.2f} over '
+              f'{np.sum(played)} episodes')
+      success = np.mean(np.array(evaluation.successes)[played])
+      lines.append(line + ('' if np.isnan(success) else f', success {success:.2f}'))
+  return '\n'.join(lines)

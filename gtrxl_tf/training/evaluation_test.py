@@ -12,7 +12,6 @@ from gtrxl_tf import testing
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.serving import export
 from gtrxl_tf.training import evaluation
-from gtrxl_tf.training import train
 
 
 class _Untold(t_maze.TMaze):
@@ -41,7 +40,7 @@ class EvaluationTest(parameterized.TestCase):
     result = self.evaluate((4, 4, 4), num_episodes=6)
     self.assertEqual(result, ([1.0] * 6, [1.0] * 6, [0] * 6))
     self.assertEqual(
-        train.describe(result, informed=1.0),
+        evaluation.describe(result, informed=1.0),
         'Evaluation over 6 episodes: return 1.00 ± 0.00 (s.e.), '
         'informed policy 1.00, success 1.00')
 
@@ -60,7 +59,7 @@ class EvaluationTest(parameterized.TestCase):
     result = self.evaluate((2, 2), num_episodes=4, maze=_Untold)
     self.assertEqual(result.returns, [1.0] * 4)
     self.assertTrue(all(map(math.isnan, result.successes)))
-    self.assertEqual(train.describe(result, informed=None),
+    self.assertEqual(evaluation.describe(result, informed=None),
                      'Evaluation over 4 episodes: return 1.00 ± 0.00 (s.e.)')
 
   def test_tasks_are_told_apart(self):
@@ -70,7 +69,7 @@ class EvaluationTest(parameterized.TestCase):
             tasks=[0, 1, 0]), num_episodes=6)
     self.assertEqual(result.tasks, [0, 0, 1, 1, 0, 0])
     self.assertEqual(
-        train.describe(result, None, ['maze', 'untold'], score=55.5),
+        evaluation.describe(result, None, ['maze', 'untold'], score=55.5),
         'Evaluation over 6 episodes: return 1.00 ± 0.00 (s.e.), score 55.5\n'
         '  maze: 1.00 over 4 episodes, success 1.00\n'
         '  untold: 1.00 over 2 episodes')

@@ -1,11 +1,13 @@
 """The learner: one class for every objective and every strategy."""
 
+import contextlib
 import math
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, Mapping, Optional, Union
 
 import tensorflow as tf
-from typing_extensions import Protocol
 
+from gtrxl_tf import config
+from gtrxl_tf.agents import agent as agent_lib
 
 Optimizer = Union[tf.keras.optimizers.legacy.Optimizer, tf.keras.optimizers.Optimizer]
 
@@ -15,20 +17,39 @@ class Diverged(Exception):
 
 
 class StepFailed(Exception):
-  """A step could not be taken: a device, or another worker, is gone."""
+  """A step could not be taken: a device or another worker is gone."""
+
+
+# What TensorFlow raises where a device or another worker is gone.
+_DEVICE_ERRORS = (
+    RuntimeError, tf.errors.AbortedError, tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError, tf.errors.UnavailableError)
+
+
+@contextlib.contextmanager
+def device_errors(step: int) -> Iterator[None]:
+  """Raises `StepFailed` where a device or another worker fails in learner step `step`.
+
+  The Reverb server's errors are of the same types, and trainers wait for the server to
+  come back: a step's own errors must differ.
+  """
+  try:
+    yield
+  except _DEVICE_ERRORS as error:
+    raise StepFailed(f'learner step {step}: {config.one_line(error)}') from error
 
 
 def check_finite(metrics: Mapping[str, Any], step: int, checkpoint: Optional[str]
                  ) -> Dict[str, float]:
-  """The metrics of a learner step as numbers, without what is `carried`.
+  """Returns the metrics of a learner step as numbers, without `carried`.
 
   Args:
-    metrics: of `Learner.step`.
-    step: its number.
-    checkpoint: the newest, which is from before it.
+    metrics: what `Learner.step` returned.
+    step: the number of the step.
+    checkpoint: the newest checkpoint, which was saved before the step.
 
   Raises:
-    Diverged: they are not all finite.
+    Diverged: a metric is not finite.
   """
   values = {name: float(value) for name, value in metrics.items()
             if name != 'carried'}
@@ -39,50 +60,33 @@ def check_finite(metrics: Mapping[str, Any], step: int, checkpoint: Optional[str
   return values
 
 
-class Agent(Protocol):
-  """What the learner needs of an agent."""
-
-  @property
-  def learned_variables(self) -> Sequence[tf.Variable]:
-    """What the optimizer changes."""
-
-  def loss(self, batch: Any) -> Tuple[tf.Tensor, Dict[str, Any]]:
-    """The scalar to minimize, and metrics; of replicas, each one's share.
-
-    One metric is no sum over replicas: `carried`, if it is there, is a nest of what the
-    batch's rows leave, `[B, ...]`.
-    """
-
-  def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
-    """Called after each step with its metrics, summed over replicas; returns the
-    scalars among them."""
-
-
 class Learner:
   """Takes gradient steps under any `tf.distribute` strategy, in one compiled call.
 
-  Make agent and optimizer in the strategy's scope. The agent's loss on a replica is
-  that replica's share of the global batch's, and gradients are summed, so that N
-  replicas take the step that one would take.
+  Agent and optimizer must be made in the strategy's scope. The agent's loss on a replica
+  is that replica's share of the loss of the global batch, and gradients are summed, so
+  that N replicas take the step that one replica would take.
   """
 
-  def __init__(self, agent: Agent, optimizer: Optimizer,
+  def __init__(self, agent: agent_lib.Agent, optimizer: Optimizer,
                strategy: tf.distribute.Strategy,
                clip_norm: Optional[float] = None):
-    """Creates the learner, and the optimizer's variables.
+    """Creates the learner and the optimizer's variables.
 
     Args:
       agent: gives the loss.
       optimizer: takes the steps.
-      strategy: how they are distributed.
-      clip_norm: the norm that the whole gradient, of the global batch, is clipped to.
+      strategy: distributes the steps.
+      clip_norm: the norm to which the gradient of the global batch is clipped; None
+        for no clipping.
     """
     self._agent = agent
     self._optimizer = optimizer
     self._strategy = strategy
     self._clip_norm = clip_norm
     with strategy.scope():
-      # Here and not in the first step, so that a checkpoint restores them.
+      # Variables are made here and not in the first step, so that a checkpoint
+      # restores them.
       optimizer.iterations  # pylint: disable=pointless-statement
       if isinstance(optimizer, tf.keras.optimizers.legacy.Optimizer):
         # pylint: disable-next=protected-access
@@ -93,18 +97,18 @@ class Learner:
 
   @property
   def steps(self) -> int:
-    """How many steps were taken."""
+    """How many steps have been taken."""
     return int(self._optimizer.iterations.numpy())
 
   def step(self, batch: Any) -> Dict[str, Any]:
     """Takes a step on a batch; returns the metrics of the global batch.
 
-    They are scalars, and the agent's `carried`, if there is one, of all rows.
+    These are scalars, and the agent's `carried`, if there is one, for all rows.
     """
     return self._agent.after_step(self._step(batch))
 
   def device_step(self, batch: Any) -> Dict[str, Any]:
-    """The part of `step` that is compiled: all but the agent's `after_step`."""
+    """The compiled part of `step`: everything but the agent's `after_step`."""
     metrics = self._strategy.run(self._replica_step, (batch,))
     carried = {'carried': metrics.pop('carried')} if 'carried' in metrics else {}
     summed = tf.nest.map_structure(
@@ -113,7 +117,7 @@ class Learner:
     return {**summed, **tf.nest.map_structure(self._gather, carried)}
 
   def _gather(self, x):
-    """The rows of all replicas."""
+    """Returns the rows of all replicas."""
     own = self._strategy.experimental_local_results(x)[0]
     if own.shape.num_elements() == 0:
       # TensorFlow 2.15 crashes where workers gather nothing.
@@ -130,24 +134,25 @@ class Learner:
     with tf.GradientTape(watch_accessed_variables=False) as tape:
       tape.watch(variables)
       loss, metrics = self._agent.loss(batch)
-    # Slices, as a lookup's gradient comes in, have no norm and no static shape.
+    # The gradient of a lookup comes as slices, which have no norm or static shape.
     gradients = [x if x is None else tf.convert_to_tensor(x)
                  for x in tape.gradient(loss, variables)]
     context = tf.distribute.get_replica_context()
     num_replicas = context.num_replicas_in_sync
     if num_replicas > 1:
-      # What has no part in the loss has no gradient, on no replica.
+      # A variable that the loss does not use has no gradient on any replica.
       some = [x for x in gradients if x is not None]
       summed = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, some))
       gradients = [x if x is None else next(summed) for x in gradients]
-    # A norm that is not finite tells of weights that will not be, also where the loss
-    # is. The sum over replicas is to be the norm.
+    # A norm that is not finite means that the weights will not be, even where the loss
+    # is finite. It is divided by the number of replicas because metrics are summed.
     norm = tf.linalg.global_norm(gradients)
     if self._clip_norm is not None:
       gradients, _ = tf.clip_by_global_norm(gradients, self._clip_norm, use_norm=norm)
-    aggregated = 'experimental_aggregate_gradients' if isinstance(
-        self._optimizer, tf.keras.optimizers.legacy.Optimizer
-    ) else 'skip_gradients_aggregation'
-    self._optimizer.apply_gradients(
-        zip(gradients, variables), **{aggregated: aggregated.startswith('skip')})
+    # Gradients are summed already.
+    if isinstance(self._optimizer, tf.keras.optimizers.legacy.Optimizer):
+      options = {'experimental_aggregate_gradients': False}
+    else:
+      options = {'skip_gradients_aggregation': True}
+    self._optimizer.apply_gradients(zip(gradients, variables), **options)
     return {**metrics, 'gradient_norm': norm / num_replicas}

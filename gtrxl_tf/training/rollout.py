@@ -1,6 +1,10 @@
-"""The one loop in which a policy and a batch of environments drive each other."""
+"""A TensorFlow policy that acts in a batch of environments: in actors and evaluations.
 
-from typing import Any, Callable, Optional, Tuple
+Two more loops play without TensorFlow: `datasets.collect` plays scripted policies, and
+`sources.source` plays algorithms that learn in a batch of tasks.
+"""
+
+from typing import Any, Callable, List, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,8 +18,7 @@ class Rollout:
   """Steps a policy and a batch of environments in turn.
 
   The policy is compiled once, as a function of a flat list of tensors: for a small
-  network, finding the trace for a nest of arguments at every call takes longer than
-  the step itself.
+  network, looking up the trace for a nest of arguments takes longer than the step.
   """
 
   def __init__(self, environment: environments.BatchedEnvironment,
@@ -26,11 +29,11 @@ class Rollout:
 
     Args:
       environment: E environments.
-      action: a policy's.
+      action: the policy's `action`.
       policy_state: the policy's initial state, for E environments.
       jit_compile: compiles with XLA, which takes a second and then, for a small GTrXL
         on 64 environments, 1.5 instead of 2.5 ms a step.
-      head_starts: of `BatchedEnvironment.reset`.
+      head_starts: see `BatchedEnvironment.reset`.
     """
     self._environment = environment
     self._seen = environment.reset(head_starts)
@@ -48,8 +51,8 @@ class Rollout:
         flat_action, autograph=False, jit_compile=jit_compile).get_concrete_function(
             *(tf.TensorSpec(x.shape, x.dtype) for x in (*inputs, *self._state)))
 
-  def _inputs(self):
-    """What the policy is shown, as tensors."""
+  def _inputs(self) -> List[tf.Tensor]:
+    """Returns the policy's inputs as tensors."""
     seen = self._seen
     return [tf.constant(x) for x in tf.nest.flatten(
         (seen.step_type, seen.reward, seen.discount, seen.observation))]
@@ -74,7 +77,7 @@ class Rollout:
     self._state = tf.nest.flatten(state)
 
   def step(self) -> Tuple[environments.BatchedTimeStep, policy_step.PolicyStep]:
-    """Acts once; returns what was seen, and what was done in answer."""
+    """Acts once; returns the time steps and the policy's answer to them."""
     seen = self._seen
     done = tf.nest.pack_sequence_as(
         self._done_structure, self._action(*self._inputs(), *self._state))

@@ -1,4 +1,4 @@
-"""A run's folder: what is in it, and how its files are written."""
+"""The folder of a run: its files, and how they are written."""
 
 import contextlib
 import csv
@@ -8,13 +8,13 @@ import fcntl
 import math
 import os
 import pathlib
-from typing import Dict, Iterator, List, Optional, Union
+from typing import Dict, Iterable, Iterator, List, Optional, Union
 
 from absl import logging
 
 from gtrxl_tf import files
 
-# What an OSError says of a disk that is full, or as good as.
+# The codes of an OSError on a full disk.
 NO_ROOM = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 
 
@@ -26,18 +26,18 @@ class InUseError(Exception):
 class RunFolder:
   """Paths in the folder of a run.
 
-  `config.gin`     the operative config, complete
-  `checkpoints/`   everything that training depends on
-  `summaries/`     for TensorBoard
-  `metrics.csv`    one row every few learner steps
-  `policy/`        the SavedModel
-  `curve.png`      what was learned
-  `evaluation.csv` the policy's episodes after training; of a policy that learns while it
-                   acts, what each learning process came to
-  `learning_process.png`, `.csv`  of such a one: what it learned in the end
-  `evaluations.csv` the policy's episodes while a run with an evaluator went on
-  `replay/`        Reverb's checkpoints of its tables
-  `done`, `diverged`  which of them is there says how the run ended, and its text why
+  `config.gin`      the complete operative config; `launch.train` writes it
+  `checkpoints/`    everything that training depends on
+  `summaries/`      for TensorBoard
+  `metrics.csv`     one row every few learner steps
+  `policy/`         the SavedModel of the policy
+  `curve.png`       the learning curve
+  `evaluation.csv`  episodes after training; for a policy that learns while it acts, the
+                    end of each learning process
+  `learning_process.png`, `.csv`  the last learning processes of such a policy
+  `evaluations.csv` episodes during training, in runs with an evaluator
+  `replay/`         Reverb's checkpoints of its tables
+  `done`, `diverged`  mark how the run ended; `Trainer.run` writes them
   """
   root: pathlib.Path
 
@@ -59,15 +59,15 @@ class RunFolder:
 
   @contextlib.contextmanager
   def in_use(self) -> Iterator[None]:
-    """Makes the folder, and keeps it from other processes until the end.
+    """Makes the folder, and locks it against other processes.
 
     Raises:
-      InUseError: a process that has not ended is in such a context.
+      InUseError: another process has locked it.
     """
     self.root.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(self.root, os.O_RDONLY)
     try:
-      try:  # The system gives it up for a process that is killed.
+      try:  # The system unlocks it when the process is killed.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
       except BlockingIOError as error:
         raise InUseError(f'{self.root} is in use by another process') from error
@@ -77,14 +77,14 @@ class RunFolder:
 
 
 class MetricsWriter:
-  """Appends rows to `metrics.csv`; numbers with six digits, one row a write.
+  """Appends rows to `metrics.csv`, with six digits a number and one write a row.
 
-  A row that cannot be written, as on a full disk, is logged and waits for the next one:
-  the file has whole lines, and training goes on.
+  A row that cannot be written, as on a full disk, is written with the next one. The error
+  is logged; the file has complete lines only, and training goes on.
   """
 
   def __init__(self, path: pathlib.Path, resume_step: float = math.inf):
-    """Opens the file and drops the rows after `resume_step`, which will come again."""
+    """Opens the file and drops the rows after `resume_step`, which will be repeated."""
     rows = [row for row in read_metrics(path) if row['learner_step'] <= resume_step]
     self._path = path
     self._waiting = ''
@@ -95,7 +95,7 @@ class MetricsWriter:
         + [self._line(map(_format, row.values())) for row in rows]))
 
   def append(self, row: Dict[str, float]) -> None:
-    """Writes a row; the first one's keys are the columns."""
+    """Writes a row; the keys of the first row are the columns."""
     if not self._columns:
       self._columns = list(row)
       self._waiting += self._line(self._columns)
@@ -111,7 +111,7 @@ class MetricsWriter:
       self._waiting = ''
 
   @staticmethod
-  def _line(cells) -> str:
+  def _line(cells: Iterable[str]) -> str:
     return ','.join(cells) + '\n'
 
 
@@ -120,8 +120,10 @@ def _format(value: float) -> str:
 
 
 def read_metrics(path: pathlib.Path) -> List[Dict[str, float]]:
-  """The rows of a `metrics.csv`; none if there is no file yet. A last line that is
-  still being written is left out."""
+  """Reads the rows of a `metrics.csv`; none if there is no file yet.
+
+  A last line that is still being written is left out.
+  """
   if not path.exists():
     return []
   text = path.read_text(encoding='utf-8')
@@ -130,7 +132,7 @@ def read_metrics(path: pathlib.Path) -> List[Dict[str, float]]:
 
 
 def last_metrics(path: pathlib.Path) -> Optional[Dict[str, float]]:
-  """The last row of a `metrics.csv`, without reading what is before it."""
+  """Reads the last row of a `metrics.csv` without the rows before it."""
   if not path.exists():
     return None
   with open(path, 'rb') as file:

@@ -1,0 +1,26 @@
+"""The flags of a part of a run, beside those of `settings`."""
+
+from typing import Optional
+
+from absl import flags
+
+from binaries import settings as settings_flags
+from gtrxl_tf.launch import parts
+
+_METRICS_HOST = flags.DEFINE_string(
+    'metrics_host', 'localhost',
+    'Where /metrics is served for Prometheus; 0.0.0.0 lets other machines read it.')
+_METRICS_PORT = flags.DEFINE_integer(
+    'metrics_port', None, 'The port of /metrics; by default nothing listens.',
+    lower_bound=1, upper_bound=65535)
+
+
+def settings(threads: Optional[int] = None) -> parts.Settings:
+  """Returns the settings of the part.
+
+  Args:
+    threads: TensorFlow's; None for as many as there are cores.
+  """
+  return parts.Settings(
+      settings_flags.GIN_FILE.value, settings_flags.GIN_BINDINGS.value,
+      _METRICS_HOST.value, _METRICS_PORT.value, threads)

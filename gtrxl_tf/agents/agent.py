@@ -1,0 +1,48 @@
+"""What learners and trainers need of an agent."""
+
+from typing import Any, Dict, Sequence, Tuple
+
+import tensorflow as tf
+from typing_extensions import Protocol
+
+
+class Agent(Protocol):
+  """An agent that a `Learner` can train."""
+
+  @property
+  def learned_variables(self) -> Sequence[tf.Variable]:
+    """The variables that the optimizer changes."""
+
+  def loss(self, batch: Any) -> Tuple[tf.Tensor, Dict[str, Any]]:
+    """The scalar to minimize, and metrics; on a replica, that replica's share of both.
+
+    The metric `carried`, if there is one, is not summed over replicas: it is a nest of
+    the states in which the batch's rows end, `[B, ...]`.
+    """
+
+  def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
+    """Called after each step with the metrics summed over replicas; returns the
+    scalars among them, and `carried`."""
+
+
+class OnlineAgent(Agent, Protocol):
+  """An agent that an `OnlineTrainer` can train: actors play while it learns."""
+
+  @property
+  def acting_network(self) -> tf.keras.layers.Layer:
+    """The network that actors, evaluators and the exported policy run."""
+
+  @property
+  def publish_period(self) -> int:
+    """Learner steps between refreshes of the acting network, each of which is
+    published to the actors."""
+
+  @property
+  def default_max_age(self) -> int:
+    """Age, in learner steps, beyond which data is not trained on by default."""
+
+  def refresh_acting_network(self) -> None:
+    """Gives the acting network what was learned since the last refresh."""
+
+  def gauges(self) -> Dict[str, float]:
+    """Numbers for `metrics.csv` that are not metrics of the loss."""

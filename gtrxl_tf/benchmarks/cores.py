@@ -1,0 +1,163 @@
+"""The time that a memory core takes to learn from an unroll and to act.
+
+Sizes and fields are those of a program that times the GTrXL of other packages, so that
+all rows fit in one table.
+"""
+
+import resource
+import statistics
+import time
+from typing import Any, Callable, Dict, NamedTuple, Sequence
+
+import tensorflow as tf
+
+from gtrxl_tf import cores
+
+
+class Sizes(NamedTuple):
+  """Sizes of a core and its inputs."""
+  num_layers: int
+  model_dim: int
+  num_heads: int
+  head_dim: int
+  mlp_dim: int
+  memory_length: int
+  unroll_length: int
+  batch_size: int  # Of the training step; acting is timed for one environment.
+
+
+SIZES = {
+    'tiny': Sizes(2, 64, 2, 32, 64, 32, 16, 2),
+    'small': Sizes(4, 256, 8, 64, 512, 128, 95, 8),
+    # The paper's for Numpad and Memory Maze, which does not give that of the MLP.
+    'paper': Sizes(12, 256, 8, 64, 512, 512, 95, 2),
+}
+
+
+def make_core(sizes: Sizes) -> cores.TransformerXL:
+  """Makes a GTrXL with variables; its inputs are as wide as the model."""
+  core = cores.TransformerXL(
+      num_layers=sizes.num_layers, model_dim=sizes.model_dim,
+      num_heads=sizes.num_heads, head_dim=sizes.head_dim, mlp_dim=sizes.mlp_dim,
+      memory_length=sizes.memory_length)
+  core.build(tf.TensorShape([None, None, sizes.model_dim]))
+  return core
+
+
+def full_state(core: cores.Core, batch_size: int) -> Any:
+  """Makes a state whose memory is full of steps of the present episode."""
+  past = (batch_size, core.memory_length)
+  record = core.record(core.initial_cache(batch_size))
+  records = tf.nest.map_structure(
+      lambda x: tf.random.normal((*past, *x.shape[1:])), record)
+  return core.restore(records, tf.zeros(past, tf.bool))
+
+
+def training_step(core: cores.Core, sizes: Sizes, xla: bool) -> Callable[[], None]:
+  """Makes a call that runs the core forward and backward over a batch of unrolls."""
+  shape = (sizes.batch_size, sizes.unroll_length)
+  inputs = tf.random.normal((*shape, sizes.model_dim))
+  is_first = tf.zeros(shape, tf.bool)
+  state = full_state(core, sizes.batch_size)
+
+  @tf.function(autograph=False, jit_compile=xla)
+  def gradients(inputs, is_first, state):
+    with tf.GradientTape() as tape:
+      outputs, state = core(inputs, is_first, state)
+      loss = tf.reduce_mean(tf.square(outputs))
+    return tape.gradient(loss, core.trainable_variables), state
+
+  def call():
+    gradients(inputs, is_first, state)[0][0].numpy()
+
+  return call
+
+
+def acting_step(core: cores.Core, sizes: Sizes, xla: bool) -> Callable[[], None]:
+  """Makes a call that takes the next step in one environment."""
+  inputs = tf.random.normal((1, sizes.model_dim))
+  is_first = tf.zeros([1], tf.bool)
+  structure = core.cache(full_state(core, 1))
+  cache = tf.nest.flatten(structure)
+
+  def flat_step(inputs, is_first, *cache):
+    outputs, cache = core.step(
+        inputs, is_first, tf.nest.pack_sequence_as(structure, cache))
+    return outputs, tf.nest.flatten(cache)
+
+  # Compiled as `training.rollout` does it.
+  step = tf.function(
+      flat_step, autograph=False, jit_compile=xla).get_concrete_function(
+          *(tf.TensorSpec(x.shape, x.dtype) for x in (inputs, is_first, *cache)))
+
+  def call():
+    nonlocal cache
+    outputs, cache = step(inputs, is_first, *cache)
+    outputs.numpy()
+
+  return call
+
+
+def time_calls(call: Callable[[], None], count: int, warmup: int) -> Dict[str, float]:
+  """Times `count` calls after `warmup` others.
+
+  Returns:
+    Median and minimum, in milliseconds, of wall time and of the CPU time of all threads,
+    which is steadier on a machine that is not idle.
+  """
+  for _ in range(warmup):
+    call()
+  wall, cpu = [], []
+  for _ in range(count):
+    wall_start, cpu_start = time.perf_counter(), time.process_time()
+    call()
+    wall.append(1e3 * (time.perf_counter() - wall_start))
+    cpu.append(1e3 * (time.process_time() - cpu_start))
+  return {
+      'median_ms': round(statistics.median(wall), 2), 'min_ms': round(min(wall), 2),
+      'cpu_median_ms': round(statistics.median(cpu), 2),
+      'cpu_min_ms': round(min(cpu), 2), 'n': count}
+
+
+def measure(config: str, repeat: int, threads: int, xla: bool) -> Dict[str, Any]:
+  """Times one of `SIZES`, in a process that has not used TensorFlow before.
+
+  Args:
+    config: a key of `SIZES`.
+    repeat: training steps to time; acting steps are five times as many.
+    threads: that an operation may use.
+    xla: compiles with XLA.
+  """
+  tf.config.threading.set_intra_op_parallelism_threads(threads)
+  tf.config.threading.set_inter_op_parallelism_threads(1)
+  sizes = SIZES[config]
+  start = time.perf_counter()
+  core = make_core(sizes)
+  built = time.perf_counter()
+  train, act = training_step(core, sizes, xla), acting_step(core, sizes, xla)
+  ready = time.perf_counter()
+  train()
+  trained = time.perf_counter()
+  return {
+      'peer': 'gtrxl_tf', 'config': config, 'threads': threads, 'xla': xla,
+      'params': core.count_params(),
+      'build_s': round(built - start, 2), 'first_train_s': round(trained - ready, 2),
+      'train': time_calls(train, repeat, warmup=1),
+      'actor': time_calls(act, max(10, 5 * repeat), warmup=2),
+      'peak_rss_mib': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
+
+
+def table(rows: Sequence[Dict[str, Any]]) -> str:
+  """Returns a Markdown table of what `measure` returned; times are medians."""
+  lines = [['peer', 'sizes', 'parameters', 'training step, CPU ms', 'wall ms',
+            'acting step, CPU ms', 'wall ms', 'first training step, s',
+            'peak RSS, MiB']]
+  lines.append(['---'] * 2 + ['--:'] * (len(lines[0]) - 2))
+  for row in rows:
+    train, actor = row['train'], row['actor']
+    lines.append([
+        row['peer'], row['config'], f'{row["params"] / 1e6:.2f}M',
+        f'{train["cpu_median_ms"]:.1f}', f'{train["median_ms"]:.1f}',
+        f'{actor["cpu_median_ms"]:.2f}', f'{actor["median_ms"]:.2f}',
+        f'{row["first_train_s"]:.1f}', str(row['peak_rss_mib'])])
+  return '\n'.join('| ' + ' | '.join(line) + ' |' for line in lines)

@@ -1,0 +1,48 @@
+"""Tests for benchmark."""
+
+import time
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import tensorflow as tf
+
+from gtrxl_tf.benchmarks import cores as cores_lib
+
+_TIMES = {'median_ms': 2.34, 'min_ms': 2., 'cpu_median_ms': 3.21, 'cpu_min_ms': 3.,
+          'n': 5}
+
+
+class BenchmarkTest(tf.test.TestCase, parameterized.TestCase):
+
+  @parameterized.parameters(cores_lib.training_step, cores_lib.acting_step)
+  def test_steps_can_be_called_again_and_again(self, make_step):
+    sizes = cores_lib.SIZES['tiny']
+    step = make_step(cores_lib.make_core(sizes), sizes, xla=False)
+    times = cores_lib.time_calls(step, count=3, warmup=1)
+    self.assertEqual(times['n'], 3)
+    self.assertGreater(times['cpu_min_ms'], 0)
+    self.assertGreaterEqual(times['median_ms'], times['min_ms'])
+
+  def test_memory_is_full(self):
+    sizes = cores_lib.SIZES['tiny']
+    state = cores_lib.full_state(cores_lib.make_core(sizes), batch_size=2)
+    self.assertAllEqual(state.valid, tf.ones([2, sizes.memory_length], tf.bool))
+    self.assertAllGreater(tf.math.reduce_std(state.memory, axis=[0, 1, 3]), 0.5)
+
+  def test_sleep_takes_time_but_not_the_cpus(self):
+    times = cores_lib.time_calls(lambda: time.sleep(0.02), count=3, warmup=0)
+    self.assertGreater(times['min_ms'], 19)
+    self.assertLess(times['cpu_median_ms'], 10)
+
+  def test_table_has_a_line_for_every_row(self):
+    row = {'peer': 'gtrxl_tf', 'config': 'paper', 'params': 20_552_960,
+           'first_train_s': 7.9, 'train': _TIMES, 'actor': _TIMES,
+           'peak_rss_mib': 1140}
+    lines = cores_lib.table([row, {**row, 'config': 'small'}]).splitlines()
+    self.assertLen(lines, 4)
+    self.assertEqual(lines[2], '| gtrxl_tf | paper | 20.55M | 3.2 | 2.3 '
+                     '| 3.21 | 2.34 | 7.9 | 1140 |')
+
+
+if __name__ == '__main__':
+  absltest.main()

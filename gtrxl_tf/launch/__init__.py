@@ -1,0 +1,1 @@
+"""Starts runs: on one machine with all their parts, or one part in this process."""

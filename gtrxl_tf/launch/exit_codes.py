@@ -1,0 +1,47 @@
+"""Exit codes of the processes of a run, and the line on stderr that goes with them."""
+
+import functools
+import sys
+from typing import Callable, Optional
+
+from gtrxl_tf import config
+from gtrxl_tf.online import actor
+from gtrxl_tf.training import checkpoints
+from gtrxl_tf.training import learner
+from gtrxl_tf.training import run_folder
+
+DONE = 0
+FAILED = 1
+REFUSED = 2  # The settings cannot be used, or the folder is in use.
+INTERRUPTED = 130
+
+
+class RunFailed(Exception):
+  """A run cannot go on. The message is one line."""
+
+
+def returned(function: Callable[..., Optional[int]]) -> Callable[..., int]:
+  """Decorates a function to return an exit code, with a line on stderr for an error.
+
+  The function itself returns an exit code, or None for `DONE`.
+  """
+  @functools.wraps(function)
+  def wrapper(*args, **kwargs) -> int:
+    try:
+      code = function(*args, **kwargs)
+    except (config.ConfigError, run_folder.InUseError) as error:
+      print(f'Not started: {error}', file=sys.stderr)
+      return REFUSED
+    except (RunFailed, actor.ActingFailed, learner.Diverged, learner.StepFailed
+            ) as error:
+      print(f'Stopped: {error}', file=sys.stderr)
+      return FAILED
+    except (checkpoints.SaveFailed, OSError) as error:
+      if isinstance(error, OSError) and error.errno not in run_folder.NO_ROOM:
+        raise
+      print(f'Stopped: {error}. The same command goes on when there is room.',
+            file=sys.stderr)
+      return FAILED
+    return DONE if code is None else code
+
+  return wrapper

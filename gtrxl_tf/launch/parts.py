@@ -1,0 +1,139 @@
+"""The parts of an online run, each as the work of one process.
+
+A part runs in a process of its own, which a binary or the supervisor starts. Each function
+returns an exit code, see `exit_codes`.
+"""
+
+import contextlib
+import math
+from typing import Callable, Iterator, NamedTuple, Optional, Sequence
+
+from absl import logging
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf.launch import exit_codes
+from gtrxl_tf.launch import prepare as prepare_lib
+from gtrxl_tf.launch import signals
+from gtrxl_tf.online import actor
+from gtrxl_tf.online import evaluator
+from gtrxl_tf.online import experiment as experiment_lib
+from gtrxl_tf.online import reconnect
+from gtrxl_tf.online import server as server_lib
+from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import run_folder
+
+
+class Settings(NamedTuple):
+  """What every part is started with.
+
+  Attributes:
+    gin_files: files of settings.
+    gin_bindings: single settings, which override the files.
+    metrics_host: see `gauges.Gauges`.
+    metrics_port: see `gauges.Gauges`.
+    threads: of TensorFlow; None or 0 for as many as there are cores.
+    supervisor: the process that supervises the part and has checked the settings; None
+      for a part that is started by itself.
+  """
+  gin_files: Sequence[str] = ()
+  gin_bindings: Sequence[str] = ()
+  metrics_host: str = 'localhost'
+  metrics_port: Optional[int] = None
+  threads: Optional[int] = None
+  supervisor: Optional[int] = None
+
+
+class _Part(NamedTuple):
+  """What a part needs to run."""
+  experiment: experiment_lib.OnlineExperiment
+  should_stop: Callable[[], bool]
+  gauges: gauges_lib.Gauges
+
+
+@exit_codes.returned
+def serve(settings: Settings, root_dir: str, port: int,
+          checkpoint_seconds: float = math.inf) -> None:
+  """Runs the Reverb server.
+
+  Args:
+    settings: of the part.
+    root_dir: the run's folder, or another.
+    port: to listen on.
+    checkpoint_seconds: between checkpoints of the tables.
+  """
+  with _started('server', settings) as part:
+    server_lib.serve(
+        part.experiment, port, run_folder.RunFolder(root_dir), part.should_stop,
+        checkpoint_seconds, part.gauges)
+
+
+@exit_codes.returned
+def act(settings: Settings, server: str, index: int, life: int) -> None:
+  """Runs an actor.
+
+  Args:
+    settings: of the part.
+    server: address of the Reverb server.
+    index: of the actor, from 0.
+    life: see `Actor`.
+  """
+  with _started('actor', settings) as part:
+    actor.Actor(
+        part.experiment, reconnect.check_address(server), index, part.should_stop,
+        life, part.gauges).run()
+
+
+@exit_codes.returned
+def learn(settings: Settings, server: str, root_dir: str) -> None:
+  """Runs the learner of a supervised run.
+
+  Args:
+    settings: of the part.
+    server: address of the Reverb server.
+    root_dir: the run's folder.
+  """
+  with _started('learner', settings) as part:
+    part.experiment.train(
+        run_folder.RunFolder(root_dir), tf.distribute.get_strategy(),
+        part.should_stop, server, part.gauges)
+
+
+@exit_codes.returned
+def evaluate(settings: Settings, server: str, root_dir: str) -> None:
+  """Runs an evaluator.
+
+  Args:
+    settings: of the part.
+    server: address of the Reverb server.
+    root_dir: the run's folder, or another.
+  """
+  with _started('evaluator', settings) as part:
+    evaluator.OnlineEvaluator(
+        part.experiment, reconnect.check_address(server),
+        run_folder.RunFolder(root_dir), part.should_stop, part.gauges).run()
+
+
+@contextlib.contextmanager
+def _started(name: str, settings: Settings) -> Iterator[_Part]:
+  """Sets up this process for a part, and makes what the part needs.
+
+  Raises:
+    config.ConfigError: the settings cannot be used.
+  """
+  logging.set_verbosity(logging.INFO)
+  if settings.threads is not None:
+    tf.config.threading.set_intra_op_parallelism_threads(settings.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(settings.threads)
+  supervised = settings.supervisor is not None
+  asked_to_stop = (signals.stop_requested_by(settings.supervisor) if supervised
+                   else signals.stop_requested())
+  with asked_to_stop as should_stop:
+    experiment = prepare_lib.prepare(
+        settings.gin_files, settings.gin_bindings, check=not supervised)
+    if not experiment.needs_server:
+      raise config.ConfigError(
+          f'the settings are of training on a dataset, which has no {name}')
+    yield _Part(experiment, should_stop, gauges_lib.Gauges(
+        name, settings.metrics_host, settings.metrics_port))
+  logging.info('%s: ends', name)

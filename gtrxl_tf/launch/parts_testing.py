@@ -1,0 +1,97 @@
+"""The parts of a run as processes on hosts, for tests, and who starts them again."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from typing import Dict, List, Mapping, Sequence
+
+from gtrxl_tf.launch import hosts_testing
+from gtrxl_tf.training import run_folder
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_PORT = 8000
+_GRACE_SECONDS = 60  # Between SIGTERM and SIGKILL.
+
+
+class Parts:
+  """A server, a learner and actors, each on a host of its name.
+
+  Every part writes what it says to LOGS/NAME.log, in all its lives.
+
+  Attributes:
+    processes: by the part's name; the newest of each.
+    exit_codes: by the part's name, of all that have ended.
+  """
+
+  def __init__(self, hosts: hosts_testing.Hosts, folder: run_folder.RunFolder,
+               logs: pathlib.Path, settings: Sequence[str], num_actors: int,
+               binaries: Mapping[str, str] = {},
+               flags: Mapping[str, Sequence[str]] = {}):
+    """Prepares the parts; `start` starts them.
+
+    Args:
+      hosts: with `server`, `learner` and `actor_0`, `actor_1` and so on.
+      folder: of the run.
+      logs: a folder.
+      settings: flags that all parts have.
+      num_actors: how many.
+      binaries: those that take the place of a part's own, by the part's name.
+      flags: more of them, by the part's name.
+    """
+    self._hosts = hosts
+    self._folder = folder
+    self._logs = logs
+    root = f'--root_dir={folder.root}'
+    server = f'--server={hosts.address("server")}:{_PORT}'
+    parts = {'server': ('reverb_server', root, f'--port={_PORT}'),
+             'learner': ('learner', root, server)}
+    for i in range(num_actors):
+      parts[f'actor_{i}'] = ('actor', server, f'--index={i}')
+    self._commands = {
+        name: [sys.executable, '-m', f'binaries.{binaries.get(name, binary)}',
+               *own, *settings, *flags.get(name, ())]
+        for name, (binary, *own) in parts.items()}
+    self.processes: Dict[str, subprocess.Popen] = {}
+    self.exit_codes = {name: [] for name in parts}
+
+  def start(self, name: str) -> None:
+    """Starts a part."""
+    with open(self._logs / f'{name}.log', 'a', encoding='utf-8') as log:
+      log.write(f'--- {time.time():.1f}: life {len(self.exit_codes[name])}\n')
+      log.flush()
+      self.processes[name] = self._hosts.run(
+          name, self._commands[name], cwd=_ROOT, stdout=log, stderr=log,
+          env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '2'})
+
+  def restart_the_dead(self) -> None:
+    """Starts every part that has ended, but what ends with the run."""
+    for name, process in self.processes.items():
+      ended = self._folder.done.exists() and name != 'server'
+      if not ended and process.poll() is not None:
+        self.exit_codes[name].append(process.returncode)
+        self.start(name)
+
+  def end(self, name: str, signum: int) -> int:
+    """Sends a part a signal; returns its exit code, -SIGKILL if it takes too long."""
+    process = self.processes[name]
+    process.send_signal(signum)
+    try:
+      process.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+      process.send_signal(signal.SIGKILL)
+      process.wait()
+    return process.returncode
+
+  def tail(self, name: str, count: int = 15) -> str:
+    """The last lines that a part said."""
+    return f'{name}:\n  ' + '\n  '.join(self._lines(name)[-count:])
+
+  def find(self, name: str, text: str) -> List[str]:
+    """The lines of a part's log that contain `text`."""
+    return [line for line in self._lines(name) if text in line]
+
+  def _lines(self, name: str) -> List[str]:
+    return (self._logs / f'{name}.log').read_text(errors='replace').splitlines()

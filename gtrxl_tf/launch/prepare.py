@@ -1,0 +1,65 @@
+"""From settings to an experiment that is known to work."""
+
+import inspect
+from typing import Callable, Sequence
+
+import gin
+
+from gtrxl_tf import config
+from gtrxl_tf import configurables  # pylint: disable=unused-import
+from gtrxl_tf.offline import experiment as offline_experiment
+from gtrxl_tf.offline import history_experiment
+from gtrxl_tf.online import experiment as online_experiment
+from gtrxl_tf.training import experiment as experiment_lib
+
+_KINDS = (online_experiment.OnlineExperiment, offline_experiment.OfflineExperiment,
+          history_experiment.HistoryExperiment)
+
+
+@config.configurable(name='train')
+def experiment_kind(
+    experiment: Callable[..., experiment_lib.Experiment] = (
+        online_experiment.OnlineExperiment)
+    ) -> Callable[..., experiment_lib.Experiment]:
+  """Returns the kind of experiment that the settings name.
+
+  Args:
+    experiment: the kind, as in `train.experiment = @OfflineExperiment`.
+  """
+  return experiment
+
+
+def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str], check: bool = True
+            ) -> experiment_lib.Experiment:
+  """Reads settings and makes the experiment that they name.
+
+  Args:
+    gin_files: files of settings.
+    gin_bindings: single settings, which override the files.
+    check: also makes every part of it once, so that all errors show now.
+
+  Raises:
+    config.ConfigError: a setting cannot be used. The message is one line.
+  """
+  config.parse(gin_files, gin_bindings)
+  try:
+    kind = experiment_kind()
+    _check_settings_are_of(kind)
+    experiment = kind()
+    if check:
+      experiment.check()
+  except (ValueError, TypeError) as error:
+    raise config.ConfigError(config.one_line(error)) from error
+  return experiment
+
+
+def _check_settings_are_of(kind: Callable[..., experiment_lib.Experiment]) -> None:
+  """Raises a `ConfigError` if settings are of another kind, which would ignore them."""
+  if not inspect.isclass(kind):
+    return
+  for other in _KINDS:
+    settings = gin.get_bindings(other.__name__, resolve_references=False)
+    if settings and not issubclass(kind, other):
+      raise config.ConfigError(
+          f'{other.__name__}.{next(iter(settings))} is set, but train.experiment = '
+          f'@{kind.__name__}: expected train.experiment = @{other.__name__}')

@@ -1,0 +1,77 @@
+"""Whole runs, one in which each of its parts is killed, and one that diverges."""
+
+import contextlib
+import io
+import pathlib
+import time
+
+from absl.testing import absltest
+import gin
+import numpy as np
+
+from gtrxl_tf.launch import prepare
+from gtrxl_tf.launch import supervisor as supervisor_lib
+from gtrxl_tf.launch import train
+from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import run_folder
+
+_GIN = pathlib.Path(__file__).parents[2] / 'gin' / 'gtrxl'
+_BINDINGS = ['TMaze.corridor_length = 10', 'TransformerXL.memory_length = 16',
+             'OnlineExperiment.unroll_length = 16', 'OnlineExperiment.environment_steps = 1000000']
+_LIMIT_SECONDS = 400
+
+
+class RunTest(absltest.TestCase):
+
+  def test_a_run_survives_the_death_of_each_of_its_parts(self):
+    folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    experiment = prepare.prepare([str(_GIN / 't_maze_30_cpu.gin')], _BINDINGS)
+    supervisor = supervisor_lib.Supervisor(
+        gin.config_str(), str(folder.root), experiment.num_actors)
+    # Who is killed, and after how many environment steps.
+    victims = [('learner', 150_000), ('actor_0', 300_000), ('server', 450_000)]
+    deadline = time.time() + _LIMIT_SECONDS
+    supervisor.start()
+    try:
+      while not supervisor.ended():
+        self.assertLess(time.time(), deadline, 'the run does not come to its end')
+        time.sleep(0.2)
+        supervisor.restart_the_dead()
+        row = run_folder.last_metrics(folder.metrics)
+        if victims and row and row['environment_steps'] > victims[0][1]:
+          name, _ = victims.pop(0)
+          supervisor.processes[name].kill()
+    finally:
+      supervisor.stop()
+
+    self.assertEmpty(victims, 'not everyone was killed')
+    self.assertTrue(folder.done.exists())
+    rows = run_folder.read_metrics(folder.metrics)
+    steps = [row['learner_step'] for row in rows]
+    self.assertEqual(steps, sorted(set(steps)), 'steps twice in metrics.csv')
+    for row in rows:
+      self.assertEqual(row['unrolls_duplicate'], 0)
+      self.assertLessEqual(row['oldest_unroll'], row['oldest_allowed'])
+    played = evaluation.evaluate(
+        folder.policy,
+        experiment.make_environments(evaluation.NUM_ENVIRONMENTS, evaluation.STREAM),
+        experiment.evaluation_episodes)
+    self.assertGreaterEqual(np.mean(played.successes), 0.95)
+
+  def test_a_run_that_diverges_says_so(self):
+    folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    gin.clear_config()
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr):
+      code = train.train([str(_GIN / 'action_recall_cpu.gin')],
+                         ['Adam.learning_rate = 1e30'], str(folder.root))
+    self.assertEqual(code, 1)
+    self.assertIn(
+        'Stopped: loss or gradient is not finite at learner step', stderr.getvalue())
+    self.assertIn('is not finite at learner step', folder.diverged.read_text())
+    self.assertFalse(folder.done.exists())
+    self.assertEmpty(list(folder.checkpoints.glob('*.index')))
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,74 @@
+"""SIGTERM and SIGINT as a function that a loop may call."""
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from typing import Callable, Iterator
+
+_ORPHAN_SECONDS = 20  # That a part has to end when its supervisor is gone.
+
+
+@contextlib.contextmanager
+def stop_requested(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
+  """Gives a function that says whether the user or the system has asked for an end.
+
+  Signals are noticed even while the main thread is inside TensorFlow, where Python runs
+  no handler: a thread reads what the interpreter writes when a signal arrives. The
+  second signal ends the process at once.
+
+  Args:
+    *signals: that ask for an end; by default SIGTERM and SIGINT.
+  """
+  signals = signals or (signal.SIGTERM, signal.SIGINT)
+  stop = threading.Event()
+  ours, pythons = socket.socketpair()
+  pythons.setblocking(False)
+
+  def watch():
+    with ours:
+      for number in iter(lambda: ours.recv(1), b''):
+        if number[0] in signals:
+          if stop.is_set():
+            os._exit(128 + number[0])
+          stop.set()
+
+  threading.Thread(target=watch, daemon=True).start()
+  # Without a handler Python would write nothing.
+  handlers = {s: signal.signal(s, lambda *_: None) for s in signals}
+  descriptor = signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
+  try:
+    yield stop.is_set
+  finally:
+    signal.set_wakeup_fd(descriptor)
+    for number, handler in handlers.items():
+      signal.signal(number, handler)
+    pythons.close()  # Ends the thread, which closes the other socket.
+
+
+@contextlib.contextmanager
+def stop_requested_by(supervisor: int) -> Iterator[Callable[[], bool]]:
+  """Does as `stop_requested` in a process that another one supervises.
+
+  SIGTERM asks for an end, and so does the end of the supervisor; 20 seconds later the
+  process is ended in any case. SIGINT is ignored and left to the supervisor, because a
+  terminal sends it to all processes.
+
+  Args:
+    supervisor: the id of the supervising process, which started this one.
+  """
+  orphaned = threading.Event()
+
+  def watch():
+    while os.getppid() == supervisor:
+      time.sleep(1)
+    orphaned.set()
+    time.sleep(_ORPHAN_SECONDS)
+    os._exit(1)  # What it waits for will not come.
+
+  threading.Thread(target=watch, daemon=True).start()
+  with stop_requested(signal.SIGTERM) as should_stop:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield lambda: should_stop() or orphaned.is_set()

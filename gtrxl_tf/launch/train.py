@@ -1,0 +1,152 @@
+"""Trains: from settings to a policy, an evaluation and a picture."""
+
+import contextlib
+import csv
+import io
+import os
+import sys
+from typing import Callable, Iterator, Optional, Sequence
+
+import gin
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf import files
+from gtrxl_tf.launch import exit_codes
+from gtrxl_tf.launch import parts
+from gtrxl_tf.launch import prepare as prepare_lib
+from gtrxl_tf.launch import signals
+from gtrxl_tf.launch import supervisor as supervisor_lib
+from gtrxl_tf.online import reconnect
+from gtrxl_tf.plots import curves
+from gtrxl_tf.training import checkpoints
+from gtrxl_tf.training import devices
+from gtrxl_tf.training import evaluation as evaluation_lib
+from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import run_folder
+
+
+@exit_codes.returned
+def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str) -> int:
+  """Trains on this machine in the folder `root_dir`, or goes on with the run there.
+
+  Returns:
+    An exit code: 0 done, 1 failed, 2 wrong settings, 130 interrupted.
+  """
+  folder = run_folder.RunFolder(root_dir)
+  with signals.stop_requested() as should_stop:
+    experiment = prepare_lib.prepare(gin_files, gin_bindings)
+    with _claimed(folder, experiment):
+      evaluation = None
+      if not folder.done.exists():
+        print(f'Training in {folder.root}: {experiment.description}.', flush=True)
+        with contextlib.closing(experiment.make_console()) as console:
+          if experiment.needs_server:
+            supervisor_lib.supervise(experiment, folder, should_stop, console)
+          else:
+            evaluation = experiment.train(
+                folder, tf.distribute.get_strategy(), should_stop, show=console.update)
+      return _finish(experiment, folder, should_stop, evaluation)
+
+
+@exit_codes.returned
+def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[str],
+                     strategy_name: str = 'default', tpu: Optional[str] = None
+                     ) -> None:
+  """Trains like `train`, with actors and a server that are started elsewhere.
+
+  Args:
+    settings: of the process.
+    root_dir: the run's folder. Workers that train together share it.
+    server: address of the Reverb server; None for an experiment on a dataset.
+    strategy_name: see `devices.make_strategy`.
+    tpu: see `devices.make_strategy`.
+
+  Returns:
+    An exit code: 0 done or told to stop, 1 failed, 2 wrong settings (see `returned`).
+  """
+  tf.get_logger().setLevel('WARNING')  # Strategies log every collective.
+  folder = run_folder.RunFolder(root_dir)
+  with signals.stop_requested() as should_stop:
+    strategy = devices.make_strategy(strategy_name, tpu)  # Before other TensorFlow.
+    experiment = prepare_lib.prepare(settings.gin_files, settings.gin_bindings)
+    _check_server(experiment, server)
+    gauges = gauges_lib.Gauges('learner', settings.metrics_host, settings.metrics_port)
+    is_chief = devices.is_chief(strategy)
+    with _claimed(folder, experiment) if is_chief else contextlib.nullcontext():
+      evaluation = None
+      if not folder.done.exists():
+        with contextlib.closing(experiment.make_console()) as console:
+          evaluation = experiment.train(
+              folder, strategy, should_stop, server, gauges,
+              None if server else console.update)  # The parts of a run keep logs.
+      if is_chief:
+        _finish(experiment, folder, should_stop, evaluation)
+
+
+def _check_server(experiment: experiment_lib.Experiment, server: Optional[str]) -> None:
+  if experiment.needs_server != bool(server):
+    raise config.ConfigError(
+        '--server: expected the address of a Reverb server if there are actors, and '
+        f'none if there is a dataset; got {server}')
+  if server:
+    reconnect.check_address(server)
+
+
+@contextlib.contextmanager
+def _claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment
+             ) -> Iterator[None]:
+  """Keeps a folder for this process, and writes the operative config into it.
+
+  Raises:
+    run_folder.InUseError: another process has it.
+    config.ConfigError: it is of another experiment. Nothing in it was changed.
+  """
+  with folder.in_use():
+    checkpoints.check(folder.checkpoints, experiment.kind, experiment.make_agent)
+    files.write_atomically(folder.config, gin.operative_config_str())
+    if not folder.done.exists():
+      folder.diverged.unlink(missing_ok=True)  # Of an earlier attempt.
+    yield
+
+
+def _finish(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
+            should_stop: Callable[[], bool],
+            evaluation: Optional[evaluation_lib.Evaluation]) -> int:
+  """Evaluates a run that is done, and shows its results; returns an exit code.
+
+  Args:
+    experiment: of the run.
+    folder: of the run.
+    should_stop: asked during the evaluation.
+    evaluation: at the end of training; None to play now.
+  """
+  if not folder.done.exists():
+    print(f'Interrupted. The same command goes on from {folder.checkpoints}.')
+    return exit_codes.INTERRUPTED
+  evaluation = evaluation or experiment.evaluate(folder, should_stop)
+  if evaluation is None:
+    print('Interrupted in the evaluation. The same command begins it again.')
+    return exit_codes.INTERRUPTED
+  _show(experiment, folder, evaluation)
+  return exit_codes.DONE
+
+
+def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
+          evaluation: evaluation_lib.Evaluation) -> None:
+  """Writes and prints the results of a run that is done."""
+  table = io.StringIO()
+  rows = csv.writer(table, lineterminator='\n')
+  rows.writerow(['episode', 'return', 'success', 'task'])
+  rows.writerows([i, *episode] for i, episode in enumerate(zip(*evaluation)))
+  files.write_atomically(folder.evaluation, table.getvalue())
+
+  informed = experiment.informed_return()
+  curves.draw(folder.curve, {'training': [run_folder.read_metrics(folder.metrics)]},
+              folder.root.name, informed)
+  print(experiment.describe(folder, evaluation, informed))
+  print(f'Curve: {folder.curve}')
+  print(f'Evaluate again, or serve {folder.policy}:  '
+        f'{os.path.relpath(sys.executable)} -m binaries.evaluate '
+        f'--root_dir={folder.root}')

@@ -1,0 +1,219 @@
+"""Tests of train.py: what is refused, and small runs with all their processes."""
+
+import contextlib
+import io
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import gin
+
+from gtrxl_tf import testing
+from gtrxl_tf.environments import t_maze
+from gtrxl_tf.launch import parts
+from gtrxl_tf.launch import train
+from gtrxl_tf.training import run_folder
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_GIN_FILE = str(_ROOT / 'gin/gtrxl/action_recall_cpu.gin')
+_OFFLINE_FILES = [str(_ROOT / 'gin' / 'rate' / name)
+                  for name in ('t_maze_30_cpu.gin', 'models/rate.gin')]
+_TINY = ['ActionRecall.delay = 2', 'TransformerXL.memory_length = 4',
+         'OnlineExperiment.unroll_length = 8', 'OnlineExperiment.batch_size = 16',
+         'OnlineExperiment.environments_per_actor = 16', 'Experiment.log_period = 2',
+         'Experiment.evaluation_episodes = 10']
+
+
+class RefusedTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    gin.clear_config()
+    self.addCleanup(gin.clear_config)
+    self.temporary = pathlib.Path(self.create_tempdir().full_path)
+
+  def refused(self, files, bindings) -> str:
+    """The one line on stderr; nothing else has happened."""
+    root = self.temporary / 'run'
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr):
+      code = train.train(files, bindings, str(root))
+    self.assertEqual(code, 2)
+    self.assertFalse(root.exists())
+    line, = stderr.getvalue().splitlines()
+    self.assertStartsWith(line, 'Not started: ')
+    return line.removeprefix('Not started: ')
+
+  @parameterized.parameters(
+      (None, '--server: expected the address .* if there are actors'),
+      ('nowhere', '--server=nowhere: expected HOST:PORT'))
+  def test_a_learner_needs_a_server_if_there_are_actors(self, server, message):
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr):
+      code = train.train_as_learner(
+          parts.Settings([_GIN_FILE]), str(self.temporary / 'run'), server)
+    self.assertEqual(code, 2)
+    self.assertFalse((self.temporary / 'run').exists())
+    self.assertRegex(stderr.getvalue(), f'^Not started: {message}')
+
+  @parameterized.parameters(
+      ('Experimnt.seed = 1', "'Experimnt'.*Did you mean Experiment?"),
+      ('OnlineExperiment.unrol_length = 1',
+       "'unrol_length'.*Did you mean unroll_length"),
+      ('OnlineExperiment.environment_steps = 1', "Experiment doesn't have a parameter named "
+       "'environment_steps'.*Did you mean OnlineExperiment.environment_steps"),
+      ('Adam.learning_rate = 1.0', 'Did you mean .*Adam.learning_rate'),
+      ('Checkpoints.period = 1', 'Did you mean Checkpoints.period'),
+      ('OnlineExperiment.seed = 1', "'seed'.*Did you mean Experiment.seed\\?"),
+      ('OfflineExperiment.dataset = "x"',
+       'OfflineExperiment.dataset is set, but train.experiment = @OnlineExperiment: '
+       'expected train.experiment = @OfflineExperiment'),
+      ('Experiment.seed = "one"', "Experiment.seed = 'one': expected an integer >= 0"),
+      ('OnlineExperiment.unroll_length = 0',
+       'OnlineExperiment.unroll_length = 0: expected an integer >= 1'),
+      ('OnlineExperiment.batch_size = 65',
+       'OnlineExperiment.batch_size = 65: expected a multiple of '
+       'OnlineExperiment.environments_per_actor = '),
+      ('ActionRecall.delay = -1', 'ActionRecall.delay = -1: expected an integer >= '),
+      ('TransformerXL.gate = "GRU"', "TransformerXL.gate = 'GRU': expected one of "),
+      ('VMPOAgent.top_fraction = 0.0',
+       'VMPOAgent.top_fraction = 0.0: expected a number > 0 and <= 1'),
+      ('Experiment.environment = @ActionRecall()',
+       r'Experiment.environment = .*: expected a callable \(@Name without'),
+      ('ActorCritic.core = @TransformerXL',
+       r'ActorCritic.core = .*: expected a Core \(@Name\(\) with'),
+      ('ActorCritic.torso = @PixelTorso()', 'observation: expected one image'),
+      ('Experiment.seed == 1', "not gin: 'Experiment.seed == 1'"),
+      ('Experiment.seed =', "not gin: 'Experiment.seed =': Unable to parse value"),
+      ('Experiment.seed = (1', 'not gin: a bracket .* Experiment.seed = '))
+  def test_a_setting_that_cannot_be_used(self, binding, expected):
+    self.assertRegex(self.refused([_GIN_FILE], [binding]), expected)
+
+  def test_a_core_whose_segments_unrolls_do_not_keep_to(self):
+    self.assertIn(
+        'ActorCritic.core = SegmentTransformer works in segments: expected a core that '
+        'does', self.refused([_GIN_FILE], [
+            *_TINY, 'ActorCritic.core = @SegmentTransformer()']))
+
+  def test_a_file_that_is_not_there(self):
+    self.assertIn('nowhere.gin', self.refused(['nowhere.gin'], []))
+
+  def test_a_file_that_is_not_gin(self):
+    path = self.temporary / 'settings.gin'
+    path.write_text('# Settings.\nExperiment.seed = 1\nExperiment.seed: 2\n')
+    self.assertIn(f"not gin: 'Experiment.seed: 2' ({path}, line 3)",
+                  self.refused([_GIN_FILE, str(path)], []))
+
+  def test_settings_without_an_environment(self):
+    self.assertIn(
+        'Experiment.environment is not set', self.refused([], ['Experiment.seed = 1']))
+
+  def test_a_dataset_that_is_not_there(self):
+    self.assertIn('nowhere: no dataset', self.refused(
+        _OFFLINE_FILES, ['OfflineExperiment.dataset = "nowhere"']))
+
+
+class OfflineRunTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    gin.clear_config()
+    self.addCleanup(gin.clear_config)
+
+  def test_a_run_leaves_what_there_is_to_see(self):
+    temporary = pathlib.Path(self.create_tempdir().full_path)
+    dataset, folder = temporary / 'mazes', run_folder.RunFolder(temporary / 'run')
+    testing.write_informed_episodes(
+        dataset, t_maze.TMaze(corridor_length=4, seed=0), 20)
+    stdout = io.StringIO()
+    with contextlib.redirect_stdout(stdout):
+      code = train.train(_OFFLINE_FILES, [
+          f'OfflineExperiment.dataset = "{dataset}"',
+          'OfflineExperiment.learner_steps = 4', 'Experiment.log_period = 2',
+          'OfflineExperiment.batch_size = 2', 'OfflineExperiment.evaluation_period = 2',
+          'Experiment.tasks = {"corridor_length": (3, 4)}',
+          'Experiment.evaluation_episodes = 4'], str(folder.root))
+    self.assertEqual(code, 0)
+    self.assertRegex(stdout.getvalue(), 'Training in .* on the 20 episodes of')
+    self.assertRegex(stdout.getvalue(), '3: .* over 2 episodes, success')
+    rows = run_folder.read_metrics(folder.metrics)
+    self.assertEqual([row['learner_step'] for row in rows], [2, 4])
+    self.assertContainsSubset(
+        ['return', 'success_3', 'success_4', 'loss', 'gradient_norm'], rows[0])
+    for path in (folder.config, folder.done, folder.curve, folder.evaluation,
+                 folder.policy / 'saved_model.pb'):
+      self.assertTrue(path.exists(), path)
+
+    # The folder is this run's.
+    config, stderr = folder.config.read_bytes(), io.StringIO()
+    gin.clear_config()
+    with contextlib.redirect_stderr(stderr):
+      code = train.train(_OFFLINE_FILES, [
+          f'OfflineExperiment.dataset = "{dataset}"', 'RATE.num_memory_tokens = 3'],
+          str(folder.root))
+    self.assertEqual(code, 2)
+    self.assertRegex(stderr.getvalue(), r'^Not started: .*/checkpoints belongs to another '
+                     r'network .* it has agent/.*\(expected \[3, .*\n$')
+    self.assertEqual(folder.config.read_bytes(), config)
+
+    drawn = subprocess.run(
+        [sys.executable, '-m', 'binaries.attention', f'--root_dir={folder.root}',
+         '--episode=3'], cwd=_ROOT, capture_output=True, text=True, check=False)
+    self.assertIn('segment_0.png: cache 0.000, read 0.', drawn.stdout, drawn.stderr)
+    self.assertTrue((folder.root / 'attention' / 'segment_0.png').exists())
+
+
+class RunTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.folder = run_folder.RunFolder(
+        pathlib.Path(self.create_tempdir().full_path) / 'run')
+
+  def start(self, *bindings) -> subprocess.Popen:
+    process = subprocess.Popen(
+        [sys.executable, '-m', 'binaries.train', f'--gin_file={_GIN_FILE}',
+         f'--root_dir={self.folder.root}',
+         *(f'--gin_bindings={binding}' for binding in (*_TINY, *bindings))],
+        cwd=_ROOT, env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    self.addCleanup(process.kill)
+    return process
+
+  def test_a_run_is_interrupted_and_goes_on_to_its_end(self):
+    process = self.start('OnlineExperiment.environment_steps = 1000000000')
+    deadline = time.time() + 240  # Where much else goes on, starting takes minutes.
+    while (run_folder.last_metrics(self.folder.metrics) is None
+           and time.time() < deadline):
+      time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=120)
+    self.assertEqual(process.returncode, 130, stderr)
+    self.assertIn('The same command goes on from', stdout)
+    self.assertFalse(self.folder.done.exists())
+    before = run_folder.last_metrics(self.folder.metrics)
+
+    steps = before['environment_steps'] + 2000
+    process = self.start(f'OnlineExperiment.environment_steps = {steps:.0f}')
+    stdout, stderr = process.communicate(timeout=240)
+    self.assertEqual(process.returncode, 0, stderr)
+    rows = run_folder.read_metrics(self.folder.metrics)
+    self.assertEqual([row['learner_step'] for row in rows],
+                     [2 * (i + 1) for i in range(len(rows))])
+    self.assertGreater(len(rows), before['learner_step'] / 2)
+    self.assertRegex(stdout, r'Evaluation over 10 episodes: return .* success ')
+    self.assertIn(f'python -m binaries.evaluate --root_dir={self.folder.root}', stdout)
+    self.assertNotIn('Traceback', stderr)
+    for path in (self.folder.config, self.folder.done, self.folder.curve,
+                 self.folder.evaluation, self.folder.policy / 'saved_model.pb'):
+      self.assertTrue(path.exists(), path)
+    self.assertFalse(self.folder.diverged.exists())
+
+
+if __name__ == '__main__':
+  absltest.main()

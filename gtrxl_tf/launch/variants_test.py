@@ -1,0 +1,53 @@
+"""Tests for variants."""
+
+import pathlib
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from gtrxl_tf import config
+from gtrxl_tf.launch import variants
+
+_GIN = pathlib.Path(__file__).parents[2] / 'gin'
+
+
+class VariantsTest(parameterized.TestCase):
+
+  def test_a_model_is_a_core_or_gin_files(self):
+    self.assertEqual(
+        variants.models(['gtrxl', 'a/rate.gin', 'a/rate.gin+a/pool.gin', 'lstm+x.gin']),
+        {'gtrxl': [str(_GIN / 'cores/gtrxl.gin')], 'rate': ['a/rate.gin'],
+         'rate+pool': ['a/rate.gin', 'a/pool.gin'],
+         'lstm+x': [str(_GIN / 'cores/lstm.gin'), 'x.gin']})
+
+  @parameterized.parameters(
+      (['gtrlx'], "has 'gtrlx': expected the path of a gin file, or one of gru, gtrxl"),
+      (['a.gin+'], "has '': expected"),
+      (['a/rate.gin', 'b/rate.gin'], 'two of the name rate'))
+  def test_refuses_what_is_no_model(self, names, message):
+    with self.assertRaisesRegex(config.ConfigError, message):
+      variants.models(names)
+
+  def test_a_sweep_is_over_values_or_over_files(self):
+    self.assertEqual(
+        variants.sweep('Numpad.size=2,3'),
+        [variants.Point('Numpad.size=2', '2', [], ['Numpad.size=2']),
+         variants.Point('Numpad.size=3', '3', [], ['Numpad.size=3'])])
+    self.assertEqual(variants.swept('Numpad.size=2,3'), 'Numpad.size')
+    self.assertEqual(
+        variants.sweep('a/x.gin,y.gin'),
+        [variants.Point('x', 'x', ['a/x.gin'], []),
+         variants.Point('y', 'y', ['y.gin'], [])])
+    self.assertEqual(variants.swept('a/x.gin,y.gin'), 'experiment')
+    self.assertEqual(variants.sweep(None), [variants.Point('', '', [], [])])
+    self.assertIsNone(variants.swept(None))
+
+  @parameterized.parameters(
+      'Numpad.size', 'Numpad.size=', '=2,3', 'Numpad.size=2,,3', 'Numpad.size=../2')
+  def test_refuses_what_is_no_sweep(self, text):
+    with self.assertRaisesRegex(config.ConfigError, 'expected SETTING=VALUE,VALUE'):
+      variants.sweep(text)
+
+
+if __name__ == '__main__':
+  absltest.main()

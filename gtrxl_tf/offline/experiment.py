@@ -1,0 +1,203 @@
+"""Experiments that learn from recorded episodes."""
+
+import pathlib
+from typing import Any, Callable, Dict, Literal, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf import datasets
+from gtrxl_tf.agents import agent as agent_lib
+from gtrxl_tf.agents.decision import agent as decision_agent
+from gtrxl_tf.agents.decision import network as network_lib
+from gtrxl_tf.agents.decision import policy as policy_lib
+from gtrxl_tf.networks import action_space
+from gtrxl_tf.offline import batching
+from gtrxl_tf.offline import judge as judge_lib
+from gtrxl_tf.offline import trainer
+from gtrxl_tf.training import checkpoints as checkpoints_lib
+from gtrxl_tf.training import console as console_lib
+from gtrxl_tf.training import devices
+from gtrxl_tf.training import evaluation as evaluation_lib
+from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import optimizers
+from gtrxl_tf.training import run_folder
+
+
+@config.configurable
+class OfflineExperiment(experiment_lib.Experiment):
+  """An experiment on a dataset, whose policy is evaluated by playing.
+
+  `Experiment.network` makes a network for an `action_spec`; `Experiment.agent` makes an
+  agent of a network. The defaults are `DecisionNetwork`, `DecisionAgent` and `AdamW`.
+  `Experiment.environment` and `Experiment.tasks` are what evaluations play.
+
+  Args:
+    dataset: folder of a dataset that `binaries.collect` or an importer wrote.
+    policy: makes a policy of a network, its `observation_spec` and `action_spec`.
+    scheme: which steps a learner step sees, see `batching`.
+    learner_steps: how long to train.
+    segment_length: K, steps of a segment.
+    num_segments: N, segments of a trajectory in training.
+    batch_size: trajectories of a learner step, for all replicas together.
+    starts: where trajectories start, see `datasets.segments`.
+    min_window_return: see `datasets.segments`.
+    frame_stack: see `datasets.gather`.
+    return_scale: returns are divided by it, in training and in acting.
+    evaluation_period: learner steps between evaluations; None for one at the end.
+    **shared: the settings of `Experiment`.
+
+  The defaults are RATE's (Table 8, T-Maze), except `learner_steps`, which the paper
+  gives in epochs.
+  """
+  kind = 'OfflineExperiment'
+  default_network = network_lib.DecisionNetwork
+  default_agent = decision_agent.DecisionAgent
+  default_optimizer = optimizers.AdamW
+
+  def __init__(
+      self,
+      dataset: str,
+      policy: Callable[..., policy_lib.DecisionPolicy] = policy_lib.DecisionPolicy,
+      scheme: Callable[..., batching.Scheme] = batching.WholeTrajectories,
+      learner_steps: config.PositiveInt = 10_000,
+      segment_length: config.PositiveInt = 30,
+      num_segments: config.PositiveInt = 3,
+      batch_size: config.PositiveInt = 64,
+      starts: Literal['first', 'random'] = 'first',
+      min_window_return: Optional[float] = None,
+      frame_stack: config.PositiveInt = 1,
+      return_scale: config.PositiveFloat = 1.0,
+      evaluation_period: Optional[config.PositiveInt] = None,
+      **shared):
+    super().__init__(**shared)
+    self.dataset = datasets.check(dataset)
+    self.learner_steps = learner_steps
+    self.batch_size = batch_size
+    self.evaluation_period = evaluation_period or learner_steps
+    self._policy = policy
+    self._scheme = scheme
+    self._trajectories = dict(
+        segment_length=segment_length, num_segments=num_segments,
+        batch_size=batch_size, seed=self.seed, return_scale=return_scale,
+        frame_stack=frame_stack, starts=starts, min_window_return=min_window_return)
+    self._return_scale = return_scale
+    self._check_specs()
+
+  def _check_specs(self) -> None:
+    """Checks that the dataset's shapes are those of the environment."""
+    frames = self._trajectories['frame_stack']
+
+    def shapes(nest, frames=1):
+      def shape(spec):
+        *outer, last = spec.shape or (None,)
+        stacked = () if last is None else (*outer, last * frames)
+        return stacked, np.dtype(spec.dtype).name
+      return tf.nest.map_structure(shape, nest)
+
+    for kind, frames in (('observation', frames), ('action', 1)):
+      found = shapes(getattr(self.dataset, f'{kind}_spec')(), frames)
+      expected = shapes(getattr(self, f'{kind}_spec'))
+      if found != expected:
+        raise config.ConfigError(
+            f'OfflineExperiment.dataset has {kind}s {found}: expected those of '
+            f'Experiment.environment, {expected}')
+
+  def make_agent(self) -> agent_lib.Agent:
+    tf.keras.utils.set_random_seed(self.seed)
+    with devices.compute_dtype(self.compute_dtype):
+      return self._agent(self.make_network())
+
+  def restore_agent(self, checkpoints: pathlib.Path) -> agent_lib.Agent:
+    tf.keras.utils.set_random_seed(self.seed)
+    agent = self._agent(self.make_network())  # In float32, because it will act.
+    checkpoints_lib.restore_agent(checkpoints, agent)
+    return agent
+
+  def learned_network(self, agent: agent_lib.Agent) -> tf.keras.layers.Layer:
+    return agent.network
+
+  def make_network(self) -> tf.keras.layers.Layer:
+    """Makes a network with variables."""
+    network = self._make_network()
+    network.create_variables(self.observation_spec)
+    return network
+
+  def _make_network(self) -> tf.keras.layers.Layer:
+    return self._network(action_spec=self.action_spec)
+
+  def make_policy(self, network: network_lib.DecisionNetwork
+                  ) -> policy_lib.DecisionPolicy:
+    """Makes a policy that acts with `network`."""
+    return self._policy(network, self.observation_spec, self.action_spec,
+                        return_scale=self._return_scale)
+
+  def restore_policy(self, folder: run_folder.RunFolder) -> policy_lib.DecisionPolicy:
+    """Makes the policy of the newest checkpoint, with the present settings."""
+    return self.make_policy(self.restore_agent(folder.checkpoints).network)
+
+  def make_judge(self, policy: Any, folder: Optional[run_folder.RunFolder] = None
+                 ) -> judge_lib.Judge:
+    """Makes what evaluates a policy.
+
+    Args:
+      policy: to evaluate.
+      folder: of the run, for pictures; None for no pictures.
+    """
+    del folder
+    return judge_lib.EpisodeJudge(self, policy)
+
+  def make_scheme(self, agent: agent_lib.Agent) -> batching.Scheme:
+    """Makes what gives the batches."""
+    return self._scheme(self._make_trajectories(agent.network.action_space),
+                        agent.network.initial_state, self.learner_steps)
+
+  def make_batch(self, agent: agent_lib.Agent) -> Any:
+    """Makes the first batch."""
+    return self.make_scheme(agent).batch(0)
+
+  def describe_row(self, batch: Any) -> str:
+    return f'{batch.valid.shape[1]}'
+
+  def _make_trajectories(self, space: action_space.ActionSpace
+                         ) -> batching.Trajectories:
+    return batching.Trajectories(self.dataset, space, **self._trajectories)
+
+  def episode(self, space: action_space.ActionSpace, number: int
+              ) -> decision_agent.Segments:
+    """Returns the first N segments of an episode of the dataset, as a batch of one.
+
+    Args:
+      space: of the actions.
+      number: of the episode.
+
+    Raises:
+      IndexError: the dataset has no such episode.
+    """
+    if number >= self.dataset.num_episodes:
+      raise IndexError(f'episode {number} of {self.dataset.path}: it has '
+                       f'{self.dataset.num_episodes}')
+    trajectories = self._make_trajectories(space)
+    length = min(int(self.dataset.lengths[number]),
+                 trajectories.segment_length * trajectories.num_segments)
+    return trajectories.segments(
+        trajectories.gather(np.array([number]), length), np.ones(1, bool))
+
+  @property
+  def description(self) -> str:
+    return (f'on the {self.dataset.num_episodes:,} {self.dataset.kind} of '
+            f'{self.dataset.path}')
+
+  def make_console(self) -> console_lib.Console:
+    return console_lib.Console(self.learner_steps, 'learner')
+
+  def train(self, folder: run_folder.RunFolder, strategy: tf.distribute.Strategy,
+            should_stop: Callable[[], bool], server: Optional[str] = None,
+            gauges: Optional[gauges_lib.Gauges] = None,
+            show: Optional[Callable[[Dict[str, float]], None]] = None
+            ) -> Optional[evaluation_lib.Evaluation]:
+    del server
+    made = trainer.OfflineTrainer(self, folder, strategy, should_stop, gauges, show)
+    return made.judge.evaluation if made.run() and made.judge else None

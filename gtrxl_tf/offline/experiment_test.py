@@ -1,0 +1,102 @@
+"""Tests of offline experiments: small runs on episodes of small mazes."""
+
+import functools
+import pathlib
+import tempfile
+
+from absl.testing import absltest
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf import cores
+from gtrxl_tf import datasets
+from gtrxl_tf import testing
+from gtrxl_tf.agents.decision import network as network_lib
+from gtrxl_tf.agents.decision import policy as policy_lib
+from gtrxl_tf.environments import action_recall
+from gtrxl_tf.environments import t_maze
+from gtrxl_tf.networks import torsos
+from gtrxl_tf.offline import experiment as offline_experiment
+from gtrxl_tf.offline import trainer
+from gtrxl_tf.training import devices
+from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import optimizers
+from gtrxl_tf.training import run_folder
+
+testing.split_cpu(2)
+
+_MAZE = functools.partial(t_maze.TMaze, corridor_length=4)
+
+
+def _network(action_spec, segment_length=18):
+  return network_lib.DecisionNetwork(
+      action_spec, torsos.VectorTorso((16,)),
+      cores.RATE(1, 16, 2, 8, variant='trxl_i', num_memory_tokens=1,
+                 segment_length=segment_length))
+
+
+class OfflineTrainingTest(absltest.TestCase):
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    temporary = cls.enter_context(tempfile.TemporaryDirectory())
+    cls.dataset = str(pathlib.Path(temporary) / 'dataset')
+    testing.write_informed_episodes(cls.dataset, _MAZE(seed=0), 300)
+
+  def setUp(self):
+    super().setUp()
+    self.folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    self.rows = []
+
+  def experiment(self, **settings):
+    return offline_experiment.OfflineExperiment(**{**dict(
+        dataset=self.dataset, environment=_MAZE, network=_network,
+        policy=functools.partial(policy_lib.DecisionPolicy, target_return=1.0),
+        learner_steps=200, segment_length=6, num_segments=1, batch_size=16,
+        optimizer=optimizers.AdamW(learning_rate=5e-3, warmup_steps=10),
+        evaluation_episodes=20, log_period=20), **settings})
+
+  def train(self, experiment, strategy='default'):
+    training = trainer.OfflineTrainer(
+        experiment, self.folder, devices.make_strategy(strategy), lambda: False,
+        show=self.rows.append)
+    return training, training.train()
+
+  def test_it_learns_to_turn_as_the_clue_said(self):
+    experiment = self.experiment(
+        evaluation_period=100, tasks={'corridor_length': (3, 4)})
+    training, done = self.train(experiment)
+    self.assertTrue(done)
+    rows = run_folder.read_metrics(self.folder.metrics)
+    self.assertEqual(rows[-1]['learner_step'], 200)
+    self.assertGreaterEqual(rows[-1]['success'], 0.9)
+    judged = [row['learner_step'] for row in rows if not np.isnan(row['return'])]
+    self.assertEqual(judged, [100, 200])
+    self.assertEqual(self.rows[-1]['success'], rows[-1]['success'])
+    self.assertEqual(
+        rows[-1]['success'], (rows[-1]['success_3'] + rows[-1]['success_4']) / 2)
+    training.export()
+    played = evaluation.evaluate(
+        self.folder.policy, experiment.make_environments(20, evaluation.STREAM), 20)
+    self.assertGreaterEqual(np.mean(played.successes), 0.9)
+
+  def test_replicas_share_a_batch_evenly(self):
+    if len(tf.config.list_logical_devices('CPU')) == 1:
+      self.skipTest('TensorFlow had started before the CPU could be split.')
+    with self.assertRaisesRegex(config.ConfigError, 'OfflineExperiment.batch_size = 13: expected a mult'):
+      self.train(self.experiment(batch_size=13), strategy='mirrored')
+
+  def test_refuses_a_dataset_of_another_task(self):
+    with self.assertRaisesRegex(
+        config.ConfigError, 'OfflineExperiment.dataset has observations'):
+      self.experiment(environment=action_recall.ActionRecall)
+
+  def test_refuses_what_is_no_dataset(self):
+    with self.assertRaisesRegex(datasets.DatasetError, 'nowhere'):
+      self.experiment(dataset='/nowhere')
+
+
+if __name__ == '__main__':
+  absltest.main()

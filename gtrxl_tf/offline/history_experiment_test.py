@@ -1,0 +1,91 @@
+"""Tests of history_experiment.py: small runs on histories of small rooms."""
+
+import contextlib
+import csv
+import io
+import tempfile
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import gin
+import numpy as np
+
+from gtrxl_tf.launch import history_runs_testing
+from gtrxl_tf.launch import train
+from gtrxl_tf.training import run_folder
+
+class HistoryExperimentTest(parameterized.TestCase):
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.path = cls.enter_context(tempfile.TemporaryDirectory())
+    cls.tiny = history_runs_testing.collect(cls.path)
+
+  def setUp(self):
+    super().setUp()
+    self.addCleanup(gin.clear_config)
+
+  def bindings(self, *more):
+    return [*self.tiny, *more]
+
+  def train(self, folder):
+    """Runs `binaries.train`; returns what it says."""
+    gin.clear_config()
+    stdout = io.StringIO()
+    with contextlib.redirect_stdout(stdout):
+      code = train.train(
+          history_runs_testing.files('ed'), self.bindings(), str(folder.root))
+    self.assertEqual(code, 0)
+    return stdout.getvalue()
+
+  def test_a_run_leaves_what_there_is_to_see(self):
+    folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    said = self.train(folder)
+    self.assertIn('on the 30 histories of', said)
+    self.assertIn('\nIn the last fifth of learning processes: return', said)
+    last = run_folder.read_metrics(folder.metrics)[-1]
+    played = run_folder.read_metrics(folder.evaluation)
+    self.assertLen(played, 10)
+    for name in ('return', 'success'):
+      self.assertAlmostEqual(
+          last[name], np.mean([row[name] for row in played]), places=5)
+    self.assertAlmostEqual(
+        last['ratio'], last['return'] / last['source_return'], places=5)
+    for path in (folder.config, folder.done, folder.curve, folder.learning_process,
+                 folder.policy / 'saved_model.pb'):
+      self.assertTrue(path.exists(), path)
+    with open(folder.learning_process.with_suffix('.csv'), encoding='utf-8') as file:
+      self.assertEqual({row['name'] for row in csv.DictReader(file)},
+                       {'policy', 'source'})
+    self.assertIn('DistillationPolicy.', folder.config.read_text())
+
+    # It was done, and shows it again.
+    evaluation = folder.evaluation.read_text()
+    folder.evaluation.unlink()
+    self.assertEndsWith(said, self.train(folder))
+    self.assertEqual(folder.evaluation.read_text(), evaluation)
+
+  @parameterized.parameters(
+      ('DarkRoomFamily.num_episodes = 7', r'the lengths \[30\]: .*, \[35\]'),
+      ('DarkRoomFamily.size = 5', 'the observation BoundedArray'),
+      ('DarkRoomFamily.setting = "drln"', "'dark rooms, setting dr': expected that of"),
+      ('HistoryExperiment.collector = 1', 'collector = 1: expected a HistoryCollector'),
+      ('DistillationPolicy.window = 3', 'a window of 3 steps: expected a multiple of'),
+      ('DistillationPolicy.temperature = -1', 'temperature = -1: expected a number >='),
+      ('DistillationNetwork.positions = "rope"', "positions = 'rope': expected one of"),
+      ('SegmentTransformer.memory_length = 3', 'memory_length = 3: expected 0 with'),
+      ('SegmentTransformer.head_dim = 0', 'head_dim = 0: expected an integer >= 1'))
+  def test_a_setting_that_cannot_be_used(self, binding, expected):
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr):
+      code = train.train(
+          history_runs_testing.files('adf'), self.bindings(binding),
+          self.create_tempdir().full_path)
+    self.assertEqual(code, 2)
+    [line] = stderr.getvalue().splitlines()
+    self.assertRegex(line, f'^Not started: .*{expected}')
+
+
+if __name__ == '__main__':
+  absltest.main()

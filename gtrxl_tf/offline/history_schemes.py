@@ -1,0 +1,151 @@
+"""Schemes of training on learning histories: which steps a learner step sees.
+
+A trajectory of T steps, K in each of N segments, may begin in the middle of a history;
+it includes the step before.
+"""
+
+from typing import Any, Callable, NamedTuple, Sequence
+
+import numpy as np
+import tensorflow as tf
+import tree
+
+from gtrxl_tf import config
+from gtrxl_tf import datasets
+from gtrxl_tf.agents.distillation import agent as agent_lib
+from gtrxl_tf.agents.distillation import network as network_lib
+from gtrxl_tf.offline import batching
+
+# Streams of random numbers.
+_WINDOWS, _FIRST_ROWS, _NEXT_ROWS = range(3)
+
+
+class _Rows(NamedTuple):
+  """The parts of histories in a batch."""
+  history: np.ndarray  # [B]
+  start: np.ndarray    # [B]
+
+
+def gather(dataset: datasets.Dataset, histories: Sequence[int], starts: Sequence[int],
+           length: int, state: Any = ()) -> agent_lib.HistoryBatch:
+  """Reads parts of B histories, each of T steps and the step before.
+
+  Before a history's first step and after its last one, everything is 0.
+
+  Args:
+    dataset: of the kind 'histories'.
+    histories: [B] numbers of histories.
+    starts: [B] the first step of each part.
+    length: T.
+    state: of the batch, see `HistoryBatch`.
+  """
+  num = len(histories)
+  names = {**dataset.specs.leaves(), 'end': None}
+  names.pop('discount')
+
+  def blank(name: str, spec: Any) -> np.ndarray:
+    dtype = np.float32 if name == 'reward' else spec.dtype if spec else np.uint8
+    return np.zeros((num, length + 1, *(spec.shape if spec else ())), dtype)
+
+  rows = {name: blank(name, spec) for name, spec in names.items()}
+  valid = np.zeros((num, length), bool)
+  for b, (history, start) in enumerate(zip(histories, starts)):
+    shard, begin, stop = dataset.place(history)
+    first = begin + start - 1
+    last = min(first + 1 + length, stop)
+    known = max(first, begin)
+    for name, array in rows.items():
+      array[b, known - first:last - first] = dataset.array(shard, name)[known:last]
+    valid[b, :last - first - 1] = True
+  specs = dataset.specs._replace(discount=())
+  observation, action, reward, _ = tree.unflatten_as(
+      specs, [x for name, x in rows.items() if name != 'end'])
+  starts = np.asarray(starts)
+  is_first = np.zeros((num, length), bool)
+  is_first[:, 0] = starts == 0
+  position = (starts[:, np.newaxis] + np.arange(length)).astype(np.int32)
+  return agent_lib.HistoryBatch(
+      tf.nest.map_structure(tf.constant, network_lib.Histories(
+          observation, action, reward, rows['end'] != 0, is_first, position)),
+      tf.constant(valid), tf.nest.map_structure(tf.convert_to_tensor, state))
+
+
+class _HistoryScheme(batching.Scheme):
+  """The base of the schemes."""
+
+  def __init__(self, trajectories: batching.Trajectories,
+               initial_state: Callable[[int], Any], learner_steps: int):
+    super().__init__(trajectories, initial_state, learner_steps)
+    dataset = trajectories.dataset
+    if dataset.kind != 'histories':
+      raise config.ConfigError(f'{dataset.path} has {dataset.kind}: expected histories')
+    self._dataset = dataset
+    self._length = trajectories.segment_length * trajectories.num_segments
+
+  def _random(self, stream: int, step: int) -> np.random.Generator:
+    return np.random.default_rng([self._trajectories.seed, stream, step])
+
+  def _histories(self, random: np.random.Generator) -> np.ndarray:
+    """Draws [B] histories with replacement."""
+    return random.integers(
+        self._dataset.num_episodes, size=self._trajectories.batch_size)
+
+
+@config.configurable
+class HistoryWindows(_HistoryScheme):
+  """Every learner step sees windows of T steps, drawn uniformly over histories and
+  starts, without memory of what was before.
+
+  ADF, ADR and MEM are trained in this way, with T the context. Cores with a recurrence
+  can be, too: their memory is then empty at first.
+  """
+
+  def batch(self, step):
+    random = self._random(_WINDOWS, step)
+    histories = self._histories(random)
+    counts = np.maximum(self._dataset.lengths[histories] - self._length + 1, 1)
+    return gather(self._dataset, histories, random.integers(counts), self._length)
+
+
+@config.configurable
+class HistoryChunks(_HistoryScheme):
+  """The rows of learner steps go through histories, T steps at a time, and keep the state
+  in which the last step ended.
+
+  This is truncated back-propagation through time, which XL and ED need: gradients pass
+  through the N segments of a learner step, if the core lets them, and no further. The
+  paper has N = 1. Rows begin at a random chunk of their first history, with an empty
+  memory, because otherwise all would be at the same step; later histories are seen from
+  their first step. There, `is_first` makes the core forget the last history.
+  """
+
+  def __init__(self, trajectories: batching.Trajectories,
+               initial_state: Callable[[int], Any], learner_steps: int):
+    super().__init__(trajectories, initial_state, learner_steps)
+    random = self._random(_FIRST_ROWS, 0)
+    histories = self._histories(random)
+    # With the last chunk, which may be shorter.
+    counts = -(-self._dataset.lengths[histories] // self._length)
+    self._rows = _Rows(histories, self._length * random.integers(counts))
+    self._state = self._initial_state
+
+  def batch(self, step):
+    return gather(self._dataset, *self._rows, self._length, self._state)
+
+  def observe(self, step, metrics):
+    self._state = metrics['carried']
+    history, start = self._rows
+    start = start + self._length
+    over = start >= self._dataset.lengths[history]
+    following = self._histories(self._random(_NEXT_ROWS, step))
+    self._rows = _Rows(np.where(over, following, history), np.where(over, 0, start))
+
+  def arrays(self):
+    return {**self._rows._asdict(),
+            **{str(i): np.asarray(x)
+               for i, x in enumerate(tf.nest.flatten(self._state))}}
+
+  def restore_arrays(self, arrays):
+    self._rows = _Rows(*(arrays.pop(name) for name in _Rows._fields))
+    self._state = tf.nest.pack_sequence_as(
+        self._state, [arrays[str(i)] for i in range(len(arrays))])

@@ -1,0 +1,51 @@
+"""Judges of policies: what an offline trainer evaluates with."""
+
+from typing import Any, Dict, Optional, Sequence
+
+import numpy as np
+from typing_extensions import Protocol
+
+from gtrxl_tf.training import evaluation as evaluation_lib
+from gtrxl_tf.training import experiment as experiment_lib
+
+
+class Judge(Protocol):
+  """Evaluates one policy, whose weights may change in between.
+
+  Attributes:
+    columns: the names of what `evaluate` returns.
+    evaluation: the last evaluation.
+  """
+  columns: Sequence[str]
+  evaluation: Optional[evaluation_lib.Evaluation]
+
+  def evaluate(self) -> Dict[str, float]:
+    """Plays; returns a number for each of the columns."""
+
+
+class EpisodeJudge:
+  """Judges a policy by episodes of an experiment's tasks; a `Judge`."""
+
+  def __init__(self, experiment: experiment_lib.Experiment, policy: Any):
+    """Compiles the policy, whose weights may change.
+
+    Args:
+      experiment: has the tasks.
+      policy: a TF-Agents policy, or a SavedModel of one.
+    """
+    self.evaluation: Optional[evaluation_lib.Evaluation] = None
+    self._experiment = experiment
+    names = [name for name in experiment.task_names if name]
+    self.columns = ['return', 'success', *(f'success_{name}' for name in names)]
+    self._evaluator = evaluation_lib.Evaluator(
+        policy, experiment.make_evaluation_environments())
+
+  def evaluate(self) -> Dict[str, float]:
+    """Plays; returns mean return and success, and the success in each task."""
+    self.evaluation = played = self._evaluator.play(
+        self._experiment.evaluation_episodes)
+    successes, tasks = np.array(played.successes), np.array(played.tasks)
+    of_tasks = [np.mean(successes[tasks == task])
+                for task, name in enumerate(self._experiment.task_names) if name]
+    return dict(zip(self.columns, map(float, [
+        np.mean(played.returns), np.mean(successes), *of_tasks])))

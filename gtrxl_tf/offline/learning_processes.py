@@ -1,0 +1,151 @@
+"""Evaluates policies that learn while they act, by learning processes."""
+
+import functools
+import pathlib
+from typing import Any, Dict, Mapping, Optional
+
+import numpy as np
+import tensorflow as tf
+from tf_agents.policies import tf_policy
+from tf_agents.trajectories import time_step as ts
+
+from gtrxl_tf import sources
+from gtrxl_tf.agents.distillation import network as network_lib
+from gtrxl_tf.agents.distillation import policy as policy_lib
+from gtrxl_tf.plots import histories as curves
+from gtrxl_tf.datasets import format as format_lib
+from gtrxl_tf.environments import task_batch
+from gtrxl_tf.training import evaluation as evaluation_lib
+
+# A policy is judged by the last of this many equal parts of the process.
+_PARTS = 5
+
+
+class PolicySource(sources.Source):
+  """A policy as a `Source`, which learns in a batch of tasks.
+
+  The policy does not see the last time step of an episode: the first one of the next
+  episode has the reward.
+  """
+
+  def __init__(self, policy: tf_policy.TFPolicy, seed: int = 0):
+    """Compiles the policy, whose weights may change.
+
+    Args:
+      policy: learns in its state, like `DistillationPolicy`, or a SavedModel of one.
+      seed: of the actions.
+    """
+    self._policy = policy
+    self._seed = seed
+    self._action = tf.function(policy.action, autograph=False)
+
+  def play(self, tasks: task_batch.TaskBatch, num_steps: int
+           ) -> sources.LearningHistories:
+    """Plays `num_steps` steps in each task, beginning with a new state."""
+    self._state: Any = self._policy.get_initial_state(tasks.num_tasks)
+    self._reward = np.zeros(tasks.num_tasks, np.float32)
+    self._ended = np.ones(tasks.num_tasks, bool)
+    self._time = 0
+    return sources.play(tasks, self, num_steps)
+
+  def act(self, observation, state):
+    del state
+    step_type = np.where(self._ended, ts.StepType.FIRST, ts.StepType.MID)
+    time_step = ts.TimeStep(
+        tf.constant(step_type, tf.int32), tf.constant(self._reward),
+        tf.ones(len(self._reward)), tf.nest.map_structure(tf.constant, observation))
+    done = self._action(
+        time_step, self._state, seed=tf.constant([self._seed, self._time], tf.int32))
+    self._state = done.state
+    self._time += 1
+    return done.action.numpy()
+
+  def learn(self, state, action, outcome):
+    del state, action
+    self._reward = outcome.reward.astype(np.float32)
+    self._ended = outcome.terminated | outcome.truncated
+
+
+def as_inputs(played: sources.LearningHistories, network: network_lib.DistillationNetwork,
+              policy: policy_lib.DistillationPolicy) -> network_lib.Histories:
+  """Returns the inputs of a network in histories that its policy played."""
+
+  def before(x: np.ndarray) -> tf.Tensor:
+    """Shifts by a step, so that each step has what was before it."""
+    return tf.constant(np.pad(x, [(0, 0), (1, 0)] + [(0, 0)] * (x.ndim - 2)))
+
+  num, num_steps = played.reward.shape
+  steps = tf.tile(tf.range(num_steps)[tf.newaxis], [num, 1])
+  return network_lib.Histories(
+      before(played.observation),
+      network.action_space.from_environment(before(played.action)),
+      before(played.reward.astype(np.float32)), before(played.end != 0),
+      is_first=tf.equal(steps, 0), position=policy.position(steps))
+
+
+class LearningProcesses:
+  """Judges a policy by a learning process in each task in which a source was evaluated.
+
+  Attributes:
+    columns: the names of what `evaluate` returns.
+    evaluation: the last part of each process, in the last evaluation.
+    curves: of `policy` and `source`, in the last evaluation.
+    played: the policy's histories in the last evaluation.
+    optimum: the return of a policy that knows the tasks.
+  """
+  columns = ('return', 'success', 'source_return', 'ratio')
+
+  def __init__(self, policy: tf_policy.TFPolicy, collector: sources.HistoryCollector,
+               seed: int, picture: Optional[pathlib.Path] = None):
+    """Compiles the policy, whose weights may change.
+
+    Args:
+      policy: to judge.
+      collector: has the tasks and the source.
+      seed: of the policy's actions.
+      picture: where each evaluation's curves are drawn, and written with the suffix
+        `.csv`.
+    """
+    self.evaluation: Optional[evaluation_lib.Evaluation] = None
+    self.curves: Dict[str, curves.Curve] = {}
+    self.played: Optional[sources.LearningHistories] = None
+    self.optimum = task_batch.informed_return(collector.evaluation_tasks()).mean()
+    self._policy = PolicySource(policy, seed)
+    self._collector = collector
+    self._picture = picture
+
+  @functools.cached_property
+  def _source(self) -> sources.LearningHistories:
+    return self._collector.play('evaluation', 0)
+
+  def evaluate(self) -> Dict[str, float]:
+    """Plays; returns results of the last fifth of the processes: the mean return of an
+    episode, the share of episodes that were not cut off, the source's return, and the
+    ratio of returns."""
+    tasks = self._collector.evaluation_tasks()
+    self.played = played = self._policy.play(tasks, self._collector.family.num_steps)
+    both = {'policy': played, 'source': self._source}
+    self.curves = {name: curves.curve(x.reward, x.end) for name, x in both.items()}
+    if self._picture is not None:
+      curves.write_csv(self._picture.with_suffix('.csv'), self.curves)
+      curves.draw(self._picture, self.curves, f'{self._collector.family.name}: '
+                  f'{tasks.num_tasks} tasks', self.optimum)
+    returns, of_source = (
+        curves.returns_by_part(x.reward, x.end, _PARTS)[:, -1] for x in both.values())
+    late = played.end[:, -(played.end.shape[1] // _PARTS):]
+    num_ends = np.sum(late != 0, axis=1)
+    successes = np.divide(
+        np.sum(late == format_lib.End.TERMINATION, axis=1), num_ends,
+        where=num_ends > 0, out=np.full(len(late), np.nan))
+    self.evaluation = evaluation_lib.Evaluation(
+        returns.tolist(), successes.tolist(), [0] * len(returns))
+    last, of_source = float(np.mean(returns)), float(np.mean(of_source))
+    return dict(zip(self.columns, (
+        last, float(np.mean(successes)), of_source, curves.ratio(last, of_source))))
+
+
+def describe(found: Mapping[str, float]) -> str:
+  """Describes in a line what `LearningProcesses.evaluate` found."""
+  return (f'In the last fifth of learning processes: return {found["return"]:.2f}, '
+          f'of the source {found["source_return"]:.2f}, ratio {found["ratio"]:.2f}, '
+          f'success {found["success"]:.2f}')

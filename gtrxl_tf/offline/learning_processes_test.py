@@ -1,0 +1,80 @@
+"""Tests of learning_processes.py."""
+
+import csv
+import pathlib
+
+from absl.testing import absltest
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf import environments
+from gtrxl_tf import sources
+from gtrxl_tf.agents.distillation import network as network_lib
+from gtrxl_tf.agents.distillation import policy as policy_lib
+from gtrxl_tf.plots import histories as curves
+from gtrxl_tf.cores import segment_transformer
+from gtrxl_tf.offline import learning_processes
+
+_B, _T = 5, 24
+
+
+def _collector():
+  family = environments.DarkRoomFamily('dr', size=3, episode_length=4, num_episodes=6)
+  return sources.HistoryCollector(family, sources.QLearning, num_evaluation=_B)
+
+
+def _network(specs):
+  core = segment_transformer.SegmentTransformer(
+      1, 8, 2, 4, 8, segment_length=3, recurrence='same_layer', memory_length=4)
+  network = network_lib.DistillationNetwork(specs.action, core, num_positions=_T)
+  network.create_variables(specs.observation)
+  random = np.random.RandomState(0)
+  for variable in network.trainable_variables:
+    variable.assign_add(0.1 * random.randn(*variable.shape))
+  return network
+
+
+class LearningProcessesTest(tf.test.TestCase):
+
+  def test_a_policy_sees_what_histories_of_training_have(self):
+    collector = _collector()
+    network = _network(collector.specs)
+    policy = policy_lib.DistillationPolicy(
+        network, collector.specs.observation, collector.specs.action)
+    played = learning_processes.PolicySource(policy, seed=3).play(
+        collector.evaluation_tasks(), _T)
+    self.assertGreater(np.sum(played.end == 1), 0)
+    self.assertGreater(np.sum(played.end == 2), 0)
+    before = lambda x: tf.constant(np.concatenate([x[:, :1], x], axis=1))
+    expected, _ = network(network_lib.Histories(
+        before(played.observation), before(played.action),
+        before(played.reward.astype(np.float32)), before(played.end != 0),
+        is_first=tf.tile(tf.range(_T)[tf.newaxis] == 0, [_B, 1]),
+        position=tf.tile(tf.range(_T)[tf.newaxis], [_B, 1])), network.initial_state(_B))
+    for t in range(_T):
+      of_step = expected._replace(logits=expected.logits[:, t])
+      drawn = network.action_space.sample(of_step, tf.constant([3, t]))
+      self.assertAllEqual(played.action[:, t], drawn)
+
+  def test_policy_and_source_are_in_one_picture(self):
+    collector = _collector()
+    policy = policy_lib.DistillationPolicy(
+        _network(collector.specs), collector.specs.observation, collector.specs.action)
+    picture = pathlib.Path(self.create_tempdir().full_path) / 'learning.png'
+    judge = learning_processes.LearningProcesses(policy, collector, 0, picture)
+    found = judge.evaluate()
+    self.assertEqual(tuple(found), judge.columns)
+    source = collector.play('evaluation', 0)
+    last = curves.curve(source.reward, source.end, 5).mean[-1]
+    self.assertAllClose(found['source_return'], last)
+    self.assertBetween(found['success'], 0, 1)
+    self.assertAllClose(found['return'], np.mean(judge.evaluation.returns))
+    self.assertEqual(judge.evaluate(), found)
+    self.assertTrue(picture.exists())
+    with open(picture.with_suffix('.csv'), encoding='utf-8') as file:
+      self.assertEqual({row['name'] for row in csv.DictReader(file)},
+                       {'policy', 'source'})
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,86 @@
+"""One of several workers that train together, as a process; for tests.
+
+  TF_CONFIG=... python -m gtrxl_tf.offline.multiworker_testing agent NAME FILE
+  TF_CONFIG=... python -m gtrxl_tf.offline.multiworker_testing offline DATASET \
+      FOLDER STOP_AFTER
+
+`agent` writes what training a tiny agent came to into FILE, an npz. `offline` trains on
+episodes of a T-Maze, and wants to stop after so many learner steps.
+"""
+
+import functools
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+from typing import List
+
+import numpy as np
+
+from gtrxl_tf import cores
+from gtrxl_tf.agents.decision import network as network_lib
+from gtrxl_tf.agents.decision import policy as policy_lib
+from gtrxl_tf.environments import t_maze
+from gtrxl_tf.networks import torsos
+from gtrxl_tf.offline import batching
+from gtrxl_tf.offline import experiment as offline_experiment
+from gtrxl_tf.offline import trainer
+from gtrxl_tf.training import checkpoints
+from gtrxl_tf.training import devices
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import tiny_agents_testing
+
+MAZE = functools.partial(t_maze.TMaze, corridor_length=4)
+
+
+def start(arguments: List[List[str]]) -> List[subprocess.Popen]:
+  """Starts a worker with each list of arguments, on loopback."""
+  sockets = [socket.socket() for _ in arguments]
+  for x in sockets:
+    x.bind(('127.0.0.1', 0))
+  cluster = {'worker': [f'127.0.0.1:{x.getsockname()[1]}' for x in sockets]}
+  for x in sockets:
+    x.close()
+  return [
+      subprocess.Popen(
+          [sys.executable, '-m', 'gtrxl_tf.offline.multiworker_testing', *own],
+          env=dict(os.environ, TF_CONFIG=json.dumps(
+              {'cluster': cluster, 'task': {'type': 'worker', 'index': i}})),
+          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+      for i, own in enumerate(arguments)]
+
+
+def experiment(dataset: str) -> offline_experiment.OfflineExperiment:
+  """Of 20 steps, whose states have a part that is empty."""
+  network = lambda action_spec: network_lib.DecisionNetwork(
+      action_spec, torsos.VectorTorso((8,)),
+      cores.RATE(1, 8, 2, 4, num_memory_tokens=1, segment_length=6))
+  return offline_experiment.OfflineExperiment(
+      dataset=dataset, environment=MAZE, network=network,
+      policy=functools.partial(policy_lib.DecisionPolicy, target_return=1.0),
+      scheme=batching.SegmentBySegment, learner_steps=20, segment_length=2,
+      num_segments=3, batch_size=16, evaluation_episodes=4,
+      checkpoints=checkpoints.Settings(period=7), log_period=5)
+
+
+def _agent(strategy, name: str, path: str) -> None:
+  found = tiny_agents_testing.train(name, strategy)
+  found['any_chief'] = devices.any_worker(devices.is_chief(strategy), strategy)
+  np.savez(path, chief=devices.is_chief(strategy), **found)
+
+
+def _offline(strategy, dataset: str, folder: str, stop_after: str) -> None:
+  asked = itertools.count()
+  training = trainer.OfflineTrainer(
+      experiment(dataset), run_folder.RunFolder(folder), strategy,
+      lambda: next(asked) >= int(stop_after))
+  done = training.train()
+  training.export()
+  print(f'chief: {devices.is_chief(strategy)}, done: {done}')
+
+
+if __name__ == '__main__':
+  {'agent': _agent, 'offline': _offline}[sys.argv[1]](
+      devices.make_strategy('multiworker'), *sys.argv[2:])

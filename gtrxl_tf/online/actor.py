@@ -1,0 +1,176 @@
+"""An actor: plays with the newest weights, and writes unrolls to the queue."""
+
+import time
+from typing import Any, Callable, Optional
+
+from absl import logging
+import numpy as np
+import reverb
+import tensorflow as tf
+from tf_agents.trajectories import policy_step
+from tf_agents.trajectories import time_step as ts
+import tree
+
+from gtrxl_tf import config
+from gtrxl_tf.online import experiment as experiment_lib
+from gtrxl_tf.online import reconnect
+from gtrxl_tf.replay import unroll as unroll_lib
+from gtrxl_tf.replay import weights
+from gtrxl_tf.replay import writer as writer_lib
+from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import rollout as rollout_lib
+
+_WAIT_MS = 500
+# How long an actor that is told to stop waits until its last unrolls are in the queue.
+_FLUSH_SECONDS = 5
+
+
+class ActingFailed(Exception):
+  """The policy or an environment raised an error."""
+
+
+class Actor:
+  """Acts in a batch of environments and writes unrolls.
+
+  Before each unroll it takes the newest weights, so that one policy acts in an unroll,
+  and rebuilds the policy's cache: keys of old weights are stale, and the learner does
+  not have them. After each unroll it waits until the one before it is in the queue: a
+  full queue stops it, so that data is never older than the queue is long.
+  """
+
+  def __init__(self, experiment: experiment_lib.OnlineExperiment, address: str, index: int,
+               should_stop: Callable[[], bool], life: int = 0,
+               gauges: Optional[gauges_lib.Gauges] = None):
+    """Creates the actor.
+
+    Args:
+      experiment: the run's.
+      address: of the Reverb server.
+      index: of the actor, from 0.
+      should_stop: asked after every unroll and while waiting.
+      life: how often this actor was started before, or any number that it did not have
+        before, so that it does not repeat the episodes of an earlier life.
+      gauges: shows its counts to Prometheus.
+    """
+    self._experiment = experiment
+    self._address = address
+    self._should_stop = should_stop
+    self._network = experiment.acting_network
+    self._policy = experiment.make_policy(self._network, with_record=True)
+    num = experiment.environments_per_actor
+    # Streams 0 and 1 are the prototype's and the evaluation's.
+    stream = [2 + index, life]
+    self._environment = experiment.make_environments(num, *stream, first=index * num)
+    # Its own generator, because compiled code does not use `tf.random.set_seed`.
+    self._random = tf.random.Generator.from_seed(
+        [experiment.seed, *stream], alg='philox')
+    self._refreshed = tf.function(self._policy.refreshed, autograph=False)
+    head_starts = np.random.default_rng([experiment.seed, *stream]).integers(
+        experiment.max_head_start, size=num, endpoint=True)
+    self._rollout = rollout_lib.Rollout(
+        self._environment, self._act, self._policy.get_initial_state(num),
+        jit_compile=True, head_starts=head_starts)
+    self._writer = writer_lib.UnrollWriter(
+        reverb.Client(address), experiment.row_spec(), experiment.unroll_length,
+        experiment.memory_length)
+    self._target_step = 0
+    self._finished = False
+    self._gauges = gauges or gauges_lib.Gauges('actor')
+    self._counts = dict(environment_steps=0, unrolls=0, reconnections=-1)
+
+  def _act(self, time_step: ts.TimeStep, state: Any) -> policy_step.PolicyStep:
+    return self._policy.action(
+        time_step, state, seed=self._random.make_seeds()[:, 0])
+
+  def run(self) -> None:
+    """Acts until told to stop or the run is over; reconnects to a server that went away.
+
+    Raises:
+      ActingFailed: the policy or an environment failed; reconnecting cannot fix it.
+      config.ConfigError: the learner has another network.
+    """
+    patience = reconnect.Patience('actor', self._address, self._should_stop)
+    while not self._ended():
+      try:
+        channel = self._connect()
+        while not self._ended():
+          self._unroll(channel)
+          patience.reset()
+      except reconnect.SERVER_ERRORS as error:
+        patience.wait(error)
+    self._flush()
+    self._writer.close()
+    self._environment.close()
+
+  def _ended(self) -> bool:
+    return self._finished or self._should_stop()
+
+  def _flush(self) -> None:
+    """Waits a little until what is written is in the queue."""
+    deadline = time.time() + _FLUSH_SECONDS
+    try:
+      while not self._finished and time.time() < deadline and self._writer.is_open:
+        if self._writer.wait(0, _WAIT_MS):
+          break
+    except reconnect.SERVER_ERRORS:
+      pass  # The unrolls are lost with the server.
+
+  def _connect(self) -> weights.WeightsChannel:
+    channel = weights.WeightsChannel(self._address, self._network.variables)
+    waiting = time.time()
+    while self._receive(channel) is None and not self._ended():
+      if time.time() - waiting > 10:
+        logging.info('actor: the server at %s has no weights yet; waiting for a '
+                     'learner', self._address)
+        waiting = time.time()
+      time.sleep(0.1)
+    self._writer.open()
+    self._show(reconnections=1)
+    return channel
+
+  def _show(self, **more: int) -> None:
+    """Adds to the counts and shows them."""
+    for name, count in more.items():
+      self._counts[name] += count
+    self._gauges.show({**self._counts, 'target_step': self._target_step})
+
+  def _receive(self, channel: weights.WeightsChannel) -> Optional[int]:
+    """Takes new weights if there are any; returns their learner step."""
+    step = channel.receive()
+    self._finished = channel.finished
+    if step is not None:
+      self._target_step = step
+      memory_length = self._experiment.memory_length
+      if memory_length:
+        rows = list(self._writer.history)[-memory_length:]
+        records = tree.map_structure(
+            lambda *x: np.stack(x, axis=1), *(row.record for row in rows))
+        self._rollout.policy_state = self._refreshed(
+            self._rollout.policy_state, records,
+            np.stack([row.step_type == 0 for row in rows], axis=1))
+    return step
+
+  def _unroll(self, channel: weights.WeightsChannel) -> None:
+    """Acts until an item is complete."""
+    complete = False
+    while not complete:
+      if self._writer.starts_unroll:
+        while not self._writer.wait(0, _WAIT_MS) and not self._ended():
+          self._receive(channel)  # It also says when the run is over.
+        self._receive(channel)
+      try:
+        seen, done = self._rollout.step()
+      except (ValueError, *reconnect.SERVER_ERRORS) as error:
+        raise ActingFailed(config.one_line(error)) from error
+      action, policy, record = tree.map_structure(
+          lambda x: x.numpy(),
+          (done.state.previous_action, done.info.policy, done.info.record))
+      complete = self._writer.append(unroll_lib.Unroll(
+          observation=seen.observation, step_type=seen.step_type, reward=seen.reward,
+          discount=seen.discount, action=action, policy=policy, record=record,
+          episode_return=seen.episode_return, episode_success=seen.episode_success,
+          task=self._environment.tasks,
+          target_step=np.int64(self._target_step), unroll_id=np.int64(0)))
+    experiment = self._experiment
+    self._show(unrolls=1, environment_steps=(
+        experiment.unroll_length * experiment.environments_per_actor))

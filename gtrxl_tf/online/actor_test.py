@@ -1,0 +1,266 @@
+"""Tests of actor.py: what a learner makes of an unroll is what the actor made of it."""
+
+# pylint: disable=protected-access
+
+import itertools
+import threading
+import time
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import dm_env
+from dm_env import specs
+import numpy as np
+import portpicker
+import tensorflow as tf
+import tree
+
+from gtrxl_tf import cores
+from gtrxl_tf.environments import t_maze
+from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.networks import torsos
+from gtrxl_tf.online import actor as actor_lib
+from gtrxl_tf.online import experiment as experiment_lib
+from gtrxl_tf.replay import dataset
+from gtrxl_tf.replay import ledger as ledger_lib
+from gtrxl_tf.replay import server as server_lib
+from gtrxl_tf.replay import weights
+
+_T, _E = 7, 3
+_CORES = {
+    'trxl': lambda: cores.TransformerXL(2, 8, 2, 4, memory_length=5),
+    'trxl_long_memory': lambda: cores.TransformerXL(2, 8, 2, 4, memory_length=18),
+    'lstm': lambda: cores.DeepLSTM(2, 8),
+    'memoryless': lambda: cores.Memoryless(1, 8),
+}
+
+
+def _maze(seed):
+  # Episodes of 4 or 5 steps, so that most unrolls hold the ends of two.
+  return t_maze.TMaze(corridor_length=3, penalty=1.0, seed=seed)
+
+
+def _maze_of_length(length, seed):
+  return t_maze.TMaze(length, seed=seed)
+
+
+class _Reach(dm_env.Environment):
+  """Shows the action it was given; episodes of 4 steps."""
+
+  def __init__(self, seed):
+    del seed
+    self._steps = 0
+
+  def observation_spec(self):
+    return specs.Array((3,), np.float32)
+
+  def action_spec(self):
+    return {'grip': specs.DiscreteArray(2),
+            'move': specs.BoundedArray((2,), np.float32, 0, 10)}
+
+  def reset(self):
+    self._steps = 0
+    return dm_env.restart(np.zeros(3, np.float32))
+
+  def step(self, action):
+    if self._steps == 4:
+      return self.reset()
+    tree.map_structure(lambda spec, x: spec.validate(x), self.action_spec(), action)
+    self._steps += 1
+    observation = np.float32([*action['move'], action['grip']])
+    if self._steps == 4:
+      return dm_env.termination(0.0, observation)
+    return dm_env.transition(0.0, observation)
+
+
+def _experiment(core, environment=_maze, **settings):
+  network = lambda action_spec, num_values=1: actor_critic.ActorCritic(
+      action_spec, torsos.VectorTorso((8,)), core(), head_units=8,
+      num_values=num_values)
+  return experiment_lib.OnlineExperiment(**{**dict(
+      environment=environment, network=network, unroll_length=_T, batch_size=_E, environments_per_actor=_E), **settings})
+
+
+class ActorTest(parameterized.TestCase):
+
+  def start(self, experiment):
+    """Starts a server and an actor in a thread; `weights` are kept by their step."""
+    self.experiment = experiment
+    self.port = portpicker.pick_unused_port()
+    self.network = experiment.make_agent().online
+    self.weights = {}
+    self.stop = threading.Event()
+    self.start_server()
+    self.publish(step=0)
+    self.actor = actor_lib.Actor(
+        experiment, f'localhost:{self.port}', 0, self.stop.is_set)
+    self.thread = threading.Thread(target=self.actor.run)
+    self.thread.start()
+    self.addCleanup(self.thread.join)
+    self.addCleanup(self.stop.set)
+
+  def start_server(self):
+    experiment = self.experiment
+    self.server = server_lib.serve(
+        self.port, experiment.row_spec(), experiment.unroll_length,
+        experiment.memory_length, experiment.queue_size, self.network.variables)
+    self.addCleanup(self.server.stop)
+    self.channel = weights.WeightsChannel(
+        f'localhost:{self.port}', self.network.variables)
+
+  def publish(self, step):
+    """Publishes weights that are new, and large enough for memory to matter."""
+    random = np.random.RandomState(step)
+    for variable in self.network.variables:
+      variable.assign(0.4 * random.randn(*variable.shape))
+    self.weights[step] = [v.numpy() for v in self.network.variables]
+    self.channel.publish(step)
+
+  def batches(self):
+    """Batches until the test has enough."""
+    deadline = time.time() + 60
+    self.ledger = ledger_lib.Ledger(
+        max_age=1000, num_tasks=len(self.experiment.task_names))
+    self.ledger.learner_step = 100
+    lost = lambda: time.time() > deadline or not self.thread.is_alive()
+    while not lost():
+      try:
+        yield from dataset.unrolls(
+            f'localhost:{self.port}', 1, self.ledger, lost, timeout_ms=500)
+      except tf.errors.UnavailableError:
+        pass  # That of a server that was stopped.
+    self.fail('The actor has died, or no batch came for a minute.')
+
+  def assert_learner_agrees(self, batch):
+    """Unrolls the network that acted from restored memory, and compares logits."""
+    for variable, value in zip(
+        self.network.variables, self.weights[batch.target_step.numpy().item()]):
+      variable.assign(value)
+    memory_length = batch.memory_length
+    is_first = batch.is_first()
+    state = self.network.core.restore(batch.record, is_first[:, :memory_length])
+    outputs, _ = self.network(actor_critic.NetworkInputs(
+        batch.observation, batch.action, batch.reward, is_first[:, memory_length:]),
+                              state)
+    tf.nest.map_structure(
+        lambda ours, its: np.testing.assert_allclose(
+            ours[:, :-1], its, atol=1e-5, rtol=1e-5),
+        tuple(outputs.policy), tuple(batch.policy))
+
+  def test_continuous_actions_are_stored_as_drawn_and_clipped_for_the_task(self):
+    self.start(_experiment(_CORES['trxl'], _Reach))
+    outside = 0
+    for batch in itertools.islice(self.batches(), 3):
+      self.assert_learner_agrees(batch)
+      move = batch.action['move'].numpy()
+      outside += np.sum(np.abs(move) > 1)
+      # What the task was given, it shows: rows 0 .. T-1 hold the actions before them.
+      given = np.clip(5 + 5 * move, 0, 10)
+      seen = batch.observation.numpy()[..., :2]
+      acted = ~batch.is_first()[:, batch.memory_length:].numpy()
+      np.testing.assert_allclose(seen[acted], given[acted], rtol=1e-5, atol=1e-5)
+    self.assertGreater(outside, 3)
+
+  def test_tasks_of_the_environments_are_written(self):
+    self.start(_experiment(_CORES['memoryless'], _maze_of_length,
+                           tasks={'length': (3, 4)}))
+    for batch in itertools.islice(self.batches(), 2):
+      np.testing.assert_array_equal(batch.task, [[0], [1], [0]])
+
+  @parameterized.named_parameters(_CORES.items())
+  def test_the_learner_computes_the_actors_logits(self, core):
+    self.start(_experiment(core))
+    batches = self.batches()
+    resets = 0
+    for batch in itertools.islice(batches, 6):
+      self.assert_learner_agrees(batch)
+      resets += np.sum(batch.is_first()[:, batch.memory_length + 1:-1])
+    self.assertGreater(resets, 6)
+    # And when its memory is of other weights than those that act.
+    self.publish(step=1)
+    for step in (1, 2):
+      while batch.target_step.numpy().item() < step:
+        batch = next(batches)
+        self.assert_learner_agrees(batch)
+      self.publish(step + 1)
+      for batch in itertools.islice(batches, 3):
+        self.assert_learner_agrees(batch)
+    self.assertEqual(self.ledger.duplicate, 0)
+
+  def test_an_actor_comes_back_to_a_server_that_was_started_anew(self):
+    self.start(_experiment(_CORES['trxl_long_memory']))
+    batches = self.batches()
+    for batch in itertools.islice(batches, 3):
+      self.assert_learner_agrees(batch)
+    del batches
+    self.server.stop()
+    self.start_server()
+    for step in (1, 2):
+      self.publish(step)
+    for batch in itertools.islice(self.batches(), 6):
+      self.assert_learner_agrees(batch)
+    self.assertEqual(batch.target_step.numpy().item(), 2)
+
+  def test_an_actor_waits_while_the_queue_is_full(self):
+    self.start(_experiment(_CORES['memoryless']))
+    batches = self.batches()
+    next(batches)
+    time.sleep(0.5)
+    next_id = self.actor._writer._next_id
+    time.sleep(0.5)
+    self.assertEqual(self.actor._writer._next_id, next_id)
+    next(batches)
+    next(batches)
+    time.sleep(0.5)
+    self.assertEqual(self.actor._writer._next_id, next_id + 2)
+
+  def test_an_actor_stops_when_told_while_it_waits(self):
+    self.start(_experiment(_CORES['memoryless']))
+    next(self.batches())
+    time.sleep(0.3)
+    self.stop.set()
+    self.thread.join(timeout=10)
+    self.assertFalse(self.thread.is_alive())
+
+  @parameterized.parameters(
+      (None, '^the maze fell in$'),
+      (np.nan, '^environment 0: reward = nan: expected finite'))
+  def test_an_environments_error_is_not_taken_for_a_servers(self, reward, message):
+
+    class Broken(t_maze.TMaze):
+
+      def _step(self, action) -> dm_env.TimeStep:
+        if reward is None:
+          raise RuntimeError('the maze fell in')
+        return super()._step(action)._replace(reward=reward)
+
+    self.experiment = _experiment(
+        _CORES['memoryless'], lambda seed: Broken(corridor_length=3, seed=seed))
+    self.port = portpicker.pick_unused_port()
+    self.network = self.experiment.make_agent().online
+    self.weights = {}
+    self.start_server()
+    self.publish(step=0)
+    actor = actor_lib.Actor(
+        self.experiment, f'localhost:{self.port}', 0, should_stop=lambda: False)
+    with self.assertRaisesRegex(actor_lib.ActingFailed, message):
+      actor.run()
+
+  def test_every_actor_in_every_life_of_every_run_draws_its_own_numbers(self):
+    drawn = []
+    for seed, index, life in ((0, 0, 0), (0, 1, 0), (0, 0, 1), (1, 0, 0), (0, 0, 0)):
+      actor = actor_lib.Actor(
+          _experiment(_CORES['memoryless'], num_actors=2, seed=seed), 'localhost:1',
+          index, should_stop=lambda: False, life=life)
+      for variable in actor._network.variables:
+        variable.assign(tf.zeros_like(variable))  # All actions are alike.
+      steps = [actor._rollout.step() for _ in range(12)]
+      drawn.append((np.stack([done.action for _, done in steps]).tobytes(),
+                    np.stack([seen.observation for seen, _ in steps]).tobytes()))
+    for column in zip(*drawn):
+      self.assertLen(set(column), 4)
+      self.assertEqual(column[0], column[4])
+
+
+if __name__ == '__main__':
+  absltest.main()

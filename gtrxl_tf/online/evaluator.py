@@ -1,0 +1,85 @@
+"""An evaluator: plays with the newest weights during training."""
+
+import time
+from typing import Callable, Optional
+
+from absl import logging
+import numpy as np
+
+from gtrxl_tf.online import experiment as experiment_lib
+from gtrxl_tf.online import reconnect
+from gtrxl_tf.replay import weights
+from gtrxl_tf.training import evaluation as evaluation_lib
+from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import summaries as summaries_lib
+
+COLUMNS = ('learner_step', 'return', 'success', 'episodes')
+
+
+class OnlineEvaluator:
+  """Evaluates the policy that acts in episodes that are not trained on.
+
+  Each evaluation is a row of `evaluations.csv` and a point in TensorBoard, at the
+  learner step of its weights. It begins the next one when there are new weights; the
+  last one has the weights of the end of the run.
+  """
+
+  def __init__(self, experiment: experiment_lib.OnlineExperiment, address: str,
+               folder: run_folder.RunFolder, should_stop: Callable[[], bool],
+               gauges: Optional[gauges_lib.Gauges] = None):
+    """Creates the policy and its environments.
+
+    Args:
+      experiment: the run's.
+      address: of the Reverb server.
+      folder: for the results; the run's, or another where that cannot be reached.
+      should_stop: asked after every evaluation and while waiting.
+      gauges: shows the results to Prometheus.
+    """
+    self._address = address
+    self._should_stop = should_stop
+    self._network = experiment.acting_network
+    self._episodes = experiment.evaluation_episodes
+    self._evaluator = evaluation_lib.Evaluator(
+        experiment.make_policy(self._network),
+        experiment.make_evaluation_environments())
+    self._gauges = gauges or gauges_lib.Gauges('evaluator')
+    self._path = folder.evaluations
+    self._rows = run_folder.MetricsWriter(self._path)
+    self._summaries = summaries_lib.Summaries(folder.summaries / 'evaluation')
+
+  def run(self) -> None:
+    """Plays until told to stop or the run is over.
+
+    Raises:
+      config.ConfigError: the learner has another network.
+    """
+    patience = reconnect.Patience('evaluator', self._address, self._should_stop)
+    channel = weights.WeightsChannel(self._address, self._network.variables)
+    last = run_folder.last_metrics(self._path)  # Of an earlier process.
+    evaluated = last and last['learner_step']
+    while not (self._should_stop() or channel.finished):
+      try:
+        step = channel.receive()
+        patience.reset()
+      except reconnect.SERVER_ERRORS as error:
+        patience.wait(error)
+        channel = weights.WeightsChannel(self._address, self._network.variables)
+        continue
+      if step in (None, evaluated):  # The same weights come again at the end.
+        time.sleep(0.2)
+      else:
+        played = self._evaluator.play(self._episodes, self._should_stop)
+        if played is not None:
+          self._write(step, played)
+          evaluated = step
+
+  def _write(self, step: int, played: evaluation_lib.Evaluation) -> None:
+    row = dict(zip(COLUMNS, (step, float(np.mean(played.returns)),
+                             float(np.mean(played.successes)), len(played.returns))))
+    logging.info('evaluator: %s', ', '.join(f'{k} {v:g}' for k, v in row.items()))
+    self._rows.append(row)
+    self._summaries.write(step, row)
+    self._summaries.flush()
+    self._gauges.show(row)

@@ -1,0 +1,202 @@
+"""Experiments in which actors play while a learner trains."""
+
+import functools
+import pathlib
+from typing import Any, Callable, Dict, Optional
+
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf import cores
+from gtrxl_tf.agents import agent as agent_lib
+from gtrxl_tf.agents import policy as policy_lib
+from gtrxl_tf.agents.vmpo import agent as vmpo_agent
+from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.online import trainer
+from gtrxl_tf.replay import unroll as unroll_lib
+from gtrxl_tf.training import checkpoints as checkpoints_lib
+from gtrxl_tf.training import console as console_lib
+from gtrxl_tf.training import devices
+from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import optimizers
+from gtrxl_tf.training import run_folder
+
+
+@config.configurable
+class OnlineExperiment(experiment_lib.Experiment):
+  """An experiment with actors, a queue and a learner.
+
+  `Experiment.environment` must be set. `Experiment.network` makes an `ActorCritic` for an
+  `action_spec`; `Experiment.agent` makes an `OnlineAgent` from two such networks, an
+  `online` one, which learns, and a `target` one, which acts. The defaults are
+  `ActorCritic`, `VMPOAgent` and `Adam`.
+
+  If there are several tasks, the run's environments play them in turn. Network and
+  agent have one value function for each task (`num_values`), but the policy is not told
+  which task it plays. Actors run at their own pace, so that two runs of one seed are
+  similar but not equal.
+
+  Args:
+    environment_steps: how many actions the run takes.
+    unroll_length: T, actions of an unroll (GTrXL: 95).
+    batch_size: unrolls of a learner step (GTrXL: 128).
+    num_actors: actor processes.
+    environments_per_actor: environments that an actor steps in one batch; it divides
+      `batch_size`, because an actor's unrolls travel together. The paper does not give
+      it; 32 keep a small network's step busy.
+    max_head_start: each environment of an actor begins with up to this many random
+      actions. Without them, episodes of fixed length would begin and end together for
+      ever in all environments; the paper has too many actors for that.
+    queue_batches: batches that may wait in the queue before actors wait. Not in the
+      paper; the smallest number keeps data newest.
+    max_age: learner steps after which an unroll is too old to be trained on, counted
+      from when its weights were published. Not in the paper; by default the agent's.
+    stall_seconds: after how long without a learner step a warning says what the learner
+      waits for, and its health check fails. Not in the paper; ten minutes are more than
+      a first step takes to compile.
+    evaluator: whether `binaries.train` plays with the newest weights during training,
+      which takes processor time from the other parts.
+    **shared: the settings of `Experiment`.
+  """
+  kind = 'Experiment'  # The name of older versions, which checkpoints keep.
+  needs_server = True
+  default_network = actor_critic.ActorCritic
+  default_agent = vmpo_agent.VMPOAgent
+  default_optimizer = optimizers.Adam
+
+  def __init__(
+      self,
+      environment_steps: config.PositiveInt = 1_000_000,
+      unroll_length: config.PositiveInt = 95,
+      batch_size: config.PositiveInt = 128,
+      num_actors: config.PositiveInt = 1,
+      environments_per_actor: config.PositiveInt = 32,
+      max_head_start: config.NonNegativeInt = 0,
+      queue_batches: config.PositiveInt = 1,
+      max_age: Optional[config.PositiveInt] = None,
+      stall_seconds: config.PositiveFloat = 600.0,
+      evaluator: bool = False,
+      **shared):
+    if batch_size % environments_per_actor:
+      raise config.ConfigError(
+          f'OnlineExperiment.batch_size = {batch_size}: expected a multiple of '
+          f'OnlineExperiment.environments_per_actor = {environments_per_actor}')
+    super().__init__(**shared)
+    if len(self._task_settings) > num_actors * environments_per_actor:
+      raise config.ConfigError(
+          f'Experiment.tasks has {len(self._task_settings)} values: expected no more '
+          f'than there are environments, {num_actors} x {environments_per_actor}')
+    self.environment_steps = environment_steps
+    self.unroll_length = unroll_length
+    self.batch_size = batch_size
+    self.num_actors = num_actors
+    self.environments_per_actor = environments_per_actor
+    self.max_head_start = max_head_start
+    self.items_per_batch = batch_size // environments_per_actor
+    self.queue_size = queue_batches * self.items_per_batch
+    self.stall_seconds = stall_seconds
+    self.evaluator = evaluator
+    self._max_age = max_age
+
+  @functools.cached_property
+  def acting_network(self) -> actor_critic.ActorCritic:
+    """A network with variables, one for each process that acts."""
+    return self._make_network()
+
+  def _make_network(self) -> actor_critic.ActorCritic:
+    num_tasks = len(self._task_settings)
+    network = self._network(action_spec=self.action_spec,
+                            **({'num_values': num_tasks} if num_tasks > 1 else {}))
+    core = network.core
+    if core.segment_length > 1 or isinstance(core, cores.RATE):
+      raise config.ConfigError(
+          f'ActorCritic.core = {type(core).__name__} works in segments: expected a core '
+          'that does not, such as TransformerXL with recurrence "xl", in an '
+          'OnlineExperiment, whose unrolls do not begin where segments do')
+    network.create_variables(self.observation_spec)
+    return network
+
+  def make_agent(self) -> agent_lib.OnlineAgent:
+    # tf.random.set_seed does not reach the initializers of Keras.
+    tf.keras.utils.set_random_seed(self.seed)
+    with devices.compute_dtype(self.compute_dtype):
+      online = self._make_network()
+    return self._agent(online=online, target=self._make_network())
+
+  def restore_agent(self, checkpoints: pathlib.Path) -> agent_lib.OnlineAgent:
+    agent = self.make_agent()
+    checkpoints_lib.restore_agent(checkpoints, agent)
+    return agent
+
+  def learned_network(self, agent: agent_lib.OnlineAgent) -> tf.keras.layers.Layer:
+    return agent.acting_network
+
+  def max_age(self, agent: agent_lib.OnlineAgent) -> int:
+    """The bound on the age of data, in learner steps."""
+    return self._max_age or agent.default_max_age
+
+  def make_policy(self, network: actor_critic.ActorCritic, greedy: bool = False,
+                  with_record: bool = False) -> policy_lib.ActorCriticPolicy:
+    """Makes a policy that acts with `network`; see `ActorCriticPolicy`."""
+    return policy_lib.ActorCriticPolicy(
+        network, self.observation_spec, self.action_spec, greedy, with_record)
+
+  @property
+  def memory_length(self) -> int:
+    """M: the number of records that an unroll refers to."""
+    return self.acting_network.core.memory_length
+
+  def row_spec(self) -> unroll_lib.Unroll:
+    """Specs of what an actor writes at every step, `[E, ...]`."""
+    num = self.environments_per_actor
+
+    def batched(spec: Any) -> tf.TensorSpec:
+      return tf.TensorSpec((num, *spec.shape), spec.dtype)
+
+    policy = self.make_policy(self.acting_network, with_record=True)
+    scalars = tf.TensorSpec((num,), tf.float32)
+    return unroll_lib.Unroll(
+        observation=tf.nest.map_structure(batched, self.observation_spec),
+        step_type=tf.TensorSpec((num,), tf.int32), reward=scalars, discount=scalars,
+        action=tf.nest.map_structure(
+            batched, policy.policy_state_spec.previous_action),
+        policy=tf.nest.map_structure(batched, policy.info_spec.policy),
+        record=tf.nest.map_structure(batched, policy.info_spec.record),
+        episode_return=scalars, episode_success=scalars,
+        task=tf.TensorSpec((num,), tf.int32),
+        target_step=tf.TensorSpec((), tf.int64), unroll_id=tf.TensorSpec((), tf.int64))
+
+  def unroll_signature(self) -> unroll_lib.Unroll:
+    """Specs of an item of the queue."""
+    return unroll_lib.signature(
+        self.row_spec(), self.unroll_length, self.memory_length)
+
+  def make_batch(self, agent: Optional[agent_lib.OnlineAgent] = None
+                 ) -> unroll_lib.Unroll:
+    """Makes one unroll of zeros, `[1, time, ...]`, as an agent's loss takes it."""
+    del agent
+
+    def zeros(spec: tf.TensorSpec) -> tf.Tensor:
+      return tf.zeros((1, spec.shape[0], *spec.shape[2:]), spec.dtype)
+
+    return tf.nest.map_structure(zeros, self.unroll_signature())
+
+  def describe_row(self, batch: unroll_lib.Unroll) -> str:
+    del batch
+    return f'{self.unroll_length} + {self.memory_length}'
+
+  @property
+  def description(self) -> str:
+    return (f'1 server, 1 learner, {self.num_actors} actor(s) of '
+            f'{self.environments_per_actor} environments')
+
+  def make_console(self) -> console_lib.Console:
+    return console_lib.Console(self.environment_steps)
+
+  def train(self, folder: run_folder.RunFolder, strategy: tf.distribute.Strategy,
+            should_stop: Callable[[], bool], server: Optional[str] = None,
+            gauges: Optional[gauges_lib.Gauges] = None,
+            show: Optional[Callable[[Dict[str, float]], None]] = None) -> None:
+    trainer.OnlineTrainer(
+        self, folder, strategy, should_stop, server, gauges, show).run()

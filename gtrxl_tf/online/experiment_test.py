@@ -1,0 +1,87 @@
+"""Tests of experiment.py."""
+
+import functools
+
+from absl.testing import absltest
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf import cores
+from gtrxl_tf.agents.vmpo import agent as agent_lib
+from gtrxl_tf.environments import t_maze
+from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.networks import torsos
+from gtrxl_tf.online import experiment as experiment_lib
+from gtrxl_tf.replay import dataset
+from gtrxl_tf.replay import unroll as unroll_lib
+
+
+def _experiment(core=lambda: cores.TransformerXL(1, 4, 2, 2, memory_length=3),
+                **settings):
+  return experiment_lib.OnlineExperiment(**{**dict(
+      environment=lambda seed: t_maze.TMaze(3, seed=seed),
+      network=lambda action_spec: actor_critic.ActorCritic(
+          action_spec, torsos.VectorTorso((4,)), core(), head_units=4),
+      unroll_length=4, batch_size=6, environments_per_actor=3), **settings})
+
+
+class ExperimentTest(absltest.TestCase):
+
+  def test_networks_start_as_the_seed_says(self):
+    weights = lambda seed: [
+        v.numpy() for v in _experiment(seed=seed).make_agent().online.variables]
+    for one, same, other in zip(weights(0), weights(0), weights(1)):
+      np.testing.assert_array_equal(one, same)
+      if np.ptp(one):  # Not a bias or a scale.
+        self.assertTrue((one != other).any())
+
+  def test_environments_differ_by_seed_and_stream(self):
+    clues = lambda seed, stream: _experiment(seed=seed).make_environments(
+        32, stream).reset().observation[:, 1].tobytes()
+    self.assertEqual(clues(0, 2), clues(0, 2))
+    self.assertLen({clues(0, 2), clues(0, 3), clues(1, 2), clues(1, 3)}, 4)
+
+  def test_recurrence_by_segments_is_refused(self):
+    core = lambda: cores.SegmentTransformer(
+        1, 4, 2, 2, 4, segment_length=5, recurrence='same_layer', memory_length=3)
+    with self.assertRaisesRegex(
+        config.ConfigError, 'SegmentTransformer works in segments'):
+      _experiment(core).make_agent()
+
+  def test_a_batch_is_whole_items(self):
+    self.assertEqual(_experiment().items_per_batch, 2)
+    self.assertEqual(_experiment(queue_batches=3).queue_size, 6)
+    with self.assertRaisesRegex(
+        config.ConfigError, 'OnlineExperiment.batch_size = 7: expected a multiple of '
+        'OnlineExperiment.environments_per_actor = 3'):
+      _experiment(batch_size=7)
+
+  def test_data_may_be_two_target_periods_old_unless_told_otherwise(self):
+    agent = functools.partial(agent_lib.VMPOAgent, target_update_period=7)
+    experiment = _experiment(agent=agent)
+    self.assertEqual(experiment.max_age(experiment.make_agent()), 14)
+    experiment = _experiment(agent=agent, max_age=5)
+    self.assertEqual(experiment.max_age(experiment.make_agent()), 5)
+
+  def test_a_blank_batch_has_the_shapes_of_those_to_come(self):
+    for core in (lambda: cores.TransformerXL(1, 4, 2, 2, memory_length=3),
+                 lambda: cores.DeepLSTM(1, 4), lambda: cores.Memoryless(1, 4)):
+      experiment = _experiment(core)
+      blank = experiment.make_batch()
+      signature = unroll_lib.signature(
+          experiment.row_spec(), experiment.unroll_length, experiment.memory_length)
+      item = tf.nest.map_structure(
+          lambda x: tf.zeros((1, *x.shape), x.dtype), signature)
+      tf.nest.map_structure(
+          lambda x, y: self.assertEqual((x.shape[1:], x.dtype), (y.shape[1:], y.dtype)),
+          blank, dataset._batch_first(item))  # pylint: disable=protected-access
+      loss, _ = experiment.make_agent().loss(blank)
+      self.assertTrue(np.isfinite(loss))
+
+  def test_the_informed_return_is_that_of_the_task(self):
+    self.assertEqual(_experiment().informed_return(10), 1.0)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,362 @@
+"""The trainer of online experiments: batches from a queue, weights for actors."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import typing
+from typing import Any, Callable, Dict, Iterator, Optional
+
+from absl import logging
+import reverb
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf.online import reconnect
+from gtrxl_tf.replay import dataset
+from gtrxl_tf.replay import ledger as ledger_lib
+from gtrxl_tf.replay import unroll as unroll_lib
+from gtrxl_tf.replay import weights
+from gtrxl_tf.replay import writer
+from gtrxl_tf.training import devices
+from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import learner as learner_lib
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import trainer as trainer_lib
+from gtrxl_tf.training import watchdog as watchdog_lib
+
+if typing.TYPE_CHECKING:
+  from gtrxl_tf.online import experiment as experiment_lib
+
+_FAREWELL_SECONDS = 120
+# Between looks at whether the server still has the newest weights.
+_LOOK_SECONDS = 1.0
+# After which a stream is given up that brings nothing though unrolls wait in the queue.
+_SILENT_SECONDS = 30.0
+
+
+class OnlineTrainer(trainer_lib.Trainer):
+  """Trains an experiment's agent on what comes out of the queue.
+
+  Beside what every trainer saves, a checkpoint holds the number of environment steps
+  and the ledger of the unrolls that were trained on. A killed learner loses the steps
+  since its last checkpoint, and a killed server what waited in the queue.
+
+  Several workers each take their share of a batch from the queue. The chief publishes
+  weights. Workers meet when metrics are logged, to sum up their environment steps and to
+  ask whether one of them is to stop: all of them end at the same step. Each worker has
+  its own ledger, and the checkpoint has the chief's.
+  """
+
+  def __init__(self, experiment: experiment_lib.OnlineExperiment,
+               folder: run_folder.RunFolder, strategy: tf.distribute.Strategy,
+               should_stop: Callable[[], bool], address: str,
+               gauges: Optional[gauges_lib.Gauges] = None,
+               show: Optional[Callable[[Dict[str, float]], None]] = None):
+    """Creates agent and learner, and restores the newest checkpoint if there is one.
+
+    Args:
+      experiment: what to train.
+      folder: of the run.
+      strategy: distributes the learner.
+      should_stop: asked between steps and while waiting.
+      address: of the Reverb server.
+      gauges: shows the rows of metrics to Prometheus.
+      show: called with the rows of metrics.
+
+    Raises:
+      config.ConfigError: the batch cannot be divided among the replicas, or the
+        checkpoint is of another experiment.
+    """
+    devices.rows_per_replica(
+        experiment.batch_size, strategy, 'OnlineExperiment.batch_size')
+    num_workers = devices.num_workers(strategy)
+    self._items_per_worker, rest = divmod(experiment.items_per_batch, num_workers)
+    if rest:
+      raise config.ConfigError(
+          'OnlineExperiment.batch_size / OnlineExperiment.environments_per_actor = '
+          f'{experiment.items_per_batch}: expected a multiple of the {num_workers} '
+          'workers that share it')
+    super().__init__(experiment, folder, strategy, should_stop, gauges, show)
+    self._address = address
+    self._meets = num_workers > 1
+    self._stopping = False
+    self._ledger.learner_step = self.step
+    self._steps = self._steps_then = int(self._environment_steps)
+    self._counted = self._ledger.environment_steps
+    self._published_step = self.step - self.step % self._agent.publish_period
+    self._channel = weights.WeightsChannel(
+        address, self._agent.acting_network.variables)
+    self._abandon_stream = threading.Event()
+    self._refused_before = self._ledger.refused  # At the last learner step.
+    self._watchdog = watchdog_lib.Watchdog(experiment.stall_seconds, self._describe)
+    self._gauges.show_health(self._watchdog)
+    self._idle = 0.0
+
+  def _make_checkpointed(self) -> Dict[str, Any]:
+    self._ledger = ledger_lib.Ledger(
+        self._experiment.max_age(self._agent), len(self._experiment.task_names))
+    self._environment_steps = tf.Variable(0, dtype=tf.int64)
+    return dict(ledger=self._ledger, environment_steps=self._environment_steps)
+
+  def _has_ended(self) -> bool:
+    return self._steps >= self._experiment.environment_steps
+
+  def _should_stop(self) -> bool:
+    """Whether to stop; of several workers, all do at once or none."""
+    return self._stopping if self._meets else self._asked_to_stop()
+
+  def train(self) -> bool:
+    with self._watchdog:
+      try:
+        return super().train()
+      finally:
+        self._abandon_stream.set()
+
+  def _batches(self) -> Iterator[Any]:
+    """Gives batches; reconnects to a server that went away.
+
+    Between two batches it publishes what the last step has made due. This is the last
+    thing after a step, because it fails where the server is gone, and comes after the
+    checkpoint is saved: a learner that is started again is never behind its actors.
+
+    Raises:
+      config.ConfigError: the server was started with other settings.
+    """
+    patience = reconnect.Patience('learner', self._address, self._asked_to_stop)
+    while not (self._should_stop() or self._has_ended()):
+      try:
+        batches = self._connect()
+        while not (self._should_stop() or self._has_ended()):
+          waiting = time.time()
+          batch = self._next(batches)
+          self._idle += time.time() - waiting
+          patience.reset()
+          batch = self._share_out(batch)
+          self._watchdog.progress()  # The first step takes long, because it compiles.
+          yield batch
+          if self._published_step == self.step:
+            self._publish()
+      except StopIteration:
+        pass  # It should stop.
+      except reconnect.SERVER_ERRORS as error:
+        patience.wait(error)
+      if self._meets and self._asked_to_stop():
+        break  # Without a step to agree on it: the others find that this one is gone.
+
+  def _connect(self) -> Iterator[unroll_lib.Unroll]:
+    """Gives the server weights to act with; returns the batches from its queue.
+
+    Raises:
+      config.ConfigError: the server was started with other settings.
+    """
+    writer.check_signature(
+        reverb.Client(self._address), self._experiment.unroll_signature(),
+        "the learner's")
+    self._abandon_stream.set()
+    self._abandon_stream = abandoned = threading.Event()
+    self._channel = weights.WeightsChannel(
+        self._address, self._agent.acting_network.variables)
+    self._publish()
+    if self._is_chief:
+      threading.Thread(
+          target=_keep_published, args=(self._channel, abandoned), daemon=True).start()
+    return iter(dataset.unrolls(
+        self._address, self._items_per_worker, self._ledger,
+        lambda: self._asked_to_stop() or abandoned.is_set(),
+        abandoned=abandoned.is_set))
+
+  def _next(self, batches: Iterator[unroll_lib.Unroll]) -> unroll_lib.Unroll:
+    """Returns the next batch.
+
+    A thread waits for it: if the network is cut Reverb does not return, and the learner
+    could not be told to stop.
+
+    Raises:
+      StopIteration: the learner should stop.
+      RuntimeError: the stream brings nothing though unrolls wait in the queue.
+    """
+    found = queue.SimpleQueue()
+
+    def fetch():
+      try:
+        found.put((next(batches), None))
+      except Exception as error:  # pylint: disable=broad-exception-caught
+        found.put((None, error))
+
+    threading.Thread(target=fetch, daemon=True).start()
+    taken, since = self._ledger.taken, time.time()
+    while True:
+      try:
+        batch, error = found.get(timeout=1)
+      except queue.Empty:
+        if self._asked_to_stop():
+          raise StopIteration from None
+        if self._ledger.taken != taken:
+          taken, since = self._ledger.taken, time.time()
+        elif time.time() - since > _SILENT_SECONDS:
+          since, waiting = time.time(), self._queue_length()
+          if waiting > 0:
+            raise RuntimeError(f'{waiting:.0f} unrolls wait in the queue and none has '
+                               f'come for {_SILENT_SECONDS:.0f} s') from None
+        continue
+      if error is not None:
+        raise error
+      return batch
+
+  def _share_out(self, batch: unroll_lib.Unroll) -> Any:
+    """Gives every replica its rows of this worker's batch."""
+    if self._strategy.num_replicas_in_sync == 1:
+      return batch
+    # These two have no rows, and no loss reads them.
+    rows = batch._replace(target_step=(), unroll_id=())
+    return devices.share_out(rows, self._strategy, own=True)
+
+  def _publish(self, finished: bool = False) -> None:
+    if self._is_chief:
+      self._channel.publish(self._published_step, finished)
+
+  def _between_steps(self, logs: bool) -> None:
+    self._watchdog.progress()
+    self._refused_before = self._ledger.refused
+    self._ledger.learner_step = self.step
+    refreshes = self.step % self._agent.publish_period == 0
+    if refreshes:
+      self._check_finite()
+    if logs or not self._meets:
+      self._count()
+    if logs and self._meets:
+      with learner_lib.device_errors(self.step):
+        self._stopping = devices.any_worker(self._asked_to_stop(), self._strategy)
+    if refreshes:
+      self._agent.refresh_acting_network()
+      self._published_step = self.step
+
+  def _count(self) -> None:
+    """Adds the environment steps since the last call, of all workers."""
+    new = self._ledger.environment_steps - self._counted
+    self._counted = self._ledger.environment_steps
+    with learner_lib.device_errors(self.step):
+      self._steps += devices.sum_over_workers(new, self._strategy)
+
+  def _make_row(self, metrics: Dict[str, float], lap: trainer_lib.Lap
+                ) -> Dict[str, float]:
+    ledger = self._ledger
+    row = {
+        'environment_steps': self._steps,
+        'seconds': lap.seconds,
+        'return': trainer_lib.mean(ledger.returns),
+        'success': trainer_lib.mean(ledger.successes),
+        **self._returns_of_tasks(),
+        'environment_steps_per_second': (self._steps - self._steps_then) / lap.elapsed,
+        'learner_steps_per_second': lap.learner_steps_per_second,
+        'learner_idle': self._idle / lap.elapsed,
+        'queue_length': self._queue_length(),
+        **ledger.gauges(lap.elapsed),
+        **metrics,
+        **self._agent.gauges(),
+        'unrolls': ledger.unrolls,
+        'unrolls_stale': ledger.stale,
+        'unrolls_duplicate': ledger.duplicate,
+        'oldest_unroll': ledger.oldest,
+        'oldest_allowed': ledger.max_age,
+    }
+    self._steps_then = self._steps
+    self._idle = 0.0
+    return row
+
+  def _queue_length(self, raises: bool = False) -> float:
+    """Returns how many items wait; NaN, or an error, if the server does not answer."""
+    try:
+      info = reverb.Client(self._address).server_info(timeout=1)
+      return info[writer.TABLE].current_size
+    except reconnect.SERVER_ERRORS:
+      if raises:
+        raise
+      return float('nan')
+
+  def _describe(self, seconds: float) -> str:
+    """Returns a line on what the learner waits for, for a log."""
+    refused = self._ledger.refused - self._refused_before
+    line = f'learner: no step for {seconds:.0f} s, at learner step {self.step}: '
+    try:
+      queue_length = self._queue_length(raises=True)
+      served = self._channel.step_at_server()
+    except reconnect.SERVER_ERRORS as error:
+      return (line + f'it waits for the server at {self._address}, which does not '
+              f'answer ({config.one_line(error)})')
+    if served is None:
+      line += f'the server at {self._address} has no weights, and actors wait for them'
+    elif refused:
+      line += 'it waits for actors, whose unrolls are too old or not newer than seen'
+    else:
+      line += 'it waits for actors, which send nothing'
+    return (f'{line}; {queue_length:.0f} unrolls in the queue, {refused} refused since '
+            f'the last step, weights of step {"none" if served is None else served} at '
+            f'the server and of step {self._published_step} at the learner')
+
+  def _returns_of_tasks(self) -> Dict[str, float]:
+    """The mean return of each task, if there are several, and the score if any."""
+    experiment, returns = self._experiment, self._ledger.task_returns
+    columns = {}
+    if len(returns) > 1:
+      columns = {f'return_{name}': trainer_lib.mean(x)
+                 for name, x in zip(experiment.task_names, returns)}
+    score = experiment.score_of(
+        [x for task in returns for x in task],
+        [task for task, x in enumerate(returns) for _ in x])
+    return columns if score is None else {**columns, 'score': score}
+
+  def _save(self, last: bool) -> None:
+    self._environment_steps.assign(self._steps)
+    super()._save(last)
+
+  def _announce_end(self) -> bool:
+    """Tells actors and evaluators that the run is over.
+
+    It waits for a server that is being started again; after `_FAREWELL_SECONDS` without
+    a server there is no process left to tell.
+
+    Returns:
+      Whether that is settled; False if it should stop before.
+    """
+    deadline = time.time() + _FAREWELL_SECONDS
+    patience = reconnect.Patience(
+        'learner', self._address,
+        lambda: self._should_stop() or time.time() > deadline)
+    while not self._should_stop():
+      try:
+        self._publish(finished=True)
+        return True
+      except reconnect.SERVER_ERRORS as error:
+        if time.time() > deadline:
+          logging.warning(
+              'learner: the server at %s cannot be told that the run is over: %s',
+              self._address, config.one_line(error))
+          return True
+        patience.wait(error)
+    return False
+
+  def _network_that_acts(self) -> tf.keras.layers.Layer:
+    network = self._experiment.acting_network
+    for variable, learned in zip(
+        network.variables, self._agent.acting_network.variables):
+      variable.assign(learned.numpy())
+    return network
+
+
+def _keep_published(channel: weights.WeightsChannel, ended: threading.Event) -> None:
+  """Publishes weights again when the server has lost them, until `ended` is set.
+
+  It runs in a thread: the learner itself may be waiting for unrolls, which actors with
+  lost weights make in vain, or for other workers that wait for unrolls.
+  """
+  while not ended.wait(_LOOK_SECONDS):
+    try:
+      if channel.publish_again_if_lost():
+        logging.info('learner: the server had lost the newest weights; published again')
+    except config.ConfigError as error:
+      logging.warning('learner: %s', error)
+    except reconnect.SERVER_ERRORS:
+      pass  # The server is gone; the learner connects to the next one.

@@ -1,0 +1,102 @@
+"""Every world steps 1,000 times through an actor into Reverb, on real packages.
+
+The policy is that of a network as it was made, which is as good as random. Only DeepMind
+Lab is a stand-in, as it is in no package index.
+"""
+
+import contextlib
+import functools
+import itertools
+import threading
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import numpy as np
+import portpicker
+
+from gtrxl_tf import config
+from gtrxl_tf import cores
+from gtrxl_tf import environments
+from gtrxl_tf.environments import dmlab_stand_in
+from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.networks import language
+from gtrxl_tf.networks import torsos
+from gtrxl_tf.online import actor as actor_lib
+from gtrxl_tf.online import experiment as experiment_lib
+from gtrxl_tf.replay import dataset
+from gtrxl_tf.replay import ledger as ledger_lib
+from gtrxl_tf.replay import server as server_lib
+from gtrxl_tf.replay import weights
+
+_STEPS, _UNROLL_LENGTH, _NUM_ENVIRONMENTS = 1000, 10, 2
+
+_pixels = functools.partial(torsos.PixelTorso, channels=(4, 4), units=8)
+_vectors = functools.partial(torsos.VectorTorso, units=(8,))
+_WORLDS = {
+    'NumpadMujoco': (_vectors, dict(size=2)),
+    'AppleMaze_state': (_vectors, dict(observation='state')),
+    'AppleMaze': (_pixels, {}),
+    'MemoryMaze': (_pixels, {}),
+    'MinigridMemory': (_vectors, dict(size=11)),
+    'Atari': (_pixels, dict(game='pong')),
+    'VizdoomTwoColors': (_pixels, {}),
+    'DMLab': (_pixels, dict(level='rooms_watermaze')),
+}
+
+
+def _network(torso, instructions, action_spec):
+  return actor_critic.ActorCritic(
+      action_spec, torso(), cores.TransformerXL(1, 8, 2, 4, memory_length=8),
+      head_units=8,
+      instruction_encoder=language.InstructionEncoder() if instructions else None)
+
+
+class WorldsTest(parameterized.TestCase):
+
+  @parameterized.parameters(*_WORLDS)
+  def test_a_thousand_steps_reach_the_queue(self, world):
+    torso, settings = _WORLDS[world]
+    name = world.removesuffix('_state')
+    with contextlib.ExitStack() as stack:
+      if name == 'DMLab':
+        stack.enter_context(dmlab_stand_in.deepmind_lab(frames_per_episode=200))
+      try:
+        experiment = experiment_lib.OnlineExperiment(
+            environment=functools.partial(getattr(environments, name), **settings),
+            network=functools.partial(_network, torso, name == 'DMLab'),
+            unroll_length=_UNROLL_LENGTH, batch_size=_NUM_ENVIRONMENTS,
+            environments_per_actor=_NUM_ENVIRONMENTS)
+      except config.ConfigError as error:
+        self.skipTest(str(error))
+      ledger = self.play(experiment)
+    self.assertGreaterEqual(ledger.environment_steps, _STEPS)
+    self.assertEqual((ledger.stale, ledger.duplicate), (0, 0))
+
+  def play(self, experiment) -> ledger_lib.Ledger:
+    port = portpicker.pick_unused_port()
+    network = experiment.make_agent().online
+    server = server_lib.serve(
+        port, experiment.row_spec(), experiment.unroll_length,
+        experiment.memory_length, experiment.queue_size, network.variables)
+    self.addCleanup(server.stop)
+    address = f'localhost:{port}'
+    weights.WeightsChannel(address, network.variables).publish(0)
+    stop = threading.Event()
+    # Made where it acts: OpenGL belongs to a thread.
+    thread = threading.Thread(
+        target=lambda: actor_lib.Actor(experiment, address, 0, stop.is_set).run())
+    thread.start()
+    self.addCleanup(thread.join)
+    self.addCleanup(stop.set)
+
+    ledger = ledger_lib.Ledger(max_age=10)
+    batches = dataset.unrolls(
+        address, 1, ledger, lambda: not thread.is_alive(), timeout_ms=500)
+    for batch in itertools.takewhile(
+        lambda _: ledger.environment_steps < _STEPS, batches):
+      self.assertTrue(np.isfinite(batch.reward).all())
+    return ledger
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,100 @@
+"""Optimizers and their settings."""
+
+import abc
+from typing import Optional
+
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf.training import learner
+from gtrxl_tf.training import schedules
+
+
+class OptimizerSettings(abc.ABC):
+  """The settings of an optimizer.
+
+  Attributes:
+    clip_norm: the norm to which gradients are clipped; None for no clipping.
+  """
+  clip_norm: Optional[float] = None
+
+  @abc.abstractmethod
+  def make(self, learner_steps: Optional[int]) -> learner.Optimizer:
+    """Makes the optimizer.
+
+    Args:
+      learner_steps: how many steps it will take; None if that is not known.
+    """
+
+
+@config.configurable
+class Adam(OptimizerSettings):
+  """Adam as V-MPO uses it, with a constant learning rate.
+
+  Args:
+    learning_rate: V-MPO's. All other settings are TensorFlow's.
+  """
+
+  def __init__(self, learning_rate: config.PositiveFloat = 1e-4):
+    self._learning_rate = learning_rate
+
+  def make(self, learner_steps: Optional[int]) -> learner.Optimizer:
+    del learner_steps
+    # The legacy class has one fused op for each variable, and traces in half the time
+    # of the newer class.
+    return tf.keras.optimizers.legacy.Adam(self._learning_rate, epsilon=1e-8)
+
+
+@config.configurable
+class AdamW(OptimizerSettings):
+  """AdamW on all variables, with a warm-up and a decay of the learning rate.
+
+  The defaults are RATE's (Table 8, T-Maze).
+
+  Args:
+    learning_rate: after the warm-up.
+    weight_decay: decoupled from the gradient.
+    beta_1: decay of the first moment.
+    beta_2: decay of the second moment.
+    warmup_steps: learner steps over which the learning rate rises from 0.
+    decay: how the learning rate falls afterwards: `linear` or `cosine`. The published
+      code of RATE continues the cosine beyond its end, so that the rate rises again:
+      `cyclic_cosine`.
+    decay_steps: the learner step at which the decay ends; by default the last one.
+    final_learning_rate: the share of the learning rate at that step.
+    clip_norm: the norm to which gradients are clipped.
+  """
+
+  def __init__(
+      self,
+      learning_rate: config.PositiveFloat = 3e-4,
+      weight_decay: config.NonNegativeFloat = 0.1,
+      beta_1: config.UnitInterval = 0.9,
+      beta_2: config.UnitInterval = 0.95,
+      warmup_steps: config.NonNegativeInt = 100,
+      decay: schedules.Decay = 'linear',
+      decay_steps: Optional[config.PositiveInt] = None,
+      final_learning_rate: config.UnitInterval = 0.1,
+      clip_norm: config.PositiveFloat = 1.0):
+    self.clip_norm = clip_norm
+    self._learning_rate = learning_rate
+    self._weight_decay = weight_decay
+    self._beta_1 = beta_1
+    self._beta_2 = beta_2
+    self._warmup_steps = warmup_steps
+    self._decay = decay
+    self._decay_steps = decay_steps
+    self._final_learning_rate = final_learning_rate
+
+  def make(self, learner_steps: Optional[int]) -> learner.Optimizer:
+    decay_steps = self._decay_steps or learner_steps
+    if decay_steps is None:
+      raise config.ConfigError(
+          'AdamW.decay_steps is not set: expected a number of learner steps, since the '
+          'experiment does not set how many it takes')
+    return tf.keras.optimizers.AdamW(
+        learning_rate=schedules.WarmUpAndDecay(
+            self._learning_rate, self._warmup_steps, self._decay, decay_steps,
+            self._final_learning_rate),
+        weight_decay=self._weight_decay, beta_1=self._beta_1, beta_2=self._beta_2,
+        epsilon=1e-8)

@@ -1,0 +1,223 @@
+"""The trainer: one loop from batches to checkpoints, metrics and a policy."""
+
+import abc
+import math
+import time
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional
+
+from absl import logging
+import tensorflow as tf
+
+from gtrxl_tf import files
+from gtrxl_tf.serving import export
+from gtrxl_tf.training import checkpoints as checkpoints_lib
+from gtrxl_tf.training import devices
+from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import learner as learner_lib
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import summaries as summaries_lib
+
+
+class Lap(NamedTuple):
+  """The time at which a row of metrics is made."""
+  seconds: float                   # Of training, in all lives of the run.
+  elapsed: float                   # Seconds since the last row.
+  learner_steps_per_second: float  # Since the last row.
+
+
+class Trainer(abc.ABC):
+  """Trains an experiment's agent, and leaves what it learns in the run's folder.
+
+  A trainer restores the newest checkpoint, takes learner steps, logs metrics, saves
+  checkpoints, and at the end exports the policy. It alone writes the files `done` and
+  `diverged`. Subclasses say where batches come from and what else happens between steps.
+
+  A checkpoint holds everything that training depends on: agent, optimizer, the time
+  spent, and what a subclass adds. A run that is interrupted continues as if it had not
+  been.
+
+  Of several workers that train together each has a trainer and the same folder. The
+  chief alone writes into it.
+
+  Attributes:
+    step: the number of learner steps taken.
+  """
+
+  def __init__(self, experiment: experiment_lib.Experiment,
+               folder: run_folder.RunFolder, strategy: tf.distribute.Strategy,
+               should_stop: Callable[[], bool],
+               gauges: Optional[gauges_lib.Gauges] = None,
+               show: Optional[Callable[[Dict[str, float]], None]] = None):
+    """Creates agent and learner, and restores the newest checkpoint if there is one.
+
+    Args:
+      experiment: what to train.
+      folder: of the run.
+      strategy: distributes the learner.
+      should_stop: asked between steps and while waiting.
+      gauges: shows the rows of metrics to Prometheus.
+      show: called with the rows of metrics.
+
+    Raises:
+      config.ConfigError: the replicas cannot share a batch, the checkpoint is of another
+        experiment, or workers would continue from different checkpoints.
+    """
+    self._experiment = experiment
+    self._folder = folder
+    self._strategy = strategy
+    self._asked_to_stop = should_stop
+    self._gauges = gauges or gauges_lib.Gauges('learner')
+    self._show = show
+    self._is_chief = devices.is_chief(strategy)
+    with strategy.scope():
+      self._agent = experiment.make_agent()
+      optimizer = experiment.make_optimizer()
+    self._learner = learner_lib.Learner(
+        self._agent, optimizer, strategy, experiment.optimizer.clip_norm)
+    self._seconds = tf.Variable(0.0, dtype=tf.float64)
+    self._checkpoints = checkpoints_lib.Checkpoints(
+        folder.checkpoints, experiment.checkpoints.kept,
+        experiment.checkpoints.keep_every_hours, kind=experiment.kind,
+        agent=self._agent, writes=self._is_chief, optimizer=optimizer,
+        seconds=self._seconds, **self._make_checkpointed())
+    path = self._checkpoints.restore()
+    if path:
+      logging.info('learner: going on from %s', path)
+    self.step = self._saved_step = self._learner.steps
+    devices.check_equal(self.step, strategy, f'learner steps in {folder.checkpoints}')
+    if self._is_chief:
+      self._metrics = run_folder.MetricsWriter(folder.metrics, self.step)
+      self._summaries = summaries_lib.Summaries(folder.summaries)
+    self._newest: Dict[str, Any] = {}  # Metrics of the last step.
+    # Time that imports and construction take is not counted.
+    self._started = time.time() - float(self._seconds)
+    self._last_log = (time.time(), self.step)
+
+  @abc.abstractmethod
+  def _make_checkpointed(self) -> Dict[str, Any]:
+    """Makes what else training depends on, to be saved under these names."""
+
+  @abc.abstractmethod
+  def _batches(self) -> Iterator[Any]:
+    """Gives batches for `Learner.step`, until training has ended or should stop."""
+
+  @abc.abstractmethod
+  def _has_ended(self) -> bool:
+    """Whether training has taken all its steps."""
+
+  @abc.abstractmethod
+  def _between_steps(self, logs: bool) -> None:
+    """Called after every learner step, whose metrics are `self._newest`.
+
+    Args:
+      logs: whether a row is logged next. The metrics are then known to be finite.
+    """
+
+  @abc.abstractmethod
+  def _make_row(self, metrics: Dict[str, float], lap: Lap) -> Dict[str, float]:
+    """Makes the columns of a row of `metrics.csv` after `learner_step`."""
+
+  @abc.abstractmethod
+  def _network_that_acts(self) -> tf.keras.layers.Layer:
+    """A network for policies with the newest weights, in float32 on one device."""
+
+  def _announce_end(self) -> bool:
+    """Tells other processes that the run is over; returns False if it should stop
+    before they know."""
+    return True
+
+  def _logs(self) -> bool:
+    """Whether a row of metrics is logged after this step."""
+    return self.step % self._experiment.log_period == 0
+
+  def run(self) -> bool:
+    """Trains, exports the policy, and records in the folder how the run ended.
+
+    Returns:
+      Whether training came to its end; False if it was told to stop.
+
+    Raises:
+      learner.Diverged: loss or gradient is not finite. No checkpoint was saved since.
+      learner.StepFailed: a device or another worker is gone.
+      checkpoints.SaveFailed: the last checkpoint could not be saved.
+      config.ConfigError: other processes have other settings.
+    """
+    try:
+      ended = self.train()
+    except learner_lib.Diverged as error:
+      if self._is_chief:
+        files.write_atomically(self._folder.diverged, f'{error}\n')
+      raise
+    if ended and self._is_chief:
+      self.export()
+      # Last, because other processes are not told of the end of a run that is done.
+      if self._announce_end():
+        files.write_atomically(self._folder.done, 'The run took all its steps.\n')
+    return ended
+
+  def train(self) -> bool:
+    """Trains and saves; returns whether training came to its end. See `run`."""
+    for batch in self._batches():
+      self._take_step(batch)
+    self._save(last=True)
+    return self._has_ended()
+
+  def export(self) -> None:
+    """Writes the policy to `policy/`, if this is the chief."""
+    if self._is_chief:
+      export.save_policy(
+          self._experiment.make_policy(self._network_that_acts()), self._folder.policy)
+
+  def _take_step(self, batch: Any) -> None:
+    with learner_lib.device_errors(self.step + 1):
+      self._newest = self._learner.step(batch)
+    self.step += 1
+    logs = self._logs()
+    if logs:
+      # If a step is not finite, all later ones are not either. It is therefore enough
+      # to check before anything leaves the process: here, in `_save`, and where weights
+      # are published.
+      self._check_finite()
+    self._between_steps(logs)
+    if logs:
+      self._log()
+    ends = self._has_ended()
+    if ends or self.step % self._experiment.checkpoints.period == 0:
+      self._save(last=ends)
+
+  def _check_finite(self) -> Dict[str, float]:
+    """Returns the newest metrics as numbers; raises `Diverged` if one is not finite."""
+    return learner_lib.check_finite(self._newest, self.step, self._checkpoints.latest)
+
+  def _log(self) -> None:
+    """Adds a row to `metrics.csv` and the summaries, and shows it."""
+    if not self._is_chief:
+      return
+    now = time.time()
+    then, step_then = self._last_log
+    elapsed = max(now - then, 1e-6)
+    lap = Lap(now - self._started, elapsed, (self.step - step_then) / elapsed)
+    row = {'learner_step': self.step, **self._make_row(self._check_finite(), lap)}
+    self._metrics.append(row)
+    self._summaries.write(self.step, row)
+    self._gauges.show(row)
+    if self._show is not None:
+      self._show(row)
+    self._last_log = (now, self.step)
+
+  def _save(self, last: bool) -> None:
+    """Saves a checkpoint, unless this step's was saved."""
+    if self.step == self._saved_step:
+      return
+    self._check_finite()
+    self._seconds.assign(time.time() - self._started)
+    if self._checkpoints.save(self.step, last):
+      self._saved_step = self.step
+    if self._is_chief:
+      self._summaries.flush()
+
+
+def mean(values: Any) -> float:
+  """The mean of a sequence; NaN of an empty one."""
+  return sum(values) / len(values) if values else math.nan
