@@ -4,7 +4,7 @@ import pathlib
 import signal
 import subprocess
 import sys
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import gin
 

@@ -29,7 +29,7 @@ def draw(folder: run_folder.RunFolder, episode: int) -> None:
     IndexError: the dataset has no such episode.
   """
   experiment = prepare.prepare([str(folder.config)], [])
-  if not isinstance(experiment, offline_experiment.OfflineExperiment):
+  if experiment.needs_server:
     raise config.ConfigError('the run is online: expected one of an OfflineExperiment')
   pictures = folder.root / 'attention'
   if experiment.learns_while_acting:

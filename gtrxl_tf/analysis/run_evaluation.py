@@ -86,8 +86,9 @@ def _play(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   names = experiment.task_names
   environment = experiment.make_environments(
       max(min(num_environments, num_episodes), len(names)), evaluation.STREAM)
-  played = evaluation.Evaluator(
-      experiment.restore_policy(folder), environment).play(num_episodes)
+  policy = experiment.restore_policy(folder)
+  played = evaluation.Evaluator(policy, environment).play(num_episodes)
   environment.close()
-  return evaluation.describe(played, experiment.informed_return(), names,
-                             experiment.score_of(played.returns, played.tasks))
+  return evaluation.describe(
+      played, experiment.informed_return(), names,
+      experiment.score_of(played.returns, played.tasks))
