@@ -10,6 +10,11 @@ from absl.testing import parameterized
 EXAMPLES = {
     'gtrxl_tf.agents.decision.agent': ['DecisionAgent'],
     'gtrxl_tf.agents.vmpo.agent': ['VMPOAgent'],
+    'gtrxl_tf.datasets.writer': ['EpisodeWriter'],
+    'gtrxl_tf.environments.batched': ['BatchedEnvironment'],
+    'gtrxl_tf.environments.dark_room_batch': ['DarkRoomFamily'],
+    'gtrxl_tf.environments.numpad': ['Numpad'],
+    'gtrxl_tf.environments.t_maze': ['TMaze'],
     'gtrxl_tf.instructions': ['hash_instruction'],
     'gtrxl_tf.losses.averages': ['MaskedMean'],
     'gtrxl_tf.losses.returns': ['n_step_returns'],
