@@ -16,7 +16,7 @@ from absl import app
 from absl import flags
 
 from gtrxl_tf import config
-from gtrxl_tf import configurables  # pylint: disable=unused-import
+from gtrxl_tf import configurables  # noqa: F401
 from gtrxl_tf import datasets
 from gtrxl_tf.datasets import collect
 from gtrxl_tf.datasets import inspection

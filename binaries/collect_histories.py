@@ -15,7 +15,7 @@ from absl import app
 from absl import flags
 
 from gtrxl_tf import config
-from gtrxl_tf import configurables  # pylint: disable=unused-import
+from gtrxl_tf import configurables  # noqa: F401
 from gtrxl_tf import datasets
 from gtrxl_tf.analysis import source_curve
 from gtrxl_tf.datasets import inspection

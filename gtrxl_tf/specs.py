@@ -6,7 +6,7 @@ from dm_env import specs
 import numpy as np
 import tensorflow as tf
 
-import gtrxl_tf.before_tf_agents  # pylint: disable=unused-import
+import gtrxl_tf.before_tf_agents  # noqa: F401
 
 
 def tensor_specs(nest: Any) -> Any:

@@ -140,8 +140,10 @@ class OfflineTest(absltest.TestCase):
 
 def _learning_run(model, seed, returns, source):
   """A run that is judged by a learning process of two parts."""
-  curve = lambda last: histories.Curve(
-      np.array([10., 20.]), np.array([math.nan, last]), np.array([math.nan, 0.1]))
+  def curve(last):
+    return histories.Curve(
+        np.array([10., 20.]), np.array([math.nan, last]), np.array([math.nan, 0.1]))
+
   return comparison.Run(
       model, seed,
       [{'learner_step': 400., 'seconds': 60., 'return': returns,

@@ -10,7 +10,9 @@ from gtrxl_tf import environments
 from gtrxl_tf.environments import dark_room
 from gtrxl_tf.environments import dark_room_batch
 from gtrxl_tf.environments import memory_task
-from gtrxl_tf.environments.dark_room_batch import LEFT, RIGHT, UP
+from gtrxl_tf.environments.dark_room_batch import LEFT
+from gtrxl_tf.environments.dark_room_batch import RIGHT
+from gtrxl_tf.environments.dark_room_batch import UP
 
 
 class DarkRoomContractTest(test_utils.EnvironmentTestMixin, parameterized.TestCase):

@@ -100,11 +100,12 @@ class DMLabTest(parameterized.TestCase):
         environment.reset(), environment.step(0), environment.step(0),
         environment.step(0))
     self.assertEqual((middle.discount, last.discount), (1, 0))
-    image = lambda time_step: time_step.observation['rgb']
-    self.assertTrue((image(last) == image(middle)).all())
-    self.assertTrue((image(first) != image(middle)).any())
+    first_image, middle_image, last_image, next_image = (
+        time_step.observation['rgb'] for time_step in (first, middle, last, again))
+    self.assertTrue((last_image == middle_image).all())
+    self.assertTrue((first_image != middle_image).any())
     self.assertTrue(again.first())
-    self.assertTrue((image(again) != image(last)).any())
+    self.assertTrue((next_image != last_image).any())
 
   def test_one_seed_gives_one_course_of_episodes(self):
     for seed in (3, 3, 4, 2**32 - 1):
