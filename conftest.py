@@ -6,7 +6,8 @@ import tempfile
 from absl import flags
 import pytest
 
-import gtrxl_tf.before_tf_agents  # Test files may import tf_agents first.
+# Test files may import tf_agents first.
+import gtrxl_tf.before_tf_agents  # noqa: F401
 
 
 def pytest_configure():

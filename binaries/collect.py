@@ -5,7 +5,7 @@
       --gin_bindings='Collector.num_episodes = 2000' \
       --gin_bindings='Collector.keep = "successful"'
 
-Started again on the same folder, it goes on.
+Started again on the same folder, it continues.
 """
 
 from concurrent.futures import process
@@ -16,7 +16,7 @@ from absl import app
 from absl import flags
 
 from gtrxl_tf import config
-from gtrxl_tf import configurables  # pylint: disable=unused-import
+from gtrxl_tf import configurables  # noqa: F401
 from gtrxl_tf import datasets
 from gtrxl_tf.datasets import collect
 from gtrxl_tf.datasets import inspection
@@ -28,7 +28,7 @@ _GIN_BINDINGS = flags.DEFINE_multi_string(
 _OUTPUT_DIR = flags.DEFINE_string(
     'output_dir', None, "The dataset's folder.", required=True)
 _NUM_PROCESSES = flags.DEFINE_integer(
-    'num_processes', os.cpu_count(), 'How many play; the episodes are the same.',
+    'num_processes', os.cpu_count(), 'That play; their number changes no episode.',
     lower_bound=1)
 
 

@@ -5,7 +5,8 @@
       --gin_bindings='DarkRoomFamily.setting = "dr"'
 
 Writes the datasets training/ and evaluation/ into the folder, and the source's curve in
-the latter's tasks as source.csv and source.png. Started again on it, it goes on.
+the tasks for evaluation as source.csv and source.png. Started again on the same folder,
+it continues.
 """
 
 import sys
@@ -14,7 +15,7 @@ from absl import app
 from absl import flags
 
 from gtrxl_tf import config
-from gtrxl_tf import configurables  # pylint: disable=unused-import
+from gtrxl_tf import configurables  # noqa: F401
 from gtrxl_tf import datasets
 from gtrxl_tf.analysis import source_curve
 from gtrxl_tf.datasets import inspection

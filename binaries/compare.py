@@ -1,4 +1,4 @@
-"""Trains the same experiment with several models and seeds, and sets them side by side.
+"""Trains the same experiment with several models and seeds, and compares them.
 
   python -m binaries.compare --gin_file=gin/gtrxl/numpad_2x2_cpu.gin \
       --root_dir=runs/compare_numpad_2x2 --models=gtrxl,lstm,memoryless --seeds=5
@@ -7,9 +7,9 @@
 gin/rate/models/rate.gin,gin/rate/models/rate.gin+gin/rate/variants/memory_pool.gin
 
 A model is a gin file, or several with a + between them; a name without a path is a file
-in gin/cores. Runs go to ROOT/<model>/seed_<i>, one after the other; started again on the
-same folder, the comparison goes on. `comparison.md` and `comparison.png` in ROOT show
-what there is after every run.
+in gin/cores. Runs go to ROOT/<model>/seed_<i>, one after the other; started again on
+the same folder, the comparison continues. `comparison.md` and `comparison.png` in ROOT
+are updated after every run.
 
 With --sweep='Numpad.size=2,3,4' all of this is done for each of the values, in
 ROOT/Numpad.size=2 and so on; what else depends on the value is not changed with it.
@@ -19,16 +19,16 @@ Where it should be, as budgets that grow with the size, the sweep is over files:
       --sweep=gin/gtrxl/numpad_2x2_cpu.gin,gin/gtrxl/numpad_3x3_cpu.gin,\
 gin/gtrxl/numpad_4x4_cpu.gin
 
-Of runs on learning histories the pictures have the learning processes, and tables the
+For runs on learning histories, pictures show the learning processes and tables the
 ratio of returns to those of the source:
 
   python -m binaries.compare --root_dir=runs/distillation --seeds=3 \
       --sweep=gin/distillation/dr_cpu.gin,gin/distillation/dktd_cpu.gin \
       --models=gin/distillation/models/adf.gin,gin/distillation/models/ed.gin
 
-If the settings sample some for each run (gtrxl_tf/sampling.py), a seed draws the same
-for every model. Then the table shows what was drawn, and `ranked.png` how much the
-returns of a model depend on it.
+If some settings are sampled for each run (gtrxl_tf/sampling.py), a seed draws the same
+values for every model. The table then shows the values, and `ranked.png` how much the
+returns of a model depend on them.
 """
 
 import sys
@@ -54,7 +54,7 @@ _SWEEP = flags.DEFINE_string(
     'sweep', None, 'SETTING=VALUE,VALUE,... or FILE,FILE,...: the comparison is made '
     'for each value of a setting, or with each gin file.')
 _ONLY_REPORT = flags.DEFINE_bool(
-    'only_report', False, 'Train nothing, show what is there.')
+    'only_report', False, 'Train nothing; report on the existing runs.')
 
 
 def main(argv):

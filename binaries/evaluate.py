@@ -1,16 +1,16 @@
-"""Plays episodes with the policy of a run and says how they went.
+"""Plays episodes with the policy of a run and prints the results.
 
   python -m binaries.evaluate --root_dir=runs/t_maze_30 --num_episodes=1000 \
       --gin_bindings='TMaze.corridor_length = 60'
 
-A run that learned from episodes acts with all of the settings that are given here, such
-as the return to ask for, or noise in place of its memory:
+The policy of an offline run acts with all settings given here, such as the return to
+ask for, or noise in place of its memory:
 
   python -m binaries.evaluate --root_dir=runs/t_maze_90 \
       --gin_file=gin/rate/ablations/memory_noise.gin
 
-Where the policy learns while it acts, learning processes are played. With --sweep this
-is done for each value of a setting, and their curves are drawn as ROOT/evaluation.png:
+A policy that learns while it acts plays learning processes. With --sweep it does so for
+each value of a setting, and their curves are drawn as ROOT/evaluation.png:
 
   python -m binaries.evaluate --root_dir=runs/dr_cpu_ed \
       --sweep=DistillationPolicy.position_scale=0.5,1.0,2.0
@@ -29,16 +29,16 @@ from gtrxl_tf.training import run_folder
 
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _NUM_EPISODES = flags.DEFINE_integer(
-    'num_episodes', 100, 'Rounded up, so that every environment plays as many.',
+    'num_episodes', 100, 'Rounded up to a multiple of the number of environments.',
     lower_bound=1)
 _NUM_ENVIRONMENTS = flags.DEFINE_integer(
     'num_environments', evaluation.NUM_ENVIRONMENTS,
-    'How many are played side by side at most.', lower_bound=1)
+    'Environments played side by side, at most.', lower_bound=1)
 _GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], "Files of settings, which override the run's.")
 _SWEEP = flags.DEFINE_string(
-    'sweep', None, 'SETTING=VALUE,VALUE,... or FILE,FILE,...: it is done for each value '
-    'of a setting, or with each gin file.')
+    'sweep', None, 'SETTING=VALUE,VALUE,... or FILE,FILE,...: evaluates with each '
+    'value of a setting, or with each gin file.')
 _GIN_BINDINGS = flags.DEFINE_multi_string(
     'gin_bindings', [], "Single settings, which override the files'.")
 

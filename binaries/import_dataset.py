@@ -3,7 +3,7 @@
   python -m binaries.import_dataset --format=d4rl --output_dir=datasets/hopper_medium \
       --input=hopper_medium-v2.hdf5 --environment=Hopper-v2
 
-Started again on the same folder, it goes on.
+Started again on the same folder, it continues.
 """
 
 import sys
@@ -17,17 +17,18 @@ from gtrxl_tf.datasets import importers
 from gtrxl_tf.datasets import inspection
 
 _FORMAT = flags.DEFINE_enum(
-    'format', None, ['minari', 'd4rl', 'dqn_replay'], 'Of the input.', required=True)
+    'format', None, ['minari', 'd4rl', 'dqn_replay'], 'Format of the input.',
+    required=True)
 _INPUT = flags.DEFINE_string(
     'input', None, 'd4rl: an HDF5 file; otherwise a folder.', required=True)
 _OUTPUT_DIR = flags.DEFINE_string(
     'output_dir', None, "The dataset's folder.", required=True)
 _ENVIRONMENT = flags.DEFINE_string('environment', '', "The environment's name.")
 _MAX_EPISODE_STEPS = flags.DEFINE_integer(
-    'max_episode_steps', None, 'd4rl: where episodes were cut off, if the file has no '
-    'timeouts.', lower_bound=1)
+    'max_episode_steps', None, 'd4rl: steps after which episodes were cut off, if the '
+    'file has no timeouts.', lower_bound=1)
 _MAX_STEPS_PER_FILE = flags.DEFINE_integer(
-    'max_steps_per_file', None, 'dqn_replay: about how many to take of each file.',
+    'max_steps_per_file', None, 'dqn_replay: steps to take from each file, about.',
     lower_bound=1)
 
 
@@ -47,7 +48,7 @@ def main(argv):
   except (config.ConfigError, datasets.DatasetError) as error:
     sys.exit(f'Stopped: {error}')
   except KeyboardInterrupt:
-    print('\nInterrupted. The same command goes on.')
+    print('\nInterrupted. The same command continues.')
     sys.exit(130)
   print(inspection.describe(dataset))
 

@@ -14,7 +14,7 @@ from gtrxl_tf.datasets import inspection
 
 _DATASET = flags.DEFINE_string('dataset', None, "The dataset's folder.", required=True)
 _PICTURE = flags.DEFINE_string(
-    'picture', None, 'Of the picture to write; by default dataset.png in the folder.')
+    'picture', None, 'The picture to write; by default dataset.png in the folder.')
 
 
 def main(argv):

@@ -62,7 +62,7 @@ loaded()""")
     with self.assertRaisesRegex(AttributeError, "'gtrxl_tf' has no attribute 'core'"):
       gtrxl_tf.core  # pylint: disable=pointless-statement,no-member
     with self.assertRaises(ImportError):
-      from gtrxl_tf import nothing  # pylint: disable=unused-import,g-import-not-at-top
+      from gtrxl_tf import nothing  # noqa: F401
 
   def test_nothing_of_gym_is_printed(self):
     printed = subprocess.run(

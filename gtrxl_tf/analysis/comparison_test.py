@@ -92,7 +92,7 @@ class TableTest(absltest.TestCase):
 
 
 def _offline_run(model, seed, successes, diverged=False):
-  """A run judged on two tasks, of which it has a share of each in `successes`."""
+  """A run judged on two tasks, with its share of successes in each."""
   return comparison.Run(
       model, seed,
       [{'learner_step': 400. * i, 'seconds': 60. * i, 'return': value}
@@ -139,9 +139,11 @@ class OfflineTest(absltest.TestCase):
 
 
 def _learning_run(model, seed, returns, source):
-  """A run that is judged by a learning process of two parts, beside its source's."""
-  curve = lambda last: histories.Curve(
-      np.array([10., 20.]), np.array([math.nan, last]), np.array([math.nan, 0.1]))
+  """A run that is judged by a learning process of two parts."""
+  def curve(last):
+    return histories.Curve(
+        np.array([10., 20.]), np.array([math.nan, last]), np.array([math.nan, 0.1]))
+
   return comparison.Run(
       model, seed,
       [{'learner_step': 400., 'seconds': 60., 'return': returns,
@@ -159,7 +161,7 @@ class LearningTest(absltest.TestCase):
     self.assertEqual([[row["source's return"], row['ratio']] for row in rows], [
         ['-8.00', '0.40'], ['-8.00', '0.80'], ['-', '0.00'],
         ['-8.00 (2 of 3)', '0.40']])
-    # Of returns that are costs, 90 % is no goal.
+    # If returns are costs, there is no goal of 90 %.
     self.assertNotIn('steps to 90%', rows[0])
     table = comparison.sweep_table('x', [comparison.PointRuns('2', runs, -6.)], 'ratio')
     self.assertEqual(
@@ -209,7 +211,7 @@ class RankedTest(parameterized.TestCase):
 
 
 class PicturesTest(parameterized.TestCase):
-  """Of what was drawn; how it looks, a person must see."""
+  """Checks what was drawn; only a person can judge how it looks."""
 
   def setUp(self):
     super().setUp()

@@ -13,7 +13,7 @@ from gtrxl_tf.environments import dmlab
 
 
 def _returns(table, fraction):
-  """Returns that lie by `fraction` of the way from the random to the human one."""
+  """Returns at a `fraction` of the way from the random to the human return."""
   return {task: reference.random + fraction * (reference.human - reference.random)
           for task, reference in table.items()}
 

@@ -19,8 +19,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Callable, Iterator, List, Literal, Mapping, Optional
-from typing import Sequence, Tuple, Union
+from typing import Any, Callable, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import dm_env
 import gin

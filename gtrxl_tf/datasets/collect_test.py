@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import config
-from gtrxl_tf import configurables  # pylint: disable=unused-import
+from gtrxl_tf import configurables  # noqa: F401
 from gtrxl_tf import cores
 from gtrxl_tf import datasets
 from gtrxl_tf.agents import policy as policy_lib

@@ -15,7 +15,9 @@ _SPECS = datasets.Specs({'x': dm_specs.Array((), np.float32)},
 
 
 def _time_steps(end):
-  see = lambda x: {'x': np.float32(x)}
+  def see(x):
+    return {'x': np.float32(x)}
+
   return [dm_env.restart(see(0)), dm_env.transition(10.0, see(1)),
           dm_env.transition(20.0, see(2), discount=0.5), end(30.0, see(3))]
 

@@ -14,8 +14,7 @@ import json
 import pathlib
 import re
 import sys
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple
-from typing import Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
 import zlib
 
 from dm_env import specs as dm_specs

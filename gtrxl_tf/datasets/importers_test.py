@@ -1,4 +1,4 @@
-"""Tests of importers.py, on files laid out as others lay them out."""
+"""Tests of importers.py, on small files in the formats of others."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Tests of reader.py: damage of any kind is found, and told."""
+"""Tests of reader.py: every kind of damage is found and reported."""
 
 import json
 import pathlib
@@ -37,7 +37,7 @@ class ReaderTest(parameterized.TestCase):
     return sorted(path.relative_to(self._path) for path in self._path.rglob('*.npy'))
 
   def _rewrite(self, name, array, num_episodes=None):
-    """Replaces a shard's array, with a dataset.json that knows of it."""
+    """Replaces a shard's array and updates dataset.json."""
     (self._path / name).unlink()
     with open(self._path / name, 'xb') as file:
       np.lib.format.write_array(file, array, version=(1, 0), allow_pickle=True)

@@ -97,7 +97,10 @@ class SegmentsTest(parameterized.TestCase):
 
   def test_windows_have_the_return_that_is_asked_for(self):
     dataset = self._dataset(lengths=(3, 9, 20))
-    total = lambda e, t: self._episodes[e].reward[t:t + 4].astype(float).sum()
+
+    def total(e, t):
+      return self._episodes[e].reward[t:t + 4].astype(float).sum()
+
     expected = {(e, t) for e, n in enumerate((3, 9, 20))
                 for t in range(max(n - 3, 1)) if total(e, t) >= 0.5}
     found = {window for batch in itertools.islice(datasets.segments(
@@ -111,8 +114,11 @@ class SegmentsTest(parameterized.TestCase):
   @parameterized.parameters('first', 'random')
   def test_goes_on_at_any_batch_and_depends_on_the_seed(self, starts):
     dataset = self._dataset()
-    take = lambda number, **more: list(itertools.islice(
-        datasets.segments(dataset, 3, 2, 4, starts=starts, **more), number))
+
+    def take(number, **more):
+      return list(itertools.islice(
+          datasets.segments(dataset, 3, 2, 4, starts=starts, **more), number))
+
     batches = take(6, seed=1)
     for batch, again in zip(batches[4:], take(2, seed=1, first_batch=4)):
       tree.map_structure(np.testing.assert_array_equal, batch, again)

@@ -1,4 +1,4 @@
-"""Tests of writer.py: what is written is read, and a killed writer harms nothing."""
+"""Tests of writer.py: datasets read back, also after a writer was killed."""
 
 import json
 import os

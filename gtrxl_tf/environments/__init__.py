@@ -58,7 +58,9 @@ def __getattr__(name: str) -> type:
   """Imports the module of an environment (PEP 562)."""
   if name not in _LAZY:
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-  return getattr(importlib.import_module(f'{__name__}.{_LAZY[name]}'), name)
+  found = getattr(importlib.import_module(f'{__name__}.{_LAZY[name]}'), name)
+  globals()[name] = found  # So that this function is called only once for a name.
+  return found
 
 
 def __dir__() -> list[str]:

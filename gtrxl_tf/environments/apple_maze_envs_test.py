@@ -14,7 +14,7 @@ from gtrxl_tf.environments import maze_scene
 
 HORIZON = maze_scene.HEIGHT // 2 - 1  # The row of pixels above eye level.
 
-# Of each column of pixels, from the heading, from left to right.
+# The angle of each column of pixels from the heading, from left to right.
 COLUMN_ANGLES = np.arctan(
     np.linspace(1, -1, 2 * maze_scene.WIDTH + 1)[1::2]
     * np.tan(maze_scene.FIELD_OF_VIEW / 2))
@@ -48,8 +48,8 @@ class ApplePixelsTest(absltest.TestCase):
       angles = heading + COLUMN_ANGLES
       _, landmarks = environment._room.look(
           x, y, np.stack([np.cos(angles), np.sin(angles)], axis=1))
-      # Light scales a colour, so its direction tells which it is. Blocks and walls are
-      # grey in comparison.
+      # Light scales a colour, so its direction identifies it. Blocks and walls are
+      # greyer.
       pixels = self._image(environment)[HORIZON - 2].astype(float)
       pixels /= np.linalg.norm(pixels, axis=1, keepdims=True)
       colours = np.array([*maze_scene.LANDMARK_COLOURS[:4], (.6, .6, .6)])

@@ -125,8 +125,8 @@ class DarkRooms(task_batch.TaskBatch):
     return specs.BoundedArray((2,), np.uint8, 0, self._size - 1, 'x_y')
 
   def reward_spec(self) -> specs.Array:
-    whole = float(self._dense_goal_reward).is_integer()
-    return specs.Array((), np.int8 if whole else np.float16, 'reward')
+    integral = float(self._dense_goal_reward).is_integer()
+    return specs.Array((), np.int8 if integral else np.float16, 'reward')
 
   def state_spec(self) -> specs.DiscreteArray:
     return specs.DiscreteArray(

@@ -1,4 +1,4 @@
-"""Tests for dark_room_batch: the rules, said again in plain Python, and the splits."""
+"""Tests for dark_room_batch, against the rules in plain Python, and of the splits."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -7,7 +7,11 @@ import numpy as np
 from gtrxl_tf import config
 from gtrxl_tf.environments import dark_room_batch
 from gtrxl_tf.environments import task_batch
-from gtrxl_tf.environments.dark_room_batch import DOWN, LEFT, NONE, RIGHT, UP
+from gtrxl_tf.environments.dark_room_batch import DOWN
+from gtrxl_tf.environments.dark_room_batch import LEFT
+from gtrxl_tf.environments.dark_room_batch import NONE
+from gtrxl_tf.environments.dark_room_batch import RIGHT
+from gtrxl_tf.environments.dark_room_batch import UP
 
 
 class _Reference:

@@ -1,4 +1,4 @@
-"""Tests for dark_room; dark_room_batch_test has those of the rules."""
+"""Tests for dark_room; dark_room_batch_test tests the rules."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -10,7 +10,9 @@ from gtrxl_tf import environments
 from gtrxl_tf.environments import dark_room
 from gtrxl_tf.environments import dark_room_batch
 from gtrxl_tf.environments import memory_task
-from gtrxl_tf.environments.dark_room_batch import LEFT, RIGHT, UP
+from gtrxl_tf.environments.dark_room_batch import LEFT
+from gtrxl_tf.environments.dark_room_batch import RIGHT
+from gtrxl_tf.environments.dark_room_batch import UP
 
 
 class DarkRoomContractTest(test_utils.EnvironmentTestMixin, parameterized.TestCase):
@@ -49,7 +51,7 @@ class DarkRoomTest(parameterized.TestCase):
       seen = batch.observe(batch.state)
       for i, time_step in enumerate(time_steps):
         if time_step.last():
-          time_steps[i] = singles[i].step(0)  # Begins anew, as dm_env asks.
+          time_steps[i] = singles[i].step(0)  # Begins an episode, as dm_env requires.
         np.testing.assert_array_equal(time_steps[i].observation, seen[i])
       actions = np.where(random.random(5) < 0.5, random.integers(5, size=5),
                          batch.informed_actions())

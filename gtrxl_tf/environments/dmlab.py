@@ -116,8 +116,8 @@ class DMLab(dm_env.Environment):
 
     rgb: uint8 [72, 96, 3], the agent's view.
     instruction: int32 [16], the level's instruction as `instructions.hash_instruction`
-      gives it; only padding where the level has none. The paper does not give a length;
-      the longest instruction in DMLab-30's documentation has eight words.
+      returns it; only padding where the level has none. The paper does not give a
+      length; the longest instruction in DMLab-30's documentation has eight words.
 
   It needs the package `deepmind_lab`, which has to be built from source (README,
   "DeepMind Lab").

@@ -100,11 +100,12 @@ class DMLabTest(parameterized.TestCase):
         environment.reset(), environment.step(0), environment.step(0),
         environment.step(0))
     self.assertEqual((middle.discount, last.discount), (1, 0))
-    image = lambda time_step: time_step.observation['rgb']
-    self.assertTrue((image(last) == image(middle)).all())
-    self.assertTrue((image(first) != image(middle)).any())
+    first_image, middle_image, last_image, next_image = (
+        time_step.observation['rgb'] for time_step in (first, middle, last, again))
+    self.assertTrue((last_image == middle_image).all())
+    self.assertTrue((first_image != middle_image).any())
     self.assertTrue(again.first())
-    self.assertTrue((image(again) != image(last)).any())
+    self.assertTrue((next_image != last_image).any())
 
   def test_one_seed_gives_one_course_of_episodes(self):
     for seed in (3, 3, 4, 2**32 - 1):
@@ -167,7 +168,7 @@ class DMLabTest(parameterized.TestCase):
     self.assertEmpty(self.module.labs)
 
   def test_says_in_one_line_what_is_missing(self):
-    # None makes an import fail, whether the package is there or not.
+    # None makes the import fail even if the package is installed.
     with mock.patch.dict(sys.modules, deepmind_lab=None):
       with self.assertRaises(config.ConfigError) as caught:
         dmlab.DMLab('rooms_watermaze')
@@ -186,7 +187,7 @@ class LevelsTest(absltest.TestCase):
 
 
 class StandInTest(parameterized.TestCase):
-  """What an adapter must not get away with."""
+  """Checks that the stand-in refuses wrong calls."""
 
   def setUp(self):
     super().setUp()

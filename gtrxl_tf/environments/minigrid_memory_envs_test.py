@@ -13,8 +13,13 @@ from gtrxl_tf import config
 from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import minigrid_memory
-from gtrxl_tf.environments.minigrid_memory import (
-    DONE, DROP, FORWARD, LEFT, PICKUP, RIGHT, TOGGLE)
+from gtrxl_tf.environments.minigrid_memory import DONE
+from gtrxl_tf.environments.minigrid_memory import DROP
+from gtrxl_tf.environments.minigrid_memory import FORWARD
+from gtrxl_tf.environments.minigrid_memory import LEFT
+from gtrxl_tf.environments.minigrid_memory import PICKUP
+from gtrxl_tf.environments.minigrid_memory import RIGHT
+from gtrxl_tf.environments.minigrid_memory import TOGGLE
 
 _KEY_AND_BALL = (5, 6)  # As the package numbers them.
 

@@ -203,7 +203,7 @@ class NumpadMujoco(numpad.HiddenSequence):
   def _observation(self, acceleration: np.ndarray, previous_action: np.ndarray,
                    reward: int) -> dict[str, np.ndarray]:
     qpos, qvel = self._data.qpos, self._data.qvel
-    spin = np.empty(3)  # MuJoCo has it in the ball's own axes.
+    spin = np.empty(3)  # MuJoCo's is in the ball's own axes.
     self._mujoco.mju_rotVecQuat(spin, qvel[3:], qpos[3:])
     return {
         'position': qpos[:3].astype(np.float32),

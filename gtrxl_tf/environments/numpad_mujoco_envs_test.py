@@ -119,7 +119,7 @@ class SequenceTest(parameterized.TestCase):
     driver.light(1)
     pad = driver.environment.sequence[0]
     x, y = driver.time_step.observation['position'][:2]
-    # Halfway between pads, where none is.
+    # Halfway between pads.
     driver.drive(x + (0.25 if x < 0.1 else -0.25), y)
     self.assertEqual(driver.lit, {pad})
     driver.drive_to_pad(pad)

@@ -277,7 +277,7 @@ class NumpadTest(parameterized.TestCase):
   @parameterized.parameters((2, 99.75, 3.2), (3, 93.5, 2.0))
   def test_returns_of_the_informed_and_the_random_agent(
       self, size, informed, random):
-    # Size 2 is sure: only a start on the sequence's first pad costs a step of 100.
+    # In size 2, only a start on the sequence's first pad costs a step of 100.
     environment = numpad.Numpad(size=size, episode_length=100, seed=0)
     self.assertAlmostEqual(
         memory_task.informed_return(environment, 300), informed, delta=0.75)

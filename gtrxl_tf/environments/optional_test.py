@@ -1,4 +1,4 @@
-"""Tests of optional.py: environments whose packages are not there."""
+"""Tests of optional.py: environments whose packages are not installed."""
 
 import sys
 from unittest import mock
@@ -19,21 +19,24 @@ class OptionalTest(parameterized.TestCase):
       ('Atari', {'game': 'pong'}, 'ale_py'),
       ('VizdoomTwoColors', {}, 'vizdoom'))
   def test_one_line_says_what_installs_it(self, name, settings, package):
+    # Imported before: what is imported in the patch below is forgotten after it.
+    environment = getattr(environments, name)
     hidden = {module: None for module in sys.modules
               if module.split('.')[0] == package}
-    # For MuJoCo's images, of which this is no test.
+    # This is not a test of MuJoCo's images.
     with mock.patch.dict('os.environ', MUJOCO_GL='osmesa'):
       with mock.patch.dict(sys.modules, {**hidden, package: None}):
         with self.assertRaises(config.ConfigError) as raised:
-          getattr(environments, name)(**settings)
+          environment(**settings)
     line = config.one_line(raised.exception)
     self.assertRegex(line, f'needs the package {package}.*, which is not installed')
     self.assertIn('make envs', line)
 
   def test_deepmind_lab_is_built_from_source(self):
+    environment = environments.DMLab
     with mock.patch.dict(sys.modules, deepmind_lab=None):
       with self.assertRaisesRegex(config.ConfigError, 'built from source'):
-        environments.DMLab(level='rooms_watermaze')
+        environment(level='rooms_watermaze')
 
 
 if __name__ == '__main__':

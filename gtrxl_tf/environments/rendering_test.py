@@ -12,7 +12,7 @@ from gtrxl_tf.environments import rendering
 
 
 class FakeEgl:
-  """An EGL library with devices of which some can be initialised.
+  """An EGL library with devices; some of them can be initialised.
 
   ctypes calls back into Python, so that what is called is as in the real library.
   """

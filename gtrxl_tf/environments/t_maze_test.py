@@ -8,7 +8,10 @@ import numpy as np
 from gtrxl_tf import config
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import t_maze
-from gtrxl_tf.environments.t_maze import DOWN, LEFT, RIGHT, UP
+from gtrxl_tf.environments.t_maze import DOWN
+from gtrxl_tf.environments.t_maze import LEFT
+from gtrxl_tf.environments.t_maze import RIGHT
+from gtrxl_tf.environments.t_maze import UP
 
 
 def _play(environment, actions):

@@ -21,7 +21,7 @@ def _lumps(wad):
 
 
 class _Level:
-  """What the scripts see and do, for a few tics.
+  """Runs the scripts for a few tics.
 
   Attributes:
     variables: the global ones.

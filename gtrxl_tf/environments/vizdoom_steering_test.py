@@ -5,8 +5,11 @@ from absl.testing import parameterized
 import numpy as np
 
 from gtrxl_tf.environments import vizdoom_steering
-from gtrxl_tf.environments.vizdoom_steering import (
-    FORWARD, FORWARD_LEFT, FORWARD_RIGHT, LEFT, RIGHT)
+from gtrxl_tf.environments.vizdoom_steering import FORWARD
+from gtrxl_tf.environments.vizdoom_steering import FORWARD_LEFT
+from gtrxl_tf.environments.vizdoom_steering import FORWARD_RIGHT
+from gtrxl_tf.environments.vizdoom_steering import LEFT
+from gtrxl_tf.environments.vizdoom_steering import RIGHT
 
 _NORTH = np.pi / 2
 

@@ -16,7 +16,9 @@ from gtrxl_tf import config
 from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import vizdoom_scenario
 from gtrxl_tf.environments import vizdoom_two_colors
-from gtrxl_tf.environments.vizdoom_steering import FORWARD, LEFT, RIGHT
+from gtrxl_tf.environments.vizdoom_steering import FORWARD
+from gtrxl_tf.environments.vizdoom_steering import LEFT
+from gtrxl_tf.environments.vizdoom_steering import RIGHT
 
 
 def _image(time_step):

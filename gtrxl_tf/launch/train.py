@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import files
-from gtrxl_tf.plots import curves
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare as prepare_lib
 from gtrxl_tf.launch import signals
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.online import reconnect
+from gtrxl_tf.plots import curves
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import evaluation as evaluation_lib

@@ -39,7 +39,8 @@ class PolicySource(sources.Source):
     self._seed = seed
     self._action = tf.function(policy.action, autograph=False)
 
-  def play(self, tasks: task_batch.TaskBatch, num_steps: int) -> sources.LearningHistories:
+  def play(self, tasks: task_batch.TaskBatch, num_steps: int
+           ) -> sources.LearningHistories:
     """Plays `num_steps` steps in each task, beginning with a new state."""
     self._state: Any = self._policy.get_initial_state(tasks.num_tasks)
     self._reward = np.zeros(tasks.num_tasks, np.float32)

@@ -1,4 +1,4 @@
-"""Tests of histories: what is on disk is what was played."""
+"""Tests of histories: datasets hold what was played."""
 
 import io
 import pathlib

@@ -8,9 +8,9 @@ from dm_env import specs
 import numpy as np
 
 from gtrxl_tf import config
-from gtrxl_tf.plots import histories as curves
 from gtrxl_tf.environments import dark_room_batch
 from gtrxl_tf.environments import task_batch
+from gtrxl_tf.plots import histories as curves
 from gtrxl_tf.sources import q_learning
 from gtrxl_tf.sources import source as source_lib
 
@@ -65,7 +65,7 @@ class QLearningTest(parameterized.TestCase):
     self.assertGreater(sure, 100)
 
   def test_epsilon_falls_linearly_to_zero(self):
-    # Action 1 is made the best one everywhere.
+    # Action 1 becomes the best one everywhere.
     tasks = _family('dr').make('training', 1000, seed=0)
     learner = q_learning.QLearning(tasks, 100, seed=0, initial_epsilon=0.8,
                                    epsilon_share=0.5)
@@ -79,7 +79,7 @@ class QLearningTest(parameterized.TestCase):
       learner.learn(state, action, tasks.step(action))
     expected = 0.8 * np.maximum(0, 1 - np.arange(100) / 50)
     np.testing.assert_allclose(epsilons, expected, atol=1e-12)
-    # Of random actions every fifth is the best one.
+    # Every fifth random action is the best one.
     np.testing.assert_allclose(randoms, expected * 0.8, atol=0.06)
 
   def test_of_equal_actions_each_is_as_likely(self):
