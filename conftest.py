@@ -6,6 +6,8 @@ import tempfile
 from absl import flags
 import pytest
 
+import gtrxl_tf.before_tf_agents  # Test files may import tf_agents first.
+
 
 def pytest_configure():
   # Under absltest.main flags are parsed from the command line; here they keep their

@@ -16,6 +16,7 @@ from absl import flags
 from gtrxl_tf import config
 from gtrxl_tf import configurables  # pylint: disable=unused-import
 from gtrxl_tf import datasets
+from gtrxl_tf.analysis import source_curve
 from gtrxl_tf.datasets import inspection
 from gtrxl_tf.sources import histories
 
@@ -36,7 +37,9 @@ def main(argv):
     print(f'Not started: {config.one_line(error)}', file=sys.stderr)
     sys.exit(2)
   try:
-    dataset = histories.collect(collector, _OUTPUT_DIR.value)
+    evaluation = histories.collect_split(collector, 'evaluation', _OUTPUT_DIR.value)
+    source_curve.draw(collector, evaluation, _OUTPUT_DIR.value)
+    dataset = histories.collect_split(collector, 'training', _OUTPUT_DIR.value)
   except (config.ConfigError, datasets.DatasetError) as error:
     sys.exit(f'Stopped: {error}')
   except KeyboardInterrupt:

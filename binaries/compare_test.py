@@ -10,6 +10,7 @@ import gin
 
 from binaries import compare  # No test may import another one: flags would clash.
 from gtrxl_tf import testing
+from gtrxl_tf.analysis import comparison_runs
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.training import run_folder
 
@@ -62,7 +63,8 @@ class CompareTest(absltest.TestCase):
       return self.runs[-1]
 
     self.runs.clear()
-    self.enter_context(absltest.mock.patch.object(compare.subprocess, 'Popen', start))
+    self.enter_context(absltest.mock.patch.object(
+        comparison_runs.subprocess, 'Popen', start))
     settings = {'gin_file': [_GIN_FILE], 'root_dir': str(self.root), 'seeds': 2,
                 'models': ['gtrxl', 'lstm'], **given}
     printed = io.StringIO()

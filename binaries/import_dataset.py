@@ -31,7 +31,7 @@ _MAX_STEPS_PER_FILE = flags.DEFINE_integer(
     lower_bound=1)
 
 
-def _source() -> importers.Source:
+def _source() -> importers.Recording:
   if _FORMAT.value == 'minari':
     return importers.minari(_INPUT.value)
   if _FORMAT.value == 'd4rl':

@@ -1,4 +1,4 @@
-"""README's run on the reader's own environment, and its policy elsewhere, as written."""
+"""README's run on the reader's own environment and the use of its policy, as written."""
 
 import os
 import pathlib

@@ -17,7 +17,13 @@ from gtrxl_tf import config
 from gtrxl_tf import configurables  # pylint: disable=unused-import
 
 _ROOT = commands_testing.ROOT
-README = (_ROOT / 'README.md').read_text()
+
+
+def _read(path):
+  return (_ROOT / path).read_text(encoding='utf-8')
+
+
+README = _read('README.md')
 _PAGES = sorted(str(path.relative_to(_ROOT)) for path in (
     *_ROOT.glob('*.md'), *_ROOT.glob('docs/*.md')))
 
@@ -28,8 +34,8 @@ SETTINGS = textwrap.dedent(re.search(
 
 def write_world(folder: pathlib.Path) -> None:
   """Writes the reader's two files of README's example."""
-  (folder / 'my_world.py').write_text(WORLD)
-  (folder / 'my_world.gin').write_text(SETTINGS)
+  (folder / 'my_world.py').write_text(WORLD, encoding='utf-8')
+  (folder / 'my_world.gin').write_text(SETTINGS, encoding='utf-8')
 
 
 class CoreExampleTest(absltest.TestCase):
@@ -78,31 +84,31 @@ class DocumentationTest(parameterized.TestCase):
       self.assert_exist(path)
 
   def assert_exist(self, path):
-    for command in commands_testing.commands(path.read_text()):
+    for command in commands_testing.commands(path.read_text(encoding='utf-8')):
       self.assertEmpty(commands_testing.problems(command), f'{path}: {command}')
 
   @parameterized.parameters(*_PAGES)
   def test_files_and_links_exist(self, page):
-    text = (_ROOT / page).read_text()
+    text = _read(page)
     folder = (_ROOT / page).parent
     for target in re.findall(r'\]\(([^)#\s]+)[^)]*\)', text):
       if '://' not in target:
         self.assertTrue((folder / target).exists(), target)
-    for file in re.findall(r'\b(?:gin|binaries|gtrxl_tf|deploy|docs)/[\w/.]+\.\w+', text):
+    folders = 'gin|binaries|gtrxl_tf|deploy|docs'
+    for file in re.findall(rf'\b(?:{folders})/[\w/.]+\.\w+', text):
       self.assertTrue((_ROOT / file).exists(), file)
 
   def test_links_to_sections_exist(self):
     for page in _PAGES:
       for target, section in re.findall(
-          r'\]\(([^)#\s]*\.md)?#([^)\s]+)\)', (_ROOT / page).read_text()):
-        path = (_ROOT / page).parent / target if target else _ROOT / page
-        self.assertIn(section, _sections(path.read_text()), page)
+          r'\]\(([^)#\s]*\.md)?#([^)\s]+)\)', _read(page)):
+        path = (_ROOT / page).parent / target if target else page
+        self.assertIn(section, _sections(_read(path)), page)
 
   def test_make_has_the_targets(self):
-    makefile = (_ROOT / 'Makefile').read_text()
+    makefile = _read('Makefile')
     for page in _PAGES:
-      for target in re.findall(r'(?:^    |`)make ([a-z][\w-]*)',
-                               (_ROOT / page).read_text(), re.MULTILINE):
+      for target in re.findall(r'(?m)(?:^    |`)make ([a-z][\w-]*)', _read(page)):
         self.assertRegex(makefile, rf'(?m)^{target}:', page)
 
   def test_the_readme_is_short(self):
@@ -122,12 +128,12 @@ class CommandsTest(absltest.TestCase):
     text = textwrap.dedent(r'''
         Run `binaries.table2` or
             PYTHONPATH=. python -m binaries.train --gin_file=a.gin \
-                --root_dir=runs/x  # Comment.
+                --root_dir=x  # Comment.
         # python -m binaries.compare --models=gin/a.gin,\
         # gin/b.gin
     ''')
     self.assertEqual(commands_testing.commands(text), [
-        'binaries.table2', 'binaries.train --gin_file=a.gin --root_dir=runs/x  # Comment.',
+        'binaries.table2', 'binaries.train --gin_file=a.gin --root_dir=x  # Comment.',
         'binaries.compare --models=gin/a.gin,gin/b.gin'])
 
   def test_wrong_commands_are_refused(self):

@@ -1,24 +1,24 @@
 #!/bin/bash
-# A run on Google Cloud: the learner on a TPU VM (or, with TPU empty, on a CPU VM), the
-# Reverb server on a VM, and a managed group of actor VMs, which may be taken away at
-# any time. All run what is committed here, behind firewall rules of their own.
+# A run on Google Cloud: the learner on a TPU VM (or a CPU VM if TPU is empty), the Reverb
+# server on a VM, and a managed group of spot VMs for actors. All run the committed code,
+# behind firewall rules that the script creates.
 #
 #   BUCKET=gs://mine deploy/gcloud.sh up
 #   BUCKET=gs://mine deploy/gcloud.sh --dry_run up    prints the commands
-#   deploy/gcloud.sh logs server|learner     follows what it says
-#   deploy/gcloud.sh scale 16                so many actors
-#   deploy/gcloud.sh fetch runs/cloud        copies the run's folder from there
-#   deploy/gcloud.sh down                    deletes all, the run's folder too
+#   deploy/gcloud.sh logs server|learner     follows the part's log
+#   deploy/gcloud.sh scale 16                sets the number of actors
+#   deploy/gcloud.sh fetch runs/cloud        copies the run's folder to this machine
+#   deploy/gcloud.sh down                    deletes everything, also the run's folder
 set -euo pipefail
 
-RUN=${RUN:-gtrxl}                       # Begins the name of everything that is made.
+RUN=${RUN:-gtrxl}                       # Prefix of all resources' names.
 ZONE=${ZONE:-us-central1-a}
 NETWORK=${NETWORK:-default}
 BUCKET=${BUCKET:-}                      # For the source, as in gs://mine.
 GIN_FILE=${GIN_FILE:-gin/gtrxl/t_maze_30_cpu.gin}
 GIN_BINDINGS=${GIN_BINDINGS:-}          # One setting a line.
 ACTORS=${ACTORS:-4}
-TPU=${TPU-v3-8}                         # Of one host.
+TPU=${TPU-v3-8}                         # On one host.
 TPU_VERSION=${TPU_VERSION:-tpu-vm-tf-2.15.1-pjrt}  # See docs/tpu.md.
 SERVER_TYPE=${SERVER_TYPE:-e2-standard-4}
 LEARNER_TYPE=${LEARNER_TYPE:-c2-standard-16}
@@ -42,7 +42,7 @@ run() {
   fi
 }
 
-# The flags that all parts have, one a line.
+# Prints the flags that all parts share, one a line.
 settings() {
   echo "--gin_file=$GIN_FILE"
   while read -r binding; do
@@ -50,14 +50,14 @@ settings() {
   done <<< "$GIN_BINDINGS"
 }
 
-# Writes a part's command, an argument a line, to a file that its VM reads.
+# Writes a part's command, one argument a line, to a file that its VM reads.
 part() {
   printf '%s\n' "$@" > "$folder/$2"
   settings >> "$folder/$2"
   if [ -n "$dry_run" ]; then echo "# python $(tr '\n' ' ' < "$folder/$2")"; fi
 }
 
-# The metadata by which startup.sh knows what to do: that of part $1, with extras $2.
+# Prints the metadata that startup.sh reads: for part $1, with extras $2.
 metadata() {
   echo "--metadata=source=$source,extras=$2"
   echo "--metadata-from-file=startup-script=$here/startup.sh,part=$folder/$1"
@@ -79,8 +79,8 @@ up() {
   git -C "$here/.." archive --format=tar.gz --output="$folder/source.tar.gz" HEAD
   run gcloud storage cp "$folder/source.tar.gz" "$source"
 
-  # Reverb has no authentication: its port is for the run's parts, and denied to the
-  # rest of the network, which the default network's rules would let in.
+  # Reverb has no authentication: its port is open only to the run's parts. Without the
+  # second rule, those of the default network would admit all its machines.
   run gcloud compute firewall-rules create "$RUN-allow" --network="$NETWORK" \
     --direction=INGRESS --action=ALLOW --rules=tcp:8000 --priority=900 \
     --source-tags="$RUN-part" --target-tags="$RUN-server"
@@ -119,7 +119,7 @@ up() {
     --template="$RUN-actor" --size="$ACTORS"
 }
 
-# On the VM of a part, which may be a TPU's.
+# Runs a command on a part's VM, which may be a TPU VM.
 ssh_to() {  # PART COMMAND
   if [ "$1" = learner ] && [ -n "$TPU" ]; then
     run gcloud compute tpus tpu-vm ssh "$RUN-$1" --zone="$ZONE" --command="$2"
@@ -142,7 +142,7 @@ scale() {
 
 fetch() {
   to=${1:?expected a folder to make}
-  # It is root's, behind a link that scp does not follow.
+  # The folder belongs to root, behind a link that scp does not follow.
   ssh_to learner 'sudo rm -rf /tmp/gtrxl_run; sudo cp -rL /var/lib/gtrxl /tmp/gtrxl_run
     sudo chmod -R a+rX /tmp/gtrxl_run'
   if [ -n "$TPU" ]; then
@@ -153,7 +153,7 @@ fetch() {
   fi
 }
 
-# Goes on where something is not there.
+# Continues when a resource does not exist.
 down() {
   run gcloud compute instance-groups managed delete "$RUN-actors" --zone="$ZONE" \
     --quiet || true

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What a VM of gcloud.sh does when it boots: it installs the library, once, and runs its
-# part as the service `gtrxl`, which is started again if it fails.
+# Runs when a VM of gcloud.sh boots: installs the library, once, and runs the VM's part as
+# the service `gtrxl`, which restarts on failure.
 set -euo pipefail
 
 attribute() {
@@ -15,7 +15,7 @@ if [ ! -e .installed ]; then
   apt-get install --yes --quiet python3-venv
   gcloud storage cp "$(attribute source)" source.tar.gz
   tar --extract --gzip --file=source.tar.gz
-  # The site's packages are those of a TPU VM's image, TensorFlow among them.
+  # The site packages of a TPU VM's image include its TensorFlow.
   python3 -m venv --clear --system-site-packages .venv
   extras=$(attribute extras)
   PIP_CONSTRAINT=requirements.lock .venv/bin/python -m pip install --no-cache-dir \
@@ -23,7 +23,7 @@ if [ ! -e .installed ]; then
   touch .installed
 fi
 
-# A TPU's devices are root's.
+# TPU devices belong to root.
 user=yes
 if compgen -G '/dev/accel*' > /dev/null || [ -e /dev/vfio/0 ]; then user=no; fi
 

@@ -34,6 +34,7 @@ MODULE = 'gtrxl_tf'
 
 _parameters = {}  # What gin may set of every configurable, by its name.
 _classes = {}  # The configurables that are classes, by name.
+_modules = set()  # Names of the modules that define configurables.
 
 
 class ConfigError(ValueError):
@@ -147,6 +148,7 @@ def configurable(target=None, *, name: Optional[str] = None):
   if target is None:
     return functools.partial(configurable, name=name)
   name = name or target.__name__
+  _modules.add(target.__module__)
   parameters = inspect.signature(target).parameters.values()
   _parameters[name] = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
   allowlist = None
@@ -158,6 +160,14 @@ def configurable(target=None, *, name: Optional[str] = None):
   else:
     target = _checked(target, name)
   return gin.configurable(name, module=MODULE, allowlist=allowlist)(target)
+
+
+def modules() -> list[str]:
+  """Names of the modules that define the configurables known in this process.
+
+  Another process imports them before it reads settings that were made here.
+  """
+  return sorted(_modules)
 
 
 def parse(files: Sequence[str], bindings: Sequence[str]) -> None:

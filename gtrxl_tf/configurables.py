@@ -1,8 +1,6 @@
-"""Imports everything that a gin file may name, and the constants: `%DMLAB_30`."""
+"""Imports everything that a gin file may name."""
 
 # pylint: disable=unused-import
-import gin
-
 import gtrxl_tf.agents.cql.agent
 import gtrxl_tf.agents.cql.network
 import gtrxl_tf.agents.cql.policy
@@ -18,16 +16,20 @@ import gtrxl_tf.analysis.scores
 import gtrxl_tf.cores
 import gtrxl_tf.datasets.collect
 import gtrxl_tf.environments
+import gtrxl_tf.environments.apple_maze
+import gtrxl_tf.environments.atari
 import gtrxl_tf.environments.clues
-from gtrxl_tf.environments import atari
-from gtrxl_tf.environments import dmlab
+import gtrxl_tf.environments.dmlab
+import gtrxl_tf.environments.gymnasium
+import gtrxl_tf.environments.memory_maze
+import gtrxl_tf.environments.minigrid_memory
+import gtrxl_tf.environments.numpad_mujoco
+import gtrxl_tf.environments.vizdoom_two_colors
 import gtrxl_tf.networks
+import gtrxl_tf.networks.core_network
 import gtrxl_tf.offline.experiment
 import gtrxl_tf.offline.history_experiment
 import gtrxl_tf.offline.history_schemes
 import gtrxl_tf.online.experiment
 import gtrxl_tf.sampling
 import gtrxl_tf.sources
-
-gin.constant('ATARI_57', atari.ATARI_57)
-gin.constant('DMLAB_30', dmlab.DMLAB_30)

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and what shows that they are."""
+"""Atomic writes and checksums of files."""
 
 import os
 import pathlib
@@ -8,7 +8,7 @@ BLOCK_BYTES = 2**24
 
 
 def write_atomically(path: pathlib.Path, text: str) -> None:
-  """Writes a file so that it is there whole or not at all, and on disk."""
+  """Writes a file atomically and waits until it is on disk."""
   partial = path.with_name(path.name + '.partial')
   try:
     with open(partial, 'w', encoding='utf-8') as file:
@@ -23,7 +23,7 @@ def write_atomically(path: pathlib.Path, text: str) -> None:
 
 
 def sync(folder: pathlib.Path) -> None:
-  """Has the names in `folder` on disk."""
+  """Flushes a folder's entries to disk (fsync)."""
   descriptor = os.open(folder, os.O_RDONLY)
   try:
     os.fsync(descriptor)
@@ -32,7 +32,7 @@ def sync(folder: pathlib.Path) -> None:
 
 
 def checksum(path: pathlib.Path) -> str:
-  """CRC-32 of a file, as hexadecimal digits."""
+  """Returns the CRC-32 of a file as hexadecimal digits."""
   value = 0
   with open(path, 'rb') as stream:
     while block := stream.read(BLOCK_BYTES):

@@ -1,23 +1,26 @@
-"""Instructions as word ids: what environments write and networks read."""
+"""Instructions as word ids, which environments produce and networks read."""
 
 import zlib
 
 import numpy as np
 
-PADDING = 0  # The id of no word.
+PADDING = 0  # No word has this id.
 VOCABULARY_SIZE = 1000  # Hash buckets, as in IMPALA's agent.
 
 
 def hash_instruction(text: str, max_words: int,
                      vocabulary_size: int = VOCABULARY_SIZE) -> np.ndarray:
-  """Word ids of an instruction; the same in every run and on every machine.
+  """Returns the word ids of an instruction, the same in every run and on every machine.
 
-  Strings have no place in a compiled step, so this is called on the host.
+  It runs on the host, since a compiled step cannot process strings.
+
+  >>> hash_instruction('pick up the red ball', max_words=6)
+  array([924, 841,  79, 456, 380,   0], dtype=int32)
 
   Args:
-    text: words parted by white space. Case and punctuation count.
-    max_words: W, the fixed length of the result; words after that are left out.
-    vocabulary_size: number of hash buckets, as `InstructionEncoder` was given.
+    text: words separated by white space. Case and punctuation matter.
+    max_words: W, the fixed length of the result; further words are dropped.
+    vocabulary_size: number of hash buckets, the same as that of `InstructionEncoder`.
 
   Returns:
     int32 `[W]`: an id in [1, vocabulary_size] for each word, then `PADDING`.

@@ -5,7 +5,7 @@ import numpy as np
 
 from gtrxl_tf import instructions
 
-IDS = [924, 841, 79, 456, 380, 0, 0]  # Of 'pick up the red ball'.
+IDS = [924, 841, 79, 456, 380, 0, 0]  # The ids of 'pick up the red ball'.
 
 
 class HashInstructionTest(absltest.TestCase):
@@ -21,7 +21,7 @@ class HashInstructionTest(absltest.TestCase):
     self.assertEqual(ids[1], ids[4])
     self.assertLen(set(ids), 3)
 
-  def test_leaves_out_what_is_too_long(self):
+  def test_drops_words_after_max_words(self):
     self.assertSequenceEqual(
         instructions.hash_instruction('pick up the red ball', max_words=2).tolist(),
         IDS[:2])

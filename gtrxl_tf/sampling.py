@@ -1,7 +1,8 @@
-"""Settings that are drawn anew for each run.
+"""Hyperparameters that are sampled for each run.
 
-*GTrXL* (appendix B): beside its seed, each run has hyperparameters of its own, drawn
-from distributions (Table 8) and "kept fixed across all models". In gin:
+In GTrXL (appendix B) each run has not only its own seed but also its own
+hyperparameters, sampled from distributions (Table 8) and "kept fixed across all
+models". In gin:
 
   VMPOAgent.epsilon_alpha = @epsilon_alpha/log_uniform()
   epsilon_alpha/log_uniform.low = 1e-3
@@ -22,18 +23,18 @@ from gtrxl_tf import config
 
 @config.configurable
 def log_uniform(low: config.PositiveFloat, high: config.PositiveFloat) -> float:
-  """A number whose logarithm is uniform, the same whenever this run asks for it.
+  """Samples a number whose logarithm is uniform in [log low, log high).
 
-  It depends on the scope's name and on `Experiment.seed` as gin has it (0 if it is not
-  bound), and on nothing else: every setting has a stream of its own, and runs of one
-  seed have the same numbers whatever they train, on every machine.
+  The sample depends only on the scope's name and on gin's `Experiment.seed` (0 if it is
+  not bound). Every setting therefore has its own random stream, and all processes and
+  runs with the same seed get the same numbers, on every machine.
 
   Args:
     low: the smallest number.
-    high: above all numbers.
+    high: the upper bound, which is excluded.
 
   Raises:
-    config.ConfigError: no scope, or no number between the bounds.
+    config.ConfigError: there is no scope, or `low` is not below `high`.
   """
   scope = gin.current_scope_str()
   if not scope:
@@ -42,27 +43,27 @@ def log_uniform(low: config.PositiveFloat, high: config.PositiveFloat) -> float:
   if not low < high:
     raise config.ConfigError(f'{scope}/log_uniform.high = {high!r}: expected a number '
                              f'> {scope}/log_uniform.low = {low!r}')
-  # Of NumPy's streams, only this one is promised to stay as it is.
+  # SeedSequence is the only generator whose stream NumPy guarantees not to change.
   stream = zlib.crc32(f'{scope} of seed {_run_seed()}'.encode())
   fraction = float(np.random.SeedSequence(stream).generate_state(1)[0]) / 2**32
-  # Where the bounds are close, rounding may reach the upper one.
+  # If the bounds are close, rounding may reach the upper one.
   return max(low, min(low * (high / low)**fraction, math.nextafter(high, low)))
 
 
 def _run_seed() -> int:
   try:
-    # Copied, because a macro is a reference, which gin resolves when it is copied.
+    # A macro is a reference, which gin resolves when it is copied.
     return copy.deepcopy(gin.query_parameter('Experiment.seed'))
   except ValueError:
     return 0  # Experiment's default.
 
 
 def samples(settings: str) -> Dict[str, float]:
-  """What a run has drawn, by the names of the scopes.
+  """Returns the numbers that a run sampled, by the names of their scopes.
 
   Args:
-    settings: the run's `config.gin`. If anything in it is sampled, it replaces the
-      settings that gin had.
+    settings: the run's `config.gin`. If any of it is sampled, it replaces gin's current
+      settings.
   """
   scopes = re.findall(r'@([\w./]+)/(?:gtrxl_tf\.)?log_uniform\(\)', settings)
   if not scopes:

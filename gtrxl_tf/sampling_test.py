@@ -14,7 +14,7 @@ from gtrxl_tf.online import experiment  # pylint: disable=unused-import
 
 @config.configurable
 class Sampled:
-  """Has two settings to draw."""
+  """Has two settings to sample."""
 
   def __init__(self, first: config.PositiveFloat = 1.0,
                second: config.PositiveFloat = 1.0):
@@ -40,7 +40,7 @@ class SamplingTest(parameterized.TestCase):
     self.addCleanup(gin.clear_config)
 
   def _drawn(self, *bindings):
-    """What a process with these settings draws."""
+    """The numbers that a process with these settings samples."""
     gin.clear_config()
     config.parse([], [_SETTINGS, *bindings])
     sampled = Sampled()
@@ -49,7 +49,7 @@ class SamplingTest(parameterized.TestCase):
   def _of_seeds(self, num):
     return np.array([self._drawn(f'Experiment.seed = {i}') for i in range(num)])
 
-  def test_these_numbers_were_drawn_before_and_are_drawn_for_ever(self):
+  def test_samples_never_change(self):
     np.testing.assert_allclose(self._drawn('Experiment.seed = 3'),
                                [1.3063490167e-3, 6.2412456062e-6])
 
@@ -59,15 +59,15 @@ class SamplingTest(parameterized.TestCase):
                  / (ranges[:, 1] - ranges[:, 0]))
     self.assertBetween(fractions.min(), 0, 0.02)
     self.assertBetween(fractions.max(), 0.98, 1)
-    # Kolmogorov-Smirnov; beyond 1.63 / sqrt(n) for one uniform sample in a hundred.
+    # Kolmogorov-Smirnov: 1 % of uniform samples exceed 1.63 / sqrt(n).
     grid = (np.arange(400) + 0.5) / 400
     for column in fractions.T:
       self.assertLess(np.abs(np.sort(column) - grid).max(), 1.63 / 20)
     self.assertLess(abs(np.corrcoef(fractions.T)[0, 1]), 0.15)
-    # Nor do seeds that follow each other draw numbers that do.
+    # Consecutive seeds also give independent samples.
     self.assertLess(abs(np.corrcoef(fractions[1:, 0], fractions[:-1, 0])[0, 1]), 0.15)
 
-  def test_every_process_of_a_run_draws_the_same(self):
+  def test_every_process_of_a_run_samples_the_same(self):
     drawn = self._drawn('Experiment.seed = 7')
     child, evaluation = gin.config_str(), gin.operative_config_str()
     for settings in (child, evaluation + '\nExperiment.seed = 7'):
@@ -75,7 +75,7 @@ class SamplingTest(parameterized.TestCase):
       gin.parse_config(settings)
       self.assertEqual((Sampled().first, Sampled().second), drawn)
 
-  def test_draws_do_not_depend_on_what_else_is_set_or_drawn(self):
+  def test_samples_do_not_depend_on_other_settings(self):
     drawn = self._drawn('Experiment.seed = 7')
     self.assertEqual(
         self._drawn('Experiment.seed = 7', 'OnlineExperiment.batch_size = 3',
@@ -87,7 +87,7 @@ class SamplingTest(parameterized.TestCase):
     self.assertEqual(self._drawn(), self._drawn('Experiment.seed = 0'))
     self.assertNotEqual(self._drawn(), self._drawn('Experiment.seed = 7'))
 
-  def test_the_upper_bound_is_not_drawn(self):
+  def test_the_upper_bound_is_excluded(self):
     bounds = ['first/log_uniform.low = 0.1',
               f'first/log_uniform.high = {math.nextafter(0.1, 1)!r}']
     for seed in range(20):

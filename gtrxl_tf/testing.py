@@ -1,4 +1,4 @@
-"""What tests share: an agent as small as can be, its batches, a scripted policy."""
+"""Shared code of tests: a tiny agent, its batches, a scripted policy, small disks."""
 
 import contextlib
 import os
@@ -35,9 +35,9 @@ _MEMORY_LENGTH, _NUM_LAYERS, _MODEL_DIM = 3, 1, 4
 
 
 def split_cpu(num_devices: int) -> None:
-  """Makes logical CPUs, unless TensorFlow has already started without them.
+  """Splits the CPU into logical devices, unless TensorFlow has already started.
 
-  To be called where a test file is imported; its tests are to skip if it was too late.
+  Call it where a test file is imported. Its tests should skip if it was too late.
   """
   cpu = tf.config.list_physical_devices('CPU')[0]
   if len(tf.config.get_logical_device_configuration(cpu) or []) >= num_devices:
@@ -50,7 +50,7 @@ def split_cpu(num_devices: int) -> None:
 
 
 def tiny_network(action_spec: Any = DISCRETE, **settings) -> actor_critic.ActorCritic:
-  """A GTrXL with variables, all that are trained away from their initial values."""
+  """A small GTrXL network with random trained variables."""
   network = actor_critic.ActorCritic(
       action_spec, torsos.VectorTorso((4,)),
       cores.TransformerXL(_NUM_LAYERS, _MODEL_DIM, num_heads=2, head_dim=2,
@@ -65,25 +65,27 @@ def tiny_network(action_spec: Any = DISCRETE, **settings) -> actor_critic.ActorC
 
 def tiny_agent(network: Callable[[], actor_critic.ActorCritic] = tiny_network,
                **settings) -> agent_lib.VMPOAgent:
-  """A V-MPO agent on two such networks."""
+  """A V-MPO agent on two networks."""
   return agent_lib.VMPOAgent(network(), network(), **settings)
 
 
 def random_unrolls(seed: int, batch_size: int = 4, unroll_length: int = 5,
                    action_spec: Any = DISCRETE, num_tasks: int = 1
                    ) -> unroll_lib.Unroll:
-  """A batch for the agent; in all but the first row an episode ends and one begins."""
+  """A random batch; an episode ends and another begins in all rows but the first."""
   random = np.random.RandomState(seed)
   t, m = unroll_length, _MEMORY_LENGTH
-  normal = lambda *shape: random.randn(batch_size, *shape).astype(np.float32)
   step_type = np.full((batch_size, m + t + 1), dm_env.StepType.MID, np.int32)
   for i, row in enumerate(step_type[1:]):
-    # The last step, which is followed by a first, is any of rows 0 .. T - 1.
+    # The last step, which a first step follows, is any of rows 0 .. T - 1.
     last = m + i % t
     row[last], row[last + 1] = dm_env.StepType.LAST, dm_env.StepType.FIRST
   space = action_space.ActionSpace(action_spec)
 
-  def draw(spec):
+  def normal(*shape: int) -> np.ndarray:
+    return random.randn(batch_size, *shape).astype(np.float32)
+
+  def draw(spec: specs.Array) -> np.ndarray:
     if isinstance(spec, specs.DiscreteArray):
       return random.randint(spec.num_values, size=(batch_size, t + 1)).astype(np.int32)
     return normal(t + 1, *spec.shape)
@@ -94,14 +96,15 @@ def random_unrolls(seed: int, batch_size: int = 4, unroll_length: int = 5,
       observation=normal(t + 1, _OBSERVATION_SIZE), step_type=step_type,
       reward=normal(t + 1),
       discount=random.randint(2, size=(batch_size, t + 1)).astype(np.float32),
-      action=action, policy=space.policy(normal(t, space.num_outputs)), record=normal(m, _NUM_LAYERS, _MODEL_DIM),
+      action=action, policy=space.policy(normal(t, space.num_outputs)),
+      record=normal(m, _NUM_LAYERS, _MODEL_DIM),
       episode_return=no_episode, episode_success=no_episode,
       task=np.arange(batch_size, dtype=np.int32)[:, np.newaxis] % num_tasks,
       target_step=np.zeros((1, 1), np.int64), unroll_id=np.zeros((1, 1), np.int64)))
 
 
 def small_disk(test: absltest.TestCase, kilobytes: int) -> pathlib.Path:
-  """A disk of its own for a test, which is skipped where none may be mounted."""
+  """Mounts a small disk for a test, which is skipped if mounting is not permitted."""
   path = pathlib.Path(test.create_tempdir().full_path)
   mounted = subprocess.run(
       ['mount', '-t', 'tmpfs', '-o', f'size={kilobytes}k', 'tmpfs', str(path)],
@@ -114,7 +117,7 @@ def small_disk(test: absltest.TestCase, kilobytes: int) -> pathlib.Path:
 
 @contextlib.contextmanager
 def full(disk: pathlib.Path, free_pages: int = 0) -> Iterator[None]:
-  """A context in which a disk has so many pages of 4 KiB left."""
+  """A context in which a disk has only `free_pages` pages of 4 KiB left."""
   stuff = disk / 'stuff'
   with contextlib.suppress(OSError):
     with open(stuff, 'wb', buffering=0) as file:
@@ -128,15 +131,15 @@ def full(disk: pathlib.Path, free_pages: int = 0) -> Iterator[None]:
 
 
 class MazeState(NamedTuple):
-  """What `MazeSolver` remembers."""
-  clue: tf.Tensor  # [B], that of the episode.
-  flag: tf.Tensor  # [B], of the step before.
+  """The memory of `MazeSolver`."""
+  clue: tf.Tensor  # [B], the episode's.
+  flag: tf.Tensor  # [B], the previous step's.
 
 
 class MazeSolver(tf_policy.TFPolicy):
-  """Solves T-Mazes by memory: it turns as the clue said when it has passed the flag.
+  """Solves T-Mazes from memory: it turns as the clue showed once it passed the flag.
 
-  Given `turn = -1` it always turns the wrong way.
+  With `turn = -1` it always turns the wrong way.
   """
 
   def __init__(self, maze: t_maze.TMaze, turn: int = 1):
@@ -162,12 +165,12 @@ class MazeSolver(tf_policy.TFPolicy):
     return policy_step.PolicyStep(action, MazeState(clue, time_step.observation[:, 2]))
 
   def _distribution(self, time_step, policy_state):
-    raise NotImplementedError('it does not draw')
+    raise NotImplementedError('the policy is deterministic')
 
 
 def write_informed_episodes(path: Any, environment: environments.MemoryTask,
                             num_episodes: int) -> None:
-  """Writes a dataset of episodes of one who knows what the task hides."""
+  """Writes a dataset of episodes whose actions use the task's hidden information."""
   specs = datasets.Specs(environment.observation_spec(), environment.action_spec())
   with datasets.EpisodeWriter(path, specs, environment='informed') as writer:
     for _ in range(num_episodes):

@@ -1,0 +1,53 @@
+"""Agents, their networks and their policies.
+
+`AGENTS` lists the agents by name. To add an agent, add a folder here and its classes to
+the tables below. A class is imported when it is first used, since TF-Agents, on which
+some of them depend, takes seconds to import.
+"""
+
+import importlib
+from typing import Any, List
+
+import gtrxl_tf.before_tf_agents  # pylint: disable=unused-import
+
+# Each class's module.
+_MODULES = {
+    'ActorCriticPolicy': 'policy',
+    'CQLAgent': 'cql.agent',
+    'CQLNetwork': 'cql.network',
+    'CQLPolicy': 'cql.policy',
+    'CQLSACActor': 'cql.sac',
+    'CQLSACAgent': 'cql.sac',
+    'DecisionAgent': 'decision.agent',
+    'DecisionNetwork': 'decision.network',
+    'DecisionPolicy': 'decision.policy',
+    'DistillationAgent': 'distillation.agent',
+    'DistillationNetwork': 'distillation.network',
+    'DistillationPolicy': 'distillation.policy',
+    'NetworkPolicy': 'policy',
+    'Segments': 'decision.agent',
+    'VMPOAgent': 'vmpo.agent',
+}
+
+_AGENTS = {
+    'cql': 'CQLAgent',
+    'cql_sac': 'CQLSACAgent',
+    'decision': 'DecisionAgent',
+    'distillation': 'DistillationAgent',
+    'vmpo': 'VMPOAgent',
+}
+
+__all__ = ['AGENTS', *_MODULES]  # pylint: disable=undefined-all-variable
+
+
+def __getattr__(name: str) -> Any:
+  """Imports a class, or all agents for `AGENTS` (PEP 562)."""
+  if name == 'AGENTS':
+    return {key: __getattr__(agent) for key, agent in _AGENTS.items()}
+  if name in _MODULES:
+    return getattr(importlib.import_module(f'{__name__}.{_MODULES[name]}'), name)
+  raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+
+
+def __dir__() -> List[str]:
+  return sorted({*globals(), *__all__})

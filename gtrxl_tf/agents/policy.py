@@ -1,4 +1,4 @@
-"""Acting with an actor-critic network: for actors, for evaluation, for export."""
+"""The base class of policies, and the policy of actor-critic networks."""
 
 from typing import Any, NamedTuple
 
@@ -12,78 +12,102 @@ from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
 
 
+class PolicyState(NamedTuple):
+  """The memory between steps."""
+  core: Any  # The core's cache.
+  previous_action: Any  # A sample of `ActionSpace`, not yet clipped: [B, ...].
+
+
+class NetworkPolicy(tf_policy.TFPolicy):
+  """Base of TF-Agents policies that act with a network on a memory core.
+
+  A subclass implements a step, `_action`. If its state is not a `PolicyState`, it also
+  overrides `_get_initial_state`, from which the state's spec follows.
+  """
+
+  def __init__(self, network: Any, observation_spec: Any, action_spec: Any,
+               info_spec: Any = ()):
+    """Creates the policy.
+
+    Args:
+      network: acts; its variables must exist. Has `initial_cache`, `action_space` and
+        `variables`.
+      observation_spec: nest of dm_env specs.
+      action_spec: nest of dm_env specs.
+      info_spec: nest of tensor specs of a step's `info`.
+    """
+    self._network = network
+    self._observation_spec = specs.tensor_specs(observation_spec)
+    super().__init__(
+        time_step_spec=ts.time_step_spec(self._observation_spec),
+        action_spec=specs.tensor_specs(action_spec),
+        policy_state_spec=specs.without_batch(self._get_initial_state(1)),
+        info_spec=info_spec, automatic_state_reset=False, clip=False)
+
+  def _get_initial_state(self, batch_size):
+    return PolicyState(
+        core=self._network.initial_cache(batch_size),
+        previous_action=specs.zeros(
+            self._network.action_space.sample_spec, [batch_size]))
+
+  def _variables(self):
+    return self._network.variables
+
+  def _distribution(self, time_step, policy_state):
+    # PolicySaver therefore leaves `distribution` out of the SavedModel, which could
+    # otherwise be loaded only with tensorflow_probability.
+    raise NotImplementedError('this policy only offers `action`')
+
+
 class PolicyInfo(NamedTuple):
-  """What an actor writes down beside what it did."""
+  """What an actor records in addition to the action."""
   policy: action_space.Policy  # The distribution's parameters.
   record: Any  # The core's record of the step.
 
 
-class PolicyState(NamedTuple):
-  """Memory between steps."""
-  core: Any  # The core's cache.
-  previous_action: Any  # A sample of `ActionSpace`, before it was clipped: [B, ...].
-
-
-class ActorCriticPolicy(tf_policy.TFPolicy):
+class ActorCriticPolicy(NetworkPolicy):
   """A TF-Agents policy whose state is the core's cache.
 
-  The state need not be reset: the network forgets by itself where a step is FIRST.
+  The state need not be reset: the network clears its memory at steps that are FIRST.
 
-  An action is what the environment is to be given: clipped to its bounds, in its units.
-  What was drawn, which is what a learner scores, is the new state's `previous_action`.
+  An action is in the environment's units and clipped to its bounds. The sample before
+  clipping, which the learner scores, is the new state's `previous_action`.
 
-  `action` takes a `seed` like any TF-Agents policy, or a tensor [2] like the stateless
-  functions of `tf.random`: what XLA compiles heeds no other.
+  `action` takes a `seed` as any TF-Agents policy does, or a tensor [2] as the stateless
+  functions of `tf.random` do. XLA ignores any other seed.
   """
 
   def __init__(self, network: actor_critic.ActorCritic, observation_spec: Any,
                action_spec: Any, greedy: bool = False, with_record: bool = False):
-    """Creates the policy; the network must have its variables.
+    """Creates the policy; the network's variables must exist.
 
     Args:
       network: acts.
       observation_spec: nest of dm_env specs.
       action_spec: nest of dm_env specs.
       greedy: takes the likeliest action instead of sampling.
-      with_record: whether steps' `info` has the core's record, which actors need.
+      with_record: whether a step's `info` has the core's record, which actors need.
     """
-    self._network = network
     self._greedy = greedy
     self._with_record = with_record
     space = network.action_space
-    cache = network.initial_cache(1)
-    spec = lambda x: tf.TensorSpec(x.shape[1:], x.dtype)
-    record = network.core.record(cache) if with_record else ()
+    record = network.core.record(network.initial_cache(1)) if with_record else ()
     super().__init__(
-        time_step_spec=ts.time_step_spec(specs.tensor_specs(observation_spec)),
-        action_spec=specs.tensor_specs(action_spec),
-        policy_state_spec=PolicyState(
-            tf.nest.map_structure(spec, cache), space.sample_spec),
-        info_spec=PolicyInfo(
-            tf.nest.map_structure(spec, space.policy(tf.zeros([1, space.num_outputs]))),
-            tf.nest.map_structure(spec, record)),
-        automatic_state_reset=False, clip=False)
+        network, observation_spec, action_spec,
+        info_spec=specs.without_batch(PolicyInfo(
+            space.policy(tf.zeros([1, space.num_outputs])), record)))
 
-  def refreshed(self, state: PolicyState, records: Any, is_first) -> PolicyState:
-    """`state` after the weights have changed: its cache made anew from records.
+  def refreshed(self, state: PolicyState, records: Any, is_first: tf.Tensor
+                ) -> PolicyState:
+    """Rebuilds the cache in `state` from records, after the weights have changed.
 
     Args:
-      state: as the last step left it.
+      state: as the last step returned it.
       records: the core's records of the last M steps, `[B, M, ...]`.
       is_first: `[B, M]`.
     """
     core = self._network.core
     return state._replace(core=core.cache(core.restore(records, is_first)))
-
-  def _variables(self):
-    return self._network.variables
-
-  def _get_initial_state(self, batch_size):
-    return PolicyState(
-        self._network.initial_cache(batch_size),
-        tf.nest.map_structure(
-            lambda spec: tf.zeros([batch_size, *spec.shape], spec.dtype),
-            self.policy_state_spec.previous_action))
 
   def _action(self, time_step, policy_state, seed):
     outputs, cache = self._network.step(actor_critic.NetworkInputs(
@@ -98,8 +122,3 @@ class ActorCriticPolicy(tf_policy.TFPolicy):
     return policy_step.PolicyStep(
         space.to_environment(sample), PolicyState(cache, sample),
         PolicyInfo(policy, record))
-
-  def _distribution(self, time_step, policy_state):
-    # PolicySaver then leaves `distribution` out of the SavedModel, which otherwise
-    # could not be loaded without tensorflow_probability.
-    raise NotImplementedError('its parameters are in the info of `action`')

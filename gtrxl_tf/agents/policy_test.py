@@ -34,7 +34,7 @@ class ActorCriticPolicyTest(parameterized.TestCase):
     np.testing.assert_allclose(shares, tf.nn.softmax(logits), atol=0.03)
 
   @parameterized.parameters(False, True)
-  def test_actions_are_drawn_from_the_policy_that_info_tells(self, jit_compile):
+  def test_actions_are_samples_of_the_policy_in_info(self, jit_compile):
     policy = _policy()
     action = tf.function(policy.action, autograph=False, jit_compile=jit_compile)
     state = policy.get_initial_state(_NUM)
@@ -46,7 +46,7 @@ class ActorCriticPolicyTest(parameterized.TestCase):
       np.testing.assert_array_equal(done.action, again.action)
       self.assertGreater(np.sum(done.action != other.action), _NUM / 10)
 
-  def test_without_a_seed_they_are_drawn_anew(self):
+  def test_without_a_seed_samples_differ(self):
     policy = _policy()
     state = policy.get_initial_state(_NUM)
     one = policy.action(_time_step(_NUM), state)
@@ -57,19 +57,20 @@ class ActorCriticPolicyTest(parameterized.TestCase):
   def test_a_greedy_policy_takes_the_likeliest(self):
     policy = _policy(greedy=True)
     done = policy.action(_time_step(3), policy.get_initial_state(3))
-    np.testing.assert_array_equal(done.action, np.argmax(done.info.policy.logits, axis=-1))
+    np.testing.assert_array_equal(
+        done.action, np.argmax(done.info.policy.logits, axis=-1))
 
   def test_an_action_is_remembered_for_the_next_step(self):
     policy = _policy()
     state = policy.get_initial_state(_NUM)
     done = policy.action(_time_step(_NUM), state, seed=tf.constant([0, 0]))
     np.testing.assert_array_equal(done.state.previous_action, done.action)
-    # The network is shown it: what follows differs by it alone.
+    # It is an input of the network: the next logits differ only through it.
     next_done = policy.action(_time_step(_NUM, 1), done.state, seed=tf.constant([0, 1]))
     self.assertLen(np.unique(next_done.info.policy.logits.numpy().round(5), axis=0),
                    len(np.unique(done.action)))
 
-  def test_its_specs_are_those_of_what_it_returns(self):
+  def test_results_have_the_specs(self):
     for with_record in (False, True):
       policy = _policy(with_record=with_record)
       done = policy.action(_time_step(2), policy.get_initial_state(2))
@@ -78,7 +79,7 @@ class ActorCriticPolicyTest(parameterized.TestCase):
           policy.policy_step_spec, done)
       self.assertEqual(bool(tf.nest.flatten(done.info.record)), with_record)
 
-  def test_a_state_made_anew_from_records_is_the_same_for_the_same_weights(self):
+  def test_a_state_restored_from_records_gives_the_same_logits(self):
     policy = _policy(with_record=True)
     memory_length = 3
     state, records = policy.get_initial_state(2), []

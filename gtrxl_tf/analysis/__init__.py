@@ -1,1 +1,1 @@
-"""Pictures and tables of what was learned."""
+"""Tables and pictures of what runs have learned."""

@@ -1,4 +1,4 @@
-"""Whom a network's core attends to, as numbers and as a picture.
+"""The attention weights of a network's core, as numbers and as a picture.
 
 As in RATE, appendix K, and in *Memory-Efficient Algorithm Distillation*, Figure 9.
 """
@@ -20,34 +20,41 @@ from gtrxl_tf.agents.distillation import network as distillation
 
 matplotlib.use('Agg')  # Pictures are files; there may be no screen.
 
-# Of the kinds of tokens that cores tell apart, in the order in which they stand.
+# The kinds of tokens that cores distinguish, in their order in the sequence.
 KINDS = ('cache', 'read', 'step', 'write')
 
-_WIDTH = 17  # Of a picture's panels together, inches.
-_MOST_LABELS = 60  # Of a panel's side, so that they can be read.
+_WIDTH = 17  # Of all panels in a row, in inches.
+_MOST_LABELS = 60  # Along a side of a panel; more could not be read.
 
 
 class Segment(NamedTuple):
-  """Attention weights within one segment of an unroll."""
-  weights: np.ndarray  # [B, L, H, Q, K]: layers, heads, queries; add up to 1 over keys.
-  queries: List[str]   # Of each query, its kind.
-  keys: List[str]      # Of each key, its kind. Weights of an empty cache are 0.
+  """Attention weights within one segment of an unroll.
+
+  Attributes:
+    weights: [B, L, H, Q, K], for layers, heads, queries and keys. They add up to 1 over
+      keys; those of an empty cache are 0.
+    queries: the kind of each query.
+    keys: the kind of each key.
+  """
+  weights: np.ndarray
+  queries: List[str]
+  keys: List[str]
 
 
 def attend(network: network_lib.DecisionNetwork, inputs: network_lib.DecisionInputs
            ) -> List[Segment]:
-  """Attention weights of the network's core, when it is unrolled from its first state.
+  """Returns attention weights of the network's core, unrolled from its initial state.
 
   Args:
-    network: with a core that attends.
-    inputs: recorded steps, `[B, T, ...]`, such as an episode. A core that works in
-      segments may have its last one unfinished: it then holds no tokens to write.
+    network: its core must have attention.
+    inputs: recorded steps, `[B, T, ...]`, such as an episode. The last segment may be
+      unfinished: it then has no `write` tokens.
 
   Returns:
-    The segments, in order; one of a core that does not work in segments.
+    The segments, in order; a single one if the core does not work in segments.
 
   Raises:
-    config.ConfigError: the core does not attend.
+    config.ConfigError: the core has no attention.
   """
   core = network.core
   if not hasattr(core, 'attention_weights'):
@@ -69,9 +76,9 @@ def attend(network: network_lib.DecisionNetwork, inputs: network_lib.DecisionInp
 
 
 def _cut(segment: Segment, num_tokens: int) -> Segment:
-  """A segment without its last steps' tokens, and so without any to write.
+  """Removes the last `num_tokens` tokens of steps, and all `write` tokens.
 
-  Those that are left do not attend to what is cut.
+  The remaining tokens do not attend to those that are removed.
   """
   count = num_tokens + segment.keys.count('write')
   return Segment(segment.weights[..., :-count, :-count],
@@ -79,17 +86,21 @@ def _cut(segment: Segment, num_tokens: int) -> Segment:
 
 
 def shares(segment: Segment) -> Dict[str, np.ndarray]:
-  """By kind of keys, the share of its attention that each query gives them.
+  """Returns the share of each query's attention that goes to each kind of keys.
 
   Returns:
-    For each of `KINDS`, `[B, L, H, Q]`, which add up to 1.
+    `[B, L, H, Q]` for each of `KINDS`; they add up to 1.
   """
   kinds = np.array(segment.keys)
   return {kind: segment.weights[..., kinds == kind].sum(axis=-1) for kind in KINDS}
 
 
 def check_recurs(core: cores.Core) -> None:
-  """Refuses a core that does not attend to what it holds of earlier segments."""
+  """Raises an error if a core does not attend to earlier segments.
+
+  Raises:
+    config.ConfigError: the core has no attention, or keeps nothing of earlier segments.
+  """
   if not core.memory_length or not hasattr(core, 'attention_weights'):
     raise config.ConfigError(
         f'attention of a {type(core).__name__} to its recurrence: expected a core that '
@@ -98,18 +109,18 @@ def check_recurs(core: cores.Core) -> None:
 
 def recurrence_shares(network: distillation.DistillationNetwork,
                       inputs: distillation.Histories) -> np.ndarray:
-  """The share of its attention that a core gives to what it holds of earlier segments.
+  """Returns the share of attention that goes to what a core keeps of earlier segments.
 
   Args:
-    network: with a core that attends, and remembers.
-    inputs: histories of T steps from their first ones on, with samples of `ActionSpace`
-      as actions. A last part that is no whole segment is left out.
+    network: its core must have attention, and keep something of earlier segments.
+    inputs: histories of T steps from their beginning, with samples of `ActionSpace` as
+      actions. An incomplete last segment is left out.
 
   Returns:
-    `[B, N]`, of each history and segment the mean over layers, heads and steps.
+    `[B, N]`: for each history and segment, the mean over layers, heads and steps.
 
   Raises:
-    config.ConfigError: the core holds nothing, or does not attend.
+    config.ConfigError: see `check_recurs`.
   """
   check_recurs(network.core)
 
@@ -134,13 +145,14 @@ def recurrence_shares(network: distillation.DistillationNetwork,
 
 
 def draw(path: pathlib.Path, segment: Segment, title: str, row: int = 0) -> None:
-  """Draws a row's weights, the mean over heads, in a panel for each layer.
+  """Draws the weights of one row, averaged over heads, in a panel for each layer.
 
-  Lines part cache, memory tokens and steps. What is empty of the cache is left out.
+  Lines separate cache, memory tokens and steps. The empty part of the cache is left
+  out.
 
   Args:
     path: of the picture to write.
-    segment: as `attend` gives it.
+    segment: from `attend`.
     title: of the picture.
     row: of the batch.
   """
@@ -159,7 +171,7 @@ def draw(path: pathlib.Path, segment: Segment, title: str, row: int = 0) -> None
       continue
     image = panel.imshow(
         weights[layer][:, empty:], cmap='viridis', aspect='auto',
-        # Weights of a few hundredths are to be seen beside one of 1.
+        # So that weights of a few hundredths can be seen beside a weight of 1.
         norm=colors.PowerNorm(0.5, vmin=0, vmax=1))
     panel.set_title(f'layer {layer + 1}', fontsize='small')
     _label(panel.xaxis, panel.axvline, segment.keys[empty:])
@@ -182,13 +194,13 @@ def _label(axis, draw_line, kinds: Sequence[str]) -> None:
                  [kinds[start] for start in starts])
   axis.set_tick_params(length=0)
   if len(kinds) <= _MOST_LABELS:
-    axis.remove_overlapping_locs = False  # Or a group's name would hide a token's.
+    axis.remove_overlapping_locs = False  # A group's name would hide a token's.
     axis.set_ticks(range(len(kinds)), _tokens(kinds), minor=True, fontsize=6)
     axis.set_tick_params(pad=14)
 
 
 def _tokens(kinds: Sequence[str]) -> List[str]:
-  """A letter for each token: R, o and a of steps, m of memory; none of the cache."""
+  """Returns a label for each token: R, o, a in steps, m for memory, none for cache."""
   first = kinds.index('step')
   names = {'step': lambda i: 'Roa'[(i - first) % network_lib.TOKENS_PER_STEP],
            'cache': lambda i: ''}

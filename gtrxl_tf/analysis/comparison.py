@@ -1,59 +1,91 @@
-"""Runs of several models of an experiment: every seed, in tables and pictures.
+"""Runs of several models of an experiment: what each seed reached, in tables.
 
-A run that diverged counts with a return of 0 from there on, as in *GTrXL* (Table 3).
+From where a run diverged its return counts as 0, as in *GTrXL* (Table 3).
 """
 
-import functools
 import math
-import pathlib
 import types
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from matplotlib import pyplot as plt
-import numpy as np
+from gtrxl_tf.plots import curves
+from gtrxl_tf.plots import histories
 
-from gtrxl_tf.analysis import curves
-from gtrxl_tf.analysis import histories
-
-# Of the informed policy's return: where a task counts as learned.
+# A task counts as learned at this share of the informed policy's return.
 _LEARNED = 0.9
-
-# Of the training, where runs are ranked (Figure 5: 0.5, 1 and 2 billion steps).
-_RANKED_AT = (0.25, 0.5, 1)
 
 
 class Run(NamedTuple):
-  """A seed of a model."""
+  """The run of a model with a seed.
+
+  Attributes:
+    model: name of the model.
+    seed: of the run.
+    metrics: rows of `metrics.csv`; none if the run diverged before the first.
+    evaluation: rows of `evaluation.csv`; none if the run is not done.
+    diverged: whether the loss or a gradient was not finite.
+    samples: the settings that were drawn for the run.
+    processes: curves of `learning_process.csv`; none if the run's policy does not learn
+      while it acts.
+  """
   model: str
   seed: int
-  metrics: curves.Rows     # Of `metrics.csv`; a run may diverge before the first.
-  evaluation: curves.Rows  # Of `evaluation.csv`; none where a run did not end well.
+  metrics: curves.Rows
+  evaluation: curves.Rows
   diverged: bool
-  samples: Mapping[str, float]  # Its sampled settings.
+  samples: Mapping[str, float]
   processes: Mapping[str, histories.Curve] = types.MappingProxyType({})
-  # Of `learning_process.csv`; none if the run's policy does not learn in acting.
 
 
-class Point(NamedTuple):
-  """What was run, at one value of the setting if a sweep goes through one."""
+class PointRuns(NamedTuple):
+  """The runs at one point of a sweep; without a sweep, all runs.
+
+  Attributes:
+    value: of the setting that the sweep goes through.
+    runs: of all models.
+    informed: the informed policy's return, if there is one.
+    tasks: names of the tasks; one empty name if there is only one task.
+  """
   value: str
   runs: Sequence[Run]
-  informed: Optional[float]  # The informed policy's return, if there is one.
-  tasks: Sequence[str] = ('',)  # Names, as many as the runs have tasks.
+  informed: Optional[float]
+  tasks: Sequence[str] = ('',)
 
 
 class _Column(NamedTuple):
   title: str
   value: Callable[[Run], Optional[float]]
   format: str
-  mean_format: Optional[str]  # None: the mean says nothing.
+  mean_format: Optional[str]  # None: no mean is shown.
 
 
-def table(point: Point) -> str:
-  """A Markdown table: a row for each run, and one for the mean of each model."""
+def tables(setting: Optional[str], points: Sequence[PointRuns]) -> str:
+  """Returns all Markdown tables of a comparison.
+
+  Args:
+    setting: that a sweep goes through; None without a sweep.
+    points: of the sweep; one without a sweep.
+  """
+  texts = []
+  for point in points:
+    text = table(point)
+    texts.append(f'{text}\n{task_table(point)}' if len(point.tasks) > 1 else text)
+  if setting is None:
+    return texts[0]
+  measures = ['return', *['ratio'] * any(learns(point.runs) for point in points)]
+  return '\n'.join(
+      [f'## {setting} = {point.value}\n\n{text}' for point, text in zip(points, texts)]
+      + [f'## Final {measure} against {setting}\n\n'
+         f'{sweep_table(setting, points, measure)}' for measure in measures])
+
+
+def table(point: PointRuns) -> str:
+  """Returns a Markdown table with a row for each run and each model's mean."""
   runs, informed = point.runs, point.informed
-  steps, measure = _steps_column(runs), _measure(runs)
-  column = lambda title, value, form: _Column(title, value, form, form)
+  steps, measure = steps_column(runs), measure_of(runs)
+
+  def column(title: str, value: Callable[[Run], Optional[float]], form: str) -> _Column:
+    return _Column(title, value, form, form)
+
   columns = [
       column('return', _final, '.2f'),
       column('success', lambda run: (
@@ -67,8 +99,8 @@ def table(point: Point) -> str:
                        lambda run, task=task: _final(run, measure, task), '.2f')
                 for task, name in enumerate(point.tasks)]
   columns += [
-      column('steps', lambda run: _last(run, steps), ',.0f'),
-      column('minutes', lambda run: _last(run, 'seconds') / 60, '.1f')]
+      column('steps', lambda run: last(run, steps), ',.0f'),
+      column('minutes', lambda run: last(run, 'seconds') / 60, '.1f')]
   caption = ('Return and success: means over the episodes of the evaluation after '
              f'training. Steps: of the {steps.partition("_")[0]}. -: not reached, or '
              'not evaluated.')
@@ -97,7 +129,7 @@ def table(point: Point) -> str:
     caption += f' Drawn by the seed: {", ".join(names)}.'
   rows = [['model', 'seed', *(column.title for column in columns)],
           ['---'] + ['--:'] * (1 + len(columns))]
-  for model, seeds in _by_model(runs).items():
+  for model, seeds in group_by_model(runs).items():
     values = [[column.value(run) for column in columns] for run in seeds]
     for run, row in zip(seeds, values):
       rows.append([model, str(run.seed), *(
@@ -110,13 +142,13 @@ def table(point: Point) -> str:
   return f'{_markdown(rows)}\n\n{caption}\n'
 
 
-def task_table(point: Point) -> str:
-  """A Markdown table of how each task ended: a row a task, a column a model.
+def task_table(point: PointRuns) -> str:
+  """Returns a Markdown table of final values: a row a task, a column a model.
 
-  It shows the success, or the return of tasks that do not tell it.
+  The values are successes, or returns if the environment has no success.
   """
-  measure = _measure(point.runs)
-  by_model = _by_model(point.runs)
+  measure = measure_of(point.runs)
+  by_model = group_by_model(point.runs)
   rows = [[f'{measure} in task', *by_model], ['--:'] * (1 + len(by_model))]
   for task, name in enumerate(point.tasks):
     rows.append([name, *(_finals_cell(runs, measure, task)
@@ -125,19 +157,23 @@ def task_table(point: Point) -> str:
 
 
 def learns(runs: Sequence[Run]) -> bool:
-  """Whether runs are judged by learning processes, beside those of their source."""
+  """Whether runs are judged by learning processes, compared with their source's."""
   return any('ratio' in row for run in runs for row in run.metrics[-1:])
 
 
-def sweep_table(setting: str, points: Sequence[Point], measure: str = 'return') -> str:
-  """A Markdown table of final returns: a row for each value, a column for each model.
+def sweep_table(setting: str, points: Sequence[PointRuns], measure: str = 'return'
+                ) -> str:
+  """Returns a Markdown table of final values: a row a value, a column a model.
 
-  With `measure = 'ratio'` it is of ratios to the source's return.
+  Args:
+    setting: that the sweep goes through.
+    points: of the sweep.
+    measure: 'return', or 'ratio' for the ratio to the source's return.
   """
-  models = _models(points)
+  models = models_of(points)
   rows = [[setting, *models, 'informed policy'], ['--:'] * (2 + len(models))]
   for point in points:
-    seeds = _by_model(point.runs)
+    seeds = group_by_model(point.runs)
     rows.append([
         point.value,
         *(_finals_cell(seeds.get(model, []), measure) for model in models),
@@ -148,17 +184,17 @@ def sweep_table(setting: str, points: Sequence[Point], measure: str = 'return') 
 
 
 def ranked(runs: Sequence[Run], steps: float) -> List[float]:
-  """Mean returns that runs had at a point of their training, best first.
+  """Returns the mean returns of runs at one point of their training, the best first.
 
   Args:
-    runs: of which those are left out that have not come to the point, or had not
-      finished an episode by then.
-    steps: of the environment; of the learner where that is all there is.
+    runs: those that have not reached the point, or had not finished an episode by then,
+      are left out.
+    steps: environment steps, or learner steps if runs count only these.
   """
   returns = []
-  column = _steps_column(runs)
+  column = steps_column(runs)
   for run in runs:
-    reached = _last(run, column)
+    reached = last(run, column)
     if run.diverged and reached <= steps:
       returns.append(0.)
     # The last row of a run that is done is a few learner steps from its end.
@@ -168,179 +204,41 @@ def ranked(runs: Sequence[Run], steps: float) -> List[float]:
   return sorted(returns, reverse=True)
 
 
-def draw(path: pathlib.Path, point: Point, title: str) -> None:
-  """Draws the returns of all runs in one picture, with the informed policy's, how each
-  task ended if there are several, and learning processes if there are."""
-  models = _models([point])
-  more = [_plot_tasks] * (len(point.tasks) > 1) + [_plot_processes] * learns(point.runs)
-  curves.draw(path, _curves(point.runs, models), title, point.informed,
-              [functools.partial(plot, point=point, models=models) for plot in more])
-
-
-def draw_sweep(path: pathlib.Path, setting: str, points: Sequence[Point], title: str
-               ) -> None:
-  """Draws a row of panels: curves for each value, and final returns against values.
-
-  Final returns are in units of the informed policy's, which depends on the task, if
-  there is one (*GTrXL*, Figure 3). Where runs have several tasks, a second row shows
-  how each of them ended. Where policies learn in acting, curves are learning processes,
-  and what is final is the ratio to the source's return.
-  """
-  tasks = any(len(point.tasks) > 1 for point in points)
-  figure, rows = plt.subplots(
-      1 + tasks, len(points) + 1, squeeze=False, layout='constrained',
-      figsize=(4 * len(points) + 4, 4.5 + 3.5 * tasks))
-  panels = rows[0]
-  models = _models(points)
-  for panel, point in zip(panels, points):
-    shown = _curves(point.runs, models)
-    if learns(point.runs):
-      _plot_processes(panel, point, models)
-    else:
-      curves.plot(panel, shown, _steps_column(point.runs), point.informed)
-      panel.set_ylabel(curves.return_label(shown) if point is points[0] else '')
-    panel.set_title(f'{setting} = {point.value}', fontsize='medium')
-  _plot_final_returns(panels[-1], points, models)
-  panels[-1].set_xlabel(setting)
-  if tasks:
-    for panel, point in zip(rows[1], points):
-      _plot_tasks(panel, point, models)
-    rows[1, -1].set_axis_off()
-  curves.save(figure, path, title, curves.THIN_AND_BOLD
-              + '; final: a point each run, and their mean')
-
-
-def _plot_final_returns(panel: plt.Axes, points: Sequence[Point], models: Sequence[str]
-                        ) -> None:
-  ratio = all(learns(point.runs) for point in points)
-  relative = not ratio and all((point.informed or 0) > 0 for point in points)
-  finals = {model: [
-      [value / (point.informed if relative else 1) for value in _finals(
-          _by_model(point.runs).get(model, []), 'ratio' if ratio else 'return')]
-      for point in points] for model in models}
-  _plot_finals(panel, [point.value for point in points], finals)
-  panel.set_title("final return / source's" if ratio else
-                  'final return' + " / informed policy's" * relative, fontsize='medium')
-  if relative:
-    curves.draw_reference(panel, 1)
-
-
-def _plot_processes(panel: plt.Axes, point: Point, models: Sequence[str]) -> None:
-  of_model = {model: [run.processes['policy'] for run in point.runs
-                      if run.model == model and run.processes] for model in models}
-  source = [run.processes['source'] for run in point.runs if run.processes][:1]
-  histories.plot(panel, {**of_model, 'source': source}, point.informed)
-  panel.set_ylabel('return of an episode')
-
-
-def _plot_tasks(panel: plt.Axes, point: Point, models: Sequence[str]) -> None:
-  measure = _measure(point.runs)
-  by_model = _by_model(point.runs)
-  _plot_finals(panel, point.tasks, {model: [
-      _finals(by_model.get(model, []), measure, task)
-      for task in range(len(point.tasks))] for model in models})
-  panel.set_title(f'final {measure}', fontsize='medium')
-  panel.set_xlabel('task')
-  if measure == 'success':
-    panel.set_ylim(-0.05, 1.05)
-
-
-def _plot_finals(panel: plt.Axes, names: Sequence[str],
-                 finals: Dict[str, List[List[float]]]) -> None:
-  """Plots for each model what its runs came to, a list for each of `names`."""
-  for i, (model, values) in enumerate(finals.items()):
-    # Side by side, so that the models' runs do not hide each other.
-    x = np.arange(len(names)) + 0.5 * ((i + 0.5) / len(finals) - 0.5)
-    panel.plot(x, [np.mean(each) if each else np.nan for each in values],
-               **curves.style(i), label=model)
-    panel.plot(np.repeat(x, [len(each) for each in values]), np.concatenate(values),
-               'o', color=curves.style(i)['color'], markersize=4, alpha=0.6)
-  panel.set_xticks(range(len(names)), names)
-
-
-def draw_ranked(path: pathlib.Path, setting: Optional[str], points: Sequence[Point],
-                title: str) -> None:
-  """Draws how runs rank at a quarter, half and the end of training (Figure 5).
-
-  Args:
-    path: of the picture to write.
-    setting: that a sweep goes through.
-    points: a row of panels each; one without a sweep.
-    title: of the picture.
-  """
-  figure, panels = plt.subplots(
-      len(points), len(_RANKED_AT), figsize=(11, 3.5 * len(points) + 1),
-      sharex='row', sharey='row', squeeze=False, layout='constrained')
-  models = _models(points)
-  for row, point in zip(panels, points):
-    column = _steps_column(point.runs)
-    unit, name = curves.AXES[column]
-    end = max(_last(run, column) for run in point.runs)
-    by_model = _by_model(point.runs)
-    for panel, share in zip(row, _RANKED_AT):
-      for i, model in enumerate(models):
-        returns = ranked(by_model.get(model, []), share * end)
-        panel.plot(range(1, len(returns) + 1), returns, **curves.style(i), marker='o',
-                   markersize=3, label=model)
-      if point.informed is not None:
-        curves.draw_reference(panel, point.informed)
-      panel.set_title(f'after {share * end / unit:.3g} {name}', fontsize='medium')
-      panel.xaxis.get_major_locator().set_params(integer=True)
-    row[0].set_ylabel('return' if setting is None
-                      else f'{setting} = {point.value}\nreturn')
-  for panel in panels[-1]:
-    panel.set_xlabel('run, the best first')
-  curves.save(figure, path, title, f'{curves.return_label(_shown(points[0].runs))}; a '
-              'run that diverged has 0')
-
-
-def _models(points: Sequence[Point]) -> List[str]:
+def models_of(points: Sequence[PointRuns]) -> List[str]:
   return list(dict.fromkeys(run.model for point in points for run in point.runs))
 
 
-def _by_model(runs: Sequence[Run]) -> Dict[str, List[Run]]:
+def group_by_model(runs: Sequence[Run]) -> Dict[str, List[Run]]:
   grouped = {}
   for run in runs:
     grouped.setdefault(run.model, []).append(run)
   return grouped
 
 
-def _shown(runs: Sequence[Run]) -> Dict[str, List[curves.Rows]]:
-  """For each model its runs' metrics."""
+def metrics_of(runs: Sequence[Run]) -> Dict[str, List[curves.Rows]]:
+  """Returns the metrics of each model's runs."""
   return {model: [run.metrics for run in seeds]
-          for model, seeds in _by_model(runs).items()}
+          for model, seeds in group_by_model(runs).items()}
 
 
-def _steps_column(runs: Sequence[Run]) -> str:
-  return curves.steps_column(_shown(runs))
+def steps_column(runs: Sequence[Run]) -> str:
+  return curves.steps_column(metrics_of(runs))
 
 
-def _curves(runs: Sequence[Run], models: Sequence[str]) -> Dict[str, List[curves.Rows]]:
-  """For each model its runs' metrics, where those that diverged go on to the end."""
-  columns = (_steps_column(runs), 'seconds')
-  end = {column: max(_last(run, column) for run in runs) for column in columns}
-  shown = {model: [] for model in models}
-  for run in runs:
-    start = {column: _last(run, column) for column in columns}
-    shown[run.model].append([*run.metrics, *(
-        [{**start, 'return': 0.}, {**end, 'return': 0.}] if run.diverged else [])])
-  return shown
-
-
-def _last(run: Run, column: str) -> float:
-  """How far a run has come; 0 if it diverged before its first row."""
+def last(run: Run, column: str) -> float:
+  """Returns `column` of the last row; 0 if the run diverged before its first row."""
   return run.metrics[-1][column] if run.metrics else 0.
 
 
-def _measure(runs: Sequence[Run]) -> str:
-  """What tells how a task went: the success, or the return if success is not told."""
-  told = not any(math.isnan(row['success']) for run in runs for row in run.evaluation)
-  return 'success' if told else 'return'
+def measure_of(runs: Sequence[Run]) -> str:
+  """Returns the measure of a task: 'success', or 'return' if there is no success."""
+  known = not any(math.isnan(row['success']) for run in runs for row in run.evaluation)
+  return 'success' if known else 'return'
 
 
 def _final(run: Run, measure: str = 'return', task: Optional[int] = None
            ) -> Optional[float]:
-  """What a run came to in a task, or in all together; None if it is not known."""
+  """Returns the final value of a run in a task, or in all; None if it is not known."""
   if run.diverged:
     return 0.
   if measure == 'ratio':
@@ -350,12 +248,12 @@ def _final(run: Run, measure: str = 'return', task: Optional[int] = None
 
 
 def _found(run: Run, column: str) -> Optional[float]:
-  """What the evaluation after training found besides; None if it is not known."""
+  """Returns `column` of the evaluation after training; None if it is not known."""
   return _mean(run.metrics[-1:], column) if run.evaluation else None
 
 
-def _finals(runs: Sequence[Run], *what) -> List[float]:
-  """Those that are known of `_final(run, *what)`."""
+def known_finals(runs: Sequence[Run], *what) -> List[float]:
+  """Returns `_final(run, *what)` of those runs for which it is known."""
   values = [_final(run, *what) for run in runs]
   return [value for value in values if value is not None]
 
@@ -368,13 +266,13 @@ def _mean(rows: curves.Rows, column: str) -> Optional[float]:
 
 
 def _first(run: Run, goal: float, column: str, unit: float = 1) -> Optional[float]:
-  """`column` where the return first reaches `goal`."""
+  """Returns `column` where the return first reaches `goal`."""
   return next((row[column] / unit for row in run.metrics if row['return'] >= goal),
               None)
 
 
 def _mean_cell(values: Sequence[Optional[float]], spec: str) -> str:
-  """The mean of the values there are, and of how many it is if some are missing."""
+  """Returns the mean of the known values, and their number if some are missing."""
   known = [value for value in values if value is not None]
   if not known:
     return '-'
@@ -383,8 +281,8 @@ def _mean_cell(values: Sequence[Optional[float]], spec: str) -> str:
 
 
 def _finals_cell(runs: Sequence[Run], *what) -> str:
-  """The mean of `_final(run, *what)`, and each of them."""
-  known = _finals(runs, *what)
+  """Returns the mean of `_final(run, *what)`, and the value of each run."""
+  known = known_finals(runs, *what)
   if not known:
     return '-'
   finals = [(run.diverged, _final(run, *what)) for run in runs]

@@ -8,8 +8,9 @@ from absl.testing import parameterized
 import numpy as np
 
 from gtrxl_tf.analysis import comparison
-from gtrxl_tf.analysis import curves
-from gtrxl_tf.analysis import histories
+from gtrxl_tf.analysis import comparison_plots
+from gtrxl_tf.plots import curves
+from gtrxl_tf.plots import histories
 
 
 def _run(model, seed, returns, evaluation=(), success=1., diverged=False, samples=None):
@@ -34,7 +35,8 @@ class TableTest(absltest.TestCase):
   def _rows(self, runs, informed=10.):
     """Cells of the table, by model and seed, or model and `mean`."""
     return {(row['model'].strip('*'), row['seed']): row
-            for row in _cells(comparison.table(comparison.Point('', runs, informed)))}
+            for row in _cells(comparison.table(
+                comparison.PointRuns('', runs, informed)))}
 
   def test_a_row_says_what_a_run_reached_and_when_it_had_learned(self):
     rows = self._rows([_run('gtrxl', 0, [math.nan, 2, 8.9, 9, 8, 9.5], [9, 10])])
@@ -105,10 +107,10 @@ class OfflineTest(absltest.TestCase):
 
   def setUp(self):
     super().setUp()
-    self.point = comparison.Point('', [
+    self.point = comparison.PointRuns('', [
         _offline_run('rate', 0, [1, 0.9]), _offline_run('rate', 1, [1, 0.5]),
         _offline_run('dt', 0, [0.8, 0.4]), _offline_run('dt', 1, [], diverged=True)],
-                                  1., ['28', '298'])
+                                      1., ['28', '298'])
 
   def test_table_shows_the_success_of_each_task(self):
     row = _cells(comparison.table(self.point))[0]
@@ -153,13 +155,13 @@ class LearningTest(absltest.TestCase):
   def test_table_has_the_ratio_to_the_source(self):
     runs = [_learning_run('ed', 0, -20., -8.), _learning_run('ed', 1, -10., -8.),
             comparison.Run('ed', 2, [], [], True, {})]
-    rows = _cells(comparison.table(comparison.Point('', runs, -6.)))
+    rows = _cells(comparison.table(comparison.PointRuns('', runs, -6.)))
     self.assertEqual([[row["source's return"], row['ratio']] for row in rows], [
         ['-8.00', '0.40'], ['-8.00', '0.80'], ['-', '0.00'],
         ['-8.00 (2 of 3)', '0.40']])
     # Of returns that are costs, 90 % is no goal.
     self.assertNotIn('steps to 90%', rows[0])
-    table = comparison.sweep_table('x', [comparison.Point('2', runs, -6.)], 'ratio')
+    table = comparison.sweep_table('x', [comparison.PointRuns('2', runs, -6.)], 'ratio')
     self.assertEqual(
         _cells(table), [{'x': '2', 'ed': '0.40 (0.40, 0.80, diverged)'}])
 
@@ -168,12 +170,12 @@ class SweepTest(absltest.TestCase):
 
   def test_table_has_a_row_for_each_value_and_a_column_for_each_model(self):
     rows = _cells(comparison.sweep_table('Numpad.size', [
-        comparison.Point('2', [
+        comparison.PointRuns('2', [
             _run('gtrxl', 0, [1], [9, 10]), _run('gtrxl', 1, [1], [8.5]),
             _run('lstm', 0, [1], [6]), _run('lstm', 1, [1], diverged=True),
             _run('lstm', 2, [1])], 10.),
-        comparison.Point('3', [_run('gtrxl', 0, [1], [4]), _run('trxl', 0, [1])],
-                         None)]))
+        comparison.PointRuns(
+            '3', [_run('gtrxl', 0, [1], [4]), _run('trxl', 0, [1])], None)]))
     self.assertEqual(rows, [
         {'Numpad.size': '2', 'gtrxl': '9.00 (9.50, 8.50)',
          'lstm': '3.00 (6.00, diverged, -)', 'trxl': '-', 'informed policy': '10.00'},
@@ -225,7 +227,7 @@ class PicturesTest(parameterized.TestCase):
     return {line.get_label(): line.get_ydata() for line in panel.get_lines()}
 
   def test_a_diverged_run_is_0_to_the_end_and_in_the_mean(self):
-    comparison.draw(self.path, comparison.Point('', [
+    comparison_plots.draw(self.path, comparison.PointRuns('', [
         _run('trxl', 0, [math.nan, 2, 4]), _run('trxl', 1, [6, 6], diverged=True),
         _run('lstm', 0, [1, 1, 1, 1])], 10.), 'numpad')
     steps, minutes = self.figure.axes
@@ -239,10 +241,11 @@ class PicturesTest(parameterized.TestCase):
   @parameterized.parameters((8., 0.75, True), (None, 6, False), (0., 6, False))
   def test_final_returns_are_relative_to_the_informed_policy(
       self, informed, expected, relative):
-    comparison.draw_sweep(self.path, 'Numpad.size', [
-        comparison.Point('2', [_run('gtrxl', 0, [1], [10])], 10.),
-        comparison.Point('3', [_run('gtrxl', 0, [1], [4]), _run('gtrxl', 1, [1], [8]),
-                               _run('lstm', 0, [1])], informed)], 'sizes')
+    comparison_plots.draw_sweep(self.path, 'Numpad.size', [
+        comparison.PointRuns('2', [_run('gtrxl', 0, [1], [10])], 10.),
+        comparison.PointRuns(
+            '3', [_run('gtrxl', 0, [1], [4]), _run('gtrxl', 1, [1], [8]),
+                  _run('lstm', 0, [1])], informed)], 'sizes')
     *values, final = self.figure.axes
     self.assertEqual([panel.get_title() for panel in values],
                      ['Numpad.size = 2', 'Numpad.size = 3'])
@@ -251,25 +254,27 @@ class PicturesTest(parameterized.TestCase):
     self.assertTrue(np.isnan(self._lines(final)['lstm']).all())
 
   def test_a_model_has_one_color_although_it_is_not_everywhere_yet(self):
-    comparison.draw_sweep(self.path, 'Numpad.size', [
-        comparison.Point('2', [_run('gtrxl', 0, [1], [1]), _run('lstm', 0, [1])], None),
-        comparison.Point('3', [_run('lstm', 0, [1])], None)], 'sizes')
+    comparison_plots.draw_sweep(self.path, 'Numpad.size', [
+        comparison.PointRuns(
+            '2', [_run('gtrxl', 0, [1], [1]), _run('lstm', 0, [1])], None),
+        comparison.PointRuns('3', [_run('lstm', 0, [1])], None)], 'sizes')
     self.assertLen({line.get_color() for panel in self.figure.axes
                     for line in panel.get_lines() if line.get_label() == 'lstm'}, 1)
 
   def test_ranks_are_drawn_at_a_quarter_half_and_the_end_of_each_value(self):
     returns = [[1, 5, 2, 8], [3, 4, 6, 7]]
     runs = [_run('gtrxl', seed, x, [1]) for seed, x in enumerate(returns)]
-    comparison.draw_ranked(self.path, 'Numpad.size', [
-        comparison.Point('2', runs, 10.), comparison.Point('3', runs[:1], None)], 'x')
+    comparison_plots.draw_ranked(self.path, 'Numpad.size', [
+        comparison.PointRuns('2', runs, 10.),
+        comparison.PointRuns('3', runs[:1], None)], 'x')
     self.assertEqual([list(self._lines(panel)['gtrxl']) for panel in self.figure.axes],
                      [[3, 1], [5, 4], [8, 7], [1], [5], [8]])
 
   def test_each_task_is_drawn_beside_the_curves_and_below_them_in_a_sweep(self):
-    point = comparison.Point('2', [
+    point = comparison.PointRuns('2', [
         _offline_run('rate', 0, [1, 0.9]), _offline_run('rate', 1, [1, 0.5]),
         _offline_run('dt', 0, [], diverged=True)], 1., ['28', '298'])
-    comparison.draw(self.path, point, 'x')
+    comparison_plots.draw(self.path, point, 'x')
     steps, minutes, tasks = self.figure.axes
     np.testing.assert_allclose(steps.get_lines()[2].get_xdata(), [0.8, 1.6])
     self.assertEqual(minutes.get_ylim(), steps.get_ylim())
@@ -277,31 +282,63 @@ class PicturesTest(parameterized.TestCase):
                      ['28', '298'])
     np.testing.assert_allclose(self._lines(tasks)['rate'], [1, 0.7])
     np.testing.assert_allclose(self._lines(tasks)['dt'], [0, 0])
-    comparison.draw_sweep(
-        self.path, 'x', [point, comparison.Point('3', point.runs[:1], 1.)], 'x')
+    comparison_plots.draw_sweep(
+        self.path, 'x', [point, comparison.PointRuns('3', point.runs[:1], 1.)], 'x')
     titles = [panel.get_title() for panel in self.figure.axes]
     self.assertEqual(titles[2:5], ["final return / informed policy's", 'final success',
                                    'final success'])
 
   def test_learning_processes_are_drawn_with_their_source(self):
-    point = comparison.Point('dr', [
+    point = comparison.PointRuns('dr', [
         _learning_run('adf', 0, 0.8, 1.), _learning_run('ed', 0, 0.5, 1.),
         _learning_run('ed', 1, 0.7, 1.)], 1.)
-    comparison.draw(self.path, point, 'x')
+    comparison_plots.draw(self.path, point, 'x')
     *_, processes = self.figure.axes
     lines = self._lines(processes)
     self.assertEqual({name: lines[name][-1] for name in ('adf', 'ed', 'source')},
                      {'adf': 0.8, 'ed': 0.6, 'source': 1.})
-    comparison.draw_sweep(self.path, 'setting', [point], 'x')
+    comparison_plots.draw_sweep(self.path, 'setting', [point], 'x')
     processes, final = self.figure.axes
     self.assertIn('source', self._lines(processes))
     np.testing.assert_allclose(self._lines(final)['ed'], [0.6])
 
+  @parameterized.parameters((1, 1), (3, 1), (4, 2), (8, 3), (11, 3))
+  def test_many_values_wrap_into_rows(self, num_values, num_rows):
+    comparison_plots.draw_sweep(self.path, 'experiment', [
+        comparison.PointRuns(f'of_a_long_name_{i}', [_run('gtrxl', 0, [1, i], [i])], 1.)
+        for i in range(num_values)], 'x')
+    panels = self.figure.axes
+    self.assertLen(panels, num_values + 1)
+    self.assertEqual([panel.get_title() for panel in panels[:-1]],
+                     [f'experiment = of_a_long_name_{i}' for i in range(num_values)])
+    width, height = self.figure.get_size_inches()
+    self.assertLen({panel.get_subplotspec().rowspan.start for panel in panels},
+                   num_rows)
+    self.assertLess(width, 20)
+    self.assertLess(width / height, 4)
+
+  def test_no_label_lies_on_another(self):
+    comparison_plots.draw_sweep(self.path, 'experiment', [
+        comparison.PointRuns(f'dktdl{i}_cpu', [_run('gtrxl', 0, [1, i], [i])], 1.)
+        for i in range(8)], 'x')
+    for panel in self.figure.axes:
+      labels = panel.get_xticklabels()
+      slanted = labels[0].get_rotation() == 45
+      boxes = [label.get_window_extent() for label in labels]
+      starts = [box.x1 if slanted else box.x0 for box in boxes]
+      ends = [box.x1 for box in boxes]
+      height = max(label.get_fontsize() for label in labels)
+      for i in range(1, len(labels)):
+        if slanted:  # As far apart as a line is high.
+          self.assertGreater(ends[i] - ends[i - 1], height)
+        else:
+          self.assertGreater(starts[i], ends[i - 1])
+
   def test_can_be_drawn_when_all_have_diverged_before_the_first_row(self):
-    point = comparison.Point('2', [_run('trxl', 0, [], diverged=True)], None)
-    comparison.draw(self.path, point, 'x')
-    comparison.draw_sweep(self.path, 'Numpad.size', [point], 'x')
-    comparison.draw_ranked(self.path, None, [point], 'x')
+    point = comparison.PointRuns('2', [_run('trxl', 0, [], diverged=True)], None)
+    comparison_plots.draw(self.path, point, 'x')
+    comparison_plots.draw_sweep(self.path, 'Numpad.size', [point], 'x')
+    comparison_plots.draw_ranked(self.path, None, [point], 'x')
     self.assertTrue(self.path.exists())
 
 

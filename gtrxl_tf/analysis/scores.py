@@ -9,13 +9,13 @@ The returns of both are in `data/`:
 | `atari57.csv` | games, 57        | google-deepmind/dqn_zoo, `dqn_zoo/atari_data.py`: |
 |               |                  | episodes begin with up to 30 no-ops               |
 
-DMLab-30 holds two levels, `rooms_collect_good_objects` and
-`rooms_exploit_deferred_effects`, in a version to train on and one to test on. Returns
-were published for the second only, and by custom the first is scored with them.
+DMLab-30 has two levels, `rooms_collect_good_objects` and
+`rooms_exploit_deferred_effects`, each in a version to train on and one to test on.
+Returns were published only for the latter; by convention they score the former too.
 
-The summaries are what `Experiment.score` may be bound to. Each takes mean returns by
-task and gives a number; for a benchmark's score, all its tasks must be there. One that
-has no task to go by is NaN, as is one with a return that is NaN.
+`Experiment.score` may be bound to any of the scores below. Each takes mean returns by
+task and returns a number; a benchmark's official score needs all its tasks. A score is
+NaN if there is no task to score, or if a return is NaN.
 """
 
 import csv
@@ -47,14 +47,14 @@ ATARI_57 = _load('atari57.csv')
 
 def human_normalized(returns: Mapping[str, float], table: Mapping[str, Reference]
                      ) -> Dict[str, float]:
-  """100 * (return - random) / (human - random), by task.
+  """Returns 100 * (return - random) / (human - random), by task.
 
   Args:
     returns: the mean return on each task.
     table: `DMLAB_30` or `ATARI_57`.
 
   Raises:
-    ValueError: a task that the table does not have.
+    ValueError: the table does not have a task.
   """
   unknown = [task for task in returns if task not in table]
   if unknown:
@@ -67,12 +67,12 @@ def human_normalized(returns: Mapping[str, float], table: Mapping[str, Reference
 
 @config.configurable
 def dmlab30_score(returns: Mapping[str, float], capped: bool = False) -> float:
-  """The mean over the levels that are there (GTrXL, Table 1 and figure 2).
+  """Returns the mean over the given levels (GTrXL, Table 1 and figure 2).
 
   Args:
     returns: the mean return on each level.
-    capped: whether a level counts for 100 at most, Table 1's second column: what is
-      gained beyond a human's return then makes up for nothing elsewhere.
+    capped: whether a level's score is at most 100, as in Table 1's second column, so
+      that superhuman levels do not compensate for others.
   """
   scores = list(human_normalized(returns, DMLAB_30).values())
   return _mean(np.minimum(scores, 100) if capped else scores)
@@ -80,19 +80,19 @@ def dmlab30_score(returns: Mapping[str, float], capped: bool = False) -> float:
 
 @config.configurable
 def dmlab30_memory_score(returns: Mapping[str, float]) -> float:
-  """The mean over the levels that need memory (GTrXL, Table 13), of all that come."""
+  """Returns the mean over the given levels that need memory (GTrXL, Table 13)."""
   return _mean_over(dmlab.MEMORY_LEVELS, returns)
 
 
 @config.configurable
 def dmlab30_reactive_score(returns: Mapping[str, float]) -> float:
-  """The mean over the other levels of DMLab-30 (GTrXL, Table 13)."""
+  """Returns the mean over the given levels that need none (GTrXL, Table 13)."""
   return _mean_over(dmlab.REACTIVE_LEVELS, returns)
 
 
 @config.configurable
 def atari57_score(returns: Mapping[str, float]) -> float:
-  """The median over the games that are there (GTrXL, appendix E)."""
+  """Returns the median over the given games (GTrXL, appendix E)."""
   scores = human_normalized(returns, ATARI_57)
   return float(np.median(list(scores.values()))) if scores else math.nan
 

@@ -14,3 +14,7 @@ from gtrxl_tf.cores.transformer_xl import TransformerXL
 # The conformance suite runs over each of these.
 CORES = (
     TransformerXL, SegmentTransformer, RATE, DeepLSTM, DeepGRU, Mamba, Memoryless)
+
+__all__ = [
+    'CORES', 'Core', 'DeepGRU', 'DeepLSTM', 'GATES', 'Mamba', 'Memoryless', 'RATE',
+    'RelativeMultiHeadAttention', 'SegmentTransformer', 'TransformerXL']

@@ -20,7 +20,7 @@ def build_layer(layer: tf.keras.layers.Layer, input_shape) -> None:
 
 
 def layer_norm(name: str) -> tf.keras.layers.LayerNormalization:
-  """A layer norm with the epsilon of the papers' PyTorch code."""
+  """A layer norm with PyTorch's epsilon."""
   return tf.keras.layers.LayerNormalization(epsilon=1e-5, name=name)
 
 
@@ -92,8 +92,10 @@ class Core(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
 
   @property
   def segment_length(self) -> int:
-    """Steps a segment: unrolls consist of complete segments, and acting cuts at the
-    same steps. 1 if an unroll may start and end anywhere."""
+    """Steps per segment; 1 if an unroll may start and end anywhere.
+
+    Unrolls consist of complete segments, and acting cuts at the same steps.
+    """
     return 1
 
   @abc.abstractmethod

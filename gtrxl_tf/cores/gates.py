@@ -56,7 +56,7 @@ class Residual(_Gate):
 class Input(_Gate):
   """`sigmoid(W x) * x + y`. Without `b_g` it does not start as the identity."""
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     self.kernel = self._kernel('kernel', input_shape[-1])
     super().build(input_shape)
 
@@ -67,7 +67,7 @@ class Input(_Gate):
 class Output(_Gate):
   """`x + sigmoid(W x - b_g) * y`."""
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     self.kernel = self._kernel('kernel', input_shape[-1])
     self.bias = self._gate_bias(input_shape[-1])
     super().build(input_shape)
@@ -79,7 +79,7 @@ class Output(_Gate):
 class Highway(_Gate):
   """`s * x + (1 - s) * y` with `s = sigmoid(W x + b_g)`."""
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     self.kernel = self._kernel('kernel', input_shape[-1])
     self.bias = self._gate_bias(input_shape[-1])
     super().build(input_shape)
@@ -92,7 +92,7 @@ class Highway(_Gate):
 class SigTanh(_Gate):
   """`x + sigmoid(W y - b_g) * tanh(U y)`."""
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     self.kernel = self._kernel('kernel', input_shape[-1], 2)  # W, U
     self.bias = self._gate_bias(input_shape[-1])
     super().build(input_shape)
@@ -110,7 +110,7 @@ class GRU(_Gate):
     h = tanh(W_g y + U_g (r * x))
   """
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     width = input_shape[-1]
     self.kernel = self._kernel('kernel', width, 3)  # W_r, W_z, W_g
     self.recurrent_kernel = self._kernel('recurrent_kernel', width, 2)  # U_r, U_z

@@ -100,7 +100,7 @@ class _Mixer(tf.keras.layers.Layer):
     self._conv_width = conv_width
     self._expand = expand
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     width = input_shape[-1]
     inner, states, rank = self._expand * width, self._state_dim, math.ceil(width / 16)
     self._sizes = [rank, states, states]  # Widths that dt, B and C are computed from.
@@ -126,7 +126,8 @@ class _Mixer(tf.keras.layers.Layer):
     self.out_kernel = kernel('out_kernel', inner, width)
     super().build(input_shape)
 
-  def call(self, inputs, is_first, hidden, window):
+  def call(self, inputs: tf.Tensor, is_first: tf.Tensor, hidden: tf.Tensor,
+           window: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Outputs and states, from `[B, T, D]`, `[B, T]`, `[B, N, E]` and `[B, W-1, E]`."""
     x, z = tf.split(tf.tensordot(inputs, self.in_kernel, axes=1), 2, axis=-1)
     convolved, window = self._convolve(x, is_first, window)
@@ -172,7 +173,7 @@ class _Block(tf.keras.layers.Layer):
       self.mlp_norm = core.layer_norm('mlp_norm')
       self.mlp_hidden = tf.keras.layers.Dense(mlp_dim, 'gelu', name='mlp_hidden')
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     core.build_layer(self.mixer_norm, input_shape)
     core.build_layer(self.mixer, input_shape)
     if self._mlp_dim:
@@ -183,7 +184,8 @@ class _Block(tf.keras.layers.Layer):
           self.mlp_outputs, self.mlp_hidden.compute_output_shape(input_shape))
     super().build(input_shape)
 
-  def call(self, inputs, is_first, hidden, window):
+  def call(self, inputs: tf.Tensor, is_first: tf.Tensor, hidden: tf.Tensor,
+           window: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     mixed, hidden, window = self.mixer(
         self.mixer_norm(inputs), is_first, hidden, window)
     stream = inputs + mixed
@@ -236,7 +238,7 @@ class Mamba(core.Core):
         for i in range(num_layers)]
     self.norm = core.layer_norm('norm')
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     self.embedding = core.make_embedding(input_shape, self._model_dim)
     for layer in (*self.blocks, self.norm):
       core.build_layer(layer, tf.TensorShape([None, None, self._model_dim]))
@@ -254,7 +256,7 @@ class Mamba(core.Core):
     return MambaState(hidden=tf.zeros((batch_size, *self._state_shape)),
                       window=tf.zeros((batch_size, *self._window_shape)))
 
-  def call(self, inputs, is_first, state):
+  def call(self, inputs, is_first, state) -> Tuple[tf.Tensor, MambaState]:
     stream = self.embedding(inputs)
     hidden, window = [], []
     for i, block in enumerate(self.blocks):
@@ -269,11 +271,11 @@ class Mamba(core.Core):
     outputs, cache = self(inputs[:, tf.newaxis], is_first[:, tf.newaxis], cache)
     return outputs[:, 0], cache
 
-  def cache(self, state):
+  def cache(self, state) -> MambaState:
     return state
 
-  def record(self, cache):
+  def record(self, cache) -> MambaState:
     return cache
 
-  def restore(self, records, is_first):
+  def restore(self, records, is_first) -> MambaState:
     return tf.nest.map_structure(lambda x: x[:, -1], records)

@@ -1,6 +1,6 @@
 """A core without memory: the control in every experiment about memory."""
 
-from typing import Optional
+from typing import Optional, Tuple
 
 import tensorflow as tf
 
@@ -28,7 +28,7 @@ class Memoryless(core.Core):
     self.layers = [tf.keras.layers.Dense(hidden_dim, 'relu', name=f'dense_{i}')
                    for i in range(num_layers)]
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     for layer in self.layers:
       core.build_layer(layer, input_shape)
       input_shape = layer.compute_output_shape(input_shape)
@@ -42,10 +42,10 @@ class Memoryless(core.Core):
   def memory_length(self) -> int:
     return 0
 
-  def initial_state(self, batch_size):
+  def initial_state(self, batch_size) -> Tuple[()]:
     return ()
 
-  def call(self, inputs, is_first, state):
+  def call(self, inputs, is_first, state) -> Tuple[tf.Tensor, Tuple[()]]:
     for layer in self.layers:
       inputs = layer(inputs)
     return inputs, state
@@ -53,11 +53,11 @@ class Memoryless(core.Core):
   def _step(self, inputs, is_first, cache):
     return self.call(inputs, is_first, cache)
 
-  def cache(self, state):
+  def cache(self, state) -> Tuple[()]:
     return state
 
-  def record(self, cache):
+  def record(self, cache) -> Tuple[()]:
     return ()
 
-  def restore(self, records, is_first):
+  def restore(self, records, is_first) -> Tuple[()]:
     return ()

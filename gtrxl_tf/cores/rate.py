@@ -173,7 +173,7 @@ class RATE(core.Core):
     self.retention = retention_valves.RETENTION[retention](
         retention_heads, retention_activation, name='retention')
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     self.embedding = core.make_embedding(input_shape, self._model_dim)
     stream_shape = tf.TensorShape([None, None, self._model_dim])
     self.output_norm = tf.keras.layers.Activation('linear')
@@ -215,7 +215,8 @@ class RATE(core.Core):
         hidden=tf.zeros((*shape, len(self.blocks), self._model_dim)),
         valid=tf.zeros(shape, tf.bool), noise=self._noise.first_numbers(batch_size))
 
-  def call(self, inputs, is_first, state, training: Optional[bool] = None):
+  def call(self, inputs, is_first, state, training: Optional[bool] = None
+           ) -> Tuple[tf.Tensor, RATEState]:
     key = dropout_lib.make_key(inputs) if training and self._drops else None
     outputs = []
     for n, (steps, begins) in enumerate(self._segments(inputs, is_first)):
@@ -389,10 +390,10 @@ class RATE(core.Core):
     begun = self._begin_segment(memory, carry, keys, values, valid, cache.noise)
     return nests.where(begins, begun, cache)
 
-  def record(self, cache):
+  def record(self, cache) -> Tuple[()]:
     return ()
 
-  def restore(self, records, is_first):
+  def restore(self, records, is_first) -> RATEState:
     raise NotImplementedError(
         'RATE has no records to restore a state from: start at the first segment of an '
         'episode, or keep its state')

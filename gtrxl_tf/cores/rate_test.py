@@ -1,7 +1,5 @@
 """RATE agrees with its formulas, with other models, and when acting with unrolls."""
 
-import os
-
 from absl.testing import parameterized
 import numpy as np
 import tensorflow as tf

@@ -6,7 +6,7 @@ cells. Its LSTM has the same formula, but sums in another order: sharing one cel
 change results in the last bits.
 """
 
-from typing import Any, Callable, Literal, Optional, Tuple
+from typing import Any, Callable, Literal, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -26,7 +26,7 @@ class _Layer(tf.keras.layers.Layer):
     super().__init__(name=name)
     self.hidden_dim = hidden_dim
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     gates = self.num_gates * self.hidden_dim
     self.kernel = self.add_weight('kernel', (input_shape[-1], gates))
     self.recurrent_kernel = self.add_weight(
@@ -34,7 +34,7 @@ class _Layer(tf.keras.layers.Layer):
     self.bias = self.add_weight('bias', (gates,), initializer=self.initial_bias)
     super().build(input_shape)
 
-  def initial_bias(self, shape, **kwargs):
+  def initial_bias(self, shape, **kwargs) -> tf.Tensor:
     del kwargs
     return tf.zeros(shape)
 
@@ -52,7 +52,8 @@ class _Layer(tf.keras.layers.Layer):
         tf.cast(self.recurrent_kernel, projected.dtype))
     return tf.stack(self.cell(projected, recurrent, state), axis=1)
 
-  def cell(self, projected: tf.Tensor, recurrent: tf.Tensor, state: tf.Tensor):
+  def cell(self, projected: tf.Tensor, recurrent: tf.Tensor, state: tf.Tensor
+           ) -> Sequence[tf.Tensor]:
     """The rows of the next state.
 
     Args:
@@ -62,7 +63,8 @@ class _Layer(tf.keras.layers.Layer):
     """
     raise NotImplementedError
 
-  def call(self, inputs, is_first, state):
+  def call(self, inputs: tf.Tensor, is_first: tf.Tensor, state: tf.Tensor
+           ) -> tf.Tensor:
     """All states `[B, T, S, H]`, from `[B, T, D]`, `[B, T]` and `[B, S, H]`."""
     steps = (core.swap_time_and_batch(self.project(inputs)),
              core.swap_time_and_batch(is_first))
@@ -76,11 +78,11 @@ class _LSTMLayer(_Layer):
 
   kind, num_gates, num_rows = 'lstm', 4, 2
 
-  def initial_bias(self, shape, **kwargs):
+  def initial_bias(self, shape, **kwargs) -> tf.Tensor:
     # The forget gate starts open (Jozefowicz et al., 2015).
     return tf.repeat(tf.constant([0., 1., 0., 0.]), self.hidden_dim)
 
-  def cell(self, projected, recurrent, state):
+  def cell(self, projected, recurrent, state) -> Sequence[tf.Tensor]:
     cell = state[:, 1]
     i, f, g, o = tf.split(tf.cast(projected + recurrent, cell.dtype), 4, axis=-1)
     cell = tf.sigmoid(f) * cell + tf.sigmoid(i) * tf.tanh(g)
@@ -96,12 +98,12 @@ class _GRULayer(_Layer):
 
   kind, num_gates, num_rows = 'gru', 3, 1
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     self.candidate_bias = self.add_weight(
         'candidate_bias', (self.hidden_dim,), initializer='zeros')
     super().build(input_shape)
 
-  def cell(self, projected, recurrent, state):
+  def cell(self, projected, recurrent, state) -> Sequence[tf.Tensor]:
     output = state[:, 0]
     sizes = [2 * self.hidden_dim, self.hidden_dim]
     gates, candidate = tf.split(tf.cast(projected, output.dtype), sizes, axis=-1)
@@ -128,7 +130,7 @@ class _DeepRecurrent(core.Core):
     self.layers = [
         self.layer(hidden_dim, name=f'{kind}_{i}') for i in range(num_layers)]
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     widths = [input_shape[-1]] + [
         self._hidden_dim + (input_shape[-1] if self._skip == 'concat' else 0)
     ] * (len(self.layers) - 1)
@@ -145,7 +147,7 @@ class _DeepRecurrent(core.Core):
   def memory_length(self) -> int:
     return 1
 
-  def initial_state(self, batch_size):
+  def initial_state(self, batch_size) -> tf.Tensor:
     return tf.zeros(
         (batch_size, len(self.layers), self.layer.num_rows, self._hidden_dim))
 
@@ -174,7 +176,7 @@ class _DeepRecurrent(core.Core):
       stream = tf.concat(outputs, axis=-1)
     return stream, tf.stack(states, axis=-3)
 
-  def call(self, inputs, is_first, state):
+  def call(self, inputs, is_first, state) -> Tuple[tf.Tensor, tf.Tensor]:
     outputs, states = self._apply(
         inputs, state, lambda layer, x, state: layer(x, is_first, state))
     return outputs, states[:, -1]
@@ -184,13 +186,13 @@ class _DeepRecurrent(core.Core):
         inputs, cache,
         lambda layer, x, state: layer.step(layer.project(x), is_first, state))
 
-  def cache(self, state):
+  def cache(self, state) -> tf.Tensor:
     return state
 
-  def record(self, cache):
+  def record(self, cache) -> tf.Tensor:
     return cache
 
-  def restore(self, records, is_first):
+  def restore(self, records, is_first) -> tf.Tensor:
     return records[:, -1]
 
 

@@ -86,7 +86,7 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     self.head_dim = head_dim
     self.use_bias = use_bias
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     width = input_shape[-1]
     heads = (self.num_heads, self.head_dim)
     # Glorot's limit for the kernels as matrices, [D, H * d] or the transpose.

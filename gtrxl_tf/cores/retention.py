@@ -10,7 +10,7 @@ Memories are `[B, m, D]`. `carry` is the valve's recurrent state besides memory;
 `initial_carry` returns it for an episode's first segment.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -44,7 +44,7 @@ class _Valve(tf.keras.layers.Layer):
 class Replace(_Valve):
   """`M_{n+1} = H`: no valve, as in RMT (Bulatov et al., 2022)."""
 
-  def call(self, memory, candidate, carry):
+  def call(self, memory, candidate, carry) -> Tuple[tf.Tensor, Any]:
     return candidate, carry
 
 
@@ -56,7 +56,7 @@ class CrossAttention2(_Valve):
   biases follow the code too.
   """
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     width = input_shape[-1]
     for name in ('query', 'key', 'value', 'output'):
       setattr(self, f'{name}_kernel', self.add_weight(f'{name}_kernel', (width, width)))
@@ -81,7 +81,7 @@ class CrossAttention2(_Valve):
     attended = tf.einsum('bhij,bjhd->bihd', tf.cast(weights, value.dtype), value)
     return self._project(tf.reshape(attended, [-1, num_tokens, width]), 'output')
 
-  def call(self, memory, candidate, carry):
+  def call(self, memory, candidate, carry) -> Tuple[tf.Tensor, Any]:
     return self._attend(memory, self._activation(candidate)), carry
 
 
@@ -92,7 +92,7 @@ class CrossAttention1(CrossAttention2):
   code for this valve.
   """
 
-  def call(self, memory, candidate, carry):
+  def call(self, memory, candidate, carry) -> Tuple[tf.Tensor, Any]:
     return self._attend(self._activation(candidate), memory), carry
 
 
@@ -109,7 +109,7 @@ class Gate(_Valve):
   its value.
   """
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     width = input_shape[-1]
     for name in 'rzg':
       for side in 'wu':
@@ -119,7 +119,7 @@ class Gate(_Valve):
         'bias', (width,), initializer=tf.keras.initializers.Constant(2.0))
     super().build(input_shape)
 
-  def call(self, memory, candidate, carry):
+  def call(self, memory, candidate, carry) -> Tuple[tf.Tensor, Any]:
     def both(x, w, y, u):
       return tf.tensordot(x, w, axes=1) + tf.tensordot(y, u, axes=1)
     r = tf.sigmoid(both(memory, self.w_r, candidate, self.u_r))
@@ -136,12 +136,12 @@ def _flat(tokens: tf.Tensor) -> tf.Tensor:
 class GRU(_Valve):
   """A GRU cell at each token: input `H`, hidden state from `M_n` to `M_{n+1}`."""
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     self.cell = tf.keras.layers.GRUCell(input_shape[-1], name='cell')
     self.cell.build(input_shape)
     super().build(input_shape)
 
-  def call(self, memory, candidate, carry):
+  def call(self, memory, candidate, carry) -> Tuple[tf.Tensor, Any]:
     shape = [-1, *memory.shape[1:]]
     output, _ = self.cell(_flat(candidate), _flat(memory))
     return tf.reshape(output, shape), carry
@@ -153,15 +153,15 @@ class LSTM(_Valve):
   The carry is the cell `[B, m, D]`, zero at an episode's start.
   """
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     self.cell = tf.keras.layers.LSTMCell(input_shape[-1], name='cell')
     self.cell.build(input_shape)
     super().build(input_shape)
 
-  def initial_carry(self, memory):
+  def initial_carry(self, memory) -> tf.Tensor:
     return tf.zeros_like(memory)
 
-  def call(self, memory, candidate, carry):
+  def call(self, memory, candidate, carry) -> Tuple[tf.Tensor, Any]:
     shape = [-1, *memory.shape[1:]]
     _, (output, cell) = self.cell(_flat(candidate), [_flat(memory), _flat(carry)])
     return tf.reshape(output, shape), tf.reshape(cell, shape)

@@ -41,7 +41,7 @@ class Attention(tf.keras.layers.Layer):
     self._query = tf.keras.layers.Dense(width, name='query')
     self._key_and_value = tf.keras.layers.Dense(2 * width, name='key_and_value')
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     core.build_layer(self._query, input_shape)
     core.build_layer(self._key_and_value, input_shape)
     self._output = tf.keras.layers.Dense(input_shape[-1], name='output')
@@ -130,7 +130,7 @@ class SegmentBlock(tf.keras.layers.Layer):
     self._mlp_norm = core.layer_norm('mlp_norm')
     self._hidden = tf.keras.layers.Dense(mlp_dim, 'relu', name='hidden')
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     self._outputs = tf.keras.layers.Dense(input_shape[-1], name='outputs')
     for layer in (self.attention, self._attention_norm, self._mlp_norm, self._hidden):
       core.build_layer(layer, input_shape)

@@ -94,7 +94,8 @@ class SegmentTransformer(core.Core):
     attention_dropout: share of the attention weights dropped in training.
 
   The defaults are the paper's (Table S3), with the context of its setting dr (Table 1).
-  What the paper leaves open follows PyTorch's encoder layer, whose default sizes it has.
+  What the paper leaves open follows PyTorch's encoder layer, whose default sizes it
+  has.
   """
 
   def __init__(
@@ -143,7 +144,7 @@ class SegmentTransformer(core.Core):
     self.prefix_blocks = segment_block.make_blocks(
         num_layers if num_prefix else 0, 'prefix_block', **settings)
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     self.embedding = core.make_embedding(input_shape, self._model_dim)
     stream_shape = tf.TensorShape([None, None, self._model_dim])
     for block in (*self.blocks, *self.prefix_blocks):
@@ -186,7 +187,8 @@ class SegmentTransformer(core.Core):
         memory=tf.zeros((*shape, len(self.blocks), self._model_dim)),
         valid=tf.zeros(shape, tf.bool))
 
-  def call(self, inputs, is_first, state, training: Optional[bool] = None):
+  def call(self, inputs, is_first, state, training: Optional[bool] = None
+           ) -> Tuple[tf.Tensor, SegmentState]:
     key = dropout_lib.make_key(inputs) if training and self._drops else None
     stream = self.embedding(inputs)
     prefix = self._run_prefix(dropout_lib.fold(key, 0))
@@ -333,7 +335,7 @@ class SegmentTransformer(core.Core):
         valid=advance(cache.valid, None, 1),
         phase=tf.where(complete, 0, cache.phase))
 
-  def record(self, cache):
+  def record(self, cache) -> tf.Tensor:
     return cache.record
 
   def restore(self, records, is_first) -> SegmentState:

@@ -93,7 +93,7 @@ class TransformerXL(core.Core):
         num_layers, num_heads, head_dim, mlp_dim or model_dim, variant, gate,
         gate_bias, use_bias, dropout, attention_dropout)
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     core.build_layer(self.embedding, input_shape)
     for block in self.blocks:
       core.build_layer(block, tf.TensorShape([None, None, self._model_dim]))
@@ -113,7 +113,8 @@ class TransformerXL(core.Core):
         memory=tf.zeros((*shape, len(self.blocks), self._model_dim)),
         valid=tf.zeros(shape, tf.bool))
 
-  def call(self, inputs, is_first, state, training: Optional[bool] = None):
+  def call(self, inputs, is_first, state, training: Optional[bool] = None
+           ) -> Tuple[tf.Tensor, XLState]:
     key = dropout_lib.make_key(inputs) if training and self._drops else None
     outputs, state, _ = self._unroll(
         inputs, is_first, state, dropout_lib.fold(key, 0))
@@ -148,7 +149,7 @@ class TransformerXL(core.Core):
   def restore(self, records, is_first) -> XLState:
     return XLState(records, masks.restored_validity(is_first))
 
-  def record(self, cache):
+  def record(self, cache) -> tf.Tensor:
     return cache.record
 
   def cache(self, state) -> XLCache:

@@ -34,7 +34,7 @@ class XLBlock(tf.keras.layers.Layer):
     self.attention_norm = core.layer_norm('attention_norm')
     self.mlp_norm = core.layer_norm('mlp_norm') if mlp_dim else None
 
-  def build(self, input_shape):
+  def build(self, input_shape) -> None:
     for layer in (self.attention, self.attention_gate, self.mlp_gate,
                   self.attention_norm, self.mlp_norm):
       if layer is not None:

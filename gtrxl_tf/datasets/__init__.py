@@ -1,4 +1,4 @@
-"""Episodes on disk: written, read, checked, collected, imported.
+"""Datasets of episodes on disk: written, read, checked, collected and imported.
 
 The format is described in `format.py`.
 """

@@ -1,15 +1,16 @@
-"""Collects episodes: environments, a policy, many processes, one dataset.
+"""Collects episodes of an environment into a dataset, with many processes.
 
-What is collected depends on the settings alone. Work is parted into numbered pieces,
-each with random numbers of its own, and the pieces are written in their order, whoever
-played them. So the number of processes changes nothing, and a collection that was
-interrupted goes on with the piece after the last one that was written.
+What is collected depends only on the settings. Work is divided into numbered pieces,
+each with its own random numbers, and the pieces are written in their order. So the
+number of processes changes nothing, and a collection that was interrupted continues
+with the piece after the last one that was written.
 """
 
 import collections
 from concurrent import futures
 import contextlib
 import functools
+import importlib
 import itertools
 import multiprocessing
 import os
@@ -28,24 +29,24 @@ import tree
 
 from gtrxl_tf import config
 from gtrxl_tf import environments
+from gtrxl_tf import progress as progress_lib
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import reader
 from gtrxl_tf.datasets import writer as writer_lib
 
-# A piece of work: (environments, episodes each). A SavedModel is faster in batches; a
-# method of the environment is not, and an environment may take long to make.
+# A piece of work: (environments, episodes of each). A SavedModel is faster in batches;
+# a method of the environment is not, and an environment may take long to make.
 _PIECE_OF_METHOD, _PIECE_OF_SAVED_MODEL = (1, 8), (8, 1)
-# Of which none was kept: there will be none.
+# Gives up after this many episodes of which none was kept.
 _MAX_EPISODES_FOR_NOTHING = 2000
-_SECONDS_BETWEEN_LINES = 10  # Where there is no terminal to write over.
 
 
 @config.configurable
 class Collector:
-  """What is to be collected.
+  """Settings of a collection, and the play of its pieces.
 
-  A dataset keeps these settings and gin's, and only a collector with the same goes on
-  with it.
+  A dataset keeps these settings and gin's, and only a collector with the same settings
+  continues it.
 
   Args:
     environment: makes an environment; called with `seed`.
@@ -53,14 +54,14 @@ class Collector:
     tasks: several tasks, which take turns of a few episodes: the setting of
       `environment` in which they differ, and its values, as in
       `{'corridor_length': (28, 58, 88)}`.
-    policy: a method of the environment that returns an action, as `informed_action` of
-      one that knows what the agent should remember. RATE's T-Maze is played by such
-      an oracle; Minigrid's `looking_action` lets the agent see it first.
-    saved_model: folder of an exported policy that acts instead. TensorFlow offers no
-      way to seed a SavedModel that samples: only greedy ones act the same again.
+    policy: a method of the environment that returns an action, such as
+      `informed_action`, which knows what the agent should remember. RATE's T-Maze is
+      played by such an oracle; Minigrid's `looking_action` lets the agent see it first.
+    saved_model: folder of an exported policy that acts instead. TensorFlow cannot seed
+      a SavedModel that samples: only greedy ones act the same again.
     epsilon: probability of a random action in place of the policy's, at every step.
-    keep: which episodes: 'all', only 'successful' ones, as RATE keeps of its oracles',
-      or 'balanced', as many that failed as successful ones.
+    keep: which episodes to keep: 'all'; 'successful' ones, as in RATE's data from
+      oracles; or 'balanced', equally many successful and failed ones.
     seed: of environments and random actions.
   """
 
@@ -83,7 +84,7 @@ class Collector:
     self._seed = seed
     prototype = environment(seed=seed, **self._task_settings[0])
     self.environment_name = type(prototype).__name__
-    # With the arguments that did not come from gin, as gin's comments.
+    # Arguments that did not come from gin are added as comments.
     own = dict(num_episodes=num_episodes, policy=policy, saved_model=saved_model,
                epsilon=epsilon, keep=keep, seed=seed)
     own |= {} if tasks is None else {'tasks': tasks}
@@ -104,12 +105,13 @@ class Collector:
                                f'{self.environment_name} does not tell success')
 
   @functools.cached_property
-  def _loaded(self):
+  def _loaded(self) -> Any:
+    """The SavedModel."""
     import tensorflow as tf  # pylint: disable=g-import-not-at-top
     return tf.saved_model.load(self._saved_model)
 
   def play(self, piece: int) -> List[format_lib.Episode]:
-    """The episodes of a piece of work."""
+    """Plays the episodes of a piece of work."""
     num, each = _PIECE_OF_SAVED_MODEL if self._saved_model else _PIECE_OF_METHOD
     *seeds, noise_seed = np.random.SeedSequence(
         [self._seed, piece]).generate_state(num + 1)
@@ -132,7 +134,7 @@ class Collector:
           self.specs.action, [np.stack(leaf) for leaf in zip(*actions)]))
       ends = after.last()
       observed = tree.flatten(seen.observation)
-      for i in np.flatnonzero(~over):  # The others begin anew, whatever the action.
+      for i in np.flatnonzero(~over):  # The others begin an episode: no step.
         rows[i].append((*(leaf[i] for leaf in observed), *actions[i],
                         after.reward[i], after.discount[i]))
         if ends[i]:
@@ -145,7 +147,7 @@ class Collector:
 
   def _method_actions(self, made: Sequence[dm_env.Environment], unused_seen: Any,
                       over: np.ndarray) -> List[Any]:
-    """An action of each environment; none where an episode has just ended."""
+    """Returns an action for each environment; None where an episode has ended."""
     leaves = tree.flatten(self.specs.action)
     return [None if last else [
         np.asarray(action, spec.dtype) for spec, action
@@ -153,13 +155,14 @@ class Collector:
             for environment, last in zip(made, over)]
 
   def _saved_model_actions(self, num: int) -> Callable[..., List[Any]]:
-    """What takes the place of `_method_actions`, with a memory."""
+    """Returns a replacement of `_method_actions` that keeps the policy's state."""
     # pylint: disable=g-import-not-at-top
     import tensorflow as tf
     from tf_agents.trajectories import time_step as ts
     state = self._loaded.get_initial_state(num)
 
-    def act(unused_made, seen, unused_over):
+    def act(unused_made: Any, seen: environments.BatchedTimeStep, unused_over: Any
+            ) -> List[Any]:
       nonlocal state
       step = self._loaded.action(ts.TimeStep(*tree.map_structure(
           tf.constant, (seen.step_type, seen.reward, seen.discount, seen.observation))),
@@ -172,7 +175,7 @@ class Collector:
 
   def _episode(self, rows: Sequence[tuple], final_leaves: Sequence[np.ndarray],
                success: float) -> format_lib.Episode:
-    """Rows have leaves of observation and action, reward and discount."""
+    """Makes an episode of rows: leaves of observation and action, reward, discount."""
     steps = tree.unflatten_as(self.specs, [np.stack(column) for column in zip(*rows)])
     end = np.zeros(len(rows), np.uint8)
     end[-1] = (format_lib.End.TRUNCATION if steps.discount[-1]
@@ -183,7 +186,7 @@ class Collector:
 
   def kept(self, episodes: Sequence[format_lib.Episode], successes: int, failures: int
            ) -> List[format_lib.Episode]:
-    """Those to keep, if so many successes and failures are kept already."""
+    """Returns the episodes to keep, given how many of each kind have been kept."""
     room = {True: self.num_episodes, False: self.num_episodes}
     if self._keep == 'successful':
       room[False] = 0
@@ -202,7 +205,7 @@ class Collector:
     return found
 
   def too_rare(self) -> config.ConfigError:
-    """What to say when none of many episodes was one to keep."""
+    """Returns the error for when none of many episodes was kept."""
     return config.ConfigError(
         f'Collector.keep = {self._keep!r}: expected episodes of that kind, but the '
         f'last {_MAX_EPISODES_FOR_NOTHING:,} had none')
@@ -210,19 +213,19 @@ class Collector:
 
 def collect(collector: Collector, path: Union[str, os.PathLike], num_processes: int = 1,
             stream=sys.stdout) -> reader.Dataset:
-  """Collects into the folder `path`, or goes on there.
+  """Collects into the folder `path`, or continues there.
 
   Args:
-    collector: what to collect. With more than one process it must be one that the gin
-      settings in force make, as each process makes its own from them.
+    collector: what to collect. With more than one process, it must be as the current
+      gin settings make it, since each process makes its own collector from them.
     path: of the dataset.
-    num_processes: that play; this one writes.
+    num_processes: number of processes that play; this process writes.
     stream: where the progress is shown.
 
   Raises:
-    format_lib.DatasetError: in the folder is something else.
-    config.ConfigError: nothing of what is to be kept ever happens.
-    futures.process.BrokenProcessPool: a process was killed; the dataset is whole.
+    format_lib.DatasetError: the folder holds something else.
+    config.ConfigError: no episode is of the kind to keep.
+    futures.process.BrokenProcessPool: a process was killed; the dataset is valid.
   """
   path = pathlib.Path(path)
   with writer_lib.EpisodeWriter(
@@ -248,12 +251,13 @@ def collect(collector: Collector, path: Union[str, os.PathLike], num_processes: 
 
 def _played(collector: Collector, first: int, num_processes: int
             ) -> Iterator[Tuple[int, List[format_lib.Episode]]]:
-  """Yields the pieces of work in their order, from number `first`, with its number."""
+  """Yields the pieces of work in order, from number `first`: number and episodes."""
   if num_processes == 1:
     for piece in itertools.count(first):
       yield piece, collector.play(piece)
   pool = futures.ProcessPoolExecutor(
-      num_processes, multiprocessing.get_context('spawn'), _start, [gin.config_str()])
+      num_processes, multiprocessing.get_context('spawn'), _start,
+      [config.modules(), gin.config_str()])
   waiting = collections.deque()
   try:
     for piece in itertools.count(first):
@@ -268,11 +272,15 @@ def _played(collector: Collector, first: int, num_processes: int
 _collector: Collector  # Of a process of the pool.
 
 
-def _start(settings: str) -> None:
+def _start(modules: Sequence[str], settings: str) -> None:
   """Prepares a process of the pool.
 
-  SIGINT is left to the process that started it: a terminal sends it to all. When that
-  one is gone this one ends too.
+  A terminal sends SIGINT to all processes; only the one that started the pool reacts
+  to it. When that process is gone, this one ends too.
+
+  Args:
+    modules: define the configurables that the settings may name.
+    settings: of gin.
   """
   global _collector
   signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -280,8 +288,8 @@ def _start(settings: str) -> None:
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
   tf.config.threading.set_intra_op_parallelism_threads(1)
   tf.config.threading.set_inter_op_parallelism_threads(1)
-  # pylint: disable-next=g-import-not-at-top,unused-import
-  import gtrxl_tf.configurables
+  for module in modules:
+    importlib.import_module(module)
   gin.parse_config(settings)
   _collector = Collector()
 
@@ -296,39 +304,48 @@ def _play(piece: int) -> List[format_lib.Episode]:
 
 
 class _Progress:
-  """A line that is written over on a terminal, and every few seconds elsewhere."""
+  """Shows how far a collection has come."""
 
   def __init__(self, goal: int, num_before: int, stream):
-    self._goal, self._num_before, self._stream = goal, num_before, stream
-    self._start, self._last_line = time.time(), 0.0
+    """Starts the clock.
+
+    Args:
+      goal: episodes to keep.
+      num_before: episodes that were kept by earlier processes.
+      stream: to write to.
+    """
+    self._goal, self._num_before = goal, num_before
+    self._line = progress_lib.ProgressLine(stream)
+    self._start = time.time()
     self._played = self._kept = self._steps = self._successes = 0
     self._return = 0.0
 
   def update(self, num_played: int, kept: Sequence[format_lib.Episode]) -> None:
+    """Counts a piece of work."""
     self._played += num_played
     self._kept += len(kept)
     self._steps += sum(len(episode.reward) for episode in kept)
     self._successes += sum(episode.success == 1 for episode in kept)
     self._return += sum(float(np.sum(episode.reward)) for episode in kept)
-    now = time.time()
-    if self._stream.isatty() or now - self._last_line >= _SECONDS_BETWEEN_LINES:
-      self._last_line = now
-      self._write()
+    if self._line.is_due():
+      self._line.show(self._text())
 
   def close(self) -> None:
     """Writes the last line."""
     if self._played:
-      self._write()
-      self._stream.write('\n' * self._stream.isatty())
+      self._line.show(self._text())
+      self._line.close()
 
-  def _write(self) -> None:
+  def _text(self) -> str:
     done = self._num_before + self._kept
     speed = self._kept / max(time.time() - self._start, 1e-3)
-    mean = lambda total: f'{total / self._kept:.2f}' if self._kept else '-'
     left = f'{(self._goal - done) / speed:,.0f} s left' if speed else '- left'
-    line = ' | '.join([
+    return ' | '.join([
         f'{done:,} of {self._goal:,} episodes', f'{self._played:,} played',
         f'{self._steps:,} steps', f'{speed:,.1f} episodes/s',
-        f'return {mean(self._return)}', f'success {mean(self._successes)}', left])
-    self._stream.write(f'\r\033[K{line}' if self._stream.isatty() else line + '\n')
-    self._stream.flush()
+        f'return {self._mean(self._return)}', f'success {self._mean(self._successes)}',
+        left])
+
+  def _mean(self, total: float) -> str:
+    """The mean over the episodes kept, as text."""
+    return f'{total / self._kept:.2f}' if self._kept else '-'

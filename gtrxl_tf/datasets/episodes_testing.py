@@ -1,6 +1,6 @@
 """Random episodes for tests."""
 
-from typing import List
+from typing import Any, List, Tuple
 
 from dm_env import specs as dm_specs
 import numpy as np
@@ -11,8 +11,10 @@ from gtrxl_tf.datasets import format as format_lib
 
 
 def random_specs(rng: np.random.Generator) -> datasets.Specs:
-  """Observations and actions of any structure, shapes and dtypes."""
-  shape = lambda: tuple(rng.integers(1, 4, size=rng.integers(0, 3)).tolist())
+  """Draws specs of observations and actions with any structure, shapes and dtypes."""
+  def shape() -> Tuple[int, ...]:
+    return tuple(rng.integers(1, 4, size=rng.integers(0, 3)).tolist())
+
   leaves = [
       lambda: dm_specs.Array(shape(), np.float32),
       lambda: dm_specs.Array(shape(), bool),
@@ -21,10 +23,14 @@ def random_specs(rng: np.random.Generator) -> datasets.Specs:
       lambda: dm_specs.BoundedArray((4, 4, 3), np.uint8, 0, 255),
       lambda: dm_specs.DiscreteArray(int(rng.integers(1, 5))),
   ]
-  leaf = lambda: leaves[rng.integers(len(leaves))]()
+  def leaf() -> dm_specs.Array:
+    return leaves[rng.integers(len(leaves))]()
+
   nests = [leaf, lambda: {'b': leaf(), 'a-1': leaf()},
            lambda: {'z': {'y': leaf(), 'x': leaf()}, 'a': leaf()}]
-  nest = lambda: nests[rng.integers(len(nests))]()
+  def nest() -> Any:
+    return nests[rng.integers(len(nests))]()
+
   reward_dtype = rng.choice(['float32', 'float16', 'int16'])
   return datasets.Specs(nest(), nest(), dm_specs.Array((), np.dtype(reward_dtype)),
                         dm_specs.Array((), np.float32))
@@ -33,10 +39,10 @@ def random_specs(rng: np.random.Generator) -> datasets.Specs:
 def random_episode(specs: datasets.Specs, rng: np.random.Generator,
                    num_steps: int = 0, kind: str = 'episodes',
                    final_observation: bool = True) -> datasets.Episode:
-  """An episode of so many steps, or of a few."""
+  """Draws an episode of `num_steps` steps, or of 1 to 8."""
   num = num_steps or int(rng.integers(1, 9))
 
-  def values(spec, size):
+  def values(spec: dm_specs.Array, size: Tuple[int, ...]) -> np.ndarray:
     if spec.dtype.kind == 'f':
       return rng.normal(size=size).astype(spec.dtype)
     high = getattr(spec, 'num_values', 2)
@@ -57,7 +63,7 @@ def random_episode(specs: datasets.Specs, rng: np.random.Generator,
 
 def write(path, specs: datasets.Specs, episodes: List[datasets.Episode], **settings
           ) -> datasets.Dataset:
-  """A dataset of these episodes, written one by one."""
+  """Writes a dataset of these episodes, one by one."""
   with datasets.EpisodeWriter(path, specs, **settings) as writer:
     for i, episode in enumerate(episodes):
       writer.write([episode], progress=i + 1)
@@ -65,7 +71,7 @@ def write(path, specs: datasets.Specs, episodes: List[datasets.Episode], **setti
 
 
 def assert_equal(found: datasets.Episode, expected: datasets.Episode) -> None:
-  """That two episodes have the same values, dtypes and structure."""
+  """Asserts that two episodes have the same values, dtypes and structure."""
   found_arrays, arrays = map(format_lib.arrays_of, (found, expected))
   assert found_arrays.keys() == arrays.keys(), (found_arrays.keys(), arrays.keys())
   for name, array in arrays.items():

@@ -1,61 +1,60 @@
 """The format of episodes on disk.
 
-A dataset is a folder, and numpy with a reader of JSON is all that it takes to read it:
+A dataset is a folder; NumPy and a JSON reader are enough to read it:
 
-  dataset.json      what is there
-  shard-00000/      some of the episodes, whole ones
-    offset.npy            int64 [E + 1], where each episode begins, and S, all steps
-    success.npy           float32 [E], 1 or 0; NaN where the environment tells nothing
-    observation.npy       [S, ...], of the dtype and shape that dataset.json tells
-    action.npy            [S, ...]
-    reward.npy            [S]
-    discount.npy          [S]
-    end.npy               uint8 [S], values of `End`
-    final_observation.npy [E, ...], only if dataset.json says so
+  dataset.json      describes the dataset
+  shard-00000/      some of the episodes, all complete
+    offset.npy            int64 [E + 1], the first step of each episode, and S, the
+                          number of steps
+    success.npy           float32 [E], 1 or 0; NaN if the environment has no such
+    measure observation.npy       [S, ...], of the dtype and shape in dataset.json
+    action.npy            [S, ...] reward.npy            [S] discount.npy          [S]
+    end.npy               uint8 [S], values of `End` final_observation.npy [E, ...],
+    only if dataset.json says so
   shard-00001/
   ...
 
-Where an observation or an action is a dictionary, each entry has its own file, like
+If an observation or an action is a dictionary, each entry has its own file, such as
 `observation.image.npy`. No array holds Python objects: nothing is ever unpickled.
 
-A step is what the agent saw, what it did, and what came of it. In terms of dm_env, in
-an episode of T actions, which has the time steps 0 to T,
+A step is an observation, the action taken on it, and the result. In terms of dm_env, an
+episode of T actions has the time steps 0 to T, and
 
   step t          has                                         for t = 0 .. T - 1
   observation     time_steps[t].observation
-  action          the answer to it
-  reward          time_steps[t + 1].reward, which answers the action
+  action          the action taken on it
+  reward          time_steps[t + 1].reward, which results from the action
   discount        time_steps[t + 1].discount
-  end             NONE but at t = T - 1, where it is TERMINATION if the discount is 0,
+  end             NONE for t < T - 1; for t = T - 1, TERMINATION if the discount is 0,
                   else TRUNCATION
 
-and `final_observation` is that of the last time step, T, after which nothing was done.
-In RLDS the same episode has T + 1 steps, of which the last holds this observation only.
+`final_observation` is that of the last time step, T, on which no action was taken. In
+RLDS the same episode has T + 1 steps, the last with this observation only.
 
-A dataset of the kind `histories` holds learning histories instead, each a whole
-process of learning, with the ends of the episodes in it at any steps (and at its last
-step or not). What is said of an episode elsewhere then holds for a history.
+A dataset of the kind `histories` holds learning histories instead. A history is a
+complete learning process; episodes in it may end at any step, and the last one may be
+unfinished. Elsewhere "episode" then means a history.
 
 dataset.json has
 
   format, version   'gtrxl_tf episodes', 1
   kind              'episodes' or 'histories'
-  environment       a name, for people
-  settings          the gin settings with which they were collected, or ''
-  arrays            of each array of steps the dtype, the shape of a step and, if the
+  environment       its name, for people
+  settings          the gin settings of the collection, or ''
+  arrays            for each array of steps: the dtype, the shape of a step and, if the
                     spec has them, minimum and maximum, or num_values
   final_observation whether there are any
   num_episodes, num_steps
-  progress          where the writer is to go on, whatever that means to it
-  shards            of each its name, num_episodes, num_steps, and of each file its
+  progress          where the writer is to continue, in the writer's own terms
+  shards            for each shard: name, num_episodes, num_steps, and for each file its
                     bytes and crc32
   crc32             of all the above, see `checksum`
 
 Bounds may be Infinity, which Python's JSON writes and reads. Arrays are little-endian.
 
-A shard comes to be by renaming a finished folder, and counts from when dataset.json,
-which is replaced as a whole, lists it. So whatever kills a writer leaves a whole
-dataset.
+A shard is written to a temporary folder, which is then renamed. It counts from when
+dataset.json, which is replaced atomically, lists it. So a writer that is killed at any
+moment leaves a valid dataset.
 """
 
 import enum
@@ -77,18 +76,18 @@ _KEY = re.compile(r'[A-Za-z0-9_-]+')
 
 
 class DatasetError(ValueError):
-  """Episodes that cannot be used, or not in this way. The message is one line."""
+  """Episodes that cannot be used as they are. The message is one line."""
 
 
 class End(enum.IntEnum):
-  """What a step ends."""
+  """Whether and how an episode ends with a step."""
   NONE = 0
   TERMINATION = 1  # The task was over.
-  TRUNCATION = 2   # It was cut off, and could have gone on.
+  TRUNCATION = 2   # The episode was cut off and could have continued.
 
 
 class Episode(NamedTuple):
-  """T steps, as the module's docstring defines them.
+  """An episode of T steps, as the module's docstring defines them.
 
   Attributes:
     observation: nest of [T, ...].
@@ -96,7 +95,7 @@ class Episode(NamedTuple):
     reward: [T].
     discount: [T].
     end: uint8 [T], values of `End`.
-    success: 1 or 0; NaN where it is not known.
+    success: 1 or 0; NaN if it is not known.
     final_observation: nest of [...], or None.
   """
   observation: Any
@@ -112,14 +111,14 @@ _SCALAR = dm_specs.Array((), np.float32)
 
 
 class Specs(NamedTuple):
-  """`dm_env.specs` of a step: arrays, or dictionaries of them to any depth."""
+  """`dm_env.specs` of a step: arrays, or nested dictionaries of arrays."""
   observation: Any
   action: Any
   reward: dm_specs.Array = _SCALAR
   discount: dm_specs.Array = _SCALAR
 
   def leaves(self) -> Dict[str, dm_specs.Array]:
-    """The spec of each array of steps but `end`, by its name."""
+    """Returns the spec of each array of steps except `end`, by name."""
     found = {}
     for root, nest in self._asdict().items():
       for path, spec in tree.flatten_with_path(nest):
@@ -132,10 +131,10 @@ class Specs(NamedTuple):
 
 def from_dm_env(time_steps: Sequence[dm_env.TimeStep], actions: Sequence[Any],
                 specs: Specs, success: float = float('nan')) -> Episode:
-  """The episode of T + 1 time steps, from FIRST to LAST, and T actions.
+  """Makes an episode of T + 1 time steps, from FIRST to LAST, and T actions.
 
   Raises:
-    DatasetError: they are not one whole episode.
+    DatasetError: the time steps are not one complete episode.
   """
   kinds = [time_step.step_type for time_step in time_steps]
   if (len(kinds) < 2 or len(actions) != len(kinds) - 1
@@ -144,35 +143,40 @@ def from_dm_env(time_steps: Sequence[dm_env.TimeStep], actions: Sequence[Any],
     raise DatasetError(
         f'{len(kinds)} time steps with {len(actions)} actions: expected one FIRST, any '
         'MID, one LAST, and an action after each but that')
-  stack = lambda spec, *rows: np.stack(rows).astype(spec.dtype, casting='same_kind')
-  stacked = lambda nest, rows: tree.map_structure_up_to(
-      nest, stack, nest, *rows, check_types=False)
-  outcome = lambda name: np.array(
-      [getattr(t, name) for t in time_steps[1:]], getattr(specs, name).dtype)
   end = np.zeros(len(actions), np.uint8)
   end[-1] = End.TERMINATION if time_steps[-1].discount == 0 else End.TRUNCATION
-  observation = stacked(specs.observation, [t.observation for t in time_steps])
+  observation = _stacked(specs.observation, [t.observation for t in time_steps])
   return Episode(
       tree.map_structure(lambda x: x[:-1], observation),
-      stacked(specs.action, list(actions)), outcome('reward'), outcome('discount'),
+      _stacked(specs.action, actions),
+      np.array([t.reward for t in time_steps[1:]], specs.reward.dtype),
+      np.array([t.discount for t in time_steps[1:]], specs.discount.dtype),
       end, success, tree.map_structure(lambda x: x[-1], observation))
 
 
+def _stacked(specs: Any, rows: Sequence[Any]) -> Any:
+  """Stacks nests of [...] to a nest of [T, ...], of the dtypes of `specs`."""
+  def stack(spec: dm_specs.Array, *leaves: Any) -> np.ndarray:
+    return np.stack(leaves).astype(spec.dtype, casting='same_kind')
+
+  return tree.map_structure_up_to(specs, stack, specs, *rows, check_types=False)
+
+
 def arrays_of(episode: Episode) -> Dict[str, np.ndarray]:
-  """The episode's arrays of steps, by name."""
+  """Returns the episode's arrays of steps, by name."""
   return {'.'.join([root, *map(str, path)]): leaf
           for root in (*Specs._fields, 'end')
           for path, leaf in tree.flatten_with_path(getattr(episode, root))}
 
 
 def is_observation(name: str) -> bool:
-  """Whether an array of steps is of the observation, by its name."""
+  """Returns whether an array of steps belongs to the observation, by its name."""
   return name.split('.')[0] == 'observation'
 
 
 def array_specs(specs: Specs, final_observation: bool
                 ) -> Tuple[Dict[str, dm_specs.Array], Dict[str, dm_specs.Array]]:
-  """Specs of a step and of an episode: of the rows of every file but `offset.npy`."""
+  """Returns specs of steps and of episodes: the rows of all files but `offset.npy`."""
   steps = {**specs.leaves(), 'end': dm_specs.Array((), np.uint8)}
   episodes = {'success': _SCALAR}
   if final_observation:
@@ -183,17 +187,17 @@ def array_specs(specs: Specs, final_observation: bool
 
 def check_steps(specs: Specs, kind: str, arrays: Dict[str, np.ndarray],
                 offset: np.ndarray, first_episode: int = 0) -> None:
-  """Refuses values that no episode has.
+  """Checks that the values can be those of episodes.
 
   Args:
     specs: of the steps.
     kind: of the dataset.
-    arrays: [S, ...], of any names of `specs.leaves()` and `end`.
-    offset: [E + 1], where each episode begins.
-    first_episode: the number of the first one, for the error.
+    arrays: [S, ...], any of those named in `specs.leaves()`, and `end`.
+    offset: [E + 1], the first step of each episode, and S.
+    first_episode: number of the first episode, for the error.
 
   Raises:
-    DatasetError: names array, episode and step.
+    DatasetError: a value that does not fit; names array, episode and step.
   """
   leaves = specs.leaves()
   for name, array in arrays.items():
@@ -222,7 +226,7 @@ def check_steps(specs: Specs, kind: str, arrays: Dict[str, np.ndarray],
 
 
 def spec_to_json(spec: dm_specs.Array) -> Dict[str, Any]:
-  """What dataset.json says about an array."""
+  """Returns the description of an array in dataset.json."""
   if spec.dtype.kind not in 'biuf':
     raise DatasetError(f'{spec} has dtype {spec.dtype}: expected numbers or bools')
   entry = {'dtype': spec.dtype.name, 'shape': list(spec.shape)}
@@ -235,7 +239,7 @@ def spec_to_json(spec: dm_specs.Array) -> Dict[str, Any]:
 
 
 def specs_from_json(entries: Dict[str, Dict[str, Any]]) -> Specs:
-  """The specs of the arrays, nested as their names say."""
+  """Returns the specs of the arrays, nested as their names say."""
   roots: Dict[str, Any] = {}
   for name, entry in entries.items():
     dtype, shape = np.dtype(entry['dtype']), tuple(entry['shape'])
@@ -255,17 +259,17 @@ def specs_from_json(entries: Dict[str, Dict[str, Any]]) -> Specs:
 
 
 def checksum(description: Dict[str, Any]) -> str:
-  """Of all of dataset.json but the checksum in it, whatever the white space."""
+  """Returns the checksum of dataset.json without its own entry and white space."""
   text = json.dumps({key: value for key, value in description.items()
                      if key != 'crc32'}, sort_keys=True)
   return f'{zlib.crc32(text.encode()):08x}'
 
 
 def read_description(path: pathlib.Path) -> Optional[Dict[str, Any]]:
-  """dataset.json of the folder `path`; None if there is none.
+  """Reads dataset.json in the folder `path`; returns None if there is no such file.
 
   Raises:
-    DatasetError: it is not as a writer left it, or of another version.
+    DatasetError: the file is damaged, or of another version.
   """
   file = path / 'dataset.json'
   if not file.exists():

@@ -1,7 +1,8 @@
-"""Data sets made by others, read as episodes.
+"""Imports datasets in the formats of others.
 
-Each importer describes a source and yields its episodes one by one, so that the largest
-takes no more memory than an episode and a shard. h5py is in the extra `offline`.
+Each importer returns a `Recording`, which yields episodes one by one, so that even a
+large one takes no more memory than an episode and a shard. h5py is in the extra
+`offline`.
 """
 
 import contextlib
@@ -13,9 +14,8 @@ import json
 import pathlib
 import re
 import sys
-import time
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
-from typing import Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple
+from typing import Optional, Tuple, Union
 import zlib
 
 from dm_env import specs as dm_specs
@@ -23,75 +23,83 @@ import numpy as np
 import tree
 
 from gtrxl_tf import config
+from gtrxl_tf import progress
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import reader
 from gtrxl_tf.datasets import writer as writer_lib
 
 DatasetError = format_lib.DatasetError
 
-_SECONDS_BETWEEN_LINES = 10
 _DQN_ARRAYS = ('observation', 'action', 'reward', 'terminal')
-# Dopamine puts so many blank steps before every episode, to stack frames over them.
+# Dopamine puts this many blank steps before every episode, to stack frames over them.
 _DQN_PADDING = 3
 
 
-class Source(NamedTuple):
-  """Episodes that lie elsewhere."""
-  settings: str  # What is read, and how.
+class Recording(NamedTuple):
+  """Episodes that others have recorded.
+
+  Attributes:
+    settings: what is read, and how.
+    specs: of a step.
+    final_observation: whether episodes have one.
+    episodes: one by one.
+  """
+  settings: str
   specs: format_lib.Specs
   final_observation: bool
   episodes: Iterable[format_lib.Episode]
 
 
-def import_dataset(source: Source, path: Union[str, pathlib.Path], environment: str,
+def import_dataset(source: Recording, path: Union[str, pathlib.Path], environment: str,
                    stream=sys.stdout) -> reader.Dataset:
-  """Copies a source into the folder `path`; goes on there if it was interrupted.
+  """Copies a recording into the folder `path`, or continues an interrupted import.
 
   Args:
-    source: to read.
+    source: the recording to read.
     path: of the dataset.
     environment: its name.
     stream: where the progress is shown.
 
   Raises:
-    DatasetError: the source is damaged, or the folder holds something else.
+    DatasetError: the recording is damaged, or the folder holds something else.
   """
   with writer_lib.EpisodeWriter(
       path, source.specs, environment, source.settings,
       final_observation=source.final_observation) as writer:
-    last_line = time.time()
+    line = progress.ProgressLine(stream)
     for episode in itertools.islice(source.episodes, writer.num_episodes, None):
       writer.write([episode])
-      if time.time() - last_line >= _SECONDS_BETWEEN_LINES:
-        last_line = time.time()
-        print(f'{writer.num_episodes:,} episodes | {writer.num_steps:,} steps',
-              file=stream, flush=True)
+      if line.is_due():
+        line.show(f'{writer.num_episodes:,} episodes | {writer.num_steps:,} steps')
+    line.close()
     if not writer.num_episodes:
-      raise DatasetError(f'{source.settings}: has no whole episode: expected some')
+      raise DatasetError(
+          f'{source.settings}: has no complete episode: expected at least one')
   return reader.open_dataset(path)
 
 
 @contextlib.contextmanager
 def _damage_told(place: Any) -> Iterator[None]:
-  """Has whatever goes wrong with others' files told on one line, with their place."""
+  """Turns errors in reading the files of others into one line that names the file."""
   try:
     yield
   except (DatasetError, config.ConfigError):
     raise
   except (AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError,
           ValueError, zlib.error) as error:
-    raise DatasetError(f'{place}: not as it should be: {type(error).__name__}: '
+    raise DatasetError(f'{place}: cannot be read: {type(error).__name__}: '
                        f'{" ".join(str(error).split()):.100}') from error
 
 
-def _importer(function):
-  """A function of a place and more, which returns a `Source`; see `_damage_told`."""
-  def told(place, episodes):
+def _importer(function: Callable[..., Recording]) -> Callable[..., Recording]:
+  """Decorates a function that reads a `Recording` from a place; see `_damage_told`."""
+  def told(place: Any, episodes: Iterable[format_lib.Episode]
+           ) -> Iterator[format_lib.Episode]:
     with _damage_told(place):
       yield from episodes
 
   @functools.wraps(function)
-  def wrapper(place, *args, **kwargs):
+  def wrapper(place: Any, *args, **kwargs) -> Recording:
     with _damage_told(place):
       source = function(place, *args, **kwargs)
     return source._replace(episodes=told(place, source.episodes))
@@ -100,18 +108,17 @@ def _importer(function):
 
 
 @_importer
-def minari(folder: Union[str, pathlib.Path]) -> Source:
-  """A local Minari data set.
+def minari(folder: Union[str, pathlib.Path]) -> Recording:
+  """Reads a local Minari dataset.
 
-  Boxes, numbers to choose from and dictionaries of them are read; texts in dictionaries
-  are left out.
+  Reads spaces of type Box, Discrete and Dict; texts in dictionaries are left out.
 
   Args:
     folder: with `data/metadata.json` and `data/main_data.hdf5`; Minari keeps them
       below `~/.minari/datasets`.
 
   Raises:
-    DatasetError: it is none, or has spaces or a storage that cannot be read.
+    DatasetError: it is no Minari dataset, or has other spaces or another storage.
     config.ConfigError: h5py is not installed.
   """
   folder = pathlib.Path(folder)
@@ -130,7 +137,7 @@ def minari(folder: Union[str, pathlib.Path]) -> Source:
   specs = format_lib.Specs(*(
       _minari_spec(spaces[kind], str(metadata_file), kind) for kind in spaces))
   file = _open_hdf5(folder / 'data' / 'main_data.hdf5', 'The importer of Minari')
-  return Source(f'minari {folder.name}', specs, True,
+  return Recording(f'minari {folder.name}', specs, True,
                 _minari_episodes(file, spaces, specs))
 
 
@@ -152,7 +159,7 @@ def _minari_spec(space: Dict[str, Any], place: str, name: str) -> Any:
 
 def _minari_episodes(file, spaces, specs: format_lib.Specs
                      ) -> Iterator[format_lib.Episode]:
-  def read(node, space, spec):
+  def read(node: Any, space: Dict[str, Any], spec: Any) -> Any:
     if isinstance(spec, dict):
       return {key: read(node[key], space['subspaces'][key], spec[key]) for key in spec}
     return (node[()] - space.get('start', 0)).astype(spec.dtype)
@@ -180,17 +187,17 @@ def _minari_episodes(file, spaces, specs: format_lib.Specs
 
 @_importer
 def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None
-         ) -> Source:
-  """An HDF5 file of D4RL: observations, actions, rewards, terminals, timeouts.
+         ) -> Recording:
+  """Reads an HDF5 file of D4RL: observations, actions, rewards, terminals, timeouts.
 
-  Steps after the last end belong to an episode that the log broke off, and are left
-  out, as D4RL's own readers do. Whole numbers as actions are taken to be numbers to
-  choose from, up to the greatest there is.
+  Steps after the last end belong to an unfinished episode and are left out, as in
+  D4RL's own readers. Integer actions are taken as discrete, up to the greatest in the
+  file.
 
   Args:
     path: of the file.
-    max_episode_steps: after how many steps episodes were cut off; for the older files,
-      which have no `timeouts`.
+    max_episode_steps: number of steps after which episodes were cut off; for older
+      files, which have no `timeouts`.
 
   Raises:
     DatasetError: it is no such file.
@@ -214,7 +221,8 @@ def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None
       _action_spec(file['actions'].shape, file['actions'].dtype,
                    lambda: file['actions'][()].max()))
   settings = f'd4rl {pathlib.Path(path).name} {max_episode_steps or ""}'.strip()
-  return Source(settings, specs, False, _d4rl_episodes(file, specs, max_episode_steps))
+  return Recording(settings, specs, False, _d4rl_episodes(file, specs,
+  max_episode_steps))
 
 
 def _d4rl_episodes(file, specs, max_episode_steps) -> Iterator[format_lib.Episode]:
@@ -238,20 +246,20 @@ def _d4rl_episodes(file, specs, max_episode_steps) -> Iterator[format_lib.Episod
 
 @_importer
 def dqn_replay(folder: Union[str, pathlib.Path],
-               max_steps_per_file: Optional[int] = None) -> Source:
-  """Replay buffers of DQN in Dopamine's layout, as the DQN replay dataset has them.
+               max_steps_per_file: Optional[int] = None) -> Recording:
+  """Reads replay buffers of DQN in Dopamine's layout, as in the DQN replay dataset.
 
-  The folder has `$store$_observation_ckpt.N.gz` and, for every N, those for action,
-  reward and terminal: gzipped arrays of numpy. Observations are single pictures, here
+  The folder has `$store$_observation_ckpt.N.gz` and, for every N, files for action,
+  reward and terminal: gzipped NumPy arrays. Observations are single pictures, here
   [height, width, 1]; `segments(frame_stack=4)` stacks them as the agent saw them.
 
   Blank steps, which Dopamine puts before every episode, are left out; so are episodes
-  that one file breaks off and the next goes on with.
+  that continue from one file to the next.
 
   Args:
     folder: with the files.
-    max_steps_per_file: stop reading a file with the episode that reaches so many. RATE
-      takes 500,000 from 50 files.
+    max_steps_per_file: stop reading a file with the episode that reaches this number of
+      steps. RATE takes 500,000 from 50 files.
 
   Raises:
     DatasetError: files are missing, or damaged.
@@ -268,8 +276,8 @@ def dqn_replay(folder: Union[str, pathlib.Path],
       dm_specs.Array((*picture[1:], 1), dtype),
       _action_spec(actions[0].shape, actions[0].dtype,
                    lambda: max(x.max() for x in actions)))
-  return Source(f'dqn_replay {folder.name} {max_steps_per_file or ""}'.strip(), specs,
-                False, _dqn_episodes(folder, numbers, specs, max_steps_per_file))
+  return Recording(f'dqn_replay {folder.name} {max_steps_per_file or ""}'.strip(),
+                specs, False, _dqn_episodes(folder, numbers, specs, max_steps_per_file))
 
 
 def _dqn_episodes(folder: pathlib.Path, numbers: List[int], specs: format_lib.Specs,
@@ -292,7 +300,7 @@ def _dqn_episodes(folder: pathlib.Path, numbers: List[int], specs: format_lib.Sp
         pictures = np.frombuffer(
             _read(stream, row * (end + 1 - begin), folder, number), dtype)
         pictures = pictures.reshape(-1, *shape[1:])
-        # The first episode of a file but the first began in the file before.
+        # The first episode of a file began in the file before, except in file 0.
         if begin or number == 0:
           steps = slice(begin, end + 1)
           blank = ~(pictures[:_DQN_PADDING].reshape(len(pictures[:_DQN_PADDING]), -1)
@@ -309,7 +317,7 @@ def _dqn_episodes(folder: pathlib.Path, numbers: List[int], specs: format_lib.Sp
 
 def _gzipped_stream(folder: pathlib.Path, name: str, number: int
                     ) -> Tuple[Tuple[int, ...], np.dtype, gzip.GzipFile]:
-  """Shape and dtype of an array, and what to read its values from."""
+  """Returns shape and dtype of an array, and a stream of its values."""
   path = folder / f'$store$_{name}_ckpt.{number}.gz'
   if not path.exists():
     raise DatasetError(f'{path}: missing')
@@ -329,7 +337,7 @@ def _gzipped_stream(folder: pathlib.Path, name: str, number: int
 
 
 def _gzipped(folder: pathlib.Path, name: str, number: int) -> np.ndarray:
-  """A whole array."""
+  """Reads a complete array."""
   shape, dtype, stream = _gzipped_stream(folder, name, number)
   with stream:
     data = _read(stream, dtype.itemsize * int(np.prod(shape)), folder, number)
@@ -357,7 +365,8 @@ def _episode(observation: Any, action: Any, reward: np.ndarray, terminated: bool
                             end, final_observation=final_observation)
 
 
-def _action_spec(shape: Tuple[int, ...], dtype: np.dtype, greatest) -> dm_specs.Array:
+def _action_spec(shape: Tuple[int, ...], dtype: np.dtype, greatest: Callable[[], int]
+                 ) -> dm_specs.Array:
   if len(shape) == 1 and dtype.kind in 'iu':
     return dm_specs.DiscreteArray(int(greatest()) + 1, name='action')
   return dm_specs.Array(shape[1:], _narrowed(dtype), 'action')
@@ -367,7 +376,7 @@ def _narrowed(dtype: np.dtype) -> np.dtype:
   return np.dtype(np.float32) if dtype == np.float64 else dtype
 
 
-def _open_hdf5(path: pathlib.Path, needed_by: str):
+def _open_hdf5(path: pathlib.Path, needed_by: str) -> Any:
   try:
     h5py = importlib.import_module('h5py')
   except ModuleNotFoundError as error:

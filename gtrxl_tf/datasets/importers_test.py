@@ -111,10 +111,10 @@ class D4RLTest(parameterized.TestCase):
     with self.assertRaisesRegex(datasets.DatasetError, 'reward of episode 0, step 0'):
       _import(importers.d4rl(self._path), self._folder / 'out')
     self._write(terminals=np.zeros(20, bool), timeouts=np.zeros(20, bool))
-    with self.assertRaisesRegex(datasets.DatasetError, 'has no whole episode'):
+    with self.assertRaisesRegex(datasets.DatasetError, 'has no complete episode'):
       _import(importers.d4rl(self._path), self._folder / 'out')
     self._write(rewards=0.0)
-    with self.assertRaisesRegex(datasets.DatasetError, 'not as it should be: TypeErr'):
+    with self.assertRaisesRegex(datasets.DatasetError, 'cannot be read: TypeErr'):
       importers.d4rl(self._path)
     self._write()
     self._path.write_bytes(self._path.read_bytes()[:-100])
@@ -211,7 +211,7 @@ class MinariTest(parameterized.TestCase):
                    dict(observation_space='{"type": "Box", "dtype": "more"}')):
       self._write_metadata(**damage)
       with self.assertRaisesRegex(
-          datasets.DatasetError, 'door-v0: not as it should be: .*'):
+          datasets.DatasetError, 'door-v0: cannot be read: .*'):
         importers.minari(self._folder)
 
   def test_says_which_package_is_missing(self):

@@ -1,4 +1,4 @@
-"""What is in a dataset, as a table and as a picture."""
+"""Describes a dataset in a table and in a picture."""
 
 import pathlib
 from typing import List, Tuple
@@ -16,7 +16,7 @@ _NUM_FRAMES = 10
 
 
 def describe(dataset: reader.Dataset) -> str:
-  """A table for people."""
+  """Returns a table that describes the dataset."""
   rows = [('environment', dataset.environment or '-'), ('kind', dataset.kind),
           ('episodes', f'{dataset.num_episodes:,}'),
           ('steps', f'{dataset.num_steps:,}')]
@@ -43,8 +43,14 @@ def _spread(values: np.ndarray) -> str:
 
 
 def draw(dataset: reader.Dataset, path: pathlib.Path) -> None:
-  """Draws histograms of return and length and, if there are pictures, some of the
-  episode with the greatest return.
+  """Draws histograms of returns and lengths.
+
+  If observations are pictures, it also draws some of the episode with the greatest
+  return.
+
+  Args:
+    dataset: to draw.
+    path: of the picture to write.
 
   Raises:
     format_lib.DatasetError: there are no episodes.
@@ -83,10 +89,10 @@ def draw(dataset: reader.Dataset, path: pathlib.Path) -> None:
 
 def _strips(dataset: reader.Dataset, i: int
             ) -> List[Tuple[str, np.ndarray, np.ndarray]]:
-  """Of each observation that is a picture its name, some steps, and the pictures there.
+  """Returns the pictures of episode `i`: names, some steps, and the pictures there.
 
-  A picture is uint8 [height, width, channels] of 16 pixels or more; of a stack of grey
-  ones, the last counts, which is the newest.
+  A picture is uint8 [height, width, channels], with 16 pixels or more along each side.
+  The last of a stack of grey pictures is shown, which is the newest.
   """
   strips = []
   arrays = format_lib.arrays_of(dataset.episode(i))

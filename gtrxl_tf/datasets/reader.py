@@ -1,4 +1,4 @@
-"""Reads datasets and finds what is damaged in them."""
+"""Reads datasets and detects damage in them."""
 
 import functools
 import os
@@ -13,12 +13,14 @@ from gtrxl_tf.datasets import format as format_lib
 
 DatasetError = format_lib.DatasetError
 
-# Of one dataset. Each takes a file descriptor, and processes may have few.
+# In one dataset. Each takes a file descriptor, of which a process may have few.
 _ARRAYS_OPEN = 512
 
 
 class Dataset:
   """The episodes in a folder, as memory-mapped arrays; made by `open_dataset`.
+
+  `EpisodeWriter` has an example.
 
   Attributes:
     path: the folder.
@@ -26,9 +28,10 @@ class Dataset:
     environment: its name.
     settings: with which the episodes were collected.
     num_episodes: E.
-    num_steps: of all of them.
+    num_steps: in all episodes.
+    specs: of a step.
     lengths: int64 [E], steps of each episode.
-    successes: float32 [E], 1 or 0; NaN where it is not known.
+    successes: float32 [E], 1 or 0; NaN if it is not known.
   """
 
   def __init__(self, path: pathlib.Path, description: Dict[str, Any]):
@@ -55,23 +58,23 @@ class Dataset:
         + [self._array(i, 'success') for i in range(len(self._shards))])
     self._first_episodes = np.cumsum([0] + [len(x) - 1 for x in self._offsets])
 
-  def observation_spec(self):
-    """Of a step; a nest of dm_env specs."""
+  def observation_spec(self) -> Any:
+    """Returns the nest of dm_env specs of a step's observation."""
     return self.specs.observation
 
-  def action_spec(self):
-    """Of a step; a nest of dm_env specs."""
+  def action_spec(self) -> Any:
+    """Returns the nest of dm_env specs of a step's action."""
     return self.specs.action
 
   @functools.cached_property
   def returns(self) -> np.ndarray:
-    """[E] float64, the sum of each episode's rewards."""
+    """The sum of each episode's rewards, float64 [E]."""
     sums = [np.add.reduceat(self._array(i, 'reward'), offset[:-1], dtype=np.float64)
             for i, offset in enumerate(self._offsets)]
     return np.concatenate([np.zeros(0)] + sums)
 
   def episode(self, i: int) -> format_lib.Episode:
-    """Episode `i`, of which every array is a view of a file."""
+    """Returns episode `i`; its arrays are views of the files."""
     shard, start, stop = self.place(i)
     steps = [self._array(shard, name)[start:stop] for name in (*self._names, 'end')]
     *nests, end = steps
@@ -86,8 +89,15 @@ class Dataset:
                               float(self.successes[i]), final)
 
   def place(self, i: int) -> tuple[int, int, int]:
-    """Where episode `i` is: the number of the shard, and its first row and the one
-    after its last in the arrays there."""
+    """Returns where episode `i` is.
+
+    Returns:
+      Number of the shard, and the episode's rows in its arrays: the first one, and the
+      one after the last.
+
+    Raises:
+      IndexError: there is no such episode.
+    """
     if not 0 <= i < self.num_episodes:
       raise IndexError(f'episode {i}: expected one of {self.num_episodes}')
     shard = int(np.searchsorted(self._first_episodes, i, side='right')) - 1
@@ -95,11 +105,11 @@ class Dataset:
     return shard, int(self._offsets[shard][row]), int(self._offsets[shard][row + 1])
 
   def array(self, shard: int, name: str) -> np.ndarray:
-    """A shard's memory-mapped array of steps, by its name in `format.py`."""
+    """Returns a shard's memory-mapped array of steps, by its name in `format.py`."""
     return self._array(shard, name)
 
   def check(self) -> None:
-    """Looks at every byte; see the function `check`."""
+    """Checks every byte; see the function `check`."""
     for i, files in enumerate(self._files):
       for name, recorded in files.items():
         file = self.path / self._shards[i] / name
@@ -110,11 +120,11 @@ class Dataset:
       self._check_steps(i)
 
   def _check_steps(self, shard: int) -> None:
-    """Refuses values of the shard that no episode has."""
+    """Checks that the shard's values can be those of episodes."""
     offset = self._offsets[shard]
     for name in (*self._names, 'end'):
       array = self._array(shard, name)
-      # Whole episodes, of about a block together.
+      # Complete episodes, about a block at a time.
       rows = max(1, files_lib.BLOCK_BYTES * len(array) // max(array.nbytes, 1))
       starts = [0]
       while starts[-1] < len(offset) - 1:
@@ -134,17 +144,17 @@ class Dataset:
 
   def _open_array(self, shard: int, name: str) -> np.ndarray:
     array = np.load(self._file(shard, name), mmap_mode='r', allow_pickle=False)
-    return array.view(np.ndarray)  # Still mapped, and sliced in a third of the time.
+    return array.view(np.ndarray)  # Still mapped; slicing takes a third of the time.
 
 
 def open_dataset(path: Union[str, os.PathLike]) -> Dataset:
   """Opens the dataset in the folder `path`.
 
-  Everything is looked at but the values: that all files are there, of the size, shape
-  and dtype that dataset.json tells, and where episodes begin. `check` does the rest.
+  Checks everything but the values: that all files exist with the size, shape and dtype
+  in dataset.json, and where episodes begin. `check` does the rest.
 
   Raises:
-    DatasetError: names the file and what is wrong.
+    DatasetError: the dataset is damaged; names the file and what is wrong.
   """
   path = pathlib.Path(path)
   description = format_lib.read_description(path)
@@ -163,13 +173,14 @@ def open_dataset(path: Union[str, os.PathLike]) -> Dataset:
 
 
 def check(path: Union[str, os.PathLike]) -> Dataset:
-  """Opens the dataset in the folder `path` after every byte of it was looked at.
+  """Opens the dataset in the folder `path` and checks every byte of it.
 
-  Beyond `open_dataset`: checksums, finite numbers, discounts in [0, 1], actions that
-  the spec admits, and ends where episodes end. It takes as long as reading takes.
+  Beyond what `open_dataset` checks: checksums, finite numbers, discounts in [0, 1],
+  actions that the spec admits, and ends where episodes end. This takes as long as
+  reading the files.
 
   Raises:
-    DatasetError: names the file and what is wrong.
+    DatasetError: the dataset is damaged; names the file and what is wrong.
   """
   dataset = open_dataset(path)
   dataset.check()
@@ -209,7 +220,7 @@ def _check_header(file: pathlib.Path, num_bytes: int, shape, dtype) -> None:
         f'{file}: has {file.stat().st_size:,} bytes: expected {num_bytes:,}')
   try:
     array = np.load(file, mmap_mode='r', allow_pickle=False)
-  except Exception as error:  # Of many types, as numpy parses headers as Python.
+  except Exception as error:  # NumPy parses headers as Python: many types are possible.
     raise DatasetError(f'{file}: not an array: {str(error):.100}') from error
   if array.shape != tuple(shape) or array.dtype != dtype:
     raise DatasetError(f'{file}: has shape {array.shape} and dtype {array.dtype}: '

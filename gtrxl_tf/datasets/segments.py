@@ -13,19 +13,19 @@ DatasetError = format_lib.DatasetError
 
 
 class SegmentBatch(NamedTuple):
-  """B trajectories of T steps: N segments of K, one after the other, T = N K.
+  """B trajectories of T = N K steps: N segments of K steps, one after the other.
 
-  Where a trajectory is shorter it stands at the left. Behind its end `mask` is False,
-  observations repeat the last one, as RATE's do, and all else is 0.
+  A shorter trajectory is padded at the end: there `mask` is False, observations repeat
+  the last one, as in RATE, and everything else is 0.
 
   Attributes:
     observation: nest of [B, T, ...].
-    action: nest of [B, T, ...]; RATE has -10 where the mask is False.
+    action: nest of [B, T, ...]; RATE pads with -10 instead.
     reward: float32 [B, T].
     discount: float32 [B, T].
     end: uint8 [B, T], values of `End`.
     return_to_go: float32 [B, T], the undiscounted sum of the rewards from this step to
-      the end of the episode, also where that is beyond the T steps.
+      the end of the episode, even if that is beyond the T steps.
     mask: bool [B, T], True where there is a step.
     episode: int64 [B], number of the episode in the dataset.
     start: int64 [B], number of the first step in the episode.
@@ -50,9 +50,9 @@ def gather(dataset: reader.Dataset, episodes: Sequence[int], starts: Sequence[in
     episodes: [B] numbers of episodes.
     starts: [B] the first step of each.
     length: T.
-    frame_stack: observations are those of the last so many steps, the newest last,
-      along their last axis; 0 for steps before the episode. Atari's pictures are
-      stored once, and seen four at a time.
+    frame_stack: number of steps whose observations are stacked along their last axis,
+      the newest last; 0 stands for steps before the episode. Atari's pictures are
+      stored once and seen four at a time.
   """
   num = len(episodes)
   blank = {}
@@ -92,7 +92,7 @@ def gather(dataset: reader.Dataset, episodes: Sequence[int], starts: Sequence[in
 
 def _stack_frames(rows: np.ndarray, array: np.ndarray, begin: int, first: int,
                   last: int, frame_stack: int) -> None:
-  """Fills [T, ..., C S] from [steps, ..., C], not looking before the row `begin`."""
+  """Fills [T, ..., C S] from [steps, ..., C], without rows before `begin`."""
   if frame_stack == 1:
     rows[:last - first] = array[first:last]
     return
@@ -104,7 +104,7 @@ def _stack_frames(rows: np.ndarray, array: np.ndarray, begin: int, first: int,
 
 
 def _returns_to_go(reward: np.ndarray, end: np.ndarray) -> np.ndarray:
-  """[T] sums from each step to the next that ends an episode, it too."""
+  """Returns sums [T] from each step to the next one that ends an episode, inclusive."""
   rest = np.append(np.cumsum(reward[::-1], dtype=np.float64)[::-1], 0.0)
   ends = np.append(np.flatnonzero(end), len(reward) - 1)
   return rest[:-1] - rest[ends[np.searchsorted(ends, np.arange(len(reward)))] + 1]
@@ -115,16 +115,16 @@ def segments(dataset: reader.Dataset, segment_length: int, num_segments: int,
              min_window_return: Optional[float] = None, frame_stack: int = 1,
              first_batch: int = 0, max_length: Optional[int] = None
              ) -> Iterator[SegmentBatch]:
-  """Yields batches for ever: the same ones for the same seed.
+  """Yields batches without end: the same batches for the same seed.
 
-  The trajectories are, by `starts`,
+  `starts` selects the trajectories:
 
-    'first': the first N K steps of episodes, each episode once an epoch, in an order
-      that is drawn anew every epoch (RATE's T-Maze, action recall, Minigrid, ViZDoom).
-      A batch may hold the end of one epoch and the beginning of the next.
-    'random': windows of N K steps, drawn with replacement, each as likely as any other
-      (Atari, MuJoCo: RATE draws episodes by length, and windows that reach beyond the
-      end are drawn again). An episode shorter than that is one window.
+    'first': the first N K steps of episodes, each episode once per epoch, in a random
+      order that differs between epochs (RATE's T-Maze, action recall, Minigrid,
+      ViZDoom). A batch may hold the end of one epoch and the beginning of the next.
+    'random': windows of N K steps, drawn uniformly with replacement (Atari, MuJoCo:
+      RATE draws episodes by length, and redraws windows that reach beyond the end). An
+      episode shorter than a window is one window.
 
   Args:
     dataset: to read.
@@ -133,15 +133,15 @@ def segments(dataset: reader.Dataset, segment_length: int, num_segments: int,
     batch_size: B.
     seed: of the order or the windows.
     starts: 'first' or 'random'.
-    min_window_return: only of windows: the least sum of rewards within one (RATE's
-      Memory Maze has 2).
-    frame_stack: of `gather`.
-    first_batch: number of the first batch, to go on where another iterator stopped.
-    max_length: only of first steps: longer episodes are left out.
+    min_window_return: for 'random' only: the least sum of rewards within a window
+      (RATE's Memory Maze has 2).
+    frame_stack: see `gather`.
+    first_batch: number of the first batch, to continue where another iterator stopped.
+    max_length: for 'first' only: longer episodes are left out.
 
   Raises:
     DatasetError: there are no such trajectories.
-    ValueError: a setting that does not exist.
+    ValueError: there is no such value of `starts`, or one argument excludes another.
   """
   if starts not in ('first', 'random'):
     raise ValueError(f"starts = {starts!r}: expected 'first' or 'random'")
@@ -176,7 +176,7 @@ def _batches(dataset, draw, length, frame_stack, number) -> Iterator[SegmentBatc
 
 def _in_epochs(chosen: np.ndarray, batch_size: int, seed: int, number: int
                ) -> Tuple[np.ndarray, np.ndarray]:
-  """Episodes and first steps of a batch, of the `chosen` episodes."""
+  """Returns episodes and first steps of a batch, among the `chosen` episodes."""
   position = number * batch_size + np.arange(batch_size)
   epochs, places = np.divmod(position, len(chosen))
   episodes = np.empty(batch_size, np.int64)
@@ -193,10 +193,10 @@ def _order(num_episodes: int, seed: int, epoch: int) -> np.ndarray:
 
 def _uniform(episodes, first_steps, ends, batch_size: int, seed: int, number: int
              ) -> Tuple[np.ndarray, np.ndarray]:
-  """Episodes and first steps of a batch, from runs of windows.
+  """Returns episodes and first steps of a batch, from runs of windows.
 
-  Run r is `ends[r] - ends[r - 1]` windows of `episodes[r]`, one a step, the first of
-  which starts at `first_steps[r]`.
+  Run r has `ends[r] - ends[r - 1]` windows of `episodes[r]`: the first one starts at
+  `first_steps[r]`, and each starts a step after the one before.
   """
   drawn = np.random.default_rng([seed, number]).integers(ends[-1], size=batch_size)
   run = np.searchsorted(ends, drawn, side='right')
@@ -205,7 +205,7 @@ def _uniform(episodes, first_steps, ends, batch_size: int, seed: int, number: in
 
 def _windows(dataset: reader.Dataset, length: int, min_return: Optional[float]
              ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Runs of windows: of each the episode, the first window's first step, how many."""
+  """Returns runs of windows: episodes, first steps, and numbers of windows."""
   counts = np.maximum(dataset.lengths - length + 1, 1)
   if min_return is None:
     return np.arange(dataset.num_episodes), np.zeros_like(counts), counts

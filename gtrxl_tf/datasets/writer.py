@@ -1,4 +1,4 @@
-"""Writes datasets, so that whatever kills the writer leaves a whole one."""
+"""Writes datasets; a writer that is killed at any moment leaves a valid one."""
 
 import fcntl
 import io
@@ -20,14 +20,30 @@ DatasetError = format_lib.DatasetError
 
 
 class EpisodeWriter:
-  """Adds episodes to the dataset in a folder; a context, whose end is `close`.
+  """Adds episodes to the dataset in a folder; a context manager.
 
-  Episodes wait in memory until there are enough of them for a shard. What is lost with
-  a writer that is killed are those that wait; `progress` says what to go on with.
+  Episodes wait in memory until there are enough of them for a shard. If a writer is
+  killed, those that wait are lost; `progress` says where to continue.
+
+  >>> import tempfile
+  >>> from dm_env import specs as dm_specs
+  >>> from gtrxl_tf import datasets
+  >>> specs = datasets.Specs(
+  ...     dm_specs.Array((2,), np.float32), dm_specs.DiscreteArray(3))
+  >>> episode = datasets.Episode(
+  ...     observation=np.zeros((4, 2), np.float32), action=np.zeros(4, np.int32),
+  ...     reward=np.ones(4, np.float32), discount=np.float32([1, 1, 1, 0]),
+  ...     end=np.uint8([0, 0, 0, datasets.End.TERMINATION]))
+  >>> path = tempfile.mkdtemp()
+  >>> with EpisodeWriter(path, specs, final_observation=False) as writer:
+  ...   writer.write([episode, episode])
+  >>> dataset = datasets.open_dataset(path)
+  >>> dataset.num_episodes, dataset.returns.tolist()
+  (2, [4.0, 4.0])
 
   Attributes:
-    num_episodes: so far, those that wait too.
-    num_steps: so far, those that wait too.
+    num_episodes: episodes so far, with those that wait.
+    num_steps: steps so far, with those that wait.
     progress: as given with the last episodes that were written; None at the start.
   """
 
@@ -43,14 +59,14 @@ class EpisodeWriter:
       specs: of a step.
       environment: its name.
       settings: with which the episodes are collected.
-      kind: whether episodes are episodes or histories.
+      kind: 'episodes' or 'histories'.
       final_observation: whether episodes have one.
-      shard_bytes: a shard is full when it has so many, or
-      shard_episodes: so many episodes.
+      shard_bytes: a shard is full when it has this many bytes,
+      shard_episodes: or this many episodes.
 
     Raises:
-      DatasetError: there is a dataset of another kind, or another writer.
-      ValueError: a kind that does not exist.
+      DatasetError: there is a dataset with other specs or settings, or another writer.
+      ValueError: there is no such kind.
     """
     if kind not in format_lib.KINDS:
       raise ValueError(f'kind = {kind!r}: expected one of {format_lib.KINDS}')
@@ -107,14 +123,14 @@ class EpisodeWriter:
     self.close()
 
   def write(self, episodes: Sequence[format_lib.Episode], progress: Any = None) -> None:
-    """Adds episodes, all of them or none, whatever happens.
+    """Adds episodes: all of them, or none if this fails.
 
     Args:
       episodes: any number.
-      progress: where to go on after them; anything that JSON knows.
+      progress: where to continue after them; any JSON value.
 
     Raises:
-      DatasetError: an episode that does not fit the specs; says which and how.
+      DatasetError: an episode does not fit the specs; the message says which and why.
     """
     checked = [self._checked(episode) for episode in episodes]
     self._waiting += checked
@@ -128,7 +144,7 @@ class EpisodeWriter:
       self._commit()
 
   def close(self) -> None:
-    """Writes what waits, and lets others write."""
+    """Writes the episodes that wait, and lets other processes write."""
     try:
       if self._waiting or self.progress != self._description['progress']:
         self._commit()
@@ -136,7 +152,7 @@ class EpisodeWriter:
       os.close(self._lock)
 
   def _checked(self, episode: format_lib.Episode) -> Dict[str, np.ndarray]:
-    """Steps and what an episode has once, as [1, ...], by name."""
+    """Returns the arrays of steps, and those of the episode as [1, ...], by name."""
     arrays = format_lib.arrays_of(episode)
     num = len(arrays['reward'])
     place = f'episode {self.num_episodes}'
@@ -154,7 +170,7 @@ class EpisodeWriter:
     return {**arrays, **once}
 
   def _commit(self) -> None:
-    """Makes a shard of the episodes that wait."""
+    """Writes the episodes that wait as a shard."""
     description = {**self._description, 'progress': self.progress,
                    'num_episodes': self.num_episodes, 'num_steps': self.num_steps}
     if self._waiting:
@@ -166,7 +182,7 @@ class EpisodeWriter:
 
   def _write_shard(self, name: str) -> Dict[str, Any]:
     partial = self._path / f'{name}.partial'
-    # Left by a writer that was killed here, and in no dataset.json.
+    # A writer that was killed may have left them; dataset.json does not list them.
     shutil.rmtree(partial, ignore_errors=True)
     shutil.rmtree(self._path / name, ignore_errors=True)
     partial.mkdir()
@@ -183,13 +199,15 @@ class EpisodeWriter:
             'files': files}
 
   def _replace(self, description: Dict[str, Any]) -> None:
-    """Writes dataset.json anew, whole or not at all."""
+    """Replaces dataset.json atomically."""
     text = json.dumps(
         {**description, 'crc32': format_lib.checksum(description)}, indent=1)
     files_lib.write_atomically(self._path / 'dataset.json', text + '\n')
 
 
-def _check_fit(place: str, arrays: Dict[str, np.ndarray], specs, num: int) -> None:
+def _check_fit(place: str, arrays: Dict[str, np.ndarray], specs: Dict[str, Any],
+               num: int) -> None:
+  """Checks names, shapes and dtypes of arrays of `num` rows."""
   if arrays.keys() != specs.keys():
     raise DatasetError(f'{place} has {sorted(arrays)}: expected {sorted(specs)}')
   for name, spec in specs.items():
@@ -203,7 +221,7 @@ def _check_fit(place: str, arrays: Dict[str, np.ndarray], specs, num: int) -> No
 def _write_array(path: pathlib.Path, parts: Sequence[np.ndarray]) -> Dict[str, Any]:
   """Writes the concatenation of `parts` as .npy; returns its size and checksum.
 
-  Part by part, since a shard is large, and the checksum in passing.
+  Works part by part, as a shard is large.
   """
   dtype = parts[0].dtype.newbyteorder('<')
   header = io.BytesIO()
@@ -222,7 +240,7 @@ def _write_array(path: pathlib.Path, parts: Sequence[np.ndarray]) -> Dict[str, A
 
 
 def _first_difference(was: Any, expected: Any) -> Tuple[Any, Any]:
-  """The two values; of texts their first lines that differ."""
+  """Returns the two values; if they are texts, their first lines that differ."""
   if isinstance(was, str):
     lines = itertools.zip_longest(
         was.splitlines(), expected.splitlines(), fillvalue='nothing')

@@ -1,4 +1,4 @@
-"""Action recall: do, when asked, what was shown, or done, a while ago."""
+"""Action recall: repeat, when asked, an action that was shown or taken earlier."""
 
 from typing import Annotated, Optional
 
@@ -14,12 +14,12 @@ STAY = 2  # Of `ActionAssociativeRetrieval`.
 
 @config.configurable
 class ActionRecall(memory_task.MemoryTask):
-  """A cue names an action, which is to be given after `delay` blank observations.
+  """A cue names an action, which the agent must take after `delay` blank observations.
 
-  The first observation shows the cue, drawn uniformly among the actions. Then follow
+  The first observation shows the cue, drawn uniformly among the actions. Next come
   `delay` observations without information, and then one with the flag that asks for
-  recall. The action given to the flagged observation ends the episode, with reward 1
-  and success if it is the one the cue named, else 0. Actions before that change
+  recall. The action taken on the flagged observation ends the episode, with reward 1
+  and success if it is the one that the cue named, else 0. Earlier actions change
   nothing, so every episode has `delay + 2` steps, and a guess is right once in
   `num_actions` times. Discount is 0 at the end: the task is over.
 
@@ -31,7 +31,7 @@ class ActionRecall(memory_task.MemoryTask):
                num_actions: Annotated[int, config.Range(2)] = 4,
                delay: config.NonNegativeInt = 10,
                seed: Optional[config.NonNegativeInt] = None):
-    """Creates the task, which is of no paper: small enough to be learned in a minute.
+    """Creates the task, which is not from a paper: it can be learned in a minute.
 
     Args:
       num_actions: actions to tell apart.
@@ -45,11 +45,11 @@ class ActionRecall(memory_task.MemoryTask):
     self._reset()  # Every attribute of an episode exists from here on.
 
   def episode_success(self) -> bool:
-    """Whether the action given at the flag was the one that the cue named."""
+    """Whether the action taken at the flag was the one that the cue named."""
     return self._success
 
   def informed_action(self) -> int:
-    """The action that the cue named, at every step."""
+    """Takes the action that the cue named, at every step."""
     return self._cue
 
   def observation_spec(self) -> specs.BoundedArray:
@@ -75,22 +75,22 @@ class ActionRecall(memory_task.MemoryTask):
 
 @config.configurable
 class ActionAssociativeRetrieval(memory_task.MemoryTask):
-  """The first action is to be repeated `delay` steps later (RATE, appendix C).
+  """The first action must be repeated `delay` steps later (RATE, appendix C).
 
   There are two states, S0, where the agent starts, and S1. The actions 0 and 1 move to
-  the other state; 2 stays. The first action and the one given to the flagged
-  observation, `delay` steps between them, make an episode of `delay + 2` steps. It is a
-  success if the last action moves from S1 to S0 and is the same as the first, with
-  reward 1, else `failure_reward`; every other reward is 0, and so is the discount at
-  the end.
+  the other state; 2 stays. An episode has `delay + 2` steps: the first action, `delay`
+  steps, and the action taken on the flagged observation. It is a success, with reward
+  1, if the last action moves from S1 to S0 and is the same as the first; else the
+  reward is `failure_reward`. Every other reward is 0, and so is the discount at the
+  end.
 
   Observations are float32 [3]: the state, 0 or 1; the flag; and noise of -1, 0 or 1,
   drawn uniformly at every step.
 
-  An agent that chooses its first action can do without memory: it always begins with
-  the same one. The task is for recorded episodes, in which `informed_action` begins
-  with either as often. What the paper measures on them is how probable the last action
-  is to a model, given the first. `ActionRecall` is the like of it for agents that act.
+  An agent that chooses its first action needs no memory: it can always begin with the
+  same one. The task is meant for recorded episodes, in which `informed_action` begins
+  with 0 and with 1 equally often. The paper measures how probable a model finds the
+  last action, given the first. `ActionRecall` is a similar task for agents that act.
   """
 
   def __init__(self,
@@ -104,9 +104,9 @@ class ActionAssociativeRetrieval(memory_task.MemoryTask):
       delay: steps in S1. The paper's code has 27, 57 and 87 in its data: three less
         than one, two or three segments of 30.
       min_delay: if given, every episode draws its own delay uniformly from `min_delay`
-        to `delay`; the paper has none that is drawn.
+        to `delay`; delays are fixed in the paper.
       failure_reward: -1 in the paper's text, 0 in its code.
-      seed: of the noise, the delays, and what `informed_action` begins with.
+      seed: of the noise, the delays, and the first action of `informed_action`.
     """
     if min_delay is not None and min_delay > delay:
       raise config.ConfigError(
@@ -119,11 +119,11 @@ class ActionAssociativeRetrieval(memory_task.MemoryTask):
     self._reset()  # Every attribute of an episode exists from here on.
 
   def episode_success(self) -> bool:
-    """Whether the last action went back to S0 and was the first one."""
+    """Whether the last action went back to S0 and was the same as the first."""
     return self._success
 
   def informed_action(self) -> int:
-    """To S1 at once, by either action as often, and back by the same at the flag."""
+    """Goes to S1 at once, by 0 or 1 equally often, and back by the same at the flag."""
     if self._first is None:
       return self._beginning
     if self._steps_left == 1 or self._state == 0:

@@ -1,7 +1,7 @@
 """Apple maze, the "Memory Maze" of *GTrXL*: find an apple, then find it again.
 
 Section 4.3.2, figure 8 and table 7 of the paper describe it in a few sentences; its
-program was not published. What they leave open is decided here, and said below.
+code was not published. The docstrings below say how open details are decided here.
 """
 
 import math
@@ -17,7 +17,7 @@ from gtrxl_tf.environments import maze_room
 from gtrxl_tf.environments import maze_scene
 from gtrxl_tf.environments import memory_task
 
-# Table 7, in its order, which is that of the array 'continuous'; 'grip' is apart.
+# Table 7, in its order: that of the array 'continuous'; 'grip' is separate.
 CONTINUOUS_ACTIONS = (
     ('LOOK_LEFT_RIGHT', 1.0),
     ('LOOK_DOWN_UP', 1.0),
@@ -31,8 +31,8 @@ _BOUNDS = np.array([bound for _, bound in CONTINUOUS_ACTIONS], np.float32)
 
 ACTION_REPEATS = 4  # Table 8.
 
-# What an action of 1 does in a frame. The agent is fast, or else one that acts at
-# random would hardly ever meet the apple.
+# Effect of an action of 1 in a frame. The agent is fast: otherwise a random agent would
+# hardly ever find the apple.
 _STEP = 0.1                      # Cells.
 _TURN = math.radians(6)
 _HAND_STEP = 0.005               # Cells; 10 times as much at the bound.
@@ -51,22 +51,22 @@ _RAY_ANGLES = np.linspace(0.5, -0.5, _NUM_RAYS) * maze_scene.FIELD_OF_VIEW
 class AppleMaze(memory_task.MemoryTask):
   """A room with blocks, landmarks on its walls, and an apple among the blocks.
 
-  Touching the apple collects it: reward 1, and the agent is teleported to a random
-  place, while the apple is back where it was. It lies in one place for the whole
-  episode and in another in the next, and blocks hide it. One who remembers where
-  it was, and knows the room by its landmarks, returns to it at once; one who does not
-  must search each time. Room and landmarks are the same in all episodes
-  (`maze_room.Room` draws them): the paper's figure shows one room and does not tell
-  whether there were others.
+  Touching the apple collects it: the agent gets reward 1 and is teleported to a random
+  place, while the apple reappears where it was. Blocks hide it. It stays in one place
+  for the episode and lies elsewhere in the next. An agent that remembers where the
+  apple was, and knows the room by its landmarks, returns to it at once; others must
+  search each time. Room and landmarks are the same in all episodes (`maze_room.Room`
+  draws them): the paper's figure shows one room and does not say whether there were
+  others.
 
-  An episode lasts `episode_length` steps and ends with discount 0: the next hides the
-  apple elsewhere, so that nothing follows that a value should count.
+  An episode lasts `episode_length` steps and ends with discount 0: the next episode
+  hides the apple elsewhere, so a value should count nothing beyond the end.
 
   An action is {'continuous': float32 [8], 'grip': 0 or 1}, the hybrid set of table 7,
-  and is repeated for 4 frames. Values out of bounds count as the bound. As the names
-  say, negative is left, down, back and push. Only the first three rows of the table
-  bear on the reward: the paper says that the apple is collected, not that the hand is
-  needed for it, so here the hand is seen and does nothing.
+  and is repeated for 4 frames. Values out of bounds are clipped. As the names say,
+  negative means left, down, back and push. Only the first three rows of the table
+  affect the reward: the paper says that the apple is collected, not that this takes the
+  hand, so here the hand is visible and does nothing.
 
   | action                     | acts on                                       |
   |----------------------------|-----------------------------------------------|
@@ -75,21 +75,21 @@ class AppleMaze(memory_task.MemoryTask):
   | MOVE_BACK_FORWARD          | place; both together are no faster than one   |
   | LOOK_DOWN_UP               | the view's pitch, 6 degrees a frame to +-60   |
   | HAND_ROTATE_AROUND_RIGHT   | the hand's turn, 6 degrees a frame to +-90    |
-  | HAND_ROTATE_AROUND_UP      | likewise                                      |
-  | HAND_ROTATE_AROUND_FORWARD | likewise                                      |
+  | HAND_ROTATE_AROUND_UP      | the same, around another axis                 |
+  | HAND_ROTATE_AROUND_FORWARD | the same, around another axis                 |
   | HAND_PUSH_PULL             | the hand's distance, 0.05 cells a frame at 10 |
   | HAND_GRIP                  | the hand's fingers, open for 0, closed for 1  |
 
   Observations, by `observation`:
 
     image, for 'pixels': uint8 [72, 96, 3], what the agent sees over 90 degrees, with
-      its hand. MuJoCo draws it and nothing more; the agent is moved without physics.
+      its hand. MuJoCo only draws it; the agent is moved without physics.
     state, for 'state': float32 [13 * (2 + num_landmarks)], 13 level rays over the same
-      90 degrees from left to right. Each has the distance to what it meets, as a part
-      of the room's diagonal; 1 if that is the apple; and, one-hot, the landmark
-      that it is. LOOK_DOWN_UP and all actions of the hand do nothing here.
+      90 degrees from left to right. Each ray has the distance to what it meets, as a
+      share of the room's diagonal; 1 if it meets the apple; and the landmark that it
+      meets, one-hot. LOOK_DOWN_UP and all actions of the hand do nothing here.
 
-  Neither tells the place or the heading.
+  Neither contains the agent's place or heading.
   """
 
   def __init__(self,
@@ -101,14 +101,14 @@ class AppleMaze(memory_task.MemoryTask):
     """Creates the task. The paper has none of these numbers.
 
     Args:
-      size: cells along each side. To one who turns round, the apple is in sight from
-        three quarters of all places in size 5, which asks for little memory, from a
-        third in 7, a quarter in 9 and an eighth in 15.
-      num_landmarks: how many walls' cells have a colour of their own. 4 are one on
-        each side; without any, the sides look alike.
-      episode_length: steps, of 4 frames each. With the default one who knows the place
-        collects about 43 apples, one who acts at random 0.4.
-      observation: what is observed, see above. Only 'pixels' needs dm_control.
+      size: cells along each side. An agent that turns round sees the apple from three
+        quarters of all places in size 5, which needs little memory, from a third in 7,
+        a quarter in 9 and an eighth in 15.
+      num_landmarks: number of wall cells with a colour of their own. 4 puts one on each
+        side; with 0, the sides look the same.
+      episode_length: steps, of 4 frames each. With the default, an agent that knows the
+        place collects about 43 apples, and a random agent 0.4.
+      observation: 'pixels', which needs dm_control, or 'state'; see above.
       seed: of the apple's and the agent's places.
 
     Raises:
@@ -123,14 +123,14 @@ class AppleMaze(memory_task.MemoryTask):
     self._begin_episode()  # Every attribute of an episode exists from here on.
 
   def episode_success(self) -> bool:
-    """Whether the apple was found again, at least once, after it had been found."""
+    """Whether the apple was found again at least once."""
     return self._num_collected >= 2
 
   def informed_action(self) -> dict[str, np.ndarray]:
-    """A step on a short way to the apple, for one who knows where it is.
+    """Takes a step on a short way to the apple, knowing where it is.
 
-    It walks from cell to cell, sideways where that is the way, and does not turn. It
-    cuts no corners, so it is good but not the best.
+    It walks from cell to cell, sideways if need be, and does not turn. It cuts no
+    corners, so it is good but not optimal.
     """
     cell = int(self._x), int(self._y)
     if cell == self._apple_cell:
@@ -163,7 +163,7 @@ class AppleMaze(memory_task.MemoryTask):
       self._scene.close()
 
   def _checked(self, action) -> tuple[list[float], int]:
-    """The continuous actions, clipped to their bounds, and the grip."""
+    """Returns the continuous actions, clipped to their bounds, and the grip."""
     continuous = np.asarray(action['continuous'], np.float32)
     if continuous.shape != _BOUNDS.shape or not np.isfinite(continuous).all():
       raise ValueError(f"action['continuous'] = {continuous}: "
@@ -218,7 +218,7 @@ class AppleMaze(memory_task.MemoryTask):
     self._teleport()
 
   def _teleport(self) -> None:
-    """Puts the agent into the middle of a cell without the apple, looking anywhere."""
+    """Puts the agent into the middle of a cell without the apple, facing anywhere."""
     cell = self._apple_cell
     while cell == self._apple_cell:
       cell = self._room.cells[self._rng.integers(len(self._room.cells))]

@@ -6,6 +6,7 @@ from typing import Literal, Optional
 
 import dm_env
 from dm_env import specs
+import gin
 import numpy as np
 
 from gtrxl_tf import config
@@ -22,7 +23,11 @@ ATARI_57 = (
     'seaquest', 'skiing', 'solaris', 'space_invaders', 'star_gunner', 'surround',
     'tennis', 'time_pilot', 'tutankham', 'up_n_down', 'venture', 'video_pinball',
     'wizard_of_wor', 'yars_revenge', 'zaxxon')
+gin.constant('ATARI_57', ATARI_57)
 
+# gymnasium.wrappers.AtariPreprocessing is not used. It ends the episode where a life is
+# lost, while here the discount of that step is 0 and play goes on; and it draws no-ops
+# from another generator, so that recorded episodes could not be played again.
 _ACTION_REPEATS = 4
 _SIDE = 84  # Pixels.
 _STACKED = 4
@@ -33,17 +38,18 @@ _MAX_NOOPS = 30
 class Atari(dm_env.Environment):
   """One game, preprocessed as for DQN (Mnih et al., 2015).
 
-  An episode begins after 1 to 30 frames without action, drawn uniformly: the games
-  themselves always start alike. Each action is repeated for 4 frames. Of the last two
-  the brighter value of each pixel counts, as some objects are drawn in every other
-  frame only. The observation is uint8 [84, 84, 4]: grey pictures of this and the three
-  steps before, the newest last; steps before the first are black.
+  An episode begins after 1 to 30 frames without action, drawn uniformly, as the games
+  themselves always start in the same way. Each action is repeated for 4 frames. Each
+  pixel has the brighter of its values in the last two frames, as some objects are drawn
+  only in every other frame. The observation is uint8 [84, 84, 4]: grey pictures of this
+  and the three steps before, the newest last; steps before the first are black.
 
-  Game over ends the episode with discount 0; `max_frames` cut it off, with discount 1.
+  Game over ends the episode with discount 0; after `max_frames` it is cut off, with
+  discount 1.
 
-  The defaults are the settings for all 57 games at once of V-MPO (Song et al., 2020),
-  the agent of *GTrXL*, appendix E, which names none. For a single game V-MPO neither
-  clips rewards nor heeds lost lives: `max_reward` None, `zero_discount_on_life_loss`
+  The defaults are V-MPO's for all 57 games at once (Song et al., 2020); V-MPO is the
+  agent of *GTrXL*, whose appendix E names no settings. For a single game V-MPO neither
+  clips rewards nor regards lost lives: `max_reward` None, `zero_discount_on_life_loss`
   False.
   """
 
@@ -60,18 +66,18 @@ class Atari(dm_env.Environment):
     Args:
       game: one of `ATARI_57`.
       full_action_set: whether to have all 18 actions of the joystick, so that all games
-        have the same, as one agent of many games needs; or else only those that do
+        have the same actions, as an agent for many games needs; else only those that do
         something in this game.
-      max_reward: greater rewards of a step, of its 4 frames together, become this one.
+      max_reward: upper bound of a step's reward, which is summed over 4 frames.
         Negative rewards stay as they are. None clips nothing.
       zero_discount_on_life_loss: whether a step in which a life is lost has discount 0;
         the episode goes on.
       max_frames: the longest episode, frames without action included. The default, half
         an hour of play, is also that of the usual random and human scores.
-      sticky_probability: with which a frame repeats the action of the frame before,
-        whatever the agent chose. 0 by default: the random and human scores by which
-        GTrXL's are normalised come from games with no-op starts instead. Machado et
-        al. (2018) recommend 0.25.
+      sticky_probability: probability that a frame repeats the action of the frame
+        before, whatever the agent chose. 0 by default: the random and human scores that
+        normalise GTrXL's come from games with no-op starts instead. Machado et al.
+        (2018) recommend 0.25.
       seed: of the no-ops and the sticky actions.
 
     Raises:
@@ -86,7 +92,7 @@ class Atari(dm_env.Environment):
     self._ale.setInt('random_seed', int(self._rng.integers(1, 2**31)))
     self._ale.setFloat('repeat_action_probability', sticky_probability)
     self._ale.loadROM(roms.get_rom_path(game))
-    # Not the legal action set, which for Skiing has 9; the other 9 are no-ops there.
+    # The legal action set of Skiing has only 9; the other 9 are no-ops there.
     self._actions = (list(ale_py.Action) if full_action_set
                      else self._ale.getMinimalActionSet())
     self._noop = ale_py.Action.NOOP
@@ -97,7 +103,7 @@ class Atari(dm_env.Environment):
     self._reset_next_step = True
 
   def episode_return(self) -> float:
-    """The game's score, unclipped; asked when its last step has been returned."""
+    """Returns the game's score, without clipping; called after the last step."""
     return self._episode_return
 
   def reset(self) -> dm_env.TimeStep:
@@ -148,8 +154,8 @@ class Atari(dm_env.Environment):
     return specs.DiscreteArray(len(self._actions), name='action')
 
   def _observation(self, screen: np.ndarray) -> np.ndarray:
-    # The mean over an area, for which every pixel counts. Bilinear interpolation of the
-    # nearest pixels, OpenCV's default, leaves out every fifth row of the screen.
+    # The mean over an area counts every pixel. OpenCV's default, bilinear interpolation
+    # of the nearest pixels, leaves out every fifth row of the screen.
     self._pictures.append(self._cv2.resize(
         screen, (_SIDE, _SIDE), interpolation=self._cv2.INTER_AREA))
     return np.stack(self._pictures, axis=-1)

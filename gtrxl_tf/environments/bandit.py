@@ -10,17 +10,17 @@ from gtrxl_tf.environments import task_batch
 
 
 class Bandits(task_batch.TaskBatch):
-  """B bandits, whose arms pay 1 with a probability of their own, else 0.
+  """B bandits; each arm pays 1 with its own probability, else 0.
 
-  An episode is one pull. There is nothing to see: the observation is always 0.
+  An episode is one pull. The observation is always 0.
   """
 
   def __init__(self, probabilities: np.ndarray, seed: int):
     """Creates the bandits.
 
     Args:
-      probabilities: [B, A] of each arm.
-      seed: of what they pay.
+      probabilities: [B, A], of each arm.
+      seed: of the rewards.
     """
     super().__init__(*probabilities.shape)
     self._probabilities = probabilities
@@ -58,12 +58,12 @@ class Bandits(task_batch.TaskBatch):
 
 @config.configurable
 class BanditFamily(task_batch.TaskFamily):
-  """Bandits of which every arm's probability is uniform in [0, 1)."""
+  """Bandits whose arms have probabilities drawn uniformly from [0, 1)."""
 
   def __init__(self,
                num_arms: Annotated[int, config.Range(2, 256)] = 10,
                num_steps: config.PositiveInt = 500):
-    """Creates the family, which is an example and of no paper's size."""
+    """Creates the family; its default sizes are not from a paper."""
     self.name = f'bandits of {num_arms} arms'
     self.num_steps = num_steps
     self._num_arms = num_arms

@@ -1,4 +1,4 @@
-"""Many environments stepped together, their time steps batched."""
+"""Steps many environments together and batches their time steps."""
 
 from typing import Any, Iterable, NamedTuple, Optional, Sequence
 
@@ -9,18 +9,19 @@ import tree
 
 
 class BatchedTimeStep(NamedTuple):
-  """The time steps of E environments; the fields of `dm_env.TimeStep` and two more.
+  """The time steps of E environments: the fields of `dm_env.TimeStep` and two more.
 
   Attributes:
     step_type: [E] int32, values of `dm_env.StepType`.
     reward: [E] float32; 0 on first steps, where dm_env has None.
     discount: [E] float32; 1 on first steps, where dm_env has None.
     observation: nest of [E, ...], structured as the environments' observations.
-    episode_return: [E] float32, NaN but on last steps: the environment's
-      `episode_return()` if it has this method, as one that clips rewards would, or else
-      the sum of the episode's rewards.
-    episode_success: [E] float32, 1 or 0 as the environment's `episode_success()` says;
-      NaN but on last steps, and always for an environment without this method.
+    episode_return: [E] float32. On last steps, the environment's `episode_return()` if
+      it has this method, as an environment that clips rewards should, else the sum of
+      the episode's rewards; NaN on all other steps.
+    episode_success: [E] float32. On last steps, 1 or 0 as the environment's
+      `episode_success()` says; NaN on all other steps, and always for an environment
+      without this method.
   """
   step_type: np.ndarray
   reward: np.ndarray
@@ -44,12 +45,19 @@ class BatchedEnvironment:
   Each environment begins its next episode by itself: the step after a last step
   returns the first step of the next episode and ignores that environment's action.
 
-  What environments return is checked against their specs, so that a fault is told with
-  the environment's index and the field's name, and not by a loss that has become NaN.
-  Every call returns new arrays, which are the caller's to keep.
+  What environments return is checked against their specs, so that an error names the
+  environment's index and the field, long before a loss becomes NaN. Every call returns
+  new arrays, which the caller may keep.
+
+  >>> from gtrxl_tf import environments
+  >>> batch = BatchedEnvironment([environments.TMaze(seed=i) for i in range(3)])
+  >>> batch.reset().observation.shape
+  (3, 4)
+  >>> batch.step(np.array([0, 2, 2])).reward
+  array([0., 0., 0.], dtype=float32)
 
   Attributes:
-    tasks: [E] int32, as given.
+    tasks: int32 [E], as given.
   """
 
   def __init__(self, environments: Sequence[dm_env.Environment],
@@ -57,12 +65,12 @@ class BatchedEnvironment:
     """Creates the batch.
 
     Args:
-      environments: at least one; all with the same specs and scalar rewards.
-      tasks: which task of several each environment is, counted from 0; by default all
-        are the same.
+      environments: at least one; all have the same specs and scalar rewards.
+      tasks: number of the task that each environment plays, counted from 0; by default
+        all play the same.
 
     Raises:
-      ValueError: the environments cannot be batched; says which and why.
+      ValueError: the environments cannot be batched; the message says which and why.
     """
     self._environments = list(environments)
     self.tasks = np.zeros(len(self._environments), np.int32)
@@ -93,22 +101,22 @@ class BatchedEnvironment:
     """E, the size of the batch."""
     return len(self._environments)
 
-  def observation_spec(self):
-    """Of one environment, without E; float64 has become float32."""
+  def observation_spec(self) -> Any:
+    """Returns the nest of specs of one environment, with float32 for float64."""
     return self._observation_spec
 
-  def action_spec(self):
-    """Of one environment, without E."""
+  def action_spec(self) -> Any:
+    """Returns the nest of specs of one environment."""
     return self._action_spec
 
   def reset(self, head_starts: Optional[np.ndarray] = None) -> BatchedTimeStep:
     """Begins an episode in every environment.
 
     Args:
-      head_starts: [E] how many random actions each environment takes before the step
-        that is returned, as a first step all the same. Episodes of fixed length that
-        begin together end together for ever, so that a batch shows one part of an
-        episode only.
+      head_starts: [E], the number of random actions that each environment takes before
+        the step that is returned, which still counts as a first step. Without them,
+        episodes of fixed length always begin and end together, and a batch shows only
+        one part of an episode.
     """
     if head_starts is None:
       head_starts = np.zeros(self.num_environments, np.int64)
@@ -118,8 +126,8 @@ class BatchedEnvironment:
     """Steps every environment.
 
     Args:
-      actions: nest of [E, ...], structured as the action spec. Numbers may be of
-        another width than the spec's (int64 for int32), but not of another kind.
+      actions: nest of [E, ...], structured as the action spec. Their dtype may differ
+        from the spec's in width (int64 for int32), but not in kind.
 
     Raises:
       ValueError: actions that do not fit the action spec; or an observation, reward or
@@ -135,7 +143,7 @@ class BatchedEnvironment:
       environment.close()
 
   def _unbatched(self, actions) -> Iterable[Any]:
-    """The action of each environment."""
+    """Yields the action of each environment."""
     nested = tree.is_nested(self._action_spec)
     if nested:
       actions = tree.flatten_up_to(self._action_spec, actions, check_types=False)
@@ -154,7 +162,7 @@ class BatchedEnvironment:
     return leaves[0]
 
   def _batch(self, time_steps: Iterable[dm_env.TimeStep]) -> BatchedTimeStep:
-    """Writes the time steps into arrays, each as soon as it is there."""
+    """Writes the time steps into arrays, each as soon as it arrives."""
     num = self.num_environments
     step_types = np.empty(num, np.int32)
     rewards = np.zeros(num, np.float32)
@@ -179,14 +187,14 @@ class BatchedEnvironment:
 
       if nested:
         leaves = tree.flatten(observation)
-        # Names are compared only once an episode: it takes twice the time of the rest.
+        # Names are compared once an episode only: this takes twice as long as the rest.
         if step_type == first or len(leaves) != len(buffers):
           self._check_structure(i, observation)
       else:
         leaves = (observation,)
       for leaf, buffer, (name, shape, dtype) in zip(
           leaves, buffers, self._source_leaves):
-        # Not left to the assignment, which would broadcast and cast in silence.
+        # The assignment alone would broadcast and cast silently.
         if getattr(leaf, 'shape', None) != shape or leaf.dtype != dtype:
           leaf = _fitting(i, leaf, name, shape, dtype)
         buffer[i] = leaf
@@ -230,7 +238,7 @@ class BatchedEnvironment:
 
 def _after_random_actions(environment: dm_env.Environment, num_actions: int
                           ) -> dm_env.TimeStep:
-  """The first step of an episode in which `num_actions` were already taken."""
+  """Returns the step after `num_actions` random actions, as a first step."""
   random = np.random.default_rng(num_actions)
   time_step = environment.reset()
   while num_actions > 0 or time_step.last():
@@ -241,23 +249,27 @@ def _after_random_actions(environment: dm_env.Environment, num_actions: int
 
 
 def random_value(spec: specs.Array, random: np.random.Generator) -> np.ndarray:
-  """A value within the bounds of `spec`; within [-1, 1] where it has none."""
-  bound = lambda name, other: np.where(
-      np.isfinite(getattr(spec, name, np.inf)), getattr(spec, name, other), other)
-  low, high = bound('minimum', -1), bound('maximum', 1)
+  """Draws a value within the bounds of `spec`; within [-1, 1] where it has none."""
+  low, high = _bound(spec, 'minimum', -1), _bound(spec, 'maximum', 1)
   if spec.dtype.kind == 'f':
     return np.asarray(random.uniform(low, high, spec.shape), spec.dtype)
   return np.asarray(random.integers(low, high, spec.shape, endpoint=True), spec.dtype)
 
 
+def _bound(spec: specs.Array, name: str, default: float) -> np.ndarray:
+  """Returns a finite bound: `default` where the spec has none."""
+  bound = getattr(spec, name, default)
+  return np.where(np.isfinite(bound), bound, default)
+
+
 def _named_leaves(root: str, nest) -> list[tuple[str, Any]]:
-  """Leaves with names like `observation['position']`."""
+  """Returns leaves with names like `observation['position']`."""
   return [(root + ''.join(f'[{key!r}]' for key in path), leaf)
           for path, leaf in tree.flatten_with_path(nest)]
 
 
 def _narrowed(spec: specs.Array) -> specs.Array:
-  """`spec` with float32 in place of float64."""
+  """Returns `spec` with float32 in place of float64."""
   if spec.dtype != np.float64:
     return spec
   with np.errstate(over='ignore'):  # A bound beyond float32 becomes infinite.
@@ -265,7 +277,7 @@ def _narrowed(spec: specs.Array) -> specs.Array:
 
 
 def _fitting(i: int, value, name: str, shape, dtype) -> np.ndarray:
-  """`value` as an array, if it is a scalar that fits as such."""
+  """Returns `value` as an array; raises an error if that does not fit the spec."""
   value = np.asarray(value)
   if value.shape != shape or value.dtype != dtype:
     raise ValueError(

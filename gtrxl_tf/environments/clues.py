@@ -1,25 +1,32 @@
-"""What recorded episodes of a task ask to be remembered, for `training.schemes`."""
+"""Finds in recorded episodes what a model must remember, for training schemes."""
 
 from typing import NamedTuple
 
-import gin
 import numpy as np
+
+from gtrxl_tf import config
 
 
 class Clue(NamedTuple):
-  """Of B recorded episodes."""
-  label: np.ndarray    # [B] integers: what is to be remembered.
-  without: np.ndarray  # [B, T, ...] the observations, with the clue hidden.
-  answer: np.ndarray   # [B] the step in which the answer comes in sight.
+  """The clues of B recorded episodes.
+
+  Attributes:
+    label: integers [B], what must be remembered.
+    without: [B, T, ...], the observations with the clue hidden.
+    answer: [B], the step in which the answer is asked for.
+  """
+  label: np.ndarray
+  without: np.ndarray
+  answer: np.ndarray
 
 
-@gin.configurable(module='gtrxl_tf')
+@config.configurable
 def t_maze_clue(observation: np.ndarray, mask: np.ndarray) -> Clue:
-  """The clue of a T-Maze, and the step of its flag.
+  """Returns the clues of T-Mazes; the answer's step is that of the flag.
 
   Args:
-    observation: [B, T, 4] of `TMaze`.
-    mask: [B, T], true where there is a step.
+    observation: [B, T, 4], of `TMaze`.
+    mask: bool [B, T], True where there is a step.
   """
   without = observation.copy()
   without[:, 0, 1] = 0

@@ -1,7 +1,7 @@
 """DarkRoom and DarkKeyToDoor as single environments; `dark_room_batch` has the rules.
 
-The large forms of the paper differ in size and episode length only: `of_setting` makes
-what each of its eight settings has.
+The paper's large forms differ only in size and episode length: `of_setting` makes the
+environment of each of its eight settings.
 """
 
 from typing import Optional, Sequence
@@ -17,11 +17,11 @@ Cell = Sequence[config.NonNegativeInt]
 
 @config.configurable
 class DarkRoom(task_batch.SingleTask):
-  """A room without light: an invisible goal, to be found and to be remembered.
+  """A room without light, with an invisible goal to find and to remember.
 
   Observations are uint8 [2]: x and y of the agent. It begins every episode in the
-  centre and moves up, down, left, right or not at all. The goal stays where it is from
-  episode to episode, and to reach it ends the episode.
+  centre and moves up, down, left, right or not at all. Reaching the goal ends the
+  episode. The goal stays in the same place in all episodes.
   """
 
   def __init__(self,
@@ -36,9 +36,9 @@ class DarkRoom(task_batch.SingleTask):
     Args:
       size: the room has `size` times `size` cells; 13 or 15 in the large form.
       episode_length: steps after which an episode is cut off; 50 in the large form.
-      task: which rewards there are.
-      goal: [x, y]; drawn uniformly if None, but never the centre.
-      dense_goal_reward: of the step that reaches the goal, where the task is dense.
+      task: which rewards there are, see `DarkRooms`.
+      goal: [x, y]; if None, it is drawn uniformly from all cells but the centre.
+      dense_goal_reward: reward of the step that reaches the goal, if the task is dense.
       seed: of the goal.
     """
     super().__init__(dark_room_batch.DarkRooms(
@@ -50,7 +50,7 @@ class DarkKeyToDoor(task_batch.SingleTask):
   """A dark room with an invisible key, and a door that it opens.
 
   As `DarkRoom`, but the agent has to step on the key first and then on the door, which
-  ends the episode. It is not shown whether it has the key.
+  ends the episode. The agent does not see whether it has the key.
   """
 
   def __init__(self,
@@ -66,10 +66,11 @@ class DarkKeyToDoor(task_batch.SingleTask):
     Args:
       size: the room has `size` times `size` cells; 11 in the large form.
       episode_length: steps after which an episode is cut off; 70 in the large form.
-      task: which rewards there are.
-      key: [x, y]; drawn uniformly if None, but never the centre or the door.
-      door: [x, y]; likewise.
-      dense_goal_reward: of the step that opens the door, where the task is dense.
+      task: which rewards there are, see `DarkRooms`.
+      key: [x, y]; if None, it is drawn uniformly from all cells but the centre and the
+        door.
+      door: [x, y]; if None, it is drawn in the same way.
+      dense_goal_reward: reward of the step that opens the door, if the task is dense.
       seed: of key and door.
     """
     super().__init__(dark_room_batch.DarkRooms(
@@ -78,7 +79,7 @@ class DarkKeyToDoor(task_batch.SingleTask):
 
 
 def of_setting(name: str, **settings) -> task_batch.SingleTask:
-  """The environment of one of `dark_room_batch.SETTINGS`."""
+  """Returns the environment of one of `dark_room_batch.SETTINGS`."""
   setting = dark_room_batch.SETTINGS[name]
   constructor = DarkRoom if setting.num_targets == 1 else DarkKeyToDoor
   return constructor(size=setting.size, episode_length=setting.episode_length,
@@ -87,7 +88,7 @@ def of_setting(name: str, **settings) -> task_batch.SingleTask:
 
 def _targets(size: int, given: Sequence[Optional[Cell]], seed: Optional[int]
              ) -> np.ndarray:
-  """[1, K, 2] of which those are drawn that are None."""
+  """Returns the targets, [1, K, 2]; those that are None are drawn."""
   if any(cell is not None and len(cell) != 2 for cell in given):
     raise config.ConfigError(f'the targets {list(given)}: expected each to be [x, y]')
   taken = {(size // 2, size // 2), *(tuple(cell) for cell in given if cell is not None)}

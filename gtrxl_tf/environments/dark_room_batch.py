@@ -1,7 +1,7 @@
 """The rules of DarkRoom and DarkKeyToDoor, for any number of rooms at once.
 
-*Memory-Efficient Algorithm Distillation*, section 4 and appendix A.3. What the paper
-leaves open is said where it is settled, in `DarkRooms` and `DarkRoomFamily`.
+*Memory-Efficient Algorithm Distillation*, section 4 and appendix A.3. `DarkRooms` and
+`DarkRoomFamily` say how they settle what the paper leaves open.
 """
 
 import itertools
@@ -18,7 +18,7 @@ _MOVES = np.array([(0, 1), (0, -1), (-1, 0), (1, 0), (0, 0)])
 
 Task = Literal['normal', 'dense', 'quick']
 
-# Coordinates are bytes, and so are distances, with their sign.
+# Coordinates must fit a byte, and distances a signed byte.
 Size = Annotated[int, config.Range(3, 64)]
 
 
@@ -30,8 +30,8 @@ class Setting(NamedTuple):
     task: which rewards there are.
     size: the room has `size` times `size` cells.
     episode_length: steps after which an episode is cut off.
-    num_episodes: so many full ones are in the steps of a learning history. As episodes
-      end early on success, a history has more.
+    num_episodes: episodes of full length in the steps of a learning history. As
+      episodes end early on success, a history has more.
   """
   num_targets: int
   task: Task
@@ -41,13 +41,13 @@ class Setting(NamedTuple):
 
   @property
   def num_steps(self) -> int:
-    """T, the transitions of a learning history."""
+    """T, the number of transitions in a learning history."""
     return self.episode_length * self.num_episodes
 
 
-# Table S1 is damaged in the copies of the paper that are known. Sizes, lengths and
-# episodes can be read; the transitions are their product, as its note says, and agree
-# with what is left of that column.
+# Table S1 is damaged in the known copies of the paper. Sizes, lengths and episodes can
+# be read. The transitions are length times episodes, as its note says, and agree with
+# what is left of that column.
 SETTINGS: Dict[str, Setting] = {
     'dr': Setting(1, 'normal', 9, 20, 125),
     'dktd': Setting(2, 'normal', 9, 50, 150),
@@ -61,23 +61,24 @@ SETTINGS: Dict[str, Setting] = {
 
 
 class DarkRooms(task_batch.TaskBatch):
-  """B rooms of one size, each with invisible targets to be found in their order.
+  """B rooms of one size, each with invisible targets to be found in order.
 
-  The agent sees where it is, (x, y), begins every episode in the centre, and moves by
-  one cell: up (y + 1), down, left, right (x + 1) or not at all; walls stop it. A target
-  is found by being on it after a step, once it is its turn: to stand on the door
-  without the key changes nothing. The last target found ends the episode, and so does,
-  as a truncation, the episode's length. Every episode has the same targets.
+  The agent sees its position (x, y). It begins every episode in the centre and moves by
+  one cell: up (y + 1), down, left, right (x + 1) or not at all; walls stop it. The
+  agent finds a target by being on it after a step, once it is that target's turn:
+  standing on the door without the key changes nothing. Finding the last target
+  terminates the episode; otherwise it is truncated at its full length. Every episode
+  has the same targets.
 
-  Rewards are, by the task,
+  Rewards depend on the task:
 
     normal  1 for each target found, else 0.
     quick   -1 for each step, the last one too.
-    dense   minus the L1 distance to the target whose turn it was before the step, from
-            where the agent is after it; `dense_goal_reward` for the last target.
+    dense   minus the L1 distance from the agent, after the step, to the target whose
+            turn it was before the step; `dense_goal_reward` for the last target.
 
-  A state is an integer, the cell with the number of targets found: the source sees
-  whether it has the key, and who learns from its histories does not.
+  A state is an integer that encodes the cell and the number of targets found: the
+  source sees whether it has the key, a model that learns from its histories does not.
 
   Attributes:
     targets: [B, K, 2], as given.
@@ -92,13 +93,14 @@ class DarkRooms(task_batch.TaskBatch):
       size: of a room.
       episode_length: steps after which an episode is cut off.
       task: which rewards there are.
-      dense_goal_reward: the text has 0, as any other step on a target, and the last
-        cell of Figure 4's dense room shows 1.
+      dense_goal_reward: reward for the last target, if the task is dense. The paper's
+        text has 0, as for any other step on a target; the last cell of Figure 4's dense
+        room shows 1.
 
     Raises:
-      config.ConfigError: a target outside the room or in its centre, or a key where the
-        door is. The paper does not exclude the latter two; but a goal in the centre is
-        found by doing nothing.
+      config.ConfigError: a target outside the room or in its centre, or a key and a
+        door in the same cell. The paper does not exclude the latter two, but a goal in
+        the centre is found by doing nothing.
     """
     self.targets = np.asarray(targets)
     num_tasks, self._num_targets, _ = self.targets.shape
@@ -143,16 +145,16 @@ class DarkRooms(task_batch.TaskBatch):
     self._num_steps = np.zeros(self.num_tasks, np.int64)
 
   def informed_actions(self) -> np.ndarray:
-    """To the next target, along x first.
+    """Goes to the next target, along x first.
 
-    It returns the most there is but where the task is dense and has a key far from the
-    door: to wait beside the key costs 1 a step, and the way to the door may cost more.
+    No policy returns more, except where the task is dense and the key is far from the
+    door: waiting beside the key costs 1 a step, and the way to the door may cost more.
     """
     dx, dy = (self._cells[self._target()] - self._cells[self._cell]).T
     return np.select([dx > 0, dx < 0, dy > 0, dy < 0], [RIGHT, LEFT, UP, DOWN], NONE)
 
   def _target(self) -> np.ndarray:
-    """[B] the cells of those whose turn it is."""
+    """Returns the cells of the targets whose turn it is, [B]."""
     return self._targets.take(self._found * self.num_tasks + self._rows)
 
   def _step(self, actions: np.ndarray) -> task_batch.Outcome:
@@ -164,7 +166,7 @@ class DarkRooms(task_batch.TaskBatch):
     num_steps = self._num_steps + 1
     ends = terminated | (num_steps == self._episode_length)
     reward = self._reward(cell, target, hit, terminated)
-    # Where all are found no state is left; the last stage stands for it.
+    # There is no state in which all targets are found; the last stage stands for it.
     state = np.minimum(found, self._num_targets - 1) * self._num_cells + cell
     going_on = ~ends
     self._cell = np.where(ends, self._centre, cell)
@@ -186,11 +188,19 @@ class DarkRoomFamily(task_batch.TaskFamily):
   """The rooms of one of the paper's eight settings, with targets kept for evaluation.
 
   A task is the cell of a goal, or the ordered pair of the cells of a key and a door,
-  none in the centre. There are 80 (dr), 168 (drln, drlq), 224 (drld), 6,320 (dktd,
-  dktdlq) and 14,280 (dktdln, dktdld) of them, so that 10,000 rooms mostly have targets
-  that others have too, and are told apart by how the source came to learn them. The
-  paper's "disjoint targets" hold for the two splits here: of all tasks, shuffled, the
+  none in the centre. There are 80 tasks in dr, 168 in drln and drlq, 224 in drld, 6,320
+  in dktd and dktdlq, and 14,280 in dktdln and dktdld. So most of 10,000 rooms share
+  their targets with others, and differ only in how the source came to learn them. The
+  paper's "disjoint targets" hold for the two splits here: the tasks are shuffled, the
   first `training_share` are for training and the others for evaluation.
+
+  >>> family = DarkRoomFamily('dr')
+  >>> family.num_steps
+  2500
+  >>> rooms = family.make('training', num_tasks=3, seed=0)
+  >>> outcome = rooms.step(np.array([UP, LEFT, NONE]))
+  >>> rooms.observe(outcome.state).tolist()
+  [[4, 5], [3, 4], [4, 4]]
   """
 
   def __init__(self,
@@ -205,11 +215,13 @@ class DarkRoomFamily(task_batch.TaskFamily):
 
     Args:
       setting: of the paper's Table S1.
-      size: of the rooms, if not the setting's.
-      episode_length: if not the setting's.
-      num_episodes: of full length in a learning history, if not the setting's.
-      dense_goal_reward: as `DarkRooms` has it.
-      training_share: of the tasks. The paper does not say; 0.85 is headless-ad's.
+      size: of the rooms; the setting's if None.
+      episode_length: the setting's if None.
+      num_episodes: episodes of full length in a learning history; the setting's if
+        None.
+      dense_goal_reward: see `DarkRooms`.
+      training_share: share of the tasks that are for training. The paper does not name
+        it; 0.85 is headless-ad's.
       split_seed: of the shuffle.
 
     Raises:
@@ -233,7 +245,7 @@ class DarkRoomFamily(task_batch.TaskFamily):
             f'leaves tasks for {split}, of {len(tasks)}')
 
   def targets(self, split: task_batch.Split) -> np.ndarray:
-    """[N, K, 2] of all tasks of the split, each (x, y) of its K targets."""
+    """Returns (x, y) of the K targets of all N tasks of the split, [N, K, 2]."""
     return np.stack(np.divmod(self._tasks[split], self.setting.size)[::-1], axis=-1)
 
   def make(self, split: task_batch.Split, num_tasks: int, seed: int) -> DarkRooms:
@@ -244,7 +256,7 @@ class DarkRoomFamily(task_batch.TaskFamily):
 
 
 def _number(x_y: np.ndarray, size: int) -> np.ndarray:
-  """The numbers of cells [..., 2]."""
+  """Returns the numbers of cells [..., 2]."""
   return x_y[..., 1] * size + x_y[..., 0]
 
 

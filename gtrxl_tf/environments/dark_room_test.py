@@ -75,7 +75,7 @@ class DarkRoomTest(parameterized.TestCase):
 
   def test_batches_with_others(self):
     batch = environments.BatchedEnvironment(
-        [environments.make('dark_key_to_door', size=11, seed=seed) for seed in (0, 1)])
+        [dark_room.DarkKeyToDoor(size=11, seed=seed) for seed in (0, 1)])
     time_step = batch.reset()
     np.testing.assert_array_equal(time_step.observation, [[5, 5], [5, 5]])
     while not time_step.last()[0]:

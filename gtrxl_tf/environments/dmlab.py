@@ -7,12 +7,13 @@ from typing import Literal, Optional
 
 import dm_env
 from dm_env import specs
+import gin
 import numpy as np
 
 from gtrxl_tf import config
 from gtrxl_tf import instructions
 
-# In the order of IMPALA's code; a level's place may number its value function.
+# In the order of IMPALA's code; a level's index may number its value function.
 DMLAB_30 = (
     'rooms_collect_good_objects_train',
     'rooms_exploit_deferred_effects_train',
@@ -45,6 +46,7 @@ DMLAB_30 = (
     'explore_object_rewards_few',
     'explore_object_rewards_many',
 )
+gin.constant('DMLAB_30', DMLAB_30)
 
 # The two columns of GTrXL's Table 13.
 MEMORY_LEVELS = (
@@ -59,14 +61,14 @@ MEMORY_LEVELS = (
 )
 REACTIVE_LEVELS = tuple(level for level in DMLAB_30 if level not in MEMORY_LEVELS)
 
-# These show photographs that DeepMind Lab does not bring with it.
+# These show photographs that do not come with DeepMind Lab.
 PHOTOGRAPH_LEVELS = (
     'psychlab_arbitrary_visuomotor_mapping',
     'psychlab_continuous_recognition',
 )
 
 # Look left-right, look down-up, strafe left-right, move back-forward, fire. The native
-# action has jump and crouch too, which the paper leaves alone.
+# action also has jump and crouch, which the paper does not use.
 ACTION_SETS = {
     'dmlab30': (  # Table 5, from Hessel et al. (2018).
         (0, 0, 0, 1, 0),     # Forward.
@@ -100,22 +102,22 @@ _MAX_WORDS = 16
 
 @config.configurable
 class DMLab(dm_env.Environment):
-  """One level of DMLab-30 as GTrXL's agents meet it (appendix A).
+  """One level of DMLab-30 as GTrXL's agents see it (appendix A).
 
   Rewards are the level's own, summed over the frames of a repeated action and neither
-  scaled nor clipped, as V-MPO has them.
+  scaled nor clipped, as in V-MPO.
 
-  An episode ends when the level says so, as a rule by the clock, with discount 0: the
-  paper is silent on this; IMPALA's code and DeepMind Lab's own dm_env binding do so.
-  DeepMind Lab shows nothing of the state that an episode ends in. The last step repeats
-  the observation before it, in which pixel control sees no change.
+  An episode ends when the level says so, usually by the clock, with discount 0: the
+  paper does not say, but IMPALA's code and DeepMind Lab's own dm_env binding do so.
+  DeepMind Lab does not show the state in which an episode ends. The last step repeats
+  the observation before it, so that pixel control sees no change.
 
   Actions: the integers below 15 or 5, rows of `ACTION_SETS`. Observations:
 
     rgb: uint8 [72, 96, 3], the agent's view.
     instruction: int32 [16], the level's instruction as `instructions.hash_instruction`
-      gives it; padding alone where the level says nothing. The paper does not tell a
-      length; the longest that DMLab-30's documentation quotes has eight words.
+      gives it; only padding where the level has none. The paper does not give a length;
+      the longest instruction in DMLab-30's documentation has eight words.
 
   It needs the package `deepmind_lab`, which has to be built from source (README,
   "DeepMind Lab").
@@ -132,14 +134,14 @@ class DMLab(dm_env.Environment):
 
     Args:
       level: a name in `DMLAB_30`.
-      actions: 'dmlab30' for the 15 actions of Table 5; 'avm' for the 5 of Table 6, with
-        which figure 9 plays `psychlab_arbitrary_visuomotor_mapping`.
-      action_repeat: frames, of 60 a second, that an action lasts (Table 8: 4).
+      actions: 'dmlab30' for the 15 actions of Table 5; 'avm' for the 5 of Table 6, used
+        for `psychlab_arbitrary_visuomotor_mapping` in figure 9.
+      action_repeat: frames, of 60 a second, for which an action lasts (Table 8: 4).
       renderer: 'software' draws on the CPU, 'hardware' on a GPU through EGL or GLX, as
         DeepMind Lab was built.
       dataset_path: folder of the photographs of Brady et al. (2008), `0001.png` and so
-        on, which the levels in `PHOTOGRAPH_LEVELS` show; others do not read it.
-      seed: of the episodes' seeds; None draws anew in every process.
+        on, which only the levels in `PHOTOGRAPH_LEVELS` show.
+      seed: of the episodes' seeds; None draws differently in every process.
 
     Raises:
       config.ConfigError: `deepmind_lab` or the photographs are missing.
@@ -163,7 +165,7 @@ class DMLab(dm_env.Environment):
 
   def reset(self) -> dm_env.TimeStep:
     self._reset_next_step = False
-    # A Python int that fits a C int, which is what DeepMind Lab takes.
+    # DeepMind Lab takes a Python int that fits a C int.
     self._lab.reset(seed=int(self._rng.integers(2**31 - 1)))
     self._observation = self._observe()
     return dm_env.restart(self._observation)

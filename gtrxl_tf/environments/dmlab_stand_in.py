@@ -1,7 +1,7 @@
 """A stand-in for the package `deepmind_lab`, for tests and for measurements.
 
-DeepMind Lab is built from source and is on no machine that runs the tests. What is
-here has its Python interface, as far as `dmlab.DMLab` uses it, written from its
+DeepMind Lab is built from source and is not installed where the tests run. This module
+has its Python interface, as far as `dmlab.DMLab` uses it, written from its
 documentation (google-deepmind/lab, `docs/users/python_api.md`, `actions.md`) and from
 the binding itself (`python/dmlab_module.c`), whose errors it raises. It plays no game:
 
@@ -10,8 +10,8 @@ the binding itself (`python/dmlab_module.c`), whose errors it raises. It plays n
 - every episode has the same number of frames;
 - levels of the language kind always give `INSTRUCTION`, and others give none.
 
-That an adapter works with it says that its calls are well formed. It does not say that
-DeepMind Lab would build, start or show what the adapter expects.
+An adapter that works with it makes well-formed calls. This does not show that DeepMind
+Lab would build, start or return what the adapter expects.
 """
 
 import contextlib
@@ -33,10 +33,10 @@ _OBSERVATIONS = ('RGB_INTERLEAVED', 'INSTR')
 
 @contextlib.contextmanager
 def deepmind_lab(frames_per_episode: int = 40) -> Iterator[types.ModuleType]:
-  """Puts the stand-in where `import deepmind_lab` finds it, in this process.
+  """Makes `import deepmind_lab` find the stand-in, in this process.
 
   Yields:
-    The module. Its list `labs` holds every `Lab` that was made, oldest first.
+    The module. Its list `labs` holds every `Lab` that was made, the oldest first.
   """
   module = types.ModuleType('deepmind_lab', doc=__doc__)
   module.labs = []

@@ -1,4 +1,4 @@
-"""Tasks of the package gymnasium, such as MuJoCo's HalfCheetah, Hopper and Walker2d."""
+"""Tasks of the package gymnasium, such as MuJoCo's HalfCheetah and Hopper."""
 
 import types
 from typing import Optional
@@ -10,38 +10,40 @@ import numpy as np
 
 from gtrxl_tf import config
 from gtrxl_tf.environments import optional
+from gtrxl_tf.environments import rendering
 
 
 @config.configurable
 class GymnasiumEnvironment(dm_env.Environment):
-  """The task that gymnasium has under a name, if it is one of numbers.
+  """A task of gymnasium, by name.
 
-  Observations are the task's own, one array; actions are one array of floating-point
-  numbers, or one of the integers from 0 on. What gymnasium calls terminated ends an
-  episode with discount 0; what it calls truncated cuts it off, with discount 1.
+  Observations must be one array, and actions one array of floating-point numbers or an
+  integer from 0 on. An episode that gymnasium calls terminated ends with discount 0;
+  one that it calls truncated is cut off, with discount 1.
 
-  Of MuJoCo's tasks, version 4 is what D4RL has recorded as version 2, with MuJoCo's own
-  bindings; Minari's data sets are of version 5.
+  Version 4 of MuJoCo's tasks is what D4RL recorded as version 2, with MuJoCo's own
+  bindings; Minari's data sets have version 5.
   """
 
   def __init__(self, name: str, seed: Optional[config.NonNegativeInt] = None):
     """Creates the environment.
 
     Args:
-      name: with its version, as in `'Hopper-v4'`.
+      name: with the version, as in `'Hopper-v4'`.
       seed: of everything that is drawn.
 
     Raises:
-      config.ConfigError: there is no such task, it has other observations or actions,
-        or a package that it needs is not installed.
+      config.ConfigError: there is no such task, it has other kinds of observations or
+        actions, or a package that it needs is not installed.
     """
     setting = f'GymnasiumEnvironment.name = {name!r}'
     gymnasium = optional.load('gymnasium', needed_by=setting)
+    rendering.choose_backend()  # The task may import mujoco.
     try:
       task = gymnasium.spec(name)
-      # Before gymnasium does, which says less about a package that is missing.
+      # gymnasium itself would say less about a package that is missing.
       optional.load(task.entry_point.partition(':')[0], needed_by=setting)
-      with warnings.catch_warnings():  # Of versions that are not the newest.
+      with warnings.catch_warnings():  # gymnasium warns of versions but the newest.
         warnings.simplefilter('ignore')
         self._task = gymnasium.make(name, disable_env_checker=True)
     except gymnasium.error.Error as error:
@@ -58,7 +60,7 @@ class GymnasiumEnvironment(dm_env.Environment):
   def reset(self) -> dm_env.TimeStep:
     self._reset_next_step = False
     observation, _ = self._task.reset(seed=self._seed)
-    self._seed = None  # It begins a stream; given again, it would begin it again.
+    self._seed = None  # Given again, it would begin the same stream again.
     return dm_env.restart(observation)
 
   def step(self, action) -> dm_env.TimeStep:

@@ -1,4 +1,4 @@
-"""The room of `AppleMaze` on the plane: its plan, walking in it and looking round.
+"""The room of `AppleMaze` in the plane: its plan, movement and lines of sight.
 
 Lengths are in cells. The room of size S covers [1, S + 1] x [1, S + 1]; the cell
 (column, row) is the unit square with this lower left corner. x goes with columns,
@@ -19,8 +19,8 @@ class Room:
   """A square room with a central chamber, blocks around it, and landmarks.
 
   Blocks stand on every other cell of every other row, counted from the centre. The
-  centre itself is left out, which makes the chamber of 3 x 3 cells. (B block, L
-  landmark; size 7 with 4 landmarks)
+  centre itself has none, which makes the chamber of 3 x 3 cells. (B block, L landmark;
+  size 7 with 4 landmarks)
 
           L
       . . . . . . .
@@ -39,10 +39,10 @@ class Room:
   Attributes:
     size: S, odd and at least 5.
     num_landmarks: L, at most 8.
-    blocks: [B, 2] int, the cells with blocks.
-    cells: those without; all are connected.
-    apple_cells: those of `cells` outside the chamber.
-    landmarks: L times (wall, column or row), by colour.
+    blocks: int [B, 2], the cells with blocks.
+    cells: the cells without blocks; all are connected.
+    apple_cells: those of `cells` that are outside the chamber.
+    landmarks: L pairs of a wall and a column or row, in the order of their colours.
   """
 
   def __init__(self, size: int, num_landmarks: int):
@@ -79,17 +79,17 @@ class Room:
       self._landmark_at[place] = i
 
   def walk(self, x: float, y: float, dx: float, dy: float) -> tuple[float, float]:
-    """Where a step by (dx, dy) leads an agent, which slides along what it meets.
+    """Returns where a step by (dx, dy) leads an agent, which slides along obstacles.
 
     Args:
-      x: of the agent's centre, before.
-      y: likewise.
-      dx: the step, shorter than the agent's radius.
-      dy: likewise.
+      x: coordinate of the agent's centre before the step.
+      y: the other coordinate.
+      dx: of the step, which is shorter than the agent's radius.
+      dy: of the step.
     """
     x, y = x + dx, y + dy
     column, row = int(x), int(y)
-    # At most one neighbour along each axis is in reach, and the one between them.
+    # At most one neighbour along each axis is in reach, and the one diagonal to both.
     side_x = int(x - column > 1 - AGENT_RADIUS) - int(x - column < AGENT_RADIUS)
     side_y = int(y - row > 1 - AGENT_RADIUS) - int(y - row < AGENT_RADIUS)
     edge_x, edge_y = column + (side_x > 0), row + (side_y > 0)
@@ -101,25 +101,25 @@ class Room:
       y = edge_y - side_y * AGENT_RADIUS
     if not solid_x and not solid_y and self._solid[column + side_x][row + side_y]:
       distance = math.hypot(x - edge_x, y - edge_y)
-      if distance < AGENT_RADIUS:  # Of the corner; it pushes the agent straight off.
+      if distance < AGENT_RADIUS:  # The corner pushes the agent straight away.
         x = edge_x + (x - edge_x) * AGENT_RADIUS / distance
         y = edge_y + (y - edge_y) * AGENT_RADIUS / distance
     return x, y
 
   def look(self, x: float, y: float, directions: np.ndarray
            ) -> tuple[np.ndarray, np.ndarray]:
-    """What rays from (x, y) meet.
+    """Returns what rays from (x, y) meet.
 
     Args:
-      x: of a place outside all blocks.
-      y: likewise.
+      x: coordinate of a place outside all blocks.
+      y: the other coordinate.
       directions: [R, 2], unit vectors.
 
     Returns:
       distances: [R], to the nearest wall or block.
-      landmarks: [R] int, the landmark that is there, or -1.
+      landmarks: int [R], the landmark that is there, or -1.
     """
-    # A ray along an axis meets the lines across it at the end of the world.
+    # A ray along an axis meets parallel lines very far away.
     directions = np.where(np.abs(directions) < 1e-9, 1e-9, directions)
     inverse = 1 / directions
     to_walls = (np.where(directions > 0, self.size + 1, 1) - (x, y)) * inverse
@@ -145,7 +145,7 @@ class Room:
             np.where(to_blocks < distances, -1, landmarks))
 
   def steps_to(self, cell: tuple[int, int]) -> dict[tuple[int, int], int]:
-    """How many cells the way from each of `cells` to `cell` has."""
+    """Returns the number of steps from each cell to `cell`."""
     steps = {cell: 0}
     queue = collections.deque([cell])
     while queue:
@@ -158,18 +158,18 @@ class Room:
 
 
 def neighbours(column: int, row: int) -> list[tuple[int, int]]:
-  """The four cells beside a cell."""
+  """Returns the four cells beside a cell."""
   return [(column + 1, row), (column, row + 1), (column - 1, row), (column, row - 1)]
 
 
 def distances_to_circle(offset_x: float, offset_y: float, radius: float,
                         directions: np.ndarray) -> np.ndarray:
-  """[R], how far rays from the origin go before they meet a circle; inf for never.
+  """Returns distances of rays from the origin to a circle, [R]; inf if they miss it.
 
   Args:
-    offset_x: of the circle's centre.
-    offset_y: likewise.
-    radius: the circle's; the origin lies outside.
+    offset_x: coordinate of the circle's centre.
+    offset_y: the other coordinate.
+    radius: of the circle; the origin lies outside.
     directions: [R, 2], unit vectors.
   """
   ahead = directions @ (offset_x, offset_y)

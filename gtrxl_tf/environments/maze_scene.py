@@ -1,6 +1,6 @@
 """The room of `AppleMaze` as MuJoCo draws it.
 
-Nothing is simulated: the joints are put where the task says, and the picture is taken.
+Nothing is simulated: the task sets the joints' positions, and MuJoCo draws the picture.
 """
 
 from typing import Sequence
@@ -14,7 +14,7 @@ from gtrxl_tf.environments import rendering
 HEIGHT, WIDTH = 72, 96
 FIELD_OF_VIEW = np.pi / 2  # From left to right.
 
-# Red is the apple's.
+# Not red, which is the apple's colour.
 LANDMARK_COLOURS = (
     (0.1, 0.3, 0.9), (0.95, 0.85, 0.1), (0.1, 0.7, 0.2), (0.8, 0.2, 0.8),
     (0.1, 0.8, 0.85), (0.95, 0.5, 0.05), (1.0, 1.0, 1.0), (0.1, 0.1, 0.1))
@@ -23,7 +23,7 @@ _CLOSING = 0.02  # Cells, of each finger.
 
 
 class Scene:
-  """Takes pictures in a room."""
+  """Draws pictures of a room."""
 
   def __init__(self, room: maze_room.Room, apple_radius: float, needed_by: str):
     """Builds the scene.
@@ -44,12 +44,12 @@ class Scene:
     self._eye = dm_mujoco.Camera(self._physics, HEIGHT, WIDTH, 'eye')
 
   def image(self, agent: Sequence[float], apple: Sequence[float]) -> np.ndarray:
-    """uint8 [72, 96, 3], what the agent sees.
+    """Returns what the agent sees, uint8 [72, 96, 3].
 
     Args:
       agent: x, y, heading (radians from the east to the north) and pitch (radians
-        up); the hand's turns around the axes to the right, up and forward (radians),
-        how far it is stretched out (cells), and its grip: 0 open, 1 closed.
+        up); the hand's rotations around the axes to the right, up and forward
+        (radians), its distance (cells), and its grip: 0 open, 1 closed.
       apple: x and y.
     """
     *pose, grip = agent
@@ -65,7 +65,7 @@ class Scene:
 
 
 def _xml(room: maze_room.Room, apple_radius: float) -> str:
-  """The model; z is up and the walls are one cell high."""
+  """Returns the model in MuJoCo's XML; z is up and walls are one cell high."""
   size = room.size
   middle = 1 + size / 2
   fovy = np.degrees(2 * np.arctan(HEIGHT / WIDTH * np.tan(FIELD_OF_VIEW / 2)))
@@ -148,7 +148,7 @@ def _xml(room: maze_room.Room, apple_radius: float) -> str:
 
 def _wall(room: maze_room.Room, wall: int, along: float, half_length: float,
           shift: float, half_thickness: float, look: str) -> str:
-  """A box on `wall` around `along`, its middle `shift` outside of the room."""
+  """Returns a box on `wall`, centred at `along` and `shift` outside of the room."""
   axis, far = divmod(wall, 2)
   position = [along, along]
   position[axis] = room.size + 1 + shift if far else 1 - shift

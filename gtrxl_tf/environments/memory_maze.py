@@ -14,22 +14,22 @@ from gtrxl_tf.environments import rendering
 
 @config.configurable
 class MemoryMaze(dm_env.Environment):
-  """A random maze with coloured balls, to be touched in the order that is asked.
+  """A random maze with coloured balls, to be touched in a given order.
 
-  A border around the image shows the colour of the ball to find. Touching this one
-  gives reward 1, and another colour is asked; touching others gives nothing. Maze,
-  balls and start are drawn anew in each episode and then stay, so that one who
-  remembers where the balls are goes there straight. It is another task than the
-  "Memory Maze" of *GTrXL*, which is `AppleMaze`.
+  A border around the image shows the colour of the ball to find. Touching this ball
+  gives reward 1, and another colour is asked for; touching others gives nothing. Maze,
+  balls and start are drawn for each episode and then stay, so that an agent that
+  remembers where the balls are can go straight to them. The "Memory Maze" of *GTrXL* is
+  another task, see `AppleMaze`.
 
   | size           | 9    | 11   | 13   | 15   |
   |----------------|------|------|------|------|
   | colours        | 3    | 4    | 5    | 6    |
   | episode, steps | 1000 | 2000 | 3000 | 4000 |
 
-  Every episode has this length: the agent rolls as a ball at 4 steps a second and
-  nothing it does ends the episode. The last step has discount 1, as the package has
-  it: time is cut off, the task is not over.
+  Every episode has this length: the agent rolls as a ball at 4 steps a second, and none
+  of its actions ends the episode. The last step has discount 1, as in the package: the
+  episode is cut off, the task is not over.
 
   Actions: 0 nothing, 1 forward, 2 left, 3 right, 4 forward and left, 5 forward and
   right. Observations:
@@ -37,21 +37,21 @@ class MemoryMaze(dm_env.Environment):
     image: uint8 [64, 64, 3], what the agent sees, with the border.
     target_color: float64 [3], the border's colour; only with `target_color`.
 
-  Two things are done faster than in the package and with the same outcome: shadows,
-  which no light is there to throw, get no map; and what a ball touches is found by one
-  comparison over all contacts instead of a loop.
+  Two things are faster than in the package, with the same results: there is no map for
+  shadows, as no light casts any; and one comparison over all contacts, instead of a
+  loop, finds what a ball touches.
   """
 
   def __init__(self,
                size: Literal[9, 11, 13, 15] = 9,
                target_color: bool = False,
                seed: Optional[config.NonNegativeInt] = None):
-    """Creates the environment; this and each new episode take seconds.
+    """Creates the environment; this takes seconds, and so does each new episode.
 
     Args:
-      size: cells along each side, outer walls not counted.
-      target_color: whether the colour is observed as numbers too. The paper's agents
-        see the image alone.
+      size: cells along each side, without the outer walls.
+      target_color: whether the colour is also observed as numbers. The paper's agents
+        see only the image.
       seed: of mazes, balls, colours and starts.
 
     Raises:
@@ -96,10 +96,10 @@ class MemoryMaze(dm_env.Environment):
         name: time_step.observation[name] for name in self._observed})
 
 
-def _quickened(environment):
-  """The package's `environment`, made faster; to be called before its first episode."""
+def _quickened(environment: dm_env.Environment) -> dm_env.Environment:
+  """Makes the package's environment faster; called before its first episode."""
   task = environment.task
-  # Read when the model is compiled, which every episode begins with.
+  # Read when the model is compiled, at the beginning of every episode.
   task.root_entity.mjcf_model.visual.quality.shadowsize = 0
   for target in task._targets:  # pylint: disable=protected-access
     target._update_activation = functools.partial(_update_activation, target)
@@ -107,7 +107,7 @@ def _quickened(environment):
 
 
 def _update_activation(target, physics) -> None:
-  """`TargetSphere._update_activation` for targets that anything may touch."""
+  """Does as `TargetSphere._update_activation`, for targets that anything may touch."""
   # pylint: disable=protected-access
   if not target._activated and (physics.data.contact.geom == target._geom_id).any():
     target._activated = True

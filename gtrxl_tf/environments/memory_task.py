@@ -1,8 +1,8 @@
-"""What the library's own memory tasks share."""
+"""The base class of the library's own memory tasks."""
 
 import abc
 import operator
-from typing import Optional
+from typing import Any, Optional
 
 import dm_env
 from dm_env import specs
@@ -12,19 +12,20 @@ import numpy as np
 class MemoryTask(dm_env.Environment):
   """A task that hides something worth remembering.
 
-  A subclass writes `_reset` and `_step`, which see one episode at a time: the step
-  after an episode's last one begins the next episode here, as dm_env asks. Beside
-  the environment itself it offers the task's own measure of success, and a policy of
-  one who knows what is hidden, the line that a perfect memory would reach.
+  A subclass implements `_reset` and `_step`, which handle one episode at a time: as
+  dm_env requires, the step after an episode's last one begins the next episode, and
+  this class takes care of it. A task also has its own measure of success, and an
+  informed policy that knows what is hidden: its return is what a perfect memory would
+  reach.
   """
 
   def __init__(self, num_actions: Optional[int], seed: Optional[int]):
     """Creates the task.
 
     Args:
-      num_actions: actions are the integers from 0 to `num_actions - 1`; or None, and
-        the subclass writes `action_spec` and `_checked`, having actions of its own.
-      seed: of everything that is drawn; None draws anew in every process.
+      num_actions: actions are the integers from 0 to `num_actions - 1`. If None, the
+        subclass has other actions and implements `action_spec` and `_checked`.
+      seed: of everything that is drawn; None draws differently in every process.
     """
     self._num_actions = num_actions
     self._rng = np.random.default_rng(seed)
@@ -44,8 +45,8 @@ class MemoryTask(dm_env.Environment):
   def action_spec(self) -> specs.Array:
     return specs.DiscreteArray(self._num_actions, name='action')
 
-  def _checked(self, action):
-    """`action` as `_step` takes it; refuses what the spec does not admit."""
+  def _checked(self, action: Any) -> Any:
+    """Returns `action` as `_step` takes it; raises an error if it does not fit."""
     action = operator.index(action)
     if not 0 <= action < self._num_actions:
       raise ValueError(
@@ -58,22 +59,22 @@ class MemoryTask(dm_env.Environment):
 
   @abc.abstractmethod
   def _step(self, action) -> dm_env.TimeStep:
-    """Goes on with the episode; `action` has been checked."""
+    """Continues the episode; `action` has been checked."""
 
   @abc.abstractmethod
   def episode_success(self) -> bool:
-    """Whether the episode was solved; asked when its last step has been returned."""
+    """Whether the episode was solved; called after its last step."""
 
   @abc.abstractmethod
-  def informed_action(self):
-    """A good action now for one who knows what the task hides from the agent.
+  def informed_action(self) -> Any:
+    """Returns a good action, given what the task hides from the agent.
 
-    The best one where actions are discrete, so that no policy returns more.
+    Where actions are discrete it is the best action: no policy returns more.
     """
 
 
 def informed_return(environment: MemoryTask, num_episodes: int) -> float:
-  """The mean undiscounted return of `informed_action` over `num_episodes` episodes."""
+  """Returns the mean undiscounted return of `informed_action` over some episodes."""
   total = 0.0
   for _ in range(num_episodes):
     time_step = environment.reset()
@@ -84,10 +85,10 @@ def informed_return(environment: MemoryTask, num_episodes: int) -> float:
 
 
 def constant_rows(matrix: np.ndarray) -> list[np.ndarray]:
-  """The rows of `matrix` as float32 arrays that refuse to be written to.
+  """Returns the rows of `matrix` as read-only float32 arrays.
 
-  Tasks look such rows up instead of building an observation at each step. One row
-  serves many time steps, so writing into it must fail.
+  Tasks look up such rows instead of building an observation at each step. Many time
+  steps share a row, so writing into it must fail.
   """
   matrix = np.array(matrix, np.float32)
   matrix.setflags(write=False)

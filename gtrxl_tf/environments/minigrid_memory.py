@@ -14,12 +14,12 @@ from gtrxl_tf import config
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import optional
 
-# The package's actions; PICKUP, DROP, TOGGLE and DONE only spend a step in this task.
+# The package's actions; in this task PICKUP, DROP, TOGGLE and DONE only spend a step.
 LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)
 
-# Cells along a side of what the agent sees: the package's default, and RATE's.
+# Cells along a side of the agent's view: the package's default, and RATE's.
 _SYMBOLS_VIEW, _PIXELS_VIEW = 7, 3
-_MAX_INDEX = 10  # Of the package's kinds of objects, colours and states.
+_MAX_INDEX = 10  # Of kinds of objects, colours and states in the package.
 _UNSEEN = 0  # The kind of a cell that is hidden from the agent.
 _DIRECTIONS = memory_task.constant_rows(np.eye(4))
 
@@ -29,26 +29,26 @@ class MinigridMemory(memory_task.MemoryTask):
   """A room with a key or a ball, a hallway, and a key and a ball at its two ends.
 
   The agent starts anywhere between the room in the west and the junction in the east,
-  facing east. To go the right way it must go back to the room and look at the object
-  there, walk to the junction and turn to the end with the same kind of object; which
-  kind lies at which end is drawn anew, so it has to look there too. A step before
-  either object the episode ends, with discount 0 and reward 1 - 0.9 t / T after t steps
-  if the end is the right one, else 0; T is `max_steps`. After T steps it is cut off,
-  with discount 1.
+  facing east. To succeed it must go back to the room and look at the object there, walk
+  to the junction, and turn to the end with the same kind of object. Each episode draws
+  which kind lies at which end, so the agent has to look there too. The episode ends one
+  step before either object, with discount 0. The reward after t steps is 1 - 0.9 t / T
+  if the end is the right one, else 0; T is `max_steps`. After T steps the episode is
+  cut off, with discount 1.
 
-  There are the package's seven actions: turn left, turn right, go forward, and four
-  that change nothing here. Observations are, as the package gives them:
+  The actions are the package's seven: turn left, turn right, go forward, and four that
+  change nothing here. Observations are, as in the package:
 
-    direction: float32 [4], one-hot: east, south, west, north. The only change: the
-      package gives the index.
+    direction: float32 [4], one-hot: east, south, west, north. (The package gives the
+      index.)
     image: uint8 [7, 7, 3], the kind, colour and state of each cell in view, as indices
       up to 10. The agent is at [3, 6] and faces [3, 5]; walls hide what is behind them.
 
-  or, with `pixels`, RATE's:
+  or, with `pixels`, as in RATE:
 
     image: uint8 [84, 84, 3], a picture of the 3 x 3 cells in view, 28 pixels a cell.
 
-  Of another `view` or `cell_pixels` images are accordingly larger or smaller.
+  The size of images changes with `view` and `cell_pixels`.
   """
 
   def __init__(self,
@@ -62,17 +62,16 @@ class MinigridMemory(memory_task.MemoryTask):
     """Creates the task.
 
     Args:
-      size: of the square grid, its walls included; odd. The package registers 7 to
-        17; RATE trains on 31 and tests on 11 to 91. In smaller grids the walls of the
-        room and of the ends coincide.
-      pixels: whether to observe a picture, and no direction.
-      view: cells along a side of what the agent sees; odd, at least 3. By default 7,
-        the package's, and in pictures 3, RATE's.
-      cell_pixels: along a side of a cell in pictures.
+      size: of the square grid, with its walls; odd, at least 7. The package registers 7
+        to 17; RATE trains on 31 and tests on 11 to 91. In smaller grids the walls of
+        the room and of the ends would coincide.
+      pixels: whether to observe a picture, without the direction.
+      view: cells along a side of the agent's view; odd, at least 3. The default is the
+        package's 7, and RATE's 3 in pictures.
+      cell_pixels: pixels along a side of a cell in pictures.
       max_steps: T, 5 size^2 by default, as in the package. RATE has 95.
-      reveal_clue: whether the agent carries the object of the room, and so sees it
-        in its own cell at all times: nothing needs to be remembered, as in
-        `TMaze.reveal_clue`.
+      reveal_clue: whether the agent carries the object of the room, and so always sees
+        it in its own cell: nothing has to be remembered, as in `TMaze.reveal_clue`.
       seed: of everything that is drawn.
 
     Raises:
@@ -101,16 +100,17 @@ class MinigridMemory(memory_task.MemoryTask):
     return self._success
 
   def informed_action(self) -> int:
-    """Straight to the right end."""
+    """Goes straight to the right end."""
     return self._towards(self._minigrid.success_pos)
 
   def looking_action(self) -> int:
-    """The action of one who knows the map, and of the objects what was seen so far.
+    """Acts with knowledge of the map and of the objects that have been in view.
 
-    It goes west until the object of the room comes in view, then to the junction, turns
-    left until one of the objects at the ends comes in view, and goes to the right end.
-    What was in view counts from the start of the episode, whoever chose the actions.
-    Episodes collected so hold all that an imitator needs to know.
+    It goes west until the object of the room comes into view, then to the junction,
+    turns left until one of the objects at the ends comes into view, and goes to the
+    right end. Objects count as seen from the start of the episode, whatever policy
+    chose the actions. Episodes collected in this way show all that an imitator needs to
+    know.
     """
     if not self._clue_seen:
       return self._towards((1, self._middle))
@@ -162,7 +162,7 @@ class MinigridMemory(memory_task.MemoryTask):
 
   def _look(self, image: np.ndarray) -> None:
     """Notes which of the objects have been in view."""
-    def sees(position):
+    def sees(position: tuple[int, int]) -> bool:
       cell = self._minigrid.relative_coords(*position)
       return cell is not None and image[cell][0] != _UNSEEN
 
@@ -174,7 +174,7 @@ class MinigridMemory(memory_task.MemoryTask):
     return int(x), int(y)
 
   def _towards(self, target: tuple[int, int]) -> int:
-    """One action of the shortest way; y may only change in the target's column."""
+    """Takes a step on the shortest way; y may change only in the target's column."""
     x, y = self._position()
     if x != target[0] and y != self._middle:  # In the room, beside the middle row.
       heading = 1 if y < self._middle else 3

@@ -1,8 +1,8 @@
 """Numpad: find a hidden sequence of pads by trial, then repeat it from memory.
 
-*GTrXL* (section 4.2, appendix A) plays it with a simulated ball that rolls over the
-pads (Humplik et al., 2019), which is `NumpadMujoco`. In `Numpad` the ball is a token on
-the grid of pads and a press is one move; the rules of the sequence are the same.
+In *GTrXL* (section 4.2, appendix A) a simulated ball rolls over the pads (Humplik et
+al., 2019): that is `NumpadMujoco`. In `Numpad` the ball is a token on the grid of pads
+and a press is one move; the rules of the sequence are the same.
 """
 
 import abc
@@ -22,27 +22,28 @@ _MIXING_MOVES_PER_PAD = 25
 
 
 class HiddenSequence(memory_task.MemoryTask):
-  """The rules of the sequence, whatever it is that presses the pads.
+  """The rules of the sequence, which do not depend on how pads are pressed.
 
-  Each episode hides a sequence over all pads: each once, and each a neighbour of the
-  one before (Moore neighbourhood). A press of the next pad in the sequence lights it,
-  any other press (of a lit pad too) clears all lit pads, and the sequence must be
-  pressed from its beginning again. Lighting a pad gives reward 1, but once only: pads
-  lit before the lights were cleared give nothing when lit again. The last pad completes
-  the sequence: all lights go out, and every pad is worth its reward again.
+  Each episode hides a sequence over all pads: every pad occurs once and is a neighbour
+  of the pad before it (Moore neighbourhood). Pressing the next pad in the sequence
+  lights it. Any other press, also of a lit pad, clears all lit pads, and the sequence
+  must be pressed from its beginning again. Lighting a pad gives reward 1, but only
+  once: pads that were lit before the lights were cleared give nothing when lit again.
+  The last pad completes the sequence: all lights go out, and every pad gives its reward
+  again.
 
-  An episode lasts `episode_length` steps and ends with discount 0. The next episode
-  hides another sequence, so nothing follows that a value should count. The agent sees
+  An episode lasts `episode_length` steps and ends with discount 0: the next episode
+  hides another sequence, so a value should count nothing beyond the end. The agent sees
   no clock and cannot know how near the end is; to it, the end is a small chance of
   stopping at any step.
 
-  Pads are counted row by row. A subclass writes `_begin` and `_step`, which calls
+  Pads are counted row by row. A subclass implements `_begin`, and `_step`, which calls
   `_press` for a pad that the agent presses and returns `_time_step`.
   """
 
   def __init__(self, size: int, episode_length: int, seed: Optional[int],
                num_actions: Optional[int] = None):
-    """Creates the task; `num_actions` is explained in `MemoryTask`."""
+    """Creates the task; `MemoryTask` explains `num_actions`."""
     super().__init__(num_actions=num_actions, seed=seed)
     self._size = size
     self._num_pads = size**2
@@ -56,10 +57,10 @@ class HiddenSequence(memory_task.MemoryTask):
     return tuple(self._sequence)
 
   def episode_success(self) -> bool:
-    """Whether the whole sequence was completed, at least once.
+    """Whether the sequence was completed at least once.
 
-    It tells that the search came to its end. How well the sequence was kept in mind
-    afterwards is told by the return.
+    Success means that the agent found the sequence. How well it remembered the sequence
+    afterwards shows in the return.
     """
     return self._completed
 
@@ -80,7 +81,7 @@ class HiddenSequence(memory_task.MemoryTask):
 
   def _time_step(self, reward: int, observation: dict[str, np.ndarray]
                  ) -> dm_env.TimeStep:
-    """Counts the step."""
+    """Counts the step and returns its time step."""
     self._num_steps += 1
     if self._num_steps == self._episode_length:
       return dm_env.termination(float(reward), observation)
@@ -101,15 +102,16 @@ class HiddenSequence(memory_task.MemoryTask):
     return 1
 
   def _draw_sequence(self) -> list[int]:
-    """A sequence over all pads, as good as uniform among those allowed.
+    """Draws a sequence over all pads, almost uniformly among those allowed.
 
-    A walk on the sequences themselves, by the "backbite" move of polymer physics: join
-    the last pad to a random neighbour of it, cut the link that would close a loop, and
-    what comes after the cut is run through backwards. With a coin that reverses the
-    sequence before each move, a move is as likely as its undoing, so the walk tends to
-    the uniform distribution wherever it starts. For sizes 2, 3 and 4 its distance from
-    uniform (total variation, computed over all 24, 784 and 343184 sequences) is below
-    0.001 after the moves made here; larger sizes are mixed alike but not measured.
+    This is a random walk over sequences by the "backbite" move of polymer physics: join
+    the last pad to one of its neighbours, drawn at random, cut the link that would
+    close a loop, and reverse the part after the cut. As a coin decides whether the
+    sequence is reversed before each move, a move is as likely as its inverse, so the
+    walk tends to the uniform distribution from any start. For sizes 2, 3 and 4 the
+    distance from uniform (total variation, computed over all 24, 784 and 343184
+    sequences) is below 0.001 after the number of moves made here; larger sizes are
+    mixed in the same way but were not measured.
     """
     rows = np.arange(self._num_pads).reshape(self._size, self._size)
     rows[1::2] = rows[1::2, ::-1]
@@ -120,7 +122,7 @@ class HiddenSequence(memory_task.MemoryTask):
       direction, reverse = divmod(draw, 2)
       if reverse:
         sequence.reverse()
-      # Out of the grid leads to the last pad itself, and then nothing is changed.
+      # A direction out of the grid leads to the last pad itself: nothing changes.
       neighbour = self._destinations[sequence[-1]][direction]
       cut = sequence.index(neighbour) + 1
       sequence[cut:] = sequence[cut:][::-1]
@@ -131,8 +133,8 @@ class HiddenSequence(memory_task.MemoryTask):
 class Numpad(HiddenSequence):
   """The Numpad on a grid of `size` x `size` pads; for the rules see `HiddenSequence`.
 
-  The agent starts on a pad drawn uniformly, which is not pressed by this. Entering a
-  pad presses it; staying, or bumping into the border, presses nothing.
+  The agent starts on a pad drawn uniformly, which this does not press. Entering a pad
+  presses it; staying, or bumping into the border, presses nothing.
 
   Actions: 3 * (row + 1) + (column + 1) moves by `row` and `column`, each -1, 0 or 1;
   4 stays. Observations are float32:
@@ -143,6 +145,15 @@ class Numpad(HiddenSequence):
     previous_reward: [1]; zero on the first step.
 
   The arrays are shared between time steps and read-only.
+
+  >>> numpad = Numpad(size=2, episode_length=10, seed=0)
+  >>> time_step = numpad.reset()
+  >>> total = 0
+  >>> while not time_step.last():
+  ...   time_step = numpad.step(numpad.informed_action())
+  ...   total += time_step.reward
+  >>> total, numpad.episode_success()
+  (10.0, True)
   """
 
   def __init__(self,
@@ -163,14 +174,14 @@ class Numpad(HiddenSequence):
     self._reset()  # Every attribute of an episode exists from here on.
 
   def informed_action(self) -> int:
-    """A step on a shortest way to pressing the next pad in the sequence.
+    """Takes a step on a shortest way to pressing the next pad in the sequence.
 
-    No policy does better. While pads are lit the agent stands on the last of them, and
-    the next is one step away; while none is, presses on the way have nothing to
-    clear. Pads that give nothing any more must be lit all the same.
+    No policy does better. While pads are lit, the agent stands on the last of them and
+    the next is one step away. While no pad is lit, presses on the way have nothing to
+    clear. Pads that give no more reward must still be lit.
     """
     target = self._sequence[self._num_lit]
-    if target == self._position:  # It can only be entered from another pad.
+    if target == self._position:  # It can be entered only from another pad.
       return next(action for action, pad in enumerate(self._destinations[target])
                   if pad != target)
     row, column = divmod(self._position, self._size)
@@ -202,7 +213,8 @@ class Numpad(HiddenSequence):
     return self._time_step(
         reward, self._observation(self._one_hot_actions[action], reward))
 
-  def _observation(self, previous_action: np.ndarray, reward: int):
+  def _observation(self, previous_action: np.ndarray, reward: int
+                   ) -> dict[str, np.ndarray]:
     return {
         'position': self._one_hot_pads[self._position],
         'pads': self._lights[self._num_lit],
@@ -212,7 +224,7 @@ class Numpad(HiddenSequence):
 
 
 def _destinations(size: int) -> list[list[int]]:
-  """The pad that each action leads to from each pad: [size^2][9]."""
+  """Returns the pad that each action leads to from each pad: [size^2][9]."""
   def destination(pad: int, action: int) -> int:
     row = pad // size + action // 3 - 1
     column = pad % size + action % 3 - 1

@@ -12,17 +12,17 @@ from gtrxl_tf.environments import numpad
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import rendering
 
-# Lengths in metres. Between the centres of neighbouring pads 0.2 are free, so that the
-# ball gets to every other pad without pressing one, straight or diagonally.
+# Lengths in metres. The gap of 0.2 between the centres of neighbouring pads lets the
+# ball reach every other pad without pressing one, straight or diagonally.
 _SPACING = 0.5  # From pad to pad.
 _PAD = 0.2  # Half the side of a pad.
-_CENTRE = 0.15  # Half the side of its centre, which is what presses it.
+_CENTRE = 0.15  # Half the side of its centre; touching the centre presses the pad.
 _RADIUS = 0.1  # Of the ball.
 _MARGIN = 0.05  # How far the ball's centre gets beyond the cells of the outer pads.
 _CLEARANCE = 0.01  # Higher above the floor than this, the ball presses nothing.
 
-# At full force the ball runs 3.6 m/s, two thirds of it after 0.14 s. From pad to pad it
-# takes about 5 control steps.
+# At full force the ball reaches 3.6 m/s, and two thirds of that after 0.14 s. From pad
+# to pad it takes about 5 control steps.
 _MASS = 1.0  # kg
 _FORCE = 36.0  # N, along each axis.
 _DRAG = 10.0  # N s / m
@@ -42,18 +42,20 @@ class NumpadMujoco(numpad.HiddenSequence):
   """The Numpad with a ball; for the rules of the sequence see `HiddenSequence`.
 
   The ball starts at rest, at a place drawn uniformly. It presses a pad by touching the
-  pad's centre (figure 8), three quarters of its width, and cannot press the same pad
-  again, nor the one that it starts on, before it has left the whole of it. More than 1
-  cm above the floor, in a jump, it presses nothing. What it touches is looked at once
-  per control step, of 50 ms. Walls higher than a jump hold the ball on the platform.
+  pad's centre (figure 8), which is three quarters as wide as the pad. It cannot press
+  the same pad again, nor the pad that it starts on, before it has left that pad
+  completely. More than 1 cm above the floor, in a jump, it presses nothing. Contacts
+  are checked once per control step, of 50 ms. Walls higher than a jump keep the ball on
+  the platform.
 
-  Actions: float32 [3], each in [-1, 1]. The first two push the ball along x (to the
-  right, in the direction of columns) and y (away from the viewer, against that of
-  rows), in the air too. The third, where positive, makes a ball on the floor jump with
-  a part of its full speed; otherwise it does nothing.
+  Actions: float32 [3], each in [-1, 1]. The first two push the ball, on the floor and
+    in
+  the air, along x (to the right, in the direction of columns) and y (away from the
+  viewer, against the direction of rows). The third, if positive, makes a ball on the
+  floor jump with that share of its full speed; otherwise it does nothing.
 
-  Observations are float32. The units are those in which values are of order 1, since
-  the paper's torso does not normalise them; axes are the world's.
+  Observations are float32. Units are chosen so that values are of order 1, since the
+  paper's torso does not normalise them; axes are the world's.
 
     position: [3], of the ball's centre, in metres from the platform's.
     velocity: [3], m/s.
@@ -116,12 +118,12 @@ class NumpadMujoco(numpad.HiddenSequence):
   def informed_action(self) -> np.ndarray:
     """Steers to the next pad in the sequence, and jumps where a wrong one is near.
 
-    A good policy and not the best: it brakes on each pad instead of cutting corners.
-    Wrong pads matter only while there are lit ones that they would clear.
+    The policy is good but not optimal: it brakes on each pad instead of cutting
+    corners. Wrong pads matter only while they would clear lit ones.
     """
     target = self._sequence[self._num_lit]
     goal = target
-    if target == self._pad:  # It can only be pressed after it was left.
+    if target == self._pad:  # It can be pressed only after the ball has left it.
       goal = next(pad for pad in self._destinations[target] if pad != target)
     position, velocity = self._data.qpos[:2], self._data.qvel[:2]
     steer = 20 * (self._centres[goal] - position - 0.1 * velocity)
@@ -130,13 +132,13 @@ class NumpadMujoco(numpad.HiddenSequence):
     return np.clip([*steer, jump], -1, 1).astype(np.float32)
 
   def render(self, height: int = 240, width: int = 320) -> np.ndarray:
-    """An image of the platform, uint8 [height, width, 3], at most 960 x 1280.
+    """Returns an image of the platform, uint8 [height, width, 3], up to 960 x 1280.
 
     Raises:
       config.ConfigError: MuJoCo cannot draw here.
     """
     rendering.require_backend(needed_by='NumpadMujoco')
-    # Not the whole of mj_forward, from which the next step's solver would start.
+    # mj_forward would change what the next step's solver starts from.
     self._mujoco.mj_kinematics(self._model, self._data)
     self._mujoco.mj_camlight(self._model, self._data)
     model = self._physics.model
@@ -151,7 +153,7 @@ class NumpadMujoco(numpad.HiddenSequence):
 
   def _checked(self, action) -> np.ndarray:
     checked = np.array(action, np.float32)
-    # Said so that NaN does not pass.
+    # Written so that NaN fails.
     if checked.shape != (3,) or not all(-1 <= a <= 1 for a in checked.tolist()):
       raise ValueError(f'action = {action}: expected 3 numbers in [-1, 1]')
     return checked
@@ -169,7 +171,7 @@ class NumpadMujoco(numpad.HiddenSequence):
     data.ctrl[:] = action[:2]
     if action[2] > 0 and self._on_floor():
       data.qvel[2] = _JUMP * action[2]
-    # dm_control's own step keeps derived quantities in time, and takes twice as long.
+    # dm_control's own step also updates derived quantities, and takes twice as long.
     self._mujoco.mj_step(self._model, data, _SUBSTEPS)
 
     x, y = data.qpos[:2].tolist()
@@ -188,7 +190,7 @@ class NumpadMujoco(numpad.HiddenSequence):
     return self._data.qpos[2] < _RADIUS + _CLEARANCE
 
   def _pad_at(self, x: float, y: float, half_side: float) -> Optional[int]:
-    """The pad whose square of this `half_side` contains the point, if there is one."""
+    """Returns the pad whose square of this `half_side` contains the point, if any."""
     middle = (self._size - 1) / 2
     column, row = round(x / _SPACING + middle), round(middle - y / _SPACING)
     if not (0 <= column < self._size and 0 <= row < self._size):
@@ -215,10 +217,10 @@ class NumpadMujoco(numpad.HiddenSequence):
 
 
 def _xml(centres: list[tuple[float, float]], limit: float) -> str:
-  """The model, in MuJoCo's XML.
+  """Returns the model in MuJoCo's XML.
 
-  The ball touches the floor and nothing else. The walls are limits of its joints, and
-  pads and rims are there to be seen.
+  The ball collides only with the floor. Walls are limits of its joints; pads and rims
+  are only drawn.
   """
   pads = '\n'.join(f"""
       <geom name="pad_{pad}" class="seen" material="pad" pos="{x} {y} 0"
@@ -235,8 +237,7 @@ def _xml(centres: list[tuple[float, float]], limit: float) -> str:
       f'<joint name="{name}" type="slide" axis="{axis}" damping="{_DRAG}" '
       f'limited="true" range="{-limit} {limit}"/>'
       for name, axis in (('x', '1 0 0'), ('y', '0 1 0')))
-  # The camera looks down by 55 degrees from a distance that lets the platform fill the
-  # picture.
+  # The camera looks down by 55 degrees, from where the platform fills the picture.
   tilt, distance = np.deg2rad(55), 2.7 * edge
   return f"""
   <mujoco model="numpad">

@@ -1,4 +1,4 @@
-"""Packages that only some environments need."""
+"""Imports packages that only some environments need."""
 
 import importlib
 import types
@@ -7,14 +7,15 @@ from gtrxl_tf import config
 
 
 def load(module: str, needed_by: str) -> types.ModuleType:
-  """Imports `module`, of the extra `envs`.
+  """Imports `module`, which belongs to the extra `envs`.
 
   Args:
-    module: its full name.
+    module: full name of the module.
     needed_by: the environment's name, for the error.
 
   Raises:
-    config.ConfigError: it is not installed; says how to install it.
+    config.ConfigError: the package is not installed; the message says how to install
+    it.
   """
   try:
     return importlib.import_module(module)

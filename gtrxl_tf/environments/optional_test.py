@@ -13,11 +13,11 @@ from gtrxl_tf import environments
 class OptionalTest(parameterized.TestCase):
 
   @parameterized.parameters(
-      ('numpad_mujoco', {}, 'dm_control'),
-      ('memory_maze', {}, 'memory_maze'),
-      ('minigrid_memory', {}, 'minigrid'),
-      ('atari', {'game': 'pong'}, 'ale_py'),
-      ('vizdoom_two_colors', {}, 'vizdoom'))
+      ('NumpadMujoco', {}, 'dm_control'),
+      ('MemoryMaze', {}, 'memory_maze'),
+      ('MinigridMemory', {}, 'minigrid'),
+      ('Atari', {'game': 'pong'}, 'ale_py'),
+      ('VizdoomTwoColors', {}, 'vizdoom'))
   def test_one_line_says_what_installs_it(self, name, settings, package):
     hidden = {module: None for module in sys.modules
               if module.split('.')[0] == package}
@@ -25,7 +25,7 @@ class OptionalTest(parameterized.TestCase):
     with mock.patch.dict('os.environ', MUJOCO_GL='osmesa'):
       with mock.patch.dict(sys.modules, {**hidden, package: None}):
         with self.assertRaises(config.ConfigError) as raised:
-          environments.make(name, **settings)
+          getattr(environments, name)(**settings)
     line = config.one_line(raised.exception)
     self.assertRegex(line, f'needs the package {package}.*, which is not installed')
     self.assertIn('make envs', line)
@@ -33,7 +33,7 @@ class OptionalTest(parameterized.TestCase):
   def test_deepmind_lab_is_built_from_source(self):
     with mock.patch.dict(sys.modules, deepmind_lab=None):
       with self.assertRaisesRegex(config.ConfigError, 'built from source'):
-        environments.make('dmlab', level='rooms_watermaze')
+        environments.DMLab(level='rooms_watermaze')
 
 
 if __name__ == '__main__':

@@ -18,10 +18,10 @@ _EGL_PLATFORM_DEVICE_EXT = 0x313F
 def choose_backend() -> None:
   """Sets MUJOCO_GL to a backend that draws without a display, if there is one.
 
-  To be called before mujoco or dm_control is imported. A MUJOCO_GL that is set stays
-  as it is, and with a display the choice is left to dm_control. Otherwise it becomes
-  'egl' if EGL finds a device that it can use, else 'osmesa' if that library is
-  there, else it stays unset: physics works, images do not.
+  Must be called before mujoco or dm_control is imported. If MUJOCO_GL is set, it stays
+  as it is; if there is a display, the choice is left to dm_control. Otherwise MUJOCO_GL
+  becomes 'egl' if EGL finds a usable device, else 'osmesa' if that library is
+  installed. If neither is there it stays unset: physics works, images do not.
   """
   if os.environ.get('MUJOCO_GL') or os.environ.get('DISPLAY'):
     return
@@ -32,7 +32,7 @@ def choose_backend() -> None:
 
 
 def require_backend(needed_by: str) -> None:
-  """Refuses to go on if MuJoCo cannot draw here; to be called after the choice.
+  """Raises an error if MuJoCo cannot draw here; called after `choose_backend`.
 
   Args:
     needed_by: the environment's name, for the error.
@@ -47,7 +47,7 @@ def require_backend(needed_by: str) -> None:
         'expected egl, osmesa or glfw')
   if not backend and not os.environ.get('DISPLAY'):
     raise config.ConfigError(
-        f'{needed_by} cannot draw images, having found no OpenGL for MuJoCo: expected '
+        f'{needed_by} cannot draw images: found no OpenGL for MuJoCo, expected '
         "EGL or OSMesa, as by Debian's `apt-get install libosmesa6`, or a display")
 
 
@@ -62,8 +62,8 @@ def _loads(library: str) -> bool:
 def _egl_has_device() -> bool:
   """Whether dm_control's EGL backend will find a display.
 
-  The libraries alone do not tell: without a driver, or with a device that may not be
-  opened, they load and fail when used, and then importing dm_control fails.
+  Finding the libraries is not enough: without a driver, or with a device that may not
+  be opened, they load but fail when used, and then importing dm_control fails.
   """
   if not _loads('libGL.so.1'):
     return False

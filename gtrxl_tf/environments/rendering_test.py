@@ -84,7 +84,7 @@ class ChooseBackendTest(parameterized.TestCase):
 class RequireBackendTest(parameterized.TestCase):
 
   @parameterized.parameters(
-      ('', '', r'Walker cannot draw images, having found .* libosmesa6'),
+      ('', '', r'Walker cannot draw images: found no .* libosmesa6'),
       ('off', ':0', r'Walker cannot draw images with MUJOCO_GL=off: expected egl'))
   def test_tells_why_there_are_no_images(self, backend, display, message):
     with mock.patch.dict(os.environ, MUJOCO_GL=backend, DISPLAY=display):

@@ -20,27 +20,34 @@ class TMaze(memory_task.MemoryTask):
   """A corridor of `corridor_length` steps to a junction, and one turn there.
 
   The agent starts at x = 0; the junction is at x = L = `corridor_length`. In the
-  corridor `RIGHT` and `LEFT` move by one, and `UP` and `DOWN` hit a wall, as does
-  `LEFT` at x = 0: the agent stays where it is and the step is spent. At the junction
-  `UP` and `DOWN` turn and end the episode with reward 1 if the turn is the one the
-  clue told, else 0; `RIGHT` hits a wall and `LEFT` goes back into the corridor.
+  corridor `RIGHT` and `LEFT` move by one. `UP` and `DOWN` hit a wall, as does `LEFT` at
+  x = 0: the agent stays where it is, and the step is spent. At the junction `UP` and
+  `DOWN` turn and end the episode, with reward 1 if the turn is the one that the clue
+  named, else 0; `RIGHT` hits a wall and `LEFT` goes back into the corridor.
 
-  The episode also ends, without the turn's reward, after L + 2 steps. The best way
+  The episode also ends, without the turn's reward, after L + 2 steps. The shortest way
   takes L + 1, so one step may be lost. This limit is a rule of the task and not a
-  convenience of training: both ends come with discount 0.
+  convenience of training: either end has discount 0.
 
   Observations are float32 [4]:
 
     y: 0, and 1 or -1 after turning up or down.
-    clue: 1 for up or -1 for down in the first observation; 0 ever after.
+    clue: 1 for up or -1 for down in the first observation; 0 in all others.
     flag: 1 whenever the agent is one step before the junction, at x = L - 1, else 0;
       or at the junction, see `flag` below.
     noise: -1, 0 or 1, drawn uniformly at every step.
 
-  With a reward at the end alone, an agent that learns by trial hardly ever meets it in
-  a long corridor. `penalty` shows it the way: every step that neither advances to the
-  right nor turns has reward -penalty / L. (In Ni et al. every step behind the schedule
-  of the best way has it, so that one lost step is charged many times.)
+  If the only reward is at the end, an agent that learns by trial rarely finds it in a
+  long corridor. `penalty` guides it: every step that neither advances to the right nor
+  turns has reward -penalty / L. (In Ni et al. every step behind the schedule of the
+  shortest way has this reward, so that one lost step is charged many times.)
+
+  >>> maze = TMaze(corridor_length=3, seed=0)
+  >>> time_step = maze.reset()
+  >>> while not time_step.last():
+  ...   time_step = maze.step(maze.informed_action())
+  >>> time_step.reward, time_step.discount, maze.episode_success()
+  (1.0, 0.0, True)
   """
 
   def __init__(self,
@@ -55,17 +62,17 @@ class TMaze(memory_task.MemoryTask):
     Args:
       corridor_length: L, the steps to the junction. The default gives episodes of 30
         steps at most, one segment of the paper's training data.
-      penalty: what standing still for L steps costs. The paper has none, as it learns
-        from recorded episodes; 1 serves online agents.
+      penalty: cost of standing still for L steps. The paper has none, as it learns
+        from recorded episodes; 1 suits online agents.
       min_corridor_length: if given, every episode draws its own L uniformly from
-        `min_corridor_length` to `corridor_length`, and its limit and penalty go with
-        it. RATE's later code does so, from 1; the code of the paper's time records
+        `min_corridor_length` to `corridor_length`, which also sets its limit and
+        penalty. RATE's later code does so, from 1; the code of the paper's time records
         corridors of exactly 28, 58 and 88 steps.
       flag: `before` raises the flag one step before the junction, where the paper's
         text has it; `at`, at the junction itself, as its published code does.
-      reveal_clue: whether every observation shows the clue, so that nothing needs to be
-        remembered: for an upper bound such as OracleDT (RATE, Table 5). In the paper
-        the task stays as it is, and OracleDT is given the bit as a token before and
+      reveal_clue: whether every observation shows the clue, so that nothing has to be
+        remembered: for an upper bound such as OracleDT (RATE, Table 5). The paper
+        leaves the task unchanged and gives OracleDT the bit as a token before and
         after its context.
       seed: of the clues, the noise, and the lengths that are drawn.
     """
@@ -82,11 +89,11 @@ class TMaze(memory_task.MemoryTask):
     self._reset()  # Every attribute of an episode exists from here on.
 
   def episode_success(self) -> bool:
-    """Whether the agent turned the way the clue told."""
+    """Whether the agent turned as the clue said."""
     return self._success
 
   def informed_action(self) -> int:
-    """To the junction, and there the turn that the clue told."""
+    """Goes to the junction and turns there as the clue said."""
     if self._x < self._length:
       return RIGHT
     return UP if self._clue == 1 else DOWN

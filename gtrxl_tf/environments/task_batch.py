@@ -1,8 +1,8 @@
-"""Many tasks of a family, stepped together: what a source learns in.
+"""Many tasks of a family, stepped together, in which a source learns.
 
-A task stays the same for ever here, and episode follows episode in it without a step
-between them: what was found out in one is of use in the next. For agents of single
-tasks a batch of one is a dm_env environment as well, so that its rules stand once.
+A task never changes, and its episodes follow each other without a step between them:
+what was learned in one episode helps in the next. `SingleTask` makes a dm_env
+environment from a batch of one, so that the rules of a task are written once.
 """
 
 import abc
@@ -18,13 +18,13 @@ Split = Literal['training', 'evaluation']
 
 
 class Outcome(NamedTuple):
-  """What came of a step of B tasks.
+  """The result of a step of B tasks.
 
   Attributes:
     reward: float32 [B].
-    terminated: bool [B], whether the task was over.
-    truncated: bool [B], whether the episode was cut off instead.
-    state: [B, ...] what was reached, before the next episode began.
+    terminated: bool [B], whether the episode ended because the task was over.
+    truncated: bool [B], whether the episode was cut off.
+    state: [B, ...], the state after the step, before the next episode began.
   """
   reward: np.ndarray
   terminated: np.ndarray
@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
 class TaskBatch(abc.ABC):
   """B tasks of the same specs.
 
-  A state is all that there is to know, and an observation what an agent sees of it.
+  A state is complete; an observation is what an agent sees of it.
   """
 
   def __init__(self, num_tasks: int, num_actions: int):
@@ -44,13 +44,13 @@ class TaskBatch(abc.ABC):
     self.num_actions = num_actions
 
   def step(self, actions: np.ndarray) -> Outcome:
-    """Steps every task; where an episode ends the next one begins.
+    """Steps every task; where an episode ends, the next one begins.
 
     Args:
       actions: integers [B].
 
     Raises:
-      ValueError: actions that do not exist.
+      ValueError: there are no such actions.
     """
     actions = np.asarray(actions)
     if actions.shape != (self.num_tasks,) or actions.dtype.kind not in 'iu':
@@ -62,63 +62,66 @@ class TaskBatch(abc.ABC):
     return self._step(actions)
 
   def action_spec(self) -> specs.DiscreteArray:
-    """Of a task, as it stands on disk: a byte an action."""
+    """Returns the spec of a task's action, stored as a byte."""
     return specs.DiscreteArray(self.num_actions, np.uint8, 'action')
 
   @abc.abstractmethod
   def observation_spec(self) -> specs.BoundedArray:
-    """Of a task."""
+    """Returns the spec of a task's observation."""
 
   @abc.abstractmethod
   def reward_spec(self) -> specs.Array:
-    """Of a task, as it stands on disk: of the smallest dtype that holds all rewards."""
+    """Returns the spec of a task's reward, stored in the smallest dtype that fits."""
 
   @abc.abstractmethod
   def state_spec(self) -> specs.Array:
-    """Of a task; a `DiscreteArray` where a table may hold a value for each state."""
+    """Returns the spec of a task's state.
+
+    It is a `DiscreteArray` where a table may hold a value for each state.
+    """
 
   @property
   @abc.abstractmethod
   def state(self) -> np.ndarray:
-    """[B, ...] where the tasks are."""
+    """The current states, [B, ...]."""
 
   @abc.abstractmethod
   def observe(self, state: np.ndarray) -> np.ndarray:
-    """[B, ...] what is seen of a state."""
+    """Returns what an agent sees of states, [B, ...]."""
 
   @abc.abstractmethod
   def restart(self) -> None:
-    """Begins an episode in every task, whether or not the last one has ended."""
+    """Begins an episode in every task, even if the last one has not ended."""
 
   @abc.abstractmethod
   def informed_actions(self) -> np.ndarray:
-    """[B] what one would do who knows the tasks, and finishes them without delay."""
+    """Returns actions [B] of one that knows the tasks and finishes them at once."""
 
   @abc.abstractmethod
   def _step(self, actions: np.ndarray) -> Outcome:
-    """Steps; `actions` have been checked."""
+    """Steps every task; `actions` have been checked."""
 
 
 class TaskFamily(abc.ABC):
-  """Tasks of one kind, of which some are kept for evaluation.
+  """Tasks of one kind; some are kept for evaluation.
 
   Attributes:
-    name: for people.
-    num_steps: T, how long a learning history is.
+    name: shown to people.
+    num_steps: T, the steps of a learning history.
   """
   name: str
   num_steps: int
 
   @abc.abstractmethod
   def make(self, split: Split, num_tasks: int, seed: int) -> TaskBatch:
-    """Draws tasks with replacement, the same ones for the same seed.
+    """Draws tasks with replacement; the same seed gives the same tasks.
 
-    No task of one split is ever in the other.
+    No task is in both splits.
     """
 
 
 class SingleTask(memory_task.MemoryTask):
-  """A batch of one as a dm_env environment."""
+  """A batch of one task as a dm_env environment."""
 
   def __init__(self, tasks: TaskBatch):
     super().__init__(tasks.num_actions, seed=None)
@@ -129,11 +132,11 @@ class SingleTask(memory_task.MemoryTask):
     return self._tasks.observation_spec()
 
   def episode_success(self) -> bool:
-    """Whether the task was over before its time."""
+    """Whether the episode terminated before it was cut off."""
     return self._success
 
   def informed_action(self) -> int:
-    """Of one who knows the task and finishes it without delay."""
+    """Returns an action that finishes the task without delay, knowing its targets."""
     return int(self._tasks.informed_actions()[0])
 
   def _reset(self) -> dm_env.TimeStep:
@@ -150,7 +153,7 @@ class SingleTask(memory_task.MemoryTask):
 
 
 def informed_return(tasks: TaskBatch) -> np.ndarray:
-  """[B] the return of an episode of `informed_actions` in each task."""
+  """Returns the return of an episode of `informed_actions` in each task, [B]."""
   tasks.restart()
   returns = np.zeros(tasks.num_tasks)
   running = np.ones(tasks.num_tasks, bool)
@@ -163,10 +166,10 @@ def informed_return(tasks: TaskBatch) -> np.ndarray:
 
 
 def random_state(seed: int, *more: int) -> np.random.RandomState:
-  """Random numbers that NumPy promises never to change.
+  """Returns a generator whose numbers NumPy promises never to change.
 
-  Splits and tasks are drawn from such, so that a model which was trained elsewhere is
-  not evaluated on what it was trained on.
+  Splits and tasks are drawn with it, so that a model that was trained elsewhere is not
+  evaluated on tasks that it was trained on.
   """
   return np.random.RandomState(
       np.random.SeedSequence([seed, *more]).generate_state(4))

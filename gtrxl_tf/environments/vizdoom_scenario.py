@@ -3,7 +3,7 @@
 The map is text in UDMF, the scripts are a listing in ACS (see vizdoom_wad). Classes of
 things and names of textures are Doom's; Freedoom, which comes with ViZDoom, draws them.
 
-`wad` gives the same bytes for the same arguments. To have the file:
+`wad` returns the same bytes for the same arguments. To write the file:
 
   pathlib.Path('two_colors.wad').write_bytes(vizdoom_scenario.wad())
 """
@@ -13,16 +13,16 @@ from typing import Optional
 
 from gtrxl_tf.environments import vizdoom_wad
 
-# In map units, of which an agent is 32 wide: the walls of the square room, its centre.
+# In map units (an agent is 32 wide): the walls of the square room, and its centre.
 LOW, HIGH, CENTRE = -768, 512, -128
 
-# As the scripts number them. Freedoom's blue armour is red.
+# In the order of the scripts' numbers. Freedoom's blue armour is red.
 COLOURS = ('green', 'red')
 ITEMS = ('GreenArmor', 'BlueArmor')
 
 _START_Y = -448  # Halfway between the pillar and the wall in the south.
 _NORTH = 90  # Degrees.
-_MARGIN = 32  # What would touch a wall is not spawned; items are 40 wide.
+_MARGIN = 32  # The engine spawns nothing that touches a wall; items are 40 wide.
 _FOREVER = 2**31 - 1
 _LAVA = 83  # A kind of sector: in ViZDoom's engine, 8 health every 32 tics.
 
@@ -110,11 +110,12 @@ script 4 (int is_red) {                  |
 
 
 def wad(pillar: Optional[str] = None, pillar_tics: Optional[int] = 90) -> bytes:
-  """The scenario, with one map, MAP01.
+  """Returns the scenario, with one map, MAP01.
 
   Args:
-    pillar: its colour, of `COLOURS`; None to have the script draw it.
-    pillar_tics: after which the pillar is removed; 0 for none, None for one that stays.
+    pillar: its colour, of `COLOURS`; None lets the script draw it.
+    pillar_tics: after which the pillar is removed; 0 for no pillar, None for one that
+      stays.
   """
   first, last = (0, 1) if pillar is None else [COLOURS.index(pillar)] * 2
   listing = string.Template(_LISTING).substitute(

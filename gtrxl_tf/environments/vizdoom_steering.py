@@ -1,4 +1,4 @@
-"""Steering in ViZDoom-Two-Colors: to an item, past others."""
+"""Steers an agent in ViZDoom-Two-Colors to an item, around others."""
 
 from typing import Optional, Sequence
 
@@ -6,21 +6,20 @@ import numpy as np
 
 from gtrxl_tf.environments import vizdoom_scenario
 
-# The actions, and which of the buttons turn left, turn right, go forward they press.
+# The actions, and for each which buttons it presses: turn left, turn right, forward.
 LEFT, RIGHT, FORWARD, FORWARD_LEFT, FORWARD_RIGHT = range(5)
 BUTTONS = [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [0, 1, 1]]
 
-# The agent's motion, measured: what a tic of going forward adds to its speed, which
-# part of its speed is left after a tic, and how far it turns in one.
+# The agent's motion, measured: the speed that a tic of going forward adds, the share of
+# its speed that is left after a tic, and the angle by which it turns in one.
 _THRUST, _FRICTION, _TURN = 0.78, 0.906, np.radians(3.5)
-_SPEED = _THRUST / (1 - _FRICTION)  # Once it is under way.
-_RADIUS = 16  # Of its body, which walls stop.
+_SPEED = _THRUST / (1 - _FRICTION)  # The limit, going forward.
+_RADIUS = 16  # Of the agent; walls stop it at this distance.
 
-# It touches an item when both coordinates are nearer than this. The margin is for what
-# the motion model leaves out.
+# It touches an item when both coordinates are nearer than this. The margin allows for
+# what the motion model leaves out.
 _TOUCH, _MARGIN = 36, 6
-# Of touching what is to be avoided, in map units for each tic.
-_TOUCH_COST = 100
+_TOUCH_COST = 100  # Map units, for each tic of touching something to be avoided.
 
 # The plans: an action for 8 or 20 tics, and another for the rest. [plans, tics].
 _TICS = 48
@@ -29,13 +28,16 @@ _PLANS = np.array([[first] * tics + [second] * (_TICS - tics)
 _FARTHEST = _SPEED * _TICS + _TOUCH + _MARGIN
 
 
-def bearing(agent: np.ndarray, heading, place: np.ndarray):
-  """The angle from where the agent looks to `place`, to the left, in [-pi, pi).
+def bearing(agent: np.ndarray, heading: np.ndarray, place: np.ndarray) -> np.ndarray:
+  """Returns the angle, to the left, from the agent's heading to `place`: [...].
 
   Args:
     agent: [..., 2], its place.
     heading: [...], in radians.
     place: [2].
+
+  Returns:
+    [...], radians in [-pi, pi).
   """
   x, y = np.moveaxis(place - agent, -1, 0)
   return (np.arctan2(y, x) - heading + np.pi) % (2 * np.pi) - np.pi
@@ -44,7 +46,7 @@ def bearing(agent: np.ndarray, heading, place: np.ndarray):
 def steer(agent: np.ndarray, velocity: np.ndarray, heading: float,
           target: np.ndarray, avoided: Sequence[np.ndarray],
           last_action: Optional[int] = None) -> int:
-  """The first action of the plan that leads best to `target` and past `avoided`.
+  """Returns the first action of the best plan to reach `target` and avoid others.
 
   Args:
     agent: [2], its place.
@@ -52,9 +54,8 @@ def steer(agent: np.ndarray, velocity: np.ndarray, heading: float,
     heading: in radians.
     target: [2].
     avoided: places, [2] each.
-    last_action: what this function gave in the step before. A turn on the spot is not
-      taken back at once, or an agent among things to avoid might turn to and fro for
-      ever.
+    last_action: what this function returned in the step before. A turn on the spot is
+      not undone at once: an agent among things to avoid might turn to and fro for ever.
   """
   left, right, go = np.moveaxis(np.array(BUTTONS)[_PLANS], -1, 0)  # [plans, tics].
   headings = heading + _TURN * np.cumsum(left - right, axis=1)
@@ -70,9 +71,9 @@ def steer(agent: np.ndarray, velocity: np.ndarray, heading: float,
     velocity = _FRICTION * velocity
 
   on_the_way = np.cumsum(_touches(paths, target, _TOUCH), axis=1) == 0
-  # A turn costs as much as the way that could be gone in the time. Where a plan ends
-  # counts as much as the way there: with the end alone, what can be put off would be
-  # put off again at each step; with the way alone, no detour would be worth it.
+  # A turn costs as much as the distance that could be covered in the time. The end of a
+  # plan counts as much as the way there: with the end alone, the agent could put off
+  # going for ever; with the way alone, no detour would be worth it.
   left_over = (np.linalg.norm(target - paths, axis=-1)
                + _SPEED / _TURN * np.abs(bearing(paths, headings, target)))
   left_over *= on_the_way
@@ -88,5 +89,5 @@ def steer(agent: np.ndarray, velocity: np.ndarray, heading: float,
 
 
 def _touches(paths: np.ndarray, place: np.ndarray, reach: float) -> np.ndarray:
-  """Whether `place` is within `reach` of each point of `paths`, in both coordinates."""
+  """Returns whether points of `paths` are within `reach` in both coordinates."""
   return np.all(np.abs(paths - place) < reach, axis=-1)

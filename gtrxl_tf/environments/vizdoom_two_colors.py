@@ -1,4 +1,4 @@
-"""ViZDoom-Two-Colors: a pillar, seen at the start, tells which items heal.
+"""ViZDoom-Two-Colors: the colour of a pillar, seen at the start, shows what heals.
 
 The task is that of *RATE* (section 4.1 and appendix B), after Sorokin et al. (2022) and
 Beeching et al. (2019). The scenario is this library's own: see vizdoom_scenario.
@@ -8,7 +8,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from typing import Literal, Optional
+from typing import Any, Literal, Optional
 import weakref
 
 import dm_env
@@ -30,13 +30,13 @@ _RED, _GREEN = (255, 0, 0), (0, 255, 0)
 class VizdoomTwoColors(memory_task.MemoryTask):
   """A room with a floor of acid, a pillar that soon vanishes, and items of two colours.
 
-  The pillar is green or red. It stands in the centre of the room, before the agent's
-  eyes, and is gone after 45 steps. 10 green and 10 red items lie about; from tic 120
-  on, every 30 tics one more comes, green and red in turn. An item of the pillar's
+  The pillar is green or red. It stands in the centre of the room, in the agent's view,
+  and vanishes after 45 steps. There are 10 green and 10 red items; from tic 120 on,
+  another one appears every 30 tics, green and red in turn. An item of the pillar's
   colour gives 25 health, up to 100 in all, and a reward of 1; one of the other colour
   takes 25 health. The acid takes 8 health every 32 tics. Each tic alive gives a reward
   of 0.01. At health 0 the episode ends, with discount 0; after `max_steps` it is cut
-  off, with discount 1. Health is not shown: it would tell the colour.
+  off, with discount 1. Health is not shown: it would reveal the colour.
 
   The observation is what the agent sees, 90 degrees wide:
 
@@ -44,8 +44,8 @@ class VizdoomTwoColors(memory_task.MemoryTask):
 
   Actions: turn left, turn right, go forward, forward and left, forward and right.
 
-  RATE's text has the acid take 10/32 health a step. The floor here is of the kind that
-  its scenario has, as ViZDoom plays it: 8/32 a tic.
+  In RATE's text the acid takes 10/32 health a step. The floor here is of the same kind
+  as in RATE's scenario, for which ViZDoom takes 8/32 a tic.
   """
 
   def __init__(self,
@@ -62,23 +62,23 @@ class VizdoomTwoColors(memory_task.MemoryTask):
     """Creates the task, and starts a process of ViZDoom's engine for it.
 
     Args:
-      pillar: its colour in all episodes; None draws one for each.
-      pillar_steps: for how many observations it stands. 0 is RATE's test without a
-        pillar: items still differ. With None it stays, as where RATE's collector was
-        trained.
-      penalty: the reward of an item of the other colour, negated. RATE names none; 1
+      pillar: its colour in all episodes; None draws one for each episode.
+      pillar_steps: number of observations with the pillar. 0 is RATE's test without a
+        pillar, in which items still differ. With None the pillar stays, as in the
+        training of RATE's collector.
+      penalty: minus the reward of an item of the other colour. RATE names none; it is 1
         in the scenario of Sorokin et al.
-      max_steps: after which an episode is cut off. RATE's episodes for training have
-        90; of those for evaluation the paper is silent, and its code has 4200.
-      frame_skip: tics for which an action is held, 35 tics being a second of the game.
-        The paper is silent, but its reward of 0.02 for each step alive is that of 2
+      max_steps: after which an episode is cut off. RATE's training episodes have 90
+        steps; the paper gives no number for evaluation, its code has 4200.
+      frame_skip: tics for which an action is held; a second of the game has 35 tics.
+        The paper does not say, but its reward of 0.02 for each step alive is that of 2
         tics. Sorokin et al. have 4.
-      height: of the image, drawn as 180 x 320 and shrunk.
+      height: of the image, which is drawn as 180 x 320 and shrunk.
       width: of the image.
-      green_bias: of `biased_action`.
-      reveal_clue: whether the image has a bar in the pillar's colour along its upper
-        edge, a sixteenth of its height, at all times: nothing needs to be remembered,
-        as in `TMaze.reveal_clue`.
+      green_bias: see `biased_action`.
+      reveal_clue: whether the image always has a bar in the pillar's colour along its
+        upper edge, a sixteenth of its height: nothing has to be remembered, as in
+        `TMaze.reveal_clue`.
       seed: of everything that is drawn.
 
     Raises:
@@ -105,27 +105,27 @@ class VizdoomTwoColors(memory_task.MemoryTask):
     return not self._game.is_player_dead()
 
   def informed_action(self) -> int:
-    """Towards the nearest item in view of the right colour, and around the others.
+    """Goes to the nearest item of the right colour in view, around the others.
 
-    Without such an item in view it turns left. Not the best action, as there is none
-    that is known, but one that the picture tells to those who know the colour. It
-    returns 4.4 in 90 steps, where random play returns 2.4 and RATE's data 4.46.
+    Without such an item in view it turns left. The optimal policy is not known; this
+    one needs only the picture and the colour. Its return in 90 steps is 4.4; that of
+    random play is 2.4, and that of RATE's data 4.46.
     """
     return self._towards_item(green_bias=0.0)
 
   def biased_action(self) -> int:
-    """The same, but mistaken at times if the pillar is red: for data as RATE's.
+    """Acts as `informed_action`, but sometimes goes for the wrong items.
 
-    It then goes for a green item instead with probability `green_bias`, drawn anew
-    with each item that it goes for. The paper's agent had "a slight bias" of this kind,
-    by accident and of unknown size.
+    If the pillar is red it goes for a green item with probability `green_bias`, drawn
+    for each item that it goes for. RATE's data come from an agent with "a slight bias"
+    of this kind, by accident and of unknown size.
     """
     return self._towards_item(self._green_bias)
 
   def observation_spec(self) -> dict[str, specs.BoundedArray]:
     return {'image': specs.BoundedArray(self._shape, np.uint8, 0, 255, name='image')}
 
-  def _start(self, wad: bytes):
+  def _start(self, wad: bytes) -> Any:
     vizdoom = self._vizdoom
     folder = tempfile.mkdtemp(prefix='vizdoom_two_colors_')
     scenario = os.path.join(folder, 'two_colors.wad')
@@ -143,7 +143,7 @@ class VizdoomTwoColors(memory_task.MemoryTask):
     game.set_render_hud(False)
     game.set_render_crosshair(False)
     game.set_render_weapon(False)
-    game.set_render_screen_flashes(False)  # They would show what an item did.
+    game.set_render_screen_flashes(False)  # They would reveal the effect of an item.
     game.set_objects_info_enabled(True)
     game.set_available_buttons([vizdoom.Button.TURN_LEFT, vizdoom.Button.TURN_RIGHT,
                                 vizdoom.Button.MOVE_FORWARD])
@@ -162,9 +162,9 @@ class VizdoomTwoColors(memory_task.MemoryTask):
     self._steps = 0
     self._taken = np.zeros(2)
     self._red = self._variable('USER3') == 1
-    # Apart from what the episodes are drawn from, which no policy should change.
+    # A generator of its own: no policy should change how episodes are drawn.
     self._mistakes = np.random.default_rng(seed)
-    # Of the policy: an item's id, a colour, and the action before.
+    # State of the policy: an item's id, a colour, and the last action.
     self._target = self._wanted = self._steered = None
     self._image = self._draw()
     return dm_env.restart({'image': self._image})
@@ -205,7 +205,7 @@ class VizdoomTwoColors(memory_task.MemoryTask):
              if item.name in vizdoom_scenario.ITEMS}
 
     if self._target not in items:
-      if self._wanted is None:  # Once for each item, however long it is looked for.
+      if self._wanted is None:  # Drawn once for each item.
         mistaken = self._red and self._mistakes.random() < green_bias
         self._wanted = int(self._red and not mistaken)
       distances = {
@@ -224,5 +224,5 @@ class VizdoomTwoColors(memory_task.MemoryTask):
 
 
 def _shut_down(game, folder: str) -> None:
-  game.close()  # Before its folder goes: it writes its settings there.
+  game.close()  # It writes its settings into the folder, so it comes first.
   shutil.rmtree(folder, ignore_errors=True)

@@ -1,9 +1,9 @@
-"""Scenarios for ViZDoom without tools: an assembler for ACS, and a packer of WADs.
+"""Makes scenarios for ViZDoom: an assembler for ACS, and a packer of WADs.
 
-ZDoom runs the scripts of a map from byte code of ACS, its language for them, and the
-compiler does not come as a Python package. So scripts are written as a listing: text
-with two columns, parted by ` | `. The left one is ACS, for people. The right one holds
-the instructions for that line:
+ZDoom runs the scripts of a map as byte code of its language ACS, whose compiler is not
+in a Python package. So scripts are written as a listing: text with two columns,
+separated by ` | `. The left one is ACS, for people. The right one holds the
+instructions for that line:
 
   script 5 (int tics) {     |
     delay(tics + 35);       | PUSHSCRIPTVAR 0 PUSHNUMBER 35 ADD DELAY
@@ -16,8 +16,8 @@ import re
 import struct
 from typing import Sequence
 
-# ZDoom's numbers of the instructions, and how many operands follow each in the code.
-# What else an instruction takes, it takes from the stack.
+# ZDoom's opcode of each instruction, and the number of operands that follow it in the
+# code. Instructions take other arguments from the stack.
 _INSTRUCTIONS = {
     'TERMINATE': (1, 0),
     'PUSHNUMBER': (3, 1),
@@ -49,7 +49,7 @@ _TOKEN = re.compile(r'"[^"]*"|\S+')
 
 
 def source(listing: str) -> str:
-  """The left column of `listing`: ACS."""
+  """Returns the left column of `listing`: ACS."""
   rows = [line.partition(' | ') for line in listing.splitlines()]
   texts = [text.rstrip(' |') for text, _, code in rows if text.strip() or not code]
   return ''.join(text + '\n' for text in texts)
@@ -58,17 +58,17 @@ def source(listing: str) -> str:
 def byte_code(listing: str) -> bytes:
   """Assembles the right column of `listing`: the contents of a lump BEHAVIOR.
 
-  The format is the first one, that of Hexen: a magic number; the place of the
-  directory; the code; the strings, each with a 0 at its end; and the directory. The
-  directory holds the number of scripts, and of each its number, place and number of
-  arguments; then the number of strings, and the place of each. Places count bytes from
+  The format is the first one, that of Hexen: a magic number; the offset of the
+  directory; the code; the strings, each ended by a 0; and the directory. The directory
+  holds the number of scripts, and the number, offset and number of arguments of each
+  script; then the number of strings, and the offset of each. Offsets count bytes from
   the start of the lump.
 
   Args:
     listing: as above. A script begins with a line `script <number> OPEN {`, if it runs
       when the map opens, or `script <number> (<arguments>) {`. An operand is an
       integer, a string in double quotes, or a label: `label:` stands before the
-      instruction that it names. Labels are known all over the listing.
+      instruction that it names. Labels are valid in the complete listing.
 
   Raises:
     ValueError: an instruction, an operand or a label that cannot be read.
@@ -91,7 +91,7 @@ def byte_code(listing: str) -> bytes:
         raise ValueError(f'{line!r}: {token!r}: expected one of '
                          + ', '.join(_INSTRUCTIONS))
 
-  def value(word):
+  def value(word: str) -> int:
     if word.startswith('"'):
       if word not in strings:
         strings.append(word)
@@ -116,18 +116,18 @@ def byte_code(listing: str) -> bytes:
 
 
 def _place(words: Sequence[str]) -> int:
-  """Of what follows `words` in a lump: behind the magic number and the first place."""
+  """Returns the offset behind `words`, the magic number and the first offset."""
   return 8 + 4 * len(words)
 
 
 def pack(lumps: Sequence[tuple[str, bytes]]) -> bytes:
-  """A patch WAD of lumps, which are pairs of a name and the contents.
+  """Returns a patch WAD of lumps, which are pairs of a name and contents.
 
-  It has the number of lumps and the place of the directory at its head. The directory
-  is at its end: of each lump the place, the size and the name, in 8 bytes.
+  Its head has the number of lumps and the offset of the directory. The directory, at
+  its end, has the offset, the size and the name (8 bytes) of each lump.
 
   Raises:
-    ValueError: a name that does not fit.
+    ValueError: a name has other characters, or more than 8.
   """
   body, directory, place = [], [], 12  # Behind the head.
   for name, contents in lumps:

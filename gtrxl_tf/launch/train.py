@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import files
-from gtrxl_tf.analysis import curves
+from gtrxl_tf.plots import curves
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare as prepare_lib

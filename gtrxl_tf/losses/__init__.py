@@ -1,1 +1,1 @@
-"""Losses as pure functions: tensors in, tensors out, no variables."""
+"""Losses as pure functions of tensors, without variables."""

@@ -1,18 +1,22 @@
-"""Means over the steps that count, of the whole batch wherever its parts are."""
+"""Means over the valid steps of a batch, which may be spread over replicas."""
 
 import tensorflow as tf
 
 
 class MaskedMean:
-  """`mean(x)`: the mean of `x` over valid steps.
+  """`mean(x)` is the mean of `x` over valid steps.
 
-  In a replica context of N > 1 replicas it is the mean over the global batch, of which
-  every replica returns its share: the sum over replicas is the mean. With no valid step
-  it is 0. What `x` holds at steps that are not valid has no influence.
+  In a replica context of N > 1 replicas it is the replica's share of the mean over the
+  global batch: the sum over replicas is the mean. Without valid steps it is 0. Values
+  of `x` at steps that are not valid have no influence.
+
+  >>> mean = MaskedMean(tf.constant([[True, True, False]]))
+  >>> float(mean(tf.constant([[1.0, 2.0, float('nan')]])))
+  1.5
   """
 
   def __init__(self, valid: tf.Tensor):
-    """Counts the valid steps of all replicas; `valid` is bool, say `[B, T]`."""
+    """Counts the valid steps of all replicas; `valid` is bool, for example `[B, T]`."""
     self._valid = valid
     count = tf.reduce_sum(tf.cast(valid, tf.float32))
     context = tf.distribute.get_replica_context()  # None where replicas are merged.
@@ -21,6 +25,6 @@ class MaskedMean:
     self._count = count
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:
-    """A float32 scalar; `x` has the shape of the mask."""
+    """The mean, a float32 scalar, of `x` in the shape of the mask."""
     total = tf.reduce_sum(tf.where(self._valid, tf.cast(x, tf.float32), 0.))
     return tf.math.divide_no_nan(total, self._count)

@@ -1,7 +1,7 @@
 """The loss of conservative Q-learning, CQL(H), for discrete actions.
 
 Kumar et al. (2020), "Conservative Q-Learning for Offline Reinforcement Learning",
-arXiv 2006.04779. For continuous actions TF-Agents has it.
+arXiv 2006.04779. For continuous actions TF-Agents has an implementation.
 """
 
 from typing import NamedTuple
@@ -21,20 +21,20 @@ class CQLLoss(NamedTuple):
 
 def cql_loss(q_values: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor, alpha: float,
              mask: tf.Tensor) -> CQLLoss:
-  """Equation 4: Q values are lowered, those of the actions in the data are not.
+  """Computes equation 4, which lowers the Q values of actions that are not in the data.
 
   Args:
     q_values: [..., A] Q(s, a) of every action.
-    actions: [...] integers in [0, A), those in the data.
-    targets: [...] what Q(s, a_data) should be; no gradient flows through it.
+    actions: [...] integers in [0, A), the actions in the data.
+    targets: [...] targets of Q(s, a_data); no gradient flows through them.
     alpha: weight of the conservative term, >= 0.
     mask: [...] bool, the steps to learn from.
 
   Returns:
-    A CQLLoss. What steps outside the mask hold has no influence.
+    A CQLLoss. Values at steps outside the mask have no influence.
 
   Raises:
-    ValueError: shapes that differ.
+    ValueError: shapes differ.
   """
   q_values = tf.cast(q_values, tf.float32)
   actions = tf.convert_to_tensor(actions)
@@ -52,12 +52,12 @@ def cql_loss(q_values: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor, alpha:
 
 def double_q_targets(rewards: tf.Tensor, discounts: tf.Tensor, q_values: tf.Tensor,
                      target_q_values: tf.Tensor, gamma: float) -> tf.Tensor:
-  """What Q(s_t, a_t) should be, by the step after it (van Hasselt et al., 2016).
+  """Computes targets of Q(s_t, a_t) by double Q-learning (van Hasselt et al., 2016).
 
     r_t + gamma d_t Q_target(s_{t+1}, argmax_a Q(s_{t+1}, a))
 
-  Rows are consecutive steps; r_t and d_t follow the action a_t. After the last step of
-  a row the value is taken as 0, see `have_targets`.
+  Rows are consecutive steps; r_t and d_t follow the action a_t. The value after the
+  last step of a row is set to 0, see `have_targets`.
 
   Args:
     rewards: [B, T].
@@ -70,7 +70,7 @@ def double_q_targets(rewards: tf.Tensor, discounts: tf.Tensor, q_values: tf.Tens
     [B, T] float32.
 
   Raises:
-    ValueError: shapes that differ, or gamma outside [0, 1].
+    ValueError: shapes differ, or gamma is outside [0, 1].
   """
   if not 0 <= gamma <= 1:
     raise ValueError(f'gamma: expected a number in [0, 1], got {gamma!r}')
@@ -83,13 +83,16 @@ def double_q_targets(rewards: tf.Tensor, discounts: tf.Tensor, q_values: tf.Tens
 
 
 def have_targets(valid: tf.Tensor, discounts: tf.Tensor) -> tf.Tensor:
-  """Which steps have a target: what follows them is in the row, or nothing does.
+  """Returns which steps have a target.
 
-  The last step of a row has none unless the episode terminated there. So a time limit
-  is never taken for an end, though no observation after it was recorded.
+  They are the steps whose next step is in the row, and those at a termination.
+
+  The last step of a row has a target only if the episode terminated there. A time limit
+  is therefore never mistaken for a termination, although no observation after it was
+  recorded.
 
   Args:
-    valid: [B, T] bool, False where a row is only filled up.
+    valid: [B, T] bool, False where a row is padded.
     discounts: [B, T] of the environment, 0 where the episode terminated.
 
   Returns:
@@ -101,5 +104,5 @@ def have_targets(valid: tf.Tensor, discounts: tf.Tensor) -> tf.Tensor:
 
 
 def of_actions(q_values: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-  """From Q values [..., A] those of the actions [...]."""
+  """Returns the Q values [...] of the actions [...] from Q values [..., A]."""
   return tf.gather(q_values, actions, axis=-1, batch_dims=actions.shape.rank)

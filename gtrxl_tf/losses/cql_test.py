@@ -35,9 +35,12 @@ class CQLLossTest(tf.test.TestCase):
     random = np.random.RandomState(0)
     q_values, targets = random.randn(2, 3, 4), random.randn(2, 3)
     actions, mask = random.randint(4, size=(2, 3)), np.array([[1, 1, 0], [1, 0, 0]])
-    compute = lambda q, y: cql.cql_loss(
-        tf.constant(q), tf.constant(actions), tf.constant(y), 1.0,
-        tf.constant(mask.astype(bool)))
+
+    def compute(q, y):
+      return cql.cql_loss(
+          tf.constant(q), tf.constant(actions), tf.constant(y), 1.0,
+          tf.constant(mask.astype(bool)))
+
     expected = compute(q_values, targets)
     q_values[mask == 0], targets[mask == 0] = np.nan, np.nan
     self.assertAllEqual(compute(q_values, targets), expected)
@@ -46,20 +49,23 @@ class CQLLossTest(tf.test.TestCase):
     q_values = tf.constant([[[9.0, 9.0], [1.0, 2.0], [4.0, 3.0]]])
     target_q_values = tf.constant([[[9.0, 9.0], [10.0, 20.0], [30.0, 40.0]]])
     rewards = tf.constant([[1.0, 2.0, 3.0]])
-    targets = lambda discounts: cql.double_q_targets(
-        rewards, tf.constant([discounts]), q_values, target_q_values, gamma=0.5)
-    # The network says which action is best, the target network what it is worth.
+
+    def targets(discounts):
+      return cql.double_q_targets(
+          rewards, tf.constant([discounts]), q_values, target_q_values, gamma=0.5)
+
+    # The network selects the best action, and the target network evaluates it.
     self.assertAllClose(targets([1.0, 1.0, 0.0]), [[1 + 10, 2 + 15, 3]])
     self.assertAllClose(targets([1.0, 0.0, 0.0]), [[1 + 10, 2, 3]])
 
-  def test_a_step_has_a_target_if_it_is_known_what_follows(self):
+  def test_a_step_has_a_target_if_its_next_step_is_known(self):
     valid = np.array([[1, 1, 1], [1, 1, 1], [1, 1, 0], [1, 1, 0]], bool)
     discounts = tf.constant([[1, 1, 1], [1, 1, 0], [1, 1, 0], [1, 0, 0]], tf.float32)
     self.assertAllEqual(
         cql.have_targets(tf.constant(valid), discounts),
         np.array([[1, 1, 0], [1, 1, 1], [1, 0, 0], [1, 1, 0]], bool))
 
-  def test_refuses_shapes_that_do_not_fit(self):
+  def test_refuses_shapes_that_do_not_match(self):
     with self.assertRaisesRegex(ValueError, r'actions: expected the shape \(2, 3\)'):
       cql.cql_loss(tf.zeros([2, 3, 4]), tf.zeros([2, 4], tf.int32), tf.zeros([2, 3]),
                    1.0, tf.ones([2, 3], tf.bool))

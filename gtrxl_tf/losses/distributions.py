@@ -1,7 +1,7 @@
-"""Log-probabilities and KL divergences of the policies V-MPO trains.
+"""Log-probabilities and KL divergences of the policies that V-MPO trains.
 
-Everything is computed and returned in float32 whatever the inputs are: the trust
-regions of V-MPO are as narrow as 5e-6, which half precision cannot resolve.
+All results are computed in float32 for any input type: the trust regions of V-MPO are
+as narrow as 5e-6, which half precision cannot resolve.
 """
 
 import math
@@ -12,17 +12,17 @@ from gtrxl_tf.losses import shapes
 
 
 def categorical_log_prob(logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-  """log pi(a|s) of a categorical policy.
+  """Returns log pi(a|s) of a categorical policy.
 
   Args:
-    logits: [..., A], unnormalised.
+    logits: [..., A], unnormalized.
     actions: [...] integers in [0, A).
 
   Returns:
     [...] float32.
 
   Raises:
-    ValueError: the shapes do not fit each other.
+    ValueError: the shapes do not match.
   """
   logits = tf.cast(logits, tf.float32)
   actions = tf.convert_to_tensor(actions)
@@ -31,13 +31,13 @@ def categorical_log_prob(logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
 
 
 def categorical_kl(target_logits: tf.Tensor, online_logits: tf.Tensor) -> tf.Tensor:
-  """KL(target || online) of two categorical policies.
+  """Returns KL(target || online) of two categorical policies.
 
-  An action of target probability zero (a logit of -inf) adds nothing.
+  An action with target probability zero (a logit of -inf) contributes nothing.
 
   Args:
-    target_logits: [..., A], unnormalised.
-    online_logits: [..., A], unnormalised.
+    target_logits: [..., A], unnormalized.
+    online_logits: [..., A], unnormalized.
 
   Returns:
     [...] float32.
@@ -49,19 +49,19 @@ def categorical_kl(target_logits: tf.Tensor, online_logits: tf.Tensor) -> tf.Ten
   online = tf.nn.log_softmax(tf.cast(online_logits, tf.float32))
   shapes.check('online_logits', online, target.shape, 'target_logits')
   probs = tf.exp(target)
-  # Selected before it is multiplied: 0 * (-inf) would be NaN.
+  # Selection before multiplication, since 0 * (-inf) would be NaN.
   log_ratio = tf.where(probs > 0., target - online, 0.)
   return tf.reduce_sum(probs * log_ratio, axis=-1)
 
 
 def gaussian_log_prob(
     mean: tf.Tensor, scale: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-  """log pi(a|s) of a Gaussian policy with a diagonal covariance.
+  """Returns log pi(a|s) of a Gaussian policy with a diagonal covariance.
 
   Args:
     mean: [..., A].
     scale: [..., A] standard deviations, > 0.
-    actions: [..., A] as sampled: before they were clipped to the task's bounds.
+    actions: [..., A] as sampled, before clipping to the task's bounds.
 
   Returns:
     [...] float32, summed over the A dimensions.
@@ -80,11 +80,11 @@ def gaussian_log_prob(
 def gaussian_kl_mean(
     target_mean: tf.Tensor, target_scale: tf.Tensor, online_mean: tf.Tensor
 ) -> tf.Tensor:
-  """KL(target || online) as far as it is owed to the mean.
+  """Returns the mean component of KL(target || online).
 
-  The online policy has the target's scale: 1/2 (mu - mu_t)' Sigma_t^-1 (mu - mu_t),
-  the first of the two decoupled constraints of continuous V-MPO (Abdolmaleki et al.,
-  2018).
+  It is the divergence for an online policy with the target's scale,
+  1/2 (mu - mu_t)' Sigma_t^-1 (mu - mu_t), and the first of the two decoupled
+  constraints of continuous V-MPO (Abdolmaleki et al., 2018).
 
   Args:
     target_mean: [..., A].
@@ -106,10 +106,11 @@ def gaussian_kl_mean(
 
 
 def gaussian_kl_scale(target_scale: tf.Tensor, online_scale: tf.Tensor) -> tf.Tensor:
-  """KL(target || online) as far as it is owed to the scale.
+  """Returns the scale component of KL(target || online).
 
-  The online policy has the target's mean: 1/2 (tr(Sigma^-1 Sigma_t) - A
-  + ln |Sigma| / |Sigma_t|), the second of the decoupled constraints.
+  It is the divergence for an online policy with the target's mean,
+  1/2 (tr(Sigma^-1 Sigma_t) - A + ln |Sigma| / |Sigma_t|), and the second of the
+  decoupled constraints.
 
   Args:
     target_scale: [..., A] standard deviations, > 0.
@@ -124,8 +125,8 @@ def gaussian_kl_scale(target_scale: tf.Tensor, online_scale: tf.Tensor) -> tf.Te
   target_scale = tf.cast(target_scale, tf.float32)
   online_scale = tf.cast(online_scale, tf.float32)
   shapes.check('online_scale', online_scale, target_scale.shape, 'target_scale')
-  # In the ratio less one the terms cancel to first order, not to zeroth: divergences
-  # near 1e-6 keep their digits.
+  # Written in the ratio minus one, the terms cancel only to first order, so that
+  # divergences near 1e-6 keep their precision.
   excess = (target_scale - online_scale) / online_scale
   return tf.reduce_sum(
       excess + 0.5 * tf.square(excess) - tf.math.log1p(excess), axis=-1)

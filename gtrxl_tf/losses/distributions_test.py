@@ -11,13 +11,13 @@ GOLDEN = pathlib.Path(__file__).parents[2] / 'testdata' / 'golden' / 'vmpo.npz'
 
 class CategoricalTest(tf.test.TestCase):
 
-  def test_kl_is_the_references(self):
+  def test_kl_equals_the_reference(self):
     golden = np.load(GOLDEN)
     kl = distributions.categorical_kl(
         golden['discrete/target_logits'], golden['discrete/online_logits'])
     self.assertAllClose(kl, golden['discrete/kl'], rtol=1e-5, atol=1e-7)
 
-  def test_kl_is_zero_between_equals_whatever_their_normalisation(self):
+  def test_kl_is_zero_between_equal_policies_of_different_logits(self):
     logits = np.random.RandomState(0).randn(3, 4).astype(np.float32)
     self.assertAllEqual(distributions.categorical_kl(logits, logits), np.zeros(3))
     self.assertAllClose(
@@ -27,7 +27,7 @@ class CategoricalTest(tf.test.TestCase):
     kl = distributions.categorical_kl(np.log([.5, .5]), np.log([.9, .1]))
     self.assertAllClose(kl, .5 * np.log(.5 / .9) + .5 * np.log(.5 / .1))
 
-  def test_forbidden_actions_add_nothing_and_have_finite_gradients(self):
+  def test_actions_of_probability_zero_contribute_nothing(self):
     target = tf.constant([[0., 1., -np.inf]])
     online = tf.constant([[2., 1., -np.inf]])
     with tf.GradientTape() as tape:
@@ -76,7 +76,7 @@ class GaussianTest(tf.test.TestCase):
     self.golden = {k.split('/')[1]: golden[k]
                    for k in golden if k.startswith('continuous/')}
 
-  def test_kls_are_the_references(self):
+  def test_kls_equal_the_reference(self):
     kl_mean = distributions.gaussian_kl_mean(
         self.golden['target_mean'], self.golden['target_scale'],
         self.golden['online_mean'])
@@ -85,7 +85,7 @@ class GaussianTest(tf.test.TestCase):
     self.assertAllClose(kl_mean, self.golden['kl_mean'], rtol=1e-5, atol=1e-6)
     self.assertAllClose(kl_scale, self.golden['kl_scale'], rtol=1e-5, atol=1e-6)
 
-  def test_log_prob_is_that_of_the_density(self):
+  def test_log_prob_equals_the_log_of_the_density(self):
     mean, scale, actions = (
         self.golden[k].astype(np.float64)
         for k in ('online_mean', 'online_scale', 'actions'))
@@ -95,7 +95,7 @@ class GaussianTest(tf.test.TestCase):
         distributions.gaussian_log_prob(mean, scale, actions),
         np.log(density).sum(-1), rtol=1e-5, atol=1e-5)
 
-  def test_kl_of_the_scale_keeps_its_digits_when_it_is_tiny(self):
+  def test_a_tiny_kl_of_the_scale_is_precise(self):
     target, online = np.float32(0.3), np.float32(0.3003)
     ratio = np.float64(target) / np.float64(online)
     want = (ratio ** 2 - 1) / 2 - np.log(ratio)  # About 1e-6.

@@ -1,8 +1,8 @@
-"""Pixel control, an auxiliary task: to change what the cells of the image show.
+"""Pixel control, an auxiliary task: maximize the change in cells of the image.
 
-UNREAL (Jaderberg et al., 2017, arXiv 1611.05397), section 3.1. Stabilizing Transformers
-for Reinforcement Learning adds its loss to that of V-MPO on DMLab-30, with a cost of
-2e-3 (Table 8).
+The task is that of UNREAL (Jaderberg et al., 2017, arXiv 1611.05397), section 3.1.
+Stabilizing Transformers for Reinforcement Learning adds its loss to that of V-MPO on
+DMLab-30 with a cost of 2e-3 (Table 8).
 """
 
 import tensorflow as tf
@@ -12,11 +12,11 @@ from gtrxl_tf.losses import shapes
 
 
 def pixel_control_rewards(frames: tf.Tensor, cell_size: int = 4) -> tf.Tensor:
-  """How much each cell changed from one frame to the next.
+  """Returns how much each cell changed from one frame to the next.
 
-  The mean over a cell's pixels and channels of the absolute difference. Rows and
-  columns that do not fill a cell are cropped, half of them on either side; so UNREAL
-  takes the central 80x80 of 84x84 pixels.
+  The change is the mean absolute difference over a cell's pixels and channels. Rows and
+  columns that do not fill a cell are cropped, half of them on either side, as in
+  UNREAL, which uses the central 80x80 of 84x84 pixels.
 
   Args:
     frames: [B, T + 1, H, W, C]: uint8 from 0 to 255, or floats from 0 to 1.
@@ -24,11 +24,12 @@ def pixel_control_rewards(frames: tf.Tensor, cell_size: int = 4) -> tf.Tensor:
 
   Returns:
     [B, T, H // cell_size, W // cell_size] float32 in [0, 1]: at t the change from frame
-    t to frame t + 1, in answer to the action taken at t. Where t is an episode's last
-    step the two frames belong to unlike episodes: `pixel_control_loss` leaves it out.
+    t to frame t + 1, which follows the action taken at t. If t is an episode's last
+    step, the two frames belong to different episodes and `pixel_control_loss` ignores
+    the change.
 
   Raises:
-    ValueError: frames of another type or rank, or smaller than a cell.
+    ValueError: frames have another type or rank, or are smaller than a cell.
   """
   frames = tf.convert_to_tensor(frames)
   if not (frames.dtype == tf.uint8 or frames.dtype.is_floating):
@@ -55,33 +56,32 @@ def pixel_control_loss(
     is_last: tf.Tensor,
     discount: float = 0.9,
 ) -> tf.Tensor:
-  """Q-learning in every cell, with returns to the end of the unroll.
+  """Returns the loss of Q-learning in every cell, with returns to the unroll's end.
 
     loss = sum 1/2 (Q(s_t, a_t) - G_t)^2
     G_t = r_t + gamma G_{t+1},  G_T = max_a Q(s_T, a)
 
-  The loss is *summed* over steps and cells, as trfl does, and the cost that it is given
-  is the cost of that sum: on 95 steps of 18x24 cells it is 41040 times the mean.
+  The loss is the *sum* over steps and cells, as in trfl, and the paper's cost applies
+  to that sum: for 95 steps of 18x24 cells it is 41040 times the mean.
 
-  The change into an episode's last frame counts. After it the return is cut, be it by
-  a termination or by a time limit: that the two differ matters to the task's rewards,
-  not to an auxiliary one. At the last step itself no action is taken, and its loss is
-  zero.
+  The change to an episode's last frame counts. The return ends there, both at a
+  termination and at a time limit; their difference matters for the task's rewards but
+  not for an auxiliary one. No action is taken at the last step, and its loss is zero.
 
   Args:
-    q_values: [B, T + 1, h, w, A], Q of each action in each cell. Gradients reach those
-      of the actions taken; G_t is constant.
+    q_values: [B, T + 1, h, w, A], Q of each action in each cell. Gradients flow to
+      those of the actions taken; G_t is constant.
     actions: [B, T] integers in [0, A), taken at steps 0 to T - 1.
-    rewards: [B, T, h, w], `pixel_control_rewards`.
-    is_last: [B, T + 1] bool, true at an episode's last step. What the other arguments
-      hold there, NaN included, has no influence.
+    rewards: [B, T, h, w] of `pixel_control_rewards`.
+    is_last: [B, T + 1] bool, true at an episode's last step. Values of the other
+      arguments there, even NaN, have no influence.
     discount: gamma per step, in [0, 1]. 0.9 in UNREAL.
 
   Returns:
     [B] float32, the loss of each unroll.
 
   Raises:
-    ValueError: shapes that differ or have no step, or discount outside [0, 1].
+    ValueError: shapes differ or have no step, or discount is outside [0, 1].
   """
   if not 0 <= discount <= 1:
     raise ValueError(f'discount: expected a number in [0, 1], got {discount!r}')
@@ -96,14 +96,14 @@ def pixel_control_loss(
   shapes.check('rewards', rewards, [batch_size, num_steps, height, width], 'q_values')
   shapes.check('is_last', is_last, [batch_size, num_rows], 'q_values')
 
-  # Zero values at ends do what zero discounts would do, and no NaN comes through.
+  # Zero values at ends replace zero discounts, and let no NaN through.
   end = is_last[..., tf.newaxis, tf.newaxis]
   values = tf.where(end, 0., tf.reduce_max(tf.stop_gradient(q_values), axis=-1))
   targets = returns.n_step_returns(
       rewards=tf.pad(rewards, [[0, 0], [1, 0], [0, 0], [0, 0]]),
       discounts=tf.ones_like(is_last, tf.float32),
       values=values, is_last=is_last, gamma=discount)
-  # Not gathered: at a last step the action may be none of the A.
+  # No gather, since the action at a last step may be outside [0, A).
   taken = tf.one_hot(actions, num_actions)[:, :, tf.newaxis, tf.newaxis]
   q_taken = tf.reduce_sum(taken * q_values[:, :-1], axis=-1)
   error = tf.where(end[:, :-1], 0., q_taken - targets)

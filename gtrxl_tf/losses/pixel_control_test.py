@@ -14,7 +14,7 @@ HEIGHT, WIDTH, NUM_ACTIONS = 2, 3, 4
 class RewardsTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(False, True)
-  def test_are_the_references(self, jit_compile):
+  def test_equal_the_reference(self, jit_compile):
     golden = np.load(GOLDEN)
     evaluate = tf.function(
         pixel_control.pixel_control_rewards, jit_compile=jit_compile)
@@ -23,14 +23,14 @@ class RewardsTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(
         got, golden['pixel_control/rewards'].swapaxes(0, 1), rtol=1e-5, atol=1e-6)
 
-  def test_bytes_are_parts_of_255(self):
+  def test_bytes_are_divided_by_255(self):
     frames = np.random.RandomState(0).randint(256, size=[2, 5, 8, 12, 3])
-    # Were bytes subtracted as bytes, falling brightness would wrap around.
+    # A difference of unsigned bytes would wrap around where brightness falls.
     self.assertAllClose(
         pixel_control.pixel_control_rewards(frames.astype(np.uint8)),
         pixel_control.pixel_control_rewards((frames / 255).astype(np.float32)))
 
-  def test_a_whole_change_is_one_and_stays_in_its_cell(self):
+  def test_a_complete_change_is_one_and_stays_in_its_cell(self):
     frames = np.zeros([1, 3, 8, 12, 3], np.uint8)
     frames[0, 1:, :4, 8:] = 255
     got = pixel_control.pixel_control_rewards(frames)
@@ -38,7 +38,7 @@ class RewardsTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(([84, 84], 20, [4, 4]), ([11, 9], 4, [2, 2]),
                             ([6, 13], 4, [1, 3]))
-  def test_what_fills_no_cell_is_cropped_on_both_sides(self, size, cell_size, cells):
+  def test_incomplete_cells_are_cropped_on_both_sides(self, size, cell_size, cells):
     random = np.random.RandomState(0)
     frames = random.rand(1, 2, *size, 3).astype(np.float32)
     rows, columns = np.array(cells) * cell_size
@@ -70,7 +70,7 @@ def _unroll(batch_size=5, num_steps=9, seed=0):
 
 
 def _loop(q_values, actions, rewards, is_last, discount=0.9):
-  """Loss and gradient by the definition: each cell alone, backwards, in float64."""
+  """Loss and gradient by their definition, cell by cell, backwards, in float64."""
   batch_size, num_steps = actions.shape
   loss, gradient = np.zeros(batch_size), np.zeros(q_values.shape)
   for b, i, j in np.ndindex(batch_size, *rewards.shape[2:]):
@@ -99,7 +99,7 @@ def _evaluate(unroll, **settings):
 class LossTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.product(num_steps=[1, 2, 9, 95], discount=[0., 0.9, 1.])
-  def test_loss_and_gradient_are_the_loop_of_its_definition(self, num_steps, discount):
+  def test_loss_and_gradient_equal_the_definition(self, num_steps, discount):
     unroll = _unroll(num_steps=num_steps)
     loss, gradient = _evaluate(unroll, discount=discount)
     want_loss, want_gradient = _loop(**unroll, discount=discount)
@@ -126,14 +126,14 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
       moved, _ = _evaluate({**unroll, 'rewards': rewards})
       self.assertEqual(bool(moved[0] != loss[0]), counts)
     self.assertAllEqual(gradient[0, 4], np.zeros([HEIGHT, WIDTH, NUM_ACTIONS]))
-    # Nothing after the end reaches what was before.
+    # Steps after the end have no influence on those before it.
     unroll['rewards'][0, 5:] += 1.
     unroll['q_values'][0, 5:] += 1.
     _, moved_gradient = _evaluate(unroll)
     self.assertAllEqual(moved_gradient[0, :4], gradient[0, :4])
 
   @parameterized.parameters(False, True)
-  def test_the_last_state_is_worth_its_best_action_unless_the_episode_ends(self, ends):
+  def test_bootstraps_from_the_best_action_unless_the_episode_ends(self, ends):
     unroll = _unroll(1, 1)
     unroll['is_last'][:] = [[False, ends]]
     best = unroll['q_values'][0, 1].max(axis=-1)
@@ -144,7 +144,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(gradient[0, 1], np.zeros([HEIGHT, WIDTH, NUM_ACTIONS]))
 
   @parameterized.product(garbage=[1e30, np.nan, np.inf], jit_compile=[False, True])
-  def test_what_last_steps_hold_has_no_influence(self, garbage, jit_compile):
+  def test_values_at_last_steps_have_no_influence(self, garbage, jit_compile):
     unroll = _unroll()
     unroll['is_last'][0, -1] = True
     evaluate = tf.function(_evaluate, jit_compile=jit_compile)
@@ -157,7 +157,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
     tf.nest.map_structure(self.assertAllEqual, got, want)
     self.assertAllEqual(got[1][is_last], np.zeros(got[1][is_last].shape))
 
-  def test_compiled_is_not_compiled(self):
+  def test_compiled_equals_not_compiled(self):
     unroll = tf.nest.map_structure(tf.constant, _unroll(num_steps=95))
     compiled = tf.function(_evaluate, jit_compile=True)
     tf.nest.map_structure(self.assertAllClose, compiled(unroll), _evaluate(unroll))

@@ -1,4 +1,4 @@
-"""Returns of an unroll, the targets of the value function."""
+"""Returns of an unroll: the targets of the value function."""
 
 import tensorflow as tf
 
@@ -12,35 +12,43 @@ def n_step_returns(
     is_last: tf.Tensor,
     gamma: float,
 ) -> tf.Tensor:
-  """Returns to the end of the unroll, or of the episode if that ends before.
+  """Computes returns to the end of the unroll, or of the episode if it ends earlier.
 
-  The value targets of V-MPO (Song et al., 2019): every step uses all the rewards that
-  are left, and the value of the last observation stands for what comes after:
+  These are the value targets of V-MPO (Song et al., 2019). Every step uses all
+  remaining rewards, and the value of the last observation in place of later ones:
 
     G_t = r_{t+1} + gamma d_{t+1} V_{t+1}   if t + 1 = T or is_last_{t+1}
     G_t = r_{t+1} + gamma d_{t+1} G_{t+1}   otherwise
 
-  Rows are time steps of dm_env: r_t and d_t came with observation t, in answer to the
-  action taken at t - 1. So a termination (LAST with discount 0) has no value after it,
-  and a time limit (LAST with discount 1) that of its last observation.
+  Time steps are those of dm_env: r_t and d_t came with observation t, after the action
+  at t - 1. A termination (LAST with discount 0) therefore has no value after it, and a
+  time limit (LAST with discount 1) has the value of its last observation.
 
-  No action is taken at a LAST step, and the return at that t means nothing: leave it
-  out of any loss. It reaches no other return, NaN or not.
+  No action is taken at a LAST step. The return there is meaningless and must be left
+  out of any loss; it has no influence on other returns, even if it is NaN.
+
+  >>> import tensorflow as tf
+  >>> from gtrxl_tf.losses import returns
+  >>> returns.n_step_returns(
+  ...     rewards=tf.constant([[0.0, 1.0, 2.0]]), discounts=tf.ones([1, 3]),
+  ...     values=tf.constant([[5.0, 5.0, 8.0]]), is_last=tf.zeros([1, 3], tf.bool),
+  ...     gamma=0.5).numpy()
+  array([[4., 6.]], dtype=float32)
 
   Args:
-    rewards: [B, T + 1, ...]; those of row 0 are not used. Further axes, say the cells
-      of an image, are returns of their own under the same discounts.
-    discounts: [B, T + 1] of the environment, in [0, 1]; those of row 0 are not used.
-    values: [B, T + 1, ...] in the shape of the rewards, V of the online network at each
-      observation, in the units of the rewards.
+    rewards: [B, T + 1, ...]; those at t = 0 are ignored. Further axes, for example the
+      cells of an image, have separate returns with the same discounts.
+    discounts: [B, T + 1] of the environment, in [0, 1]; those at t = 0 are ignored.
+    values: [B, T + 1, ...] in the shape of the rewards: the online network's value of
+      each observation, in the units of the rewards.
     is_last: [B, T + 1] bool, true at an episode's last observation.
     gamma: the agent's discount per step, in [0, 1].
 
   Returns:
-    [B, T, ...] float32. No gradient flows through it.
+    [B, T, ...] float32. No gradient flows through the returns.
 
   Raises:
-    ValueError: shapes that differ or have no step, or gamma outside [0, 1].
+    ValueError: shapes differ or have no step, or gamma is outside [0, 1].
   """
   if not 0 <= gamma <= 1:
     raise ValueError(f'gamma: expected a number in [0, 1], got {gamma!r}')
@@ -59,14 +67,14 @@ def n_step_returns(
   discounts = gamma * discounts[:, 1:]
   for _ in rewards.shape[2:]:
     ends, discounts = ends[..., tf.newaxis], discounts[..., tf.newaxis]
-  # G_t = returns_t + carry_t G_{t+1}. Each round lets returns_t cover twice as many
-  # steps, so log2(T) rounds do what a loop would do in T.
+  # G_t = returns_t + carry_t G_{t+1}. Each round doubles the number of steps that
+  # returns_t covers, so that log2(T) rounds replace a loop over T steps.
   returns = rewards[:, 1:] + tf.where(ends, discounts * values[:, 1:], 0.)
   carry = tf.where(ends, 0., discounts)
   span = 1
   while span < num_steps:
     padding = [[0, 0], [0, span]] + [[0, 0]] * (rewards.shape.rank - 2)
-    # Where carry is zero, at an episode's end, no NaN comes through.
+    # A carry of zero, at an episode's end, lets no NaN through.
     returns += tf.math.multiply_no_nan(tf.pad(returns[:, span:], padding), carry)
     carry = tf.math.multiply_no_nan(tf.pad(carry[:, span:], padding), carry)
     span *= 2

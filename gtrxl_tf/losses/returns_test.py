@@ -9,7 +9,7 @@ GAMMA = 0.9
 
 
 def _loop(rewards, discounts, values, is_last, gamma):
-  """The definition, one step after the other, in float64."""
+  """The definition, step by step, in float64."""
   batch_size, num_rows = rewards.shape
   result = np.zeros([batch_size, num_rows - 1])
   for b in range(batch_size):
@@ -21,7 +21,7 @@ def _loop(rewards, discounts, values, is_last, gamma):
 
 
 def _unroll(batch_size, num_steps, seed=0):
-  """Episodes of random lengths; half of them terminate, half run out of time."""
+  """Episodes of random lengths; half terminate, half reach a time limit."""
   random = np.random.RandomState(seed)
   shape = [batch_size, num_steps + 1]
   is_last = random.rand(*shape) < 0.15
@@ -33,14 +33,14 @@ def _unroll(batch_size, num_steps, seed=0):
 class NStepReturnsTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.product(num_steps=[1, 2, 3, 8, 13, 95], gamma=[0., 0.9, 0.99, 1.])
-  def test_is_the_loop_of_its_definition(self, num_steps, gamma):
+  def test_equals_the_definition(self, num_steps, gamma):
     unroll = _unroll(7, num_steps)
     self.assertAllClose(
         returns.n_step_returns(*unroll, gamma), _loop(*unroll, gamma),
         rtol=1e-5, atol=1e-5)
 
   @parameterized.parameters(False, True)
-  def test_further_axes_are_returns_of_their_own(self, jit_compile):
+  def test_further_axes_have_separate_returns(self, jit_compile):
     cells = [_unroll(4, 13, seed) for seed in range(6)]
     _, discounts, _, is_last = cells[0]
     rewards, values = (
@@ -80,7 +80,7 @@ class NStepReturnsTest(tf.test.TestCase, parameterized.TestCase):
     after = returns.n_step_returns(rewards, discounts, values, is_last, GAMMA)
     self.assertAllClose(after[:, :5], before[:, :5])
 
-  def test_row_zero_of_rewards_discounts_and_values_is_not_used(self):
+  def test_rewards_discounts_and_values_at_step_zero_are_ignored(self):
     rewards, discounts, values, is_last = _unroll(2, 9)
     before = returns.n_step_returns(rewards, discounts, values, is_last, GAMMA)
     for array in (rewards, discounts, values):

@@ -1,4 +1,4 @@
-"""Shape checks at the entry of a loss, made while it is traced."""
+"""Shape checks of a loss's arguments, which run while the loss is traced."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ import tensorflow as tf
 
 
 def check(name: str, tensor: tf.Tensor, expected: Any, source: str = '') -> None:
-  """Refuses a tensor whose static shape contradicts the expected one.
+  """Raises an error if a tensor's static shape contradicts the expected shape.
 
   Args:
     name: the argument's name, for the message.
     tensor: the argument.
-    expected: its shape; None stands for any size.
+    expected: its shape; None is any size.
     source: where the expected shape comes from, for the message.
 
   Raises:

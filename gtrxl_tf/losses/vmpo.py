@@ -1,6 +1,6 @@
 """The loss of V-MPO (Song et al., 2019, arXiv 1909.12238): E-step and M-step.
 
-The value loss is not here: it is a plain regression on the returns of returns.py.
+The value loss is a regression on the returns of returns.py and is not part of it.
 """
 
 from typing import NamedTuple, Optional, Sequence, Tuple
@@ -11,10 +11,10 @@ from gtrxl_tf.losses import shapes
 
 
 class VMPOLoss(NamedTuple):
-  """The terms of the loss, scalars but for `weights`; all are float32.
+  """The terms of the loss, float32; all except `weights` are scalars.
 
-  On N replicas each scalar is this replica's share: their sum over replicas is the
-  loss of the whole batch.
+  On N replicas each scalar is the replica's share: the sum over replicas is the loss of
+  the global batch.
   """
   total_loss: tf.Tensor  # The sum of the four below.
   policy_loss: tf.Tensor  # -sum psi log pi.
@@ -33,27 +33,36 @@ def vmpo_loss(
     valid_mask: Optional[tf.Tensor] = None,
     top_fraction: float = 0.5,
 ) -> VMPOLoss:
-  """Policy, temperature, KL and alpha losses of one batch of steps.
+  """Computes policy, temperature, KL and alpha losses of one batch of steps.
 
-  The E-step keeps the steps whose advantage is among the top fraction of the *valid*
-  steps, n = max(1, floor(top_fraction * number of valid steps)), and weighs them by
-  psi = softmax(A / eta). A step that ties with the n-th is kept too, in psi and in the
-  temperature loss alike: when all advantages are equal all steps weigh the same. The
+  The E-step keeps the top fraction of the *valid* steps by advantage,
+  n = max(1, floor(top_fraction * number of valid steps)), and weights them by
+  psi = softmax(A / eta). Steps that tie with the n-th are kept too, both in psi and in
+  the temperature loss: if all advantages are equal, all steps have the same weight. The
   constraints hold on average over all valid steps, not only over the top.
 
   In a replica context of N > 1 replicas the batch is the *global* batch: advantages
-  and mask are gathered from all replicas, everything is ranked, normalised and
-  averaged over all of them, and each loss is this replica's share. Summed over
-  replicas, losses and gradients equal those of one replica with the whole batch.
-  Optimizers sum gradients, so nothing is to be divided by N.
+  and mask are gathered from all replicas; ranks, normalizers and averages are over all
+  of them; and each loss is the replica's share. Summed over replicas, losses and
+  gradients equal those of one replica with the global batch. Optimizers sum gradients,
+  so do not divide by N.
 
-  What is held constant: the advantages; eta inside psi; alpha in the KL loss; the KL
-  in the alpha loss. Inputs of lower precision are cast to float32. With no valid step
-  all losses, weights and gradients are zero.
+  No gradient flows through the advantages, through eta in psi, through alpha in the KL
+  loss, or through the KL in the alpha loss. Inputs of lower precision are cast to
+  float32. Without valid steps all losses, weights and gradients are zero.
+
+  >>> import tensorflow as tf
+  >>> from gtrxl_tf.losses import vmpo
+  >>> loss = vmpo.vmpo_loss(
+  ...     log_probs=tf.math.log([0.5, 0.5, 0.25, 0.25]),
+  ...     advantages=tf.constant([1.0, 1.0, -1.0, -2.0]), temperature=tf.constant(1.0),
+  ...     epsilon_temperature=0.1, kl_constraints=[(tf.zeros([4]), 1.0, 0.01)])
+  >>> loss.weights.numpy()
+  array([0.5, 0.5, 0. , 0. ], dtype=float32)
 
   Args:
-    log_probs: log pi(a|s) of the online policy, of any shape, say [B, T].
-    advantages: A, of the same shape.
+    log_probs: log pi(a|s) of the online policy, of any shape, for example [B, T].
+    advantages: A, in the shape of log_probs.
     temperature: eta, a scalar > 0.
     epsilon_temperature: eps_eta, the bound on KL(psi || uniform).
     kl_constraints: for each trust region a tuple (kl, alpha, epsilon): the divergence
@@ -61,17 +70,17 @@ def vmpo_loss(
       scalar >= 0; its bound. A categorical policy has one, a Gaussian policy two (mean
       and scale), their product three.
     valid_mask: in the shape of log_probs, true where the step counts; None if all do.
-      What the other inputs hold at steps that do not count, NaN included, has no
+      Values of the other inputs at steps that do not count, even NaN, have no
       influence, and their gradient there is zero.
-    top_fraction: the share of valid steps that is kept, in (0, 1]. One half in the
+    top_fraction: the fraction of valid steps that is kept, in (0, 1]. One half in the
       paper.
 
   Returns:
     A VMPOLoss.
 
   Raises:
-    ValueError: shapes that differ, a constraint that is no triple, or top_fraction
-      outside (0, 1].
+    ValueError: shapes differ, a constraint is not a triple, or top_fraction is outside
+      (0, 1].
   """
   if not 0 < top_fraction <= 1:
     raise ValueError(
@@ -87,7 +96,7 @@ def vmpo_loss(
     valid = tf.cast(valid_mask, tf.bool)
     shapes.check('valid_mask', valid, log_probs.shape, 'log_probs')
 
-  # Selected on the way in, so that no NaN at a masked step meets a product.
+  # Selected first, so that no NaN at a masked step enters a product.
   advantages = tf.where(valid, advantages, 0.)
   log_probs = tf.where(valid, log_probs, 0.)
   all_advantages, all_valid, num_replicas = _gather(advantages, valid)
@@ -105,7 +114,7 @@ def vmpo_loss(
       _masked_exp(advantages - best, temperature, top), normalizer))
   policy_loss = -tf.reduce_sum(weights * tf.where(top, log_probs, 0.))
 
-  # Each replica knows the temperature's whole loss, and returns its part of it.
+  # Each replica computes the temperature's full loss and returns its share.
   mean_exp = tf.where(any_valid, normalizer / tf.maximum(_count(all_top), 1.), 1.)
   temperature_loss = tf.where(
       any_valid,
@@ -131,7 +140,7 @@ def vmpo_loss(
 
 
 def _check_constraint(index: int, constraint, shape: tf.TensorShape):
-  """One KL constraint's divergence and multiplier as float32, and its bound."""
+  """Returns a constraint's divergence and multiplier as float32, and its bound."""
   name = f'kl_constraints[{index}]'
   if not isinstance(constraint, (tuple, list)) or len(constraint) != 3:
     raise ValueError(f'{name}: expected a tuple (kl, alpha, epsilon), got {constraint}')
@@ -143,27 +152,27 @@ def _check_constraint(index: int, constraint, shape: tf.TensorShape):
 
 
 def _read(scalar) -> tf.Tensor:
-  """A number, tensor or variable as float32; NaN unless it is finite.
+  """Returns a number, tensor or variable as float32; NaN if it is not finite.
 
-  Grappler (TensorFlow 2.15) can lose the control edges that hold an optimizer's update
-  back until a variable has been read: once in some hundred steps psi or the KL loss
-  was that of the variables after the update. So a variable is read here and nowhere
-  else (tf.cast hands a float32 variable on, to be read at each use), and its gradient
-  passes a test of what was read, so that no update can come before.
+  Grappler (TensorFlow 2.15) can lose the control edges that delay an optimizer's update
+  until a variable has been read: in about one of several hundred steps psi or the KL
+  loss used the variables after the update. Therefore a variable is read only here
+  (tf.cast returns a float32 variable as it is, to be read at each use), and its
+  gradient depends on a test of the value read, so that no update can come first.
   """
   value = tf.cast(tf.convert_to_tensor(scalar), tf.float32)
   return tf.where(tf.math.is_finite(value), value, float('nan'))
 
 
 def _gather(advantages: tf.Tensor, valid: tf.Tensor):
-  """The advantages and masks of all replicas, flat, and the number of replicas."""
+  """Returns the flat advantages and masks of all replicas, and their number."""
   advantages, valid = tf.reshape(advantages, [-1]), tf.reshape(valid, [-1])
   context = tf.distribute.get_replica_context()  # None where replicas are merged.
   num_replicas = context.num_replicas_in_sync if context else 1
   if num_replicas == 1:
     return advantages, valid, 1
-  # One collective for both. The mask is a column of its own and not a -inf among the
-  # advantages: TPUs gather by multiplying with zeros and adding.
+  # One collective for both. The mask is a separate column instead of -inf among the
+  # advantages, since TPUs gather by multiplying with zeros and adding.
   rows = tf.stack([advantages, tf.cast(valid, tf.float32)], axis=-1)
   gathered = context.all_gather(rows, axis=0)
   if rows.shape[0] is not None:  # MirroredStrategy loses the static shape.
@@ -172,24 +181,24 @@ def _gather(advantages: tf.Tensor, valid: tf.Tensor):
 
 
 def _best_and_threshold(advantages: tf.Tensor, valid: tf.Tensor, fraction: float):
-  """The highest advantage, and the lowest that belongs to the top; [N] inputs.
+  """Returns the highest advantage and the lowest one in the top, for inputs [N].
 
   Both are -inf if no step is valid.
   """
   ranked = tf.sort(tf.where(valid, advantages, -float('inf')), direction='DESCENDING')
-  # How many steps are valid is known only when the graph runs: the shapes stay
-  # static, and the threshold is looked up.
+  # The number of valid steps is known only when the graph runs. Shapes stay static
+  # because the threshold is looked up.
   num_top = tf.maximum(tf.cast(fraction * _count(valid), tf.int32), 1)
   return ranked[0], ranked[num_top - 1]
 
 
 def _top(advantages: tf.Tensor, valid: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
-  # A NaN is kept, so that it shows in the loss.
+  # NaNs are kept, so that they appear in the loss.
   return valid & ((advantages >= threshold) | tf.math.is_nan(advantages))
 
 
 def _masked_exp(x: tf.Tensor, temperature: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-  """exp(x / temperature) where the mask is true, else 0, gradients included."""
+  """Returns exp(x / temperature) where the mask is true, else 0, also for gradients."""
   return tf.where(mask, tf.exp(tf.where(mask, x, 0.) / temperature), 0.)
 
 

@@ -1,4 +1,4 @@
-"""V-MPO on several replicas. Apart from vmpo_test.py because it splits the CPU."""
+"""Tests of V-MPO on replicas, separate from vmpo_test.py since they split the CPU."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -18,7 +18,7 @@ testing.split_cpu(NUM_DEVICES)
 def _batch():
   random = np.random.RandomState(0)
   shape = [BATCH_SIZE, NUM_STEPS]
-  # The higher the row, the better its steps: replicas hold unlike shares of the top.
+  # Steps in later rows are better, so replicas hold different shares of the top.
   advantages = random.randn(*shape) + np.arange(BATCH_SIZE)[:, None] / 4
   return {
       'features': random.randn(*shape, NUM_FEATURES).astype(np.float32),
@@ -30,7 +30,7 @@ def _batch():
 
 
 def _update(strategy, batch):
-  """One SGD step at rate one: the summed losses, all weights, the moved variables."""
+  """Takes one SGD step at rate one; returns summed losses, weights and variables."""
   with strategy.scope():
     kernel = tf.Variable(
         np.random.RandomState(1).randn(NUM_FEATURES, NUM_ACTIONS).astype(np.float32))
@@ -75,8 +75,8 @@ class ReplicasTest(tf.test.TestCase, parameterized.TestCase):
 
   def _check(self, num_replicas, batch):
     want = _update(tf.distribute.get_strategy(), batch)
-    # Not the collectives it would choose: in one process TensorFlow gives strategies
-    # of unlike sizes one group key, and they abort each other.
+    # The default collectives fail: in one process TensorFlow gives strategies of
+    # different sizes the same group key, and they abort each other.
     got = _update(
         tf.distribute.MirroredStrategy(
             [f'CPU:{i}' for i in range(num_replicas)],
@@ -87,7 +87,7 @@ class ReplicasTest(tf.test.TestCase, parameterized.TestCase):
     return got
 
   @parameterized.parameters(1, 2, 4)
-  def test_n_replicas_are_one_with_the_whole_batch(self, num_replicas):
+  def test_n_replicas_equal_one_with_the_global_batch(self, num_replicas):
     _, weights, _ = self._check(num_replicas, _batch())
     self.assertAllClose(tf.reduce_sum(weights), 1)
 
@@ -99,7 +99,7 @@ class ReplicasTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(weights[:BATCH_SIZE // 2], np.zeros([4, NUM_STEPS]))
 
   @parameterized.parameters(1, 2, 4)
-  def test_replicas_may_hold_unlike_numbers_of_valid_steps(self, num_replicas):
+  def test_replicas_may_hold_different_numbers_of_valid_steps(self, num_replicas):
     batch = _batch()
     batch['valid'] = np.random.RandomState(2).rand(BATCH_SIZE, NUM_STEPS) < 0.6
     batch['valid'][-BATCH_SIZE // 4:] = False  # The last of four has none.
@@ -107,7 +107,7 @@ class ReplicasTest(tf.test.TestCase, parameterized.TestCase):
     self._check(num_replicas, batch)
 
   @parameterized.parameters(2, 4)
-  def test_no_valid_step_anywhere_moves_nothing(self, num_replicas):
+  def test_without_valid_steps_nothing_changes(self, num_replicas):
     batch = _batch()
     batch['valid'][:] = False
     losses, _, (_, temperature, alpha) = self._check(num_replicas, batch)

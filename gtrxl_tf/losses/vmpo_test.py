@@ -47,7 +47,7 @@ def _evaluate(inputs, valid_mask=None, top_fraction=0.5):
 
 
 class GoldenTest(tf.test.TestCase, parameterized.TestCase):
-  """Agreement with rlax, on batches that are [T, B] there and [B, T] here."""
+  """Agreement with rlax, whose batches are [T, B] instead of [B, T]."""
 
   def _check(self, case, golden, loss, gradients):
     for name in SCALARS:
@@ -152,7 +152,7 @@ class EStepTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(
         gradients['temperature'], EPSILON_TEMPERATURE - (psi * np.log(5 * psi)).sum())
 
-  def test_equal_advantages_weigh_the_same(self):
+  def test_equal_advantages_have_equal_weights(self):
     loss, gradients = _evaluate(_batch(2, 3, advantages=np.zeros([2, 3], np.float32)))
     self.assertAllClose(loss.weights, np.full([2, 3], 1 / 6))
     self.assertAllClose(gradients['temperature'], EPSILON_TEMPERATURE)
@@ -172,7 +172,7 @@ class EStepTest(tf.test.TestCase, parameterized.TestCase):
       self.assertAllEqual(tf.math.is_finite(gradient), tf.ones_like(gradient, tf.bool))
 
   @parameterized.parameters(False, True)
-  def test_a_nan_among_valid_advantages_shows(self, jit_compile):
+  def test_a_nan_among_valid_advantages_appears_in_the_loss(self, jit_compile):
     evaluate = tf.function(_evaluate, jit_compile=jit_compile)
     batch = _batch()
     batch['advantages'][2, 3] = np.nan
@@ -182,7 +182,7 @@ class EStepTest(tf.test.TestCase, parameterized.TestCase):
 
 class GradientsTest(tf.test.TestCase, parameterized.TestCase):
 
-  def test_policy_gradient_is_the_weights(self):
+  def test_policy_gradient_equals_the_weights(self):
     loss, gradients = _evaluate(_batch())
     self.assertAllClose(gradients['log_probs'], -loss.weights)
 
@@ -196,14 +196,14 @@ class GradientsTest(tf.test.TestCase, parameterized.TestCase):
     for name in SCALARS:
       self.assertAllClose(getattr(doubled_loss, name), getattr(loss, name))
 
-  def test_temperature_gradient_is_epsilon_less_kl_from_uniform(self):
+  def test_temperature_gradient_is_epsilon_minus_kl_from_uniform(self):
     loss, gradients = _evaluate(_batch())
     psi = loss.weights[loss.weights > 0].numpy().astype(np.float64)
     kl = np.sum(psi * np.log(psi * len(psi)))
     self.assertAllClose(gradients['temperature'], EPSILON_TEMPERATURE - kl, rtol=1e-5)
 
   @parameterized.parameters((None,), (np.random.RandomState(1).rand(6, 8) < 0.6,))
-  def test_alpha_gradient_is_epsilon_less_mean_kl(self, valid):
+  def test_alpha_gradient_is_epsilon_minus_mean_kl(self, valid):
     batch = _batch()
     _, gradients = _evaluate(batch, valid)
     where = np.ones([6, 8], bool) if valid is None else valid
@@ -247,7 +247,7 @@ class GradientsTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(loss.total_loss, loss.policy_loss + loss.temperature_loss)
 
   @parameterized.parameters(False, True)
-  def test_compiled_is_not_compiled(self, masked):
+  def test_compiled_equals_not_compiled(self, masked):
     valid = np.random.RandomState(1).rand(6, 8) < 0.6 if masked else None
     compiled = tf.function(_evaluate, jit_compile=True)
     got = compiled(tf.nest.map_structure(tf.constant, _batch()), valid)
@@ -263,7 +263,7 @@ class GradientsTest(tf.test.TestCase, parameterized.TestCase):
       self.assertAllEqual(got, exact)
 
 
-# What is trained of each kind of policy; every part has a KL constraint of its own.
+# The trained parts of each kind of policy; each part has its own KL constraint.
 PARTS = {'discrete': ('logits',), 'continuous': ('mean', 'scale'),
          'hybrid': ('mean', 'scale', 'logits')}
 ALPHAS = {'mean': 1.3, 'scale': 0.8, 'logits': 5.}
@@ -340,7 +340,7 @@ class PoliciesTest(tf.test.TestCase, parameterized.TestCase):
                           gradient)
 
   @parameterized.product(kind=list(PARTS), masked=[False, True])
-  def test_each_alpha_sees_its_own_bound_less_its_own_mean_kl(self, kind, masked):
+  def test_each_alphas_gradient_is_its_bound_minus_its_mean_kl(self, kind, masked):
     valid = np.random.RandomState(1).rand(6, 8) < (0.6 if masked else 2.)
     _, gradients, kls = _evaluate_policy(kind, _policy_batch(), valid)
     self.assertLen(kls, len(PARTS[kind]))
@@ -348,7 +348,7 @@ class PoliciesTest(tf.test.TestCase, parameterized.TestCase):
       self.assertAllClose(gradients[f'alpha_{part}'],
                           BOUNDS[part] - kl.numpy()[valid].mean(), rtol=1e-5, atol=1e-7)
 
-  def test_hybrid_with_a_single_choice_is_continuous(self):
+  def test_hybrid_with_a_single_choice_equals_continuous(self):
     batch = _policy_batch(num_choices=1)
     loss, gradients, _ = _evaluate_policy('hybrid', batch)
     want_loss, want_gradients, _ = _evaluate_policy('continuous', batch)
@@ -356,13 +356,13 @@ class PoliciesTest(tf.test.TestCase, parameterized.TestCase):
       self.assertAllEqual(getattr(loss, name), getattr(want_loss, name))
     for name, want in want_gradients.items():
       self.assertAllEqual(gradients[name], want)
-    # What is left of the choice is a constraint that is kept: alpha goes to its floor.
+    # The choice only leaves a satisfied constraint, whose alpha falls to its minimum.
     self.assertAllEqual(gradients['logits'], np.zeros([6, 8, 1]))
     self.assertAllEqual(gradients['alpha_logits'], np.float32(BOUNDS['logits']))
     self.assertAllClose(loss.alpha_loss - want_loss.alpha_loss,
                         ALPHAS['logits'] * BOUNDS['logits'])
 
-  def test_hybrid_with_the_targets_gaussian_is_discrete(self):
+  def test_hybrid_with_the_targets_gaussian_equals_discrete(self):
     batch = _policy_batch()
     batch['online'] |= {k: batch['target'][k] for k in ('mean', 'scale')}
     loss, gradients, _ = _evaluate_policy('hybrid', batch)
@@ -371,7 +371,7 @@ class PoliciesTest(tf.test.TestCase, parameterized.TestCase):
       self.assertAllEqual(getattr(loss, name), getattr(want_loss, name))
     for name, want in want_gradients.items():
       self.assertAllEqual(gradients[name], want)
-    # The Gaussian has no divergence, and still learns from the advantages.
+    # The Gaussian has no divergence but still learns from the advantages.
     for name in ('mean', 'scale'):
       self.assertAllEqual(gradients[f'alpha_{name}'], np.float32(BOUNDS[name]))
     density = distributions.gaussian_log_prob(
@@ -384,7 +384,7 @@ class MaskTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.product(
       garbage=[1e30, np.nan, np.inf, -np.inf], jit_compile=[False, True])
-  def test_what_masked_steps_hold_has_no_influence(self, garbage, jit_compile):
+  def test_values_at_masked_steps_have_no_influence(self, garbage, jit_compile):
     valid = np.random.RandomState(1).rand(6, 8) < 0.6
     evaluate = tf.function(_evaluate, jit_compile=jit_compile)
     batch = tf.nest.map_structure(tf.constant, _batch())
@@ -395,7 +395,7 @@ class MaskTest(tf.test.TestCase, parameterized.TestCase):
     for name in ('log_probs', 'kl_mean', 'kl_scale'):
       self.assertAllEqual(got[1][name][~valid], np.zeros((~valid).sum()))
 
-  def test_masked_steps_are_as_if_they_were_not_there(self):
+  def test_masked_steps_equal_absent_steps(self):
     batch = _batch()
     valid = np.ones([6, 8], bool)
     valid[:, 5:] = False

@@ -1,12 +1,27 @@
-"""Torsos, instruction encoder, heads, and what joins them to a memory core."""
+"""Networks: torsos, heads, an instruction encoder, and their connection to a core.
 
+`CoreNetwork` is imported when it is first used, because it imports TF-Agents.
+"""
+
+import importlib
+from typing import Any
+
+import gtrxl_tf.before_tf_agents  # pylint: disable=unused-import
 from gtrxl_tf.networks.actor_critic import ActorCritic
 from gtrxl_tf.networks.actor_critic import NetworkInputs
 from gtrxl_tf.networks.actor_critic import NetworkOutputs
 from gtrxl_tf.networks.heads import MLPHead
 from gtrxl_tf.networks.heads import PixelControlHead
 from gtrxl_tf.networks.language import InstructionEncoder
+from gtrxl_tf.networks.memory_network import MemoryNetwork
 from gtrxl_tf.networks.popart import PopArt
 from gtrxl_tf.networks.torsos import PixelTorso
 from gtrxl_tf.networks.torsos import Torso
 from gtrxl_tf.networks.torsos import VectorTorso
+
+
+def __getattr__(name: str) -> Any:
+  """Imports `CoreNetwork` (PEP 562)."""
+  if name == 'CoreNetwork':
+    return importlib.import_module(f'{__name__}.core_network').CoreNetwork
+  raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

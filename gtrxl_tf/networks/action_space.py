@@ -1,6 +1,6 @@
-"""Policies over any action spec: categorical, Gaussian, or the product of both."""
+"""Policies for any action spec: categorical, Gaussian, or a product of both."""
 
-from typing import Any, Dict, NamedTuple
+from typing import Any, Dict, List, NamedTuple
 
 from dm_env import specs
 import numpy as np
@@ -10,40 +10,43 @@ import tree
 from gtrxl_tf import config
 from gtrxl_tf.losses import distributions
 
-# Added to the softplus: a scale of zero has no log-probability.
+# Added to the softplus, since a scale of zero has no log-probability.
 _SMALLEST_SCALE = 1e-4
 
 
 class Policy(NamedTuple):
-  """Parameters of a policy, float32; a part that the action spec lacks is `()`."""
-  logits: Any = ()  # [..., A]: those of every discrete action, side by side.
-  mean: Any = ()    # [..., C]: of every continuous dimension, side by side.
+  """Float32 parameters of a policy. A part that the action spec lacks is `()`."""
+  logits: Any = ()  # [..., A]: of all discrete actions, concatenated.
+  mean: Any = ()    # [..., C]: of all continuous dimensions, concatenated.
   scale: Any = ()   # [..., C]: standard deviations.
 
 
 class ActionSpace:
-  """What a network must know of an action spec, and what it makes of its outputs.
+  """The policy distribution that belongs to an action spec.
 
   A spec is a `DiscreteArray`, a floating-point `Array` or `BoundedArray`, or a nest of
-  them. The policy is a product: a categorical distribution for each discrete action and
-  a Gaussian with diagonal covariance over all continuous dimensions ("hybrid
+  them. The policy is a product of one categorical distribution for each discrete action
+  and a Gaussian with diagonal covariance over all continuous dimensions ("hybrid
   continuous-discrete", Neunert et al., 2019).
 
   A *sample* has the spec's structure. Its discrete actions are the environment's. Its
-  continuous ones are the Gaussian's own, float32, in units in which bounds are [-1, 1],
-  so that one scale means the same in every dimension; they may lie outside. Samples are
-  what is stored and scored. `to_environment` clips them and gives them the spec's
-  units.
+  continuous actions are float32 samples of the Gaussian, in units in which the bounds
+  are [-1, 1], so that a scale means the same in every dimension; they may lie outside
+  the bounds. Samples are stored and scored. `to_environment` clips them and converts
+  them to the spec's units.
+
+  Args:
+    action_spec: nest of `dm_env` array specs.
 
   Attributes:
     action_spec: as given.
-    sample_spec: nest of `tf.TensorSpec`, of one sample.
-    num_outputs: how many numbers the policy head puts out.
+    sample_spec: nest of `tf.TensorSpec` of one sample.
+    num_outputs: number of outputs of the policy head.
     constraints: names of the KL divergences that V-MPO bounds: 'categorical' if there
       is a discrete action, 'mean' and 'scale' if there is a continuous one.
 
   Raises:
-    ConfigError: a spec that is neither discrete nor continuous; names it.
+    ConfigError: a spec is neither discrete nor continuous; the message names it.
   """
 
   def __init__(self, action_spec: Any):
@@ -69,7 +72,7 @@ class ActionSpace:
 
   @property
   def num_discrete(self) -> int:
-    """A: the number of values of all discrete actions."""
+    """A, the total number of values of all discrete actions."""
     return sum(self._num_values)
 
   @property
@@ -78,9 +81,9 @@ class ActionSpace:
     return len(self._leaves) == 1 and bool(self._num_values)
 
   def policy(self, outputs: tf.Tensor) -> Policy:
-    """The policy head's outputs [..., num_outputs] as parameters.
+    """Converts the policy head's outputs [..., num_outputs] to parameters.
 
-    The scale is a softplus, as V-MPO's authors say of theirs.
+    The scale is a softplus, as in V-MPO.
     """
     logits, mean, scale = tf.split(
         outputs, [sum(self._num_values), sum(self._sizes), sum(self._sizes)], axis=-1)
@@ -90,7 +93,7 @@ class ActionSpace:
         scale=tf.nn.softplus(scale) + _SMALLEST_SCALE if self._sizes else ())
 
   def log_prob(self, policy: Policy, samples: Any) -> tf.Tensor:
-    """log pi of samples with batch axes `...`: [...] float32, summed over all parts."""
+    """Returns log pi [...], float32, of samples with batch axes `...`."""
     terms = []
     if self._num_values:
       terms.append(self.discrete_log_prob(policy, samples))
@@ -101,17 +104,17 @@ class ActionSpace:
     return tf.add_n(terms)
 
   def discrete_log_prob(self, policy: Policy, samples: Any) -> tf.Tensor:
-    """`log_prob` of the discrete actions alone."""
+    """Returns `log_prob` of the discrete actions alone."""
     discrete, _ = self._parts(samples)
     return tf.add_n([
         distributions.categorical_log_prob(logits, action)
         for logits, action in zip(self._logits(policy), discrete)])
 
   def kl(self, target: Policy, online: Policy) -> Dict[str, tf.Tensor]:
-    """KL(target || online) by the names in `constraints`, each [...] float32.
+    """Returns KL(target || online) by the names in `constraints`, each [...] float32.
 
-    That of the Gaussian is decoupled in what the mean and what the scale owe. Of
-    several discrete actions the sum is one constraint.
+    The Gaussian's is decoupled into the components of the mean and of the scale. The
+    divergences of several discrete actions are summed to one constraint.
     """
     divergences = {}
     if self._num_values:
@@ -125,7 +128,7 @@ class ActionSpace:
     return divergences
 
   def entropy(self, policy: Policy) -> tf.Tensor:
-    """[...] float32, in nats; that of the continuous part is a differential one."""
+    """Returns the entropy [...], float32, in nats; differential if continuous."""
     terms = []
     for logits in self._logits(policy):
       log_probs = tf.nn.log_softmax(logits)
@@ -135,20 +138,27 @@ class ActionSpace:
           tf.math.log(policy.scale) + 0.5 * np.log(2 * np.pi * np.e), axis=-1))
     return tf.add_n(terms)
 
+  def with_temperature(self, policy: Policy, temperature: float) -> Policy:
+    """Divides logits by the temperature, and multiplies standard deviations by it."""
+    return policy._replace(
+        logits=policy.logits / temperature if self._num_values else (),
+        scale=policy.scale * temperature if self._sizes else ())
+
   def mode(self, policy: Policy) -> Any:
-    """The likeliest sample."""
+    """Returns the likeliest sample."""
     return self._sample([tf.argmax(logits, axis=-1) for logits in self._logits(policy)],
                         policy.mean)
 
   def sample(self, policy: Policy, seed: Any) -> Any:
     """Draws a sample.
 
-    By Gumbel noise, as XLA does not compile `stateless_categorical`.
+    Categorical samples use Gumbel noise, since XLA cannot compile
+    `stateless_categorical`.
 
     Args:
       policy: `[B, ...]`.
-      seed: two integers as of `tf.random.stateless_*`, the same for the same sample; or
-        else a seed as of TF-Agents' policies, one integer or None.
+      seed: two integers, as for `tf.random.stateless_*`: the same seed gives the same
+        sample. Or a seed of TF-Agents' policies: one integer or None.
     """
     if seed is None or isinstance(seed, int):
       seed = tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32, seed=seed)
@@ -165,11 +175,11 @@ class ActionSpace:
     return self._sample(discrete, continuous)
 
   def to_environment(self, samples: Any) -> Any:
-    """Samples as the environment wants them: clipped, in the spec's units and dtypes.
+    """Converts samples to the spec's units and dtypes, and clips them to its bounds.
 
     A dimension without bounds is neither clipped nor rescaled.
     """
-    def convert(spec, sample):
+    def convert(spec: specs.Array, sample: tf.Tensor) -> tf.Tensor:
       if isinstance(spec, specs.DiscreteArray):
         return sample
       middle, half = _middle_and_half(spec)
@@ -179,8 +189,9 @@ class ActionSpace:
         self.action_spec, convert, self.action_spec, samples)
 
   def from_environment(self, actions: Any) -> Any:
-    """Actions in the spec's units as samples: the inverse of `to_environment`."""
-    def convert(spec, action):
+    """Converts actions in the spec's units to samples; the inverse of
+    `to_environment`."""
+    def convert(spec: specs.Array, action: tf.Tensor) -> tf.Tensor:
       if isinstance(spec, specs.DiscreteArray):
         return tf.cast(action, spec.dtype)
       middle, half = _middle_and_half(spec)
@@ -189,13 +200,14 @@ class ActionSpace:
         self.action_spec, convert, self.action_spec, actions)
 
   def squared_error(self, policy: Policy, samples: Any) -> tf.Tensor:
-    """Of the Gaussian's mean, the mean over continuous dimensions: [...] float32."""
+    """Returns the squared error of the Gaussian's mean, [...] float32, averaged over
+    continuous dimensions."""
     _, continuous = self._parts(samples)
     return tf.reduce_mean(tf.square(policy.mean - continuous), axis=-1)
 
   def encode(self, samples: Any, dtype: tf.DType) -> tf.Tensor:
-    """Samples as features: discrete ones as one-hot, continuous ones clipped to
-    [-1, 1], which is what the environment was given."""
+    """Converts samples to features: discrete actions become one-hot vectors, continuous
+    ones are clipped to [-1, 1] as they are for the environment."""
     discrete, continuous = self._parts(samples)
     features = [tf.one_hot(action, num_values, dtype=dtype)
                 for action, num_values in zip(discrete, self._num_values)]
@@ -203,14 +215,14 @@ class ActionSpace:
       features.append(tf.cast(tf.clip_by_value(continuous, -1, 1), dtype))
     return tf.concat(features, axis=-1)
 
-  def _logits(self, policy: Policy):
-    """The logits of each discrete action."""
+  def _logits(self, policy: Policy) -> List[tf.Tensor]:
+    """Returns the logits of each discrete action."""
     if not self._num_values:
       return []
     return tf.split(policy.logits, self._num_values, axis=-1)
 
   def _parts(self, samples: Any):
-    """The discrete actions, each [...], and the continuous ones as one [..., C]."""
+    """Returns the discrete actions, each [...], and the continuous ones, [..., C]."""
     discrete, continuous = [], []
     for spec, sample in zip(
         self._leaves, tree.flatten_up_to(self.action_spec, samples)):
@@ -223,7 +235,7 @@ class ActionSpace:
     return discrete, tf.concat(continuous, axis=-1) if continuous else ()
 
   def _sample(self, discrete, continuous) -> Any:
-    """The inverse of `_parts`, for samples `[B, ...]`."""
+    """Inverts `_parts` for samples `[B, ...]`."""
     discrete = iter(discrete)
     parts = iter(tf.split(continuous, self._sizes, axis=-1) if self._sizes else [])
     leaves = []
@@ -251,7 +263,7 @@ def _bounds(spec: specs.Array):
 
 
 def _middle_and_half(spec: specs.Array):
-  """What brings a sample's [-1, 1] to the bounds; 0 and 1 where there are none."""
+  """Returns the middle and half the width of the bounds; 0 and 1 without bounds."""
   low, high = _bounds(spec)
   finite = np.isfinite(low) & np.isfinite(high)
   middle, half = np.zeros_like(low), np.ones_like(low)

@@ -22,7 +22,7 @@ _SPECS = (
 
 
 def _space_and_policy(spec, num=_NUM):
-  """A space, and one policy for each of `num` rows: the same in all."""
+  """A space, and `num` rows of the same policy."""
   space = action_space.ActionSpace(spec)
   outputs = np.random.RandomState(0).randn(1, space.num_outputs).astype(np.float32)
   return space, space.policy(tf.tile(outputs, [num, 1]))
@@ -47,7 +47,8 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
     space, policy = _space_and_policy(spec)
     for jit_compile in (False, True):
       sample = tf.function(space.sample, jit_compile=jit_compile)
-      one, again, other = (sample(policy, tf.constant(s)) for s in ([0, 1], [0, 1], [5, 1]))
+      one, again, other = (
+          sample(policy, tf.constant(s)) for s in ([0, 1], [0, 1], [5, 1]))
       tree.map_structure(self.assertAllEqual, one, again)
       self.assertNotAllEqual(tree.flatten(one)[-1], tree.flatten(other)[-1])
       log_prob = space.log_prob(policy, one)
@@ -61,7 +62,7 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
     one, other = space.sample(space.policy(tf.zeros([_NUM, 4])), [3, 4])
     self.assertAllClose(np.mean(one == other), 0.5, atol=0.02)
 
-  def test_log_prob_is_that_of_the_product(self):
+  def test_log_prob_is_a_sum_over_parts(self):
     space, policy = _space_and_policy(testing.HYBRID, num=5)
     sample = space.sample(policy, [0, 1])
     expected = (
@@ -70,7 +71,7 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
             policy.mean, policy.scale).log_prob(sample['move']))
     self.assertAllClose(space.log_prob(policy, sample), expected)
 
-  def test_log_prob_of_what_was_drawn_and_not_of_what_was_clipped(self):
+  def test_log_prob_is_that_of_the_sample_before_clipping(self):
     space = action_space.ActionSpace(testing.CONTINUOUS)
     policy = action_space.Policy(mean=tf.zeros([1, 2]), scale=tf.ones([1, 2]))
     self.assertAllClose(space.log_prob(policy, tf.constant([[3., 0.]])),
@@ -88,7 +89,7 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
     back = space.from_environment(space.to_environment(sample))
     tree.map_structure(self.assertAllClose, back, sample)
 
-  def test_squared_error_is_of_the_mean(self):
+  def test_squared_error_is_that_of_the_mean(self):
     space = action_space.ActionSpace(testing.CONTINUOUS)
     policy = action_space.Policy(mean=tf.constant([[1., 2.]]), scale=tf.ones([1, 2]))
     self.assertAllClose(space.squared_error(policy, tf.constant([[0., 5.]])), [5.])
@@ -108,13 +109,14 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_kl_of_several_discrete_actions_is_their_sum(self):
     space = action_space.ActionSpace([specs.DiscreteArray(2), specs.DiscreteArray(3)])
-    one, other = (space.policy(tf.constant(np.random.RandomState(s).randn(4, 5), tf.float32))
-                  for s in (0, 1))
-    split = lambda policy: tf.split(policy.logits, [2, 3], axis=-1)
+    one, other = (
+        space.policy(tf.constant(np.random.RandomState(s).randn(4, 5), tf.float32))
+        for s in (0, 1))
     expected = sum(
         tfp.distributions.kl_divergence(tfp.distributions.Categorical(x),
                                         tfp.distributions.Categorical(y))
-        for x, y in zip(split(one), split(other)))
+        for x, y in zip(*(tf.split(policy.logits, [2, 3], axis=-1)
+                          for policy in (one, other))))
     self.assertAllClose(space.kl(one, other)['categorical'], expected)
 
   def test_encode(self):
@@ -123,7 +125,7 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
         {'grip': tf.constant([1]), 'move': tf.constant([[-3., 0.5]])}, tf.float32)
     self.assertAllClose(features, [[0, 1, -1, 0.5]])
 
-  def test_the_scale_is_positive_whatever_the_outputs(self):
+  def test_the_scale_is_positive_for_any_outputs(self):
     space = action_space.ActionSpace(testing.CONTINUOUS)
     policy = space.policy(tf.constant([[0., 0., -1e9, 1e9]]))
     self.assertAllGreater(policy.scale, 0)

@@ -6,63 +6,103 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import cores
+from gtrxl_tf import specs
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import heads
 from gtrxl_tf.networks import language
+from gtrxl_tf.networks import memory_network
 from gtrxl_tf.networks import popart as popart_lib
 from gtrxl_tf.networks import torsos
 
 
 class NetworkInputs(NamedTuple):
-  """What the network sees: `[B, T, ...]` of an unroll, `[B, ...]` of a step."""
+  """Inputs of a network: `[B, T, ...]` of an unroll, `[B, ...]` of a step."""
   observation: Any             # A nest of tensors.
-  previous_action: Any         # A sample of `ActionSpace`: what led to the observation.
-  reward: tf.Tensor            # Floats: what came with the observation.
-  is_first: tf.Tensor          # Bools; where true, the two before are not read.
+  previous_action: Any         # A sample of `ActionSpace`: led to the observation.
+  reward: tf.Tensor            # Floats: came with the observation.
+  is_first: tf.Tensor          # Bools: where true, the two fields above are ignored.
 
 
 class NetworkOutputs(NamedTuple):
-  """What it says, in float32: `[B, T, ...]` of an unroll, `[B, ...]` of a step."""
+  """Float32 outputs: `[B, T, ...]` of an unroll, `[B, ...]` of a step."""
   policy: action_space.Policy
-  value: tf.Tensor         # [..., num_values]: normalized, if there is PopArt.
-  pixel_control: Any = ()  # [B, T, H, W, A], Q values: of unrolls, if there is a head.
+  value: tf.Tensor         # [..., num_values]: normalized if there is PopArt.
+  pixel_control: Any = ()  # [B, T, H, W, A] Q values: of unrolls, if there is a head.
+
+
+def zero_inputs(observation_spec: Any, space: action_space.ActionSpace
+                ) -> NetworkInputs:
+  """Zeros `[1, ...]` as the inputs of one step, an episode's first."""
+  return NetworkInputs(
+      observation=specs.zeros(observation_spec, [1]),
+      previous_action=specs.zeros(space.sample_spec, [1]),
+      reward=tf.zeros([1]), is_first=tf.ones([1], tf.bool))
+
+
+def previous_action_and_reward(
+    inputs: NetworkInputs, space: action_space.ActionSpace, dtype: tf.DType
+) -> tf.Tensor:
+  """Features `[..., D]` of both; zeros on an episode's first step."""
+  action = space.encode(inputs.previous_action, dtype)
+  reward = tf.cast(inputs.reward, dtype)[..., tf.newaxis]
+  both = tf.concat([action, reward], axis=-1)
+  # Selection instead of multiplication by zero: first steps may hold NaN.
+  return tf.where(inputs.is_first[..., tf.newaxis], tf.zeros_like(both), both)
 
 
 @config.configurable
-class ActorCritic(tf.keras.layers.Layer):
+class ActorCritic(memory_network.MemoryNetwork):
   """A policy and value functions on a memory core.
 
-  Called on unrolls; `step` goes one step in acting and computes the same function.
+  `call` unrolls over sequences; `step` takes one step for acting and computes the same
+  function.
 
-  The core sees, side by side, the instruction's code if there are instructions, the
-  torso's output, the previous action (discrete ones as one-hot) and the previous
-  reward. The last two are zeros on the first step of an episode. The V-MPO paper feeds
-  both and does not speak of clipping, so the reward enters as it is.
+  The core's input is a concatenation: the instruction's encoding if there are
+  instructions, the torso's output, the previous action (discrete actions as one-hot
+  vectors) and the previous reward. Action and reward are zeros on the first step of an
+  episode. The V-MPO paper feeds both and does not mention clipping, so the reward is
+  not clipped.
+
+  >>> from dm_env import specs
+  >>> import numpy as np
+  >>> import tensorflow as tf
+  >>> from gtrxl_tf import cores
+  >>> from gtrxl_tf import networks
+  >>> network = networks.ActorCritic(
+  ...     specs.DiscreteArray(3), networks.VectorTorso([8]),
+  ...     cores.TransformerXL(1, 8, num_heads=2, head_dim=4, memory_length=4))
+  >>> network.create_variables(specs.Array((5,), np.float32))
+  >>> inputs = networks.NetworkInputs(
+  ...     observation=tf.zeros([2, 6, 5]), previous_action=tf.zeros([2, 6], tf.int32),
+  ...     reward=tf.zeros([2, 6]), is_first=tf.zeros([2, 6], tf.bool))
+  >>> outputs, state = network(inputs, network.initial_state(2))
+  >>> outputs.policy.logits.shape, outputs.value.shape
+  (TensorShape([2, 6, 3]), TensorShape([2, 6, 1]))
 
   Args:
-    action_spec: of the environment; discrete, continuous, or a nest of both.
-    torso: embeds the observation, without the instruction.
-    core: remembers.
-    previous_action_and_reward: whether the core sees them.
-    head_units: width of the hidden layer of policy and value head (appendix A).
-    num_values: number of value functions: one a task.
-    popart: makes the statistics by which each value function is normalized; called with
-      `num_tasks`. None does not normalize.
+    action_spec: the environment's; discrete, continuous, or a nest of both.
+    torso: embeds the observation without the instruction.
+    core: the memory core.
+    previous_action_and_reward: whether they are inputs of the core.
+    head_units: width of the hidden layer of the policy and value heads (appendix A).
+    num_values: number of value functions, one per task.
+    popart: makes the statistics that normalize each value function; called with
+      `num_tasks`. By default values are not normalized.
     instruction_encoder: encodes instructions.
-    instruction_key: where observations, then dictionaries, hold the word ids.
-    pixel_control_head: gives the Q values of the auxiliary loss.
+    instruction_key: key of the word ids in observations, which must be dictionaries.
+    pixel_control_head: computes the Q values of the auxiliary loss.
 
   Attributes:
-    action_space: of `action_spec`.
+    action_space: the `ActionSpace` of `action_spec`.
     core: as given.
     num_values: as given.
     value_head: a `heads.MLPHead`.
     popart: the statistics, or None.
-    has_pixel_control: whether there is such a head.
+    has_pixel_control: whether there is a pixel-control head.
 
   Raises:
-    ConfigError: an `action_spec` that no policy is for, or a `pixel_control_head` for
-      actions that are not discrete or not as many.
+    ConfigError: there is no policy for `action_spec`, or `pixel_control_head` does not
+      fit it: the actions are not discrete, or their number differs.
   """
 
   def __init__(self,
@@ -77,8 +117,8 @@ class ActorCritic(tf.keras.layers.Layer):
                instruction_key: str = 'instruction',
                pixel_control_head: Optional[heads.PixelControlHead] = None,
                name: Optional[str] = None):
-    super().__init__(name=name)
-    space = action_space.ActionSpace(action_spec)
+    super().__init__(action_spec, core, name)
+    space = self.action_space
     if pixel_control_head is not None:
       if not space.is_discrete:
         raise config.ConfigError(
@@ -86,10 +126,8 @@ class ActorCritic(tf.keras.layers.Layer):
             'there is a pixel_control_head')
       if pixel_control_head.num_actions != space.num_discrete:
         raise config.ConfigError(
-            f'PixelControlHead.num_actions = {pixel_control_head.num_actions}: expected '
-            f'the {space.num_discrete} of ActorCritic.action_spec')
-    self.action_space = space
-    self.core = core
+            f'PixelControlHead.num_actions = {pixel_control_head.num_actions}: '
+            f'expected the {space.num_discrete} of ActorCritic.action_spec')
     self.num_values = num_values
     self.value_head = heads.MLPHead(num_values, head_units, name='value_head')
     self.popart = popart(num_tasks=num_values) if popart is not None else None
@@ -102,38 +140,15 @@ class ActorCritic(tf.keras.layers.Layer):
     self._instruction_key = instruction_key
     self._previous_action_and_reward = previous_action_and_reward
 
-  def create_variables(self, observation_spec: Any) -> None:
-    """Creates all variables, in one step on zeros.
+  def _build_embedding(self, observation_spec: Any) -> int:
+    inputs = zero_inputs(observation_spec, self.action_space)
+    return self._embed(inputs, batch_dims=1).shape[-1]
 
-    Args:
-      observation_spec: nest of `dm_env` array specs, of one step's observation.
-    """
-    inputs = NetworkInputs(
-        observation=tf.nest.map_structure(
-            lambda spec: tf.zeros([1, *spec.shape], spec.dtype), observation_spec),
-        previous_action=tf.nest.map_structure(
-            lambda spec: tf.zeros([1, *spec.shape], spec.dtype),
-            self.action_space.sample_spec),
-        reward=tf.zeros([1]),
-        is_first=tf.ones([1], tf.bool))
-    with tf.name_scope(self.name):
-      embedded = self._embed(inputs, batch_dims=1)
-      if not self.core.built:
-        with tf.name_scope(self.core.name):
-          self.core.build(tf.TensorShape([None, None, embedded.shape[-1]]))
-      core_outputs, _ = self.core.step(
-          embedded, inputs.is_first, self.initial_cache(1))
-      self._policy_and_value(core_outputs)
-      if self._pixel_control_head is not None:
-        self._pixel_control_head(core_outputs)
-
-  def initial_state(self, batch_size) -> Any:
-    """The core's state before anything was seen."""
-    return self.core.initial_state(batch_size)
-
-  def initial_cache(self, batch_size) -> Any:
-    """The core's cache before anything was seen; once there are variables."""
-    return self.core.initial_cache(batch_size)
+  def _build_heads(self) -> None:
+    core_outputs = tf.zeros([1, self.core.output_size], self.compute_dtype)
+    self._policy_and_value(core_outputs)
+    if self._pixel_control_head is not None:
+      self._pixel_control_head(core_outputs)
 
   def call(self, inputs: NetworkInputs, state: Any) -> Tuple[NetworkOutputs, Any]:
     """Unrolls over `inputs` `[B, T, ...]`.
@@ -150,7 +165,7 @@ class ActorCritic(tf.keras.layers.Layer):
     return outputs, state
 
   def step(self, inputs: NetworkInputs, cache: Any) -> Tuple[NetworkOutputs, Any]:
-    """One step: `inputs` `[B, ...]`.
+    """Takes one step on `inputs` `[B, ...]`.
 
     Returns:
       Outputs `[B, ...]`, without pixel control, and the core's cache after the step.
@@ -160,7 +175,7 @@ class ActorCritic(tf.keras.layers.Layer):
     return self._policy_and_value(core_outputs), cache
 
   def _embed(self, inputs: NetworkInputs, batch_dims: int) -> tf.Tensor:
-    """What the core sees, `[..., D]`."""
+    """The core's inputs `[..., D]`."""
     observation = inputs.observation
     parts = []
     if self._instruction_encoder is not None:
@@ -168,12 +183,8 @@ class ActorCritic(tf.keras.layers.Layer):
       parts.append(self._instruction_encoder(observation.pop(self._instruction_key)))
     parts.append(self._torso(observation, batch_dims))
     if self._previous_action_and_reward:
-      action = self.action_space.encode(inputs.previous_action, self.compute_dtype)
-      reward = tf.cast(inputs.reward, self.compute_dtype)[..., tf.newaxis]
-      both = tf.concat([action, reward], axis=-1)
-      # Selected, not multiplied by zero: on first steps there may be anything, NaN too.
-      parts.append(
-          tf.where(inputs.is_first[..., tf.newaxis], tf.zeros_like(both), both))
+      parts.append(previous_action_and_reward(
+          inputs, self.action_space, self.compute_dtype))
     return tf.concat(parts, axis=-1)
 
   def _policy_and_value(self, core_outputs: tf.Tensor) -> NetworkOutputs:

@@ -26,7 +26,7 @@ CORES = {
 
 
 def make_network(core='TransformerXL', **settings):
-  """A network on images and instructions, with its variables."""
+  """A network on images and instructions; its variables exist."""
   network = actor_critic.ActorCritic(
       ACTION_SPEC, torsos.PixelTorso(channels=(2, 2), units=8), CORES[core](),
       instruction_encoder=language.InstructionEncoder(10, 2, 4), **settings)
@@ -35,7 +35,7 @@ def make_network(core='TransformerXL', **settings):
 
 
 def make_inputs():
-  """An unroll with an episode's end in it."""
+  """An unroll that contains the end of an episode."""
   random = np.random.RandomState(0)
   is_first = np.zeros([B, T], bool)
   is_first[0, 4] = is_first[1, 0] = True
@@ -55,7 +55,7 @@ def unroll(network, inputs):
 
 
 def steps(network, inputs):
-  """The outputs of T steps, joined as those of an unroll."""
+  """The outputs of T steps in the form of an unroll's."""
   cache = network.initial_cache(B)
   outputs = []
   for t in range(T):
@@ -110,19 +110,21 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
     for changed in (
         inputs._replace(previous_action=(inputs.previous_action + 1) % A),
         inputs._replace(reward=inputs.reward + 1)):
-      differs = np.any(unroll(network, changed).policy.logits != outputs.policy.logits, axis=-1)
+      differs = np.any(
+          unroll(network, changed).policy.logits != outputs.policy.logits, axis=-1)
       self.assertAllEqual(differs, ~inputs.is_first)
 
   @parameterized.parameters(unroll, steps)
-  def test_first_steps_do_not_read_them_whatever_is_there(self, run):
+  def test_first_steps_ignore_any_value_of_them(self, run):
     network = make_network()
     inputs = make_inputs()
     changed = inputs._replace(
         previous_action=tf.where(inputs.is_first, 99, inputs.previous_action),
         reward=tf.where(inputs.is_first, np.nan, inputs.reward))
-    self.assertAllEqual(run(network, inputs).policy.logits, run(network, changed).policy.logits)
+    self.assertAllEqual(
+        run(network, inputs).policy.logits, run(network, changed).policy.logits)
 
-  def test_does_not_see_them_if_not_asked_to(self):
+  def test_does_not_see_them_if_switched_off(self):
     network = make_network(previous_action_and_reward=False)
     inputs = make_inputs()
     changed = inputs._replace(
@@ -143,7 +145,8 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
         ACTION_SPEC, torsos.VectorTorso(), CORES['DeepLSTM']())
     network.create_variables(specs.Array([5], np.float64))
     inputs = make_inputs()._replace(observation=tf.zeros([B, T, 5], tf.float64))
-    self.assertAllClose(unroll(network, inputs).policy.logits, steps(network, inputs).policy.logits)
+    self.assertAllClose(
+        unroll(network, inputs).policy.logits, steps(network, inputs).policy.logits)
 
   @parameterized.parameters(*CORES)
   def test_create_variables_creates_all(self, core):
@@ -154,7 +157,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
     with tf.GradientTape() as tape:
       outputs = unroll(network, inputs)
       loss = sum(tf.reduce_sum(x ** 2) for x in tf.nest.flatten(outputs))
-    network.create_variables(OBSERVATION_SPEC)  # Again: nothing happens.
+    network.create_variables(OBSERVATION_SPEC)  # A second call does nothing.
     self.assertEqual([v.name for v in network.variables], names)
     for variable, gradient in zip(network.trainable_variables,
                                   tape.gradient(loss, network.trainable_variables)):

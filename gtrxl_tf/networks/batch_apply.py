@@ -1,4 +1,4 @@
-"""A function of one batch axis, applied to tensors with any number of them."""
+"""Application of a function with one batch axis to tensors with several."""
 
 from typing import Any, Callable
 
@@ -7,18 +7,18 @@ import tensorflow as tf
 
 def batch_apply(function: Callable[[Any], tf.Tensor], inputs: Any,
                 batch_dims: int) -> tf.Tensor:
-  """Applies `function` with the leading axes flattened into one, and restores them.
+  """Flattens leading axes into one, applies `function`, and restores the axes.
 
   Args:
     function: from a nest of tensors `[N, ...]` to one tensor `[N, ...]`.
     inputs: a nest of tensors that share their first `batch_dims` axes.
-    batch_dims: how many leading axes there are, for example 2 for `[B, T, ...]`.
+    batch_dims: number of leading axes, for example 2 for `[B, T, ...]`.
 
   Returns:
-    The function's result, its axis N parted into the leading axes again.
+    The function's result, with the leading axes in place of N.
 
   Raises:
-    ValueError: if a tensor has fewer axes than `batch_dims`.
+    ValueError: a tensor has fewer axes than `batch_dims`.
   """
   inputs = tf.nest.map_structure(tf.convert_to_tensor, inputs)
   leaves = tf.nest.flatten(inputs)

@@ -1,6 +1,6 @@
-"""Memory cores for TF-Agents' own agents, where an LSTM network stood."""
+"""Memory cores for the agents of TF-Agents."""
 
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Tuple
 
 import tensorflow as tf
 from tf_agents.networks import network
@@ -9,20 +9,44 @@ from tf_agents.utils import nest_utils
 
 from gtrxl_tf import config
 from gtrxl_tf import cores
+from gtrxl_tf import specs
 from gtrxl_tf.networks import torsos
 
 
 @config.configurable
 class CoreNetwork(network.Network):
-  """Torso and core as a `tf_agents` network, called like `LSTMEncodingNetwork`.
+  """A torso and a core as a `tf_agents` network, used like `LSTMEncodingNetwork`.
 
-  It takes `[B, ...]` or `[B, T, ...]`, forgets where a step is FIRST, and its network
-  state is the core's. TF-Agents' stock agents unroll from the initial state, so in
-  training they see no memory from before the sequence; this library's V-MPO does.
+  It accepts `[B, ...]` and `[B, T, ...]`, clears its memory at steps that are FIRST,
+  and has the core's state as its network state. TF-Agents' agents unroll from the
+  initial state, so in training they see no memory from before the sequence. This
+  library's V-MPO does.
+
+  >>> import functools
+  >>> import tensorflow as tf
+  >>> from gtrxl_tf import cores
+  >>> from gtrxl_tf import networks
+  >>> network = networks.CoreNetwork(
+  ...     tf.TensorSpec([5]), torso=functools.partial(networks.VectorTorso, [8]),
+  ...     core=functools.partial(
+  ...         cores.TransformerXL, 1, 8, num_heads=2, head_dim=4, memory_length=4))
+  >>> outputs, state = network(tf.zeros([2, 6, 5]))
+  >>> outputs.shape
+  TensorShape([2, 6, 8])
+
+  With a Q head it is the network of TF-Agents' DQN, for example:
+
+  >>> from tf_agents.networks import sequential
+  >>> q_network = sequential.Sequential(
+  ...     [network, tf.keras.layers.Dense(3)], input_spec=tf.TensorSpec([5]))
+
+  In gin, `@CoreNetwork` makes one from an observation's spec; `CoreNetwork.core` and
+  `CoreNetwork.torso` are then bound to functions, such as `@TransformerXL`.
 
   Args:
-    input_tensor_spec: of the observation, without batch.
-    core: makes a core. A function, since `copy()` makes another network with its own.
+    input_tensor_spec: spec of the observation, without batch.
+    core: makes a core. It is a function because `copy()` makes a network with new
+      variables.
     torso: makes a torso; by default the paper's two tanh layers.
   """
 
@@ -31,14 +55,15 @@ class CoreNetwork(network.Network):
                torso: Callable[[], torsos.Torso] = torsos.VectorTorso,
                name: Optional[str] = None):
     made = core()
-    state_spec = tf.nest.map_structure(
-        lambda x: tf.TensorSpec(x.shape[1:], x.dtype), made.initial_state(1))
     super().__init__(
-        input_tensor_spec, state_spec=state_spec, name=name or 'CoreNetwork')
+        input_tensor_spec, state_spec=specs.without_batch(made.initial_state(1)),
+        name=name or 'CoreNetwork')
     self._core = made
     self._torso = torso()
 
-  def call(self, observation, step_type=None, network_state=(), training=False):
+  def call(self, observation: Any, step_type: Optional[tf.Tensor] = None,
+           network_state: Any = (), training: bool = False) -> Tuple[tf.Tensor, Any]:
+    """Returns the core's outputs, `[B, D]` or `[B, T, D]`, and its next state."""
     del training
     one_step = not nest_utils.is_batched_nested_tensors(
         observation, self.input_tensor_spec, num_outer_dims=2,

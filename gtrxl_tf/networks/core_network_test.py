@@ -1,8 +1,9 @@
-"""A memory core stands where TF-Agents has an LSTM."""
+"""Tests of core_network.py: a memory core in place of TF-Agents' LSTM."""
 
 import functools
 
 from absl.testing import parameterized
+import gin
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
@@ -12,7 +13,9 @@ from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
 from tf_agents.trajectories import trajectory
 
+from gtrxl_tf import config
 from gtrxl_tf import cores
+from gtrxl_tf import networks
 from gtrxl_tf.networks import core_network
 from gtrxl_tf.networks import torsos
 
@@ -30,6 +33,9 @@ def _network(core):
 
 
 class CoreNetworkTest(tf.test.TestCase, parameterized.TestCase):
+
+  def test_it_is_exported(self):
+    self.assertIs(networks.CoreNetwork, core_network.CoreNetwork)
 
   @parameterized.parameters(*_CORES)
   def test_unroll_equals_steps(self, core):
@@ -51,6 +57,15 @@ class CoreNetworkTest(tf.test.TestCase, parameterized.TestCase):
     other.create_variables()
     self.assertFalse({id(v) for v in network.variables}
                      & {id(v) for v in other.variables})
+
+  def test_it_can_be_made_by_gin(self):
+    self.addCleanup(gin.clear_config)
+    config.parse([], [
+        'CoreNetwork.core = @DeepLSTM', 'CoreNetwork.torso = @VectorTorso',
+        'DeepLSTM.num_layers = 1', 'DeepLSTM.hidden_dim = 8'])
+    network = networks.CoreNetwork(_SPEC)
+    outputs, _ = network(tf.zeros([_B, _T, 4]))
+    self.assertEqual(outputs.shape, [_B, _T, 8])
 
   def test_reinforce_agent_trains_it(self):
     action_spec = tensor_spec.BoundedTensorSpec([], tf.int32, 0, 2)

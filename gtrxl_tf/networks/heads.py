@@ -1,7 +1,6 @@
 """Heads: from the core's outputs to logits, values and pixel-control Q values.
 
-Whatever the precision of what comes before, the last layer of a head computes in
-float32, as the losses after it do.
+The last layer of a head computes in float32, as losses do, in any precision policy.
 """
 
 import math
@@ -15,17 +14,17 @@ from gtrxl_tf.networks import batch_apply
 
 @config.configurable
 class MLPHead(tf.keras.layers.Layer):
-  """A ReLU layer, then a Linear: `[..., D]` to float32 `[..., num_outputs]`.
+  """A ReLU layer and a linear layer, from `[..., D]` to float32 `[..., num_outputs]`.
 
-  GTrXL, appendix A, "Agent Output". The paper does not name the non-linearity; ReLU is
-  that of its other parts.
+  It follows GTrXL, appendix A, "Agent Output". The paper does not name the
+  non-linearity; its other parts use ReLU.
 
   Args:
     num_outputs: number of logits or values.
     hidden_units: width of the ReLU layer.
 
   Attributes:
-    output_layer: the Linear, whose kernel and bias PopArt rescales.
+    output_layer: the linear layer, whose kernel and bias PopArt rescales.
   """
 
   def __init__(self, num_outputs: config.PositiveInt,
@@ -43,19 +42,22 @@ class MLPHead(tf.keras.layers.Layer):
 class PixelControlHead(tf.keras.layers.Layer):
   """Q values of changing each cell of the image (UNREAL, Jaderberg et al., 2017).
 
-  `[..., D]` to float32 `[..., H, W, A]`. A Linear with a ReLU gives a small image; one
-  transposed convolution of it gives the advantage of every action in every cell, and
-  another the value of the cells: Q = value + advantage - mean advantage over actions.
+  It maps `[..., D]` to float32 `[..., H, W, A]`. A ReLU layer computes a small image.
+  One transposed convolution computes the advantage of every action in every cell, and
+  another the value of every cell: Q = value + advantage - mean advantage over actions.
 
-  With the defaults H, W = 18, 24: cells of 4x4 pixels of DMLab's 72x96 image.
+  With the defaults H, W = 18, 24, for cells of 4x4 pixels of DMLab's 72x96 image.
 
   Args:
     num_actions: A.
-    hidden_shape: height, width and channels of the small image. The paper gives none of
-      these sizes; the defaults give the parameter counts of its Table 2.
+    hidden_shape: height, width and channels of the small image. The paper gives no
+      sizes; the defaults reproduce the parameter counts of its Table 2.
     kernel_size: of the transposed convolutions.
-    stride: of the transposed convolutions: H is `stride` times the small image's
-      height, W likewise.
+    stride: of the transposed convolutions: H and W are `stride` times the small image's
+      height and width.
+
+  Raises:
+    ConfigError: `hidden_shape` does not have three sizes.
   """
 
   def __init__(self, num_actions: config.PositiveInt,

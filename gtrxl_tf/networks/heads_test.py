@@ -36,11 +36,11 @@ class PixelControlHeadTest(tf.test.TestCase):
     head = heads.PixelControlHead(3, hidden_shape=(2, 2, 4))
     inputs = tf.random.normal([5, 8])
     q_values = head(inputs)
-    # A bias of the advantages that is the same for all actions changes no Q value.
+    # A bias that is equal for all actions' advantages changes no Q value.
     *others, bias = head._advantage.get_weights()
     head._advantage.set_weights([*others, bias + 7])
     self.assertAllClose(head(inputs), q_values, atol=1e-5)
-    # That of the value is part of every Q value.
+    # The value's bias is part of every Q value.
     *others, bias = head._value.get_weights()
     head._value.set_weights([*others, bias + 7])
     self.assertAllClose(head(inputs), q_values + 7, atol=1e-5)
@@ -53,7 +53,7 @@ class PixelControlHeadTest(tf.test.TestCase):
     self.assertAllClose(
         head(tf.reshape(inputs, [2, 3, 8])), tf.reshape(outputs, [2, 3, 2, 3, 3]))
 
-  def test_refuses_a_shape_that_is_no_image(self):
+  def test_refuses_a_shape_that_is_not_an_image(self):
     with self.assertRaisesRegex(config.ConfigError, 'height, width and channels'):
       heads.PixelControlHead(3, hidden_shape=(9, 12))
 

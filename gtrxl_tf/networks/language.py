@@ -1,4 +1,4 @@
-"""Instructions on the device: from word ids to a vector."""
+"""The instruction encoder: from word ids to a vector."""
 
 from typing import Optional
 
@@ -13,16 +13,16 @@ from gtrxl_tf.networks import batch_apply
 class InstructionEncoder(tf.keras.layers.Layer):
   """An LSTM over the words of an instruction (GTrXL, appendix A: 64 dimensions).
 
-  Takes word ids int32 `[..., W]`, padded at the end, as
-  `instructions.hash_instruction` makes them, and returns the LSTM's output at the last
-  word, `[..., units]`. An empty instruction gives zeros.
+  It maps int32 word ids `[..., W]`, padded at the end as by
+  `instructions.hash_instruction`, to the LSTM's output at the last word,
+  `[..., units]`. An empty instruction gives zeros.
 
   Args:
-    vocabulary_size: number of hash buckets, as many as the environment's ids were
-      hashed into; `DMLab` has the default's.
-    embedding_dim: of the learned word embedding. The paper does not say it; with 1000
-      words, 43 to 49 give the parameter counts of its Table 2.
-    units: of the LSTM.
+    vocabulary_size: number of hash buckets of the environment's word ids; `DMLab` uses
+      the default.
+    embedding_dim: width of the learned word embedding. The paper does not give it; with
+      1000 words, 43 to 49 reproduce the parameter counts of its Table 2.
+    units: width of the LSTM.
   """
 
   def __init__(self, vocabulary_size: config.PositiveInt = instructions.VOCABULARY_SIZE,

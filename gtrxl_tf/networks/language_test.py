@@ -23,12 +23,12 @@ class InstructionEncoderTest(tf.test.TestCase):
     self.assertNotAllClose(encoder(tf.constant([[3, 1, 4]])),
                            encoder(tf.constant([[4, 1, 3]])))
 
-  def test_empty_instruction_gives_zeros_beside_others(self):
+  def test_an_empty_instruction_gives_zeros(self):
     outputs = language.InstructionEncoder()(tf.constant([[0, 0], [5, 0]]))
     self.assertAllEqual(outputs[0], tf.zeros([64]))
     self.assertGreater(tf.norm(outputs[1]), 0.)
 
-  def test_takes_every_id_of_its_vocabulary(self):
+  def test_accepts_every_id_of_its_vocabulary(self):
     encoder = language.InstructionEncoder(vocabulary_size=7, embedding_dim=2)
     ids = instructions.hash_instruction(
         'a b c d e f g h i j k l', 12, vocabulary_size=7)

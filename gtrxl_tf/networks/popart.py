@@ -1,7 +1,7 @@
-"""PopArt: a value head learns in normalized units, whatever the scale of its task.
+"""PopArt: a value head that learns in normalized units for tasks of any scale.
 
-van Hasselt et al. (2016), arXiv 1602.07714; one pair of statistics for each task as in
-Hessel et al. (2019), arXiv 1809.04474.
+The method is that of van Hasselt et al. (2016), arXiv 1602.07714, with one pair of
+statistics for each task as in Hessel et al. (2019), arXiv 1809.04474.
 """
 
 from typing import NamedTuple, Tuple
@@ -13,8 +13,8 @@ from gtrxl_tf.losses import shapes
 
 
 class PopArtSums(NamedTuple):
-  """What statistics are updated from: sums over the steps of each task, [K] float32."""
-  count: tf.Tensor   # How many steps there are.
+  """Sums over the steps of each task, [K] float32, that update the statistics."""
+  count: tf.Tensor   # Number of steps.
   first: tf.Tensor   # Sum of G - mu.
   second: tf.Tensor  # Sum of (G - mu)^2.
 
@@ -22,11 +22,11 @@ class PopArtSums(NamedTuple):
 def rescale(
     kernel: tf.Tensor, bias: tf.Tensor, old_mean: tf.Tensor, old_scale: tf.Tensor,
     new_mean: tf.Tensor, new_scale: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-  """A Linear whose outputs in new units are worth what they were in old ones.
+  """Rescales a linear layer so that its denormalized outputs stay the same.
 
     w' = w sigma / sigma',  b' = (sigma b + mu - mu') / sigma'
 
-  Where neither mean nor scale has moved the column stays as it is, bit by bit.
+  A column whose mean and scale did not change stays bit-identical.
 
   Args:
     kernel: [H, K].
@@ -40,22 +40,34 @@ def rescale(
     The new kernel and the new bias.
   """
   ratio = old_scale / new_scale
-  # The means' difference comes first: both can be large beside sigma b.
+  # The difference of means comes first, as both can be large compared to sigma b.
   return kernel * ratio, bias * ratio + (old_mean - new_mean) / new_scale
 
 
 @config.configurable
 class PopArt(tf.Module):
-  """Mean and scale of the value targets of K tasks, and the head that follows them.
+  """Mean and scale of the value targets of K tasks, and the update of the value head.
 
-  Statistics are exponential averages with the step size beta. A batch moves those of a
-  task by the rate 1 - (1 - beta)^n towards the mean of the task's n targets: what n
-  updates with one target each would do, were their order of no importance. It never
-  exceeds one, where n beta may.
+  Statistics are exponential averages with step size beta. A batch moves those of a task
+  towards the mean of the task's n targets by the rate 1 - (1 - beta)^n, the rate of n
+  updates with one target each. It never exceeds one, as n beta may.
 
-  Kept is the variance in place of the second moment nu of the papers; the two are the
-  same but for rounding, nu = variance + mu^2. In float32 the difference nu - mu^2 has
-  no correct digit once mu is some thousand times the scale.
+  The variance is stored instead of the papers' second moment nu. They are equivalent up
+  to rounding, nu = variance + mu^2, but in float32 nu - mu^2 has no correct digits once
+  mu is some thousand times the scale.
+
+  >>> import tensorflow as tf
+  >>> from gtrxl_tf import networks
+  >>> popart = networks.PopArt(num_tasks=2, step_size=1.0)
+  >>> head = tf.keras.layers.Dense(2)
+  >>> head.build([None, 4])
+  >>> targets, tasks = tf.constant([[8.0, 12.0], [1.0, 3.0]]), tf.constant([0, 1])
+  >>> popart.update(popart.sums(targets, tasks, tf.ones([2, 2], tf.bool)), head)
+  >>> popart.mean.numpy(), popart.scale(tasks).numpy()
+  (array([10.,  2.], dtype=float32), array([2., 1.], dtype=float32))
+  >>> popart.normalize(targets, tasks).numpy()
+  array([[-1.,  1.],
+         [-1.,  1.]], dtype=float32)
 
   Args:
     num_tasks: K.
@@ -65,11 +77,11 @@ class PopArt(tf.Module):
 
   Attributes:
     num_tasks: K.
-    mean: [K] float32 variable, mu; 0 at the start.
-    variance: [K] float32 variable; 1 at the start. sigma is its root within the bounds.
+    mean: [K] float32 variable, mu; initially 0.
+    variance: [K] float32 variable; initially 1. sigma is its root within the bounds.
 
   Raises:
-    ConfigError: scale_min above scale_max.
+    ConfigError: scale_min exceeds scale_max.
   """
 
   def __init__(
@@ -89,11 +101,11 @@ class PopArt(tf.Module):
     self._scale_bounds = scale_min, scale_max
 
   def scale(self, tasks: tf.Tensor) -> tf.Tensor:
-    """sigma of each task: integers `[B]` in [0, K) to float32 `[B]`."""
+    """Returns sigma, float32 `[B]`, of the tasks, integers `[B]` in [0, K)."""
     return tf.gather(self._to_scale(self.variance), tasks)
 
   def normalize(self, values: tf.Tensor, tasks: tf.Tensor) -> tf.Tensor:
-    """(values - mu) / sigma.
+    """Returns (values - mu) / sigma.
 
     Args:
       values: [B, T], in the units of the rewards.
@@ -103,32 +115,31 @@ class PopArt(tf.Module):
       [B, T] float32.
 
     Raises:
-      ValueError: shapes that do not fit each other.
+      ValueError: the shapes do not match.
     """
     values, mean, scale = self._broadcast(values, tasks)
     return (values - mean) / scale
 
   def denormalize(self, values: tf.Tensor, tasks: tf.Tensor) -> tf.Tensor:
-    """sigma values + mu, the inverse of `normalize`; shapes are as there."""
+    """Returns sigma values + mu, the inverse of `normalize`, with the same shapes."""
     values, mean, scale = self._broadcast(values, tasks)
     return scale * values + mean
 
   def sums(self, targets: tf.Tensor, tasks: tf.Tensor, valid: tf.Tensor) -> PopArtSums:
-    """What a batch says about the statistics.
+    """Computes the sums from which a batch updates the statistics.
 
-    Sums of parts of a batch, say of replicas, add up to those of the batch.
+    The sums of parts of a batch, for example of replicas, add up to those of the batch.
 
     Args:
       targets: [B, T] returns G, in the units of the rewards.
       tasks: [B] integers in [0, K): the task of each row.
-      valid: [B, T] bool. What the targets hold where it is false, NaN included, has no
-        influence.
+      valid: [B, T] bool. Targets where it is false, even NaN, have no influence.
 
     Returns:
-      Sums about the present means: they are of no use after the next `update`.
+      Sums about the current means, which are outdated after the next `update`.
 
     Raises:
-      ValueError: shapes that do not fit each other.
+      ValueError: the shapes do not match.
     """
     targets, mean, _ = self._broadcast(targets, tasks)
     valid = tf.cast(valid, tf.bool)
@@ -136,7 +147,7 @@ class PopArt(tf.Module):
     centred = tf.where(valid, targets - mean, 0.)
     of_task = tf.one_hot(tasks, self.num_tasks, on_value=True, off_value=False)
 
-    def total(x):  # [B, T] to [K].
+    def total(x: tf.Tensor) -> tf.Tensor:  # [B, T] to [K].
       row = tf.reduce_sum(x, axis=1, keepdims=True)
       return tf.reduce_sum(tf.where(of_task, row, 0.), axis=0)
 
@@ -144,20 +155,20 @@ class PopArt(tf.Module):
                       second=total(tf.square(centred)))
 
   def update(self, sums: PopArtSums, layer: tf.keras.layers.Dense) -> None:
-    """Moves the statistics, and rescales the layer so that values stay the same.
+    """Updates the statistics and rescales the layer so that values stay the same.
 
-    Statistics and column of a task without steps stay as they are. To be called where
-    replicas are merged (in cross-replica context), eagerly or in a `tf.function`.
+    The statistics and column of a task without steps do not change. Call it in
+    cross-replica context, eagerly or in a `tf.function`.
 
     Args:
       sums: of the global batch.
-      layer: the last of the value head, kernel [H, K] and bias [K].
+      layer: the last layer of the value head, kernel [H, K] and bias [K].
 
     Raises:
-      ValueError: the layer has another number of outputs.
+      ValueError: the layer does not have K outputs.
     """
     shapes.check('layer.kernel', layer.kernel, [None, self.num_tasks])
-    # Every variable is read once, and what is assigned to it depends on what was read:
+    # Every variable is read once, and its assignment depends on the value read, so that
     # no assignment can come before the read.
     mean, variance, kernel, bias = (tf.convert_to_tensor(x) for x in (
         self.mean, self.variance, layer.kernel, layer.bias))
@@ -167,8 +178,8 @@ class PopArt(tf.Module):
     spread = tf.maximum(
         tf.math.divide_no_nan(sums.second, sums.count) - tf.square(shift), 0.)
     new_mean = mean + rate * shift
-    # That of a mixture: both variances, and the distance between the means. No term is
-    # negative, so that rounding cannot make the sum so.
+    # The variance of a mixture: both variances and the distance between the means. No
+    # term is negative, so rounding cannot make the sum negative.
     new_variance = (1. - rate) * variance + rate * (
         spread + (1. - rate) * tf.square(shift))
     new_kernel, new_bias = rescale(
@@ -183,7 +194,7 @@ class PopArt(tf.Module):
     return tf.clip_by_value(tf.sqrt(variance), *self._scale_bounds)
 
   def _broadcast(self, values: tf.Tensor, tasks: tf.Tensor):
-    """The values as float32 [B, T], mean and scale of their tasks as [B, 1]."""
+    """Returns the values as float32 [B, T], and their tasks' mean and scale, [B, 1]."""
     values = tf.cast(values, tf.float32)
     tasks = tf.convert_to_tensor(tasks)
     shapes.check('values', values, [None, None])

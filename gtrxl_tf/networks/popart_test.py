@@ -24,7 +24,7 @@ def _layer(num_features=NUM_FEATURES, num_tasks=NUM_TASKS, seed=0):
 
 
 def _values(statistics, layer, features):
-  """What the head says a state is worth to each task, [N, K]."""
+  """The head's denormalized values of states for each task, [N, K]."""
   outputs = layer(features)
   tasks = tf.range(statistics.num_tasks)
   return tf.transpose(statistics.denormalize(tf.transpose(outputs), tasks))
@@ -36,7 +36,7 @@ def _update(statistics, layer, targets, tasks, valid=None):
 
 
 class GoldenTest(tf.test.TestCase, parameterized.TestCase):
-  """Agreement with rlax, whose rate is n beta and not 1 - (1 - beta)^n."""
+  """Agreement with rlax, whose rate is n beta instead of 1 - (1 - beta)^n."""
 
   @parameterized.parameters(*range(4))
   def test_update(self, i):
@@ -45,7 +45,7 @@ class GoldenTest(tf.test.TestCase, parameterized.TestCase):
     scale = golden.get(f'scale{i}', np.ones(5))
     targets, tasks = golden[f'targets{i}'], golden[f'task{i}']
     for task in range(5):
-      # With this step size the rate of the task is rlax's.
+      # With this step size the task's rate equals rlax's.
       n = np.sum(tasks == task)
       statistics = popart.PopArt(5, 1 - (1 - n * golden['step_size']) ** (1 / n))
       statistics.mean.assign(mean)
@@ -62,7 +62,10 @@ class GoldenTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.parameters(*range(1, 4))
   def test_rescale(self, i):
     golden = np.load(GOLDEN)
-    get = lambda name, j: golden[f'popart/{name}{j}']
+
+    def get(name, j):
+      return golden[f'popart/{name}{j}']
+
     kernel, bias = popart.rescale(
         get('w', i), get('b', i), get('shift', i), get('scale', i),
         get('shift', i + 1), get('scale', i + 1))
@@ -80,7 +83,7 @@ class GoldenTest(tf.test.TestCase, parameterized.TestCase):
 
 class StatisticsTest(tf.test.TestCase, parameterized.TestCase):
 
-  def test_at_the_start_units_are_the_rewards(self):
+  def test_initial_units_are_those_of_the_rewards(self):
     statistics = popart.PopArt(NUM_TASKS)
     values = np.random.RandomState(0).randn(2, 5).astype(np.float32)
     self.assertAllEqual(statistics.normalize(values, [2, 0]), values)
@@ -107,7 +110,7 @@ class StatisticsTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(statistics.mean, mean, rtol=0, atol=1.)
     self.assertAllClose(statistics.scale(tf.range(3)), scale, rtol=0.05)
 
-  def test_keeps_a_scale_that_is_tiny_beside_the_mean(self):
+  def test_a_scale_that_is_tiny_compared_to_the_mean_is_precise(self):
     random = np.random.RandomState(0)
     statistics, layer = popart.PopArt(1), _layer(num_tasks=1)
     mean, second = 0., 1.  # By the definition, in float64.
@@ -121,7 +124,7 @@ class StatisticsTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(statistics.scale([0]), [np.sqrt(second - mean ** 2)], rtol=1e-4)
 
   @parameterized.product(n=[1, 7, 3000], step_size=[1e-4, 0.03])
-  def test_n_equal_targets_move_as_n_updates_with_one(self, n, step_size):
+  def test_n_equal_targets_have_the_effect_of_n_updates(self, n, step_size):
     statistics = popart.PopArt(1, step_size)
     statistics.mean.assign([-2.])
     statistics.variance.assign([5.])
@@ -146,14 +149,14 @@ class StatisticsTest(tf.test.TestCase, parameterized.TestCase):
     statistics.mean.assign([1., 2., 3.])
     targets, tasks = random.randn(8, 5), random.randint(NUM_TASKS, size=8)
     valid = random.rand(8, 5) < 0.7
-    whole = statistics.sums(targets, tasks, valid)
+    total = statistics.sums(targets, tasks, valid)
     parts = [statistics.sums(targets[i::2], tasks[i::2], valid[i::2]) for i in (0, 1)]
-    self.assertAllClose(whole, popart.PopArtSums(*map(tf.add, *parts)))
+    self.assertAllClose(total, popart.PopArtSums(*map(tf.add, *parts)))
     self.assertAllEqual(
-        whole.count, [valid[tasks == task].sum() for task in range(NUM_TASKS)])
+        total.count, [valid[tasks == task].sum() for task in range(NUM_TASKS)])
 
   @parameterized.product(garbage=[1e30, np.nan, np.inf], compiled=[False, True])
-  def test_what_steps_that_are_not_valid_hold_has_no_influence(self, garbage, compiled):
+  def test_values_at_invalid_steps_have_no_influence(self, garbage, compiled):
     random = np.random.RandomState(0)
     statistics = popart.PopArt(NUM_TASKS)
     sums = tf.function(statistics.sums, jit_compile=compiled)
@@ -173,12 +176,15 @@ class StatisticsTest(tf.test.TestCase, parameterized.TestCase):
 class HeadTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.product(seed=[0, 1], compiled=[False, True])
-  def test_values_stay_when_statistics_move(self, seed, compiled):
+  def test_values_stay_the_same_when_statistics_change(self, seed, compiled):
     random = np.random.RandomState(seed)
     statistics, layer = popart.PopArt(NUM_TASKS, 1e-2), _layer(seed=seed)
     features = random.randn(10, NUM_FEATURES).astype(np.float32)
     want = _values(statistics, layer, features)
-    update = lambda *sums: statistics.update(popart.PopArtSums(*sums), layer)
+
+    def update(*sums):
+      statistics.update(popart.PopArtSums(*sums), layer)
+
     update = tf.function(update) if compiled else update
     for _ in range(20):
       tasks = random.randint(NUM_TASKS, size=6)
@@ -191,7 +197,7 @@ class HeadTest(tf.test.TestCase, parameterized.TestCase):
         _values(statistics, layer, features), want, rtol=1e-4, atol=1e-3)
 
   @parameterized.parameters(3., 1e5)
-  def test_tasks_without_steps_stay_bit_by_bit(self, mean):
+  def test_tasks_without_steps_stay_bit_identical(self, mean):
     statistics, layer = popart.PopArt(NUM_TASKS), _layer()
     statistics.mean.assign([mean] * NUM_TASKS)
     statistics.variance.assign([0.3] * NUM_TASKS)
@@ -230,7 +236,7 @@ class HeadTest(tf.test.TestCase, parameterized.TestCase):
 class ReplicasTest(tf.test.TestCase):
 
   def _run(self, strategy):
-    """Three updates on the shares of a batch, each in one function."""
+    """Three updates on parts of a batch, each in one function."""
     with strategy.scope():
       statistics, layer = popart.PopArt(NUM_TASKS, 1e-2), _layer()
 
@@ -254,7 +260,7 @@ class ReplicasTest(tf.test.TestCase):
     return [[v.numpy() for v in strategy.experimental_local_results(variable)]
             for variable in variables]
 
-  def test_two_replicas_are_one_with_the_whole_batch(self):
+  def test_two_replicas_equal_one_with_the_global_batch(self):
     if len(tf.config.list_logical_devices('CPU')) < 2:
       self.skipTest('TensorFlow had started before the CPU could be split.')
     want = self._run(tf.distribute.get_strategy())

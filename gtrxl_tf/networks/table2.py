@@ -1,11 +1,12 @@
-"""Table 2 of the GTrXL paper: its ten networks and how many parameters they have.
+"""Table 2 of the GTrXL paper: ten networks and their numbers of parameters.
 
-The paper gives the totals, and in Table 9 the cores' sizes. Torso, language encoder and
-heads it only outlines: theirs are the defaults of this package, found in a search for
-sizes that give all ten totals. With these the totals also decide what the paper leaves
-open in the cores: 512 hidden units in every position-wise MLP, the thin one's too;
-biases in the projections of attention; and LSTM skip connections by concatenation, with
-the core's inputs into every layer and every layer's outputs out.
+The paper gives the totals and, in Table 9, the cores' sizes. It only outlines torso,
+language encoder and heads. Their sizes are the defaults of this package, the result of
+a search for sizes that reproduce all ten totals. With these sizes the totals also
+settle what the paper leaves open in the cores: 512 hidden units in every position-wise
+MLP, even in the thin model; biases in the projections of attention; and LSTM skip
+connections by concatenation, from the core's inputs to every layer and from every layer
+to the core's outputs.
 """
 
 from typing import Any, Callable, Mapping, NamedTuple
@@ -23,17 +24,17 @@ from gtrxl_tf.networks import torsos
 class Row(NamedTuple):
   """One row of the table."""
   model: str
-  millions: str  # Of parameters, as printed.
+  millions: str  # Number of parameters in millions, as printed.
   core: Callable[..., cores.Core]
   settings: Mapping[str, Any]
 
   @property
   def rounding(self) -> float:
-    """Half a unit of the last printed digit, in millions."""
+    """Half a unit in the last printed digit, in millions."""
     return 0.5 * 10 ** -len(self.millions.partition('.')[2])
 
 
-def _transformer_xl(model, millions, **settings):
+def _transformer_xl(model: str, millions: str, **settings: Any) -> Row:
   thick = dict(num_layers=12, model_dim=512, num_heads=8, head_dim=64, mlp_dim=512,
                memory_length=512, use_bias=True)
   return Row(model, millions, cores.TransformerXL, {**thick, **settings})
@@ -52,8 +53,8 @@ ROWS = (
     _transformer_xl('GTrXL (SigTanh)', '41.2', gate='sigtanh'),
 )
 
-# DMLab-30: Table 5's actions, a value function a level. How many words an instruction
-# may have changes no parameter.
+# DMLab-30: the actions of Table 5, one value function per level. The number of words in
+# an instruction does not change the number of parameters.
 ACTION_SPEC = specs.DiscreteArray(15, name='action')
 OBSERVATION_SPEC = {
     'instruction': specs.Array([16], np.int32, name='instruction'),
@@ -63,7 +64,7 @@ NUM_LEVELS = 30
 
 
 def network(row: Row) -> actor_critic.ActorCritic:
-  """The row's network, without variables yet."""
+  """Returns the row's network, before its variables are created."""
   return actor_critic.ActorCritic(
       ACTION_SPEC, torsos.PixelTorso(), row.core(**row.settings),
       num_values=NUM_LEVELS, instruction_encoder=language.InstructionEncoder(),
@@ -71,7 +72,7 @@ def network(row: Row) -> actor_critic.ActorCritic:
 
 
 def parameter_count(row: Row) -> int:
-  """Number of trainable parameters of the row's network."""
+  """Returns the number of trainable parameters of the row's network."""
   built = network(row)
   built.create_variables(OBSERVATION_SPEC)
   return sum(v.shape.num_elements() for v in built.trainable_variables)

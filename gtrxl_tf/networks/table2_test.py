@@ -7,7 +7,7 @@ from gtrxl_tf.networks import table2
 class Table2Test(parameterized.TestCase):
 
   @parameterized.named_parameters((row.model, row) for row in table2.ROWS)
-  def test_parameter_count_is_the_papers(self, row):
+  def test_parameter_count_equals_the_papers(self, row):
     self.assertAlmostEqual(table2.parameter_count(row) / 1e6, float(row.millions),
                            delta=row.rounding)
 

@@ -1,4 +1,4 @@
-"""Torsos: what turns the observation of one step into a vector."""
+"""Torsos: networks that embed the observation of one step as a vector."""
 
 import abc
 from typing import Any, Optional, Sequence
@@ -10,14 +10,14 @@ from gtrxl_tf.networks import batch_apply
 
 
 class Torso(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
-  """The protocol of torsos.
+  """The base class of torsos.
 
-  `torso(observation, batch_dims)` takes a nest of tensors `[..., *shape]`, of which the
-  first `batch_dims` axes are batch (1 for `[B, ...]`, 2 for `[B, T, ...]`), and returns
-  vectors `[..., D]` in the layer's compute dtype. How many axes are batch must be said:
-  an array `[B, T]` may be one number at each of T steps as well as T numbers at one.
+  `torso(observation, batch_dims)` maps a nest of tensors `[..., *shape]`, whose first
+  `batch_dims` axes are batch axes (1 for `[B, ...]`, 2 for `[B, T, ...]`), to vectors
+  `[..., D]` in the layer's compute dtype. The number of batch axes is an argument
+  because an array `[B, T]` may be one number at each of T steps, or T numbers at one.
 
-  A torso implements `embed`, which only knows one batch axis.
+  A torso implements `embed`, which has one batch axis.
   """
 
   def call(self, observation: Any, batch_dims: int) -> tf.Tensor:
@@ -25,22 +25,29 @@ class Torso(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
 
   @abc.abstractmethod
   def embed(self, observation: Any) -> tf.Tensor:
-    """From a nest of `[N, *shape]` to `[N, D]`."""
+    """Embeds a nest of `[N, *shape]` as `[N, D]`."""
 
 
 @config.configurable
 class VectorTorso(Torso):
-  """Tanh layers over everything observed (GTrXL, appendix A, Numpad).
+  """Tanh layers on all observations (GTrXL, appendix A, Numpad).
 
-  Every leaf of the observation, of whatever shape and number type, is flattened; the
-  leaves are concatenated in the order of `tf.nest.flatten`, which sorts dictionaries
-  by key.
+  Each leaf of the observation, of any shape and number type, is flattened. The leaves
+  are concatenated in the order of `tf.nest.flatten`, which sorts dictionaries by key.
+
+  >>> import tensorflow as tf
+  >>> from gtrxl_tf import networks
+  >>> torso = networks.VectorTorso([16, 8])
+  >>> unroll = {'position': tf.zeros([2, 6, 3]), 'lit': tf.ones([2, 6], tf.int32)}
+  >>> torso(unroll, batch_dims=2).shape
+  TensorShape([2, 6, 8])
 
   Args:
-    units: width of each layer. The paper has two layers and does not say their width;
-      256 is that of its other parts.
-    num_indices: leaves of integers hold indices below this, as the kinds of cells in
-      Minigrid, and each becomes a one-hot vector. By default they are numbers.
+    units: width of each layer. The paper has two layers and does not give their width;
+      256 is the width of its other parts.
+    num_indices: if given, integer leaves hold indices below this number, such as the
+      kinds of cells in Minigrid, and become one-hot vectors. By default they are
+      numbers.
   """
 
   def __init__(self, units: Sequence[config.PositiveInt] = (256, 256),
@@ -59,7 +66,7 @@ class VectorTorso(Torso):
     return outputs
 
   def _numbers(self, x: tf.Tensor) -> tf.Tensor:
-    """A leaf as `[N, D]`."""
+    """Flattens a leaf to `[N, D]`."""
     if self._num_indices and x.dtype.is_integer:
       x = tf.one_hot(x, self._num_indices)
     return tf.cast(tf.reshape(x, [-1, x.shape[1:].num_elements()]), self.compute_dtype)
@@ -69,16 +76,17 @@ class VectorTorso(Torso):
 class PixelTorso(Torso):
   """The ResNet for images (GTrXL, appendix A, after Hessel et al., 2018).
 
-  Each stack is a 3x3 convolution, 3x3 max-pooling with stride 2, and two residual
-  blocks; after the last, a ReLU and a layer of `units` with a ReLU.
+  Each stack has a 3x3 convolution, 3x3 max-pooling with stride 2, and two residual
+  blocks. A ReLU and a ReLU layer of `units` follow the last stack.
 
   The observation is one image `[..., H, W, C]`, alone or as the only leaf of a nest:
-  uint8, brought to [0, 1] here, or floating point, taken as it comes.
+  uint8, which is rescaled to [0, 1], or floating point, which is not.
 
   Args:
-    channels: of each stack. The paper does not say them; with these the parameter
-      counts of its Table 2 come out, with IMPALA's (16, 32, 32) they do not.
-    units: width of the output, inferred from Table 2 likewise.
+    channels: number of channels of each stack. The paper does not give them; the
+      defaults reproduce the parameter counts of its Table 2, IMPALA's (16, 32, 32) do
+      not.
+    units: width of the output, also inferred from Table 2.
   """
 
   def __init__(self, channels: Sequence[config.PositiveInt] = (64, 128, 128),
@@ -108,12 +116,13 @@ class PixelTorso(Torso):
 
 
 class _ResidualStack(tf.keras.layers.Layer):
-  """`[N, H, W, C]` to `[N, ceil(H / 2), ceil(W / 2), channels]`."""
+  """Maps `[N, H, W, C]` to `[N, ceil(H / 2), ceil(W / 2), channels]`."""
 
   def __init__(self, channels: int, name: str):
     super().__init__(name=name)
-    convolution = lambda name: tf.keras.layers.Conv2D(
-        channels, 3, padding='same', name=name)
+    def convolution(name: str) -> tf.keras.layers.Conv2D:
+      return tf.keras.layers.Conv2D(channels, 3, padding='same', name=name)
+
     self._convolution = convolution('convolution')
     self._pool = tf.keras.layers.MaxPool2D(3, strides=2, padding='same')
     self._blocks = [(convolution(f'block_{i}_first'), convolution(f'block_{i}_second'))

@@ -84,20 +84,20 @@ class PixelTorsoTest(tf.test.TestCase, parameterized.TestCase):
     torso = small_pixel_torso()
     with tf.GradientTape() as tape:
       loss = tf.reduce_sum(torso(tf.random.uniform([4, 8, 8, 3]), batch_dims=1))
-    # 2 stacks of 5 convolutions and a Linear, each with kernel and bias.
+    # 2 stacks of 5 convolutions and a linear layer, each with kernel and bias.
     self.assertLen(torso.trainable_variables, 22)
     for variable, gradient in zip(torso.trainable_variables,
                                   tape.gradient(loss, torso.trainable_variables)):
       self.assertGreater(tf.norm(gradient), 0., variable.name)
 
-  def test_refuses_what_is_not_one_image(self):
+  def test_refuses_observations_other_than_one_image(self):
     image = tf.zeros([1, 8, 8, 3])
     with self.assertRaisesRegex(ValueError, r'one image .* got \[\[8, 8\]\]'):
       small_pixel_torso()(image[..., 0], batch_dims=1)
     with self.assertRaisesRegex(ValueError, 'one image'):
       small_pixel_torso()((image, image), batch_dims=1)
 
-  def test_refuses_integers_of_unknown_range(self):
+  def test_refuses_integers_other_than_bytes(self):
     with self.assertRaisesRegex(ValueError, 'got int32'):
       small_pixel_torso()(tf.zeros([1, 8, 8, 3], tf.int32), batch_dims=1)
 

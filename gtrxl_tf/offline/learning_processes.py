@@ -12,7 +12,7 @@ from tf_agents.trajectories import time_step as ts
 from gtrxl_tf import sources
 from gtrxl_tf.agents.distillation import network as network_lib
 from gtrxl_tf.agents.distillation import policy as policy_lib
-from gtrxl_tf.analysis import histories as curves
+from gtrxl_tf.plots import histories as curves
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.environments import task_batch
 from gtrxl_tf.training import evaluation as evaluation_lib
@@ -39,7 +39,7 @@ class PolicySource(sources.Source):
     self._seed = seed
     self._action = tf.function(policy.action, autograph=False)
 
-  def play(self, tasks: task_batch.TaskBatch, num_steps: int) -> sources.Histories:
+  def play(self, tasks: task_batch.TaskBatch, num_steps: int) -> sources.LearningHistories:
     """Plays `num_steps` steps in each task, beginning with a new state."""
     self._state: Any = self._policy.get_initial_state(tasks.num_tasks)
     self._reward = np.zeros(tasks.num_tasks, np.float32)
@@ -65,7 +65,7 @@ class PolicySource(sources.Source):
     self._ended = outcome.terminated | outcome.truncated
 
 
-def as_inputs(played: sources.Histories, network: network_lib.DistillationNetwork,
+def as_inputs(played: sources.LearningHistories, network: network_lib.DistillationNetwork,
               policy: policy_lib.DistillationPolicy) -> network_lib.Histories:
   """Returns the inputs of a network in histories that its policy played."""
 
@@ -107,14 +107,14 @@ class LearningProcesses:
     """
     self.evaluation: Optional[evaluation_lib.Evaluation] = None
     self.curves: Dict[str, curves.Curve] = {}
-    self.played: Optional[sources.Histories] = None
+    self.played: Optional[sources.LearningHistories] = None
     self.optimum = task_batch.informed_return(collector.evaluation_tasks()).mean()
     self._policy = PolicySource(policy, seed)
     self._collector = collector
     self._picture = picture
 
   @functools.cached_property
-  def _source(self) -> sources.Histories:
+  def _source(self) -> sources.LearningHistories:
     return self._collector.play('evaluation', 0)
 
   def evaluate(self) -> Dict[str, float]:

@@ -33,14 +33,14 @@ _STEPS, _UNROLL_LENGTH, _NUM_ENVIRONMENTS = 1000, 10, 2
 _pixels = functools.partial(torsos.PixelTorso, channels=(4, 4), units=8)
 _vectors = functools.partial(torsos.VectorTorso, units=(8,))
 _WORLDS = {
-    'numpad_mujoco': (_vectors, dict(size=2)),
-    'apple_maze_state': (_vectors, dict(observation='state')),
-    'apple_maze': (_pixels, {}),
-    'memory_maze': (_pixels, {}),
-    'minigrid_memory': (_vectors, dict(size=11)),
-    'atari': (_pixels, dict(game='pong')),
-    'vizdoom_two_colors': (_pixels, {}),
-    'dmlab': (_pixels, dict(level='rooms_watermaze')),
+    'NumpadMujoco': (_vectors, dict(size=2)),
+    'AppleMaze_state': (_vectors, dict(observation='state')),
+    'AppleMaze': (_pixels, {}),
+    'MemoryMaze': (_pixels, {}),
+    'MinigridMemory': (_vectors, dict(size=11)),
+    'Atari': (_pixels, dict(game='pong')),
+    'VizdoomTwoColors': (_pixels, {}),
+    'DMLab': (_pixels, dict(level='rooms_watermaze')),
 }
 
 
@@ -58,12 +58,12 @@ class WorldsTest(parameterized.TestCase):
     torso, settings = _WORLDS[world]
     name = world.removesuffix('_state')
     with contextlib.ExitStack() as stack:
-      if name == 'dmlab':
+      if name == 'DMLab':
         stack.enter_context(dmlab_stand_in.deepmind_lab(frames_per_episode=200))
       try:
         experiment = experiment_lib.OnlineExperiment(
-            environment=functools.partial(environments.make, name, **settings),
-            network=functools.partial(_network, torso, name == 'dmlab'),
+            environment=functools.partial(getattr(environments, name), **settings),
+            network=functools.partial(_network, torso, name == 'DMLab'),
             unroll_length=_UNROLL_LENGTH, batch_size=_NUM_ENVIRONMENTS,
             environments_per_actor=_NUM_ENVIRONMENTS)
       except config.ConfigError as error:

@@ -1,4 +1,4 @@
-"""Batches of unrolls for a learner."""
+"""A dataset that reads a learner's batches from the queue."""
 
 from typing import Callable
 
@@ -16,21 +16,21 @@ def unrolls(address: str, num_items: int, ledger: ledger_lib.Ledger,
             abandoned: Callable[[], bool] = lambda: False) -> tf.data.Dataset:
   """Batches of `num_items` items that the ledger admits, each of E environments.
 
-  One worker, one item in flight and nothing prefetched: what Reverb and tf.data would
-  pull ahead by themselves grows old before it is trained on. The dataset waits for
-  items as long as it may, and for a server that went away to come back.
-  The ledger sees every item, also those that it refuses.
+  The dataset has one worker, one item in flight, and prefetches nothing: items that
+  Reverb and tf.data would fetch early grow old before they are trained on. It waits for
+  items, and for a lost server to return, until `should_stop`. The ledger sees every
+  item, including those that it refuses.
 
   Args:
-    address: of the Reverb server.
-    num_items: items a batch.
+    address: the Reverb server's address.
+    num_items: items per batch.
     ledger: admits items as they are taken from the queue.
-    should_stop: asked at the start and whenever the queue of a server that answers has
-      been empty for `timeout_ms`; if so the dataset ends.
-    timeout_ms: how long to wait for an item before asking.
-    abandoned: asked for every item; once it returns True no item is admitted, and the
-      dataset ends. A stream that is no longer read would otherwise go on taking items
-      for as long as the ledger refuses them.
+    should_stop: called at the start and whenever the queue of a server that answers has
+      been empty for `timeout_ms`; once it returns True the dataset ends.
+    timeout_ms: how long to wait for an item before calling `should_stop`.
+    abandoned: called for every item; once it returns True no item is admitted, and the
+      dataset ends. A stream that is no longer read would otherwise keep taking items
+      while the ledger refuses them.
 
   Returns:
     A dataset of `Unroll`, batch first: `[num_items * E, time, ...]`, static shapes.
@@ -58,20 +58,23 @@ def unrolls(address: str, num_items: int, ledger: ledger_lib.Ledger,
     return tf.ensure_shape(admit, [])
 
   options = tf.data.Options()
-  # One of them makes parallel maps, which run ahead, by four batches when measured.
+  # They include parallel maps, which were measured to run four batches ahead.
   options.experimental_optimization.apply_default_optimizations = False
-  # Sampling begins again after a time-out, behind which a batch goes on to fill.
+  # Sampling restarts after each time-out, while the batch behind it keeps filling.
   return (tf.data.Dataset.counter().take_while(goes_on).flat_map(lambda _: samples)
           .take_while(in_use)
           .filter(admitted)
-          .map(lambda sample: unroll_lib.Unroll(*sample.data))  # Only alike so far.
+          .map(lambda sample: unroll_lib.Unroll(*sample.data))  # So far only a tuple.
           .batch(num_items, drop_remainder=True)
           .map(_batch_first)
           .with_options(options))
 
 
 def _batch_first(unroll: unroll_lib.Unroll) -> unroll_lib.Unroll:
-  """`[items, time, E, ...]` to `[items * E, time, ...]`; scalars `[items, 1]` stay."""
+  """Turns `[items, time, E, ...]` into `[items * E, time, ...]`.
+
+  `target_step` and `unroll_id` keep their shape `[items, 1]`.
+  """
   def leaf(x):
     x = tf.transpose(x, [0, 2, 1, *range(3, x.shape.rank)])
     return tf.reshape(x, [x.shape[0] * x.shape[1], *x.shape[2:]])

@@ -87,8 +87,7 @@ def checkpoint(port: int) -> None:
 
 
 def sizes(port: int) -> Dict[str, float]:
-  """The items in each table of the local server at `port`: present, inserted, sampled.
-  """
+  """Counts of the local server's items per table: present, inserted and sampled."""
   found = {}
   for name, table in reverb.Client(f'localhost:{port}').server_info(10).items():
     limiter = table.rate_limiter_info

@@ -1,4 +1,4 @@
-"""Weights from the learner to the actors, through a table of one item."""
+"""Transfer of weights from the learner to the actors, in a table of one item."""
 
 import threading
 from typing import Any, List, Optional, Sequence
@@ -13,8 +13,7 @@ TABLE = 'weights'
 
 
 def table(variables: Sequence[tf.Variable]) -> reverb.Table:
-  """The table that holds the newest `variables`, the step they are of, and whether the
-  run has come to its end."""
+  """A table for the newest weights, their learner step, and whether the run ended."""
   return reverb.Table(
       TABLE, sampler=reverb.selectors.Uniform(), remover=reverb.selectors.Fifo(),
       max_size=1, rate_limiter=reverb.rate_limiters.MinSize(1),
@@ -23,33 +22,38 @@ def table(variables: Sequence[tf.Variable]) -> reverb.Table:
 
 
 class WeightsChannel:
-  """One end of the way from a learner's network to an actor's.
+  """One end of the connection from a learner's network to an actor's.
 
-  Both ends hold networks of the same make; variables go in their order. TF-Agents'
-  ReverbVariableContainer is not used: a second one in a process, as connecting anew
-  needs, loses its client with the first ("Resource ... ReverbClient does not exist"),
-  and it cannot tell whether there is anything new.
+  The networks at both ends have the same variables in the same order. TF-Agents'
+  ReverbVariableContainer does not serve: a second one in a process, needed to
+  reconnect, loses its client with the first ("Resource ... ReverbClient does not
+  exist"), and it cannot tell whether the weights are new.
 
   Attributes:
-    finished: whether the weights that were received are the last of the run.
+    finished: whether the received weights are the last of the run.
   """
 
   def __init__(self, address: str, variables: Sequence[tf.Variable]):
-    """Prepares the channel; connects at its first use."""
+    """Creates a channel that connects when it is first used.
+
+    Args:
+      address: the Reverb server's address.
+      variables: the network's variables.
+    """
     self._client = reverb.Client(address)
     self._variables = list(variables)
     self.finished = False
     self._received = 0
     self._published = 0
-    self._newest: Optional[List[Any]] = None  # The item published last.
+    self._newest: Optional[List[Any]] = None  # The last published item.
     self._lock = threading.Lock()  # Held while an item is inserted.
 
   def publish(self, step: int, finished: bool = False, timeout: int = 10) -> None:
-    """Offers the variables as they are now.
+    """Publishes the current values of the variables.
 
     Args:
-      step: the learner step they are of.
-      finished: whether they are the last.
+      step: the learner step of the values.
+      finished: whether these weights are the last of the run.
       timeout: seconds for the server to answer.
 
     Raises:
@@ -62,10 +66,10 @@ class WeightsChannel:
   def publish_again_if_lost(self, timeout: int = 10) -> bool:
     """Repeats the last `publish` if the server no longer holds its weights.
 
-    A server that was restarted holds nothing, or the weights of its last checkpoint.
-    Actors would act with those for as long as nothing newer is published, and a learner
-    that refuses unrolls of such weights publishes nothing newer. May be called from
-    another thread than `publish`.
+    A restarted server holds nothing, or the weights of its last checkpoint. Actors
+    would act with those until newer ones are published, but a learner that refuses
+    unrolls of such weights never publishes newer ones. May be called from another
+    thread than `publish`.
 
     Args:
       timeout: seconds for the server to answer.
@@ -84,13 +88,13 @@ class WeightsChannel:
 
   def _insert(self, values: List[Any], timeout: int, only_if_newest: bool = False
               ) -> None:
-    # Another thread may be inside an insert that never returns: see below.
+    # Another thread may be in an insert that never returns: see below.
     if not self._lock.acquire(timeout=timeout):
       raise RuntimeError('the server has not taken the weights published before')
     try:
       if only_if_newest and values is not self._newest:
         return
-      self._inserts(timeout)  # Raises; an insert without a server would wait for ever.
+      self._inserts(timeout)  # Raises; without a server an insert would wait forever.
       self._client.insert(values, {TABLE: 1.0})
       self._newest = values
       self._published = self._inserts(timeout)
@@ -102,14 +106,14 @@ class WeightsChannel:
       self._lock.release()
 
   def _inserts(self, timeout: int) -> int:
-    """How often weights were published, which a checkpoint of the server keeps."""
+    """Number of times weights were published; checkpoints of the server keep it."""
     info = self._client.server_info(timeout)[TABLE]
     return info.rate_limiter_info.insert_stats.completed
 
   def step_at_server(self, timeout: int = 10) -> Optional[int]:
-    """The learner step of the weights that the server holds; None if it has none.
+    """The learner step of the server's weights; None if it has none.
 
-    It transfers all the weights, so it is for diagnosis only.
+    For diagnosis only, because all weights are transferred.
 
     Args:
       timeout: seconds for the server to answer.
@@ -126,19 +130,19 @@ class WeightsChannel:
     """Assigns the newest weights to the variables.
 
     Args:
-      timeout: seconds for the server to say whether there is anything new.
+      timeout: seconds for the server to answer whether there are new weights.
 
     Returns:
-      Their step, or None if nothing has been published since the last call.
+      Their learner step, or None if nothing was published since the last call.
 
     Raises:
-      config.ConfigError: they are of a network of another make.
+      config.ConfigError: the weights are those of another network.
     """
     published = self._inserts(timeout)
     if published == self._received:
       return None
     sample, = self._client.sample(TABLE, emit_timesteps=False)
-    # An inserted item comes back as a sequence of one.
+    # An inserted item is returned as a sequence of one.
     step, finished, *values = (column[0] for column in sample.data)
     theirs = [f'{x.dtype}{list(x.shape)}' for x in values]
     ours = [f'{v.dtype.name}{v.shape.as_list()}' for v in self._variables]
@@ -147,7 +151,7 @@ class WeightsChannel:
       if got != expected:
         raise config.ConfigError(
             f'the server at {self._client.server_address} has weights of another '
-            f'network: variable {i} is {got}, and {expected} by these settings')
+            f'network: variable {i} is {got}: expected {expected} by these settings')
     for variable, value in zip(self._variables, values):
       variable.assign(value)
     self._received = published

@@ -97,7 +97,7 @@ class WeightsChannelTest(absltest.TestCase):
     self.assertFalse(self.publisher.publish_again_if_lost())
     self.assertIsNone(self.receiver.receive())
 
-  def test_a_server_that_went_back_to_a_checkpoint_gets_the_newest_weights_again(self):
+  def test_a_server_restored_from_a_checkpoint_gets_the_newest_weights_again(self):
     self.publish(3, step=70)
     self.publisher._client.checkpoint()  # pylint: disable=protected-access
     self.assertFalse(self.publisher.publish_again_if_lost())
@@ -107,7 +107,7 @@ class WeightsChannelTest(absltest.TestCase):
     _, receiver = self.channels()
     self.assertEqual(self.retry(receiver.receive), 70)
     self.assert_received(3)
-    for variable in self.learners:  # What was published counts, not what came after.
+    for variable in self.learners:  # Later values do not count.
       variable.assign(tf.zeros_like(variable))
     self.assertTrue(self.retry(self.publisher.publish_again_if_lost))
     self.assertEqual(self.retry(receiver.receive), 80)
@@ -133,7 +133,7 @@ class WeightsChannelTest(absltest.TestCase):
     others = self.actors[:1] + [tf.Variable(tf.zeros([7]))] + self.actors[2:]
     channel = weights.WeightsChannel(f'localhost:{self.port}', others)
     with self.assertRaisesRegex(
-        config.ConfigError, r'variable 1 is float32\[\], and float32\[7\] by these'):
+        config.ConfigError, r'variable 1 is float32\[\]: expected float32\[7\] by'):
       channel.receive()
     self.assert_received(0)
 

@@ -1,1 +1,3 @@
-"""Policies as SavedModels: written here, read anywhere."""
+"""Export of policies as SavedModels."""
+
+import gtrxl_tf.before_tf_agents  # pylint: disable=unused-import

@@ -1,4 +1,4 @@
-"""Tests of export.py: the SavedModel, read by a program that knows only TensorFlow."""
+"""Tests of export.py: a program that imports only TensorFlow loads the SavedModel."""
 
 import json
 import os
@@ -30,7 +30,7 @@ _CORES = {
 }
 _NUM_STEPS, _BATCH_SIZES = 12, (3, 1)
 
-# Shows every policy what it is given in `seen.npz`, and writes what it does.
+# Runs every policy on the inputs in `seen.npz` and writes its actions.
 _PROGRAM = """
 import json, pathlib, sys
 import numpy as np
@@ -65,7 +65,7 @@ def _environment():
 
 
 def _make_policy(core) -> policy_lib.ActorCriticPolicy:
-  """A greedy policy of a network whose variables are far from their initial values."""
+  """A greedy policy of a network with random variables."""
   environment = _environment()
   network = actor_critic.ActorCritic(
       environment.action_spec(), torsos.VectorTorso((8,)), core(), head_units=8)
@@ -78,7 +78,7 @@ def _make_policy(core) -> policy_lib.ActorCriticPolicy:
 
 
 def _play(policy, folder: pathlib.Path):
-  """Lets `policy` play; writes what it saw, and returns actions and logits."""
+  """Runs `policy`; writes its inputs, and returns its actions and logits."""
   rollout = rollout_lib.Rollout(
       _environment(), policy.action, policy.get_initial_state(max(_BATCH_SIZES)))
   seen, done = zip(*(rollout.step() for _ in range(_NUM_STEPS)))
@@ -118,7 +118,7 @@ class ExportTest(parameterized.TestCase):
       self.assertNotIn(name, self.modules)
 
   @parameterized.product(name=list(_CORES), batch_size=_BATCH_SIZES)
-  def test_what_it_does_is_what_the_policy_does(self, name, batch_size):
+  def test_it_acts_as_the_policy_does(self, name, batch_size):
     actions, logits = self.expected[name]
     self.assertGreater(len(np.unique(actions)), 1)
     done = np.load(self.folders[name] / f'done_{batch_size}.npz')

@@ -1,4 +1,4 @@
-"""A source for bandits."""
+"""UCB, a source for bandits."""
 
 import numpy as np
 
@@ -20,9 +20,9 @@ class UCB(source.Source):
 
     Args:
       tasks: to play; every action is an arm, whatever the state.
-      num_steps: that will be played; of no use here.
+      num_steps: of a history; not used here.
       seed: of the choice between equal bounds.
-      width: c of mean + sqrt(c ln t / n), n pulls of the arm among t; 2 is UCB1.
+      width: c in mean + sqrt(c ln t / n), for n pulls of the arm among t; 2 is UCB1.
     """
     del num_steps
     self._width = width

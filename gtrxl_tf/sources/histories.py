@@ -1,14 +1,12 @@
 """Collects learning histories of a source into datasets.
 
-A folder comes to have
+The folder of a collection has
 
   training/     a dataset of the kind 'histories', see `datasets/format.py`
-  evaluation/   the same of tasks that are never in training
-  source.csv    what the source returned in the latter, in the course of its learning
-  source.png    the same as a picture
+  evaluation/   a dataset of histories in other tasks, which are never in training
 
-Work is parted into pieces with random numbers of their own, so that a collection that
-was interrupted goes on after the last piece that was written, and ends with the same.
+Work is divided into pieces with their own random numbers, so that a collection that was
+interrupted continues after the last piece that was written, with the same result.
 """
 
 import os
@@ -22,31 +20,30 @@ import gin
 import numpy as np
 
 from gtrxl_tf import config
-from gtrxl_tf.analysis import histories as curves
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import reader
 from gtrxl_tf.datasets import writer as writer_lib
 from gtrxl_tf.environments import task_batch
 from gtrxl_tf.sources import source as source_lib
 
-# Tasks that are played at once. More are hardly faster, and take memory.
+# Tasks that are played at once. More take memory and are hardly faster.
 _PIECE = 1000
 
 
 @config.configurable
 class HistoryCollector:
-  """What is to be collected.
+  """Settings of a collection of histories, and the play of its pieces.
 
-  A dataset keeps these settings and gin's, and only a collector with the same goes on
-  with it.
+  A dataset keeps these settings and gin's, and only a collector with the same settings
+  continues it.
 
   Args:
     family: of the tasks.
     source: makes the algorithm that learns; called with `tasks`, `num_steps`, `seed`.
     num_histories: for training, each in a task that is drawn with replacement; 10,000
       in the paper (Table S1).
-    num_evaluation: tasks for evaluation, which are those of `evaluation_tasks`; 100 in
-      the paper.
+    num_evaluation: number of `evaluation_tasks`, with one history each; 100 in the
+      paper.
     seed: of the tasks and the source.
   """
 
@@ -65,22 +62,22 @@ class HistoryCollector:
     self.specs = format_lib.Specs(
         prototype.observation_spec(), prototype.action_spec(), prototype.reward_spec(),
         dm_specs.Array((), np.uint8, 'discount'))
-    # With the arguments that did not come from gin, as gin's comments.
+    # Arguments that did not come from gin are added as comments.
     own = dict(num_histories=num_histories, num_evaluation=num_evaluation, seed=seed)
     self.settings = '\n'.join([
         *(f'# HistoryCollector.{name} = {value!r}' for name, value in own.items()), '',
         gin.operative_config_str()])
 
   def evaluation_tasks(self) -> task_batch.TaskBatch:
-    """Those that the source is evaluated in, anew, for other agents."""
+    """Returns new copies of the tasks in which the source is evaluated."""
     return self._tasks('evaluation', 0)
 
   def num_pieces(self, split: task_batch.Split) -> int:
-    """Into which the histories of a split are parted."""
+    """Returns the number of pieces of work in a split."""
     return -(-self.num_histories[split] // _PIECE)
 
-  def play(self, split: task_batch.Split, piece: int) -> source_lib.Histories:
-    """The histories of a piece of work."""
+  def play(self, split: task_batch.Split, piece: int) -> source_lib.LearningHistories:
+    """Plays the histories of a piece of work."""
     tasks = self._tasks(split, piece)
     [source_seed] = np.random.SeedSequence(
         [self._seed, piece, split == 'evaluation', 1]).generate_state(1)
@@ -96,24 +93,28 @@ class HistoryCollector:
 
 def collect(collector: HistoryCollector, path: Union[str, os.PathLike],
             stream=sys.stdout) -> reader.Dataset:
-  """Collects into the folder `path`, or goes on there; returns the training histories.
+  """Collects both splits into the folder `path`; returns the training histories.
+
+  See `collect_split`.
+  """
+  collect_split(collector, 'evaluation', path, stream)
+  return collect_split(collector, 'training', path, stream)
+
+
+def collect_split(collector: HistoryCollector, split: task_batch.Split,
+                  path: Union[str, os.PathLike], stream=sys.stdout) -> reader.Dataset:
+  """Collects the histories of a split, or goes on where a collection stopped.
 
   Args:
     collector: what to collect.
-    path: of the folder.
+    split: 'training' or 'evaluation'.
+    path: of the folder; the dataset is in its subfolder of the split's name.
     stream: where the progress is shown.
 
   Raises:
-    format_lib.DatasetError: in the folder is something else.
+    format_lib.DatasetError: the folder holds something else.
   """
   path = pathlib.Path(path)
-  evaluation = _collect(collector, 'evaluation', path, stream)
-  _draw(collector, evaluation, path, stream)
-  return _collect(collector, 'training', path, stream)
-
-
-def _collect(collector: HistoryCollector, split: task_batch.Split, path: pathlib.Path,
-             stream) -> reader.Dataset:
   with writer_lib.EpisodeWriter(
       path / split, collector.specs, collector.family.name, collector.settings,
       kind='histories', final_observation=False) as writer:
@@ -129,27 +130,10 @@ def _collect(collector: HistoryCollector, split: task_batch.Split, path: pathlib
   return reader.open_dataset(path / split)
 
 
-def _episodes(histories: source_lib.Histories) -> List[format_lib.Episode]:
-  """As the writer takes them."""
+def _episodes(histories: source_lib.LearningHistories) -> List[format_lib.Episode]:
+  """Converts histories to episodes, as the writer takes them."""
   discount = (histories.end != format_lib.End.TERMINATION).astype(np.uint8)
   return [format_lib.Episode(observation, action, reward, discount, end)
           for observation, action, reward, discount, end in zip(
               histories.observation, histories.action, histories.reward, discount,
               histories.end)]
-
-
-def _draw(collector: HistoryCollector, evaluation: reader.Dataset, path: pathlib.Path,
-          stream) -> None:
-  """Writes the source's curve, and shows the means of the five fifths of it."""
-  column = lambda name: np.stack([
-      getattr(evaluation.episode(i), name) for i in range(evaluation.num_episodes)])
-  reward, end = column('reward'), column('end')
-  optimum = task_batch.informed_return(collector.evaluation_tasks()).mean()
-  found = {'source': curves.curve(reward, end)}
-  curves.write_csv(path / 'source.csv', found)
-  curves.draw(path / 'source.png', found,
-              f'{collector.family.name}: {len(reward)} tasks', optimum)
-  fifths = ' '.join(f'{x:.2f}' for x in curves.curve(reward, end, 5).mean)
-  print(f'evaluation: the source returns {fifths} in the fifths of its time, '
-        f'{found["source"].mean[-1]:.2f} at its end; one who knows the tasks '
-        f'{optimum:.2f}', file=stream, flush=True)

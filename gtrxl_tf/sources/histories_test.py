@@ -1,6 +1,5 @@
 """Tests of histories: what is on disk is what was played."""
 
-import csv
 import io
 import pathlib
 from unittest import mock
@@ -92,19 +91,6 @@ class HistoriesTest(parameterized.TestCase):
       np.testing.assert_array_equal(found.episode(i).action, expected.episode(i).action)
     with self.assertRaisesRegex(datasets.DatasetError, 'other settings'):
       histories.collect(_collector(seed=1), self._path, io.StringIO())
-
-  def test_the_curve_of_a_bandit_rises(self):
-    collector = sources.HistoryCollector(
-        environments.BanditFamily(num_arms=5, num_steps=200), sources.UCB, 3, 100)
-    histories.collect(collector, self._path, io.StringIO())
-    with open(self._path / 'source.csv', encoding='utf-8') as file:
-      rows = list(csv.DictReader(file))
-    self.assertLen(rows, 50)
-    self.assertEqual([rows[0]['transitions'], rows[-1]['transitions']], ['4', '200'])
-    # Chance is 1/2, and the best of five arms pays 5/6 on average.
-    self.assertBetween(float(rows[0]['return']), 0.4, 0.6)
-    self.assertGreater(float(rows[-1]['return']), 0.7)
-    self.assertTrue((self._path / 'source.png').exists())
 
   @parameterized.parameters(
       ('dark_room.gin', 2500), ('dark_room_backward_sweep.gin', 800),

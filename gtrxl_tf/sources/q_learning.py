@@ -1,5 +1,7 @@
 """Tabular Q-learning, the source of *Memory-Efficient Algorithm Distillation*."""
 
+from typing import Sequence
+
 from dm_env import specs
 import numpy as np
 
@@ -10,18 +12,18 @@ from gtrxl_tf.sources import source
 
 @config.configurable
 class QLearning(source.Source):
-  """Q-learning with a table for each task and actions that are epsilon-greedy.
+  """Q-learning with a table for each task and epsilon-greedy actions.
 
-  Discount and learning rate are the paper's (Table S2). It says nothing of exploration
-  and of the start: here epsilon falls linearly to 0, values begin at 0, and of equally
-  good actions each is as likely. With these the source comes to the optimum in all
-  eight settings within their steps.
+  Discount and learning rate are the paper's (Table S2). The paper does not describe
+  exploration and initial values: here epsilon falls linearly to 0, values begin at 0,
+  and ties are broken uniformly. So the source reaches the optimum in all eight settings
+  within their steps.
 
-  `sweep_on_success` is not the paper's. With it a source relearns an episode backwards
-  as soon as it terminates, so that the value of its end reaches its start at once. That
-  makes histories with a third of the steps, from which small models learn in minutes;
-  `gin/distillation/histories/dark_room_backward_sweep.gin` has the settings that go
-  with it.
+  `sweep_on_success` is not in the paper. With it a source updates along an episode
+  backwards as soon as it terminates, so that the value of its end reaches its start at
+  once. Histories then need a third of the steps, and small models learn from them in
+  minutes; `gin/distillation/histories/dark_room_backward_sweep.gin` has the settings for
+  it.
   """
 
   def __init__(self,
@@ -38,25 +40,25 @@ class QLearning(source.Source):
 
     Args:
       tasks: to play.
-      num_steps: T, that will be played.
+      num_steps: T, the steps of a history.
       seed: of the actions.
       discount: of later rewards.
-      learning_rate: 1 forgets what was known of a state and action, which is right
-        where nothing is random.
+      learning_rate: 1 replaces the old value of a state and action, which is right in
+        deterministic tasks.
       initial_epsilon: the probability of a random action at the first step.
-      epsilon_share: of the steps, in which it falls to 0.
-      bootstrap_truncations: whether an episode that is cut off counts as one that could
-        have gone on.
-      sweep_on_success: whether to relearn an episode backwards when it terminates.
+      epsilon_share: share of the steps in which epsilon falls to 0.
+      bootstrap_truncations: whether the state in which an episode is cut off has a
+        value.
+      sweep_on_success: whether to update along an episode backwards when it terminates.
 
     Raises:
-      config.ConfigError: tasks whose states no table can hold.
+      config.ConfigError: the tasks' states are not numbered, as a table needs.
     """
     spec = tasks.state_spec()
     if not isinstance(spec, specs.DiscreteArray):
       raise config.ConfigError(f'QLearning.tasks have states {spec}: expected numbered '
                                'ones, for a table')
-    # By action first: the values of all tasks of an action are then one block each.
+    # Actions come first, so that the values of an action are one block of memory.
     num_rows = tasks.num_tasks * spec.num_values
     self._values = np.zeros((tasks.num_actions, num_rows), np.float32)
     self._flat = self._values.ravel()  # The same memory.
@@ -98,13 +100,13 @@ class QLearning(source.Source):
 
   def _update(self, entry: np.ndarray, reward: np.ndarray, next_row: np.ndarray,
               discount: np.ndarray) -> None:
-    """Learns of one step in each of some tasks, all [N]."""
+    """Updates the values by one step in each of N tasks; all arguments are [N]."""
     target = reward + discount * self._values.take(next_row, axis=1).max(axis=0)
     value = self._flat.take(entry)
     self._flat[entry] = value + self._learning_rate * (target - value)
 
-  def _sweep(self, step, outcome: task_batch.Outcome) -> None:
-    """Remembers the step, and learns anew, backwards, from episodes that terminate."""
+  def _sweep(self, step: Sequence[np.ndarray], outcome: task_batch.Outcome) -> None:
+    """Remembers the step, and updates along episodes that terminate, backwards."""
     self._episode.append(step)
     self._lengths += 1
     learning = np.flatnonzero(outcome.terminated)

@@ -8,7 +8,7 @@ from dm_env import specs
 import numpy as np
 
 from gtrxl_tf import config
-from gtrxl_tf.analysis import histories as curves
+from gtrxl_tf.plots import histories as curves
 from gtrxl_tf.environments import dark_room_batch
 from gtrxl_tf.environments import task_batch
 from gtrxl_tf.sources import q_learning

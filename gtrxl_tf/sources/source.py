@@ -1,4 +1,4 @@
-"""What a source is, and how it plays."""
+"""The base class of sources, and the loop in which they play."""
 
 import abc
 from typing import NamedTuple
@@ -10,22 +10,22 @@ from gtrxl_tf.environments import task_batch
 
 
 class Source(abc.ABC):
-  """An algorithm that learns while it plays B tasks, in each apart from the others.
+  """An algorithm that learns while it plays B tasks, in each of them separately.
 
-  It is made with `tasks`, the batch of which it may look at the specs, `num_steps`,
-  the steps that it will play, and `seed`, and plays one history in each task.
+  Its constructor takes `tasks`, a batch whose specs it may read; `num_steps`, the steps
+  that it will play; and `seed`. It plays one history in each task.
   """
 
   @abc.abstractmethod
   def act(self, observation: np.ndarray, state: np.ndarray) -> np.ndarray:
-    """The next actions.
+    """Returns the next actions.
 
     Args:
-      observation: [B, ...] what an agent sees.
-      state: [B, ...] what there is to see, for a source that may.
+      observation: [B, ...], what an agent sees.
+      state: [B, ...], the complete state, for sources that use it.
 
     Returns:
-      integers [B].
+      Integers [B].
     """
 
   @abc.abstractmethod
@@ -34,21 +34,21 @@ class Source(abc.ABC):
     """Learns from a step.
 
     Args:
-      state: [B, ...] in which the actions were chosen.
-      action: [B] as `act` returned them.
+      state: [B, ...], in which the actions were chosen.
+      action: [B], as `act` returned them.
       outcome: of the step.
     """
 
 
-class Histories(NamedTuple):
-  """B histories of T steps, of the dtypes in which they are stored.
+class LearningHistories(NamedTuple):
+  """B histories of T steps, in the dtypes in which they are stored.
 
   Attributes:
     observation: [B, T, ...].
     action: uint8 [B, T].
     reward: [B, T].
-    end: uint8 [B, T], values of `format.End`; the last step of a history ends no
-      episode but by chance.
+    end: uint8 [B, T], values of `format.End`. The last step of a history need not end
+      an episode.
   """
   observation: np.ndarray
   action: np.ndarray
@@ -56,12 +56,12 @@ class Histories(NamedTuple):
   end: np.ndarray
 
 
-def play(tasks: task_batch.TaskBatch, source: Source, num_steps: int) -> Histories:
-  """Has a source play, from the start of an episode in every task."""
-  blank = lambda spec: np.empty(
-      (num_steps, tasks.num_tasks, *spec.shape), spec.dtype)
-  observations = blank(tasks.observation_spec())
-  actions, rewards = blank(tasks.action_spec()), blank(tasks.reward_spec())
+def play(tasks: task_batch.TaskBatch, source: Source, num_steps: int
+         ) -> LearningHistories:
+  """Lets a source play `num_steps` steps in every task, from an episode's start."""
+  observations, actions, rewards = (
+      np.empty((num_steps, tasks.num_tasks, *spec.shape), spec.dtype) for spec in (
+          tasks.observation_spec(), tasks.action_spec(), tasks.reward_spec()))
   ends = np.empty((num_steps, tasks.num_tasks), np.uint8)
   tasks.restart()
   for t in range(num_steps):
@@ -75,20 +75,20 @@ def play(tasks: task_batch.TaskBatch, source: Source, num_steps: int) -> Histori
     rewards[t] = outcome.reward
     ends[t] = (outcome.terminated * np.uint8(format_lib.End.TERMINATION)
                + outcome.truncated * np.uint8(format_lib.End.TRUNCATION))
-  # By time they are filled, and by history they are read.
-  return Histories(*(np.ascontiguousarray(array.swapaxes(0, 1))
+  # They are filled by time and read by history.
+  return LearningHistories(*(np.ascontiguousarray(array.swapaxes(0, 1))
                      for array in (observations, actions, rewards, ends)))
 
 
 def random_maximum(values: np.ndarray, also: np.ndarray, random: np.random.Generator
                    ) -> np.ndarray:
-  """[B] one of the greatest of `values` [A, B], all with the same probability.
+  """Returns the index of a greatest value in each column, drawn uniformly: [B].
 
   Args:
     values: [A, B].
-    also: bool, broadcast against [A, B]: whether others count as the greatest too.
+    also: bool, broadcast against [A, B]: whether a value counts as a greatest one too.
     random: for the choice.
   """
   admitted = (values == values.max(axis=0)) | also
-  # In (0, 1], so that an admitted one is never 0.
+  # 1 - random() is in (0, 1], so that admitted values are never 0.
   return (admitted * (1 - random.random(values.shape, np.float32))).argmax(axis=0)

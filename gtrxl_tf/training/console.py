@@ -1,13 +1,10 @@
 """The line that shows how far a run has come."""
 
 import math
-import shutil
 import sys
-import textwrap
-import time
 from typing import Dict, List, Optional, TextIO
 
-_SECONDS_BETWEEN_LINES = 10  # Where the output is no terminal.
+from gtrxl_tf import progress
 
 
 def duration(seconds: float) -> str:
@@ -31,11 +28,8 @@ class Console:
     """
     self._goal = goal
     self._counted = counted
-    self._stream = stream or sys.stdout
-    self._live = self._stream.isatty()
-    self._last_line = 0.0
+    self._line = progress.ProgressLine(stream or sys.stdout)
     self._last_step: Optional[float] = None
-    self._rows = 1  # How many rows of the terminal the line takes.
     self._known: Dict[str, float] = {}
 
   def update(self, row: Optional[Dict[str, float]]) -> None:
@@ -43,11 +37,9 @@ class Console:
     if row is None or row['learner_step'] == self._last_step:
       return
     self._known.update({name: x for name, x in row.items() if not math.isnan(x)})
-    now = time.time()
-    if not self._live and now - self._last_line < _SECONDS_BETWEEN_LINES:
-      return
-    self._last_line, self._last_step = now, row['learner_step']
-    self._write(self.format({**row, **self._known}))
+    if self._line.is_due():
+      self._last_step = row['learner_step']
+      self._line.show(self.format({**row, **self._known}))
 
   def format(self, row: Dict[str, float]) -> str:
     """Returns the line that shows `row`."""
@@ -73,19 +65,6 @@ class Console:
         *shown('temperature', 3),
         f'{duration(max(left, 0)) if math.isfinite(left) else "-"} left'])
 
-  def _write(self, line: str) -> None:
-    if self._live:
-      start = f'\033[{self._rows - 1}F' if self._rows > 1 else '\r'
-      rows = textwrap.wrap(line, shutil.get_terminal_size().columns - 1)
-      self._stream.write(f'{start}\033[J' + '\n'.join(rows))
-      self._rows = len(rows)
-    else:
-      self._stream.write(line + '\n')
-    self._stream.flush()
-
   def close(self) -> None:
     """Ends the line."""
-    if self._live and self._last_step is not None:
-      self._stream.write('\n')
-      self._stream.flush()
-      self._last_step = None
+    self._line.close()

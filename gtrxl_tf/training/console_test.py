@@ -9,6 +9,7 @@ from unittest import mock
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from gtrxl_tf import progress
 from gtrxl_tf.training import console as console_lib
 
 
@@ -52,7 +53,7 @@ class ConsoleTest(parameterized.TestCase):
   def test_a_file_gets_a_line_every_few_seconds(self):
     stream = io.StringIO()
     console = console_lib.Console(1_000_000, stream=stream)
-    with mock.patch.object(console_lib.time, 'time') as clock:
+    with mock.patch.object(progress.time, 'time') as clock:
       for seconds in range(100, 125):
         clock.return_value = seconds
         console.update(_row(learner_step=seconds))

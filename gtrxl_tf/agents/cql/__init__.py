@@ -1,1 +1,1 @@
-"""Conservative Q-learning, a baseline of policies learned from recorded episodes."""
+"""Conservative Q-learning, a baseline that learns from recorded episodes."""

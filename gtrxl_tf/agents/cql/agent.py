@@ -1,4 +1,4 @@
-"""Conservative Q-learning of discrete actions."""
+"""Conservative Q-learning with discrete actions."""
 
 import copy
 from typing import Any, Dict, Tuple
@@ -17,20 +17,21 @@ from gtrxl_tf.networks import actor_critic
 class CQLAgent(tf.Module):
   """CQL(H) on double Q-learning (Kumar et al., 2020, equation 4).
 
-  The paper's Atari results are of QR-DQN with the same conservative term; here Q values
+  The paper's Atari results use QR-DQN with the same conservative term. Here Q values
   are single numbers, and the Bellman error is squared as in the equation.
 
-  A network with memory sees each row from its first step on, as all agents here do that
-  learn from recorded episodes.
+  A network with memory sees each row from its first step on, as with all agents here
+  that learn from recorded episodes.
 
   Args:
-    network: with its variables; it learns. The target network is a copy.
-    alpha: weight of the conservative term. The authors' code has 4 for 1 % of the
-      DQN-replay data, which is as much as RATE's 500,000 steps, and 1 for 10 %.
+    network: the network that learns; its variables must exist. The target network is a
+      copy.
+    alpha: weight of the conservative term. The authors' code uses 4 for 1 % of the
+      DQN-replay data, which is the size of RATE's 500,000 steps, and 1 for 10 %.
     discount: gamma. 0.99 in the authors' code.
     target_update_period: learner steps between copies to the target network. The
-      authors' is 8000 steps of an actor with 4 a learner step. A reward is known k
-      steps before it after k periods only, so that short runs need a shorter one.
+      authors' is 8000 actor steps at 4 per learner step. A reward takes k periods to
+      reach the values k steps before it, so short runs need a shorter period.
   """
 
   def __init__(self, network: network_lib.CQLNetwork,
@@ -46,18 +47,18 @@ class CQLAgent(tf.Module):
     self._steps = tf.Variable(0, dtype=tf.int64, name='steps', trainable=False)
 
   @property
-  def learned_variables(self):
-    """What an optimizer changes."""
+  def learned_variables(self) -> Tuple[tf.Variable, ...]:
+    """The variables that an optimizer changes."""
     return tuple(self.network.trainable_variables)
 
   def loss(self, batch: agent_lib.Segments) -> Tuple[tf.Tensor, Dict[str, tf.Tensor]]:
-    """The loss of a batch, and what is worth watching; of replicas, each one's share.
+    """The loss of a batch, and metrics. In a replica context, the replica's share.
 
-    What a batch holds at steps that are not valid does not count, but must be finite.
+    Values at steps that are not valid have no influence, but must be finite.
     """
     inputs = actor_critic.NetworkInputs(
-        observation=batch.observation, previous_action=_one_later(batch.action),
-        reward=_one_later(batch.reward), is_first=batch.is_first)
+        observation=batch.observation, previous_action=_shift(batch.action),
+        reward=_shift(batch.reward), is_first=batch.is_first)
     state = self.network.initial_state(tf.shape(batch.valid)[0])
     q_values, _ = self.network(inputs, state)
     target_q_values, _ = self.target(inputs, state)
@@ -76,7 +77,7 @@ class CQLAgent(tf.Module):
     }
 
   def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
-    """Copies the network to the target network when it is time."""
+    """Copies the network to the target network once per period."""
     self._steps.assign_add(1)
     if self._steps.numpy() % self._target_update_period == 0:
       self._update_target()
@@ -88,6 +89,6 @@ class CQLAgent(tf.Module):
       target.assign(online)
 
 
-def _one_later(x: tf.Tensor) -> tf.Tensor:
-  """`[B, T]`: what was true one step before, and 0 first."""
+def _shift(x: tf.Tensor) -> tf.Tensor:
+  """`x` `[B, T]` moved one step later, with 0 at the first step."""
   return tf.pad(x[:, :-1], [[0, 0], [1, 0]])

@@ -37,7 +37,7 @@ def _network(core='Memoryless', **settings):
 
 
 def _episodes(observation, action, reward):
-  """A batch of whole episodes, `[B, T]` each, that end by termination."""
+  """A batch of complete episodes, `[B, T]` each, that end by termination."""
   observation, reward = (np.asarray(x, np.float32) for x in (observation, reward))
   is_first, discount = np.zeros(reward.shape, bool), np.ones_like(reward)
   is_first[:, 0] = True
@@ -49,10 +49,10 @@ def _episodes(observation, action, reward):
 
 
 def _recall(num_episodes=64):
-  """Two steps: a clue, then actions of which the one that fits it is rewarded."""
+  """Episodes of two steps: a clue, then a reward for the action that matches it."""
   random = np.random.RandomState(0)
   clue = random.randint(2, size=num_episodes)
-  action = random.randint(2, size=(num_episodes, 2))  # Of three there are.
+  action = random.randint(2, size=(num_episodes, 2))  # Only two of the three actions.
   return _episodes(np.stack([2 * clue - 1, 0 * clue], axis=1), action,
                    np.stack([0 * clue, action[:, 1] == clue], axis=1))
 
@@ -65,7 +65,7 @@ def _train(agent, batch, num_steps, learning_rate=1e-2):
 
 
 def _play(policy, observations, rewards=None, restart=0):
-  """Actions on observations `[B, T, 1]`; episodes begin at 0 and at `restart`."""
+  """Acts on observations `[B, T, 1]`; episodes begin at 0 and at `restart`."""
   state, actions = policy.get_initial_state(len(observations)), []
   for t in range(observations.shape[1]):
     observation = tf.constant(observations[:, t])
@@ -80,7 +80,7 @@ def _play(policy, observations, rewards=None, restart=0):
 
 
 def _q_values(network, observation):
-  """Of an episode's first step."""
+  """The Q values of an episode's first step."""
   num = len(observation)
   return network.step(actor_critic.NetworkInputs(
       observation, tf.zeros([num], tf.int32), tf.zeros([num]),
@@ -94,7 +94,7 @@ def _policy(network):
 class CQLAgentTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_it_learns_the_better_of_the_actions_in_the_data(self):
-    # In three of four episodes the worse action was taken.
+    # Three of four episodes have the worse action.
     batch = _episodes([[0]] * 4, [[0], [0], [0], [1]], [[1], [1], [1], [5]])
     network = _network()
     metrics = _train(cql_agent.CQLAgent(network, alpha=0.2), batch, 200)
@@ -113,7 +113,7 @@ class CQLAgentTest(tf.test.TestCase, parameterized.TestCase):
     self.assertLess(gap[1.0], gap[0.0])
 
   @parameterized.parameters(('Memoryless', False), ('DeepLSTM', True))
-  def test_with_a_core_that_remembers_it_learns_what_must_be_remembered(
+  def test_with_memory_it_learns_what_must_be_remembered(
       self, core, learns):
     batch = _recall()
     network = _network(core)
@@ -136,10 +136,12 @@ class CQLAgentTest(tf.test.TestCase, parameterized.TestCase):
     q_values = _q_values(agent.network, tf.zeros([1, 1]))[0, :2]
     self.assertAllClose(q_values, [0.5, 1.5], atol=0.05)
 
-  def test_the_target_network_is_copied_when_it_is_time(self):
+  def test_the_target_network_is_copied_once_per_period(self):
     agent = cql_agent.CQLAgent(_network(), target_update_period=3)
-    values = lambda network: np.concatenate(
-        [np.ravel(x) for x in network.variables])
+
+    def values(network):
+      return np.concatenate([np.ravel(x) for x in network.variables])
+
     initial = values(agent.target)
     self.assertAllEqual(initial, values(agent.network))
     learner = learner_lib.Learner(
@@ -154,7 +156,7 @@ class CQLAgentTest(tf.test.TestCase, parameterized.TestCase):
       elif step == 7:
         self.assertNotAllClose(values(agent.target), values(agent.network))
 
-  def test_a_checkpoint_has_the_target_network_and_when_it_is_due(self):
+  def test_a_checkpoint_has_the_target_network_and_the_step(self):
     agent = cql_agent.CQLAgent(_network(), target_update_period=4)
     _train(agent, _recall(), 3)
     path = tf.train.Checkpoint(agent=agent).save(
@@ -182,7 +184,7 @@ class CQLAgentTest(tf.test.TestCase, parameterized.TestCase):
 
 class CQLPolicyTest(tf.test.TestCase):
 
-  def test_it_does_what_the_network_says_of_what_it_did(self):
+  def test_it_takes_the_networks_best_actions(self):
     network = _network('DeepLSTM', previous_action_and_reward=True)
     random = np.random.RandomState(0)
     for variable in network.trainable_variables:
@@ -193,14 +195,14 @@ class CQLPolicyTest(tf.test.TestCase):
     actions = _play(_policy(network), observations, rewards, restart=3)
     is_first = np.zeros([16, 5], bool)
     is_first[:, [0, 3]] = True
-    shift = lambda x: np.pad(x[:, :-1], [[0, 0], [1, 0]])
+    previous_actions = np.pad(actions[:, :-1], [[0, 0], [1, 0]])
     q_values, _ = network(actor_critic.NetworkInputs(
-        tf.constant(observations), tf.constant(shift(actions)), tf.constant(rewards),
+        tf.constant(observations), tf.constant(previous_actions), tf.constant(rewards),
         tf.constant(is_first)), network.initial_state(16))
     self.assertAllEqual(actions, np.argmax(q_values, axis=-1))
     self.assertGreater(len(np.unique(actions)), 1)
 
-  def test_it_is_the_same_when_exported(self):
+  def test_its_export_takes_the_same_actions(self):
     policy = _policy(_network('DeepLSTM', previous_action_and_reward=True))
     path = pathlib.Path(self.create_tempdir().full_path) / 'policy'
     export.save_policy(policy, path)

@@ -1,4 +1,4 @@
-"""Q values of discrete actions, on a memory core or without memory."""
+"""Q values of discrete actions, with or without memory."""
 
 from typing import Any, Optional, Tuple
 
@@ -8,70 +8,51 @@ from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.networks import memory_network
 from gtrxl_tf.networks import torsos
 
 
 @config.configurable
-class CQLNetwork(tf.keras.layers.Layer):
-  """Q values: torso, core, a linear layer.
+class CQLNetwork(memory_network.MemoryNetwork):
+  """Q values: torso, core, linear layer.
 
-  Called on unrolls; `step` goes one step in acting and computes the same function.
+  `call` unrolls over sequences; `step` takes one step for acting and computes the same
+  function.
 
   Args:
-    action_spec: of the environment; one discrete action.
+    action_spec: the environment's; one discrete action.
     torso: embeds the observation.
-    core: remembers; by default a `Memoryless` one, as the paper's networks have no
+    core: the memory core; by default `Memoryless`, as the paper's networks have no
       memory.
-    previous_action_and_reward: whether the core sees them too, as that of `ActorCritic`
-      does. It matters to a core that remembers only.
+    previous_action_and_reward: whether they are inputs of the core, as in
+      `ActorCritic`. This matters only to a core with memory.
 
   Attributes:
-    action_space: of `action_spec`.
+    action_space: the `ActionSpace` of `action_spec`.
     core: as given.
 
   Raises:
-    ConfigError: an action that is not discrete.
+    ConfigError: the action is not discrete.
   """
 
   def __init__(self, action_spec: Any, torso: torsos.Torso,
                core: Optional[cores.Core] = None,
                previous_action_and_reward: bool = False, name: Optional[str] = None):
-    super().__init__(name=name)
-    self.action_space = action_space.ActionSpace(action_spec)
+    super().__init__(action_spec, core or cores.Memoryless(), name)
     if not self.action_space.is_discrete:
       raise config.ConfigError(
           f'CQLNetwork.action_spec = {action_spec!r}: expected one DiscreteArray')
-    self.core = core or cores.Memoryless()
     self._torso = torso
     self._previous_action_and_reward = previous_action_and_reward
     self._head = tf.keras.layers.Dense(
         self.action_space.num_discrete, dtype='float32', name='q_values')
 
-  def create_variables(self, observation_spec: Any) -> None:
-    """Creates all variables.
+  def _build_embedding(self, observation_spec: Any) -> int:
+    inputs = actor_critic.zero_inputs(observation_spec, self.action_space)
+    return self._embed(inputs, batch_dims=1).shape[-1]
 
-    Args:
-      observation_spec: nest of `dm_env` array specs, of one step's observation.
-    """
-    zeros = lambda spec: tf.zeros([1, *spec.shape], spec.dtype)
-    inputs = actor_critic.NetworkInputs(
-        observation=tf.nest.map_structure(zeros, observation_spec),
-        previous_action=zeros(self.action_space.sample_spec),
-        reward=tf.zeros([1]), is_first=tf.ones([1], tf.bool))
-    with tf.name_scope(self.name):
-      embedded = self._embed(inputs, batch_dims=1)
-      if not self.core.built:
-        with tf.name_scope(self.core.name):
-          self.core.build(tf.TensorShape([None, None, embedded.shape[-1]]))
-      self._head.build(tf.TensorShape([None, self.core.output_size]))
-
-  def initial_state(self, batch_size) -> Any:
-    """The core's state before anything was seen."""
-    return self.core.initial_state(batch_size)
-
-  def initial_cache(self, batch_size) -> Any:
-    """The core's cache before anything was seen; once there are variables."""
-    return self.core.initial_cache(batch_size)
+  def _build_heads(self) -> None:
+    self._head.build(tf.TensorShape([None, self.core.output_size]))
 
   def call(self, inputs: actor_critic.NetworkInputs, state: Any
            ) -> Tuple[tf.Tensor, Any]:
@@ -85,7 +66,7 @@ class CQLNetwork(tf.keras.layers.Layer):
 
   def step(self, inputs: actor_critic.NetworkInputs, cache: Any
            ) -> Tuple[tf.Tensor, Any]:
-    """One step: `inputs` `[B, ...]`.
+    """Takes one step on `inputs` `[B, ...]`.
 
     Returns:
       Q values, float32 `[B, A]`, and the core's cache after the step.
@@ -95,18 +76,16 @@ class CQLNetwork(tf.keras.layers.Layer):
 
   def best_action(self, inputs: actor_critic.NetworkInputs, cache: Any
                   ) -> Tuple[Any, Any]:
-    """One step: the action of the highest Q value, a sample of `ActionSpace` `[B]`."""
+    """Takes one step; returns the action with the highest Q value, a sample of
+    `ActionSpace` `[B]`, and the core's cache."""
     q_values, cache = self.step(inputs, cache)
     return self.action_space.mode(action_space.Policy(logits=q_values)), cache
 
   def _embed(self, inputs: actor_critic.NetworkInputs, batch_dims: int) -> tf.Tensor:
-    """What the core sees, `[..., D]`."""
+    """The core's inputs `[..., D]`."""
     embedded = self._torso(inputs.observation, batch_dims)
     if not self._previous_action_and_reward:
       return embedded
-    action = self.action_space.encode(inputs.previous_action, self.compute_dtype)
-    reward = tf.cast(inputs.reward, self.compute_dtype)[..., tf.newaxis]
-    both = tf.concat([action, reward], axis=-1)
-    return tf.concat([
-        embedded,
-        tf.where(inputs.is_first[..., tf.newaxis], tf.zeros_like(both), both)], axis=-1)
+    previous = actor_critic.previous_action_and_reward(
+        inputs, self.action_space, self.compute_dtype)
+    return tf.concat([embedded, previous], axis=-1)

@@ -1,4 +1,4 @@
-"""Conservative Q-learning of continuous actions: TF-Agents' `CqlSacAgent`."""
+"""Conservative Q-learning with continuous actions, by TF-Agents' `CqlSacAgent`."""
 
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
@@ -26,17 +26,17 @@ class CQLSACActor(tf.Module):
   """TF-Agents' tanh-Gaussian actor. It sees one observation and has no memory.
 
   Args:
-    action_spec: of the environment; one array of floats with bounds.
-    units: width of each ReLU layer; as in the authors' code.
+    action_spec: the environment's; one array of floats with finite bounds.
+    units: width of each ReLU layer. The default is that of the authors' code.
 
   Attributes:
-    action_space: of `action_spec`.
-    observe: makes the vector that the network sees of an observation, a `Torso`.
+    action_space: the `ActionSpace` of `action_spec`.
+    observe: a `Torso` that turns an observation into the network's input vector.
     network: the TF-Agents network, after `create_variables`. Its observations are
       vectors, its actions are vectors in [-1, 1].
 
   Raises:
-    ConfigError: another action.
+    ConfigError: a different kind of action, or a compute type other than float32.
   """
 
   def __init__(self, action_spec: Any,
@@ -53,23 +53,23 @@ class CQLSACActor(tf.Module):
     if dtype != 'float32':
       raise config.ConfigError(
           f"OfflineExperiment.compute_dtype = {dtype!r}: expected 'float32' with "
-          'CQLSACActor, as the networks of TF-Agents know no other')
+          'CQLSACActor, as the networks of TF-Agents support no other')
     self.observe = torsos.VectorTorso((), name='observe')
     self.network = None
     self._units = tuple(units)
 
   def create_variables(self, observation_spec: Any) -> None:
-    """Makes the network, with its variables.
+    """Creates the network and its variables.
 
     Args:
-      observation_spec: nest of `dm_env` array specs, of one step's observation. All of
-        it is seen as one vector.
+      observation_spec: nest of `dm_env` array specs of one step's observation, which
+        is flattened into one vector.
     """
     size = sum(int(np.prod(spec.shape)) for spec in tf.nest.flatten(observation_spec))
     num_dimensions = int(np.prod(self.action_space.action_spec.shape))
     self.network = actor_distribution_network.ActorDistributionNetwork(
         tf.TensorSpec([size]),
-        # Scalar bounds: of vectors TF-Agents 0.19 counts the density of uniform
+        # Scalar bounds, since with vectors TF-Agents 0.19 counts the density of uniform
         # actions once too often for each further dimension.
         tensor_spec.BoundedTensorSpec([num_dimensions], tf.float32, -1.0, 1.0),
         fc_layer_params=self._units, continuous_projection_net=(
@@ -77,16 +77,16 @@ class CQLSACActor(tf.Module):
     self.network.create_variables()
 
   def initial_state(self, batch_size) -> Any:
-    """Of no memory."""
+    """An empty state, as there is no memory."""
     return ()
 
   def initial_cache(self, batch_size) -> Any:
-    """Of no memory."""
+    """An empty cache, as there is no memory."""
     return ()
 
   def best_action(self, inputs: actor_critic.NetworkInputs, cache: Any
                   ) -> Tuple[Any, Any]:
-    """One step: the mode, a sample of `ActionSpace` `[B, ...]`."""
+    """The mode of the policy, a sample of `ActionSpace` `[B, ...]`, and the cache."""
     distribution, _ = self.network(
         self.observe(inputs.observation, 1), step_type=(), network_state=())
     shape = [-1, *self.action_space.action_spec.shape]
@@ -97,28 +97,29 @@ class CQLSACActor(tf.Module):
 class CQLSACAgent(tf.Module):
   """CQL(H) on soft actor-critic (Kumar et al., 2020).
 
-  The critics and all that trains them, the conservative term with it, are those of
-  TF-Agents' `CqlSacAgent`. The losses of the actor and of the entropy's weight are
-  here, so that the learner takes one step on all of them at once; `CqlSacAgent` would
-  take them one after the other, with optimizers of its own.
+  The critics and their losses, the conservative term included, are those of TF-Agents'
+  `CqlSacAgent`. The losses of the actor and of the entropy's weight are implemented
+  here, so that the learner takes one step on all losses at once. `CqlSacAgent` would
+  take one step after the other, each with its own optimizer.
 
-  Neither actor nor critics have memory, and all of an observation is one vector: this
-  is for control from states, not from images.
+  Neither the actor nor the critics have memory, and an observation is one vector: the
+  agent is for control from states, not from images.
 
-  The authors' code takes steps of Adam on 256 steps of data, with learning rates of
-  3e-4 for the critics and 1e-4 or 3e-4 for the rest, and without weight decay, warm-up,
-  decay or clipping.
+  The authors' code uses Adam on batches of 256 steps, with learning rates of 3e-4 for
+  the critics and 1e-4 or 3e-4 for the rest, and without weight decay, warm-up, decay or
+  clipping.
 
   Args:
-    network: the actor, with its variables.
+    network: the actor; its variables must exist.
     critic_units: width of each ReLU layer of the two critics.
-    alpha: weight of the conservative term; the authors give 5 or 10.
-    lagrange_threshold: if given, the weight begins at alpha and is learned so that the
-      term comes to this, tau of the paper's CQL(Lagrange). By default it stays.
-    num_samples: how many actions of the actor, and how many uniform ones, the
-      conservative term is estimated from, at each step.
+    alpha: weight of the conservative term; the authors use 5 or 10.
+    lagrange_threshold: if given, the weight starts at alpha and is learned such that
+      the term reaches this value, tau in the paper's CQL(Lagrange). By default the
+      weight is constant.
+    num_samples: number of the actor's actions, and number of uniform actions, from
+      which the conservative term is estimated at each step.
     discount: gamma.
-    target_update_rate: share by which the target critics move at each learner step.
+    target_update_rate: fraction by which the target critics move at each learner step.
 
   The defaults are those of the authors' code for MuJoCo (its README and
   `examples/cql_mujoco_new.py`); the paper's are for older data.
@@ -157,8 +158,8 @@ class CQLSACAgent(tf.Module):
     self._sac.initialize()
 
   @property
-  def learned_variables(self):
-    """What an optimizer changes: actor, critics, and the weights that are learned."""
+  def learned_variables(self) -> Tuple[tf.Variable, ...]:
+    """The variables of actor and critics, and the weights of losses if learned."""
     weights = self._log_temperature, self._log_alpha
     return (*self.network.trainable_variables, *self._critic_variables,
             *(weight for weight in weights if weight.trainable))
@@ -168,30 +169,30 @@ class CQLSACAgent(tf.Module):
     return [x for critic in self._critics for x in critic.trainable_variables]
 
   def loss(self, batch: agent_lib.Segments) -> Tuple[tf.Tensor, Dict[str, tf.Tensor]]:
-    """The loss of a batch, and what is worth watching; of replicas, each one's share.
+    """The loss of a batch, and metrics. In a replica context, the replica's share.
 
-    What a batch holds at steps that are not valid does not count.
+    Values at steps that are not valid have no influence.
 
     Returns:
       The sum of all losses, each with a gradient to its own variables, and metrics.
     """
     mask = cql.have_targets(batch.valid, batch.discount)
     step, actions, next_step = self._transitions(batch, mask)
-    # Of this replica in a mean over the steps of all; one of none would have no mean.
+    # This replica's share in a mean over all steps: 0 if it has no valid steps.
     share = averages.MaskedMean(mask)(tf.ones_like(batch.reward))
     num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
     alpha, temperature = tf.exp(self._log_alpha), tf.exp(self._log_temperature)
 
-    def critic_losses():
+    def critic_losses() -> Tuple[tf.Tensor, Any]:
       # pylint: disable=protected-access
-      # In this one TF-Agents divides by the number of replicas.
+      # TF-Agents divides this loss by the number of replicas.
       td_loss = 0.5 * num_replicas * share * (
           self._sac._critic_loss_with_optional_entropy_term(
               step, actions, next_step, tf.math.squared_difference, self._discount))
       conservative_loss = share * self._sac._cql_loss(step, actions)
       return td_loss + alpha * conservative_loss, (td_loss, conservative_loss)
 
-    def actor_losses():
+    def actor_losses() -> Tuple[tf.Tensor, Any]:
       distribution, _ = self.network.network(step.observation, step.step_type, ())
       sample = distribution.sample()
       log_prob = distribution.log_prob(sample)
@@ -202,7 +203,7 @@ class CQLSACAgent(tf.Module):
     critic_loss, (td_loss, conservative_loss) = _for(
         self._critic_variables, critic_losses)
     actor_loss, entropy = _for(self.network.trainable_variables, actor_losses)
-    # Minus the number of dimensions, as in SAC (Haarnoja et al., 2018b).
+    # The negative number of dimensions, as in SAC (Haarnoja et al., 2018b).
     target_entropy = -share * actions.shape[-1]
     temperature_loss = self._log_temperature * tf.stop_gradient(
         entropy - target_entropy)
@@ -217,15 +218,14 @@ class CQLSACAgent(tf.Module):
     return loss, {'loss': loss, **metrics}
 
   def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
-    """Moves the target critics."""
+    """Moves the target critics towards the critics."""
     self._update_target()
     return metrics
 
   def _transitions(self, batch: agent_lib.Segments, mask: tf.Tensor):
-    """The steps to learn from, their actions `[N, C]`, and the steps after them."""
-    select = lambda x: tf.boolean_mask(x, mask)
+    """The N steps in the mask, their actions `[N, C]`, and the steps after them."""
     observation = self.network.observe(batch.observation, 2)
-    # A row's last step is learned from only if nothing comes after it.
+    # A row's last step is in the mask only if its episode terminates there.
     after = tf.concat([observation[:, 1:], observation[:, -1:]], axis=1)
     step_type = tf.fill(tf.shape(mask), ts.StepType.MID)
     step = ts.TimeStep(step_type, tf.zeros_like(batch.reward),
@@ -233,7 +233,8 @@ class CQLSACAgent(tf.Module):
     next_step = ts.TimeStep(step_type, batch.reward, batch.discount, after)
     actions = tf.reshape(batch.action, [
         *batch.valid.shape, *self.network.network.output_tensor_spec.shape])
-    return tf.nest.map_structure(select, (step, actions, next_step))
+    return tf.nest.map_structure(
+        lambda x: tf.boolean_mask(x, mask), (step, actions, next_step))
 
   @tf.function(autograph=False)
   def _update_target(self) -> None:
@@ -242,7 +243,7 @@ class CQLSACAgent(tf.Module):
 
 def _for(variables: Sequence[tf.Variable], losses: Callable[[], Tuple[tf.Tensor, Any]]
          ) -> Tuple[tf.Tensor, Any]:
-  """What `losses()` returns, the first of it with a gradient to `variables` alone."""
+  """Returns the results of `losses`, the first with a gradient to `variables` only."""
   with tf.GradientTape(watch_accessed_variables=False) as tape:
     tape.watch(variables)
     loss, others = losses()

@@ -45,7 +45,7 @@ def _best(observation):
 
 
 def _batch(seed):
-  """Episodes of one step with random actions, of which one row is only filled up."""
+  """Episodes of one step with random actions; one row is padding."""
   random = np.random.RandomState(seed)
   observation = _observation(random, _B, _T)
   action = random.uniform(-1, 1, (_B, _T, 2)).astype(np.float32)
@@ -60,7 +60,7 @@ def _batch(seed):
 
 
 def _act(policy, observation):
-  """What is done in [-1, 1] units."""
+  """The policy's action in [-1, 1] units."""
   num = len(observation['y'])
   time_step = ts.restart(tf.nest.map_structure(tf.constant, observation), num)
   action = policy.action(time_step, policy.get_initial_state(num)).action
@@ -108,7 +108,7 @@ class CQLSACAgentTest(tf.test.TestCase):
       self.assertAllClose([tf.exp(temperature), tf.exp(alpha)], [1, 5])
       with tf.GradientTape() as tape:
         loss, _ = agent.loss(_batch(0))
-      # A step against it raises alpha where the term is more than the threshold.
+      # A descent step raises alpha if the term exceeds the threshold.
       self.assertEqual(np.sign(tape.gradient(loss, alpha)), sign)
 
   def test_target_critics_follow_and_are_in_checkpoints(self):
@@ -128,7 +128,7 @@ class CQLSACAgentTest(tf.test.TestCase):
     tf.train.Checkpoint(agent=other).restore(path).assert_consumed()
     self.assertAllEqual(_values(other.variables), _values(agent.variables))
 
-  def test_every_step_weighs_as_much_on_whatever_replica(self):
+  def test_every_step_has_the_same_weight_on_any_replica(self):
     if len(tf.config.list_logical_devices('CPU')) < 2:
       self.skipTest('TensorFlow had started before the CPU could be split.')
     batch = _batch(0)
@@ -142,7 +142,7 @@ class CQLSACAgentTest(tf.test.TestCase):
         optimizer = tf.keras.optimizers.legacy.SGD(0.1)
       metrics = learner_lib.Learner(agent, optimizer, strategy).step(
           devices.share_out(batch, strategy))
-      # The others are drawn; nothing comes after these steps.
+      # The other metrics depend on samples. No step follows these.
       found.append({name: metrics[name] for name in ('td_loss', 'temperature')})
     self.assertAllClose(*found, atol=1e-5)
 

@@ -1,4 +1,4 @@
-"""The loss of policies that imitate recorded episodes."""
+"""Imitation of recorded episodes."""
 
 from typing import Any, Dict, NamedTuple, Tuple
 
@@ -7,27 +7,49 @@ import tensorflow as tf
 from gtrxl_tf import config
 from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.losses import averages
+from gtrxl_tf.networks import action_space
 
 
 class Segments(NamedTuple):
-  """Recorded steps, `[B, T, ...]`; a row begins where an episode does, or in it."""
+  """Recorded steps, `[B, T, ...]`. A row may begin anywhere in an episode."""
   return_to_go: tf.Tensor  # In the network's units.
   observation: Any
   action: Any              # A sample of `ActionSpace`.
-  reward: tf.Tensor        # Of the action, in the environment's units.
+  reward: tf.Tensor        # The action's, in the environment's units.
   discount: tf.Tensor      # After the action; 0 where it ended the task.
-  is_first: tf.Tensor      # True at a row's first step: nothing is known before it.
-  valid: tf.Tensor         # False where a row is only filled up.
-  state: Any = ()          # The network's, that rows bring along; by default none do.
+  is_first: tf.Tensor      # True at a row's first step: memory is cleared there.
+  valid: tf.Tensor         # False where a row is padded.
+  state: Any = ()          # The network's before each row; by default the initial one.
 
 
 @config.configurable
 class DecisionAgent(tf.Module):
-  """Learns to do what was done: cross-entropy of discrete actions, squared error of the
-  mean of continuous ones (Chen et al., 2021; RATE, Algorithm 1).
+  """Imitates recorded actions: the loss is the cross-entropy of discrete actions plus
+  the squared error of the mean of continuous ones (Chen et al., 2021; RATE,
+  Algorithm 1).
+
+  >>> from dm_env import specs
+  >>> import numpy as np
+  >>> import tensorflow as tf
+  >>> from gtrxl_tf import agents
+  >>> from gtrxl_tf import cores
+  >>> from gtrxl_tf import networks
+  >>> network = agents.DecisionNetwork(
+  ...     specs.DiscreteArray(3), networks.VectorTorso([8]),
+  ...     cores.RATE(1, 8, num_heads=2, head_dim=4, mlp_dim=8, segment_length=6))
+  >>> network.create_variables(specs.Array((5,), np.float32))
+  >>> agent = agents.DecisionAgent(network)
+  >>> batch = agents.Segments(
+  ...     return_to_go=tf.ones([2, 4]), observation=tf.zeros([2, 4, 5]),
+  ...     action=tf.zeros([2, 4], tf.int32), reward=tf.zeros([2, 4]),
+  ...     discount=tf.ones([2, 4]), valid=tf.ones([2, 4], tf.bool),
+  ...     is_first=tf.constant([[True, False, False, False]] * 2))
+  >>> loss, metrics = agent.loss(batch)
+  >>> sorted(metrics)
+  ['accuracy', 'cross_entropy', 'loss']
 
   Args:
-    network: with its variables.
+    network: learns; its variables must exist.
   """
 
   def __init__(self, network: network_lib.DecisionNetwork):
@@ -35,17 +57,17 @@ class DecisionAgent(tf.Module):
     self.network = network
 
   @property
-  def learned_variables(self):
-    """What an optimizer changes."""
+  def learned_variables(self) -> Tuple[tf.Variable, ...]:
+    """The variables that an optimizer changes."""
     return tuple(self.network.trainable_variables)
 
   def loss(self, batch: Segments) -> Tuple[tf.Tensor, Dict[str, Any]]:
-    """The loss of a batch, and what is worth watching; of replicas, each one's share.
+    """The loss of a batch, and metrics. In a replica context, the replica's share.
 
-    What a batch holds at steps that are not valid does not count, but must be finite.
+    Values at steps that are not valid have no influence, but must be finite.
 
     Returns:
-      The loss, and metrics. If rows brought states along, `carried` among them is the
+      The loss, and metrics. If the batch has states, the metrics contain `carried`: the
       nest of states after every segment, `[B, N, ...]`.
     """
     space = self.network.action_space
@@ -62,16 +84,16 @@ class DecisionAgent(tf.Module):
       metrics['accuracy'] = mean(tf.cast(hit, tf.float32))
     return loss, {'loss': loss, **metrics, **carried}
 
-  def _unroll(self, batch: Segments):
-    """The policy at every step, and the states of `loss` if they are wanted."""
+  def _unroll(self, batch: Segments) -> Tuple[action_space.Policy, Dict[str, Any]]:
+    """The policy at every step, and the metric `carried` of `loss` if there is one."""
     inputs = network_lib.DecisionInputs(
         batch.return_to_go, batch.observation, batch.action, batch.is_first)
     num_steps = batch.valid.shape[1]
-    if isinstance(batch.state, tuple) and not batch.state:
+    if not tf.nest.flatten(batch.state):
       state = self.network.initial_state(tf.shape(batch.valid)[0])
       return self.network(inputs, state, training=True)[0], {}
     segment = self.network.core.segment_length // network_lib.TOKENS_PER_STEP
-    segment = segment or num_steps  # Of a core that does not work in segments.
+    segment = segment or num_steps  # A core without segments sees a single one.
     policies, states, state = [], [], batch.state
     for start in range(0, num_steps, segment):
       policy, state = self.network(
@@ -79,10 +101,9 @@ class DecisionAgent(tf.Module):
           training=True)
       policies.append(policy)
       states.append(state)
-    join = lambda combine, nests: tf.nest.map_structure(
-        lambda *x: combine(x, axis=1), *nests)
-    return join(tf.concat, policies), {'carried': join(tf.stack, states)}
+    return (tf.nest.map_structure(lambda *x: tf.concat(x, axis=1), *policies),
+            {'carried': tf.nest.map_structure(lambda *x: tf.stack(x, axis=1), *states)})
 
   def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
-    """Nothing is left to be done."""
+    """Returns the metrics; this agent has nothing to update."""
     return metrics

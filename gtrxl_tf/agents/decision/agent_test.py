@@ -46,7 +46,7 @@ class DecisionAgentTest(tf.test.TestCase, parameterized.TestCase):
       (testing.DISCRETE, {'cross_entropy', 'accuracy'}),
       (testing.CONTINUOUS, {'squared_error'}),
       (testing.HYBRID, {'cross_entropy', 'squared_error'}))
-  def test_it_learns_what_was_done(self, action_spec, names):
+  def test_it_learns_the_recorded_actions(self, action_spec, names):
     agent = agent_lib.DecisionAgent(_network(action_spec))
     learner = learner_lib.Learner(
         agent, tf.keras.optimizers.legacy.Adam(1e-2), tf.distribute.get_strategy())
@@ -69,7 +69,7 @@ class DecisionAgentTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.parameters(
       (lambda: cores.RATE(1, _D, 2, 4, num_memory_tokens=2, segment_length=9), 2),
       (lambda: cores.DeepLSTM(1, _D), 1))
-  def test_states_that_rows_bring_along_are_carried(self, make_core, num_segments):
+  def test_states_in_a_batch_are_carried(self, make_core, num_segments):
     network = network_lib.DecisionNetwork(
         testing.DISCRETE, torsos.VectorTorso((_D,)), make_core())
     network.create_variables(_OBSERVATION_SPEC)
@@ -96,7 +96,7 @@ class DecisionAgentTest(tf.test.TestCase, parameterized.TestCase):
 class DecisionPolicyTest(tf.test.TestCase, parameterized.TestCase):
 
   def _play(self, policy, num_steps=7, new_episode=4):
-    """What the policy asked for at each step, and did; rewards are 0.5."""
+    """The returns that the policy asked for, and its actions; rewards are 0.5."""
     state, returns, actions = policy.get_initial_state(2), [], []
     random = np.random.RandomState(0)
     for t in range(num_steps):
@@ -109,14 +109,14 @@ class DecisionPolicyTest(tf.test.TestCase, parameterized.TestCase):
       actions.append(done.action)
     return returns, actions
 
-  def test_rewards_are_taken_off_the_return(self):
+  def test_rewards_are_subtracted_from_the_return(self):
     policy = policy_lib.DecisionPolicy(
         _network(testing.DISCRETE), _OBSERVATION_SPEC, testing.DISCRETE,
         target_return=10.0, return_scale=5.0)
     returns, _ = self._play(policy)
     self.assertAllClose(returns, [2, 1.9, 1.8, 1.7, 2, 1.9, 1.8])
 
-  def test_the_return_may_begin_anew_with_every_segment(self):
+  def test_the_return_may_be_reset_at_every_segment(self):
     policy = policy_lib.DecisionPolicy(
         _network(testing.DISCRETE), _OBSERVATION_SPEC, testing.DISCRETE,
         target_return=3.0, return_reset_period=3)
@@ -124,7 +124,7 @@ class DecisionPolicyTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(returns, [3, 2.5, 2, 3, 3, 2.5, 2])
 
   @parameterized.parameters(True, False)
-  def test_it_does_what_the_network_says_of_what_it_did(self, greedy):
+  def test_it_acts_on_the_networks_policy(self, greedy):
     network = _network(testing.CONTINUOUS)
     policy = policy_lib.DecisionPolicy(
         network, _OBSERVATION_SPEC, testing.CONTINUOUS, target_return=1.0,

@@ -1,4 +1,4 @@
-"""Return, observation and action as tokens before a memory core."""
+"""Returns, observations and actions as tokens for a memory core."""
 
 from typing import Any, NamedTuple, Optional, Tuple
 
@@ -6,109 +6,95 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import cores
+from gtrxl_tf import specs
 from gtrxl_tf.networks import action_space
+from gtrxl_tf.networks import memory_network
 from gtrxl_tf.networks import torsos
 
-# Tokens a step: return-to-go, observation, action. The policy is read at the second.
+# Tokens per step: return-to-go, observation, action. The policy is read at the second.
 TOKENS_PER_STEP = 3
 
 
 class DecisionInputs(NamedTuple):
-  """What the network sees of recorded steps, each `[B, T, ...]`."""
-  return_to_go: tf.Tensor  # Floats: what is still to come, in the network's units.
+  """Recorded steps as inputs of the network, each `[B, T, ...]`."""
+  return_to_go: tf.Tensor  # Floats: the remaining return, in the network's units.
   observation: Any         # A nest of tensors.
-  action: Any              # A sample of `ActionSpace`: taken in answer.
+  action: Any              # A sample of `ActionSpace`: taken at the observation.
   is_first: tf.Tensor      # Bools: where an episode begins.
 
 
 @config.configurable
-class DecisionNetwork(tf.keras.layers.Layer):
-  """A policy that is told what return to reach (Chen et al., 2021; RATE, section 3).
+class DecisionNetwork(memory_network.MemoryNetwork):
+  """A policy conditioned on a return (Chen et al., 2021; RATE, section 3).
 
-  Steps become tokens (return, observation, action), which a memory core reads; the
-  policy is a linear function of its output at the observation, so that it sees the
-  returns, observations and actions before, and of its own step return and observation.
-  Which model it is, is the core's matter: a Decision Transformer is a core that sees one
-  window, RATE one with memory tokens, DLSTM an LSTM.
+  Each step becomes three tokens (return, observation, action) for a memory core. The
+  policy is a linear function of the core's output at the observation. It therefore
+  depends on all tokens before, and on the return and observation of its own step. The
+  core determines the model: a Decision Transformer is a core that sees one window, RATE
+  is a core with memory tokens, DLSTM is an LSTM.
 
-  Called on unrolls; `step` and `remember_action` go one step in acting and compute the
-  same function.
+  `call` unrolls over sequences; `step` and `remember_action` take one step for acting
+  and compute the same function.
 
   Args:
-    action_spec: of the environment; discrete, continuous, or a nest of both.
+    action_spec: the environment's; discrete, continuous, or a nest of both.
     torso: embeds the observation.
-    core: remembers. Of one that works in segments, a segment has `TOKENS_PER_STEP`
-      tokens a step.
-    token_dim: width of the tokens, by default the core's output's.
-    squash: whether return and action tokens pass a tanh. RATE's do for images, and its
-      actions for T-Maze; by default they do not.
+    core: the memory core. If it works in segments, a segment holds `TOKENS_PER_STEP`
+      tokens per step.
+    token_dim: width of the tokens; by default that of the core's output.
+    squash: whether return and action tokens pass a tanh, as RATE's do for images and
+      its action tokens do for T-Maze. By default they do not.
 
   Attributes:
-    action_space: of `action_spec`.
+    action_space: the `ActionSpace` of `action_spec`.
     core: as given.
-    token_dim: as given, or as by default.
+    token_dim: as given, or the default.
+
+  Raises:
+    ConfigError: the core's segments do not hold complete steps.
   """
 
   def __init__(self, action_spec: Any, torso: torsos.Torso, core: cores.Core,
                token_dim: Optional[config.PositiveInt] = None, squash: bool = False,
                name: Optional[str] = None):
-    super().__init__(name=name)
+    super().__init__(action_spec, core, name)
     if core.segment_length > 1 and core.segment_length % TOKENS_PER_STEP:
       raise config.ConfigError(
           f'a core with segments of {core.segment_length} tokens: expected a multiple '
           f'of {TOKENS_PER_STEP}, the tokens of a step')
-    self.action_space = action_space.ActionSpace(action_spec)
-    self.core = core
     token_dim = token_dim or core.output_size
     activation = 'tanh' if squash else None
-    dense = lambda name, activation=None: tf.keras.layers.Dense(
-        token_dim, activation, name=name)
     self.token_dim = token_dim
     self._torso = torso
-    self._return_token = dense('return_token', activation)
-    self._observation_token = dense('observation_token')
-    self._action_token = dense('action_token', activation)
+    self._return_token = tf.keras.layers.Dense(
+        token_dim, activation, name='return_token')
+    self._observation_token = tf.keras.layers.Dense(token_dim, name='observation_token')
+    self._action_token = tf.keras.layers.Dense(
+        token_dim, activation, name='action_token')
     self._policy_head = tf.keras.layers.Dense(
         self.action_space.num_outputs, dtype='float32', name='policy_head')
 
-  def create_variables(self, observation_spec: Any) -> None:
-    """Creates all variables.
+  def _build_embedding(self, observation_spec: Any) -> int:
+    self.embed_return(tf.zeros([1]))
+    self.embed_observation(specs.zeros(observation_spec, [1]), batch_dims=1)
+    self.embed_action(specs.zeros(self.action_space.sample_spec, [1]))
+    return self.token_dim
 
-    Args:
-      observation_spec: nest of `dm_env` array specs, of one step's observation.
-    """
-    zeros = lambda spec: tf.zeros([1, *spec.shape], spec.dtype)
-    observation = tf.nest.map_structure(zeros, observation_spec)
-    action = tf.nest.map_structure(zeros, self.action_space.sample_spec)
-    with tf.name_scope(self.name):
-      tokens = (self.embed_return(tf.zeros([1])),
-                self.embed_observation(observation, batch_dims=1),
-                self.embed_action(action))
-      if not self.core.built:
-        with tf.name_scope(self.core.name):
-          self.core.build(tf.TensorShape([None, None, tokens[0].shape[-1]]))
-      self._policy_head.build(tf.TensorShape([None, self.core.output_size]))
-
-  def initial_state(self, batch_size) -> Any:
-    """The core's state before anything was seen."""
-    return self.core.initial_state(batch_size)
-
-  def initial_cache(self, batch_size) -> Any:
-    """The core's cache before anything was seen; once there are variables."""
-    return self.core.initial_cache(batch_size)
+  def _build_heads(self) -> None:
+    self._policy_head.build(tf.TensorShape([None, self.core.output_size]))
 
   def call(self, inputs: DecisionInputs, state: Any, training: Optional[bool] = None
            ) -> Tuple[action_space.Policy, Any]:
-    """Unrolls over `inputs` `[B, T, ...]`; dropout, if the core has it, in training.
+    """Unrolls over `inputs` `[B, T, ...]`; in training with the core's dropout, if any.
 
     Returns:
       The policy at each step, `[B, T, ...]`, and the core's state after the last.
     """
-    del training  # Keras hands it on to the core.
+    del training  # Keras passes it on to the core.
     return self.read(self.embed(inputs), inputs.is_first, state)
 
   def embed(self, inputs: DecisionInputs) -> tf.Tensor:
-    """The tokens `[B, T, 3, D]` of each step, in their order."""
+    """The tokens `[B, T, 3, D]` of each step in their order."""
     return tf.stack([
         self.embed_return(inputs.return_to_go),
         self.embed_observation(inputs.observation, 2),
@@ -116,16 +102,17 @@ class DecisionNetwork(tf.keras.layers.Layer):
 
   def read(self, tokens: tf.Tensor, is_first: tf.Tensor, state: Any
            ) -> Tuple[action_space.Policy, Any]:
-    """`call` on tokens."""
+    """`call` on tokens instead of inputs."""
     outputs, state = self.core(*flatten(tokens, is_first), state)
     return self._policy(outputs[:, 1::TOKENS_PER_STEP]), state
 
   def step(self, return_to_go: tf.Tensor, observation: Any, is_first: tf.Tensor,
            cache: Any) -> Tuple[action_space.Policy, Any]:
-    """What to do in answer to an observation; all arguments `[B, ...]`.
+    """Computes the policy for an observation; all arguments are `[B, ...]`.
 
     Returns:
-      The policy, and the core's cache, which is to be told the action.
+      The policy, and the core's cache. Pass the cache to `remember_action`, with the
+      action that is taken, before the next step.
     """
     _, cache = self.core.step(self.embed_return(return_to_go), is_first, cache)
     outputs, cache = self.core.step(
@@ -140,16 +127,16 @@ class DecisionNetwork(tf.keras.layers.Layer):
     return cache
 
   def embed_return(self, return_to_go: tf.Tensor) -> tf.Tensor:
-    """The tokens of returns `[...]`."""
+    """The tokens `[..., D]` of returns `[...]`."""
     return self._return_token(
         tf.cast(return_to_go, self.compute_dtype)[..., tf.newaxis])
 
   def embed_observation(self, observation: Any, batch_dims: int) -> tf.Tensor:
-    """The tokens of observations, of which `batch_dims` axes are batch."""
+    """The tokens of observations whose first `batch_dims` axes are batch axes."""
     return self._observation_token(self._torso(observation, batch_dims))
 
   def embed_action(self, action: Any) -> tf.Tensor:
-    """The tokens of samples `[...]` of `ActionSpace`."""
+    """The tokens `[..., D]` of samples `[...]` of `ActionSpace`."""
     return self._action_token(self.action_space.encode(action, self.compute_dtype))
 
   def _policy(self, outputs: tf.Tensor) -> action_space.Policy:
@@ -157,8 +144,15 @@ class DecisionNetwork(tf.keras.layers.Layer):
 
 
 def flatten(tokens: tf.Tensor, is_first: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-  """What a core reads of tokens `[B, T, 3, D]`: `[B, 3T, D]`, and where episodes begin,
-  `[B, 3T]`."""
+  """Flattens tokens `[B, T, 3, D]` into a core's inputs.
+
+  Args:
+    tokens: the tokens of each step.
+    is_first: `[B, T]`, where an episode begins.
+
+  Returns:
+    The inputs `[B, 3T, D]`, and where an episode begins in them, `[B, 3T]`.
+  """
   batch_size, length, width = tf.shape(tokens)[0], tokens.shape[1], tokens.shape[-1]
   no = tf.zeros_like(is_first)
   is_first = tf.stack([is_first, no, no], axis=2)

@@ -65,9 +65,9 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
         stepped, _unroll(network, inputs))
 
   @parameterized.parameters(
-      # From step 2 on: an action shows in the step after it, the rest at once.
+      # An action affects the steps after it, the rest also its own step.
       ('return_to_go', 2), ('observation', 2), ('action', 3))
-  def test_a_policy_sees_what_came_before_its_action(self, field, first_seen):
+  def test_a_policy_depends_on_what_precedes_its_action(self, field, first_seen):
     network, inputs = _network('TransformerXL'), _inputs()
     x = getattr(inputs, field).numpy()
     x[:, 2] = 2 - x[:, 2]
@@ -79,7 +79,7 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(differs[1], [False] * first_seen + [True] * (3 - first_seen)
                         + [False] * 3)
 
-  def test_its_core_drops_in_training(self):
+  def test_its_core_uses_dropout_in_training(self):
     network = network_lib.DecisionNetwork(
         testing.DISCRETE, torsos.VectorTorso((D,)),
         cores.TransformerXL(1, D, 2, 4, memory_length=9, dropout=0.3))
@@ -90,7 +90,7 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
     self.assertNotAllClose(run(training=True).logits, run().logits, atol=1e-2)
     self.assertAllEqual(run(training=False).logits, run().logits)
 
-  def test_tokens_may_be_squashed(self):
+  def test_tokens_can_be_squashed(self):
     network = _network('Memoryless', squash=True)
     inputs = _inputs()
     huge = inputs._replace(return_to_go=1e6 * tf.abs(inputs.return_to_go))

@@ -1,4 +1,4 @@
-"""Tests of window.py."""
+"""Tests of window.py, and of windows.py through it."""
 
 import pathlib
 
@@ -50,7 +50,7 @@ def _inputs(starts):
 
 
 def _act(acting, inputs, jit_compile=False):
-  """The policy at every step, which is told the actions of `inputs`."""
+  """The policy at every step, given the actions of `inputs`."""
   step = tf.function(acting.step, jit_compile=jit_compile)
   remember = tf.function(acting.remember_action, jit_compile=jit_compile)
   cache, policies = acting.initial_cache(_B), []
@@ -63,14 +63,15 @@ def _act(acting, inputs, jit_compile=False):
 
 
 def _unroll_windows(network, inputs):
-  """The policy at every step, each in an unroll of its own over its last K steps."""
+  """The policy at every step, from a separate unroll over its last K steps."""
   is_first = inputs.is_first.numpy()
   windows, places = [], []
   for row in range(_B):
     for t in range(_T):
       start = max(t + 1 - _K, np.flatnonzero(is_first[row, :t + 1])[-1])
-      cut = lambda x: np.resize(x[row, start:t + 1], [_K, *x.shape[2:]])
-      windows.append(tf.nest.map_structure(cut, inputs))
+      windows.append(tf.nest.map_structure(
+          # pylint: disable-next=cell-var-from-loop
+          lambda x: np.resize(x[row, start:t + 1], [_K, *x.shape[2:]]), inputs))
       places.append(t - start)
   windows = tf.nest.map_structure(lambda *x: tf.constant(np.stack(x)), *windows)
   begins = tf.constant([[True] + [False] * (_K - 1)] * len(places))
@@ -81,28 +82,28 @@ def _unroll_windows(network, inputs):
                            [_B, _T, -1]), policies)
 
 
-class SlidingWindowTest(tf.test.TestCase):
+class DecisionWindowTest(tf.test.TestCase):
 
   def assert_equal_policies(self, policies, expected):
     tf.nest.map_structure(
         lambda x, y: self.assertAllClose(x, y, atol=1e-5), policies, expected)
 
-  def test_within_the_window_it_is_the_networks_own_step(self):
+  def test_within_the_window_it_equals_the_networks_step(self):
     network, inputs = _network(), _inputs([[0, 4, 6], [0, 2, 5], [0, 1, 4, 7]])
-    window = window_lib.SlidingWindow(network, _K)
+    window = window_lib.DecisionWindow(network, _K)
     self.assert_equal_policies(_act(window, inputs), _act(network, inputs))
 
-  def test_it_is_an_unroll_over_the_last_steps(self):
+  def test_it_equals_an_unroll_over_the_last_steps(self):
     network, inputs = _network(), _inputs([[0], [0, 5], [0, 1, 6]])
-    window = window_lib.SlidingWindow(network, _K)
+    window = window_lib.DecisionWindow(network, _K)
     self.assert_equal_policies(
         _act(window, inputs, jit_compile=True), _unroll_windows(network, inputs))
 
   def test_refuses_a_window_that_cuts_a_segment(self):
     with self.assertRaisesRegex(config.ConfigError, 'a window of 5 .* of 12 tokens'):
-      window_lib.SlidingWindow(_network(), 5)
+      window_lib.DecisionWindow(_network(), 5)
 
-  def test_the_policy_acts_by_it_and_so_does_its_export(self):
+  def test_the_policy_and_its_export_use_it(self):
     policy = policy_lib.DecisionPolicy(
         _network(segment_length=6), _OBSERVATION_SPEC, testing.HYBRID,
         target_return=1.0, window=2)
@@ -112,7 +113,7 @@ class SlidingWindowTest(tf.test.TestCase):
     inputs = _inputs([[0]] * _B)
 
     def play(policy, first):
-      """Its actions from step `first` on."""
+      """The actions from step `first` on."""
       state, actions = policy.get_initial_state(_B), []
       for t in range(first, 5):
         observation = tf.nest.map_structure(lambda x: x[:, t], inputs.observation)

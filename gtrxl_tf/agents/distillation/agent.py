@@ -1,4 +1,4 @@
-"""The loss of policies that distill an algorithm from its learning histories."""
+"""Distillation of a learning algorithm from its learning histories."""
 
 from typing import Any, Dict, NamedTuple, Tuple
 
@@ -11,24 +11,24 @@ from gtrxl_tf.networks import action_space
 
 
 class HistoryBatch(NamedTuple):
-  """Parts of learning histories, to learn from."""
+  """A batch of parts of learning histories."""
   histories: network_lib.Histories  # With actions as the environment had them.
-  valid: tf.Tensor  # Bools [B, T]: False where a row is only filled up.
-  state: Any = ()   # The network's, that rows bring along; by default none do.
+  valid: tf.Tensor  # Bools [B, T]: False where a row is padded.
+  state: Any = ()   # The network's before each row; by default the initial one.
 
 
 @config.configurable
 class DistillationAgent(tf.Module):
-  """Learns to do what the algorithm did: cross-entropy of discrete actions, squared
-  error of the mean of continuous ones ("Memory-Efficient Algorithm Distillation",
-  equation 1).
+  """Imitates the algorithm's actions: the loss is the cross-entropy of discrete actions
+  plus the squared error of the mean of continuous ones ("Memory-Efficient Algorithm
+  Distillation", equation 1).
 
-  Gradients pass all the steps of a batch, as far as the core lets them: of a
-  `SegmentTransformer` whose `memory_gradient` is not stopped, all its segments.
+  Gradients flow through all steps of a batch that the core lets them reach: with a
+  `SegmentTransformer` whose `memory_gradient` is not stopped, through all segments.
 
   Args:
-    network: with its variables.
-    label_smoothing: share of the target that is spread over all actions (Table S3).
+    network: learns; its variables must exist.
+    label_smoothing: fraction of the target that is spread over all actions (Table S3).
   """
 
   def __init__(self, network: network_lib.DistillationNetwork,
@@ -38,31 +38,29 @@ class DistillationAgent(tf.Module):
     self._label_smoothing = label_smoothing
 
   @property
-  def learned_variables(self):
-    """What an optimizer changes."""
+  def learned_variables(self) -> Tuple[tf.Variable, ...]:
+    """The variables that an optimizer changes."""
     return tuple(self.network.trainable_variables)
 
   def loss(self, batch: HistoryBatch) -> Tuple[tf.Tensor, Dict[str, Any]]:
-    """The loss of a batch, and what is worth watching; of replicas, each one's share.
+    """The loss of a batch, and metrics. In a replica context, the replica's share.
 
-    What a batch holds at steps that are not valid does not count, but must be finite.
+    Values at steps that are not valid have no influence, but must be finite.
 
     Returns:
-      The loss, and metrics. If rows brought states along, `carried` among them is the
+      The loss, and metrics. If the batch has states, the metrics contain `carried`: the
       nest of states after the last step.
     """
     space, network = self.network.action_space, self.network
     inputs = batch.histories._replace(
         action=space.from_environment(batch.histories.action))
-    # Of discrete actions, histories have bytes, and losses want more.
+    # Histories store discrete actions as bytes, which the losses do not accept.
     action = tf.nest.map_structure(
         lambda x: x[:, 1:] if x.dtype.is_floating else tf.cast(x[:, 1:], tf.int32),
         inputs.action)
-    carries = not (isinstance(batch.state, tuple) and not batch.state)
-    state = batch.state
-    if not carries:
-      make = getattr(network.core, 'empty_state', network.core.initial_state)
-      state = make(tf.shape(batch.valid)[0])
+    carries = bool(tf.nest.flatten(batch.state))
+    state = batch.state if carries else network.core.empty_state(
+        tf.shape(batch.valid)[0])
     policy, state = network(inputs, state, training=True)
     mean = averages.MaskedMean(batch.valid)
     metrics, losses = {}, []
@@ -81,19 +79,20 @@ class DistillationAgent(tf.Module):
       metrics['carried'] = state
     return loss, {'loss': loss, **metrics}
 
-  def _smooth(self, policy, action, surprise):
-    """The cross-entropy of smoothed targets."""
+  def _smooth(self, policy: action_space.Policy, action: Any, surprise: tf.Tensor
+              ) -> tf.Tensor:
+    """The cross-entropy with smoothed targets, from `surprise`, that without."""
     if not self._label_smoothing:
       return surprise
     space = self.network.action_space
     uniform = action_space.Policy(logits=tf.zeros_like(policy.logits),
                                   mean=policy.mean, scale=policy.scale)
-    # Of uniform targets it is their entropy and the KL divergence from them.
+    # The cross-entropy with uniform targets is their entropy plus the KL from them.
     of_uniform = (space.kl(uniform, policy)['categorical']
                   - space.discrete_log_prob(uniform, action))
     return ((1 - self._label_smoothing) * surprise
             + self._label_smoothing * of_uniform)
 
   def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
-    """Nothing is left to be done."""
+    """Returns the metrics; this agent has nothing to update."""
     return metrics

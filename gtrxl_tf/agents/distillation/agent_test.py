@@ -16,7 +16,7 @@ _B, _T, _S = 4, 6, 3
 _OBSERVATION_SPEC = specs.Array((4,), np.float32)
 
 
-_BYTES = specs.DiscreteArray(3, np.uint8)  # As histories have them.
+_BYTES = specs.DiscreteArray(3, np.uint8)  # As in histories.
 
 
 def _agent(action_spec=_BYTES, label_smoothing=0.1, **settings):
@@ -50,7 +50,7 @@ class DistillationAgentTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.parameters(
       (_BYTES, {'cross_entropy', 'accuracy'}),
       (testing.HYBRID, {'cross_entropy', 'squared_error'}))
-  def test_it_learns_what_was_done(self, action_spec, names):
+  def test_it_learns_the_recorded_actions(self, action_spec, names):
     agent = _agent(action_spec, label_smoothing=0.0)
     learner = learner_lib.Learner(
         agent, tf.keras.optimizers.legacy.Adam(1e-2), tf.distribute.get_strategy())
@@ -82,7 +82,7 @@ class DistillationAgentTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_states_are_carried_from_one_step_to_the_next(self):
     agent, batch = _agent(), _batch()
-    whole, _ = agent.loss(batch._replace(valid=tf.ones([_B, _T], tf.bool)))
+    total, _ = agent.loss(batch._replace(valid=tf.ones([_B, _T], tf.bool)))
     state, losses = agent.network.initial_state(_B), []
     for start in (0, _S):
       of = batch.histories
@@ -93,11 +93,11 @@ class DistillationAgentTest(tf.test.TestCase, parameterized.TestCase):
           agent_lib.HistoryBatch(part, tf.ones([_B, _S], tf.bool), state))
       state = metrics['carried']
       losses.append(loss)
-    self.assertAllClose(whole, tf.reduce_mean(losses))
+    self.assertAllClose(total, tf.reduce_mean(losses))
     self.assertEqual(state.memory.shape[1], 2)
 
   @parameterized.parameters('stopped', 'through_segments')
-  def test_gradients_pass_the_segments_of_a_step_if_they_may(self, memory_gradient):
+  def test_gradients_flow_through_segments_unless_stopped(self, memory_gradient):
     agent = _agent(recurrence='same_layer', memory_gradient=memory_gradient)
     batch = _batch()
     reward = batch.histories.reward
@@ -109,14 +109,16 @@ class DistillationAgentTest(tf.test.TestCase, parameterized.TestCase):
     found = tf.reduce_any(tape.gradient(loss, reward)[:, :_S] != 0)
     self.assertEqual(bool(found), memory_gradient == 'through_segments')
 
-  def test_dropout_is_for_training(self):
+  def test_dropout_applies_in_training_only(self):
     agent, batch = _agent(dropout=0.5), _batch()
     network = agent.network
     state = network.initial_state(_B)
-    network_loss = lambda training: network(
-        batch.histories, state, training=training)[0].logits
-    self.assertAllEqual(network_loss(False), network_loss(None))
-    self.assertNotAllClose(network_loss(True), network_loss(False))
+
+    def logits(training):
+      return network(batch.histories, state, training=training)[0].logits
+
+    self.assertAllEqual(logits(False), logits(None))
+    self.assertNotAllClose(logits(True), logits(False))
     self.assertAllEqual(agent.loss(batch)[0], agent.loss(batch)[0])
 
 

@@ -1,6 +1,6 @@
-"""Transitions of a learning history as tokens before a memory core."""
+"""Transitions of a learning history as tokens for a memory core."""
 
-from typing import Any, Literal, NamedTuple, Optional, Tuple
+from typing import Any, List, Literal, NamedTuple, Optional, Tuple
 
 from dm_env import specs
 import numpy as np
@@ -8,26 +8,29 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import cores
+from gtrxl_tf import nests
+from gtrxl_tf import specs as specs_lib
 from gtrxl_tf.cores import relative_attention
 from gtrxl_tf.networks import action_space
+from gtrxl_tf.networks import memory_network
 from gtrxl_tf.networks import torsos
 
 
 class Histories(NamedTuple):
-  """Parts of learning histories: T steps, and before them the step before the first.
+  """Parts of learning histories: T steps, preceded by the step before the first.
 
-  That one is of no meaning where a history begins with the first.
+  The preceding step is ignored where a history begins with the first step.
   """
   observation: Any         # Nest of [B, T+1, ...].
-  action: Any              # Samples of `ActionSpace`, [B, T+1, ...]: answers to them.
+  action: Any              # Samples of `ActionSpace`, [B, T+1, ...]: taken there.
   reward: tf.Tensor        # [B, T+1], of the actions.
   done: tf.Tensor          # Bools [B, T+1]: whether an episode ended with the action.
   is_first: tf.Tensor      # Bools [B, T]: where a history begins.
-  position: tf.Tensor      # int32 [B, T]: number of the step in its history.
+  position: tf.Tensor      # int32 [B, T]: index of the step in its history.
 
 
 class Transition(NamedTuple):
-  """One step in acting, each `[B, ...]`, as in `Histories`."""
+  """One step of acting, each field `[B, ...]`; the fields are those of `Histories`."""
   observation: Any
   action: Any
   reward: tf.Tensor
@@ -36,46 +39,50 @@ class Transition(NamedTuple):
 
 
 class DistillationCache(NamedTuple):
-  """What a step leaves to the next one."""
-  core: Any         # The core's.
-  count: tf.Tensor  # [B] int32: how many steps there were.
+  """The memory between steps of acting."""
+  core: Any         # The core's cache.
+  count: tf.Tensor  # [B] int32: number of steps so far.
 
 
 @config.configurable
-class DistillationNetwork(tf.keras.layers.Layer):
-  """A policy that goes on with a learning history (Laskin et al., 2023; "Memory-
-  Efficient Algorithm Distillation", equation 1).
+class DistillationNetwork(memory_network.MemoryNetwork):
+  """A policy that continues a learning history (Laskin et al., 2023; "Memory-Efficient
+  Algorithm Distillation", equation 1).
 
-  Each step is one token, the sum of embeddings of the observation, of the action,
+  Each step is one token: the sum of embeddings of the observation, of the action,
   reward and end of episode before it, and of its position. The policy is a linear
-  function of a memory core's output there. With four tokens a step, which are its
-  observation, action, reward and end, the policy is read at the first. The paper counts
-  four in its introduction; the memory that it reports fits one.
+  function of a memory core's output at the token. With four tokens per step (its
+  observation, action, reward and end of episode) the policy is read at the first. The
+  paper mentions four in its introduction; the memory use that it reports fits one.
 
-  Nothing of the past is forgotten where an episode ends, only where a history begins.
+  Memory persists over the ends of episodes. It is cleared only where a history begins.
 
   Args:
-    action_spec: of the environment; discrete, continuous, or a nest of both.
-    core: remembers. Of one that works in segments, a segment has
-      `tokens_per_transition` tokens a step.
-    torso: embeds observations. Without one, integers in an array with bounds are
-      embedded each by its own table, and other numbers are taken as they are.
-    tokens_per_transition: see above.
-    previous_observation: whether the token also has the observation of the step
-      before, from which small models learn sooner what an action did. Not the paper's.
-    positions: what of a position is embedded. `global`: its number in the history,
-      which tells how long the agent has been learning. `local`: its number in the
-      segment. By a `learnable` table or by `sinusoidal` functions. The paper has the
-      first; its Figure 6 compares them.
-    num_positions: how many global positions there are: the steps of a history. What is
-      beyond has the last one.
+    action_spec: the environment's; discrete, continuous, or a nest of both.
+    core: the memory core. If it works in segments, a segment holds
+      `tokens_per_transition` tokens per step.
+    torso: embeds observations. Without a torso, each integer of an array with bounds
+      has its own embedding table, and other numbers are used as they are.
+    tokens_per_transition: 1 or 4, see above.
+    previous_observation: whether the token also embeds the observation of the step
+      before. Small models then learn sooner what an action did. Not in the paper.
+    positions: which position is embedded, and how. `global` is the step's index in the
+      history, which shows how long the agent has been learning; `local` is its index in
+      the segment. The embedding is a `learnable` table or `sinusoidal` functions. The
+      paper uses the default and compares all in its Figure 6.
+    num_positions: number of global positions, the steps of a history. Later steps share
+      the last position.
     reward_scale: rewards are divided by it.
 
   Attributes:
-    action_space: of `action_spec`.
+    action_space: the `ActionSpace` of `action_spec`.
     core: as given.
-    context_length: steps of a segment of the core.
+    context_length: number of steps in a segment of the core.
     tokens_per_transition: as given.
+
+  Raises:
+    ConfigError: the core's segments do not hold complete steps, or positions are local
+      and the core has no segments.
   """
 
   def __init__(
@@ -85,7 +92,7 @@ class DistillationNetwork(tf.keras.layers.Layer):
                          'local_sinusoidal', 'none'] = 'global_learnable',
       num_positions: config.PositiveInt = 2500,
       reward_scale: config.PositiveFloat = 1.0, name: Optional[str] = None):
-    super().__init__(name=name)
+    super().__init__(action_spec, core, name)
     if core.segment_length > 1 and core.segment_length % tokens_per_transition:
       raise config.ConfigError(
           f'a core with segments of {core.segment_length} tokens: expected a multiple '
@@ -96,74 +103,64 @@ class DistillationNetwork(tf.keras.layers.Layer):
       raise config.ConfigError(
           f"DistillationNetwork.positions = '{positions}': expected global ones, as "
           'the core does not work in segments')
-    self.action_space = action_space.ActionSpace(action_spec)
-    self.core = core
     self.tokens_per_transition = tokens_per_transition
     self._torso = torso
     self._previous_observation = previous_observation
     self._num_positions = (
         self.context_length if self._positions == 'local' else num_positions)
     self._reward_scale = reward_scale
-    # One layer for each token: embeddings that are added are one of what they embed.
+    # One layer per token: the sum of embeddings is one embedding of the concatenation.
     self._tokens = [
         tf.keras.layers.Dense(core.output_size, name=f'{kind}_token')
         for kind in ('transition', 'action', 'reward', 'done')[:tokens_per_transition]]
     self._policy_head = tf.keras.layers.Dense(
         self.action_space.num_outputs, dtype='float32', name='policy_head')
 
-  def create_variables(self, observation_spec: Any) -> None:
-    """Creates all variables.
-
-    Args:
-      observation_spec: nest of `dm_env` array specs, of one step's observation.
-    """
+  def _build_embedding(self, observation_spec: Any) -> int:
     self._observation_spec = observation_spec
-    zeros = lambda spec: tf.zeros([1, 2, *spec.shape], spec.dtype)
+    if self._table == 'learnable':
+      self.position_table = self.add_weight(
+          'position_table', (self._num_positions, self.core.output_size),
+          initializer=tf.keras.initializers.RandomNormal(stddev=0.02))
     no = tf.zeros([1, 2], tf.bool)
-    with tf.name_scope(self.name):
-      if self._table == 'learnable':
-        self.position_table = self.add_weight(
-            'position_table', (self._num_positions, self.core.output_size),
-            initializer=tf.keras.initializers.RandomNormal(stddev=0.02))
-      tokens = self.embed(Histories(
-          tf.nest.map_structure(zeros, observation_spec),
-          tf.nest.map_structure(zeros, self.action_space.sample_spec),
-          reward=tf.zeros([1, 2]), done=no, is_first=no[:, 1:],
-          position=tf.zeros([1, 1], tf.int32)))
-      if not self.core.built:
-        with tf.name_scope(self.core.name):
-          self.core.build(tf.TensorShape([None, None, tokens.shape[-1]]))
-      self._policy_head.build(tf.TensorShape([None, self.core.output_size]))
+    tokens = self.embed(Histories(
+        specs_lib.zeros(observation_spec, [1, 2]),
+        specs_lib.zeros(self.action_space.sample_spec, [1, 2]),
+        reward=tf.zeros([1, 2]), done=no, is_first=no[:, 1:],
+        position=tf.zeros([1, 1], tf.int32)))
+    return tokens.shape[-1]
 
-  def initial_state(self, batch_size) -> Any:
-    """The core's state before anything was seen."""
-    return self.core.initial_state(batch_size)
+  def _build_heads(self) -> None:
+    self._policy_head.build(tf.TensorShape([None, self.core.output_size]))
 
   def initial_cache(self, batch_size) -> DistillationCache:
-    """The cache before anything was seen; once there are variables."""
+    """The cache before the first step. The variables must exist."""
     return DistillationCache(
-        self.core.initial_cache(batch_size), tf.zeros([batch_size], tf.int32))
+        super().initial_cache(batch_size), tf.zeros([batch_size], tf.int32))
 
   def call(self, inputs: Histories, state: Any, training: Optional[bool] = None
            ) -> Tuple[action_space.Policy, Any]:
-    """Unrolls over `inputs`; dropout, if the core has it, in training.
+    """Unrolls over `inputs`; in training with the core's dropout, if any.
 
     Returns:
       The policy at each of the T steps, and the core's state after the last.
     """
-    del training  # Keras hands it on to the core.
+    del training  # Keras passes it on to the core.
     return self.read(self.embed(inputs), inputs.position, inputs.is_first, state)
 
   def embed(self, inputs: Histories) -> tf.Tensor:
-    """Tokens `[B, T, n, D]` of each step, without positions."""
+    """The tokens `[B, T, n, D]` of each step, without positions."""
     observation = self._encode(inputs.observation)
     before, now = (slice(None), slice(-1)), (slice(None), slice(1, None))
-    number = lambda x: tf.cast(x, self.compute_dtype)[..., tf.newaxis]
     outcome = [
         self.action_space.encode(inputs.action, self.compute_dtype),
-        number(inputs.reward / self._reward_scale), number(inputs.done)]
+        self._feature(inputs.reward / self._reward_scale), self._feature(inputs.done)]
     is_first = inputs.is_first[..., tf.newaxis]
-    known = lambda x: tf.where(is_first, tf.zeros([], x.dtype), x[before])
+
+    def known(x: tf.Tensor) -> tf.Tensor:
+      """Features of the step before, which the first step of a history lacks."""
+      return tf.where(is_first, tf.zeros([], x.dtype), x[before])
+
     features = [observation[now]]
     if self._previous_observation:
       features.append(known(observation))
@@ -176,18 +173,19 @@ class DistillationNetwork(tf.keras.layers.Layer):
 
   def read(self, tokens: tf.Tensor, position: tf.Tensor, is_first: tf.Tensor,
            state: Any) -> Tuple[action_space.Policy, Any]:
-    """`call` on tokens `[B, T, n, D]`."""
+    """`call` on tokens `[B, T, n, D]` instead of inputs."""
     outputs, state = self.core(*self._flatten(tokens, position, is_first), state)
     return self._policy(outputs[:, ::self.tokens_per_transition]), state
 
   def attention_weights(self, inputs: Histories, state: Any) -> Any:
-    """Whom the core's steps attend to in an unroll, if it is one that attends."""
+    """The attention weights of the core, which must have attention, in an unroll."""
     return self.core.attention_weights(
         *self._flatten(self.embed(inputs), inputs.position, inputs.is_first), state)
 
-  def _flatten(self, tokens, position, is_first):
-    """What the core reads of tokens `[B, T, n, D]`: `[B, T n, D]`, and where histories
-    begin, `[B, T n]`."""
+  def _flatten(self, tokens: tf.Tensor, position: tf.Tensor, is_first: tf.Tensor
+               ) -> Tuple[tf.Tensor, tf.Tensor]:
+    """Flattens tokens `[B, T, n, D]` into the core's inputs `[B, T n, D]`; also returns
+    where histories begin in them, `[B, T n]`."""
     num_steps, num_tokens, width = tokens.shape[1:]
     place = tf.range(num_steps)[tf.newaxis] % self.context_length
     tokens = self._place(tokens, position, place)
@@ -198,14 +196,14 @@ class DistillationNetwork(tf.keras.layers.Layer):
   def step(self, previous: Transition, observation: Any, position: tf.Tensor,
            is_first: tf.Tensor, cache: DistillationCache
            ) -> Tuple[action_space.Policy, DistillationCache]:
-    """What to do in answer to an observation.
+    """Computes the policy for an observation.
 
     Args:
       previous: the step before.
       observation: nest of `[B, ...]`.
       position: `[B]`, of this step.
-      is_first: `[B]`, where a history begins with it.
-      cache: as the step before left it.
+      is_first: `[B]`, whether a history begins with this step.
+      cache: as the step before returned it.
     """
     tokens, late = self.embed_step(previous, observation, is_first)
     core_cache, count = cache
@@ -216,23 +214,28 @@ class DistillationNetwork(tf.keras.layers.Layer):
       _, core_cache = self.core.step(token, no, core_cache)
     cache = tf.cond(
         tf.reduce_any(is_first),
-        lambda: tf.nest.map_structure(
-            lambda new, old: tf.where(
-                tf.reshape(is_first, [-1] + [1] * (old.shape.rank - 1)), new, old),
-            self.initial_cache(tf.shape(is_first)[0]),
+        lambda: nests.where(
+            is_first, self.initial_cache(tf.shape(is_first)[0]),
             DistillationCache(core_cache, count)),
         lambda: DistillationCache(core_cache, count))
     token = self._place(tokens, position, cache.count % self.context_length)
     outputs, core_cache = self.core.step(token, no, cache.core)
     return self._policy(outputs), DistillationCache(core_cache, cache.count + 1)
 
-  def embed_step(self, previous: Transition, observation: Any, is_first: tf.Tensor):
-    """The token `[B, D]` of a step in acting, and those `n - 1` of the step before it
-    that were not known then; without positions."""
-    pair = lambda *x: tf.stack(x, axis=1)
+  def embed_step(self, previous: Transition, observation: Any, is_first: tf.Tensor
+                 ) -> Tuple[tf.Tensor, List[tf.Tensor]]:
+    """Embeds one step of acting, without positions.
+
+    Returns:
+      The token `[B, D]` of the step, and the `n - 1` tokens of the step before that
+      were unknown when it was taken.
+    """
+    def pair(*x: tf.Tensor) -> tf.Tensor:
+      return tf.stack(x, axis=1)
+
     tokens = self.embed(Histories(
         tf.nest.map_structure(pair, previous.observation, observation),
-        # What comes of this step is not known yet, and not read.
+        # The outcome of this step is not known yet. What stands for it is not read.
         *tf.nest.map_structure(
             lambda x: pair(x, x), (previous.action, previous.reward, previous.done)),
         is_first=is_first[:, tf.newaxis], position=previous.position[:, tf.newaxis]))
@@ -241,17 +244,18 @@ class DistillationNetwork(tf.keras.layers.Layer):
 
   def _place(self, tokens: tf.Tensor, position: tf.Tensor, place: tf.Tensor
              ) -> tf.Tensor:
-    """Tokens `[..., n, D]` or `[..., D]` with what is known of where they are.
+    """Adds the embedding of positions, if any, to tokens `[..., n, D]` or `[..., D]`.
 
     Args:
       tokens: of steps `[...]`.
-      position: in the history.
-      place: in the segment.
+      position: index of each step in the history.
+      place: index of each step in the segment.
     """
     if not self._table:
       return tokens
     if self._table == 'learnable':
-      # The reshape is for its gradient: slices, as of a lookup, would have no norm.
+      # The reshape makes the gradient a tensor. A lookup alone gives `IndexedSlices`,
+      # whose norm is undefined.
       table = tf.reshape(self.position_table, self.position_table.shape)
     else:
       table = tf.constant(np.ascontiguousarray(relative_attention.sinusoids(
@@ -269,16 +273,20 @@ class DistillationNetwork(tf.keras.layers.Layer):
     return tf.concat(
         [_numbers(spec, x, self.compute_dtype) for spec, x in leaves], axis=-1)
 
+  def _feature(self, x: tf.Tensor) -> tf.Tensor:
+    """Numbers `[B, T]` as features `[B, T, 1]`."""
+    return tf.cast(x, self.compute_dtype)[..., tf.newaxis]
+
   def _policy(self, outputs: tf.Tensor) -> action_space.Policy:
     return self.action_space.policy(self._policy_head(outputs))
 
 
 def _numbers(spec: specs.Array, x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-  """`x` `[B, T, ...]` as features: integers with bounds as one-hot."""
+  """`x` `[B, T, ...]` as features `[B, T, F]`; integers with bounds as one-hot."""
   size = int(np.prod(spec.shape))
   x = tf.reshape(x, tf.concat([tf.shape(x)[:2], [size]], axis=0))
-  whole = np.issubdtype(spec.dtype, np.integer)
-  if not (whole and isinstance(spec, specs.BoundedArray)):
+  is_integer = np.issubdtype(spec.dtype, np.integer)
+  if not (is_integer and isinstance(spec, specs.BoundedArray)):
     return tf.cast(x, dtype)
   low = np.broadcast_to(spec.minimum, spec.shape).reshape(-1).astype(np.int64)
   high = np.broadcast_to(spec.maximum, spec.shape).reshape(-1).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Tests of network.py, window.py and policy.py: acting is what was trained."""
+"""Tests of network.py, window.py and policy.py: acting equals unrolling."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -10,6 +10,7 @@ from tf_agents.trajectories import time_step as ts
 from gtrxl_tf import config
 from gtrxl_tf.agents.distillation import network as network_lib
 from gtrxl_tf.agents.distillation import policy as policy_lib
+from gtrxl_tf.agents.distillation import window as window_lib
 from gtrxl_tf.cores import segment_transformer
 from gtrxl_tf.networks import torsos
 
@@ -55,21 +56,20 @@ def _histories(num_steps=_T, start=0):
 
 def _cut(inputs, start, stop):
   """Steps `start` to `stop`."""
-  cut = lambda x: x[:, start:stop + x.shape[1] - inputs.position.shape[1]]
-  return tf.nest.map_structure(cut, inputs)
+  return tf.nest.map_structure(
+      lambda x: x[:, start:stop + x.shape[1] - inputs.position.shape[1]], inputs)
 
 
 def _act(network, inputs):
-  """The logits of a policy that acts and is told what was done, step by step."""
+  """The logits of acting step by step, given the actions of `inputs`."""
   cache, logits = network.initial_cache(_B), []
-  of = lambda x, t: x[:, t]
   for t in range(inputs.position.shape[1]):
     previous = network_lib.Transition(
         *tf.nest.map_structure(lambda x, t=t: x[:, t], tuple(inputs[:4])),
         position=inputs.position[:, max(t - 1, 0)])
     policy, cache = network.step(
-        previous, of(inputs.observation, t + 1), of(inputs.position, t),
-        of(inputs.is_first, t), cache)
+        previous, inputs.observation[:, t + 1], inputs.position[:, t],
+        inputs.is_first[:, t], cache)
     logits.append(policy.logits)
   return tf.stack(logits, axis=1)
 
@@ -79,24 +79,24 @@ class ActingTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.parameters(
       ('ADF', 1), ('ADF_rope', 1), ('MEM', 1), ('XL', 1), ('ED', 1), ('ED_pre_norm', 1),
       ('ADF', 4), ('ED', 4))
-  def test_it_is_the_forward_of_training_step_by_step(self, model, tokens):
+  def test_steps_equal_the_unroll(self, model, tokens):
     network = _network(tokens, _MODELS[model], previous_observation=tokens == 1)
     inputs = _histories()
     policy, _ = network(inputs, network.initial_state(_B))
     self.assertAllClose(_act(network, inputs), policy.logits, atol=1e-5, rtol=1e-5)
-    # An unroll that makes no room for what is not there is the same.
+    # An unroll from the empty state gives the same result.
     policy_2, _ = network(inputs, network.core.empty_state(_B))
     self.assertAllClose(policy_2.logits, policy.logits, atol=1e-5, rtol=1e-5)
 
   @parameterized.parameters(
       ('ADF', 1, 'global_learnable'), ('ADF_rope', 1, 'local_sinusoidal'),
       ('MEM', 4, 'local_learnable'))
-  def test_a_sliding_window_is_the_forward_of_training(self, model, tokens, positions):
+  def test_a_window_equals_an_unroll_over_its_steps(self, model, tokens, positions):
     network = _network(tokens, _MODELS[model], positions=positions)
     inputs = _histories()
-    acted = _act(policy_lib.window_lib.SlidingWindow(network, _S), inputs)
-    whole, _ = network(_cut(inputs, 0, _S), network.initial_state(_B))
-    self.assertAllClose(acted[:, :_S], whole.logits, atol=1e-5, rtol=1e-5)
+    acted = _act(window_lib.DistillationWindow(network, _S), inputs)
+    first, _ = network(_cut(inputs, 0, _S), network.initial_state(_B))
+    self.assertAllClose(acted[:, :_S], first.logits, atol=1e-5, rtol=1e-5)
     for end in range(_S, _T, 2):
       policy, _ = network(
           _cut(inputs, end + 1 - _S, end + 1), network.initial_state(_B))
@@ -115,7 +115,7 @@ class ActingTest(tf.test.TestCase, parameterized.TestCase):
         is_first=tf.constant(np.arange(_T - 5) == np.zeros((_B, 1))))
     self.assertAllClose(acted[1, 5:], _act(network, own)[1], atol=1e-5)
 
-  def test_what_a_step_knows(self):
+  def test_what_a_step_depends_on(self):
     network = _network(core=_MODELS['ED'])
     inputs = _histories()
     def logits(**changed):
@@ -132,13 +132,13 @@ class ActingTest(tf.test.TestCase, parameterized.TestCase):
       differs = tf.reduce_any(tf.abs(changed - base) > 1e-6, axis=[0, 2])
       self.assertAllEqual(differs, np.arange(_T) >= first)
 
-  def test_settings_that_do_not_fit(self):
+  def test_refuses_settings_that_do_not_match(self):
     with self.assertRaisesRegex(config.ConfigError, 'expected a multiple of 4'):
       network_lib.DistillationNetwork(
           _ACTION_SPEC, segment_transformer.SegmentTransformer(segment_length=6),
           tokens_per_transition=4)
     with self.assertRaisesRegex(config.ConfigError, 'a window of 4 steps'):
-      policy_lib.window_lib.SlidingWindow(_network(), 4)
+      window_lib.DistillationWindow(_network(), 4)
 
   def test_a_torso_embeds_observations(self):
     network = network_lib.DistillationNetwork(
@@ -183,7 +183,7 @@ class PolicyTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(actions, tf.argmax(expected.logits, axis=-1))
 
   @parameterized.parameters((2.0, 0, [0, 2, 4, 6]), (0.5, 7, [7, 7, 8, 9]))
-  def test_the_position_may_be_another(self, scale, shift, expected):
+  def test_the_position_can_be_scaled_and_shifted(self, scale, shift, expected):
     _, policy = self._policy(position_scale=scale, position_shift=shift)
     self.assertAllEqual(policy.position(tf.range(4)), expected)
 

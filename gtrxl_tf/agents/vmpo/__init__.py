@@ -1,0 +1,1 @@
+"""V-MPO, which learns online."""

@@ -12,7 +12,7 @@ from gtrxl_tf.losses import vmpo
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.replay import unroll as unroll_lib
 
-# Duals are kept above this after every update (V-MPO, section 4).
+# The lower bound of dual variables after every update (V-MPO, section 4).
 _SMALLEST_DUAL = 1e-8
 
 
@@ -24,49 +24,67 @@ def _dual(value: float, name: str) -> tf.Variable:
 
 @config.configurable
 class VMPOAgent(tf.Module):
-  """Online and target network, temperature and multipliers, and the loss over them.
+  """V-MPO: an online and a target network, dual variables, and the loss.
 
-  Song et al. (2020) as "Stabilizing Transformers for Reinforcement Learning" uses it:
-  actors run the target network; the advantage of a step is its return to the end of
-  the unroll less its value; policy, value, temperature and multipliers are trained by
-  one optimizer on the sum of their losses. Temperature and multipliers are linear
-  variables.
+  The agent follows Song et al. (2020) as used in "Stabilizing Transformers for
+  Reinforcement Learning". Actors run the target network. The advantage of a step is its
+  return to the end of the unroll minus its value. One optimizer trains policy, value,
+  temperature and multipliers on the sum of their losses. Temperature and multipliers
+  are linear variables.
 
-  The E-step knows one set of weights and one temperature, whatever the actions are. The
-  M-step has a trust region for each part of the policy: one on the categorical part,
-  and two on the Gaussian part, on what its mean and its scale owe to the KL. Actions
-  that are both ("hybrid") have all three.
+  The E-step has one set of weights and one temperature for any kind of action. The
+  M-step has a trust region for each part of the policy: one for the categorical part,
+  and two for the Gaussian part, for the mean's and the scale's components of the KL.
+  Actions with both parts ("hybrid") have all three.
 
   A network with PopArt learns normalized values, with a scale for each task. Its
-  statistics move after the step, outputs staying what they were, so that a batch is
-  normalized by all that came before it.
+  statistics are updated after the step without a change of outputs, so that a batch is
+  normalized by the statistics of the batches before it.
 
   A network with a pixel-control head learns that auxiliary task from the one image in
   the observation.
 
+  >>> from dm_env import specs
+  >>> import numpy as np
+  >>> from gtrxl_tf import agents
+  >>> from gtrxl_tf import cores
+  >>> from gtrxl_tf import networks
+  >>> def network():
+  ...   made = networks.ActorCritic(
+  ...       specs.DiscreteArray(3), networks.VectorTorso([8]),
+  ...       cores.TransformerXL(1, 8, num_heads=2, head_dim=4, memory_length=4))
+  ...   made.create_variables(specs.Array((5,), np.float32))
+  ...   return made
+  >>> agent = agents.VMPOAgent(network(), network(), target_update_period=10)
+  >>> sorted(agent.gauges().items())
+  [('alpha_categorical', 5.0), ('temperature', 1.0)]
+
   Args:
-    online: the network that learns, with its variables.
-    target: another of the same make; it becomes a copy.
+    online: the network that learns; its variables must exist.
+    target: a second network with the same settings; it becomes a copy.
     discount: gamma.
     target_update_period: learner steps between copies to the target network.
-    initial_temperature: eta at the start.
+    initial_temperature: initial value of eta.
     epsilon_temperature: eps_eta, the bound of the E-step's KL.
-    initial_alpha: the multiplier of the categorical policy's KL at the start.
-    epsilon_alpha: the bound of that KL. The paper draws this and the next two bounds
-      anew for each run; here it is the middle, in log space, of logU[0.001, 0.1).
-    initial_alpha_mean: the multiplier of the KL owed to the Gaussian's mean.
+    initial_alpha: initial multiplier of the categorical policy's KL.
+    epsilon_alpha: the bound of that KL. The paper samples this and the next two bounds
+      for each run; here it is the middle, in log space, of logU[0.001, 0.1).
+    initial_alpha_mean: initial multiplier of the mean component of the Gaussian's KL.
     epsilon_alpha_mean: its bound, the middle of logU[0.005, 0.01).
-    initial_alpha_scale: the multiplier of the KL owed to the Gaussian's scale.
+    initial_alpha_scale: initial multiplier of the scale component of that KL.
     epsilon_alpha_scale: its bound, the middle of logU[5e-6, 4e-4), Numpad's.
-    top_fraction: the share of steps, by advantage, that the policy learns from.
+    top_fraction: fraction of steps, by advantage, that the policy learns from.
     normalize_advantages: divides advantages by the task's scale before they are ranked;
-      otherwise the tasks with the greatest rewards would fill the top. V-MPO does not
-      say. By default it is done if there is PopArt and more than one task.
+      otherwise the tasks with the largest rewards would fill the top. V-MPO does not
+      mention this. By default it is done if there is PopArt and more than one task.
     pixel_control_cost: factor of the auxiliary loss, if the network has the head.
-    pixel_control_discount: of the auxiliary task. Not in the paper; UNREAL's.
+    pixel_control_discount: discount of the auxiliary task. Not in the paper; UNREAL's.
 
-  The defaults are the paper's (Table 8, DMLab-30 for categorical policies, Numpad for
+  The defaults are the paper's (Table 8: DMLab-30 for categorical policies, Numpad for
   Gaussian ones).
+
+  Raises:
+    ConfigError: advantages are to be normalized, and the network has no PopArt.
   """
 
   def __init__(
@@ -113,8 +131,8 @@ class VMPOAgent(tf.Module):
     self.update_target()
 
   @property
-  def learned_variables(self):
-    """What an optimizer changes: everything but the target network."""
+  def learned_variables(self) -> Tuple[tf.Variable, ...]:
+    """The variables that an optimizer changes: all but the target network's."""
     return (*self.online.trainable_variables, self.temperature, *self.alphas.values())
 
   @property
@@ -138,25 +156,25 @@ class VMPOAgent(tf.Module):
 
   @tf.function(autograph=False)
   def update_target(self) -> None:
-    """Copies the online network, PopArt's statistics with it, to the target network."""
+    """Copies the online network, with PopArt's statistics, to the target network."""
     for target, online in zip(self.target.variables, self.online.variables):
       target.assign(online)
 
   def gauges(self) -> Dict[str, float]:
-    """What the duals stand at."""
+    """The values of the dual variables."""
     duals = {'temperature': self.temperature,
              **{f'alpha_{name}': alpha for name, alpha in self.alphas.items()}}
     return {name: float(dual.numpy()) for name, dual in duals.items()}
 
   def loss(self, batch: unroll_lib.Unroll) -> Tuple[tf.Tensor, Dict[str, Any]]:
-    """The loss of a batch, and what is worth watching.
+    """The loss of a batch, and metrics.
 
-    In a replica context both are this replica's share: their sum over replicas is
-    that of the global batch.
+    In a replica context both are this replica's share: their sums over replicas are
+    the values for the global batch.
 
     Args:
-      batch: unrolls `[B, time, ...]`. Its policies are the target network's as it was
-        when it acted.
+      batch: unrolls `[B, time, ...]`. Its policies are those of the target network at
+        the time it acted.
     """
     memory_length = batch.memory_length
     is_first, is_last = batch.is_first(), batch.is_last()
@@ -166,7 +184,7 @@ class VMPOAgent(tf.Module):
         observation=batch.observation, previous_action=batch.action,
         reward=batch.reward, is_first=is_first[:, memory_length:]), state)
 
-    # Each unroll's own task's; in the units that PopArt normalizes to.
+    # The value function of each unroll's task, in PopArt's normalized units.
     normalized_values = tf.gather(outputs.value, tasks, axis=2, batch_dims=1)
     values = self._denormalize(normalized_values, tasks)
     targets = returns.n_step_returns(
@@ -175,7 +193,7 @@ class VMPOAgent(tf.Module):
     if self._normalize_advantages:
       advantages /= network.popart.scale(tasks)[:, tf.newaxis]
 
-    # At its last step an episode takes no action, and what it is worth is not learned.
+    # No action is taken at an episode's last step, and its value is not learned.
     valid = ~is_last[:, :-1]
     mean = averages.MaskedMean(valid)
     space = network.action_space
@@ -213,13 +231,13 @@ class VMPOAgent(tf.Module):
     return loss, {'loss': loss, **metrics}
 
   def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
-    """Moves PopArt's statistics by what a step has seen.
+    """Updates PopArt's statistics with those of a batch.
 
     Args:
       metrics: of `loss`, summed over replicas.
 
     Returns:
-      Those that are scalars.
+      The metrics that are scalars.
     """
     metrics = dict(metrics)
     sums = metrics.pop('popart', None)
@@ -241,7 +259,7 @@ class VMPOAgent(tf.Module):
 
   def _pixel_control_loss(self, batch: unroll_lib.Unroll, q_values: tf.Tensor,
                           is_last: tf.Tensor) -> tf.Tensor:
-    """Mean over unrolls of the auxiliary loss."""
+    """The mean of the auxiliary loss over unrolls."""
     images = [x for x in tf.nest.flatten(batch.observation) if x.shape.rank == 5]
     if len(images) != 1:
       raise config.ConfigError('ActorCritic.pixel_control_head: expected one image '

@@ -37,7 +37,7 @@ def _agent(action_spec=testing.DISCRETE, num_tasks=1, popart=None, **settings):
 
 
 def _weight_of_task(agent, batch, task):
-  """The share of the E-step's weights that a task's steps have."""
+  """The fraction of the E-step's weights on the steps of a task."""
   weights = []
   original = vmpo.vmpo_loss
 
@@ -86,7 +86,7 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
       self.assertAllClose(gradient, epsilons[name] - kl)
       self.assertAllClose(metrics[f'kl_{name}_over_bound'], kl / epsilons[name])
 
-  def test_a_hybrid_action_with_one_discrete_choice_is_a_continuous_one(self):
+  def test_a_hybrid_action_with_a_single_choice_equals_a_continuous_one(self):
     # The categorical part has one value: log-probability and KL are zero.
     hybrid = {'a': specs.DiscreteArray(1), 'b': testing.CONTINUOUS}
     agents = {name: testing.tiny_agent(lambda spec=spec: testing.tiny_network(
@@ -97,7 +97,7 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
                             both.online.trainable_variables):
       if theirs.shape == ours.shape:
         ours.assign(theirs)
-      else:  # Of the policy head's outputs: the logit goes first.
+      else:  # The logit is the first output of the policy head.
         ours.assign(tf.concat([tf.zeros_like(ours)[..., :1], theirs], axis=-1))
     batch = testing.random_unrolls(0, action_spec=testing.CONTINUOUS)
     loss, metrics, _ = _loss_and_gradients(one, batch)
@@ -106,11 +106,11 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
         action={'a': zeros, 'b': batch.action},
         policy=batch.policy._replace(logits=tf.zeros([*zeros[:, 1:].shape, 1]))))
     for name, value in metrics.items():
-      if name != 'loss':  # To which alpha times its bound is added.
+      if name != 'loss':  # The loss contains alpha times its bound.
         self.assertAllClose(hybrid_metrics[name], value, rtol=1e-6, msg=name)
     self.assertAllClose(hybrid_loss - loss, 5.0 * 0.01, atol=1e-5)
 
-  def test_each_task_has_its_value_function(self):
+  def test_each_task_has_its_own_value_function(self):
     agent = _agent(num_tasks=2)
     batch = testing.random_unrolls(0, num_tasks=2)
     _, _, gradients = _loss_and_gradients(agent, batch)
@@ -122,7 +122,7 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
     self.assertNotEqual(gradients[bias][1], 0)
     self.assertEqual(of_one_task[bias][1], 0)
 
-  def test_popart_keeps_values_and_goes_with_the_target_network(self):
+  def test_popart_keeps_values_and_is_copied_to_the_target_network(self):
     agent = _agent(num_tasks=2, popart=functools.partial(
         popart_lib.PopArt, step_size=0.1))
     learner = learner_lib.Learner(
@@ -154,7 +154,7 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_advantages_of_tasks_are_ranked_on_one_scale(self):
     # Without normalization the steps of the task with huge rewards fill the top. At
-    # such a temperature all in the top weigh the same.
+    # this temperature all steps in the top have the same weight.
     batch = testing.random_unrolls(0, batch_size=8, num_tasks=2)
     huge = tf.where(batch.task == 1, 1e4, 1.0)
     batch = batch._replace(reward=batch.reward * huge)
@@ -178,13 +178,13 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
     self.assertTrue(learned.issuperset(v.ref() for v in agent.online.variables))
     self.assertTrue(learned.isdisjoint(v.ref() for v in agent.target.variables))
 
-  def test_what_is_done_at_an_episodes_last_step_has_no_influence(self):
+  def test_the_action_at_an_episodes_last_step_has_no_influence(self):
     agent = testing.tiny_agent()
     batch = testing.random_unrolls(0)
     is_last = batch.is_last()
     at_last = is_last[:, :-1]
     self.assertGreater(np.sum(at_last), 1)
-    # Whatever was done there, and the reward that answers it: that of a first step.
+    # The action there, and the reward after it, which is that of a first step.
     other = batch._replace(
         action=tf.where(tf.pad(at_last, [[0, 0], [1, 0]]), 2 - batch.action,
                         batch.action),
@@ -198,18 +198,21 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
   def test_an_ended_episode_has_no_influence_on_the_next(self):
     agent = testing.tiny_agent()
     batch = testing.random_unrolls(0, batch_size=2)
-    # The second row's episode ends at row 0: nothing of its memory is left to see.
+    # The second row's episode ends at step 0, so none of its memory is visible.
     record = tf.concat([batch.record[:1], 1e3 * batch.record[1:]], axis=0)
-    values = lambda batch: agent.online(
-        actor_critic.NetworkInputs(
-            batch.observation, batch.action, batch.reward,
-            batch.is_first()[:, batch.memory_length:]),
-        agent.online.core.restore(
-            batch.record, batch.is_first()[:, :batch.memory_length]))[0].value
+
+    def values(batch):
+      return agent.online(
+          actor_critic.NetworkInputs(
+              batch.observation, batch.action, batch.reward,
+              batch.is_first()[:, batch.memory_length:]),
+          agent.online.core.restore(
+              batch.record, batch.is_first()[:, :batch.memory_length]))[0].value
+
     self.assertAllEqual(
         values(batch)[:, 1:], values(batch._replace(record=record))[:, 1:])
 
-  def test_kl_is_that_to_the_policy_that_acted(self):
+  def test_kl_is_to_the_policy_that_acted(self):
     agent = testing.tiny_agent()
     batch = testing.random_unrolls(0)
     outputs, _ = agent.online(
@@ -223,11 +226,12 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(metrics['kl_categorical'], 0, atol=1e-6)
     _, metrics = agent.loss(batch)
     expected = tf.boolean_mask(
-        distributions.categorical_kl(batch.policy.logits, policy.logits), ~batch.is_last()[:, :-1])
+        distributions.categorical_kl(batch.policy.logits, policy.logits),
+        ~batch.is_last()[:, :-1])
     self.assertAllClose(metrics['kl_categorical'], tf.reduce_mean(expected))
 
-  def test_duals_stay_positive_whatever_the_learning_rate(self):
-    # With bounds so wide both sink as fast as they can.
+  def test_duals_stay_positive_at_any_learning_rate(self):
+    # With such wide bounds both decrease as fast as possible.
     agent = testing.tiny_agent(epsilon_temperature=1e6, epsilon_alpha=1e6)
     learner = learner_lib.Learner(
         agent, tf.keras.optimizers.legacy.Adam(1e3), tf.distribute.get_strategy())

@@ -5,7 +5,7 @@ import pathlib
 from absl.testing import absltest
 import numpy as np
 
-from gtrxl_tf.analysis import histories
+from gtrxl_tf.plots import histories
 
 
 class HistoriesTest(absltest.TestCase):

@@ -1,8 +1,8 @@
-"""Learning curves."""
+"""Learning curves: returns of runs against steps and wall time."""
 
 import math
 import pathlib
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import matplotlib
 from matplotlib import pyplot as plt
@@ -12,7 +12,7 @@ matplotlib.use('Agg')  # Pictures are files; there may be no screen.
 
 Rows = Sequence[Dict[str, float]]
 
-# For each column that a return may be plotted against: its unit there, and its name.
+# For each column that returns may be plotted against: its unit and its label.
 AXES = {'environment_steps': (1e6, 'million environment steps'),
         'learner_step': (1e3, 'thousand learner steps'),
         'seconds': (60, 'minutes')}
@@ -22,13 +22,13 @@ THIN_AND_BOLD = 'thin: each run, bold: mean of the runs'
 
 def mean_curve(curves: Sequence[Tuple[np.ndarray, np.ndarray]]
                ) -> Tuple[np.ndarray, np.ndarray]:
-  """The mean of several curves `(x, y)`, between points by straight lines.
+  """Returns the mean of several curves `(x, y)`, linear between points.
 
   Args:
     curves: each with x ascending. Points whose y is NaN are left out.
 
   Returns:
-    `(x, y)`, where every curve has values; empty if there is no such place.
+    `(x, y)` where every curve has values; empty if there is no such place.
   """
   known = [(x[~np.isnan(y)], y[~np.isnan(y)]) for x, y in curves]
   if not all(len(x) for x, _ in known):
@@ -40,7 +40,7 @@ def mean_curve(curves: Sequence[Tuple[np.ndarray, np.ndarray]]
 
 
 def style(number: int) -> Dict[str, str]:
-  """How the lines of a picture's label with this number look, in every panel."""
+  """Returns the style of lines of the label with this number, in every panel."""
   return {'color': f'C{number}', 'linestyle': '-' if number < 10 else '--'}
 
 
@@ -52,9 +52,9 @@ def plot(panel: plt.Axes, runs: Dict[str, List[Rows]], column: str,
 
   Args:
     panel: to plot in.
-    runs: for each label the rows of `metrics.csv` of its runs, one a seed. A label may
-      have none.
-    column: what the return is plotted against: `environment_steps`, `learner_step` or
+    runs: for each label, the rows of `metrics.csv` of its runs, one per seed. A label
+      may have none.
+    column: that the return is plotted against: `environment_steps`, `learner_step` or
       `seconds`. Rows without a return are left out.
     reference: the informed policy's return, drawn as a line.
   """
@@ -65,28 +65,31 @@ def plot(panel: plt.Axes, runs: Dict[str, List[Rows]], column: str,
       rows = [row for row in rows if not math.isnan(row['return'])]
       curves.append((np.array([row[column] for row in rows]) / unit,
                      np.array([row['return'] for row in rows])))
-    # A single point makes no line.
-    marked = lambda x, y: {'marker': 'o', 'markersize': 4} if len(x) == 1 else {}
     if len(curves) == 1:
-      panel.plot(*curves[0], **style(i), **marked(*curves[0]), linewidth=1.5,
+      panel.plot(*curves[0], **style(i), **_marker(curves[0]), linewidth=1.5,
                  label=label)
     elif curves:
       for curve in curves:
-        panel.plot(*curve, **style(i), **marked(*curve), linewidth=0.7, alpha=0.5)
+        panel.plot(*curve, **style(i), **_marker(curve), linewidth=0.7, alpha=0.5)
       panel.plot(*mean_curve(curves), **style(i), linewidth=2.5, label=label)
   if reference is not None:
     draw_reference(panel, reference)
   panel.set_xlabel(name)
 
 
+def _marker(curve: Tuple[np.ndarray, np.ndarray]) -> Dict[str, Any]:
+  """Returns a marker for a curve of a single point, which makes no line."""
+  return {'marker': 'o', 'markersize': 4} if len(curve[0]) == 1 else {}
+
+
 def steps_column(runs: Dict[str, List[Rows]]) -> str:
-  """What runs count their progress in: online in environment steps, else learner's."""
+  """Returns the column of steps: environment steps online, learner steps offline."""
   first = next((rows[0] for seeds in runs.values() for rows in seeds if rows), {})
   return 'learner_step' if 'environment_steps' not in first else 'environment_steps'
 
 
 def return_label(runs: Dict[str, List[Rows]]) -> str:
-  """What the return in the rows is."""
+  """Returns the label of the return in the rows."""
   return ('return, mean of the last 100 episodes'
           if steps_column(runs) == 'environment_steps' else 'return in evaluation')
 
@@ -101,10 +104,10 @@ def save(figure: plt.Figure, path: pathlib.Path, title: str, note: str = '') -> 
   """Writes a picture, with one legend for all panels below them; closes it.
 
   Args:
-    figure: made with the layout `constrained`.
+    figure: with the layout `constrained`.
     path: of the picture to write.
     title: of the picture.
-    note: what the lines are, said above the legend.
+    note: title of the legend, which explains the lines.
   """
   handles = {}
   for panel in figure.axes:
@@ -126,10 +129,10 @@ def draw(path: pathlib.Path, runs: Dict[str, List[Rows]], title: str,
 
   Args:
     path: of the picture to write.
-    runs: as `plot` has them.
+    runs: see `plot`.
     title: of the picture.
     reference: the informed policy's return, drawn as a line.
-    more: each plots in a panel of its own, beside the curves.
+    more: functions that each plot in another panel, beside the curves.
   """
   figure, panels = plt.subplots(
       1, 2 + len(more), figsize=(5.5 * (2 + len(more)), 4.5), layout='constrained')

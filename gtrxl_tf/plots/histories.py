@@ -1,7 +1,7 @@
-"""Learning processes: what episodes returned in the course of them.
+"""Learning processes: returns of episodes against transitions.
 
-Curves of *Memory-Efficient Algorithm Distillation* (Figures 5 to 9), of sources and of
-the models that distill them alike.
+Curves as in *Memory-Efficient Algorithm Distillation* (Figures 5 to 9), both of sources
+and of the models that distill them.
 """
 
 import csv
@@ -12,7 +12,7 @@ from typing import Dict, NamedTuple, Optional, Sequence
 from matplotlib import pyplot as plt
 import numpy as np
 
-from gtrxl_tf.analysis import curves as curves_lib
+from gtrxl_tf.plots import curves as curves_lib
 
 NUM_BINS = 50
 
@@ -21,11 +21,11 @@ class Curve(NamedTuple):
   """Mean returns, or another measure, in N equal parts of a learning process.
 
   Attributes:
-    steps: [N] where a part ends, in transitions.
-    mean: [N] over the environments; NaN until an episode has ended in each of them, as
-      those that are over first are the best.
-    interval: [N] half the width of the 95 % confidence interval of the mean, NaN where
-      there is one environment only.
+    steps: [N], transitions at the end of each part.
+    mean: [N], over the environments; NaN until an episode has ended in each of them, as
+      the first episodes to end are the best.
+    interval: [N], half the width of the 95 % confidence interval of the mean; NaN if
+      there is only one environment.
   """
   steps: np.ndarray
   mean: np.ndarray
@@ -33,18 +33,18 @@ class Curve(NamedTuple):
 
 
 def returns_by_part(reward: np.ndarray, end: np.ndarray, num_bins: int) -> np.ndarray:
-  """Mean return of the episodes that end in each part of a history.
+  """Returns the mean return of the episodes that end in each part of a history.
 
-  Curves go by transitions and not by episodes, of which there are more the better an
-  environment was learned.
+  Parts have equal numbers of transitions, not of episodes: the better an environment is
+  learned, the more episodes it has.
 
   Args:
     reward: [B, T].
-    end: [B, T], not 0 where an episode ends. What does not end does not count.
+    end: [B, T], not 0 where an episode ends. An unfinished episode does not count.
     num_bins: N.
 
   Returns:
-    float64 [B, N]; where no episode ends in a part, the value before it holds on, and
+    float64 [B, N]. A part in which no episode ends repeats the value before it; it is
     NaN if there is none.
   """
   num, num_steps = reward.shape
@@ -53,33 +53,32 @@ def returns_by_part(reward: np.ndarray, end: np.ndarray, num_bins: int) -> np.nd
   first = np.diff(rows, prepend=-1) > 0
   returns = totals - np.where(first, 0, np.roll(totals, 1))
   places = rows * num_bins + steps * num_bins // num_steps
-  add_up = lambda weights: np.bincount(
-      places, weights, num * num_bins).reshape(num, num_bins)
-  counts = add_up(np.ones(len(places)))
+  size = num * num_bins
+  counts = np.bincount(places, minlength=size).reshape(num, num_bins)
   with np.errstate(invalid='ignore'):
-    values = add_up(returns) / counts
+    values = np.bincount(places, returns, size).reshape(num, num_bins) / counts
   for i in range(1, num_bins):
     values[:, i] = np.where(counts[:, i], values[:, i], values[:, i - 1])
   return values
 
 
 def curve(reward: np.ndarray, end: np.ndarray, num_bins: int = NUM_BINS) -> Curve:
-  """The curve of B histories; arguments as `returns_by_part` has them."""
+  """Returns the curve of B histories; for the arguments see `returns_by_part`."""
   steps = np.arange(1, num_bins + 1) * reward.shape[1] / num_bins
   return summarize(steps, returns_by_part(reward, end, num_bins))
 
 
 def summarize(steps: np.ndarray, values: np.ndarray) -> Curve:
-  """The curve of values [B, N] in parts of histories that end after `steps` [N]."""
+  """Returns the curve of values [B, N] in parts that end after `steps` [N]."""
   num, num_parts = values.shape
   deviation = values.std(axis=0, ddof=1) if num > 1 else np.full(num_parts, np.nan)
   return Curve(steps, values.mean(axis=0), 1.96 * deviation / np.sqrt(num))
 
 
 def ratio(value: float, source: float) -> float:
-  """How near a policy's return comes to its source's, which is 1.
+  """Returns the ratio of a policy's return to its source's: 1 if they are equal.
 
-  Of returns that are costs, as in the tasks quick and dense, it is the source's over
+  If returns are costs, as in the tasks quick and dense, it is the source's return over
   the policy's.
   """
   over, under = (value, source) if source > 0 else (source, value)
@@ -88,7 +87,7 @@ def ratio(value: float, source: float) -> float:
 
 def write_csv(path: pathlib.Path, curves: Dict[str, Curve], measure: str = 'return'
               ) -> None:
-  """Writes curves by name; the file is there as a whole or not at all."""
+  """Writes curves by name, atomically."""
   partial = path.with_name(path.name + '.partial')
   with open(partial, 'w', encoding='utf-8', newline='') as file:
     writer = csv.writer(file, lineterminator='\n')
@@ -100,7 +99,7 @@ def write_csv(path: pathlib.Path, curves: Dict[str, Curve], measure: str = 'retu
 
 
 def read_csv(path: pathlib.Path) -> Dict[str, Curve]:
-  """The curves of returns that `write_csv` wrote; none if there is no file."""
+  """Reads the curves of returns that `write_csv` wrote; none if there is no file."""
   if not path.exists():
     return {}
   with open(path, encoding='utf-8') as file:
@@ -117,8 +116,8 @@ def plot(panel: plt.Axes, curves: Dict[str, Sequence[Curve]],
 
   Args:
     panel: to plot in.
-    curves: by name, each that of one run, with its interval, or those of several, with
-      their mean.
+    curves: by name: the curve of one run, drawn with its interval, or those of several
+      runs, drawn with their mean.
     optimum: the return of an informed policy, drawn as a line.
   """
   for i, (name, runs) in enumerate(curves.items()):

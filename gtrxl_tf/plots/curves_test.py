@@ -3,7 +3,7 @@
 from absl.testing import absltest
 import numpy as np
 
-from gtrxl_tf.analysis import curves
+from gtrxl_tf.plots import curves
 
 
 class MeanCurveTest(absltest.TestCase):

@@ -1,0 +1,37 @@
+"""Tests of the table of agents."""
+
+import subprocess
+import sys
+
+from absl.testing import absltest
+
+from gtrxl_tf import agents
+
+
+class AgentsTest(absltest.TestCase):
+
+  def test_every_agent_is_in_the_table_and_has_what_a_learner_uses(self):
+    self.assertCountEqual(
+        [agent.__name__ for agent in agents.AGENTS.values()],
+        [name for name in agents.__all__ if name.endswith('Agent')])
+    for agent in agents.AGENTS.values():
+      for name in ('learned_variables', 'loss', 'after_step'):
+        self.assertTrue(hasattr(agent, name), f'{agent.__name__}.{name}')
+
+  def test_every_name_can_be_imported(self):
+    for name in agents.__all__:
+      self.assertIsNotNone(getattr(agents, name))
+      self.assertIn(name, dir(agents))
+    with self.assertRaisesRegex(AttributeError, 'no attribute .Agnet.'):
+      getattr(agents, 'Agnet')
+
+  def test_a_class_does_not_import_the_others(self):
+    program = ('import sys; from gtrxl_tf import agents; agents.VMPOAgent; '
+               'print([m for m in sys.modules if m.endswith(".cql.sac")])')
+    result = subprocess.run(
+        [sys.executable, '-c', program], capture_output=True, text=True, check=True)
+    self.assertEqual(result.stdout.strip().splitlines()[-1], '[]')
+
+
+if __name__ == '__main__':
+  absltest.main()

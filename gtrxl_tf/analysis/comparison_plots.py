@@ -1,0 +1,211 @@
+"""Pictures of the runs of several models: every seed, and the mean of each model."""
+
+import functools
+import math
+import pathlib
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from matplotlib import pyplot as plt
+import numpy as np
+
+from gtrxl_tf.analysis import comparison
+from gtrxl_tf.plots import curves
+from gtrxl_tf.plots import histories
+
+# Shares of the training at which runs are ranked (Figure 5: 0.5, 1, 2 billion steps).
+_RANKED_AT = (0.25, 0.5, 1)
+
+_MOST_IN_A_ROW = 4  # Panels; more wrap into rows.
+_MOST_LETTERS = 30  # Of all labels along an axis; more are written aslant.
+
+
+def draw(path: pathlib.Path, point: comparison.PointRuns, title: str) -> None:
+  """Draws the returns of all runs in one picture, with the informed policy's.
+
+  There are more panels for how each task ended, if there are several tasks, and for
+  learning processes, if policies learn while they act.
+
+  Args:
+    path: of the picture to write.
+    point: the runs.
+    title: of the picture.
+  """
+  models = comparison.models_of([point])
+  more = [_plot_tasks] * (len(point.tasks) > 1) + [_plot_processes] * comparison.learns(
+      point.runs)
+  curves.draw(path, _curves(point.runs, models), title, point.informed,
+              [functools.partial(plot, point=point, models=models) for plot in more])
+
+
+def draw_sweep(path: pathlib.Path, setting: str,
+               points: Sequence[comparison.PointRuns], title: str) -> None:
+  """Draws a panel of curves for each value, and one of final returns against values.
+
+  Final returns are in units of the informed policy's, which depends on the task, if
+  there is one (*GTrXL*, Figure 3). Where runs have several tasks, the panel below each
+  panel of curves shows how each task ended. Where policies learn while they act, curves
+  are learning processes, and the last panel has the final ratio to the source's return.
+
+  Args:
+    path: of the picture to write.
+    setting: that the sweep goes through.
+    points: of the sweep.
+    title: of the picture.
+  """
+  models = comparison.models_of(points)
+  has_tasks = any(len(point.tasks) > 1 for point in points)
+  figure, panels, task_panels = _grid(len(points) + 1, has_tasks)
+  for i, (panel, point) in enumerate(zip(panels, points)):
+    shown = _curves(point.runs, models)
+    if comparison.learns(point.runs):
+      _plot_processes(panel, point, models)
+    else:
+      curves.plot(panel, shown, comparison.steps_column(point.runs), point.informed)
+      first_in_row = panel.get_subplotspec().is_first_col()
+      panel.set_ylabel(curves.return_label(shown) if first_in_row else '')
+    panel.set_title(f'{setting} = {point.value}', fontsize='medium')
+    if has_tasks:
+      _plot_tasks(task_panels[i], point, models)
+  _plot_final_returns(panels[-1], points, models)
+  panels[-1].set_xlabel(setting)
+  if has_tasks:
+    task_panels[-1].remove()
+  curves.save(figure, path, title, curves.THIN_AND_BOLD
+              + '; final: a point for each run, and their mean')
+
+
+def _grid(num_panels: int, two_each: bool
+          ) -> Tuple[plt.Figure, List[plt.Axes], List[plt.Axes]]:
+  """A figure of panels in one row, or in several if there are many.
+
+  Args:
+    num_panels: number of panels.
+    two_each: whether each panel has another one below it.
+
+  Returns:
+    The figure, its panels, and those below them.
+  """
+  columns = num_panels
+  if num_panels > _MOST_IN_A_ROW:
+    columns = max(math.ceil(math.sqrt(num_panels)), 3)
+  rows = math.ceil(num_panels / columns)
+  heights = [4, 3.5] if two_each else [4]
+  figure, axes = plt.subplots(
+      rows * len(heights), columns, squeeze=False, layout='constrained',
+      height_ratios=heights * rows,
+      figsize=(4 * columns, sum(heights) * rows + 0.5))
+  upper = axes[::len(heights)].ravel()
+  lower = axes[len(heights) - 1::len(heights)].ravel()
+  for panel in {*upper[num_panels:], *lower[num_panels:]}:
+    panel.remove()
+  return figure, list(upper[:num_panels]), list(lower[:num_panels])
+
+
+def _plot_final_returns(panel: plt.Axes, points: Sequence[comparison.PointRuns],
+                        models: Sequence[str]) -> None:
+  ratio = all(comparison.learns(point.runs) for point in points)
+  relative = not ratio and all((point.informed or 0) > 0 for point in points)
+  measure = 'ratio' if ratio else 'return'
+  finals = {model: [
+      [value / (point.informed if relative else 1) for value in comparison.known_finals(
+          comparison.group_by_model(point.runs).get(model, []), measure)]
+      for point in points] for model in models}
+  _plot_finals(panel, [point.value for point in points], finals)
+  panel.set_title("final return / source's" if ratio else
+                  'final return' + " / informed policy's" * relative, fontsize='medium')
+  if relative:
+    curves.draw_reference(panel, 1)
+
+
+def _plot_processes(panel: plt.Axes, point: comparison.PointRuns,
+                    models: Sequence[str]) -> None:
+  of_model = {model: [run.processes['policy'] for run in point.runs
+                      if run.model == model and run.processes] for model in models}
+  source = [run.processes['source'] for run in point.runs if run.processes][:1]
+  histories.plot(panel, {**of_model, 'source': source}, point.informed)
+  panel.set_ylabel('return of an episode')
+
+
+def _plot_tasks(panel: plt.Axes, point: comparison.PointRuns,
+                models: Sequence[str]) -> None:
+  measure = comparison.measure_of(point.runs)
+  by_model = comparison.group_by_model(point.runs)
+  _plot_finals(panel, point.tasks, {model: [
+      comparison.known_finals(by_model.get(model, []), measure, task)
+      for task in range(len(point.tasks))] for model in models})
+  panel.set_title(f'final {measure}', fontsize='medium')
+  panel.set_xlabel('task')
+  if measure == 'success':
+    panel.set_ylim(-0.05, 1.05)
+
+
+def _plot_finals(panel: plt.Axes, names: Sequence[str],
+                 finals: Dict[str, List[List[float]]]) -> None:
+  """Plots each run's final value and each model's mean.
+
+  Args:
+    panel: to plot in.
+    names: of the points along the axis.
+    finals: for each model a list for each of `names`, with a value for each run.
+  """
+  for i, (model, values) in enumerate(finals.items()):
+    # Side by side, so that the models' runs do not hide each other.
+    x = np.arange(len(names)) + 0.5 * ((i + 0.5) / len(finals) - 0.5)
+    panel.plot(x, [np.mean(each) if each else np.nan for each in values],
+               **curves.style(i), label=model)
+    panel.plot(np.repeat(x, [len(each) for each in values]), np.concatenate(values),
+               'o', color=curves.style(i)['color'], markersize=4, alpha=0.6)
+  panel.set_xticks(range(len(names)), names)
+  if sum(map(len, names)) > _MOST_LETTERS:
+    panel.tick_params(axis='x', labelrotation=45)
+    plt.setp(panel.get_xticklabels(), ha='right', rotation_mode='anchor')
+
+
+def draw_ranked(path: pathlib.Path, setting: Optional[str],
+                points: Sequence[comparison.PointRuns], title: str) -> None:
+  """Draws how runs rank at a quarter, half and the end of training (Figure 5).
+
+  Args:
+    path: of the picture to write.
+    setting: that a sweep goes through; None without a sweep.
+    points: of the sweep, a row of panels each; one without a sweep.
+    title: of the picture.
+  """
+  figure, panels = plt.subplots(
+      len(points), len(_RANKED_AT), figsize=(11, 3.5 * len(points) + 1),
+      sharex='row', sharey='row', squeeze=False, layout='constrained')
+  models = comparison.models_of(points)
+  for row, point in zip(panels, points):
+    column = comparison.steps_column(point.runs)
+    unit, name = curves.AXES[column]
+    end = max(comparison.last(run, column) for run in point.runs)
+    by_model = comparison.group_by_model(point.runs)
+    for panel, share in zip(row, _RANKED_AT):
+      for i, model in enumerate(models):
+        returns = comparison.ranked(by_model.get(model, []), share * end)
+        panel.plot(range(1, len(returns) + 1), returns, **curves.style(i), marker='o',
+                   markersize=3, label=model)
+      if point.informed is not None:
+        curves.draw_reference(panel, point.informed)
+      panel.set_title(f'after {share * end / unit:.3g} {name}', fontsize='medium')
+      panel.xaxis.get_major_locator().set_params(integer=True)
+    row[0].set_ylabel('return' if setting is None
+                      else f'{setting} = {point.value}\nreturn')
+  for panel in panels[-1]:
+    panel.set_xlabel('run, the best first')
+  label = curves.return_label(comparison.metrics_of(points[0].runs))
+  curves.save(figure, path, title, f'{label}; a run that diverged has 0')
+
+
+def _curves(runs: Sequence[comparison.Run], models: Sequence[str]
+            ) -> Dict[str, List[curves.Rows]]:
+  """Each model's metrics; those of runs that diverged are 0 from there to the end."""
+  columns = (comparison.steps_column(runs), 'seconds')
+  end = {column: max(comparison.last(run, column) for run in runs)
+         for column in columns}
+  shown = {model: [] for model in models}
+  for run in runs:
+    start = {column: comparison.last(run, column) for column in columns}
+    shown[run.model].append([*run.metrics, *(
+        [{**start, 'return': 0.}, {**end, 'return': 0.}] if run.diverged else [])])
+  return shown

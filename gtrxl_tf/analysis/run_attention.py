@@ -1,0 +1,81 @@
+"""Draws the attention of the model of an offline run, in the run's folder."""
+
+import pathlib
+
+import numpy as np
+
+from gtrxl_tf import config
+from gtrxl_tf.agents.decision import network as network_lib
+from gtrxl_tf.analysis import attention
+from gtrxl_tf.launch import prepare
+from gtrxl_tf.offline import experiment as offline_experiment
+from gtrxl_tf.offline import history_experiment
+from gtrxl_tf.offline import learning_processes
+from gtrxl_tf.plots import histories
+from gtrxl_tf.training import run_folder
+
+
+def draw(folder: run_folder.RunFolder, episode: int) -> None:
+  """Draws into ROOT/attention/ and prints a line for each picture.
+
+  Args:
+    folder: of the run.
+    episode: number of the episode in the run's dataset. Not used where the model
+      learns while it acts: learning processes are played then.
+
+  Raises:
+    config.ConfigError: the run is online, or its core does not attend.
+    FileNotFoundError: the run has no checkpoint.
+    IndexError: the dataset has no such episode.
+  """
+  experiment = prepare.prepare([str(folder.config)], [])
+  if experiment.needs_server:
+    raise config.ConfigError('the run is online: expected one of an OfflineExperiment')
+  pictures = folder.root / 'attention'
+  if experiment.learns_while_acting:
+    _draw_processes(experiment, folder, pictures)
+  else:
+    _draw_episode(experiment, folder, pictures, episode)
+
+
+def _draw_episode(experiment: offline_experiment.OfflineExperiment,
+                  folder: run_folder.RunFolder, pictures: pathlib.Path, episode: int
+                  ) -> None:
+  """Draws one picture for each segment of an episode."""
+  network = experiment.restore_agent(folder.checkpoints).network
+  batch = experiment.episode(network.action_space, episode)
+  segments = attention.attend(network, network_lib.DecisionInputs(
+      batch.return_to_go, batch.observation, batch.action, batch.is_first))
+  pictures.mkdir(exist_ok=True)
+  for i, segment in enumerate(segments):
+    picture = pictures / f'segment_{i}.png'
+    attention.draw(picture, segment, f'{folder.root.name}, segment {i}')
+    steps = np.array(segment.queries) == 'step'
+    print(f'{picture}: ' + ', '.join(
+        f'{kind} {np.mean(share[..., steps]):.3f}'
+        for kind, share in attention.shares(segment).items()))
+
+
+def _draw_processes(experiment: history_experiment.HistoryExperiment,
+                    folder: run_folder.RunFolder, pictures: pathlib.Path) -> None:
+  """Draws the share of attention that goes to earlier segments, over time."""
+  network = experiment.restore_agent(folder.checkpoints).network
+  attention.check_recurs(network.core)  # Before anything is played.
+  policy = experiment.make_policy(network)
+  judge = experiment.make_judge(policy)
+  judge.evaluate()
+  shares = attention.recurrence_shares(
+      network, learning_processes.as_inputs(judge.played, network, policy))
+  parts = np.array_split(np.arange(shares.shape[1]),
+                         min(shares.shape[1], histories.NUM_BINS))
+  curve = histories.summarize(
+      np.array([network.context_length * (part[-1] + 1) for part in parts]),
+      np.stack([shares[:, part].mean(axis=1) for part in parts], axis=1))
+  pictures.mkdir(exist_ok=True)
+  picture = pictures / 'recurrence.png'
+  histories.write_csv(
+      picture.with_suffix('.csv'), {folder.root.name: curve}, measure='share')
+  histories.draw(picture, {folder.root.name: curve}, folder.root.name,
+                 measure='share of attention to the recurrence')
+  first, mean, last = curve.mean[0], curve.mean.mean(), curve.mean[-1]
+  print(f'{picture}: {first:.3f} at first, {mean:.3f} in the mean, {last:.3f} at last')

@@ -1,0 +1,94 @@
+"""Evaluates the policy of a run again, as it was trained or with other settings."""
+
+from typing import Any, Callable, List, Optional, Sequence
+
+import gin
+import tree
+
+from gtrxl_tf import config
+from gtrxl_tf.launch import prepare
+from gtrxl_tf.launch import variants
+from gtrxl_tf.offline import learning_processes
+from gtrxl_tf.plots import histories
+from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training import run_folder
+
+
+def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
+             gin_bindings: Sequence[str], sweep: Optional[str], num_episodes: int,
+             num_environments: int, show: Callable[[str], None]) -> None:
+  """Evaluates a run's policy at every point of a sweep.
+
+  Where the policy learns while it acts, learning processes are played instead of
+  episodes; those of a sweep are drawn as `evaluation.png` in the run's folder.
+
+  Args:
+    folder: of the run.
+    gin_files: settings that override the run's.
+    gin_bindings: settings that override the files.
+    sweep: as `variants.sweep` takes it.
+    num_episodes: at least this many at each point, the same number in every
+      environment.
+    num_environments: played side by side, at most.
+    show: called with the text on each point, and on the picture if there is one.
+
+  Raises:
+    config.ConfigError: a setting that cannot be used with this policy.
+  """
+  lines = {}
+  for point in variants.sweep(sweep):
+    experiment = _prepare(folder, [*gin_files, *point.gin_files],
+                          [*gin_bindings, *point.bindings])
+    name = f'{point.name}: ' if point.name else ''
+    if experiment.learns_while_acting:
+      judge = experiment.make_judge(experiment.restore_policy(folder))
+      show(name + learning_processes.describe(judge.evaluate()))
+      lines[point.name] = judge.curves['policy']
+    else:
+      show(name + _play(experiment, folder, num_episodes, num_environments))
+  if lines and sweep:
+    picture = folder.root / 'evaluation.png'
+    histories.draw(picture, {**lines, 'source': judge.curves['source']},
+                   folder.root.name, judge.optimum)
+    show(f'Learning processes: {picture}')
+
+
+def _prepare(folder: run_folder.RunFolder, gin_files: List[str],
+             gin_bindings: List[str]) -> experiment_lib.Experiment:
+  """The run's experiment with other settings.
+
+  Raises:
+    config.ConfigError: they change what the policy sees or does.
+  """
+  gin.clear_config()
+  trained = prepare.prepare([str(folder.config)], [])
+  gin.clear_config()
+  experiment = prepare.prepare([str(folder.config), *gin_files], gin_bindings)
+  if _shapes(experiment) != _shapes(trained):
+    raise config.ConfigError(
+        '--gin_bindings change what the policy sees or does: expected '
+        f'{_shapes(trained)}, got {_shapes(experiment)}')
+  return experiment
+
+
+def _shapes(experiment: experiment_lib.Experiment) -> Any:
+  """The shapes of observation and action, and the numbers of discrete actions."""
+  return (tree.map_structure(lambda spec: spec.shape, experiment.observation_spec),
+          tree.map_structure(
+              lambda spec: getattr(spec, 'num_values', spec.shape),
+              experiment.action_spec))
+
+
+def _play(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
+          num_episodes: int, num_environments: int) -> str:
+  """Plays episodes; returns a text on how they went."""
+  names = experiment.task_names
+  environment = experiment.make_environments(
+      max(min(num_environments, num_episodes), len(names)), evaluation.STREAM)
+  policy = experiment.restore_policy(folder)
+  played = evaluation.Evaluator(policy, environment).play(num_episodes)
+  environment.close()
+  return evaluation.describe(
+      played, experiment.informed_return(), names,
+      experiment.score_of(played.returns, played.tasks))

@@ -1,0 +1,38 @@
+"""The learning curve of a source, in the tasks that are kept for evaluation."""
+
+import os
+import pathlib
+import sys
+from typing import Union
+
+import numpy as np
+
+from gtrxl_tf import datasets
+from gtrxl_tf import sources
+from gtrxl_tf.environments import task_batch
+from gtrxl_tf.plots import histories
+
+
+def draw(collector: sources.HistoryCollector, evaluation: datasets.Dataset,
+         path: Union[str, os.PathLike], stream=sys.stdout) -> None:
+  """Writes the curve as source.csv and source.png, and prints its five fifths.
+
+  Args:
+    collector: with which the histories were collected.
+    evaluation: histories in the tasks kept for evaluation.
+    path: of the folder to write into.
+    stream: to print to.
+  """
+  path = pathlib.Path(path)
+  played = [evaluation.episode(i) for i in range(evaluation.num_episodes)]
+  reward = np.stack([history.reward for history in played])
+  end = np.stack([history.end for history in played])
+  optimum = task_batch.informed_return(collector.evaluation_tasks()).mean()
+  curves = {'source': histories.curve(reward, end)}
+  histories.write_csv(path / 'source.csv', curves)
+  histories.draw(path / 'source.png', curves,
+                 f'{collector.family.name}: {len(reward)} tasks', optimum)
+  fifths = ' '.join(f'{x:.2f}' for x in histories.curve(reward, end, 5).mean)
+  print(f'evaluation: the source returns {fifths} in the fifths of its time, '
+        f'{curves["source"].mean[-1]:.2f} at its end; one who knows the tasks '
+        f'{optimum:.2f}', file=stream, flush=True)

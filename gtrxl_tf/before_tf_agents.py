@@ -1,0 +1,24 @@
+"""Prepares the import of tf_agents; to be imported before it.
+
+The package `__init__` of every room that imports tf_agents does so.
+
+- tf_agents imports gym, which prints a page about its successor at every import, in
+  every process, unless its list of notices is empty.
+- Where dm_control is installed tf_agents imports it, and dm_control reads once with
+  which backend MuJoCo is to draw.
+"""
+
+import importlib
+
+from gtrxl_tf.environments import rendering
+
+
+def _silence_gym() -> None:
+  try:
+    importlib.import_module('gym_notices.notices').notices.clear()
+  except ModuleNotFoundError:  # An older gym, which prints nothing.
+    pass
+
+
+_silence_gym()
+rendering.choose_backend()

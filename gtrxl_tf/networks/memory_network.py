@@ -1,0 +1,59 @@
+"""The base class of networks on a memory core."""
+
+import abc
+from typing import Any, Optional
+
+import tensorflow as tf
+
+from gtrxl_tf.cores import core as core_lib
+from gtrxl_tf.networks import action_space
+
+
+class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
+  """Embeds its inputs, runs a memory core on them, and applies heads to the outputs.
+
+  A subclass defines its inputs: `call` unrolls over `[B, T, ...]` for learning, and
+  `step` takes one step on `[B, ...]` for acting. The two compute the same function.
+
+  Args:
+    action_spec: nest of `dm_env` array specs of the environment's actions.
+    core: the memory core.
+
+  Attributes:
+    action_space: the `ActionSpace` of `action_spec`.
+    core: as given.
+  """
+
+  def __init__(self, action_spec: Any, core: core_lib.Core,
+               name: Optional[str] = None):
+    super().__init__(name=name)
+    self.action_space = action_space.ActionSpace(action_spec)
+    self.core = core
+
+  def create_variables(self, observation_spec: Any) -> None:
+    """Creates all variables.
+
+    Args:
+      observation_spec: nest of `dm_env` array specs of one step's observation.
+    """
+    with tf.name_scope(self.name):
+      width = self._build_embedding(observation_spec)
+      if not self.core.built:
+        core_lib.build_layer(self.core, tf.TensorShape([None, None, width]))
+      self._build_heads()
+
+  @abc.abstractmethod
+  def _build_embedding(self, observation_spec: Any) -> int:
+    """Creates the variables before the core; returns the width of the core's inputs."""
+
+  @abc.abstractmethod
+  def _build_heads(self) -> None:
+    """Creates the variables after the core, which is built."""
+
+  def initial_state(self, batch_size) -> Any:
+    """The core's state before the first step."""
+    return self.core.initial_state(batch_size)
+
+  def initial_cache(self, batch_size) -> Any:
+    """The core's cache before the first step. The variables must exist."""
+    return self.core.initial_cache(batch_size)

@@ -1,0 +1,1 @@
+"""Curves of learning: computed, written as CSV and drawn."""

@@ -1,0 +1,41 @@
+"""One line that shows how far something has come."""
+
+import shutil
+import sys
+import textwrap
+import time
+
+_SECONDS_BETWEEN_LINES = 10  # Where the stream is no terminal.
+
+
+class ProgressLine:
+  """A line that is overwritten on a terminal, and a new one every 10 s elsewhere."""
+
+  def __init__(self, stream=sys.stdout):
+    self._stream = stream
+    self._live = stream.isatty()
+    self._last_time = 0.0
+    self._rows = 0  # Of the terminal, that the last line takes.
+
+  def is_due(self) -> bool:
+    """Whether it is time for the next line."""
+    return self._live or time.time() - self._last_time >= _SECONDS_BETWEEN_LINES
+
+  def show(self, line: str) -> None:
+    """Writes `line`, over the one before on a terminal."""
+    self._last_time = time.time()
+    if self._live:
+      start = f'\033[{self._rows - 1}F' if self._rows > 1 else '\r'
+      rows = textwrap.wrap(line, shutil.get_terminal_size().columns - 1)
+      self._stream.write(f'{start}\033[J' + '\n'.join(rows))
+      self._rows = len(rows)
+    else:
+      self._stream.write(line + '\n')
+    self._stream.flush()
+
+  def close(self) -> None:
+    """Ends the line on a terminal."""
+    if self._rows:
+      self._stream.write('\n')
+      self._stream.flush()
+      self._rows = 0
