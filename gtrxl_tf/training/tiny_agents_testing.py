@@ -9,6 +9,7 @@ import tensorflow as tf
 from gtrxl_tf import cores
 from gtrxl_tf import networks
 from gtrxl_tf import testing
+from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.agents.cql import agent as cql_agent
 from gtrxl_tf.agents.cql import network as cql_network
 from gtrxl_tf.agents.decision import agent as decision_agent
@@ -26,7 +27,7 @@ _BYTES = specs.DiscreteArray(3, np.uint8)  # Actions as histories have them.
 
 class Tiny(NamedTuple):
   """An agent and its batches."""
-  make: Callable[[], learner_lib.Agent]
+  make: Callable[[], agent_lib.Agent]
   batch: Callable[[int], Any]  # Of a seed, [4, ...]; rows have unlike lengths.
 
 
