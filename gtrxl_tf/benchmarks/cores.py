@@ -102,8 +102,8 @@ def time_calls(call: Callable[[], None], count: int, warmup: int) -> Dict[str, f
   """Times `count` calls after `warmup` others.
 
   Returns:
-    Median and minimum, in milliseconds, of wall time and of the CPU time of all threads,
-    which is steadier on a machine that is not idle.
+    Median and minimum, in milliseconds, of wall time and of the CPU time of all
+    threads, which is steadier on a machine that is not idle.
   """
   for _ in range(warmup):
     call()

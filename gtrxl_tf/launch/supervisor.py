@@ -58,9 +58,9 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
 class Supervisor:
   """One Reverb server, N actors and a learner, as processes; an evaluator if wanted.
 
-  A part that dies is started again and finds the others: actors and learner reconnect to
-  a new server, which begins with its last checkpoint if there is one; a new learner goes
-  on from its own.
+  A part that dies is started again and finds the others: actors and learner reconnect
+  to a new server, which begins with its last checkpoint if there is one; a new learner
+  goes on from its own.
 
   Attributes:
     processes: the newest of each part, by its name.

@@ -47,7 +47,7 @@ class PolicySource(sources.Source):
     self._time = 0
     return sources.play(tasks, self, num_steps)
 
-  def act(self, observation, state):
+  def act(self, observation: Any, state: Any) -> np.ndarray:
     del state
     step_type = np.where(self._ended, ts.StepType.FIRST, ts.StepType.MID)
     time_step = ts.TimeStep(
@@ -59,7 +59,7 @@ class PolicySource(sources.Source):
     self._time += 1
     return done.action.numpy()
 
-  def learn(self, state, action, outcome):
+  def learn(self, state: Any, action: Any, outcome: task_batch.Outcome) -> None:
     del state, action
     self._reward = outcome.reward.astype(np.float32)
     self._ended = outcome.terminated | outcome.truncated

@@ -9,8 +9,8 @@ In the folder `checkpoints/` are
                 checkpoint is incomplete and ignored
   checkpoint    names, for TensorFlow's own tools
 
-Nothing is pickled. A folder without a stamp was written by TensorFlow alone, and has the
-checkpoints that `checkpoint` names.
+Nothing is pickled. A folder without a stamp was written by TensorFlow alone, and has
+the checkpoints that `checkpoint` names.
 """
 
 import contextlib

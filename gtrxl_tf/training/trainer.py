@@ -31,7 +31,8 @@ class Trainer(abc.ABC):
 
   A trainer restores the newest checkpoint, takes learner steps, logs metrics, saves
   checkpoints, and at the end exports the policy. It alone writes the files `done` and
-  `diverged`. Subclasses say where batches come from and what else happens between steps.
+  `diverged`. Subclasses say where batches come from and what else happens between
+  steps.
 
   A checkpoint holds everything that training depends on: agent, optimizer, the time
   spent, and what a subclass adds. A run that is interrupted continues as if it had not
@@ -60,8 +61,8 @@ class Trainer(abc.ABC):
       show: called with the rows of metrics.
 
     Raises:
-      config.ConfigError: the replicas cannot share a batch, the checkpoint is of another
-        experiment, or workers would continue from different checkpoints.
+      config.ConfigError: the replicas cannot share a batch, the checkpoint is of
+        another experiment, or workers would continue from different checkpoints.
     """
     self._experiment = experiment
     self._folder = folder
