@@ -23,7 +23,7 @@ class Sizes(NamedTuple):
   mlp_dim: int
   memory_length: int
   unroll_length: int
-  batch_size: int  # Of the training step; acting is timed for one environment.
+  batch_size: int  # For the training step; acting is timed for one environment.
 
 
 SIZES = {

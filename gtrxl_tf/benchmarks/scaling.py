@@ -105,10 +105,10 @@ def traffic(experiment: experiment_lib.OnlineExperiment) -> Traffic:
 
 class Rate(NamedTuple):
   """CPU seconds for each unroll through a Reverb server on this machine."""
-  write: float         # Of the writer,
-  server_write: float  # and of the server meanwhile.
-  read: float          # Of the reader,
-  server_read: float   # and of the server meanwhile.
+  write: float         # By the writer,
+  server_write: float  # and by the server meanwhile.
+  read: float          # By the reader,
+  server_read: float   # and by the server meanwhile.
 
 
 def measure_reverb(experiment: experiment_lib.OnlineExperiment, num_unrolls: int

@@ -18,8 +18,9 @@ from gtrxl_tf.online import experiment as experiment_lib
 from gtrxl_tf.training import console as console_lib
 from gtrxl_tf.training import run_folder
 
-_DEATHS_FORGIVEN = 5  # Of one part,
-_WITHIN_SECONDS = 60  # in this time.
+# A run fails when one part dies more often than this in this time.
+_DEATHS_FORGIVEN = 5
+_WITHIN_SECONDS = 60
 
 
 class PartFailed(exit_codes.RunFailed):

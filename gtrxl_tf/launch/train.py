@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import files
-from gtrxl_tf.plots import curves
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare as prepare_lib
 from gtrxl_tf.launch import signals
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.online import reconnect
+from gtrxl_tf.plots import curves
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import evaluation as evaluation_lib
@@ -101,13 +101,13 @@ def _claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment
 
   Raises:
     run_folder.InUseError: another process has it.
-    config.ConfigError: it is of another experiment. Nothing in it was changed.
+    config.ConfigError: it belongs to another experiment. Nothing in it was changed.
   """
   with folder.in_use():
     checkpoints.check(folder.checkpoints, experiment.kind, experiment.make_agent)
     files.write_atomically(folder.config, gin.operative_config_str())
     if not folder.done.exists():
-      folder.diverged.unlink(missing_ok=True)  # Of an earlier attempt.
+      folder.diverged.unlink(missing_ok=True)  # From an earlier attempt.
     yield
 
 

@@ -17,7 +17,7 @@ from gtrxl_tf import datasets
 from gtrxl_tf.agents.decision import agent as agent_lib
 from gtrxl_tf.networks import action_space
 
-_POOL_STREAM = 1  # Of random numbers; the order of episodes has another.
+_POOL_STREAM = 1  # A stream of random numbers; the order of episodes has another.
 
 
 class Trajectories:

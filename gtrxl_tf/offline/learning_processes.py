@@ -12,9 +12,9 @@ from tf_agents.trajectories import time_step as ts
 from gtrxl_tf import sources
 from gtrxl_tf.agents.distillation import network as network_lib
 from gtrxl_tf.agents.distillation import policy as policy_lib
-from gtrxl_tf.plots import histories as curves
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.environments import task_batch
+from gtrxl_tf.plots import histories as curves
 from gtrxl_tf.training import evaluation as evaluation_lib
 
 # A policy is judged by the last of this many equal parts of the process.

@@ -113,7 +113,7 @@ class CheckpointFiles:
     except CheckpointError as error:
       return str(error)
     if record['step'] != step:
-      return f'{self._record(step)}: is of step {record["step"]}: expected {step}'
+      return f'{self._record(step)}: has step {record["step"]}: expected {step}'
     for name, (size, checksum) in record['files'].items():
       file = self.folder / name
       if not file.exists():

@@ -10,7 +10,6 @@ from gtrxl_tf import cores
 from gtrxl_tf import networks
 from gtrxl_tf import testing
 from gtrxl_tf.agents import agent as agent_lib
-from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.agents.cql import agent as cql_agent
 from gtrxl_tf.agents.cql import network as cql_network
 from gtrxl_tf.agents.decision import agent as decision_agent

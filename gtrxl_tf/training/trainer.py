@@ -21,7 +21,7 @@ from gtrxl_tf.training import summaries as summaries_lib
 
 class Lap(NamedTuple):
   """The time at which a row of metrics is made."""
-  seconds: float                   # Of training, in all lives of the run.
+  seconds: float                   # Training time, with that before interruptions.
   elapsed: float                   # Seconds since the last row.
   learner_steps_per_second: float  # Since the last row.
 
