@@ -1,4 +1,4 @@
-"""Tests of actor.py: what a learner makes of an unroll is what the actor made of it."""
+"""Tests of actor.py: learner and actor compute the same from an unroll."""
 
 # pylint: disable=protected-access
 

@@ -73,7 +73,7 @@ class OnlineTrainingTest(parameterized.TestCase):
         checkpoints=checkpoints.Settings(period=3), log_period=2), **settings})
 
   def feed(self, num_batches, **columns):
-    """Writes rows for so many batches: random, but for `columns`."""
+    """Writes the rows of `num_batches` batches: random, except `columns`."""
     items = 0
     while items < num_batches * _ITEMS:
       def draw(spec):
@@ -98,7 +98,7 @@ class OnlineTrainingTest(parameterized.TestCase):
         lambda: should_stop() or time.time() > deadline, f'localhost:{self.port}')
 
   def train_in_parts(self, *ends, strategy=None):
-    """Trains anew; each part makes a learner and goes on to so many batches."""
+    """Trains from the start, with a new learner for each part, up to `ends` batches."""
     self.start()
     fed, folder = 0, None
     for end in ends:
