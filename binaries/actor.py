@@ -3,9 +3,9 @@
   python -m binaries.actor --gin_file=gin/gtrxl/t_maze_30_cpu.gin \
       --server=localhost:8000 --index=0
 
-It waits for server and learner, acts with the newest weights, and reconnects to a server
-that went away. On SIGTERM it waits a little until its last unrolls are in the queue. It
-ends when the run is over.
+It waits for server and learner, acts with the newest weights, and reconnects to a
+server that went away. On SIGTERM it waits a little until its last unrolls are in the
+queue. It ends when the run is over.
 """
 
 import random
@@ -24,7 +24,8 @@ _INDEX = flags.DEFINE_integer(
     'index', None, "Of the run's actors, from 0: decides the tasks that it plays and "
     'its random numbers. By default it is random.', lower_bound=0)
 _THREADS = flags.DEFINE_integer(
-    'threads', 1, 'TensorFlow threads; 0 for as many as there are cores.', lower_bound=0)
+    'threads', 1, 'TensorFlow threads; 0 for as many as there are cores.',
+    lower_bound=0)
 
 
 def main(argv):

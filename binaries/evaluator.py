@@ -19,7 +19,8 @@ _ROOT_DIR = flags.DEFINE_string(
 _SERVER = flags.DEFINE_string(
     'server', None, 'HOST:PORT of the Reverb server.', required=True)
 _THREADS = flags.DEFINE_integer(
-    'threads', 1, 'TensorFlow threads; 0 for as many as there are cores.', lower_bound=0)
+    'threads', 1, 'TensorFlow threads; 0 for as many as there are cores.',
+    lower_bound=0)
 
 
 def main(argv):

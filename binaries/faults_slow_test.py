@@ -32,8 +32,10 @@ from gtrxl_tf.training import run_folder
 _GIN_FILE = str(pathlib.Path(__file__).parents[1] / 'gin/gtrxl/t_maze_30_cpu.gin')
 _CHECKPOINT_PERIOD = 50
 _BINDINGS = ['TMaze.corridor_length = 10', 'TransformerXL.memory_length = 16',
-             'OnlineExperiment.unroll_length = 16', 'OnlineExperiment.environment_steps = 1000000',
-             'OnlineExperiment.num_actors = 2', 'OnlineExperiment.environments_per_actor = 32',
+             'OnlineExperiment.unroll_length = 16',
+             'OnlineExperiment.environment_steps = 1000000',
+             'OnlineExperiment.num_actors = 2',
+             'OnlineExperiment.environments_per_actor = 32',
              f'Checkpoints.period = {_CHECKPOINT_PERIOD}',
              'OnlineExperiment.stall_seconds = 60']
 _SEED = int(os.environ.get('FAULTS_SEED', '0'))

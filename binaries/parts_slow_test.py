@@ -17,7 +17,8 @@ _ROOT = pathlib.Path(__file__).parents[1]
 _TINY = ['ActionRecall.delay = 2', 'TransformerXL.memory_length = 4',
          'OnlineExperiment.unroll_length = 8', 'OnlineExperiment.batch_size = 16',
          'OnlineExperiment.environments_per_actor = 16', 'Experiment.log_period = 10',
-         'Experiment.evaluation_episodes = 10', 'OnlineExperiment.environment_steps = 25000',
+         'Experiment.evaluation_episodes = 10',
+         'OnlineExperiment.environment_steps = 25000',
          'Checkpoints.period = 1000000']
 _SECONDS = 120
 

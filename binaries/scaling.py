@@ -7,9 +7,9 @@
       --gin_bindings='OnlineExperiment.num_actors = 512'
 
 The first prints a table with a row for each number of actors. The second prints what
-goes through Reverb, and the CPU time of that and of acting, from which the needs of more
-machines can be estimated. DeepMind Lab need not be installed for it; a stand-in gives its
-specs.
+goes through Reverb, and the CPU time of that and of acting, from which the needs of
+more machines can be estimated. DeepMind Lab need not be installed for it; a stand-in
+gives its specs.
 """
 
 from typing import Sequence

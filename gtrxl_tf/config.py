@@ -261,13 +261,12 @@ def _suggest_parameter(text: str, owner: str, parameter: str) -> str:
   if related or elsewhere:
     return _did_you_mean(text, (related or elsewhere)[:3], elsewhere)
   own = _parameters.get(owner, [])
-  close = difflib.get_close_matches(parameter, own, n=3)
-  if not close:
-    # Such as Checkpoints.period for checkpoint_period.
-    by_words = {f'{name}_{x}'.lower(): f'{name}.{x}'
-                for name, known in _parameters.items() for x in known}
-    close = [by_words[words] for words in difflib.get_close_matches(
-        parameter, by_words, n=1, cutoff=0.8)]
+  # Such as Checkpoints.period for checkpoint_period.
+  by_words = {f'{name}_{x}'.lower(): f'{name}.{x}'
+              for name, known in _parameters.items() for x in known}
+  close = [by_words[words] for words in difflib.get_close_matches(
+      parameter, by_words, n=1, cutoff=0.9)]
+  close = close or difflib.get_close_matches(parameter, own, n=3)
   return _did_you_mean(text, close, own)
 
 

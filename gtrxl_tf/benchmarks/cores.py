@@ -23,7 +23,7 @@ class Sizes(NamedTuple):
   mlp_dim: int
   memory_length: int
   unroll_length: int
-  batch_size: int  # Of the training step; acting is timed for one environment.
+  batch_size: int  # For the training step; acting is timed for one environment.
 
 
 SIZES = {
@@ -102,8 +102,8 @@ def time_calls(call: Callable[[], None], count: int, warmup: int) -> Dict[str, f
   """Times `count` calls after `warmup` others.
 
   Returns:
-    Median and minimum, in milliseconds, of wall time and of the CPU time of all threads,
-    which is steadier on a machine that is not idle.
+    Median and minimum, in milliseconds, of wall time and of the CPU time of all
+    threads, which is steadier on a machine that is not idle.
   """
   for _ in range(warmup):
     call()

@@ -105,13 +105,14 @@ def traffic(experiment: experiment_lib.OnlineExperiment) -> Traffic:
 
 class Rate(NamedTuple):
   """CPU seconds for each unroll through a Reverb server on this machine."""
-  write: float         # Of the writer,
-  server_write: float  # and of the server meanwhile.
-  read: float          # Of the reader,
-  server_read: float   # and of the server meanwhile.
+  write: float         # By the writer,
+  server_write: float  # and by the server meanwhile.
+  read: float          # By the reader,
+  server_read: float   # and by the server meanwhile.
 
 
-def measure_reverb(experiment: experiment_lib.OnlineExperiment, num_unrolls: int) -> Rate:
+def measure_reverb(experiment: experiment_lib.OnlineExperiment, num_unrolls: int
+                   ) -> Rate:
   """Writes and samples unrolls of random numbers, which cannot be compressed.
 
   Args:
@@ -168,7 +169,8 @@ def _serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length:
   server_lib.serve(port, row, unroll_length, memory_length, queue_size, []).wait()
 
 
-def measure_acting(experiment: experiment_lib.OnlineExperiment, num_steps: int) -> float:
+def measure_acting(experiment: experiment_lib.OnlineExperiment, num_steps: int
+                   ) -> float:
   """Returns the median CPU seconds of an actor's step: its environments and network."""
   num = experiment.environments_per_actor
   policy = experiment.make_policy(experiment.acting_network, with_record=True)

@@ -27,7 +27,7 @@ _TINY = [
 
 
 def files(model: str) -> List[str]:
-  """Of the experiment with a model of `gin/distillation/models`."""
+  """Returns the gin files of an experiment with a model of `gin/distillation/models`."""
   return [str(_GIN / 'dr_cpu.gin'), str(_GIN / 'models' / f'{model}.gin')]
 
 
@@ -42,7 +42,7 @@ def collect(path: str) -> List[str]:
 
 
 def make_run(path: str, model: str) -> run_folder.RunFolder:
-  """A run that has not learned anything, as far as other binaries can tell."""
+  """Makes the folder of a run that has not learned anything, for other binaries."""
   folder = run_folder.RunFolder(path)
   settings = collect(str(folder.root / 'data'))
   experiment = prepare.prepare(files(model), settings)

@@ -1,7 +1,7 @@
 """The parts of an online run, each as the work of one process.
 
-A part runs in a process of its own, which a binary or the supervisor starts. Each function
-returns an exit code, see `exit_codes`.
+A part runs in a process of its own, which a binary or the supervisor starts. Each
+function returns an exit code, see `exit_codes`.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The parts of a run as processes on hosts, for tests, and who starts them again."""
+"""The parts of a run as processes on several hosts, restarted when they die; for tests."""
 
 import os
 import pathlib
@@ -17,13 +17,13 @@ _GRACE_SECONDS = 60  # Between SIGTERM and SIGKILL.
 
 
 class Parts:
-  """A server, a learner and actors, each on a host of its name.
+  """A server, a learner and actors, each on the host with its name.
 
-  Every part writes what it says to LOGS/NAME.log, in all its lives.
+  Every part writes its output to LOGS/NAME.log, also after a restart.
 
   Attributes:
-    processes: by the part's name; the newest of each.
-    exit_codes: by the part's name, of all that have ended.
+    processes: the newest process of each part, by the part's name.
+    exit_codes: of all processes that have ended, by the part's name.
   """
 
   def __init__(self, hosts: hosts_testing.Hosts, folder: run_folder.RunFolder,
@@ -36,8 +36,8 @@ class Parts:
       hosts: with `server`, `learner` and `actor_0`, `actor_1` and so on.
       folder: of the run.
       logs: a folder.
-      settings: flags that all parts have.
-      num_actors: how many.
+      settings: flags of all parts.
+      num_actors: how many actors.
       binaries: those that take the place of a part's own, by the part's name.
       flags: more of them, by the part's name.
     """

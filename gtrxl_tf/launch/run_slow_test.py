@@ -17,7 +17,8 @@ from gtrxl_tf.training import run_folder
 
 _GIN = pathlib.Path(__file__).parents[2] / 'gin' / 'gtrxl'
 _BINDINGS = ['TMaze.corridor_length = 10', 'TransformerXL.memory_length = 16',
-             'OnlineExperiment.unroll_length = 16', 'OnlineExperiment.environment_steps = 1000000']
+             'OnlineExperiment.unroll_length = 16',
+             'OnlineExperiment.environment_steps = 1000000']
 _LIMIT_SECONDS = 400
 
 

@@ -18,8 +18,9 @@ from gtrxl_tf.online import experiment as experiment_lib
 from gtrxl_tf.training import console as console_lib
 from gtrxl_tf.training import run_folder
 
-_DEATHS_FORGIVEN = 5  # Of one part,
-_WITHIN_SECONDS = 60  # in this time.
+# A run fails when one part dies more often than this in this time.
+_DEATHS_FORGIVEN = 5
+_WITHIN_SECONDS = 60
 
 
 class PartFailed(exit_codes.RunFailed):
@@ -58,9 +59,9 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
 class Supervisor:
   """One Reverb server, N actors and a learner, as processes; an evaluator if wanted.
 
-  A part that dies is started again and finds the others: actors and learner reconnect to
-  a new server, which begins with its last checkpoint if there is one; a new learner goes
-  on from its own.
+  A part that dies is started again and finds the others: actors and learner reconnect
+  to a new server, which begins with its last checkpoint if there is one; a new learner
+  goes on from its own.
 
   Attributes:
     processes: the newest of each part, by its name.

@@ -101,13 +101,13 @@ def _claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment
 
   Raises:
     run_folder.InUseError: another process has it.
-    config.ConfigError: it is of another experiment. Nothing in it was changed.
+    config.ConfigError: it belongs to another experiment. Nothing in it was changed.
   """
   with folder.in_use():
     checkpoints.check(folder.checkpoints, experiment.kind, experiment.make_agent)
     files.write_atomically(folder.config, gin.operative_config_str())
     if not folder.done.exists():
-      folder.diverged.unlink(missing_ok=True)  # Of an earlier attempt.
+      folder.diverged.unlink(missing_ok=True)  # From an earlier attempt.
     yield
 
 

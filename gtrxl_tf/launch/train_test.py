@@ -65,10 +65,11 @@ class RefusedTest(parameterized.TestCase):
       ('Experimnt.seed = 1', "'Experimnt'.*Did you mean Experiment?"),
       ('OnlineExperiment.unrol_length = 1',
        "'unrol_length'.*Did you mean unroll_length"),
-      ('OnlineExperiment.environment_steps = 1', "Experiment doesn't have a parameter named "
-       "'environment_steps'.*Did you mean OnlineExperiment.environment_steps"),
-      ('Adam.learning_rate = 1.0', 'Did you mean .*Adam.learning_rate'),
-      ('Checkpoints.period = 1', 'Did you mean Checkpoints.period'),
+      ('Experiment.environment_steps = 1',
+       "Experiment doesn't have a parameter named 'environment_steps'.*"
+       "Did you mean OnlineExperiment.environment_steps"),
+      ('Experiment.learning_rate = 1.0', 'Did you mean .*Adam.learning_rate'),
+      ('Experiment.checkpoint_period = 1', 'Did you mean Checkpoints.period'),
       ('OnlineExperiment.seed = 1', "'seed'.*Did you mean Experiment.seed\\?"),
       ('OfflineExperiment.dataset = "x"',
        'OfflineExperiment.dataset is set, but train.experiment = @OnlineExperiment: '
@@ -157,8 +158,8 @@ class OfflineRunTest(parameterized.TestCase):
           f'OfflineExperiment.dataset = "{dataset}"', 'RATE.num_memory_tokens = 3'],
           str(folder.root))
     self.assertEqual(code, 2)
-    self.assertRegex(stderr.getvalue(), r'^Not started: .*/checkpoints belongs to another '
-                     r'network .* it has agent/.*\(expected \[3, .*\n$')
+    self.assertRegex(stderr.getvalue(), r'^Not started: .*/checkpoints belongs to '
+                     r'another network .* it has agent/.*\(expected \[3, .*\n$')
     self.assertEqual(folder.config.read_bytes(), config)
 
     drawn = subprocess.run(

@@ -17,7 +17,7 @@ from gtrxl_tf import datasets
 from gtrxl_tf.agents.decision import agent as agent_lib
 from gtrxl_tf.networks import action_space
 
-_POOL_STREAM = 1  # Of random numbers; the order of episodes has another.
+_POOL_STREAM = 1  # A stream of random numbers; the order of episodes has another.
 
 
 class Trajectories:
@@ -150,8 +150,8 @@ class WholeTrajectories(Scheme):
   as far as the core lets them.
 
   Args:
-    curriculum: trains in N stages of equal length, the j-th on the episodes of at most j
-      segments (RATE, appendix F.2). The paper finds that it does not help.
+    curriculum: trains in N stages of equal length, the j-th on the episodes of at most
+      j segments (RATE, appendix F.2). The paper finds that it does not help.
   """
 
   def __init__(self, trajectories: Trajectories,
@@ -161,7 +161,7 @@ class WholeTrajectories(Scheme):
     self._num_stages = trajectories.num_segments if curriculum else 1
     self._stage = None
 
-  def batch(self, step):
+  def batch(self, step: int) -> agent_lib.Segments:
     trajectories = self._trajectories
     stage = 1 + min(step * self._num_stages // self._learner_steps,
                     self._num_stages - 1)
@@ -178,8 +178,8 @@ class WholeTrajectories(Scheme):
 
 @config.configurable
 class SegmentBySegment(Scheme):
-  """Every learner step sees one segment, and starts from the state in which the last step
-  ended; no gradient passes between them.
+  """Every learner step sees one segment, and starts from the state in which the last
+  step ended; no gradient passes between them.
 
   RATE's published code trains in this way: N optimizer steps for each batch of
   trajectories, which need the memory of one segment only. What a segment writes to the
@@ -192,7 +192,7 @@ class SegmentBySegment(Scheme):
     self._state = self._initial_state
     self._whole = None
 
-  def batch(self, step):
+  def batch(self, step: int) -> agent_lib.Segments:
     trajectories = self._trajectories
     number, segment = divmod(step, trajectories.num_segments)
     if self._batches is None:
@@ -209,14 +209,14 @@ class SegmentBySegment(Scheme):
         datasets.SegmentBatch(**cut, **of_rows),
         np.full(trajectories.batch_size, segment == 0), self._state)
 
-  def observe(self, step, metrics):
+  def observe(self, step: int, metrics: Dict[str, Any]) -> None:
     self._state = tf.nest.map_structure(
         lambda x: x[:, -1].numpy(), metrics['carried'])
 
-  def arrays(self):
+  def arrays(self) -> Dict[str, np.ndarray]:
     return {str(i): x for i, x in enumerate(tf.nest.flatten(self._state))}
 
-  def restore_arrays(self, arrays):
+  def restore_arrays(self, arrays: Dict[str, np.ndarray]) -> None:
     self._state = tf.nest.pack_sequence_as(
         self._state, [arrays[str(i)] for i in range(len(arrays))])
 
@@ -226,23 +226,23 @@ class MemoryPool(Scheme):
   """Whole trajectories, half of which begin with a memory of an earlier batch.
 
   A memory that is trained on N segments has no reason to last longer. Here, once the
-  loss has fallen, half of the rows begin with what a row of an earlier batch remembered,
-  and go through an episode with the same clue, which is hidden from them: their memory
-  must have kept it. What they remember before the answer then replaces what they began
-  with. With a small probability a memory is replaced by a young one, so that ages are
-  geometrically distributed with a mean of 1 / `renewal` passes, whatever N is. Neither
-  batches nor gradients become longer.
+  loss has fallen, half of the rows begin with what a row of an earlier batch
+  remembered, and go through an episode with the same clue, which is hidden from them:
+  their memory must have kept it. What they remember before the answer then replaces
+  what they began with. With a small probability a memory is replaced by a young one, so
+  that ages are geometrically distributed with a mean of 1 / `renewal` passes, whatever
+  N is. Neither batches nor gradients become longer.
 
-  The scheme is not from the papers. It trains on memories written by the weights of many
-  steps ago, like truncated back-propagation with a carried state, or the sample pool of
-  neural cellular automata (Mordvintsev et al., 2020).
+  The scheme is not from the papers. It trains on memories written by the weights of
+  many steps ago, like truncated back-propagation with a carried state, or the sample
+  pool of neural cellular automata (Mordvintsev et al., 2020).
 
   Args:
     clue: of the task: a function of a batch's observations and mask that returns what
       must be remembered, such as `t_maze_clue`.
-    start_loss: the pool is used once the mean loss of 20 steps is below it. For a choice
-      between two turns at the end of up to T steps, 0.4 / T is a third of the loss of
-      guessing.
+    start_loss: the pool is used once the mean loss of 20 steps is below it. For a
+      choice between two turns at the end of up to T steps, 0.4 / T is a third of the
+      loss of guessing.
     renewal: the probability, at each step, that a memory is replaced by a young one.
       0.05 was reliable on the T-Maze, 0.02 was not.
   """
@@ -270,7 +270,7 @@ class MemoryPool(Scheme):
     labels = self._clue(first.observation, first.mask).label
     return {label: everything[labels == label] for label in np.unique(labels)}
 
-  def batch(self, step):
+  def batch(self, step: int) -> agent_lib.Segments:
     trajectories = self._trajectories
     if self._batches is None:
       self._batches = trajectories.batches(step)
@@ -298,7 +298,7 @@ class MemoryPool(Scheme):
     self._seen = label, clue.answer // trajectories.segment_length
     return trajectories.segments(batch, is_first, state)
 
-  def observe(self, step, metrics):
+  def observe(self, step: int, metrics: Dict[str, Any]) -> None:
     label, segment = self._seen
     # The memory of each row when the segment with the answer began.
     rows = np.arange(len(label))
@@ -330,14 +330,14 @@ class MemoryPool(Scheme):
     self._labels = label[rows]
     self._states = tf.nest.map_structure(lambda x: x[rows], states)
 
-  def arrays(self):
+  def arrays(self) -> Dict[str, np.ndarray]:
     arrays = {'losses': np.array(self._losses)}
     if self._labels is not None:
       arrays['labels'] = self._labels
       arrays.update((str(i), x) for i, x in enumerate(tf.nest.flatten(self._states)))
     return arrays
 
-  def restore_arrays(self, arrays):
+  def restore_arrays(self, arrays: Dict[str, np.ndarray]) -> None:
     self._losses.extend(arrays.pop('losses'))
     self._labels = arrays.pop('labels', None)
     if self._labels is not None:

@@ -26,7 +26,7 @@ def _state(batch_size):
 
 
 def _carried(first):
-  """What an agent would carry: the memory of row b after segment n is first + 10 b + n."""
+  """What an agent carries: row b's memory after segment n is first + 10 b + n."""
   state = _state(_B)
   number = first + 10. * np.arange(_B)[:, None] + np.arange(_N)
   fill = lambda x: tf.constant(np.broadcast_to(

@@ -1,4 +1,4 @@
-"""Offline training by replicas in bfloat16, as a whole run."""
+"""Tests of an offline run with replicas in bfloat16."""
 
 import functools
 import pathlib

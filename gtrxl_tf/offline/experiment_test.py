@@ -62,13 +62,13 @@ class OfflineTrainingTest(absltest.TestCase):
     training = trainer.OfflineTrainer(
         experiment, self.folder, devices.make_strategy(strategy), lambda: False,
         show=self.rows.append)
-    return training, training.train()
+    return training.run()
 
   def test_it_learns_to_turn_as_the_clue_said(self):
     experiment = self.experiment(
         evaluation_period=100, tasks={'corridor_length': (3, 4)})
-    training, done = self.train(experiment)
-    self.assertTrue(done)
+    self.assertTrue(self.train(experiment))
+    self.assertTrue(self.folder.done.exists())
     rows = run_folder.read_metrics(self.folder.metrics)
     self.assertEqual(rows[-1]['learner_step'], 200)
     self.assertGreaterEqual(rows[-1]['success'], 0.9)
@@ -77,7 +77,6 @@ class OfflineTrainingTest(absltest.TestCase):
     self.assertEqual(self.rows[-1]['success'], rows[-1]['success'])
     self.assertEqual(
         rows[-1]['success'], (rows[-1]['success_3'] + rows[-1]['success_4']) / 2)
-    training.export()
     played = evaluation.evaluate(
         self.folder.policy, experiment.make_environments(20, evaluation.STREAM), 20)
     self.assertGreaterEqual(np.mean(played.successes), 0.9)
@@ -85,7 +84,8 @@ class OfflineTrainingTest(absltest.TestCase):
   def test_replicas_share_a_batch_evenly(self):
     if len(tf.config.list_logical_devices('CPU')) == 1:
       self.skipTest('TensorFlow had started before the CPU could be split.')
-    with self.assertRaisesRegex(config.ConfigError, 'OfflineExperiment.batch_size = 13: expected a mult'):
+    with self.assertRaisesRegex(
+        config.ConfigError, 'OfflineExperiment.batch_size = 13: expected a mult'):
       self.train(self.experiment(batch_size=13), strategy='mirrored')
 
   def test_refuses_a_dataset_of_another_task(self):

@@ -21,10 +21,10 @@ class HistoryExperiment(offline_experiment.OfflineExperiment):
   """An experiment on a dataset of learning histories, whose source it distills.
 
   The policy is evaluated by learning in the tasks in which the source was evaluated.
-  Tasks come from the collector: `Experiment.environment` is not used. The other settings
-  are those of `Experiment` and `OfflineExperiment`; `OfflineExperiment.scheme` must be
-  one of `history_schemes`. The defaults are `DistillationNetwork`, `DistillationAgent` and
-  `AdamW`.
+  Tasks come from the collector: `Experiment.environment` is not used. The other
+  settings are those of `Experiment` and `OfflineExperiment`; `OfflineExperiment.scheme`
+  must be one of `history_schemes`. The defaults are `DistillationNetwork`,
+  `DistillationAgent` and `AdamW`.
 
   Args:
     collector: the one with which the dataset was collected.

@@ -30,7 +30,7 @@ class HistoryExperimentTest(parameterized.TestCase):
     return [*self.tiny, *more]
 
   def train(self, folder):
-    """Runs `binaries.train`; returns what it says."""
+    """Runs `train`; returns its output."""
     gin.clear_config()
     stdout = io.StringIO()
     with contextlib.redirect_stdout(stdout):

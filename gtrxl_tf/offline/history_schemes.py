@@ -4,7 +4,7 @@ A trajectory of T steps, K in each of N segments, may begin in the middle of a h
 it includes the step before.
 """
 
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Any, Callable, Dict, NamedTuple, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -100,7 +100,7 @@ class HistoryWindows(_HistoryScheme):
   can be, too: their memory is then empty at first.
   """
 
-  def batch(self, step):
+  def batch(self, step: int) -> agent_lib.HistoryBatch:
     random = self._random(_WINDOWS, step)
     histories = self._histories(random)
     counts = np.maximum(self._dataset.lengths[histories] - self._length + 1, 1)
@@ -109,8 +109,8 @@ class HistoryWindows(_HistoryScheme):
 
 @config.configurable
 class HistoryChunks(_HistoryScheme):
-  """The rows of learner steps go through histories, T steps at a time, and keep the state
-  in which the last step ended.
+  """The rows of learner steps go through histories, T steps at a time, and keep the
+  state in which the last step ended.
 
   This is truncated back-propagation through time, which XL and ED need: gradients pass
   through the N segments of a learner step, if the core lets them, and no further. The
@@ -129,10 +129,10 @@ class HistoryChunks(_HistoryScheme):
     self._rows = _Rows(histories, self._length * random.integers(counts))
     self._state = self._initial_state
 
-  def batch(self, step):
+  def batch(self, step: int) -> agent_lib.HistoryBatch:
     return gather(self._dataset, *self._rows, self._length, self._state)
 
-  def observe(self, step, metrics):
+  def observe(self, step: int, metrics: Dict[str, Any]) -> None:
     self._state = metrics['carried']
     history, start = self._rows
     start = start + self._length
@@ -140,12 +140,12 @@ class HistoryChunks(_HistoryScheme):
     following = self._histories(self._random(_NEXT_ROWS, step))
     self._rows = _Rows(np.where(over, following, history), np.where(over, 0, start))
 
-  def arrays(self):
+  def arrays(self) -> Dict[str, np.ndarray]:
     return {**self._rows._asdict(),
             **{str(i): np.asarray(x)
                for i, x in enumerate(tf.nest.flatten(self._state))}}
 
-  def restore_arrays(self, arrays):
+  def restore_arrays(self, arrays: Dict[str, np.ndarray]) -> None:
     self._rows = _Rows(*(arrays.pop(name) for name in _Rows._fields))
     self._state = tf.nest.pack_sequence_as(
         self._state, [arrays[str(i)] for i in range(len(arrays))])

@@ -12,9 +12,9 @@ from tf_agents.trajectories import time_step as ts
 from gtrxl_tf import sources
 from gtrxl_tf.agents.distillation import network as network_lib
 from gtrxl_tf.agents.distillation import policy as policy_lib
-from gtrxl_tf.plots import histories as curves
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.environments import task_batch
+from gtrxl_tf.plots import histories as curves
 from gtrxl_tf.training import evaluation as evaluation_lib
 
 # A policy is judged by the last of this many equal parts of the process.
@@ -48,7 +48,7 @@ class PolicySource(sources.Source):
     self._time = 0
     return sources.play(tasks, self, num_steps)
 
-  def act(self, observation, state):
+  def act(self, observation: Any, state: Any) -> np.ndarray:
     del state
     step_type = np.where(self._ended, ts.StepType.FIRST, ts.StepType.MID)
     time_step = ts.TimeStep(
@@ -60,7 +60,7 @@ class PolicySource(sources.Source):
     self._time += 1
     return done.action.numpy()
 
-  def learn(self, state, action, outcome):
+  def learn(self, state: Any, action: Any, outcome: task_batch.Outcome) -> None:
     del state, action
     self._reward = outcome.reward.astype(np.float32)
     self._ended = outcome.terminated | outcome.truncated

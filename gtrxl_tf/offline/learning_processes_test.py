@@ -11,9 +11,9 @@ from gtrxl_tf import environments
 from gtrxl_tf import sources
 from gtrxl_tf.agents.distillation import network as network_lib
 from gtrxl_tf.agents.distillation import policy as policy_lib
-from gtrxl_tf.plots import histories as curves
 from gtrxl_tf.cores import segment_transformer
 from gtrxl_tf.offline import learning_processes
+from gtrxl_tf.plots import histories as curves
 
 _B, _T = 5, 24
 

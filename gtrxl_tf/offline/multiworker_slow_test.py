@@ -1,4 +1,4 @@
-"""Tests of whole offline runs of two worker processes in one folder."""
+"""Tests of offline runs with two worker processes in one folder."""
 
 import pathlib
 import shutil

@@ -4,8 +4,8 @@
   TF_CONFIG=... python -m gtrxl_tf.offline.multiworker_testing offline DATASET \
       FOLDER STOP_AFTER
 
-`agent` writes what training a tiny agent came to into FILE, an npz. `offline` trains on
-episodes of a T-Maze, and wants to stop after so many learner steps.
+`agent` trains a tiny agent and writes the result into FILE, an npz. `offline` trains on
+episodes of a T-Maze, and asks to stop after STOP_AFTER learner steps.
 """
 
 import functools
@@ -36,7 +36,7 @@ MAZE = functools.partial(t_maze.TMaze, corridor_length=4)
 
 
 def start(arguments: List[List[str]]) -> List[subprocess.Popen]:
-  """Starts a worker with each list of arguments, on loopback."""
+  """Starts a worker for each list of arguments, on loopback."""
   sockets = [socket.socket() for _ in arguments]
   for x in sockets:
     x.bind(('127.0.0.1', 0))
@@ -53,7 +53,7 @@ def start(arguments: List[List[str]]) -> List[subprocess.Popen]:
 
 
 def experiment(dataset: str) -> offline_experiment.OfflineExperiment:
-  """Of 20 steps, whose states have a part that is empty."""
+  """Makes an experiment of 20 steps, whose states have an empty part."""
   network = lambda action_spec: network_lib.DecisionNetwork(
       action_spec, torsos.VectorTorso((8,)),
       cores.RATE(1, 8, 2, 4, num_memory_tokens=1, segment_length=6))

@@ -95,7 +95,8 @@ class OfflineResumeTest(parameterized.TestCase):
       (functools.partial(batching.WholeTrajectories, curriculum=True), 6),
       (batching.SegmentBySegment, 2),
       # It has begun to be used at step 20.
-      (functools.partial(batching.MemoryPool, clue=clues.t_maze_clue, start_loss=9.), 2))
+      (functools.partial(
+          batching.MemoryPool, clue=clues.t_maze_clue, start_loss=9.), 2))
   def test_rate(self, scheme, segment_length):
     self.assert_resumes(offline_experiment.OfflineExperiment(
         dataset=str(self.path / 'mazes'), environment=_MAZE,

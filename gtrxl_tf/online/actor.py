@@ -38,8 +38,8 @@ class Actor:
   full queue stops it, so that data is never older than the queue is long.
   """
 
-  def __init__(self, experiment: experiment_lib.OnlineExperiment, address: str, index: int,
-               should_stop: Callable[[], bool], life: int = 0,
+  def __init__(self, experiment: experiment_lib.OnlineExperiment, address: str,
+               index: int, should_stop: Callable[[], bool], life: int = 0,
                gauges: Optional[gauges_lib.Gauges] = None):
     """Creates the actor.
 
@@ -83,7 +83,7 @@ class Actor:
         time_step, state, seed=self._random.make_seeds()[:, 0])
 
   def run(self) -> None:
-    """Acts until told to stop or the run is over; reconnects to a server that went away.
+    """Acts until told to stop or the run is over; reconnects to a lost server.
 
     Raises:
       ActingFailed: the policy or an environment failed; reconnecting cannot fix it.

@@ -1,4 +1,4 @@
-"""Tests of actor.py: what a learner makes of an unroll is what the actor made of it."""
+"""Tests of actor.py: learner and actor compute the same from an unroll."""
 
 # pylint: disable=protected-access
 
@@ -78,7 +78,8 @@ def _experiment(core, environment=_maze, **settings):
       action_spec, torsos.VectorTorso((8,)), core(), head_units=8,
       num_values=num_values)
   return experiment_lib.OnlineExperiment(**{**dict(
-      environment=environment, network=network, unroll_length=_T, batch_size=_E, environments_per_actor=_E), **settings})
+      environment=environment, network=network, unroll_length=_T, batch_size=_E,
+      environments_per_actor=_E), **settings})
 
 
 class ActorTest(parameterized.TestCase):

@@ -57,7 +57,7 @@ class OnlineEvaluator:
     """
     patience = reconnect.Patience('evaluator', self._address, self._should_stop)
     channel = weights.WeightsChannel(self._address, self._network.variables)
-    last = run_folder.last_metrics(self._path)  # Of an earlier process.
+    last = run_folder.last_metrics(self._path)  # From an earlier process.
     evaluated = last and last['learner_step']
     while not (self._should_stop() or channel.finished):
       try:

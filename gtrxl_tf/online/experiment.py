@@ -27,8 +27,8 @@ from gtrxl_tf.training import run_folder
 class OnlineExperiment(experiment_lib.Experiment):
   """An experiment with actors, a queue and a learner.
 
-  `Experiment.environment` must be set. `Experiment.network` makes an `ActorCritic` for an
-  `action_spec`; `Experiment.agent` makes an `OnlineAgent` from two such networks, an
+  `Experiment.environment` must be set. `Experiment.network` makes an `ActorCritic` for
+  an `action_spec`; `Experiment.agent` makes an `OnlineAgent` from two such networks, an
   `online` one, which learns, and a `target` one, which acts. The defaults are
   `ActorCritic`, `VMPOAgent` and `Adam`.
 

@@ -58,7 +58,8 @@ class StaleWeightsTest(absltest.TestCase):
         environment=lambda seed: t_maze.TMaze(3, seed=seed), network=_network,
         agent=functools.partial(agent_lib.VMPOAgent, target_update_period=5),
         environment_steps=1_000_000, unroll_length=_T, batch_size=_ITEMS * _E,
-        environments_per_actor=_E, max_age=_MAX_AGE, checkpoints=checkpoints.Settings(period=10_000),
+        environments_per_actor=_E, max_age=_MAX_AGE,
+        checkpoints=checkpoints.Settings(period=10_000),
         stall_seconds=_DEADLINE_SECONDS)
     self.temporary = pathlib.Path(self.create_tempdir().full_path)
     self.folder = run_folder.RunFolder(self.temporary / 'run')

@@ -44,9 +44,9 @@ class OnlineTrainer(trainer_lib.Trainer):
   since its last checkpoint, and a killed server what waited in the queue.
 
   Several workers each take their share of a batch from the queue. The chief publishes
-  weights. Workers meet when metrics are logged, to sum up their environment steps and to
-  ask whether one of them is to stop: all of them end at the same step. Each worker has
-  its own ledger, and the checkpoint has the chief's.
+  weights. Workers meet when metrics are logged, to sum up their environment steps and
+  to ask whether one of them is to stop: all of them end at the same step. Each worker
+  has its own ledger, and the checkpoint has the chief's.
   """
 
   def __init__(self, experiment: experiment_lib.OnlineExperiment,

@@ -1,4 +1,4 @@
-"""Tests of online/trainer.py: a learner on a real queue, of which every row is known."""
+"""Tests of trainer.py: a learner on a real queue with known rows."""
 
 # pylint: disable=protected-access
 
@@ -73,7 +73,7 @@ class OnlineTrainingTest(parameterized.TestCase):
         checkpoints=checkpoints.Settings(period=3), log_period=2), **settings})
 
   def feed(self, num_batches, **columns):
-    """Writes rows for so many batches: random, but for `columns`."""
+    """Writes the rows of `num_batches` batches: random, except `columns`."""
     items = 0
     while items < num_batches * _ITEMS:
       def draw(spec):
@@ -98,7 +98,7 @@ class OnlineTrainingTest(parameterized.TestCase):
         lambda: should_stop() or time.time() > deadline, f'localhost:{self.port}')
 
   def train_in_parts(self, *ends, strategy=None):
-    """Trains anew; each part makes a learner and goes on to so many batches."""
+    """Trains from the start, with a new learner for each part, up to `ends` batches."""
     self.start()
     fed, folder = 0, None
     for end in ends:
@@ -147,8 +147,8 @@ class OnlineTrainingTest(parameterized.TestCase):
     strategy = tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1', 'CPU:2'])
     self.start()
     with self.assertRaisesRegex(
-        config.ConfigError, '^OnlineExperiment.batch_size = 4: expected a multiple of the 3 '
-        'replicas that share it$'):
+        config.ConfigError, '^OnlineExperiment.batch_size = 4: expected a multiple of '
+        'the 3 replicas that share it$'):
       self.training(self.experiment(1), strategy=strategy)
 
   def test_a_server_of_other_settings_is_refused(self):
@@ -169,7 +169,8 @@ class OnlineTrainingTest(parameterized.TestCase):
         died.append(time.time())
       return bool(died) and time.time() > died[0] + 2
 
-    training = self.training(self.experiment(100, log_period=1), should_stop=should_stop)
+    training = self.training(
+        self.experiment(100, log_period=1), should_stop=should_stop)
     self.assertFalse(training.train())
     self.assertLess(time.time(), died[0] + 15)
     self.assertEqual(self.saved_steps(self.folder), [1])
@@ -194,7 +195,8 @@ class OnlineTrainingTest(parameterized.TestCase):
   def test_only_the_newest_checkpoints_are_kept(self):
     self.start()
     self.feed(5)
-    self.training(self.experiment(5, checkpoints=checkpoints.Settings(1, kept=2))).train()
+    self.training(self.experiment(
+        5, checkpoints=checkpoints.Settings(1, kept=2))).train()
     self.assertEqual(self.saved_steps(self.folder), [4, 5])
 
   def test_metrics_go_on_where_the_newest_checkpoint_is(self):
@@ -282,7 +284,9 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.feed(1, reward=np.full(_E, np.nan, np.float32))
     training = self.training(self.experiment(4, target_update_period=50, **settings))
     with self.assertRaisesRegex(learner_lib.Diverged, 'step 4: .*loss = nan.*ckpt-3$'):
-      training.train()
+      training.run()
+    self.assertIn('at learner step 4', self.folder.diverged.read_text(encoding='utf-8'))
+    self.assertFalse(self.folder.done.exists())
     self.assertEqual(self.saved_steps(self.folder)[-1], 3)
     for value in self.checkpoint(self.folder).values():
       self.assertTrue(np.isfinite(value).all())

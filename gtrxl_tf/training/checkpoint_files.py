@@ -9,8 +9,8 @@ In the folder `checkpoints/` are
                 checkpoint is incomplete and ignored
   checkpoint    names, for TensorFlow's own tools
 
-Nothing is pickled. A folder without a stamp was written by TensorFlow alone, and has the
-checkpoints that `checkpoint` names.
+Nothing is pickled. A folder without a stamp was written by TensorFlow alone, and has
+the checkpoints that `checkpoint` names.
 """
 
 import contextlib
@@ -113,7 +113,7 @@ class CheckpointFiles:
     except CheckpointError as error:
       return str(error)
     if record['step'] != step:
-      return f'{self._record(step)}: is of step {record["step"]}: expected {step}'
+      return f'{self._record(step)}: has step {record["step"]}: expected {step}'
     for name, (size, checksum) in record['files'].items():
       file = self.folder / name
       if not file.exists():

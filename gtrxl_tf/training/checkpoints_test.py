@@ -143,7 +143,8 @@ class CheckpointsTest(parameterized.TestCase):
     agent = _Agent()
     other = checkpoints.Checkpoints(
         self.folder, 3, kind='Experiment', agent=agent, rows=tf.Variable([1.0, 2.0]))
-    self.refused(other.restore, 'ckpt-1 does not have the parts that these settings make')
+    self.refused(
+        other.restore, 'ckpt-1 does not have the parts that these settings make')
 
   def test_an_agent_alone_is_restored(self):
     agent = _Agent()

@@ -72,8 +72,8 @@ class Evaluator:
 def evaluate(policy: pathlib.Path, environment: environments.BatchedEnvironment,
              num_episodes: int, should_stop: Callable[[], bool] = lambda: False
              ) -> Optional[Evaluation]:
-  """Plays `num_episodes` episodes with the SavedModel in the folder `policy`, and closes
-  the environments. See `Evaluator.play`."""
+  """Plays `num_episodes` episodes with the SavedModel in the folder `policy`, and
+  closes the environments. See `Evaluator.play`."""
   evaluation = Evaluator(
       tf.saved_model.load(str(policy)), environment).play(num_episodes, should_stop)
   environment.close()

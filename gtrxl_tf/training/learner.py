@@ -63,9 +63,9 @@ def check_finite(metrics: Mapping[str, Any], step: int, checkpoint: Optional[str
 class Learner:
   """Takes gradient steps under any `tf.distribute` strategy, in one compiled call.
 
-  Agent and optimizer must be made in the strategy's scope. The agent's loss on a replica
-  is that replica's share of the loss of the global batch, and gradients are summed, so
-  that N replicas take the step that one replica would take.
+  Agent and optimizer must be made in the strategy's scope. The agent's loss on a
+  replica is that replica's share of the loss of the global batch, and gradients are
+  summed, so that N replicas take the step that one replica would take.
   """
 
   def __init__(self, agent: agent_lib.Agent, optimizer: Optimizer,

@@ -16,7 +16,7 @@ _ROUNDING = 2.0 ** -8
 
 
 def _gradient(name, dtype):
-  """Of a tiny agent: it, its metrics and the gradient of its loss, flat."""
+  """Returns a tiny agent, its metrics, and the flat gradient of its loss."""
   make, batch = tiny_agents_testing.AGENTS[name]
   with devices.compute_dtype(dtype):
     agent = make()

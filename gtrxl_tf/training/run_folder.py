@@ -79,8 +79,8 @@ class RunFolder:
 class MetricsWriter:
   """Appends rows to `metrics.csv`, with six digits a number and one write a row.
 
-  A row that cannot be written, as on a full disk, is written with the next one. The error
-  is logged; the file has complete lines only, and training goes on.
+  A row that cannot be written, as on a full disk, is written with the next one. The
+  error is logged; the file has complete lines only, and training goes on.
   """
 
   def __init__(self, path: pathlib.Path, resume_step: float = math.inf):

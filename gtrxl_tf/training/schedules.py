@@ -43,7 +43,7 @@ class WarmUpAndDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     return self._peak * tf.minimum(rise, self._fall(decaying))
 
   def _fall(self, step: tf.Tensor) -> tf.Tensor:
-    """The share of the peak after so many steps of decay."""
+    """Returns the share of the peak that is left after `step` steps of decay."""
     if self._decay == 'linear':
       # Keras' PolynomialDecay differs in the last bit, which would change what an
       # interrupted run goes on with.

@@ -1,4 +1,4 @@
-"""Every agent that a learner trains, as small as can be, with batches; for tests."""
+"""Every agent that a learner trains, in its smallest size, with batches; for tests."""
 
 from typing import Any, Callable, Dict, NamedTuple
 
@@ -28,11 +28,11 @@ _BYTES = specs.DiscreteArray(3, np.uint8)  # Actions as histories have them.
 class Tiny(NamedTuple):
   """An agent and its batches."""
   make: Callable[[], agent_lib.Agent]
-  batch: Callable[[int], Any]  # Of a seed, [4, ...]; rows have unlike lengths.
+  batch: Callable[[int], Any]  # Called with a seed: [4, ...], rows of several lengths.
 
 
 def _with_variables(network, agent):
-  """An agent of a network whose variables are none of them 0."""
+  """Makes an agent of a network whose variables are random."""
   network.create_variables(_OBSERVATION_SPEC)
   random = np.random.RandomState(0)
   for variable in network.trainable_variables:
@@ -46,7 +46,7 @@ def _vmpo():
 
 
 def _unrolls(seed):
-  # The ids are not of unrolls, and no loss reads them.
+  # No loss reads the ids.
   return testing.random_unrolls(seed, _B, num_tasks=2)._replace(
       target_step=(), unroll_id=())
 
@@ -107,7 +107,7 @@ _ed = lambda: _distillation(
 
 
 def _with_state(batch, make):
-  """Batches whose rows bring along a state, so that they leave one."""
+  """Makes batches with states at the start, so that steps return `carried`."""
   state = lambda: make().network.initial_state(_B)
   return lambda seed: batch(seed)._replace(state=state())
 
@@ -125,11 +125,11 @@ AGENTS: Dict[str, Tiny] = {
 
 
 def train(name: str, strategy: tf.distribute.Strategy) -> Dict[str, np.ndarray]:
-  """Metrics of two steps of an agent, and all variables after them."""
+  """Takes two steps; returns their metrics, and all variables after them."""
   make, batch = AGENTS[name]
   with strategy.scope():
     agent = make()
-    # With 1e-8 a gradient of zero but for rounding would make a whole step.
+    # With 1e-8, a gradient that is 0 up to rounding would make a full step.
     optimizer = tf.keras.optimizers.legacy.Adam(1e-2, epsilon=1e-4)
   learner = learner_lib.Learner(agent, optimizer, strategy, clip_norm=0.1)
   found = {}

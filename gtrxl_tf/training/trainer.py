@@ -21,7 +21,7 @@ from gtrxl_tf.training import summaries as summaries_lib
 
 class Lap(NamedTuple):
   """The time at which a row of metrics is made."""
-  seconds: float                   # Of training, in all lives of the run.
+  seconds: float                   # Training time, with that before interruptions.
   elapsed: float                   # Seconds since the last row.
   learner_steps_per_second: float  # Since the last row.
 
@@ -31,7 +31,8 @@ class Trainer(abc.ABC):
 
   A trainer restores the newest checkpoint, takes learner steps, logs metrics, saves
   checkpoints, and at the end exports the policy. It alone writes the files `done` and
-  `diverged`. Subclasses say where batches come from and what else happens between steps.
+  `diverged`. Subclasses say where batches come from and what else happens between
+  steps.
 
   A checkpoint holds everything that training depends on: agent, optimizer, the time
   spent, and what a subclass adds. A run that is interrupted continues as if it had not
@@ -60,8 +61,8 @@ class Trainer(abc.ABC):
       show: called with the rows of metrics.
 
     Raises:
-      config.ConfigError: the replicas cannot share a batch, the checkpoint is of another
-        experiment, or workers would continue from different checkpoints.
+      config.ConfigError: the replicas cannot share a batch, the checkpoint is of
+        another experiment, or workers would continue from different checkpoints.
     """
     self._experiment = experiment
     self._folder = folder
