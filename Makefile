@@ -18,10 +18,11 @@ FOUND = $(or $(sort $(shell for p in $(PYTHONS); do $$p -c \
 INSTALL = PIP_CONSTRAINT=requirements.lock .venv/bin/python -m pip install -qq
 RUN = .venv/bin/python -m
 PYTEST = $(RUN) pytest -q -n 2 --dist=loadfile
+TESTS = --ignore-glob='*_slow_test.py' --ignore-glob='*_envs_test.py'
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help train compare figure3 ablations test test-slow test-envs envs offline table2 bench tpu-check bazel-check clean
+.PHONY: help train compare figure3 ablations test test-all test-slow test-envs lint envs offline table2 bench tpu-check bazel-check clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -85,16 +86,21 @@ ablations: .venv/core ## Draw the ablations of algorithm distillation; takes hou
 # Tests spend most of their time compiling; only the slow ones use XLA's optimizations.
 # In random order: make test ARGS='--random-order -v'. It prints a seed; to repeat the
 # order, make test ARGS='--random-order --random-order-seed=<seed>'.
-test: export XLA_FLAGS ?= --xla_backend_optimization_level=0
-test: .venv/core ## Run the tests
-	$(PYTEST) --ignore-glob='*_slow_test.py' \
-	    --ignore-glob='*_envs_test.py' $(ARGS) gtrxl_tf binaries
+test test-all: export XLA_FLAGS ?= --xla_backend_optimization_level=0
+test: .venv/core ## Run the tests, except those marked long, in about four minutes
+	$(PYTEST) $(TESTS) -m 'not long' $(ARGS) gtrxl_tf binaries
+
+test-all: .venv/core ## Run the tests, with those marked long
+	$(PYTEST) $(TESTS) $(ARGS) gtrxl_tf binaries
 
 test-slow: .venv/core ## Run the tests that take minutes each
 	$(PYTEST) -o python_files='*_slow_test.py' $(ARGS) gtrxl_tf binaries
 
 test-envs: .venv/envs ## Run the tests of third-party environments
 	$(PYTEST) --dist=load -rs -o python_files='*_envs_test.py' $(ARGS) gtrxl_tf
+
+lint: .venv/core ## Check imports, unused names and return types
+	$(RUN) ruff check . $(ARGS)
 
 table2: .venv/core ## Count the parameters of the GTrXL paper's Table 2
 	$(RUN) binaries.table2 $(ARGS)

@@ -52,6 +52,6 @@ setuptools.setup(
             'tensorflow-metadata>=1.14,<1.18',  # Later ones need protobuf 5.
         ],
         'dev': ['hypothesis>=6.100', 'kubernetes-validate>=1.30', 'pytest>=7',
-                'pytest-random-order>=1.1', 'pytest-xdist>=3'],
+                'pytest-random-order>=1.1', 'pytest-xdist>=3', 'ruff>=0.9'],
     },
 )

@@ -28,7 +28,7 @@ _THREADS = flags.DEFINE_integer(
     lower_bound=0)
 
 
-def main(argv):
+def main(argv) -> None:
   del argv
   index = random.randrange(2**20) if _INDEX.value is None else _INDEX.value
   # A new life each time, so that no episode is repeated.

@@ -25,7 +25,7 @@ _EPISODE = flags.DEFINE_integer(
     'episode', 0, 'Number of the episode in the dataset.', lower_bound=0)
 
 
-def main(argv):
+def main(argv) -> None:
   del argv
   try:
     run_attention.draw(run_folder.RunFolder(_ROOT_DIR.value), _EPISODE.value)

@@ -24,7 +24,7 @@ _XLA = flags.DEFINE_bool('xla', False, 'Compile with XLA.')
 _JSON = flags.DEFINE_string('json', None, 'A file for the rows.')
 
 
-def main(argv):
+def main(argv) -> None:
   del argv
   rows = []
   # A process for each, so that they share no memory or caches.

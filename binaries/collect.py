@@ -32,7 +32,7 @@ _NUM_PROCESSES = flags.DEFINE_integer(
     lower_bound=1)
 
 
-def main(argv):
+def main(argv) -> None:
   del argv
   try:
     config.parse(_GIN_FILE.value, _GIN_BINDINGS.value)

@@ -29,7 +29,7 @@ _OUTPUT_DIR = flags.DEFINE_string(
     'output_dir', None, 'The folder of the datasets and the curve.', required=True)
 
 
-def main(argv):
+def main(argv) -> None:
   del argv
   try:
     config.parse(_GIN_FILE.value, _GIN_BINDINGS.value)

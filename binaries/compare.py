@@ -57,7 +57,7 @@ _ONLY_REPORT = flags.DEFINE_bool(
     'only_report', False, 'Train nothing; report on the existing runs.')
 
 
-def main(argv):
+def main(argv) -> None:
   del argv
   try:
     comparison = comparison_runs.Comparison(

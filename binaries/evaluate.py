@@ -43,7 +43,7 @@ _GIN_BINDINGS = flags.DEFINE_multi_string(
     'gin_bindings', [], "Single settings, which override the files'.")
 
 
-def main(argv):
+def main(argv) -> None:
   del argv
   folder = run_folder.RunFolder(_ROOT_DIR.value)
   if not folder.config.exists():

@@ -23,7 +23,7 @@ _THREADS = flags.DEFINE_integer(
     lower_bound=0)
 
 
-def main(argv):
+def main(argv) -> None:
   del argv
   sys.exit(parts.evaluate(
       part.settings(_THREADS.value), _SERVER.value, _ROOT_DIR.value))

@@ -21,7 +21,7 @@ _GREEDY = flags.DEFINE_bool(
     'greedy', False, 'Take the most likely action instead of sampling one.')
 
 
-def main(argv):
+def main(argv) -> None:
   del argv
   folder = run_folder.RunFolder(_ROOT_DIR.value)
   output_dir = pathlib.Path(_OUTPUT_DIR.value)

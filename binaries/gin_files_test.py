@@ -6,6 +6,7 @@ experiments learn from.
 """
 
 import pathlib
+from typing import NoReturn
 from unittest import mock
 
 from absl.testing import absltest
@@ -66,7 +67,7 @@ class GinTest(parameterized.TestCase):
     except config.ConfigError as error:
       self.skip_if_not_installed(error)
 
-  def skip_if_not_installed(self, error):
+  def skip_if_not_installed(self, error) -> NoReturn:
     if 'which is not installed' in str(error):
       self.skipTest(str(error))  # `make test-envs` has the package.
     raise error
@@ -124,8 +125,9 @@ class OfflineGinTest(GinTest):
     action_spec = prototype.action_spec()
     prototype.close()
     frames = gin.get_bindings('OfflineExperiment').get('frame_stack', 1)
-    single = lambda spec: specs_lib.Array(
-        (*spec.shape[:-1], spec.shape[-1] // frames), spec.dtype)
+    def single(spec):
+      return specs_lib.Array(
+            (*spec.shape[:-1], spec.shape[-1] // frames), spec.dtype)
     specs = datasets.Specs(tree.map_structure(single, observation_spec), action_spec)
     random = np.random.default_rng(0)
     episodes = [episodes_testing.random_episode(specs, random, 20) for _ in range(2)]

@@ -40,7 +40,7 @@ def _source() -> importers.Recording:
   return importers.dqn_replay(_INPUT.value, _MAX_STEPS_PER_FILE.value)
 
 
-def main(argv):
+def main(argv) -> None:
   del argv
   try:
     dataset = importers.import_dataset(

@@ -17,7 +17,7 @@ _PICTURE = flags.DEFINE_string(
     'picture', None, 'The picture to write; by default dataset.png in the folder.')
 
 
-def main(argv):
+def main(argv) -> None:
   del argv
   picture = pathlib.Path(_PICTURE.value or
                          pathlib.Path(_DATASET.value) / 'dataset.png')

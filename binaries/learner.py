@@ -27,7 +27,7 @@ _TPU = flags.DEFINE_string(
     'tpu', None, 'With --strategy=tpu: local on a TPU VM, else its address or name.')
 
 
-def main(argv):
+def main(argv) -> None:
   del argv
   logging.set_verbosity(logging.INFO)
   sys.exit(train.train_as_learner(

@@ -46,7 +46,7 @@ def _print_row(cells: Sequence[str]) -> None:
   print('| ' + ' | '.join(cells) + ' |', flush=True)
 
 
-def main(argv):
+def main(argv) -> None:
   del argv
   swept = variants.swept(_SWEEP.value)
   try:

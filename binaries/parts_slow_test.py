@@ -60,8 +60,9 @@ class PartsTest(absltest.TestCase):
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
     port, metrics_port = (portpicker.pick_unused_port() for _ in range(2))
     server_flag, root = f'--server=localhost:{port}', f'--root_dir={folder.root}'
-    step = lambda: (run_folder.last_metrics(folder.metrics) or {}).get(
-        'learner_step', 0)
+    def step():
+      return (run_folder.last_metrics(folder.metrics) or {}).get(
+            'learner_step', 0)
 
     actor = self.start('actor', server_flag, '--index=0')
     learner = self.start('learner', server_flag, root)

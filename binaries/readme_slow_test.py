@@ -25,9 +25,10 @@ class OwnEnvironmentTest(absltest.TestCase):
     command = re.sub(r'runs/', f'{folder}/runs/', command)
     setting = readme_test.SETTINGS.split('\n')[2].partition(' = ')[0]
     self.assertEndsWith(setting, '.environment_steps')
-    run = lambda arguments, **kwargs: subprocess.run(
-        [sys.executable, *arguments], check=True,
-        env={**os.environ, 'PYTHONPATH': str(folder)}, **kwargs)
+    def run(arguments, **kwargs):
+      return subprocess.run(
+            [sys.executable, *arguments], check=True,
+            env={**os.environ, 'PYTHONPATH': str(folder)}, **kwargs)
     run(['-m', *shlex.split(command), f'--gin_bindings={setting} = 3000'],
         cwd=commands_testing.ROOT)
     run(['-c', readme_test.POLICY + 'assert step.action.shape == (3,)\n'], cwd=folder)

@@ -14,7 +14,7 @@ import gin
 
 from binaries import commands_testing
 from gtrxl_tf import config
-from gtrxl_tf import configurables  # pylint: disable=unused-import
+from gtrxl_tf import configurables  # noqa: F401 (for gin)
 
 _ROOT = commands_testing.ROOT
 
@@ -83,7 +83,7 @@ class DocumentationTest(parameterized.TestCase):
     for path in _ROOT.glob('gin/**/*.gin'):
       self.assert_exist(path)
 
-  def assert_exist(self, path):
+  def assert_exist(self, path) -> None:
     for command in commands_testing.commands(path.read_text(encoding='utf-8')):
       self.assertEmpty(commands_testing.problems(command), f'{path}: {command}')
 

@@ -26,7 +26,7 @@ _CHECKPOINT_SECONDS = flags.DEFINE_float(
     'the queue is soon too old to be trained on.', lower_bound=1)
 
 
-def main(argv):
+def main(argv) -> None:
   del argv
   sys.exit(parts.serve(
       part.settings(threads=1), _ROOT_DIR.value, _PORT.value,

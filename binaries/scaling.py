@@ -58,7 +58,7 @@ def _print_traffic() -> None:
     _print_row([what, value])
 
 
-def main(argv):
+def main(argv) -> None:
   del argv
   if _TRAFFIC.value:
     _print_traffic()

@@ -5,7 +5,7 @@ from absl import app
 from gtrxl_tf.networks import table2
 
 
-def main(argv):
+def main(argv) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected arguments: {argv[1:]}')
   line = '| {:<16} | {:>5} | {:>10} | {:>5} |'.format

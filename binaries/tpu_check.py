@@ -61,7 +61,7 @@ def _check(step: learner_hlo.Step, folder: pathlib.Path) -> None:
       _print_row(learner_hlo.cells(step.name, dtype, tpu, size, found))
 
 
-def main(argv):
+def main(argv) -> None:
   del argv
   if not pathlib.Path(_PYTHON.value).exists():
     sys.exit(f'--python={_PYTHON.value}: no such file; `make tpu-check` makes it')

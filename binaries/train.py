@@ -17,7 +17,7 @@ from gtrxl_tf.launch import train
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 
 
-def main(argv):
+def main(argv) -> None:
   del argv
   sys.exit(train.train(
       settings.GIN_FILE.value, settings.GIN_BINDINGS.value, _ROOT_DIR.value))

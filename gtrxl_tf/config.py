@@ -16,7 +16,7 @@ import collections.abc
 import dataclasses
 import difflib
 import functools
-import importlib.util  # gin uses it without importing it.
+import importlib.util  # noqa: F401 (gin uses it without importing it)
 import inspect
 import linecache
 import logging
@@ -131,7 +131,7 @@ def _checked(function: Callable, name: str) -> Callable:
   return wrapper
 
 
-def configurable(target=None, *, name: Optional[str] = None):
+def configurable(target: Any = None, *, name: Optional[str] = None) -> Any:
   """`gin.configurable` in the module `gtrxl_tf`, with arguments checked by type.
 
   A class that passes keyword arguments on to a configurable base class, as in

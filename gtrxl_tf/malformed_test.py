@@ -24,7 +24,7 @@ import tensorflow as tf
 import tree
 
 from gtrxl_tf import config
-from gtrxl_tf import configurables  # pylint: disable=unused-import
+from gtrxl_tf import configurables  # noqa: F401 (for gin)
 from gtrxl_tf import datasets
 from gtrxl_tf.datasets import episodes_testing
 from gtrxl_tf.datasets import format as format_lib
@@ -238,7 +238,8 @@ class MalformedTest(parameterized.TestCase):
     no_number = st.one_of(texts, st.sampled_from(
         ['None', 'True', '(1,)', '{}', '[]', '1j', '@TransformerXL', '1e999']))
     no_integer = st.one_of(no_number, st.floats(0.01, 0.99).map(repr))
-    below = lambda n: st.integers(-2**70, n - 1).map(repr)
+    def below(n):
+      return st.integers(-2**70, n - 1).map(repr)
     settings = {
         'TransformerXL.num_layers': st.one_of(no_integer, below(1)),
         'TransformerXL.memory_length': st.one_of(no_integer, below(0)),

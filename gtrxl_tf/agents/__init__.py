@@ -8,7 +8,7 @@ some of them depend, takes seconds to import.
 import importlib
 from typing import Any, List
 
-import gtrxl_tf.before_tf_agents  # pylint: disable=unused-import
+import gtrxl_tf.before_tf_agents  # noqa: F401
 
 # Each class's module.
 _MODULES = {

@@ -12,9 +12,10 @@ from gtrxl_tf.online import experiment as experiment_lib
 
 
 def _experiment(num_environments):
-  network = lambda action_spec: actor_critic.ActorCritic(
-      action_spec, torsos.VectorTorso((4,)),
-      cores.TransformerXL(2, 8, 2, 4, memory_length=5), head_units=4)
+  def network(action_spec):
+    return actor_critic.ActorCritic(
+        action_spec, torsos.VectorTorso((4,)),
+        cores.TransformerXL(2, 8, 2, 4, memory_length=5), head_units=4)
   return experiment_lib.OnlineExperiment(
       environment=lambda seed: t_maze.TMaze(3, seed=seed), network=network,
       unroll_length=7,

@@ -8,7 +8,7 @@ import gin
 import tensorflow as tf
 
 from gtrxl_tf import config
-from gtrxl_tf import configurables  # pylint: disable=unused-import
+from gtrxl_tf import configurables  # noqa: F401 (for gin)
 from gtrxl_tf import sources
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.sources import histories

@@ -6,7 +6,7 @@ from typing import Callable, Sequence
 import gin
 
 from gtrxl_tf import config
-from gtrxl_tf import configurables  # pylint: disable=unused-import
+from gtrxl_tf import configurables  # noqa: F401 (for gin)
 from gtrxl_tf.offline import experiment as offline_experiment
 from gtrxl_tf.offline import history_experiment
 from gtrxl_tf.online import experiment as online_experiment

@@ -29,9 +29,10 @@ def _carried(first):
   """What an agent carries: row b's memory after segment n is first + 10 b + n."""
   state = _state(_B)
   number = first + 10. * np.arange(_B)[:, None] + np.arange(_N)
-  fill = lambda x: tf.constant(np.broadcast_to(
-      number.reshape(_B, _N, *[1] * (len(x.shape) - 1)), (_B, _N, *x.shape[1:]))
-                               .astype(x.dtype.as_numpy_dtype))
+  def fill(x):
+    return tf.constant(np.broadcast_to(
+        number.reshape(_B, _N, *[1] * (len(x.shape) - 1)), (_B, _N, *x.shape[1:]))
+                                 .astype(x.dtype.as_numpy_dtype))
   return tf.nest.map_structure(fill, state)
 
 

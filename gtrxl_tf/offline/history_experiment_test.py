@@ -14,6 +14,7 @@ from gtrxl_tf.launch import history_runs_testing
 from gtrxl_tf.launch import train
 from gtrxl_tf.training import run_folder
 
+
 class HistoryExperimentTest(parameterized.TestCase):
 
   @classmethod

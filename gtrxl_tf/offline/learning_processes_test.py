@@ -45,7 +45,8 @@ class LearningProcessesTest(tf.test.TestCase):
         collector.evaluation_tasks(), _T)
     self.assertGreater(np.sum(played.end == 1), 0)
     self.assertGreater(np.sum(played.end == 2), 0)
-    before = lambda x: tf.constant(np.concatenate([x[:, :1], x], axis=1))
+    def before(x):
+      return tf.constant(np.concatenate([x[:, :1], x], axis=1))
     expected, _ = network(network_lib.Histories(
         before(played.observation), before(played.action),
         before(played.reward.astype(np.float32)), before(played.end != 0),

@@ -54,9 +54,10 @@ def start(arguments: List[List[str]]) -> List[subprocess.Popen]:
 
 def experiment(dataset: str) -> offline_experiment.OfflineExperiment:
   """Makes an experiment of 20 steps, whose states have an empty part."""
-  network = lambda action_spec: network_lib.DecisionNetwork(
-      action_spec, torsos.VectorTorso((8,)),
-      cores.RATE(1, 8, 2, 4, num_memory_tokens=1, segment_length=6))
+  def network(action_spec):
+    return network_lib.DecisionNetwork(
+        action_spec, torsos.VectorTorso((8,)),
+        cores.RATE(1, 8, 2, 4, num_memory_tokens=1, segment_length=6))
   return offline_experiment.OfflineExperiment(
       dataset=dataset, environment=MAZE, network=network,
       policy=functools.partial(policy_lib.DecisionPolicy, target_return=1.0),

@@ -74,9 +74,10 @@ class _Reach(dm_env.Environment):
 
 
 def _experiment(core, environment=_maze, **settings):
-  network = lambda action_spec, num_values=1: actor_critic.ActorCritic(
-      action_spec, torsos.VectorTorso((8,)), core(), head_units=8,
-      num_values=num_values)
+  def network(action_spec, num_values=1):
+    return actor_critic.ActorCritic(
+        action_spec, torsos.VectorTorso((8,)), core(), head_units=8,
+        num_values=num_values)
   return experiment_lib.OnlineExperiment(**{**dict(
       environment=environment, network=network, unroll_length=_T, batch_size=_E,
       environments_per_actor=_E), **settings})
@@ -123,7 +124,8 @@ class ActorTest(parameterized.TestCase):
     self.ledger = ledger_lib.Ledger(
         max_age=1000, num_tasks=len(self.experiment.task_names))
     self.ledger.learner_step = 100
-    lost = lambda: time.time() > deadline or not self.thread.is_alive()
+    def lost():
+      return time.time() > deadline or not self.thread.is_alive()
     while not lost():
       try:
         yield from dataset.unrolls(

@@ -29,22 +29,25 @@ def _experiment(core=lambda: cores.TransformerXL(1, 4, 2, 2, memory_length=3),
 class ExperimentTest(absltest.TestCase):
 
   def test_networks_start_as_the_seed_says(self):
-    weights = lambda seed: [
-        v.numpy() for v in _experiment(seed=seed).make_agent().online.variables]
+    def weights(seed):
+      return [
+            v.numpy() for v in _experiment(seed=seed).make_agent().online.variables]
     for one, same, other in zip(weights(0), weights(0), weights(1)):
       np.testing.assert_array_equal(one, same)
       if np.ptp(one):  # Not a bias or a scale.
         self.assertTrue((one != other).any())
 
   def test_environments_differ_by_seed_and_stream(self):
-    clues = lambda seed, stream: _experiment(seed=seed).make_environments(
-        32, stream).reset().observation[:, 1].tobytes()
+    def clues(seed, stream):
+      return _experiment(seed=seed).make_environments(
+            32, stream).reset().observation[:, 1].tobytes()
     self.assertEqual(clues(0, 2), clues(0, 2))
     self.assertLen({clues(0, 2), clues(0, 3), clues(1, 2), clues(1, 3)}, 4)
 
   def test_recurrence_by_segments_is_refused(self):
-    core = lambda: cores.SegmentTransformer(
-        1, 4, 2, 2, 4, segment_length=5, recurrence='same_layer', memory_length=3)
+    def core():
+      return cores.SegmentTransformer(
+            1, 4, 2, 2, 4, segment_length=5, recurrence='same_layer', memory_length=3)
     with self.assertRaisesRegex(
         config.ConfigError, 'SegmentTransformer works in segments'):
       _experiment(core).make_agent()

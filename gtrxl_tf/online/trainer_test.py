@@ -185,7 +185,8 @@ class OnlineTrainingTest(parameterized.TestCase):
   def test_a_run_that_is_told_to_stop_saves_first(self):
     self.start()
     self.feed(4)
-    rows = lambda: run_folder.read_metrics(self.folder.metrics)
+    def rows():
+      return run_folder.read_metrics(self.folder.metrics)
     training = self.training(
         self.experiment(100, checkpoints=checkpoints.Settings(period=100)),
         should_stop=lambda: bool(rows()) and rows()[-1]['learner_step'] == 4)
@@ -256,7 +257,8 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.start()
 
     def stalls(log_line):
-      reported = lambda: [line for line in logs.output if 'no step for' in line]
+      def reported():
+        return [line for line in logs.output if 'no step for' in line]
       with self.assertLogs(level='WARNING') as logs:
         training = self.training(
             self.experiment(100, stall_seconds=1, max_age=2),

@@ -1,3 +1,3 @@
 """Export of policies as SavedModels."""
 
-import gtrxl_tf.before_tf_agents  # pylint: disable=unused-import
+import gtrxl_tf.before_tf_agents  # noqa: F401

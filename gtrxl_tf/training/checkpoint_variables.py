@@ -4,6 +4,7 @@ import collections
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
 
 import tensorflow as tf
+
 # The description of a checkpoint inside it.
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 

@@ -2,8 +2,7 @@
 
 import abc
 import pathlib
-from typing import (
-    Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Type)
+from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Type
 
 import dm_env
 import numpy as np
@@ -19,7 +18,6 @@ from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
-
 
 
 @config.configurable

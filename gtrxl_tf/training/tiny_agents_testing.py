@@ -100,15 +100,18 @@ def _histories(seed):
           tf.tile(tf.range(_T)[tf.newaxis], [_B, 1])), flags['valid'])
 
 
-_rate = lambda: cores.RATE(
+def _rate():
+  return cores.RATE(
     1, _D, 2, 2, num_memory_tokens=1, segment_length=6)
-_ed = lambda: _distillation(
+def _ed():
+  return _distillation(
     segment_length=_T, recurrence='same_layer', memory_length=2)
 
 
 def _with_state(batch, make):
   """Makes batches with states at the start, so that steps return `carried`."""
-  state = lambda: make().network.initial_state(_B)
+  def state():
+    return make().network.initial_state(_B)
   return lambda seed: batch(seed)._replace(state=state())
 
 
