@@ -1,8 +1,11 @@
 """Tests of hosts_testing.py."""
 
 import os
+import pathlib
+import signal
 import subprocess
 import sys
+import time
 
 from absl.testing import absltest
 
@@ -29,6 +32,15 @@ def _namespaces():
                         check=True).stdout
 
 
+def _state(pid):
+  """The state of a process, as the kernel abbreviates it; None if it is gone."""
+  try:
+    stat = pathlib.Path(f'/proc/{pid}/stat').read_text(encoding='ascii')
+  except FileNotFoundError:
+    return None
+  return stat.rpartition(')')[2].split()[0]
+
+
 class HostsTest(absltest.TestCase):
 
   def test_hosts_reach_each_other_unless_cut(self):
@@ -37,8 +49,8 @@ class HostsTest(absltest.TestCase):
                          stdout=subprocess.PIPE, text=True)
       self.assertEqual(server.stdout.readline(), 'listens\n')
 
-      def ask(name, whom=hosts.address('server')):
-        asking = hosts.run(name, [sys.executable, '-c', _ASK, whom],
+      def ask(name, address=hosts.address('server')):
+        asking = hosts.run(name, [sys.executable, '-c', _ASK, address],
                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         return asking.communicate()[0].strip()
 
@@ -53,21 +65,43 @@ class HostsTest(absltest.TestCase):
     self.assertLess(server.returncode, 0)
     self.assertNotIn(f'gtrxl-{os.getpid()}-', _namespaces())
 
-  def test_hosts_of_a_killed_process_are_removed_by_the_next(self):
+  def make_hosts(self, signum):
+    """Has a process make a host and send itself a signal.
+
+    Returns the process and the id of what it ran on the host.
+    """
     with hosts_testing.Hosts([]):
       pass  # Or the test is skipped.
-    with subprocess.Popen([sys.executable, '-c', '''
-import os, signal
+    process = subprocess.Popen([sys.executable, '-c', f'''
+import os, time
 from gtrxl_tf.launch import hosts_testing
-hosts = hosts_testing.Hosts(['left'])
-hosts.run('left', ['sleep', '100'])
-os.kill(os.getpid(), signal.SIGKILL)
-''']) as killed:
-      pass
-    self.assertEqual(killed.returncode, -9)
-    self.assertIn(f'gtrxl-{killed.pid}-left', _namespaces())
+with hosts_testing.Hosts(['left']) as hosts:
+  print(hosts.run('left', ['sleep', '100']).pid, flush=True)
+  os.kill(os.getpid(), {int(signum)})
+  time.sleep(100)
+'''], stdout=subprocess.PIPE, text=True)
+    pid = int(process.communicate(timeout=60)[0])
+    return process, pid
+
+  def assert_ends(self, pid):
+    deadline = time.time() + 10
+    while _state(pid) not in (None, 'Z'):
+      self.assertLess(time.time(), deadline)
+      time.sleep(0.1)
+
+  def test_what_a_killed_process_ran_dies_and_the_next_removes_its_hosts(self):
+    process, pid = self.make_hosts(signal.SIGKILL)
+    self.assertEqual(process.returncode, -signal.SIGKILL)
+    self.assert_ends(pid)
+    self.assertIn(f'gtrxl-{process.pid}-left', _namespaces())
     with hosts_testing.Hosts([]):
-      self.assertNotIn(f'gtrxl-{killed.pid}-left', _namespaces())
+      self.assertNotIn(f'gtrxl-{process.pid}-left', _namespaces())
+
+  def test_a_terminated_process_removes_its_hosts(self):
+    process, pid = self.make_hosts(signal.SIGTERM)
+    self.assertEqual(process.returncode, 128 + signal.SIGTERM)
+    self.assert_ends(pid)
+    self.assertNotIn(f'gtrxl-{process.pid}-left', _namespaces())
 
 
 if __name__ == '__main__':
