@@ -29,7 +29,7 @@ class CollectHistoriesTest(absltest.TestCase):
                 'DarkRoomFamily.training_share = 0.5')
     done = _run(path, *bindings)
     self.assertEqual(done.returncode, 0, done.stderr)
-    self.assertIn('at its end; one who knows the tasks 1.00\n', done.stdout)
+    self.assertIn('at its end; the informed policy 1.00\n', done.stdout)
     self.assertIn('kind         histories\nepisodes     20\n', done.stdout)
     self.assertEqual({file.name for file in path.iterdir()},
                      {'training', 'evaluation', 'source.csv', 'source.png'})

@@ -116,12 +116,12 @@ class DeployTest(_Test):
     self.assertIn(f'--port={ports["reverb"]}', server['args'])
 
     policies = [x['spec'] for x in _of_kind('NetworkPolicy')]
-    def admitted(whom, number, **where):
-      """Whether one who is labelled so reaches a port of the server."""
+    def admitted(pod_labels, number, **where):
+      """Whether a pod with these labels reaches a port of the server."""
       return any(
           _selected(policy['podSelector'], labels['reverb_server'])
           and any(x['port'] == number for x in rule['ports'])
-          and any(_selected(x['podSelector'], whom) and (
+          and any(_selected(x['podSelector'], pod_labels) and (
               'namespaceSelector' in x or not where.get('elsewhere'))
                   for x in rule['from'])
           for policy in policies for rule in policy['ingress'])

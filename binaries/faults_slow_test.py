@@ -1,9 +1,9 @@
-"""A run whose parts are killed and whose network is cut again and again.
+"""A run whose parts are killed and whose network is cut repeatedly.
 
-Whoever dies is started again by the same command, as Kubernetes does, while the run
-goes on. It must end solved; a killed learner must lose no more than what it did since
-its last checkpoint; and no unroll may be trained on twice, by a journal that a learner
-keeps beside its own book (`faults_testing`).
+A part that dies is restarted with the same command, as Kubernetes does, while the run
+goes on. The run must solve its task; a killed learner must lose no more than the steps
+since its last checkpoint; and no unroll may be trained on twice, according to a journal
+that is independent of the learner's ledger (`faults_testing`).
 
   FAULTS_SEED=5 python -m pytest -s -o python_files='*_slow_test.py' \
       binaries/faults_slow_test.py
@@ -48,20 +48,20 @@ _LIMIT_SECONDS = float(os.environ.get('FAULTS_LIMIT', '1800'))
 
 
 class _Fault(NamedTuple):
-  """What happens to a part; `signum` 0 is that its network is cut."""
+  """What happens to a part, and when."""
   name: str
-  signum: int
-  steps: int      # Learner steps, or if there are none,
-  seconds: float  # from the last fault.
-  lasts: float    # Seconds.
+  signum: int     # The signal that the part gets; 0 if its network is cut instead.
+  steps: int      # Learner steps since the last fault; if 0, `seconds` counts.
+  seconds: float  # Since the last fault.
+  lasts: float    # Seconds that a cut lasts.
 
 
 def _plan() -> List[_Fault]:
-  """Faults in a random order, at random moments.
+  """Returns faults in a random order, at random moments.
 
-  One of four kills is a SIGTERM. Three of four faults come after learner steps, since
-  a part takes its time to start, and a learner that is always killed before it has
-  started shows nothing; the others whether or not those are back who had the last one.
+  One of four kills is a SIGTERM. Three of four faults come after a number of learner
+  steps, because a learner that is killed before it takes a step tests nothing. The others
+  come after some seconds, whether or not the part of the last fault is back.
   """
   random = np.random.default_rng(_SEED)
   faults = [(name, signal.SIGTERM if i % 4 == 3 else signal.SIGKILL)

@@ -1,8 +1,8 @@
 """The learner's binary, with a journal of what it trains on; for faults_slow_test.py.
 
-Each life writes a file of its own into the folder $JOURNAL: a line a learner step, with
-the ids of the unrolls that are about to be trained on. The journal shares nothing with
-the learner's own book, `replay.ledger`.
+Each life writes its own file into the folder $JOURNAL: one line per learner step, with
+the ids of the unrolls in its batch. The journal is independent of the learner's ledger
+(`replay.ledger`).
 """
 
 import collections
@@ -18,13 +18,13 @@ Life = Dict[int, List[int]]
 
 
 class Account(NamedTuple):
-  """What a journal says.
+  """A summary of a journal.
 
   Attributes:
-    lost: of each life but the last, how many of its steps the next ones took anew.
-    steps: the learner steps that are in what was trained in the end.
-    duplicates: ids more than once in what was trained in the end.
-    duplicates_overall: the same with the steps that were lost.
+    lost: for each life but the last, how many of its steps later lives repeated.
+    steps: the learner steps that the final weights are the result of.
+    duplicates: repeated ids of unrolls in those steps.
+    duplicates_overall: repeated ids of unrolls in all steps, also those lost.
   """
   lost: List[int]
   steps: List[int]
@@ -42,7 +42,7 @@ def read(journal: pathlib.Path) -> List[Life]:
 
 
 def account(lives: List[Life]) -> Account:
-  """Follows what each life went on from, see `Account`."""
+  """Summarizes the lives of a learner, see `Account`."""
   lost, kept, first_later = [], [], None
   for life in reversed(lives):
     if first_later is not None:

@@ -1,8 +1,8 @@
-"""Malformed inputs, made at random, against all that reads what others wrote.
+"""Random malformed inputs for every reader of files and messages.
 
-Each is refused with the error that is meant for it, on one line that names the place,
-and what was there before is as it was. Where an input turns out to be as good as the
-whole one, as a flipped bit that nobody reads, it must be read as the same values.
+Each is refused with the intended error, on one line that names the place, and nothing
+that existed before is changed. An input that is still valid, for example because the
+flipped bit is never read, must be read as the same values.
 """
 
 import ast
@@ -204,7 +204,7 @@ class MalformedTest(parameterized.TestCase):
     @_examples(120)
     @hypothesis.given(st.sampled_from(paths), leaves, st.booleans())
     def check(path, leaf, more):
-      if more:  # One that nobody expects.
+      if more:  # An unexpected one.
         path, changed = ('observation', 'more'), row._replace(
             observation={**row.observation, 'more': leaf})
       elif path[1:]:

@@ -34,5 +34,5 @@ def draw(collector: sources.HistoryCollector, evaluation: datasets.Dataset,
                  f'{collector.family.name}: {len(reward)} tasks', optimum)
   fifths = ' '.join(f'{x:.2f}' for x in histories.curve(reward, end, 5).mean)
   print(f'evaluation: the source returns {fifths} in the fifths of its time, '
-        f'{curves["source"].mean[-1]:.2f} at its end; one who knows the tasks '
+        f'{curves["source"].mean[-1]:.2f} at its end; the informed policy '
         f'{optimum:.2f}', file=stream, flush=True)

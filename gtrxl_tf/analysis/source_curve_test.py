@@ -23,7 +23,7 @@ class SourceCurveTest(absltest.TestCase):
     printed = io.StringIO()
     source_curve.draw(collector, evaluation, path, printed)
     self.assertStartsWith(printed.getvalue(), 'evaluation: the source returns 0.')
-    self.assertContainsInOrder(['at its end; one who knows the tasks 0.8'],
+    self.assertContainsInOrder(['at its end; the informed policy 0.8'],
                                printed.getvalue())
     with open(path / 'source.csv', encoding='utf-8') as file:
       rows = list(csv.DictReader(file))

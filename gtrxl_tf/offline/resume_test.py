@@ -42,7 +42,7 @@ def _network(action_spec, segment_length):
 
 
 class _NoJudge:
-  """For runs whose policies nobody needs to see play."""
+  """A judge for runs whose policies need not be evaluated."""
   columns, evaluation = ['return', 'success'], None
 
   def evaluate(self):

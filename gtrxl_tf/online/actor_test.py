@@ -179,7 +179,7 @@ class ActorTest(parameterized.TestCase):
       self.assert_learner_agrees(batch)
       resets += np.sum(batch.is_first()[:, batch.memory_length + 1:-1])
     self.assertGreater(resets, 6)
-    # And when its memory is of other weights than those that act.
+    # Also when its memory was computed with other weights than those that act.
     self.publish(step=1)
     for step in (1, 2):
       while batch.target_step.numpy().item() < step:

@@ -1,7 +1,7 @@
-"""Every world steps 1,000 times through an actor into Reverb, on real packages.
+"""Every environment takes 1,000 steps through an actor into Reverb, on real packages.
 
-The policy is that of a network as it was made, which is as good as random. Only DeepMind
-Lab is a stand-in, as it is in no package index.
+The policy is that of an untrained network. Only DeepMind Lab is a stand-in, because it is
+in no package index.
 """
 
 import contextlib
