@@ -72,7 +72,7 @@ class HistoryExperimentTest(parameterized.TestCase):
       ('DarkRoomFamily.size = 5', 'the observation BoundedArray'),
       ('DarkRoomFamily.setting = "drln"', "'dark rooms, setting dr': expected that of"),
       ('HistoryExperiment.collector = 1', 'collector = 1: expected a HistoryCollector'),
-      ('DistillationPolicy.window = 3', 'a window of 3 steps: expected a multiple of'),
+      ('DistillationPolicy.window = 3', 'a window of 3 steps, 1 tokens each: expected a '),
       ('DistillationPolicy.temperature = -1', 'temperature = -1: expected a number >='),
       ('DistillationNetwork.positions = "rope"', "positions = 'rope': expected one of"),
       ('SegmentTransformer.memory_length = 3', 'memory_length = 3: expected 0 with'),
