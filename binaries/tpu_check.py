@@ -38,7 +38,7 @@ def _print_row(cells: Sequence[str]) -> None:
 
 
 def _write(*args) -> str:
-  """Calls `learner_hlo.write` in a new process, because each has settings of its own."""
+  """Calls `learner_hlo.write` in a new process, with its own settings."""
   with futures.ProcessPoolExecutor(
       1, mp_context=multiprocessing.get_context('spawn')) as pool:
     return pool.submit(learner_hlo.write, *args).result()

@@ -121,11 +121,11 @@ class Scheme(tf.train.experimental.PythonState):
         lambda x: x.numpy(), self._make_state(self._trajectories.batch_size))
 
   def batch(self, step: int) -> agent_lib.Segments:
-    """Returns the batch of learner step number `step`; called for each step in order."""
+    """Returns the batch of learner step `step`; called for each step in order."""
     raise NotImplementedError
 
   def observe(self, step: int, metrics: Dict[str, Any]) -> None:
-    """Observes the metrics of learner step number `step`."""
+    """Observes the metrics of learner step `step`."""
 
   def arrays(self) -> Dict[str, np.ndarray]:
     """Returns the arrays that a checkpoint keeps."""

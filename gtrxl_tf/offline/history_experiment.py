@@ -21,7 +21,7 @@ class HistoryExperiment(offline_experiment.OfflineExperiment):
   """An experiment on a dataset of learning histories, whose source it distills.
 
   The policy is evaluated by learning in the tasks in which the source was evaluated.
-  Tasks come from the collector: `Experiment.environment` is not used. The other
+  Tasks come from the collector: `Experiment.environment` must not be set. The other
   settings are those of `Experiment` and `OfflineExperiment`; `OfflineExperiment.scheme`
   must be one of `history_schemes`. The defaults are `DistillationNetwork`,
   `DistillationAgent` and `AdamW`.
@@ -40,6 +40,10 @@ class HistoryExperiment(offline_experiment.OfflineExperiment):
     super().__init__(**shared)
 
   def _make_specs(self) -> Tuple[Any, Any]:
+    if self._environment is not None:
+      raise config.ConfigError(
+          'Experiment.environment is set: expected none with a HistoryExperiment, '
+          'whose tasks come from its collector')
     return self._collector.specs.observation, self._collector.specs.action
 
   def _check_specs(self) -> None:

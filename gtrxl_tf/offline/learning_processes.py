@@ -66,7 +66,8 @@ class PolicySource(sources.Source):
     self._ended = outcome.terminated | outcome.truncated
 
 
-def as_inputs(played: sources.LearningHistories, network: network_lib.DistillationNetwork,
+def as_inputs(played: sources.LearningHistories,
+              network: network_lib.DistillationNetwork,
               policy: policy_lib.DistillationPolicy) -> network_lib.Histories:
   """Returns the inputs of a network in histories that its policy played."""
 

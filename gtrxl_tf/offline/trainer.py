@@ -1,4 +1,4 @@
-"""The trainer of offline experiments: batches from a dataset, evaluations in between."""
+"""The trainer of offline experiments: batches from a dataset, and evaluations."""
 
 from __future__ import annotations
 

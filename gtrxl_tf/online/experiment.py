@@ -111,8 +111,8 @@ class OnlineExperiment(experiment_lib.Experiment):
     core = network.core
     if core.segment_length > 1 or isinstance(core, cores.RATE):
       raise config.ConfigError(
-          f'ActorCritic.core = {type(core).__name__} works in segments: expected a core '
-          'that does not, such as TransformerXL, in an '
+          f'ActorCritic.core = {type(core).__name__} works in segments: expected a '
+          'core that does not, such as TransformerXL, in an '
           'OnlineExperiment, whose unrolls do not begin where segments do')
     network.create_variables(self.observation_spec)
     return network

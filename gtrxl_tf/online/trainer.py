@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
 import typing
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Callable, Collection, Dict, Iterator, Optional
 
 from absl import logging
 import reverb
@@ -246,8 +247,8 @@ class OnlineTrainer(trainer_lib.Trainer):
     row = {
         'environment_steps': self._steps,
         'seconds': lap.seconds,
-        'return': trainer_lib.mean(ledger.returns),
-        'success': trainer_lib.mean(ledger.successes),
+        'return': _mean(ledger.returns),
+        'success': _mean(ledger.successes),
         **self._returns_of_tasks(),
         'environment_steps_per_second': (self._steps - self._steps_then) / lap.elapsed,
         'learner_steps_per_second': lap.learner_steps_per_second,
@@ -274,7 +275,7 @@ class OnlineTrainer(trainer_lib.Trainer):
     except reconnect.SERVER_ERRORS:
       if raises:
         raise
-      return float('nan')
+      return math.nan
 
   def _describe(self, seconds: float) -> str:
     """Returns a line on what the learner waits for, for a log."""
@@ -301,7 +302,7 @@ class OnlineTrainer(trainer_lib.Trainer):
     experiment, returns = self._experiment, self._ledger.task_returns
     columns = {}
     if len(returns) > 1:
-      columns = {f'return_{name}': trainer_lib.mean(x)
+      columns = {f'return_{name}': _mean(x)
                  for name, x in zip(experiment.task_names, returns)}
     score = experiment.score_of(
         [x for task in returns for x in task],
@@ -344,6 +345,11 @@ class OnlineTrainer(trainer_lib.Trainer):
         network.variables, self._agent.acting_network.variables):
       variable.assign(learned.numpy())
     return network
+
+
+def _mean(values: Collection[float]) -> float:
+  """The mean of numbers; NaN if there are none."""
+  return sum(values) / len(values) if values else math.nan
 
 
 def _keep_published(channel: weights.WeightsChannel, ended: threading.Event) -> None:

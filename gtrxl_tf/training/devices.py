@@ -188,7 +188,7 @@ def check_equal(value: int, strategy: tf.distribute.Strategy, what: str) -> None
 
 
 def _of_workers(value: float, strategy: tf.distribute.Strategy) -> Sequence[float]:
-  """Returns `value` of every replica of all workers; of a single worker, only its own."""
+  """Returns `value` of every replica of all workers; of one worker, only its own."""
   if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
     return [value]
   own = strategy.experimental_distribute_values_from_function(

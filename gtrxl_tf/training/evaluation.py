@@ -81,7 +81,7 @@ def evaluate(policy: pathlib.Path, environment: environments.BatchedEnvironment,
 
 def describe(evaluation: Evaluation, informed: Optional[float],
              task_names: Sequence[str] = ('',), score: Optional[float] = None) -> str:
-  """Describes an evaluation in a line, with a line for each task if there are several."""
+  """Describes an evaluation in a line, and each of several tasks in another."""
   num = len(evaluation.returns)
   error = np.std(evaluation.returns) / math.sqrt(num)
   line = (f'Evaluation over {num} episodes: return '

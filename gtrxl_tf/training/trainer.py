@@ -1,7 +1,6 @@
 """The trainer: one loop from batches to checkpoints, metrics and a policy."""
 
 import abc
-import math
 import time
 from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional
 
@@ -217,8 +216,3 @@ class Trainer(abc.ABC):
       self._saved_step = self.step
     if self._is_chief:
       self._summaries.flush()
-
-
-def mean(values: Any) -> float:
-  """The mean of a sequence; NaN of an empty one."""
-  return sum(values) / len(values) if values else math.nan
