@@ -10,6 +10,7 @@ import tempfile
 from absl.testing import absltest
 import gin
 import numpy as np
+import pytest
 import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
@@ -55,6 +56,7 @@ class BinariesTest(absltest.TestCase):
         str(folder.checkpoints / 'ckpt'))
     return folder
 
+  @pytest.mark.long
   def test_evaluate_plays_the_run_s_task_unless_told_otherwise(self):
     folder = self._make_run()
     export.save_policy(
@@ -65,6 +67,7 @@ class BinariesTest(absltest.TestCase):
     self.assertStartsWith(done.stdout, 'Evaluation over 7 episodes: return ')
     self.assertIn('informed policy 1.00, success ', done.stdout)
 
+  @pytest.mark.long
   def test_evaluate_refuses_observations_that_the_policy_does_not_know(self):
     folder = self._make_run()
     folder.policy.mkdir()
@@ -73,11 +76,13 @@ class BinariesTest(absltest.TestCase):
     self.assertEqual(done.returncode, 1)
     self.assertIn('expected ((5,), 4), got ((6,), 5)', done.stderr)
 
+  @pytest.mark.long
   def test_evaluate_says_what_is_missing(self):
     done = _run('evaluate', root_dir=self._temporary)
     self.assertEqual(done.returncode, 1)
     self.assertIn('config.gin does not exist', done.stderr)
 
+  @pytest.mark.long
   def test_export_writes_the_target_network_of_the_newest_checkpoint(self):
     folder = self._make_run()
     output_dir = self._temporary / 'exported'
@@ -102,6 +107,7 @@ class BinariesTest(absltest.TestCase):
     self.assertIn('--output_dir must name a new folder', done.stderr)
     self.assertTrue(folder.config.exists())
 
+  @pytest.mark.long
   def test_compare_reports_the_runs_that_there_are(self):
     for core, seed, returns in (('gtrxl', 0, 1.), ('gtrxl', 1, .9), ('lstm', 0, .25)):
       folder = run_folder.RunFolder(self._temporary / core / f'seed_{seed}')
@@ -130,6 +136,7 @@ class LearningProcessesTest(absltest.TestCase):
     cls._folder = history_runs_testing.make_run(
         cls.enter_context(tempfile.TemporaryDirectory()), 'ed')
 
+  @pytest.mark.long
   def test_evaluate_plays_them_at_each_point_of_a_sweep(self):
     done = _run('evaluate', root_dir=self._folder.root,
                 sweep='DistillationPolicy.temperature=1.0,0.0')
@@ -141,6 +148,7 @@ class LearningProcessesTest(absltest.TestCase):
     self.assertEqual(picture, f'Learning processes: {self._folder.root}/evaluation.png')
     self.assertTrue((self._folder.root / 'evaluation.png').exists())
 
+  @pytest.mark.long
   def test_attention_draws_the_share_of_the_recurrence(self):
     done = _run('attention', root_dir=self._folder.root)
     self.assertEqual(done.returncode, 0, done.stderr)

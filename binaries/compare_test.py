@@ -7,6 +7,7 @@ import pathlib
 from absl.testing import absltest
 from absl.testing import flagsaver
 import gin
+import pytest
 
 from binaries import compare  # No test may import another one: flags would clash.
 from gtrxl_tf import testing
@@ -97,6 +98,7 @@ class CompareTest(absltest.TestCase):
         ['3', '0.50 (0.50, 0.50)', '0.00 (diverged, diverged)', '1.00']])
     self.assertTrue((self.root / 'comparison.png').exists())
 
+  @pytest.mark.long
   def test_a_sweep_over_files_gives_each_its_own_settings(self):
     files = [str(_GIN / 'gtrxl' / name) for name in
              ('action_recall_cpu.gin', 't_maze_30_cpu.gin')]
@@ -128,6 +130,7 @@ class CompareTest(absltest.TestCase):
                      [['success in task', 'dt', 'rate+memory_pool']])
     self.assertEqual(self._cells('2 |'), [['2', '0.50 (0.50)', '0.50 (0.50)']])
 
+  @pytest.mark.long
   def test_goes_on_where_it_stopped_and_reports_without_training(self):
     sweep = {'sweep': 'ActionRecall.delay=3'}
     self._compare(seeds=1, **sweep)

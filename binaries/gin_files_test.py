@@ -14,6 +14,7 @@ from absl.testing import parameterized
 from dm_env import specs as specs_lib
 import gin
 import numpy as np
+import pytest
 import tree
 
 from gtrxl_tf import config
@@ -86,6 +87,7 @@ class HeadersTest(parameterized.TestCase):
 class GinFilesTest(GinTest):
 
   @parameterized.parameters(*LARGE)
+  @pytest.mark.long
   def test_experiment_of_the_papers_size(self, name):
     experiment = self.prepare(
         [GTRXL / name], ['TransformerXL.num_layers = 1', *BINDINGS.get(name, [])])
@@ -102,6 +104,7 @@ class GinFilesTest(GinTest):
     self.assertEqual(type(core).__name__, 'TransformerXL')
 
   @parameterized.parameters(*_CORES)
+  @pytest.mark.long
   def test_core(self, name):
     core = self.prepare(
         [GTRXL / _SMALL[0], GIN / 'cores' / name]).acting_network.core
@@ -185,6 +188,7 @@ class OfflineFilesTest(OfflineGinTest):
   """Every file of gin/rate; gin_files_slow_test.py has every model in every world."""
 
   @parameterized.parameters(*OFFLINE)
+  @pytest.mark.long
   def test_experiment(self, name):
     self.build(self.episodes(name), name, 'models/rate.gin')
     if self.has('Collector.environment'):

@@ -2,6 +2,7 @@
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf.benchmarks import learner_hlo
@@ -20,6 +21,7 @@ def _make(name):
 class TpuTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(*tiny_agents_testing.AGENTS)
+  @pytest.mark.long
   def test_the_step_is_one_for_xla(self, name):
     batch = tiny_agents_testing.AGENTS[name].batch(0)
     (plain, plain_learner), (agent, learner) = _make(name), _make(name)

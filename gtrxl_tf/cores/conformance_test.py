@@ -8,6 +8,7 @@ import os
 
 from absl.testing import parameterized
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
@@ -333,10 +334,12 @@ class ConformanceTest(Checks):
           tf.math.is_finite(gradient), tf.ones_like(gradient, tf.bool))
 
   @parameterized.named_parameters(_DISTINCT)
+  @pytest.mark.long
   def test_xla_computes_the_same(self, name):
     self.check_xla_computes_the_same(name)
 
   @parameterized.named_parameters(_DISTINCT)
+  @pytest.mark.long
   def test_saved_model_round_trip(self, name):
     self.check_saved_model_round_trip(name)
 
@@ -345,6 +348,7 @@ class ConformanceTest(Checks):
     self.check_checkpoint_round_trip(name)
 
   @parameterized.named_parameters(_DISTINCT)
+  @pytest.mark.long
   def test_mixed_precision(self, name):
     self.check_mixed_precision(name)
 

@@ -2,6 +2,7 @@
 
 from absl.testing import parameterized
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
@@ -75,6 +76,7 @@ class CoresTest(tf.test.TestCase, parameterized.TestCase):
     self.assertNotAllClose(other, trained, atol=1e-2)
 
   @parameterized.parameters(False, True)
+  @pytest.mark.long
   def test_an_enclosing_layer_may_set_training(self, jit_compile):
     core = cores.TransformerXL(1, _D, 2, 3, memory_length=4, dropout=0.3)
 
@@ -104,6 +106,7 @@ class CoresTest(tf.test.TestCase, parameterized.TestCase):
           tf.math.is_finite(gradient), tf.ones_like(gradient, tf.bool))
 
   @parameterized.parameters(*_CORES)
+  @pytest.mark.long
   def test_a_rate_of_zero_does_not_change_the_graph(self, name):
     core = _make(name)
     kinds = []

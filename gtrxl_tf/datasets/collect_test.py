@@ -10,6 +10,7 @@ import dm_env
 from dm_env import specs as dm_specs
 import gin
 import numpy as np
+import pytest
 import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
@@ -193,6 +194,7 @@ class CollectTest(parameterized.TestCase):
                 for seed in (3, 4)]
     self.assertFalse(np.array_equal(episodes[0].observation, episodes[1].observation))
 
+  @pytest.mark.long
   def test_processes_change_nothing(self):
     gin.parse_config(
         'Collector.environment = @TMaze\nCollector.num_episodes = 60\n'

@@ -12,6 +12,7 @@ import time
 from absl.testing import absltest
 from absl.testing import parameterized
 import gin
+import pytest
 
 from gtrxl_tf import testing
 from gtrxl_tf.environments import t_maze
@@ -126,6 +127,7 @@ class OfflineRunTest(parameterized.TestCase):
     gin.clear_config()
     self.addCleanup(gin.clear_config)
 
+  @pytest.mark.long
   def test_a_run_leaves_what_there_is_to_see(self):
     temporary = pathlib.Path(self.create_tempdir().full_path)
     dataset, folder = temporary / 'mazes', run_folder.RunFolder(temporary / 'run')
@@ -186,6 +188,7 @@ class RunTest(parameterized.TestCase):
     self.addCleanup(process.kill)
     return process
 
+  @pytest.mark.long
   def test_a_run_is_interrupted_and_goes_on_to_its_end(self):
     process = self.start('OnlineExperiment.environment_steps = 1000000000')
     deadline = time.time() + 240  # Where much else goes on, starting takes minutes.

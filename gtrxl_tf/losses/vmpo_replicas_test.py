@@ -3,6 +3,7 @@
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import testing
@@ -99,6 +100,7 @@ class ReplicasTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(weights[:BATCH_SIZE // 2], np.zeros([4, NUM_STEPS]))
 
   @parameterized.parameters(1, 2, 4)
+  @pytest.mark.long
   def test_replicas_may_hold_different_numbers_of_valid_steps(self, num_replicas):
     batch = _batch()
     batch['valid'] = np.random.RandomState(2).rand(BATCH_SIZE, NUM_STEPS) < 0.6

@@ -2,6 +2,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import config
@@ -163,6 +164,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
                                   tape.gradient(loss, network.trainable_variables)):
       self.assertIsNotNone(gradient, variable.name)
 
+  @pytest.mark.long
   def test_creates_variables_on_every_replica(self):
     devices = [device.name for device in tf.config.list_logical_devices('CPU')]
     strategy = tf.distribute.MirroredStrategy(devices)
@@ -174,6 +176,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
     for value in strategy.experimental_local_results(outputs.value):
       self.assertAllClose(value, unroll(network, make_inputs()).value, atol=1e-5)
 
+  @pytest.mark.long
   def test_runs_under_xla(self):
     network = make_network()
     inputs = make_inputs()

@@ -6,6 +6,7 @@ import tempfile
 
 from absl.testing import absltest
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import config
@@ -64,6 +65,7 @@ class OfflineTrainingTest(absltest.TestCase):
         show=self.rows.append)
     return training.run()
 
+  @pytest.mark.long
   def test_it_learns_to_turn_as_the_clue_said(self):
     experiment = self.experiment(
         evaluation_period=100, tasks={'corridor_length': (3, 4)})

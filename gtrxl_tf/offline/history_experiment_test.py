@@ -9,6 +9,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import gin
 import numpy as np
+import pytest
 
 from gtrxl_tf.launch import history_runs_testing
 from gtrxl_tf.launch import train
@@ -40,6 +41,7 @@ class HistoryExperimentTest(parameterized.TestCase):
     self.assertEqual(code, 0)
     return stdout.getvalue()
 
+  @pytest.mark.long
   def test_a_run_leaves_what_there_is_to_see(self):
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
     said = self.train(folder)

@@ -4,6 +4,7 @@ import pathlib
 
 from absl.testing import absltest
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf.offline import multiworker_testing
@@ -15,6 +16,7 @@ _SECONDS = 240
 
 class MultiworkerTest(tf.test.TestCase):
 
+  @pytest.mark.long
   def test_two_workers_take_the_step_of_one(self):
     files = [str(pathlib.Path(self.get_temp_dir()) / f'{i}.npz') for i in range(2)]
     workers = multiworker_testing.start([['agent', 'vmpo', file] for file in files])

@@ -14,6 +14,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import gin
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
@@ -97,6 +98,7 @@ class OfflineResumeTest(parameterized.TestCase):
       # It has begun to be used at step 20.
       (functools.partial(
           batching.MemoryPool, clue=clues.t_maze_clue, start_loss=9.), 2))
+  @pytest.mark.long
   def test_rate(self, scheme, segment_length):
     self.assert_resumes(offline_experiment.OfflineExperiment(
         dataset=str(self.path / 'mazes'), environment=_MAZE,
@@ -136,6 +138,7 @@ class OfflineResumeTest(parameterized.TestCase):
 
   # Windows, and chunks that bring their memory along.
   @parameterized.parameters('adf', 'ed')
+  @pytest.mark.long
   def test_distillation(self, model):
     gin.clear_config()
     self.assert_resumes(prepare.prepare(history_runs_testing.files(model), [

@@ -14,6 +14,7 @@ import time
 from absl.testing import absltest
 import numpy as np
 import portpicker
+import pytest
 import reverb
 import tensorflow as tf
 
@@ -139,6 +140,7 @@ class StaleWeightsTest(absltest.TestCase):
     while steps() < goal and time.time() < self.deadline:
       time.sleep(0.01)
 
+  @pytest.mark.long
   def test_a_server_with_older_weights_gets_the_newest_again(self):
     goal = None
 
@@ -153,6 +155,7 @@ class StaleWeightsTest(absltest.TestCase):
 
     self.assertGreaterEqual(self.train(script), goal)
 
+  @pytest.mark.long
   def test_a_server_with_newer_weights_gets_the_older_ones_of_the_learner(self):
     self.train(lambda steps: self.wait_for(steps, 10))  # Saves where it ends.
     saved = run_folder.RunFolder(self.temporary / 'copy')

@@ -11,6 +11,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 import portpicker
+import pytest
 import reverb
 import tensorflow as tf
 
@@ -132,6 +133,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     # Online and target network, their duals, Adam's moments and step.
     self.assertGreater(len(whole), 4 * len(self.variables))
 
+  @pytest.mark.long
   def test_replicas_share_the_queue_and_learn_what_one_learns(self):
     if len(tf.config.list_logical_devices('CPU')) < _ITEMS:
       self.skipTest('TensorFlow was started with one device')
@@ -253,28 +255,30 @@ class OnlineTrainingTest(parameterized.TestCase):
       publish.side_effect = gone
       self.assertFalse(training._announce_end())
 
+  @pytest.mark.long
   def test_a_learner_that_takes_no_step_says_once_what_it_waits_for(self):
     self.start()
 
-    def stalls(log_line):
+    def stalls(log_line, stall_seconds=1):
       def reported():
         return [line for line in logs.output if 'no step for' in line]
       with self.assertLogs(level='WARNING') as logs:
         training = self.training(
-            self.experiment(100, stall_seconds=1, max_age=2),
-            should_stop=lambda: reported() and training._watchdog.seconds > 3)
+            self.experiment(100, stall_seconds=stall_seconds, max_age=2),
+            should_stop=lambda: (
+                reported() and training._watchdog.seconds > stall_seconds + 2))
         training.train()
       lines = reported()
       self.assertLen(lines, 1)
       self.assertRegex(lines[0], log_line)
 
-    stalls('learner: no step for 1 s, at learner step 0: it waits for actors, which send '
+    stalls(r'learner: no step for \d s, at learner step 0: it waits for actors, which send '
            'nothing; 0 unrolls in the queue, 0 refused since the last step, weights of '
            'step 0 at the server and of step 0 at the learner$')
     time.sleep(2)  # The stream of the learner before ends.
     self.feed(2, target_step=np.int64(7))
     stalls('waits for actors, whose unrolls are too old or not newer than seen; '
-           '0 unrolls in the queue, 4 refused since the last step')
+           '0 unrolls in the queue, 4 refused since the last step', stall_seconds=5)
     self.server.stop()
     stalls('waits for the server at .*, which does not answer')
 

@@ -12,6 +12,7 @@ from unittest import mock
 from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import testing
@@ -183,6 +184,7 @@ class CheckpointsTest(parameterized.TestCase):
       self.assertEqual(float(value), 7)
     self.assertEqual(optimizer.iterations.numpy(), 5)
 
+  @pytest.mark.long
   def test_a_folder_of_an_earlier_version(self):
     agent = testing.tiny_agent()
     agent.temperature.assign(7.0)

@@ -5,6 +5,7 @@ import os
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import networks
@@ -94,6 +95,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(training.variables(), reference.variables(), atol=1e-5)
 
   @parameterized.parameters((2, None), (4, 0.1))
+  @pytest.mark.long
   def test_replicas_learn_what_one_learns(self, num_replicas, clip_norm):
     if len(tf.config.list_logical_devices('CPU')) < NUM_DEVICES:
       self.skipTest('TensorFlow had started before the CPU could be split.')

@@ -5,6 +5,7 @@ It splits the CPU.
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import testing
@@ -17,6 +18,7 @@ class ReplicasTest(tf.test.TestCase, parameterized.TestCase):
 
   # V-MPO has one in learner_test.py. RATE and ED carry a state.
   @parameterized.parameters(('rate', 2), ('dt', 4), ('cql', 2), ('ed', 2), ('adf', 4))
+  @pytest.mark.long
   def test_replicas_take_the_step_of_one(self, name, num_replicas):
     if len(tf.config.list_logical_devices('CPU')) < 4:
       self.skipTest('TensorFlow had started before the CPU could be split.')

@@ -5,6 +5,7 @@ import pathlib
 from absl.testing import absltest
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
@@ -128,6 +129,7 @@ class CQLSACAgentTest(tf.test.TestCase):
     tf.train.Checkpoint(agent=other).restore(path).assert_consumed()
     self.assertAllEqual(_values(other.variables), _values(agent.variables))
 
+  @pytest.mark.long
   def test_every_step_has_the_same_weight_on_any_replica(self):
     if len(tf.config.list_logical_devices('CPU')) < 2:
       self.skipTest('TensorFlow had started before the CPU could be split.')
