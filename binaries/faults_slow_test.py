@@ -25,7 +25,7 @@ import numpy as np
 from binaries import faults_testing
 from gtrxl_tf.launch import hosts_testing
 from gtrxl_tf.launch import parts_testing
-from gtrxl_tf.launch import train
+from gtrxl_tf.launch import prepare
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import run_folder
 
@@ -124,7 +124,7 @@ class FaultsTest(absltest.TestCase):
 
     account = faults_testing.account(faults_testing.read(self._journal))
     last = run_folder.last_metrics(self._folder.metrics)
-    experiment = train.prepare([_GIN_FILE], _BINDINGS)
+    experiment = prepare.prepare([_GIN_FILE], _BINDINGS)
     played = evaluation.evaluate(
         self._folder.policy,
         experiment.make_environments(evaluation.NUM_ENVIRONMENTS, evaluation.STREAM),

@@ -8,7 +8,7 @@ import numpy as np
 
 from gtrxl_tf.launch import hosts_testing
 from gtrxl_tf.launch import parts_testing
-from gtrxl_tf.launch import train
+from gtrxl_tf.launch import prepare
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import run_folder
 
@@ -45,7 +45,7 @@ class HostsTest(absltest.TestCase):
     last = run_folder.last_metrics(folder.metrics)
     self.assertEqual(last['unrolls_duplicate'], 0)
     self.assertLessEqual(last['oldest_unroll'], last['oldest_allowed'])
-    experiment = train.prepare([_GIN_FILE], _BINDINGS)
+    experiment = prepare.prepare([_GIN_FILE], _BINDINGS)
     played = evaluation.evaluate(
         folder.policy,
         experiment.make_environments(evaluation.NUM_ENVIRONMENTS, evaluation.STREAM),

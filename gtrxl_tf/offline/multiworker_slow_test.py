@@ -7,8 +7,8 @@ from absl.testing import absltest
 import tensorflow as tf
 
 from gtrxl_tf import testing
-from gtrxl_tf.offline import experiment as offline_experiment
 from gtrxl_tf.offline import multiworker_testing
+from gtrxl_tf.offline import trainer
 from gtrxl_tf.training import run_folder
 
 
@@ -22,7 +22,7 @@ class MultiworkerSlowTest(absltest.TestCase):
         self.dataset, multiworker_testing.MAZE(seed=0), 60)
 
   def run_workers(self, folders, stop_after):
-    """What two workers said, and their exit codes."""
+    """Runs two workers; returns their outputs and exit codes."""
     workers = multiworker_testing.start([
         ['offline', self.dataset, str(self.root / folder), str(stop)]
         for folder, stop in zip(folders, stop_after)])
@@ -45,9 +45,9 @@ class MultiworkerSlowTest(absltest.TestCase):
     self.assertIn('done: True', said[1])
 
     one = run_folder.RunFolder(self.root / 'one')
-    offline_experiment.OfflineTraining(
+    trainer.OfflineTrainer(
         multiworker_testing.experiment(self.dataset), one,
-        tf.distribute.get_strategy()).run(lambda: False, lambda row: None)
+        tf.distribute.get_strategy(), lambda: False).train()
     together, alone = (run_folder.read_metrics(x.metrics) for x in (two, one))
     self.assertEqual([row['learner_step'] for row in together], [5, 7, 10, 14, 15, 20])
     for name in ('loss', 'gradient_norm'):
