@@ -39,7 +39,6 @@ setuptools.setup(
             'minigrid>=3.0',
             'mujoco>=3.1,<4',  # dm-control fails on MuJoCo 4.
             'opencv-python-headless>=4.8,<4.12',  # Later ones need NumPy 2.
-            'popgym>=1.0.6',
             'vizdoom>=1.2.4',
         ],
         'offline': [

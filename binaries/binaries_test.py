@@ -17,6 +17,7 @@ from tf_agents.trajectories import time_step as ts
 from gtrxl_tf.launch import history_runs_testing
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.serving import export
+from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import run_folder
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -52,8 +53,10 @@ class BinariesTest(absltest.TestCase):
     optimizer = self._experiment.make_optimizer()
     optimizer.apply_gradients(
         [(tf.ones_like(v), v) for v in self._agent.online.trainable_variables])
-    tf.train.Checkpoint(agent=self._agent, optimizer=optimizer).save(
-        str(folder.checkpoints / 'ckpt'))
+    saved = checkpoints.Checkpoints(
+        folder.checkpoints, 1, kind='Experiment', agent=self._agent, optimizer=optimizer)
+    saved.restore()
+    saved.save(1)
     return folder
 
   @pytest.mark.long

@@ -5,13 +5,13 @@ import pathlib
 from typing import List
 
 import gin
-import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import configurables  # noqa: F401 (for gin)
 from gtrxl_tf import sources
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.sources import histories
+from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import run_folder
 
 _GIN = pathlib.Path(__file__).parents[2] / 'gin' / 'distillation'
@@ -48,7 +48,9 @@ def make_run(path: str, model: str) -> run_folder.RunFolder:
   experiment = prepare.prepare(files(model), settings)
   folder.config.write_text(gin.operative_config_str())
   folder.policy.mkdir()
-  agent = experiment.make_agent()
-  tf.train.Checkpoint(agent=agent).save(str(folder.checkpoints / 'ckpt'))
+  saved = checkpoints.Checkpoints(
+      folder.checkpoints, 1, kind=experiment.kind, agent=experiment.make_agent())
+  saved.restore()
+  saved.save(1)
   gin.clear_config()
   return folder

@@ -9,8 +9,7 @@ In the folder `checkpoints/` are
                 checkpoint is incomplete and ignored
   checkpoint    names, for TensorFlow's own tools
 
-Nothing is pickled. A folder without a stamp was written by TensorFlow alone, and has
-the checkpoints that `checkpoint` names.
+Nothing is pickled.
 """
 
 import contextlib
@@ -82,12 +81,10 @@ class CheckpointFiles:
     Raises:
       CheckpointError: it is damaged. The message says how to go on from an older one.
     """
-    steps = self._named()
-    if self._stamp.exists():
-      steps |= {step for step in self.steps_of_files() if self._record(step).exists()}
-    elif not steps and list(self.folder.glob('ckpt-*.index')):
-      raise CheckpointError(f'{self.folder / "checkpoint"}: missing or damaged: '
-                            'expected it to name the checkpoints that are there')
+    steps = self._named() | {
+        step for step in self.steps_of_files() if self._record(step).exists()}
+    if steps and not self._stamp.exists():
+      raise CheckpointError(f'{self._stamp}: missing: expected it beside checkpoints')
     damaged, first = [], None
     for step in sorted(steps, reverse=True):
       damage = self._damage(step)
@@ -106,8 +103,6 @@ class CheckpointFiles:
 
   def _damage(self, step: int) -> Optional[str]:
     """Returns what is wrong with a checkpoint, or None."""
-    if not self._stamp.exists():
-      return _damage_without_record(self.path(step))
     try:
       record = _read_sealed(self._record(step), 'step', 'time', 'files')
     except CheckpointError as error:
@@ -148,9 +143,6 @@ class CheckpointFiles:
     if self._stamp.exists():
       return
     self.folder.mkdir(parents=True, exist_ok=True)
-    for step in self._named():  # TensorFlow's own. From now on they need records.
-      if self._damage(step) is None:
-        self.write_record(step, os.stat(self.path(step) + '.index').st_mtime)
     _write_sealed(self._stamp, {'version': VERSION, **contents})
 
   def write_record(self, step: int, now: float) -> None:
@@ -177,17 +169,6 @@ class CheckpointFiles:
       self._record(step).unlink(missing_ok=True)
       for file in self._files(step):
         shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
-
-
-def _damage_without_record(path: str) -> Optional[str]:
-  """Reads all variables, for which TensorFlow has checksums of its own."""
-  try:
-    reader = tf.train.load_checkpoint(path)
-    for name in reader.get_variable_to_shape_map():
-      reader.get_tensor(name)
-  except TF_ERRORS as error:
-    return f'{path}.*: damaged: {config.one_line(error)}'
-  return None
 
 
 def _seal(contents: Dict[str, Any]) -> Tuple[str, str]:

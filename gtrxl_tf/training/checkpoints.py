@@ -159,20 +159,16 @@ def check(folder: pathlib.Path, kind: Optional[str],
         f'{folder} belongs to an experiment of kind {stamp["kind"]}: expected {kind}, '
         'as in the settings; another experiment needs another folder')
   step = files.newest()
-  newest = None if step is None else files.path(step)
-  if stamp is not None:
-    saved = {path: checkpoint_variables.Variable(tuple(shape), dtype)
-             for path, (shape, dtype) in stamp['variables'].items()}
-  elif newest is not None:
-    saved = checkpoint_variables.of_checkpoint(newest)
-  else:
+  if stamp is None:
     return None
+  saved = {path: checkpoint_variables.Variable(tuple(shape), dtype)
+           for path, (shape, dtype) in stamp['variables'].items()}
   difference = checkpoint_variables.difference(
       saved, checkpoint_variables.of_agent(make_agent()))
   if difference:
     raise CheckpointError(
         f'{folder} belongs to another network than that of the settings: {difference}')
-  return newest
+  return None if step is None else files.path(step)
 
 
 def restore_agent(folder: pathlib.Path, agent: tf.Module) -> None:

@@ -11,12 +11,9 @@ from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
-from dm_env import specs
-import pytest
 import tensorflow as tf
 
 from gtrxl_tf import testing
-from gtrxl_tf.training import checkpoint_variables
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import learner
 
@@ -184,38 +181,18 @@ class CheckpointsTest(parameterized.TestCase):
       self.assertEqual(float(value), 7)
     self.assertEqual(optimizer.iterations.numpy(), 5)
 
-  @pytest.mark.long
-  def test_a_folder_of_an_earlier_version(self):
-    agent = testing.tiny_agent()
-    agent.temperature.assign(7.0)
-    manager = tf.train.CheckpointManager(
-        tf.train.Checkpoint(agent=agent, seconds=tf.Variable(0.0)), str(self.folder), 3)
-    for step in (1, 2, 3):
-      manager.save(checkpoint_number=step)
-    other = testing.tiny_agent(lambda: testing.tiny_network(specs.DiscreteArray(5)))
-    self.refused(lambda: _Run(self.folder, agent=other),
-                 r'kernel \[4, 3\] float32 \(expected \[4, 5\] float32\)')
-    # What a checkpoint says of itself is what the stamp will say.
-    self.assertEqual(checkpoint_variables.of_checkpoint(manager.latest_checkpoint),
-                     checkpoint_variables.of_agent(agent))
-    run = _Run(self.folder, agent=testing.tiny_agent())
-    self.assertEqual(float(run.agent.temperature), 7)
-    run.checkpoints.save(4)
-    self.assertEqual(self.steps(), [2, 3, 4])
-    self.assertTrue(
-        _Run(self.folder, agent=testing.tiny_agent()).restored.endswith('ckpt-4'))
+  def test_checkpoints_without_a_stamp_are_refused(self):
+    _Run(self.folder).save(1)
+    (self.folder / 'stamp.json').unlink()
+    self.refused(lambda: _Run(self.folder), 'stamp.json: missing: expected it beside')
 
-  @parameterized.parameters(True, False)
-  def test_what_is_damaged_is_named_with_the_way_on(self, stamped):
+  def test_what_is_damaged_is_named_with_the_way_on(self):
     _Run(self.folder).save(1, 2, 3)
-    if not stamped:
-      for path in self.folder.glob('*.json'):
-        path.unlink()
     data = self.folder / 'ckpt-3.data-00000-of-00001'
     data.write_bytes(data.read_bytes()[:-1])
     way = ('The newest intact checkpoint is ckpt-2: to go on from it, remove '
            r'ckpt-3\.\* from ')
-    cause = r'data-.*: has \d+ bytes: expected \d+' if stamped else 'damaged'
+    cause = r'data-.*: has \d+ bytes: expected \d+'
     self.refused(lambda: _Run(self.folder), rf'ckpt-3.*{cause}.*\. {way}')
     self.refused(lambda: checkpoints.restore_agent(self.folder, _Agent()), way)
     for path in self.folder.glob('ckpt-3.*'):
