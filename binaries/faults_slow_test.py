@@ -20,6 +20,7 @@ import time
 from typing import List, NamedTuple
 
 from absl.testing import absltest
+import gin
 import numpy as np
 
 from binaries import faults_testing
@@ -124,6 +125,8 @@ class FaultsTest(absltest.TestCase):
 
     account = faults_testing.account(faults_testing.read(self._journal))
     last = run_folder.last_metrics(self._folder.metrics)
+    gin.clear_config()
+    self.addCleanup(gin.clear_config)
     experiment = prepare.prepare([_GIN_FILE], _BINDINGS)
     played = evaluation.evaluate(
         self._folder.policy,

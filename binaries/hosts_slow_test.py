@@ -4,6 +4,7 @@ import pathlib
 import time
 
 from absl.testing import absltest
+import gin
 import numpy as np
 
 from gtrxl_tf.launch import hosts_testing
@@ -45,6 +46,8 @@ class HostsTest(absltest.TestCase):
     last = run_folder.last_metrics(folder.metrics)
     self.assertEqual(last['unrolls_duplicate'], 0)
     self.assertLessEqual(last['oldest_unroll'], last['oldest_allowed'])
+    gin.clear_config()
+    self.addCleanup(gin.clear_config)
     experiment = prepare.prepare([_GIN_FILE], _BINDINGS)
     played = evaluation.evaluate(
         folder.policy,

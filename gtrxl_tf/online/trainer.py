@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 import typing
-from typing import Any, Callable, Collection, Dict, Iterator, Optional
+from typing import Any, Callable, Collection, Dict, Iterator, List, Optional
 
 from absl import logging
 import reverb
@@ -31,8 +31,12 @@ if typing.TYPE_CHECKING:
   from gtrxl_tf.online import experiment as experiment_lib
 
 _FAREWELL_SECONDS = 120
-# Between looks at whether the server still has the newest weights.
+# Between looks at whether the server still has the newest weights, and for an answer.
 _LOOK_SECONDS = 1.0
+_LOOK_TIMEOUT = 3
+# To wait at the end for threads, so that the interpreter does not exit while one of them
+# is inside Reverb's C++ code: that aborts the process.
+_JOIN_SECONDS = 5.0
 # After which a stream is given up that brings nothing though unrolls wait in the queue.
 _SILENT_SECONDS = 30.0
 
@@ -90,6 +94,7 @@ class OnlineTrainer(trainer_lib.Trainer):
     self._channel = weights.WeightsChannel(
         address, self._agent.acting_network.variables)
     self._abandon_stream = threading.Event()
+    self._threads: List[threading.Thread] = []
     self._refused_before = self._ledger.refused  # At the last learner step.
     self._watchdog = watchdog_lib.Watchdog(experiment.stall_seconds, self._describe)
     self._gauges.show_health(self._watchdog)
@@ -114,6 +119,9 @@ class OnlineTrainer(trainer_lib.Trainer):
         return super().train()
       finally:
         self._abandon_stream.set()
+        deadline = time.time() + _JOIN_SECONDS
+        for thread in self._threads:
+          thread.join(max(0, deadline - time.time()))
 
   def _batches(self) -> Iterator[Any]:
     """Gives batches; reconnects to a server that went away.
@@ -161,8 +169,7 @@ class OnlineTrainer(trainer_lib.Trainer):
         self._address, self._agent.acting_network.variables)
     self._publish()
     if self._is_chief:
-      threading.Thread(
-          target=_keep_published, args=(self._channel, abandoned), daemon=True).start()
+      self._start_thread(_keep_published, self._channel, abandoned)
     return iter(dataset.unrolls(
         self._address, self._items_per_worker, self._ledger,
         lambda: self._asked_to_stop() or abandoned.is_set(),
@@ -186,7 +193,7 @@ class OnlineTrainer(trainer_lib.Trainer):
       except Exception as error:  # pylint: disable=broad-exception-caught
         found.put((None, error))
 
-    threading.Thread(target=fetch, daemon=True).start()
+    self._start_thread(fetch)
     taken, since = self._ledger.taken, time.time()
     while True:
       try:
@@ -205,6 +212,11 @@ class OnlineTrainer(trainer_lib.Trainer):
       if error is not None:
         raise error
       return batch
+
+  def _start_thread(self, target: Callable[..., None], *args) -> None:
+    self._threads = [thread for thread in self._threads if thread.is_alive()]
+    self._threads.append(threading.Thread(target=target, args=args, daemon=True))
+    self._threads[-1].start()
 
   def _share_out(self, batch: unroll_lib.Unroll) -> Any:
     """Gives every replica its rows of this worker's batch."""
@@ -360,7 +372,7 @@ def _keep_published(channel: weights.WeightsChannel, ended: threading.Event) -> 
   """
   while not ended.wait(_LOOK_SECONDS):
     try:
-      if channel.publish_again_if_lost():
+      if channel.publish_again_if_lost(_LOOK_TIMEOUT):
         logging.info('learner: the server had lost the newest weights; published again')
     except config.ConfigError as error:
       logging.warning('learner: %s', error)

@@ -8,6 +8,8 @@ from absl import logging
 
 from gtrxl_tf import config
 
+_JOIN_SECONDS = 10.0  # To wait for a description that is being made.
+
 
 class Watchdog:
   """Logs one line when a part has made no progress for a given time.
@@ -44,11 +46,13 @@ class Watchdog:
 
   def __enter__(self) -> 'Watchdog':
     self.progress()
-    threading.Thread(target=self._watch, daemon=True).start()
+    self._thread = threading.Thread(target=self._watch, daemon=True)
+    self._thread.start()
     return self
 
   def __exit__(self, *_) -> None:
     self._ended.set()
+    self._thread.join(_JOIN_SECONDS)
 
   def _watch(self) -> None:
     reported = None  # The progress that was the last one when a stall was reported.
