@@ -74,9 +74,13 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
     _check_server(experiment, server)
     gauges = gauges_lib.Gauges('learner', settings.metrics_host, settings.metrics_port)
     is_chief = devices.is_chief(strategy)
+    if not is_chief:  # As in `_claimed`: one that did not stop would wait for the chief.
+      checkpoints.check(folder.checkpoints, experiment.kind, experiment.make_agent)
     with _claimed(folder, experiment) if is_chief else contextlib.nullcontext():
       evaluation = None
       if not folder.done.exists():
+        if is_chief and not server:
+          print(f'Training in {folder.root}: {experiment.description}.', flush=True)
         with contextlib.closing(experiment.make_console()) as console:
           evaluation = experiment.train(
               folder, strategy, should_stop, server, gauges,

@@ -102,7 +102,8 @@ class OfflineTrainer(trainer_lib.Trainer):
   def train(self) -> bool:
     ended = super().train()
     # A barrier: no worker goes on before the chief has saved.
-    devices.any_worker(False, self._strategy)
+    with learner_lib.device_errors(self.step):
+      devices.any_worker(False, self._strategy)
     return ended
 
   def _network_that_acts(self) -> tf.keras.layers.Layer:

@@ -37,7 +37,8 @@ _LOOK_TIMEOUT = 3
 # To wait at the end for threads, so that the interpreter does not exit while one of them
 # is inside Reverb's C++ code: that aborts the process.
 _JOIN_SECONDS = 5.0
-# After which a stream is given up that brings nothing though unrolls wait in the queue.
+# A stream that brings nothing though unrolls wait in the queue is given up after this
+# time, or after half of `stall_seconds` if that is longer: a transfer takes its time.
 _SILENT_SECONDS = 30.0
 
 
@@ -143,12 +144,15 @@ class OnlineTrainer(trainer_lib.Trainer):
           self._idle += time.time() - waiting
           patience.reset()
           batch = self._share_out(batch)
-          self._watchdog.progress()  # The first step takes long, because it compiles.
+          if self._newest:
+            self._watchdog.progress()
+          else:
+            self._watchdog.pause()  # The first step compiles, for any length of time.
           yield batch
           if self._published_step == self.step:
             self._publish()
       except StopIteration:
-        pass  # It should stop.
+        pass  # It should stop, or a restarted server is to be checked.
       except reconnect.SERVER_ERRORS as error:
         patience.wait(error)
       if self._meets and self._asked_to_stop():
@@ -182,7 +186,7 @@ class OnlineTrainer(trainer_lib.Trainer):
     could not be told to stop.
 
     Raises:
-      StopIteration: the learner should stop.
+      StopIteration: the learner should stop, or connect again.
       RuntimeError: the stream brings nothing though unrolls wait in the queue.
     """
     found = queue.SimpleQueue()
@@ -195,19 +199,21 @@ class OnlineTrainer(trainer_lib.Trainer):
 
     self._start_thread(fetch)
     taken, since = self._ledger.taken, time.time()
+    patience = max(_SILENT_SECONDS, self._watchdog.limit / 2)
     while True:
       try:
         batch, error = found.get(timeout=1)
       except queue.Empty:
-        if self._asked_to_stop():
+        if self._asked_to_stop() or self._abandon_stream.is_set():
           raise StopIteration from None
         if self._ledger.taken != taken:
           taken, since = self._ledger.taken, time.time()
-        elif time.time() - since > _SILENT_SECONDS:
+        elif time.time() - since > patience:
           since, waiting = time.time(), self._queue_length()
           if waiting > 0:
+            self._abandon_stream.set()
             raise RuntimeError(f'{waiting:.0f} unrolls wait in the queue and none has '
-                               f'come for {_SILENT_SECONDS:.0f} s') from None
+                               f'come for {patience:.0f} s') from None
         continue
       if error is not None:
         raise error
@@ -364,17 +370,21 @@ def _mean(values: Collection[float]) -> float:
   return sum(values) / len(values) if values else math.nan
 
 
-def _keep_published(channel: weights.WeightsChannel, ended: threading.Event) -> None:
-  """Publishes weights again when the server has lost them, until `ended` is set.
+def _keep_published(channel: weights.WeightsChannel, abandoned: threading.Event
+                    ) -> None:
+  """Publishes weights again when the server has lost them, until `abandoned` is set.
 
   It runs in a thread: the learner itself may be waiting for unrolls, which actors with
-  lost weights make in vain, or for other workers that wait for unrolls.
+  lost weights make in vain, or for other workers that wait for unrolls. A server that has
+  lost them was restarted, perhaps with other settings, so that the learner connects
+  again, which checks them.
   """
-  while not ended.wait(_LOOK_SECONDS):
+  while not abandoned.wait(_LOOK_SECONDS):
     try:
       if channel.publish_again_if_lost(_LOOK_TIMEOUT):
         logging.info('learner: the server had lost the newest weights; published again')
-    except config.ConfigError as error:
-      logging.warning('learner: %s', error)
+        abandoned.set()
+    except config.ConfigError:
+      abandoned.set()
     except reconnect.SERVER_ERRORS:
       pass  # The server is gone; the learner connects to the next one.

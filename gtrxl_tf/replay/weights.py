@@ -80,24 +80,24 @@ class WeightsChannel:
     Raises:
       As `publish`.
     """
-    newest = self._newest
-    if newest is None or self._inserts(timeout) == self._published:
-      return False
-    self._insert(newest, timeout, only_if_newest=True)
-    return True
+    return self._insert(None, timeout)
 
-  def _insert(self, values: List[Any], timeout: int, only_if_newest: bool = False
-              ) -> None:
+  def _insert(self, values: Optional[List[Any]], timeout: int) -> bool:
+    """Inserts values, or if None the newest ones again unless the server has them."""
     # Another thread may be in an insert that never returns: see below.
     if not self._lock.acquire(timeout=timeout):
       raise RuntimeError('the server has not taken the weights published before')
     try:
-      if only_if_newest and values is not self._newest:
-        return
-      self._inserts(timeout)  # Raises; without a server an insert would wait forever.
+      # Raises if there is no server; an insert would wait for one forever.
+      before = self._inserts(timeout)
+      if values is None:
+        if self._newest is None or before == self._published:
+          return False
+        values = self._newest
       self._client.insert(values, {TABLE: 1.0})
-      self._newest = values
-      self._published = self._inserts(timeout)
+      # Not what the server counts now, which may include an insert by another channel.
+      self._newest, self._published = values, before + 1
+      return True
     except ValueError as error:
       raise config.ConfigError(
           f'the server at {self._client.server_address} is for weights of another '

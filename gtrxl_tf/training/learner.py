@@ -4,6 +4,7 @@ import contextlib
 import math
 from typing import Any, Dict, Iterator, Mapping, Optional, Union
 
+from absl import logging
 import tensorflow as tf
 
 from gtrxl_tf import config
@@ -36,6 +37,8 @@ def device_errors(step: int) -> Iterator[None]:
   try:
     yield
   except _DEVICE_ERRORS as error:
+    if not isinstance(error, tf.errors.OpError):
+      logging.error('learner step %d', step, exc_info=True)  # Perhaps a fault in a loss.
     raise StepFailed(f'learner step {step}: {config.one_line(error)}') from error
 
 

@@ -1,5 +1,6 @@
 """Reports a part of a run that makes no progress."""
 
+import math
 import threading
 import time
 from typing import Callable
@@ -35,10 +36,14 @@ class Watchdog:
     """Restarts the clock."""
     self._last = time.time()
 
+  def pause(self) -> None:
+    """Stops the clock until the next progress."""
+    self._last = math.inf
+
   @property
   def seconds(self) -> float:
-    """Seconds since the last progress."""
-    return time.time() - self._last
+    """Seconds since the last progress; 0 while the clock is stopped."""
+    return max(0.0, time.time() - self._last)
 
   def stalled(self) -> bool:
     """Whether there has been no progress for longer than the limit."""
