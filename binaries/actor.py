@@ -1,11 +1,11 @@
-"""An actor of a run: plays, and writes what happens to the Reverb server.
+"""Runs an actor, which plays and writes its unrolls to the Reverb server.
 
   python -m binaries.actor --gin_file=gin/gtrxl/t_maze_30_cpu.gin \
       --server=localhost:8000 --index=0
 
-It waits for server and learner, acts with the newest weights, and reconnects to a
-server that went away. On SIGTERM it waits a little until its last unrolls are in the
-queue. It ends when the run is over.
+It waits for the server and the learner, acts with the newest weights, and reconnects
+to a server that it has lost. On SIGTERM it waits briefly until its last unrolls are in
+the queue. It ends when the run is over.
 """
 
 import random
@@ -21,8 +21,8 @@ from gtrxl_tf.launch import parts
 _SERVER = flags.DEFINE_string(
     'server', None, 'HOST:PORT of the Reverb server.', required=True)
 _INDEX = flags.DEFINE_integer(
-    'index', None, "Of the run's actors, from 0: decides the tasks that it plays and "
-    'its random numbers. By default it is random.', lower_bound=0)
+    'index', None, "The actor's index, from 0, which decides the tasks that it plays "
+    'and its random numbers. By default it is random.', lower_bound=0)
 _THREADS = flags.DEFINE_integer(
     'threads', 1, 'TensorFlow threads; 0 for as many as there are cores.',
     lower_bound=0)

@@ -2,11 +2,11 @@
 
   python -m binaries.attention --root_dir=runs/t_maze_30/rate
 
-A decision model is shown an episode of its dataset. One picture for each segment goes
-into ROOT/attention/, and a line is printed with the shares of attention that steps give
+A decision model reads an episode of its dataset. A picture of each segment is written
+to ROOT/attention/, and a printed line gives the shares of the steps' attention that go
 to the cache, to memory tokens and to other steps.
 
-A model that learns while it acts plays the learning processes by which it is judged.
+A model that learns while it acts plays the learning processes that evaluate it.
 ROOT/attention/recurrence.png and .csv show the share of attention that goes to earlier
 segments, as a mean over layers, heads and tasks.
 """

@@ -17,9 +17,9 @@ from gtrxl_tf.benchmarks import cores as cores_lib
 _CONFIGS = flags.DEFINE_multi_enum(
     'config', list(cores_lib.SIZES), list(cores_lib.SIZES), 'Sizes to time.')
 _REPEAT = flags.DEFINE_integer(
-    'repeat', 5, 'Training steps to time; of acting, five times as many.',
+    'repeat', 5, 'Training steps to time; five times as many acting steps.',
     lower_bound=1)
-_THREADS = flags.DEFINE_integer('threads', 1, 'That an op may use.', lower_bound=1)
+_THREADS = flags.DEFINE_integer('threads', 1, 'Threads per op.', lower_bound=1)
 _XLA = flags.DEFINE_bool('xla', False, 'Compile with XLA.')
 _JSON = flags.DEFINE_string('json', None, 'A file for the rows.')
 

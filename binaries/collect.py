@@ -5,7 +5,7 @@
       --gin_bindings='Collector.num_episodes = 2000' \
       --gin_bindings='Collector.keep = "successful"'
 
-Started again on the same folder, it continues.
+If it is started again on the same folder, it resumes.
 """
 
 from concurrent.futures import process
@@ -28,7 +28,7 @@ _GIN_BINDINGS = flags.DEFINE_multi_string(
 _OUTPUT_DIR = flags.DEFINE_string(
     'output_dir', None, "The dataset's folder.", required=True)
 _NUM_PROCESSES = flags.DEFINE_integer(
-    'num_processes', os.cpu_count(), 'That play; their number changes no episode.',
+    'num_processes', os.cpu_count(), 'Processes to use. Does not affect the episodes.',
     lower_bound=1)
 
 

@@ -4,9 +4,9 @@
       --gin_file=gin/distillation/histories/dark_room.gin \
       --gin_bindings='DarkRoomFamily.setting = "dr"'
 
-Writes the datasets training/ and evaluation/ into the folder, and the source's curve in
-the tasks for evaluation as source.csv and source.png. Started again on the same folder,
-it continues.
+Writes the datasets training/ and evaluation/ into the folder, and the source's learning
+curve in the evaluation tasks as source.csv and source.png. If it is started again on
+the same folder, it resumes.
 """
 
 import sys

@@ -7,28 +7,28 @@
 gin/rate/models/rate.gin,gin/rate/models/rate.gin+gin/rate/variants/memory_pool.gin
 
 A model is a gin file, or several with a + between them; a name without a path is a file
-in gin/cores. Runs go to ROOT/<model>/seed_<i>, one after the other; started again on
-the same folder, the comparison continues. `comparison.md` and `comparison.png` in ROOT
-are updated after every run.
+in gin/cores. Runs go to ROOT/<model>/seed_<i>, one after the other. If the command
+is started again on the same folder, it resumes. `comparison.md` and `comparison.png` in
+ROOT are updated after every run.
 
-With --sweep='Numpad.size=2,3,4' all of this is done for each of the values, in
-ROOT/Numpad.size=2 and so on; what else depends on the value is not changed with it.
-Where it should be, as budgets that grow with the size, the sweep is over files:
+With --sweep='Numpad.size=2,3,4' all of this is repeated for each value, in
+ROOT/Numpad.size=2 and so on. Only that setting changes. If others must change with it,
+such as a budget that grows with the size, sweep over files:
 
   python -m binaries.compare --root_dir=runs/figure3 --seeds=3 \
       --sweep=gin/gtrxl/numpad_2x2_cpu.gin,gin/gtrxl/numpad_3x3_cpu.gin,\
 gin/gtrxl/numpad_4x4_cpu.gin
 
-For runs on learning histories, pictures show the learning processes and tables the
-ratio of returns to those of the source:
+For runs on learning histories, pictures show the learning processes, and tables show
+the ratio of the policy's returns to the source's:
 
   python -m binaries.compare --root_dir=runs/distillation --seeds=3 \
       --sweep=gin/distillation/dr_cpu.gin,gin/distillation/dktd_cpu.gin \
       --models=gin/distillation/models/adf.gin,gin/distillation/models/ed.gin
 
 If some settings are sampled for each run (gtrxl_tf/sampling.py), a seed draws the same
-values for every model. The table then shows the values, and `ranked.png` how much the
-returns of a model depend on them.
+values for every model. The table then shows the values, and `ranked.png` shows how much
+a model's returns depend on them.
 """
 
 import sys

@@ -3,8 +3,8 @@
   python -m binaries.evaluate --root_dir=runs/t_maze_30 --num_episodes=1000 \
       --gin_bindings='TMaze.corridor_length = 60'
 
-The policy of an offline run acts with all settings given here, such as the return to
-ask for, or noise in place of its memory:
+The policy of an offline run acts with all settings given here, such as a target return
+or noise in place of its memory:
 
   python -m binaries.evaluate --root_dir=runs/t_maze_90 \
       --gin_file=gin/rate/ablations/memory_noise.gin
@@ -33,7 +33,7 @@ _NUM_EPISODES = flags.DEFINE_integer(
     lower_bound=1)
 _NUM_ENVIRONMENTS = flags.DEFINE_integer(
     'num_environments', evaluation.NUM_ENVIRONMENTS,
-    'Environments played side by side, at most.', lower_bound=1)
+    'The most environments to play side by side.', lower_bound=1)
 _GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], "Files of settings, which override the run's.")
 _SWEEP = flags.DEFINE_string(

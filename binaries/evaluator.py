@@ -1,4 +1,4 @@
-"""An evaluator of a run: plays with the newest weights during training.
+"""Runs an evaluator, which plays with the newest weights during training.
 
   python -m binaries.evaluator --gin_file=gin/gtrxl/t_maze_30_cpu.gin \
       --root_dir=runs/t_maze --server=localhost:8000
@@ -15,7 +15,7 @@ from binaries import part
 from gtrxl_tf.launch import parts
 
 _ROOT_DIR = flags.DEFINE_string(
-    'root_dir', None, "For the results: the run's folder, or another.", required=True)
+    'root_dir', None, "The run's folder, or another, for the results.", required=True)
 _SERVER = flags.DEFINE_string(
     'server', None, 'HOST:PORT of the Reverb server.', required=True)
 _THREADS = flags.DEFINE_integer(

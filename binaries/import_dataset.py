@@ -3,7 +3,7 @@
   python -m binaries.import_dataset --format=d4rl --output_dir=datasets/hopper_medium \
       --input=hopper_medium-v2.hdf5 --environment=Hopper-v2
 
-Started again on the same folder, it continues.
+If it is started again on the same folder, it resumes.
 """
 
 import sys

@@ -1,10 +1,10 @@
-"""The learner of a run whose other parts are started elsewhere; or an offline run.
+"""Runs a learner whose actors and server are started elsewhere, or an offline run.
 
   python -m binaries.learner --gin_file=gin/gtrxl/t_maze_30_cpu.gin \
       --root_dir=runs/t_maze --server=localhost:8000
 
-It waits for the server, goes on from its last checkpoint, and saves one on SIGTERM.
-Several replicas take the step that one replica would take: see --strategy.
+It waits for the server, resumes from its last checkpoint, and saves one on SIGTERM.
+Several replicas together take the same steps as one replica: see --strategy.
 """
 
 import sys

@@ -36,7 +36,7 @@ _SWEEP = flags.DEFINE_string(
 _BATCH_SIZE = flags.DEFINE_integer(
     'batch_size', None, "Rows of a batch; by default the experiment's.", lower_bound=1)
 _REPEAT = flags.DEFINE_integer(
-    'repeat', 3, 'Steps to measure, after a first one.', lower_bound=1)
+    'repeat', 3, 'Steps to measure after the first.', lower_bound=1)
 _PROCESSES = flags.DEFINE_integer(
     'processes', 3, 'Processes that measure each row; the table has the medians.',
     lower_bound=1)

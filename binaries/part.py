@@ -1,4 +1,4 @@
-"""The flags of a part of a run, beside those of `settings`."""
+"""The flags of a part of a run, in addition to those of `settings`."""
 
 from typing import Optional
 

@@ -1,11 +1,11 @@
-"""The Reverb server of a run: its queue of unrolls and its table of weights.
+"""Runs the Reverb server of a run, with its queue of unrolls and its table of weights.
 
   python -m binaries.reverb_server --gin_file=gin/gtrxl/t_maze_30_cpu.gin \
       --root_dir=runs/t_maze --port=8000
 
-It listens on all interfaces, because Reverb has no setting for that, and has no
-authentication: let a firewall admit the run's machines alone. On SIGTERM it writes its
-tables to replay/ in the root folder, and goes on from there when it is started again.
+Reverb has no authentication, and it always listens on all interfaces: use a firewall
+that admits only the run's machines. On SIGTERM the server writes its tables to replay/
+in the root folder; it restores them when it is started again.
 """
 
 import sys
@@ -22,8 +22,8 @@ _PORT = flags.DEFINE_integer(
     'port', 8000, 'The port to listen on.', lower_bound=1, upper_bound=65535)
 _CHECKPOINT_SECONDS = flags.DEFINE_float(
     'checkpoint_seconds', 600,
-    'Seconds between checkpoints of the tables, beside that on SIGTERM. What waits in '
-    'the queue is soon too old to be trained on.', lower_bound=1)
+    'Seconds between checkpoints of the tables, besides the one on SIGTERM. Queued '
+    'data is soon too old to be trained on.', lower_bound=1)
 
 
 def main(argv) -> None:

@@ -1,9 +1,9 @@
-"""Compiles learner steps at the papers' sizes for TPUs, where there is no TPU.
+"""Compiles learner steps at the papers' sizes for TPUs, on a machine without one.
 
   make tpu-check
   make tpu-check ARGS='--steps=rate --steps=adf --types=float32 --tpus=v4'
 
-Prints a table; docs/tpu.md explains it. The compiler is in an environment of its own,
+Prints a table; docs/tpu.md explains it. The compiler has an environment of its own,
 which `make tpu-check` sets up, because it needs another version of jax.
 """
 

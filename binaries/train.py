@@ -3,7 +3,7 @@
   python -m binaries.train --gin_file=gin/gtrxl/numpad_2x2_cpu.gin \
       --root_dir=runs/numpad_2x2 --gin_bindings='Experiment.seed = 1'
 
-Started again on the same folder, a run goes on.
+A run that is started again on the same folder resumes.
 """
 
 import sys

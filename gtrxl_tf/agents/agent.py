@@ -1,4 +1,4 @@
-"""What learners and trainers need of an agent."""
+"""The interfaces that learners and trainers require of agents."""
 
 from typing import Any, Dict, Sequence, Tuple
 
@@ -16,8 +16,8 @@ class Agent(Protocol):
   def loss(self, batch: Any) -> Tuple[tf.Tensor, Dict[str, Any]]:
     """The scalar to minimize, and metrics; on a replica, that replica's share of both.
 
-    The metric `carried`, if there is one, is not summed over replicas: it is a nest of
-    the states in which the batch's rows end, `[B, ...]`.
+    The metric `carried`, if there is one, is not summed over replicas: it is the nest
+    of states at the end of each of the batch's rows, `[B, ...]`.
     """
 
   def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
@@ -39,10 +39,10 @@ class OnlineAgent(Agent, Protocol):
 
   @property
   def default_max_age(self) -> int:
-    """Age, in learner steps, beyond which data is not trained on by default."""
+    """The default maximum age, in learner steps, of data that is trained on."""
 
   def refresh_acting_network(self) -> None:
-    """Gives the acting network what was learned since the last refresh."""
+    """Updates the acting network with what was learned since the last refresh."""
 
   def gauges(self) -> Dict[str, float]:
     """Numbers for `metrics.csv` that are not metrics of the loss."""

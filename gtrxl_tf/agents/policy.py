@@ -85,7 +85,7 @@ class ActorCriticPolicy(NetworkPolicy):
       network: acts.
       observation_spec: nest of dm_env specs.
       action_spec: nest of dm_env specs.
-      greedy: takes the likeliest action instead of sampling.
+      greedy: takes the most likely action instead of sampling.
       with_record: whether a step's `info` has the core's record, which actors need.
     """
     self._greedy = greedy

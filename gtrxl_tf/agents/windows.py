@@ -1,4 +1,4 @@
-"""Acting on the last steps only: the base of the sliding windows of token networks."""
+"""The base class of sliding windows, which show token networks the last steps only."""
 
 from typing import Any, Sequence
 

@@ -1,6 +1,6 @@
 """The attention weights of a network's core, as numbers and as a picture.
 
-As in RATE, appendix K, and in *Memory-Efficient Algorithm Distillation*, Figure 9.
+They follow RATE, appendix K, and *Memory-Efficient Algorithm Distillation*, Figure 9.
 """
 
 import math
@@ -23,8 +23,8 @@ matplotlib.use('Agg')  # Pictures are files; there may be no screen.
 # The kinds of tokens that cores distinguish, in their order in the sequence.
 KINDS = ('cache', 'read', 'step', 'write')
 
-_WIDTH = 17  # Of all panels in a row, in inches.
-_MOST_LABELS = 60  # Along a side of a panel; more could not be read.
+_WIDTH = 17  # The width of a row of panels, in inches.
+_MOST_LABELS = 60  # The most along a side of a panel that can be read.
 
 
 class Segment(NamedTuple):
@@ -151,15 +151,15 @@ def draw(path: pathlib.Path, segment: Segment, title: str, row: int = 0) -> None
   out.
 
   Args:
-    path: of the picture to write.
+    path: the picture to write.
     segment: from `attend`.
-    title: of the picture.
-    row: of the batch.
+    title: the picture's title.
+    row: the row of the batch.
   """
   weights = segment.weights[row].mean(axis=1)
   empty = int(np.argmax(weights.any(axis=(0, 1))))
   num_layers, num_queries, num_keys = weights.shape
-  width = min(8, 4 * (num_keys - empty) / num_queries)  # Of a panel, inches.
+  width = min(8, 4 * (num_keys - empty) / num_queries)  # A panel's, in inches.
   num_columns = min(num_layers, int(_WIDTH / width))
   num_rows = math.ceil(num_layers / num_columns)
   figure, panels = plt.subplots(

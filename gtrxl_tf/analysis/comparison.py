@@ -1,6 +1,6 @@
-"""Runs of several models of an experiment: what each seed reached, in tables.
+"""Tables that compare the runs of several models of an experiment, seed by seed.
 
-From where a run diverged its return counts as 0, as in *GTrXL* (Table 3).
+From the point where a run diverged, its return counts as 0, as in *GTrXL* (Table 3).
 """
 
 import math
@@ -19,7 +19,7 @@ class Run(NamedTuple):
 
   Attributes:
     model: name of the model.
-    seed: of the run.
+    seed: the run's seed.
     metrics: rows of `metrics.csv`; none if the run diverged before the first.
     evaluation: rows of `evaluation.csv`; none if the run is not done.
     diverged: whether the loss or a gradient was not finite.
@@ -40,8 +40,8 @@ class PointRuns(NamedTuple):
   """The runs at one point of a sweep; without a sweep, all runs.
 
   Attributes:
-    value: of the setting that the sweep goes through.
-    runs: of all models.
+    value: the value of the setting that the sweep varies.
+    runs: the runs of all models.
     informed: the informed policy's return, if there is one.
     tasks: names of the tasks; one empty name if there is only one task.
   """
@@ -62,8 +62,8 @@ def tables(setting: Optional[str], points: Sequence[PointRuns]) -> str:
   """Returns all Markdown tables of a comparison.
 
   Args:
-    setting: that a sweep goes through; None without a sweep.
-    points: of the sweep; one without a sweep.
+    setting: the setting that a sweep varies; None without a sweep.
+    points: the points of the sweep; one without a sweep.
   """
   texts = []
   for point in points:
@@ -143,7 +143,7 @@ def table(point: PointRuns) -> str:
 
 
 def task_table(point: PointRuns) -> str:
-  """Returns a Markdown table of final values: a row a task, a column a model.
+  """Returns a Markdown table of final values: a row per task, a column per model.
 
   The values are successes, or returns if the environment has no success.
   """
@@ -163,11 +163,11 @@ def learns(runs: Sequence[Run]) -> bool:
 
 def sweep_table(setting: str, points: Sequence[PointRuns], measure: str = 'return'
                 ) -> str:
-  """Returns a Markdown table of final values: a row a value, a column a model.
+  """Returns a Markdown table of final values: a row per value, a column per model.
 
   Args:
-    setting: that the sweep goes through.
-    points: of the sweep.
+    setting: the setting that the sweep varies.
+    points: the points of the sweep.
     measure: 'return', or 'ratio' for the ratio to the source's return.
   """
   models = models_of(points)
@@ -184,7 +184,7 @@ def sweep_table(setting: str, points: Sequence[PointRuns], measure: str = 'retur
 
 
 def ranked(runs: Sequence[Run], steps: float) -> List[float]:
-  """Returns the mean returns of runs at one point of their training, the best first.
+  """Returns the mean returns of runs at one point of their training, best first.
 
   Args:
     runs: those that have not reached the point, or had not finished an episode by then,

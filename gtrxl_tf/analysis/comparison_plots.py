@@ -16,19 +16,19 @@ from gtrxl_tf.plots import histories
 _RANKED_AT = (0.25, 0.5, 1)
 
 _MOST_IN_A_ROW = 4  # Panels; more wrap into rows.
-_MOST_LETTERS = 30  # Of all labels along an axis; more are written aslant.
+_MOST_LETTERS = 30  # Of all labels along an axis; longer ones are slanted.
 
 
 def draw(path: pathlib.Path, point: comparison.PointRuns, title: str) -> None:
   """Draws the returns of all runs in one picture, with the informed policy's.
 
-  There are more panels for how each task ended, if there are several tasks, and for
-  learning processes, if policies learn while they act.
+  Further panels show the final value of each task, if there are several, and learning
+  processes, if policies learn while they act.
 
   Args:
-    path: of the picture to write.
+    path: the picture to write.
     point: the runs.
-    title: of the picture.
+    title: the picture's title.
   """
   models = comparison.models_of([point])
   more = [_plot_tasks] * (len(point.tasks) > 1) + [_plot_processes] * comparison.learns(
@@ -47,10 +47,10 @@ def draw_sweep(path: pathlib.Path, setting: str,
   are learning processes, and the last panel has the final ratio to the source's return.
 
   Args:
-    path: of the picture to write.
-    setting: that the sweep goes through.
-    points: of the sweep.
-    title: of the picture.
+    path: the picture to write.
+    setting: the setting that the sweep varies.
+    points: the points of the sweep.
+    title: the picture's title.
   """
   models = comparison.models_of(points)
   has_tasks = any(len(point.tasks) > 1 for point in points)
@@ -144,8 +144,8 @@ def _plot_finals(panel: plt.Axes, names: Sequence[str],
   """Plots each run's final value and each model's mean.
 
   Args:
-    panel: to plot in.
-    names: of the points along the axis.
+    panel: the panel to plot in.
+    names: the names of the points along the axis.
     finals: for each model a list for each of `names`, with a value for each run.
   """
   for i, (model, values) in enumerate(finals.items()):
@@ -163,13 +163,13 @@ def _plot_finals(panel: plt.Axes, names: Sequence[str],
 
 def draw_ranked(path: pathlib.Path, setting: Optional[str],
                 points: Sequence[comparison.PointRuns], title: str) -> None:
-  """Draws how runs rank at a quarter, half and the end of training (Figure 5).
+  """Draws the ranking of runs at a quarter, half and the end of training (Figure 5).
 
   Args:
-    path: of the picture to write.
-    setting: that a sweep goes through; None without a sweep.
-    points: of the sweep, a row of panels each; one without a sweep.
-    title: of the picture.
+    path: the picture to write.
+    setting: the setting that a sweep varies; None without a sweep.
+    points: the points of the sweep, a row of panels each; one without a sweep.
+    title: the picture's title.
   """
   figure, panels = plt.subplots(
       len(points), len(_RANKED_AT), figsize=(11, 3.5 * len(points) + 1),

@@ -23,7 +23,7 @@ class RunStopped(Exception):
 
 
 class _Prepared(NamedTuple):
-  """What is known of an experiment before it is run."""
+  """What is known about an experiment before it is run."""
   informed: Optional[float]  # The informed policy's return, if there is one.
   tasks: List[str]
 
@@ -47,8 +47,8 @@ class Comparison:
       models: as `variants.models` takes them.
       num_seeds: runs of each model.
       sweep: as `variants.sweep` takes it.
-      only_report: whether nothing is to be trained: one model is then prepared for
-        each point, since a report needs to know only the environment.
+      only_report: trains nothing. One model is then prepared for each point, since a
+        report needs only the environment.
 
     Raises:
       config.ConfigError: a setting that cannot be used.
@@ -65,7 +65,7 @@ class Comparison:
                       for point in self._points}
 
   def train(self) -> None:
-    """Runs what is not done, one run after the other, and reports after each.
+    """Trains the unfinished runs one after the other, and reports after each.
 
     Raises:
       RunStopped: a run ended before it was done, but did not diverge.

@@ -19,9 +19,9 @@ def draw(folder: run_folder.RunFolder, episode: int) -> None:
   """Draws into ROOT/attention/ and prints a line for each picture.
 
   Args:
-    folder: of the run.
-    episode: number of the episode in the run's dataset. Not used where the model
-      learns while it acts: learning processes are played then.
+    folder: the run's folder.
+    episode: number of the episode in the run's dataset. Ignored if the model learns
+      while it acts: learning processes are then played instead.
 
   Raises:
     config.ConfigError: the run is online, or its core does not attend.

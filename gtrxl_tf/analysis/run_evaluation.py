@@ -1,4 +1,4 @@
-"""Evaluates the policy of a run again, as it was trained or with other settings."""
+"""Evaluates the policy of a run, as it was trained or with other settings."""
 
 from typing import Any, Callable, List, Optional, Sequence
 
@@ -24,14 +24,14 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
   episodes; those of a sweep are drawn as `evaluation.png` in the run's folder.
 
   Args:
-    folder: of the run.
+    folder: the run's folder.
     gin_files: settings that override the run's.
     gin_bindings: settings that override the files.
     sweep: as `variants.sweep` takes it.
     num_episodes: at least this many at each point, the same number in every
       environment.
-    num_environments: played side by side, at most.
-    show: called with the text on each point, and on the picture if there is one.
+    num_environments: the most environments to play side by side.
+    show: called with a text about each point, and about the picture if there is one.
 
   Raises:
     config.ConfigError: a setting that cannot be used with this policy.
@@ -82,7 +82,7 @@ def _shapes(experiment: experiment_lib.Experiment) -> Any:
 
 def _play(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
           num_episodes: int, num_environments: int) -> str:
-  """Plays episodes; returns a text on how they went."""
+  """Plays episodes; returns a text that describes the results."""
   names = experiment.task_names
   environment = experiment.make_environments(
       max(min(num_environments, num_episodes), len(names)), evaluation.STREAM)

@@ -15,13 +15,13 @@ from gtrxl_tf.plots import histories
 
 def draw(collector: sources.HistoryCollector, evaluation: datasets.Dataset,
          path: Union[str, os.PathLike], stream=sys.stdout) -> None:
-  """Writes the curve as source.csv and source.png, and prints its five fifths.
+  """Writes the curve as source.csv and source.png, and prints the mean of each fifth.
 
   Args:
-    collector: with which the histories were collected.
+    collector: the collector of the histories.
     evaluation: histories in the tasks kept for evaluation.
-    path: of the folder to write into.
-    stream: to print to.
+    path: the folder to write into.
+    stream: the stream to print to.
   """
   path = pathlib.Path(path)
   played = [evaluation.episode(i) for i in range(evaluation.num_episodes)]

@@ -1,7 +1,7 @@
 """The time that a memory core takes to learn from an unroll and to act.
 
-Sizes and fields are those of a program that times the GTrXL of other packages, so that
-all rows fit in one table.
+Sizes and fields are those of a program that times the GTrXL of other packages, so all
+rows fit in one table.
 """
 
 import resource
@@ -99,7 +99,7 @@ def acting_step(core: cores.Core, sizes: Sizes, xla: bool) -> Callable[[], None]
 
 
 def time_calls(call: Callable[[], None], count: int, warmup: int) -> Dict[str, float]:
-  """Times `count` calls after `warmup` others.
+  """Times `count` calls, after `warmup` calls that are not timed.
 
   Returns:
     Median and minimum, in milliseconds, of wall time and of the CPU time of all
@@ -125,7 +125,7 @@ def measure(config: str, repeat: int, threads: int, xla: bool) -> Dict[str, Any]
   Args:
     config: a key of `SIZES`.
     repeat: training steps to time; acting steps are five times as many.
-    threads: that an operation may use.
+    threads: how many threads an operation may use.
     xla: compiles with XLA.
   """
   tf.config.threading.set_intra_op_parallelism_threads(threads)

@@ -57,7 +57,7 @@ def measure(gin_files: Sequence[str], gin_bindings: Sequence[str],
   for _ in range(repeat):
     started, cpu_started = time.time(), time.process_time()
     metrics = learner.step(batch)
-    float(metrics['loss'])  # Waits for it.
+    float(metrics['loss'])  # Waits for the step.
     wall.append(time.time() - started)
     cpu.append(time.process_time() - cpu_started)
   return Cost(
@@ -73,7 +73,7 @@ def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str],
   """Makes what a learner step of an experiment needs; for the arguments see `measure`.
 
   Returns:
-    A network like that which learns, the learner, a batch, and its size in words.
+    A network like the one that learns, the learner, a batch, and its size in words.
   """
   with dmlab_stand_in.deepmind_lab():
     experiment = prepare_lib.prepare(gin_files, gin_bindings)
@@ -96,7 +96,7 @@ def measure_apart(num_processes: int, *what) -> Cost:
     The medians.
 
   Raises:
-    process.BrokenProcessPool: a process was killed, for instance for lack of memory.
+    process.BrokenProcessPool: a process was killed, for example when memory ran out.
   """
   # A process reads this when it first makes a tensor. This allocator counts everything;
   # the usual allocator of a CPU counts large tensors only, or nothing.

@@ -57,7 +57,7 @@ TITLES = ('step', 'type', 'TPU', 'batch', 'arguments, MiB', 'temporaries, MiB',
 
 
 def hlo(learner: learner_lib.Learner, batch: Any, stage: str = 'hlo') -> Any:
-  """Returns the module of a step on such a batch.
+  """Returns the XLA module of a learner step on batches like the given one.
 
   Args:
     learner: on one replica.
@@ -69,7 +69,7 @@ def hlo(learner: learner_lib.Learner, batch: Any, stage: str = 'hlo') -> Any:
 
 
 def forbidden(text: str) -> List[str]:
-  """Returns what a module has that a TPU cannot do."""
+  """Returns what a module contains that a TPU cannot run."""
   return [name for name, pattern in _FORBIDDEN.items() if re.search(pattern, text)]
 
 
@@ -81,7 +81,7 @@ def write(path: pathlib.Path, gin_files: Sequence[str], gin_bindings: Sequence[s
     The size of its batch in words.
 
   Raises:
-    ConfigError: it has what a TPU cannot do.
+    ConfigError: the module contains what a TPU cannot run.
   """
   _, learner, batch, size = learner_cost.prepare(gin_files, gin_bindings, batch_size)
   wrong = forbidden(hlo(learner, batch))
@@ -95,9 +95,9 @@ def compile_apart(python: str, path: pathlib.Path, tpu: str) -> Dict[str, Any]:
   """Returns what `tpu_compiler.py` reports on a module.
 
   Args:
-    python: of the environment that has the compiler.
+    python: the Python of the environment that has the compiler.
     path: the module.
-    tpu: see there.
+    tpu: a TPU as `tpu_compiler.py` names it.
   """
   done = subprocess.run([python, tpu_compiler.__file__, str(path), tpu],
                         capture_output=True, text=True, check=False)

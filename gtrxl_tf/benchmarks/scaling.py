@@ -1,4 +1,4 @@
-"""How the parts of a run keep up with each other, and what goes over the network."""
+"""Measures how the parts of a run keep up with each other, and what they transfer."""
 
 import multiprocessing
 import statistics

@@ -1,4 +1,4 @@
-"""Exit codes of the processes of a run, and the line on stderr that goes with them."""
+"""The exit codes of a run's processes, and the line on stderr that explains each."""
 
 import functools
 import sys
@@ -17,7 +17,7 @@ INTERRUPTED = 130
 
 
 class RunFailed(Exception):
-  """A run cannot go on. The message is one line."""
+  """A run cannot continue. The message is one line."""
 
 
 def returned(function: Callable[..., Optional[int]]) -> Callable[..., int]:

@@ -25,14 +25,14 @@ from gtrxl_tf.training import run_folder
 
 
 class Settings(NamedTuple):
-  """What every part is started with.
+  """The settings that every part is started with.
 
   Attributes:
     gin_files: files of settings.
     gin_bindings: single settings, which override the files.
     metrics_host: see `gauges.Gauges`.
     metrics_port: see `gauges.Gauges`.
-    threads: of TensorFlow; None or 0 for as many as there are cores.
+    threads: TensorFlow's threads; None or 0 for one per core.
     supervisor: the process that supervises the part and has checked the settings; None
       for a part that is started by itself.
   """
@@ -57,10 +57,10 @@ def serve(settings: Settings, root_dir: str, port: int,
   """Runs the Reverb server.
 
   Args:
-    settings: of the part.
+    settings: the part's settings.
     root_dir: the run's folder, or another.
-    port: to listen on.
-    checkpoint_seconds: between checkpoints of the tables.
+    port: the port to listen on.
+    checkpoint_seconds: seconds between checkpoints of the tables.
   """
   with _started('server', settings) as part:
     server_lib.serve(
@@ -73,9 +73,9 @@ def act(settings: Settings, server: str, index: int, life: int) -> None:
   """Runs an actor.
 
   Args:
-    settings: of the part.
+    settings: the part's settings.
     server: address of the Reverb server.
-    index: of the actor, from 0.
+    index: the actor's index, from 0.
     life: see `Actor`.
   """
   with _started('actor', settings) as part:
@@ -89,7 +89,7 @@ def learn(settings: Settings, server: str, root_dir: str) -> None:
   """Runs the learner of a supervised run.
 
   Args:
-    settings: of the part.
+    settings: the part's settings.
     server: address of the Reverb server.
     root_dir: the run's folder.
   """
@@ -104,7 +104,7 @@ def evaluate(settings: Settings, server: str, root_dir: str) -> None:
   """Runs an evaluator.
 
   Args:
-    settings: of the part.
+    settings: the part's settings.
     server: address of the Reverb server.
     root_dir: the run's folder, or another.
   """
@@ -133,7 +133,7 @@ def _started(name: str, settings: Settings) -> Iterator[_Part]:
         settings.gin_files, settings.gin_bindings, check=not supervised)
     if not experiment.needs_server:
       raise config.ConfigError(
-          f'the settings are of training on a dataset, which has no {name}')
+          f'the settings are for training on a dataset, which has no {name}')
     yield _Part(experiment, should_stop, gauges_lib.Gauges(
         name, settings.metrics_host, settings.metrics_port))
   logging.info('%s: ends', name)

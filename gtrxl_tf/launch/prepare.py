@@ -1,4 +1,4 @@
-"""From settings to an experiment that is known to work."""
+"""Reads settings and makes an experiment that is known to work."""
 
 import inspect
 from typing import Callable, Sequence
@@ -36,7 +36,7 @@ def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str], check: bool =
   Args:
     gin_files: files of settings.
     gin_bindings: single settings, which override the files.
-    check: also makes every part of it once, so that all errors show now.
+    check: also makes every part of it once, so that errors show before training.
 
   Raises:
     config.ConfigError: a setting cannot be used. The message is one line.

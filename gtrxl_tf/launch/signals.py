@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a function that a loop may call."""
+"""Turns SIGTERM and SIGINT into a function that a loop can call."""
 
 import contextlib
 import os
@@ -8,19 +8,19 @@ import threading
 import time
 from typing import Callable, Iterator
 
-_ORPHAN_SECONDS = 20  # That a part has to end when its supervisor is gone.
+_ORPHAN_SECONDS = 20  # For a part to end once its supervisor is gone.
 
 
 @contextlib.contextmanager
 def stop_requested(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
-  """Gives a function that says whether the user or the system has asked for an end.
+  """Yields a function that tells whether the user or the system has requested a stop.
 
   Signals are noticed even while the main thread is inside TensorFlow, where Python runs
   no handler: a thread reads what the interpreter writes when a signal arrives. The
   second signal ends the process at once.
 
   Args:
-    *signals: that ask for an end; by default SIGTERM and SIGINT.
+    *signals: the signals that request a stop; by default SIGTERM and SIGINT.
   """
   signals = signals or (signal.SIGTERM, signal.SIGINT)
   stop = threading.Event()
@@ -50,10 +50,10 @@ def stop_requested(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
 
 @contextlib.contextmanager
 def stop_requested_by(supervisor: int) -> Iterator[Callable[[], bool]]:
-  """Does as `stop_requested` in a process that another one supervises.
+  """Does the same as `stop_requested`, for a process that another one supervises.
 
-  SIGTERM asks for an end, and so does the end of the supervisor; 20 seconds later the
-  process is ended in any case. SIGINT is ignored and left to the supervisor, because a
+  SIGTERM requests a stop, and so does the end of the supervisor; 20 seconds after that
+  the process exits in any case. SIGINT is ignored and left to the supervisor, because a
   terminal sends it to all processes.
 
   Args:

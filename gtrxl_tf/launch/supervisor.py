@@ -33,13 +33,13 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
   """Trains with all parts, until the run ends or should stop.
 
   Args:
-    experiment: as gin's present settings make it.
-    folder: of the run.
-    should_stop: asked twice a second.
+    experiment: the experiment that gin's current settings define.
+    folder: the run's folder.
+    should_stop: called twice a second.
     console: shows the metrics.
 
   Raises:
-    exit_codes.RunFailed: the run cannot go on.
+    exit_codes.RunFailed: the run cannot continue.
   """
   supervisor = Supervisor(
       gin.config_str(), str(folder.root), experiment.num_actors, experiment.evaluator)
@@ -57,11 +57,11 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
 
 
 class Supervisor:
-  """One Reverb server, N actors and a learner, as processes; an evaluator if wanted.
+  """Runs a Reverb server, N actors, a learner and optionally an evaluator as processes.
 
   A part that dies is started again and finds the others: actors and learner reconnect
   to a new server, which begins with its last checkpoint if there is one; a new learner
-  goes on from its own.
+  resumes from its own.
 
   Attributes:
     processes: the newest of each part, by its name.
@@ -111,7 +111,7 @@ class Supervisor:
     return self._folder.done.exists() or self._folder.diverged.exists()
 
   def restart_the_dead(self) -> None:
-    """Starts the parts again that have died.
+    """Restarts the parts that have died.
 
     Raises:
       PartFailed: a part has died too often in too short a time.
@@ -149,5 +149,5 @@ class Supervisor:
 
 
 def _exit_with(main: Callable[[], int]) -> None:
-  """Ends this process with the exit code that `main` returns."""
+  """Exits this process with the code that `main` returns."""
   sys.exit(main())

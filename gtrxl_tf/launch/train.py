@@ -1,4 +1,4 @@
-"""Trains: from settings to a policy, an evaluation and a picture."""
+"""Trains an experiment: from settings to a policy, an evaluation and a picture."""
 
 import contextlib
 import csv
@@ -29,7 +29,7 @@ from gtrxl_tf.training import run_folder
 
 @exit_codes.returned
 def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str) -> int:
-  """Trains on this machine in the folder `root_dir`, or goes on with the run there.
+  """Trains on this machine in the folder `root_dir`, or resumes the run there.
 
   Returns:
     An exit code: 0 done, 1 failed, 2 wrong settings, 130 interrupted.
@@ -57,7 +57,7 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
   """Trains like `train`, with actors and a server that are started elsewhere.
 
   Args:
-    settings: of the process.
+    settings: the process's settings.
     root_dir: the run's folder. Workers that train together share it.
     server: address of the Reverb server; None for an experiment on a dataset.
     strategy_name: see `devices.make_strategy`.
@@ -101,7 +101,7 @@ def _check_server(experiment: experiment_lib.Experiment, server: Optional[str]) 
 @contextlib.contextmanager
 def _claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment
              ) -> Iterator[None]:
-  """Keeps a folder for this process, and writes the operative config into it.
+  """Locks a folder for this process, and writes the operative config into it.
 
   Raises:
     run_folder.InUseError: another process has it.
@@ -121,9 +121,9 @@ def _finish(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   """Evaluates a run that is done, and shows its results; returns an exit code.
 
   Args:
-    experiment: of the run.
-    folder: of the run.
-    should_stop: asked during the evaluation.
+    experiment: the run's experiment.
+    folder: the run's folder.
+    should_stop: called during the evaluation.
     evaluation: at the end of training; None to play now.
   """
   if not folder.done.exists():

@@ -76,5 +76,5 @@ def sweep(text: Optional[str]) -> List[Point]:
 
 
 def swept(text: Optional[str]) -> Optional[str]:
-  """Returns what a sweep is over: a setting, or `experiment`; None without a sweep."""
+  """Returns what a sweep varies: a setting, or `experiment`; None without a sweep."""
   return text and (text.partition('=')[0] if '=' in text else 'experiment')

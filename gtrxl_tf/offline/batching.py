@@ -1,7 +1,7 @@
-"""Schemes of offline training: which steps a learner step sees, and with what memory.
+"""Schemes of offline training: the steps in each batch, and the memory they start with.
 
 A scheme gives the batch of every learner step and observes its metrics. It is a part of
-the checkpoint, so that an interrupted run goes on with the same batches.
+the checkpoint, so that an interrupted run resumes with the same batches.
 """
 
 import collections
@@ -28,7 +28,7 @@ class Trajectories:
     segment_length: K.
     num_segments: N.
     batch_size: B.
-    seed: of the order of episodes, and what schemes draw.
+    seed: seeds the order of episodes and what schemes draw.
   """
 
   def __init__(self, dataset: datasets.Dataset, space: action_space.ActionSpace,
@@ -37,8 +37,8 @@ class Trajectories:
     """Creates the trajectories; nothing is read yet.
 
     Args:
-      dataset: to read.
-      space: of the actions.
+      dataset: the dataset to read.
+      space: the space of the actions.
       segment_length: K.
       num_segments: N.
       batch_size: B.
@@ -59,11 +59,11 @@ class Trajectories:
 
   def batches(self, first_batch: int, num_segments: Optional[int] = None,
               max_length: Optional[int] = None) -> Iterator[datasets.SegmentBatch]:
-    """Gives batches, from number `first_batch` on.
+    """Yields batches, starting with number `first_batch`.
 
     Args:
-      first_batch: to start with.
-      num_segments: of a trajectory; N by default.
+      first_batch: the number of the first batch.
+      num_segments: segments per trajectory; N by default.
       max_length: longer episodes are left out.
     """
     return datasets.segments(
@@ -105,7 +105,7 @@ class Scheme(tf.train.experimental.PythonState):
     """Creates the scheme.
 
     Args:
-      trajectories: to take batches from.
+      trajectories: the trajectories to take batches from.
       initial_state: makes the network's state for a batch size.
       learner_steps: how many the run takes.
     """
@@ -146,8 +146,8 @@ class Scheme(tf.train.experimental.PythonState):
 
 @config.configurable
 class WholeTrajectories(Scheme):
-  """Every learner step sees N segments of each row; gradients pass through all of them
-  as far as the core lets them.
+  """Trains on N segments of each row in every learner step; gradients pass through all
+  of them as far as the core lets them.
 
   Args:
     curriculum: trains in N stages of equal length, the j-th on the episodes of at most
@@ -178,8 +178,8 @@ class WholeTrajectories(Scheme):
 
 @config.configurable
 class SegmentBySegment(Scheme):
-  """Every learner step sees one segment, and starts from the state in which the last
-  step ended; no gradient passes between them.
+  """Trains on one segment in every learner step, starting from the state in which the
+  last step ended; no gradient passes between them.
 
   RATE's published code trains in this way: N optimizer steps for each batch of
   trajectories, which need the memory of one segment only. What a segment writes to the
@@ -223,7 +223,7 @@ class SegmentBySegment(Scheme):
 
 @config.configurable
 class MemoryPool(Scheme):
-  """Whole trajectories, half of which begin with a memory of an earlier batch.
+  """Trains on whole trajectories, half of which begin with an earlier batch's memory.
 
   A memory that is trained on N segments has no reason to last longer. Here, once the
   loss has fallen, half of the rows begin with what a row of an earlier batch
@@ -238,8 +238,8 @@ class MemoryPool(Scheme):
   pool of neural cellular automata (Mordvintsev et al., 2020).
 
   Args:
-    clue: of the task: a function of a batch's observations and mask that returns what
-      must be remembered, such as `t_maze_clue`.
+    clue: a function of a batch's observations and mask that returns what must be
+      remembered, such as `t_maze_clue`.
     start_loss: the pool is used once the mean loss of 20 steps is below it. For a
       choice between two turns at the end of up to T steps, 0.4 / T is a third of the
       loss of guessing.

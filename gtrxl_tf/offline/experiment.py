@@ -37,7 +37,7 @@ class OfflineExperiment(experiment_lib.Experiment):
   Args:
     dataset: folder of a dataset that `binaries.collect` or an importer wrote.
     policy: makes a policy of a network, its `observation_spec` and `action_spec`.
-    scheme: which steps a learner step sees, see `batching`.
+    scheme: selects the steps of each batch, see `batching`.
     learner_steps: how long to train.
     segment_length: K, steps of a segment.
     num_segments: N, segments of a trajectory in training.
@@ -140,17 +140,17 @@ class OfflineExperiment(experiment_lib.Experiment):
 
   def make_judge(self, policy: Any, folder: Optional[run_folder.RunFolder] = None
                  ) -> judge_lib.Judge:
-    """Makes what evaluates a policy.
+    """Makes the judge that evaluates a policy.
 
     Args:
-      policy: to evaluate.
-      folder: of the run, for pictures; None for no pictures.
+      policy: the policy to evaluate.
+      folder: the run's folder, for pictures; None for no pictures.
     """
     del folder
     return judge_lib.EpisodeJudge(self, policy)
 
   def make_scheme(self, agent: agent_lib.Agent) -> batching.Scheme:
-    """Makes what gives the batches."""
+    """Makes the scheme that gives the batches."""
     return self._scheme(self._make_trajectories(agent.network.action_space),
                         agent.network.initial_state, self.learner_steps)
 
@@ -170,8 +170,8 @@ class OfflineExperiment(experiment_lib.Experiment):
     """Returns the first N segments of an episode of the dataset, as a batch of one.
 
     Args:
-      space: of the actions.
-      number: of the episode.
+      space: the space of the actions.
+      number: the episode's number.
 
     Raises:
       IndexError: the dataset has no such episode.

@@ -69,11 +69,11 @@ class HistoryExperiment(offline_experiment.OfflineExperiment):
 
   def make_judge(self, policy: Any, folder: Optional[run_folder.RunFolder] = None
                  ) -> learning_processes.LearningProcesses:
-    """Makes what evaluates a policy by learning processes.
+    """Makes the judge that evaluates a policy by learning processes.
 
     Args:
-      policy: to evaluate.
-      folder: of the run, where their curves are drawn; None for no pictures.
+      policy: the policy to evaluate.
+      folder: the run's folder, where their curves are drawn; None for no pictures.
     """
     return learning_processes.LearningProcesses(
         policy, self._collector, self.seed, folder and folder.learning_process)

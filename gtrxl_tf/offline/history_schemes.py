@@ -1,4 +1,4 @@
-"""Schemes of training on learning histories: which steps a learner step sees.
+"""Schemes of training on learning histories: the steps in each batch.
 
 A trajectory of T steps, K in each of N segments, may begin in the middle of a history;
 it includes the step before.
@@ -37,7 +37,7 @@ def gather(dataset: datasets.Dataset, histories: Sequence[int], starts: Sequence
     histories: [B] numbers of histories.
     starts: [B] the first step of each part.
     length: T.
-    state: of the batch, see `HistoryBatch`.
+    state: the batch's state, see `HistoryBatch`.
   """
   num = len(histories)
   names = {**dataset.specs.leaves(), 'end': None}
@@ -93,8 +93,8 @@ class _HistoryScheme(batching.Scheme):
 
 @config.configurable
 class HistoryWindows(_HistoryScheme):
-  """Every learner step sees windows of T steps, drawn uniformly over histories and
-  starts, without memory of what was before.
+  """Trains on windows of T steps, drawn uniformly over histories and starts, without
+  memory of earlier steps.
 
   ADF, ADR and MEM are trained in this way, with T the context. Cores with a recurrence
   can be, too: their memory is then empty at first.
@@ -109,8 +109,8 @@ class HistoryWindows(_HistoryScheme):
 
 @config.configurable
 class HistoryChunks(_HistoryScheme):
-  """The rows of learner steps go through histories, T steps at a time, and keep the
-  state in which the last step ended.
+  """Trains on consecutive chunks of histories, T steps in each learner step, and keeps
+  the state in which the last step ended.
 
   This is truncated back-propagation through time, which XL and ED need: gradients pass
   through the N segments of a learner step, if the core lets them, and no further. The

@@ -1,4 +1,4 @@
-"""Judges of policies: what an offline trainer evaluates with."""
+"""Judges, with which an offline trainer evaluates policies."""
 
 from typing import Any, Dict, Optional, Sequence
 

@@ -33,7 +33,7 @@ class PolicySource(sources.Source):
 
     Args:
       policy: learns in its state, like `DistillationPolicy`, or a SavedModel of one.
-      seed: of the actions.
+      seed: the seed of the actions.
     """
     self._policy = policy
     self._seed = seed
@@ -90,7 +90,7 @@ class LearningProcesses:
   Attributes:
     columns: the names of what `evaluate` returns.
     evaluation: the last part of each process, in the last evaluation.
-    curves: of `policy` and `source`, in the last evaluation.
+    curves: the curves of `policy` and `source`, in the last evaluation.
     played: the policy's histories in the last evaluation.
     optimum: the return of a policy that knows the tasks.
   """
@@ -101,9 +101,9 @@ class LearningProcesses:
     """Compiles the policy, whose weights may change.
 
     Args:
-      policy: to judge.
+      policy: the policy to judge.
       collector: has the tasks and the source.
-      seed: of the policy's actions.
+      seed: the seed of the policy's actions.
       picture: where each evaluation's curves are drawn, and written with the suffix
         `.csv`.
     """

@@ -22,8 +22,8 @@ if typing.TYPE_CHECKING:
 class OfflineTrainer(trainer_lib.Trainer):
   """Trains an experiment's agent on a dataset, and evaluates it from time to time.
 
-  Of several workers that train together, all make the same batches, of which each takes
-  its share. The chief alone evaluates.
+  Workers that train together all make the same batches, and each takes its share. Only
+  the chief evaluates.
 
   Attributes:
     judge: has the last evaluation; None for a worker that is not the chief.
@@ -38,9 +38,9 @@ class OfflineTrainer(trainer_lib.Trainer):
 
     Args:
       experiment: what to train.
-      folder: of the run.
+      folder: the run's folder.
       strategy: distributes the learner.
-      should_stop: asked before every step.
+      should_stop: called before every step.
       gauges: shows the rows of metrics to Prometheus.
       show: called with the rows of metrics.
 
@@ -51,7 +51,7 @@ class OfflineTrainer(trainer_lib.Trainer):
     devices.rows_per_replica(
         experiment.batch_size, strategy, 'OfflineExperiment.batch_size')
     super().__init__(experiment, folder, strategy, should_stop, gauges, show)
-    # The network that plays is in float32, and not spread over replicas.
+    # The network that plays is in float32 and not replicated.
     plain = (experiment.compute_dtype == 'float32'
              and strategy is tf.distribute.get_strategy())
     self._acting = self._agent.network if plain else experiment.make_network()
@@ -69,7 +69,7 @@ class OfflineTrainer(trainer_lib.Trainer):
     return self.step >= self._experiment.learner_steps
 
   def _should_stop(self) -> bool:
-    """Whether to stop; of several workers, all do at once or none."""
+    """Whether to stop; several workers all stop at the same step."""
     with learner_lib.device_errors(self.step + 1):
       return devices.any_worker(self._asked_to_stop(), self._strategy)
 
@@ -101,7 +101,7 @@ class OfflineTrainer(trainer_lib.Trainer):
 
   def train(self) -> bool:
     ended = super().train()
-    # A barrier: no worker goes on before the chief has saved.
+    # A barrier: no worker continues before the chief has saved.
     with learner_lib.device_errors(self.step):
       devices.any_worker(False, self._strategy)
     return ended

@@ -32,7 +32,7 @@ class ActingFailed(Exception):
 class Actor:
   """Acts in a batch of environments and writes unrolls.
 
-  Before each unroll it takes the newest weights, so that one policy acts in an unroll,
+  Before each unroll it takes the newest weights, so that an unroll has a single policy,
   and rebuilds the policy's cache: keys of old weights are stale, and the learner does
   not have them. After each unroll it waits until the one before it is in the queue: a
   full queue stops it, so that data is never older than the queue is long.
@@ -45,11 +45,11 @@ class Actor:
 
     Args:
       experiment: the run's.
-      address: of the Reverb server.
-      index: of the actor, from 0.
-      should_stop: asked after every unroll and while waiting.
-      life: how often this actor was started before, or any number that it did not have
-        before, so that it does not repeat the episodes of an earlier life.
+      address: the Reverb server's address.
+      index: the actor's index, from 0.
+      should_stop: called after every unroll and while waiting.
+      life: how often this actor was started before, or any number not used before, so
+        that it does not repeat the episodes of an earlier life.
       gauges: shows its counts to Prometheus.
     """
     self._experiment = experiment

@@ -18,11 +18,11 @@ COLUMNS = ('learner_step', 'return', 'success', 'episodes')
 
 
 class OnlineEvaluator:
-  """Evaluates the policy that acts in episodes that are not trained on.
+  """Evaluates the acting policy on episodes that are not trained on.
 
   Each evaluation is a row of `evaluations.csv` and a point in TensorBoard, at the
-  learner step of its weights. It begins the next one when there are new weights; the
-  last one has the weights of the end of the run.
+  learner step of its weights. The next one begins when there are new weights; the last
+  one has the weights from the end of the run.
   """
 
   def __init__(self, experiment: experiment_lib.OnlineExperiment, address: str,
@@ -32,9 +32,9 @@ class OnlineEvaluator:
 
     Args:
       experiment: the run's.
-      address: of the Reverb server.
+      address: the Reverb server's address.
       folder: for the results; the run's, or another where that cannot be reached.
-      should_stop: asked after every evaluation and while waiting.
+      should_stop: called after every evaluation and while waiting.
       gauges: shows the results to Prometheus.
     """
     self._address = address

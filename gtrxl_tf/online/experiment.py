@@ -34,8 +34,8 @@ class OnlineExperiment(experiment_lib.Experiment):
 
   If there are several tasks, the run's environments play them in turn. Network and
   agent have one value function for each task (`num_values`), but the policy is not told
-  which task it plays. Actors run at their own pace, so that two runs of one seed are
-  similar but not equal.
+  which task it plays. Actors run at their own pace, so two runs with the same seed are
+  similar but not identical.
 
   Args:
     environment_steps: how many actions the run takes.
@@ -46,15 +46,15 @@ class OnlineExperiment(experiment_lib.Experiment):
       `batch_size`, because an actor's unrolls travel together. The paper does not give
       it; 32 keep a small network's step busy.
     max_head_start: each environment of an actor begins with up to this many random
-      actions. Without them, episodes of fixed length would begin and end together for
-      ever in all environments; the paper has too many actors for that.
+      actions. Without them, episodes of fixed length would begin and end at the same
+      time in all environments; the paper has too many actors for that.
     queue_batches: batches that may wait in the queue before actors wait. Not in the
-      paper; the smallest number keeps data newest.
+      paper; the smallest number keeps the data freshest.
     max_age: learner steps after which an unroll is too old to be trained on, counted
       from when its weights were published. Not in the paper; by default the agent's.
-    stall_seconds: after how long without a learner step a warning says what the learner
-      waits for, and its health check fails. Not in the paper; ten minutes are more than
-      a first step takes to compile.
+    stall_seconds: time without a learner step after which a warning says what the
+      learner waits for, and its health check fails. Not in the paper; ten minutes are
+      more than a first step takes to compile.
     evaluator: whether `binaries.train` plays with the newest weights during training,
       which takes processor time from the other parts.
     **shared: the settings of `Experiment`.

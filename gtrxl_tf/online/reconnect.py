@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 
-# What Reverb and TensorFlow raise if the server is gone, depending on the call.
+# The errors of Reverb and TensorFlow if the server is gone, depending on the call.
 SERVER_ERRORS = (RuntimeError, reverb.ReverbError, tf.errors.AbortedError,
                  tf.errors.CancelledError, tf.errors.DeadlineExceededError,
                  tf.errors.UnavailableError)
@@ -43,7 +43,7 @@ class Patience:
 
     Args:
       who: the name of the part that waits, for the log.
-      address: of the Reverb server.
+      address: the Reverb server's address.
       should_stop: ends a wait.
     """
     self._who = who

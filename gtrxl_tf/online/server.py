@@ -22,11 +22,11 @@ def serve(experiment: experiment_lib.OnlineExperiment, port: int,
 
   Args:
     experiment: the run's.
-    port: to listen on.
-    folder: of the run; the tables' checkpoints go into `replay/`.
-    should_stop: asked five times a second.
-    checkpoint_seconds: between checkpoints. There is little to save: what waits in the
-      queue is one batch, which is soon too old to be trained on.
+    port: the port to listen on.
+    folder: the run's folder; the tables' checkpoints go into `replay/`.
+    should_stop: called five times a second.
+    checkpoint_seconds: seconds between checkpoints. There is little to save: the queue
+      holds one batch, which is soon too old to be trained on.
     gauges: shows how full the tables are.
   """
   server = server_lib.serve(

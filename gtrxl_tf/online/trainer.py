@@ -31,28 +31,28 @@ if typing.TYPE_CHECKING:
   from gtrxl_tf.online import experiment as experiment_lib
 
 _FAREWELL_SECONDS = 120
-# Between looks at whether the server still has the newest weights, and for an answer.
+# Seconds between checks that the server has the newest weights, and their timeout.
 _LOOK_SECONDS = 1.0
 _LOOK_TIMEOUT = 3
-# To wait at the end for threads, so that the interpreter does not exit while one of them
-# is inside Reverb's C++ code: that aborts the process.
+# Seconds to wait for threads at the end. If the interpreter exited while one of them is
+# inside Reverb's C++ code, the process would abort.
 _JOIN_SECONDS = 5.0
-# A stream that brings nothing though unrolls wait in the queue is given up after this
-# time, or after half of `stall_seconds` if that is longer: a transfer takes its time.
+# Seconds after which a stream is abandoned if it is silent while unrolls wait; half of
+# `stall_seconds` if that is more, because a large transfer takes time.
 _SILENT_SECONDS = 30.0
 
 
 class OnlineTrainer(trainer_lib.Trainer):
-  """Trains an experiment's agent on what comes out of the queue.
+  """Trains an experiment's agent on unrolls from the queue.
 
-  Beside what every trainer saves, a checkpoint holds the number of environment steps
+  Besides what every trainer saves, a checkpoint holds the number of environment steps
   and the ledger of the unrolls that were trained on. A killed learner loses the steps
-  since its last checkpoint, and a killed server what waited in the queue.
+  since its last checkpoint; a killed server loses what waited in the queue.
 
   Several workers each take their share of a batch from the queue. The chief publishes
-  weights. Workers meet when metrics are logged, to sum up their environment steps and
-  to ask whether one of them is to stop: all of them end at the same step. Each worker
-  has its own ledger, and the checkpoint has the chief's.
+  weights. Workers synchronize when metrics are logged: they sum their environment steps
+  and check whether one of them should stop, so that all end at the same step. Each
+  worker has its own ledger, and the checkpoint has the chief's.
   """
 
   def __init__(self, experiment: experiment_lib.OnlineExperiment,
@@ -64,10 +64,10 @@ class OnlineTrainer(trainer_lib.Trainer):
 
     Args:
       experiment: what to train.
-      folder: of the run.
+      folder: the run's folder.
       strategy: distributes the learner.
-      should_stop: asked between steps and while waiting.
-      address: of the Reverb server.
+      should_stop: called between steps and while waiting.
+      address: the Reverb server's address.
       gauges: shows the rows of metrics to Prometheus.
       show: called with the rows of metrics.
 
@@ -125,11 +125,11 @@ class OnlineTrainer(trainer_lib.Trainer):
           thread.join(max(0, deadline - time.time()))
 
   def _batches(self) -> Iterator[Any]:
-    """Gives batches; reconnects to a server that went away.
+    """Yields batches; reconnects to a server that it has lost.
 
-    Between two batches it publishes what the last step has made due. This is the last
-    thing after a step, because it fails where the server is gone, and comes after the
-    checkpoint is saved: a learner that is started again is never behind its actors.
+    Between two batches it publishes weights if they are due. This comes last after a
+    step, because it fails if the server is gone, and after the checkpoint is saved, so
+    that a restarted learner is never behind its actors.
 
     Raises:
       config.ConfigError: the server was started with other settings.
@@ -182,12 +182,12 @@ class OnlineTrainer(trainer_lib.Trainer):
   def _next(self, batches: Iterator[unroll_lib.Unroll]) -> unroll_lib.Unroll:
     """Returns the next batch.
 
-    A thread waits for it: if the network is cut Reverb does not return, and the learner
-    could not be told to stop.
+    A thread waits for it: if the network is cut, Reverb does not return, and without
+    the thread the learner could not be told to stop.
 
     Raises:
-      StopIteration: the learner should stop, or connect again.
-      RuntimeError: the stream brings nothing though unrolls wait in the queue.
+      StopIteration: the learner should stop or reconnect.
+      RuntimeError: the stream delivers nothing although unrolls wait in the queue.
     """
     found = queue.SimpleQueue()
 
@@ -225,7 +225,7 @@ class OnlineTrainer(trainer_lib.Trainer):
     self._threads[-1].start()
 
   def _share_out(self, batch: unroll_lib.Unroll) -> Any:
-    """Gives every replica its rows of this worker's batch."""
+    """Gives each replica its rows of this worker's batch."""
     if self._strategy.num_replicas_in_sync == 1:
       return batch
     # These two have no rows, and no loss reads them.
@@ -296,7 +296,7 @@ class OnlineTrainer(trainer_lib.Trainer):
       return math.nan
 
   def _describe(self, seconds: float) -> str:
-    """Returns a line on what the learner waits for, for a log."""
+    """Returns a log line that says what the learner is waiting for."""
     refused = self._ledger.refused - self._refused_before
     line = f'learner: no step for {seconds:.0f} s, at learner step {self.step}: '
     try:
@@ -374,10 +374,10 @@ def _keep_published(channel: weights.WeightsChannel, abandoned: threading.Event
                     ) -> None:
   """Publishes weights again when the server has lost them, until `abandoned` is set.
 
-  It runs in a thread: the learner itself may be waiting for unrolls, which actors with
-  lost weights make in vain, or for other workers that wait for unrolls. A server that has
-  lost them was restarted, perhaps with other settings, so that the learner connects
-  again, which checks them.
+  It runs in a thread, since the learner itself may be waiting for unrolls, which actors
+  cannot usefully make while the weights are lost, or for workers that wait for unrolls.
+  A server that has lost the weights was restarted, perhaps with other settings. The
+  learner therefore reconnects, which compares the settings.
   """
   while not abandoned.wait(_LOOK_SECONDS):
     try:

@@ -1,1 +1,1 @@
-"""Curves of learning: computed, written as CSV and drawn."""
+"""Computes learning curves, writes them as CSV and draws them."""

@@ -51,10 +51,10 @@ def plot(panel: plt.Axes, runs: Dict[str, List[Rows]], column: str,
   Where a label has several runs, they are thin lines and their mean a bold one.
 
   Args:
-    panel: to plot in.
+    panel: the panel to plot in.
     runs: for each label, the rows of `metrics.csv` of its runs, one per seed. A label
       may have none.
-    column: that the return is plotted against: `environment_steps`, `learner_step` or
+    column: the horizontal axis: `environment_steps`, `learner_step` or
       `seconds`. Rows without a return are left out.
     reference: the informed policy's return, drawn as a line.
   """
@@ -104,9 +104,9 @@ def save(figure: plt.Figure, path: pathlib.Path, title: str, note: str = '') -> 
   """Writes a picture, with one legend for all panels below them; closes it.
 
   Args:
-    figure: with the layout `constrained`.
-    path: of the picture to write.
-    title: of the picture.
+    figure: a figure with the layout `constrained`.
+    path: the picture to write.
+    title: the picture's title.
     note: title of the legend, which explains the lines.
   """
   handles = {}
@@ -128,9 +128,9 @@ def draw(path: pathlib.Path, runs: Dict[str, List[Rows]], title: str,
   """Draws every run's curve, against steps and against wall time.
 
   Args:
-    path: of the picture to write.
+    path: the picture to write.
     runs: see `plot`.
-    title: of the picture.
+    title: the picture's title.
     reference: the informed policy's return, drawn as a line.
     more: functions that each plot in another panel, beside the curves.
   """

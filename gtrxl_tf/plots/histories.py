@@ -1,7 +1,7 @@
-"""Learning processes: returns of episodes against transitions.
+"""Curves of learning processes: returns of episodes against transitions.
 
-Curves as in *Memory-Efficient Algorithm Distillation* (Figures 5 to 9), both of sources
-and of the models that distill them.
+They follow *Memory-Efficient Algorithm Distillation* (Figures 5 to 9), for sources and
+for the models that distill them.
 """
 
 import csv
@@ -115,7 +115,7 @@ def plot(panel: plt.Axes, curves: Dict[str, Sequence[Curve]],
   """Plots curves in a panel of a picture.
 
   Args:
-    panel: to plot in.
+    panel: the panel to plot in.
     curves: by name: the curve of one run, drawn with its interval, or those of several
       runs, drawn with their mean.
     optimum: the return of an informed policy, drawn as a line.

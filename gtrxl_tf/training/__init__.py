@@ -1,3 +1,3 @@
-"""What all kinds of training share: experiment, trainer, learner, checkpoints."""
+"""The code that all training shares: experiment, trainer, learner, checkpoints."""
 
 import gtrxl_tf.before_tf_agents  # noqa: F401

@@ -1,6 +1,6 @@
-"""The files of a run's checkpoints: which are complete, and what is wrong with others.
+"""The files of a run's checkpoints: finds those that are complete, and reports damage.
 
-In the folder `checkpoints/` are
+The folder `checkpoints/` contains
 
   stamp.json    identifies the experiment: its kind and the variables of its agent;
                 written before the first checkpoint
@@ -27,7 +27,7 @@ from gtrxl_tf import config
 from gtrxl_tf import files as files_lib
 
 VERSION = 1
-# What TensorFlow raises if a checkpoint is damaged or does not fit.
+# The errors of TensorFlow if a checkpoint is damaged or does not fit.
 TF_ERRORS = (
     tf.errors.OpError, RuntimeError, ValueError, IndexError, AssertionError)
 
@@ -79,7 +79,7 @@ class CheckpointFiles:
     """Returns the step of the newest checkpoint, or None if there is none.
 
     Raises:
-      CheckpointError: it is damaged. The message says how to go on from an older one.
+      CheckpointError: it is damaged. The message says how to resume from an older one.
     """
     steps = self._named() | {
         step for step in self.steps_of_files() if self._record(step).exists()}

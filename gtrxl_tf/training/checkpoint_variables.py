@@ -1,4 +1,4 @@
-"""The variables of an agent, and how those of two agents differ."""
+"""The variables of an agent, and the difference between those of two agents."""
 
 import collections
 from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
@@ -9,7 +9,7 @@ _SHOWN = 4  # Variables in a message, for each kind of difference.
 
 
 class Variable(NamedTuple):
-  """What a value must have to fit a variable."""
+  """The properties that a value must have to fit a variable."""
   shape: Tuple[int, ...]
   dtype: str
 

@@ -29,8 +29,8 @@ class Settings:
   Args:
     period: learner steps between checkpoints.
     kept: how many of the newest are kept.
-    keep_every_hours: of the older ones, one in this time is kept for ever; None for
-      none of them.
+    keep_every_hours: one older checkpoint in every such interval is kept for ever; None
+      for none of them.
   """
   period: config.PositiveInt = 100
   kept: config.PositiveInt = 3
@@ -53,10 +53,10 @@ class Checkpoints:
       folder: `checkpoints/` of a run.
       max_to_keep: see `Settings.kept`.
       keep_every_hours: see `Settings`.
-      kind: of the experiment.
-      agent: with all its variables.
+      kind: the experiment's kind.
+      agent: the agent, with all its variables.
       writes: whether this process saves, of several that train together.
-      **objects: what else training depends on.
+      **objects: other objects that training depends on.
     """
     self.latest: Optional[str] = None
     self._files = checkpoint_files.CheckpointFiles(folder)
@@ -92,7 +92,7 @@ class Checkpoints:
     A failure, as on a full disk, is logged and leaves earlier checkpoints unchanged.
 
     Args:
-      step: of the learner.
+      step: the learner step.
       last: whether it is the run's last, which is not tried again.
 
     Raises:
@@ -138,11 +138,11 @@ class Checkpoints:
 
 def check(folder: pathlib.Path, kind: Optional[str],
           make_agent: Callable[[], tf.Module]) -> Optional[str]:
-  """Checks that training can go on in a folder, without changing anything.
+  """Checks that training can resume in a folder, without changing anything.
 
   Args:
     folder: `checkpoints/` of a run; it need not exist.
-    kind: of the experiment that would go on there; None for any.
+    kind: the kind of experiment that would resume there; None for any.
     make_agent: makes its agent; called only if there is a checkpoint to compare with.
 
   Returns:
@@ -176,7 +176,7 @@ def restore_agent(folder: pathlib.Path, agent: tf.Module) -> None:
 
   Args:
     folder: `checkpoints/` of a run.
-    agent: with its variables.
+    agent: the agent, with its variables.
 
   Raises:
     FileNotFoundError: there is no checkpoint.

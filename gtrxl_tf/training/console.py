@@ -1,4 +1,4 @@
-"""The line that shows how far a run has come."""
+"""The console line that shows the progress of a run."""
 
 import math
 import sys
@@ -8,7 +8,7 @@ from gtrxl_tf import progress
 
 
 def duration(seconds: float) -> str:
-  """Formats seconds for people: `1:02:03` or `2:03`."""
+  """Formats seconds for display: `1:02:03` or `2:03`."""
   minutes, seconds = divmod(int(seconds), 60)
   hours, minutes = divmod(minutes, 60)
   return f'{hours}:{minutes:02}:{seconds:02}' if hours else f'{minutes}:{seconds:02}'
@@ -24,7 +24,7 @@ class Console:
     Args:
       goal: how many steps the run takes.
       counted: whose steps: the `environment`'s or the `learner`'s.
-      stream: to write to; by default the standard output.
+      stream: the stream to write to; by default standard output.
     """
     self._goal = goal
     self._counted = counted

@@ -106,7 +106,7 @@ def _check_tf_config(text: Optional[str]) -> None:
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-  """Whether this process writes, of those that train together."""
+  """Whether this is the process that writes, among those that train together."""
   resolver = strategy.cluster_resolver
   if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
     return True
@@ -133,7 +133,7 @@ def rows_per_replica(batch_size: int, strategy: tf.distribute.Strategy,
   """Returns how many rows of a global batch each replica gets.
 
   Args:
-    batch_size: of the global batch.
+    batch_size: rows of the global batch.
     strategy: has the replicas.
     what: the name of `batch_size`.
 
@@ -149,7 +149,7 @@ def rows_per_replica(batch_size: int, strategy: tf.distribute.Strategy,
 
 
 def share_out(batch: Any, strategy: tf.distribute.Strategy, own: bool = False) -> Any:
-  """Gives every replica its rows of a batch, in order.
+  """Gives each replica its rows of a batch, in order.
 
   Args:
     batch: nest of `[B, ...]`.

@@ -1,4 +1,4 @@
-"""Plays episodes with a policy, apart from training."""
+"""Evaluates a policy by playing episodes that are not trained on."""
 
 import math
 import pathlib
@@ -12,7 +12,7 @@ from gtrxl_tf.training import rollout as rollout_lib
 
 # The stream of the environments' seeds; actors have others.
 STREAM = 1
-# How many environments are played side by side at most.
+# The most environments that are played side by side.
 NUM_ENVIRONMENTS = 50
 
 
@@ -45,7 +45,7 @@ class Evaluator:
 
     Args:
       num_episodes: rounded up to a multiple of E.
-      should_stop: asked before every step.
+      should_stop: called before every step.
 
     Returns:
       None if it should stop before the end.

@@ -24,8 +24,8 @@ from gtrxl_tf.training import run_folder
 class Experiment(abc.ABC):
   """One agent on one environment, and how it is trained and evaluated.
 
-  Every process of a run makes it from the same settings. Making it starts and writes
-  nothing, so that settings that cannot be used are found first.
+  Every process of a run makes it from the same settings. Making it starts no process
+  and writes no file, so that unusable settings are found first.
 
   The settings below are set for `Experiment`, whatever its kind: `Experiment.seed = 1`.
   A kind is a subclass that has more settings of its own.
@@ -43,7 +43,7 @@ class Experiment(abc.ABC):
     compute_dtype: the type in which the network that learns computes. Its variables,
       all losses, and networks that act are float32 in either case.
     log_period: learner steps between rows of `metrics.csv`.
-    seed: of networks, batches, environments and actions.
+    seed: the seed of networks, batches, environments and actions.
 
   Attributes:
     kind: the name of the kind in checkpoints.
@@ -52,8 +52,8 @@ class Experiment(abc.ABC):
     needs_server: whether actors play while it trains and write to a Reverb server.
     learner_steps: how many learner steps training takes; None if that is not set.
     batch_size: rows of a batch, for all replicas together.
-    observation_spec: of an environment.
-    action_spec: of an environment.
+    observation_spec: the observation spec of an environment.
+    action_spec: the action spec of an environment.
   """
   kind: str
   learns_while_acting = False
@@ -133,7 +133,7 @@ class Experiment(abc.ABC):
     """Returns the mean return of the informed policy, if the environments have one.
 
     Args:
-      num_episodes: of each task.
+      num_episodes: episodes per task.
     """
     made = [self._environment(seed=self.seed, **settings)
             for settings in self._task_settings]
@@ -147,7 +147,7 @@ class Experiment(abc.ABC):
     """Returns the score of episodes: one number for all tasks.
 
     Args:
-      returns: of the episodes.
+      returns: the returns of the episodes.
       tasks: the task of each episode.
 
     Returns:
@@ -207,7 +207,7 @@ class Experiment(abc.ABC):
   @property
   @abc.abstractmethod
   def description(self) -> str:
-    """What trains, in a few words that follow the name of a folder."""
+    """A few words on what trains, which are shown after the name of a folder."""
 
   @abc.abstractmethod
   def make_console(self) -> console_lib.Console:
@@ -222,9 +222,9 @@ class Experiment(abc.ABC):
     """Trains in this process to the end, or until it should stop; see `Trainer`.
 
     Args:
-      folder: of the run.
+      folder: the run's folder.
       strategy: distributes the learner.
-      should_stop: asked again and again.
+      should_stop: called repeatedly.
       server: address of the Reverb server, if the experiment needs one.
       gauges: shows the rows of metrics to Prometheus.
       show: called with the rows of metrics.
@@ -249,7 +249,7 @@ class Experiment(abc.ABC):
     """Describes a finished run for a person.
 
     Args:
-      folder: of the run.
+      folder: the run's folder.
       evaluation: at its end.
       informed: the informed policy's return, if there is one.
     """

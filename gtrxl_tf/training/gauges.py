@@ -21,12 +21,12 @@ class Gauges:
     """Starts to listen.
 
     Args:
-      part: of the run.
-      host: to listen at. By default no other machine can read.
-      port: to listen on; without one nothing listens, and `show` does nothing.
+      part: the name of the part of the run.
+      host: the host to listen at; by default no other machine can connect.
+      port: the port to listen on; without one nothing listens, and `show` does nothing.
 
     Raises:
-      config.ConfigError: that cannot be listened on.
+      config.ConfigError: the address cannot be listened on.
     """
     self._part = part
     self._gauges = {}
@@ -58,7 +58,7 @@ class Gauges:
     return application
 
   def show_health(self, watchdog: watchdog_lib.Watchdog) -> None:
-    """Serves what a watchdog finds: `/healthz`, and the gauge
+    """Serves the state of a watchdog: `/healthz`, and the gauge
     `seconds_without_progress`."""
     self._watchdog = watchdog
     if self.listens:
@@ -66,11 +66,11 @@ class Gauges:
 
   @property
   def listens(self) -> bool:
-    """Whether anybody can read them."""
+    """Whether the gauges are served."""
     return self._registry is not None
 
   def show(self, values: Mapping[str, float]) -> None:
-    """Sets numbers; those that are not (NaN) are left as they were."""
+    """Sets gauges; a gauge whose value is NaN stays unchanged."""
     if not self.listens:
       return
     for name, value in values.items():

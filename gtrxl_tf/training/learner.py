@@ -14,14 +14,14 @@ Optimizer = Union[tf.keras.optimizers.legacy.Optimizer, tf.keras.optimizers.Opti
 
 
 class Diverged(Exception):
-  """Loss or gradient is not finite."""
+  """The loss or a gradient is not finite."""
 
 
 class StepFailed(Exception):
   """A step could not be taken: a device or another worker is gone."""
 
 
-# What TensorFlow raises where a device or another worker is gone.
+# The errors of TensorFlow if a device or another worker is gone.
 _DEVICE_ERRORS = (
     RuntimeError, tf.errors.AbortedError, tf.errors.CancelledError,
     tf.errors.DeadlineExceededError, tf.errors.UnavailableError)
@@ -29,7 +29,7 @@ _DEVICE_ERRORS = (
 
 @contextlib.contextmanager
 def device_errors(step: int) -> Iterator[None]:
-  """Raises `StepFailed` where a device or another worker fails in learner step `step`.
+  """Raises `StepFailed` if a device or another worker fails in learner step `step`.
 
   The Reverb server's errors are of the same types, and trainers wait for the server to
   come back: a step's own errors must differ.

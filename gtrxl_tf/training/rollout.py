@@ -1,4 +1,4 @@
-"""A TensorFlow policy that acts in a batch of environments: in actors and evaluations.
+"""Steps a TensorFlow policy in a batch of environments, for actors and evaluations.
 
 Two more loops play without TensorFlow: `datasets.collect` plays scripted policies, and
 `sources.source` plays algorithms that learn in a batch of tasks.

@@ -1,4 +1,4 @@
-"""The folder of a run: its files, and how they are written."""
+"""The folder of a run: the paths of its files, a lock, and its metrics."""
 
 import contextlib
 import csv
@@ -77,10 +77,10 @@ class RunFolder:
 
 
 class MetricsWriter:
-  """Appends rows to `metrics.csv`, with six digits a number and one write a row.
+  """Appends rows to `metrics.csv`, with six digits per number and one write per row.
 
   A row that cannot be written, as on a full disk, is written with the next one. The
-  error is logged; the file has complete lines only, and training goes on.
+  error is logged; the file has complete lines only, and training continues.
   """
 
   def __init__(self, path: pathlib.Path, resume_step: float = math.inf):

@@ -46,7 +46,7 @@ class WarmUpAndDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     """Returns the share of the peak that is left after `step` steps of decay."""
     if self._decay == 'linear':
       # Keras' PolynomialDecay differs in the last bit, which would change what an
-      # interrupted run goes on with.
+      # interrupted run resumes with.
       return 1 - (1 - self._final) * tf.minimum(step / self._length, 1)
     if self._decay == 'cosine':
       return tf.maximum(self._final, self._cosine(step))

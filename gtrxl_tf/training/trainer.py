@@ -26,19 +26,19 @@ class Lap(NamedTuple):
 
 
 class Trainer(abc.ABC):
-  """Trains an experiment's agent, and leaves what it learns in the run's folder.
+  """Trains an experiment's agent, and writes what it learns into the run's folder.
 
   A trainer restores the newest checkpoint, takes learner steps, logs metrics, saves
   checkpoints, and at the end exports the policy. It alone writes the files `done` and
-  `diverged`. Subclasses say where batches come from and what else happens between
+  `diverged`. Subclasses define where batches come from and what else happens between
   steps.
 
   A checkpoint holds everything that training depends on: agent, optimizer, the time
-  spent, and what a subclass adds. A run that is interrupted continues as if it had not
-  been.
+  spent, and what a subclass adds. An interrupted run resumes as if it had not been
+  interrupted.
 
-  Of several workers that train together each has a trainer and the same folder. The
-  chief alone writes into it.
+  Workers that train together each have a trainer, and share one folder. Only the chief
+  writes into it.
 
   Attributes:
     step: the number of learner steps taken.
@@ -53,9 +53,9 @@ class Trainer(abc.ABC):
 
     Args:
       experiment: what to train.
-      folder: of the run.
+      folder: the run's folder.
       strategy: distributes the learner.
-      should_stop: asked between steps and while waiting.
+      should_stop: called between steps and while waiting.
       gauges: shows the rows of metrics to Prometheus.
       show: called with the rows of metrics.
 
@@ -96,11 +96,11 @@ class Trainer(abc.ABC):
 
   @abc.abstractmethod
   def _make_checkpointed(self) -> Dict[str, Any]:
-    """Makes what else training depends on, to be saved under these names."""
+    """Makes what else training depends on, by the names it has in checkpoints."""
 
   @abc.abstractmethod
   def _batches(self) -> Iterator[Any]:
-    """Gives batches for `Learner.step`, until training has ended or should stop."""
+    """Yields batches for `Learner.step`, until training has ended or should stop."""
 
   @abc.abstractmethod
   def _has_ended(self) -> bool:
@@ -123,8 +123,8 @@ class Trainer(abc.ABC):
     """A network for policies with the newest weights, in float32 on one device."""
 
   def _announce_end(self) -> bool:
-    """Tells other processes that the run is over; returns False if it should stop
-    before they know."""
+    """Tells other processes that the run is over; returns False if it was told to
+    stop before they know."""
     return True
 
   def _logs(self) -> bool:

@@ -9,7 +9,7 @@ from absl import logging
 
 from gtrxl_tf import config
 
-_JOIN_SECONDS = 10.0  # To wait for a description that is being made.
+_JOIN_SECONDS = 10.0  # Seconds to wait for a description to finish.
 
 
 class Watchdog:
@@ -60,7 +60,7 @@ class Watchdog:
     self._thread.join(_JOIN_SECONDS)
 
   def _watch(self) -> None:
-    reported = None  # The progress that was the last one when a stall was reported.
+    reported = None  # The time of the last progress when a stall was reported.
     while not self._ended.wait(min(1.0, self.limit / 5)):
       if self.stalled() and self._last != reported:
         reported = self._last

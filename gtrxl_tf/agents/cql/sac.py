@@ -97,7 +97,7 @@ class CQLSACActor(tf.Module):
 class CQLSACAgent(tf.Module):
   """CQL(H) on soft actor-critic (Kumar et al., 2020).
 
-  The critics and their losses, the conservative term included, are those of TF-Agents'
+  The critics and their losses, including the conservative term, are those of TF-Agents'
   `CqlSacAgent`. The losses of the actor and of the entropy's weight are implemented
   here, so that the learner takes one step on all losses at once. `CqlSacAgent` would
   take one step after the other, each with its own optimizer.
@@ -159,7 +159,7 @@ class CQLSACAgent(tf.Module):
 
   @property
   def learned_variables(self) -> Tuple[tf.Variable, ...]:
-    """The variables of actor and critics, and the weights of losses if learned."""
+    """The variables of the actor and the critics, and any learned weights of losses."""
     weights = self._log_temperature, self._log_alpha
     return (*self.network.trainable_variables, *self._critic_variables,
             *(weight for weight in weights if weight.trainable))

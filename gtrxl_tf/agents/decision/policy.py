@@ -20,7 +20,7 @@ class DecisionState(NamedTuple):
 
 @config.configurable
 class DecisionPolicy(policy_lib.NetworkPolicy):
-  """A TF-Agents policy that asks its network for the rest of a target return.
+  """A TF-Agents policy conditioned on what remains of a target return.
 
   Each reward is subtracted from the return. The state need not be reset: at a step that
   is FIRST the network clears its memory, and the return starts again at the target.
@@ -34,10 +34,10 @@ class DecisionPolicy(policy_lib.NetworkPolicy):
     return_reset_period: number of steps after which the return starts again at the
       target, as the RATE paper does at each segment on MuJoCo. By default it does so at
       each episode only.
-    greedy: takes the likeliest action instead of sampling.
-    window: the network sees this number of last steps only, see
-      `window.DecisionWindow`; for a Decision Transformer it is the context. By default
-      memory is the core's.
+    greedy: takes the most likely action instead of sampling.
+    window: how many of the last steps the network sees, see `window.DecisionWindow`;
+      the context of a Decision Transformer. By default the network uses the core's
+      memory.
   """
 
   def __init__(self, network: network_lib.DecisionNetwork, observation_spec: Any,

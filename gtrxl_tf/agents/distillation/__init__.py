@@ -1,1 +1,1 @@
-"""Policies learned from recorded episodes: RATE, Decision Transformer and others."""
+"""Algorithm distillation: policies learned from learning histories."""

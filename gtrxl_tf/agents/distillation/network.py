@@ -65,7 +65,7 @@ class DistillationNetwork(memory_network.MemoryNetwork):
       has its own embedding table, and other numbers are used as they are.
     tokens_per_transition: 1 or 4, see above.
     previous_observation: whether the token also embeds the observation of the step
-      before. Small models then learn sooner what an action did. Not in the paper.
+      before. Small models then learn the effect of an action sooner. Not in the paper.
     positions: which position is embedded, and how. `global` is the step's index in the
       history, which shows how long the agent has been learning; `local` is its index in
       the segment. The embedding is a `learnable` table or `sinusoidal` functions. The
@@ -247,7 +247,7 @@ class DistillationNetwork(memory_network.MemoryNetwork):
     """Adds the embedding of positions, if any, to tokens `[..., n, D]` or `[..., D]`.
 
     Args:
-      tokens: of steps `[...]`.
+      tokens: the tokens of steps `[...]`.
       position: index of each step in the history.
       place: index of each step in the segment.
     """

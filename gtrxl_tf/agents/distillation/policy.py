@@ -14,7 +14,7 @@ from gtrxl_tf.agents.distillation import window as window_lib
 
 
 class DistillationState(NamedTuple):
-  """The memory between steps, and what is known of the last step."""
+  """The memory between steps, and what is known about the last step."""
   cache: Any           # The network's, or the window's.
   observation: Any     # The last one with an action.
   action: Any          # That action, a sample of `ActionSpace`.
@@ -25,7 +25,7 @@ class DistillationState(NamedTuple):
 
 @config.configurable
 class DistillationPolicy(policy_lib.NetworkPolicy):
-  """A TF-Agents policy that learns while it acts, by its network's memory.
+  """A TF-Agents policy that learns while it acts, through its network's memory.
 
   A history begins with `get_initial_state` and continues over the ends of episodes. An
   episode's last time step needs no action and is not a step of the history, as in
@@ -36,10 +36,10 @@ class DistillationPolicy(policy_lib.NetworkPolicy):
     network: acts; its variables must exist.
     observation_spec: nest of dm_env specs.
     action_spec: nest of dm_env specs.
-    window: the network sees this number of last steps only, see
-      `window.DistillationWindow`; it is the context if the core has no recurrence. By
-      default memory is the core's.
-    temperature: of the distribution that actions are drawn from; 0 takes the likeliest.
+    window: how many of the last steps the network sees, see
+      `window.DistillationWindow`; the context if the core has no recurrence. By default
+      the network uses the core's memory.
+    temperature: the temperature of action sampling; 0 takes the most likely action.
       A network that was trained with smoothed labels never becomes certain.
     position_scale: the network receives the position `scale * step + shift`, rounded.
       A larger value makes it exploit sooner, a smaller one explore longer (Figure 7).

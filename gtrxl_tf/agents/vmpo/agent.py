@@ -38,7 +38,7 @@ class VMPOAgent(tf.Module):
   Actions with both parts ("hybrid") have all three.
 
   A network with PopArt learns normalized values, with a scale for each task. Its
-  statistics are updated after the step without a change of outputs, so that a batch is
+  statistics are updated after the step without changing the outputs, so that a batch is
   normalized by the statistics of the batches before it.
 
   A network with a pixel-control head learns that auxiliary task from the one image in
@@ -234,7 +234,7 @@ class VMPOAgent(tf.Module):
     """Updates PopArt's statistics with those of a batch.
 
     Args:
-      metrics: of `loss`, summed over replicas.
+      metrics: the metrics of `loss`, summed over replicas.
 
     Returns:
       The metrics that are scalars.
