@@ -102,6 +102,7 @@ class BinariesTest(absltest.TestCase):
         step.info.policy.logits, expected.info.policy.logits, atol=1e-6)
     tf.debugging.assert_equal(step.action, expected.action)
 
+  @pytest.mark.long
   def test_export_overwrites_nothing(self):
     folder = run_folder.RunFolder(self._temporary)
     folder.config.touch()

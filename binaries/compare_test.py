@@ -78,6 +78,7 @@ class CompareTest(absltest.TestCase):
     return [line.strip('| ').split(' | ') for line in text.splitlines()
             if line.startswith('| ' + line_start)]
 
+  @pytest.mark.long
   def test_a_sweep_compares_at_each_value(self):
     printed = self._compare(sweep='ActionRecall.delay=2,3')
     self.assertEqual(
@@ -141,6 +142,7 @@ class CompareTest(absltest.TestCase):
     self.assertEmpty(self.runs)
     self.assertLen(self._cells('lstm | 1'), 1)
 
+  @pytest.mark.long
   def test_what_runs_have_drawn_is_the_same_for_all_cores(self):
     printed = self._compare(gin_bindings=_SAMPLED)
     drawn = {(core, seed): self._cells(f'{core} | {seed}')[0][-1]

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 from absl.testing import absltest
+import pytest
 
 from gtrxl_tf import agents
 
@@ -25,6 +26,7 @@ class AgentsTest(absltest.TestCase):
     with self.assertRaisesRegex(AttributeError, 'no attribute .Agnet.'):
       getattr(agents, 'Agnet')
 
+  @pytest.mark.long
   def test_a_class_does_not_import_the_others(self):
     program = ('import sys; from gtrxl_tf import agents; agents.VMPOAgent; '
                'print([m for m in sys.modules if m.endswith(".cql.sac")])')

@@ -2,6 +2,7 @@
 
 from absl.testing import parameterized
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import config
@@ -278,6 +279,7 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.named_parameters(
       ('saved', False, dict(memory_noise=0.3, cache_noise=0.4)),
       ('compiled', True, dict(memory_noise=1.0, cache_noise=1.0, variant='gtrxl')))
+  @pytest.mark.long
   def test_steps_and_unroll_read_the_same_noise(self, compiled, settings):
     core = _rate(cache_length=4, num_layers=1, **settings)
     inputs, _ = _inputs(6)

@@ -8,6 +8,7 @@ import sys
 import time
 
 from absl.testing import absltest
+import pytest
 
 from gtrxl_tf.launch import hosts_testing
 
@@ -43,6 +44,7 @@ def _state(pid):
 
 class HostsTest(absltest.TestCase):
 
+  @pytest.mark.long
   def test_hosts_reach_each_other_unless_cut(self):
     with hosts_testing.Hosts(['server', 'client', 'other']) as hosts:
       server = hosts.run('server', [sys.executable, '-c', _ECHO],
@@ -89,6 +91,7 @@ with hosts_testing.Hosts(['left']) as hosts:
       self.assertLess(time.time(), deadline)
       time.sleep(0.1)
 
+  @pytest.mark.long
   def test_what_a_killed_process_ran_dies_and_the_next_removes_its_hosts(self):
     process, pid = self.make_hosts(signal.SIGKILL)
     self.assertEqual(process.returncode, -signal.SIGKILL)
@@ -97,6 +100,7 @@ with hosts_testing.Hosts(['left']) as hosts:
     with hosts_testing.Hosts([]):
       self.assertNotIn(f'gtrxl-{process.pid}-left', _namespaces())
 
+  @pytest.mark.long
   def test_a_terminated_process_removes_its_hosts(self):
     process, pid = self.make_hosts(signal.SIGTERM)
     self.assertEqual(process.returncode, 128 + signal.SIGTERM)

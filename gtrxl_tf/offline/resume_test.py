@@ -107,6 +107,7 @@ class OfflineResumeTest(parameterized.TestCase):
         batch_size=8, optimizer=optimizers.AdamW(warmup_steps=5),
         checkpoints=checkpoints.Settings(period=23), log_period=5), saved_at=23)
 
+  @pytest.mark.long
   def test_a_disk_that_is_full_for_a_while(self):
     disk = testing.small_disk(self, 2048)
     experiment = offline_experiment.OfflineExperiment(

@@ -12,6 +12,7 @@ import dm_env
 from dm_env import specs
 import numpy as np
 import portpicker
+import pytest
 import tensorflow as tf
 import tree
 
@@ -150,6 +151,7 @@ class ActorTest(parameterized.TestCase):
             ours[:, :-1], its, atol=1e-5, rtol=1e-5),
         tuple(outputs.policy), tuple(batch.policy))
 
+  @pytest.mark.long
   def test_continuous_actions_are_stored_as_drawn_and_clipped_for_the_task(self):
     self.start(_experiment(_CORES['trxl'], _Reach))
     outside = 0
@@ -190,6 +192,7 @@ class ActorTest(parameterized.TestCase):
         self.assert_learner_agrees(batch)
     self.assertEqual(self.ledger.duplicate, 0)
 
+  @pytest.mark.long
   def test_an_actor_comes_back_to_a_server_that_was_started_anew(self):
     self.start(_experiment(_CORES['trxl_long_memory']))
     batches = self.batches()
@@ -204,6 +207,7 @@ class ActorTest(parameterized.TestCase):
       self.assert_learner_agrees(batch)
     self.assertEqual(batch.target_step.numpy().item(), 2)
 
+  @pytest.mark.long
   def test_an_actor_waits_while_the_queue_is_full(self):
     self.start(_experiment(_CORES['memoryless']))
     batches = self.batches()
@@ -217,6 +221,7 @@ class ActorTest(parameterized.TestCase):
     time.sleep(0.5)
     self.assertEqual(self.actor._writer._next_id, next_id + 2)
 
+  @pytest.mark.long
   def test_an_actor_stops_when_told_while_it_waits(self):
     self.start(_experiment(_CORES['memoryless']))
     next(self.batches())

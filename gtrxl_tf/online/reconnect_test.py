@@ -4,6 +4,7 @@ import time
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import pytest
 
 from gtrxl_tf import config
 from gtrxl_tf.online import reconnect
@@ -21,6 +22,7 @@ class PatienceTest(parameterized.TestCase):
   def test_an_address(self):
     self.assertEqual(reconnect.check_address('10.0.0.1:8000'), '10.0.0.1:8000')
 
+  @pytest.mark.long
   def test_waits_grow_until_what_was_waited_for_has_come(self):
     asked = []
     patience = reconnect.Patience('actor', 'host:1', lambda: bool(asked.append(1)))

@@ -160,6 +160,7 @@ class OnlineTrainingTest(parameterized.TestCase):
         r'\(6, 2.*expected'):
       self.training(self.experiment(1, unroll_length=_T + 1)).train()
 
+  @pytest.mark.long
   def test_one_that_waits_behind_a_dead_server_can_be_told_to_stop(self):
     self.start()
     self.feed(1)
@@ -177,6 +178,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.assertLess(time.time(), died[0] + 15)
     self.assertEqual(self.saved_steps(self.folder), [1])
 
+  @pytest.mark.long
   def test_a_run_started_again_at_its_end_trains_no_more(self):
     folder = self.train_in_parts(3)
     before = self.checkpoint(folder)
@@ -195,6 +197,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.assertFalse(training.train())
     self.assertEqual(self.saved_steps(self.folder), [4])
 
+  @pytest.mark.long
   def test_only_the_newest_checkpoints_are_kept(self):
     self.start()
     self.feed(5)
@@ -202,6 +205,7 @@ class OnlineTrainingTest(parameterized.TestCase):
         5, checkpoints=checkpoints.Settings(1, kept=2))).train()
     self.assertEqual(self.saved_steps(self.folder), [4, 5])
 
+  @pytest.mark.long
   def test_metrics_go_on_where_the_newest_checkpoint_is(self):
     folder = self.train_in_parts(5, 8)
     rows = run_folder.read_metrics(folder.metrics)
@@ -218,6 +222,7 @@ class OnlineTrainingTest(parameterized.TestCase):
       self.assertTrue(math.isfinite(row['loss']))
     self.assertNotEmpty(list(folder.summaries.glob('events*')))
 
+  @pytest.mark.long
   def test_actors_get_the_target_network_at_its_start_and_at_every_update(self):
     self.start()
     channel = weights.WeightsChannel(f'localhost:{self.port}', self.variables)

@@ -74,6 +74,7 @@ def _values(variables):
 
 class CQLSACAgentTest(tf.test.TestCase):
 
+  @pytest.mark.long
   def test_it_learns_a_quadratic_task(self):
     agent = _agent(alpha=0.1)
     learner = learner_lib.Learner(

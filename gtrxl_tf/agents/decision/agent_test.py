@@ -4,6 +4,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
@@ -46,6 +47,7 @@ class DecisionAgentTest(tf.test.TestCase, parameterized.TestCase):
       (testing.DISCRETE, {'cross_entropy', 'accuracy'}),
       (testing.CONTINUOUS, {'squared_error'}),
       (testing.HYBRID, {'cross_entropy', 'squared_error'}))
+  @pytest.mark.long
   def test_it_learns_the_recorded_actions(self, action_spec, names):
     agent = agent_lib.DecisionAgent(_network(action_spec))
     learner = learner_lib.Learner(

@@ -5,6 +5,7 @@ import pathlib
 from absl.testing import absltest
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
@@ -103,6 +104,7 @@ class DecisionWindowTest(tf.test.TestCase):
     with self.assertRaisesRegex(config.ConfigError, 'a window of 5 .* of 12 tokens'):
       window_lib.DecisionWindow(_network(), 5)
 
+  @pytest.mark.long
   def test_the_policy_and_its_export_use_it(self):
     policy = policy_lib.DecisionPolicy(
         _network(segment_length=6), _OBSERVATION_SPEC, testing.HYBRID,
