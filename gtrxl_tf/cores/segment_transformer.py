@@ -203,7 +203,7 @@ class SegmentTransformer(core.Core):
 
   def attention_weights(self, inputs: tf.Tensor, is_first: tf.Tensor,
                         state: SegmentState) -> xl_block.AttentionWeights:
-    """The attention weights of an unroll. The prefix is of kind `read`."""
+    """The attention weights of an unroll. The prefix has the kind `read`."""
     stream = self.embedding(tf.cast(inputs, self.compute_dtype))
     prefix = self._run_prefix()
     weights = []

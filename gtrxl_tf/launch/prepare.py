@@ -54,7 +54,7 @@ def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str], check: bool =
 
 
 def _check_settings_are_of(kind: Callable[..., experiment_lib.Experiment]) -> None:
-  """Raises a `ConfigError` if settings are of another kind, which would ignore them."""
+  """Raises a `ConfigError` for settings of another kind, which would be ignored."""
   if not inspect.isclass(kind):
     return
   for other in _KINDS:
