@@ -45,8 +45,9 @@ class OfflineTrainer(trainer_lib.Trainer):
       show: called with the rows of metrics.
 
     Raises:
-      config.ConfigError: the replicas cannot share a batch, the checkpoint is of
-        another experiment, or workers would continue from different checkpoints.
+      config.ConfigError: the replicas cannot share a batch, the checkpoint
+        belongs to another experiment, or workers would continue from different
+        checkpoints.
     """
     devices.rows_per_replica(
         experiment.batch_size, strategy, 'OfflineExperiment.batch_size')

@@ -73,7 +73,7 @@ class OnlineTrainer(trainer_lib.Trainer):
 
     Raises:
       config.ConfigError: the batch cannot be divided among the replicas, or the
-        checkpoint is of another experiment.
+        checkpoint belongs to another experiment.
     """
     devices.rows_per_replica(
         experiment.batch_size, strategy, 'OnlineExperiment.batch_size')
@@ -199,7 +199,7 @@ class OnlineTrainer(trainer_lib.Trainer):
 
     self._start_thread(fetch)
     taken, since = self._ledger.taken, time.time()
-    patience = max(_SILENT_SECONDS, self._watchdog.limit / 2)
+    longest = max(_SILENT_SECONDS, self._watchdog.limit / 2)
     while True:
       try:
         batch, error = found.get(timeout=1)
@@ -208,12 +208,12 @@ class OnlineTrainer(trainer_lib.Trainer):
           raise StopIteration from None
         if self._ledger.taken != taken:
           taken, since = self._ledger.taken, time.time()
-        elif time.time() - since > patience:
+        elif time.time() - since > longest:
           since, waiting = time.time(), self._queue_length()
           if waiting > 0:
             self._abandon_stream.set()
             raise RuntimeError(f'{waiting:.0f} unrolls wait in the queue and none has '
-                               f'come for {patience:.0f} s') from None
+                               f'come for {longest:.0f} s') from None
         continue
       if error is not None:
         raise error

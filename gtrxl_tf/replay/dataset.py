@@ -40,13 +40,11 @@ def unrolls(address: str, num_items: int, ledger: ledger_lib.Ledger,
       num_workers_per_iterator=1, rate_limiter_timeout_ms=timeout_ms,
       get_signature_timeout_secs=10)
 
-  def goes_on(_):
-    go_on = tf.numpy_function(lambda: np.bool_(not should_stop()), [], tf.bool)
-    return tf.ensure_shape(go_on, [])
-
-  def in_use(_):
-    used = tf.numpy_function(lambda: np.bool_(not abandoned()), [], tf.bool)
-    return tf.ensure_shape(used, [])
+  def until(over):
+    def goes_on(_):
+      go_on = tf.numpy_function(lambda: np.bool_(not over()), [], tf.bool)
+      return tf.ensure_shape(go_on, [])
+    return goes_on
 
   def admitted(sample):
     unroll = sample.data
@@ -61,8 +59,8 @@ def unrolls(address: str, num_items: int, ledger: ledger_lib.Ledger,
   # They include parallel maps, which were measured to run four batches ahead.
   options.experimental_optimization.apply_default_optimizations = False
   # Sampling restarts after each time-out, while the batch behind it keeps filling.
-  return (tf.data.Dataset.counter().take_while(goes_on).flat_map(lambda _: samples)
-          .take_while(in_use)
+  return (tf.data.Dataset.counter().take_while(until(should_stop))
+          .flat_map(lambda _: samples).take_while(until(abandoned))
           .filter(admitted)
           .map(lambda sample: unroll_lib.Unroll(*sample.data))  # So far only a tuple.
           .batch(num_items, drop_remainder=True)

@@ -60,8 +60,9 @@ class Trainer(abc.ABC):
       show: called with the rows of metrics.
 
     Raises:
-      config.ConfigError: the replicas cannot share a batch, the checkpoint is of
-        another experiment, or workers would continue from different checkpoints.
+      config.ConfigError: the replicas cannot share a batch, the checkpoint
+        belongs to another experiment, or workers would continue from different
+        checkpoints.
     """
     self._experiment = experiment
     self._folder = folder
