@@ -28,9 +28,9 @@ class VMPOAgent(tf.Module):
 
   The agent follows Song et al. (2020) as used in "Stabilizing Transformers for
   Reinforcement Learning". Actors run the target network. The advantage of a step is its
-  return to the end of the unroll minus its value. One optimizer trains policy, value,
-  temperature and multipliers on the sum of their losses. Temperature and multipliers
-  are linear variables.
+  return to the end of the unroll, or the lambda-return, minus its value. One optimizer
+  trains policy, value, temperature and multipliers on the sum of their losses.
+  Temperature and multipliers are linear variables.
 
   The E-step has one set of weights and one temperature for any kind of action. The
   M-step has a trust region for each part of the policy: one for the categorical part,
@@ -63,6 +63,10 @@ class VMPOAgent(tf.Module):
     online: the network that learns; its variables must exist.
     target: a second network with the same settings; it becomes a copy.
     discount: gamma.
+    td_lambda: weight of later rewards against the next step's value in the returns, of
+      which advantages and value targets are made; see `n_step_returns`. The paper uses
+      returns to the end of the unroll, which is 1. On small tasks 0.5 to 0.9 learned
+      from a fraction of the steps (docs/performance.md).
     target_update_period: learner steps between copies to the target network.
     initial_temperature: initial value of eta.
     epsilon_temperature: eps_eta, the bound of the E-step's KL.
@@ -92,6 +96,7 @@ class VMPOAgent(tf.Module):
       online: actor_critic.ActorCritic,
       target: actor_critic.ActorCritic,
       discount: config.UnitInterval = 0.99,
+      td_lambda: config.UnitInterval = 1.0,
       target_update_period: config.PositiveInt = 10,
       initial_temperature: config.PositiveFloat = 1.0,
       epsilon_temperature: config.PositiveFloat = 0.1,
@@ -123,6 +128,7 @@ class VMPOAgent(tf.Module):
     self.alphas = {name: _dual(initial[name], f'alpha_{name}') for name in constraints}
     self._epsilons = {name: epsilons[name] for name in constraints}
     self._discount = discount
+    self._td_lambda = td_lambda
     self._epsilon_temperature = epsilon_temperature
     self._top_fraction = top_fraction
     self._normalize_advantages = normalize_advantages
@@ -188,7 +194,7 @@ class VMPOAgent(tf.Module):
     normalized_values = tf.gather(outputs.value, tasks, axis=2, batch_dims=1)
     values = self._denormalize(normalized_values, tasks)
     targets = returns.n_step_returns(
-        batch.reward, batch.discount, values, is_last, self._discount)
+        batch.reward, batch.discount, values, is_last, self._discount, self._td_lambda)
     advantages = targets - values[:, :-1]
     if self._normalize_advantages:
       advantages /= network.popart.scale(tasks)[:, tf.newaxis]
