@@ -1,3 +1,5 @@
+import pathlib
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
@@ -5,6 +7,7 @@ import tensorflow as tf
 
 from gtrxl_tf.losses import returns
 
+GOLDEN = pathlib.Path(__file__).parents[2] / 'testdata' / 'golden' / 'ppo.npz'
 GAMMA = 0.9
 
 
@@ -30,6 +33,27 @@ def _unroll(batch_size, num_steps, seed=0):
   discounts = np.where(is_last & (random.rand(*shape) < 0.5), 0., 1.)
   return (random.randn(*shape).astype(np.float32), discounts.astype(np.float32),
           random.randn(*shape).astype(np.float32), is_last)
+
+
+class GoldenTest(tf.test.TestCase, parameterized.TestCase):
+  """Agreement with rlax, whose batches are [T, B] instead of [B, T]."""
+
+  @parameterized.product(i=[0, 1, 2, 3], jit_compile=[False, True])
+  def test_lambda_returns_and_generalized_advantages(self, i, jit_compile):
+    golden = {name: x.swapaxes(0, 1) if x.ndim == 2 else x
+              for name, x in np.load(GOLDEN).items() if name.startswith('returns/')}
+    rewards, discounts, values, is_last = (
+        golden[f'returns/{name}']
+        for name in ('rewards', 'discounts', 'values', 'is_last'))
+    evaluate = tf.function(returns.n_step_returns, jit_compile=jit_compile)
+    got = evaluate(rewards, discounts, values, is_last, float(golden['returns/gamma']),
+                   float(golden['returns/lambdas'][i])).numpy()
+    valid = ~is_last[:, :-1]
+    self.assertGreater(np.sum(~valid), 10)
+    for name, mine in (('targets', got), ('advantages', got - values[:, :-1])):
+      want = golden[f'returns/{name}{i}']
+      self.assertAllEqual(np.isnan(want), ~valid)
+      self.assertAllClose(mine[valid], want[valid], rtol=1e-5, atol=1e-5)
 
 
 class NStepReturnsTest(tf.test.TestCase, parameterized.TestCase):
