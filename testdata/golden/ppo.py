@@ -19,7 +19,7 @@ CLIP_RATIO, ENTROPY_COST, GAMMA = 0.2, 0.01, 0.95
 LAMBDAS = (0.0, 0.5, 0.95, 1.0)
 
 
-def losses(policies, entropy, acting, actions, advantages, valid, normalize):
+def losses(policies, entropy, acting, actions, advantages, valid, normalize) -> dict:
   """Policy loss, entropy loss and clip fraction over the valid steps."""
   if normalize:
     advantages = jax.nn.standardize(advantages[valid], epsilon=1e-16)
@@ -33,7 +33,7 @@ def losses(policies, entropy, acting, actions, advantages, valid, normalize):
   }
 
 
-def add_losses(found, name, make, online, acting, actions, random):
+def add_losses(found, name, make, online, acting, actions, random) -> None:
   """Adds inputs, losses and gradients of one kind of policy."""
   advantages = random.normal(size=(T, B)).astype(np.float32)
   valid = random.random((T, B)) < 0.7
@@ -56,7 +56,7 @@ def add_losses(found, name, make, online, acting, actions, random):
     found.update({f'{name}/{case}/grad_{k}': v for k, v in gradients.items()})
 
 
-def add_returns(found, random):
+def add_returns(found, random) -> None:
   """Adds unrolls with episode ends, and their advantages and lambda-returns."""
   steps = 23
   shape = (steps + 1, B)
@@ -84,7 +84,7 @@ def add_returns(found, random):
     found[f'returns/advantages{i}'], found[f'returns/targets{i}'] = advantages, targets
 
 
-def main():
+def main() -> None:
   random = np.random.default_rng(0)
 
   def normal(*size):
