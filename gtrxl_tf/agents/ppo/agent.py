@@ -93,8 +93,11 @@ class PPOAgent(actor_critic_agent.ActorCriticAgent):
 
   @property
   def default_max_age(self) -> int:
-    """Twice the publish period and 4 learner steps, in which unrolls wait."""
-    return 2 * self._publish_period + 4
+    """Twice the publish period and 8 learner steps.
+
+    While the learner is the slower part, batches that wait are some 5 steps old.
+    """
+    return 2 * self._publish_period + 8
 
   def _policy_loss(self, steps: actor_critic_agent.Steps
                    ) -> Tuple[tf.Tensor, Dict[str, tf.Tensor]]:

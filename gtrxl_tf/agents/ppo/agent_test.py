@@ -186,7 +186,7 @@ class PPOAgentTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_the_acting_network_is_a_copy_that_is_not_learned(self):
     agent = _agent(publish_period=3)
-    self.assertEqual((agent.publish_period, agent.default_max_age), (3, 10))
+    self.assertEqual((agent.publish_period, agent.default_max_age), (3, 14))
     self.assertEqual(agent.gauges(), {})
     before = [v.numpy() for v in agent.acting_network.variables]
     _learner(agent).step(testing.random_unrolls(0))
