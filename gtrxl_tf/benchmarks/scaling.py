@@ -51,7 +51,9 @@ def measure(gin_files: Sequence[str], gin_bindings: Sequence[str], num_actors: i
       f'OnlineExperiment.environment_steps = {10**12}'])
   with tempfile.TemporaryDirectory() as root:
     folder = run_folder.RunFolder(root)
-    supervisor = supervisor_lib.Supervisor(gin.config_str(), root, num_actors)
+    supervisor = supervisor_lib.Supervisor(
+        gin.config_str(), root, num_actors,
+        learner_threads=supervisor_lib.threads_of_learner(experiment))
     supervisor.start()
     rows = []
     try:
