@@ -105,7 +105,7 @@ lint: .venv/core ## Check imports, unused names and return types
 table2: .venv/core ## Count the parameters of the GTrXL paper's Table 2
 	$(RUN) binaries.table2 $(ARGS)
 
-bench: .venv/core ## Measure the speed of learning and acting
+bench: .venv/core ## Measure the speed of cores and of a whole run, in three minutes
 	$(RUN) binaries.benchmark $(ARGS)
 
 tpu-check: .venv/core .venv-tpu/core ## Compile learner steps for TPUs, without a TPU

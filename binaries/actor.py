@@ -16,7 +16,6 @@ from absl import app
 from absl import flags
 
 from binaries import part
-from gtrxl_tf.launch import parts
 
 _SERVER = flags.DEFINE_string(
     'server', None, 'HOST:PORT of the Reverb server.', required=True)
@@ -30,6 +29,9 @@ _THREADS = flags.DEFINE_integer(
 
 def main(argv) -> None:
   del argv
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf.launch import parts
+
   index = random.randrange(2**20) if _INDEX.value is None else _INDEX.value
   # A new life each time, so that no episode is repeated.
   life = int(time.time())

@@ -16,10 +16,6 @@ import sys
 from absl import app
 from absl import flags
 
-from gtrxl_tf import config
-from gtrxl_tf.analysis import run_attention
-from gtrxl_tf.training import run_folder
-
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _EPISODE = flags.DEFINE_integer(
     'episode', 0, 'Number of the episode in the dataset.', lower_bound=0)
@@ -27,6 +23,11 @@ _EPISODE = flags.DEFINE_integer(
 
 def main(argv) -> None:
   del argv
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf import config
+  from gtrxl_tf.analysis import run_attention
+  from gtrxl_tf.training import run_folder
+
   try:
     run_attention.draw(run_folder.RunFolder(_ROOT_DIR.value), _EPISODE.value)
   except (config.ConfigError, FileNotFoundError, IndexError) as error:

@@ -1,41 +1,127 @@
-"""Times GTrXL as a memory core: a training step over unrolls, and a step of acting.
+"""Measures the machine, memory cores, and a whole run, and prints tables.
 
-  python -m binaries.benchmark --config=small --config=paper --json=/tmp/gtrxl_tf.json
+  python -m binaries.benchmark --seeds=0,1,2 --json=/tmp/gtrxl_tf.json
+  python -m binaries.benchmark --sizes=paper --batches=1,16 --job=
 
-The fields of the rows are explained in `gtrxl_tf.benchmarks.cores`.
+Times are CPU seconds, which are steadier than wall time; cores use one thread. By
+default it takes about three minutes.
 """
 
 import json
 import multiprocessing
 import pathlib
+import statistics
+import sys
+from typing import Any, Sequence
 
 from absl import app
 from absl import flags
 
-from gtrxl_tf.benchmarks import cores as cores_lib
-
-_CONFIGS = flags.DEFINE_multi_enum(
-    'config', list(cores_lib.SIZES), list(cores_lib.SIZES), 'Sizes to time.')
+_SIZES = flags.DEFINE_list('sizes', 'small,paper', 'Cores: tiny, small, paper.')
+flags.register_validator(
+    'sizes', lambda sizes: set(sizes) <= {'tiny', 'small', 'paper'},
+    'expected some of tiny, small, paper')
+_BATCHES = flags.DEFINE_list(
+    'batches', '1,16,64', 'Numbers of environments to act in at once.')
 _REPEAT = flags.DEFINE_integer(
     'repeat', 5, 'Training steps to time; five times as many acting steps.',
     lower_bound=1)
-_THREADS = flags.DEFINE_integer('threads', 1, 'Threads per op.', lower_bound=1)
-_XLA = flags.DEFINE_bool('xla', False, 'Compile with XLA.')
-_JSON = flags.DEFINE_string('json', None, 'A file for the rows.')
+_XLA_FROM = flags.DEFINE_integer(
+    'xla_from', 16, 'The smallest batch whose step of acting is compiled with XLA.')
+_JOB = flags.DEFINE_string(
+    'job', 'gin/gtrxl/numpad_2x2_cpu.gin',
+    'Settings of the run; empty to measure none.')
+_GIN_BINDINGS = flags.DEFINE_multi_string(
+    'gin_bindings', [], "Single settings of the run, which override the file's.")
+_STEPS = flags.DEFINE_integer(
+    'steps', 600_000, 'Environment steps of the run.', lower_bound=1)
+_SEEDS = flags.DEFINE_list('seeds', '0', 'Seeds of the run.')
+_JSON = flags.DEFINE_string('json', None, 'A file for what was measured.')
+
+
+def _print_row(cells: Sequence[Any]) -> None:
+  print('| ' + ' | '.join(map(str, cells)) + ' |', flush=True)
+
+
+def _print_titles(*titles: str) -> None:
+  _print_row(titles)
+  _print_row(['---'] + ['--:'] * (len(titles) - 1))
+
+
+def _informed() -> Any:
+  """The informed policy's return in the run's environment, if it has one."""
+  from gtrxl_tf.launch import prepare  # pylint: disable=import-outside-toplevel
+  return prepare.prepare(
+      [_JOB.value], _GIN_BINDINGS.value, check=False).informed_return()
+
+
+def _measure_cores(found: dict) -> None:
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf.benchmarks import machine
+
+  batches = [int(batch) for batch in _BATCHES.value]
+  # A process for each, so that they share no memory or caches.
+  with multiprocessing.get_context('spawn').Pool(1, maxtasksperchild=1) as pool:
+    found['machine'] = peaks = pool.apply(machine.measure, ('peaks', (), 1, None))
+    print(f'One thread: {peaks["gflops"]:.0f} GFLOP/s in a product of matrices, '
+          f'{peaks["gbps"]:.0f} GB/s in a product of matrix and vector.\n')
+    _print_titles('core', 'learning, CPU ms', 'share of the matrix peak',
+                  *(f'acting in {batch}, CPU ms' for batch in batches))
+    for size in _SIZES.value:
+      found[size] = row = pool.apply(
+          machine.measure, (size, batches, _REPEAT.value, _XLA_FROM.value))
+      share = row['gflop'] / (1e-3 * row['train']) / peaks['gflops']
+      _print_row([size, f'{row["train"]:.0f}', f'{share:.2f}',
+                  *(f'{row[f"act_{batch}"]:.2f}' for batch in batches)])
+
+
+def _measure_job(found: dict) -> None:
+  from gtrxl_tf.benchmarks import job  # pylint: disable=import-outside-toplevel
+
+  informed = _informed()
+  print(f'\n{_JOB.value}, {_STEPS.value:,} environment steps, CPU seconds of all '
+        'processes, from the first learner step'
+        + ('' if informed is None else f'; per cent of {informed:.1f}') + '\n')
+  shares = () if informed is None else job.SHARES
+  _print_titles(
+      'seed', 'start, s', 'CPU s', 'steps per CPU s',
+      *(f'{what} to {share} %' for share in shares for what in ('steps', 'CPU s')),
+      'return', 'whole command, s', 'CPU s')
+  names = ['start_s', 'start_cpu_s', 'steps_per_cpu_s',
+           *(f'{what}_{share}' for share in shares for what in ('steps', 'cpu_s')),
+           'return', 'whole_s', 'whole_cpu_s']
+  rows = found['job'] = []
+  for seed in _SEEDS.value:
+    rows.append(job.measure(
+        _JOB.value, int(seed), _STEPS.value, informed, _GIN_BINDINGS.value))
+    _print_row([seed, *(_cell(name, rows[-1][name]) for name in names)])
+  if len(rows) > 1:
+    _print_row(['median', *(
+        _cell(name, statistics.median([row[name] for row in rows])
+              if all(row[name] is not None for row in rows) else None)
+        for name in names)])
+
+
+def _cell(name: str, value: Any) -> str:
+  if value is None:
+    return '-'
+  return f'{value:,.0f}' if name.startswith('steps') else f'{value:.1f}'
 
 
 def main(argv) -> None:
   del argv
-  rows = []
-  # A process for each, so that they share no memory or caches.
-  with multiprocessing.get_context('spawn').Pool(1, maxtasksperchild=1) as pool:
-    for config in _CONFIGS.value:
-      rows.append(pool.apply(
-          cores_lib.measure, (config, _REPEAT.value, _THREADS.value, _XLA.value)))
-      print(json.dumps(rows[-1]), flush=True)
-  print(cores_lib.table(rows))
+  from gtrxl_tf import config  # pylint: disable=import-outside-toplevel
+
+  found = {}
+  try:
+    if _SIZES.value:
+      _measure_cores(found)
+    if _JOB.value:
+      _measure_job(found)
+  except config.ConfigError as error:
+    sys.exit(f'Stopped: {error}')
   if _JSON.value:
-    pathlib.Path(_JSON.value).write_text(json.dumps(rows, indent=1))
+    pathlib.Path(_JSON.value).write_text(json.dumps(found, indent=1), encoding='utf-8')
 
 
 if __name__ == '__main__':

@@ -15,12 +15,6 @@ import sys
 from absl import app
 from absl import flags
 
-from gtrxl_tf import config
-from gtrxl_tf import configurables  # noqa: F401
-from gtrxl_tf import datasets
-from gtrxl_tf.datasets import collect
-from gtrxl_tf.datasets import inspection
-
 _GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], 'Files of settings; later ones override.')
 _GIN_BINDINGS = flags.DEFINE_multi_string(
@@ -34,6 +28,13 @@ _NUM_PROCESSES = flags.DEFINE_integer(
 
 def main(argv) -> None:
   del argv
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf import config
+  from gtrxl_tf import configurables  # noqa: F401
+  from gtrxl_tf import datasets
+  from gtrxl_tf.datasets import collect
+  from gtrxl_tf.datasets import inspection
+
   try:
     config.parse(_GIN_FILE.value, _GIN_BINDINGS.value)
     collector = collect.Collector()

@@ -14,13 +14,6 @@ import sys
 from absl import app
 from absl import flags
 
-from gtrxl_tf import config
-from gtrxl_tf import configurables  # noqa: F401
-from gtrxl_tf import datasets
-from gtrxl_tf.analysis import source_curve
-from gtrxl_tf.datasets import inspection
-from gtrxl_tf.sources import histories
-
 _GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], 'Files of settings; later ones override.')
 _GIN_BINDINGS = flags.DEFINE_multi_string(
@@ -31,6 +24,14 @@ _OUTPUT_DIR = flags.DEFINE_string(
 
 def main(argv) -> None:
   del argv
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf import config
+  from gtrxl_tf import configurables  # noqa: F401
+  from gtrxl_tf import datasets
+  from gtrxl_tf.analysis import source_curve
+  from gtrxl_tf.datasets import inspection
+  from gtrxl_tf.sources import histories
+
   try:
     config.parse(_GIN_FILE.value, _GIN_BINDINGS.value)
     collector = histories.HistoryCollector()

@@ -36,9 +36,6 @@ import sys
 from absl import app
 from absl import flags
 
-from gtrxl_tf import config
-from gtrxl_tf.analysis import comparison_runs
-
 _GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], "The experiment's settings; later files override.")
 _GIN_BINDINGS = flags.DEFINE_multi_string(
@@ -59,6 +56,10 @@ _ONLY_REPORT = flags.DEFINE_bool(
 
 def main(argv) -> None:
   del argv
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf import config
+  from gtrxl_tf.analysis import comparison_runs
+
   try:
     comparison = comparison_runs.Comparison(
         _ROOT_DIR.value, _GIN_FILE.value, _GIN_BINDINGS.value, _MODELS.value,

@@ -22,17 +22,12 @@ import sys
 from absl import app
 from absl import flags
 
-from gtrxl_tf import config
-from gtrxl_tf.analysis import run_evaluation
-from gtrxl_tf.training import evaluation
-from gtrxl_tf.training import run_folder
-
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _NUM_EPISODES = flags.DEFINE_integer(
     'num_episodes', 100, 'Rounded up to a multiple of the number of environments.',
     lower_bound=1)
 _NUM_ENVIRONMENTS = flags.DEFINE_integer(
-    'num_environments', evaluation.NUM_ENVIRONMENTS,
+    'num_environments', 50,
     'The most environments to play side by side.', lower_bound=1)
 _GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], "Files of settings, which override the run's.")
@@ -45,6 +40,11 @@ _GIN_BINDINGS = flags.DEFINE_multi_string(
 
 def main(argv) -> None:
   del argv
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf import config
+  from gtrxl_tf.analysis import run_evaluation
+  from gtrxl_tf.training import run_folder
+
   folder = run_folder.RunFolder(_ROOT_DIR.value)
   if not folder.config.exists():
     sys.exit(f'{folder.config} does not exist: --root_dir is not the folder of a run')

@@ -12,7 +12,6 @@ from absl import app
 from absl import flags
 
 from binaries import part
-from gtrxl_tf.launch import parts
 
 _ROOT_DIR = flags.DEFINE_string(
     'root_dir', None, "The run's folder, or another, for the results.", required=True)
@@ -25,6 +24,9 @@ _THREADS = flags.DEFINE_integer(
 
 def main(argv) -> None:
   del argv
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf.launch import parts
+
   sys.exit(parts.evaluate(
       part.settings(_THREADS.value), _SERVER.value, _ROOT_DIR.value))
 

@@ -9,11 +9,6 @@ import sys
 from absl import app
 from absl import flags
 
-from gtrxl_tf import config
-from gtrxl_tf.launch import prepare
-from gtrxl_tf.serving import export
-from gtrxl_tf.training import run_folder
-
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _OUTPUT_DIR = flags.DEFINE_string(
     'output_dir', None, 'The folder to write, which must not exist yet.', required=True)
@@ -23,6 +18,12 @@ _GREEDY = flags.DEFINE_bool(
 
 def main(argv) -> None:
   del argv
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf import config
+  from gtrxl_tf.launch import prepare
+  from gtrxl_tf.serving import export
+  from gtrxl_tf.training import run_folder
+
   folder = run_folder.RunFolder(_ROOT_DIR.value)
   output_dir = pathlib.Path(_OUTPUT_DIR.value)
   if not folder.config.exists():

@@ -11,11 +11,6 @@ import sys
 from absl import app
 from absl import flags
 
-from gtrxl_tf import config
-from gtrxl_tf import datasets
-from gtrxl_tf.datasets import importers
-from gtrxl_tf.datasets import inspection
-
 _FORMAT = flags.DEFINE_enum(
     'format', None, ['minari', 'd4rl', 'dqn_replay'], 'Format of the input.',
     required=True)
@@ -32,19 +27,23 @@ _MAX_STEPS_PER_FILE = flags.DEFINE_integer(
     lower_bound=1)
 
 
-def _source() -> importers.Recording:
-  if _FORMAT.value == 'minari':
-    return importers.minari(_INPUT.value)
-  if _FORMAT.value == 'd4rl':
-    return importers.d4rl(_INPUT.value, _MAX_EPISODE_STEPS.value)
-  return importers.dqn_replay(_INPUT.value, _MAX_STEPS_PER_FILE.value)
-
-
 def main(argv) -> None:
   del argv
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf import config
+  from gtrxl_tf import datasets
+  from gtrxl_tf.datasets import importers
+  from gtrxl_tf.datasets import inspection
+
   try:
+    if _FORMAT.value == 'minari':
+      recording = importers.minari(_INPUT.value)
+    elif _FORMAT.value == 'd4rl':
+      recording = importers.d4rl(_INPUT.value, _MAX_EPISODE_STEPS.value)
+    else:
+      recording = importers.dqn_replay(_INPUT.value, _MAX_STEPS_PER_FILE.value)
     dataset = importers.import_dataset(
-        _source(), _OUTPUT_DIR.value, _ENVIRONMENT.value)
+        recording, _OUTPUT_DIR.value, _ENVIRONMENT.value)
   except (config.ConfigError, datasets.DatasetError) as error:
     sys.exit(f'Stopped: {error}')
   except KeyboardInterrupt:

@@ -9,9 +9,6 @@ import sys
 from absl import app
 from absl import flags
 
-from gtrxl_tf import datasets
-from gtrxl_tf.datasets import inspection
-
 _DATASET = flags.DEFINE_string('dataset', None, "The dataset's folder.", required=True)
 _PICTURE = flags.DEFINE_string(
     'picture', None, 'The picture to write; by default dataset.png in the folder.')
@@ -19,6 +16,10 @@ _PICTURE = flags.DEFINE_string(
 
 def main(argv) -> None:
   del argv
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf import datasets
+  from gtrxl_tf.datasets import inspection
+
   picture = pathlib.Path(_PICTURE.value or
                          pathlib.Path(_DATASET.value) / 'dataset.png')
   try:

@@ -14,14 +14,12 @@ from absl import flags
 from absl import logging
 
 from binaries import part
-from gtrxl_tf.launch import train
-from gtrxl_tf.training import devices
 
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _SERVER = flags.DEFINE_string(
     'server', None, 'HOST:PORT of the Reverb server, unless the run is offline.')
 _STRATEGY = flags.DEFINE_enum(
-    'strategy', 'default', devices.STRATEGIES,
+    'strategy', 'default', ['default', 'mirrored', 'multiworker', 'tpu'],
     'One device; all GPUs of this machine; the workers that TF_CONFIG names; a TPU.')
 _TPU = flags.DEFINE_string(
     'tpu', None, 'With --strategy=tpu: local on a TPU VM, else its address or name.')
@@ -32,6 +30,9 @@ _THREADS = flags.DEFINE_integer(
 
 def main(argv) -> None:
   del argv
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf.launch import train
+
   logging.set_verbosity(logging.INFO)
   sys.exit(train.train_as_learner(
       part.settings(_THREADS.value), _ROOT_DIR.value, _SERVER.value, _STRATEGY.value,

@@ -20,10 +20,6 @@ from typing import Sequence
 from absl import app
 from absl import flags
 
-from gtrxl_tf import config
-from gtrxl_tf.benchmarks import learner_cost
-from gtrxl_tf.launch import variants
-
 _GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], "The experiment's settings; later files override.")
 _GIN_BINDINGS = flags.DEFINE_multi_string(
@@ -48,6 +44,11 @@ def _print_row(cells: Sequence[str]) -> None:
 
 def main(argv) -> None:
   del argv
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf import config
+  from gtrxl_tf.benchmarks import learner_cost
+  from gtrxl_tf.launch import variants
+
   swept = variants.swept(_SWEEP.value)
   try:
     models = variants.models(_MODELS.value) or {'as it is': []}

@@ -1,11 +1,16 @@
 """The flags of a part of a run, in addition to those of `settings`."""
 
+from __future__ import annotations
+
+import typing
 from typing import Optional
 
 from absl import flags
 
 from binaries import settings as settings_flags
-from gtrxl_tf.launch import parts
+
+if typing.TYPE_CHECKING:
+  from gtrxl_tf.launch import parts
 
 _METRICS_HOST = flags.DEFINE_string(
     'metrics_host', 'localhost',
@@ -21,6 +26,8 @@ def settings(threads: Optional[int] = None) -> parts.Settings:
   Args:
     threads: TensorFlow's; None for as many as there are cores.
   """
+  from gtrxl_tf.launch import parts  # pylint: disable=import-outside-toplevel
+
   return parts.Settings(
       settings_flags.GIN_FILE.value, settings_flags.GIN_BINDINGS.value,
       _METRICS_HOST.value, _METRICS_PORT.value, threads)

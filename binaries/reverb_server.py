@@ -14,7 +14,6 @@ from absl import app
 from absl import flags
 
 from binaries import part
-from gtrxl_tf.launch import parts
 
 _ROOT_DIR = flags.DEFINE_string(
     'root_dir', None, "The run's folder, or another.", required=True)
@@ -28,6 +27,9 @@ _CHECKPOINT_SECONDS = flags.DEFINE_float(
 
 def main(argv) -> None:
   del argv
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf.launch import parts
+
   sys.exit(parts.serve(
       part.settings(threads=1), _ROOT_DIR.value, _PORT.value,
       _CHECKPOINT_SECONDS.value))

@@ -18,9 +18,6 @@ from absl import app
 from absl import flags
 
 from binaries import settings
-from gtrxl_tf.benchmarks import scaling
-from gtrxl_tf.environments import dmlab_stand_in
-from gtrxl_tf.launch import prepare
 
 _ACTORS = flags.DEFINE_list('actors', '1,2,4,8', 'Numbers of actors.')
 _SECONDS = flags.DEFINE_float('seconds', 30, 'Time to measure each.', lower_bound=1)
@@ -35,6 +32,11 @@ def _print_row(cells: Sequence[str]) -> None:
 
 
 def _print_traffic() -> None:
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf.benchmarks import scaling
+  from gtrxl_tf.environments import dmlab_stand_in
+  from gtrxl_tf.launch import prepare
+
   with dmlab_stand_in.deepmind_lab():
     experiment = prepare.prepare(settings.GIN_FILE.value, settings.GIN_BINDINGS.value)
     acting = scaling.measure_acting(experiment, num_steps=20)
@@ -63,6 +65,8 @@ def main(argv) -> None:
   if _TRAFFIC.value:
     _print_traffic()
     return
+  from gtrxl_tf.benchmarks import scaling  # pylint: disable=import-outside-toplevel
+
   _print_row(scaling.TITLES)
   _print_row(['--:'] * len(scaling.TITLES))
   for num_actors in map(int, _ACTORS.value):

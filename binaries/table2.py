@@ -2,10 +2,11 @@
 
 from absl import app
 
-from gtrxl_tf.networks import table2
-
 
 def main(argv) -> None:
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf.networks import table2
+
   if len(argv) > 1:
     raise app.UsageError(f'unexpected arguments: {argv[1:]}')
   line = '| {:<16} | {:>5} | {:>10} | {:>5} |'.format

@@ -7,28 +7,31 @@ Prints a table; docs/tpu.md explains it. The compiler has an environment of its 
 which `make tpu-check` sets up, because it needs another version of jax.
 """
 
+from __future__ import annotations
+
 from concurrent import futures
 import multiprocessing
 import pathlib
 import subprocess
 import sys
 import tempfile
+import typing
 from typing import Sequence
 
 from absl import app
 from absl import flags
 
-from gtrxl_tf import config
-from gtrxl_tf.benchmarks import learner_hlo
-from gtrxl_tf.benchmarks import tpu_compiler
+if typing.TYPE_CHECKING:
+  from gtrxl_tf.benchmarks import learner_hlo
 
+_NAMES = ['vmpo', 'rate', 'adf', 'ed']  # The keys of `learner_hlo.STEPS`.
 _STEPS = flags.DEFINE_multi_enum(
-    'steps', list(learner_hlo.STEPS), list(learner_hlo.STEPS), 'The agents.')
+    'steps', _NAMES, _NAMES, 'The agents.')
 _TYPES = flags.DEFINE_multi_enum(
     'types', ['float32', 'bfloat16'], ['float32', 'bfloat16'],
     'The types in which networks compute.')
 _TPUS = flags.DEFINE_multi_enum(
-    'tpus', list(tpu_compiler.TOPOLOGIES), list(tpu_compiler.TOPOLOGIES), 'The TPUs.')
+    'tpus', ['v3', 'v4'], ['v3', 'v4'], 'The TPUs.')
 _PYTHON = flags.DEFINE_string(
     'python', '.venv-tpu/bin/python', 'Python of the environment with the compiler.')
 
@@ -39,12 +42,16 @@ def _print_row(cells: Sequence[str]) -> None:
 
 def _write(*args) -> str:
   """Calls `learner_hlo.write` in a new process, with its own settings."""
+  from gtrxl_tf.benchmarks import learner_hlo  # pylint: disable=import-outside-toplevel
+
   with futures.ProcessPoolExecutor(
       1, mp_context=multiprocessing.get_context('spawn')) as pool:
     return pool.submit(learner_hlo.write, *args).result()
 
 
 def _check(step: learner_hlo.Step, folder: pathlib.Path) -> None:
+  from gtrxl_tf.benchmarks import learner_hlo  # pylint: disable=import-outside-toplevel
+
   bindings = []
   if step.collect:
     data = folder / step.collect[0]
@@ -63,6 +70,10 @@ def _check(step: learner_hlo.Step, folder: pathlib.Path) -> None:
 
 def main(argv) -> None:
   del argv
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf import config
+  from gtrxl_tf.benchmarks import learner_hlo
+
   if not pathlib.Path(_PYTHON.value).exists():
     sys.exit(f'--python={_PYTHON.value}: no such file; `make tpu-check` makes it')
   _print_row(learner_hlo.TITLES)

@@ -12,15 +12,16 @@ from absl import app
 from absl import flags
 
 from binaries import settings
-from gtrxl_tf.launch import train
+from gtrxl_tf.launch import processes
 
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 
 
 def main(argv) -> None:
   del argv
-  sys.exit(train.train(
-      settings.GIN_FILE.value, settings.GIN_BINDINGS.value, _ROOT_DIR.value))
+  sys.exit(processes.run(
+      'gtrxl_tf.launch.train', 'train', settings.GIN_FILE.value,
+      settings.GIN_BINDINGS.value, _ROOT_DIR.value, True))
 
 
 if __name__ == '__main__':

@@ -5,12 +5,15 @@ import math
 import pathlib
 from typing import Dict, List, Optional, Sequence, Tuple
 
+import matplotlib
 from matplotlib import pyplot as plt
 import numpy as np
 
 from gtrxl_tf.analysis import comparison
 from gtrxl_tf.plots import curves
 from gtrxl_tf.plots import histories
+
+matplotlib.use('Agg')  # Pictures are files; there may be no screen.
 
 # Shares of the training at which runs are ranked (Figure 5: 0.5, 1, 2 billion steps).
 _RANKED_AT = (0.25, 0.5, 1)

@@ -34,15 +34,15 @@ class Settings(NamedTuple):
     metrics_host: see `gauges.Gauges`.
     metrics_port: see `gauges.Gauges`.
     threads: TensorFlow's threads; None or 0 for one per core.
-    supervisor: the process that supervises the part and has checked the settings; None
-      for a part that is started by itself.
+    supervised: whether the process that started the part supervises it, and has checked
+      the settings.
   """
   gin_files: Sequence[str] = ()
   gin_bindings: Sequence[str] = ()
   metrics_host: str = 'localhost'
   metrics_port: Optional[int] = None
   threads: Optional[int] = None
-  supervisor: Optional[int] = None
+  supervised: bool = False
 
 
 class _Part(NamedTuple):
@@ -124,12 +124,11 @@ def _started(name: str, settings: Settings) -> Iterator[_Part]:
   """
   logging.set_verbosity(logging.INFO)
   devices.set_threads(settings.threads)
-  supervised = settings.supervisor is not None
-  asked_to_stop = (signals.stop_requested_by(settings.supervisor) if supervised
-                   else signals.stop_requested())
-  with asked_to_stop as should_stop:
+  asked_to_stop = (signals.stop_requested_by_parent if settings.supervised
+                   else signals.stop_requested)
+  with asked_to_stop() as should_stop:
     experiment = prepare_lib.prepare(
-        settings.gin_files, settings.gin_bindings, check=not supervised)
+        settings.gin_files, settings.gin_bindings, check=not settings.supervised)
     if not experiment.needs_server:
       raise config.ConfigError(
           f'the settings are for training on a dataset, which has no {name}')

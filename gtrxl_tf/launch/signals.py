@@ -1,6 +1,7 @@
 """Turns SIGTERM and SIGINT into a function that a loop can call."""
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import socket
@@ -49,20 +50,18 @@ def stop_requested(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
 
 
 @contextlib.contextmanager
-def stop_requested_by(supervisor: int) -> Iterator[Callable[[], bool]]:
-  """Does the same as `stop_requested`, for a process that another one supervises.
+def stop_requested_by_parent() -> Iterator[Callable[[], bool]]:
+  """Does the same as `stop_requested`, for a process of `multiprocessing`.
 
-  SIGTERM requests a stop, and so does the end of the supervisor; 20 seconds after that
-  the process exits in any case. SIGINT is ignored and left to the supervisor, because a
-  terminal sends it to all processes.
-
-  Args:
-    supervisor: the id of the supervising process, which started this one.
+  SIGTERM requests a stop, and so does the end of the process that started this one, or
+  of the fork server; 20 seconds after that the process exits in any case. SIGINT is
+  ignored and left to the parent, because a terminal sends it to all processes.
   """
   orphaned = threading.Event()
+  parent, forked_from = multiprocessing.parent_process(), os.getppid()
 
   def watch():
-    while os.getppid() == supervisor:
+    while parent.is_alive() and os.getppid() == forked_from:
       time.sleep(1)
     orphaned.set()
     time.sleep(_ORPHAN_SECONDS)

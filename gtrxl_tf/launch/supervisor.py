@@ -2,9 +2,7 @@
 
 import functools
 import multiprocessing
-import os
 import signal
-import sys
 import time
 from typing import Callable, Dict
 
@@ -14,6 +12,7 @@ import portpicker
 
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import parts
+from gtrxl_tf.launch import processes
 from gtrxl_tf.online import experiment as experiment_lib
 from gtrxl_tf.training import console as console_lib
 from gtrxl_tf.training import devices
@@ -91,7 +90,7 @@ class Supervisor:
     self._folder = run_folder.RunFolder(root)
     port = portpicker.pick_unused_port()
     server = f'localhost:{port}'
-    small = parts.Settings(gin_bindings=[config], threads=1, supervisor=os.getpid())
+    small = parts.Settings(gin_bindings=[config], threads=1, supervised=True)
     learner = small._replace(threads=learner_threads)
     self._mains: Dict[str, Callable[..., int]] = {
         'server': functools.partial(parts.serve, small, root, port),
@@ -101,7 +100,7 @@ class Supervisor:
     if evaluator:
       self._mains['evaluator'] = functools.partial(
           parts.evaluate, small, server, root)
-    self._context = multiprocessing.get_context('spawn')
+    self._context = processes.context()
     self._deaths = {name: [] for name in self._mains}
     self.processes: Dict[str, multiprocessing.Process] = {}
 
@@ -115,7 +114,7 @@ class Supervisor:
     if name.startswith('actor_'):
       main = functools.partial(main, life=len(self._deaths[name]))
     self.processes[name] = self._context.Process(
-        target=_exit_with, args=(main,), name=name, daemon=True)
+        target=processes.exit_with, args=(main,), name=name, daemon=True)
     self.processes[name].start()
 
   def ended(self) -> bool:
@@ -158,8 +157,3 @@ class Supervisor:
       if self.processes[name].is_alive():
         self.processes[name].kill()
         self.processes[name].join()
-
-
-def _exit_with(main: Callable[[], int]) -> None:
-  """Exits this process with the code that `main` returns."""
-  sys.exit(main())

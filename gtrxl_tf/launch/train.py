@@ -28,14 +28,23 @@ from gtrxl_tf.training import run_folder
 
 
 @exit_codes.returned
-def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str) -> int:
+def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
+          supervised: bool = False) -> int:
   """Trains on this machine in the folder `root_dir`, or resumes the run there.
+
+  Args:
+    gin_files: files of settings.
+    gin_bindings: single settings, which override the files.
+    root_dir: the run's folder.
+    supervised: whether to stop when the process ends that started this one.
 
   Returns:
     An exit code: 0 done, 1 failed, 2 wrong settings, 130 interrupted.
   """
   folder = run_folder.RunFolder(root_dir)
-  with signals.stop_requested() as should_stop:
+  asked_to_stop = (signals.stop_requested_by_parent if supervised
+                   else signals.stop_requested)
+  with asked_to_stop() as should_stop:
     experiment = prepare_lib.prepare(gin_files, gin_bindings)
     with _claimed(folder, experiment):
       evaluation = None

@@ -1,14 +1,17 @@
 """Learning curves: returns of runs against steps and wall time."""
 
+from __future__ import annotations
+
 import math
 import pathlib
+import types
+import typing
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-import matplotlib
-from matplotlib import pyplot as plt
 import numpy as np
 
-matplotlib.use('Agg')  # Pictures are files; there may be no screen.
+if typing.TYPE_CHECKING:
+  from matplotlib import pyplot as plt
 
 Rows = Sequence[Dict[str, float]]
 
@@ -100,6 +103,14 @@ def draw_reference(panel: plt.Axes, value: float) -> None:
                 label='informed policy')
 
 
+def pyplot() -> types.ModuleType:
+  """Imports matplotlib's pyplot, which takes as long as the rest of the library."""
+  import matplotlib  # pylint: disable=import-outside-toplevel
+  matplotlib.use('Agg')  # Pictures are files; there may be no screen.
+  from matplotlib import pyplot as plt  # pylint: disable=import-outside-toplevel
+  return plt
+
+
 def save(figure: plt.Figure, path: pathlib.Path, title: str, note: str = '') -> None:
   """Writes a picture, with one legend for all panels below them; closes it.
 
@@ -119,7 +130,7 @@ def save(figure: plt.Figure, path: pathlib.Path, title: str, note: str = '') -> 
                   ncols=5, fontsize='small', title=note, title_fontsize='small')
   figure.suptitle(title)
   figure.savefig(path, dpi=120)
-  plt.close(figure)
+  pyplot().close(figure)
 
 
 def draw(path: pathlib.Path, runs: Dict[str, List[Rows]], title: str,
@@ -134,7 +145,7 @@ def draw(path: pathlib.Path, runs: Dict[str, List[Rows]], title: str,
     reference: the informed policy's return, drawn as a line.
     more: functions that each plot in another panel, beside the curves.
   """
-  figure, panels = plt.subplots(
+  figure, panels = pyplot().subplots(
       1, 2 + len(more), figsize=(5.5 * (2 + len(more)), 4.5), layout='constrained')
   panels[1].sharey(panels[0])
   for plot_more, panel in zip(more, panels[2:]):

@@ -4,15 +4,20 @@ They follow *Memory-Efficient Algorithm Distillation* (Figures 5 to 9), for sour
 for the models that distill them.
 """
 
+from __future__ import annotations
+
 import csv
 import os
 import pathlib
+import typing
 from typing import Dict, NamedTuple, Optional, Sequence
 
-from matplotlib import pyplot as plt
 import numpy as np
 
 from gtrxl_tf.plots import curves as curves_lib
+
+if typing.TYPE_CHECKING:
+  from matplotlib import pyplot as plt
 
 NUM_BINS = 50
 
@@ -143,7 +148,7 @@ def draw(path: pathlib.Path, curves: Dict[str, Curve], title: str,
          optimum: Optional[float] = None, measure: str = 'return of an episode'
          ) -> None:
   """Draws curves in a picture of their own, see `plot`."""
-  figure, panel = plt.subplots(figsize=(7, 4.5), layout='constrained')
+  figure, panel = curves_lib.pyplot().subplots(figsize=(7, 4.5), layout='constrained')
   plot(panel, {name: [curve] for name, curve in curves.items()}, optimum)
   panel.set_ylabel(measure)
   curves_lib.save(figure, path, title, 'mean over environments, and its 95 % interval')

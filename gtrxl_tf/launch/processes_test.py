@@ -1,0 +1,76 @@
+"""Tests of processes.py."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+
+from absl.testing import absltest
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_MODULE = '''
+    import os, signal, sys, time
+    import tensorflow as tf
+    from gtrxl_tf.launch import processes
+
+    def main(code):
+      tf.config.threading.set_intra_op_parallelism_threads(1)  # Still possible.
+      assert float(tf.add(1., 1.)) == 2
+      part = processes.context().Process(target=say_parent, daemon=True)
+      part.start()
+      part.join()
+      say_parent()
+      return code
+
+    def say_parent():
+      print(os.getppid(), 'matplotlib' in sys.modules, flush=True)
+
+    def wait():
+      print('ready', flush=True)
+      time.sleep(100)
+    '''
+
+
+class ProcessesTest(absltest.TestCase):
+
+  def start(self, statement: str) -> subprocess.Popen:
+    folder = pathlib.Path(self.create_tempdir().full_path)
+    (folder / 'work.py').write_text(textwrap.dedent(_MODULE))
+    process = subprocess.Popen(
+        [sys.executable, '-c', textwrap.dedent(statement)], text=True, cwd=_ROOT,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, 'PYTHONPATH': f'{folder}:{_ROOT}'})
+    self.addCleanup(process.kill)
+    return process
+
+  def test_one_process_imports_tensorflow_for_those_of_a_run(self):
+    process = self.start('''
+        import os, sys
+        from gtrxl_tf.launch import processes
+        code = processes.run('work', 'main', 7)
+        assert 'tensorflow' not in sys.modules
+        print(os.getpid())
+        sys.exit(code)
+        ''')
+    stdout, stderr = process.communicate(timeout=120)
+    self.assertEqual(process.returncode, 7, stderr)
+    of_part, of_run, caller = stdout.splitlines()
+    self.assertEqual(of_part, of_run)
+    self.assertNotEqual(of_run, f'{caller} False')
+    self.assertEndsWith(of_run, ' False')
+
+  def test_a_signal_is_passed_on(self):
+    process = self.start('''
+        import sys
+        from gtrxl_tf.launch import processes
+        sys.exit(processes.run('work', 'wait'))
+        ''')
+    self.assertEqual(process.stdout.readline(), 'ready\n')
+    process.send_signal(signal.SIGTERM)
+    self.assertEqual(process.wait(timeout=20), 128 + signal.SIGTERM)
+
+
+if __name__ == '__main__':
+  absltest.main()
