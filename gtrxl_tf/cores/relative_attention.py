@@ -156,50 +156,47 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     projected = tf.tensordot(inputs, self._weight(f'{name}_kernel'), axes=1)
     return projected + self._weight(f'{name}_bias') if self.use_bias else projected
 
-  def _keys_and_values(self, inputs: tf.Tensor):
-    """Keys and values `[..., H, d]` of `inputs` `[..., D]`."""
-    return self._project(inputs, 'key'), self._project(inputs, 'value')
+  def _heads_first(self, inputs, name: str):
+    """Projects `[B, S, D]` to `[B, H, S, d]`."""
+    return tf.transpose(self._project(inputs, name), [0, 2, 1, 3])
 
-  def cached_keys_and_values(self, inputs: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-    """Keys and values of `inputs` `[B, S, D]` in the layout of `step`, `[B, H, S, d]`.
+  def cached_keys_and_values(self, inputs: tf.Tensor) -> KeysAndValues:
+    """Keys and values `[B, H, S, d]` of `inputs` `[B, S, D]`.
 
-    With time first, every step would have to transpose the complete cache.
+    With time first, every product with them would have to transpose them.
     """
-    keys, values = self._keys_and_values(inputs)
-    return tf.transpose(keys, [0, 2, 1, 3]), tf.transpose(values, [0, 2, 1, 3])
+    return self._heads_first(inputs, 'key'), self._heads_first(inputs, 'value')
 
   def _output(self, attended):
     outputs = tf.tensordot(attended, self._weight('output_kernel'), axes=2)
     return outputs + self._weight('output_bias') if self.use_bias else outputs
 
-  def _weights(self, scores, mask):
-    """Masked softmax over keys, in float32."""
-    scores = tf.cast(scores, tf.float32) / np.sqrt(self.head_dim)
-    return tf.cast(masks.masked_softmax(scores, mask), self.compute_dtype)
-
   def _weigh(self, query, keys, mask, lookahead, key=None):
-    """Weights `[B, H, T, S]` of keys `[B, S, H, d]`; the last T are the queries' own.
+    """Weights `[B, H, T, S]` of keys `[B, H, S, d]`; the last T are the queries' own.
 
     Queries are `[B, T, H, d]`.
     """
-    width = self.relative_kernel.shape[0]
-    positions = tf.cast(
-        sinusoids(keys.shape[1], width, lookahead), self.compute_dtype)
+    width, num_keys = self.relative_kernel.shape[0], keys.shape[2]
+    positions = tf.cast(sinusoids(num_keys, width, lookahead), self.compute_dtype)
     positions = dropout_lib.drop(positions, self._dropout, key, 0)
-    relative_keys = self._project(positions, 'relative')
-    content = tf.einsum(
-        'bthd,bshd->bhts', query + self._weight('content_bias_u'), keys)
-    position = tf.einsum(
-        'bthd,shd->bhts', query + self._weight('position_bias_v'), relative_keys)
-    position = _relative_shift(position)
+    relative_keys = tf.transpose(self._project(positions, 'relative'), [1, 2, 0])
+
+    def prepare(name):  # To scale queries is less work than to scale scores.
+      biased = (query + self._weight(name)) / np.sqrt(self.head_dim)
+      return tf.transpose(biased, [0, 2, 1, 3])
+
+    content = tf.matmul(prepare('content_bias_u'), keys, transpose_b=True)
+    position = _relative_shift(tf.matmul(prepare('position_bias_v'), relative_keys))
     if lookahead:
-      position = tf.slice(position, [0, 0, 0, 0], [-1, -1, -1, keys.shape[1]])
-    return self._weights(content + position, mask[:, tf.newaxis])
+      position = tf.slice(position, [0, 0, 0, 0], [-1, -1, -1, num_keys])
+    scores = tf.cast(content + position, tf.float32)
+    weights = tf.nn.softmax(scores + masks.bias(mask)[:, tf.newaxis])
+    return tf.cast(weights, self.compute_dtype)
 
   def _attend(self, query, keys, values, mask, lookahead, key=None):
     weights = self._weigh(query, keys, mask, lookahead, key)
     weights = dropout_lib.drop(weights, self._attention_dropout, key, 1)
-    return self._output(tf.einsum('bhts,bshd->bthd', weights, values))
+    return self._output(tf.transpose(tf.matmul(weights, values), [0, 2, 1, 3]))
 
   def call(self, inputs: tf.Tensor, memory: tf.Tensor, mask: tf.Tensor,
            lookahead: int = 0, key: Optional[tf.Tensor] = None) -> tf.Tensor:
@@ -227,14 +224,14 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     # Keras casts only the first argument.
     memory = tf.cast(memory, inputs.dtype)
     query = self._project(inputs, 'query')
-    keys, values = self._keys_and_values(tf.concat([memory, inputs], axis=1))
+    keys, values = self.cached_keys_and_values(tf.concat([memory, inputs], axis=1))
     return self._attend(query, keys, values, mask, lookahead, key)
 
   def attention_weights(self, inputs: tf.Tensor, memory: tf.Tensor, mask: tf.Tensor,
                         lookahead: int = 0) -> tf.Tensor:
     """The attention weights `[B, H, T, M+T]` of `call`, for inspection."""
     query = self._project(inputs, 'query')
-    keys = self._project(tf.concat([memory, inputs], axis=1), 'key')
+    keys = self._heads_first(tf.concat([memory, inputs], axis=1), 'key')
     return self._weigh(query, keys, mask, lookahead)
 
   def extend(self, inputs: tf.Tensor, keys: tf.Tensor, values: tf.Tensor,
@@ -254,10 +251,9 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     """
     query = self._project(inputs, 'query')
     own_keys, own_values = self.cached_keys_and_values(inputs)
-    def join(cached, own):
-      return tf.transpose(tf.concat([cached, own], axis=2), [0, 2, 1, 3])
     outputs = self._attend(
-        query, join(keys, own_keys), join(values, own_values), mask, lookahead)
+        query, tf.concat([keys, own_keys], axis=2),
+        tf.concat([values, own_values], axis=2), mask, lookahead)
     return outputs, own_keys, own_values
 
   def step(self, inputs: tf.Tensor, keys: tf.Tensor, values: tf.Tensor,
@@ -277,7 +273,7 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
       Outputs `[B, D]`, and the step's own key and value `[B, H, d]`.
     """
     query = self._project(inputs, 'query')
-    key, value = self._keys_and_values(inputs)
+    key, value = self._project(inputs, 'key'), self._project(inputs, 'value')
     content_query = query + self._weight('content_bias_u')
     content = tf.concat([
         tf.einsum('bhd,bhcd->bhc', content_query, keys),
@@ -292,7 +288,9 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
         'bhi,ci->bhc' if positions.shape.rank == 2 else 'bhi,bci->bhc',
         position_query, tf.cast(positions, inputs.dtype))
     visible = tf.pad(mask, [[0, 0], [0, 1]], constant_values=True)
-    weights = self._weights(content + position, visible[:, tf.newaxis])
+    scores = tf.cast(content + position, tf.float32) / np.sqrt(self.head_dim)
+    weights = tf.cast(
+        masks.masked_softmax(scores, visible[:, tf.newaxis]), self.compute_dtype)
     attended = tf.einsum('bhc,bhcd->bhd', weights[..., :-1], values)
     attended += weights[..., -1:] * value
     return self._output(attended), key, value
