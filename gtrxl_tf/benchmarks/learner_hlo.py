@@ -64,7 +64,10 @@ def hlo(learner: learner_lib.Learner, batch: Any, stage: str = 'hlo') -> Any:
     batch: nest of tensors.
     stage: `hlo` for text, `hlo_serialized` for bytes.
   """
-  step = tf.function(learner.device_step, jit_compile=True, autograph=False)
+  def on_all_rows(batch):  # The compiler does not fill in default arguments.
+    return learner.device_step(batch)
+
+  step = tf.function(on_all_rows, jit_compile=True, autograph=False)
   return step.experimental_get_compiler_ir(batch)(stage=stage)
 
 
