@@ -33,6 +33,7 @@ GTRXL = GIN / 'gtrxl'
 _EXPERIMENTS = sorted(path.name for path in GTRXL.glob('*.gin'))
 _SMALL = [name for name in _EXPERIMENTS if name.endswith('_cpu.gin')]
 LARGE = [name for name in _EXPERIMENTS if name not in _SMALL]
+_AGENTS = sorted(path.name for path in GTRXL.glob('agents/*.gin'))
 _CORES = sorted(path.name for path in GIN.glob('cores/*.gin'))
 
 BINDINGS = {'dmlab_avm.gin': ['DMLab.dataset_path = "/photographs"']}
@@ -102,6 +103,12 @@ class GinFilesTest(GinTest):
   def test_small_experiment(self, name):
     core = self.prepare([GTRXL / name]).acting_network.core
     self.assertEqual(type(core).__name__, 'TransformerXL')
+
+  @parameterized.product(agent=_AGENTS, name=_SMALL)
+  @pytest.mark.long
+  def test_agent(self, agent, name):
+    made = self.prepare([GTRXL / name, GTRXL / 'agents' / agent]).make_agent()
+    self.assertEqual(f'{made.name}.gin', agent)
 
   @parameterized.parameters(*_CORES)
   @pytest.mark.long

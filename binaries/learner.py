@@ -23,6 +23,9 @@ _STRATEGY = flags.DEFINE_enum(
     'One device; all GPUs of this machine; the workers that TF_CONFIG names; a TPU.')
 _TPU = flags.DEFINE_string(
     'tpu', None, 'With --strategy=tpu: local on a TPU VM, else its address or name.')
+_THREADS = flags.DEFINE_integer(
+    'threads', 0, 'TensorFlow threads; 0 for as many as there are cores. Small networks '
+    'take less processor time with 1.', lower_bound=0)
 
 
 def main(argv) -> None:
@@ -32,7 +35,8 @@ def main(argv) -> None:
 
   logging.set_verbosity(logging.INFO)
   sys.exit(train.train_as_learner(
-      part.settings(), _ROOT_DIR.value, _SERVER.value, _STRATEGY.value, _TPU.value))
+      part.settings(_THREADS.value), _ROOT_DIR.value, _SERVER.value, _STRATEGY.value,
+      _TPU.value))
 
 
 if __name__ == '__main__':

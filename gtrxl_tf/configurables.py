@@ -11,6 +11,7 @@ import gtrxl_tf.agents.decision.policy
 import gtrxl_tf.agents.distillation.agent
 import gtrxl_tf.agents.distillation.network
 import gtrxl_tf.agents.distillation.policy
+import gtrxl_tf.agents.ppo.agent
 import gtrxl_tf.agents.vmpo.agent
 import gtrxl_tf.analysis.scores
 import gtrxl_tf.cores

@@ -25,6 +25,7 @@ _MODULES = {
     'DistillationNetwork': 'distillation.network',
     'DistillationPolicy': 'distillation.policy',
     'NetworkPolicy': 'policy',
+    'PPOAgent': 'ppo.agent',
     'Segments': 'decision.agent',
     'VMPOAgent': 'vmpo.agent',
 }
@@ -34,6 +35,7 @@ _AGENTS = {
     'cql_sac': 'CQLSACAgent',
     'decision': 'DecisionAgent',
     'distillation': 'DistillationAgent',
+    'ppo': 'PPOAgent',
     'vmpo': 'VMPOAgent',
 }
 

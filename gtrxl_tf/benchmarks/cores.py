@@ -4,6 +4,7 @@ Sizes and fields are those of a program that times the GTrXL of other packages, 
 rows fit in one table.
 """
 
+import functools
 import resource
 import statistics
 import time
@@ -12,6 +13,7 @@ from typing import Any, Callable, Dict, NamedTuple, Sequence
 import tensorflow as tf
 
 from gtrxl_tf import cores
+from gtrxl_tf.cores import core as core_lib
 
 
 class Sizes(NamedTuple):
@@ -73,22 +75,29 @@ def training_step(core: cores.Core, sizes: Sizes, xla: bool) -> Callable[[], Non
   return call
 
 
-def acting_step(core: cores.Core, sizes: Sizes, xla: bool) -> Callable[[], None]:
-  """Makes a call that takes the next step in one environment."""
-  inputs = tf.random.normal((1, sizes.model_dim))
-  is_first = tf.zeros([1], tf.bool)
-  structure = core.cache(full_state(core, 1))
+def acting_step(core: cores.Core, sizes: Sizes, xla: bool, batch_size: int = 1
+                ) -> Callable[[], None]:
+  """Makes a call that takes the next step in `batch_size` environments."""
+  inputs = tf.random.normal((batch_size, sizes.model_dim))
+  is_first = tf.zeros([batch_size], tf.bool)
+  structure = core.cache(full_state(core, batch_size))
   cache = tf.nest.flatten(structure)
 
+  def core_step(inputs, cache, move=True):
+    return core.step(*inputs, cache, move)
+
+  if xla:
+    core_step = core_lib.compile_step(
+        functools.partial(core_step, move=False), core.move)
+
   def flat_step(inputs, is_first, *cache):
-    outputs, cache = core.step(
-        inputs, is_first, tf.nest.pack_sequence_as(structure, cache))
+    outputs, cache = core_step(
+        (inputs, is_first), tf.nest.pack_sequence_as(structure, cache))
     return outputs, tf.nest.flatten(cache)
 
-  # Compiled as `training.rollout` does it.
-  step = tf.function(
-      flat_step, autograph=False, jit_compile=xla).get_concrete_function(
-          *(tf.TensorSpec(x.shape, x.dtype) for x in (inputs, is_first, *cache)))
+  # Flat, as `training.rollout` does it.
+  step = tf.function(flat_step, autograph=False).get_concrete_function(
+      *(tf.TensorSpec(x.shape, x.dtype) for x in (inputs, is_first, *cache)))
 
   def call():
     nonlocal cache

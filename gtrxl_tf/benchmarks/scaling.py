@@ -51,7 +51,9 @@ def measure(gin_files: Sequence[str], gin_bindings: Sequence[str], num_actors: i
       f'OnlineExperiment.environment_steps = {10**12}'])
   with tempfile.TemporaryDirectory() as root:
     folder = run_folder.RunFolder(root)
-    supervisor = supervisor_lib.Supervisor(gin.config_str(), root, num_actors)
+    supervisor = supervisor_lib.Supervisor(
+        gin.config_str(), root, num_actors,
+        learner_threads=supervisor_lib.threads_of_learner(experiment))
     supervisor.start()
     rows = []
     try:
@@ -173,14 +175,14 @@ def measure_acting(experiment: experiment_lib.OnlineExperiment, num_steps: int
                    ) -> float:
   """Returns the median CPU seconds of an actor's step: its environments and network."""
   num = experiment.environments_per_actor
-  policy = experiment.make_policy(experiment.acting_network, with_record=True)
+  policy = experiment.make_policy(
+      experiment.acting_network, with_record=True, jit_compile=True)
 
   def action(time_step: ts.TimeStep, state: Any) -> policy_step.PolicyStep:
     return policy.action(time_step, state, seed=tf.constant([0, 1], tf.int64))
 
   rollout = rollout_lib.Rollout(
-      experiment.make_environments(num, 2), action, policy.get_initial_state(num),
-      jit_compile=True)
+      experiment.make_environments(num, 2), action, policy.get_initial_state(num))
   seconds = []
   for _ in range(2 + num_steps):
     started = time.process_time()

@@ -5,6 +5,7 @@ conformance_slow_test.py.
 """
 
 import os
+from unittest import mock
 
 from absl.testing import parameterized
 import numpy as np
@@ -12,6 +13,8 @@ import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
+from gtrxl_tf.cores import core as core_lib
+from gtrxl_tf.cores import transformer_xl
 
 _B, _T, _D = 3, 6, 5  # Batch size, unroll length, input width.
 _TOLERANCE = dict(atol=1e-5, rtol=1e-5)
@@ -351,6 +354,78 @@ class ConformanceTest(Checks):
   @pytest.mark.long
   def test_mixed_precision(self, name):
     self.check_mixed_precision(name)
+
+
+class TailTest(Checks):
+  """A Transformer-XL's cache, whose windows move when their tails are full."""
+
+  def make(self, memory_length, tail_length=3, **settings):
+    with mock.patch.object(transformer_xl, 'TAIL_LENGTH', tail_length):
+      core = _xl(memory_length=memory_length, **settings)()
+    core.build(tf.TensorShape([None, None, _D]))
+    random = np.random.RandomState(7)
+    for variable in core.trainable_variables:
+      variable.assign_add(0.3 * random.randn(*variable.shape))
+    return core
+
+  @parameterized.parameters(
+      (1, 3), (2, 3), (3, 3), (4, 3), (6, 3), (8, 3), (8, 1), (40, 32))
+  def test_steps_equal_the_unroll_over_several_tails(self, memory_length, tail_length):
+    core = self.make(memory_length, tail_length)
+    self.assertEqual(core.initial_cache(1).tail_keys[0].shape[2],
+                     min(memory_length, tail_length))
+    first, no = _inputs(0, memory_length + 1, resets=False)
+    _, state = core(first, no, core.initial_state(_B))
+    inputs, is_first = _inputs(1, 4 * tail_length + 2)
+    unrolled, _ = core(inputs, is_first, state)
+    stepped, _, _ = _steps(core, inputs, is_first, core.cache(state))
+    self.assertAllClose(stepped, unrolled, **_TOLERANCE)
+
+  def test_an_odd_width_has_positions_too(self):
+    core = self.make(4, model_dim=7)
+    inputs, is_first = _inputs(1, 11)
+    unrolled, _ = core(inputs, is_first, core.initial_state(_B))
+    stepped, _, _ = _steps(core, inputs, is_first, core.initial_cache(_B))
+    self.assertAllClose(stepped, unrolled, **_TOLERANCE)
+
+  @parameterized.parameters(2, 3, 7)
+  def test_rows_of_different_age_are_as_each_alone(self, memory_length):
+    core = self.make(memory_length)
+    ages = (1, 5, 9)
+    inputs, is_first = _inputs(2, max(ages) + 8)
+    caches, expected = [], []
+    for row, age in enumerate(ages):
+      row = slice(row, row + 1)
+      _, cache, _ = _steps(
+          core, inputs[row, :age], is_first[row, :age], core.initial_cache(1))
+      caches.append(cache)
+      outputs, _, _ = _steps(
+          core, inputs[row, age:age + 8], is_first[row, age:age + 8], cache)
+      expected.append(outputs)
+    cache = tf.nest.map_structure(lambda *x: tf.concat(x, axis=0), *caches)
+    if memory_length > 2:  # The tail has more than one place.
+      self.assertGreater(len(np.unique(cache.count)), 1)
+    def ahead(x):
+      return tf.stack([x[i, a:a + 8] for i, a in enumerate(ages)])
+    outputs, _, _ = _steps(core, ahead(inputs), ahead(is_first), cache)
+    self.assertAllClose(outputs, tf.concat(expected, axis=0), **_TOLERANCE)
+
+  def test_a_compiled_step_computes_the_same_and_leaves_the_window(self):
+    core = self.make(7)
+    inputs, is_first = _inputs(3, 8)
+    _, cache, _ = _steps(core, inputs, is_first, core.initial_cache(_B))
+    step = core_lib.compile_step(
+        lambda x, cache: core.step(*x, cache, move=False), core.move)
+    moves = 0
+    for t in range(8):
+      expected = core.step(inputs[:, t], is_first[:, t], cache)
+      actual = step((inputs[:, t], is_first[:, t]), cache)
+      self.assert_nests_close(actual, expected)
+      moved = actual[1].keys[0] is not cache.keys[0]
+      self.assertEqual(moved, bool(tf.reduce_all(actual[1].count == 0)))
+      moves += moved
+      cache = actual[1]
+    self.assertBetween(moves, 2, 3)
 
 
 class ReachTest(tf.test.TestCase):

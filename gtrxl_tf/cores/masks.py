@@ -97,3 +97,8 @@ def restored_validity(is_first: tf.Tensor) -> tf.Tensor:
 def masked_softmax(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
   """Softmax over the last axis of float32 `scores`, where `mask` is true."""
   return tf.nn.softmax(tf.where(mask, scores, _MASKED))
+
+
+def bias(mask: tf.Tensor) -> tf.Tensor:
+  """What to add to float32 scores: 0 where `mask` is true, else a negative number."""
+  return tf.where(mask, 0.0, _MASKED)

@@ -1,7 +1,7 @@
 """Multi-head attention with relative positions over memory and inputs."""
 
 import functools
-from typing import Optional, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -10,6 +10,8 @@ from gtrxl_tf import config
 from gtrxl_tf.cores import dropout as dropout_lib
 from gtrxl_tf.cores import masks
 
+KeysAndValues = Tuple[tf.Tensor, tf.Tensor]
+
 
 @functools.lru_cache(maxsize=None)
 def sinusoids(num_positions: int, width: int, lookahead: int = 0) -> np.ndarray:
@@ -17,11 +19,15 @@ def sinusoids(num_positions: int, width: int, lookahead: int = 0) -> np.ndarray:
 
   The first half holds sines, the second cosines, as in Dai et al. (2019).
   """
+  return _sinusoids(num_positions, width, lookahead)[:, :width]
+
+
+def _sinusoids(num_positions: int, width: int, lookahead: int = 0) -> np.ndarray:
+  """`sinusoids` with as many cosines as sines, also if `width` is odd."""
   distances = np.arange(num_positions - 1, -1 - lookahead, -1.0)[:, np.newaxis]
   frequencies = 1 / 10000 ** (np.arange(0, width, 2) / width)
   angles = distances * frequencies
-  encodings = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-  return encodings[:, :width].astype(np.float32)
+  return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
 def slot_positions(query_slot: tf.Tensor, num_slots: int, width: int) -> tf.Tensor:
@@ -40,6 +46,38 @@ def slot_positions(query_slot: tf.Tensor, num_slots: int, width: int) -> tf.Tens
   distances = query_slot[:, tf.newaxis] - tf.range(num_slots)
   distances = tf.pad(tf.maximum(distances, 0), [[0, 0], [0, 1]])
   return tf.gather(tf.constant(table.copy()), distances)
+
+
+class Distances(NamedTuple):
+  """Encodings of the distances from a step to a window and to a tail of keys.
+
+  The distances to a window differ by row, because rows moved their windows at
+  different steps. The sinusoids of a sum of two angles are those of one, rotated by
+  the other: to rotate the query is less work than to encode each row's distances.
+  """
+  window: tf.Tensor  # [M, W], for the first step after a move. W is D or D + 1, even.
+  tail: tf.Tensor    # [K, W]
+  cosine: tf.Tensor  # [B, 1, W], for the rotation by the steps since the move.
+  sine: tf.Tensor    # [B, 1, W], negative in its first half.
+
+
+def distances(memory_length: int, tail_length: int, width: int, count: tf.Tensor,
+              dtype: tf.DType) -> Distances:
+  """Encodings for `step_with_tail`.
+
+  Args:
+    memory_length: M.
+    tail_length: K.
+    width: D.
+    count: steps since each row's window moved, int32 `[B]` in `0..K-1`.
+    dtype: of the encodings.
+  """
+  table = _sinusoids(tail_length, width)
+  sine, cosine = tf.split(
+      tf.gather(tf.constant(table[::-1].copy()), count)[:, tf.newaxis], 2, axis=-1)
+  return Distances(*(tf.cast(x, dtype) for x in (
+      _sinusoids(memory_length + 1, width)[:-1], table,
+      tf.concat([cosine, cosine], axis=-1), tf.concat([-sine, sine], axis=-1))))
 
 
 @config.configurable
@@ -118,50 +156,47 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     projected = tf.tensordot(inputs, self._weight(f'{name}_kernel'), axes=1)
     return projected + self._weight(f'{name}_bias') if self.use_bias else projected
 
-  def _keys_and_values(self, inputs: tf.Tensor):
-    """Keys and values `[..., H, d]` of `inputs` `[..., D]`."""
-    return self._project(inputs, 'key'), self._project(inputs, 'value')
+  def _heads_first(self, inputs, name: str):
+    """Projects `[B, S, D]` to `[B, H, S, d]`."""
+    return tf.transpose(self._project(inputs, name), [0, 2, 1, 3])
 
-  def cached_keys_and_values(self, inputs: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-    """Keys and values of `inputs` `[B, S, D]` in the layout of `step`, `[B, H, S, d]`.
+  def cached_keys_and_values(self, inputs: tf.Tensor) -> KeysAndValues:
+    """Keys and values `[B, H, S, d]` of `inputs` `[B, S, D]`.
 
-    With time first, every step would have to transpose the complete cache.
+    With time first, every product with them would have to transpose them.
     """
-    keys, values = self._keys_and_values(inputs)
-    return tf.transpose(keys, [0, 2, 1, 3]), tf.transpose(values, [0, 2, 1, 3])
+    return self._heads_first(inputs, 'key'), self._heads_first(inputs, 'value')
 
   def _output(self, attended):
     outputs = tf.tensordot(attended, self._weight('output_kernel'), axes=2)
     return outputs + self._weight('output_bias') if self.use_bias else outputs
 
-  def _weights(self, scores, mask):
-    """Masked softmax over keys, in float32."""
-    scores = tf.cast(scores, tf.float32) / np.sqrt(self.head_dim)
-    return tf.cast(masks.masked_softmax(scores, mask), self.compute_dtype)
-
   def _weigh(self, query, keys, mask, lookahead, key=None):
-    """Weights `[B, H, T, S]` of keys `[B, S, H, d]`; the last T are the queries' own.
+    """Weights `[B, H, T, S]` of keys `[B, H, S, d]`; the last T are the queries' own.
 
     Queries are `[B, T, H, d]`.
     """
-    width = self.relative_kernel.shape[0]
-    positions = tf.cast(
-        sinusoids(keys.shape[1], width, lookahead), self.compute_dtype)
+    width, num_keys = self.relative_kernel.shape[0], keys.shape[2]
+    positions = tf.cast(sinusoids(num_keys, width, lookahead), self.compute_dtype)
     positions = dropout_lib.drop(positions, self._dropout, key, 0)
-    relative_keys = self._project(positions, 'relative')
-    content = tf.einsum(
-        'bthd,bshd->bhts', query + self._weight('content_bias_u'), keys)
-    position = tf.einsum(
-        'bthd,shd->bhts', query + self._weight('position_bias_v'), relative_keys)
-    position = _relative_shift(position)
+    relative_keys = tf.transpose(self._project(positions, 'relative'), [1, 2, 0])
+
+    def prepare(name):  # To scale queries is less work than to scale scores.
+      biased = (query + self._weight(name)) / np.sqrt(self.head_dim)
+      return tf.transpose(biased, [0, 2, 1, 3])
+
+    content = tf.matmul(prepare('content_bias_u'), keys, transpose_b=True)
+    position = _relative_shift(tf.matmul(prepare('position_bias_v'), relative_keys))
     if lookahead:
-      position = tf.slice(position, [0, 0, 0, 0], [-1, -1, -1, keys.shape[1]])
-    return self._weights(content + position, mask[:, tf.newaxis])
+      position = tf.slice(position, [0, 0, 0, 0], [-1, -1, -1, num_keys])
+    scores = tf.cast(content + position, tf.float32)
+    weights = tf.nn.softmax(scores + masks.bias(mask)[:, tf.newaxis])
+    return tf.cast(weights, self.compute_dtype)
 
   def _attend(self, query, keys, values, mask, lookahead, key=None):
     weights = self._weigh(query, keys, mask, lookahead, key)
     weights = dropout_lib.drop(weights, self._attention_dropout, key, 1)
-    return self._output(tf.einsum('bhts,bshd->bthd', weights, values))
+    return self._output(tf.transpose(tf.matmul(weights, values), [0, 2, 1, 3]))
 
   def call(self, inputs: tf.Tensor, memory: tf.Tensor, mask: tf.Tensor,
            lookahead: int = 0, key: Optional[tf.Tensor] = None) -> tf.Tensor:
@@ -189,14 +224,14 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     # Keras casts only the first argument.
     memory = tf.cast(memory, inputs.dtype)
     query = self._project(inputs, 'query')
-    keys, values = self._keys_and_values(tf.concat([memory, inputs], axis=1))
+    keys, values = self.cached_keys_and_values(tf.concat([memory, inputs], axis=1))
     return self._attend(query, keys, values, mask, lookahead, key)
 
   def attention_weights(self, inputs: tf.Tensor, memory: tf.Tensor, mask: tf.Tensor,
                         lookahead: int = 0) -> tf.Tensor:
     """The attention weights `[B, H, T, M+T]` of `call`, for inspection."""
     query = self._project(inputs, 'query')
-    keys = self._project(tf.concat([memory, inputs], axis=1), 'key')
+    keys = self._heads_first(tf.concat([memory, inputs], axis=1), 'key')
     return self._weigh(query, keys, mask, lookahead)
 
   def extend(self, inputs: tf.Tensor, keys: tf.Tensor, values: tf.Tensor,
@@ -216,10 +251,9 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     """
     query = self._project(inputs, 'query')
     own_keys, own_values = self.cached_keys_and_values(inputs)
-    def join(cached, own):
-      return tf.transpose(tf.concat([cached, own], axis=2), [0, 2, 1, 3])
     outputs = self._attend(
-        query, join(keys, own_keys), join(values, own_values), mask, lookahead)
+        query, tf.concat([keys, own_keys], axis=2),
+        tf.concat([values, own_values], axis=2), mask, lookahead)
     return outputs, own_keys, own_values
 
   def step(self, inputs: tf.Tensor, keys: tf.Tensor, values: tf.Tensor,
@@ -239,7 +273,7 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
       Outputs `[B, D]`, and the step's own key and value `[B, H, d]`.
     """
     query = self._project(inputs, 'query')
-    key, value = self._keys_and_values(inputs)
+    key, value = self._project(inputs, 'key'), self._project(inputs, 'value')
     content_query = query + self._weight('content_bias_u')
     content = tf.concat([
         tf.einsum('bhd,bhcd->bhc', content_query, keys),
@@ -254,10 +288,68 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
         'bhi,ci->bhc' if positions.shape.rank == 2 else 'bhi,bci->bhc',
         position_query, tf.cast(positions, inputs.dtype))
     visible = tf.pad(mask, [[0, 0], [0, 1]], constant_values=True)
-    weights = self._weights(content + position, visible[:, tf.newaxis])
+    scores = tf.cast(content + position, tf.float32) / np.sqrt(self.head_dim)
+    weights = tf.cast(
+        masks.masked_softmax(scores, visible[:, tf.newaxis]), self.compute_dtype)
     attended = tf.einsum('bhc,bhcd->bhd', weights[..., :-1], values)
     attended += weights[..., -1:] * value
     return self._output(attended), key, value
+
+  def step_with_tail(self, inputs: tf.Tensor, window: KeysAndValues,
+                     tail: KeysAndValues, positions: Distances, bias: tf.Tensor
+                     ) -> Tuple[tf.Tensor, KeysAndValues]:
+    """Attends from one step to a window, a tail and the step itself.
+
+    Args:
+      inputs: `[B, D]`.
+      window: keys and values `[B, H, M, d]` from `cached_keys_and_values`.
+      tail: those of the K steps before this one, `[B, H, K, d]`.
+      positions: see `distances`.
+      bias: what hides keys: added to the scores of the window and of the new tail,
+        `[B, 1, M+K]`.
+
+    Returns:
+      Outputs `[B, D]`, and the new tail, which ends with the step itself.
+    """
+    query, key, value = (
+        self._project(inputs, name) for name in ('query', 'key', 'value'))
+    tail = push(tail[0], key), push(tail[1], value)
+    scale = 1 / np.sqrt(self.head_dim)
+    content_query = ((query + self._weight('content_bias_u')) * scale)[:, :, tf.newaxis]
+    position_query = self._position_query(
+        (query + self._weight('position_bias_v')) * scale)
+    sines, cosines = tf.split(position_query, 2, axis=-1)
+    rotated = (position_query * positions.cosine
+               + tf.concat([cosines, sines], axis=-1) * positions.sine)
+    scores = tf.concat([
+        tf.matmul(content_query, window[0], transpose_b=True)[:, :, 0]
+        + _product(rotated, positions.window),
+        tf.matmul(content_query, tail[0], transpose_b=True)[:, :, 0]
+        + _product(position_query, positions.tail)], axis=-1)
+    weights = tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + bias), inputs.dtype)
+    memory_length = window[0].shape[2]
+    weights = weights[:, :, tf.newaxis]
+    attended = (tf.matmul(weights[..., :memory_length], window[1])
+                + tf.matmul(weights[..., memory_length:], tail[1]))
+    return self._output(attended[:, :, 0]), tail
+
+  def _position_query(self, query: tf.Tensor) -> tf.Tensor:
+    """`[B, H, d]` to `[B, H, W]`, the queries of encoded distances; W is even."""
+    projected = tf.einsum('bhd,ihd->bhi', query, self._weight('relative_kernel'))
+    odd = projected.shape[-1] % 2
+    return tf.pad(projected, [[0, 0], [0, 0], [0, odd]]) if odd else projected
+
+
+def push(window: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
+  """`window` `[B, H, K, d]` without its oldest row, and with `row` `[B, H, d]`."""
+  return tf.concat([window[:, :, 1:], row[:, :, tf.newaxis]], axis=2)
+
+
+def _product(query: tf.Tensor, encodings: tf.Tensor) -> tf.Tensor:
+  """`[B, H, W]` times `[K, W]`, transposed: `[B, H, K]`."""
+  _, num_heads, width = query.shape
+  product = tf.matmul(tf.reshape(query, [-1, width]), encodings, transpose_b=True)
+  return tf.reshape(product, [-1, num_heads, encodings.shape[0]])
 
 
 def _relative_shift(scores: tf.Tensor) -> tf.Tensor:

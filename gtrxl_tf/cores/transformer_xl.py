@@ -8,6 +8,7 @@ from typing import NamedTuple, Optional, Tuple
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf import nests
 from gtrxl_tf.cores import core
 from gtrxl_tf.cores import dropout as dropout_lib
 from gtrxl_tf.cores import gates
@@ -24,11 +25,25 @@ class XLState(NamedTuple):
 
 
 class XLCache(NamedTuple):
-  """State between steps."""
-  keys: Tuple[tf.Tensor, ...]    # For each layer, [B, H, M, d].
+  """State between steps.
+
+  New keys and values go to a tail of K rows, which every step moves by one row. When K
+  steps of a row of the batch are not in its window yet, the window takes them all: to
+  move the window at every step would take longer than the step itself. A step sees the
+  last M steps, so it sees as many rows of the tail as it leaves out of the window.
+  """
+  keys: Tuple[tf.Tensor, ...]         # The window: for each layer, [B, H, M, d].
   values: Tuple[tf.Tensor, ...]
-  valid: tf.Tensor               # [B, M]
-  record: tf.Tensor              # [B, L, D], the step's own row of memory.
+  valid: tf.Tensor                    # [B, M]
+  tail_keys: Tuple[tf.Tensor, ...]    # For each layer, [B, H, K, d], newest last.
+  tail_values: Tuple[tf.Tensor, ...]
+  tail_valid: tf.Tensor               # [B, K], false for rows that the window has.
+  count: tf.Tensor                    # [B], int32 in 0..K-1: rows not in the window.
+  record: tf.Tensor                   # [B, L, D], the step's own row of memory.
+
+
+# The longest tail, K. A longer one makes steps slower, and the window move less often.
+TAIL_LENGTH = 32
 
 
 @config.configurable
@@ -86,6 +101,7 @@ class TransformerXL(core.Core):
     super().__init__(name=name)
     self._model_dim = model_dim
     self._memory_length = memory_length
+    self._tail_length = min(TAIL_LENGTH, memory_length)
     self._dropout = dropout
     self._drops = bool(dropout or attention_dropout)
     self.embedding = tf.keras.layers.Dense(model_dim, name='embedding')
@@ -149,34 +165,68 @@ class TransformerXL(core.Core):
   def restore(self, records, is_first) -> XLState:
     return XLState(records, masks.restored_validity(is_first))
 
-  def record(self, cache) -> tf.Tensor:
-    return cache.record
-
   def cache(self, state) -> XLCache:
     keys, values = zip(*(
         block.keys_and_values(state.memory[:, :, i])
         for i, block in enumerate(self.blocks)))
-    return XLCache(keys, values, state.valid, tf.zeros_like(state.memory[:, 0]))
+    tail = slice(self._memory_length - self._tail_length, None)
+    tail_keys, tail_values = (
+        tuple(tf.zeros_like(x[:, :, tail]) for x in window) for window in (keys, values))
+    return XLCache(
+        keys, values, state.valid, tail_keys, tail_values,
+        tail_valid=tf.zeros_like(state.valid[:, tail]),
+        count=tf.zeros_like(state.valid[:, 0], tf.int32),
+        record=tf.zeros_like(state.memory[:, 0]))
 
   def _step(self, inputs, is_first, cache):
     # Steps of earlier episodes are masked before the first step of a new one.
-    visible = cache.valid & ~is_first[:, tf.newaxis]
-    positions = tf.constant(
-        relative_attention.sinusoids(self._memory_length + 1, self._model_dim))
-    stream = self.embedding(inputs)[:, tf.newaxis]
-    keys, values, record = [], [], []
-    for block, layer_keys, layer_values in zip(self.blocks, cache.keys, cache.values):
+    same_episode = ~is_first[:, tf.newaxis]
+    valid, tail_valid = cache.valid & same_episode, cache.tail_valid & same_episode
+    tail_valid = tf.pad(tail_valid[:, 1:], [[0, 0], [0, 1]], constant_values=True)
+    within_reach = tf.range(self._memory_length) >= cache.count[:, tf.newaxis]
+    bias = masks.bias(tf.concat([valid & within_reach, tail_valid], axis=1))
+    positions = relative_attention.distances(
+        self._memory_length, self._tail_length, self._model_dim, cache.count,
+        self.compute_dtype)
+    stream = self.embedding(inputs)
+    tail_keys, tail_values, record = [], [], []
+    for i, block in enumerate(self.blocks):
       record.append(stream)
-      stream, key, value = block.step(
-          stream, layer_keys, layer_values, positions, visible)
-      keys.append(_push(layer_keys, key))
-      values.append(_push(layer_values, value))
-    valid = tf.pad(visible[:, 1:], [[0, 0], [0, 1]], constant_values=True)
-    return stream[:, 0], XLCache(
-        tuple(keys), tuple(values), valid,
-        tf.cast(tf.concat(record, axis=1), cache.record.dtype))
+      stream, (keys, values) = block.step_with_tail(
+          stream, (cache.keys[i], cache.values[i]),
+          (cache.tail_keys[i], cache.tail_values[i]), positions, bias[:, tf.newaxis])
+      tail_keys.append(keys)
+      tail_values.append(values)
+    return stream, cache._replace(
+        valid=valid, tail_keys=tuple(tail_keys), tail_values=tuple(tail_values),
+        tail_valid=tail_valid, count=cache.count + 1,
+        record=tf.cast(tf.stack(record, axis=1), cache.record.dtype))
 
+  def move(self, cache) -> XLCache:
+    full = tf.equal(cache.count, self._tail_length)
+    return tf.cond(
+        tf.reduce_any(full), lambda: self._move_windows(full, cache), lambda: cache)
 
-def _push(window: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
-  """`window` `[B, H, M, d]` without its oldest row, and with `row` `[B, H, d]`."""
-  return tf.concat([window[..., 1:, :], row[..., tf.newaxis, :]], axis=-2)
+  def _move_windows(self, full, cache: XLCache) -> XLCache:
+    """Moves tails into windows in the rows `full` `[B]`."""
+    all_full = tf.reduce_all(full)
+
+    def move(window, tail, axis):
+      kept = tf.split(
+          window, [self._tail_length, window.shape[axis] - self._tail_length], axis)[1]
+      moved = tf.concat([kept, tail], axis)
+      # In the usual case, that rows are in step, this saves a pass.
+      return tf.cond(all_full, lambda: moved, lambda: nests.where(full, moved, window))
+
+    def move_layers(windows, tails):
+      return tuple(move(*x, axis=2) for x in zip(windows, tails))
+
+    return cache._replace(
+        keys=move_layers(cache.keys, cache.tail_keys),
+        values=move_layers(cache.values, cache.tail_values),
+        valid=move(cache.valid, cache.tail_valid, axis=1),
+        tail_valid=cache.tail_valid & ~full[:, tf.newaxis],
+        count=tf.where(full, 0, cache.count))
+
+  def record(self, cache) -> tf.Tensor:
+    return cache.record

@@ -118,6 +118,19 @@ class XLBlock(tf.keras.layers.Layer):
         self._attention_inputs(inputs)[:, 0], keys, values, positions, mask)
     return self._join(inputs, attended[:, tf.newaxis]), key, value
 
+  def step_with_tail(self, inputs: tf.Tensor,
+                     window: relative_attention.KeysAndValues,
+                     tail: relative_attention.KeysAndValues,
+                     positions: relative_attention.Distances, bias: tf.Tensor
+                     ) -> Tuple[tf.Tensor, relative_attention.KeysAndValues]:
+    """Outputs `[B, D]` of one step `[B, D]`, and the new tail.
+
+    The other arguments are those of the attention's `step_with_tail`.
+    """
+    attended, tail = self.attention.step_with_tail(
+        self._attention_inputs(inputs), window, tail, positions, bias)
+    return self._join(inputs, attended), tail
+
 
 def make_blocks(num_layers: int, num_heads: int, head_dim: int, mlp_dim: int,
                 variant: Variant, gate: str = 'gru', gate_bias: float = 2.0,

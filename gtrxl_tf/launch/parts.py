@@ -20,6 +20,7 @@ from gtrxl_tf.online import evaluator
 from gtrxl_tf.online import experiment as experiment_lib
 from gtrxl_tf.online import reconnect
 from gtrxl_tf.online import server as server_lib
+from gtrxl_tf.training import devices
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import run_folder
 
@@ -122,9 +123,7 @@ def _started(name: str, settings: Settings) -> Iterator[_Part]:
     config.ConfigError: the settings cannot be used.
   """
   logging.set_verbosity(logging.INFO)
-  if settings.threads is not None:
-    tf.config.threading.set_intra_op_parallelism_threads(settings.threads)
-    tf.config.threading.set_inter_op_parallelism_threads(settings.threads)
+  devices.set_threads(settings.threads)
   asked_to_stop = (signals.stop_requested_by_parent if settings.supervised
                    else signals.stop_requested)
   with asked_to_stop() as should_stop:

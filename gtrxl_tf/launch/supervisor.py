@@ -15,6 +15,7 @@ from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import processes
 from gtrxl_tf.online import experiment as experiment_lib
 from gtrxl_tf.training import console as console_lib
+from gtrxl_tf.training import devices
 from gtrxl_tf.training import run_folder
 
 # A run fails when one part dies more often than this in this time.
@@ -41,7 +42,8 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
     exit_codes.RunFailed: the run cannot continue.
   """
   supervisor = Supervisor(
-      gin.config_str(), str(folder.root), experiment.num_actors, experiment.evaluator)
+      gin.config_str(), str(folder.root), experiment.num_actors, experiment.evaluator,
+      threads_of_learner(experiment))
   try:
     supervisor.start()
     while not (should_stop() or supervisor.ended()):
@@ -55,6 +57,14 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
     raise exit_codes.RunFailed(folder.diverged.read_text(encoding='utf-8').strip())
 
 
+def threads_of_learner(experiment: experiment_lib.OnlineExperiment) -> int:
+  """Returns how many threads the learner has beside the other parts; 0 for all."""
+  weights = experiment.acting_network.trainable_variables  # As many as those that learn.
+  return devices.threads_of_step(
+      sum(weight.shape.num_elements() for weight in weights),
+      experiment.batch_size * experiment.unroll_length)
+
+
 class Supervisor:
   """Runs a Reverb server, N actors, a learner and optionally an evaluator as processes.
 
@@ -66,7 +76,8 @@ class Supervisor:
     processes: the newest of each part, by its name.
   """
 
-  def __init__(self, config: str, root: str, num_actors: int, evaluator: bool = False):
+  def __init__(self, config: str, root: str, num_actors: int, evaluator: bool = False,
+               learner_threads: int = 0):
     """Prepares the parts; `start` starts them.
 
     Args:
@@ -74,15 +85,16 @@ class Supervisor:
       root: the run's folder.
       num_actors: how many actors to start.
       evaluator: whether to start an evaluator.
+      learner_threads: TensorFlow's threads in the learner; 0 for one per core.
     """
     self._folder = run_folder.RunFolder(root)
     port = portpicker.pick_unused_port()
     server = f'localhost:{port}'
     small = parts.Settings(gin_bindings=[config], threads=1, supervised=True)
-    large = small._replace(threads=None)
+    learner = small._replace(threads=learner_threads)
     self._mains: Dict[str, Callable[..., int]] = {
         'server': functools.partial(parts.serve, small, root, port),
-        'learner': functools.partial(parts.learn, large, server, root)}
+        'learner': functools.partial(parts.learn, learner, server, root)}
     for i in range(num_actors):
       self._mains[f'actor_{i}'] = functools.partial(parts.act, small, server, i)
     if evaluator:

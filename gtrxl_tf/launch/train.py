@@ -78,6 +78,7 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
   tf.get_logger().setLevel('WARNING')  # Strategies log every collective.
   folder = run_folder.RunFolder(root_dir)
   with signals.stop_requested() as should_stop:
+    devices.set_threads(settings.threads)
     strategy = devices.make_strategy(strategy_name, tpu)  # Before other TensorFlow.
     experiment = prepare_lib.prepare(settings.gin_files, settings.gin_bindings)
     _check_server(experiment, server)

@@ -17,6 +17,8 @@ import pytest
 from gtrxl_tf import testing
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.launch import parts
+from gtrxl_tf.launch import prepare
+from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.launch import train
 from gtrxl_tf.training import run_folder
 
@@ -28,6 +30,23 @@ _TINY = ['ActionRecall.delay = 2', 'TransformerXL.memory_length = 4',
          'OnlineExperiment.unroll_length = 8', 'OnlineExperiment.batch_size = 16',
          'OnlineExperiment.environments_per_actor = 16', 'Experiment.log_period = 2',
          'Experiment.evaluation_episodes = 10']
+
+
+class ThreadsTest(parameterized.TestCase):
+
+  @parameterized.parameters(([], 1), (['OnlineExperiment.batch_size = 512'], 0))
+  def test_a_learner_has_threads_by_the_size_of_its_steps(self, bindings, expected):
+    gin.clear_config()
+    self.addCleanup(gin.clear_config)
+    experiment = prepare.prepare([_GIN_FILE], bindings, check=False)
+    threads = supervisor_lib.threads_of_learner(experiment)
+    self.assertEqual(threads, expected)
+    supervisor = supervisor_lib.Supervisor('', 'root', 1, learner_threads=threads)
+    settings = {name: main.args[0]
+                # pylint: disable-next=protected-access
+                for name, main in supervisor._mains.items()}
+    self.assertEqual({name: x.threads for name, x in settings.items()},
+                     {'learner': expected, 'actor_0': 1, 'server': 1})
 
 
 class RefusedTest(parameterized.TestCase):

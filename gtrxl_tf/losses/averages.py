@@ -3,6 +3,14 @@
 import tensorflow as tf
 
 
+def sum_over_replicas(x: tf.Tensor) -> tf.Tensor:
+  """The sum of `x` over all replicas; `x` itself outside a replica context."""
+  context = tf.distribute.get_replica_context()  # None where replicas are merged.
+  if context is None or context.num_replicas_in_sync == 1:
+    return x
+  return context.all_reduce(tf.distribute.ReduceOp.SUM, x)
+
+
 class MaskedMean:
   """`mean(x)` is the mean of `x` over valid steps.
 
@@ -18,11 +26,7 @@ class MaskedMean:
   def __init__(self, valid: tf.Tensor):
     """Counts the valid steps of all replicas; `valid` is bool, for example `[B, T]`."""
     self._valid = valid
-    count = tf.reduce_sum(tf.cast(valid, tf.float32))
-    context = tf.distribute.get_replica_context()  # None where replicas are merged.
-    if context is not None and context.num_replicas_in_sync > 1:
-      count = context.all_reduce(tf.distribute.ReduceOp.SUM, count)
-    self._count = count
+    self._count = sum_over_replicas(tf.reduce_sum(tf.cast(valid, tf.float32)))
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:
     """The mean, a float32 scalar, of `x` in the shape of the mask."""

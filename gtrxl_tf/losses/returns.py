@@ -11,14 +11,19 @@ def n_step_returns(
     values: tf.Tensor,
     is_last: tf.Tensor,
     gamma: float,
+    td_lambda: float = 1.0,
 ) -> tf.Tensor:
   """Computes returns to the end of the unroll, or of the episode if it ends earlier.
 
-  These are the value targets of V-MPO (Song et al., 2019). Every step uses all
-  remaining rewards, and the value of the last observation in place of later ones:
+  With a `td_lambda` of 1 these are the value targets of V-MPO (Song et al., 2019).
+  Every step uses all remaining rewards, and the value of the last observation in place
+  of later ones:
 
     G_t = r_{t+1} + gamma d_{t+1} V_{t+1}   if t + 1 = T or is_last_{t+1}
-    G_t = r_{t+1} + gamma d_{t+1} G_{t+1}   otherwise
+    G_t = r_{t+1} + gamma d_{t+1} ((1 - lambda) V_{t+1} + lambda G_{t+1})   otherwise
+
+  A smaller `td_lambda` makes them the lambda-returns of TD(lambda), and `G_t - V_t` the
+  generalized advantage estimate (Schulman et al., 2016, equation 16).
 
   Time steps are those of dm_env: r_t and d_t came with observation t, after the action
   at t - 1. A termination (LAST with discount 0) therefore has no value after it, and a
@@ -43,15 +48,17 @@ def n_step_returns(
       each observation, in the units of the rewards.
     is_last: [B, T + 1] bool, true at an episode's last observation.
     gamma: the agent's discount per step, in [0, 1].
+    td_lambda: lambda, in [0, 1]: the weight of later rewards against the next value.
 
   Returns:
     [B, T, ...] float32. No gradient flows through the returns.
 
   Raises:
-    ValueError: shapes differ or have no step, or gamma is outside [0, 1].
+    ValueError: shapes differ or have no step, or gamma or td_lambda is outside [0, 1].
   """
-  if not 0 <= gamma <= 1:
-    raise ValueError(f'gamma: expected a number in [0, 1], got {gamma!r}')
+  for name, number in (('gamma', gamma), ('td_lambda', td_lambda)):
+    if not 0 <= number <= 1:
+      raise ValueError(f'{name}: expected a number in [0, 1], got {number!r}')
   rewards, discounts, values = (
       tf.stop_gradient(tf.cast(x, tf.float32)) for x in (rewards, discounts, values))
   is_last = tf.cast(is_last, tf.bool)
@@ -69,8 +76,9 @@ def n_step_returns(
     ends, discounts = ends[..., tf.newaxis], discounts[..., tf.newaxis]
   # G_t = returns_t + carry_t G_{t+1}. Each round doubles the number of steps that
   # returns_t covers, so that log2(T) rounds replace a loop over T steps.
-  returns = rewards[:, 1:] + tf.where(ends, discounts * values[:, 1:], 0.)
-  carry = tf.where(ends, 0., discounts)
+  share = tf.where(ends, 1., 1. - td_lambda)  # Of the next value.
+  returns = rewards[:, 1:] + tf.math.multiply_no_nan(discounts * values[:, 1:], share)
+  carry = tf.where(ends, 0., td_lambda * discounts)
   span = 1
   while span < num_steps:
     padding = [[0, 0], [0, span]] + [[0, 0]] * (rewards.shape.rank - 2)

@@ -1,3 +1,5 @@
+import pathlib
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
@@ -5,17 +7,20 @@ import tensorflow as tf
 
 from gtrxl_tf.losses import returns
 
+GOLDEN = pathlib.Path(__file__).parents[2] / 'testdata' / 'golden' / 'ppo.npz'
 GAMMA = 0.9
 
 
-def _loop(rewards, discounts, values, is_last, gamma):
+def _loop(rewards, discounts, values, is_last, gamma, td_lambda=1.):
   """The definition, step by step, in float64."""
   batch_size, num_rows = rewards.shape
   result = np.zeros([batch_size, num_rows - 1])
   for b in range(batch_size):
     for t in reversed(range(num_rows - 1)):
       ends = is_last[b, t + 1] or t + 2 == num_rows
-      after = values[b, t + 1] if ends else result[b, t + 1]
+      after = values[b, t + 1]
+      if not ends:
+        after = (1 - td_lambda) * after + td_lambda * result[b, t + 1]
       result[b, t] = rewards[b, t + 1] + gamma * discounts[b, t + 1] * after
   return result
 
@@ -30,6 +35,27 @@ def _unroll(batch_size, num_steps, seed=0):
           random.randn(*shape).astype(np.float32), is_last)
 
 
+class GoldenTest(tf.test.TestCase, parameterized.TestCase):
+  """Agreement with rlax, whose batches are [T, B] instead of [B, T]."""
+
+  @parameterized.product(i=[0, 1, 2, 3], jit_compile=[False, True])
+  def test_lambda_returns_and_generalized_advantages(self, i, jit_compile):
+    golden = {name: x.swapaxes(0, 1) if x.ndim == 2 else x
+              for name, x in np.load(GOLDEN).items() if name.startswith('returns/')}
+    rewards, discounts, values, is_last = (
+        golden[f'returns/{name}']
+        for name in ('rewards', 'discounts', 'values', 'is_last'))
+    evaluate = tf.function(returns.n_step_returns, jit_compile=jit_compile)
+    got = evaluate(rewards, discounts, values, is_last, float(golden['returns/gamma']),
+                   float(golden['returns/lambdas'][i])).numpy()
+    valid = ~is_last[:, :-1]
+    self.assertGreater(np.sum(~valid), 10)
+    for name, mine in (('targets', got), ('advantages', got - values[:, :-1])):
+      want = golden[f'returns/{name}{i}']
+      self.assertAllEqual(np.isnan(want), ~valid)
+      self.assertAllClose(mine[valid], want[valid], rtol=1e-5, atol=1e-5)
+
+
 class NStepReturnsTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.product(num_steps=[1, 2, 3, 8, 13, 95], gamma=[0., 0.9, 0.99, 1.])
@@ -38,6 +64,20 @@ class NStepReturnsTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(
         returns.n_step_returns(*unroll, gamma), _loop(*unroll, gamma),
         rtol=1e-5, atol=1e-5)
+
+  @parameterized.product(num_steps=[1, 2, 13, 95], td_lambda=[0., 0.5, 0.95])
+  def test_lambda_returns_equal_the_definition(self, num_steps, td_lambda):
+    unroll = _unroll(7, num_steps)
+    self.assertAllClose(
+        returns.n_step_returns(*unroll, GAMMA, td_lambda),
+        _loop(*unroll, GAMMA, td_lambda), rtol=1e-5, atol=1e-5)
+
+  def test_a_lambda_of_0_looks_one_step_ahead(self):
+    got = returns.n_step_returns(
+        rewards=[[0., 1., 2., 9.]], discounts=[[1., 1., 0., 1.]],
+        values=[[5., 6., 7., 8.]], is_last=[[False, False, True, False]], gamma=GAMMA,
+        td_lambda=0.)
+    self.assertAllClose(got[:, :2], [[1 + .9 * 6, 2]])
 
   @parameterized.parameters(False, True)
   def test_further_axes_have_separate_returns(self, jit_compile):
@@ -125,6 +165,9 @@ class NStepReturnsTest(tf.test.TestCase, parameterized.TestCase):
     with self.assertRaisesRegex(
         ValueError, r'^gamma: expected a number in \[0, 1\], got 1.1$'):
       returns.n_step_returns(rewards, discounts, values, is_last, 1.1)
+    with self.assertRaisesRegex(
+        ValueError, r'^td_lambda: expected a number in \[0, 1\], got -0.5$'):
+      returns.n_step_returns(rewards, discounts, values, is_last, GAMMA, -0.5)
 
 
 if __name__ == '__main__':

@@ -164,14 +164,15 @@ class ActorCritic(memory_network.MemoryNetwork):
           pixel_control=self._pixel_control_head(core_outputs))
     return outputs, state
 
-  def step(self, inputs: NetworkInputs, cache: Any) -> Tuple[NetworkOutputs, Any]:
-    """Takes one step on `inputs` `[B, ...]`.
+  def step(self, inputs: NetworkInputs, cache: Any, move: bool = True
+           ) -> Tuple[NetworkOutputs, Any]:
+    """Takes one step on `inputs` `[B, ...]`; `move` is that of the core's `step`.
 
     Returns:
       Outputs `[B, ...]`, without pixel control, and the core's cache after the step.
     """
     core_outputs, cache = self.core.step(
-        self._embed(inputs, batch_dims=1), inputs.is_first, cache)
+        self._embed(inputs, batch_dims=1), inputs.is_first, cache, move)
     return self._policy_and_value(core_outputs), cache
 
   def _embed(self, inputs: NetworkInputs, batch_dims: int) -> tf.Tensor:

@@ -56,7 +56,8 @@ class Actor:
     self._address = address
     self._should_stop = should_stop
     self._network = experiment.acting_network
-    self._policy = experiment.make_policy(self._network, with_record=True)
+    self._policy = experiment.make_policy(
+        self._network, with_record=True, jit_compile=True)
     num = experiment.environments_per_actor
     # Streams 0 and 1 are the prototype's and the evaluation's.
     stream = [2 + index, life]
@@ -69,7 +70,7 @@ class Actor:
         experiment.max_head_start, size=num, endpoint=True)
     self._rollout = rollout_lib.Rollout(
         self._environment, self._act, self._policy.get_initial_state(num),
-        jit_compile=True, head_starts=head_starts)
+        head_starts=head_starts)
     self._writer = writer_lib.UnrollWriter(
         reverb.Client(address), experiment.row_spec(), experiment.unroll_length,
         experiment.memory_length)

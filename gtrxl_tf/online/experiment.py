@@ -1,6 +1,7 @@
 """Experiments in which actors play while a learner trains."""
 
 import functools
+import math
 import pathlib
 from typing import Any, Callable, Dict, Optional
 
@@ -19,6 +20,7 @@ from gtrxl_tf.training import console as console_lib
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
 
@@ -41,6 +43,13 @@ class OnlineExperiment(experiment_lib.Experiment):
     environment_steps: how many actions the run takes.
     unroll_length: T, actions of an unroll (GTrXL: 95).
     batch_size: unrolls of a learner step (GTrXL: 128).
+    num_epochs: how often a learner step uses each unroll of its batch. More than one
+      learns from fewer environment steps; the papers use each once. A learner step
+      counts as one whatever its number of gradient steps: in the age of data, the
+      target update period, checkpoints and the log. An unroll is still in a single
+      batch, and checkpoints are saved between batches.
+    num_minibatches: gradient steps of an epoch, each on an equal share of the unrolls
+      (V-MPO: 1). It divides the unrolls of a replica.
     num_actors: actor processes.
     environments_per_actor: environments that an actor steps in one batch; it divides
       `batch_size`, because an actor's unrolls travel together. The paper does not give
@@ -70,6 +79,8 @@ class OnlineExperiment(experiment_lib.Experiment):
       environment_steps: config.PositiveInt = 1_000_000,
       unroll_length: config.PositiveInt = 95,
       batch_size: config.PositiveInt = 128,
+      num_epochs: config.PositiveInt = 1,
+      num_minibatches: config.PositiveInt = 1,
       num_actors: config.PositiveInt = 1,
       environments_per_actor: config.PositiveInt = 32,
       max_head_start: config.NonNegativeInt = 0,
@@ -82,6 +93,10 @@ class OnlineExperiment(experiment_lib.Experiment):
       raise config.ConfigError(
           f'OnlineExperiment.batch_size = {batch_size}: expected a multiple of '
           f'OnlineExperiment.environments_per_actor = {environments_per_actor}')
+    if batch_size % num_minibatches:
+      raise config.ConfigError(
+          f'OnlineExperiment.batch_size = {batch_size}: expected a multiple of '
+          f'OnlineExperiment.num_minibatches = {num_minibatches}')
     super().__init__(**shared)
     if len(self._task_settings) > num_actors * environments_per_actor:
       raise config.ConfigError(
@@ -90,6 +105,8 @@ class OnlineExperiment(experiment_lib.Experiment):
     self.environment_steps = environment_steps
     self.unroll_length = unroll_length
     self.batch_size = batch_size
+    self.num_epochs = num_epochs
+    self.num_minibatches = num_minibatches
     self.num_actors = num_actors
     self.environments_per_actor = environments_per_actor
     self.max_head_start = max_head_start
@@ -124,6 +141,10 @@ class OnlineExperiment(experiment_lib.Experiment):
       online = self._make_network()
     return self._agent(online=online, target=self._make_network())
 
+  def make_optimizer(self) -> learner_lib.Optimizer:
+    batches = math.ceil(self.environment_steps / (self.batch_size * self.unroll_length))
+    return self.optimizer.make(batches * self.num_epochs * self.num_minibatches)
+
   def restore_agent(self, checkpoints: pathlib.Path) -> agent_lib.OnlineAgent:
     agent = self.make_agent()
     checkpoints_lib.restore_agent(checkpoints, agent)
@@ -137,10 +158,12 @@ class OnlineExperiment(experiment_lib.Experiment):
     return self._max_age or agent.default_max_age
 
   def make_policy(self, network: actor_critic.ActorCritic, greedy: bool = False,
-                  with_record: bool = False) -> policy_lib.ActorCriticPolicy:
+                  with_record: bool = False, jit_compile: bool = False
+                  ) -> policy_lib.ActorCriticPolicy:
     """Makes a policy that acts with `network`; see `ActorCriticPolicy`."""
     return policy_lib.ActorCriticPolicy(
-        network, self.observation_spec, self.action_spec, greedy, with_record)
+        network, self.observation_spec, self.action_spec, greedy, with_record,
+        jit_compile)
 
   @property
   def memory_length(self) -> int:

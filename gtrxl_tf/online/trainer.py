@@ -75,8 +75,12 @@ class OnlineTrainer(trainer_lib.Trainer):
       config.ConfigError: the batch cannot be divided among the replicas, or the
         checkpoint belongs to another experiment.
     """
-    devices.rows_per_replica(
+    rows = devices.rows_per_replica(
         experiment.batch_size, strategy, 'OnlineExperiment.batch_size')
+    if rows % experiment.num_minibatches:
+      raise config.ConfigError(
+          f'OnlineExperiment.num_minibatches = {experiment.num_minibatches}: expected '
+          f'a divisor of the {rows} unrolls of a replica')
     num_workers = devices.num_workers(strategy)
     self._items_per_worker, rest = divmod(experiment.items_per_batch, num_workers)
     if rest:
@@ -226,8 +230,6 @@ class OnlineTrainer(trainer_lib.Trainer):
 
   def _share_out(self, batch: unroll_lib.Unroll) -> Any:
     """Gives each replica its rows of this worker's batch."""
-    if self._strategy.num_replicas_in_sync == 1:
-      return batch
     # These two have no rows, and no loss reads them.
     rows = batch._replace(target_step=(), unroll_id=())
     return devices.share_out(rows, self._strategy, own=True)

@@ -98,14 +98,14 @@ class OnlineTrainingTest(parameterized.TestCase):
         experiment, self.folder, strategy or tf.distribute.get_strategy(),
         lambda: should_stop() or time.time() > deadline, f'localhost:{self.port}')
 
-  def train_in_parts(self, *ends, strategy=None):
+  def train_in_parts(self, *ends, strategy=None, **settings):
     """Trains from the start, with a new learner for each part, up to `ends` batches."""
     self.start()
     fed, folder = 0, None
     for end in ends:
       self.feed(end - fed)
       self.assertTrue(self.training(
-          self.experiment(end), folder, strategy=strategy).train())
+          self.experiment(end, **settings), folder, strategy=strategy).train())
       fed, folder = end, self.folder
     return folder
 
@@ -122,9 +122,16 @@ class OnlineTrainingTest(parameterized.TestCase):
     paths = state.all_model_checkpoint_paths if state else ()
     return [int(path.split('-')[-1]) for path in paths]
 
-  def test_an_interrupted_run_equals_one_that_was_not(self):
-    whole = self.checkpoint(self.train_in_parts(7))
-    resumed = self.checkpoint(self.train_in_parts(4, 7))
+  @parameterized.parameters((1, 1), (3, 2))
+  def test_an_interrupted_run_equals_one_that_was_not(self, num_epochs,
+                                                      num_minibatches):
+    uses = dict(num_epochs=num_epochs, num_minibatches=num_minibatches)
+    whole = self.checkpoint(self.train_in_parts(7, **uses))
+    resumed = self.checkpoint(self.train_in_parts(4, 7, **uses))
+    gradient_steps = whole.pop('optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE')
+    self.assertEqual(gradient_steps, 7 * num_epochs * num_minibatches)
+    self.assertEqual(
+        resumed.pop('optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE'), gradient_steps)
     self.assertEqual(list(whole), list(resumed))
     self.assertEqual(whole['environment_steps/.ATTRIBUTES/VARIABLE_VALUE'],
                      7 * _STEPS_A_BATCH)
@@ -132,6 +139,17 @@ class OnlineTrainingTest(parameterized.TestCase):
       np.testing.assert_array_equal(value, resumed[name], name)
     # Online and target network, their duals, Adam's moments and step.
     self.assertGreater(len(whole), 4 * len(self.variables))
+
+  def test_a_batch_that_is_used_more_than_once_counts_as_one(self):
+    folder = self.train_in_parts(6, num_epochs=3, num_minibatches=2)
+    self.assertEqual(self.saved_steps(folder), [3, 6])
+    rows = run_folder.read_metrics(folder.metrics)
+    self.assertEqual([row['learner_step'] for row in rows], [2, 4, 6])
+    self.assertEqual([row['unrolls'] for row in rows], [4, 8, 12])
+    self.assertEqual([row['unrolls_duplicate'] for row in rows], [0, 0, 0])
+    self.assertEqual(rows[-1]['oldest_unroll'], 6)  # Batches, of the first weights.
+    channel = weights.WeightsChannel(f'localhost:{self.port}', self.variables)
+    self.assertEqual(channel.receive(), 6)
 
   @pytest.mark.long
   def test_replicas_share_the_queue_and_learn_what_one_learns(self):
@@ -152,6 +170,18 @@ class OnlineTrainingTest(parameterized.TestCase):
         config.ConfigError, '^OnlineExperiment.batch_size = 4: expected a multiple of '
         'the 3 replicas that share it$'):
       self.training(self.experiment(1), strategy=strategy)
+
+  def test_minibatches_that_a_replica_cannot_have_are_refused(self):
+    with self.assertRaisesRegex(
+        config.ConfigError, '^OnlineExperiment.batch_size = 4: expected a multiple of '
+        'OnlineExperiment.num_minibatches = 3\n'):
+      self.experiment(1, num_minibatches=3)
+    self.start()
+    with self.assertRaisesRegex(
+        config.ConfigError, '^OnlineExperiment.num_minibatches = 4: expected a divisor '
+        'of the 2 unrolls of a replica$'):
+      self.training(self.experiment(1, num_minibatches=4),
+                    strategy=tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1']))
 
   def test_a_server_of_other_settings_is_refused(self):
     self.start()

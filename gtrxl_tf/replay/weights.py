@@ -60,8 +60,9 @@ class WeightsChannel:
       config.ConfigError: the server is for weights of another network.
       RuntimeError: the server does not answer.
     """
+    # `value` takes half the time of `numpy`, which adds an op of its own.
     self._insert([np.int64(step), np.bool_(finished),
-                  *(v.numpy() for v in self._variables)], timeout)
+                  *(v.value().numpy() for v in self._variables)], timeout)
 
   def publish_again_if_lost(self, timeout: int = 10) -> bool:
     """Repeats the last `publish` if the server no longer holds its weights.

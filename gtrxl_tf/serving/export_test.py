@@ -132,8 +132,10 @@ class ExportTest(parameterized.TestCase):
     signatures = {
         part.split("'")[0]: set(re.findall(r"(?:inputs|outputs)\['([^']*)'\]", part))
         for part in text.split("signature_def['")[1:]}
-    memory = ['core/keys/0', 'core/keys/1', 'core/values/0', 'core/values/1',
-              'core/valid', 'core/record', 'previous_action']
+    layers = [f'core/{name}/{i}' for i in range(2) for name in (
+        'keys', 'values', 'tail_keys', 'tail_values')]
+    memory = [*layers, 'core/valid', 'core/tail_valid', 'core/count', 'core/record',
+              'previous_action']
     self.assertEqual(signatures['get_initial_state'], {'batch_size', *memory})
     self.assertEqual(signatures['action'], {
         '0/step_type', '0/reward', '0/discount', '0/observation',

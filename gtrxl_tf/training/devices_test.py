@@ -24,6 +24,13 @@ def _tf_config(cluster=None, **task):
 class DevicesTest(parameterized.TestCase):
 
   @parameterized.parameters(
+      (175_436, 64 * 24, 1),      # The small twins.
+      (656_012, 64 * 24, 0),      # The same with a model dimension of 128.
+      (8_000_000, 128 * 95, 0))   # About the paper's.
+  def test_threads_by_size(self, num_weights, num_rows, expected):
+    self.assertEqual(devices.threads_of_step(num_weights, num_rows), expected)
+
+  @parameterized.parameters(
       ('gpu', None, '--strategy=gpu: expected one of default, mirrored, multiworker'),
       ('tpu', None, '--strategy=tpu without --tpu: expected --tpu=local'),
       ('tpu', '', '--strategy=tpu without --tpu: expected --tpu=local'),

@@ -51,6 +51,8 @@ class Experiment(abc.ABC):
       evaluated by learning processes.
     needs_server: whether actors play while it trains and write to a Reverb server.
     learner_steps: how many learner steps training takes; None if that is not set.
+    num_epochs: how often a learner step uses each row of its batch.
+    num_minibatches: gradient steps of an epoch.
     batch_size: rows of a batch, for all replicas together.
     observation_spec: the observation spec of an environment.
     action_spec: the action spec of an environment.
@@ -59,6 +61,8 @@ class Experiment(abc.ABC):
   learns_while_acting = False
   needs_server = False
   learner_steps: Optional[int] = None
+  num_epochs = 1
+  num_minibatches = 1
   batch_size: int
   default_network: Callable[..., tf.keras.layers.Layer]
   default_agent: Callable[..., agent_lib.Agent]

@@ -5,6 +5,7 @@ import math
 from typing import Any, Dict, Iterator, Mapping, Optional, Union
 
 from absl import logging
+import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import config
@@ -64,16 +65,22 @@ def check_finite(metrics: Mapping[str, Any], step: int, checkpoint: Optional[str
 
 
 class Learner:
-  """Takes gradient steps under any `tf.distribute` strategy, in one compiled call.
+  """Takes gradient steps under any `tf.distribute` strategy, each in one compiled call.
 
   Agent and optimizer must be made in the strategy's scope. The agent's loss on a
   replica is that replica's share of the loss of the global batch, and gradients are
   summed, so that N replicas take the step that one replica would take.
+
+  A learner step uses a batch completely: it takes `num_epochs` times `num_minibatches`
+  gradient steps. The agent computes its loss, and with it advantages and value targets,
+  with the newest weights in each of them. With one minibatch, each gradient step uses
+  all rows; otherwise, each epoch divides each replica's rows at random.
   """
 
   def __init__(self, agent: agent_lib.Agent, optimizer: Optimizer,
                strategy: tf.distribute.Strategy,
-               clip_norm: Optional[float] = None):
+               clip_norm: Optional[float] = None, num_epochs: int = 1,
+               num_minibatches: int = 1, seed: int = 0):
     """Creates the learner and the optimizer's variables.
 
     Args:
@@ -82,11 +89,17 @@ class Learner:
       strategy: distributes the steps.
       clip_norm: the norm to which the gradient of the global batch is clipped; None
         for no clipping.
+      num_epochs: how often a learner step uses each row of its batch.
+      num_minibatches: gradient steps of an epoch; it divides the rows of a replica.
+      seed: of the minibatches, together with the number of the learner step.
     """
     self._agent = agent
     self._optimizer = optimizer
     self._strategy = strategy
     self._clip_norm = clip_norm
+    self._num_epochs = num_epochs
+    self._num_minibatches = num_minibatches
+    self._seed = seed
     with strategy.scope():
       # Variables are made here and not in the first step, so that a checkpoint
       # restores them.
@@ -100,19 +113,39 @@ class Learner:
 
   @property
   def steps(self) -> int:
-    """How many steps have been taken."""
-    return int(self._optimizer.iterations.numpy())
+    """How many learner steps have been taken."""
+    gradient_steps = int(self._optimizer.iterations.numpy())
+    return gradient_steps // (self._num_epochs * self._num_minibatches)
 
   def step(self, batch: Any) -> Dict[str, Any]:
-    """Takes a step on a batch; returns the metrics of the global batch.
+    """Takes a learner step on a batch; returns metrics of its last gradient step.
 
     These are scalars, and the agent's `carried`, if there is one, for all rows.
     """
-    return self._agent.after_step(self._step(batch))
+    for rows in self._minibatches(batch):
+      metrics = self._agent.after_step(self._step(batch, rows))
+    return metrics
 
-  def device_step(self, batch: Any) -> Dict[str, Any]:
-    """The compiled part of `step`: everything but the agent's `after_step`."""
-    metrics = self._strategy.run(self._replica_step, (batch,))
+  def _minibatches(self, batch: Any) -> Iterator[Optional[tf.Tensor]]:
+    """Yields the rows that each gradient step uses on a replica; None for all."""
+    if self._num_minibatches == 1:
+      yield from [None] * self._num_epochs
+      return
+    random = np.random.default_rng([self._seed, self.steps])
+    leaf = self._strategy.experimental_local_results(tf.nest.flatten(batch)[0])[0]
+    for _ in range(self._num_epochs):
+      order = random.permutation(leaf.shape[0]).astype(np.int32)
+      yield from map(tf.constant, np.split(order, self._num_minibatches))
+
+  def device_step(self, batch: Any, rows: Optional[tf.Tensor] = None
+                  ) -> Dict[str, Any]:
+    """The compiled part of a gradient step: everything but the agent's `after_step`.
+
+    Args:
+      batch: the global batch.
+      rows: the rows that each replica uses; None for all.
+    """
+    metrics = self._strategy.run(self._replica_step, (batch, rows))
     carried = {'carried': metrics.pop('carried')} if 'carried' in metrics else {}
     summed = tf.nest.map_structure(
         lambda x: self._strategy.reduce(tf.distribute.ReduceOp.SUM, x, axis=None),
@@ -132,7 +165,9 @@ class Learner:
     x = self._strategy.run(tf.cast, (x, tf.int32))
     return tf.cast(self._strategy.gather(x, axis=0), tf.bool)
 
-  def _replica_step(self, batch):
+  def _replica_step(self, batch, rows):
+    if rows is not None:
+      batch = tf.nest.map_structure(lambda x: tf.gather(x, rows), batch)
     variables = self._agent.learned_variables
     with tf.GradientTape(watch_accessed_variables=False) as tape:
       tape.watch(variables)

@@ -21,7 +21,7 @@ testing.split_cpu(NUM_DEVICES)
 class _Training:
   """An agent, and what trains it."""
 
-  def __init__(self, strategy=None, clip_norm=None):
+  def __init__(self, strategy=None, clip_norm=None, **uses):
     self.strategy = strategy or tf.distribute.get_strategy()
     with self.strategy.scope():
       self.agent = testing.tiny_agent(lambda: testing.tiny_network(
@@ -29,7 +29,7 @@ class _Training:
       # With 1e-8 a gradient of zero but for rounding would make a whole step.
       self.optimizer = tf.keras.optimizers.legacy.Adam(1e-2, epsilon=1e-4)
     self.learner = learner_lib.Learner(
-        self.agent, self.optimizer, self.strategy, clip_norm)
+        self.agent, self.optimizer, self.strategy, clip_norm, **uses)
     self.checkpoint = tf.train.Checkpoint(agent=self.agent, optimizer=self.optimizer)
 
   def step(self, seed):
@@ -64,6 +64,24 @@ class _Lookup(tf.Module):
 
   def after_step(self, metrics):
     return metrics
+
+
+class _Seen(tf.Module):
+  """Notes the rows of every gradient step."""
+
+  def __init__(self):
+    super().__init__()
+    self.weight = tf.Variable(0.)
+    self.rows = []
+
+  learned_variables = property(lambda self: (self.weight,))
+
+  def loss(self, batch):
+    return self.weight * 0., {'rows': tf.cast(batch, tf.float32)}
+
+  def after_step(self, metrics):
+    self.rows.append(metrics['rows'].numpy().tolist())
+    return {}
 
 
 class LearnerTest(tf.test.TestCase, parameterized.TestCase):
@@ -114,6 +132,54 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     for variable in many.agent.online.variables:
       for copy in many.strategy.experimental_local_results(variable):
         self.assertAllEqual(copy, variable)
+
+  def test_epochs_are_steps_on_the_same_batch_and_count_as_one(self):
+    twice, once = _Training(num_epochs=2), _Training()
+    for seed in range(2):
+      metrics = twice.step(seed)
+      once.step(seed)
+      self.assertAllClose(metrics, once.step(seed), atol=1e-5, rtol=1e-5)
+    self.assertEqual(twice.learner.steps, 2)
+    self.assertEqual(once.learner.steps, 4)
+    self.assertAllClose(twice.variables(), once.variables(), atol=1e-5)
+
+  def _rows(self, steps, seed=0):
+    """The rows of the gradient steps on a batch of 0 to 5, in each learner step."""
+    agent = _Seen()
+    learner = learner_lib.Learner(
+        agent, tf.keras.optimizers.legacy.SGD(1.), tf.distribute.get_strategy(),
+        num_epochs=2, num_minibatches=3, seed=seed)
+    found = []
+    for _ in range(steps):
+      learner.step(tf.range(6))
+      found.append(agent.rows)
+      agent.rows = []
+    self.assertEqual(learner.steps, steps)
+    return found
+
+  def test_every_epoch_uses_every_row_once_in_random_minibatches(self):
+    steps = self._rows(2)
+    epochs = [rows[i:i + 3] for rows in steps for i in (0, 3)]
+    for epoch in epochs:
+      self.assertEqual([len(rows) for rows in epoch], [2, 2, 2])
+      self.assertCountEqual(sum(epoch, []), range(6))
+    self.assertLen({str(epoch) for epoch in epochs}, 4)
+    self.assertEqual(self._rows(2), steps)
+    self.assertNotEqual(self._rows(2, seed=1), steps)
+
+  def test_minibatches_of_a_resumed_run_are_those_it_would_have_had(self):
+    uses = dict(num_epochs=2, num_minibatches=2)
+    whole, first, second = (_Training(**uses) for _ in range(3))
+    for seed in range(3):
+      whole.step(seed)
+    for seed in range(2):
+      first.step(seed)
+    path = first.checkpoint.save(os.path.join(self.get_temp_dir(), 'checkpoint'))
+    second.checkpoint.restore(path).assert_consumed()
+    self.assertEqual(second.learner.steps, 2)
+    second.step(2)
+    for x, y in zip(second.variables(), whole.variables()):
+      self.assertAllEqual(x, y)
 
   def test_lookups_empty_states_and_what_has_no_gradient(self):
     if len(tf.config.list_logical_devices('CPU')) < NUM_DEVICES:

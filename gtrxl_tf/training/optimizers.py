@@ -19,30 +19,46 @@ class OptimizerSettings(abc.ABC):
   clip_norm: Optional[float] = None
 
   @abc.abstractmethod
-  def make(self, learner_steps: Optional[int]) -> learner.Optimizer:
+  def make(self, gradient_steps: Optional[int]) -> learner.Optimizer:
     """Makes the optimizer.
 
     Args:
-      learner_steps: how many steps it will take; None if that is not known.
+      gradient_steps: how many gradient steps it will take; None if that is not known.
     """
 
 
 @config.configurable
 class Adam(OptimizerSettings):
-  """Adam as V-MPO uses it, with a constant learning rate.
+  """Adam as V-MPO uses it.
+
+  The defaults are V-MPO's: a constant learning rate and no clipping. All other settings
+  are TensorFlow's.
 
   Args:
-    learning_rate: V-MPO's. All other settings are TensorFlow's.
+    learning_rate: at the first gradient step.
+    final_learning_rate: the share of it at the last one, to which it falls linearly.
+    clip_norm: the norm to which gradients are clipped; None for no clipping.
   """
 
-  def __init__(self, learning_rate: config.PositiveFloat = 1e-4):
+  def __init__(self, learning_rate: config.PositiveFloat = 1e-4,
+               final_learning_rate: config.UnitInterval = 1.0,
+               clip_norm: Optional[config.PositiveFloat] = None):
+    self.clip_norm = clip_norm
     self._learning_rate = learning_rate
+    self._final_learning_rate = final_learning_rate
 
-  def make(self, learner_steps: Optional[int]) -> learner.Optimizer:
-    del learner_steps
+  def make(self, gradient_steps: Optional[int]) -> learner.Optimizer:
+    learning_rate = self._learning_rate
+    if self._final_learning_rate < 1:
+      if gradient_steps is None:
+        raise config.ConfigError(
+            f'Adam.final_learning_rate = {self._final_learning_rate}: expected 1.0, '
+            'since the experiment does not set how many steps it takes')
+      learning_rate = schedules.WarmUpAndDecay(
+          learning_rate, 0, 'linear', gradient_steps, self._final_learning_rate)
     # The legacy class has one fused op for each variable, and traces in half the time
     # of the newer class.
-    return tf.keras.optimizers.legacy.Adam(self._learning_rate, epsilon=1e-8)
+    return tf.keras.optimizers.legacy.Adam(learning_rate, epsilon=1e-8)
 
 
 @config.configurable
@@ -86,8 +102,8 @@ class AdamW(OptimizerSettings):
     self._decay_steps = decay_steps
     self._final_learning_rate = final_learning_rate
 
-  def make(self, learner_steps: Optional[int]) -> learner.Optimizer:
-    decay_steps = self._decay_steps or learner_steps
+  def make(self, gradient_steps: Optional[int]) -> learner.Optimizer:
+    decay_steps = self._decay_steps or gradient_steps
     if decay_steps is None:
       raise config.ConfigError(
           'AdamW.decay_steps is not set: expected a number of learner steps, since the '

@@ -17,7 +17,8 @@ testing.split_cpu(4)
 class ReplicasTest(tf.test.TestCase, parameterized.TestCase):
 
   # V-MPO has one in learner_test.py. RATE and ED carry a state.
-  @parameterized.parameters(('rate', 2), ('dt', 4), ('cql', 2), ('ed', 2), ('adf', 4))
+  @parameterized.parameters(
+      ('ppo', 4), ('rate', 2), ('dt', 4), ('cql', 2), ('ed', 2), ('adf', 4))
   @pytest.mark.long
   def test_replicas_take_the_step_of_one(self, name, num_replicas):
     if len(tf.config.list_logical_devices('CPU')) < 4:

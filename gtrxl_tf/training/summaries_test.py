@@ -31,6 +31,35 @@ class SummariesTest(absltest.TestCase):
     writer.flush()
     self.assertEqual(self.read(folder), [(3, 'loss')])
 
+  def test_they_are_those_of_tf_summary(self):
+    def written(write):
+      folder = pathlib.Path(self.create_tempdir().full_path)
+      write(folder)
+      path, = folder.glob('events*')
+      return [(event.step, value) for event
+              in tf.compat.v1.train.summary_iterator(str(path))
+              for value in event.summary.value]
+
+    def ours(folder):
+      writer = summaries.Summaries(folder)
+      writer.write(7, {'loss': 0.1, 'unrolls': 3})
+      writer.flush()
+
+    def theirs(folder):
+      with tf.summary.create_file_writer(str(folder)).as_default():
+        tf.summary.scalar('loss', 0.1, step=7)
+        tf.summary.scalar('unrolls', 3, step=7)
+
+    found, expected = written(ours), written(theirs)
+    self.assertLen(found, 2)
+    for (step, value), (their_step, their_value) in zip(
+        found, expected, strict=True):
+      self.assertEqual((step, value.tag, value.metadata),
+                       (their_step, their_value.tag, their_value.metadata))
+      self.assertEqual(
+          tf.make_ndarray(value.tensor), tf.make_ndarray(their_value.tensor))
+      self.assertEqual(value.tensor.dtype, their_value.tensor.dtype)
+
   def test_a_full_disk_costs_what_it_has_no_room_for(self):
     disk = testing.small_disk(self, 64)
     writer = summaries.Summaries(disk / 'summaries')

@@ -16,6 +16,7 @@ from gtrxl_tf.agents.decision import agent as decision_agent
 from gtrxl_tf.agents.decision import network as decision_network
 from gtrxl_tf.agents.distillation import agent as distillation_agent
 from gtrxl_tf.agents.distillation import network as distillation_network
+from gtrxl_tf.agents.ppo import agent as ppo_agent
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import learner as learner_lib
@@ -43,6 +44,12 @@ def _with_variables(network, agent):
 def _vmpo():
   return testing.tiny_agent(
       lambda: testing.tiny_network(num_values=2, popart=networks.PopArt))
+
+
+def _ppo():
+  online, target = (testing.tiny_network(num_values=2, popart=networks.PopArt)
+                    for _ in range(2))
+  return ppo_agent.PPOAgent(online, target)
 
 
 def _unrolls(seed):
@@ -117,6 +124,7 @@ def _with_state(batch, make):
 
 AGENTS: Dict[str, Tiny] = {
     'vmpo': Tiny(_vmpo, _unrolls),
+    'ppo': Tiny(_ppo, _unrolls),
     'rate': Tiny(lambda: _decision(_rate),
                  _with_state(_segments, lambda: _decision(_rate))),
     'dt': Tiny(lambda: _decision(lambda: cores.RATE(

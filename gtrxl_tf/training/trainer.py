@@ -75,7 +75,8 @@ class Trainer(abc.ABC):
       self._agent = experiment.make_agent()
       optimizer = experiment.make_optimizer()
     self._learner = learner_lib.Learner(
-        self._agent, optimizer, strategy, experiment.optimizer.clip_norm)
+        self._agent, optimizer, strategy, experiment.optimizer.clip_norm,
+        experiment.num_epochs, experiment.num_minibatches, experiment.seed)
     self._seconds = tf.Variable(0.0, dtype=tf.float64)
     self._checkpoints = checkpoints_lib.Checkpoints(
         folder.checkpoints, experiment.checkpoints.kept,

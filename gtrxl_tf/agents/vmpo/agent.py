@@ -1,16 +1,14 @@
 """V-MPO: on-policy maximum a posteriori policy optimization."""
 
-from typing import Any, Dict, Optional, Tuple
+from typing import Dict, Optional, Tuple
 
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf.agents import actor_critic_agent
 from gtrxl_tf.losses import averages
-from gtrxl_tf.losses import pixel_control
-from gtrxl_tf.losses import returns
 from gtrxl_tf.losses import vmpo
 from gtrxl_tf.networks import actor_critic
-from gtrxl_tf.replay import unroll as unroll_lib
 
 # The lower bound of dual variables after every update (V-MPO, section 4).
 _SMALLEST_DUAL = 1e-8
@@ -23,14 +21,14 @@ def _dual(value: float, name: str) -> tf.Variable:
 
 
 @config.configurable
-class VMPOAgent(tf.Module):
+class VMPOAgent(actor_critic_agent.ActorCriticAgent):
   """V-MPO: an online and a target network, dual variables, and the loss.
 
   The agent follows Song et al. (2020) as used in "Stabilizing Transformers for
   Reinforcement Learning". Actors run the target network. The advantage of a step is its
-  return to the end of the unroll minus its value. One optimizer trains policy, value,
-  temperature and multipliers on the sum of their losses. Temperature and multipliers
-  are linear variables.
+  return to the end of the unroll, or the lambda-return, minus its value. One optimizer
+  trains policy, value, temperature and multipliers on the sum of their losses.
+  Temperature and multipliers are linear variables.
 
   The E-step has one set of weights and one temperature for any kind of action. The
   M-step has a trust region for each part of the policy: one for the categorical part,
@@ -63,6 +61,10 @@ class VMPOAgent(tf.Module):
     online: the network that learns; its variables must exist.
     target: a second network with the same settings; it becomes a copy.
     discount: gamma.
+    td_lambda: weight of later rewards against the next step's value in the returns, of
+      which advantages and value targets are made; see `n_step_returns`. The paper uses
+      returns to the end of the unroll, which is 1. On small tasks 0.5 to 0.9 learned
+      from a fraction of the steps (docs/performance.md).
     target_update_period: learner steps between copies to the target network.
     initial_temperature: initial value of eta.
     epsilon_temperature: eps_eta, the bound of the E-step's KL.
@@ -92,6 +94,7 @@ class VMPOAgent(tf.Module):
       online: actor_critic.ActorCritic,
       target: actor_critic.ActorCritic,
       discount: config.UnitInterval = 0.99,
+      td_lambda: config.UnitInterval = 1.0,
       target_update_period: config.PositiveInt = 10,
       initial_temperature: config.PositiveFloat = 1.0,
       epsilon_temperature: config.PositiveFloat = 0.1,
@@ -105,14 +108,13 @@ class VMPOAgent(tf.Module):
       normalize_advantages: Optional[bool] = None,
       pixel_control_cost: config.NonNegativeFloat = 2e-3,
       pixel_control_discount: config.UnitInterval = 0.9):
-    super().__init__(name='vmpo')
     if normalize_advantages is None:
       normalize_advantages = online.popart is not None and online.num_values > 1
     if normalize_advantages and online.popart is None:
       raise config.ConfigError('VMPOAgent.normalize_advantages = True: expected '
                                'ActorCritic.popart = @PopArt with it')
-    self.online = online
-    self.target = target
+    super().__init__('vmpo', online, target, discount, td_lambda, 1.0,
+                     pixel_control_cost, pixel_control_discount)
     self.target_update_period = target_update_period
     self.temperature = _dual(initial_temperature, 'temperature')
     initial = {'categorical': initial_alpha, 'mean': initial_alpha_mean,
@@ -122,23 +124,14 @@ class VMPOAgent(tf.Module):
     constraints = online.action_space.constraints
     self.alphas = {name: _dual(initial[name], f'alpha_{name}') for name in constraints}
     self._epsilons = {name: epsilons[name] for name in constraints}
-    self._discount = discount
     self._epsilon_temperature = epsilon_temperature
     self._top_fraction = top_fraction
     self._normalize_advantages = normalize_advantages
-    self._pixel_control_cost = pixel_control_cost
-    self._pixel_control_discount = pixel_control_discount
-    self.update_target()
 
   @property
   def learned_variables(self) -> Tuple[tf.Variable, ...]:
     """The variables that an optimizer changes: all but the target network's."""
-    return (*self.online.trainable_variables, self.temperature, *self.alphas.values())
-
-  @property
-  def acting_network(self) -> actor_critic.ActorCritic:
-    """The target network."""
-    return self.target
+    return (*super().learned_variables, self.temperature, *self.alphas.values())
 
   @property
   def publish_period(self) -> int:
@@ -150,123 +143,33 @@ class VMPOAgent(tf.Module):
     """Twice the target update period, in learner steps."""
     return 2 * self.target_update_period
 
-  def refresh_acting_network(self) -> None:
-    """Updates the target network."""
-    self.update_target()
-
-  @tf.function(autograph=False)
-  def update_target(self) -> None:
-    """Copies the online network, with PopArt's statistics, to the target network."""
-    for target, online in zip(self.target.variables, self.online.variables):
-      target.assign(online)
-
   def gauges(self) -> Dict[str, float]:
     """The values of the dual variables."""
     duals = {'temperature': self.temperature,
              **{f'alpha_{name}': alpha for name, alpha in self.alphas.items()}}
     return {name: float(dual.numpy()) for name, dual in duals.items()}
 
-  def loss(self, batch: unroll_lib.Unroll) -> Tuple[tf.Tensor, Dict[str, Any]]:
-    """The loss of a batch, and metrics.
-
-    In a replica context both are this replica's share: their sums over replicas are
-    the values for the global batch.
-
-    Args:
-      batch: unrolls `[B, time, ...]`. Its policies are those of the target network at
-        the time it acted.
-    """
-    memory_length = batch.memory_length
-    is_first, is_last = batch.is_first(), batch.is_last()
-    network, tasks = self.online, batch.task[:, 0]
-    state = network.core.restore(batch.record, is_first[:, :memory_length])
-    outputs, _ = network(actor_critic.NetworkInputs(
-        observation=batch.observation, previous_action=batch.action,
-        reward=batch.reward, is_first=is_first[:, memory_length:]), state)
-
-    # The value function of each unroll's task, in PopArt's normalized units.
-    normalized_values = tf.gather(outputs.value, tasks, axis=2, batch_dims=1)
-    values = self._denormalize(normalized_values, tasks)
-    targets = returns.n_step_returns(
-        batch.reward, batch.discount, values, is_last, self._discount)
-    advantages = targets - values[:, :-1]
+  def _policy_loss(self, steps: actor_critic_agent.Steps
+                   ) -> Tuple[tf.Tensor, Dict[str, tf.Tensor]]:
+    space, mean = self.online.action_space, averages.MaskedMean(steps.valid)
+    advantages = steps.advantages
     if self._normalize_advantages:
-      advantages /= network.popart.scale(tasks)[:, tf.newaxis]
-
-    # No action is taken at an episode's last step, and its value is not learned.
-    valid = ~is_last[:, :-1]
-    mean = averages.MaskedMean(valid)
-    space = network.action_space
-    policy = tf.nest.map_structure(lambda x: x[:, :-1], outputs.policy)
-    kls = space.kl(batch.policy, policy)
-    policy_loss = vmpo.vmpo_loss(
-        log_probs=space.log_prob(
-            policy, tf.nest.map_structure(lambda x: x[:, 1:], batch.action)),
+      advantages /= self.online.popart.scale(steps.tasks)[:, tf.newaxis]
+    kls = space.kl(steps.acting_policy, steps.policy)
+    loss = vmpo.vmpo_loss(
+        log_probs=space.log_prob(steps.policy, steps.action),
         advantages=advantages,
         temperature=self.temperature,
         epsilon_temperature=self._epsilon_temperature,
         kl_constraints=[(kls[name], self.alphas[name], self._epsilons[name])
                         for name in space.constraints],
-        valid_mask=valid, top_fraction=self._top_fraction)
-    value_loss = mean(0.5 * tf.square(
-        normalized_values[:, :-1] - self._normalize(targets, tasks)))
-    loss = policy_loss.total_loss + value_loss
+        valid_mask=steps.valid, top_fraction=self._top_fraction)
     metrics = {
-        'policy_loss': policy_loss.policy_loss,
-        'value_loss': value_loss,
-        'temperature_loss': policy_loss.temperature_loss,
-        'weights_used': mean(tf.cast(policy_loss.weights > 0, tf.float32)),
-        'entropy': mean(space.entropy(policy)),
-        'value': mean(values[:, :-1]),
+        'policy_loss': loss.policy_loss,
+        'temperature_loss': loss.temperature_loss,
+        'weights_used': mean(tf.cast(loss.weights > 0, tf.float32)),
     }
     for name, kl in kls.items():
       metrics[f'kl_{name}'] = mean(kl)
       metrics[f'kl_{name}_over_bound'] = mean(kl) / self._epsilons[name]
-    if network.has_pixel_control:
-      pixel_loss = self._pixel_control_loss(batch, outputs.pixel_control, is_last)
-      loss += self._pixel_control_cost * pixel_loss
-      metrics['pixel_control_loss'] = pixel_loss
-    if network.popart is not None:
-      metrics['popart'] = network.popart.sums(targets, tasks, valid)
-    return loss, {'loss': loss, **metrics}
-
-  def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
-    """Updates PopArt's statistics with those of a batch.
-
-    Args:
-      metrics: the metrics of `loss`, summed over replicas.
-
-    Returns:
-      The metrics that are scalars.
-    """
-    metrics = dict(metrics)
-    sums = metrics.pop('popart', None)
-    if sums is not None:
-      self._update_popart(sums)
-    return metrics
-
-  @tf.function(autograph=False)
-  def _update_popart(self, sums) -> None:
-    self.online.popart.update(sums, self.online.value_head.output_layer)
-
-  def _normalize(self, values: tf.Tensor, tasks: tf.Tensor) -> tf.Tensor:
-    popart = self.online.popart
-    return values if popart is None else popart.normalize(values, tasks)
-
-  def _denormalize(self, values: tf.Tensor, tasks: tf.Tensor) -> tf.Tensor:
-    popart = self.online.popart
-    return values if popart is None else popart.denormalize(values, tasks)
-
-  def _pixel_control_loss(self, batch: unroll_lib.Unroll, q_values: tf.Tensor,
-                          is_last: tf.Tensor) -> tf.Tensor:
-    """The mean of the auxiliary loss over unrolls."""
-    images = [x for x in tf.nest.flatten(batch.observation) if x.shape.rank == 5]
-    if len(images) != 1:
-      raise config.ConfigError('ActorCritic.pixel_control_head: expected one image '
-                               f'[H, W, C] in the observation, got {len(images)}')
-    cell_size = images[0].shape[2] // q_values.shape[2]
-    losses = pixel_control.pixel_control_loss(
-        q_values, batch.action[:, 1:],
-        pixel_control.pixel_control_rewards(images[0], cell_size),
-        is_last, self._pixel_control_discount)
-    return averages.MaskedMean(tf.ones_like(losses, tf.bool))(losses)
+    return loss.total_loss, metrics

@@ -1,0 +1,178 @@
+"""What the agents that train an `ActorCritic` online share."""
+
+from typing import Any, Dict, NamedTuple, Tuple
+
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf.losses import averages
+from gtrxl_tf.losses import pixel_control
+from gtrxl_tf.losses import returns
+from gtrxl_tf.networks import action_space
+from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.replay import unroll as unroll_lib
+
+
+class Steps(NamedTuple):
+  """What a policy loss is computed from: the T actions of each unroll."""
+  policy: action_space.Policy  # [B, T, ...]: the online network's.
+  acting_policy: action_space.Policy  # [B, T, ...]: that of the network that acted.
+  action: Any            # [B, T, ...]: samples of the acting policy.
+  advantages: tf.Tensor  # [B, T], in the units of the rewards.
+  tasks: tf.Tensor       # [B].
+  valid: tf.Tensor       # [B, T] bool; false at an episode's last step.
+
+
+class ActorCriticAgent(tf.Module):
+  """Two networks, and a loss without that of the policy, which subclasses add.
+
+  The online network learns, and the target network, a copy that lags, acts. The loss
+  contains a regression of the value function of each unroll's task on its returns,
+  which PopArt normalizes if there is one, and pixel control if the network has the
+  head.
+
+  Subclasses define `publish_period`, `default_max_age` and `_policy_loss`.
+
+  Args:
+    name: the module's.
+    online: the network that learns; its variables must exist.
+    target: a second network with the same settings; it becomes a copy.
+    discount: gamma.
+    td_lambda: lambda of the returns; see `returns.n_step_returns`.
+    value_cost: factor of the value loss, half the mean squared error.
+    pixel_control_cost: factor of the auxiliary loss.
+    pixel_control_discount: discount of the auxiliary task.
+  """
+
+  def __init__(self, name: str, online: actor_critic.ActorCritic,
+               target: actor_critic.ActorCritic, discount: float, td_lambda: float,
+               value_cost: float, pixel_control_cost: float,
+               pixel_control_discount: float):
+    super().__init__(name=name)
+    self.online = online
+    self.target = target
+    self._discount = discount
+    self._td_lambda = td_lambda
+    self._value_cost = value_cost
+    self._pixel_control_cost = pixel_control_cost
+    self._pixel_control_discount = pixel_control_discount
+    self.update_target()
+
+  @property
+  def learned_variables(self) -> Tuple[tf.Variable, ...]:
+    """The variables that an optimizer changes: all but the target network's."""
+    return tuple(self.online.trainable_variables)
+
+  @property
+  def acting_network(self) -> actor_critic.ActorCritic:
+    """The target network."""
+    return self.target
+
+  def refresh_acting_network(self) -> None:
+    """Updates the target network."""
+    self.update_target()
+
+  @tf.function(autograph=False)
+  def update_target(self) -> None:
+    """Copies the online network, with PopArt's statistics, to the target network."""
+    for target, online in zip(self.target.variables, self.online.variables):
+      target.assign(online)
+
+  def gauges(self) -> Dict[str, float]:
+    """No numbers."""
+    return {}
+
+  def loss(self, batch: unroll_lib.Unroll) -> Tuple[tf.Tensor, Dict[str, Any]]:
+    """The loss of a batch, and metrics.
+
+    In a replica context both are this replica's share: their sums over replicas are
+    the values for the global batch.
+
+    Args:
+      batch: unrolls `[B, time, ...]`. Its policies are those of the target network at
+        the time it acted.
+    """
+    memory_length = batch.memory_length
+    is_first, is_last = batch.is_first(), batch.is_last()
+    network, tasks = self.online, batch.task[:, 0]
+    state = network.core.restore(batch.record, is_first[:, :memory_length])
+    outputs, _ = network(actor_critic.NetworkInputs(
+        observation=batch.observation, previous_action=batch.action,
+        reward=batch.reward, is_first=is_first[:, memory_length:]), state)
+
+    # The value function of each unroll's task, in PopArt's normalized units.
+    normalized_values = tf.gather(outputs.value, tasks, axis=2, batch_dims=1)
+    values = self._denormalize(normalized_values, tasks)
+    targets = returns.n_step_returns(
+        batch.reward, batch.discount, values, is_last, self._discount, self._td_lambda)
+
+    # No action is taken at an episode's last step, and its value is not learned.
+    valid = ~is_last[:, :-1]
+    mean = averages.MaskedMean(valid)
+    space = network.action_space
+    policy = tf.nest.map_structure(lambda x: x[:, :-1], outputs.policy)
+    policy_loss, policy_metrics = self._policy_loss(Steps(
+        policy=policy, acting_policy=batch.policy,
+        action=tf.nest.map_structure(lambda x: x[:, 1:], batch.action),
+        advantages=targets - values[:, :-1], tasks=tasks, valid=valid))
+    value_loss = mean(0.5 * tf.square(
+        normalized_values[:, :-1] - self._normalize(targets, tasks)))
+    loss = policy_loss + self._value_cost * value_loss
+    metrics = {
+        **policy_metrics,
+        'value_loss': value_loss,
+        'entropy': mean(space.entropy(policy)),
+        'value': mean(values[:, :-1]),
+    }
+    if network.has_pixel_control:
+      pixel_loss = self._pixel_control_loss(batch, outputs.pixel_control, is_last)
+      loss += self._pixel_control_cost * pixel_loss
+      metrics['pixel_control_loss'] = pixel_loss
+    if network.popart is not None:
+      metrics['popart'] = network.popart.sums(targets, tasks, valid)
+    return loss, {'loss': loss, **metrics}
+
+  def _policy_loss(self, steps: Steps) -> Tuple[tf.Tensor, Dict[str, tf.Tensor]]:
+    """The loss of the policy, and metrics; on a replica, that replica's share."""
+    raise NotImplementedError
+
+  def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
+    """Updates PopArt's statistics with those of a batch.
+
+    Args:
+      metrics: the metrics of `loss`, summed over replicas.
+
+    Returns:
+      The metrics that are scalars.
+    """
+    metrics = dict(metrics)
+    sums = metrics.pop('popart', None)
+    if sums is not None:
+      self._update_popart(sums)
+    return metrics
+
+  @tf.function(autograph=False)
+  def _update_popart(self, sums) -> None:
+    self.online.popart.update(sums, self.online.value_head.output_layer)
+
+  def _normalize(self, values: tf.Tensor, tasks: tf.Tensor) -> tf.Tensor:
+    popart = self.online.popart
+    return values if popart is None else popart.normalize(values, tasks)
+
+  def _denormalize(self, values: tf.Tensor, tasks: tf.Tensor) -> tf.Tensor:
+    popart = self.online.popart
+    return values if popart is None else popart.denormalize(values, tasks)
+
+  def _pixel_control_loss(self, batch: unroll_lib.Unroll, q_values: tf.Tensor,
+                          is_last: tf.Tensor) -> tf.Tensor:
+    """The mean of the auxiliary loss over unrolls."""
+    images = [x for x in tf.nest.flatten(batch.observation) if x.shape.rank == 5]
+    if len(images) != 1:
+      raise config.ConfigError('ActorCritic.pixel_control_head: expected one image '
+                               f'[H, W, C] in the observation, got {len(images)}')
+    cell_size = images[0].shape[2] // q_values.shape[2]
+    losses = pixel_control.pixel_control_loss(
+        q_values, batch.action[:, 1:],
+        pixel_control.pixel_control_rewards(images[0], cell_size),
+        is_last, self._pixel_control_discount)
+    return averages.MaskedMean(tf.ones_like(losses, tf.bool))(losses)

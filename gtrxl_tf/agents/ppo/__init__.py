@@ -1,0 +1,1 @@
+"""PPO, which learns online."""

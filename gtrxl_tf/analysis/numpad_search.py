@@ -1,0 +1,138 @@
+"""What an agent that must find the Numpad's sequence itself can reach.
+
+The informed policy knows the hidden sequence, so no agent reaches its return. Two
+numbers tell how near an agent has come to what is possible:
+
+  python -m gtrxl_tf.analysis.numpad_search 3
+"""
+
+import collections
+import sys
+from typing import Dict, List, Tuple
+
+import numpy as np
+
+from gtrxl_tf.environments import numpad
+
+Sequence = Tuple[int, ...]
+
+
+def _neighbours(size: int) -> List[List[int]]:
+  pads = range(size**2)
+  return [[b for b in pads if b != a and _distance(a, b, size) == 1] for a in pads]
+
+
+def _distance(a: int, b: int, size: int) -> int:
+  """The number of moves from one pad to another."""
+  (row, column), (other_row, other_column) = divmod(a, size), divmod(b, size)
+  return max(abs(row - other_row), abs(column - other_column))
+
+
+def sequences(size: int) -> List[Sequence]:
+  """Lists every sequence that can be hidden: 24 of size 2, 784 of size 3."""
+  neighbours, found = _neighbours(size), []
+
+  def extend(prefix):
+    if len(prefix) == size**2:
+      found.append(prefix)
+    for pad in neighbours[prefix[-1]]:
+      if pad not in prefix:
+        extend((*prefix, pad))
+
+  for pad in range(size**2):
+    extend((pad,))
+  return found
+
+
+def _successors(size: int) -> Dict[Sequence, collections.Counter]:
+  """For each beginning of a sequence, how many sequences continue with each pad."""
+  counts = collections.defaultdict(collections.Counter)
+  for sequence in sequences(size):
+    for k, pad in enumerate(sequence):
+      counts[sequence[:k]][pad] += 1
+  return counts
+
+
+def bound(size: int, episode_length: int = 100) -> float:
+  """Returns an upper bound of the mean return of any agent.
+
+  With k pads known, a wrong press costs at least itself and the k presses that light
+  the known pads again. Which pad follows tells nothing else, so the fewest wrong
+  presses come from trying pads in the order of their probability. All other steps are
+  counted as rewarded, though many are needed to walk.
+
+  Args:
+    size: pads along each side.
+    episode_length: steps in an episode, in which every sequence can be found.
+  """
+  counts = _successors(size)
+  lost = 0.
+  for sequence in sequences(size):
+    for k, pad in enumerate(sequence):
+      found = counts[sequence[:k]]
+      # Pads of equal probability come in random order.
+      before = sum(x > found[pad] for x in found.values())
+      equal = sum(x == found[pad] for x in found.values())
+      lost += (before + (equal - 1) / 2) * (1 + k)
+  return episode_length - lost / len(sequences(size))
+
+
+def search_return(size: int, episode_length: int = 100, num_episodes: int = 200
+                  ) -> float:
+  """Returns the mean return of a search with a perfect memory.
+
+  It knows all sequences that can be hidden, remembers every press, and tries the pad
+  with the greatest probability per step that a failure costs.
+
+  Args:
+    size: pads along each side.
+    episode_length: steps in an episode.
+    num_episodes: episodes to play, with the seeds 0, 1, 2 and so on.
+  """
+  counts, neighbours = _successors(size), _neighbours(size)
+  returns = []
+  for seed in range(num_episodes):
+    task = numpad.Numpad(size, episode_length, seed)
+    position = int(np.argmax(task.reset().observation['position']))
+    known, excluded, lit, total, last = (), set(), 0, 0., False
+    while not last:
+      exploring = lit == len(known)
+      if exploring:
+        tried = {pad: count for pad, count in counts[known].items()
+                 if pad not in excluded and (not lit or pad in neighbours[position])}
+
+        def worth(pad):
+          way = _distance(position, pad, size) or 2
+          back = _distance(pad, known[0], size) + len(known) - 1 if known else 0
+          return tried[pad] / (way + back)
+
+        target = max(tried, key=worth)
+      else:
+        target = known[lit]
+      time_step = task.step(_move(position, target, size, neighbours))
+      last, total = time_step.last(), total + time_step.reward
+      position = int(np.argmax(time_step.observation['position']))
+      num_lit = int(time_step.observation['pads'].sum())
+      if exploring and time_step.reward:
+        known, excluded = (*known, position), set()
+        while len(counts[known]) == 1:  # The only way to go on.
+          known += tuple(counts[known])
+      elif exploring:
+        excluded.add(position)
+      lit = num_lit
+    returns.append(total)
+  return float(np.mean(returns))
+
+
+def _move(position: int, target: int, size: int, neighbours: List[List[int]]) -> int:
+  """The action that leads towards the target, or away from it to enter it again."""
+  if target == position:
+    target = neighbours[position][0]
+  (row, column), (to_row, to_column) = divmod(position, size), divmod(target, size)
+  return 3 * (np.sign(to_row - row) + 1) + np.sign(to_column - column) + 1
+
+
+if __name__ == '__main__':
+  SIZE = int(sys.argv[1])
+  print(f'{SIZE} x {SIZE}, 100 steps: no agent returns more than {bound(SIZE):.2f}; '
+        f'a search with a perfect memory returns {search_return(SIZE):.2f}')
