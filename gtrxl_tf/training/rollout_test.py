@@ -43,13 +43,14 @@ class RolloutTest(parameterized.TestCase):
           self.assertEqual(seen[t].discount[i], time_step.discount)
         if not time_step.last():
           self.assertEqual(done[t].action[i], maze.informed_action())
-        time_step = maze.step(done[t].action[i].numpy())
+        time_step = maze.step(done[t].action[i])
 
   def test_what_was_seen_is_what_was_answered(self):
     rollout = _rollout()
     for _ in range(15):
-      seen, done = rollout.step()
-      np.testing.assert_array_equal(done.state.flag, seen.observation[:, 2])
+      seen, _ = rollout.step()
+      np.testing.assert_array_equal(
+          rollout.policy_state.flag, seen.observation[:, 2])
 
   def test_its_policys_state_can_be_replaced(self):
     rollout = _rollout()
