@@ -97,6 +97,7 @@ class UnrollWriter:
       identity = int(np.random.default_rng().integers(2**31))
     self._next_id = identity << 32
     self._writer = None
+    self._checked = False  # Whether a row of this stream was compared by name.
 
   def open(self) -> None:
     """Connects, or reconnects after an error.
@@ -159,20 +160,16 @@ class UnrollWriter:
   def _checked_leaves(self, row: unroll_lib.Unroll) -> List[np.ndarray]:
     """Returns the row as a flat list. Only a stream's first row is compared by name."""
     # Reverb checks too, but only after writing half of the row.
-    try:
-      if not self._checked:
-        tree.assert_same_structure(self._blank, row, check_types=False)
-      leaves = tree.flatten(row)
-      fits = isinstance(row, unroll_lib.Unroll) and self._leaves == [
-          (leaf.shape, leaf.dtype) for leaf in leaves]
-    except (AttributeError, TypeError, ValueError):
-      fits = False
-    if not fits:
-      misfit = f'it is of type {type(row).__name__}: expected Unroll'
-      if isinstance(row, unroll_lib.Unroll):
-        misfit = unroll_lib.misfit(row, self._blank)
-      raise ValueError(f'a row does not fit the unrolls: {misfit}')
-    self._checked = True
+    leaves = tree.flatten(row)
+    found = [(getattr(leaf, 'shape', None), getattr(leaf, 'dtype', None))
+             for leaf in leaves]
+    is_unroll = isinstance(row, unroll_lib.Unroll)
+    if not (self._checked and is_unroll and found == self._leaves):
+      misfit = (unroll_lib.misfit(row, self._blank) if is_unroll
+                else f'it is of type {type(row).__name__}: expected Unroll')
+      if misfit:
+        raise ValueError(f'a row does not fit the unrolls: {misfit}')
+      self._checked = True
     return leaves
 
   def _item(self) -> List[Any]:
