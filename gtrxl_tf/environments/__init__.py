@@ -27,6 +27,7 @@ import importlib
 from gtrxl_tf.environments.action_recall import ActionAssociativeRetrieval
 from gtrxl_tf.environments.action_recall import ActionRecall
 from gtrxl_tf.environments.bandit import BanditFamily
+from gtrxl_tf.environments.batched import batch
 from gtrxl_tf.environments.batched import BatchedEnvironment
 from gtrxl_tf.environments.batched import BatchedTimeStep
 from gtrxl_tf.environments.batched import random_value

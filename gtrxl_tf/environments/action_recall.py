@@ -1,6 +1,8 @@
 """Action recall: repeat, when asked, an action that was shown or taken earlier."""
 
-from typing import Annotated, Optional
+# pylint: disable=protected-access
+
+from typing import Annotated, Optional, Sequence
 
 import dm_env
 from dm_env import specs
@@ -71,6 +73,34 @@ class ActionRecall(memory_task.MemoryTask):
       return dm_env.transition(0.0, self._blank)
     self._asked = True
     return dm_env.transition(0.0, self._flag)
+
+  @classmethod
+  def together(cls, tasks: Sequence['ActionRecall']) -> memory_task.TasksTogether:
+    return _RecallsTogether(tasks)
+
+
+class _RecallsTogether(memory_task.TasksTogether):
+  """The rules of `ActionRecall` for E of them at once."""
+
+  def __init__(self, tasks: Sequence[ActionRecall]):
+    self._tasks = tasks
+    self._cue, self._blanks_left = np.zeros([2, len(tasks)], np.int64)
+    self._asked = np.zeros(len(tasks), bool)
+
+  def load(self, i: int) -> None:
+    task = self._tasks[i]
+    self._cue[i] = task._cue
+    self._blanks_left[i] = task._blanks_left
+    self._asked[i] = task._asked
+
+  def step(self, actions: np.ndarray) -> memory_task.Outcome:
+    last = self._asked
+    success = last & (actions == self._cue)
+    self._asked = ~last & (self._blanks_left == 0)
+    self._blanks_left -= 1
+    observation = np.zeros([len(last), self._tasks[0]._num_actions + 1], np.float32)
+    observation[:, -1] = self._asked
+    return memory_task.Outcome(success, last, success, observation)
 
 
 @config.configurable

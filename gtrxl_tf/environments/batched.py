@@ -1,11 +1,14 @@
 """Steps many environments together and batches their time steps."""
 
+import functools
 from typing import Any, Iterable, NamedTuple, Optional, Sequence
 
 import dm_env
 from dm_env import specs
 import numpy as np
 import tree
+
+from gtrxl_tf.environments import memory_task
 
 
 class BatchedTimeStep(NamedTuple):
@@ -133,19 +136,22 @@ class BatchedEnvironment:
       ValueError: actions that do not fit the action spec; or an observation, reward or
         discount that does not fit its spec or is not finite.
     """
+    leaves = self._fitting_actions(actions)
+    unbatched = leaves[0]
+    if tree.is_nested(self._action_spec):
+      unbatched = (tree.unflatten_as(self._action_spec, row) for row in zip(*leaves))
     return self._batch(
         environment.step(action) for environment, action
-        in zip(self._environments, self._unbatched(actions)))
+        in zip(self._environments, unbatched))
 
   def close(self) -> None:
     """Closes every environment."""
     for environment in self._environments:
       environment.close()
 
-  def _unbatched(self, actions) -> Iterable[Any]:
-    """Yields the action of each environment."""
-    nested = tree.is_nested(self._action_spec)
-    if nested:
+  def _fitting_actions(self, actions) -> list[np.ndarray]:
+    """Returns the actions' leaves in the spec's dtypes."""
+    if tree.is_nested(self._action_spec):
       actions = tree.flatten_up_to(self._action_spec, actions, check_types=False)
     else:
       actions = [actions]
@@ -157,9 +163,7 @@ class BatchedEnvironment:
         raise ValueError(f'{name} has shape {leaf.shape} and dtype {leaf.dtype}: '
                          f'expected {shape} and {spec.dtype}')
       leaves.append(leaf.astype(spec.dtype, copy=False))
-    if nested:
-      return (tree.unflatten_as(self._action_spec, row) for row in zip(*leaves))
-    return leaves[0]
+    return leaves
 
   def _batch(self, time_steps: Iterable[dm_env.TimeStep]) -> BatchedTimeStep:
     """Writes the time steps into arrays, each as soon as it arrives."""
@@ -200,13 +204,20 @@ class BatchedEnvironment:
         buffer[i] = leaf
 
     self._check_values(rewards, discounts, buffers)
+    return self._with_returns(
+        step_types, rewards, discounts,
+        tree.unflatten_as(self._observation_spec, buffers), successes)
+
+  def _with_returns(self, step_types, rewards, discounts, observations, successes
+                    ) -> BatchedTimeStep:
+    """Adds the rewards to the returns."""
+    first, last = dm_env.StepType.FIRST, dm_env.StepType.LAST
     self._returns[step_types == first] = 0
     self._returns += rewards
     returns = np.where(step_types == last, self._returns, np.nan).astype(np.float32)
     for i, own_return in self._own_returns:
       if step_types[i] == last:
         returns[i] = own_return()
-    observations = tree.unflatten_as(self._observation_spec, buffers)
     return BatchedTimeStep(
         step_types, rewards, discounts, observations, returns, successes)
 
@@ -234,6 +245,70 @@ class BatchedEnvironment:
       i = np.argmin(in_range)
       raise ValueError(
           f'environment {i}: discount = {discounts[i]}: expected a number in [0, 1]')
+
+
+class _BatchedTogether(BatchedEnvironment):
+  """Computes the steps of tasks together, see `memory_task.TasksTogether`.
+
+  What they return is not checked, and the tasks themselves do not know how their
+  episodes go on.
+  """
+
+  def __init__(self, environments: Sequence[memory_task.MemoryTask],
+               tasks: Optional[Sequence[int]]):
+    super().__init__(environments, tasks)
+    self._together = type(environments[0]).together(environments)
+    self._num_actions = self._action_spec.num_values
+    self._begins = np.zeros(self.num_environments, bool)
+
+  def reset(self, head_starts: Optional[np.ndarray] = None) -> BatchedTimeStep:
+    seen = super().reset(head_starts)
+    for i in range(self.num_environments):
+      self._together.load(i)
+    self._begins = np.zeros(self.num_environments, bool)
+    return seen
+
+  def step(self, actions) -> BatchedTimeStep:
+    actions, = self._fitting_actions(actions)
+    begins = np.flatnonzero(self._begins)
+    if begins.size:
+      actions = np.where(self._begins, 0, actions)  # They are ignored.
+    if actions.min() < 0 or actions.max() >= self._num_actions:
+      wrong = actions[(actions < 0) | (actions >= self._num_actions)][0]
+      raise ValueError(
+          f'action = {wrong}: expected an integer in [0, {self._num_actions})')
+    rewards, last, successes, observations = self._together.step(actions)
+    rewards = rewards.astype(np.float32)
+    last = last.copy()
+    for i in begins:
+      time_step = self._environments[i].reset()
+      self._together.load(i)
+      rewards[i], last[i] = 0, False
+      tree.map_structure(
+          functools.partial(_set_row, i), observations, time_step.observation)
+    step_types = last.astype(np.int32) + np.int32(dm_env.StepType.MID)
+    step_types[begins] = dm_env.StepType.FIRST
+    self._begins = last
+    return self._with_returns(
+        step_types, rewards, (~last).astype(np.float32), observations,
+        np.where(last, successes, np.nan).astype(np.float32))
+
+
+def batch(environments: Sequence[dm_env.Environment],
+          tasks: Optional[Sequence[int]] = None) -> BatchedEnvironment:
+  """Batches environments that only the batch steps.
+
+  The result is that of `BatchedEnvironment`, which see, but tasks whose class can be
+  computed together take a small part of the time.
+  """
+  kinds = {type(environment) for environment in environments}
+  # Not that of a base class, which may have other rules.
+  together = len(kinds) == 1 and 'together' in vars(*kinds)
+  return (_BatchedTogether if together else BatchedEnvironment)(environments, tasks)
+
+
+def _set_row(i: int, array: np.ndarray, row: np.ndarray) -> None:
+  array[i] = row
 
 
 def _after_random_actions(environment: dm_env.Environment, num_actions: int

@@ -298,6 +298,65 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     np.testing.assert_array_equal(np.argmax(ends, axis=0), 9 - head_starts)
 
 
+class BatchTest(parameterized.TestCase):
+
+  @parameterized.named_parameters(
+      ('numpad', lambda i: numpad.Numpad(2, episode_length=20 + i, seed=i)),
+      ('large_numpad', lambda i: numpad.Numpad(3, episode_length=30, seed=i)),
+      ('maze', lambda i: t_maze.TMaze(2 + i, penalty=1.0, seed=i)),
+      ('mazes_of_any_length', lambda i: t_maze.TMaze(
+          7, min_corridor_length=1, flag='at', reveal_clue=i % 2 == 0, seed=i)),
+      ('recall', lambda i: action_recall.ActionRecall(3, delay=i, seed=i)))
+  def test_tasks_stepped_together_are_those_stepped_in_turn(self, make):
+    together = batched.batch([make(i) for i in range(5)], [0, 1, 0, 1, 0])
+    in_turn = batched.BatchedEnvironment(
+        alone := [make(i) for i in range(5)], [0, 1, 0, 1, 0])
+    self.assertNotEqual(type(together), type(in_turn))
+    np.testing.assert_array_equal(together.tasks, in_turn.tasks)
+    random = np.random.default_rng(0)
+    num_actions = alone[0].action_spec().num_values
+    kept = []
+    successes = set()
+    for t in range(600):
+      if t in (0, 200):
+        head_starts = np.arange(5) if t else None
+        kept.append((together.reset(head_starts), in_turn.reset(head_starts)))
+      seen = kept[-1][1]
+      actions = random.integers(num_actions, size=5)
+      for i, task in enumerate(alone):
+        if random.random() < 0.6:  # So that there are successes.
+          actions[i] = task.informed_action()
+      actions[seen.last()] = 99  # It is ignored.
+      kept.append((together.step(actions), in_turn.step(actions)))
+      successes.update(kept[-1][1].episode_success[kept[-1][1].last()].tolist())
+    for ours, expected in kept:
+      tree.assert_same_structure(ours, expected)
+      for x, y in zip(tree.flatten(ours), tree.flatten(expected)):
+        self.assertEqual(x.dtype, y.dtype)
+        np.testing.assert_array_equal(x, y)
+    self.assertIn(1, successes)
+
+  def test_an_action_out_of_range_is_refused(self):
+    batch = batched.batch([numpad.Numpad(2, seed=0), numpad.Numpad(2, seed=1)])
+    batch.reset()
+    for action in (-1, 9):
+      with self.assertRaisesRegex(
+          ValueError, rf'action = {action}: expected an integer in \[0, 9\)'):
+        batch.step(np.array([0, action]))
+    with self.assertRaisesRegex(ValueError, 'action has shape'):
+      batch.step(np.array([0]))
+
+  def test_other_environments_are_stepped_in_turn(self):
+    class Other(numpad.Numpad):
+      pass
+
+    for environments in ([FakeEnvironment()], [Other(seed=0)],
+                         [numpad.Numpad(seed=0), Other(seed=0)]):
+      self.assertIs(type(batched.batch(environments)), batched.BatchedEnvironment)
+    with self.assertRaisesRegex(ValueError, 'empty'):
+      batched.batch([])
+
+
 
 if __name__ == '__main__':
   absltest.main()

@@ -5,8 +5,10 @@ al., 2019): that is `NumpadMujoco`. In `Numpad` the ball is a token on the grid 
 and a press is one move; the rules of the sequence are the same.
 """
 
+# pylint: disable=protected-access
+
 import abc
-from typing import Annotated, Optional
+from typing import Annotated, Optional, Sequence
 
 import dm_env
 from dm_env import specs
@@ -221,6 +223,59 @@ class Numpad(HiddenSequence):
         'previous_action': previous_action,
         'previous_reward': self._rewards[reward],
     }
+
+  @classmethod
+  def together(cls, tasks: Sequence['Numpad']) -> memory_task.TasksTogether:
+    return _NumpadsTogether(tasks)
+
+
+class _NumpadsTogether(memory_task.TasksTogether):
+  """The rules of `Numpad` for E of them at once."""
+
+  def __init__(self, tasks: Sequence[Numpad]):
+    self._tasks = tasks
+    num, num_pads = len(tasks), tasks[0]._num_pads
+    self._num_pads = num_pads
+    self._rows = num_pads * np.arange(num)
+    self._destinations = np.array(tasks[0]._destinations).ravel()
+    self._one_hot_pads = np.eye(num_pads, dtype=np.float32)
+    self._one_hot_actions = np.eye(_NUM_ACTIONS, dtype=np.float32)
+    self._sequence = np.zeros([num, num_pads], np.int64)
+    self._lights = np.zeros([num * num_pads, num_pads], np.float32)
+    (self._position, self._num_lit, self._num_rewarded, self._num_steps,
+     self._episode_length) = np.zeros([5, num], np.int64)
+    self._completed = np.zeros(num, bool)
+
+  def load(self, i: int) -> None:
+    task = self._tasks[i]
+    self._sequence[i] = task._sequence
+    self._lights[i * self._num_pads:(i + 1) * self._num_pads] = task._lights
+    self._position[i] = task._position
+    self._num_lit[i] = task._num_lit
+    self._num_rewarded[i] = task._num_rewarded
+    self._num_steps[i] = task._num_steps
+    self._episode_length[i] = task._episode_length
+    self._completed[i] = task._completed
+
+  def step(self, actions: np.ndarray) -> memory_task.Outcome:
+    pad = self._destinations.take(self._position * _NUM_ACTIONS + actions)
+    right = pad == self._sequence.take(self._rows + self._num_lit)
+    # To stay presses nothing. There are never more pads lit than rewarded.
+    lit = np.where(pad == self._position, self._num_lit, (self._num_lit + 1) * right)
+    reward = lit > self._num_rewarded
+    complete = lit == self._num_pads
+    self._position = pad
+    self._num_lit = np.where(complete, 0, lit)
+    self._num_rewarded = np.where(complete, 0, np.maximum(lit, self._num_rewarded))
+    self._num_steps += 1
+    self._completed |= complete
+    return memory_task.Outcome(
+        reward, self._num_steps == self._episode_length, self._completed, {
+            'position': self._one_hot_pads.take(pad, axis=0),
+            'pads': self._lights.take(self._rows + self._num_lit, axis=0),
+            'previous_action': self._one_hot_actions.take(actions, axis=0),
+            'previous_reward': reward[:, None].astype(np.float32),
+        })
 
 
 def _destinations(size: int) -> list[list[int]]:

@@ -3,7 +3,9 @@
 The variant of *RATE* (appendix, "T-Maze"), after Ni et al. (2023).
 """
 
-from typing import Literal, Optional
+# pylint: disable=protected-access
+
+from typing import Literal, Optional, Sequence
 
 import dm_env
 from dm_env import specs
@@ -121,7 +123,7 @@ class TMaze(memory_task.MemoryTask):
       self._success = y == self._clue
       return dm_env.termination(float(self._success), self._observation(y))
 
-    reward = 0.0 - self._penalty / self._length
+    reward = self._standing_reward()
     if action == RIGHT and self._x < self._length:
       self._x += 1
       reward = 0.0
@@ -131,7 +133,59 @@ class TMaze(memory_task.MemoryTask):
       return dm_env.termination(reward, self._observation(y=0))
     return dm_env.transition(reward, self._observation(y=0))
 
+  def _standing_reward(self) -> float:
+    """Returns the reward of a step that neither advances nor turns."""
+    return 0.0 - self._penalty / self._length
+
   def _observation(self, y: int) -> np.ndarray:
     clue = self._clue if self._reveal_clue or self._num_steps == 0 else 0
     flag = y == 0 and self._x == self._length - self._flag_distance
     return np.array([y, clue, flag, self._noise[self._num_steps]], np.float32)
+
+  @classmethod
+  def together(cls, tasks: Sequence['TMaze']) -> memory_task.TasksTogether:
+    return _MazesTogether(tasks)
+
+
+class _MazesTogether(memory_task.TasksTogether):
+  """The rules of `TMaze` for E of them at once."""
+
+  def __init__(self, tasks: Sequence[TMaze]):
+    self._tasks = tasks
+    num = len(tasks)
+    (self._length, self._x, self._flag_x, self._num_steps, self._max_steps, self._clue
+     ) = np.zeros([6, num], np.int64)
+    self._standing_reward = np.zeros(num)
+    # A column for the step after an episode, whose noise does not matter.
+    self._noise = np.zeros([num, max(task._max_length for task in tasks) + 4])
+    self._rows = np.arange(num)
+    self._reveal_clue = np.array([task._reveal_clue for task in tasks])
+
+  def load(self, i: int) -> None:
+    task = self._tasks[i]
+    self._length[i] = task._length
+    self._x[i] = task._x
+    self._flag_x[i] = task._length - task._flag_distance
+    self._num_steps[i] = task._num_steps
+    self._max_steps[i] = task._max_steps
+    self._clue[i] = task._clue
+    self._standing_reward[i] = task._standing_reward()
+    self._noise[i, :len(task._noise)] = task._noise
+
+  def step(self, actions: np.ndarray) -> memory_task.Outcome:
+    up = actions == UP
+    turns = (self._x == self._length) & (up | (actions == DOWN))
+    y = turns * np.where(up, 1, -1)
+    success = turns & (y == self._clue)
+    advances = (actions == RIGHT) & (self._x < self._length)
+    self._x += advances
+    self._x -= (actions == LEFT) & (self._x > 0)
+    self._num_steps += 1
+    observation = np.empty([len(y), 4], np.float32)
+    observation[:, 0] = y
+    observation[:, 1] = self._reveal_clue * self._clue
+    observation[:, 2] = ~turns & (self._x == self._flag_x)
+    observation[:, 3] = self._noise[self._rows, self._num_steps]
+    return memory_task.Outcome(
+        np.where(turns, success, np.where(advances, 0, self._standing_reward)),
+        turns | (self._num_steps == self._max_steps), success, observation)

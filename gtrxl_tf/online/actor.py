@@ -63,13 +63,15 @@ class Actor:
     stream = [2 + index, life]
     self._environment = experiment.make_environments(num, *stream, first=index * num)
     # Its own generator, because compiled code does not use `tf.random.set_seed`.
-    self._random = tf.random.Generator.from_seed(
+    random = tf.random.Generator.from_seed(
         [experiment.seed, *stream], alg='philox')
-    self._refreshed = tf.function(self._policy.refreshed, autograph=False)
+    self._refresh = tf.function(self._refreshed, autograph=False)
     head_starts = np.random.default_rng([experiment.seed, *stream]).integers(
         experiment.max_head_start, size=num, endpoint=True)
     self._rollout = rollout_lib.Rollout(
-        self._environment, self._act, self._policy.get_initial_state(num),
+        self._environment, self._act,
+        (self._policy.get_initial_state(num),
+         tf.cast(random.make_seeds()[:, 0], tf.int32)),
         head_starts=head_starts)
     self._writer = writer_lib.UnrollWriter(
         reverb.Client(address), experiment.row_spec(), experiment.unroll_length,
@@ -80,8 +82,20 @@ class Actor:
     self._counts = dict(environment_steps=0, unrolls=0, reconnections=-1)
 
   def _act(self, time_step: ts.TimeStep, state: Any) -> policy_step.PolicyStep:
-    return self._policy.action(
-        time_step, state, seed=self._random.make_seeds()[:, 0])
+    """Acts; `state` is the policy's with the step's seed, which counts the steps."""
+    state, seed = state
+    done = self._policy.action(time_step, state, seed=seed)
+    return policy_step.PolicyStep(
+        done.action, (done.state, seed + [0, 1]),
+        (done.state.previous_action, done.info))
+
+  def _refreshed(self, state: Any, records: Any, step_types: tf.Tensor) -> Any:
+    """Rebuilds the cache in the policy's state from rows, `[M, E, ...]`."""
+    def batch_first(x):
+      return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
+    return self._policy.refreshed(
+        state, tf.nest.map_structure(batch_first, records),
+        batch_first(step_types) == int(ts.StepType.FIRST))
 
   def run(self) -> None:
     """Acts until told to stop or the run is over; reconnects to a lost server.
@@ -145,10 +159,10 @@ class Actor:
       if memory_length:
         rows = list(self._writer.history)[-memory_length:]
         records = tree.map_structure(
-            lambda *x: np.stack(x, axis=1), *(row.record for row in rows))
-        self._rollout.policy_state = self._refreshed(
-            self._rollout.policy_state, records,
-            np.stack([row.step_type == 0 for row in rows], axis=1))
+            lambda *x: np.stack(x), *(row.record for row in rows))
+        state, seed = self._rollout.policy_state
+        self._rollout.policy_state = self._refresh(
+            state, records, np.stack([row.step_type for row in rows])), seed
     return step
 
   def _unroll(self, channel: weights.WeightsChannel) -> None:
@@ -163,9 +177,7 @@ class Actor:
         seen, done = self._rollout.step()
       except (ValueError, *reconnect.SERVER_ERRORS) as error:
         raise ActingFailed(config.one_line(error)) from error
-      action, policy, record = tree.map_structure(
-          lambda x: x.numpy(),
-          (done.state.previous_action, done.info.policy, done.info.record))
+      action, (policy, record) = done.info
       complete = self._writer.append(unroll_lib.Unroll(
           observation=seen.observation, step_type=seen.step_type, reward=seen.reward,
           discount=seen.discount, action=action, policy=policy, record=record,

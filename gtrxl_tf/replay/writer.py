@@ -1,7 +1,7 @@
 """Writes an actor's rows to Reverb, and items that refer to them."""
 
 import collections
-from typing import Optional
+from typing import Any, List, Optional
 
 import numpy as np
 import reverb
@@ -79,7 +79,10 @@ class UnrollWriter:
     """
     self._client = client
     self._unroll_length = unroll_length
-    self._columns = unroll_lib.columns(unroll_length, memory_length)
+    self._windows = [
+        window for window, column in zip(
+            unroll_lib.columns(unroll_length, memory_length), row)
+        for _ in tree.flatten(column)]
     self._signature = unroll_lib.signature(row, unroll_length, memory_length)
     self._chunk_length = chunk_length(unroll_length)
     # The rows that an item refers to, and enough to end a chunk with its last row.
@@ -94,6 +97,7 @@ class UnrollWriter:
       identity = int(np.random.default_rng().integers(2**31))
     self._next_id = identity << 32
     self._writer = None
+    self._checked = False  # Whether a row of this stream was compared by name.
 
   def open(self) -> None:
     """Connects, or reconnects after an error.
@@ -110,12 +114,14 @@ class UnrollWriter:
     keep = self.history.maxlen + self._unroll_length + 1
     keep += -keep % self._chunk_length
     self._writer = self._client.trajectory_writer(num_keep_alive_refs=keep)
-    for path, _ in tree.flatten_with_path(self.history[0]):
+    # Reverb's rows are flat lists, since it would find the path of every leaf each time.
+    for i in range(len(self._leaves)):
       self._writer.configure(
-          path, num_keep_alive_refs=keep, max_chunk_length=self._chunk_length)
+          (i,), num_keep_alive_refs=keep, max_chunk_length=self._chunk_length)
     for row in self.history:
-      self._writer.append(row)
+      self._writer.append(tree.flatten(row))
     self._rows = 0
+    self._checked = False
 
   @property
   def is_open(self) -> bool:
@@ -137,11 +143,13 @@ class UnrollWriter:
       ValueError: the row's structure, shapes or dtypes are not those given to the
         constructor. It is not written; the caller may continue with other rows.
     """
-    self._check(row)
+    leaves = self._checked_leaves(row)
     complete = self._rows == self._unroll_length
-    row = row._replace(unroll_id=np.int64(self._next_id))
-    self.history.append(row)  # Also if writing fails: `open` writes it again.
-    self._writer.append(row)
+    unroll_id = np.int64(self._next_id)
+    leaves[-1] = unroll_id
+    # Also if writing fails: `open` writes it again.
+    self.history.append(row._replace(unroll_id=unroll_id))
+    self._writer.append(leaves)
     self._rows += 1
     if complete:
       self._writer.create_item(TABLE, priority=1.0, trajectory=self._item())
@@ -149,25 +157,28 @@ class UnrollWriter:
       self._rows = 1
     return complete
 
-  def _check(self, row: unroll_lib.Unroll) -> None:
+  def _checked_leaves(self, row: unroll_lib.Unroll) -> List[np.ndarray]:
+    """Returns the row as a flat list. Only a stream's first row is compared by name."""
     # Reverb checks too, but only after writing half of the row.
-    try:
-      tree.assert_same_structure(self._blank, row, check_types=False)
-      fits = self._leaves == [(leaf.shape, leaf.dtype) for leaf in tree.flatten(row)]
-    except (AttributeError, TypeError, ValueError):
-      fits = False
-    if not fits:
-      misfit = f'it is of type {type(row).__name__}: expected Unroll'
-      if isinstance(row, unroll_lib.Unroll):
-        misfit = unroll_lib.misfit(row, self._blank)
-      raise ValueError(f'a row does not fit the unrolls: {misfit}')
+    leaves = tree.flatten(row)
+    found = [(getattr(leaf, 'shape', None), getattr(leaf, 'dtype', None))
+             for leaf in leaves]
+    is_unroll = isinstance(row, unroll_lib.Unroll)
+    if not (self._checked and is_unroll and found == self._leaves):
+      misfit = (unroll_lib.misfit(row, self._blank) if is_unroll
+                else f'it is of type {type(row).__name__}: expected Unroll')
+      if misfit:
+        raise ValueError(f'a row does not fit the unrolls: {misfit}')
+      self._checked = True
+    return leaves
 
-  def _item(self) -> unroll_lib.Unroll:
-    def rows_of(window, column):
-      start, length = window
+  def _item(self) -> List[Any]:
+    """Returns the newest unroll, in the order of the leaves of `Unroll`."""
+    columns = []
+    for (start, length), column in zip(self._windows, self._writer.history):
       start -= self._unroll_length + 1  # Relative to the end of the stream.
-      return tree.map_structure(lambda x: x[start:(start + length) or None], column)
-    return unroll_lib.Unroll(*map(rows_of, self._columns, self._writer.history))
+      columns.append(column[start:(start + length) or None])
+    return columns
 
   def wait(self, pending_items: int, timeout_ms: int) -> bool:
     """Waits until at most `pending_items` are not yet in the queue.

@@ -268,6 +268,19 @@ class UnrollsTest(parameterized.TestCase):
     unroll, = self.read()
     self.assert_item(unroll, _expected(0, 4, 2))
 
+  def test_the_first_row_of_a_stream_is_compared_by_name(self):
+    writer = self.start(unroll_length=4, memory_length=2)
+    row = _row(0)
+    other = row._replace(observation={
+        'image': row.observation['image'], 'other': row.observation['near']})
+    for _ in range(2):
+      with self.assertRaisesRegex(ValueError, r"observation\['near'\] is missing"):
+        writer.append(other)
+    self.write(writer, range(4 + 1))
+    self.assertTrue(writer.wait(0, _TIMEOUT_MS))
+    unroll, = self.read()
+    self.assert_item(unroll, _expected(0, 4, 2))
+
   def test_a_server_with_other_settings_is_refused(self):
     self.start(unroll_length=4, memory_length=2)
     self.unroll_length = 5

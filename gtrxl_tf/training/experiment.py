@@ -122,7 +122,7 @@ class Experiment(abc.ABC):
     """
     seeds = np.random.SeedSequence([self.seed, *stream]).generate_state(count)
     tasks = [i % len(self._task_settings) for i in range(first, first + count)]
-    return environments.BatchedEnvironment(
+    return environments.batch(
         [self._environment(seed=int(seed), **self._task_settings[task])
          for seed, task in zip(seeds, tasks)], tasks)
 

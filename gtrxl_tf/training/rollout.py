@@ -4,12 +4,14 @@ Two more loops play without TensorFlow: `datasets.collect` plays scripted polici
 `sources.source` plays algorithms that learn in a batch of tasks.
 """
 
-from typing import Any, Callable, List, Optional, Tuple
+import math
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 from tf_agents.trajectories import policy_step
 from tf_agents.trajectories import time_step as ts
+import tree
 
 from gtrxl_tf import environments
 
@@ -17,8 +19,9 @@ from gtrxl_tf import environments
 class Rollout:
   """Steps a policy and a batch of environments in turn.
 
-  The policy is compiled once, as a function of a flat list of tensors: for a small
-  network, looking up the trace for a nest of arguments takes longer than the step.
+  The policy is compiled once. For a small network, converting each array and looking up
+  the trace for a nest of arguments take longer than the step. All inputs of one dtype
+  are therefore one vector, and so are all outputs; the state remains in TensorFlow.
   """
 
   def __init__(self, environment: environments.BatchedEnvironment,
@@ -40,27 +43,32 @@ class Rollout:
     self._state_structure = policy_state
     self._state = tf.nest.flatten(policy_state)
     inputs = self._inputs()
-    example = (self._time_step(inputs), policy_state)
+    observation = self._seen.observation
+    self._packed_inputs = _Packing(inputs)
+    vectors = self._packed_inputs.pack(inputs, np.concatenate)
 
     def flat_action(*flat):
-      done = action(*tf.nest.pack_sequence_as(example, flat))
-      self._done_structure = done
-      return tf.nest.flatten(done)
+      flat_inputs = self._packed_inputs.unpack(flat[:len(vectors)], tf.reshape)
+      step_type, reward, discount, *leaves = flat_inputs
+      done = action(
+          ts.TimeStep(tf.cast(step_type, tf.int32), reward, discount,
+                      tf.nest.pack_sequence_as(observation, leaves)),
+          tf.nest.pack_sequence_as(policy_state, flat[len(vectors):]))
+      self._done_structure = done._replace(state=())
+      outputs = [tf.convert_to_tensor(x) for x in tf.nest.flatten(self._done_structure)]
+      self._packed_outputs = _Packing(outputs)
+      return [*self._packed_outputs.pack(outputs, lambda x: tf.concat(x, axis=0)),
+              *tf.nest.flatten(done.state)]
 
-    self._action = tf.function(
+    self._action = _flat_call(tf.function(
         flat_action, autograph=False, jit_compile=jit_compile).get_concrete_function(
-            *(tf.TensorSpec(x.shape, x.dtype) for x in (*inputs, *self._state)))
+            *(tf.TensorSpec(x.shape, x.dtype) for x in (*vectors, *self._state))))
 
-  def _inputs(self) -> List[tf.Tensor]:
-    """Returns the policy's inputs as tensors."""
+  def _inputs(self) -> List[np.ndarray]:
+    """Returns the policy's inputs. Step types are float32, as most of the others."""
     seen = self._seen
-    return [tf.constant(x) for x in tf.nest.flatten(
-        (seen.step_type, seen.reward, seen.discount, seen.observation))]
-
-  def _time_step(self, inputs) -> ts.TimeStep:
-    seen = self._seen
-    return ts.TimeStep(*tf.nest.pack_sequence_as(
-        (seen.step_type, seen.reward, seen.discount, seen.observation), inputs))
+    return [seen.step_type.astype(np.float32), seen.reward, seen.discount,
+            *tree.flatten(seen.observation)]
 
   def restart(self, policy_state: Any) -> None:
     """Resets the environments and sets the policy's state."""
@@ -74,14 +82,67 @@ class Rollout:
 
   @policy_state.setter
   def policy_state(self, state: Any) -> None:
-    self._state = tf.nest.flatten(state)
+    self._state = [tf.convert_to_tensor(x) for x in tf.nest.flatten(state)]
 
   def step(self) -> Tuple[environments.BatchedTimeStep, policy_step.PolicyStep]:
-    """Acts once; returns the time steps and the policy's answer to them."""
+    """Acts once.
+
+    Returns:
+      The time steps, and the policy's answer to them as arrays, without its state.
+    """
     seen = self._seen
-    done = tf.nest.pack_sequence_as(
-        self._done_structure, self._action(*self._inputs(), *self._state))
-    self._state = tf.nest.flatten(done.state)
-    self._seen = self._environment.step(
-        tf.nest.map_structure(lambda x: x.numpy(), done.action))
+    vectors = self._packed_inputs.pack(self._inputs(), np.concatenate)
+    outputs = self._action(*map(tf.constant, vectors), *self._state)
+    num_vectors = self._packed_outputs.num_vectors
+    done = tree.unflatten_as(self._done_structure, self._packed_outputs.unpack(
+        [x.numpy() for x in outputs[:num_vectors]], np.reshape))
+    self._state = outputs[num_vectors:]
+    self._seen = self._environment.step(done.action)
     return seen, done
+
+
+class _Packing:
+  """Packs arrays or tensors of given shapes and dtypes into one vector per dtype.
+
+  Attributes:
+    num_vectors: the number of dtypes.
+  """
+
+  def __init__(self, examples: Sequence[Any]):
+    dtypes = [tf.as_dtype(x.dtype) for x in examples]
+    order = list(dict.fromkeys(dtypes))
+    self.num_vectors = len(order)
+    self._members = [[i for i, dtype in enumerate(dtypes) if dtype == one]
+                     for one in order]
+    ends = [0] * len(order)
+    self._places = []
+    for x, dtype in zip(examples, dtypes):
+      vector, shape = order.index(dtype), tuple(x.shape)
+      start, ends[vector] = ends[vector], ends[vector] + math.prod(shape)
+      self._places.append((vector, start, ends[vector], shape))
+
+  def pack(self, leaves: Sequence[Any], concatenate: Callable[[list], Any]) -> List[Any]:
+    """Returns the vectors; `concatenate` joins vectors."""
+    reshape = np.reshape if isinstance(leaves[0], np.ndarray) else tf.reshape
+    return [concatenate([reshape(leaves[i], [-1]) for i in members])
+            for members in self._members]
+
+  def unpack(self, vectors: Sequence[Any], reshape: Callable[[Any, tuple], Any]
+             ) -> List[Any]:
+    """Inverts `pack`."""
+    return [reshape(vectors[vector][start:end], shape)
+            for vector, start, end, shape in self._places]
+
+
+def _flat_call(function) -> Callable[..., List[tf.Tensor]]:
+  """Returns a faster way to call a concrete function of tensors that returns a list.
+
+  A concrete function binds and checks its arguments at every call, which takes longer
+  than calling the function inside it. Where TensorFlow has no such function, it is
+  called itself.
+  """
+  inner = getattr(function, '_inference_function', None)
+  if not hasattr(inner, 'call_flat'):
+    return function
+  captured = function.captured_inputs
+  return lambda *tensors: inner.call_flat(*tensors, *captured)

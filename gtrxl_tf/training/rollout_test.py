@@ -3,7 +3,11 @@
 from absl.testing import absltest
 from absl.testing import parameterized
 import dm_env
+from dm_env import specs
 import numpy as np
+import tensorflow as tf
+from tf_agents.trajectories import policy_step
+import tree
 
 from gtrxl_tf import environments
 from gtrxl_tf import testing
@@ -43,13 +47,65 @@ class RolloutTest(parameterized.TestCase):
           self.assertEqual(seen[t].discount[i], time_step.discount)
         if not time_step.last():
           self.assertEqual(done[t].action[i], maze.informed_action())
-        time_step = maze.step(done[t].action[i].numpy())
+        time_step = maze.step(done[t].action[i])
 
   def test_what_was_seen_is_what_was_answered(self):
     rollout = _rollout()
     for _ in range(15):
+      seen, _ = rollout.step()
+      np.testing.assert_array_equal(
+          rollout.policy_state.flag, seen.observation[:, 2])
+
+  def test_nests_of_every_dtype_arrive_and_return_unchanged(self):
+    dtypes = (np.uint8, np.int64, np.float32, np.bool_)
+
+    class Environment(dm_env.Environment):
+      """Shows random values and keeps the actions."""
+
+      def __init__(self, seed):
+        self._random = np.random.default_rng(seed)
+
+      def observation_spec(self):
+        return {'scalar': specs.Array((), np.float32),
+                'images': [specs.Array((2, 3), dtype) for dtype in dtypes]}
+
+      def action_spec(self):
+        return {'to': specs.Array((2,), np.float32), 'do': specs.DiscreteArray(300)}
+
+      def reset(self):
+        return self.step(None)._replace(step_type=dm_env.StepType.FIRST)
+
+      def step(self, action):
+        self.action = action
+        return dm_env.transition(self._random.random(), tree.map_structure(
+            lambda spec: self._random.integers(0, 99, spec.shape).astype(spec.dtype),
+            self.observation_spec()))
+
+    def action(time_step, state):
+      images = time_step.observation['images']
+      return policy_step.PolicyStep(
+          {'to': tf.stack([time_step.reward, time_step.observation['scalar']], axis=1),
+           'do': tf.cast(images[1][:, 0, 0], tf.int32) + 100}, state + 1,
+          (time_step.step_type, time_step.observation, state))
+
+    made = [Environment(i) for i in range(3)]
+    rollout = rollout_lib.Rollout(
+        environments.BatchedEnvironment(made), action, tf.zeros([3], tf.int64))
+    for t in range(4):
       seen, done = rollout.step()
-      np.testing.assert_array_equal(done.state.flag, seen.observation[:, 2])
+      step_type, observation, state = done.info
+      tree.map_structure(
+          np.testing.assert_array_equal,
+          (step_type, observation, state),
+          (seen.step_type, seen.observation, np.full(3, t)))
+      tree.map_structure(lambda x, y: self.assertEqual(x.dtype, y.dtype),
+                         observation, seen.observation)
+      for i, environment in enumerate(made):
+        np.testing.assert_array_equal(
+            environment.action['to'],
+            [seen.reward[i], seen.observation['scalar'][i]])
+        self.assertEqual(
+            environment.action['do'], 100 + seen.observation['images'][1][i, 0, 0])
 
   def test_its_policys_state_can_be_replaced(self):
     rollout = _rollout()
