@@ -23,6 +23,9 @@ from gtrxl_tf.training import rollout as rollout_lib
 _WAIT_MS = 500
 # How long an actor that is told to stop waits until its last unrolls are in the queue.
 _FLUSH_SECONDS = 5
+# How long an actor waits for newer weights, where it waits. It then acts with the ones
+# it has: the unrolls that the learner needs to make newer ones may have been lost.
+_MAX_SECONDS_FOR_WEIGHTS = 30
 
 
 class ActingFailed(Exception):
@@ -35,7 +38,8 @@ class Actor:
   Before each unroll it takes the newest weights, so that an unroll has a single policy,
   and rebuilds the policy's cache: keys of old weights are stale, and the learner does
   not have them. After each unroll it waits until the one before it is in the queue: a
-  full queue stops it, so that data is never older than the queue is long.
+  full queue stops it, so that data is never older than the queue is long. With
+  `OnlineExperiment.batches_per_weights` it also waits for newer weights.
   """
 
   def __init__(self, experiment: experiment_lib.OnlineExperiment, address: str,
@@ -77,6 +81,7 @@ class Actor:
         reverb.Client(address), experiment.row_spec(), experiment.unroll_length,
         experiment.memory_length)
     self._target_step = 0
+    self._unrolls_begun = 0  # With the weights that it has.
     self._finished = False
     self._gauges = gauges or gauges_lib.Gauges('actor')
     self._counts = dict(environment_steps=0, unrolls=0, reconnections=-1)
@@ -155,6 +160,7 @@ class Actor:
     self._finished = channel.finished
     if step is not None:
       self._target_step = step
+      self._unrolls_begun = 0
       memory_length = self._experiment.memory_length
       if memory_length:
         rows = list(self._writer.history)[-memory_length:]
@@ -170,20 +176,49 @@ class Actor:
     complete = False
     while not complete:
       if self._writer.starts_unroll:
-        while not self._writer.wait(0, _WAIT_MS) and not self._ended():
-          self._receive(channel)  # It also says when the run is over.
-        self._receive(channel)
+        self._wait_for_queue(channel)
+        if self._receive(channel) is None:
+          self._wait_for_weights(channel)
+        self._unrolls_begun += 1
       try:
         seen, done = self._rollout.step()
       except (ValueError, *reconnect.SERVER_ERRORS) as error:
         raise ActingFailed(config.one_line(error)) from error
       action, (policy, record) = done.info
-      complete = self._writer.append(unroll_lib.Unroll(
-          observation=seen.observation, step_type=seen.step_type, reward=seen.reward,
-          discount=seen.discount, action=action, policy=policy, record=record,
-          episode_return=seen.episode_return, episode_success=seen.episode_success,
-          task=self._environment.tasks,
-          target_step=np.int64(self._target_step), unroll_id=np.int64(0)))
+      complete = self._writer.append(self._row(seen, action, policy, record))
     experiment = self._experiment
     self._show(unrolls=1, environment_steps=(
         experiment.unroll_length * experiment.environments_per_actor))
+
+  def _row(self, seen: Any, action: Any = (), policy: Any = (), record: Any = ()
+           ) -> unroll_lib.Unroll:
+    return unroll_lib.Unroll(
+        observation=seen.observation, step_type=seen.step_type, reward=seen.reward,
+        discount=seen.discount, action=action, policy=policy, record=record,
+        episode_return=seen.episode_return, episode_success=seen.episode_success,
+        task=self._environment.tasks, target_step=np.int64(self._target_step),
+        unroll_id=np.int64(0))
+
+  def _wait_for_queue(self, channel: weights.WeightsChannel) -> None:
+    """Waits until all unrolls but the newest are in the queue."""
+    while not self._writer.wait(0, _WAIT_MS) and not self._ended():
+      self._receive(channel)  # It also says when the run is over.
+
+  def _wait_for_weights(self, channel: weights.WeightsChannel) -> None:
+    """Waits for newer weights if it has begun as many unrolls as it may with these."""
+    limit = self._experiment.unrolls_per_weights
+    if limit is None or self._unrolls_begun < limit:
+      return
+    # Otherwise the learner would wait for the unroll that the next row completes.
+    self._writer.end_unroll(self._row(self._rollout.seen))
+    self._wait_for_queue(channel)
+    begun = time.time()
+    while self._unrolls_begun and not self._ended():
+      waited = time.time() - begun
+      if waited > _MAX_SECONDS_FOR_WEIGHTS:
+        logging.info('actor: no newer weights for %d s; acting with those of learner '
+                     'step %d', waited, self._target_step)
+        return
+      # It asks more rarely the longer it has waited, since asking costs time too.
+      time.sleep(min(max(waited / 20, 0.001), 0.1))
+      self._receive(channel)

@@ -2,9 +2,11 @@
 
 # pylint: disable=protected-access
 
+import functools
 import itertools
 import threading
 import time
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -13,10 +15,12 @@ from dm_env import specs
 import numpy as np
 import portpicker
 import pytest
+import reverb
 import tensorflow as tf
 import tree
 
 from gtrxl_tf import cores
+from gtrxl_tf.agents.vmpo import agent as vmpo_agent
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
@@ -82,6 +86,13 @@ def _experiment(core, environment=_maze, **settings):
   return experiment_lib.OnlineExperiment(**{**dict(
       environment=environment, network=network, unroll_length=_T, batch_size=_E,
       environments_per_actor=_E), **settings})
+
+
+def _waiting_experiment(core, limit):
+  """Weights are new at every learner step; the queue is not what actors wait for."""
+  agent = functools.partial(vmpo_agent.VMPOAgent, target_update_period=1)
+  return _experiment(_CORES[core], agent=agent, queue_batches=10,
+                     batches_per_weights=limit)
 
 
 class ActorTest(parameterized.TestCase):
@@ -221,9 +232,52 @@ class ActorTest(parameterized.TestCase):
     time.sleep(0.5)
     self.assertEqual(self.actor._writer._next_id, next_id + 2)
 
+  def steps_of_the_next(self, number):
+    """The learner steps that acted in the next unrolls, which must be all there are."""
+    steps = []
+    for batch in itertools.islice(self.batches(), number):
+      self.assert_learner_agrees(batch)
+      steps.append(batch.target_step.numpy().item())
+    time.sleep(0.3)
+    self.assertEqual(self.queue_length(), 0)
+    return steps
+
+  def queue_length(self):
+    return reverb.Client(f'localhost:{self.port}').server_info()['unrolls'].current_size
+
+  def test_an_actor_waits_for_newer_weights_if_told(self):
+    self.start(_waiting_experiment('trxl', 1))
+    self.assertEqual(self.steps_of_the_next(1), [0])
+    for step in (1, 2):
+      self.publish(step)
+      self.assertEqual(self.steps_of_the_next(1), [step])
+    # A learner that is started again may publish weights of an earlier step, or the same.
+    for _ in range(2):
+      self.publish(step=1)
+      self.assertEqual(self.steps_of_the_next(1), [1])
+    self.assertEqual(self.ledger.duplicate, 0)
+
+  def test_an_actor_plays_several_unrolls_with_the_same_weights_if_told(self):
+    self.start(_waiting_experiment('lstm', 3))
+    self.assertEqual(self.steps_of_the_next(3), [0, 0, 0])
+    self.publish(1)
+    self.assertEqual(self.steps_of_the_next(3), [1, 1, 1])
+
+  def test_an_actor_does_not_wait_for_newer_weights_for_ever(self):
+    with mock.patch.object(actor_lib, '_MAX_SECONDS_FOR_WEIGHTS', 0.2):
+      self.start(_waiting_experiment('memoryless', 1))
+      with self.assertLogs(level='INFO') as logs:
+        for batch in itertools.islice(self.batches(), 3):
+          self.assert_learner_agrees(batch)
+    self.assertRegex(logs.output[0], 'no newer weights for 0 s; acting with those of '
+                     'learner step 0')
+
   @pytest.mark.long
-  def test_an_actor_stops_when_told_while_it_waits(self):
-    self.start(_experiment(_CORES['memoryless']))
+  @parameterized.parameters(None, 1)
+  def test_an_actor_stops_when_told_while_it_waits(self, limit):
+    # Without a limit, it waits for the queue.
+    self.start(_waiting_experiment('memoryless', limit) if limit
+               else _experiment(_CORES['memoryless']))
     next(self.batches())
     time.sleep(0.3)
     self.stop.set()

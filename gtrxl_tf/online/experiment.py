@@ -61,6 +61,10 @@ class OnlineExperiment(experiment_lib.Experiment):
       paper; the smallest number keeps the data freshest.
     max_age: learner steps after which an unroll is too old to be trained on, counted
       from when its weights were published. Not in the paper; by default the agent's.
+    batches_per_weights: how many batches the actors make with the same weights before
+      they wait for newer ones; None: they never wait, as in the papers. With 1, an agent
+      that publishes after every learner step learns on-policy: acting and learning take
+      turns.
     stall_seconds: time without a learner step after which a warning says what the
       learner waits for, and its health check fails. Not in the paper; ten minutes are
       more than a first step takes to compile.
@@ -86,6 +90,7 @@ class OnlineExperiment(experiment_lib.Experiment):
       max_head_start: config.NonNegativeInt = 0,
       queue_batches: config.PositiveInt = 1,
       max_age: Optional[config.PositiveInt] = None,
+      batches_per_weights: Optional[config.PositiveInt] = None,
       stall_seconds: config.PositiveFloat = 600.0,
       evaluator: bool = False,
       **shared):
@@ -112,6 +117,9 @@ class OnlineExperiment(experiment_lib.Experiment):
     self.max_head_start = max_head_start
     self.items_per_batch = batch_size // environments_per_actor
     self.queue_size = queue_batches * self.items_per_batch
+    self.batches_per_weights = batches_per_weights
+    self.unrolls_per_weights = batches_per_weights and math.ceil(
+        batches_per_weights * self.items_per_batch / num_actors)
     self.stall_seconds = stall_seconds
     self.evaluator = evaluator
     self._max_age = max_age
@@ -139,7 +147,13 @@ class OnlineExperiment(experiment_lib.Experiment):
     tf.keras.utils.set_random_seed(self.seed)
     with devices.compute_dtype(self.compute_dtype):
       online = self._make_network()
-    return self._agent(online=online, target=self._make_network())
+    agent = self._agent(online=online, target=self._make_network())
+    if (self.batches_per_weights or agent.publish_period) < agent.publish_period:
+      raise config.ConfigError(
+          f'OnlineExperiment.batches_per_weights = {self.batches_per_weights}: expected '
+          f'at least {agent.publish_period}, the learner steps until the agent '
+          'publishes newer weights')
+    return agent
 
   def make_optimizer(self) -> learner_lib.Optimizer:
     batches = math.ceil(self.environment_steps / (self.batch_size * self.unroll_length))

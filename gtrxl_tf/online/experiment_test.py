@@ -52,6 +52,18 @@ class ExperimentTest(absltest.TestCase):
         config.ConfigError, 'SegmentTransformer works in segments'):
       _experiment(core).make_agent()
 
+  def test_actors_that_wait_for_weights_make_the_batches_that_these_need(self):
+    for num_actors, batches, unrolls in ((1, 1, 2), (1, 5, 10), (3, 1, 1), (3, 5, 4)):
+      experiment = _experiment(num_actors=num_actors, batches_per_weights=batches)
+      self.assertEqual(experiment.unrolls_per_weights, unrolls)
+    self.assertIsNone(_experiment().unrolls_per_weights)
+    agent = functools.partial(agent_lib.VMPOAgent, target_update_period=5)
+    _experiment(batches_per_weights=5, agent=agent).make_agent()
+    with self.assertRaisesRegex(
+        config.ConfigError,
+        '^OnlineExperiment.batches_per_weights = 4: expected at least 5,'):
+      _experiment(batches_per_weights=4, agent=agent).make_agent()
+
   def test_a_batch_is_whole_items(self):
     self.assertEqual(_experiment().items_per_batch, 2)
     self.assertEqual(_experiment(queue_batches=3).queue_size, 6)

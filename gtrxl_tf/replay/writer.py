@@ -13,6 +13,8 @@ from gtrxl_tf.replay import unroll as unroll_lib
 
 TABLE = 'unrolls'
 _SECONDS_FOR_AN_ANSWER = 10
+# What an item does not have of the row after its last action.
+_OF_THE_NEXT_UNROLL = ('action', 'policy', 'record', 'task', 'target_step')
 
 
 def chunk_length(unroll_length: int) -> int:
@@ -92,6 +94,9 @@ class UnrollWriter:
         lambda x: np.zeros(x.shape, tf.as_dtype(x.dtype).as_numpy_dtype), row)
     self._blank = blank
     self._leaves = [(leaf.shape, leaf.dtype) for leaf in tree.flatten(blank)]
+    self._ends_unroll = [
+        name not in _OF_THE_NEXT_UNROLL
+        for name, column in zip(row._fields, row) for _ in tree.flatten(column)]
     self.history = collections.deque([blank] * before, maxlen=before)
     if identity is None:
       identity = int(np.random.default_rng().integers(2**31))
@@ -121,6 +126,7 @@ class UnrollWriter:
     for row in self.history:
       self._writer.append(tree.flatten(row))
     self._rows = 0
+    self._half_row = False  # Whether `end_unroll` wrote a part of the next row.
     self._checked = False
 
   @property
@@ -145,17 +151,48 @@ class UnrollWriter:
     """
     leaves = self._checked_leaves(row)
     complete = self._rows == self._unroll_length
-    unroll_id = np.int64(self._next_id)
+    unroll_id = np.int64(self._next_id - self._half_row)
     leaves[-1] = unroll_id
     # Also if writing fails: `open` writes it again.
     self.history.append(row._replace(unroll_id=unroll_id))
+    if self._half_row:
+      leaves = [None if written else leaf
+                for leaf, written in zip(leaves, self._ends_unroll)]
     self._writer.append(leaves)
-    self._rows += 1
-    if complete:
-      self._writer.create_item(TABLE, priority=1.0, trajectory=self._item())
-      self._next_id += 1
-      self._rows = 1
+    if complete and not self._half_row:
+      self._create_item()
+    self._half_row = False
+    self._rows = 1 if complete else self._rows + 1
     return complete
+
+  def end_unroll(self, row: unroll_lib.Unroll) -> None:
+    """Writes the item that the next row completes, before the policy acts in that row.
+
+    It may be called where `starts_unroll`, unless the stream has just begun. `append`
+    comes next, with the entire row.
+
+    Args:
+      row: as for `append`. What the policy adds is not read: `action`, `policy`,
+        `record`, `task` and `target_step`.
+
+    Raises:
+      ValueError: as `append`, or the next row does not complete an item.
+    """
+    if self._rows != self._unroll_length or self._half_row:
+      raise ValueError(f'{self._rows} rows of the unroll are written: expected '
+                       f'{self._unroll_length}, and one call of `end_unroll`')
+    leaves = self._checked_leaves(row._replace(
+        **{name: getattr(self._blank, name) for name in _OF_THE_NEXT_UNROLL}))
+    leaves[-1] = np.int64(self._next_id)
+    self._writer.append([leaf if ends else None
+                         for leaf, ends in zip(leaves, self._ends_unroll)],
+                        partial_step=True)
+    self._half_row = True
+    self._create_item()
+
+  def _create_item(self) -> None:
+    self._writer.create_item(TABLE, priority=1.0, trajectory=self._item())
+    self._next_id += 1
 
   def _checked_leaves(self, row: unroll_lib.Unroll) -> List[np.ndarray]:
     """Returns the row as a flat list. Only a stream's first row is compared by name."""

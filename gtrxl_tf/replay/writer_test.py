@@ -132,6 +132,45 @@ class UnrollsTest(parameterized.TestCase):
             lambda x, y: np.testing.assert_array_equal(x[:, -1], y[:, -7]),
             getattr(one, name), getattr(next_one, name))
 
+  @parameterized.parameters((6, 4), (6, 9), (6, 0), (1, 3), (35, 40))
+  def test_an_item_can_be_written_before_the_policy_acts_in_its_last_row(
+      self, unroll_length, memory_length):
+    writer = self.start(unroll_length, memory_length)
+    for k in range(4):
+      first = k * unroll_length + (k > 0)
+      self.write(writer, range(first, (k + 1) * unroll_length))
+      last = _row((k + 1) * unroll_length, memory_length > 0)
+      if k != 1:  # Items of both kinds take turns.
+        writer.end_unroll(last._replace(action=(), policy=(), record=()))
+        # All of it is sent, although the row is not complete.
+        self.assertTrue(writer.wait(0, _TIMEOUT_MS))
+        with self.assertRaisesRegex(ValueError, 'one call of `end_unroll`'):
+          writer.end_unroll(last)
+      self.assertTrue(writer.append(last))
+      self.assertEqual(int(writer.history[-1].unroll_id), (1 << 32) + k)
+    if unroll_length > 1:
+      with self.assertRaisesRegex(ValueError, '^1 rows of the unroll are written'):
+        writer.end_unroll(last)
+    self.assertTrue(writer.wait(0, _TIMEOUT_MS))
+    unrolls = self.read()
+    self.assertEqual(list(map(_number, unrolls)), [0, 1, 2, 3])
+    for k, unroll in enumerate(unrolls):
+      self.assert_item(
+          unroll, _expected(k * unroll_length, unroll_length, memory_length))
+
+  def test_a_stream_that_is_lost_after_the_end_of_an_unroll_goes_on(self):
+    writer = self.start(unroll_length=6, memory_length=4)
+    self.write(writer, range(6))
+    writer.end_unroll(_row(6))
+    self.assertTrue(writer.wait(0, _TIMEOUT_MS))
+    writer.open()
+    self.assertEqual(self.write(writer, range(6, 13)), [12])
+    self.assertTrue(writer.wait(0, _TIMEOUT_MS))
+    unrolls = self.read()
+    self.assertEqual(list(map(_number, unrolls)), [0, 1])
+    for k, unroll in enumerate(unrolls):
+      self.assert_item(unroll, _expected(6 * k, 6, 4))
+
   def test_a_batch_has_all_environments_of_each_item(self):
     writer = self.start(unroll_length=6, memory_length=4)
     self.write(writer, range(4 * 6 + 1))

@@ -76,6 +76,11 @@ class Rollout:
     self.policy_state = policy_state
 
   @property
+  def seen(self) -> environments.BatchedTimeStep:
+    """The time steps that the next step answers."""
+    return self._seen
+
+  @property
   def policy_state(self) -> Any:
     """The policy's state before the next step. May be replaced."""
     return tf.nest.pack_sequence_as(self._state_structure, self._state)
