@@ -109,6 +109,7 @@ class Actor:
       ActingFailed: the policy or an environment failed; reconnecting cannot fix it.
       config.ConfigError: the learner has another network.
     """
+    self._warm_up()
     patience = reconnect.Patience('actor', self._address, self._should_stop)
     while not self._ended():
       try:
@@ -161,15 +162,27 @@ class Actor:
     if step is not None:
       self._target_step = step
       self._unrolls_begun = 0
-      memory_length = self._experiment.memory_length
-      if memory_length:
-        rows = list(self._writer.history)[-memory_length:]
-        records = tree.map_structure(
-            lambda *x: np.stack(x), *(row.record for row in rows))
-        state, seed = self._rollout.policy_state
-        self._rollout.policy_state = self._refresh(
-            state, records, np.stack([row.step_type for row in rows])), seed
+      self._rollout.policy_state = self._with_new_cache()
     return step
+
+  def _with_new_cache(self) -> Any:
+    """Returns the rollout's state with a cache by the weights that it has now."""
+    state, seed = self._rollout.policy_state
+    memory_length = self._experiment.memory_length
+    if memory_length:
+      rows = list(self._writer.history)[-memory_length:]
+      records = tree.map_structure(
+          lambda *x: np.stack(x), *(row.record for row in rows))
+      state = self._refresh(state, records, np.stack([row.step_type for row in rows]))
+    return state, seed
+
+  def _warm_up(self) -> None:
+    """Compiles while the learner is being built, rather than when weights come."""
+    try:
+      self._rollout.warm_up()
+      self._with_new_cache()
+    except (ValueError, *reconnect.SERVER_ERRORS) as error:
+      raise ActingFailed(config.one_line(error)) from error
 
   def _unroll(self, channel: weights.WeightsChannel) -> None:
     """Acts until an item is complete."""

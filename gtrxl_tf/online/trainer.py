@@ -178,10 +178,16 @@ class OnlineTrainer(trainer_lib.Trainer):
     self._publish()
     if self._is_chief:
       self._start_thread(_keep_published, self._channel, abandoned)
-    return iter(dataset.unrolls(
+    batches = dataset.unrolls(
         self._address, self._items_per_worker, self._ledger,
         lambda: self._asked_to_stop() or abandoned.is_set(),
-        abandoned=abandoned.is_set))
+        abandoned=abandoned.is_set)
+    if not self._newest:  # While actors play the first unrolls.
+      self._watchdog.pause()
+      with learner_lib.device_errors(self.step + 1):
+        self._learner.prepare(_rows(batches.element_spec))
+      self._watchdog.progress()
+    return iter(batches)
 
   def _next(self, batches: Iterator[unroll_lib.Unroll]) -> unroll_lib.Unroll:
     """Returns the next batch.
@@ -230,9 +236,7 @@ class OnlineTrainer(trainer_lib.Trainer):
 
   def _share_out(self, batch: unroll_lib.Unroll) -> Any:
     """Gives each replica its rows of this worker's batch."""
-    # These two have no rows, and no loss reads them.
-    rows = batch._replace(target_step=(), unroll_id=())
-    return devices.share_out(rows, self._strategy, own=True)
+    return devices.share_out(_rows(batch), self._strategy, own=True)
 
   def _publish(self, finished: bool = False) -> None:
     if self._is_chief:
@@ -365,6 +369,11 @@ class OnlineTrainer(trainer_lib.Trainer):
         network.variables, self._agent.acting_network.variables):
       variable.assign(learned.numpy())
     return network
+
+
+def _rows(batch: unroll_lib.Unroll) -> unroll_lib.Unroll:
+  """A batch without the two columns that have no rows, and that no loss reads."""
+  return batch._replace(target_step=(), unroll_id=())
 
 
 def _mean(values: Collection[float]) -> float:

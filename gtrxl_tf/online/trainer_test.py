@@ -140,6 +140,23 @@ class OnlineTrainingTest(parameterized.TestCase):
     # Online and target network, their duals, Adam's moments and step.
     self.assertGreater(len(whole), 4 * len(self.variables))
 
+  @parameterized.parameters(1, 2)
+  def test_the_step_is_traced_before_the_first_batch_comes(self, num_minibatches):
+    self.start()
+    self.feed(2)
+    training = self.training(self.experiment(2, num_minibatches=num_minibatches))
+    count = training._learner._step.experimental_get_tracing_count
+    traces, wait = [], training._next
+
+    def count_and_wait(batches):
+      traces.append(count())
+      return wait(batches)
+
+    with mock.patch.object(training, '_next', count_and_wait):
+      self.assertTrue(training.train())
+    self.assertGreater(traces[0], 0)
+    self.assertEqual([*traces, count()], 3 * traces[:1])
+
   def test_a_batch_that_is_used_more_than_once_counts_as_one(self):
     folder = self.train_in_parts(6, num_epochs=3, num_minibatches=2)
     self.assertEqual(self.saved_steps(folder), [3, 6])

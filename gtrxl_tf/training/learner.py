@@ -117,6 +117,22 @@ class Learner:
     gradient_steps = int(self._optimizer.iterations.numpy())
     return gradient_steps // (self._num_epochs * self._num_minibatches)
 
+  def prepare(self, batch_spec: Any) -> None:
+    """Traces the step on one replica for batches of a spec; no variable changes.
+
+    The first step does this otherwise, and with several replicas it still does.
+
+    Args:
+      batch_spec: nest of tensor specs.
+    """
+    if self._strategy.num_replicas_in_sync > 1:
+      return
+    rows = None
+    if self._num_minibatches > 1:
+      num_rows = tf.nest.flatten(batch_spec)[0].shape[0]
+      rows = tf.TensorSpec([num_rows // self._num_minibatches], tf.int32)
+    self._step.get_concrete_function(batch_spec, rows)
+
   def step(self, batch: Any) -> Dict[str, Any]:
     """Takes a learner step on a batch; returns metrics of its last gradient step.
 

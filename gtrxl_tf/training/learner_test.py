@@ -143,6 +143,21 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     self.assertEqual(once.learner.steps, 4)
     self.assertAllClose(twice.variables(), once.variables(), atol=1e-5)
 
+  @parameterized.parameters({}, dict(num_epochs=2, num_minibatches=2))
+  def test_preparing_traces_the_step_and_changes_nothing(self, **uses):
+    prepared, other = _Training(**uses), _Training(**uses)
+    before = prepared.variables()
+    prepared.learner.prepare(tf.nest.map_structure(
+        lambda x: tf.TensorSpec(x.shape, x.dtype),
+        testing.random_unrolls(0, num_tasks=2)._replace(target_step=(), unroll_id=())))
+    count = prepared.learner._step.experimental_get_tracing_count
+    traces = count()
+    self.assertGreater(traces, 0)
+    self.assertAllEqual(prepared.learner.steps, 0)
+    self.assertAllClose(prepared.variables(), before, rtol=0, atol=0)
+    self.assertEqual(prepared.step(0), other.step(0))
+    self.assertEqual(count(), traces)
+
   def _rows(self, steps, seed=0):
     """The rows of the gradient steps on a batch of 0 to 5, in each learner step."""
     agent = _Seen()

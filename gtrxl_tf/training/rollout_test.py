@@ -22,18 +22,20 @@ def _mazes():
           for i, length in enumerate(_LENGTHS)]
 
 
-def _rollout(jit_compile=False):
+def _rollout():
   policy = testing.MazeSolver(_mazes()[0])
   return rollout_lib.Rollout(
       environments.BatchedEnvironment(_mazes()), policy.action,
-      policy.get_initial_state(len(_LENGTHS)), jit_compile)
+      policy.get_initial_state(len(_LENGTHS)))
 
 
 class RolloutTest(parameterized.TestCase):
 
   @parameterized.parameters(False, True)
-  def test_each_environment_is_played_as_if_alone(self, jit_compile):
-    rollout = _rollout(jit_compile)
+  def test_each_environment_is_played_as_if_alone(self, warm):
+    rollout = _rollout()
+    if warm:
+      rollout.warm_up()
     seen, done = zip(*(rollout.step() for _ in range(15)))
     for i, maze in enumerate(_mazes()):
       time_step = maze.reset()
