@@ -91,4 +91,4 @@ def _play(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   environment.close()
   return evaluation.describe(
       played, experiment.informed_return(), names,
-      experiment.score_of(played.returns, played.tasks))
+      experiment.scores_of(played.returns, played.tasks))

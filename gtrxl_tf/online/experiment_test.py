@@ -44,6 +44,19 @@ class ExperimentTest(absltest.TestCase):
     self.assertEqual(clues(0, 2), clues(0, 2))
     self.assertLen({clues(0, 2), clues(0, 3), clues(1, 2), clues(1, 3)}, 4)
 
+  def test_scores_are_of_the_mean_return_of_each_task(self):
+    def experiment(score):
+      return _experiment(score=score, tasks={'corridor_length': (2, 5)},
+                         environment=lambda **settings: t_maze.TMaze(**settings),
+                         environments_per_actor=2)
+    one = experiment(lambda returns: returns['2'] + 10 * returns['5'])
+    self.assertEqual(one.scores_of([1, 3, 4], [0, 0, 1]), {'score': 42})
+    several = experiment(lambda returns: {'score': returns['2'], 'other': 7})
+    self.assertEqual(several.scores_of([1, 3, 4], [0, 0, 1]), {'score': 2, 'other': 7})
+    np.testing.assert_equal(
+        several.scores_of([1], [0]), {'score': np.nan, 'other': np.nan})
+    self.assertEqual(experiment(None).scores_of([1], [0]), {})
+
   def test_recurrence_by_segments_is_refused(self):
     def core():
       return cores.SegmentTransformer(

@@ -2,7 +2,19 @@
 
 import abc
 import pathlib
-from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Type
+from typing import (
+  Any,
+  Callable,
+  Dict,
+  List,
+  Literal,
+  Mapping,
+  Optional,
+  Sequence,
+  Tuple,
+  Type,
+  Union,
+)
 
 import dm_env
 import numpy as np
@@ -36,7 +48,10 @@ class Experiment(abc.ABC):
     agent: makes an agent of its network, or of several; by default the kind's.
     tasks: several tasks in one run: the setting of `environment` in which they differ,
       and its values, as in `{'level': ('rooms_watermaze', 'skymaze')}`.
-    score: computes one number from the mean return of each task, by the value's name.
+    score: computes a number from the mean return of each task, by the value's name; or
+      several numbers by name, of which `'score'` ranks runs.
+    reference_lines: lines in the pictures that compare runs, by a column (`'return'` or
+      the name of a score) and a label: `{'score': {'human': 100}}`.
     optimizer: the optimizer and its settings; by default the kind's.
     checkpoints: when checkpoints are saved, and which are kept.
     evaluation_episodes: episodes of an evaluation, for all tasks together.
@@ -74,7 +89,9 @@ class Experiment(abc.ABC):
       network: Optional[Callable[..., tf.keras.layers.Layer]] = None,
       agent: Optional[Callable[..., agent_lib.Agent]] = None,
       tasks: Optional[Mapping[str, Sequence[Any]]] = None,
-      score: Optional[Callable[[Mapping[str, float]], float]] = None,
+      score: Optional[
+          Callable[[Mapping[str, float]], Union[float, Mapping[str, float]]]] = None,
+      reference_lines: Optional[Mapping[str, Mapping[str, float]]] = None,
       optimizer: Optional[optimizers.OptimizerSettings] = None,
       checkpoints: Optional[checkpoints_lib.Settings] = None,
       evaluation_episodes: config.PositiveInt = 100,
@@ -86,6 +103,7 @@ class Experiment(abc.ABC):
     self._agent = agent or self.default_agent
     self._task_settings = environments.task_settings('Experiment', tasks)
     self._score = score
+    self.reference_lines = reference_lines or {}
     self.optimizer = optimizer or self.default_optimizer()
     self.checkpoints = checkpoints or checkpoints_lib.Settings()
     self.evaluation_episodes = evaluation_episodes
@@ -147,24 +165,28 @@ class Experiment(abc.ABC):
     return float(np.mean([environments.informed_return(environment, num_episodes)
                           for environment in made]))
 
-  def score_of(self, returns: Sequence[float], tasks: Sequence[int]) -> Optional[float]:
-    """Returns the score of episodes: one number for all tasks.
+  def scores_of(self, returns: Sequence[float], tasks: Sequence[int]
+                ) -> Dict[str, float]:
+    """Returns the scores of episodes by name; one score is named 'score'.
 
     Args:
       returns: the returns of the episodes.
       tasks: the task of each episode.
 
     Returns:
-      None if the experiment has no score, NaN if a task has no episode yet.
+      Nothing if the experiment has no score, NaN if a task has no episode yet.
     """
     if self._score is None:
-      return None
+      return {}
     by_task = {name: [] for name in self.task_names}
     for value, task in zip(returns, tasks):
       by_task[self.task_names[task]].append(value)
-    if not all(by_task.values()):
-      return float('nan')
-    return float(self._score({name: np.mean(x) for name, x in by_task.items()}))
+    found = self._score(
+        {name: np.mean(x) if x else np.nan for name, x in by_task.items()})
+    if not isinstance(found, Mapping):
+      found = {'score': found}
+    return {name: float(value) if all(by_task.values()) else float('nan')
+            for name, value in found.items()}
 
   # The agent.
 
@@ -260,4 +282,4 @@ class Experiment(abc.ABC):
     del folder
     return evaluation_lib.describe(
         evaluation, informed, self.task_names,
-        self.score_of(evaluation.returns, evaluation.tasks))
+        self.scores_of(evaluation.returns, evaluation.tasks))
