@@ -34,7 +34,7 @@ class OnlineExperiment(experiment_lib.Experiment):
   `online` one, which learns, and a `target` one, which acts. The defaults are
   `ActorCritic`, `VMPOAgent` and `Adam`.
 
-  If there are several tasks, the run's environments play them in turn. Network and
+  If there are several tasks, equally many environments play each. Network and
   agent have one value function for each task (`num_values`), but the policy is not told
   which task it plays. Actors run at their own pace, so two runs with the same seed are
   similar but not identical.
@@ -98,10 +98,12 @@ class OnlineExperiment(experiment_lib.Experiment):
           f'OnlineExperiment.batch_size = {batch_size}: expected a multiple of '
           f'OnlineExperiment.num_minibatches = {num_minibatches}')
     super().__init__(**shared)
-    if len(self._task_settings) > num_actors * environments_per_actor:
+    if num_actors * environments_per_actor % len(self._task_settings):
       raise config.ConfigError(
-          f'Experiment.tasks has {len(self._task_settings)} values: expected no more '
-          f'than there are environments, {num_actors} x {environments_per_actor}')
+          f'Experiment.tasks has {len(self._task_settings)} values: expected a divisor '
+          'of OnlineExperiment.num_actors x OnlineExperiment.environments_per_actor = '
+          f'{num_actors} x {environments_per_actor}, so that every task has the same '
+          'share of the data')
     self.environment_steps = environment_steps
     self.unroll_length = unroll_length
     self.batch_size = batch_size

@@ -57,6 +57,22 @@ class ExperimentTest(absltest.TestCase):
         several.scores_of([1], [0]), {'score': np.nan, 'other': np.nan})
     self.assertEqual(experiment(None).scores_of([1], [0]), {})
 
+  def test_every_task_is_played_by_equally_many_environments(self):
+    def settings(num_tasks):
+      return dict(environment=lambda corridor_length, seed: t_maze.TMaze(
+          corridor_length, seed=seed), num_actors=4,
+                  tasks={'corridor_length': tuple(range(2, 2 + num_tasks))})
+    experiment = _experiment(**settings(6))
+    tasks = np.concatenate([
+        experiment.make_environments(3, actor, first=3 * actor).tasks
+        for actor in range(4)])
+    np.testing.assert_array_equal(np.bincount(tasks), [2] * 6)
+    for num_tasks in (5, 13):  # 13 is more than there are environments.
+      with self.assertRaisesRegex(
+          config.ConfigError, f'Experiment.tasks has {num_tasks} values: expected a '
+          r'divisor of .* = 4 x 3, so that every task has the same share'):
+        _experiment(**settings(num_tasks))
+
   def test_recurrence_by_segments_is_refused(self):
     def core():
       return cores.SegmentTransformer(
