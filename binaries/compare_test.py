@@ -163,7 +163,8 @@ class CompareTest(absltest.TestCase):
 
   def test_runs_are_compared_by_their_stored_scores(self):
     self._compare(gin_bindings=[
-        "Experiment.tasks = {'delay': (2, 3)}", 'Experiment.score = @score_of_two_delays',
+        "Experiment.tasks = {'delay': (2, 3)}",
+        'Experiment.score = @score_of_two_delays',
         "Experiment.reference_lines = {'score': {'MERLIN': 115.2}}"])
     [header] = self._cells('model')
     [row] = self._cells('gtrxl | 0')

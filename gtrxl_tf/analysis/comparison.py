@@ -293,7 +293,8 @@ def _first(run: Run, goal: float, column: str, unit: float = 1) -> Optional[floa
               None)
 
 
-def _mean_cell(values: Sequence[Optional[float]], spec: str, error: bool = False) -> str:
+def _mean_cell(values: Sequence[Optional[float]], spec: str, error: bool = False
+               ) -> str:
   """Returns the mean of the known values, and their number if some are missing.
 
   Args:
@@ -307,7 +308,8 @@ def _mean_cell(values: Sequence[Optional[float]], spec: str, error: bool = False
   cell = format(statistics.mean(known), spec)
   if error and len(known) > 1:
     cell += f' ± {statistics.stdev(known) / math.sqrt(len(known)):{spec}}'
-  return cell + (f' ({len(known)} of {len(values)})' if len(known) < len(values) else '')
+  missing = f' ({len(known)} of {len(values)})' if len(known) < len(values) else ''
+  return cell + missing
 
 
 def _finals_cell(runs: Sequence[Run], *what) -> str:

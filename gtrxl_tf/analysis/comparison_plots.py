@@ -25,8 +25,8 @@ _MOST_LETTERS = 30  # Of all labels along an axis; longer ones are slanted.
 def draw(path: pathlib.Path, point: comparison.PointRuns, title: str) -> None:
   """Draws the returns or scores of all runs in one picture, with lines of reference.
 
-  Further panels show further scores, the final value of each task, if there are several,
-  and learning processes, if policies learn while they act.
+  Further panels show further scores, the final value of each task, if there are
+  several, and learning processes, if policies learn while they act.
 
   Args:
     path: the picture to write.
@@ -39,8 +39,8 @@ def draw(path: pathlib.Path, point: comparison.PointRuns, title: str) -> None:
   more = [functools.partial(_plot_score, name=name) for name in point.scores
           if name != measure and any(name in run.metrics[0] for run in point.runs
                                      if run.metrics)]
-  more += [_plot_tasks] * (len(point.tasks) > 1) + [_plot_processes] * comparison.learns(
-      point.runs)
+  more += [_plot_tasks] * (len(point.tasks) > 1)
+  more += [_plot_processes] * comparison.learns(point.runs)
   curves.draw(path, shown, title, point.informed,
               [functools.partial(plot, point=point, models=models) for plot in more],
               point.lines.get(measure, {}))

@@ -190,7 +190,8 @@ class ScoreTest(absltest.TestCase):
 
   def test_the_table_has_all_scores_with_their_standard_errors(self):
     rows = _cells(comparison.table(_SCORED))
-    self.assertEqual([(row['seed'], row['score'], row['score_capped']) for row in rows], [
+    cells = [(row['seed'], row['score'], row['score_capped']) for row in rows]
+    self.assertEqual(cells, [
         ('0', '117.0', '89.0'), ('1', '119.0', '90.0'),
         ('mean', '118.0 ± 1.0', '89.5 ± 0.5'),
         ('0', '5.0', '5.0'), ('1', '0.0', '0.0'), ('mean', '2.5 ± 2.5', '2.5 ± 2.5')])

@@ -14,8 +14,8 @@ DMLab-30 has two levels, `rooms_collect_good_objects` and
 Returns were published only for the latter; by convention they score the former too.
 
 `Experiment.score` may be bound to any of the scores below. Each takes mean returns by
-task and returns a number, or several by name; a benchmark's official score needs all its
-tasks. A score is NaN if there is no task to score, or if a return is NaN.
+task and returns a number, or several by name; a benchmark's official score needs all
+its tasks. A score is NaN if there is no task to score, or if a return is NaN.
 """
 
 import csv

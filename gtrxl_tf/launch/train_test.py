@@ -177,7 +177,7 @@ class OfflineRunTest(parameterized.TestCase):
           'OfflineExperiment.learner_steps = 4', 'Experiment.log_period = 2',
           'OfflineExperiment.batch_size = 2', 'OfflineExperiment.evaluation_period = 2',
           'Experiment.tasks = {"corridor_length": (3, 4)}',
-          'Experiment.evaluation_episodes = 4'], str(folder.root))
+          'Experiment.evaluation_episodes = 2'], str(folder.root))
     self.assertEqual(code, 0)
     self.assertRegex(stdout.getvalue(), 'Training in .* on the 20 episodes of')
     self.assertRegex(stdout.getvalue(), '3: .* over 2 episodes, success')

@@ -40,7 +40,10 @@ class OnlineExperiment(experiment_lib.Experiment):
   similar but not identical.
 
   Args:
-    environment_steps: how many actions the run takes.
+    environment_steps: how many actions the run takes; or frames, see the next setting.
+    frames_per_action: the environment's action repeat if `environment_steps` counts
+      frames; 1 if it counts actions. The attribute `environment_steps`, all logs and
+      curves count actions.
     unroll_length: T, actions of an unroll (GTrXL: 95).
     batch_size: unrolls of a learner step (GTrXL: 128).
     num_epochs: how often a learner step uses each unroll of its batch. More than one
@@ -77,6 +80,7 @@ class OnlineExperiment(experiment_lib.Experiment):
   def __init__(
       self,
       environment_steps: config.PositiveInt = 1_000_000,
+      frames_per_action: config.PositiveInt = 1,
       unroll_length: config.PositiveInt = 95,
       batch_size: config.PositiveInt = 128,
       num_epochs: config.PositiveInt = 1,
@@ -104,7 +108,7 @@ class OnlineExperiment(experiment_lib.Experiment):
           'of OnlineExperiment.num_actors x OnlineExperiment.environments_per_actor = '
           f'{num_actors} x {environments_per_actor}, so that every task has the same '
           'share of the data')
-    self.environment_steps = environment_steps
+    self.environment_steps = math.ceil(environment_steps / frames_per_action)
     self.unroll_length = unroll_length
     self.batch_size = batch_size
     self.num_epochs = num_epochs

@@ -73,6 +73,25 @@ class ExperimentTest(absltest.TestCase):
           r'divisor of .* = 4 x 3, so that every task has the same share'):
         _experiment(**settings(num_tasks))
 
+  def test_a_budget_counts_actions_or_frames(self):
+    self.assertEqual(_experiment(environment_steps=1001).environment_steps, 1001)
+    self.assertEqual(_experiment(
+        environment_steps=1001, frames_per_action=4).environment_steps, 251)
+
+  def test_every_task_is_evaluated_on_as_many_episodes(self):
+    for num_tasks, episodes, expected in (
+        (1, 100, 50), (1, 101, 34), (30, 200, 30), (4, 100, 48), (3, 2, 6)):
+      experiment = _experiment(
+          environment=lambda corridor_length, seed: t_maze.TMaze(
+              corridor_length, seed=seed), num_actors=40, evaluation_episodes=episodes,
+          tasks={'corridor_length': tuple(range(2, 2 + num_tasks))})
+      environment = experiment.make_evaluation_environments()
+      self.assertEqual(environment.num_environments, expected)
+      self.assertEqual(experiment.evaluation_episodes, num_tasks * episodes)
+      self.assertLen(set(np.bincount(environment.tasks)), 1)
+    self.assertEqual(
+        experiment.make_evaluation_environments(100, 10).num_environments, 9)
+
   def test_recurrence_by_segments_is_refused(self):
     def core():
       return cores.SegmentTransformer(

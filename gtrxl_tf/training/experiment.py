@@ -1,6 +1,7 @@
 """The base of all experiments: the settings they share, and what each kind can do."""
 
 import abc
+import math
 import pathlib
 from typing import (
   Any,
@@ -54,7 +55,7 @@ class Experiment(abc.ABC):
       the name of a score) and a label: `{'score': {'human': 100}}`.
     optimizer: the optimizer and its settings; by default the kind's.
     checkpoints: when checkpoints are saved, and which are kept.
-    evaluation_episodes: episodes of an evaluation, for all tasks together.
+    evaluation_episodes: episodes of an evaluation, for each task.
     compute_dtype: the type in which the network that learns computes. Its variables,
       all losses, and networks that act are float32 in either case.
     log_period: learner steps between rows of `metrics.csv`.
@@ -69,6 +70,7 @@ class Experiment(abc.ABC):
     num_epochs: how often a learner step uses each row of its batch.
     num_minibatches: gradient steps of an epoch.
     batch_size: rows of a batch, for all replicas together.
+    evaluation_episodes: episodes of an evaluation, for all tasks together.
     observation_spec: the observation spec of an environment.
     action_spec: the action spec of an environment.
   """
@@ -106,7 +108,7 @@ class Experiment(abc.ABC):
     self.reference_lines = reference_lines or {}
     self.optimizer = optimizer or self.default_optimizer()
     self.checkpoints = checkpoints or checkpoints_lib.Settings()
-    self.evaluation_episodes = evaluation_episodes
+    self.evaluation_episodes = evaluation_episodes * len(self._task_settings)
     self.compute_dtype = compute_dtype
     self.log_period = log_period
     self.seed = seed
@@ -144,12 +146,20 @@ class Experiment(abc.ABC):
         [self._environment(seed=int(seed), **self._task_settings[task])
          for seed, task in zip(seeds, tasks)], tasks)
 
-  def make_evaluation_environments(self) -> environments.BatchedEnvironment:
-    """Makes the environments that an evaluation plays side by side; every task is
-    among them."""
-    count = min(evaluation_lib.NUM_ENVIRONMENTS, self.evaluation_episodes)
+  def make_evaluation_environments(
+      self, num_episodes: Optional[int] = None,
+      most: int = evaluation_lib.NUM_ENVIRONMENTS) -> environments.BatchedEnvironment:
+    """Makes the environments that an evaluation plays, equally many for each task.
+
+    Args:
+      num_episodes: episodes of all tasks together; by default the experiment's.
+      most: the most environments, if there are no more tasks than that.
+    """
+    tasks = len(self.task_names)
+    of_task = math.ceil((num_episodes or self.evaluation_episodes) / tasks)
+    rounds = math.ceil(of_task / max(most // tasks, 1))
     return self.make_environments(
-        max(count, len(self.task_names)), evaluation_lib.STREAM)
+        tasks * math.ceil(of_task / rounds), evaluation_lib.STREAM)
 
   def informed_return(self, num_episodes: int = 100) -> Optional[float]:
     """Returns the mean return of the informed policy, if the environments have one.
