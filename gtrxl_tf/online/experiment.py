@@ -137,6 +137,11 @@ class OnlineExperiment(experiment_lib.Experiment):
           f'ActorCritic.core = {type(core).__name__} works in segments: expected a '
           'core that does not, such as TransformerXL, in an '
           'OnlineExperiment, whose unrolls do not begin where segments do')
+    if core.drops:
+      name = type(core).__name__
+      raise config.ConfigError(
+          f'{name}.dropout or {name}.attention_dropout is not 0: expected 0 in an '
+          'OnlineExperiment, whose agents drop nothing')
     network.create_variables(self.observation_spec)
     return network
 

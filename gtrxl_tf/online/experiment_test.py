@@ -92,6 +92,16 @@ class ExperimentTest(absltest.TestCase):
     self.assertEqual(
         experiment.make_evaluation_environments(100, 10).num_environments, 9)
 
+  def test_dropout_which_would_do_nothing_is_refused(self):
+    for setting in 'dropout', 'attention_dropout':
+      def core(setting=setting):
+        return cores.TransformerXL(
+            1, 4, 2, 2, memory_length=3, **{setting: 0.1})
+      with self.assertRaisesRegex(
+          config.ConfigError, r'TransformerXL.dropout or TransformerXL.attention_dropout'
+          ' is not 0: expected 0 in an OnlineExperiment'):
+        _experiment(core).make_agent()
+
   def test_recurrence_by_segments_is_refused(self):
     def core():
       return cores.SegmentTransformer(
