@@ -100,30 +100,26 @@ def _value(cell):
 
 class _Command(NamedTuple):
   """A command of docs/gtrxl.md."""
-  what: str      # Figures and tables.
   gin_file: str  # Its name without the suffix.
   models: dict   # Gin files by label.
   seeds: int
 
 
-def _commands():
-  found = {}
-  text = (commands_testing.ROOT / 'docs/gtrxl.md').read_text(encoding='utf-8')
-  for line in text.splitlines():
-    if line.startswith(('| Figure', '| Table')):
-      [command] = commands_testing.commands(line)
-      parser = argparse.ArgumentParser()
-      parser.add_argument('--gin_file', required=True)
-      parser.add_argument('--models', default='gtrxl')
-      parser.add_argument('--seeds', type=int, default=1)
-      given = parser.parse_args(shlex.split(command)[1:])
-      what = line.split('|')[1].strip()
-      found[what] = _Command(what, given.gin_file.split('/')[-1].removesuffix('.gin'),
-                             variants.models(given.models.split(',')), given.seeds)
-  return found
+def _command(text):
+  parser = argparse.ArgumentParser()
+  parser.add_argument('--gin_file', required=True)
+  parser.add_argument('--models', default='gtrxl')
+  parser.add_argument('--seeds', type=int, default=1)
+  given, _ = parser.parse_known_args(shlex.split(text)[1:])
+  return _Command(given.gin_file.split('/')[-1].removesuffix('.gin'),
+                  variants.models(given.models.split(',')), given.seeds)
 
 
-_COMMANDS = _commands()
+# By the figures and tables.
+_COMMANDS = {
+    line.split('|')[1].strip(): _command(*commands_testing.commands(line))
+    for line in (commands_testing.ROOT / 'docs/gtrxl.md').read_text(
+        encoding='utf-8').splitlines() if line.startswith(('| Figure', '| Table'))}
 
 
 def _setting(name):
@@ -174,6 +170,12 @@ class CommandsTest(parameterized.TestCase):
              if not path.stem.endswith('_cpu')}
     self.assertEqual({command.gin_file for command in _COMMANDS.values()}, files)
     self.assertEqual(set(_FILES), files)
+
+  def test_commands_in_files_of_the_papers_size_are_those_of_the_page(self):
+    for name in _FILES:
+      text = (_GIN / 'gtrxl' / f'{name}.gin').read_text(encoding='utf-8')
+      for command in commands_testing.commands(text):
+        self.assertIn(_command(command), _COMMANDS.values())
 
   @parameterized.parameters(*_COMMANDS)
   def test_table_8(self, what):
