@@ -165,8 +165,9 @@ def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
       *([i, *episode] for i, episode in enumerate(zip(*evaluation)))])
 
   informed = experiment.informed_return()
-  curves.draw(folder.curve, {'training': [run_folder.read_metrics(folder.metrics)]},
-              folder.root.name, informed)
+  runs = {'training': [run_folder.read_metrics(folder.metrics)]}
+  curves.draw(folder.curve, runs, folder.root.name, informed,
+              lines=experiment.reference_lines.get(curves.measure_column(runs), {}))
   print(experiment.describe(folder, evaluation, informed))
   print(f'Curve: {folder.curve}')
   print(f'Evaluate again, or serve {folder.policy}:  '
