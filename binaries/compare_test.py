@@ -101,9 +101,9 @@ class CompareTest(absltest.TestCase):
                      ['## ActionRecall.delay = 2', '## ActionRecall.delay = 3',
                       '## Final return against ActionRecall.delay'])
     self.assertEqual(self._cells('2 |'),
-                     [['2', '0.50 (0.50, 0.50)', '0.50 (0.50, 0.50)', '1.00']])
+                     [['2', *['0.50 ± 0.00 (0.50, 0.50)'] * 2, '1.00']])
     self.assertEqual(self._cells('3 |'), [
-        ['3', '0.50 (0.50, 0.50)', '0.00 (diverged, diverged)', '1.00']])
+        ['3', '0.50 ± 0.00 (0.50, 0.50)', '0.00 ± 0.00 (diverged, diverged)', '1.00']])
     self.assertTrue((self.root / 'comparison.png').exists())
 
   @pytest.mark.long

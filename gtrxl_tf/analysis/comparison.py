@@ -305,15 +305,21 @@ def _mean_cell(values: Sequence[Optional[float]], spec: str, error: bool = False
   known = [value for value in values if value is not None]
   if not known:
     return '-'
-  cell = format(statistics.mean(known), spec)
-  if error and len(known) > 1:
-    cell += f' ± {statistics.stdev(known) / math.sqrt(len(known)):{spec}}'
+  cell = _mean_and_error(known, spec) if error else format(statistics.mean(known), spec)
   missing = f' ({len(known)} of {len(values)})' if len(known) < len(values) else ''
   return cell + missing
 
 
+def _mean_and_error(values: Sequence[float], spec: str) -> str:
+  """Returns the mean, and the standard error of several values."""
+  cell = format(statistics.mean(values), spec)
+  if len(values) > 1:
+    cell += f' ± {statistics.stdev(values) / math.sqrt(len(values)):{spec}}'
+  return cell
+
+
 def _finals_cell(runs: Sequence[Run], *what) -> str:
-  """Returns the mean of `_final(run, *what)`, and the value of each run."""
+  """Returns the mean of `_final(run, *what)`, its error, and the value of each run."""
   known = known_finals(runs, *what)
   if not known:
     return '-'
@@ -321,13 +327,13 @@ def _finals_cell(runs: Sequence[Run], *what) -> str:
   each = ', '.join(
       'diverged' if diverged else '-' if value is None else format(value, '.2f')
       for diverged, value in finals)
-  return f'{sum(known) / len(known):.2f} ({each})'
+  return f'{_mean_and_error(known, ".2f")} ({each})'
 
 
 def _finals_caption(measure: str) -> str:
-  return (f'Mean over the runs, and in brackets the {measure} of each in the '
-          'evaluation after training, in the order of their seeds. A run that diverged '
-          'counts as 0. -: not evaluated, and not in the mean.')
+  return (f'Mean over the runs ± its standard error, and in brackets the {measure} of '
+          'each in the evaluation after training, in the order of their seeds. A run that '
+          'diverged counts as 0. -: not evaluated, and not in the mean.')
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> str:

@@ -121,18 +121,19 @@ class OfflineTest(absltest.TestCase):
 
   def test_tasks_have_a_table_with_a_column_for_each_model(self):
     self.assertEqual(_cells(comparison.task_table(self.point)), [
-        {'success in task': '28', 'rate': '1.00 (1.00, 1.00)',
-         'dt': '0.40 (0.80, diverged)'},
-        {'success in task': '298', 'rate': '0.70 (0.90, 0.50)',
-         'dt': '0.20 (0.40, diverged)'}])
+        {'success in task': '28', 'rate': '1.00 ± 0.00 (1.00, 1.00)',
+         'dt': '0.40 ± 0.40 (0.80, diverged)'},
+        {'success in task': '298', 'rate': '0.70 ± 0.20 (0.90, 0.50)',
+         'dt': '0.20 ± 0.20 (0.40, diverged)'}])
 
   def test_without_success_the_return_tells_how_a_task_went(self):
     runs = [run._replace(evaluation=[{**row, 'success': math.nan}
                                      for row in run.evaluation])
             for run in self.point.runs]
     rows = _cells(comparison.task_table(self.point._replace(runs=runs)))
-    self.assertEqual(rows[1], {'return in task': '298', 'rate': '-1.00 (-1.00, -1.00)',
-                               'dt': '-0.50 (-1.00, diverged)'})
+    self.assertEqual(rows[1], {
+        'return in task': '298', 'rate': '-1.00 ± 0.00 (-1.00, -1.00)',
+        'dt': '-0.50 ± 0.50 (-1.00, diverged)'})
 
   def test_ranks_the_last_return_that_a_row_has(self):
     self.assertEqual(comparison.ranked(self.point.runs[:1], 1200), [0.5])
@@ -165,7 +166,7 @@ class LearningTest(absltest.TestCase):
     self.assertNotIn('steps to 90%', rows[0])
     table = comparison.sweep_table('x', [comparison.PointRuns('2', runs, -6.)], 'ratio')
     self.assertEqual(
-        _cells(table), [{'x': '2', 'ed': '0.40 (0.40, 0.80, diverged)'}])
+        _cells(table), [{'x': '2', 'ed': '0.40 ± 0.23 (0.40, 0.80, diverged)'}])
 
 
 def _scored_run(model, seed, scores, diverged=False):
@@ -203,7 +204,7 @@ class ScoreTest(absltest.TestCase):
   def test_a_sweep_has_a_table_of_scores(self):
     text = comparison.tables('x', [_SCORED])
     self.assertIn('## Final score against x', text)
-    self.assertIn('118.00 (117.00, 119.00)', text)
+    self.assertIn('118.00 ± 1.00 (117.00, 119.00)', text)
 
 
 class SweepTest(absltest.TestCase):
@@ -217,8 +218,9 @@ class SweepTest(absltest.TestCase):
         comparison.PointRuns(
             '3', [_run('gtrxl', 0, [1], [4]), _run('trxl', 0, [1])], None)]))
     self.assertEqual(rows, [
-        {'Numpad.size': '2', 'gtrxl': '9.00 (9.50, 8.50)',
-         'lstm': '3.00 (6.00, diverged, -)', 'trxl': '-', 'informed policy': '10.00'},
+        {'Numpad.size': '2', 'gtrxl': '9.00 ± 0.50 (9.50, 8.50)',
+         'lstm': '3.00 ± 3.00 (6.00, diverged, -)', 'trxl': '-',
+         'informed policy': '10.00'},
         {'Numpad.size': '3', 'gtrxl': '4.00 (4.00)', 'lstm': '-', 'trxl': '-',
          'informed policy': '-'}])
 
