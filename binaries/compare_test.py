@@ -10,6 +10,7 @@ import gin
 import pytest
 
 from binaries import compare  # No test may import another one: flags would clash.
+from gtrxl_tf import config
 from gtrxl_tf import testing
 from gtrxl_tf.analysis import comparison_runs
 from gtrxl_tf.environments import t_maze
@@ -20,6 +21,11 @@ _GIN_FILE = str(_GIN / 'gtrxl/action_recall_cpu.gin')
 _SAMPLED = ['VMPOAgent.epsilon_alpha = @epsilon_alpha/log_uniform()',
             'epsilon_alpha/log_uniform.low = 0.001',
             'epsilon_alpha/log_uniform.high = 0.1']
+
+
+@config.configurable
+def score_of_two_delays(returns):
+  return {'score': 10 * returns['2'] + returns['3'], 'other': 0.}
 
 
 class _MadeUpRun:
@@ -44,6 +50,7 @@ class _MadeUpRun:
     if diverges:
       folder.diverged.write_text('loss is not finite\n')
     else:
+      folder.scores.write_text('score,other\n117.6,89.1\n')
       folder.evaluation.write_text('episode,return,success,task\n0,0.5,0.5,0\n')
     return int(diverges)
 
@@ -94,9 +101,9 @@ class CompareTest(absltest.TestCase):
                      ['## ActionRecall.delay = 2', '## ActionRecall.delay = 3',
                       '## Final return against ActionRecall.delay'])
     self.assertEqual(self._cells('2 |'),
-                     [['2', '0.50 (0.50, 0.50)', '0.50 (0.50, 0.50)', '1.00']])
+                     [['2', *['0.50 ± 0.00 (0.50, 0.50)'] * 2, '1.00']])
     self.assertEqual(self._cells('3 |'), [
-        ['3', '0.50 (0.50, 0.50)', '0.00 (diverged, diverged)', '1.00']])
+        ['3', '0.50 ± 0.00 (0.50, 0.50)', '0.00 ± 0.00 (diverged, diverged)', '1.00']])
     self.assertTrue((self.root / 'comparison.png').exists())
 
   @pytest.mark.long
@@ -153,6 +160,18 @@ class CompareTest(absltest.TestCase):
     self.assertBetween(float(drawn['gtrxl', 0]), 0.001, 0.1)
     self.assertIn('ranked.png', printed)
     self.assertTrue((self.root / 'ranked.png').exists())
+
+  def test_runs_are_compared_by_their_stored_scores(self):
+    self._compare(gin_bindings=[
+        "Experiment.tasks = {'delay': (2, 3)}",
+        'Experiment.score = @score_of_two_delays',
+        "Experiment.reference_lines = {'score': {'MERLIN': 115.2}}"])
+    [header] = self._cells('model')
+    [row] = self._cells('gtrxl | 0')
+    cells = dict(zip(header, row))
+    self.assertEqual((cells['score'], cells['other'], cells['return']),
+                     ('117.6', '89.1', '0.50'))
+    self.assertEqual(self._cells('**gtrxl**')[0][2], '117.6 ± 0.0')
 
   def test_ranks_nothing_where_nothing_is_sampled(self):
     self._compare(seeds=1)

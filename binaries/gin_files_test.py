@@ -93,11 +93,18 @@ class GinFilesTest(GinTest):
     experiment = self.prepare(
         [GTRXL / name], ['TransformerXL.num_layers = 1', *BINDINGS.get(name, [])])
     self.assertEqual((experiment.unroll_length, experiment.batch_size), (95, 128))
-    core = experiment.acting_network.core
-    if 'lstm' in name:
-      self.assertEqual(core.output_size, 3 * 256)
-    else:
-      self.assertEqual(core.memory_length, 512)
+    self.assertEqual(experiment.acting_network.core.memory_length, 512)
+
+  @parameterized.parameters(
+      ('dmlab30.gin', 'lstm_dmlab30.gin', 3 * 256),
+      ('dmlab30.gin', 'lstm_large_dmlab30.gin', 12 * 512),
+      ('numpad_2x2.gin', 'lstm_2x2_twice_as_long.gin', 3 * 256),
+      ('numpad_4x4.gin', 'lstm_4x4_twice_as_long.gin', 3 * 256))
+  @pytest.mark.long
+  def test_model_of_the_papers_size(self, name, model, output_size):
+    experiment = self.prepare([GTRXL / name, GTRXL / 'models' / model])
+    self.assertEqual((experiment.unroll_length, experiment.batch_size), (95, 128))
+    self.assertEqual(experiment.acting_network.core.output_size, output_size)
 
   @parameterized.parameters(*_SMALL)
   def test_small_experiment(self, name):

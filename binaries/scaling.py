@@ -4,7 +4,7 @@
       --gin_bindings='OnlineExperiment.environments_per_actor = 8'
   python -m binaries.scaling --gin_file=gin/gtrxl/dmlab30.gin --traffic \
       --gin_bindings='OnlineExperiment.environments_per_actor = 1' \
-      --gin_bindings='OnlineExperiment.num_actors = 512'
+      --gin_bindings='OnlineExperiment.num_actors = 510'
 
 The first prints a table with a row for each number of actors. The second prints what
 goes through Reverb, and the CPU time of that and of acting, from which the needs of

@@ -4,6 +4,7 @@ From the point where a run diverged, its return counts as 0, as in *GTrXL* (Tabl
 """
 
 import math
+import statistics
 import types
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
@@ -26,6 +27,8 @@ class Run(NamedTuple):
     samples: the settings that were drawn for the run.
     processes: curves of `learning_process.csv`; none if the run's policy does not learn
       while it acts.
+    scores: the scores of the evaluation; none if the experiment has no score, or the
+      run is not done.
   """
   model: str
   seed: int
@@ -34,6 +37,7 @@ class Run(NamedTuple):
   diverged: bool
   samples: Mapping[str, float]
   processes: Mapping[str, histories.Curve] = types.MappingProxyType({})
+  scores: Mapping[str, float] = types.MappingProxyType({})
 
 
 class PointRuns(NamedTuple):
@@ -44,11 +48,15 @@ class PointRuns(NamedTuple):
     runs: the runs of all models.
     informed: the informed policy's return, if there is one.
     tasks: names of the tasks; one empty name if there is only one task.
+    scores: names of the experiment's scores. 'score', if it is among them, ranks runs.
+    lines: `Experiment.reference_lines`.
   """
   value: str
   runs: Sequence[Run]
   informed: Optional[float]
   tasks: Sequence[str] = ('',)
+  scores: Sequence[str] = ()
+  lines: Mapping[str, Mapping[str, float]] = types.MappingProxyType({})
 
 
 class _Column(NamedTuple):
@@ -56,6 +64,7 @@ class _Column(NamedTuple):
   value: Callable[[Run], Optional[float]]
   format: str
   mean_format: Optional[str]  # None: no mean is shown.
+  error: bool = False  # Whether the mean is shown with its standard error.
 
 
 def tables(setting: Optional[str], points: Sequence[PointRuns]) -> str:
@@ -71,7 +80,8 @@ def tables(setting: Optional[str], points: Sequence[PointRuns]) -> str:
     texts.append(f'{text}\n{task_table(point)}' if len(point.tasks) > 1 else text)
   if setting is None:
     return texts[0]
-  measures = ['return', *['ratio'] * any(learns(point.runs) for point in points)]
+  measures = [*(['score'] if all('score' in point.scores for point in points) else []),
+              'return', *['ratio'] * any(learns(point.runs) for point in points)]
   return '\n'.join(
       [f'## {setting} = {point.value}\n\n{text}' for point, text in zip(points, texts)]
       + [f'## Final {measure} against {setting}\n\n'
@@ -79,7 +89,10 @@ def tables(setting: Optional[str], points: Sequence[PointRuns]) -> str:
 
 
 def table(point: PointRuns) -> str:
-  """Returns a Markdown table with a row for each run and each model's mean."""
+  """Returns a Markdown table with a row for each run and each model's mean.
+
+  Returns, successes and scores have the standard error of the mean over runs.
+  """
   runs, informed = point.runs, point.informed
   steps, measure = steps_column(runs), measure_of(runs)
 
@@ -87,9 +100,13 @@ def table(point: PointRuns) -> str:
     return _Column(title, value, form, form)
 
   columns = [
+      column(name, lambda run, name=name: _final(run, name), '.1f')
+      for name in point.scores]
+  columns += [
       column('return', _final, '.2f'),
       column('success', lambda run: (
           _final(run, 'success') if measure == 'success' else None), '.2f')]
+  columns = [shown._replace(error=True) for shown in columns]
   if learns(runs):
     columns += [
         column("source's return", lambda run: _found(run, 'source_return'), '.2f'),
@@ -103,7 +120,10 @@ def table(point: PointRuns) -> str:
       column('minutes', lambda run: last(run, 'seconds') / 60, '.1f')]
   caption = ('Return and success: means over the episodes of the evaluation after '
              f'training. Steps: of the {steps.partition("_")[0]}. -: not reached, or '
-             'not evaluated.')
+             'not evaluated. ±: standard error of the mean over runs.')
+  if point.scores:
+    caption = (f'{", ".join(point.scores)}: `Experiment.score` of the mean return of '
+               f'each task in the evaluation after training. {caption}')
   if learns(runs):
     caption += (' Episodes: those in the last fifth of learning processes. Ratio: of '
                 "the return to the source's, or the inverse where returns are costs.")
@@ -137,7 +157,7 @@ def table(point: PointRuns) -> str:
           for column, value in zip(columns, row))])
     rows.append([f'**{model}**', 'mean', *(
         '' if column.mean_format is None
-        else _mean_cell(column_values, column.mean_format)
+        else _mean_cell(column_values, column.mean_format, column.error)
         for column, column_values in zip(columns, zip(*values)))])
   return f'{_markdown(rows)}\n\n{caption}\n'
 
@@ -168,7 +188,7 @@ def sweep_table(setting: str, points: Sequence[PointRuns], measure: str = 'retur
   Args:
     setting: the setting that the sweep varies.
     points: the points of the sweep.
-    measure: 'return', or 'ratio' for the ratio to the source's return.
+    measure: 'return', 'score', or 'ratio' for the ratio to the source's return.
   """
   models = models_of(points)
   rows = [[setting, *models, 'informed policy'], ['--:'] * (2 + len(models))]
@@ -178,13 +198,13 @@ def sweep_table(setting: str, points: Sequence[PointRuns], measure: str = 'retur
         point.value,
         *(_finals_cell(seeds.get(model, []), measure) for model in models),
         '-' if point.informed is None else format(point.informed, '.2f')])
-  if measure == 'ratio':
+  if measure != 'return':
     rows = [row[:-1] for row in rows]
   return f'{_markdown(rows)}\n\n{_finals_caption(measure)}\n'
 
 
 def ranked(runs: Sequence[Run], steps: float) -> List[float]:
-  """Returns the mean returns of runs at one point of their training, best first.
+  """Returns the returns or scores of runs at one point of their training, best first.
 
   Args:
     runs: those that have not reached the point, or had not finished an episode by then,
@@ -192,15 +212,15 @@ def ranked(runs: Sequence[Run], steps: float) -> List[float]:
     steps: environment steps, or learner steps if runs count only these.
   """
   returns = []
-  column = steps_column(runs)
+  column, measure = steps_column(runs), curves.measure_column(metrics_of(runs))
   for run in runs:
     reached = last(run, column)
     if run.diverged and reached <= steps:
       returns.append(0.)
     # The last row of a run that is done is a few learner steps from its end.
     elif run.evaluation or reached >= steps:
-      returns += [row['return'] for row in run.metrics
-                  if row[column] <= steps and not math.isnan(row['return'])][-1:]
+      returns += [row[measure] for row in run.metrics
+                  if row[column] <= steps and not math.isnan(row[measure])][-1:]
   return sorted(returns, reverse=True)
 
 
@@ -243,6 +263,8 @@ def _final(run: Run, measure: str = 'return', task: Optional[int] = None
     return 0.
   if measure == 'ratio':
     return _found(run, 'ratio')
+  if measure not in ('return', 'success'):
+    return run.scores.get(measure)
   return _mean(
       [row for row in run.evaluation if task in (None, row.get('task'))], measure)
 
@@ -271,17 +293,33 @@ def _first(run: Run, goal: float, column: str, unit: float = 1) -> Optional[floa
               None)
 
 
-def _mean_cell(values: Sequence[Optional[float]], spec: str) -> str:
-  """Returns the mean of the known values, and their number if some are missing."""
+def _mean_cell(values: Sequence[Optional[float]], spec: str, error: bool = False
+               ) -> str:
+  """Returns the mean of the known values, and their number if some are missing.
+
+  Args:
+    values: one for each run; None if it is not known.
+    spec: the format of a number.
+    error: whether to add the standard error, which needs two values.
+  """
   known = [value for value in values if value is not None]
   if not known:
     return '-'
+  cell = _mean_and_error(known, spec) if error else format(statistics.mean(known), spec)
   missing = f' ({len(known)} of {len(values)})' if len(known) < len(values) else ''
-  return format(sum(known) / len(known), spec) + missing
+  return cell + missing
+
+
+def _mean_and_error(values: Sequence[float], spec: str) -> str:
+  """Returns the mean, and the standard error of several values."""
+  cell = format(statistics.mean(values), spec)
+  if len(values) > 1:
+    cell += f' ± {statistics.stdev(values) / math.sqrt(len(values)):{spec}}'
+  return cell
 
 
 def _finals_cell(runs: Sequence[Run], *what) -> str:
-  """Returns the mean of `_final(run, *what)`, and the value of each run."""
+  """Returns the mean of `_final(run, *what)`, its error, and the value of each run."""
   known = known_finals(runs, *what)
   if not known:
     return '-'
@@ -289,13 +327,13 @@ def _finals_cell(runs: Sequence[Run], *what) -> str:
   each = ', '.join(
       'diverged' if diverged else '-' if value is None else format(value, '.2f')
       for diverged, value in finals)
-  return f'{sum(known) / len(known):.2f} ({each})'
+  return f'{_mean_and_error(known, ".2f")} ({each})'
 
 
 def _finals_caption(measure: str) -> str:
-  return (f'Mean over the runs, and in brackets the {measure} of each in the '
-          'evaluation after training, in the order of their seeds. A run that diverged '
-          'counts as 0. -: not evaluated, and not in the mean.')
+  return (f'Mean over the runs ± its standard error, and in brackets the {measure} of '
+          'each in the evaluation after training, in the order of their seeds. A run that '
+          'diverged counts as 0. -: not evaluated, and not in the mean.')
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> str:

@@ -23,10 +23,10 @@ _MOST_LETTERS = 30  # Of all labels along an axis; longer ones are slanted.
 
 
 def draw(path: pathlib.Path, point: comparison.PointRuns, title: str) -> None:
-  """Draws the returns of all runs in one picture, with the informed policy's.
+  """Draws the returns or scores of all runs in one picture, with lines of reference.
 
-  Further panels show the final value of each task, if there are several, and learning
-  processes, if policies learn while they act.
+  Further panels show further scores, the final value of each task, if there are
+  several, and learning processes, if policies learn while they act.
 
   Args:
     path: the picture to write.
@@ -34,10 +34,16 @@ def draw(path: pathlib.Path, point: comparison.PointRuns, title: str) -> None:
     title: the picture's title.
   """
   models = comparison.models_of([point])
-  more = [_plot_tasks] * (len(point.tasks) > 1) + [_plot_processes] * comparison.learns(
-      point.runs)
-  curves.draw(path, _curves(point.runs, models), title, point.informed,
-              [functools.partial(plot, point=point, models=models) for plot in more])
+  shown = _curves(point, models)
+  measure = curves.measure_column(shown)
+  more = [functools.partial(_plot_score, name=name) for name in point.scores
+          if name != measure and any(name in run.metrics[0] for run in point.runs
+                                     if run.metrics)]
+  more += [_plot_tasks] * (len(point.tasks) > 1)
+  more += [_plot_processes] * comparison.learns(point.runs)
+  curves.draw(path, shown, title, point.informed,
+              [functools.partial(plot, point=point, models=models) for plot in more],
+              point.lines.get(measure, {}))
 
 
 def draw_sweep(path: pathlib.Path, setting: str,
@@ -59,11 +65,12 @@ def draw_sweep(path: pathlib.Path, setting: str,
   has_tasks = any(len(point.tasks) > 1 for point in points)
   figure, panels, task_panels = _grid(len(points) + 1, has_tasks)
   for i, (panel, point) in enumerate(zip(panels, points)):
-    shown = _curves(point.runs, models)
+    shown = _curves(point, models)
     if comparison.learns(point.runs):
       _plot_processes(panel, point, models)
     else:
-      curves.plot(panel, shown, comparison.steps_column(point.runs), point.informed)
+      curves.plot(panel, shown, comparison.steps_column(point.runs), point.informed,
+                  lines=point.lines.get(curves.measure_column(shown), {}))
       first_in_row = panel.get_subplotspec().is_first_col()
       panel.set_ylabel(curves.return_label(shown) if first_in_row else '')
     panel.set_title(f'{setting} = {point.value}', fontsize='medium')
@@ -107,17 +114,27 @@ def _grid(num_panels: int, two_each: bool
 def _plot_final_returns(panel: plt.Axes, points: Sequence[comparison.PointRuns],
                         models: Sequence[str]) -> None:
   ratio = all(comparison.learns(point.runs) for point in points)
-  relative = not ratio and all((point.informed or 0) > 0 for point in points)
-  measure = 'ratio' if ratio else 'return'
+  scored = not ratio and all('score' in point.scores for point in points)
+  relative = not (ratio or scored) and all(
+      (point.informed or 0) > 0 for point in points)
+  measure = 'ratio' if ratio else 'score' if scored else 'return'
   finals = {model: [
       [value / (point.informed if relative else 1) for value in comparison.known_finals(
           comparison.group_by_model(point.runs).get(model, []), measure)]
       for point in points] for model in models}
   _plot_finals(panel, [point.value for point in points], finals)
   panel.set_title("final return / source's" if ratio else
-                  'final return' + " / informed policy's" * relative, fontsize='medium')
+                  f'final {measure}' + " / informed policy's" * relative,
+                  fontsize='medium')
   if relative:
     curves.draw_reference(panel, 1)
+
+
+def _plot_score(panel: plt.Axes, point: comparison.PointRuns, models: Sequence[str],
+                name: str) -> None:
+  curves.plot(panel, _curves(point, models), comparison.steps_column(point.runs),
+              measure=name, lines=point.lines.get(name, {}))
+  panel.set_ylabel(name)
 
 
 def _plot_processes(panel: plt.Axes, point: comparison.PointRuns,
@@ -179,6 +196,7 @@ def draw_ranked(path: pathlib.Path, setting: Optional[str],
       sharex='row', sharey='row', squeeze=False, layout='constrained')
   models = comparison.models_of(points)
   for row, point in zip(panels, points):
+    measure = curves.measure_column(comparison.metrics_of(point.runs))
     column = comparison.steps_column(point.runs)
     unit, name = curves.AXES[column]
     end = max(comparison.last(run, column) for run in point.runs)
@@ -188,27 +206,32 @@ def draw_ranked(path: pathlib.Path, setting: Optional[str],
         returns = comparison.ranked(by_model.get(model, []), share * end)
         panel.plot(range(1, len(returns) + 1), returns, **curves.style(i), marker='o',
                    markersize=3, label=model)
-      if point.informed is not None:
+      if point.informed is not None and measure == 'return':
         curves.draw_reference(panel, point.informed)
+      for i, (label, value) in enumerate(point.lines.get(measure, {}).items(), 1):
+        curves.draw_reference(panel, value, label, i)
       panel.set_title(f'after {share * end / unit:.3g} {name}', fontsize='medium')
       panel.xaxis.get_major_locator().set_params(integer=True)
-    row[0].set_ylabel('return' if setting is None
-                      else f'{setting} = {point.value}\nreturn')
+    row[0].set_ylabel(measure if setting is None
+                      else f'{setting} = {point.value}\n{measure}')
   for panel in panels[-1]:
     panel.set_xlabel('run, the best first')
   label = curves.return_label(comparison.metrics_of(points[0].runs))
   curves.save(figure, path, title, f'{label}; a run that diverged has 0')
 
 
-def _curves(runs: Sequence[comparison.Run], models: Sequence[str]
+def _curves(point: comparison.PointRuns, models: Sequence[str]
             ) -> Dict[str, List[curves.Rows]]:
   """Each model's metrics; those of runs that diverged are 0 from there to the end."""
+  runs = point.runs
   columns = (comparison.steps_column(runs), 'seconds')
+  first = next((run.metrics[0] for run in runs if run.metrics), {'return'})
+  zeros = {name: 0. for name in ('return', *point.scores) if name in first}
   end = {column: max(comparison.last(run, column) for run in runs)
          for column in columns}
   shown = {model: [] for model in models}
   for run in runs:
     start = {column: comparison.last(run, column) for column in columns}
     shown[run.model].append([*run.metrics, *(
-        [{**start, 'return': 0.}, {**end, 'return': 0.}] if run.diverged else [])])
+        [{**start, **zeros}, {**end, **zeros}] if run.diverged else [])])
   return shown

@@ -4,7 +4,7 @@ import pathlib
 import signal
 import subprocess
 import sys
-from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import gin
 
@@ -26,6 +26,8 @@ class _Prepared(NamedTuple):
   """What is known about an experiment before it is run."""
   informed: Optional[float]  # The informed policy's return, if there is one.
   tasks: List[str]
+  scores: List[str]
+  lines: Mapping[str, Mapping[str, float]]
 
 
 class Comparison:
@@ -90,7 +92,7 @@ class Comparison:
       if runs:
         prepared = self._prepared[point.name]
         points.append(comparison.PointRuns(
-            point.value, runs, prepared.informed, prepared.tasks))
+            point.value, runs, *prepared))
     if not points:
       return f'No runs in {self._root}.'
     text = comparison.tables(self._setting, points)
@@ -129,7 +131,8 @@ class Comparison:
     for model in models:
       gin.clear_config()
       experiment = prepare.prepare(self._files(point, model), self._bindings(point))
-    return _Prepared(experiment.informed_return(), experiment.task_names)
+    return _Prepared(experiment.informed_return(), experiment.task_names,
+                     list(experiment.scores_of([], [])), experiment.reference_lines)
 
   def _train(self, point: variants.Point, model: str, seed: int) -> int:
     """Runs `binaries.train` to its end; returns its exit code."""
@@ -160,5 +163,6 @@ class Comparison:
           runs.append(comparison.Run(
               model, seed, metrics, run_folder.read_metrics(folder.evaluation),
               folder.diverged.exists(), samples,
-              histories.read_csv(folder.learning_process.with_suffix('.csv'))))
+              histories.read_csv(folder.learning_process.with_suffix('.csv')),
+              next(iter(run_folder.read_metrics(folder.scores)), {})))
     return runs

@@ -48,7 +48,7 @@ class TableTest(absltest.TestCase):
   def test_a_model_has_the_mean_of_its_seeds(self):
     rows = self._rows([_run('gtrxl', 0, [9], [8]), _run('lstm', 0, [1], [1]),
                        _run('gtrxl', 1, [1, 2, 9], [9])])
-    self.assertEqual(rows['gtrxl', 'mean']['return'], '8.50')
+    self.assertEqual(rows['gtrxl', 'mean']['return'], '8.50 ± 0.50')
     self.assertEqual(rows['gtrxl', 'mean']['steps to 90%'], '2,000')
     self.assertEqual(rows['lstm', 'mean']['return'], '1.00')
 
@@ -67,7 +67,7 @@ class TableTest(absltest.TestCase):
     self.assertEqual(rows['trxl_i', '1']['success'], '0.00')
     self.assertEqual(rows['trxl_i', '1']['diverged'], '1')
     self.assertEqual(rows['trxl_i', '2']['steps'], '0')
-    self.assertEqual(rows['trxl_i', 'mean']['return'], '3.00')
+    self.assertEqual(rows['trxl_i', 'mean']['return'], '3.00 ± 2.12')
     self.assertEqual(rows['trxl_i', 'mean']['diverged'], '50%')
 
   def test_shows_what_each_run_has_drawn(self):
@@ -121,18 +121,19 @@ class OfflineTest(absltest.TestCase):
 
   def test_tasks_have_a_table_with_a_column_for_each_model(self):
     self.assertEqual(_cells(comparison.task_table(self.point)), [
-        {'success in task': '28', 'rate': '1.00 (1.00, 1.00)',
-         'dt': '0.40 (0.80, diverged)'},
-        {'success in task': '298', 'rate': '0.70 (0.90, 0.50)',
-         'dt': '0.20 (0.40, diverged)'}])
+        {'success in task': '28', 'rate': '1.00 ± 0.00 (1.00, 1.00)',
+         'dt': '0.40 ± 0.40 (0.80, diverged)'},
+        {'success in task': '298', 'rate': '0.70 ± 0.20 (0.90, 0.50)',
+         'dt': '0.20 ± 0.20 (0.40, diverged)'}])
 
   def test_without_success_the_return_tells_how_a_task_went(self):
     runs = [run._replace(evaluation=[{**row, 'success': math.nan}
                                      for row in run.evaluation])
             for run in self.point.runs]
     rows = _cells(comparison.task_table(self.point._replace(runs=runs)))
-    self.assertEqual(rows[1], {'return in task': '298', 'rate': '-1.00 (-1.00, -1.00)',
-                               'dt': '-0.50 (-1.00, diverged)'})
+    self.assertEqual(rows[1], {
+        'return in task': '298', 'rate': '-1.00 ± 0.00 (-1.00, -1.00)',
+        'dt': '-0.50 ± 0.50 (-1.00, diverged)'})
 
   def test_ranks_the_last_return_that_a_row_has(self):
     self.assertEqual(comparison.ranked(self.point.runs[:1], 1200), [0.5])
@@ -165,7 +166,45 @@ class LearningTest(absltest.TestCase):
     self.assertNotIn('steps to 90%', rows[0])
     table = comparison.sweep_table('x', [comparison.PointRuns('2', runs, -6.)], 'ratio')
     self.assertEqual(
-        _cells(table), [{'x': '2', 'ed': '0.40 (0.40, 0.80, diverged)'}])
+        _cells(table), [{'x': '2', 'ed': '0.40 ± 0.23 (0.40, 0.80, diverged)'}])
+
+
+def _scored_run(model, seed, scores, diverged=False):
+  """A run whose returns and scores rank in opposite order."""
+  score, capped = scores
+  return comparison.Run(
+      model, seed,
+      [{'environment_steps': 1000. * i, 'seconds': 60. * i, 'return': 200 - score,
+        'score': score * i / 2, 'score_capped': capped * i / 2} for i in (1, 2)],
+      [] if diverged else [{'return': 200 - score, 'success': math.nan, 'task': 0}],
+      diverged, {}, scores={} if diverged else dict(score=score, score_capped=capped))
+
+
+_SCORED = comparison.PointRuns(
+    '', [_scored_run('gtrxl', 0, (117, 89)), _scored_run('gtrxl', 1, (119, 90)),
+         _scored_run('trxl', 0, (5, 5)), _scored_run('trxl', 1, (9, 9), diverged=True)],
+    None, scores=('score', 'score_capped'),
+    lines={'score': {'human': 100, 'MERLIN': 115.2}, 'score_capped': {'MERLIN': 89.4}})
+
+
+class ScoreTest(absltest.TestCase):
+
+  def test_the_table_has_all_scores_with_their_standard_errors(self):
+    rows = _cells(comparison.table(_SCORED))
+    cells = [(row['seed'], row['score'], row['score_capped']) for row in rows]
+    self.assertEqual(cells, [
+        ('0', '117.0', '89.0'), ('1', '119.0', '90.0'),
+        ('mean', '118.0 ± 1.0', '89.5 ± 0.5'),
+        ('0', '5.0', '5.0'), ('1', '0.0', '0.0'), ('mean', '2.5 ± 2.5', '2.5 ± 2.5')])
+    self.assertEqual(rows[2]['return'], '82.00 ± 1.00')
+
+  def test_runs_are_ranked_by_their_scores(self):
+    self.assertEqual(comparison.ranked(_SCORED.runs[:3], 2000), [119, 117, 5])
+
+  def test_a_sweep_has_a_table_of_scores(self):
+    text = comparison.tables('x', [_SCORED])
+    self.assertIn('## Final score against x', text)
+    self.assertIn('118.00 ± 1.00 (117.00, 119.00)', text)
 
 
 class SweepTest(absltest.TestCase):
@@ -179,8 +218,9 @@ class SweepTest(absltest.TestCase):
         comparison.PointRuns(
             '3', [_run('gtrxl', 0, [1], [4]), _run('trxl', 0, [1])], None)]))
     self.assertEqual(rows, [
-        {'Numpad.size': '2', 'gtrxl': '9.00 (9.50, 8.50)',
-         'lstm': '3.00 (6.00, diverged, -)', 'trxl': '-', 'informed policy': '10.00'},
+        {'Numpad.size': '2', 'gtrxl': '9.00 ± 0.50 (9.50, 8.50)',
+         'lstm': '3.00 ± 3.00 (6.00, diverged, -)', 'trxl': '-',
+         'informed policy': '10.00'},
         {'Numpad.size': '3', 'gtrxl': '4.00 (4.00)', 'lstm': '-', 'trxl': '-',
          'informed policy': '-'}])
 
@@ -227,6 +267,26 @@ class PicturesTest(parameterized.TestCase):
 
   def _lines(self, panel):
     return {line.get_label(): line.get_ydata() for line in panel.get_lines()}
+
+  def test_scores_are_drawn_with_their_lines_of_reference(self):
+    comparison_plots.draw(self.path, _SCORED, 'dmlab30')
+    score, minutes, capped = self.figure.axes
+    for panel in (score, minutes):
+      self.assertEqual(self._lines(panel)['gtrxl'][-1], 118)
+      self.assertEqual(self._lines(panel)['trxl'][-1], 2.5)
+      self.assertEqual(self._lines(panel)['MERLIN'][0], 115.2)
+      self.assertEqual(self._lines(panel)['human'][0], 100)
+    self.assertStartsWith(score.get_ylabel(), 'score')
+    self.assertEqual(self._lines(capped)['gtrxl'][-1], 89.5)
+    self.assertEqual(self._lines(capped)['MERLIN'][0], 89.4)
+    comparison_plots.draw_sweep(self.path, 'x', [_SCORED], 'dmlab30')
+    curve, final = self.figure.axes
+    self.assertIn('MERLIN', self._lines(curve))
+    self.assertEqual(self._lines(final)['gtrxl'][0], 118)
+    comparison_plots.draw_ranked(self.path, None, [_SCORED], 'dmlab30')
+    panel = self.figure.axes[-1]
+    self.assertEqual(list(self._lines(panel)['gtrxl']), [119, 117])
+    self.assertIn('human', self._lines(panel))
 
   def test_a_diverged_run_is_0_to_the_end_and_in_the_mean(self):
     comparison_plots.draw(self.path, comparison.PointRuns('', [

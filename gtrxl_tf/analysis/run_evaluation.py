@@ -84,11 +84,10 @@ def _play(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
           num_episodes: int, num_environments: int) -> str:
   """Plays episodes; returns a text that describes the results."""
   names = experiment.task_names
-  environment = experiment.make_environments(
-      max(min(num_environments, num_episodes), len(names)), evaluation.STREAM)
+  environment = experiment.make_evaluation_environments(num_episodes, num_environments)
   policy = experiment.restore_policy(folder)
   played = evaluation.Evaluator(policy, environment).play(num_episodes)
   environment.close()
   return evaluation.describe(
       played, experiment.informed_return(), names,
-      experiment.score_of(played.returns, played.tasks))
+      experiment.scores_of(played.returns, played.tasks))

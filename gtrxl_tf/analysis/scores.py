@@ -14,8 +14,8 @@ DMLab-30 has two levels, `rooms_collect_good_objects` and
 Returns were published only for the latter; by convention they score the former too.
 
 `Experiment.score` may be bound to any of the scores below. Each takes mean returns by
-task and returns a number; a benchmark's official score needs all its tasks. A score is
-NaN if there is no task to score, or if a return is NaN.
+task and returns a number, or several by name; a benchmark's official score needs all
+its tasks. A score is NaN if there is no task to score, or if a return is NaN.
 """
 
 import csv
@@ -88,6 +88,15 @@ def dmlab30_memory_score(returns: Mapping[str, float]) -> float:
 def dmlab30_reactive_score(returns: Mapping[str, float]) -> float:
   """Returns the mean over the given levels that need none (GTrXL, Table 13)."""
   return _mean_over(dmlab.REACTIVE_LEVELS, returns)
+
+
+@config.configurable
+def dmlab30_scores(returns: Mapping[str, float]) -> Dict[str, float]:
+  """Returns the columns of GTrXL's Table 1 and the two parts of its Figure 2."""
+  return {'score': dmlab30_score(returns, capped=False),
+          'score_capped': dmlab30_score(returns, capped=True),
+          'score_memory': dmlab30_memory_score(returns),
+          'score_reactive': dmlab30_reactive_score(returns)}
 
 
 @config.configurable

@@ -88,6 +88,13 @@ class SummariesTest(parameterized.TestCase):
     self.assertAlmostEqual(scores.dmlab30_memory_score(returns), (7 * 50 + 100) / 8)
     self.assertAlmostEqual(scores.dmlab30_reactive_score(returns), 50)
 
+  def test_all_scores_of_dmlab_30_have_the_names_of_the_tables(self):
+    returns = _returns(scores.DMLAB_30, 0.5)
+    returns['rooms_watermaze'] = 54 + 3 * (54 - 4.065)  # 400, and of the memory levels.
+    self.assertEqual(scores.dmlab30_scores(returns), {
+        'score': (29 * 50 + 400) / 30, 'score_capped': (29 * 50 + 100) / 30,
+        'score_memory': (7 * 50 + 400) / 8, 'score_reactive': 50})
+
   def test_levels_that_are_not_there_are_left_out(self):
     returns = {'rooms_watermaze': 54., 'psychlab_visual_search': 0.085}
     self.assertAlmostEqual(scores.dmlab30_score(returns), 50)

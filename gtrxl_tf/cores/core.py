@@ -143,6 +143,13 @@ class Core(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
     """
     return 1
 
+  _drops = False
+
+  @property
+  def drops(self) -> bool:
+    """Whether it drops units where Keras' `training` is true."""
+    return self._drops
+
   @abc.abstractmethod
   def initial_state(self, batch_size: BatchSize) -> State:
     """The state before the first step of an episode."""

@@ -21,10 +21,11 @@ class BatchedTimeStep(NamedTuple):
     observation: nest of [E, ...], structured as the environments' observations.
     episode_return: [E] float32. On last steps, the environment's `episode_return()` if
       it has this method, as an environment that clips rewards should, else the sum of
-      the episode's rewards; NaN on all other steps.
+      the episode's rewards; NaN on all other steps, and on the last step of an episode
+      of which a head start has taken the beginning.
     episode_success: [E] float32. On last steps, 1 or 0 as the environment's
-      `episode_success()` says; NaN on all other steps, and always for an environment
-      without this method.
+      `episode_success()` says; NaN where `episode_return` is, and always for an
+      environment without this method.
   """
   step_type: np.ndarray
   reward: np.ndarray
@@ -98,6 +99,8 @@ class BatchedEnvironment:
         for i, environment in enumerate(self._environments)
         if hasattr(environment, 'episode_return')]
     self._returns = np.zeros(self.num_environments)
+    # Whether the beginning of the present episode was a head start.
+    self._is_partial = np.zeros(self.num_environments, bool)
 
   @property
   def num_environments(self) -> int:
@@ -119,11 +122,13 @@ class BatchedEnvironment:
       head_starts: [E], the number of random actions that each environment takes before
         the step that is returned, which still counts as a first step. Without them,
         episodes of fixed length always begin and end together, and a batch shows only
-        one part of an episode.
+        one part of an episode. Such episodes report neither return nor success.
     """
     if head_starts is None:
       head_starts = np.zeros(self.num_environments, np.int64)
-    return self._batch(map(_after_random_actions, self._environments, head_starts))
+    steps = list(map(_after_random_actions, self._environments, head_starts))
+    self._is_partial = np.array([not step.first() for step in steps])
+    return self._batch(dm_env.restart(step.observation) for step in steps)
 
   def step(self, actions) -> BatchedTimeStep:
     """Steps every environment.
@@ -218,6 +223,9 @@ class BatchedEnvironment:
     for i, own_return in self._own_returns:
       if step_types[i] == last:
         returns[i] = own_return()
+    if self._is_partial.any():
+      returns[self._is_partial] = successes[self._is_partial] = np.nan
+      self._is_partial &= step_types != last
     return BatchedTimeStep(
         step_types, rewards, discounts, observations, returns, successes)
 
@@ -313,14 +321,14 @@ def _set_row(i: int, array: np.ndarray, row: np.ndarray) -> None:
 
 def _after_random_actions(environment: dm_env.Environment, num_actions: int
                           ) -> dm_env.TimeStep:
-  """Returns the step after `num_actions` random actions, as a first step."""
+  """Returns the step after `num_actions` random actions, which is not a last step."""
   random = np.random.default_rng(num_actions)
   time_step = environment.reset()
   while num_actions > 0 or time_step.last():
     time_step = environment.step(tree.map_structure(
         lambda spec: random_value(spec, random), environment.action_spec()))
     num_actions -= 1
-  return dm_env.restart(time_step.observation)
+  return time_step
 
 
 def random_value(spec: specs.Array, random: np.random.Generator) -> np.ndarray:

@@ -297,6 +297,24 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     ends = np.array([batch.step([4, 4, 4]).last() for _ in range(10)])
     np.testing.assert_array_equal(np.argmax(ends, axis=0), 9 - head_starts)
 
+  @parameterized.parameters(batched.BatchedEnvironment, batched.batch)
+  def test_an_episode_with_a_head_start_reports_nothing(self, make):
+    head_starts = np.array([0, 3, 9, 10])  # The last ends an episode, so it has none.
+    batch = make([numpad.Numpad(size=2, episode_length=10, seed=i) for i in range(4)])
+    batch.reset(head_starts)
+    reported, ended = np.zeros((2, 4), int)
+    for _ in range(24):
+      seen = batch.step([4, 4, 4, 4])
+      ended += seen.last()
+      reported += ~np.isnan(seen.episode_return)
+      np.testing.assert_array_equal(
+          np.isnan(seen.episode_return), np.isnan(seen.episode_success))
+    np.testing.assert_array_equal(ended - reported, [0, 1, 1, 0])
+    self.assertTrue((reported > 0).all())
+    batch.reset()
+    seen = [batch.step([4, 4, 4, 4]) for _ in range(10)][-1]
+    self.assertFalse(np.isnan(seen.episode_return).any())
+
 
 class BatchTest(parameterized.TestCase):
 

@@ -4,8 +4,9 @@ import contextlib
 import csv
 import io
 import os
+import pathlib
 import sys
-from typing import Callable, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterable, Iterator, Optional, Sequence
 
 import gin
 import tensorflow as tf
@@ -147,18 +148,26 @@ def _finish(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   return exit_codes.DONE
 
 
+def _write_table(path: pathlib.Path, rows: Iterable[Iterable[Any]]) -> None:
+  table = io.StringIO()
+  csv.writer(table, lineterminator='\n').writerows(rows)
+  files.write_atomically(path, table.getvalue())
+
+
 def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
           evaluation: evaluation_lib.Evaluation) -> None:
   """Writes and prints the results of a run that is done."""
-  table = io.StringIO()
-  rows = csv.writer(table, lineterminator='\n')
-  rows.writerow(['episode', 'return', 'success', 'task'])
-  rows.writerows([i, *episode] for i, episode in enumerate(zip(*evaluation)))
-  files.write_atomically(folder.evaluation, table.getvalue())
+  scores = experiment.scores_of(evaluation.returns, evaluation.tasks)
+  if scores:
+    _write_table(folder.scores, [scores, scores.values()])
+  _write_table(folder.evaluation, [
+      ['episode', 'return', 'success', 'task'],
+      *([i, *episode] for i, episode in enumerate(zip(*evaluation)))])
 
   informed = experiment.informed_return()
-  curves.draw(folder.curve, {'training': [run_folder.read_metrics(folder.metrics)]},
-              folder.root.name, informed)
+  runs = {'training': [run_folder.read_metrics(folder.metrics)]}
+  curves.draw(folder.curve, runs, folder.root.name, informed,
+              lines=experiment.reference_lines.get(curves.measure_column(runs), {}))
   print(experiment.describe(folder, evaluation, informed))
   print(f'Curve: {folder.curve}')
   print(f'Evaluate again, or serve {folder.policy}:  '

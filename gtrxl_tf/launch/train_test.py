@@ -20,6 +20,8 @@ from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.launch import train
+from gtrxl_tf.online import experiment as experiment_lib
+from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import run_folder
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -146,6 +148,22 @@ class OfflineRunTest(parameterized.TestCase):
     gin.clear_config()
     self.addCleanup(gin.clear_config)
 
+  def test_scores_are_stored_with_an_evaluation(self):
+    folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    run_folder.MetricsWriter(folder.metrics).append(
+        {'learner_step': 1, 'seconds': 1, 'return': 2, 'score': 3})
+    experiment = experiment_lib.OnlineExperiment(
+        environment=lambda corridor_length, seed: t_maze.TMaze(corridor_length, seed),
+        tasks={'corridor_length': (3, 4)},
+        score=lambda returns: {'score': returns['3'] + 10 * returns['4'], 'other': 7})
+    with contextlib.redirect_stdout(io.StringIO()) as stdout:
+      train._show(experiment, folder, evaluation.Evaluation(
+          [1., 2., 5.], [1., 1., 1.], [0, 0, 1]))
+    self.assertEqual(run_folder.read_metrics(folder.scores),
+                     [{'score': 51.5, 'other': 7}])
+    self.assertLen(run_folder.read_metrics(folder.evaluation), 3)
+    self.assertIn('score 51.5, other 7.0', stdout.getvalue())
+
   @pytest.mark.long
   def test_a_run_leaves_what_there_is_to_see(self):
     temporary = pathlib.Path(self.create_tempdir().full_path)
@@ -159,7 +177,7 @@ class OfflineRunTest(parameterized.TestCase):
           'OfflineExperiment.learner_steps = 4', 'Experiment.log_period = 2',
           'OfflineExperiment.batch_size = 2', 'OfflineExperiment.evaluation_period = 2',
           'Experiment.tasks = {"corridor_length": (3, 4)}',
-          'Experiment.evaluation_episodes = 4'], str(folder.root))
+          'Experiment.evaluation_episodes = 2'], str(folder.root))
     self.assertEqual(code, 0)
     self.assertRegex(stdout.getvalue(), 'Training in .* on the 20 episodes of')
     self.assertRegex(stdout.getvalue(), '3: .* over 2 episodes, success')

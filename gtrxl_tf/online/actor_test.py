@@ -179,9 +179,9 @@ class ActorTest(parameterized.TestCase):
 
   def test_tasks_of_the_environments_are_written(self):
     self.start(_experiment(_CORES['memoryless'], _maze_of_length,
-                           tasks={'length': (3, 4)}))
+                           tasks={'length': (3, 4, 5)}))
     for batch in itertools.islice(self.batches(), 2):
-      np.testing.assert_array_equal(batch.task, [[0], [1], [0]])
+      np.testing.assert_array_equal(batch.task, [[0], [1], [2]])
 
   @parameterized.named_parameters(_CORES.items())
   def test_the_learner_computes_the_actors_logits(self, core):

@@ -40,7 +40,7 @@ class OnlineEvaluator:
     self._address = address
     self._should_stop = should_stop
     self._network = experiment.acting_network
-    self._episodes = experiment.evaluation_episodes
+    self._experiment = experiment
     self._evaluator = evaluation_lib.Evaluator(
         experiment.make_policy(self._network),
         experiment.make_evaluation_environments())
@@ -70,7 +70,8 @@ class OnlineEvaluator:
       if step in (None, evaluated):  # The same weights come again at the end.
         time.sleep(0.2)
       else:
-        played = self._evaluator.play(self._episodes, self._should_stop)
+        played = self._evaluator.play(
+            self._experiment.evaluation_episodes, self._should_stop)
         if played is not None:
           self._write(step, played)
           evaluated = step
@@ -78,6 +79,7 @@ class OnlineEvaluator:
   def _write(self, step: int, played: evaluation_lib.Evaluation) -> None:
     row = dict(zip(COLUMNS, (step, float(np.mean(played.returns)),
                              float(np.mean(played.successes)), len(played.returns))))
+    row.update(self._experiment.scores_of(played.returns, played.tasks))
     logging.info('evaluator: %s', ', '.join(f'{k} {v:g}' for k, v in row.items()))
     self._rows.append(row)
     self._summaries.write(step, row)

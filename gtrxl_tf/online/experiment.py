@@ -34,13 +34,16 @@ class OnlineExperiment(experiment_lib.Experiment):
   `online` one, which learns, and a `target` one, which acts. The defaults are
   `ActorCritic`, `VMPOAgent` and `Adam`.
 
-  If there are several tasks, the run's environments play them in turn. Network and
+  If there are several tasks, equally many environments play each. Network and
   agent have one value function for each task (`num_values`), but the policy is not told
   which task it plays. Actors run at their own pace, so two runs with the same seed are
   similar but not identical.
 
   Args:
-    environment_steps: how many actions the run takes.
+    environment_steps: how many actions the run takes; or frames, see the next setting.
+    frames_per_action: the environment's action repeat if `environment_steps` counts
+      frames; 1 if it counts actions. The attribute `environment_steps`, all logs and
+      curves count actions.
     unroll_length: T, actions of an unroll (GTrXL: 95).
     batch_size: unrolls of a learner step (GTrXL: 128).
     num_epochs: how often a learner step uses each unroll of its batch. More than one
@@ -81,6 +84,7 @@ class OnlineExperiment(experiment_lib.Experiment):
   def __init__(
       self,
       environment_steps: config.PositiveInt = 1_000_000,
+      frames_per_action: config.PositiveInt = 1,
       unroll_length: config.PositiveInt = 95,
       batch_size: config.PositiveInt = 128,
       num_epochs: config.PositiveInt = 1,
@@ -103,11 +107,13 @@ class OnlineExperiment(experiment_lib.Experiment):
           f'OnlineExperiment.batch_size = {batch_size}: expected a multiple of '
           f'OnlineExperiment.num_minibatches = {num_minibatches}')
     super().__init__(**shared)
-    if len(self._task_settings) > num_actors * environments_per_actor:
+    if num_actors * environments_per_actor % len(self._task_settings):
       raise config.ConfigError(
-          f'Experiment.tasks has {len(self._task_settings)} values: expected no more '
-          f'than there are environments, {num_actors} x {environments_per_actor}')
-    self.environment_steps = environment_steps
+          f'Experiment.tasks has {len(self._task_settings)} values: expected a divisor '
+          'of OnlineExperiment.num_actors x OnlineExperiment.environments_per_actor = '
+          f'{num_actors} x {environments_per_actor}, so that every task has the same '
+          'share of the data')
+    self.environment_steps = math.ceil(environment_steps / frames_per_action)
     self.unroll_length = unroll_length
     self.batch_size = batch_size
     self.num_epochs = num_epochs
@@ -139,6 +145,11 @@ class OnlineExperiment(experiment_lib.Experiment):
           f'ActorCritic.core = {type(core).__name__} works in segments: expected a '
           'core that does not, such as TransformerXL, in an '
           'OnlineExperiment, whose unrolls do not begin where segments do')
+    if core.drops:
+      name = type(core).__name__
+      raise config.ConfigError(
+          f'{name}.dropout or {name}.attention_dropout is not 0: expected 0 in an '
+          'OnlineExperiment, whose agents drop nothing')
     network.create_variables(self.observation_spec)
     return network
 

@@ -44,6 +44,64 @@ class ExperimentTest(absltest.TestCase):
     self.assertEqual(clues(0, 2), clues(0, 2))
     self.assertLen({clues(0, 2), clues(0, 3), clues(1, 2), clues(1, 3)}, 4)
 
+  def test_scores_are_of_the_mean_return_of_each_task(self):
+    def experiment(score):
+      return _experiment(score=score, tasks={'corridor_length': (2, 5)},
+                         environment=lambda **settings: t_maze.TMaze(**settings),
+                         environments_per_actor=2)
+    one = experiment(lambda returns: returns['2'] + 10 * returns['5'])
+    self.assertEqual(one.scores_of([1, 3, 4], [0, 0, 1]), {'score': 42})
+    several = experiment(lambda returns: {'score': returns['2'], 'other': 7})
+    self.assertEqual(several.scores_of([1, 3, 4], [0, 0, 1]), {'score': 2, 'other': 7})
+    np.testing.assert_equal(
+        several.scores_of([1], [0]), {'score': np.nan, 'other': np.nan})
+    self.assertEqual(experiment(None).scores_of([1], [0]), {})
+
+  def test_every_task_is_played_by_equally_many_environments(self):
+    def settings(num_tasks):
+      return dict(environment=lambda corridor_length, seed: t_maze.TMaze(
+          corridor_length, seed=seed), num_actors=4,
+                  tasks={'corridor_length': tuple(range(2, 2 + num_tasks))})
+    experiment = _experiment(**settings(6))
+    tasks = np.concatenate([
+        experiment.make_environments(3, actor, first=3 * actor).tasks
+        for actor in range(4)])
+    np.testing.assert_array_equal(np.bincount(tasks), [2] * 6)
+    for num_tasks in (5, 13):  # 13 is more than there are environments.
+      with self.assertRaisesRegex(
+          config.ConfigError, f'Experiment.tasks has {num_tasks} values: expected a '
+          r'divisor of .* = 4 x 3, so that every task has the same share'):
+        _experiment(**settings(num_tasks))
+
+  def test_a_budget_counts_actions_or_frames(self):
+    self.assertEqual(_experiment(environment_steps=1001).environment_steps, 1001)
+    self.assertEqual(_experiment(
+        environment_steps=1001, frames_per_action=4).environment_steps, 251)
+
+  def test_every_task_is_evaluated_on_as_many_episodes(self):
+    for num_tasks, episodes, expected in (
+        (1, 100, 50), (1, 101, 34), (30, 200, 30), (4, 100, 48), (3, 2, 6)):
+      experiment = _experiment(
+          environment=lambda corridor_length, seed: t_maze.TMaze(
+              corridor_length, seed=seed), num_actors=40, evaluation_episodes=episodes,
+          tasks={'corridor_length': tuple(range(2, 2 + num_tasks))})
+      environment = experiment.make_evaluation_environments()
+      self.assertEqual(environment.num_environments, expected)
+      self.assertEqual(experiment.evaluation_episodes, num_tasks * episodes)
+      self.assertLen(set(np.bincount(environment.tasks)), 1)
+    self.assertEqual(
+        experiment.make_evaluation_environments(100, 10).num_environments, 9)
+
+  def test_dropout_which_would_do_nothing_is_refused(self):
+    for setting in 'dropout', 'attention_dropout':
+      def core(setting=setting):
+        return cores.TransformerXL(
+            1, 4, 2, 2, memory_length=3, **{setting: 0.1})
+      with self.assertRaisesRegex(
+          config.ConfigError, r'TransformerXL.dropout or TransformerXL.attention_dropout'
+          ' is not 0: expected 0 in an OnlineExperiment'):
+        _experiment(core).make_agent()
+
   def test_recurrence_by_segments_is_refused(self):
     def core():
       return cores.SegmentTransformer(

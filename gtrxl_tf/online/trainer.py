@@ -322,16 +322,15 @@ class OnlineTrainer(trainer_lib.Trainer):
             f'the server and of step {self._published_step} at the learner')
 
   def _returns_of_tasks(self) -> Dict[str, float]:
-    """The mean return of each task, if there are several, and the score if any."""
+    """The mean return of each task, if there are several, and the scores if any."""
     experiment, returns = self._experiment, self._ledger.task_returns
     columns = {}
     if len(returns) > 1:
       columns = {f'return_{name}': _mean(x)
                  for name, x in zip(experiment.task_names, returns)}
-    score = experiment.score_of(
+    return {**columns, **experiment.scores_of(
         [x for task in returns for x in task],
-        [task for task, x in enumerate(returns) for _ in x])
-    return columns if score is None else {**columns, 'score': score}
+        [task for task, x in enumerate(returns) for _ in x])}
 
   def _save(self, last: bool) -> None:
     self._environment_steps.assign(self._steps)

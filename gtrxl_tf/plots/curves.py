@@ -6,7 +6,7 @@ import math
 import pathlib
 import types
 import typing
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -19,6 +19,8 @@ Rows = Sequence[Dict[str, float]]
 AXES = {'environment_steps': (1e6, 'million environment steps'),
         'learner_step': (1e3, 'thousand learner steps'),
         'seconds': (60, 'minutes')}
+
+_REFERENCE_STYLES = (':', '--', '-.', (0, (3, 1, 1, 1, 1, 1)))
 
 THIN_AND_BOLD = 'thin: each run, bold: mean of the runs'
 
@@ -48,8 +50,9 @@ def style(number: int) -> Dict[str, str]:
 
 
 def plot(panel: plt.Axes, runs: Dict[str, List[Rows]], column: str,
-         reference: Optional[float] = None) -> None:
-  """Plots every run's return in a panel of a picture.
+         reference: Optional[float] = None, measure: Optional[str] = None,
+         lines: Mapping[str, float] = types.MappingProxyType({})) -> None:
+  """Plots every run's return or score in a panel of a picture.
 
   Where a label has several runs, they are thin lines and their mean a bold one.
 
@@ -59,15 +62,18 @@ def plot(panel: plt.Axes, runs: Dict[str, List[Rows]], column: str,
       may have none.
     column: the horizontal axis: `environment_steps`, `learner_step` or
       `seconds`. Rows without a return are left out.
-    reference: the informed policy's return, drawn as a line.
+    reference: the informed policy's return, drawn as a line if returns are plotted.
+    measure: the column to plot; by default that of `measure_column`.
+    lines: further lines of reference, by label.
   """
+  measure = measure or measure_column(runs)
   unit, name = AXES[column]
   for i, (label, seeds) in enumerate(runs.items()):
     curves = []
     for rows in seeds:
-      rows = [row for row in rows if not math.isnan(row['return'])]
+      rows = [row for row in rows if not math.isnan(row[measure])]
       curves.append((np.array([row[column] for row in rows]) / unit,
-                     np.array([row['return'] for row in rows])))
+                     np.array([row[measure] for row in rows])))
     if len(curves) == 1:
       panel.plot(*curves[0], **style(i), **_marker(curves[0]), linewidth=1.5,
                  label=label)
@@ -75,8 +81,10 @@ def plot(panel: plt.Axes, runs: Dict[str, List[Rows]], column: str,
       for curve in curves:
         panel.plot(*curve, **style(i), **_marker(curve), linewidth=0.7, alpha=0.5)
       panel.plot(*mean_curve(curves), **style(i), linewidth=2.5, label=label)
-  if reference is not None:
+  if reference is not None and measure == 'return':
     draw_reference(panel, reference)
+  for i, (label, value) in enumerate(lines.items(), 1):
+    draw_reference(panel, value, label, i)
   panel.set_xlabel(name)
 
 
@@ -91,16 +99,25 @@ def steps_column(runs: Dict[str, List[Rows]]) -> str:
   return 'learner_step' if 'environment_steps' not in first else 'environment_steps'
 
 
+def measure_column(runs: Dict[str, List[Rows]]) -> str:
+  """Returns the column that ranks runs: the score if they have one, or the return."""
+  first = next((rows[0] for seeds in runs.values() for rows in seeds if rows), {})
+  return 'score' if 'score' in first else 'return'
+
+
 def return_label(runs: Dict[str, List[Rows]]) -> str:
-  """Returns the label of the return in the rows."""
-  return ('return, mean of the last 100 episodes'
-          if steps_column(runs) == 'environment_steps' else 'return in evaluation')
+  """Returns the label of the return, or of the score, in the rows."""
+  measure = measure_column(runs)
+  each = ' of each task' if measure == 'score' else ''
+  return (f'{measure}, mean of the last 100 episodes{each}'
+          if steps_column(runs) == 'environment_steps' else f'{measure} in evaluation')
 
 
-def draw_reference(panel: plt.Axes, value: float) -> None:
-  """Draws a line for the informed policy's return."""
-  panel.axhline(value, color='black', linestyle=':', linewidth=1,
-                label='informed policy')
+def draw_reference(panel: plt.Axes, value: float, label: str = 'informed policy',
+                   number: int = 0) -> None:
+  """Draws a line of reference; those of one panel have different numbers."""
+  panel.axhline(value, color='black', linestyle=_REFERENCE_STYLES[number % 4],
+                linewidth=1, label=label)
 
 
 def pyplot() -> types.ModuleType:
@@ -135,7 +152,8 @@ def save(figure: plt.Figure, path: pathlib.Path, title: str, note: str = '') -> 
 
 def draw(path: pathlib.Path, runs: Dict[str, List[Rows]], title: str,
          reference: Optional[float] = None,
-         more: Sequence[Callable[[plt.Axes], None]] = ()) -> None:
+         more: Sequence[Callable[[plt.Axes], None]] = (),
+         lines: Mapping[str, float] = types.MappingProxyType({})) -> None:
   """Draws every run's curve, against steps and against wall time.
 
   Args:
@@ -144,6 +162,7 @@ def draw(path: pathlib.Path, runs: Dict[str, List[Rows]], title: str,
     title: the picture's title.
     reference: the informed policy's return, drawn as a line.
     more: functions that each plot in another panel, beside the curves.
+    lines: further lines of reference, by label.
   """
   figure, panels = pyplot().subplots(
       1, 2 + len(more), figsize=(5.5 * (2 + len(more)), 4.5), layout='constrained')
@@ -151,7 +170,7 @@ def draw(path: pathlib.Path, runs: Dict[str, List[Rows]], title: str,
   for plot_more, panel in zip(more, panels[2:]):
     plot_more(panel)
   for panel, column in zip(panels, (steps_column(runs), 'seconds')):
-    plot(panel, runs, column, reference)
+    plot(panel, runs, column, reference, lines=lines)
   panels[0].set_ylabel(return_label(runs))
   several = any(len(seeds) > 1 for seeds in runs.values())
   save(figure, path, title, THIN_AND_BOLD if several else '')

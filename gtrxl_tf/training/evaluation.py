@@ -2,7 +2,8 @@
 
 import math
 import pathlib
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence
+import types
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -80,7 +81,8 @@ def evaluate(policy: pathlib.Path, environment: environments.BatchedEnvironment,
 
 
 def describe(evaluation: Evaluation, informed: Optional[float],
-             task_names: Sequence[str] = ('',), score: Optional[float] = None) -> str:
+             task_names: Sequence[str] = ('',),
+             scores: Mapping[str, float] = types.MappingProxyType({})) -> str:
   """Describes an evaluation in a line, and each of several tasks in another."""
   num = len(evaluation.returns)
   error = np.std(evaluation.returns) / math.sqrt(num)
@@ -90,8 +92,7 @@ def describe(evaluation: Evaluation, informed: Optional[float],
     line += f', informed policy {informed:.2f}'
   if not np.any(np.isnan(evaluation.successes)):
     line += f', success {np.mean(evaluation.successes):.2f}'
-  if score is not None:
-    line += f', score {score:.1f}'
+  line += ''.join(f', {name} {score:.1f}' for name, score in scores.items())
   lines = [line]
   if len(task_names) > 1:
     for task, name in enumerate(task_names):

@@ -69,7 +69,7 @@ class EvaluationTest(parameterized.TestCase):
             tasks=[0, 1, 0]), num_episodes=6)
     self.assertEqual(result.tasks, [0, 0, 1, 1, 0, 0])
     self.assertEqual(
-        evaluation.describe(result, None, ['maze', 'untold'], score=55.5),
+        evaluation.describe(result, None, ['maze', 'untold'], {'score': 55.5}),
         'Evaluation over 6 episodes: return 1.00 ± 0.00 (s.e.), score 55.5\n'
         '  maze: 1.00 over 4 episodes, success 1.00\n'
         '  untold: 1.00 over 2 episodes')

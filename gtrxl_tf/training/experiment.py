@@ -1,8 +1,21 @@
 """The base of all experiments: the settings they share, and what each kind can do."""
 
 import abc
+import math
 import pathlib
-from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Type
+from typing import (
+  Any,
+  Callable,
+  Dict,
+  List,
+  Literal,
+  Mapping,
+  Optional,
+  Sequence,
+  Tuple,
+  Type,
+  Union,
+)
 
 import dm_env
 import numpy as np
@@ -36,10 +49,13 @@ class Experiment(abc.ABC):
     agent: makes an agent of its network, or of several; by default the kind's.
     tasks: several tasks in one run: the setting of `environment` in which they differ,
       and its values, as in `{'level': ('rooms_watermaze', 'skymaze')}`.
-    score: computes one number from the mean return of each task, by the value's name.
+    score: computes a number from the mean return of each task, by the value's name; or
+      several numbers by name, of which `'score'` ranks runs.
+    reference_lines: lines in the pictures that compare runs, by a column (`'return'` or
+      the name of a score) and a label: `{'score': {'human': 100}}`.
     optimizer: the optimizer and its settings; by default the kind's.
     checkpoints: when checkpoints are saved, and which are kept.
-    evaluation_episodes: episodes of an evaluation, for all tasks together.
+    evaluation_episodes: episodes of an evaluation, for each task.
     compute_dtype: the type in which the network that learns computes. Its variables,
       all losses, and networks that act are float32 in either case.
     log_period: learner steps between rows of `metrics.csv`.
@@ -54,6 +70,7 @@ class Experiment(abc.ABC):
     num_epochs: how often a learner step uses each row of its batch.
     num_minibatches: gradient steps of an epoch.
     batch_size: rows of a batch, for all replicas together.
+    evaluation_episodes: episodes of an evaluation, for all tasks together.
     observation_spec: the observation spec of an environment.
     action_spec: the action spec of an environment.
   """
@@ -74,7 +91,9 @@ class Experiment(abc.ABC):
       network: Optional[Callable[..., tf.keras.layers.Layer]] = None,
       agent: Optional[Callable[..., agent_lib.Agent]] = None,
       tasks: Optional[Mapping[str, Sequence[Any]]] = None,
-      score: Optional[Callable[[Mapping[str, float]], float]] = None,
+      score: Optional[
+          Callable[[Mapping[str, float]], Union[float, Mapping[str, float]]]] = None,
+      reference_lines: Optional[Mapping[str, Mapping[str, float]]] = None,
       optimizer: Optional[optimizers.OptimizerSettings] = None,
       checkpoints: Optional[checkpoints_lib.Settings] = None,
       evaluation_episodes: config.PositiveInt = 100,
@@ -86,9 +105,10 @@ class Experiment(abc.ABC):
     self._agent = agent or self.default_agent
     self._task_settings = environments.task_settings('Experiment', tasks)
     self._score = score
+    self.reference_lines = reference_lines or {}
     self.optimizer = optimizer or self.default_optimizer()
     self.checkpoints = checkpoints or checkpoints_lib.Settings()
-    self.evaluation_episodes = evaluation_episodes
+    self.evaluation_episodes = evaluation_episodes * len(self._task_settings)
     self.compute_dtype = compute_dtype
     self.log_period = log_period
     self.seed = seed
@@ -126,12 +146,20 @@ class Experiment(abc.ABC):
         [self._environment(seed=int(seed), **self._task_settings[task])
          for seed, task in zip(seeds, tasks)], tasks)
 
-  def make_evaluation_environments(self) -> environments.BatchedEnvironment:
-    """Makes the environments that an evaluation plays side by side; every task is
-    among them."""
-    count = min(evaluation_lib.NUM_ENVIRONMENTS, self.evaluation_episodes)
+  def make_evaluation_environments(
+      self, num_episodes: Optional[int] = None,
+      most: int = evaluation_lib.NUM_ENVIRONMENTS) -> environments.BatchedEnvironment:
+    """Makes the environments that an evaluation plays, equally many for each task.
+
+    Args:
+      num_episodes: episodes of all tasks together; by default the experiment's.
+      most: the most environments, if there are no more tasks than that.
+    """
+    tasks = len(self.task_names)
+    of_task = math.ceil((num_episodes or self.evaluation_episodes) / tasks)
+    rounds = math.ceil(of_task / max(most // tasks, 1))
     return self.make_environments(
-        max(count, len(self.task_names)), evaluation_lib.STREAM)
+        tasks * math.ceil(of_task / rounds), evaluation_lib.STREAM)
 
   def informed_return(self, num_episodes: int = 100) -> Optional[float]:
     """Returns the mean return of the informed policy, if the environments have one.
@@ -147,24 +175,28 @@ class Experiment(abc.ABC):
     return float(np.mean([environments.informed_return(environment, num_episodes)
                           for environment in made]))
 
-  def score_of(self, returns: Sequence[float], tasks: Sequence[int]) -> Optional[float]:
-    """Returns the score of episodes: one number for all tasks.
+  def scores_of(self, returns: Sequence[float], tasks: Sequence[int]
+                ) -> Dict[str, float]:
+    """Returns the scores of episodes by name; one score is named 'score'.
 
     Args:
       returns: the returns of the episodes.
       tasks: the task of each episode.
 
     Returns:
-      None if the experiment has no score, NaN if a task has no episode yet.
+      Nothing if the experiment has no score, NaN if a task has no episode yet.
     """
     if self._score is None:
-      return None
+      return {}
     by_task = {name: [] for name in self.task_names}
     for value, task in zip(returns, tasks):
       by_task[self.task_names[task]].append(value)
-    if not all(by_task.values()):
-      return float('nan')
-    return float(self._score({name: np.mean(x) for name, x in by_task.items()}))
+    found = self._score(
+        {name: np.mean(x) if x else np.nan for name, x in by_task.items()})
+    if not isinstance(found, Mapping):
+      found = {'score': found}
+    return {name: float(value) if all(by_task.values()) else float('nan')
+            for name, value in found.items()}
 
   # The agent.
 
@@ -260,4 +292,4 @@ class Experiment(abc.ABC):
     del folder
     return evaluation_lib.describe(
         evaluation, informed, self.task_names,
-        self.score_of(evaluation.returns, evaluation.tasks))
+        self.scores_of(evaluation.returns, evaluation.tasks))

@@ -34,6 +34,7 @@ class RunFolder:
   `curve.png`       the learning curve
   `evaluation.csv`  episodes after training; for a policy that learns while it acts, the
                     end of each learning process
+  `scores.csv`      the scores of these episodes, if the experiment has any
   `learning_process.png`, `.csv`  the last learning processes of such a policy
   `evaluations.csv` episodes during training, in runs with an evaluator
   `replay/`         Reverb's checkpoints of its tables
@@ -51,6 +52,7 @@ class RunFolder:
   policy = property(lambda self: self.root / 'policy')
   curve = property(lambda self: self.root / 'curve.png')
   evaluation = property(lambda self: self.root / 'evaluation.csv')
+  scores = property(lambda self: self.root / 'scores.csv')
   evaluations = property(lambda self: self.root / 'evaluations.csv')
   replay = property(lambda self: self.root / 'replay')
   learning_process = property(lambda self: self.root / 'learning_process.png')

@@ -1,0 +1,310 @@
+"""The GTrXL paper's experiments, as gin files and commands, have the paper's settings.
+
+`testdata/gtrxl_tables.md` is a transcription of the paper's tables.
+"""
+
+import argparse
+import ast
+import inspect
+import re
+import shlex
+from typing import NamedTuple
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import gin
+
+from binaries import commands_testing
+from gtrxl_tf import config
+from gtrxl_tf import configurables  # noqa: F401 (for gin)
+from gtrxl_tf.environments import apple_maze
+from gtrxl_tf.environments import dmlab
+from gtrxl_tf.launch import variants
+
+_GIN = commands_testing.ROOT / 'gin'
+
+# A model's name in the paper, by the name of its files.
+_NAMES = {
+    'lstm': 'LSTM', 'lstm_dmlab30': 'LSTM', 'lstm_2x2_twice_as_long': 'LSTM',
+    'lstm_4x4_twice_as_long': 'LSTM', 'lstm_large_dmlab30': 'Large LSTM',
+    'trxl': 'TrXL', 'trxl_i': 'TrXL-I', 'gtrxl': 'GTrXL (GRU)',
+    'gtrxl_input': 'GTrXL (Input)', 'gtrxl_output': 'GTrXL (Output)',
+    'gtrxl_highway': 'GTrXL (Highway)', 'gtrxl_sigtanh': 'GTrXL (SigTanh)',
+    'gtrxl_thin': 'Thin GTrXL (GRU)', 'gtrxl_no_identity': 'GTrXL (GRU)',
+}
+
+
+# For each gin file: the column of Table 8, the table with its architectures, its
+# environment steps and where the paper states them, and the number of runs likewise.
+_FILES = {
+    'dmlab30': ('DMLab-30', 9, 10e9, 'Table 9', 8, 'appendix B'),
+    'dmlab_avm': ('DMLab-30', 9, None, '', None, ''),
+    'numpad_2x2': ('Numpad', 10, 0.15e9, 'Figure 3', 5, 'Table 10'),
+    'numpad_3x3': ('Numpad', 10, 1e9, 'Figure 3', 5, 'Table 10'),
+    'numpad_4x4': ('Numpad', 10, 2e9, 'Figure 3', 5, 'Table 10'),
+    'memory_maze_sensitivity': ('Memory Maze', 11, 2e9, 'Figure 5', 25, 'Table 3'),
+    'identity_initialization': ('Memory Maze', 12, 4e9, 'Figure 7', 10, 'Figure 7'),
+    'atari57': (None, None, 11.4e9, 'Table 14', 8, 'appendix E'),
+}
+
+# The setting of each row of Table 8 that is a number.
+_NUMBERS = {
+    'Batch Size': 'OnlineExperiment.batch_size',
+    'Unroll Length': 'OnlineExperiment.unroll_length',
+    'Discount': 'VMPOAgent.discount',
+    'Action Repeat': 'OnlineExperiment.frames_per_action',
+    'Pixel Control Cost': 'VMPOAgent.pixel_control_cost',
+    'Target Update Period': 'VMPOAgent.target_update_period',
+    'Initial eta': 'VMPOAgent.initial_temperature',
+    'Initial alpha': 'VMPOAgent.initial_alpha',
+    'Initial alpha_mu': 'VMPOAgent.initial_alpha_mean',
+    'Initial alpha_Sigma': 'VMPOAgent.initial_alpha_scale',
+    'epsilon_eta': 'VMPOAgent.epsilon_temperature',
+}
+
+# The setting of each row of Table 8 that is a range to draw from.
+_RANGES = {
+    'epsilon_alpha, LSTM': 'epsilon_alpha',
+    'epsilon_alpha, TrXL Variants': 'epsilon_alpha',
+    'epsilon_alpha_mu': 'epsilon_alpha_mean',
+    'epsilon_alpha_Sigma': 'epsilon_alpha_scale',
+}
+
+_SIZES = {
+    'LSTM': {'# Layers': 'num_layers', 'Hidden Dim.': 'hidden_dim'},
+    'TrXL': {'# Layers': 'num_layers', 'Head Dim.': 'head_dim', '# Heads': 'num_heads',
+             'Hidden Dim.': 'model_dim', 'Memory Size': 'memory_length'},
+}
+
+
+def _read_tables():
+  """The tables by number; each maps the first cell of a row to its others by column."""
+  text = (commands_testing.ROOT / 'testdata/gtrxl_tables.md').read_text(
+      encoding='utf-8')
+  tables = {}
+  for number, body in re.findall(r'(?m)^## Table (\d+)((?:.*\n(?!## ))*)', text):
+    (_, *columns), _, *rows = [
+        [cell.strip() for cell in line.strip('|').split('|')]
+        for line in body.splitlines() if line.startswith('|')]
+    tables[int(number)] = {row[0]: dict(zip(columns, row[1:])) for row in rows}
+  return tables
+
+
+_TABLES = _read_tables()
+
+
+def _value(cell):
+  """The number or numbers in a cell."""
+  return ast.literal_eval(cell.replace(')', ']'))
+
+
+class _Command(NamedTuple):
+  """A command of docs/gtrxl.md."""
+  gin_file: str  # Its name without the suffix.
+  models: dict   # Gin files by label.
+  seeds: int
+
+
+def _command(text):
+  parser = argparse.ArgumentParser()
+  parser.add_argument('--gin_file', required=True)
+  parser.add_argument('--models', default='gtrxl')
+  parser.add_argument('--seeds', type=int, default=1)
+  given, _ = parser.parse_known_args(shlex.split(text)[1:])
+  return _Command(given.gin_file.split('/')[-1].removesuffix('.gin'),
+                  variants.models(given.models.split(',')), given.seeds)
+
+
+# By the figures and tables.
+_COMMANDS = {
+    line.split('|')[1].strip(): _command(*commands_testing.commands(line))
+    for line in (commands_testing.ROOT / 'docs/gtrxl.md').read_text(
+        encoding='utf-8').splitlines() if line.startswith(('| Figure', '| Table'))}
+
+
+def _setting(name):
+  """The value of a setting in gin, or its default in the code."""
+  try:
+    return gin.query_parameter(name)
+  except ValueError:
+    owner, _, parameter = name.rpartition('.')
+    return inspect.signature(
+        gin.get_configurable(owner)).parameters[parameter].default
+
+
+class CommandsTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    gin.clear_config()
+    self.addCleanup(gin.clear_config)
+
+  def parse(self, gin_file, model_files):
+    gin.clear_config()
+    config.parse([str(_GIN / 'gtrxl' / f'{gin_file}.gin'), *model_files], [])
+
+  def each_model(self, what, known):
+    """Parses the settings of each model of a command, and yields its label."""
+    if not known:
+      self.skipTest('not in the table')
+    for label, files in _COMMANDS[what].models.items():
+      self.parse(_COMMANDS[what].gin_file, files)
+      yield label
+
+  def paper_names(self, what):
+    return {_NAMES[label] for label in _COMMANDS[what].models}
+
+  def test_commands_compare_the_models_of_the_figures(self):
+    gates = {'TrXL', 'TrXL-I', 'GTrXL (GRU)', 'GTrXL (Input)', 'GTrXL (Output)',
+             'GTrXL (Highway)', 'GTrXL (SigTanh)'}
+    for what, models in {
+        'Figure 2: DMLab-30': {'LSTM', 'GTrXL (GRU)'},
+        'Figure 4, Table 1: gates': {'LSTM', *gates},
+        'Figure 6, Table 2: parameters': {
+            'LSTM', 'Large LSTM', 'Thin GTrXL (GRU)', *gates}}.items():
+      with self.subTest(what):
+        self.assertEqual(self.paper_names(what), models)
+
+  def test_every_file_of_the_papers_size_has_a_command(self):
+    files = {path.stem for path in (_GIN / 'gtrxl').glob('*.gin')
+             if not path.stem.endswith('_cpu')}
+    self.assertEqual({command.gin_file for command in _COMMANDS.values()}, files)
+    self.assertEqual(set(_FILES), files)
+
+  def test_commands_in_files_of_the_papers_size_are_those_of_the_page(self):
+    for name in _FILES:
+      text = (_GIN / 'gtrxl' / f'{name}.gin').read_text(encoding='utf-8')
+      for command in commands_testing.commands(text):
+        self.assertIn(_command(command), _COMMANDS.values())
+
+  @parameterized.parameters(*_COMMANDS)
+  def test_table_8(self, what):
+    column = _FILES[_COMMANDS[what].gin_file][0]
+    for label in self.each_model(what, column):
+      for name, cells in _TABLES[8].items():
+        cell, other = cells[column], 'TrXL' if 'LSTM' in _NAMES[label] else 'LSTM'
+        if cell == '-' or f', {other}' in name:
+          continue
+        with self.subTest(f'{label}: {name}'):
+          if name in _NUMBERS:
+            self.assertEqual(_setting(_NUMBERS[name]), _value(cell))
+          else:
+            drawn = _RANGES[name]
+            self.assertEqual(
+                str(_setting(f'VMPOAgent.{drawn}')), f'@{drawn}/log_uniform()')
+            self.assertEqual([_setting(f'{drawn}/log_uniform.{bound}')
+                              for bound in ('low', 'high')], _value(cell))
+      has_pixel_control = _setting('ActorCritic.pixel_control_head') is not None
+      self.assertEqual(
+          has_pixel_control, _TABLES[8]['Pixel Control Cost'][column] != '-')
+
+  @parameterized.parameters(*_COMMANDS)
+  def test_tables_9_to_12(self, what):
+    number = _FILES[_COMMANDS[what].gin_file][1]
+    for label in self.each_model(what, number):
+      name = _NAMES[label]
+      cells = _TABLES[number][name]
+      core = str(_setting('ActorCritic.core'))
+      with self.subTest(label):
+        is_lstm = 'LSTM' in name
+        self.assertEqual(core, '@DeepLSTM()' if is_lstm else '@TransformerXL()')
+        for column, setting in _SIZES['LSTM' if is_lstm else 'TrXL'].items():
+          self.assertEqual(_setting(f'{core[1:-2]}.{setting}'), _value(cells[column]))
+        if not is_lstm:
+          variant, _, gate = name.removeprefix('Thin ').partition(' ')
+          self.assertEqual(_setting('TransformerXL.variant'),
+                           variant.lower().replace('-', '_'))
+          if gate:
+            self.assertEqual(_setting('TransformerXL.gate'), gate.strip('()').lower())
+          self.assertEqual(_setting('TransformerXL.gate_bias') == 0,
+                           label == 'gtrxl_no_identity')
+
+  @parameterized.parameters(*_COMMANDS)
+  def test_budgets_and_runs(self, what):
+    command = _COMMANDS[what]
+    *_, steps, where, runs, where_runs = _FILES[command.gin_file]
+    if steps:
+      for label in self.each_model(what, True):
+        twice = 2 if 'twice' in label else 1
+        self.assertEqual(
+            _setting('OnlineExperiment.environment_steps'), twice * steps, where)
+      self.assertEqual(command.seeds, runs, where_runs)
+
+  def test_tables_3_and_11_have_the_models_of_figure_5(self):
+    names = self.paper_names('Figure 5, Table 3: sensitivity')
+    self.assertEqual(names, set(_TABLES[3]))
+    self.assertEqual(names, set(_TABLES[11]))
+
+  def test_tables_1_and_9_have_the_models_of_figures_4_and_6(self):
+    self.assertEqual(self.paper_names('Figure 4, Table 1: gates'),
+                     set(_TABLES[1]) - {'MERLIN@100B'})
+    self.assertEqual(self.paper_names('Figure 6, Table 2: parameters'), set(_TABLES[9]))
+
+  def test_table_1_gives_the_lines_of_merlin(self):
+    self.parse('dmlab30', [])
+    lines = _setting('Experiment.reference_lines')
+    merlin = _TABLES[1]['MERLIN@100B']
+    for score, column in (('score', 'Mean Human Norm.'),
+                          ('score_capped', 'Mean Human Norm., 100-capped')):
+      self.assertEqual(lines[score], {
+          'human': 100, 'MERLIN@100B (Table 1)': _value(merlin[column])})
+
+  def test_table_14(self):
+    what = 'Table 14: Atari-57'
+    self.assertEqual(self.paper_names(what), set(_TABLES[14]))
+    for label in self.each_model(what, True):
+      games = _setting('Experiment.tasks')['game']
+      self.assertEqual(str(games), '%ATARI_57')
+      frames = _setting('OnlineExperiment.environment_steps')
+      self.assertEqual(frames, 57 * 200e6)
+      self.assertEqual(_setting('OnlineExperiment.frames_per_action'), 4)
+      self.assertEqual(_setting(
+          'DeepLSTM.hidden_dim' if label == 'lstm' else 'TransformerXL.model_dim'), 256)
+    self.assertEqual(_setting('TransformerXL.num_layers'), 12)
+
+  @parameterized.parameters('2x2', '4x4')
+  def test_an_lstm_is_trained_twice_as_long_on_numpad(self, size):
+    command = _COMMANDS[f'Figure 3: Numpad {size}']
+    steps = {}
+    for label, files in command.models.items():
+      self.parse(command.gin_file, files)
+      steps[label] = gin.query_parameter('OnlineExperiment.environment_steps')
+      self.assertIn(_NAMES[label], ('LSTM', 'GTrXL (GRU)'))
+    self.assertEqual(steps[f'lstm_{size}_twice_as_long'], 2 * steps['lstm'])
+    self.assertEqual(steps['lstm'], steps['gtrxl'])
+
+
+class EnvironmentsTest(parameterized.TestCase):
+
+  @parameterized.parameters((5, 'dmlab30'), (6, 'avm'))
+  def test_tables_4_to_6(self, number, actions):
+    expected = [tuple(_value(row['NATIVE DMLAB ACTION']))
+                for row in _TABLES[number].values()]
+    self.assertEqual(list(dmlab.ACTION_SETS[actions]), expected)
+    bounds = [_value(row['RANGE']) for row in _TABLES[4].values()]
+    for action in expected:
+      for value, (low, high) in zip(action, bounds, strict=True):
+        self.assertBetween(value, low, high)
+
+  def test_table_7(self):
+    *continuous, grip = [(name, _value(row['RANGE'])) for name, row in
+                         _TABLES[7].items()]
+    self.assertEqual([(name, [-bound, bound]) for name, bound in
+                      apple_maze.CONTINUOUS_ACTIONS], continuous)
+    spec = apple_maze.AppleMaze(observation='state').action_spec()['grip']
+    self.assertEqual(grip, ('HAND_GRIP', set(range(spec.num_values))))
+
+  def test_action_repeats_are_those_of_table_8(self):
+    repeats = _TABLES[8]['Action Repeat']
+    self.assertEqual(_setting('DMLab.action_repeat'), _value(repeats['DMLab-30']))
+    self.assertEqual(apple_maze.ACTION_REPEATS, _value(repeats['Memory Maze']))
+
+  def test_table_13(self):
+    for split, levels in (
+        ('Memory', dmlab.MEMORY_LEVELS), ('Reactive', dmlab.REACTIVE_LEVELS)):
+      self.assertCountEqual(levels, [
+          level for level, row in _TABLES[13].items() if row['Split'] == split])
+
+
+if __name__ == '__main__':
+  absltest.main()
