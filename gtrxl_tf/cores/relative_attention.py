@@ -55,8 +55,8 @@ class Distances(NamedTuple):
   different steps. The sinusoids of a sum of two angles are those of one, rotated by
   the other: to rotate the query is less work than to encode each row's distances.
   """
-  window: tf.Tensor  # [M, W], for the first step after a move. W is D or D + 1, even.
-  tail: tf.Tensor    # [K, W]
+  window: tf.Tensor  # [W, M], for the first step after a move. W is D or D + 1, even.
+  tail: tf.Tensor    # [W, K]
   cosine: tf.Tensor  # [B, 1, W], for the rotation by the steps since the move.
   sine: tf.Tensor    # [B, 1, W], negative in its first half.
 
@@ -76,7 +76,7 @@ def distances(memory_length: int, tail_length: int, width: int, count: tf.Tensor
   sine, cosine = tf.split(
       tf.gather(tf.constant(table[::-1].copy()), count)[:, tf.newaxis], 2, axis=-1)
   return Distances(*(tf.cast(x, dtype) for x in (
-      _sinusoids(memory_length + 1, width)[:-1], table,
+      _sinusoids(memory_length + 1, width)[:-1].T, table.T,
       tf.concat([cosine, cosine], axis=-1), tf.concat([-sine, sine], axis=-1))))
 
 
@@ -335,7 +335,11 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
 
   def _position_query(self, query: tf.Tensor) -> tf.Tensor:
     """`[B, H, d]` to `[B, H, W]`, the queries of encoded distances; W is even."""
-    projected = tf.einsum('bhd,ihd->bhi', query, self._weight('relative_kernel'))
+    # One product for each head: XLA has only slow code for batches of matrices.
+    projected = tf.stack([
+        tf.matmul(x, kernel, transpose_b=True) for x, kernel in zip(
+            tf.unstack(query, axis=1),
+            tf.unstack(self._weight('relative_kernel'), axis=1))], axis=1)
     odd = projected.shape[-1] % 2
     return tf.pad(projected, [[0, 0], [0, 0], [0, odd]]) if odd else projected
 
@@ -346,10 +350,10 @@ def push(window: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
 
 
 def _product(query: tf.Tensor, encodings: tf.Tensor) -> tf.Tensor:
-  """`[B, H, W]` times `[K, W]`, transposed: `[B, H, K]`."""
+  """`[B, H, W]` times `[W, K]`: `[B, H, K]`."""
   _, num_heads, width = query.shape
-  product = tf.matmul(tf.reshape(query, [-1, width]), encodings, transpose_b=True)
-  return tf.reshape(product, [-1, num_heads, encodings.shape[0]])
+  product = tf.matmul(tf.reshape(query, [-1, width]), encodings)
+  return tf.reshape(product, [-1, num_heads, encodings.shape[1]])
 
 
 def _relative_shift(scores: tf.Tensor) -> tf.Tensor:
