@@ -198,8 +198,19 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     weights = dropout_lib.drop(weights, self._attention_dropout, key, 1)
     return self._output(tf.transpose(tf.matmul(weights, values), [0, 2, 1, 3]))
 
+  def _project_scaled(self, inputs, scale, offset, name: str):
+    """Projects `inputs * scale + offset` `[B, S, D]` to `[B, H, S, d]`."""
+    kernel = self._weight(f'{name}_kernel')
+    projected = tf.tensordot(inputs, scale[:, tf.newaxis, tf.newaxis] * kernel, axes=1)
+    bias = tf.tensordot(offset, kernel, axes=1)
+    if self.use_bias:
+      bias += self._weight(f'{name}_bias')
+    return tf.transpose(projected + bias, [0, 2, 1, 3])
+
   def call(self, inputs: tf.Tensor, memory: tf.Tensor, mask: tf.Tensor,
-           lookahead: int = 0, key: Optional[tf.Tensor] = None) -> tf.Tensor:
+           lookahead: int = 0, key: Optional[tf.Tensor] = None,
+           scale_and_offset: Optional[Tuple[tf.Tensor, tf.Tensor]] = None
+           ) -> tf.Tensor:
     """Attends from every input to memory and inputs.
 
     Args:
@@ -209,6 +220,9 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
       mask: bool `[B, T, M+T]`, true where a query may attend.
       lookahead: how many positions after its own a query may attend to.
       key: a dropout key; without one nothing is dropped.
+      scale_and_offset: two `[D]`; with them, attends to `memory * scale + offset`
+        instead. If no gradient flows into memory, this saves two products with all its
+        rows: the gradients of scale and offset follow from those of the kernels.
 
     Returns:
       `[B, T, D]`.
@@ -224,7 +238,16 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     # Keras casts only the first argument.
     memory = tf.cast(memory, inputs.dtype)
     query = self._project(inputs, 'query')
-    keys, values = self.cached_keys_and_values(tf.concat([memory, inputs], axis=1))
+    if scale_and_offset is None:
+      project_memory = self._heads_first
+    else:
+      scale, offset = (tf.cast(x, inputs.dtype) for x in scale_and_offset)
+      project_memory = functools.partial(
+          self._project_scaled, scale=scale, offset=offset)
+    keys, values = (
+        tf.concat([project_memory(memory, name=name), self._heads_first(inputs, name)],
+                  axis=2)
+        for name in ('key', 'value'))
     return self._attend(query, keys, values, mask, lookahead, key)
 
   def attention_weights(self, inputs: tf.Tensor, memory: tf.Tensor, mask: tf.Tensor,
