@@ -55,8 +55,8 @@ class Distances(NamedTuple):
   different steps. The sinusoids of a sum of two angles are those of one, rotated by
   the other: to rotate the query is less work than to encode each row's distances.
   """
-  window: tf.Tensor  # [M, W], for the first step after a move. W is D or D + 1, even.
-  tail: tf.Tensor    # [K, W]
+  window: tf.Tensor  # [W, M], for the first step after a move. W is D or D + 1, even.
+  tail: tf.Tensor    # [W, K]
   cosine: tf.Tensor  # [B, 1, W], for the rotation by the steps since the move.
   sine: tf.Tensor    # [B, 1, W], negative in its first half.
 
@@ -76,7 +76,7 @@ def distances(memory_length: int, tail_length: int, width: int, count: tf.Tensor
   sine, cosine = tf.split(
       tf.gather(tf.constant(table[::-1].copy()), count)[:, tf.newaxis], 2, axis=-1)
   return Distances(*(tf.cast(x, dtype) for x in (
-      _sinusoids(memory_length + 1, width)[:-1], table,
+      _sinusoids(memory_length + 1, width)[:-1].T, table.T,
       tf.concat([cosine, cosine], axis=-1), tf.concat([-sine, sine], axis=-1))))
 
 
@@ -150,15 +150,22 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     """A variable in the compute dtype. Keras does not cast variables for `step`."""
     return tf.cast(getattr(self, name), self.compute_dtype)
 
-  def _project(self, inputs, name: str):
-    """Projects `[..., D]` to `[..., H, d]`."""
+  def _project(self, inputs, name: str, scale: float = 1.0):
+    """Projects `[..., D]` to `[..., H, d]`, times `scale`."""
     # The gradient of an einsum with an ellipsis takes a hundred times as long.
-    projected = tf.tensordot(inputs, self._weight(f'{name}_kernel'), axes=1)
-    return projected + self._weight(f'{name}_bias') if self.use_bias else projected
+    projected = tf.tensordot(
+        inputs, self._scaled_weight(f'{name}_kernel', scale), axes=1)
+    if self.use_bias:
+      projected += self._scaled_weight(f'{name}_bias', scale)
+    return projected
 
-  def _heads_first(self, inputs, name: str):
-    """Projects `[B, S, D]` to `[B, H, S, d]`."""
-    return tf.transpose(self._project(inputs, name), [0, 2, 1, 3])
+  def _scaled_weight(self, name: str, scale: float):
+    weight = self._weight(name)
+    return weight if scale == 1 else weight * scale
+
+  def _heads_first(self, inputs, name: str, scale: float = 1.0):
+    """Projects `[B, S, D]` to `[B, H, S, d]`, times `scale`."""
+    return tf.transpose(self._project(inputs, name, scale), [0, 2, 1, 3])
 
   def cached_keys_and_values(self, inputs: tf.Tensor) -> KeysAndValues:
     """Keys and values `[B, H, S, d]` of `inputs` `[B, S, D]`.
@@ -171,35 +178,46 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     outputs = tf.tensordot(attended, self._weight('output_kernel'), axes=2)
     return outputs + self._weight('output_bias') if self.use_bias else outputs
 
-  def _weigh(self, query, keys, mask, lookahead, key=None):
-    """Weights `[B, H, T, S]` of keys `[B, H, S, d]`; the last T are the queries' own.
-
-    Queries are `[B, T, H, d]`.
-    """
+  def _weigh(self, inputs, keys, mask, lookahead, key=None):
+    """Weights `[B, H, T, S]` of keys `[B, H, S, d]`, the last T of which are of `inputs`."""
     width, num_keys = self.relative_kernel.shape[0], keys.shape[2]
     positions = tf.cast(sinusoids(num_keys, width, lookahead), self.compute_dtype)
     positions = dropout_lib.drop(positions, self._dropout, key, 0)
     relative_keys = tf.transpose(self._project(positions, 'relative'), [1, 2, 0])
-
-    def prepare(name):  # To scale queries is less work than to scale scores.
-      biased = (query + self._weight(name)) / np.sqrt(self.head_dim)
-      return tf.transpose(biased, [0, 2, 1, 3])
-
-    content = tf.matmul(prepare('content_bias_u'), keys, transpose_b=True)
-    position = _relative_shift(tf.matmul(prepare('position_bias_v'), relative_keys))
+    # To scale kernels is less work than to scale queries or scores.
+    scale = 1 / np.sqrt(self.head_dim)
+    query = self._heads_first(inputs, 'query', scale)
+    # Tiled, because the gradient's sum over batch and time at once is slow.
+    content_query, position_query = (
+        query + tf.tile(self._scaled_weight(name, scale)[:, tf.newaxis],
+                        [1, query.shape[2], 1])
+        for name in ('content_bias_u', 'position_bias_v'))
+    content = tf.matmul(content_query, keys, transpose_b=True)
+    position = _relative_scores(position_query, relative_keys)
     if lookahead:
       position = tf.slice(position, [0, 0, 0, 0], [-1, -1, -1, num_keys])
     scores = tf.cast(content + position, tf.float32)
     weights = tf.nn.softmax(scores + masks.bias(mask)[:, tf.newaxis])
     return tf.cast(weights, self.compute_dtype)
 
-  def _attend(self, query, keys, values, mask, lookahead, key=None):
-    weights = self._weigh(query, keys, mask, lookahead, key)
+  def _attend(self, inputs, keys, values, mask, lookahead, key=None):
+    weights = self._weigh(inputs, keys, mask, lookahead, key)
     weights = dropout_lib.drop(weights, self._attention_dropout, key, 1)
     return self._output(tf.transpose(tf.matmul(weights, values), [0, 2, 1, 3]))
 
+  def _project_scaled(self, inputs, scale, offset, name: str):
+    """Projects `inputs * scale + offset` `[B, S, D]` to `[B, H, S, d]`."""
+    kernel = self._weight(f'{name}_kernel')
+    projected = tf.tensordot(inputs, scale[:, tf.newaxis, tf.newaxis] * kernel, axes=1)
+    bias = tf.tensordot(offset, kernel, axes=1)
+    if self.use_bias:
+      bias += self._weight(f'{name}_bias')
+    return tf.transpose(projected + bias, [0, 2, 1, 3])
+
   def call(self, inputs: tf.Tensor, memory: tf.Tensor, mask: tf.Tensor,
-           lookahead: int = 0, key: Optional[tf.Tensor] = None) -> tf.Tensor:
+           lookahead: int = 0, key: Optional[tf.Tensor] = None,
+           scale_and_offset: Optional[Tuple[tf.Tensor, tf.Tensor]] = None
+           ) -> tf.Tensor:
     """Attends from every input to memory and inputs.
 
     Args:
@@ -209,6 +227,9 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
       mask: bool `[B, T, M+T]`, true where a query may attend.
       lookahead: how many positions after its own a query may attend to.
       key: a dropout key; without one nothing is dropped.
+      scale_and_offset: two `[D]`; with them, attends to `memory * scale + offset`
+        instead. If no gradient flows into memory, this saves two products with all its
+        rows: the gradients of scale and offset follow from those of the kernels.
 
     Returns:
       `[B, T, D]`.
@@ -223,16 +244,23 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
           f'{unroll_length} inputs and a memory of {memory.shape[1]}')
     # Keras casts only the first argument.
     memory = tf.cast(memory, inputs.dtype)
-    query = self._project(inputs, 'query')
-    keys, values = self.cached_keys_and_values(tf.concat([memory, inputs], axis=1))
-    return self._attend(query, keys, values, mask, lookahead, key)
+    if scale_and_offset is None:
+      project_memory = self._heads_first
+    else:
+      scale, offset = (tf.cast(x, inputs.dtype) for x in scale_and_offset)
+      project_memory = functools.partial(
+          self._project_scaled, scale=scale, offset=offset)
+    keys, values = (
+        tf.concat([project_memory(memory, name=name), self._heads_first(inputs, name)],
+                  axis=2)
+        for name in ('key', 'value'))
+    return self._attend(inputs, keys, values, mask, lookahead, key)
 
   def attention_weights(self, inputs: tf.Tensor, memory: tf.Tensor, mask: tf.Tensor,
                         lookahead: int = 0) -> tf.Tensor:
     """The attention weights `[B, H, T, M+T]` of `call`, for inspection."""
-    query = self._project(inputs, 'query')
     keys = self._heads_first(tf.concat([memory, inputs], axis=1), 'key')
-    return self._weigh(query, keys, mask, lookahead)
+    return self._weigh(inputs, keys, mask, lookahead)
 
   def extend(self, inputs: tf.Tensor, keys: tf.Tensor, values: tf.Tensor,
              mask: tf.Tensor, lookahead: int = 0
@@ -249,10 +277,9 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
     Returns:
       Outputs `[B, T, D]`, and the inputs' own keys and values `[B, H, T, d]`.
     """
-    query = self._project(inputs, 'query')
     own_keys, own_values = self.cached_keys_and_values(inputs)
     outputs = self._attend(
-        query, tf.concat([keys, own_keys], axis=2),
+        inputs, tf.concat([keys, own_keys], axis=2),
         tf.concat([values, own_values], axis=2), mask, lookahead)
     return outputs, own_keys, own_values
 
@@ -335,7 +362,11 @@ class RelativeMultiHeadAttention(tf.keras.layers.Layer):
 
   def _position_query(self, query: tf.Tensor) -> tf.Tensor:
     """`[B, H, d]` to `[B, H, W]`, the queries of encoded distances; W is even."""
-    projected = tf.einsum('bhd,ihd->bhi', query, self._weight('relative_kernel'))
+    # One product for each head: XLA has only slow code for batches of matrices.
+    projected = tf.stack([
+        tf.matmul(x, kernel, transpose_b=True) for x, kernel in zip(
+            tf.unstack(query, axis=1),
+            tf.unstack(self._weight('relative_kernel'), axis=1))], axis=1)
     odd = projected.shape[-1] % 2
     return tf.pad(projected, [[0, 0], [0, 0], [0, odd]]) if odd else projected
 
@@ -346,25 +377,34 @@ def push(window: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
 
 
 def _product(query: tf.Tensor, encodings: tf.Tensor) -> tf.Tensor:
-  """`[B, H, W]` times `[K, W]`, transposed: `[B, H, K]`."""
+  """`[B, H, W]` times `[W, K]`: `[B, H, K]`."""
   _, num_heads, width = query.shape
-  product = tf.matmul(tf.reshape(query, [-1, width]), encodings, transpose_b=True)
-  return tf.reshape(product, [-1, num_heads, encodings.shape[0]])
+  product = tf.matmul(tf.reshape(query, [-1, width]), encodings)
+  return tf.reshape(product, [-1, num_heads, encodings.shape[1]])
 
 
-def _relative_shift(scores: tf.Tensor) -> tf.Tensor:
-  """Turns scores indexed by distance into scores indexed by key.
+def _relative_scores(queries: tf.Tensor, relative_keys: tf.Tensor) -> tf.Tensor:
+  """Products of queries and keys of distances, ordered by key.
 
-  `scores[..., t, k]` is for the distance `S - 1 - k` from query t, whose own key is
-  `S - T + t`: row t moves left by `T - 1 - t`. Entries that enter from the right are
-  for keys in the future, for which there are no scores; they are meaningless.
+  The product of query t and column k of `relative_keys` is for the distance
+  `S - 1 - k` from query t, whose own key is `S - T + t`: row t moves left by
+  `T - 1 - t`. Entries that enter from the right are for keys in the future, for which
+  there are no scores; they are meaningless.
+
+  Args:
+    queries: `[B, H, T, d]`.
+    relative_keys: `[H, d, S]`.
+
+  Returns:
+    `[B, H, T, S]`.
   """
-  *_, unroll_length, num_distances = scores.shape
+  unroll_length, num_distances = queries.shape[2], relative_keys.shape[2]
+  # A column of zeros, for the move. To pad the scores would take longer.
+  scores = tf.matmul(queries, tf.pad(relative_keys, [[0, 0], [0, 0], [1, 0]]))
   batch_and_heads = tf.shape(scores)[:2]
-  padded = tf.pad(scores, [[0, 0], [0, 0], [0, 0], [1, 0]])
   # One long row: the gradient of a slice of many short rows took a third of the time
   # of a small RATE's learner step.
-  flat = tf.reshape(padded, tf.concat(
+  flat = tf.reshape(scores, tf.concat(
       [batch_and_heads, [unroll_length * (num_distances + 1)]], axis=0))
   moved = tf.slice(flat, [0, 0, unroll_length], [-1, -1, -1])
   return tf.reshape(moved, tf.concat(

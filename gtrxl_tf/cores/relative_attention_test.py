@@ -54,6 +54,29 @@ class RelativeAttentionTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(
         relative_attention.sinusoids(*golden['positions'].shape), golden['positions'])
 
+  @parameterized.parameters(0, 4)
+  def test_scaled_memory(self, memory_length):
+    layer = relative_attention.RelativeMultiHeadAttention(2, 4, use_bias=True)
+    generator = tf.random.Generator.from_seed(0)
+    layer.build([None, None, 8])
+    for variable in layer.variables:
+      variable.assign(generator.normal(variable.shape))
+    inputs, memory = generator.normal((2, 3, 8)), generator.normal((2, memory_length, 8))
+    mask = tf.ones((2, 3, memory_length + 3), tf.bool)
+    scale, offset = generator.normal((8,)), generator.normal((8,))
+    watched = [inputs, scale, offset]
+    results = []
+    for scaled_before in (True, False):
+      with tf.GradientTape() as tape:
+        tape.watch(watched)
+        outputs = (
+            layer(inputs, memory * scale + offset, mask) if scaled_before
+            else layer(inputs, memory, mask, scale_and_offset=(scale, offset)))
+        loss = tf.reduce_sum(outputs ** 2)
+      results.append(
+          [outputs, *tape.gradient(loss, [*watched, *layer.trainable_variables])])
+    self.assertAllClose(*results, atol=1e-3, rtol=1e-4)
+
   def test_step_agrees_with_reference(self):
     golden = _golden('one_step')
     layer = _layer(golden)

@@ -78,10 +78,13 @@ class XLBlock(tf.keras.layers.Layer):
   def call(self, inputs: tf.Tensor, memory: tf.Tensor, mask: tf.Tensor,
            lookahead: int = 0, key: Optional[tf.Tensor] = None) -> tf.Tensor:
     """Outputs `[B, T, D]`, from `[B, T, D]`, `[B, M, D]` and `[B, T, M+T]`."""
-    memory = tf.stop_gradient(tf.cast(memory, inputs.dtype))
+    memory, affine = tf.stop_gradient(tf.cast(memory, inputs.dtype)), None
+    if not self._post_norm:
+      norm = self.attention_norm
+      memory, affine = norm.normalize(memory), (norm.gamma, norm.beta)
     attended = self.attention(
-        self._attention_inputs(inputs), self._attention_inputs(memory), mask,
-        lookahead, dropout_lib.fold(key, 0))
+        self._attention_inputs(inputs), memory, mask, lookahead,
+        dropout_lib.fold(key, 0), affine)
     return self._join(inputs, attended, key)
 
   def attention_weights(self, inputs: tf.Tensor, memory: tf.Tensor, mask: tf.Tensor,
