@@ -6,6 +6,7 @@ import gin
 import tree
 
 from gtrxl_tf import config
+from gtrxl_tf import seeds
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import variants
 from gtrxl_tf.offline import learning_processes
@@ -85,7 +86,7 @@ def _play(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   """Plays episodes; returns a text that describes the results."""
   names = experiment.task_names
   environment = experiment.make_environments(
-      max(min(num_environments, num_episodes), len(names)), evaluation.STREAM)
+      max(min(num_environments, num_episodes), len(names)), seeds.Stream.EVALUATION)
   policy = experiment.restore_policy(folder)
   played = evaluation.Evaluator(policy, environment).play(num_episodes)
   environment.close()

@@ -12,9 +12,11 @@ import tensorflow as tf
 from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf import datasets
+from gtrxl_tf import seeds
 from gtrxl_tf import testing
 from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.agents.decision import policy as policy_lib
+from gtrxl_tf.datasets import collect
 from gtrxl_tf.environments import action_recall
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import torsos
@@ -80,7 +82,8 @@ class OfflineTrainingTest(absltest.TestCase):
     self.assertEqual(
         rows[-1]['success'], (rows[-1]['success_3'] + rows[-1]['success_4']) / 2)
     played = evaluation.evaluate(
-        self.folder.policy, experiment.make_environments(20, evaluation.STREAM), 20)
+        self.folder.policy,
+        experiment.make_environments(20, seeds.Stream.EVALUATION), 20)
     self.assertGreaterEqual(np.mean(played.successes), 0.9)
 
   def test_replicas_share_a_batch_evenly(self):
@@ -89,6 +92,25 @@ class OfflineTrainingTest(absltest.TestCase):
     with self.assertRaisesRegex(
         config.ConfigError, 'OfflineExperiment.batch_size = 13: expected a mult'):
       self.train(self.experiment(batch_size=13), strategy='mirrored')
+
+  def test_no_environment_is_both_collected_from_and_evaluated_in(self):
+    made = []
+
+    def environment(seed):
+      made.append(seed)
+      return _MAZE(seed=seed)
+
+    collector = collect.Collector(environment)
+    made.clear()
+    for piece in range(20):
+      collector.play(piece)
+    collected = set(made)
+    experiment = self.experiment(environment=environment, evaluation_episodes=50)
+    made.clear()
+    experiment.make_evaluation_environments()
+    self.assertLen(collected, 20)
+    self.assertLen(set(made), 50)
+    self.assertEmpty(collected.intersection(made))
 
   def test_refuses_a_dataset_of_another_task(self):
     with self.assertRaisesRegex(

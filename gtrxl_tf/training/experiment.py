@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import environments
+from gtrxl_tf import seeds as seeds_lib
 from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.training import checkpoints as checkpoints_lib
 from gtrxl_tf.training import console as console_lib
@@ -98,7 +99,7 @@ class Experiment(abc.ABC):
     """Returns the specs of observation and action."""
     if self._environment is None:
       raise config.ConfigError('Experiment.environment is not set, and has no default')
-    prototype = self.make_environments(1, 0)
+    prototype = self.make_environments(1, seeds_lib.Stream.SPECS)
     specs = prototype.observation_spec(), prototype.action_spec()
     prototype.close()
     return specs
@@ -111,16 +112,17 @@ class Experiment(abc.ABC):
     return [str(*settings.values()) if settings else ''
             for settings in self._task_settings]
 
-  def make_environments(self, count: int, *stream: int, first: int = 0
-                        ) -> environments.BatchedEnvironment:
+  def make_environments(self, count: int, stream: seeds_lib.Stream, *numbers: int,
+                        first: int = 0) -> environments.BatchedEnvironment:
     """Makes `count` environments, seeded by the experiment's seed and the `stream`.
 
     Args:
       count: E.
-      *stream: numbers that differ for every batch of environments of the run.
+      stream: what they are for.
+      *numbers: tell several batches of the same stream apart.
       first: number of the first environment, which decides the tasks they play.
     """
-    seeds = np.random.SeedSequence([self.seed, *stream]).generate_state(count)
+    seeds = seeds_lib.sequence(self.seed, stream, *numbers).generate_state(count)
     tasks = [i % len(self._task_settings) for i in range(first, first + count)]
     return environments.batch(
         [self._environment(seed=int(seed), **self._task_settings[task])
@@ -131,7 +133,7 @@ class Experiment(abc.ABC):
     among them."""
     count = min(evaluation_lib.NUM_ENVIRONMENTS, self.evaluation_episodes)
     return self.make_environments(
-        max(count, len(self.task_names)), evaluation_lib.STREAM)
+        max(count, len(self.task_names)), seeds_lib.Stream.EVALUATION)
 
   def informed_return(self, num_episodes: int = 100) -> Optional[float]:
     """Returns the mean return of the informed policy, if the environments have one.
