@@ -51,6 +51,7 @@ class TMaze(memory_task.MemoryTask):
   >>> time_step.reward, time_step.discount, maze.episode_success()
   (1.0, 0.0, True)
   """
+  action_names = 'left', 'up', 'right', 'down'
 
   def __init__(self,
                corridor_length: config.PositiveInt = 28,

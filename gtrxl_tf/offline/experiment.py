@@ -1,8 +1,9 @@
 """Experiments that learn from recorded episodes."""
 
 import pathlib
-from typing import Any, Callable, Dict, Literal, Optional
+from typing import Any, Callable, Dict, List, Literal, Optional
 
+from dm_env import specs as dm_specs
 import numpy as np
 import tensorflow as tf
 
@@ -24,6 +25,24 @@ from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
+
+
+def _comparable(*specs: dm_specs.Array) -> List[Dict[str, Any]]:
+  """What all of several specs of an action tell about it.
+
+  Imported datasets know no bounds, and older ones no names.
+  """
+  found = []
+  for spec in specs:
+    told = {'num_values': getattr(spec, 'num_values', None)}
+    if told['num_values'] is None and hasattr(spec, 'minimum'):
+      told['bounds'] = [np.broadcast_to(np.float32(bound), spec.shape).tolist()
+                        for bound in (spec.minimum, spec.maximum)]
+    if hasattr(spec, 'names'):
+      told['names'] = list(spec.names)
+    found.append(told)
+  return [{name: told[name] for name in told if all(name in x for x in found)}
+          for told in found]
 
 
 @config.configurable
@@ -87,7 +106,7 @@ class OfflineExperiment(experiment_lib.Experiment):
     self._check_specs()
 
   def _check_specs(self) -> None:
-    """Checks that the dataset's shapes are those of the environment."""
+    """Checks that the dataset's shapes and actions are those of the environment."""
     frames = self._trajectories['frame_stack']
 
     def shapes(nest, frames=1):
@@ -104,6 +123,13 @@ class OfflineExperiment(experiment_lib.Experiment):
         raise config.ConfigError(
             f'OfflineExperiment.dataset has {kind}s {found}: expected those of '
             f'Experiment.environment, {expected}')
+    for found, expected in zip(*map(
+        tf.nest.flatten, (self.dataset.action_spec(), self.action_spec))):
+      found, expected = _comparable(found, expected)
+      if found != expected:
+        raise config.ConfigError(
+            f'OfflineExperiment.dataset has actions with {found}: expected those of '
+            f'Experiment.environment, with {expected}')
 
   def make_agent(self) -> agent_lib.Agent:
     tf.keras.utils.set_random_seed(self.seed)

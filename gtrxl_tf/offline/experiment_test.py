@@ -5,6 +5,8 @@ import pathlib
 import tempfile
 
 from absl.testing import absltest
+from absl.testing import parameterized
+from dm_env import specs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,6 +14,7 @@ import tensorflow as tf
 from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf import datasets
+from gtrxl_tf import environments
 from gtrxl_tf import seeds
 from gtrxl_tf import testing
 from gtrxl_tf.agents.decision import network as network_lib
@@ -39,7 +42,18 @@ def _network(action_spec, segment_length=18):
                  segment_length=segment_length))
 
 
-class OfflineTrainingTest(absltest.TestCase):
+class _Maze(t_maze.TMaze):
+  """A maze that claims other actions."""
+
+  def __init__(self, action_spec, seed):
+    super().__init__(corridor_length=4, seed=seed)
+    self._claimed = action_spec
+
+  def action_spec(self):
+    return self._claimed
+
+
+class OfflineTrainingTest(parameterized.TestCase):
 
   @classmethod
   def setUpClass(cls):
@@ -116,6 +130,35 @@ class OfflineTrainingTest(absltest.TestCase):
     with self.assertRaisesRegex(
         config.ConfigError, 'OfflineExperiment.dataset has observations'):
       self.experiment(environment=action_recall.ActionRecall)
+
+  @parameterized.parameters(
+      (specs.DiscreteArray(3), "'num_values': 4.* with .*'num_values': 3"),
+      (specs.DiscreteArray(18), "'num_values': 4.* with .*'num_values': 18"),
+      (environments.NamedActions(['up', 'left', 'right', 'down']),
+       "'left', 'up', .* with .*'up', 'left', "))
+  def test_refuses_a_dataset_of_other_actions(self, spec, message):
+    with self.assertRaisesRegex(
+        config.ConfigError, 'OfflineExperiment.dataset has actions with .*' + message):
+      self.experiment(environment=functools.partial(_Maze, spec))
+
+  def test_reads_a_dataset_without_names_of_actions(self):
+    path = self.create_tempdir().full_path
+    testing.write_informed_episodes(path, _Maze(specs.DiscreteArray(4), seed=0), 20)
+    self.experiment(dataset=path)
+    with self.assertRaisesRegex(config.ConfigError, "'num_values': 4"):
+      self.experiment(
+          dataset=path, environment=functools.partial(_Maze, specs.DiscreteArray(5)))
+
+  def test_compares_the_bounds_of_continuous_actions(self):
+    bounded = specs.BoundedArray((2,), np.float32, [-1, -2], 1)
+    self.assertEqual(*offline_experiment._comparable(
+        specs.BoundedArray((2,), np.float64, [-1, -2], [1, 1]), bounded))
+    self.assertNotEqual(*offline_experiment._comparable(
+        specs.BoundedArray((2,), np.float32, -1, 1), bounded))
+    self.assertEqual(*offline_experiment._comparable(
+        specs.Array((2,), np.float32), bounded))
+    self.assertNotEqual(*offline_experiment._comparable(
+        specs.Array((), np.int32), specs.DiscreteArray(3)))
 
   def test_refuses_what_is_no_dataset(self):
     with self.assertRaisesRegex(datasets.DatasetError, 'nowhere'):
