@@ -7,6 +7,7 @@ import tensorflow as tf
 from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf import specs
+from gtrxl_tf.cores import core as core_lib
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import memory_network
 from gtrxl_tf.networks import torsos
@@ -81,7 +82,8 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     return self.token_dim
 
   def _build_heads(self) -> None:
-    self._policy_head.build(tf.TensorShape([None, self.core.output_size]))
+    core_lib.build_layer(
+        self._policy_head, tf.TensorShape([None, self.core.output_size]))
 
   def call(self, inputs: DecisionInputs, state: Any, training: Optional[bool] = None
            ) -> Tuple[action_space.Policy, Any]:
