@@ -45,6 +45,8 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     token_dim: width of the tokens; by default that of the core's output.
     squash: whether return and action tokens pass a tanh, as RATE's do for images and
       its action tokens do for T-Maze. By default they do not.
+    squash_observations: whether observation tokens pass a tanh, as those of images do
+      in Decision Transformer's code.
 
   Attributes:
     action_space: the `ActionSpace` of `action_spec`.
@@ -57,7 +59,7 @@ class DecisionNetwork(memory_network.MemoryNetwork):
 
   def __init__(self, action_spec: Any, torso: torsos.Torso, core: cores.Core,
                token_dim: Optional[config.PositiveInt] = None, squash: bool = False,
-               name: Optional[str] = None):
+               squash_observations: bool = False, name: Optional[str] = None):
     super().__init__(action_spec, core, name)
     if core.segment_length > 1 and core.segment_length % TOKENS_PER_STEP:
       raise config.ConfigError(
@@ -69,7 +71,8 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     self._torso = torso
     self._return_token = tf.keras.layers.Dense(
         token_dim, activation, name='return_token')
-    self._observation_token = tf.keras.layers.Dense(token_dim, name='observation_token')
+    self._observation_token = tf.keras.layers.Dense(
+        token_dim, 'tanh' if squash_observations else None, name='observation_token')
     self._action_token = tf.keras.layers.Dense(
         token_dim, activation, name='action_token')
     self._policy_head = tf.keras.layers.Dense(

@@ -97,6 +97,12 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
     more = inputs._replace(return_to_go=1e7 * tf.abs(inputs.return_to_go))
     self.assertAllEqual(_unroll(network, huge).logits, _unroll(network, more).logits)
 
+  def test_observations_can_be_squashed(self):
+    network = _network('Memoryless', squash_observations=True)
+    tokens = network.embed_observation(_inputs().observation, 2)
+    plain = _network('Memoryless').embed_observation(_inputs().observation, 2)
+    self.assertAllClose(tokens, tf.tanh(plain))
+
   def test_refuses_a_core_whose_segments_cut_a_step(self):
     core = cores.SegmentTransformer(1, D, 2, 4, 8, segment_length=4)
     with self.assertRaisesRegex(config.ConfigError, 'segments of 4 tokens: expected'):
