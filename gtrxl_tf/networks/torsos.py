@@ -3,6 +3,7 @@
 import abc
 from typing import Any, Optional, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import config
@@ -48,22 +49,51 @@ class VectorTorso(Torso):
     num_indices: if given, integer leaves hold indices below this number, such as the
       kinds of cells in Minigrid, and become one-hot vectors. By default they are
       numbers.
+    normalize: whether numbers are brought to mean 0 and deviation 1 first, as RATE's
+      code does in MuJoCo. An offline experiment takes both from its dataset; they are
+      variables, which checkpoints and exported policies have.
   """
 
   def __init__(self, units: Sequence[config.PositiveInt] = (256, 256),
                num_indices: Optional[config.PositiveInt] = None,
-               name: Optional[str] = None):
+               name: Optional[str] = None, normalize: bool = False):
     super().__init__(name=name)
+    if normalize and num_indices:
+      raise config.ConfigError(
+          f'VectorTorso.normalize = True with num_indices = {num_indices}: expected '
+          'numbers only')
     self._num_indices = num_indices
+    self.normalizes = normalize
+    self._mean = self._deviation = None
     self._layers = [tf.keras.layers.Dense(u, 'tanh', name=f'dense_{i}')
                     for i, u in enumerate(units)]
 
   def embed(self, observation: Any) -> tf.Tensor:
     outputs = tf.concat(
         [self._numbers(x) for x in tf.nest.flatten(observation)], axis=-1)
+    if self.normalizes:
+      if self._mean is None:
+        self._mean, self._deviation = (
+            self.add_weight(name, [outputs.shape[-1]], initializer=initial,
+                            trainable=False)
+            for name, initial in (('mean', 'zeros'), ('deviation', 'ones')))
+      outputs = (outputs - self._mean) / self._deviation
     for layer in self._layers:
       outputs = layer(outputs)
     return outputs
+
+  def set_statistics(self, mean: Any, deviation: Any) -> None:
+    """Sets with what observations are normalized; the variables must exist.
+
+    Args:
+      mean: nest of arrays, as an observation.
+      deviation: the same. Where it is 0, observations are not scaled.
+    """
+    for variable, nest in ((self._mean, mean), (self._deviation, deviation)):
+      values = np.concatenate([np.ravel(x) for x in tf.nest.flatten(nest)])
+      if variable is self._deviation:
+        values = np.where(values > 0, values, 1)
+      variable.assign(values.astype(np.float32))
 
   def _numbers(self, x: tf.Tensor) -> tf.Tensor:
     """Flattens a leaf to `[N, D]`."""

@@ -29,6 +29,17 @@ class VectorTorsoTest(tf.test.TestCase, parameterized.TestCase):
     outputs = torso({'a': tf.constant([[2, 0]]), 'b': tf.constant([0.5])}, batch_dims=1)
     self.assertAllEqual(outputs, [[0, 0, 1, 1, 0, 0, 0.5]])
 
+  def test_numbers_are_normalized(self):
+    torso = torsos.VectorTorso(units=(), normalize=True)
+    observation = {'a': tf.constant([[2., 4.]]), 'b': tf.constant([7], tf.int32)}
+    self.assertAllEqual(torso(observation, batch_dims=1), [[2, 4, 7]])
+    torso.set_statistics({'a': np.array([1., 1.]), 'b': np.array(7.)},
+                         {'a': np.array([0.5, 2.]), 'b': np.array(0.)})
+    self.assertAllClose(torso(observation, batch_dims=1), [[2, 1.5, 0]])
+    self.assertEmpty(torso.trainable_variables)
+    with self.assertRaisesRegex(config.ConfigError, 'with num_indices = 3: expected'):
+      torsos.VectorTorso(num_indices=3, normalize=True)
+
   def test_same_for_any_leading_axes(self):
     torso = torsos.VectorTorso()
     observation = {'scalar': tf.random.normal([6]), 'vector': tf.random.normal([6, 3])}

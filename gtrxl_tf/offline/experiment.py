@@ -1,7 +1,8 @@
 """Experiments that learn from recorded episodes."""
 
+import functools
 import pathlib
-from typing import Any, Callable, Dict, List, Literal, Optional
+from typing import Any, Callable, Dict, List, Literal, Optional, Tuple
 
 from dm_env import specs as dm_specs
 import numpy as np
@@ -14,6 +15,7 @@ from gtrxl_tf.agents.decision import agent as decision_agent
 from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.agents.decision import policy as policy_lib
 from gtrxl_tf.networks import action_space
+from gtrxl_tf.networks import torsos
 from gtrxl_tf.offline import batching
 from gtrxl_tf.offline import judge as judge_lib
 from gtrxl_tf.offline import trainer
@@ -149,7 +151,18 @@ class OfflineExperiment(experiment_lib.Experiment):
     """Makes a network with variables."""
     network = self._make_network()
     network.create_variables(self.observation_spec)
+    for layer in network.submodules:
+      if isinstance(layer, torsos.VectorTorso) and layer.normalizes:
+        layer.set_statistics(*self._observation_statistics)
     return network
+
+  @functools.cached_property
+  def _observation_statistics(self) -> Tuple[Any, Any]:
+    """Mean and deviation of the dataset's observations, stacked as the network's."""
+    frames = self._trajectories['frame_stack']
+    return tuple(
+        tf.nest.map_structure(lambda x: np.tile(x, frames) if frames > 1 else x, nest)
+        for nest in self.dataset.observation_statistics())
 
   def _make_network(self) -> tf.keras.layers.Layer:
     return self._network(action_spec=self.action_spec)

@@ -107,6 +107,20 @@ class OfflineTrainingTest(parameterized.TestCase):
         config.ConfigError, 'OfflineExperiment.batch_size = 13: expected a mult'):
       self.train(self.experiment(batch_size=13), strategy='mirrored')
 
+  def test_observations_are_normalized_as_the_dataset_says(self):
+    def network(action_spec):
+      return network_lib.DecisionNetwork(
+          action_spec, torsos.VectorTorso((), normalize=True), cores.Memoryless(1, 8))
+    experiment = self.experiment(network=network)
+    made = experiment.make_agent().network
+    everything = np.concatenate([
+        experiment.dataset.episode(i).observation for i in range(300)])
+    [torso] = [x for x in made.submodules if isinstance(x, torsos.VectorTorso)]
+    seen = torso(tf.constant(everything), 1).numpy()
+    varies = everything.std(axis=0) > 0
+    np.testing.assert_allclose(seen.mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(seen.std(axis=0)[varies], 1, rtol=1e-5)
+
   def test_no_environment_is_both_collected_from_and_evaluated_in(self):
     made = []
 
