@@ -45,7 +45,8 @@ def _draw_episode(experiment: offline_experiment.OfflineExperiment,
   network = experiment.restore_agent(folder.checkpoints).network
   batch = experiment.episode(network.action_space, episode)
   segments = attention.attend(network, network_lib.DecisionInputs(
-      batch.return_to_go, batch.observation, batch.action, batch.is_first))
+      batch.return_to_go, batch.observation, batch.action, batch.is_first,
+      batch.timestep))
   pictures.mkdir(exist_ok=True)
   for i, segment in enumerate(segments):
     picture = pictures / f'segment_{i}.png'
