@@ -101,6 +101,10 @@ class TMaze(memory_task.MemoryTask):
       return RIGHT
     return UP if self._clue == 1 else DOWN
 
+  def persistent_action(self) -> int:
+    """Goes to the junction and turns up whatever the clue is (RATE, Figure 4)."""
+    return RIGHT if self._x < self._length else UP
+
   def observation_spec(self) -> specs.BoundedArray:
     return specs.BoundedArray(
         [4], np.float32, [-1, -1, 0, -1], [1, 1, 1, 1], 'y_clue_flag_noise')
