@@ -26,10 +26,10 @@ def main(argv) -> None:
   del argv
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
-  from gtrxl_tf import configurables  # noqa: F401
   from gtrxl_tf import datasets
   from gtrxl_tf.analysis import source_curve
   from gtrxl_tf.datasets import inspection
+  from gtrxl_tf.launch import prepare  # noqa: F401 (for gin)
   from gtrxl_tf.sources import histories
 
   try:

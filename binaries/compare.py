@@ -20,7 +20,7 @@ such as a budget that grows with the size, sweep over files:
 gin/gtrxl/numpad_4x4_cpu.gin
 
 For runs on learning histories, pictures show the learning processes, and tables show
-the ratio of the policy's returns to the source's:
+returns where random play has 0 and the source 1:
 
   python -m binaries.compare --root_dir=runs/distillation --seeds=3 \
       --sweep=gin/distillation/dr_cpu.gin,gin/distillation/dktd_cpu.gin \

@@ -33,6 +33,13 @@ class DatasetsTest(absltest.TestCase):
     super().setUp()
     self._folder = pathlib.Path(self.create_tempdir().full_path)
 
+  def test_collects_what_the_file_of_an_experiment_says(self):
+    path = self._folder / 't_maze'
+    done = _run('collect', 'Collector.num_episodes = 20', output_dir=path,
+                num_processes=2, gin_file='gin/rate/t_maze_30_cpu.gin')
+    self.assertEqual(done.returncode, 0, done.stderr)
+    self.assertIn('episodes     20\n', done.stdout)
+
   def test_collected_and_inspected(self):
     path = self._folder / 't_maze'
     done = _run('collect', *_BINDINGS, 'Collector.num_episodes = 30', output_dir=path,

@@ -24,6 +24,7 @@ import gin
 import numpy as np
 
 from binaries import faults_testing
+from gtrxl_tf import seeds
 from gtrxl_tf.launch import hosts_testing
 from gtrxl_tf.launch import parts_testing
 from gtrxl_tf.launch import prepare
@@ -130,7 +131,8 @@ class FaultsTest(absltest.TestCase):
     experiment = prepare.prepare([_GIN_FILE], _BINDINGS)
     played = evaluation.evaluate(
         self._folder.policy,
-        experiment.make_environments(evaluation.NUM_ENVIRONMENTS, evaluation.STREAM),
+        experiment.make_environments(
+            evaluation.NUM_ENVIRONMENTS, seeds.Stream.EVALUATION),
         experiment.evaluation_episodes)
     success = np.mean(played.successes)
     print(f'''

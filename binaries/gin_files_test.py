@@ -214,6 +214,15 @@ class OfflineFilesTest(OfflineGinTest):
                   't_maze_30_cpu.gin' if name in _OF_30_STEPS else 't_maze.gin')
     self.build(self.episodes(experiment), experiment, 'models/rate.gin', name)
 
+  @parameterized.product(
+      task=['minigrid_memory', 'vizdoom_two_colors'], size=['', '_cpu'])
+  def test_the_cache_is_as_long_as_in_table_8(self, task, size):
+    config.parse([str(_RATE / f'{task}{size}.gin')], [])
+    length, num, num_tokens, cached = map(gin.query_parameter, (
+        'OfflineExperiment.segment_length', 'OfflineExperiment.num_segments',
+        '%memory_tokens', '%cache_tokens'))
+    self.assertEqual(cached, (3 * length + 2 * num_tokens) * num)
+
   def test_the_paper_s_size(self):
     experiment = self.build(self.episodes('t_maze.gin'), 't_maze.gin', 'models/dt.gin',
                             bindings=['RATE.num_layers = 8'])

@@ -7,6 +7,7 @@ from absl.testing import absltest
 import gin
 import numpy as np
 
+from gtrxl_tf import seeds
 from gtrxl_tf.launch import hosts_testing
 from gtrxl_tf.launch import parts_testing
 from gtrxl_tf.launch import prepare
@@ -51,7 +52,8 @@ class HostsTest(absltest.TestCase):
     experiment = prepare.prepare([_GIN_FILE], _BINDINGS)
     played = evaluation.evaluate(
         folder.policy,
-        experiment.make_environments(evaluation.NUM_ENVIRONMENTS, evaluation.STREAM),
+        experiment.make_environments(
+            evaluation.NUM_ENVIRONMENTS, seeds.Stream.EVALUATION),
         experiment.evaluation_episodes)
     print(f'Four hosts: {last["seconds"]:.0f} s of training, success '
           f'{np.mean(played.successes):.2f}')

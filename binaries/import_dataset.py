@@ -26,6 +26,10 @@ _MAX_STEPS_PER_FILE = flags.DEFINE_integer(
     'max_steps_per_file', None, 'dqn_replay: steps to take from each file, about.',
     lower_bound=1)
 
+_ACTION_NAMES = flags.DEFINE_list(
+    'action_names', [], 'd4rl, dqn_replay: what each discrete action does; else there '
+    'are as many as the greatest in the data tells.')
+
 
 def main(argv) -> None:
   del argv
@@ -39,9 +43,11 @@ def main(argv) -> None:
     if _FORMAT.value == 'minari':
       recording = importers.minari(_INPUT.value)
     elif _FORMAT.value == 'd4rl':
-      recording = importers.d4rl(_INPUT.value, _MAX_EPISODE_STEPS.value)
+      recording = importers.d4rl(
+          _INPUT.value, _MAX_EPISODE_STEPS.value, tuple(_ACTION_NAMES.value))
     else:
-      recording = importers.dqn_replay(_INPUT.value, _MAX_STEPS_PER_FILE.value)
+      recording = importers.dqn_replay(
+          _INPUT.value, _MAX_STEPS_PER_FILE.value, tuple(_ACTION_NAMES.value))
     dataset = importers.import_dataset(
         recording, _OUTPUT_DIR.value, _ENVIRONMENT.value)
   except (config.ConfigError, datasets.DatasetError) as error:

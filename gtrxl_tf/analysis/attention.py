@@ -144,8 +144,9 @@ def recurrence_shares(network: distillation.DistillationNetwork,
   return np.stack(shares_, axis=1)
 
 
-def draw(path: pathlib.Path, segment: Segment, title: str, row: int = 0) -> None:
-  """Draws the weights of one row, averaged over heads, in a panel for each layer.
+def draw(path: pathlib.Path, segment: Segment, title: str, row: int = 0,
+         by_head: bool = False) -> None:
+  """Draws the weights of one row in a panel for each layer, or for each head of it.
 
   Lines separate cache, memory tokens and steps. The empty part of the cache is left
   out.
@@ -155,30 +156,36 @@ def draw(path: pathlib.Path, segment: Segment, title: str, row: int = 0) -> None
     segment: from `attend`.
     title: the picture's title.
     row: the row of the batch.
+    by_head: whether each head has a panel, and each layer a row of them. By default the
+      weights are averaged over heads.
   """
-  weights = segment.weights[row].mean(axis=1)
+  weights = segment.weights[row]
+  num_heads = weights.shape[1] if by_head else 1
+  weights = (weights.reshape(-1, *weights.shape[2:]) if by_head
+             else weights.mean(axis=1))
   empty = int(np.argmax(weights.any(axis=(0, 1))))
-  num_layers, num_queries, num_keys = weights.shape
+  num_panels, num_queries, num_keys = weights.shape
   width = min(8, 4 * (num_keys - empty) / num_queries)  # A panel's, in inches.
-  num_columns = min(num_layers, int(_WIDTH / width))
-  num_rows = math.ceil(num_layers / num_columns)
+  num_columns = num_heads if by_head else min(num_panels, int(_WIDTH / width))
+  num_rows = math.ceil(num_panels / num_columns)
   figure, panels = plt.subplots(
       num_rows, num_columns, squeeze=False, layout='constrained',
       figsize=(width * num_columns + 1.5, 4.4 * num_rows + 0.5))
-  for layer, panel in enumerate(panels.flat):
-    if layer >= num_layers:
+  for i, panel in enumerate(panels.flat):
+    if i >= num_panels:
       panel.set_axis_off()
       continue
     image = panel.imshow(
-        weights[layer][:, empty:], cmap='viridis', aspect='auto',
+        weights[i][:, empty:], cmap='viridis', aspect='auto',
         # So that weights of a few hundredths can be seen beside a weight of 1.
         norm=colors.PowerNorm(0.5, vmin=0, vmax=1))
-    panel.set_title(f'layer {layer + 1}', fontsize='small')
+    head = f', head {i % num_heads + 1}' * by_head
+    panel.set_title(f'layer {i // num_heads + 1}{head}', fontsize='small')
     _label(panel.xaxis, panel.axvline, segment.keys[empty:])
     _label(panel.yaxis, panel.axhline, segment.queries)
     panel.set_xlabel('attended to')
     panel.set_ylabel('attending')
-  figure.colorbar(image, ax=panels, label='attention weight, mean over heads')
+  figure.colorbar(image, ax=panels, label='attention weight' + ', mean over heads' * (not by_head))
   figure.suptitle(title)
   figure.savefig(path, dpi=120)
   plt.close(figure)

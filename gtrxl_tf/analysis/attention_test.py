@@ -97,10 +97,10 @@ class AttendTest(tf.test.TestCase):
 
 class DrawTest(tf.test.TestCase):
 
-  def _draw(self, segment):
+  def _draw(self, segment, **settings):
     path = pathlib.Path(self.get_temp_dir()) / 'attention.png'
     with mock.patch.object(plt, 'close'):
-      attention.draw(path, segment, 'a title')
+      attention.draw(path, segment, 'a title', **settings)
     self.assertGreater(path.stat().st_size, 1000)
     figure = plt.gcf()
     self.addCleanup(plt.close, figure)
@@ -126,6 +126,17 @@ class DrawTest(tf.test.TestCase):
     self.assertIn(1.5, [line.get_ydata()[0] for line in panel.lines])
     # The empty cache of an episode's first segment is not drawn.
     self.assertEqual(self._draw(first)[0].images[0].get_array().shape, (10, 10))
+
+
+  def test_a_panel_for_each_head(self):
+    _, segment = attention.attend(_network(_rate()), _inputs(3))
+    panels = self._draw(segment, by_head=True)
+    self.assertEqual([panel.get_title() for panel in panels], [
+        f'layer {layer + 1}, head {head + 1}'
+        for layer in range(_L) for head in range(_H)])
+    for panel, weights in zip(panels, segment.weights[0].reshape(
+        -1, *segment.weights.shape[3:])):
+      self.assertAllClose(panel.images[0].get_array(), weights)
 
 
 if __name__ == '__main__':

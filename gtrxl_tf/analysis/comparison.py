@@ -81,7 +81,7 @@ def tables(setting: Optional[str], points: Sequence[PointRuns]) -> str:
   if setting is None:
     return texts[0]
   measures = [*(['score'] if all('score' in point.scores for point in points) else []),
-              'return', *['ratio'] * any(learns(point.runs) for point in points)]
+              'return', *['normalized'] * any(learns(point.runs) for point in points)]
   return '\n'.join(
       [f'## {setting} = {point.value}\n\n{text}' for point, text in zip(points, texts)]
       + [f'## Final {measure} against {setting}\n\n'
@@ -110,7 +110,11 @@ def table(point: PointRuns) -> str:
   if learns(runs):
     columns += [
         column("source's return", lambda run: _found(run, 'source_return'), '.2f'),
-        column('ratio', lambda run: _final(run, 'ratio'), '.2f')]
+        column('random return', lambda run: _found(run, 'random_return'), '.2f'),
+        column('normalized', lambda run: _final(run, 'normalized'), '.2f'),
+        column('greedy return', lambda run: _found(run, 'greedy_return'), '.2f'),
+        column('greedy normalized',
+               lambda run: _final(run, 'greedy_normalized'), '.2f')]
   if len(point.tasks) > 1:
     columns += [column(f'{measure} {name}',
                        lambda run, task=task: _final(run, measure, task), '.2f')
@@ -178,7 +182,7 @@ def task_table(point: PointRuns) -> str:
 
 def learns(runs: Sequence[Run]) -> bool:
   """Whether runs are judged by learning processes, compared with their source's."""
-  return any('ratio' in row for run in runs for row in run.metrics[-1:])
+  return any('source_return' in row for run in runs for row in run.metrics[-1:])
 
 
 def sweep_table(setting: str, points: Sequence[PointRuns], measure: str = 'return'
@@ -188,7 +192,8 @@ def sweep_table(setting: str, points: Sequence[PointRuns], measure: str = 'retur
   Args:
     setting: the setting that the sweep varies.
     points: the points of the sweep.
-    measure: 'return', 'score', or 'ratio' for the ratio to the source's return.
+    measure: 'return', 'score', or 'normalized', which is 0 for random actions and 1 for
+      the source.
   """
   models = models_of(points)
   rows = [[setting, *models, 'informed policy'], ['--:'] * (2 + len(models))]
@@ -261,8 +266,8 @@ def _final(run: Run, measure: str = 'return', task: Optional[int] = None
   """Returns the final value of a run in a task, or in all; None if it is not known."""
   if run.diverged:
     return 0.
-  if measure == 'ratio':
-    return _found(run, 'ratio')
+  if measure in ('normalized', 'greedy_normalized'):
+    return _found(run, measure)
   if measure not in ('return', 'success'):
     return run.scores.get(measure)
   return _mean(

@@ -53,7 +53,8 @@ def draw_sweep(path: pathlib.Path, setting: str,
   Final returns are in units of the informed policy's, which depends on the task, if
   there is one (*GTrXL*, Figure 3). Where runs have several tasks, the panel below each
   panel of curves shows how each task ended. Where policies learn while they act, curves
-  are learning processes, and the last panel has the final ratio to the source's return.
+  are learning processes, and the last panel has final returns on a scale on which random
+  play has 0 and the source 1.
 
   Args:
     path: the picture to write.
@@ -113,17 +114,17 @@ def _grid(num_panels: int, two_each: bool
 
 def _plot_final_returns(panel: plt.Axes, points: Sequence[comparison.PointRuns],
                         models: Sequence[str]) -> None:
-  ratio = all(comparison.learns(point.runs) for point in points)
-  scored = not ratio and all('score' in point.scores for point in points)
-  relative = not (ratio or scored) and all(
+  learns = all(comparison.learns(point.runs) for point in points)
+  scored = not learns and all('score' in point.scores for point in points)
+  relative = not (learns or scored) and all(
       (point.informed or 0) > 0 for point in points)
-  measure = 'ratio' if ratio else 'score' if scored else 'return'
+  measure = 'normalized' if learns else 'score' if scored else 'return'
   finals = {model: [
       [value / (point.informed if relative else 1) for value in comparison.known_finals(
           comparison.group_by_model(point.runs).get(model, []), measure)]
       for point in points] for model in models}
   _plot_finals(panel, [point.value for point in points], finals)
-  panel.set_title("final return / source's" if ratio else
+  panel.set_title('final return: random 0, source 1' if learns else
                   f'final {measure}' + " / informed policy's" * relative,
                   fontsize='medium')
   if relative:

@@ -145,28 +145,36 @@ def _learning_run(model, seed, returns, source):
     return histories.Curve(
         np.array([10., 20.]), np.array([math.nan, last]), np.array([math.nan, 0.1]))
 
+  random = 0. if source > 0 else -28.
   return comparison.Run(
       model, seed,
       [{'learner_step': 400., 'seconds': 60., 'return': returns,
-        'source_return': source, 'ratio': histories.ratio(returns, source)}],
+        'source_return': source, 'random_return': random,
+        'normalized': histories.normalized(returns, random, source),
+        'greedy_return': -18., 'greedy_normalized': 0.5}],
       [{'return': returns, 'success': 0.5}], False, {},
       {'policy': curve(returns), 'source': curve(source)})
 
 
 class LearningTest(absltest.TestCase):
 
-  def test_table_has_the_ratio_to_the_source(self):
+  def test_table_has_the_scale_from_random_play_to_the_source(self):
     runs = [_learning_run('ed', 0, -20., -8.), _learning_run('ed', 1, -10., -8.),
             comparison.Run('ed', 2, [], [], True, {})]
     rows = _cells(comparison.table(comparison.PointRuns('', runs, -6.)))
-    self.assertEqual([[row["source's return"], row['ratio']] for row in rows], [
-        ['-8.00', '0.40'], ['-8.00', '0.80'], ['-', '0.00'],
-        ['-8.00 (2 of 3)', '0.40']])
+    self.assertEqual(
+        [[row["source's return"], row['normalized'], row['greedy normalized']]
+         for row in rows],
+        [['-8.00', '0.40', '0.50'], ['-8.00', '0.90', '0.50'], ['-', '0.00', '0.00'],
+         ['-8.00 (2 of 3)', '0.43', '0.33']])
+    self.assertEqual([rows[0]['random return'], rows[0]['greedy return']],
+                     ['-28.00', '-18.00'])
     # If returns are costs, there is no goal of 90 %.
     self.assertNotIn('steps to 90%', rows[0])
-    table = comparison.sweep_table('x', [comparison.PointRuns('2', runs, -6.)], 'ratio')
+    table = comparison.sweep_table(
+        'x', [comparison.PointRuns('2', runs, -6.)], 'normalized')
     self.assertEqual(
-        _cells(table), [{'x': '2', 'ed': '0.40 ± 0.23 (0.40, 0.80, diverged)'}])
+        _cells(table), [{'x': '2', 'ed': '0.43 ± 0.26 (0.40, 0.90, diverged)'}])
 
 
 def _scored_run(model, seed, scores, diverged=False):

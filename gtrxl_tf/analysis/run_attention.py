@@ -41,15 +41,18 @@ def draw(folder: run_folder.RunFolder, episode: int) -> None:
 def _draw_episode(experiment: offline_experiment.OfflineExperiment,
                   folder: run_folder.RunFolder, pictures: pathlib.Path, episode: int
                   ) -> None:
-  """Draws one picture for each segment of an episode."""
+  """Draws the mean over heads and each head of each segment of an episode."""
   network = experiment.restore_agent(folder.checkpoints).network
   batch = experiment.episode(network.action_space, episode)
   segments = attention.attend(network, network_lib.DecisionInputs(
-      batch.return_to_go, batch.observation, batch.action, batch.is_first))
+      batch.return_to_go, batch.observation, batch.action, batch.is_first,
+      batch.timestep))
   pictures.mkdir(exist_ok=True)
   for i, segment in enumerate(segments):
     picture = pictures / f'segment_{i}.png'
-    attention.draw(picture, segment, f'{folder.root.name}, segment {i}')
+    title = f'{folder.root.name}, segment {i}'
+    attention.draw(picture, segment, title)
+    attention.draw(pictures / f'segment_{i}_heads.png', segment, title, by_head=True)
     steps = np.array(segment.queries) == 'step'
     print(f'{picture}: ' + ', '.join(
         f'{kind} {np.mean(share[..., steps]):.3f}'

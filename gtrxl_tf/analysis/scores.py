@@ -106,6 +106,18 @@ def atari57_score(returns: Mapping[str, float]) -> float:
   return float(np.median(list(scores.values()))) if scores else math.nan
 
 
+@config.configurable
+def d4rl_score(returns: Mapping[str, float], low: float, high: float) -> float:
+  """Returns D4RL's score, 100 * (return - low) / (high - low) (RATE, Table 4).
+
+  Args:
+    returns: the mean return on each task; their mean counts.
+    low: the return of random actions, by D4RL's `infos.py`.
+    high: that of an expert.
+  """
+  return 100 * (_mean(list(returns.values())) - low) / (high - low)
+
+
 def _mean_over(levels: Sequence[str], returns: Mapping[str, float]) -> float:
   scores = human_normalized(returns, DMLAB_30)
   return _mean([score for level, score in scores.items() if level in levels])

@@ -105,6 +105,13 @@ class SummariesTest(parameterized.TestCase):
     returns = {'pong': 14.6, 'breakout': 1.7, 'boxing': 1200.1}  # 100, 0, 10000.
     self.assertAlmostEqual(scores.atari57_score(returns), 100)
 
+  def test_d4rl_has_0_for_random_actions_and_100_for_an_expert(self):
+    config.parse([], ['d4rl_score.low = -20.0', 'd4rl_score.high = 3230.0'])
+    score = gin.get_configurable('d4rl_score')
+    for value, expected in [(-20.0, 0), (3230.0, 100), (1605.0, 50)]:
+      self.assertAlmostEqual(score({'': value}), expected)
+    self.assertTrue(math.isnan(score({})))
+
   @parameterized.parameters(
       (scores.dmlab30_score, {}), (scores.atari57_score, {}),
       (scores.dmlab30_reactive_score, {'rooms_watermaze': 54.}),

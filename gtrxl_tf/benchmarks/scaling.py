@@ -15,6 +15,7 @@ import tensorflow as tf
 from tf_agents.trajectories import policy_step
 from tf_agents.trajectories import time_step as ts
 
+from gtrxl_tf import seeds
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.online import experiment as experiment_lib
@@ -182,7 +183,8 @@ def measure_acting(experiment: experiment_lib.OnlineExperiment, num_steps: int
     return policy.action(time_step, state, seed=tf.constant([0, 1], tf.int64))
 
   rollout = rollout_lib.Rollout(
-      experiment.make_environments(num, 2), action, policy.get_initial_state(num))
+      experiment.make_environments(num, seeds.Stream.ACTING), action,
+      policy.get_initial_state(num))
   seconds = []
   for _ in range(2 + num_steps):
     started = time.process_time()

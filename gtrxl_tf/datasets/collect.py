@@ -29,6 +29,7 @@ import tree
 from gtrxl_tf import config
 from gtrxl_tf import environments
 from gtrxl_tf import progress as progress_lib
+from gtrxl_tf import seeds as seeds_lib
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import reader
 from gtrxl_tf.datasets import writer as writer_lib
@@ -112,8 +113,8 @@ class Collector:
   def play(self, piece: int) -> List[format_lib.Episode]:
     """Plays the episodes of a piece of work."""
     num, each = _PIECE_OF_SAVED_MODEL if self._saved_model else _PIECE_OF_METHOD
-    *seeds, noise_seed = np.random.SeedSequence(
-        [self._seed, piece]).generate_state(num + 1)
+    *seeds, noise_seed = seeds_lib.sequence(
+        self._seed, seeds_lib.Stream.COLLECTION, piece).generate_state(num + 1)
     random = np.random.default_rng(noise_seed)
     settings = self._task_settings[piece % len(self._task_settings)]
     made = [self._environment(seed=int(seed), **settings) for seed in seeds]

@@ -1,5 +1,6 @@
 """Tests of collect.py."""
 
+import functools
 import io
 import pathlib
 from unittest import mock
@@ -107,6 +108,17 @@ class CollectTest(parameterized.TestCase):
     self.assertEqual(clues, {-1, 1})
     noises = {tuple(dataset.episode(i).observation[:, 3]) for i in range(50)}
     self.assertGreater(len(noises), 40)  # Of 3^6: no piece is another's copy.
+
+  def test_the_persistent_and_the_random_agent_of_the_t_maze(self):
+    persistent = self._collect('persistent', functools.partial(
+        t_maze.TMaze, corridor_length=20), num_episodes=200, policy='persistent_action')
+    np.testing.assert_array_equal(persistent.lengths, 21)  # It reaches the junction.
+    clues = [persistent.episode(i).observation[0, 1] for i in range(200)]
+    np.testing.assert_array_equal(persistent.successes, np.array(clues) == 1)
+    self.assertBetween(persistent.successes.mean(), 0.4, 0.6)
+    random = self._collect('random', functools.partial(
+        t_maze.TMaze, corridor_length=20), num_episodes=200, epsilon=1.0)
+    self.assertEqual(random.successes.sum(), 0)
 
   def test_any_structure_and_both_ends(self):
     dataset = self._collect('walk', _Walk, num_episodes=60, epsilon=0.3)

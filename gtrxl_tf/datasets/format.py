@@ -42,7 +42,8 @@ dataset.json has
   environment       its name, for people
   settings          the gin settings of the collection, or ''
   arrays            for each array of steps: the dtype, the shape of a step and, if the
-                    spec has them, minimum and maximum, or num_values
+                    spec has them, minimum and maximum, or num_values and the
+                    names of these values
   final_observation whether there are any
   num_episodes, num_steps
   progress          where the writer is to continue, in the writer's own terms
@@ -68,6 +69,8 @@ import dm_env
 from dm_env import specs as dm_specs
 import numpy as np
 import tree
+
+from gtrxl_tf import environments
 
 FORMAT, VERSION = 'gtrxl_tf episodes', 1
 KINDS = ('episodes', 'histories')
@@ -232,6 +235,8 @@ def spec_to_json(spec: dm_specs.Array) -> Dict[str, Any]:
   entry = {'dtype': spec.dtype.name, 'shape': list(spec.shape)}
   if isinstance(spec, dm_specs.DiscreteArray):
     entry['num_values'] = int(spec.num_values)
+    if isinstance(spec, environments.NamedActions):
+      entry['names'] = list(spec.names)
   elif isinstance(spec, dm_specs.BoundedArray):
     entry['minimum'] = np.asarray(spec.minimum).tolist()
     entry['maximum'] = np.asarray(spec.maximum).tolist()
@@ -243,7 +248,9 @@ def specs_from_json(entries: Dict[str, Dict[str, Any]]) -> Specs:
   roots: Dict[str, Any] = {}
   for name, entry in entries.items():
     dtype, shape = np.dtype(entry['dtype']), tuple(entry['shape'])
-    if 'num_values' in entry:
+    if 'names' in entry:
+      spec = environments.NamedActions(entry['names'], dtype, name)
+    elif 'num_values' in entry:
       spec = dm_specs.DiscreteArray(entry['num_values'], dtype, name)
     elif 'minimum' in entry:
       spec = dm_specs.BoundedArray(

@@ -1,5 +1,7 @@
 """Tests of format.py."""
 
+import copy
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import dm_env
@@ -7,6 +9,7 @@ from dm_env import specs as dm_specs
 import numpy as np
 
 from gtrxl_tf import datasets
+from gtrxl_tf import environments
 from gtrxl_tf.datasets import episodes_testing
 from gtrxl_tf.datasets import format as format_lib
 
@@ -55,6 +58,15 @@ class SpecsTest(absltest.TestCase):
       self.assertEqual(found.leaves(), specs.leaves())
       for name, spec in specs.leaves().items():
         self.assertIs(type(found.leaves()[name]), type(spec))
+
+  def test_names_of_actions_come_back_from_json(self):
+    spec = environments.NamedActions(['left', 'right'], np.uint8)
+    entries = {name: format_lib.spec_to_json(x) for name, x
+               in datasets.Specs(dm_specs.Array((), np.float32), spec).leaves().items()}
+    found = format_lib.specs_from_json(entries).action
+    self.assertEqual(found, spec)
+    self.assertEqual(found.names, ('left', 'right'))
+    self.assertEqual(copy.deepcopy(found).names, ('left', 'right'))
 
   def test_refuses_structures_that_have_no_file_names(self):
     array = dm_specs.Array((), np.float32)

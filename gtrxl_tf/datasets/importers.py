@@ -22,6 +22,7 @@ import numpy as np
 import tree
 
 from gtrxl_tf import config
+from gtrxl_tf import environments
 from gtrxl_tf import progress
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import reader
@@ -185,18 +186,19 @@ def _minari_episodes(file, spaces, specs: format_lib.Specs
 
 
 @_importer
-def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None
-         ) -> Recording:
+def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None,
+         action_names: Tuple[str, ...] = ()) -> Recording:
   """Reads an HDF5 file of D4RL: observations, actions, rewards, terminals, timeouts.
 
   Steps after the last end belong to an unfinished episode and are left out, as in
-  D4RL's own readers. Integer actions are taken as discrete, up to the greatest in the
-  file.
+  D4RL's own readers. Integer actions are taken as discrete: those that
+  are named, or else up to the greatest in the file.
 
   Args:
     path: of the file.
     max_episode_steps: number of steps after which episodes were cut off; for older
       files, which have no `timeouts`.
+    action_names: what each discrete action does.
 
   Raises:
     DatasetError: it is no such file.
@@ -218,7 +220,7 @@ def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None
       dm_specs.Array(file['observations'].shape[1:],
                      _narrowed(file['observations'].dtype)),
       _action_spec(file['actions'].shape, file['actions'].dtype,
-                   lambda: file['actions'][()].max()))
+                   lambda: file['actions'][()].max(), action_names))
   settings = f'd4rl {pathlib.Path(path).name} {max_episode_steps or ""}'.strip()
   return Recording(settings, specs, False, _d4rl_episodes(file, specs,
   max_episode_steps))
@@ -245,7 +247,8 @@ def _d4rl_episodes(file, specs, max_episode_steps) -> Iterator[format_lib.Episod
 
 @_importer
 def dqn_replay(folder: Union[str, pathlib.Path],
-               max_steps_per_file: Optional[int] = None) -> Recording:
+               max_steps_per_file: Optional[int] = None,
+               action_names: Tuple[str, ...] = ()) -> Recording:
   """Reads replay buffers of DQN in Dopamine's layout, as in the DQN replay dataset.
 
   The folder has `$store$_observation_ckpt.N.gz` and, for every N, files for action,
@@ -259,6 +262,8 @@ def dqn_replay(folder: Union[str, pathlib.Path],
     folder: with the files.
     max_steps_per_file: stop reading a file with the episode that reaches this number of
       steps. RATE takes 500,000 from 50 files.
+    action_names: what each action does. If empty, there are as many actions as the
+      greatest in the files tells.
 
   Raises:
     DatasetError: files are missing, or damaged.
@@ -274,7 +279,7 @@ def dqn_replay(folder: Union[str, pathlib.Path],
   specs = format_lib.Specs(
       dm_specs.Array((*picture[1:], 1), dtype),
       _action_spec(actions[0].shape, actions[0].dtype,
-                   lambda: max(x.max() for x in actions)))
+                   lambda: max(x.max() for x in actions), action_names))
   return Recording(f'dqn_replay {folder.name} {max_steps_per_file or ""}'.strip(),
                 specs, False, _dqn_episodes(folder, numbers, specs, max_steps_per_file))
 
@@ -364,9 +369,11 @@ def _episode(observation: Any, action: Any, reward: np.ndarray, terminated: bool
                             end, final_observation=final_observation)
 
 
-def _action_spec(shape: Tuple[int, ...], dtype: np.dtype, greatest: Callable[[], int]
-                 ) -> dm_specs.Array:
+def _action_spec(shape: Tuple[int, ...], dtype: np.dtype, greatest: Callable[[], int],
+                 names: Tuple[str, ...]) -> dm_specs.Array:
   if len(shape) == 1 and dtype.kind in 'iu':
+    if names:
+      return environments.NamedActions(names)
     return dm_specs.DiscreteArray(int(greatest()) + 1, name='action')
   return dm_specs.Array(shape[1:], _narrowed(dtype), 'action')
 

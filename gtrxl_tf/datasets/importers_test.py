@@ -267,6 +267,15 @@ class DQNReplayTest(parameterized.TestCase):
         np.testing.assert_array_equal(found, self._files[number][name][begin:end])
       self.assertEqual((episode.end[-1], episode.discount[-1]), (1, 0))
 
+  def test_actions_have_the_names_that_are_given(self):
+    names = tuple('01234567')
+    source = importers.dqn_replay(self._folder, action_names=names)
+    spec = _import(source, self._folder / 'out').action_spec()
+    self.assertEqual((spec.num_values, spec.names), (8, names))
+    with self.assertRaisesRegex(datasets.DatasetError, r'an integer in \[0, 2\)'):
+      _import(importers.dqn_replay(self._folder, action_names=names[:2]),
+              self._folder / 'other')
+
   def test_stops_when_a_file_has_given_enough(self):
     dataset = _import(importers.dqn_replay(self._folder, 8), self._folder / 'out')
     np.testing.assert_array_equal(dataset.lengths, [7, 8, 8, 8])

@@ -3,7 +3,7 @@
 import functools
 import os
 import pathlib
-from typing import Any, Dict, Union
+from typing import Any, Dict, Tuple, Union
 
 import numpy as np
 import tree
@@ -72,6 +72,23 @@ class Dataset:
     sums = [np.add.reduceat(self._array(i, 'reward'), offset[:-1], dtype=np.float64)
             for i, offset in enumerate(self._offsets)]
     return np.concatenate([np.zeros(0)] + sums)
+
+  def observation_statistics(self) -> Tuple[Any, Any]:
+    """Returns the mean and standard deviation of every number of an observation.
+
+    Returns:
+      Two nests of float64 arrays, as an observation.
+    """
+    found = []
+    for name in self._names:
+      if format_lib.is_observation(name):
+        sums = [(np.sum(x, axis=0, dtype=np.float64),
+                 np.sum(np.square(x, dtype=np.float64), axis=0))
+                for x in (self._array(i, name) for i in range(len(self._shards)))]
+        mean, square = np.sum(sums, axis=0) / max(self.num_steps, 1)
+        found.append((mean, np.sqrt(np.maximum(square - mean**2, 0))))
+    return tuple(tree.unflatten_as(self.specs.observation, leaves)
+                 for leaves in zip(*found))
 
   def episode(self, i: int) -> format_lib.Episode:
     """Returns episode `i`; its arrays are views of the files."""

@@ -110,6 +110,8 @@ class EpisodeWriter:
       self._replace(description)
       return description
     for key, value in head.items():
+      if key == 'arrays':
+        value = _without_new_names(value, description[key])
       if description[key] != value:
         was, expected = _first_difference(description[key], value)
         raise DatasetError(f'{self._path}: has other {key}: {str(was):.300}: '
@@ -237,6 +239,14 @@ def _write_array(path: pathlib.Path, parts: Sequence[np.ndarray]) -> Dict[str, A
     file.flush()
     os.fsync(file.fileno())
   return {'bytes': num_bytes, 'crc32': f'{checksum:08x}'}
+
+
+def _without_new_names(arrays: Dict[str, Any], present: Dict[str, Any]
+                       ) -> Dict[str, Any]:
+  """Leaves out the names of actions where a dataset does not have them yet."""
+  return {array: {key: value for key, value in entry.items()
+                  if key != 'names' or key in present.get(array, ())}
+          for array, entry in arrays.items()}
 
 
 def _first_difference(was: Any, expected: Any) -> Tuple[Any, Any]:

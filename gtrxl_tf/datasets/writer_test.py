@@ -14,6 +14,7 @@ from dm_env import specs as dm_specs
 import numpy as np
 
 from gtrxl_tf import datasets
+from gtrxl_tf import environments
 from gtrxl_tf.datasets import episodes_testing
 
 _SPECS = datasets.Specs(dm_specs.Array((2,), np.float32), dm_specs.DiscreteArray(3))
@@ -91,6 +92,21 @@ class EpisodeWriterTest(parameterized.TestCase):
     dataset = datasets.check(self._path)
     for i, episode in enumerate(episodes):
       episodes_testing.assert_equal(dataset.episode(i), episode)
+
+  def test_goes_on_with_a_dataset_from_before_actions_had_names(self):
+    episodes = _episodes(7)
+    episodes_testing.write(self._path, _SPECS, episodes[:4])
+    named = _SPECS._replace(action=environments.NamedActions(['a', 'b', 'c']))
+    with datasets.EpisodeWriter(self._path, named) as writer:
+      writer.write(episodes[4:])
+    self.assertEqual(datasets.check(self._path).num_episodes, 7)
+
+  def test_refuses_other_names_of_actions(self):
+    named = _SPECS._replace(action=environments.NamedActions(['a', 'b', 'c']))
+    episodes_testing.write(self._path, named, _episodes(4))
+    other = _SPECS._replace(action=environments.NamedActions(['a', 'c', 'b']))
+    with self.assertRaisesRegex(datasets.DatasetError, 'other arrays'):
+      datasets.EpisodeWriter(self._path, other)
 
   @parameterized.parameters(
       (dict(specs=datasets.Specs(dm_specs.Array((3,), np.float32), _SPECS.action)),

@@ -36,6 +36,7 @@ from gtrxl_tf.environments.dark_room import DarkRoom
 from gtrxl_tf.environments.dark_room_batch import DarkRoomFamily
 from gtrxl_tf.environments.memory_task import informed_return
 from gtrxl_tf.environments.memory_task import MemoryTask
+from gtrxl_tf.environments.named_actions import NamedActions
 from gtrxl_tf.environments.numpad import Numpad
 from gtrxl_tf.environments.t_maze import TMaze
 from gtrxl_tf.environments.task_batch import TaskBatch

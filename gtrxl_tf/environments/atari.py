@@ -10,6 +10,7 @@ import gin
 import numpy as np
 
 from gtrxl_tf import config
+from gtrxl_tf.environments import named_actions
 from gtrxl_tf.environments import optional
 
 ATARI_57 = (
@@ -151,7 +152,7 @@ class Atari(dm_env.Environment):
     return specs.BoundedArray([_SIDE, _SIDE, _STACKED], np.uint8, 0, 255, 'pictures')
 
   def action_spec(self) -> specs.DiscreteArray:
-    return specs.DiscreteArray(len(self._actions), name='action')
+    return named_actions.NamedActions([action.name for action in self._actions])
 
   def _observation(self, screen: np.ndarray) -> np.ndarray:
     # The mean over an area counts every pixel. OpenCV's default, bilinear interpolation

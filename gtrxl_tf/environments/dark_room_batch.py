@@ -192,7 +192,8 @@ class DarkRoomFamily(task_batch.TaskFamily):
   in dktd and dktdlq, and 14,280 in dktdln and dktdld. So most of 10,000 rooms share
   their targets with others, and differ only in how the source came to learn them. The
   paper's "disjoint targets" hold for the two splits here: the tasks are shuffled, the
-  first `training_share` are for training and the others for evaluation.
+  first `training_share` are for training and the others for evaluation. No pair of key
+  and door is then in both, but single cells are, unless cells are split instead.
 
   >>> family = DarkRoomFamily('dr')
   >>> family.num_steps
@@ -210,7 +211,8 @@ class DarkRoomFamily(task_batch.TaskFamily):
                num_episodes: Optional[config.PositiveInt] = None,
                dense_goal_reward: float = 0.0,
                training_share: config.PositiveFraction = 0.85,
-               split_seed: config.NonNegativeInt = 0):
+               split_seed: config.NonNegativeInt = 0,
+               split_by: Literal['tasks', 'cells'] = 'tasks'):
     """Creates the family.
 
     Args:
@@ -220,9 +222,13 @@ class DarkRoomFamily(task_batch.TaskFamily):
       num_episodes: episodes of full length in a learning history; the setting's if
         None.
       dense_goal_reward: see `DarkRooms`.
-      training_share: share of the tasks that are for training. The paper does not name
+      training_share: share of the tasks, or cells, that are for training. The paper does not name
         it; 0.85 is headless-ad's.
       split_seed: of the shuffle.
+      split_by: 'cells' shuffles the cells instead: keys and doors of training are
+        nowhere in evaluation. Pairs of a cell from each are then in neither. It is
+        not the default because the paper does not say whether key and door count
+        as targets together or each alone.
 
     Raises:
       config.ConfigError: no task is left for one of the splits.
@@ -234,15 +240,21 @@ class DarkRoomFamily(task_batch.TaskFamily):
     self.num_steps = self.setting.num_steps
     self._dense_goal_reward = dense_goal_reward
     cells = np.delete(np.arange(self.setting.size**2), _centre(self.setting.size))
-    tasks = np.array(list(itertools.permutations(cells, self.setting.num_targets)))
-    task_batch.random_state(split_seed).shuffle(tasks)
-    num_training = round(training_share * len(tasks))
-    self._tasks = {'training': tasks[:num_training], 'evaluation': tasks[num_training:]}
+    num_targets = self.setting.num_targets
+    units = np.array(list(itertools.permutations(
+        cells, num_targets if split_by == 'tasks' else 1)))
+    task_batch.random_state(split_seed).shuffle(units)
+    num_training = round(training_share * len(units))
+    self._tasks = {'training': units[:num_training], 'evaluation': units[num_training:]}
+    if split_by == 'cells':
+      self._tasks = {
+          split: np.array(list(itertools.permutations(kept.ravel(), num_targets)))
+          for split, kept in self._tasks.items()}
     for split, kept in self._tasks.items():
       if not len(kept):
         raise config.ConfigError(
             f'DarkRoomFamily.training_share = {training_share}: expected a share that '
-            f'leaves tasks for {split}, of {len(tasks)}')
+            f'leaves tasks for {split}, of {len(units)} {split_by}')
 
   def targets(self, split: task_batch.Split) -> np.ndarray:
     """Returns (x, y) of the K targets of all N tasks of the split, [N, K, 2]."""

@@ -140,6 +140,23 @@ class DarkRoomFamilyTest(parameterized.TestCase):
     self.assertFalse(np.array_equal(another.targets('evaluation'),
                                     family.targets('evaluation')))
 
+  @parameterized.parameters(('dktd', 80), ('dktdln', 120))
+  def test_cells_of_keys_and_doors_can_be_kept_for_evaluation(self, name, num_cells):
+    def cells(split_by):
+      family = dark_room_batch.DarkRoomFamily(name, split_by=split_by)
+      return [{tuple(cell) for cell in family.targets(split).reshape(-1, 2)}
+              for split in ('training', 'evaluation')]
+    training, evaluation = cells('tasks')
+    self.assertEqual((len(training), len(evaluation)), (num_cells, num_cells))
+    training, evaluation = cells('cells')
+    self.assertEmpty(training & evaluation)
+    self.assertLen(training, round(0.85 * num_cells))
+    self.assertLen(training | evaluation, num_cells)
+
+  def test_one_target_is_split_alike_by_task_and_by_cell(self):
+    family = dark_room_batch.DarkRoomFamily('dr', split_by='cells')
+    self.assertEqual(family.targets('evaluation')[:, 0].tolist(), _DR_EVALUATION)
+
   def test_the_split_is_the_same_everywhere(self):
     family = dark_room_batch.DarkRoomFamily('dr')
     self.assertEqual(family.targets('evaluation')[:, 0].tolist(), _DR_EVALUATION)
@@ -147,6 +164,9 @@ class DarkRoomFamilyTest(parameterized.TestCase):
   def test_refuses_what_leaves_nothing(self):
     with self.assertRaisesRegex(config.ConfigError, 'leaves tasks for evaluation'):
       dark_room_batch.DarkRoomFamily('dr', training_share=1.0)
+    # No pair can be made of one cell.
+    with self.assertRaisesRegex(config.ConfigError, 'for evaluation, of 8 cells'):
+      dark_room_batch.DarkRoomFamily('dktd', size=3, split_by='cells')
     with self.assertRaisesRegex(config.ConfigError, "setting = 'drl': expected one of"):
       dark_room_batch.DarkRoomFamily('drl')
 

@@ -2,11 +2,13 @@
 
 import abc
 import operator
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Sequence
 
 import dm_env
 from dm_env import specs
 import numpy as np
+
+from gtrxl_tf.environments import named_actions
 
 
 class MemoryTask(dm_env.Environment):
@@ -17,7 +19,11 @@ class MemoryTask(dm_env.Environment):
   this class takes care of it. A task also has its own measure of success, and an
   informed policy that knows what is hidden: its return is what a perfect memory would
   reach.
+
+  Attributes:
+    action_names: what each action does; empty if they have no meaning of their own.
   """
+  action_names: Sequence[str] = ()
 
   def __init__(self, num_actions: Optional[int], seed: Optional[int]):
     """Creates the task.
@@ -43,6 +49,8 @@ class MemoryTask(dm_env.Environment):
     return time_step
 
   def action_spec(self) -> specs.Array:
+    if self.action_names:
+      return named_actions.NamedActions(self.action_names)
     return specs.DiscreteArray(self._num_actions, name='action')
 
   def _checked(self, action: Any) -> Any:

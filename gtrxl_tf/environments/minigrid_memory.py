@@ -50,6 +50,7 @@ class MinigridMemory(memory_task.MemoryTask):
 
   The size of images changes with `view` and `cell_pixels`.
   """
+  action_names = 'left', 'right', 'forward', 'pickup', 'drop', 'toggle', 'done'
 
   def __init__(self,
                size: config.PositiveInt = 13,

@@ -51,6 +51,7 @@ class TMaze(memory_task.MemoryTask):
   >>> time_step.reward, time_step.discount, maze.episode_success()
   (1.0, 0.0, True)
   """
+  action_names = 'left', 'up', 'right', 'down'
 
   def __init__(self,
                corridor_length: config.PositiveInt = 28,
@@ -99,6 +100,10 @@ class TMaze(memory_task.MemoryTask):
     if self._x < self._length:
       return RIGHT
     return UP if self._clue == 1 else DOWN
+
+  def persistent_action(self) -> int:
+    """Goes to the junction and turns up whatever the clue is (RATE, Figure 4)."""
+    return RIGHT if self._x < self._length else UP
 
   def observation_spec(self) -> specs.BoundedArray:
     return specs.BoundedArray(

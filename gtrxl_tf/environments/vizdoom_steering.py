@@ -8,6 +8,7 @@ from gtrxl_tf.environments import vizdoom_scenario
 
 # The actions, and for each which buttons it presses: turn left, turn right, forward.
 LEFT, RIGHT, FORWARD, FORWARD_LEFT, FORWARD_RIGHT = range(5)
+ACTION_NAMES = 'left', 'right', 'forward', 'forward_left', 'forward_right'
 BUTTONS = [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [0, 1, 1]]
 
 # The agent's motion, measured: the speed that a tic of going forward adds, the share of

@@ -47,6 +47,7 @@ class VizdoomTwoColors(memory_task.MemoryTask):
   In RATE's text the acid takes 10/32 health a step. The floor here is of the same kind
   as in RATE's scenario, for which ViZDoom takes 8/32 a tic.
   """
+  action_names = vizdoom_steering.ACTION_NAMES
 
   def __init__(self,
                pillar: Optional[Literal[vizdoom_scenario.COLOURS]] = None,

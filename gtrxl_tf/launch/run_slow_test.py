@@ -9,6 +9,7 @@ from absl.testing import absltest
 import gin
 import numpy as np
 
+from gtrxl_tf import seeds
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.launch import train
@@ -55,7 +56,8 @@ class RunTest(absltest.TestCase):
       self.assertLessEqual(row['oldest_unroll'], row['oldest_allowed'])
     played = evaluation.evaluate(
         folder.policy,
-        experiment.make_environments(evaluation.NUM_ENVIRONMENTS, evaluation.STREAM),
+        experiment.make_environments(
+            evaluation.NUM_ENVIRONMENTS, seeds.Stream.EVALUATION),
         experiment.evaluation_episodes)
     self.assertGreaterEqual(np.mean(played.successes), 0.95)
 

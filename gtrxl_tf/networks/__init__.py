@@ -15,12 +15,13 @@ from gtrxl_tf.networks.heads import PixelControlHead
 from gtrxl_tf.networks.language import InstructionEncoder
 from gtrxl_tf.networks.memory_network import MemoryNetwork
 from gtrxl_tf.networks.popart import PopArt
+from gtrxl_tf.networks.torsos import ConvTorso
 from gtrxl_tf.networks.torsos import PixelTorso
 from gtrxl_tf.networks.torsos import Torso
 from gtrxl_tf.networks.torsos import VectorTorso
 
 __all__ = [  # pylint: disable=undefined-all-variable
-    'ActorCritic', 'CoreNetwork', 'InstructionEncoder', 'MLPHead', 'MemoryNetwork',
+    'ActorCritic', 'ConvTorso', 'CoreNetwork', 'InstructionEncoder', 'MLPHead', 'MemoryNetwork',
     'NetworkInputs', 'NetworkOutputs', 'PixelControlHead', 'PixelTorso', 'PopArt',
     'Torso', 'VectorTorso']
 

@@ -3,6 +3,7 @@
 import abc
 from typing import Any, Optional, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import config
@@ -48,22 +49,51 @@ class VectorTorso(Torso):
     num_indices: if given, integer leaves hold indices below this number, such as the
       kinds of cells in Minigrid, and become one-hot vectors. By default they are
       numbers.
+    normalize: whether numbers are brought to mean 0 and deviation 1 first, as RATE's
+      code does in MuJoCo. An offline experiment takes both from its dataset; they are
+      variables, which checkpoints and exported policies have.
   """
 
   def __init__(self, units: Sequence[config.PositiveInt] = (256, 256),
                num_indices: Optional[config.PositiveInt] = None,
-               name: Optional[str] = None):
+               name: Optional[str] = None, normalize: bool = False):
     super().__init__(name=name)
+    if normalize and num_indices:
+      raise config.ConfigError(
+          f'VectorTorso.normalize = True with num_indices = {num_indices}: expected '
+          'numbers only')
     self._num_indices = num_indices
+    self.normalizes = normalize
+    self._mean = self._deviation = None
     self._layers = [tf.keras.layers.Dense(u, 'tanh', name=f'dense_{i}')
                     for i, u in enumerate(units)]
 
   def embed(self, observation: Any) -> tf.Tensor:
     outputs = tf.concat(
         [self._numbers(x) for x in tf.nest.flatten(observation)], axis=-1)
+    if self.normalizes:
+      if self._mean is None:
+        self._mean, self._deviation = (
+            self.add_weight(name, [outputs.shape[-1]], initializer=initial,
+                            trainable=False)
+            for name, initial in (('mean', 'zeros'), ('deviation', 'ones')))
+      outputs = (outputs - self._mean) / self._deviation
     for layer in self._layers:
       outputs = layer(outputs)
     return outputs
+
+  def set_statistics(self, mean: Any, deviation: Any) -> None:
+    """Sets with what observations are normalized; the variables must exist.
+
+    Args:
+      mean: nest of arrays, as an observation.
+      deviation: the same. Where it is 0, observations are not scaled.
+    """
+    for variable, nest in ((self._mean, mean), (self._deviation, deviation)):
+      values = np.concatenate([np.ravel(x) for x in tf.nest.flatten(nest)])
+      if variable is self._deviation:
+        values = np.where(values > 0, values, 1)
+      variable.assign(values.astype(np.float32))
 
   def _numbers(self, x: tf.Tensor) -> tf.Tensor:
     """Flattens a leaf to `[N, D]`."""
@@ -98,21 +128,69 @@ class PixelTorso(Torso):
     self._linear = tf.keras.layers.Dense(units, 'relu', name='linear')
 
   def embed(self, observation: Any) -> tf.Tensor:
-    leaves = tf.nest.flatten(observation)
-    if len(leaves) != 1 or leaves[0].shape.rank != 4:
-      raise ValueError('observation: expected one image [H, W, C] per step, got '
-                       f'{[x.shape[1:].as_list() for x in leaves]}')
-    image = leaves[0]
-    if image.dtype == tf.uint8:
-      outputs = tf.cast(image, self.compute_dtype) / 255
-    elif image.dtype.is_floating:
-      outputs = tf.cast(image, self.compute_dtype)
-    else:
-      raise ValueError('observation: expected an image of uint8 or floating point, '
-                       f'got {image.dtype.name}')
+    outputs = _image(observation, self.compute_dtype)
     for stack in self._stacks:
       outputs = stack(outputs)
     return self._linear(self._flatten(tf.nn.relu(outputs)))
+
+
+@config.configurable
+class ConvTorso(Torso):
+  """Three convolutions for images (RATE, Table 10), each followed by a ReLU.
+
+  For the observation see `PixelTorso`. The output is what the last convolution gives,
+  flattened: the layer after it makes the token.
+
+  Args:
+    channels: number of channels of each convolution.
+    kernel_sizes: height and width of each kernel.
+    strides: of each convolution. The table does not have them; these are DQN's (Mnih et
+      al., 2015), whose channels and kernels the table has.
+    padding: pixels of zeros on each side of the inputs of each convolution; 2 in Memory
+      Maze.
+  """
+
+  def __init__(self, channels: Sequence[config.PositiveInt] = (32, 64, 64),
+               kernel_sizes: Sequence[config.PositiveInt] = (8, 4, 3),
+               strides: Sequence[config.PositiveInt] = (4, 2, 1),
+               padding: config.NonNegativeInt = 0, name: Optional[str] = None):
+    super().__init__(name=name)
+    if not len(channels) == len(kernel_sizes) == len(strides):
+      raise config.ConfigError(
+          f'ConvTorso has channels {channels}, kernel_sizes {kernel_sizes} and strides '
+          f'{strides}: expected equally many')
+    self._padding = padding
+    self._layers = [
+        tf.keras.layers.Conv2D(*sizes, activation='relu', name=f'convolution_{i}')
+        for i, sizes in enumerate(zip(channels, kernel_sizes, strides))]
+    self._flatten = tf.keras.layers.Flatten()
+
+  def embed(self, observation: Any) -> tf.Tensor:
+    outputs = _image(observation, self.compute_dtype)
+    around = [self._padding, self._padding]
+    for layer in self._layers:
+      outputs = tf.pad(outputs, [[0, 0], around, around, [0, 0]])
+      size, kernel = outputs.shape[1:3], layer.kernel_size
+      if min(size) < min(kernel):
+        raise ValueError(f'observation: too small for ConvTorso: {layer.name} sees '
+                         f'{size.as_list()} pixels, expected {list(kernel)} or more')
+      outputs = layer(outputs)
+    return self._flatten(outputs)
+
+
+def _image(observation: Any, dtype: str) -> tf.Tensor:
+  """The observation's image `[N, H, W, C]`; bytes are rescaled to [0, 1]."""
+  leaves = tf.nest.flatten(observation)
+  if len(leaves) != 1 or leaves[0].shape.rank != 4:
+    raise ValueError('observation: expected one image [H, W, C] per step, got '
+                     f'{[x.shape[1:].as_list() for x in leaves]}')
+  image = leaves[0]
+  if image.dtype == tf.uint8:
+    return tf.cast(image, dtype) / 255
+  if image.dtype.is_floating:
+    return tf.cast(image, dtype)
+  raise ValueError('observation: expected an image of uint8 or floating point, '
+                   f'got {image.dtype.name}')
 
 
 class _ResidualStack(tf.keras.layers.Layer):

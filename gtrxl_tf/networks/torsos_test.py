@@ -29,6 +29,17 @@ class VectorTorsoTest(tf.test.TestCase, parameterized.TestCase):
     outputs = torso({'a': tf.constant([[2, 0]]), 'b': tf.constant([0.5])}, batch_dims=1)
     self.assertAllEqual(outputs, [[0, 0, 1, 1, 0, 0, 0.5]])
 
+  def test_numbers_are_normalized(self):
+    torso = torsos.VectorTorso(units=(), normalize=True)
+    observation = {'a': tf.constant([[2., 4.]]), 'b': tf.constant([7], tf.int32)}
+    self.assertAllEqual(torso(observation, batch_dims=1), [[2, 4, 7]])
+    torso.set_statistics({'a': np.array([1., 1.]), 'b': np.array(7.)},
+                         {'a': np.array([0.5, 2.]), 'b': np.array(0.)})
+    self.assertAllClose(torso(observation, batch_dims=1), [[2, 1.5, 0]])
+    self.assertEmpty(torso.trainable_variables)
+    with self.assertRaisesRegex(config.ConfigError, 'with num_indices = 3: expected'):
+      torsos.VectorTorso(num_indices=3, normalize=True)
+
   def test_same_for_any_leading_axes(self):
     torso = torsos.VectorTorso()
     observation = {'scalar': tf.random.normal([6]), 'vector': tf.random.normal([6, 3])}
@@ -56,6 +67,34 @@ class VectorTorsoTest(tf.test.TestCase, parameterized.TestCase):
   def test_refuses_units(self, units):
     with self.assertRaisesRegex(config.ConfigError, r'VectorTorso\.units'):
       torsos.VectorTorso(units=(units,))
+
+
+class ConvTorsoTest(tf.test.TestCase, parameterized.TestCase):
+
+  @parameterized.parameters(  # RATE's Table 10; images of Atari and of Memory Maze.
+      (84, 4, 0, 7 * 7 * 64), (64, 3, 2, 11 * 11 * 64))
+  def test_size_of_the_paper(self, side, channels, padding, width):
+    torso = torsos.ConvTorso(padding=padding)
+    outputs = torso(tf.zeros([2, side, side, channels], tf.uint8), batch_dims=1)
+    self.assertEqual(outputs.shape, [2, width])
+    self.assertEqual(torso.count_params(), 64 * channels * 32 + 32
+                     + 16 * 32 * 64 + 64 + 9 * 64 * 64 + 64)
+
+  def test_bytes_are_rescaled_and_values_are_those_of_convolutions(self):
+    torso = torsos.ConvTorso((2,), (2,), (1,), 1)
+    image = np.random.RandomState(0).randint(256, size=(1, 2, 2, 1)).astype(np.uint8)
+    outputs = tf.reshape(torso(tf.constant(image), batch_dims=1), [3, 3, 2])
+    kernel, bias = torso.get_weights()
+    padded = np.pad(image[0, :, :, 0] / 255, 1)
+    expected = [[np.einsum('xy,xyc->c', padded[i:i + 2, j:j + 2], kernel[:, :, 0])
+                 for j in range(3)] for i in range(3)]
+    self.assertAllClose(outputs, np.maximum(expected + bias, 0))
+
+  def test_refuses_settings_and_images_that_do_not_fit(self):
+    with self.assertRaisesRegex(config.ConfigError, 'expected equally many'):
+      torsos.ConvTorso((32, 64))
+    with self.assertRaisesRegex(ValueError, r'sees \[7, 9\] pixels, expected \[8, 8\]'):
+      torsos.ConvTorso()(tf.zeros([1, 7, 9, 3], tf.uint8), batch_dims=1)
 
 
 class PixelTorsoTest(tf.test.TestCase, parameterized.TestCase):

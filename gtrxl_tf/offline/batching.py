@@ -94,7 +94,9 @@ class Trajectories:
         action=self._space.from_environment(batch.action),
         reward=tf.constant(batch.reward), discount=tf.constant(batch.discount),
         is_first=tf.constant(begins), valid=tf.constant(batch.mask),
-        state=constants(state))
+        state=constants(state),
+        timestep=tf.constant(
+            batch.start[:, np.newaxis] + np.arange(batch.mask.shape[1]), tf.int32))
 
 
 class Scheme(tf.train.experimental.PythonState):
@@ -203,7 +205,7 @@ class SegmentBySegment(Scheme):
     start = segment * trajectories.segment_length
     steps = slice(start, start + trajectories.segment_length)
     rows = self._whole._asdict()
-    of_rows = {name: rows.pop(name) for name in ('episode', 'start')}
+    of_rows = {'episode': rows.pop('episode'), 'start': rows.pop('start') + start}
     cut = tf.nest.map_structure(lambda x: x[:, steps], rows)
     return trajectories.segments(
         datasets.SegmentBatch(**cut, **of_rows),

@@ -69,6 +69,8 @@ class SchemesTest(absltest.TestCase):
       steps = slice(segment * _K, (segment + 1) * _K)
       np.testing.assert_array_equal(
           batch.observation, expected.observation[:, steps])
+      np.testing.assert_array_equal(
+          batch.timestep, [range(segment * _K, (segment + 1) * _K)] * _B)
       self.assertEqual(bool(batch.is_first[0, 0]), segment == 0)
       if segment:
         np.testing.assert_array_equal(batch.state.memory[:, 0, 0],

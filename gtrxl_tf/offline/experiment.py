@@ -1,8 +1,10 @@
 """Experiments that learn from recorded episodes."""
 
+import functools
 import pathlib
-from typing import Any, Callable, Dict, Literal, Optional
+from typing import Any, Callable, Dict, List, Literal, Optional, Tuple
 
+from dm_env import specs as dm_specs
 import numpy as np
 import tensorflow as tf
 
@@ -13,6 +15,7 @@ from gtrxl_tf.agents.decision import agent as decision_agent
 from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.agents.decision import policy as policy_lib
 from gtrxl_tf.networks import action_space
+from gtrxl_tf.networks import torsos
 from gtrxl_tf.offline import batching
 from gtrxl_tf.offline import judge as judge_lib
 from gtrxl_tf.offline import trainer
@@ -24,6 +27,24 @@ from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
+
+
+def _comparable(*specs: dm_specs.Array) -> List[Dict[str, Any]]:
+  """What all of several specs of an action tell about it.
+
+  Imported datasets know no bounds, and older ones no names.
+  """
+  found = []
+  for spec in specs:
+    told = {'num_values': getattr(spec, 'num_values', None)}
+    if told['num_values'] is None and hasattr(spec, 'minimum'):
+      told['bounds'] = [np.broadcast_to(np.float32(bound), spec.shape).tolist()
+                        for bound in (spec.minimum, spec.maximum)]
+    if hasattr(spec, 'names'):
+      told['names'] = list(spec.names)
+    found.append(told)
+  return [{name: told[name] for name in told if all(name in x for x in found)}
+          for told in found]
 
 
 @config.configurable
@@ -87,7 +108,7 @@ class OfflineExperiment(experiment_lib.Experiment):
     self._check_specs()
 
   def _check_specs(self) -> None:
-    """Checks that the dataset's shapes are those of the environment."""
+    """Checks that the dataset's shapes and actions are those of the environment."""
     frames = self._trajectories['frame_stack']
 
     def shapes(nest, frames=1):
@@ -104,6 +125,13 @@ class OfflineExperiment(experiment_lib.Experiment):
         raise config.ConfigError(
             f'OfflineExperiment.dataset has {kind}s {found}: expected those of '
             f'Experiment.environment, {expected}')
+    for found, expected in zip(*map(
+        tf.nest.flatten, (self.dataset.action_spec(), self.action_spec))):
+      found, expected = _comparable(found, expected)
+      if found != expected:
+        raise config.ConfigError(
+            f'OfflineExperiment.dataset has actions with {found}: expected those of '
+            f'Experiment.environment, with {expected}')
 
   def make_agent(self) -> agent_lib.Agent:
     tf.keras.utils.set_random_seed(self.seed)
@@ -123,7 +151,18 @@ class OfflineExperiment(experiment_lib.Experiment):
     """Makes a network with variables."""
     network = self._make_network()
     network.create_variables(self.observation_spec)
+    for layer in network.submodules:
+      if isinstance(layer, torsos.VectorTorso) and layer.normalizes:
+        layer.set_statistics(*self._observation_statistics)
     return network
+
+  @functools.cached_property
+  def _observation_statistics(self) -> Tuple[Any, Any]:
+    """Mean and deviation of the dataset's observations, stacked as the network's."""
+    frames = self._trajectories['frame_stack']
+    return tuple(
+        tf.nest.map_structure(lambda x: np.tile(x, frames) if frames > 1 else x, nest)
+        for nest in self.dataset.observation_statistics())
 
   def _make_network(self) -> tf.keras.layers.Layer:
     return self._network(action_spec=self.action_spec)

@@ -5,6 +5,8 @@ import pathlib
 import tempfile
 
 from absl.testing import absltest
+from absl.testing import parameterized
+from dm_env import specs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,9 +14,12 @@ import tensorflow as tf
 from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf import datasets
+from gtrxl_tf import environments
+from gtrxl_tf import seeds
 from gtrxl_tf import testing
 from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.agents.decision import policy as policy_lib
+from gtrxl_tf.datasets import collect
 from gtrxl_tf.environments import action_recall
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import torsos
@@ -37,7 +42,18 @@ def _network(action_spec, segment_length=18):
                  segment_length=segment_length))
 
 
-class OfflineTrainingTest(absltest.TestCase):
+class _Maze(t_maze.TMaze):
+  """A maze that claims other actions."""
+
+  def __init__(self, action_spec, seed):
+    super().__init__(corridor_length=4, seed=seed)
+    self._claimed = action_spec
+
+  def action_spec(self):
+    return self._claimed
+
+
+class OfflineTrainingTest(parameterized.TestCase):
 
   @classmethod
   def setUpClass(cls):
@@ -80,7 +96,8 @@ class OfflineTrainingTest(absltest.TestCase):
     self.assertEqual(
         rows[-1]['success'], (rows[-1]['success_3'] + rows[-1]['success_4']) / 2)
     played = evaluation.evaluate(
-        self.folder.policy, experiment.make_environments(20, evaluation.STREAM), 20)
+        self.folder.policy,
+        experiment.make_environments(20, seeds.Stream.EVALUATION), 20)
     self.assertGreaterEqual(np.mean(played.successes), 0.9)
 
   def test_replicas_share_a_batch_evenly(self):
@@ -90,10 +107,72 @@ class OfflineTrainingTest(absltest.TestCase):
         config.ConfigError, 'OfflineExperiment.batch_size = 13: expected a mult'):
       self.train(self.experiment(batch_size=13), strategy='mirrored')
 
+  def test_observations_are_normalized_as_the_dataset_says(self):
+    def network(action_spec):
+      return network_lib.DecisionNetwork(
+          action_spec, torsos.VectorTorso((), normalize=True), cores.Memoryless(1, 8))
+    experiment = self.experiment(network=network)
+    made = experiment.make_agent().network
+    everything = np.concatenate([
+        experiment.dataset.episode(i).observation for i in range(300)])
+    [torso] = [x for x in made.submodules if isinstance(x, torsos.VectorTorso)]
+    seen = torso(tf.constant(everything), 1).numpy()
+    varies = everything.std(axis=0) > 0
+    np.testing.assert_allclose(seen.mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(seen.std(axis=0)[varies], 1, rtol=1e-5)
+
+  def test_no_environment_is_both_collected_from_and_evaluated_in(self):
+    made = []
+
+    def environment(seed):
+      made.append(seed)
+      return _MAZE(seed=seed)
+
+    collector = collect.Collector(environment)
+    made.clear()
+    for piece in range(20):
+      collector.play(piece)
+    collected = set(made)
+    experiment = self.experiment(environment=environment, evaluation_episodes=50)
+    made.clear()
+    experiment.make_evaluation_environments()
+    self.assertLen(collected, 20)
+    self.assertLen(set(made), 50)
+    self.assertEmpty(collected.intersection(made))
+
   def test_refuses_a_dataset_of_another_task(self):
     with self.assertRaisesRegex(
         config.ConfigError, 'OfflineExperiment.dataset has observations'):
       self.experiment(environment=action_recall.ActionRecall)
+
+  @parameterized.parameters(
+      (specs.DiscreteArray(3), "'num_values': 4.* with .*'num_values': 3"),
+      (specs.DiscreteArray(18), "'num_values': 4.* with .*'num_values': 18"),
+      (environments.NamedActions(['up', 'left', 'right', 'down']),
+       "'left', 'up', .* with .*'up', 'left', "))
+  def test_refuses_a_dataset_of_other_actions(self, spec, message):
+    with self.assertRaisesRegex(
+        config.ConfigError, 'OfflineExperiment.dataset has actions with .*' + message):
+      self.experiment(environment=functools.partial(_Maze, spec))
+
+  def test_reads_a_dataset_without_names_of_actions(self):
+    path = self.create_tempdir().full_path
+    testing.write_informed_episodes(path, _Maze(specs.DiscreteArray(4), seed=0), 20)
+    self.experiment(dataset=path)
+    with self.assertRaisesRegex(config.ConfigError, "'num_values': 4"):
+      self.experiment(
+          dataset=path, environment=functools.partial(_Maze, specs.DiscreteArray(5)))
+
+  def test_compares_the_bounds_of_continuous_actions(self):
+    bounded = specs.BoundedArray((2,), np.float32, [-1, -2], 1)
+    self.assertEqual(*offline_experiment._comparable(
+        specs.BoundedArray((2,), np.float64, [-1, -2], [1, 1]), bounded))
+    self.assertNotEqual(*offline_experiment._comparable(
+        specs.BoundedArray((2,), np.float32, -1, 1), bounded))
+    self.assertEqual(*offline_experiment._comparable(
+        specs.Array((2,), np.float32), bounded))
+    self.assertNotEqual(*offline_experiment._comparable(
+        specs.Array((), np.int32), specs.DiscreteArray(3)))
 
   def test_refuses_what_is_no_dataset(self):
     with self.assertRaisesRegex(datasets.DatasetError, 'nowhere'):

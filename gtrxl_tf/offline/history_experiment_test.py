@@ -54,13 +54,14 @@ class HistoryExperimentTest(parameterized.TestCase):
       self.assertAlmostEqual(
           last[name], np.mean([row[name] for row in played]), places=5)
     self.assertAlmostEqual(
-        last['ratio'], last['return'] / last['source_return'], places=5)
+        last['normalized'], (last['return'] - last['random_return']) / (
+            last['source_return'] - last['random_return']), places=4)
     for path in (folder.config, folder.done, folder.curve, folder.learning_process,
                  folder.policy / 'saved_model.pb'):
       self.assertTrue(path.exists(), path)
     with open(folder.learning_process.with_suffix('.csv'), encoding='utf-8') as file:
       self.assertEqual({row['name'] for row in csv.DictReader(file)},
-                       {'policy', 'source'})
+                       {'policy', 'greedy', 'source'})
     self.assertIn('DistillationPolicy.', folder.config.read_text())
 
     # It was done, and shows it again.

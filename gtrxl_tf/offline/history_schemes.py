@@ -98,13 +98,28 @@ class HistoryWindows(_HistoryScheme):
 
   ADF, ADR and MEM are trained in this way, with T the context. Cores with a recurrence
   can be, too: their memory is then empty at first.
+
+  Args:
+    whole_ends: a history's first and last steps are in one window each, steps in the
+      middle in T windows. If this is true, the windows at both ends are drawn T times
+      as often as others, so that no step is rarer than those in the middle; none is
+      more than twice as frequent. The paper says only that chunks are sampled, so
+      that starts are uniform by default.
   """
+
+  def __init__(self, trajectories: batching.Trajectories,
+               initial_state: Callable[[int], Any], learner_steps: int,
+               whole_ends: bool = False):
+    super().__init__(trajectories, initial_state, learner_steps)
+    self._beyond = self._length - 1 if whole_ends else 0
 
   def batch(self, step: int) -> agent_lib.HistoryBatch:
     random = self._random(_WINDOWS, step)
     histories = self._histories(random)
-    counts = np.maximum(self._dataset.lengths[histories] - self._length + 1, 1)
-    return gather(self._dataset, histories, random.integers(counts), self._length)
+    last = np.maximum(self._dataset.lengths[histories] - self._length, 0)
+    # A start beyond an end stands for the window at that end.
+    starts = random.integers(last + 1 + 2 * self._beyond) - self._beyond
+    return gather(self._dataset, histories, np.clip(starts, 0, last), self._length)
 
 
 @config.configurable

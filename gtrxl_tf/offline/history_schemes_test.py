@@ -91,6 +91,25 @@ class HistorySchemesTest(absltest.TestCase):
     again = self.make(history_schemes.HistoryWindows).batch(149)
     self.assertTrue(np.all(np.array(again.histories.reward == batch.histories.reward)))
 
+  def test_first_and_last_steps_need_not_be_rare(self):
+    def frequency(**settings):
+      """How often each step of the first history is in a window."""
+      scheme = history_schemes.HistoryWindows(self.trajectories, _state, 30, **settings)
+      counts = np.zeros(_LENGTHS[0])
+      for step in range(1500):
+        parts = scheme.batch(step).histories
+        rows = np.array(parts.observation)[:, 1, 0] == 0
+        np.add.at(counts, np.array(parts.position)[rows].ravel(), 1)
+      return counts / counts[8:12].mean()
+
+    length = _K * _N
+    uniform = frequency()
+    np.testing.assert_allclose(uniform[[0, -1]], 1 / length, atol=0.06)
+    whole = frequency(whole_ends=True)
+    np.testing.assert_allclose(whole[[0, -1]], 1, atol=0.15)
+    self.assertBetween(whole.min(), 0.8, 1.1)
+    self.assertLess(whole.max(), 2.1)
+
   def test_rows_walk_through_histories_and_bring_their_state_along(self):
     scheme = self.make(history_schemes.HistoryChunks)
     previous, began = None, 0

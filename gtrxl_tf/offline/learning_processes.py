@@ -84,19 +84,37 @@ def as_inputs(played: sources.LearningHistories,
       is_first=tf.equal(steps, 0), position=policy.position(steps))
 
 
+class RandomSource(sources.Source):
+  """Draws actions uniformly and learns nothing."""
+
+  def __init__(self, tasks: task_batch.TaskBatch, seed: int = 0):
+    self._num_actions = tasks.num_actions
+    self._random = np.random.default_rng(seed)
+
+  def act(self, observation: Any, state: Any) -> np.ndarray:
+    return self._random.integers(self._num_actions, size=len(state))
+
+  def learn(self, state: Any, action: Any, outcome: task_batch.Outcome) -> None:
+    pass
+
+
 class LearningProcesses:
   """Judges a policy by a learning process in each task in which a source was evaluated.
+
+  The policy that takes its most likely actions instead is judged beside it.
 
   Attributes:
     columns: the names of what `evaluate` returns.
     evaluation: the last part of each process, in the last evaluation.
-    curves: the curves of `policy` and `source`, in the last evaluation.
+    curves: the curves of `policy`, `greedy` and `source`, in the last evaluation.
     played: the policy's histories in the last evaluation.
     optimum: the return of a policy that knows the tasks.
   """
-  columns = ('return', 'success', 'source_return', 'ratio')
+  columns = ('return', 'success', 'source_return', 'random_return', 'normalized',
+             'greedy_return', 'greedy_normalized')
 
-  def __init__(self, policy: tf_policy.TFPolicy, collector: sources.HistoryCollector,
+  def __init__(self, policy: policy_lib.DistillationPolicy,
+               collector: sources.HistoryCollector,
                seed: int, picture: Optional[pathlib.Path] = None):
     """Compiles the policy, whose weights may change.
 
@@ -112,6 +130,7 @@ class LearningProcesses:
     self.played: Optional[sources.LearningHistories] = None
     self.optimum = task_batch.informed_return(collector.evaluation_tasks()).mean()
     self._policy = PolicySource(policy, seed)
+    self._greedy = PolicySource(policy.greedy(), seed)
     self._collector = collector
     self._picture = picture
 
@@ -119,20 +138,31 @@ class LearningProcesses:
   def _source(self) -> sources.LearningHistories:
     return self._collector.play('evaluation', 0)
 
+  @functools.cached_property
+  def _random_return(self) -> float:
+    """The mean return of an episode of random actions."""
+    tasks = self._collector.evaluation_tasks()
+    played = sources.play(tasks, RandomSource(tasks), self._collector.family.num_steps)
+    return float(np.mean(curves.returns_by_part(played.reward, played.end, 1)))
+
   def evaluate(self) -> Dict[str, float]:
     """Plays; returns results of the last fifth of the processes: the mean return of an
-    episode, the share of episodes that were not cut off, the source's return, and the
-    ratio of returns."""
+    episode, the share of episodes that were not cut off, the source's return, that of
+    random actions, and the `curves.normalized` return; the same of the greedy policy."""
     tasks = self._collector.evaluation_tasks()
-    self.played = played = self._policy.play(tasks, self._collector.family.num_steps)
-    both = {'policy': played, 'source': self._source}
-    self.curves = {name: curves.curve(x.reward, x.end) for name, x in both.items()}
+    num_steps = self._collector.family.num_steps
+    self.played = played = self._policy.play(tasks, num_steps)
+    greedy = self._greedy.play(self._collector.evaluation_tasks(), num_steps)
+    all_played = {'policy': played, 'greedy': greedy, 'source': self._source}
+    self.curves = {
+        name: curves.curve(x.reward, x.end) for name, x in all_played.items()}
     if self._picture is not None:
       curves.write_csv(self._picture.with_suffix('.csv'), self.curves)
       curves.draw(self._picture, self.curves, f'{self._collector.family.name}: '
                   f'{tasks.num_tasks} tasks', self.optimum)
-    returns, of_source = (
-        curves.returns_by_part(x.reward, x.end, _PARTS)[:, -1] for x in both.values())
+    returns, of_greedy, of_source = (
+        curves.returns_by_part(x.reward, x.end, _PARTS)[:, -1]
+        for x in all_played.values())
     late = played.end[:, -(played.end.shape[1] // _PARTS):]
     num_ends = np.sum(late != 0, axis=1)
     successes = np.divide(
@@ -140,13 +170,20 @@ class LearningProcesses:
         where=num_ends > 0, out=np.full(len(late), np.nan))
     self.evaluation = evaluation_lib.Evaluation(
         returns.tolist(), successes.tolist(), [0] * len(returns))
-    last, of_source = float(np.mean(returns)), float(np.mean(of_source))
+    last, of_greedy, of_source = (
+        float(np.mean(x)) for x in (returns, of_greedy, of_source))
+    scale = self._random_return, of_source
     return dict(zip(self.columns, (
-        last, float(np.mean(successes)), of_source, curves.ratio(last, of_source))))
+        last, float(np.mean(successes)), of_source, self._random_return,
+        curves.normalized(last, *scale), of_greedy,
+        curves.normalized(of_greedy, *scale))))
 
 
 def describe(found: Mapping[str, float]) -> str:
   """Describes in a line what `LearningProcesses.evaluate` found."""
   return (f'In the last fifth of learning processes: return {found["return"]:.2f}, '
-          f'of the source {found["source_return"]:.2f}, ratio {found["ratio"]:.2f}, '
-          f'success {found["success"]:.2f}')
+          f'success {found["success"]:.2f}, with the most likely actions '
+          f'{found["greedy_return"]:.2f}, of the source {found["source_return"]:.2f}, '
+          f'of random actions {found["random_return"]:.2f}. Where random actions have '
+          f'0 and the source 1: {found["normalized"]:.2f}, with the most likely '
+          f'actions {found["greedy_normalized"]:.2f}')

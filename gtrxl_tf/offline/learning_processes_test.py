@@ -74,7 +74,22 @@ class LearningProcessesTest(tf.test.TestCase):
     self.assertTrue(picture.exists())
     with open(picture.with_suffix('.csv'), encoding='utf-8') as file:
       self.assertEqual({row['name'] for row in csv.DictReader(file)},
-                       {'policy', 'source'})
+                       {'policy', 'greedy', 'source'})
+
+  def test_returns_lie_between_random_play_and_the_source(self):
+    collector = _collector()
+    policy = policy_lib.DistillationPolicy(
+        _network(collector.specs), collector.specs.observation, collector.specs.action)
+    found = learning_processes.LearningProcesses(policy, collector, 0).evaluate()
+    random, source = found['random_return'], found['source_return']
+    self.assertBetween(random, 0.1, source - 0.1)
+    for kind in ('', 'greedy_'):
+      self.assertAllClose(found[f'{kind}normalized'],
+                          (found[f'{kind}return'] - random) / (source - random))
+    # Greedy actions need no random numbers.
+    again = learning_processes.LearningProcesses(policy, collector, 1).evaluate()
+    self.assertEqual(again['greedy_return'], found['greedy_return'])
+    self.assertNotEqual(again['return'], found['return'])
 
 
 if __name__ == '__main__':

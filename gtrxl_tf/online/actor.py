@@ -12,6 +12,7 @@ from tf_agents.trajectories import time_step as ts
 import tree
 
 from gtrxl_tf import config
+from gtrxl_tf import seeds
 from gtrxl_tf.online import experiment as experiment_lib
 from gtrxl_tf.online import reconnect
 from gtrxl_tf.replay import unroll as unroll_lib
@@ -63,9 +64,9 @@ class Actor:
     self._policy = experiment.make_policy(
         self._network, with_record=True, jit_compile=True)
     num = experiment.environments_per_actor
-    # Streams 0 and 1 are the prototype's and the evaluation's.
+    self._environment = experiment.make_environments(
+        num, seeds.Stream.ACTING, index, life, first=index * num)
     stream = [2 + index, life]
-    self._environment = experiment.make_environments(num, *stream, first=index * num)
     # Its own generator, because compiled code does not use `tf.random.set_seed`.
     random = tf.random.Generator.from_seed(
         [experiment.seed, *stream], alg='philox')

@@ -80,14 +80,13 @@ def summarize(steps: np.ndarray, values: np.ndarray) -> Curve:
   return Curve(steps, values.mean(axis=0), 1.96 * deviation / np.sqrt(num))
 
 
-def ratio(value: float, source: float) -> float:
-  """Returns the ratio of a policy's return to its source's: 1 if they are equal.
+def normalized(value: float, random: float, source: float) -> float:
+  """Returns a return on the scale on which random play has 0 and the source 1.
 
-  If returns are costs, as in the tasks quick and dense, it is the source's return over
-  the policy's.
+  A ratio of returns would mislead where they are costs, as in the tasks quick and
+  dense. NaN if the source is no better or worse than random play.
   """
-  over, under = (value, source) if source > 0 else (source, value)
-  return over / under if under else float('nan')
+  return (value - random) / (source - random) if source != random else float('nan')
 
 
 def write_csv(path: pathlib.Path, curves: Dict[str, Curve], measure: str = 'return'

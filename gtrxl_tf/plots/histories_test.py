@@ -1,5 +1,6 @@
 """Tests for histories."""
 
+import math
 import pathlib
 
 from absl.testing import absltest
@@ -47,9 +48,12 @@ class HistoriesTest(absltest.TestCase):
     self.assertTrue(np.isnan(interval[0]))
     self.assertTrue(np.isnan(histories.curve(reward[:1], end[:1], 3).interval).all())
 
-  def test_the_ratio_is_1_where_a_policy_is_as_good_as_its_source(self):
-    self.assertAlmostEqual(histories.ratio(0.6, 0.8), 0.75)
-    self.assertAlmostEqual(histories.ratio(-40., -10.), 0.25)
+  def test_random_play_has_0_and_the_source_1_also_where_returns_are_costs(self):
+    self.assertAlmostEqual(histories.normalized(0.6, 0.2, 0.8), 2 / 3)
+    self.assertAlmostEqual(histories.normalized(-35.66, -157.0, -8.92), 0.82, 2)
+    self.assertAlmostEqual(histories.normalized(-10.0, -50.0, -10.0), 1)
+    self.assertAlmostEqual(histories.normalized(-50.0, -50.0, -10.0), 0)
+    self.assertTrue(math.isnan(histories.normalized(1.0, 2.0, 2.0)))
 
   def test_files(self):
     folder = pathlib.Path(self.create_tempdir().full_path)

@@ -11,8 +11,6 @@ import tensorflow as tf
 from gtrxl_tf import environments
 from gtrxl_tf.training import rollout as rollout_lib
 
-# The stream of the environments' seeds; actors have others.
-STREAM = 1
 # The most environments that are played side by side.
 NUM_ENVIRONMENTS = 50
 

@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import environments
+from gtrxl_tf import seeds as seeds_lib
 from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.training import checkpoints as checkpoints_lib
 from gtrxl_tf.training import console as console_lib
@@ -118,7 +119,7 @@ class Experiment(abc.ABC):
     """Returns the specs of observation and action."""
     if self._environment is None:
       raise config.ConfigError('Experiment.environment is not set, and has no default')
-    prototype = self.make_environments(1, 0)
+    prototype = self.make_environments(1, seeds_lib.Stream.SPECS)
     specs = prototype.observation_spec(), prototype.action_spec()
     prototype.close()
     return specs
@@ -131,16 +132,17 @@ class Experiment(abc.ABC):
     return [str(*settings.values()) if settings else ''
             for settings in self._task_settings]
 
-  def make_environments(self, count: int, *stream: int, first: int = 0
-                        ) -> environments.BatchedEnvironment:
+  def make_environments(self, count: int, stream: seeds_lib.Stream, *numbers: int,
+                        first: int = 0) -> environments.BatchedEnvironment:
     """Makes `count` environments, seeded by the experiment's seed and the `stream`.
 
     Args:
       count: E.
-      *stream: numbers that differ for every batch of environments of the run.
+      stream: what they are for.
+      *numbers: tell several batches of the same stream apart.
       first: number of the first environment, which decides the tasks they play.
     """
-    seeds = np.random.SeedSequence([self.seed, *stream]).generate_state(count)
+    seeds = seeds_lib.sequence(self.seed, stream, *numbers).generate_state(count)
     tasks = [i % len(self._task_settings) for i in range(first, first + count)]
     return environments.batch(
         [self._environment(seed=int(seed), **self._task_settings[task])
@@ -159,7 +161,7 @@ class Experiment(abc.ABC):
     of_task = math.ceil((num_episodes or self.evaluation_episodes) / tasks)
     rounds = math.ceil(of_task / max(most // tasks, 1))
     return self.make_environments(
-        tasks * math.ceil(of_task / rounds), evaluation_lib.STREAM)
+        tasks * math.ceil(of_task / rounds), seeds_lib.Stream.EVALUATION)
 
   def informed_return(self, num_episodes: int = 100) -> Optional[float]:
     """Returns the mean return of the informed policy, if the environments have one.

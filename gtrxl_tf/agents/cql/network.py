@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import cores
+from gtrxl_tf.cores import core as core_lib
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import memory_network
@@ -52,7 +53,8 @@ class CQLNetwork(memory_network.MemoryNetwork):
     return self._embed(inputs, batch_dims=1).shape[-1]
 
   def _build_heads(self) -> None:
-    self._head.build(tf.TensorShape([None, self.core.output_size]))
+    core_lib.build_layer(
+        self._head, tf.TensorShape([None, self.core.output_size]))
 
   def call(self, inputs: actor_critic.NetworkInputs, state: Any
            ) -> Tuple[tf.Tensor, Any]:

@@ -13,6 +13,7 @@ from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import config
+from gtrxl_tf import specs as specs_lib
 from gtrxl_tf.agents.decision import agent as agent_lib
 from gtrxl_tf.losses import averages
 from gtrxl_tf.losses import cql
@@ -75,6 +76,7 @@ class CQLSACActor(tf.Module):
         fc_layer_params=self._units, continuous_projection_net=(
             tanh_normal_projection_network.TanhNormalProjectionNetwork))
     self.network.create_variables()
+    self.observe(specs_lib.zeros(observation_spec, [1]), 1)  # If it normalizes.
 
   def initial_state(self, batch_size) -> Any:
     """An empty state, as there is no memory."""

@@ -4,6 +4,7 @@ import pathlib
 
 from absl.testing import absltest
 from dm_env import specs
+import gin
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -158,6 +159,22 @@ class CQLSACAgentTest(tf.test.TestCase):
     with devices.compute_dtype('bfloat16'):
       with self.assertRaisesRegex(config.ConfigError, "= 'bfloat16': expected 'float"):
         sac.CQLSACActor(_ACTION_SPEC)
+
+
+  def test_actor_and_critics_see_normalized_observations(self):
+    self.addCleanup(gin.clear_config)
+    gin.parse_config('VectorTorso.normalize = True')
+    agent = _agent()
+    observation = _observation(np.random.RandomState(0), 5)
+    agent.network.observe.set_statistics(
+        {'x': np.array([0.5]), 'y': np.array(1.0)},
+        {'x': np.array([2.0]), 'y': np.array(0.5)})
+    self.assertAllClose(
+        agent.network.observe(tf.nest.map_structure(tf.constant, observation), 1),
+        np.stack([(observation['x'][:, 0] - 0.5) / 2, (observation['y'] - 1) / 0.5],
+                 axis=1))
+    loss, _ = agent.loss(_batch(0))
+    self.assertTrue(np.isfinite(loss))
 
 
 if __name__ == '__main__':

@@ -20,6 +20,7 @@ class Segments(NamedTuple):
   is_first: tf.Tensor      # True at a row's first step: memory is cleared there.
   valid: tf.Tensor         # False where a row is padded.
   state: Any = ()          # The network's before each row; by default the initial one.
+  timestep: Any = ()       # Int32: steps since the episode began.
 
 
 @config.configurable
@@ -87,7 +88,8 @@ class DecisionAgent(tf.Module):
   def _unroll(self, batch: Segments) -> Tuple[action_space.Policy, Dict[str, Any]]:
     """The policy at every step, and the metric `carried` of `loss` if there is one."""
     inputs = network_lib.DecisionInputs(
-        batch.return_to_go, batch.observation, batch.action, batch.is_first)
+        batch.return_to_go, batch.observation, batch.action, batch.is_first,
+        batch.timestep)
     num_steps = batch.valid.shape[1]
     if not tf.nest.flatten(batch.state):
       state = self.network.initial_state(tf.shape(batch.valid)[0])

@@ -7,6 +7,7 @@ import tensorflow as tf
 from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf import specs
+from gtrxl_tf.cores import core as core_lib
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import memory_network
 from gtrxl_tf.networks import torsos
@@ -21,6 +22,7 @@ class DecisionInputs(NamedTuple):
   observation: Any         # A nest of tensors.
   action: Any              # A sample of `ActionSpace`: taken at the observation.
   is_first: tf.Tensor      # Bools: where an episode begins.
+  timestep: Any = ()       # Int32: steps since the episode began, if embedded.
 
 
 @config.configurable
@@ -44,6 +46,11 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     token_dim: width of the tokens; by default that of the core's output.
     squash: whether return and action tokens pass a tanh, as RATE's do for images and
       its action tokens do for T-Maze. By default they do not.
+    squash_observations: whether observation tokens pass a tanh, as those of images do
+      in Decision Transformer's code.
+    num_timesteps: if given, the tokens of a step have a learned embedding of its number
+      in the episode added, as in Decision Transformer (Chen et al., 2021). Steps from
+      this number on share the last embedding. By default the core alone knows order.
 
   Attributes:
     action_space: the `ActionSpace` of `action_spec`.
@@ -56,7 +63,8 @@ class DecisionNetwork(memory_network.MemoryNetwork):
 
   def __init__(self, action_spec: Any, torso: torsos.Torso, core: cores.Core,
                token_dim: Optional[config.PositiveInt] = None, squash: bool = False,
-               name: Optional[str] = None):
+               squash_observations: bool = False, name: Optional[str] = None,
+               num_timesteps: Optional[config.PositiveInt] = None):
     super().__init__(action_spec, core, name)
     if core.segment_length > 1 and core.segment_length % TOKENS_PER_STEP:
       raise config.ConfigError(
@@ -66,22 +74,29 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     activation = 'tanh' if squash else None
     self.token_dim = token_dim
     self._torso = torso
+    self._num_timesteps = num_timesteps
     self._return_token = tf.keras.layers.Dense(
         token_dim, activation, name='return_token')
-    self._observation_token = tf.keras.layers.Dense(token_dim, name='observation_token')
+    self._observation_token = tf.keras.layers.Dense(
+        token_dim, 'tanh' if squash_observations else None, name='observation_token')
     self._action_token = tf.keras.layers.Dense(
         token_dim, activation, name='action_token')
     self._policy_head = tf.keras.layers.Dense(
         self.action_space.num_outputs, dtype='float32', name='policy_head')
 
   def _build_embedding(self, observation_spec: Any) -> int:
+    if self._num_timesteps:
+      self.timestep_table = self.add_weight(
+          'timestep_table', (self._num_timesteps, self.token_dim),
+          initializer=tf.keras.initializers.RandomNormal(stddev=0.02))
     self.embed_return(tf.zeros([1]))
     self.embed_observation(specs.zeros(observation_spec, [1]), batch_dims=1)
     self.embed_action(specs.zeros(self.action_space.sample_spec, [1]))
     return self.token_dim
 
   def _build_heads(self) -> None:
-    self._policy_head.build(tf.TensorShape([None, self.core.output_size]))
+    core_lib.build_layer(
+        self._policy_head, tf.TensorShape([None, self.core.output_size]))
 
   def call(self, inputs: DecisionInputs, state: Any, training: Optional[bool] = None
            ) -> Tuple[action_space.Policy, Any]:
@@ -95,10 +110,12 @@ class DecisionNetwork(memory_network.MemoryNetwork):
 
   def embed(self, inputs: DecisionInputs) -> tf.Tensor:
     """The tokens `[B, T, 3, D]` of each step in their order."""
-    return tf.stack([
+    tokens = tf.stack([
         self.embed_return(inputs.return_to_go),
         self.embed_observation(inputs.observation, 2),
         self.embed_action(inputs.action)], axis=2)
+    time = self.embed_timestep(inputs.timestep)
+    return tokens if time is None else tokens + time[:, :, tf.newaxis]
 
   def read(self, tokens: tf.Tensor, is_first: tf.Tensor, state: Any
            ) -> Tuple[action_space.Policy, Any]:
@@ -107,24 +124,36 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     return self._policy(outputs[:, 1::TOKENS_PER_STEP]), state
 
   def step(self, return_to_go: tf.Tensor, observation: Any, is_first: tf.Tensor,
-           cache: Any) -> Tuple[action_space.Policy, Any]:
+           cache: Any, timestep: Any = ()) -> Tuple[action_space.Policy, Any]:
     """Computes the policy for an observation; all arguments are `[B, ...]`.
 
     Returns:
       The policy, and the core's cache. Pass the cache to `remember_action`, with the
       action that is taken, before the next step.
     """
-    _, cache = self.core.step(self.embed_return(return_to_go), is_first, cache)
-    outputs, cache = self.core.step(
-        self.embed_observation(observation, batch_dims=1), tf.zeros_like(is_first),
-        cache)
+    first = self.placed(self.embed_return(return_to_go), timestep)
+    second = self.placed(self.embed_observation(observation, batch_dims=1), timestep)
+    _, cache = self.core.step(first, is_first, cache)
+    outputs, cache = self.core.step(second, tf.zeros_like(is_first), cache)
     return self._policy(outputs), cache
 
-  def remember_action(self, action: Any, cache: Any) -> Any:
+  def remember_action(self, action: Any, cache: Any, timestep: Any = ()) -> Any:
     """The core's cache after the action `[B, ...]` that was taken."""
-    token = self.embed_action(action)
+    token = self.placed(self.embed_action(action), timestep)
     _, cache = self.core.step(token, tf.zeros(tf.shape(token)[:1], tf.bool), cache)
     return cache
+
+  def embed_timestep(self, timestep: Any) -> Optional[tf.Tensor]:
+    """The embeddings `[..., D]` of timesteps `[...]`; None if the network has none."""
+    if not self._num_timesteps:
+      return None
+    return tf.gather(tf.cast(self.timestep_table, self.compute_dtype),
+                     tf.minimum(timestep, self._num_timesteps - 1))
+
+  def placed(self, token: tf.Tensor, timestep: Any) -> tf.Tensor:
+    """A token `[B, D]` with the embedding of its timestep `[B]` added, if any."""
+    time = self.embed_timestep(timestep)
+    return token if time is None else token + time
 
   def embed_return(self, return_to_go: tf.Tensor) -> tf.Tensor:
     """The tokens `[..., D]` of returns `[...]`."""

@@ -97,6 +97,32 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
     more = inputs._replace(return_to_go=1e7 * tf.abs(inputs.return_to_go))
     self.assertAllEqual(_unroll(network, huge).logits, _unroll(network, more).logits)
 
+  def test_tokens_know_their_timestep(self):
+    network = _network('DeepLSTM', num_timesteps=4)
+    timestep = tf.constant([[0, 1, 2, 3, 4, 5], [7, 8, 9, 0, 1, 2]])
+    inputs = _inputs()._replace(timestep=timestep)
+    tokens = network.embed(inputs)
+    plain = network.embed(inputs._replace(timestep=tf.zeros_like(timestep)))
+    table = network.timestep_table.numpy()
+    expected = (table[np.minimum(timestep, 3)] - table[0])[:, :, np.newaxis]
+    self.assertAllClose(tokens - plain, np.repeat(expected, 3, axis=2), atol=1e-5)
+    # Steps compute the same.
+    cache, logits = network.initial_cache(B), []
+    for t in range(T):
+      at_t = tf.nest.map_structure(lambda x: x[:, t], inputs)
+      policy, cache = network.step(
+          at_t.return_to_go, at_t.observation, at_t.is_first, cache, at_t.timestep)
+      cache = network.remember_action(at_t.action, cache, at_t.timestep)
+      logits.append(policy.logits)
+    self.assertAllClose(
+        _unroll(network, inputs).logits, tf.stack(logits, axis=1), atol=1e-5)
+
+  def test_observations_can_be_squashed(self):
+    network = _network('Memoryless', squash_observations=True)
+    tokens = network.embed_observation(_inputs().observation, 2)
+    plain = _network('Memoryless').embed_observation(_inputs().observation, 2)
+    self.assertAllClose(tokens, tf.tanh(plain))
+
   def test_refuses_a_core_whose_segments_cut_a_step(self):
     core = cores.SegmentTransformer(1, D, 2, 4, 8, segment_length=4)
     with self.assertRaisesRegex(config.ConfigError, 'segments of 4 tokens: expected'):

@@ -66,9 +66,10 @@ class DecisionPolicy(policy_lib.NetworkPolicy):
         resets, self._target,
         policy_state.return_to_go - time_step.reward / self._return_scale)
     policy, cache = self._network.step(
-        return_to_go, time_step.observation, is_first, policy_state.core)
+        return_to_go, time_step.observation, is_first, policy_state.core,
+        timestep=steps)
     space = self._network.action_space
     sample = space.mode(policy) if self._greedy else space.sample(policy, seed)
-    cache = self._network.remember_action(sample, cache)
+    cache = self._network.remember_action(sample, cache, timestep=steps)
     return policy_step.PolicyStep(
         space.to_environment(sample), DecisionState(cache, return_to_go, steps + 1))

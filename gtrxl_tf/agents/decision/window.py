@@ -27,20 +27,21 @@ class DecisionWindow(windows.SlidingWindow):
     return WindowCache(self._no_tokens(batch_size), tf.zeros([batch_size], tf.int32))
 
   def step(self, return_to_go: tf.Tensor, observation: Any, is_first: tf.Tensor,
-           cache: WindowCache) -> Tuple[action_space.Policy, WindowCache]:
+           cache: WindowCache, timestep: Any = ()) -> Tuple[action_space.Policy, WindowCache]:
     """Computes the policy, see `DecisionNetwork.step`."""
     count = tf.where(is_first, 0, cache.count)
     index = self._next_index(count)
     tokens = self._make_room(cache.tokens, count)
-    tokens = windows.put(tokens, self._network.embed_return(return_to_go), index, 0)
-    tokens = windows.put(
-        tokens, self._network.embed_observation(observation, 1), index, 1)
+    for i, token in enumerate((self._network.embed_return(return_to_go),
+                               self._network.embed_observation(observation, 1))):
+      tokens = windows.put(tokens, self._network.placed(token, timestep), index, i)
     begins = tf.equal(tf.range(self._length), 0) & tf.ones_like(is_first)[:, tf.newaxis]
     policies, _ = self._network.read(
         tokens, begins, self._network.initial_state(tf.shape(count)[0]))
     return windows.take(policies, index), WindowCache(tokens, index + 1)
 
-  def remember_action(self, action: Any, cache: WindowCache) -> WindowCache:
+  def remember_action(self, action: Any, cache: WindowCache, timestep: Any = ()
+                      ) -> WindowCache:
     """The cache after the action, see `DecisionNetwork.remember_action`."""
-    token = self._network.embed_action(action)
+    token = self._network.placed(self._network.embed_action(action), timestep)
     return cache._replace(tokens=windows.put(cache.tokens, token, cache.count - 1, 2))

@@ -23,12 +23,12 @@ _OBSERVATION_SPEC = {'pixels': specs.Array((2, 1), np.uint8),
                      'speed': specs.Array((), np.float32)}
 
 
-def _network(segment_length=3 * _K):
+def _network(segment_length=3 * _K, **settings):
   """A Decision Transformer."""
   network = network_lib.DecisionNetwork(
       testing.HYBRID, torsos.VectorTorso((_D,)),
       cores.RATE(2, _D, 2, 2, mlp_dim=_D, num_memory_tokens=0,
-                 segment_length=segment_length))
+                 segment_length=segment_length), **settings)
   network.create_variables(_OBSERVATION_SPEC)
   random = np.random.RandomState(0)
   for variable in network.trainable_variables:
@@ -42,12 +42,14 @@ def _inputs(starts):
   is_first = np.zeros([_B, _T], bool)
   for row, row_starts in zip(is_first, starts):
     row[row_starts] = True
+  steps = np.arange(_T)
+  timestep = steps - np.maximum.accumulate(np.where(is_first, steps, 0), axis=1)
   return tf.nest.map_structure(tf.constant, network_lib.DecisionInputs(
       return_to_go=random.randn(_B, _T).astype(np.float32),
       observation={'pixels': random.randint(4, size=[_B, _T, 2, 1]).astype(np.uint8),
                    'speed': random.randn(_B, _T).astype(np.float32)},
       action=testing.random_unrolls(2, _B, _T - 1, testing.HYBRID).action,
-      is_first=is_first))
+      is_first=is_first, timestep=timestep.astype(np.int32)))
 
 
 def _act(acting, inputs, jit_compile=False):
@@ -57,8 +59,9 @@ def _act(acting, inputs, jit_compile=False):
   cache, policies = acting.initial_cache(_B), []
   for t in range(_T):
     at_t = tf.nest.map_structure(lambda x: x[:, t], inputs)
-    policy, cache = step(at_t.return_to_go, at_t.observation, at_t.is_first, cache)
-    cache = remember(at_t.action, cache)
+    policy, cache = step(at_t.return_to_go, at_t.observation, at_t.is_first, cache,
+                         at_t.timestep)
+    cache = remember(at_t.action, cache, at_t.timestep)
     policies.append(policy)
   return tf.nest.map_structure(lambda *x: tf.stack(x, axis=1).numpy(), *policies)
 
@@ -95,10 +98,12 @@ class DecisionWindowTest(tf.test.TestCase):
     self.assert_equal_policies(_act(window, inputs), _act(network, inputs))
 
   def test_it_equals_an_unroll_over_the_last_steps(self):
-    network, inputs = _network(), _inputs([[0], [0, 5], [0, 1, 6]])
-    window = window_lib.DecisionWindow(network, _K)
-    self.assert_equal_policies(
-        _act(window, inputs, jit_compile=True), _unroll_windows(network, inputs))
+    inputs = _inputs([[0], [0, 5], [0, 1, 6]])
+    for settings in {}, {'num_timesteps': 6}:
+      network = _network(**settings)
+      window = window_lib.DecisionWindow(network, _K)
+      self.assert_equal_policies(
+          _act(window, inputs, jit_compile=True), _unroll_windows(network, inputs))
 
   def test_refuses_a_window_that_cuts_a_segment(self):
     with self.assertRaisesRegex(config.ConfigError, 'a window of 5 .* of 12 tokens'):

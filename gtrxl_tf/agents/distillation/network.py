@@ -10,6 +10,7 @@ from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf import nests
 from gtrxl_tf import specs as specs_lib
+from gtrxl_tf.cores import core as core_lib
 from gtrxl_tf.cores import relative_attention
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import memory_network
@@ -131,7 +132,8 @@ class DistillationNetwork(memory_network.MemoryNetwork):
     return tokens.shape[-1]
 
   def _build_heads(self) -> None:
-    self._policy_head.build(tf.TensorShape([None, self.core.output_size]))
+    core_lib.build_layer(
+        self._policy_head, tf.TensorShape([None, self.core.output_size]))
 
   def initial_cache(self, batch_size) -> DistillationCache:
     """The cache before the first step. The variables must exist."""

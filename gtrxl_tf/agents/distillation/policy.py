@@ -1,5 +1,6 @@
 """Policies that continue a learning history, for evaluation and export."""
 
+import functools
 from typing import Any, NamedTuple, Optional
 
 import tensorflow as tf
@@ -57,6 +58,14 @@ class DistillationPolicy(policy_lib.NetworkPolicy):
     self._position_scale = position_scale
     self._position_shift = position_shift
     super().__init__(network, observation_spec, action_spec)
+    # A network that has a window already gets no other.
+    self._with_temperature = functools.partial(
+        DistillationPolicy, network, observation_spec, action_spec, None,
+        position_scale=position_scale, position_shift=position_shift)
+
+  def greedy(self) -> 'DistillationPolicy':
+    """Makes the policy that always takes the most likely action instead."""
+    return self._with_temperature(temperature=0.0)
 
   def _get_initial_state(self, batch_size):
     return DistillationState(

@@ -1,0 +1,31 @@
+"""The random streams of environments: one for each purpose of a seed.
+
+A run and the collection of its data often have the same seed. Their environments must
+differ all the same, or a policy would be evaluated on episodes that it learned from.
+"""
+
+import enum
+
+import numpy as np
+
+
+class Stream(enum.IntEnum):
+  """What environments are made for, and what numbers them within a seed."""
+  SPECS = 0
+  EVALUATION = 1
+  ACTING = 2      # By actor and life.
+  COLLECTION = 3  # By piece of work.
+
+
+def sequence(seed: int, stream: Stream, *numbers: int) -> np.random.SeedSequence:
+  """Returns the seeds of a stream; different arguments give different ones.
+
+  >>> sequence(0, Stream.EVALUATION).generate_state(2).tolist()
+  [673228719, 1136656250]
+
+  Args:
+    seed: of a run or a collection.
+    stream: the purpose.
+    *numbers: which of the parts that have the same purpose.
+  """
+  return np.random.SeedSequence(seed, spawn_key=(stream, *numbers))
