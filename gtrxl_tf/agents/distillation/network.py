@@ -176,15 +176,15 @@ class DistillationNetwork(memory_network.MemoryNetwork):
   def read(self, tokens: tf.Tensor, position: tf.Tensor, is_first: tf.Tensor,
            state: Any) -> Tuple[action_space.Policy, Any]:
     """`call` on tokens `[B, T, n, D]` instead of inputs."""
-    outputs, state = self.core(*self._flatten(tokens, position, is_first), state)
+    outputs, state = self.core(*self._flattened(tokens, position, is_first), state)
     return self._policy(outputs[:, ::self.tokens_per_transition]), state
 
   def attention_weights(self, inputs: Histories, state: Any) -> Any:
     """The attention weights of the core, which must have attention, in an unroll."""
     return self.core.attention_weights(
-        *self._flatten(self.embed(inputs), inputs.position, inputs.is_first), state)
+        *self._flattened(self.embed(inputs), inputs.position, inputs.is_first), state)
 
-  def _flatten(self, tokens: tf.Tensor, position: tf.Tensor, is_first: tf.Tensor
+  def _flattened(self, tokens: tf.Tensor, position: tf.Tensor, is_first: tf.Tensor
                ) -> Tuple[tf.Tensor, tf.Tensor]:
     """Flattens tokens `[B, T, n, D]` into the core's inputs `[B, T n, D]`; also returns
     where histories begin in them, `[B, T n]`."""
