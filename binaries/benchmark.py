@@ -28,13 +28,14 @@ _REPEAT = flags.DEFINE_integer(
     lower_bound=1)
 _XLA_FROM = flags.DEFINE_integer(
     'xla_from', 16, 'The smallest batch whose step of acting is compiled with XLA.')
-_JOB = flags.DEFINE_string(
-    'job', 'gin/gtrxl/numpad_2x2_cpu.gin',
+_JOB = flags.DEFINE_list(
+    'job', ['gin/gtrxl/numpad_2x2_cpu.gin'],
     'Settings of the run; empty to measure none.')
 _GIN_BINDINGS = flags.DEFINE_multi_string(
     'gin_bindings', [], "Single settings of the run, which override the file's.")
 _STEPS = flags.DEFINE_integer(
-    'steps', 600_000, 'Environment steps of the run.', lower_bound=1)
+    'steps', None, "Environment steps of the run; by default the settings'.",
+    lower_bound=1)
 _SEEDS = flags.DEFINE_list('seeds', '0', 'Seeds of the run.')
 _JSON = flags.DEFINE_string('json', None, 'A file for what was measured.')
 
@@ -52,7 +53,7 @@ def _informed() -> Any:
   """The informed policy's return in the run's environment, if it has one."""
   from gtrxl_tf.launch import prepare  # pylint: disable=import-outside-toplevel
   return prepare.prepare(
-      [_JOB.value], _GIN_BINDINGS.value, check=False).informed_return()
+      _JOB.value, _GIN_BINDINGS.value, check=False).informed_return()
 
 
 def _measure_cores(found: dict) -> None:
@@ -79,8 +80,9 @@ def _measure_job(found: dict) -> None:
   from gtrxl_tf.benchmarks import job  # pylint: disable=import-outside-toplevel
 
   informed = _informed()
-  print(f'\n{_JOB.value}, {_STEPS.value:,} environment steps, CPU seconds of all '
-        'processes, from the first learner step'
+  files = ' '.join(_JOB.value)
+  steps = '' if _STEPS.value is None else f', {_STEPS.value:,} environment steps'
+  print(f'\n{files}{steps}: CPU seconds of all processes, from the first learner step'
         + ('' if informed is None else f'; per cent of {informed:.1f}') + '\n')
   shares = () if informed is None else job.SHARES
   _print_titles(

@@ -25,22 +25,27 @@ class Sample(NamedTuple):
   rows: int           # Rows of `metrics.csv` so far.
 
 
-def measure(gin_file: str, seed: int, steps: int, informed: Optional[float],
-            bindings: Sequence[str] = ()) -> Dict[str, Optional[float]]:
+def measure(gin_files: Sequence[str], seed: int, steps: Optional[int],
+            informed: Optional[float], bindings: Sequence[str] = ()
+            ) -> Dict[str, Optional[float]]:
   """Runs `binaries.train` for a number of environment steps; see `summary`.
+
+  If `steps` is None, the settings say how many.
 
   Raises:
     config.ConfigError: the run failed.
   """
   samples, tree = [], CpuSeconds()
+  bindings = [*bindings, f'Experiment.seed = {seed}']
+  if steps is not None:
+    bindings.append(f'OnlineExperiment.environment_steps = {steps}')
   with tempfile.TemporaryDirectory() as root:
     folder = run_folder.RunFolder(root)
     start = time.time()
     with tempfile.TemporaryFile('w+') as log:
       process = subprocess.Popen(
-          [sys.executable, '-m', 'binaries.train', f'--gin_file={gin_file}',
-           f'--root_dir={root}', f'--gin_bindings=Experiment.seed = {seed}',
-           f'--gin_bindings=OnlineExperiment.environment_steps = {steps}',
+          [sys.executable, '-m', 'binaries.train', f'--root_dir={root}',
+           *(f'--gin_file={gin_file}' for gin_file in gin_files),
            *(f'--gin_bindings={binding}' for binding in bindings)],
           cwd=_ROOT, stdout=log, stderr=log)
       try:
@@ -54,7 +59,7 @@ def measure(gin_file: str, seed: int, steps: int, informed: Optional[float],
         log.seek(0)
         last = (log.read().strip().splitlines() or [''])[-1]
         raise config.ConfigError(
-            f'{gin_file}: binaries.train ended with exit code {process.returncode}: '
+            f'{gin_files[-1]}: binaries.train ended with exit code {process.returncode}: '
             f'{last}')
     rows = run_folder.read_metrics(folder.metrics)
   return summary(rows, samples, informed)
