@@ -230,8 +230,8 @@ class Actor:
     while self._unrolls_begun and not self._ended():
       waited = time.time() - begun
       if waited > _MAX_SECONDS_FOR_WEIGHTS:
-        logging.info('actor: no newer weights for %d s; acting with those of learner '
-                     'step %d', waited, self._target_step)
+        logging.warning('actor: no newer weights for %d s; acting with those of learner '
+                        'step %d', waited, self._target_step)
         return
       # It asks more rarely the longer it has waited, since asking costs time too.
       time.sleep(min(max(waited / 20, 0.001), 0.1))
