@@ -5,6 +5,7 @@ import csv
 import io
 import os
 import pathlib
+import shutil
 import sys
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
 
@@ -50,7 +51,10 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
                    else signals.stop_requested)
   with asked_to_stop() as should_stop:
     experiment = prepare_lib.prepare(gin_files, gin_bindings)
-    with _claimed(folder, experiment, allow_changes):
+    with _claimed(folder, experiment, allow_changes) as begins:
+      if begins:
+        # Its tables may be of other settings, or have weights that say the run is over.
+        shutil.rmtree(folder.replay, ignore_errors=True)
       evaluation = None
       if not folder.done.exists():
         print(f'Training in {folder.root}: {experiment.description}.', flush=True)
@@ -117,10 +121,11 @@ def _check_server(experiment: experiment_lib.Experiment, server: Optional[str]) 
 
 @contextlib.contextmanager
 def _claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment,
-             allow_changes: bool) -> Iterator[None]:
+             allow_changes: bool) -> Iterator[bool]:
   """Locks a folder for this process, and writes the operative config into it.
 
-  If settings were changed, the earlier config and evaluation are kept beside it.
+  If settings were changed, the earlier config and evaluation are kept beside it. Yields
+  whether training begins: there was none, or it was done and its length was changed.
 
   Raises:
     run_folder.InUseError: another process has it.
@@ -129,16 +134,19 @@ def _claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment
   with folder.in_use():
     checkpoints.check(folder.checkpoints, experiment.kind, experiment.make_agent)
     changed = _check_settings(folder, allow_changes)
+    begins = not folder.was_started
     if changed:
       kept = folder.keep_record()
       print(f'Settings changed in {folder.root}: '
             f'{settings_lib.describe(changed, "now")}. {kept} has those of before.')
-    if any(settings_lib.matches(x.name, settings_lib.OF_LENGTH) for x in changed):
-      folder.done.unlink(missing_ok=True)
+    if folder.done.exists() and any(
+        settings_lib.matches(x.name, settings_lib.OF_LENGTH) for x in changed):
+      begins = True
+      folder.done.unlink()
     files.write_atomically(folder.config, gin.operative_config_str())
     if not folder.done.exists():
       folder.diverged.unlink(missing_ok=True)  # From an earlier attempt.
-    yield
+    yield begins
 
 
 def _check_settings(folder: run_folder.RunFolder, allow_changes: bool
@@ -155,8 +163,8 @@ def _check_settings(folder: run_folder.RunFolder, allow_changes: bool
   Raises:
     config.ConfigError: some differ that may not.
   """
-  if not folder.config.exists():
-    return []
+  if not (folder.was_started and folder.config.exists()):
+    return []  # A run that was refused, or interrupted before it learned anything.
   try:
     before = settings_lib.parse(folder.config.read_text(encoding='utf-8'))
   except ValueError as error:

@@ -195,8 +195,9 @@ class ChangedSettingsTest(parameterized.TestCase):
 
   def test_the_same_settings_are_not_a_change(self):
     before = self.contents()
-    with self.claimed('Experiment.seed = 0', 'DeepLSTM.num_layers = 9'):
+    with self.claimed('Experiment.seed = 0', 'DeepLSTM.num_layers = 9') as begins:
       self.assertEqual(self.contents(), before)
+      self.assertFalse(begins)
 
   def test_the_record_of_before_is_kept(self):
     before = self.contents()
@@ -215,8 +216,17 @@ class ChangedSettingsTest(parameterized.TestCase):
 
   def test_a_run_that_is_done_goes_on_if_it_gets_more_steps(self):
     with contextlib.redirect_stdout(io.StringIO()), self.claimed(
-        'OnlineExperiment.environment_steps = 123456', allow_changes=True):
+        'OnlineExperiment.environment_steps = 123456', allow_changes=True) as begins:
+      self.assertTrue(begins)
       self.assertFalse(self.folder.done.exists())
+
+  def test_a_run_that_has_not_learned_yet_may_be_started_otherwise(self):
+    self.folder.done.unlink()
+    with self.claimed('Experiment.seed = 5') as begins:
+      self.assertTrue(begins)
+    self.assertIn('Experiment.seed = 5', self.folder.config.read_text())
+    self.folder.metrics.write_text('learner_step\n2\n')
+    self.refused(r'Experiment.seed = 5 \(now 0\); other settings need another folder')
 
   def test_a_config_that_cannot_be_read_is_refused(self):
     self.folder.config.write_bytes(b'\xff')

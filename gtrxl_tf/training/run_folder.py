@@ -60,6 +60,13 @@ class RunFolder:
   done = property(lambda self: self.root / 'done')
   diverged = property(lambda self: self.root / 'diverged')
 
+  @property
+  def was_started(self) -> bool:
+    """Whether a run has left anything that depends on its settings."""
+    return (self.done.exists() or self.diverged.exists()
+            or self.metrics.exists() and self.metrics.stat().st_size > 0
+            or any(self.checkpoints.glob('*.index')))
+
   @contextlib.contextmanager
   def in_use(self) -> Iterator[None]:
     """Makes the folder, and locks it against other processes.
