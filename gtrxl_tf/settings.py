@@ -32,7 +32,8 @@ OF_ONE_PART = (
     'OnlineExperiment.evaluator',
     'OnlineExperiment.stall_seconds',
 )
-# Settings that decide how long a run trains. More steps extend a run that is done.
+# Settings that decide how long a run trains. More steps extend a run that is done, and
+# stretch a schedule that ends with it.
 OF_LENGTH = ('OnlineExperiment.environment_steps', 'OfflineExperiment.learner_steps')
 # Settings that may be changed on purpose in a run that was started. All others decide
 # what its weights, its optimizer and its data are.
