@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import files
+from gtrxl_tf.replay import server_settings
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer
@@ -18,7 +19,8 @@ from gtrxl_tf.replay import writer
 
 def serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length: int,
           queue_size: int, variables: Sequence[tf.Variable],
-          checkpoints: Optional[pathlib.Path] = None) -> reverb.Server:
+          checkpoints: Optional[pathlib.Path] = None,
+          settings: Optional[str] = None) -> reverb.Server:
   """Starts a server.
 
   Args:
@@ -30,6 +32,7 @@ def serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length: 
     variables: the variables of the acting network.
     checkpoints: a folder for Reverb's checkpoints of both tables. The server resumes
       from the newest. Without a folder it starts empty, and `checkpoint` fails.
+    settings: a text that everyone who connects can read, see `server_settings`.
 
   Raises:
     config.ConfigError: the checkpoint is damaged, its tables have other signatures, or
@@ -45,8 +48,11 @@ def serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length: 
     tables.mkdir(parents=True, exist_ok=True)
     _check_stamp(checkpoints / 'signatures', str((signature, table.info.signature)))
     checkpointer = checkpointers_lib.DefaultCheckpointer(path=str(tables))
+  served = [queue, table]
+  if settings is not None:
+    served.append(server_settings.table())
   try:
-    return reverb.Server([queue, table], port=port, checkpointer=checkpointer)
+    server = reverb.Server(served, port=port, checkpointer=checkpointer)
   except (RuntimeError, ValueError) as error:
     if checkpoints is None:
       raise
@@ -54,6 +60,9 @@ def serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length: 
         f'the checkpoint in {checkpoints} cannot be read ({config.one_line(error)}); '
         'without the folder the server starts with empty tables and loses the queued '
         'items') from error
+  if settings is not None:  # In place of those in the checkpoint.
+    server_settings.publish(f'localhost:{port}', settings)
+  return server
 
 
 def _check_port(port: int) -> None:
@@ -87,9 +96,11 @@ def checkpoint(port: int) -> None:
 
 
 def sizes(port: int) -> Dict[str, float]:
-  """Counts of the local server's items per table: present, inserted and sampled."""
+  """Counts of items of the tables of unrolls and weights: present, inserted, sampled."""
   found = {}
   for name, table in reverb.Client(f'localhost:{port}').server_info(10).items():
+    if name == server_settings.TABLE:
+      continue
     limiter = table.rate_limiter_info
     found[f'{name}_items'] = table.current_size
     found[f'{name}_inserted'] = limiter.insert_stats.completed
