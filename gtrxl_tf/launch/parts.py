@@ -6,12 +6,15 @@ function returns an exit code, see `exit_codes`.
 
 import contextlib
 import math
+import pathlib
+import traceback
 from typing import Callable, Iterator, NamedTuple, Optional, Sequence
 
 from absl import logging
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf import files
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import prepare as prepare_lib
 from gtrxl_tf.launch import signals
@@ -36,6 +39,8 @@ class Settings(NamedTuple):
     threads: TensorFlow's threads; None or 0 for one per core.
     supervised: whether the process that started the part supervises it, and has checked
       the settings.
+    failure: a file for the error that ends the part: one line, and the traceback. What
+      the process prints is then the line alone. None to print unexpected errors whole.
   """
   gin_files: Sequence[str] = ()
   gin_bindings: Sequence[str] = ()
@@ -43,6 +48,7 @@ class Settings(NamedTuple):
   metrics_port: Optional[int] = None
   threads: Optional[int] = None
   supervised: bool = False
+  failure: Optional[str] = None
 
 
 class _Part(NamedTuple):
@@ -126,7 +132,7 @@ def _started(name: str, settings: Settings) -> Iterator[_Part]:
   devices.set_threads(settings.threads)
   asked_to_stop = (signals.stop_requested_by_parent if settings.supervised
                    else signals.stop_requested)
-  with asked_to_stop() as should_stop:
+  with asked_to_stop() as should_stop, _kept_failure(name, settings.failure):
     experiment = prepare_lib.prepare(
         settings.gin_files, settings.gin_bindings, check=not settings.supervised)
     if not experiment.needs_server:
@@ -135,3 +141,21 @@ def _started(name: str, settings: Settings) -> Iterator[_Part]:
     yield _Part(experiment, should_stop, gauges_lib.Gauges(
         name, settings.metrics_host, settings.metrics_port))
   logging.info('%s: ends', name)
+
+
+@contextlib.contextmanager
+def _kept_failure(name: str, path: Optional[str]) -> Iterator[None]:
+  """Writes the error that ends the context into a file; raises one that has a line."""
+  try:
+    yield
+  except Exception as error:
+    if path is None:
+      raise
+    explained = exit_codes.explained(error, name)
+    with contextlib.suppress(OSError):  # A full disk is not worth another error.
+      pathlib.Path(path).parent.mkdir(exist_ok=True)
+      files.write_atomically(
+          pathlib.Path(path), f'{explained}\n\n{traceback.format_exc()}')
+    if explained is error:
+      raise
+    raise explained from error

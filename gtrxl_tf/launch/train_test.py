@@ -255,6 +255,28 @@ class RunTest(parameterized.TestCase):
       self.assertTrue(path.exists(), path)
     self.assertFalse(self.folder.diverged.exists())
 
+  @pytest.mark.long
+  def test_a_save_that_a_full_disk_prevents_is_reported(self):
+    disk = testing.small_disk(self, 14 * 1024)
+    self.folder = run_folder.RunFolder(disk / 'run')
+    process = self.start('OnlineExperiment.environment_steps = 1000000000',
+                         'Checkpoints.period = 20')
+    deadline = time.time() + 240
+    while time.time() < deadline and not list(self.folder.checkpoints.glob('*.index')):
+      time.sleep(0.1)
+    with testing.full(disk):
+      time.sleep(1)  # For another learner step.
+      process.send_signal(signal.SIGTERM)
+      stdout, stderr = process.communicate(timeout=120)
+    self.assertEqual(process.returncode, 1, stderr)
+    self.assertNotIn('Interrupted', stdout)
+    self.assertNotIn('Traceback', stderr)
+    self.assertRegex(
+        stderr, r'Stopped: checkpoint \d+ was not saved in .*No space left on device.*; '
+        r'the newest is .*/ckpt-\d+')
+    self.assertIn('Stopped: the learner did not save (the reason is above): its steps '
+                  'since the newest checkpoint', stderr)
+
 
 if __name__ == '__main__':
   absltest.main()

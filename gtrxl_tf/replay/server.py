@@ -115,9 +115,9 @@ def checkpoint(port: int) -> None:
   """Makes the local server at `port` write its tables to its folder."""
   try:
     reverb.Client(f'localhost:{port}').checkpoint()
-  except (RuntimeError, reverb.ReverbError) as error:
-    logging.error('server: no checkpoint of the tables: %s',
-                  str(error).splitlines()[0])
+  except (RuntimeError, IndexError, reverb.ReverbError) as error:  # IndexError: no room.
+    logging.error('server: no checkpoint of the tables, the queued items are lost if it '
+                  'ends: %s', config.one_line(error))
 
 
 def sizes(port: int) -> Dict[str, float]:

@@ -1,6 +1,7 @@
 """Tests of server.py: checkpoints of tables, and refusals."""
 
 import pathlib
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -147,6 +148,17 @@ class ServerTest(parameterized.TestCase):
     stamp.write_text(stamp.read_text().splitlines()[0])
     with self.assertNoLogs('absl', 'WARNING'):
       self.serve()
+
+  def test_without_room_for_a_checkpoint_one_line_says_so(self):
+    # What Reverb raises then, for tables of more than a few kilobytes.
+    error = IndexError('chunks.tfrecord; No space left on device')
+    with mock.patch.object(reverb.Client, 'checkpoint', side_effect=error):
+      with self.assertLogs('absl', 'ERROR') as logs:
+        server_lib.checkpoint(self.port)
+    self.assertEqual(
+        [line.partition('server: ')[2] for line in logs.output],
+        ['no checkpoint of the tables, the queued items are lost if it ends: '
+         'chunks.tfrecord; No space left on device'])
 
   def test_a_port_that_is_taken_is_refused(self):
     self.serve()

@@ -38,6 +38,7 @@ class RunFolder:
   `learning_process.png`, `.csv`  the last learning processes of such a policy
   `evaluations.csv` episodes during training, in runs with an evaluator
   `replay/`         Reverb's checkpoints of its tables
+  `failures/`       for each process that died of an error, the last one's traceback
   `done`, `diverged`  mark how the run ended; `Trainer.run` writes them
   """
   root: pathlib.Path
@@ -56,6 +57,7 @@ class RunFolder:
   evaluations = property(lambda self: self.root / 'evaluations.csv')
   replay = property(lambda self: self.root / 'replay')
   learning_process = property(lambda self: self.root / 'learning_process.png')
+  failures = property(lambda self: self.root / 'failures')
   done = property(lambda self: self.root / 'done')
   diverged = property(lambda self: self.root / 'diverged')
 
