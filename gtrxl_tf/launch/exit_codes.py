@@ -24,13 +24,13 @@ _NOT_STARTED = config.ConfigError, run_folder.InUseError
 _STOPPED = RunFailed, actor.ActingFailed, learner.Diverged, learner.StepFailed
 
 
-def explained(error: Exception, name: str) -> Exception:
-  """Returns an error that `returned` answers with one line: `error`, or one like it."""
+def line_of(error: Exception) -> Optional[str]:
+  """Returns the line of an error that `returned` expects; None for any other."""
   no_room = isinstance(error, OSError) and error.errno in run_folder.NO_ROOM
   if no_room or isinstance(
       error, (*_NOT_STARTED, *_STOPPED, checkpoints.SaveFailed)):
-    return error
-  return RunFailed(f'{name}: {type(error).__name__}: {config.one_line(error)}')
+    return str(error)
+  return None
 
 
 def returned(function: Callable[..., Optional[int]]) -> Callable[..., int]:

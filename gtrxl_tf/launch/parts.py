@@ -6,14 +6,16 @@ function returns an exit code, see `exit_codes`.
 
 import contextlib
 import math
+import os
 import pathlib
 import traceback
-from typing import Callable, Iterator, NamedTuple, Optional, Sequence
+from typing import Callable, Iterator, NamedTuple, Optional, Sequence, Union
 
 from absl import logging
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf import environments
 from gtrxl_tf import files
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import prepare as prepare_lib
@@ -132,7 +134,7 @@ def _started(name: str, settings: Settings) -> Iterator[_Part]:
   devices.set_threads(settings.threads)
   asked_to_stop = (signals.stop_requested_by_parent if settings.supervised
                    else signals.stop_requested)
-  with asked_to_stop() as should_stop, _kept_failure(name, settings.failure):
+  with asked_to_stop() as should_stop, kept_failure(name, settings.failure):
     experiment = prepare_lib.prepare(
         settings.gin_files, settings.gin_bindings, check=not settings.supervised)
     if not experiment.needs_server:
@@ -144,18 +146,31 @@ def _started(name: str, settings: Settings) -> Iterator[_Part]:
 
 
 @contextlib.contextmanager
-def _kept_failure(name: str, path: Optional[str]) -> Iterator[None]:
-  """Writes the error that ends the context into a file; raises one that has a line."""
+def kept_failure(name: str, path: Union[str, os.PathLike, None]) -> Iterator[None]:
+  """Writes the error that ends the context into a file, as one line and a traceback.
+
+  Args:
+    name: of what is done in the context, for the line.
+    path: the file. None to leave errors as they are.
+
+  Raises:
+    exit_codes.RunFailed: an error that `exit_codes.returned` does not expect, as a line.
+  """
   try:
     yield
   except Exception as error:
     if path is None:
       raise
-    explained = exit_codes.explained(error, name)
+    path = pathlib.Path(path)
+    line, where = exit_codes.line_of(error), ''
+    expected = line is not None
+    kind = ('' if isinstance(error, environments.EnvironmentFailed)
+            else f'{type(error).__name__}: ')
+    line = line or f'{name}: {kind}{config.one_line(error)}'
     with contextlib.suppress(OSError):  # A full disk is not worth another error.
-      pathlib.Path(path).parent.mkdir(exist_ok=True)
-      files.write_atomically(
-          pathlib.Path(path), f'{explained}\n\n{traceback.format_exc()}')
-    if explained is error:
+      path.parent.mkdir(exist_ok=True)
+      files.write_atomically(path, f'{line}\n\n{traceback.format_exc()}')
+      where = f' (traceback: {path})'
+    if expected:
       raise
-    raise explained from error
+    raise exit_codes.RunFailed(line + where) from error

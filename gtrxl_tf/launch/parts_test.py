@@ -35,7 +35,8 @@ class FailureTest(absltest.TestCase):
   def test_an_error_is_one_line_and_a_file_with_its_place(self):
     code, stderr = self.act(KeyError('door'), failure=str(self.path))
     self.assertEqual(code, 1)
-    self.assertEqual(stderr, "Stopped: actor: KeyError: 'door'\n")
+    self.assertEqual(
+        stderr, f"Stopped: actor: KeyError: 'door' (traceback: {self.path})\n")
     line, empty, *rest = self.path.read_text().splitlines()
     self.assertEqual((line, empty), ("actor: KeyError: 'door'", ''))
     self.assertEqual(rest[0], 'Traceback (most recent call last):')

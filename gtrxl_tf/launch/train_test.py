@@ -8,14 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
 import gin
 import pytest
 
+from gtrxl_tf import environments
 from gtrxl_tf import testing
 from gtrxl_tf.environments import t_maze
+from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
@@ -163,6 +166,18 @@ class OfflineRunTest(parameterized.TestCase):
                      [{'score': 51.5, 'other': 7}])
     self.assertLen(run_folder.read_metrics(folder.evaluation), 3)
     self.assertIn('score 51.5, other 7.0', stdout.getvalue())
+
+  def test_an_error_in_the_evaluation_is_one_line_and_a_file(self):
+    folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    folder.done.touch()
+    experiment = mock.Mock()
+    experiment.evaluate.side_effect = environments.EnvironmentFailed(
+        'environment 0, episode 1, step 2: KeyError: door')
+    with self.assertRaisesRegex(
+        exit_codes.RunFailed, '^evaluation: environment 0, episode 1, step 2: KeyError: '
+        f'door \\(traceback: {folder.failures}/evaluation.txt\\)$'):
+      train._finish(experiment, folder, lambda: False, None)
+    self.assertIn('Traceback', (folder.failures / 'evaluation.txt').read_text())
 
   @pytest.mark.long
   def test_a_run_leaves_what_there_is_to_see(self):
