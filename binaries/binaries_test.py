@@ -34,6 +34,10 @@ def _run(binary, **flags):
       capture_output=True, text=True, check=False)
 
 
+def _contents(folder):
+  return {path: path.read_bytes() for path in folder.root.rglob('*') if path.is_file()}
+
+
 class BinariesTest(absltest.TestCase):
 
   def setUp(self):
@@ -64,8 +68,10 @@ class BinariesTest(absltest.TestCase):
     folder = self._make_run()
     export.save_policy(
         self._experiment.make_policy(self._agent.target), folder.policy)
+    before = _contents(folder)
     done = _run('evaluate', root_dir=folder.root, num_episodes=7,
                 gin_bindings='ActionRecall.delay = 3')
+    self.assertEqual(_contents(folder), before)  # The run's own record.
     self.assertEqual(done.returncode, 0, done.stderr)
     self.assertStartsWith(done.stdout, 'Evaluation over 7 episodes: return ')
     self.assertIn('informed policy 1.00, success ', done.stdout)
@@ -89,7 +95,9 @@ class BinariesTest(absltest.TestCase):
   def test_export_writes_the_target_network_of_the_newest_checkpoint(self):
     folder = self._make_run()
     output_dir = self._temporary / 'exported'
+    before = _contents(folder)
     done = _run('export', root_dir=folder.root, output_dir=output_dir, greedy=True)
+    self.assertEqual(_contents(folder), before)
     self.assertEqual(done.returncode, 0, done.stderr)
     self.assertIn(f'saved_model_cli show --dir {output_dir}', done.stdout)
 
@@ -124,7 +132,7 @@ class BinariesTest(absltest.TestCase):
     self.assertEqual(done.returncode, 0, done.stderr)
     table = (self._temporary / 'comparison.md').read_text()
     self.assertIn('| gtrxl | 0 | 1.00 | 1.00 | 1,000 | 1.0 | 1,000 | 1.0 |', table)
-    self.assertIn('| **gtrxl** | mean | 0.95 | 1.00 | 1,000 | 1.0 |', table)
+    self.assertIn('| **gtrxl** | mean | 0.95 ± 0.05 | 1.00 | 1,000 | 1.0 |', table)
     self.assertIn('| lstm | 0 | 0.25 | 1.00 | 1,000 | 1.0 | - | - |', table)
     self.assertNotIn('memoryless', table)
     self.assertStartsWith(done.stdout, table)

@@ -26,6 +26,9 @@ _TPU = flags.DEFINE_string(
 _THREADS = flags.DEFINE_integer(
     'threads', 0, 'TensorFlow threads; 0 for as many as there are cores. Small networks '
     'take less processor time with 1.', lower_bound=0)
+_ALLOW_CHANGES = flags.DEFINE_bool(
+    'allow_changes', False, 'Go on with other numbers of steps, actors, evaluations or '
+    'checkpoints than before; the earlier settings are kept as config.1.gin.')
 
 
 def main(argv) -> None:
@@ -36,7 +39,7 @@ def main(argv) -> None:
   logging.set_verbosity(logging.INFO)
   sys.exit(train.train_as_learner(
       part.settings(_THREADS.value), _ROOT_DIR.value, _SERVER.value, _STRATEGY.value,
-      _TPU.value))
+      _TPU.value, _ALLOW_CHANGES.value))
 
 
 if __name__ == '__main__':

@@ -3,7 +3,8 @@
   python -m binaries.train --gin_file=gin/gtrxl/numpad_2x2_cpu.gin \
       --root_dir=runs/numpad_2x2 --gin_bindings='Experiment.seed = 1'
 
-A run that is started again on the same folder resumes.
+A run that is started again on the same folder resumes, with the same settings; more
+steps, other evaluations and the like need --allow_changes.
 """
 
 import sys
@@ -15,13 +16,17 @@ from binaries import settings
 from gtrxl_tf.launch import processes
 
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
+_ALLOW_CHANGES = flags.DEFINE_bool(
+    'allow_changes', False, 'Go on with other numbers of steps, actors, evaluations or '
+    'checkpoints than before; the earlier settings are kept as config.1.gin.')
 
 
 def main(argv) -> None:
   del argv
   sys.exit(processes.run(
       'gtrxl_tf.launch.train', 'train', settings.GIN_FILE.value,
-      settings.GIN_BINDINGS.value, _ROOT_DIR.value, True))
+      settings.GIN_BINDINGS.value, _ROOT_DIR.value, True,
+      _ALLOW_CHANGES.value))
 
 
 if __name__ == '__main__':

@@ -7,6 +7,7 @@ import gin
 
 from gtrxl_tf import config
 from gtrxl_tf import configurables  # noqa: F401 (for gin)
+from gtrxl_tf import settings as settings_lib
 from gtrxl_tf.offline import experiment as offline_experiment
 from gtrxl_tf.offline import history_experiment
 from gtrxl_tf.online import experiment as online_experiment
@@ -46,6 +47,7 @@ def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str], check: bool =
     kind = experiment_kind()
     _check_settings_are_of(kind)
     experiment = kind()
+    experiment.settings = settings_lib.given()
     if check:
       experiment.check()
   except (ValueError, TypeError) as error:

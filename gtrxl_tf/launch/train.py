@@ -5,14 +5,16 @@ import csv
 import io
 import os
 import pathlib
+import shutil
 import sys
-from typing import Any, Callable, Iterable, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
 
 import gin
 import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import files
+from gtrxl_tf import settings as settings_lib
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare as prepare_lib
@@ -30,7 +32,7 @@ from gtrxl_tf.training import run_folder
 
 @exit_codes.returned
 def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
-          supervised: bool = False) -> int:
+          supervised: bool = False, allow_changes: bool = False) -> int:
   """Trains on this machine in the folder `root_dir`, or resumes the run there.
 
   Args:
@@ -38,6 +40,8 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     gin_bindings: single settings, which override the files.
     root_dir: the run's folder.
     supervised: whether to stop when the process ends that started this one.
+    allow_changes: whether `settings.CHANGEABLE` may differ from what the run in the
+      folder was started with.
 
   Returns:
     An exit code: 0 done, 1 failed, 2 wrong settings, 130 interrupted.
@@ -47,7 +51,10 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
                    else signals.stop_requested)
   with asked_to_stop() as should_stop:
     experiment = prepare_lib.prepare(gin_files, gin_bindings)
-    with _claimed(folder, experiment):
+    with _claimed(folder, experiment, allow_changes) as begins:
+      if begins:
+        # Its tables may be of other settings, or have weights that say the run is over.
+        shutil.rmtree(folder.replay, ignore_errors=True)
       evaluation = None
       if not folder.done.exists():
         print(f'Training in {folder.root}: {experiment.description}.', flush=True)
@@ -64,8 +71,8 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
 
 @exit_codes.returned
 def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[str],
-                     strategy_name: str = 'default', tpu: Optional[str] = None
-                     ) -> None:
+                     strategy_name: str = 'default', tpu: Optional[str] = None,
+                     allow_changes: bool = False) -> None:
   """Trains like `train`, with actors and a server that are started elsewhere.
 
   Args:
@@ -74,6 +81,7 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
     server: address of the Reverb server; None for an experiment on a dataset.
     strategy_name: see `devices.make_strategy`.
     tpu: see `devices.make_strategy`.
+    allow_changes: see `train`.
 
   Returns:
     An exit code: 0 done or told to stop, 1 failed, 2 wrong settings (see `returned`).
@@ -89,7 +97,9 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
     is_chief = devices.is_chief(strategy)
     if not is_chief:  # As in `_claimed`: one that did not stop would wait for the chief.
       checkpoints.check(folder.checkpoints, experiment.kind, experiment.make_agent)
-    with _claimed(folder, experiment) if is_chief else contextlib.nullcontext():
+      _check_settings(folder, allow_changes)
+    with (_claimed(folder, experiment, allow_changes) if is_chief
+          else contextlib.nullcontext()):
       evaluation = None
       if not folder.done.exists():
         if is_chief and not server:
@@ -112,9 +122,12 @@ def _check_server(experiment: experiment_lib.Experiment, server: Optional[str]) 
 
 
 @contextlib.contextmanager
-def _claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment
-             ) -> Iterator[None]:
+def _claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment,
+             allow_changes: bool) -> Iterator[bool]:
   """Locks a folder for this process, and writes the operative config into it.
+
+  If settings were changed, the earlier config and evaluation are kept beside it. Yields
+  whether training begins: there was none, or it was done and its length was changed.
 
   Raises:
     run_folder.InUseError: another process has it.
@@ -122,10 +135,56 @@ def _claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment
   """
   with folder.in_use():
     checkpoints.check(folder.checkpoints, experiment.kind, experiment.make_agent)
+    changed = _check_settings(folder, allow_changes)
+    begins = not folder.was_started
+    if changed:
+      kept = folder.keep_record()
+      print(f'Settings changed in {folder.root}: '
+            f'{settings_lib.describe(changed, "now")}. {kept} has those of before.')
+    if folder.done.exists() and any(
+        settings_lib.matches(x.name, settings_lib.OF_LENGTH) for x in changed):
+      begins = True
+      folder.done.unlink()
     files.write_atomically(folder.config, gin.operative_config_str())
     if not folder.done.exists():
       folder.diverged.unlink(missing_ok=True)  # From an earlier attempt.
-    yield
+    yield begins
+
+
+def _check_settings(folder: run_folder.RunFolder, allow_changes: bool
+                    ) -> List[settings_lib.Difference]:
+  """Compares the settings with those that the run in a folder was started with.
+
+  Args:
+    folder: the run's folder; it need not exist.
+    allow_changes: whether `settings.CHANGEABLE` may differ.
+
+  Returns:
+    Those that differ.
+
+  Raises:
+    config.ConfigError: some differ that may not.
+  """
+  if not (folder.was_started and folder.config.exists()):
+    return []  # A run that was refused, or interrupted before it learned anything.
+  try:
+    before = settings_lib.parse(folder.config.read_text(encoding='utf-8'))
+  except ValueError as error:
+    raise config.ConfigError(f'{folder.config}: {config.one_line(error)}; another '
+                             'experiment needs another folder') from error
+  now = settings_lib.operative()
+  fixed = settings_lib.differences(now, before, settings_lib.CHANGEABLE)
+  if fixed:
+    raise config.ConfigError(
+        f'{folder.root} was started with other settings: '
+        f'{settings_lib.describe(fixed, "now")}; other settings need another folder')
+  changed = settings_lib.differences(now, before)
+  if changed and not allow_changes:
+    raise config.ConfigError(
+        f'{folder.root} was started with other settings: '
+        f'{settings_lib.describe(changed, "now")}; --allow_changes goes on with the '
+        'new ones, and keeps the record of the others')
+  return changed
 
 
 def _finish(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,

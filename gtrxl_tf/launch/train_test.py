@@ -1,5 +1,7 @@
 """Tests of train.py: what is refused, and small runs with all their processes."""
 
+# pylint: disable=protected-access
+
 import contextlib
 import io
 import os
@@ -15,6 +17,7 @@ from absl.testing import parameterized
 import gin
 import pytest
 
+from gtrxl_tf import config
 from gtrxl_tf import environments
 from gtrxl_tf import testing
 from gtrxl_tf.environments import t_maze
@@ -144,6 +147,96 @@ class RefusedTest(parameterized.TestCase):
         _OFFLINE_FILES, ['OfflineExperiment.dataset = "nowhere"']))
 
 
+class ChangedSettingsTest(parameterized.TestCase):
+  """A folder whose run was started, or is done, with `_TINY`."""
+
+  def setUp(self):
+    super().setUp()
+    self.addCleanup(gin.clear_config)
+    self.folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    with self.claimed():
+      pass
+    self.folder.evaluation.write_text('the evaluation')
+    self.folder.scores.write_text('the scores')
+    self.folder.curve.write_text('the curve')
+    self.folder.done.touch()
+
+  def claimed(self, *bindings, allow_changes=False):
+    gin.clear_config()
+    experiment = prepare.prepare([_GIN_FILE], [*_TINY, *bindings])
+    return train._claimed(self.folder, experiment, allow_changes)
+
+  def contents(self):
+    return {path.name: path.read_bytes() for path in self.folder.root.iterdir()}
+
+  def refused(self, message, *bindings, allow_changes=False):
+    """Checks that a run is refused with one line, and that nothing was changed."""
+    before, stderr = self.contents(), io.StringIO()
+    gin.clear_config()
+    with contextlib.redirect_stderr(stderr):
+      code = train.train([_GIN_FILE], [*_TINY, *bindings], str(self.folder.root),
+                         allow_changes=allow_changes)
+    self.assertEqual(code, 2)
+    self.assertEqual(self.contents(), before)
+    line, = stderr.getvalue().splitlines()
+    self.assertRegex(line, '^Not started: .* was started with other settings: '
+                     f'{message}$')
+
+  @parameterized.parameters(True, False)
+  def test_other_settings_are_refused(self, allow_changes):
+    self.refused(
+        r'ActionRecall.delay = 2 \(now 5\), Experiment.seed = 0 \(now 5\), '
+        r'OnlineExperiment.num_epochs = 1 \(now 2\); other settings need another folder',
+        'ActionRecall.delay = 5', 'Experiment.seed = 5',
+        'OnlineExperiment.num_epochs = 2', 'OnlineExperiment.environment_steps = 70',
+        allow_changes=allow_changes)
+
+  def test_a_change_on_purpose_needs_the_flag(self):
+    self.refused(
+        r'Experiment.evaluation_episodes = 10 \(now 11\); --allow_changes goes on .*',
+        'Experiment.evaluation_episodes = 11')
+
+  def test_the_same_settings_are_not_a_change(self):
+    before = self.contents()
+    with self.claimed('Experiment.seed = 0', 'DeepLSTM.num_layers = 9') as begins:
+      self.assertEqual(self.contents(), before)
+      self.assertFalse(begins)
+
+  def test_the_record_of_before_is_kept(self):
+    before = self.contents()
+    for number, episodes in (1, 11), (2, 12):
+      with contextlib.redirect_stdout(io.StringIO()) as stdout, self.claimed(
+          f'Experiment.evaluation_episodes = {episodes}', allow_changes=True):
+        pass
+      self.assertRegex(stdout.getvalue(), fr'\(now {episodes}\).*config.{number}.gin')
+    after = self.contents()
+    self.assertEqual(after['config.1.gin'], before['config.gin'])
+    self.assertEqual(after['evaluation.1.csv'], before['evaluation.csv'])
+    self.assertEqual(after['scores.1.csv'], before['scores.csv'])
+    self.assertIn(b'evaluation_episodes = 11', after['config.2.gin'])
+    self.assertIn(b'evaluation_episodes = 12', after['config.gin'])
+    self.assertIn('done', after)
+
+  def test_a_run_that_is_done_goes_on_if_it_gets_more_steps(self):
+    with contextlib.redirect_stdout(io.StringIO()), self.claimed(
+        'OnlineExperiment.environment_steps = 123456', allow_changes=True) as begins:
+      self.assertTrue(begins)
+      self.assertFalse(self.folder.done.exists())
+
+  def test_a_run_that_has_not_learned_yet_may_be_started_otherwise(self):
+    self.folder.done.unlink()
+    with self.claimed('Experiment.seed = 5') as begins:
+      self.assertTrue(begins)
+    self.assertIn('Experiment.seed = 5', self.folder.config.read_text())
+    self.folder.metrics.write_text('learner_step\n2\n')
+    self.refused(r'Experiment.seed = 5 \(now 0\); other settings need another folder')
+
+  def test_a_config_that_cannot_be_read_is_refused(self):
+    self.folder.config.write_bytes(b'\xff')
+    with self.assertRaisesRegex(config.ConfigError, 'config.gin: '), self.claimed():
+      pass
+
+
 class OfflineRunTest(parameterized.TestCase):
 
   def setUp(self):
@@ -205,7 +298,7 @@ class OfflineRunTest(parameterized.TestCase):
       self.assertTrue(path.exists(), path)
 
     # The folder is this run's.
-    config, stderr = folder.config.read_bytes(), io.StringIO()
+    before, stderr = folder.config.read_bytes(), io.StringIO()
     gin.clear_config()
     with contextlib.redirect_stderr(stderr):
       code = train.train(_OFFLINE_FILES, [
@@ -214,7 +307,7 @@ class OfflineRunTest(parameterized.TestCase):
     self.assertEqual(code, 2)
     self.assertRegex(stderr.getvalue(), r'^Not started: .*/checkpoints belongs to '
                      r'another network .* it has agent/.*\(expected \[3, .*\n$')
-    self.assertEqual(folder.config.read_bytes(), config)
+    self.assertEqual(folder.config.read_bytes(), before)
 
     drawn = subprocess.run(
         [sys.executable, '-m', 'binaries.attention', f'--root_dir={folder.root}',
@@ -230,10 +323,10 @@ class RunTest(parameterized.TestCase):
     self.folder = run_folder.RunFolder(
         pathlib.Path(self.create_tempdir().full_path) / 'run')
 
-  def start(self, *bindings) -> subprocess.Popen:
+  def start(self, *bindings, allow_changes=False) -> subprocess.Popen:
     process = subprocess.Popen(
         [sys.executable, '-m', 'binaries.train', f'--gin_file={_GIN_FILE}',
-         f'--root_dir={self.folder.root}',
+         f'--root_dir={self.folder.root}', f'--allow_changes={allow_changes}',
          *(f'--gin_bindings={binding}' for binding in (*_TINY, *bindings))],
         cwd=_ROOT, env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -255,7 +348,8 @@ class RunTest(parameterized.TestCase):
     before = run_folder.last_metrics(self.folder.metrics)
 
     steps = before['environment_steps'] + 2000
-    process = self.start(f'OnlineExperiment.environment_steps = {steps:.0f}')
+    process = self.start(
+        f'OnlineExperiment.environment_steps = {steps:.0f}', allow_changes=True)
     stdout, stderr = process.communicate(timeout=240)
     self.assertEqual(process.returncode, 0, stderr)
     rows = run_folder.read_metrics(self.folder.metrics)

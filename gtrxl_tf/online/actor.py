@@ -13,6 +13,7 @@ import tree
 
 from gtrxl_tf import config
 from gtrxl_tf import seeds
+from gtrxl_tf.online import agreement
 from gtrxl_tf.online import experiment as experiment_lib
 from gtrxl_tf.online import reconnect
 from gtrxl_tf.replay import unroll as unroll_lib
@@ -108,7 +109,8 @@ class Actor:
 
     Raises:
       ActingFailed: the policy or an environment failed; reconnecting cannot fix it.
-      config.ConfigError: the learner has another network.
+      config.ConfigError: the server has other settings, or the learner another
+        network.
     """
     self._warm_up()
     patience = reconnect.Patience('actor', self._address, self._should_stop)
@@ -138,6 +140,7 @@ class Actor:
       pass  # The unrolls are lost with the server.
 
   def _connect(self) -> weights.WeightsChannel:
+    agreement.check_server(self._address, self._experiment.settings)
     channel = weights.WeightsChannel(self._address, self._network.variables)
     waiting = time.time()
     while self._receive(channel) is None and not self._ended():
@@ -230,8 +233,8 @@ class Actor:
     while self._unrolls_begun and not self._ended():
       waited = time.time() - begun
       if waited > _MAX_SECONDS_FOR_WEIGHTS:
-        logging.info('actor: no newer weights for %d s; acting with those of learner '
-                     'step %d', waited, self._target_step)
+        logging.warning('actor: no newer weights for %d s; acting with those of learner '
+                        'step %d', waited, self._target_step)
         return
       # It asks more rarely the longer it has waited, since asking costs time too.
       time.sleep(min(max(waited / 20, 0.001), 0.1))

@@ -266,7 +266,7 @@ class ActorTest(parameterized.TestCase):
   def test_an_actor_does_not_wait_for_newer_weights_for_ever(self):
     with mock.patch.object(actor_lib, '_MAX_SECONDS_FOR_WEIGHTS', 0.2):
       self.start(_waiting_experiment('memoryless', 1))
-      with self.assertLogs(level='INFO') as logs:
+      with self.assertLogs(level='WARNING') as logs:
         for batch in itertools.islice(self.batches(), 3):
           self.assert_learner_agrees(batch)
     self.assertRegex(logs.output[0], 'no newer weights for 0 s; acting with those of '

@@ -6,6 +6,7 @@ from typing import Callable, Optional
 from absl import logging
 import numpy as np
 
+from gtrxl_tf.online import agreement
 from gtrxl_tf.online import experiment as experiment_lib
 from gtrxl_tf.online import reconnect
 from gtrxl_tf.replay import weights
@@ -53,19 +54,23 @@ class OnlineEvaluator:
     """Plays until told to stop or the run is over.
 
     Raises:
-      config.ConfigError: the learner has another network.
+      config.ConfigError: the server has other settings, or the learner another
+        network.
     """
     patience = reconnect.Patience('evaluator', self._address, self._should_stop)
-    channel = weights.WeightsChannel(self._address, self._network.variables)
+    channel = None
     last = run_folder.last_metrics(self._path)  # From an earlier process.
     evaluated = last and last['learner_step']
-    while not (self._should_stop() or channel.finished):
+    while not (self._should_stop() or (channel and channel.finished)):
       try:
+        if channel is None:
+          agreement.check_server(self._address, self._experiment.settings)
+          channel = weights.WeightsChannel(self._address, self._network.variables)
         step = channel.receive()
         patience.reset()
       except reconnect.SERVER_ERRORS as error:
         patience.wait(error)
-        channel = weights.WeightsChannel(self._address, self._network.variables)
+        channel = None
         continue
       if step in (None, evaluated):  # The same weights come again at the end.
         time.sleep(0.2)

@@ -7,6 +7,9 @@ from typing import Callable, Optional
 from absl import logging
 
 from gtrxl_tf import config
+from gtrxl_tf import files
+from gtrxl_tf import settings as settings_lib
+from gtrxl_tf.online import agreement
 from gtrxl_tf.online import experiment as experiment_lib
 from gtrxl_tf.online import reconnect
 from gtrxl_tf.replay import server as server_lib
@@ -28,10 +31,19 @@ def serve(experiment: experiment_lib.OnlineExperiment, port: int,
     checkpoint_seconds: seconds between checkpoints. There is little to save: the queue
       holds one batch, which is soon too old to be trained on.
     gauges: shows how full the tables are.
+
+  Raises:
+    config.ConfigError: the tables are damaged or of other settings, or the port is taken.
   """
+  agreement.check_tables(folder.replay, experiment.settings)
+  settings = None if experiment.settings is None else settings_lib.to_json(
+      experiment.settings)
   server = server_lib.serve(
       port, experiment.row_spec(), experiment.unroll_length, experiment.memory_length,
-      experiment.queue_size, experiment.acting_network.variables, folder.replay)
+      experiment.queue_size, experiment.acting_network.variables, folder.replay,
+      settings)
+  if settings is not None:
+    files.write_atomically(folder.replay / agreement.SETTINGS, settings)
   logging.info('server: listening on port %d, on all interfaces', port)
   saved = shown = time.time()
   while not should_stop():

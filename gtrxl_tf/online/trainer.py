@@ -14,6 +14,7 @@ import reverb
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf.online import agreement
 from gtrxl_tf.online import reconnect
 from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import ledger as ledger_lib
@@ -171,6 +172,7 @@ class OnlineTrainer(trainer_lib.Trainer):
     writer.check_signature(
         reverb.Client(self._address), self._experiment.unroll_signature(),
         "the learner's")
+    agreement.check_server(self._address, self._experiment.settings)
     self._abandon_stream.set()
     self._abandon_stream = abandoned = threading.Event()
     self._channel = weights.WeightsChannel(

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import files
+from gtrxl_tf.replay import server_settings
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer
@@ -19,7 +20,8 @@ from gtrxl_tf.replay import writer
 
 def serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length: int,
           queue_size: int, variables: Sequence[tf.Variable],
-          checkpoints: Optional[pathlib.Path] = None) -> reverb.Server:
+          checkpoints: Optional[pathlib.Path] = None,
+          settings: Optional[str] = None) -> reverb.Server:
   """Starts a server.
 
   Args:
@@ -33,6 +35,7 @@ def serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length: 
       from the newest. Without a folder it starts empty, and `checkpoint` fails. A
       damaged checkpoint is renamed to `tables.damaged`, and the server starts empty: it
       loses the queued items, which are few and soon too old.
+    settings: a text that everyone who connects can read, see `server_settings`.
 
   Raises:
     config.ConfigError: the checkpoint's tables have other signatures, or the port is
@@ -45,23 +48,28 @@ def serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length: 
     if folder is not None:
       folder.mkdir(parents=True, exist_ok=True)
       checkpointer = checkpointers_lib.DefaultCheckpointer(path=str(folder))
-    queue = reverb.Table.queue(writer.TABLE, queue_size, signature=signature)
-    return reverb.Server(
-        [queue, weights.table(variables)], port=port, checkpointer=checkpointer)
+    served = [reverb.Table.queue(writer.TABLE, queue_size, signature=signature),
+              weights.table(variables)]
+    if settings is not None:
+      served.append(server_settings.table())
+    return reverb.Server(served, port=port, checkpointer=checkpointer)
 
   _check_port(port)
-  if checkpoints is None:
-    return make_server(None)
-  tables = checkpoints / 'tables'  # For Reverb alone, which removes other files.
-  _check_stamp(checkpoints / 'signatures', tables,
-               str((signature, weights.table(variables).info.signature)))
+  tables = None
+  if checkpoints is not None:
+    tables = checkpoints / 'tables'  # For Reverb alone, which removes other files.
+    _check_stamp(checkpoints / 'signatures', tables,
+                 str((signature, weights.table(variables).info.signature)))
   try:
-    return make_server(tables)
+    server = make_server(tables)
   except (RuntimeError, ValueError) as error:
-    if not any(tables.iterdir()):
+    if tables is None or not any(tables.iterdir()):
       raise
     _start_empty(tables, f'{tables} cannot be read ({config.one_line(error)})')
-    return make_server(tables)
+    server = make_server(tables)
+  if settings is not None:  # In place of those in the checkpoint.
+    server_settings.publish(f'localhost:{port}', settings)
+  return server
 
 
 def _check_port(port: int) -> None:
@@ -121,9 +129,11 @@ def checkpoint(port: int) -> None:
 
 
 def sizes(port: int) -> Dict[str, float]:
-  """Counts of the local server's items per table: present, inserted and sampled."""
+  """Counts of items of the tables of unrolls and weights: present, inserted, sampled."""
   found = {}
   for name, table in reverb.Client(f'localhost:{port}').server_info(10).items():
+    if name == server_settings.TABLE:
+      continue
     limiter = table.rate_limiter_info
     found[f'{name}_items'] = table.current_size
     found[f'{name}_inserted'] = limiter.insert_stats.completed

@@ -14,6 +14,7 @@ from gtrxl_tf import config
 from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import server as server_lib
+from gtrxl_tf.replay import server_settings
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer as writer_lib
@@ -41,9 +42,9 @@ class ServerTest(parameterized.TestCase):
     self.address = f'localhost:{self.port}'
     self.variables = [tf.Variable([1.0, 2.0])]
 
-  def serve(self, row=_row_spec()):
+  def serve(self, row=_row_spec(), settings=None):
     server = server_lib.serve(
-        self.port, row, _T, _M, 10, self.variables, self.folder)
+        self.port, row, _T, _M, 10, self.variables, self.folder, settings)
     self.addCleanup(server.stop)
     return server
 
@@ -82,6 +83,19 @@ class ServerTest(parameterized.TestCase):
     self.assertEqual(weights.WeightsChannel(self.address, actors).receive(), 70)
     np.testing.assert_array_equal(actors[0], [1, 2])
     self.assertEqual(server_lib.sizes(self.port)['unrolls_items'], 4)
+
+  def test_a_server_has_the_settings_it_was_started_with_last(self):
+    for settings in None, 'ä = 1', 'ä = 2 and longer', 'ä = 3':
+      server = self.serve(settings=settings)
+      self.assertEqual(server_settings.read(self.address), settings)
+      if settings is None:
+        self.write(2)
+      self.assertEqual(
+          {name.partition('_')[0] for name in server_lib.sizes(self.port)},
+          {'unrolls', 'weights'})
+      self.assertEqual(server_lib.sizes(self.port)['unrolls_items'], 2)
+      server_lib.checkpoint(self.port)
+      server.stop()
 
   def test_a_restored_queue_does_not_repeat_training(self):
     server = self.serve()

@@ -24,6 +24,7 @@ import tensorflow as tf
 from gtrxl_tf import config
 from gtrxl_tf import environments
 from gtrxl_tf import seeds as seeds_lib
+from gtrxl_tf import settings as settings_lib
 from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.training import checkpoints as checkpoints_lib
 from gtrxl_tf.training import console as console_lib
@@ -72,12 +73,15 @@ class Experiment(abc.ABC):
     num_minibatches: gradient steps of an epoch.
     batch_size: rows of a batch, for all replicas together.
     evaluation_episodes: episodes of an evaluation, for all tasks together.
+    settings: all settings that it was made from, as parts of a run compare them; None
+      if it was not made from gin, see `launch.prepare`.
     observation_spec: the observation spec of an environment.
     action_spec: the action spec of an environment.
   """
   kind: str
   learns_while_acting = False
   needs_server = False
+  settings: Optional[settings_lib.Settings] = None
   learner_steps: Optional[int] = None
   num_epochs = 1
   num_minibatches = 1

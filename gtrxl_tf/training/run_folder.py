@@ -27,6 +27,7 @@ class RunFolder:
   """Paths in the folder of a run.
 
   `config.gin`      the complete operative config; `launch.train` writes it
+  `config.1.gin`, `evaluation.1.csv`, ...  those from before settings were changed
   `checkpoints/`    everything that training depends on
   `summaries/`      for TensorBoard
   `metrics.csv`     one row every few learner steps
@@ -61,6 +62,13 @@ class RunFolder:
   done = property(lambda self: self.root / 'done')
   diverged = property(lambda self: self.root / 'diverged')
 
+  @property
+  def was_started(self) -> bool:
+    """Whether a run has left anything that depends on its settings."""
+    return (self.done.exists() or self.diverged.exists()
+            or self.metrics.exists() and self.metrics.stat().st_size > 0
+            or any(self.checkpoints.glob('*.index')))
+
   @contextlib.contextmanager
   def in_use(self) -> Iterator[None]:
     """Makes the folder, and locks it against other processes.
@@ -78,6 +86,25 @@ class RunFolder:
       yield
     finally:
       os.close(descriptor)
+
+  def keep_record(self) -> pathlib.Path:
+    """Copies config and evaluation to numbered files beside them.
+
+    Returns:
+      The config's copy.
+    """
+    number = 1
+    while (kept := _numbered(self.config, number)).exists():
+      number += 1
+    for path in self.evaluation, self.scores, self.config:  # The config completes it.
+      if path.exists():
+        files.write_atomically(
+            _numbered(path, number), path.read_text(encoding='utf-8'))
+    return kept
+
+
+def _numbered(path: pathlib.Path, number: int) -> pathlib.Path:
+  return path.with_suffix(f'.{number}{path.suffix}')
 
 
 class MetricsWriter:

@@ -1,0 +1,92 @@
+"""Tests of settings.py: what is equal, and how differences are named."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import gin
+
+from gtrxl_tf import config
+from gtrxl_tf import configurables  # noqa: F401 (for gin)
+from gtrxl_tf import settings
+from gtrxl_tf.launch import prepare  # noqa: F401 (for gin)
+
+
+class ParseTest(parameterized.TestCase):
+
+  @parameterized.parameters(
+      ('Numpad.size = 3', 'gtrxl_tf.Numpad.size = 3'),
+      ('TMaze.corridor_length = 7', 'length = 7\nTMaze.corridor_length = %length'),
+      ('TMaze.corridor_length = 7', 'a = 7\nb = %a\nTMaze.corridor_length = %b'),
+      ('VMPOAgent.discount = 1', 'VMPOAgent.discount = 1.0'),
+      ('VectorTorso.units = (64, 32)', 'VectorTorso.units = [64, 32]'),
+      ('Experiment.tasks = {"a": 1, "b": 2}', 'Experiment.tasks = {"b": 2, "a": 1}'),
+      ('', 'Experiment.seed = 0'),
+      ('', 'OnlineExperiment.stall_seconds = 600\nOnlineExperiment.max_age = None'),
+      ('', 'train.experiment = @OnlineExperiment'),
+      ('TMaze.corridor_length = 7', 'TMaze.corridor_length = 7\n'
+       'a/TMaze.corridor_length = 7'),
+      ('Experiment.seed = 1\nExperiment.seed = 2', 'Experiment.seed = 2'),
+      ('', 'unused = 1'))
+  def test_texts_that_mean_the_same_are_equal(self, one, other):
+    self.assertEqual(settings.parse(one), settings.parse(other))
+
+  @parameterized.parameters(
+      ('Experiment.seed = 0', 'Experiment.seed = 1'),
+      ('Experiment.environment = @TMaze', 'Experiment.environment = @Numpad'),
+      ('ActorCritic.core = @a/GRU()', 'ActorCritic.core = @b/GRU()'),
+      ('TMaze.corridor_length = 7', 'TMaze.corridor_length = 7\n'
+       'a/TMaze.corridor_length = 8'),
+      # The default, where the setting without a scope has another value.
+      ('Experiment.seed = 1', 'Experiment.seed = 1\na/Experiment.seed = 0'))
+  def test_texts_that_mean_something_else_differ(self, one, other):
+    self.assertNotEqual(settings.parse(one), settings.parse(other))
+
+  def test_unknown_names_are_kept(self):
+    self.assertEqual(settings.parse('import nowhere\nold.Name.size = @old.other()'),
+                     {'old.Name.size': '@old.other()'})
+
+  def test_text_that_is_not_gin_is_refused(self):
+    for text in 'Experiment.seed: 1', '\x00', 'a = (1':
+      with self.assertRaisesRegex(config.ConfigError, '^not gin'):
+        settings.parse(text)
+
+  def test_given_settings_survive_gins_text(self):
+    gin.clear_config()
+    self.addCleanup(gin.clear_config)
+    config.parse([], ['size = 3', 'Numpad.size = %size', 'Experiment.seed = 0'])
+    self.assertEqual(settings.given(), settings.parse('Numpad.size = 3'))
+
+
+class DifferencesTest(absltest.TestCase):
+
+  def test_both_values_are_named_and_defaults_too(self):
+    here = settings.parse('Experiment.seed = 5\nNumpad.episode_length = 7')
+    there = settings.parse('Numpad.episode_length = 50\nCheckpoints.period = 3')
+    found = settings.differences(here, there, settings.OF_ONE_PART)
+    self.assertEqual(settings.describe(found), (
+        'Experiment.seed = 0 (here 5), Numpad.episode_length = 50 (here 7)'))
+    self.assertEmpty(settings.differences(here, here))
+
+  def test_long_lists_are_cut(self):
+    here = {f'x{i:02}.y': '1' for i in range(14)}
+    text = settings.describe(settings.differences(here, {}), here='now')
+    self.assertEndsWith(text, 'x09.y = not set (now 1), and 4 more')
+
+  def test_scopes_do_not_hide_a_setting_from_a_pattern(self):
+    self.assertTrue(settings.matches('a/Checkpoints.period', settings.OF_ONE_PART))
+    self.assertFalse(settings.matches('a/Adam.learning_rate', settings.CHANGEABLE))
+
+  def test_lists_name_settings_that_there_are(self):
+    for pattern in {*settings.OF_ONE_PART, *settings.CHANGEABLE, *settings.OF_LENGTH}:
+      name, parameter = pattern.split('.')
+      self.assertTrue(parameter == '*' or parameter in config._parameters[name], pattern)  # pylint: disable=protected-access
+
+  def test_json_keeps_settings_and_refuses_what_is_none(self):
+    found = {'Experiment.seed': '1'}
+    self.assertEqual(settings.from_json(settings.to_json(found)), found)
+    for text in '', '[1]', '{"a": 1}', '{':
+      with self.assertRaisesRegex(config.ConfigError, '^not settings'):
+        settings.from_json(text)
+
+
+if __name__ == '__main__':
+  absltest.main()
