@@ -11,6 +11,7 @@ If it is started again on the same folder, it resumes.
 from concurrent.futures import process
 import os
 import sys
+import traceback
 
 from absl import app
 from absl import flags
@@ -31,6 +32,7 @@ def main(argv) -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf import datasets
+  from gtrxl_tf import environments
   from gtrxl_tf.datasets import collect
   from gtrxl_tf.datasets import inspection
   from gtrxl_tf.launch import prepare  # noqa: F401 (for gin)
@@ -45,6 +47,11 @@ def main(argv) -> None:
     dataset = collect.collect(collector, _OUTPUT_DIR.value, _NUM_PROCESSES.value)
   except (config.ConfigError, datasets.DatasetError) as error:
     sys.exit(f'Stopped: {error}')
+  except environments.EnvironmentFailed as error:
+    failure = f'{_OUTPUT_DIR.value.rstrip("/")}.failure.txt'
+    with open(failure, 'w', encoding='utf-8') as file:
+      traceback.print_exc(file=file)
+    sys.exit(f'Stopped: {error} (traceback: {failure})')
   except process.BrokenProcessPool:
     sys.exit('Stopped: a process that played was killed. The same command goes on.')
   except KeyboardInterrupt:

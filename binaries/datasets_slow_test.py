@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 import time
+from unittest import mock
 
 from absl.testing import absltest
 import numpy as np
@@ -80,6 +81,33 @@ class DatasetsTest(absltest.TestCase):
     self.assertLen(noises, 3**5)
     self.assertAlmostEqual(np.mean([dataset.episode(i).observation[0, 1]
                                     for i in range(4000)]), 0, delta=0.08)
+
+  def test_an_error_of_an_environment_is_one_line_and_a_file(self):
+    (self._folder / 'broken_maze.py').write_text('''
+import gin
+from gtrxl_tf.environments import t_maze
+
+class Broken(t_maze.TMaze):
+  def _step(self, action):
+    raise KeyError('door')
+
+@gin.configurable
+def BrokenMaze(seed):
+  return Broken(corridor_length=3, seed=seed)
+''')
+    (self._folder / 'broken.gin').write_text(
+        'import broken_maze\nCollector.environment = @BrokenMaze\n')
+    path = f'{self._folder}{os.pathsep}{_ROOT}'
+    for num_processes in 1, 2:
+      output = self._folder / str(num_processes)
+      with mock.patch.dict(os.environ, PYTHONPATH=path):
+        done = _run('collect', gin_file=self._folder / 'broken.gin', output_dir=output,
+                    num_processes=num_processes)
+      self.assertEqual(done.returncode, 1)
+      self.assertIn("Stopped: environment 0, episode 1, step 1: KeyError: 'door' "
+                    f'(traceback: {output}.failure.txt)\n', done.stderr)
+      self.assertNotIn('Traceback', done.stderr)
+      self.assertIn('in _step', (self._folder / f'{output}.failure.txt').read_text())
 
   def test_what_is_wrong_is_one_line(self):
     done = _run('collect', 'Collector.environment = @TMaze', 'Collector.epsilon = 2.0',

@@ -1,4 +1,4 @@
-"""Atomic writes and checksums of files."""
+"""Atomic writes and checksums of files, and damaged files."""
 
 import os
 import pathlib
@@ -29,6 +29,19 @@ def sync(folder: pathlib.Path) -> None:
     os.fsync(descriptor)
   finally:
     os.close(descriptor)
+
+
+def set_aside(path: pathlib.Path) -> pathlib.Path:
+  """Renames a damaged file or folder to NAME.damaged; returns its new path.
+
+  Where that name is taken, it is NAME.damaged2, and so on.
+  """
+  number, aside = 1, path.with_name(f'{path.name}.damaged')
+  while aside.exists():
+    number += 1
+    aside = path.with_name(f'{path.name}.damaged{number}')
+  path.rename(aside)
+  return aside
 
 
 def checksum(path: pathlib.Path) -> str:

@@ -30,6 +30,7 @@ from gtrxl_tf.environments.bandit import BanditFamily
 from gtrxl_tf.environments.batched import batch
 from gtrxl_tf.environments.batched import BatchedEnvironment
 from gtrxl_tf.environments.batched import BatchedTimeStep
+from gtrxl_tf.environments.batched import EnvironmentFailed
 from gtrxl_tf.environments.batched import random_value
 from gtrxl_tf.environments.dark_room import DarkKeyToDoor
 from gtrxl_tf.environments.dark_room import DarkRoom

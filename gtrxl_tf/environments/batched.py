@@ -1,7 +1,7 @@
 """Steps many environments together and batches their time steps."""
 
 import functools
-from typing import Any, Iterable, NamedTuple, Optional, Sequence
+from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 import dm_env
 from dm_env import specs
@@ -9,6 +9,10 @@ import numpy as np
 import tree
 
 from gtrxl_tf.environments import memory_task
+
+
+class EnvironmentFailed(ValueError):
+  """An environment raised an error. The message is one line and names the place."""
 
 
 class BatchedTimeStep(NamedTuple):
@@ -101,6 +105,11 @@ class BatchedEnvironment:
     self._returns = np.zeros(self.num_environments)
     # Whether the beginning of the present episode was a head start.
     self._is_partial = np.zeros(self.num_environments, bool)
+    # Steps of the batch; for each environment, those when its present episode began,
+    # and the number of this episode.
+    self._num_steps = 0
+    self._begun = [0] * self.num_environments
+    self._episodes = [0] * self.num_environments
 
   @property
   def num_environments(self) -> int:
@@ -123,10 +132,21 @@ class BatchedEnvironment:
         the step that is returned, which still counts as a first step. Without them,
         episodes of fixed length always begin and end together, and a batch shows only
         one part of an episode. Such episodes report neither return nor success.
+
+    Raises:
+      EnvironmentFailed: an environment raised an error.
+      ValueError: an observation that does not fit its spec or is not finite.
     """
     if head_starts is None:
       head_starts = np.zeros(self.num_environments, np.int64)
-    steps = list(map(_after_random_actions, self._environments, head_starts))
+    steps = []
+    for i, environment in enumerate(self._environments):
+      try:
+        steps.append(_after_random_actions(environment, head_starts[i]))
+      except Exception as error:
+        raise EnvironmentFailed(
+            f'environment {i}, before episode {self._episodes[i] + 1}, with '
+            f'{head_starts[i]} random actions: {_described(error)}') from error
     self._is_partial = np.array([not step.first() for step in steps])
     return self._batch(dm_env.restart(step.observation) for step in steps)
 
@@ -138,16 +158,29 @@ class BatchedEnvironment:
         from the spec's in width (int64 for int32), but not in kind.
 
     Raises:
+      EnvironmentFailed: an environment raised an error.
       ValueError: actions that do not fit the action spec; or an observation, reward or
         discount that does not fit its spec or is not finite.
     """
+    self._num_steps += 1
     leaves = self._fitting_actions(actions)
     unbatched = leaves[0]
     if tree.is_nested(self._action_spec):
       unbatched = (tree.unflatten_as(self._action_spec, row) for row in zip(*leaves))
-    return self._batch(
-        environment.step(action) for environment, action
-        in zip(self._environments, unbatched))
+    return self._batch(self._stepped(unbatched))
+
+  def _stepped(self, actions: Iterable[Any]) -> Iterator[dm_env.TimeStep]:
+    """Yields the time step of each environment."""
+    for i, (environment, action) in enumerate(zip(self._environments, actions)):
+      try:
+        time_step = environment.step(action)
+      except Exception as error:
+        raise EnvironmentFailed(f'{self._place(i)}: {_described(error)}') from error
+      yield time_step
+
+  def _place(self, i: int) -> str:
+    return (f'environment {i}, episode {self._episodes[i]}, step '
+            f'{self._num_steps - self._begun[i]}')
 
   def close(self) -> None:
     """Closes every environment."""
@@ -181,7 +214,14 @@ class BatchedEnvironment:
     first, last = dm_env.StepType.FIRST, dm_env.StepType.LAST
     nested = tree.is_nested(self._source_spec)
 
-    for i, (step_type, reward, discount, observation) in enumerate(time_steps):
+    for i, time_step in enumerate(time_steps):
+      try:
+        step_type, reward, discount, observation = time_step
+      except (TypeError, ValueError) as error:
+        size = f' of {len(time_step)}' if isinstance(time_step, tuple) else ''
+        raise ValueError(
+            f'{self._place(i)}: returned a {type(time_step).__name__}{size}: expected a '
+            'dm_env.TimeStep') from error
       step_types[i] = step_type
       if step_type != first:
         try:
@@ -191,6 +231,9 @@ class BatchedEnvironment:
           raise ValueError(
               f'environment {i}: reward = {reward!r}, discount = {discount!r}: '
               'expected two numbers') from error
+      else:
+        self._episodes[i] += 1
+        self._begun[i] = self._num_steps
       if step_type == last and self._successes[i] is not None:
         successes[i] = self._successes[i]()
 
@@ -319,6 +362,12 @@ def _set_row(i: int, array: np.ndarray, row: np.ndarray) -> None:
   array[i] = row
 
 
+def _described(error: Exception) -> str:
+  """Returns an error in one line."""
+  first, *_ = str(error).splitlines() or ['']
+  return f'{type(error).__name__}: {first}'
+
+
 def _after_random_actions(environment: dm_env.Environment, num_actions: int
                           ) -> dm_env.TimeStep:
   """Returns the step after `num_actions` random actions, which is not a last step."""
@@ -376,6 +425,12 @@ def _check_batchable(environments: list[dm_env.Environment]) -> None:
     raise ValueError(
         'environments holds one environment twice: each needs its own episode')
   for i, environment in enumerate(environments):
+    for method in ('reset', 'step', 'reward_spec', 'observation_spec', 'action_spec'):
+      if not callable(getattr(environment, method, None)):
+        raise ValueError(
+            f'environment {i} is a {type(environment).__name__} without {method}(): '
+            'expected a dm_env.Environment; GymnasiumEnvironment makes one of a '
+            'gymnasium environment')
     reward_spec = environment.reward_spec()
     if tree.is_nested(reward_spec) or reward_spec.shape:
       raise ValueError(f'environment {i}: reward_spec is {reward_spec}: '

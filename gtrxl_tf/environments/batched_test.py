@@ -1,6 +1,7 @@
 """Tests for batched."""
 
 import collections
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -252,6 +253,53 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     batch.reset()
     with self.assertRaisesRegex(ValueError, f'environment 1: {message}'):
       batch.step([0, 0, 0])
+
+  def test_an_error_of_an_environment_names_its_place(self):
+    batch = _batch_of_fakes(3)
+    batch.reset()
+    for _ in range(4):  # Two steps, and the first two of the next episode.
+      batch.step([0, 0, 0])
+    with mock.patch.object(batch._environments[2], 'step',
+                           side_effect=RuntimeError('no door\nand more')):
+      with self.assertRaisesRegex(
+          batched.EnvironmentFailed,
+          '^environment 2, episode 2, step 2: RuntimeError: no door$') as caught:
+        batch.step([0, 0, 0])
+    self.assertIsInstance(caught.exception.__cause__, RuntimeError)
+
+  def test_an_error_in_a_reset_names_its_place(self):
+    batch = _batch_of_fakes(2)
+    batch.reset()
+    with mock.patch.object(batch._environments[1], 'reset', side_effect=OSError('gone')):
+      with self.assertRaisesRegex(
+          batched.EnvironmentFailed, '^environment 1, before episode 2, with 5 random '
+          'actions: OSError: gone$'):
+        batch.reset(np.array([0, 5]))
+
+  @parameterized.parameters(
+      (None, 'a NoneType'), ((np.zeros(3), 1.0, False, False, {}), 'a tuple of 5'))
+  def test_what_is_no_time_step(self, returned, named):
+    batch = _batch_of_fakes(2)
+    batch.reset()
+    batch.step([0, 0])
+    with mock.patch.object(batch._environments[1], 'step', return_value=returned):
+      with self.assertRaisesRegex(
+          ValueError, f'^environment 1, episode 1, step 2: returned {named}: expected a '
+          'dm_env.TimeStep'):
+        batch.step([0, 0])
+
+  def test_what_is_no_environment(self):
+    class Gym:
+      def reset(self):
+        pass
+
+      def step(self, action):
+        pass
+
+    with self.assertRaisesRegex(
+        ValueError, r'^environment 0 is a Gym without reward_spec\(\): expected a '
+        'dm_env.Environment; GymnasiumEnvironment makes one'):
+      batched.BatchedEnvironment([Gym()])
 
   @parameterized.named_parameters(
       ('missing', {'a': np.zeros([])}, r"returned \[\"observation\['a'\]\"\]"),

@@ -20,6 +20,19 @@ class RunFailed(Exception):
   """A run cannot continue. The message is one line."""
 
 
+_NOT_STARTED = config.ConfigError, run_folder.InUseError
+_STOPPED = RunFailed, actor.ActingFailed, learner.Diverged, learner.StepFailed
+
+
+def line_of(error: Exception) -> Optional[str]:
+  """Returns the line of an error that `returned` expects; None for any other."""
+  no_room = isinstance(error, OSError) and error.errno in run_folder.NO_ROOM
+  if no_room or isinstance(
+      error, (*_NOT_STARTED, *_STOPPED, checkpoints.SaveFailed)):
+    return str(error)
+  return None
+
+
 def returned(function: Callable[..., Optional[int]]) -> Callable[..., int]:
   """Decorates a function to return an exit code, with a line on stderr for an error.
 
@@ -29,11 +42,10 @@ def returned(function: Callable[..., Optional[int]]) -> Callable[..., int]:
   def wrapper(*args, **kwargs) -> int:
     try:
       code = function(*args, **kwargs)
-    except (config.ConfigError, run_folder.InUseError) as error:
+    except _NOT_STARTED as error:
       print(f'Not started: {error}', file=sys.stderr)
       return REFUSED
-    except (RunFailed, actor.ActingFailed, learner.Diverged, learner.StepFailed
-            ) as error:
+    except _STOPPED as error:
       print(f'Stopped: {error}', file=sys.stderr)
       return FAILED
     except (checkpoints.SaveFailed, OSError) as error:

@@ -6,12 +6,17 @@ function returns an exit code, see `exit_codes`.
 
 import contextlib
 import math
-from typing import Callable, Iterator, NamedTuple, Optional, Sequence
+import os
+import pathlib
+import traceback
+from typing import Callable, Iterator, NamedTuple, Optional, Sequence, Union
 
 from absl import logging
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf import environments
+from gtrxl_tf import files
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import prepare as prepare_lib
 from gtrxl_tf.launch import signals
@@ -36,6 +41,8 @@ class Settings(NamedTuple):
     threads: TensorFlow's threads; None or 0 for one per core.
     supervised: whether the process that started the part supervises it, and has checked
       the settings.
+    failure: a file for the error that ends the part: one line, and the traceback. What
+      the process prints is then the line alone. None to print unexpected errors whole.
   """
   gin_files: Sequence[str] = ()
   gin_bindings: Sequence[str] = ()
@@ -43,6 +50,7 @@ class Settings(NamedTuple):
   metrics_port: Optional[int] = None
   threads: Optional[int] = None
   supervised: bool = False
+  failure: Optional[str] = None
 
 
 class _Part(NamedTuple):
@@ -126,7 +134,7 @@ def _started(name: str, settings: Settings) -> Iterator[_Part]:
   devices.set_threads(settings.threads)
   asked_to_stop = (signals.stop_requested_by_parent if settings.supervised
                    else signals.stop_requested)
-  with asked_to_stop() as should_stop:
+  with asked_to_stop() as should_stop, kept_failure(name, settings.failure):
     experiment = prepare_lib.prepare(
         settings.gin_files, settings.gin_bindings, check=not settings.supervised)
     if not experiment.needs_server:
@@ -135,3 +143,34 @@ def _started(name: str, settings: Settings) -> Iterator[_Part]:
     yield _Part(experiment, should_stop, gauges_lib.Gauges(
         name, settings.metrics_host, settings.metrics_port))
   logging.info('%s: ends', name)
+
+
+@contextlib.contextmanager
+def kept_failure(name: str, path: Union[str, os.PathLike, None]) -> Iterator[None]:
+  """Writes the error that ends the context into a file, as one line and a traceback.
+
+  Args:
+    name: of what is done in the context, for the line.
+    path: the file. None to leave errors as they are.
+
+  Raises:
+    exit_codes.RunFailed: an error that `exit_codes.returned` does not expect, as a line.
+  """
+  try:
+    yield
+  except Exception as error:
+    if path is None:
+      raise
+    path = pathlib.Path(path)
+    line, where = exit_codes.line_of(error), ''
+    expected = line is not None
+    kind = ('' if isinstance(error, environments.EnvironmentFailed)
+            else f'{type(error).__name__}: ')
+    line = line or f'{name}: {kind}{config.one_line(error)}'
+    with contextlib.suppress(OSError):  # A full disk is not worth another error.
+      path.parent.mkdir(exist_ok=True)
+      files.write_atomically(path, f'{line}\n\n{traceback.format_exc()}')
+      where = f' (traceback: {path})'
+    if expected:
+      raise
+    raise exit_codes.RunFailed(line + where) from error

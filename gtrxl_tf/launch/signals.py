@@ -10,6 +10,7 @@ import time
 from typing import Callable, Iterator
 
 _ORPHAN_SECONDS = 20  # For a part to end once its supervisor is gone.
+_JOIN_SECONDS = 5  # For a thread to end, which takes it no time.
 
 
 @contextlib.contextmanager
@@ -36,7 +37,8 @@ def stop_requested(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
             os._exit(128 + number[0])
           stop.set()
 
-  threading.Thread(target=watch, daemon=True).start()
+  thread = threading.Thread(target=watch, daemon=True)
+  thread.start()
   # Without a handler Python would write nothing.
   handlers = {s: signal.signal(s, lambda *_: None) for s in signals}
   descriptor = signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
@@ -46,7 +48,11 @@ def stop_requested(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
     signal.set_wakeup_fd(descriptor)
     for number, handler in handlers.items():
       signal.signal(number, handler)
-    pythons.close()  # Ends the thread, which closes the other socket.
+    # Ends the thread, even if a forked process has a copy of the socket. A thread that
+    # outlived the context could fail while the interpreter exits.
+    pythons.shutdown(socket.SHUT_WR)
+    thread.join(_JOIN_SECONDS)
+    pythons.close()
 
 
 @contextlib.contextmanager
@@ -57,17 +63,24 @@ def stop_requested_by_parent() -> Iterator[Callable[[], bool]]:
   of the fork server; 20 seconds after that the process exits in any case. SIGINT is
   ignored and left to the parent, because a terminal sends it to all processes.
   """
-  orphaned = threading.Event()
+  orphaned, ended = threading.Event(), threading.Event()
   parent, forked_from = multiprocessing.parent_process(), os.getppid()
 
   def watch():
     while parent.is_alive() and os.getppid() == forked_from:
-      time.sleep(1)
+      if ended.wait(1):
+        return
     orphaned.set()
     time.sleep(_ORPHAN_SECONDS)
     os._exit(1)  # What it waits for will not come.
 
-  threading.Thread(target=watch, daemon=True).start()
-  with stop_requested(signal.SIGTERM) as should_stop:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    yield lambda: should_stop() or orphaned.is_set()
+  thread = threading.Thread(target=watch, daemon=True)
+  thread.start()
+  try:
+    with stop_requested(signal.SIGTERM) as should_stop:
+      signal.signal(signal.SIGINT, signal.SIG_IGN)
+      yield lambda: should_stop() or orphaned.is_set()
+  finally:
+    ended.set()
+    if not orphaned.is_set():  # Else it ends the process if that takes too long.
+      thread.join(_JOIN_SECONDS)

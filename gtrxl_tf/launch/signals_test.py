@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 from absl.testing import absltest
@@ -24,6 +25,38 @@ class SignalsTest(absltest.TestCase):
         time.sleep(0.01)
       self.assertTrue(should_stop())
     self.assertIs(signal.getsignal(signal.SIGTERM), before)
+
+  def test_no_thread_outlives_the_context(self):
+    before = set(threading.enumerate())
+    with signals.stop_requested() as should_stop:
+      os.kill(os.getpid(), signal.SIGTERM)
+      # Has a copy of every file, as a worker that an environment forks.
+      child = os.fork()
+      if not child:
+        signal.pause()
+        os._exit(0)
+    after = set(threading.enumerate())
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    self.assertEqual(after, before)
+    self.assertTrue(should_stop())
+
+  def test_nor_does_that_which_watches_the_parent(self):
+    process = subprocess.run([sys.executable, '-c', textwrap.dedent('''
+        import multiprocessing, threading
+        from gtrxl_tf.launch import signals
+
+        def part():
+          for _ in range(3):
+            with signals.stop_requested_by_parent() as should_stop:
+              print(threading.active_count(), should_stop())
+          print(threading.active_count(), flush=True)
+
+        process = multiprocessing.get_context('fork').Process(target=part)
+        process.start()
+        process.join()
+        ''')], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
+    self.assertEqual(process.stdout, '3 False\n' * 3 + '1\n')
 
   def test_it_is_heard_while_the_main_thread_is_in_a_call_that_does_not_return(self):
     # A lock that is never released stands for TensorFlow: no Python handler runs.

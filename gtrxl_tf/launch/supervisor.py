@@ -1,15 +1,20 @@
 """Runs all parts of an online run on one machine, and restarts those that die."""
 
+import contextlib
 import functools
+import math
 import multiprocessing
+import pathlib
+import shutil
 import signal
 import time
-from typing import Callable, Dict
+from typing import Callable, Dict, List, Tuple
 
 from absl import logging
 import gin
 import portpicker
 
+from gtrxl_tf import files
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import processes
@@ -18,7 +23,8 @@ from gtrxl_tf.training import console as console_lib
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import run_folder
 
-# A run fails when one part dies more often than this in this time.
+# A run fails when one part dies more often than this in this time, or more often than
+# this without progress of the run in between, however long its lives last.
 _DEATHS_FORGIVEN = 5
 _WITHIN_SECONDS = 60
 
@@ -55,6 +61,18 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
     supervisor.stop()
   if folder.diverged.exists():
     raise exit_codes.RunFailed(folder.diverged.read_text(encoding='utf-8').strip())
+  if not folder.done.exists():
+    _check_saved(supervisor.processes['learner'].exitcode, folder)
+
+
+def _check_saved(exit_code: int, folder: run_folder.RunFolder) -> None:
+  """Raises an error if a learner that was told to stop has not saved, as it should."""
+  if exit_code not in (0, -signal.SIGTERM):  # The latter while it was being started.
+    why = ('the reason is above' if exit_code > 0
+           else f'it died by {signal.Signals(-exit_code).name}')
+    raise exit_codes.RunFailed(
+        f'the learner did not save ({why}): its steps since the newest checkpoint in '
+        f'{folder.checkpoints} are lost. The same command goes on from that one.')
 
 
 def threads_of_learner(experiment: experiment_lib.OnlineExperiment) -> int:
@@ -70,7 +88,8 @@ class Supervisor:
 
   A part that dies is started again and finds the others: actors and learner reconnect
   to a new server, which begins with its last checkpoint if there is one; a new learner
-  resumes from its own.
+  resumes from its own. A part that dies again and again ends the run, unless the run
+  makes progress in between: then it was killed from outside, or seldom fails.
 
   Attributes:
     processes: the newest of each part, by its name.
@@ -91,21 +110,34 @@ class Supervisor:
     port = portpicker.pick_unused_port()
     server = f'localhost:{port}'
     small = parts.Settings(gin_bindings=[config], threads=1, supervised=True)
-    learner = small._replace(threads=learner_threads)
-    self._mains: Dict[str, Callable[..., int]] = {
-        'server': functools.partial(parts.serve, small, root, port),
-        'learner': functools.partial(parts.learn, learner, server, root)}
+    self._mains: Dict[str, Callable[..., int]] = {}
+
+    def add(name, main, *args, threads=small.threads):
+      settings = small._replace(
+          threads=threads, failure=str(self._failure(name)))
+      self._mains[name] = functools.partial(main, settings, *args)
+
+    add('server', parts.serve, root, port)
+    add('learner', parts.learn, server, root, threads=learner_threads)
     for i in range(num_actors):
-      self._mains[f'actor_{i}'] = functools.partial(parts.act, small, server, i)
+      add(f'actor_{i}', parts.act, server, i)
     if evaluator:
-      self._mains['evaluator'] = functools.partial(
-          parts.evaluate, small, server, root)
+      add('evaluator', parts.evaluate, server, root)
     self._context = processes.context()
-    self._deaths = {name: [] for name in self._mains}
+    # For each part, the times of its deaths and the run's progress at each.
+    self._deaths: Dict[str, List[Tuple[float, float]]] = {
+        name: [] for name in self._mains}
+    self._step = self._evaluated_step = 0.0  # The newest, of all lives.
+    self._has_episodes = False
     self.processes: Dict[str, multiprocessing.Process] = {}
+
+  def _failure(self, name: str) -> pathlib.Path:
+    """Where a part writes the error that ends it."""
+    return self._folder.failures / f'{name}.txt'
 
   def start(self) -> None:
     """Starts all parts."""
+    shutil.rmtree(self._folder.failures, ignore_errors=True)  # Of an earlier attempt.
     for name in self._mains:
       self._start(name)
 
@@ -125,24 +157,58 @@ class Supervisor:
     """Restarts the parts that have died.
 
     Raises:
-      PartFailed: a part has died too often in too short a time.
+      PartFailed: a part has died too often in too short a time, or without progress of
+        the run in between.
     """
     for name, process in self.processes.items():
       if process.is_alive() or self.ended():
         continue
-      now = time.time()
+      now, progress = time.time(), self._progress(name, process.exitcode)
       deaths = self._deaths[name]
-      deaths.append(now)
-      recent = [t for t in deaths if now - t < _WITHIN_SECONDS]
-      if len(recent) > _DEATHS_FORGIVEN:
-        raise PartFailed(
-            f'{name} died {len(recent)} times within {_WITHIN_SECONDS} s (exit code '
-            f'{process.exitcode}); its last messages are above')
-      code = process.exitcode
+      deaths.append((now, progress))
+      recent = sum(now - then < _WITHIN_SECONDS for then, _ in deaths)
+      futile = sum(before >= progress for _, before in deaths)
+      if recent > _DEATHS_FORGIVEN:
+        raise self._failed(name, f'{recent} times within {_WITHIN_SECONDS} s')
+      if futile > _DEATHS_FORGIVEN:
+        raise self._failed(name, f'{futile} times without progress of the run between')
+      if process.exitcode < 0:  # An earlier error is not why it died.
+        self._failure(name).unlink(missing_ok=True)
       logging.warning(
-          '%s died (%s); starting it again', name,
-          signal.Signals(-code).name if code < 0 else f'exit code {code}')
+          '%s died (%s); starting it again', name, _cause(process.exitcode))
       self._start(name)
+
+  def _progress(self, name: str, exit_code: int) -> float:
+    """The newest learner step; for the evaluator, the newest that it has evaluated.
+
+    Until an episode has ended somewhere, an actor that ends with an error has made no
+    progress, even if the learner took its unrolls: its environment may break always.
+    """
+    if name == 'evaluator':
+      row = run_folder.last_metrics(self._folder.evaluations) or {}
+      self._evaluated_step = max(self._evaluated_step, row.get('learner_step', 0))
+      return self._evaluated_step
+    row = run_folder.last_metrics(self._folder.metrics) or {}
+    self._step = max(self._step, row.get('learner_step', 0))
+    self._has_episodes |= not math.isnan(row.get('return', math.nan))
+    if name.startswith('actor_') and exit_code > 0 and not self._has_episodes:
+      return 0
+    return self._step
+
+  def _failed(self, name: str, how_often: str) -> PartFailed:
+    """Returns the error that ends the run; its line begins the part's file."""
+    failure, cause = self._failure(name), _cause(self.processes[name].exitcode)
+    text = ''
+    if self.processes[name].exitcode > 0:
+      with contextlib.suppress(OSError):
+        text = failure.read_text(encoding='utf-8')
+        cause = text.partition('\n')[0]
+    line = f'{name} died {how_often}: {cause}'
+    with contextlib.suppress(OSError):
+      failure.parent.mkdir(exist_ok=True)
+      files.write_atomically(failure, f'{line}\n\n{text}')
+      line += f' (traceback: {failure})' if text else ''
+    return PartFailed(line)
 
   def stop(self, timeout: float = 30) -> None:
     """Asks all parts to stop, the learner first, which saves; then kills them."""
@@ -157,3 +223,7 @@ class Supervisor:
       if self.processes[name].is_alive():
         self.processes[name].kill()
         self.processes[name].join()
+
+
+def _cause(exit_code: int) -> str:
+  return signal.Signals(-exit_code).name if exit_code < 0 else f'exit code {exit_code}'

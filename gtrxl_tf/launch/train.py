@@ -62,8 +62,10 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
           if experiment.needs_server:
             supervisor_lib.supervise(experiment, folder, should_stop, console)
           else:
-            evaluation = experiment.train(
-                folder, tf.distribute.get_strategy(), should_stop, show=console.update)
+            with parts.kept_failure('training', folder.failures / 'training.txt'):
+              evaluation = experiment.train(
+                  folder, tf.distribute.get_strategy(), should_stop,
+                  show=console.update)
       return _finish(experiment, folder, should_stop, evaluation)
 
 
@@ -199,7 +201,9 @@ def _finish(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   if not folder.done.exists():
     print(f'Interrupted. The same command goes on from {folder.checkpoints}.')
     return exit_codes.INTERRUPTED
-  evaluation = evaluation or experiment.evaluate(folder, should_stop)
+  if evaluation is None:
+    with parts.kept_failure('evaluation', folder.failures / 'evaluation.txt'):
+      evaluation = experiment.evaluate(folder, should_stop)
   if evaluation is None:
     print('Interrupted in the evaluation. The same command begins it again.')
     return exit_codes.INTERRUPTED

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -17,8 +18,10 @@ import gin
 import pytest
 
 from gtrxl_tf import config
+from gtrxl_tf import environments
 from gtrxl_tf import testing
 from gtrxl_tf.environments import t_maze
+from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
@@ -257,6 +260,18 @@ class OfflineRunTest(parameterized.TestCase):
     self.assertLen(run_folder.read_metrics(folder.evaluation), 3)
     self.assertIn('score 51.5, other 7.0', stdout.getvalue())
 
+  def test_an_error_in_the_evaluation_is_one_line_and_a_file(self):
+    folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    folder.done.touch()
+    experiment = mock.Mock()
+    experiment.evaluate.side_effect = environments.EnvironmentFailed(
+        'environment 0, episode 1, step 2: KeyError: door')
+    with self.assertRaisesRegex(
+        exit_codes.RunFailed, '^evaluation: environment 0, episode 1, step 2: KeyError: '
+        f'door \\(traceback: {folder.failures}/evaluation.txt\\)$'):
+      train._finish(experiment, folder, lambda: False, None)
+    self.assertIn('Traceback', (folder.failures / 'evaluation.txt').read_text())
+
   @pytest.mark.long
   def test_a_run_leaves_what_there_is_to_see(self):
     temporary = pathlib.Path(self.create_tempdir().full_path)
@@ -348,6 +363,28 @@ class RunTest(parameterized.TestCase):
                  self.folder.evaluation, self.folder.policy / 'saved_model.pb'):
       self.assertTrue(path.exists(), path)
     self.assertFalse(self.folder.diverged.exists())
+
+  @pytest.mark.long
+  def test_a_save_that_a_full_disk_prevents_is_reported(self):
+    disk = testing.small_disk(self, 14 * 1024)
+    self.folder = run_folder.RunFolder(disk / 'run')
+    process = self.start('OnlineExperiment.environment_steps = 1000000000',
+                         'Checkpoints.period = 20')
+    deadline = time.time() + 240
+    while time.time() < deadline and not list(self.folder.checkpoints.glob('*.index')):
+      time.sleep(0.1)
+    with testing.full(disk):
+      time.sleep(1)  # For another learner step.
+      process.send_signal(signal.SIGTERM)
+      stdout, stderr = process.communicate(timeout=120)
+    self.assertEqual(process.returncode, 1, stderr)
+    self.assertNotIn('Interrupted', stdout)
+    self.assertNotIn('Traceback', stderr)
+    self.assertRegex(
+        stderr, r'Stopped: checkpoint \d+ was not saved in .*No space left on device.*; '
+        r'the newest is .*/ckpt-\d+')
+    self.assertIn('Stopped: the learner did not save (the reason is above): its steps '
+                  'since the newest checkpoint', stderr)
 
 
 if __name__ == '__main__':

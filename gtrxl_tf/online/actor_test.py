@@ -285,7 +285,7 @@ class ActorTest(parameterized.TestCase):
     self.assertFalse(self.thread.is_alive())
 
   @parameterized.parameters(
-      (None, '^the maze fell in$'),
+      (None, r'^environment 0, episode 1, step \d+: RuntimeError: the maze fell in$'),
       (np.nan, '^environment 0: reward = nan: expected finite'))
   def test_an_environments_error_is_not_taken_for_a_servers(self, reward, message):
 

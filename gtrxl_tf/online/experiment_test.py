@@ -44,6 +44,15 @@ class ExperimentTest(absltest.TestCase):
     self.assertEqual(clues(0, 2), clues(0, 2))
     self.assertLen({clues(0, 2), clues(0, 3), clues(1, 2), clues(1, 3)}, 4)
 
+  def test_an_environment_without_a_seed_is_refused(self):
+    with self.assertRaisesRegex(
+        ValueError, '^Experiment.environment does not take the argument seed: expected'):
+      _experiment(environment=lambda: t_maze.TMaze(3))
+
+  def test_an_environment_s_other_errors_are_its_own(self):
+    with self.assertRaisesRegex(TypeError, 'corridor'):
+      _experiment(environment=lambda seed: t_maze.TMaze(corridor=3, seed=seed))
+
   def test_scores_are_of_the_mean_return_of_each_task(self):
     def experiment(score):
       return _experiment(score=score, tasks={'corridor_length': (2, 5)},

@@ -3,6 +3,7 @@
 import pathlib
 import socket
 from typing import Dict, Optional, Sequence
+import zlib
 
 from absl import logging
 import reverb
@@ -31,35 +32,41 @@ def serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length: 
     queue_size: the number of items that the queue holds; actors wait while it is full.
     variables: the variables of the acting network.
     checkpoints: a folder for Reverb's checkpoints of both tables. The server resumes
-      from the newest. Without a folder it starts empty, and `checkpoint` fails.
+      from the newest. Without a folder it starts empty, and `checkpoint` fails. A
+      damaged checkpoint is renamed to `tables.damaged`, and the server starts empty: it
+      loses the queued items, which are few and soon too old.
     settings: a text that everyone who connects can read, see `server_settings`.
 
   Raises:
-    config.ConfigError: the checkpoint is damaged, its tables have other signatures, or
-      the port is taken.
+    config.ConfigError: the checkpoint's tables have other signatures, or the port is
+      taken.
   """
   signature = unroll_lib.signature(row, unroll_length, memory_length)
-  queue = reverb.Table.queue(writer.TABLE, queue_size, signature=signature)
-  table = weights.table(variables)
+
+  def make_server(folder: Optional[pathlib.Path]) -> reverb.Server:
+    checkpointer = None
+    if folder is not None:
+      folder.mkdir(parents=True, exist_ok=True)
+      checkpointer = checkpointers_lib.DefaultCheckpointer(path=str(folder))
+    served = [reverb.Table.queue(writer.TABLE, queue_size, signature=signature),
+              weights.table(variables)]
+    if settings is not None:
+      served.append(server_settings.table())
+    return reverb.Server(served, port=port, checkpointer=checkpointer)
+
   _check_port(port)
-  checkpointer = None
+  tables = None
   if checkpoints is not None:
     tables = checkpoints / 'tables'  # For Reverb alone, which removes other files.
-    tables.mkdir(parents=True, exist_ok=True)
-    _check_stamp(checkpoints / 'signatures', str((signature, table.info.signature)))
-    checkpointer = checkpointers_lib.DefaultCheckpointer(path=str(tables))
-  served = [queue, table]
-  if settings is not None:
-    served.append(server_settings.table())
+    _check_stamp(checkpoints / 'signatures', tables,
+                 str((signature, weights.table(variables).info.signature)))
   try:
-    server = reverb.Server(served, port=port, checkpointer=checkpointer)
+    server = make_server(tables)
   except (RuntimeError, ValueError) as error:
-    if checkpoints is None:
+    if tables is None or not any(tables.iterdir()):
       raise
-    raise config.ConfigError(
-        f'the checkpoint in {checkpoints} cannot be read ({config.one_line(error)}); '
-        'without the folder the server starts with empty tables and loses the queued '
-        'items') from error
+    _start_empty(tables, f'{tables} cannot be read ({config.one_line(error)})')
+    server = make_server(tables)
   if settings is not None:  # In place of those in the checkpoint.
     server_settings.publish(f'localhost:{port}', settings)
   return server
@@ -76,23 +83,49 @@ def _check_port(port: int) -> None:
           f'port {port} cannot be listened on: {error.strerror}') from error
 
 
-def _check_stamp(path: pathlib.Path, text: str) -> None:
-  """Refuses tables with other signatures; Reverb itself compares only their names."""
-  if not path.exists():
-    files.write_atomically(path, text)
-  elif path.read_text(encoding='utf-8') != text:
-    raise config.ConfigError(
-        f'{path.parent} has tables of other shapes than these settings give; without '
-        'the folder the server starts with empty tables')
+def _check_stamp(path: pathlib.Path, tables: pathlib.Path, text: str) -> None:
+  """Refuses tables with other signatures; Reverb itself compares only their names.
+
+  Args:
+    path: the file with the signatures and, in its last line, their checksum.
+    tables: the folder of the tables.
+    text: the signatures of these settings.
+  """
+  stamp = f'{text}\n{_checksum(text)}\n'
+  if path.exists():
+    found = path.read_text(encoding='utf-8', errors='replace')
+    if found in (stamp, text):  # The latter by earlier versions.
+      return
+    *lines, checksum = found.rstrip('\n').split('\n')
+    if checksum == _checksum('\n'.join(lines)):
+      raise config.ConfigError(
+          f'{path.parent} has tables of other shapes than these settings give; without '
+          'the folder the server starts with empty tables')
+    aside = files.set_aside(path)
+    _start_empty(tables, f'{path} was damaged and is now {aside.name}')
+  path.parent.mkdir(parents=True, exist_ok=True)
+  files.write_atomically(path, stamp)
+
+
+def _checksum(text: str) -> str:
+  return f'{zlib.crc32(text.encode()):08x}'
+
+
+def _start_empty(tables: pathlib.Path, reason: str) -> None:
+  """Renames the folder of the tables, if there is one, and logs why."""
+  kept = ''
+  if tables.exists():
+    kept = f'; the earlier ones are now {files.set_aside(tables).name}'
+  logging.warning('server: %s: starting with empty tables%s', reason, kept)
 
 
 def checkpoint(port: int) -> None:
   """Makes the local server at `port` write its tables to its folder."""
   try:
     reverb.Client(f'localhost:{port}').checkpoint()
-  except (RuntimeError, reverb.ReverbError) as error:
-    logging.error('server: no checkpoint of the tables: %s',
-                  str(error).splitlines()[0])
+  except (RuntimeError, IndexError, reverb.ReverbError) as error:  # IndexError: no room.
+    logging.error('server: no checkpoint of the tables, the queued items are lost if it '
+                  'ends: %s', config.one_line(error))
 
 
 def sizes(port: int) -> Dict[str, float]:

@@ -1,8 +1,10 @@
 """Tests of server.py: checkpoints of tables, and refusals."""
 
 import pathlib
+from unittest import mock
 
 from absl.testing import absltest
+from absl.testing import parameterized
 import numpy as np
 import portpicker
 import reverb
@@ -31,7 +33,7 @@ def _row_spec(size=4):
       target_step=number, unroll_id=number)
 
 
-class ServerTest(absltest.TestCase):
+class ServerTest(parameterized.TestCase):
 
   def setUp(self):
     super().setUp()
@@ -118,14 +120,59 @@ class ServerTest(absltest.TestCase):
     self.serve().stop()
     self.refused('has tables of other shapes', row=_row_spec(size=5))
 
-  def test_a_damaged_checkpoint_is_refused(self):
+  @parameterized.product(
+      name=['chunks.tfrecord', 'items.tfrecord', 'tables.tfrecord', 'signatures'],
+      damage=['truncated', 'flipped', 'garbage'])
+  def test_a_server_starts_empty_if_its_checkpoint_is_damaged(self, name, damage):
     server = self.serve()
     self.write(2)
     server_lib.checkpoint(self.port)
     server.stop()
-    file, = self.folder.rglob('chunks.tfrecord')
-    file.write_bytes(file.read_bytes()[:-20])
-    self.refused('checkpoint in .*replay cannot be read')
+    file, = self.folder.rglob(name)
+    whole = file.read_bytes()
+    damaged = {'truncated': whole[:-20],
+               'flipped': whole[:20] + bytes([whole[20] ^ 0x80]) + whole[21:],
+               'garbage': bytes(range(256))}[damage]
+    file.write_bytes(damaged)
+    relative = file.relative_to(self.folder)
+    for number in ('', '2'):
+      with self.assertLogs('absl', 'WARNING') as logs:
+        server = self.serve()
+      self.assertLen(logs.output, 1)
+      self.assertNotIn('\n', logs.output[0])
+      self.assertRegex(logs.output[0], rf'/replay/{relative.parts[0]} .*: starting with '
+                       rf'empty tables; the earlier ones are now tables.damaged{number}$')
+      aside = self.folder.joinpath(
+          f'{relative.parts[0]}.damaged{number}', *relative.parts[1:])
+      self.assertEqual(aside.read_bytes(), damaged)
+      self.assertEqual(server_lib.sizes(self.port)['unrolls_items'], 0)
+      self.write(1)
+      server_lib.checkpoint(self.port)
+      server.stop()
+      relative, = (x for x in (
+          path.relative_to(self.folder) for path in self.folder.rglob(name))
+          if 'damaged' not in str(x))
+      file = self.folder / relative
+      damaged = b'damaged again'
+      file.write_bytes(damaged)
+
+  def test_signatures_without_a_checksum_are_those_of_earlier_versions(self):
+    self.serve().stop()
+    stamp = self.folder / 'signatures'
+    stamp.write_text(stamp.read_text().splitlines()[0])
+    with self.assertNoLogs('absl', 'WARNING'):
+      self.serve()
+
+  def test_without_room_for_a_checkpoint_one_line_says_so(self):
+    # What Reverb raises then, for tables of more than a few kilobytes.
+    error = IndexError('chunks.tfrecord; No space left on device')
+    with mock.patch.object(reverb.Client, 'checkpoint', side_effect=error):
+      with self.assertLogs('absl', 'ERROR') as logs:
+        server_lib.checkpoint(self.port)
+    self.assertEqual(
+        [line.partition('server: ')[2] for line in logs.output],
+        ['no checkpoint of the tables, the queued items are lost if it ends: '
+         'chunks.tfrecord; No space left on device'])
 
   def test_a_port_that_is_taken_is_refused(self):
     self.serve()

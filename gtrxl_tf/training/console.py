@@ -28,13 +28,21 @@ class Console:
     """
     self._goal = goal
     self._counted = counted
+    # The columns of what was done, and of the speed.
+    self._steps = 'learner_step' if counted == 'learner' else 'environment_steps'
+    self._speed = f'{counted}_steps_per_second'
     self._line = progress.ProgressLine(stream or sys.stdout)
     self._last_step: Optional[float] = None
     self._known: Dict[str, float] = {}
 
   def update(self, row: Optional[Dict[str, float]]) -> None:
-    """Shows a row of metrics; numbers that are not in it (NaN) stay as they were."""
-    if row is None or row['learner_step'] == self._last_step:
+    """Shows a row of metrics; numbers that are not in it (NaN) stay as they were.
+
+    A row without the columns that are always shown, of a damaged file, is ignored.
+    """
+    if row is None or not {'learner_step', self._steps, self._speed} <= row.keys():
+      return
+    if row['learner_step'] == self._last_step:
       return
     self._known.update({name: x for name, x in row.items() if not math.isnan(x)})
     if self._line.is_due():
@@ -43,8 +51,7 @@ class Console:
 
   def format(self, row: Dict[str, float]) -> str:
     """Returns the line that shows `row`."""
-    steps = row['learner_step' if self._counted == 'learner' else 'environment_steps']
-    speed = row[f'{self._counted}_steps_per_second']
+    steps, speed = row[self._steps], row[self._speed]
     left = (self._goal - steps) / speed if speed else math.inf
 
     def shown(name: str, digits: int) -> List[str]:

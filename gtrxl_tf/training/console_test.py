@@ -74,6 +74,13 @@ class ConsoleTest(parameterized.TestCase):
     console.update(_row())
     self.assertEqual(stream.getvalue(), once)
 
+  def test_a_row_of_a_damaged_file_is_ignored(self):
+    stream = io.StringIO()
+    console = console_lib.Console(1_000_000, stream=stream)
+    for column in ('learner_step', 'environment_steps', 'environment_steps_per_second'):
+      console.update({name + '?' * (name == column): x for name, x in _row().items()})
+    self.assertEqual(stream.getvalue(), '')
+
   def test_a_terminals_line_is_written_over_and_ended(self):
     stream = _Terminal()
     with mock.patch.dict(os.environ, {'COLUMNS': '200'}):

@@ -149,8 +149,19 @@ class Experiment(abc.ABC):
     seeds = seeds_lib.sequence(self.seed, stream, *numbers).generate_state(count)
     tasks = [i % len(self._task_settings) for i in range(first, first + count)]
     return environments.batch(
-        [self._environment(seed=int(seed), **self._task_settings[task])
+        [self._make_environment(int(seed), self._task_settings[task])
          for seed, task in zip(seeds, tasks)], tasks)
+
+  def _make_environment(self, seed: int, settings: Mapping[str, Any]
+                        ) -> dm_env.Environment:
+    try:
+      return self._environment(seed=seed, **settings)
+    except TypeError as error:
+      if "unexpected keyword argument 'seed'" not in str(error):
+        raise
+      raise ValueError(
+          'Experiment.environment does not take the argument seed: expected a callable '
+          'whose environments draw their random numbers from it') from error
 
   def make_evaluation_environments(
       self, num_episodes: Optional[int] = None,
@@ -173,7 +184,7 @@ class Experiment(abc.ABC):
     Args:
       num_episodes: episodes per task.
     """
-    made = [self._environment(seed=self.seed, **settings)
+    made = [self._make_environment(self.seed, settings)
             for settings in self._task_settings]
     if not all(isinstance(environment, environments.MemoryTask)
                for environment in made):

@@ -92,6 +92,49 @@ class MetricsTest(parameterized.TestCase):
     self.write([{'learner_step': 20, 'return': 1}], resume_step=10)
     self.assertEqual(self.steps(), steps + [20])
 
+  @parameterized.named_parameters(
+      ('odd_byte', lambda text: text.replace(b'20,', b'2\xff,'), [10, 30, 40, 50]),
+      ('odd_bytes_in_the_last_row', lambda text: text[:-4] + b'\xff\x80\x00\n',
+       [10, 20, 30, 40]),
+      ('zeros', lambda text: text[:40] + bytes(20) + text[60:], [40, 50]),
+      ('no_number', lambda text: text.replace(b'30,', b'3x,'), [10, 20, 40, 50]),
+      ('lost_end_of_line', lambda text: text.replace(b'\n20,', b'20,'), [30, 40, 50]),
+      ('truncated', lambda text: text[:-25] + b'\n', [10, 20, 30]),
+      ('header', lambda text: b'\xfe' + text[1:], []),
+      ('other_header', lambda text: b'm' + text[1:], []),
+      ('garbage', lambda text: bytes(range(256)) * 40, []))
+  def test_a_damaged_file_is_set_aside(self, damage, steps):
+    self.write(_ROWS)
+    damaged = damage(self.path.read_bytes())
+    self.path.write_bytes(damaged)
+    run_folder.read_metrics(self.path)  # Raises no error, nor does the next.
+    run_folder.last_metrics(self.path)
+    with self.assertLogs('absl', 'WARNING') as logs:
+      self.write([{**_ROWS[0], 'learner_step': 60}], resume_step=50)
+    self.assertIn(f'{self.path} was damaged and is now metrics.csv.damaged; '
+                  f'{len(steps)} of its rows can be read', logs.output[-1])
+    self.assertEqual(self.path.with_name('metrics.csv.damaged').read_bytes(), damaged)
+    with self.assertNoLogs('absl', 'WARNING'):
+      self.assertEqual(self.steps(), [*steps, 60])
+    self.assert_last_is_that_of_all()
+
+  def test_lines_that_cannot_be_read_are_counted(self):
+    self.path.write_bytes(b'learner_step,return\n1,\xff\n2,0.5\n3\n')
+    with self.assertLogs('absl', 'WARNING') as logs:
+      self.assertEqual(self.steps(), [2])
+    self.assertIn('metrics.csv: 2 lines cannot be read', logs.output[0])
+
+  def test_a_file_with_a_column_that_is_unknown_is_set_aside(self):
+    self.path.write_text('learner_step,retuqn\n10,0.5\n')
+    writer = run_folder.MetricsWriter(self.path)
+    with self.assertLogs('absl', 'WARNING') as logs:
+      writer.append(_ROWS[1])
+    writer.append(_ROWS[2])
+    self.assertIn("metrics.csv has a column 'retuqn', which is unknown; the file is now "
+                  'metrics.csv.damaged', logs.output[0])
+    self.assertLen(logs.output, 1)
+    self.assertEqual(self.steps(), [20, 30])
+
   def test_the_last_row_of_a_long_file(self):
     rows = [{'learner_step': i, 'return': i / 3} for i in range(2000)]
     self.write(rows)

@@ -1,0 +1,62 @@
+"""Tests of parts.py: what a part leaves that dies of an error."""
+
+import contextlib
+import io
+import pathlib
+from unittest import mock
+
+from absl.testing import absltest
+import gin
+
+from gtrxl_tf.environments import action_recall
+from gtrxl_tf.launch import parts
+
+_GIN_FILE = str(
+    pathlib.Path(__file__).parents[2] / 'gin' / 'gtrxl' / 'action_recall_cpu.gin')
+
+
+class FailureTest(absltest.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    gin.clear_config()
+    self.addCleanup(gin.clear_config)
+    self.root = pathlib.Path(self.create_tempdir().full_path)
+    self.path = self.root / 'failures' / 'actor_0.txt'
+
+  def act(self, error, **settings):
+    """Runs an actor whose environment raises an error; returns exit code and stderr."""
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr), mock.patch.object(
+        action_recall.ActionRecall, '__init__', side_effect=error):
+      code = parts.act(parts.Settings([_GIN_FILE], **settings), 'localhost:1', 0, 0)
+    return code, stderr.getvalue()
+
+  def test_an_error_is_one_line_and_a_file_with_its_place(self):
+    code, stderr = self.act(KeyError('door'), failure=str(self.path))
+    self.assertEqual(code, 1)
+    self.assertEqual(
+        stderr, f"Stopped: actor: KeyError: 'door' (traceback: {self.path})\n")
+    line, empty, *rest = self.path.read_text().splitlines()
+    self.assertEqual((line, empty), ("actor: KeyError: 'door'", ''))
+    self.assertEqual(rest[0], 'Traceback (most recent call last):')
+    self.assertIn('in make_environments', ' '.join(rest))
+
+  def test_an_error_with_a_line_of_its_own_keeps_it(self):
+    code, stderr = self.act(ValueError('no door'), failure=str(self.path))
+    self.assertEqual((code, stderr), (2, 'Not started: no door\n'))
+    self.assertStartsWith(self.path.read_text(), 'no door\n\nTraceback')
+
+  def test_a_file_that_cannot_be_written_leaves_the_line(self):
+    (self.root / 'no_folder').write_text('')
+    code, stderr = self.act(
+        KeyError('door'), failure=str(self.root / 'no_folder' / 'actor_0.txt'))
+    self.assertEqual((code, stderr), (1, "Stopped: actor: KeyError: 'door'\n"))
+
+  def test_without_a_file_the_error_is_raised(self):
+    with self.assertRaisesRegex(KeyError, 'door'):
+      self.act(KeyError('door'))
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,175 @@
+"""Tests of supervisor.py: when a run is given up, and what it leaves then."""
+
+import math
+import pathlib
+import re
+import signal
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from gtrxl_tf.launch import exit_codes
+from gtrxl_tf.launch import supervisor as supervisor_lib
+from gtrxl_tf.training import run_folder
+
+_FORGIVEN = 5
+
+
+class _Process:
+  """A process that lives until the test lets it die."""
+
+  def __init__(self, **_):
+    self.exitcode = None
+
+  def start(self):
+    pass
+
+  def is_alive(self):
+    return self.exitcode is None
+
+
+class SupervisorTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    self.now, self.step = 0.0, 0
+    self.enter_context(mock.patch.object(
+        supervisor_lib.time, 'time', lambda: self.now))
+    self.supervisor = supervisor_lib.Supervisor(
+        '', str(self.folder.root), num_actors=2, evaluator=True)
+    self.enter_context(mock.patch.object(
+        self.supervisor, '_context', mock.Mock(Process=_Process)))
+    self.supervisor.start()
+
+  def write(self, path, **row):
+    self.step += 10
+    run_folder.MetricsWriter(path).append({'learner_step': self.step, **row})
+
+  def die(self, name, exit_code=-signal.SIGKILL, error=None, after=100.0):
+    """Has a part die, `after` so many seconds, and lets the supervisor see it."""
+    self.now += after
+    if error is not None:
+      self.folder.failures.mkdir(exist_ok=True)
+      self.failure(name).write_text(f'{error}\n\nTraceback: the places\n')
+    process = self.supervisor.processes[name]
+    process.exitcode = exit_code
+    with self.assertLogs('absl', 'WARNING') as logs:
+      self.supervisor.restart_the_dead()
+    self.assertIsNot(self.supervisor.processes[name], process)
+    self.assertLen(logs.output, 1)
+    return logs.output[0]
+
+  def failure(self, name) -> pathlib.Path:
+    return self.folder.failures / f'{name}.txt'
+
+  def gives_up(self, message, *args, **kwargs):
+    with self.assertRaisesRegex(exit_codes.RunFailed, message) as caught:
+      with self.assertLogs('absl', 'WARNING'):
+        self.die(*args, **kwargs)
+    self.assertNotIn('\n', str(caught.exception))
+    return str(caught.exception)
+
+  @parameterized.parameters('server', 'learner', 'actor_1', 'evaluator')
+  def test_a_part_that_dies_without_progress_ends_the_run(self, name):
+    self.write(self.folder.metrics, **{'return': 0.5})
+    for _ in range(_FORGIVEN):
+      self.die(name, 1, 'it is broken')
+    line = self.gives_up(
+        f'^{name} died 6 times without progress of the run between: it is broken '
+        rf'\(traceback: {re.escape(str(self.failure(name)))}\)$',
+        name, 1, 'it is broken')
+    reason, _, rest = self.failure(name).read_text().partition('\n')
+    self.assertStartsWith(line, reason)
+    self.assertIn('Traceback: the places', rest)
+
+  def test_a_part_that_is_killed_while_the_run_makes_progress_does_not(self):
+    for _ in range(5 * _FORGIVEN):
+      self.write(self.folder.metrics, **{'return': math.nan})
+      for name in 'server', 'learner', 'actor_0':
+        self.assertIn(f'{name} died (SIGKILL); starting', self.die(name))
+
+  def test_kills_without_progress_end_it(self):
+    for _ in range(_FORGIVEN):
+      self.die('learner')
+    self.gives_up(
+        '^learner died 6 times without progress of the run between: SIGKILL$', 'learner')
+    self.assertStartsWith(self.failure('learner').read_text(), 'learner died 6 times')
+
+  def test_progress_is_counted_from_the_farthest_step_of_all_lives(self):
+    # A learner that always dies before its first checkpoint repeats its steps.
+    for i in range(_FORGIVEN):
+      self.step = 0 if i else 50
+      self.write(self.folder.metrics, **{'return': 0.5})
+      self.die('learner')
+      self.folder.metrics.unlink()
+    self.gives_up('learner died 6 times without progress', 'learner')
+
+  def test_errors_of_an_actor_before_any_episode_has_ended(self):
+    # The learner takes the unrolls of an environment that breaks in every episode.
+    for i in range(_FORGIVEN):
+      self.write(self.folder.metrics, **{'return': math.nan})
+      self.die('actor_0', 1, f'error {i}')
+    self.write(self.folder.metrics, **{'return': math.nan})
+    self.gives_up('actor_0 died 6 times without progress .*: the last', 'actor_0', 1,
+                  'the last')
+
+  def test_errors_of_an_actor_between_episodes_are_survived(self):
+    for _ in range(5 * _FORGIVEN):
+      self.write(self.folder.metrics, **{'return': 0.5})
+      self.die('actor_0', 1, 'seldom')
+
+  def test_deaths_at_a_high_rate_end_it_in_spite_of_progress(self):
+    for _ in range(_FORGIVEN):
+      self.write(self.folder.metrics, **{'return': 0.5})
+      self.die('actor_0', after=11.0)
+    self.write(self.folder.metrics, **{'return': 0.5})
+    self.gives_up('^actor_0 died 6 times within 60 s: SIGKILL$', 'actor_0', after=1.0)
+
+  def test_an_evaluator_has_progress_of_its_own(self):
+    for _ in range(5 * _FORGIVEN):
+      self.write(self.folder.evaluations, **{'return': 0.5})
+      self.die('evaluator', 1, 'seldom')
+    for _ in range(_FORGIVEN - 1):
+      self.write(self.folder.metrics, **{'return': 0.5})
+      self.die('evaluator', 1, 'always')
+    self.gives_up('evaluator died 6 times without progress', 'evaluator', 1, 'always')
+
+  def test_damaged_metrics_are_no_progress_and_no_error(self):
+    self.folder.metrics.write_bytes(bytes(range(256)))
+    for _ in range(_FORGIVEN):
+      self.die('server')
+    self.gives_up('server died 6 times without progress', 'server')
+
+  def test_an_error_is_kept_until_the_part_dies_of_something_else(self):
+    self.die('actor_0', 1, 'once')
+    self.assertTrue(self.failure('actor_0').exists())
+    self.die('actor_1')
+    self.assertTrue(self.failure('actor_0').exists())
+    self.die('actor_0')
+    self.assertFalse(self.failure('actor_0').exists())
+
+  def test_the_errors_of_an_earlier_attempt_are_removed(self):
+    self.die('actor_0', 1, 'once')
+    self.supervisor.start()
+    self.assertFalse(self.folder.failures.exists())
+
+
+class SavedTest(parameterized.TestCase):
+
+  @parameterized.parameters(0, -signal.SIGTERM)
+  def test_a_learner_that_saved_or_had_not_begun(self, exit_code):
+    supervisor_lib._check_saved(exit_code, run_folder.RunFolder('run'))
+
+  @parameterized.parameters((1, 'the reason is above'),
+                            (-signal.SIGKILL, 'it died by SIGKILL'))
+  def test_a_lost_save_is_an_error(self, exit_code, why):
+    with self.assertRaisesRegex(
+        exit_codes.RunFailed, rf'^the learner did not save \({why}\): its steps since '
+        'the newest checkpoint in run/checkpoints are lost. The same command goes on'):
+      supervisor_lib._check_saved(exit_code, run_folder.RunFolder('run'))
+
+
+if __name__ == '__main__':
+  absltest.main()
