@@ -311,7 +311,7 @@ class OnlineTrainingTest(parameterized.TestCase):
   def test_a_learner_that_takes_no_step_says_once_what_it_waits_for(self):
     self.start()
 
-    def stalls(log_line, stall_seconds=1):
+    def stalls(log_line, stall_seconds=3):
       def reported():
         return [line for line in logs.output if 'no step for' in line]
       with self.assertLogs(level='WARNING') as logs:
