@@ -132,7 +132,7 @@ class BinariesTest(absltest.TestCase):
     self.assertEqual(done.returncode, 0, done.stderr)
     table = (self._temporary / 'comparison.md').read_text()
     self.assertIn('| gtrxl | 0 | 1.00 | 1.00 | 1,000 | 1.0 | 1,000 | 1.0 |', table)
-    self.assertIn('| **gtrxl** | mean | 0.95 ± 0.05 | 1.00 | 1,000 | 1.0 |', table)
+    self.assertIn('| **gtrxl** | mean | 0.95 ± 0.05 | 1.00 ± 0.00 | 1,000 | 1.0 |', table)
     self.assertIn('| lstm | 0 | 0.25 | 1.00 | 1,000 | 1.0 | - | - |', table)
     self.assertNotIn('memoryless', table)
     self.assertStartsWith(done.stdout, table)
