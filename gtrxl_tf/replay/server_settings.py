@@ -4,8 +4,9 @@ from typing import Optional
 
 import numpy as np
 import reverb
-from reverb.cc import schema_pb2
 import tensorflow as tf
+
+from gtrxl_tf.replay import table_info
 
 TABLE = 'settings'
 
@@ -35,12 +36,10 @@ def read(address: str, timeout: int = 10) -> Optional[str]:
     RuntimeError: the server does not answer, or has only just been started.
   """
   client = reverb.Client(address)
-  # Not `server_info`, which also decodes the signatures of all tables.
-  for serialized in client._client.ServerInfo(timeout):  # pylint: disable=protected-access
-    info = schema_pb2.TableInfo.FromString(serialized)
-    if info.name == TABLE:
-      if not info.current_size:
-        raise RuntimeError('the server has no settings yet')
-      sample, = client.sample(TABLE, emit_timesteps=False)
-      return bytes(sample.data[0][0]).decode()
-  return None
+  info = table_info.read(client, TABLE, timeout)
+  if info is None:
+    return None
+  if not info.current_size:
+    raise RuntimeError('the server has no settings yet')
+  sample, = client.sample(TABLE, emit_timesteps=False)
+  return bytes(sample.data[0][0]).decode()

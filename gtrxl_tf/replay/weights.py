@@ -5,10 +5,10 @@ from typing import Any, List, Optional, Sequence
 
 import numpy as np
 import reverb
-from reverb.cc import schema_pb2
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf.replay import table_info
 
 TABLE = 'weights'
 
@@ -109,14 +109,11 @@ class WeightsChannel:
 
   def _inserts(self, timeout: int) -> int:
     """Number of times weights were published; checkpoints of the server keep it."""
-    # Not `server_info`, which also decodes the signatures of all tables: that takes ten
-    # times as long, and actors ask before every unroll.
-    for serialized in self._client._client.ServerInfo(timeout):  # pylint: disable=protected-access
-      info = schema_pb2.TableInfo.FromString(serialized)
-      if info.name == TABLE:
-        return info.rate_limiter_info.insert_stats.completed
-    raise config.ConfigError(
-        f'the server at {self._client.server_address} has no table {TABLE!r}')
+    info = table_info.read(self._client, TABLE, timeout)
+    if info is None:
+      raise config.ConfigError(
+          f'the server at {self._client.server_address} has no table {TABLE!r}')
+    return info.rate_limiter_info.insert_stats.completed
 
   def step_at_server(self, timeout: int = 10) -> Optional[int]:
     """The learner step of the server's weights; None if it has none.

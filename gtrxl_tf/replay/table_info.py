@@ -1,0 +1,28 @@
+"""What a server tells about one of its tables."""
+
+from typing import Optional
+
+import reverb
+from reverb.cc import schema_pb2
+
+
+def read(client: reverb.Client, table: str, timeout: int
+         ) -> Optional[schema_pb2.TableInfo]:
+  """Returns the state of a table; None if the server has no such table.
+
+  `Client.server_info` also decodes the signatures of all tables, which takes ten times
+  as long, and actors ask before every unroll.
+
+  Args:
+    client: a client of the server.
+    table: the table's name.
+    timeout: seconds for the server to answer.
+
+  Raises:
+    RuntimeError: the server does not answer.
+  """
+  for serialized in client._client.ServerInfo(timeout):  # pylint: disable=protected-access
+    info = schema_pb2.TableInfo.FromString(serialized)
+    if info.name == table:
+      return info
+  return None
