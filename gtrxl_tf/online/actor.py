@@ -13,6 +13,7 @@ import tree
 
 from gtrxl_tf import config
 from gtrxl_tf import seeds
+from gtrxl_tf.cores import core as core_lib
 from gtrxl_tf.online import agreement
 from gtrxl_tf.online import experiment as experiment_lib
 from gtrxl_tf.online import reconnect
@@ -98,11 +99,9 @@ class Actor:
 
   def _refreshed(self, state: Any, records: Any, step_types: tf.Tensor) -> Any:
     """Rebuilds the cache in the policy's state from rows, `[M, E, ...]`."""
-    def batch_first(x):
-      return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
     return self._policy.refreshed(
-        state, tf.nest.map_structure(batch_first, records),
-        batch_first(step_types) == int(ts.StepType.FIRST))
+        state, tf.nest.map_structure(core_lib.swap_time_and_batch, records),
+        core_lib.swap_time_and_batch(step_types) == int(ts.StepType.FIRST))
 
   def run(self) -> None:
     """Acts until told to stop or the run is over; reconnects to a lost server.
