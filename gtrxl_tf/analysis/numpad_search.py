@@ -18,8 +18,7 @@ Sequence = Tuple[int, ...]
 
 
 def _neighbours(size: int) -> List[List[int]]:
-  pads = range(size**2)
-  return [[b for b in pads if b != a and _distance(a, b, size) == 1] for a in pads]
+  return [sorted({*pads} - {pad}) for pad, pads in enumerate(numpad.destinations(size))]
 
 
 def _distance(a: int, b: int, size: int) -> int:
@@ -109,27 +108,20 @@ def search_return(size: int, episode_length: int = 100, num_episodes: int = 200
         target = max(tried, key=worth)
       else:
         target = known[lit]
-      time_step = task.step(_move(position, target, size, neighbours))
+      if target == position:  # It can be entered only from another pad.
+        target = neighbours[position][0]
+      time_step = task.step(numpad.move_towards(target, position, size))
       last, total = time_step.last(), total + time_step.reward
       position = int(np.argmax(time_step.observation['position']))
-      num_lit = int(time_step.observation['pads'].sum())
       if exploring and time_step.reward:
         known, excluded = (*known, position), set()
         while len(counts[known]) == 1:  # The only way to go on.
           known += tuple(counts[known])
       elif exploring:
         excluded.add(position)
-      lit = num_lit
+      lit = int(time_step.observation['pads'].sum())
     returns.append(total)
   return float(np.mean(returns))
-
-
-def _move(position: int, target: int, size: int, neighbours: List[List[int]]) -> int:
-  """The action that leads towards the target, or away from it to enter it again."""
-  if target == position:
-    target = neighbours[position][0]
-  (row, column), (to_row, to_column) = divmod(position, size), divmod(target, size)
-  return 3 * (np.sign(to_row - row) + 1) + np.sign(to_column - column) + 1
 
 
 if __name__ == '__main__':

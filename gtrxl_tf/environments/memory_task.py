@@ -18,7 +18,7 @@ class MemoryTask(dm_env.Environment):
   dm_env requires, the step after an episode's last one begins the next episode, and
   this class takes care of it. A task also has its own measure of success, and an
   informed policy that knows what is hidden: its return is what a perfect memory would
-  reach.
+  reach if finding what is hidden cost nothing.
 
   Attributes:
     action_names: what each action does; empty if they have no meaning of their own.

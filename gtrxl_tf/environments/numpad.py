@@ -50,7 +50,7 @@ class HiddenSequence(memory_task.MemoryTask):
     self._size = size
     self._num_pads = size**2
     self._episode_length = episode_length
-    self._destinations = _destinations(size)
+    self._destinations = destinations(size)
     self._rewards = memory_task.constant_rows([[0.], [1.]])
 
   @property
@@ -186,10 +186,7 @@ class Numpad(HiddenSequence):
     if target == self._position:  # It can be entered only from another pad.
       return next(action for action, pad in enumerate(self._destinations[target])
                   if pad != target)
-    row, column = divmod(self._position, self._size)
-    target_row, target_column = divmod(target, self._size)
-    return (3 * ((target_row > row) - (target_row < row) + 1)
-            + (target_column > column) - (target_column < column) + 1)
+    return move_towards(target, self._position, self._size)
 
   def observation_spec(self) -> dict[str, specs.BoundedArray]:
     def binary(size: int, name: str) -> specs.BoundedArray:
@@ -278,7 +275,15 @@ class _NumpadsTogether(memory_task.TasksTogether):
         })
 
 
-def _destinations(size: int) -> list[list[int]]:
+def move_towards(target: int, position: int, size: int) -> int:
+  """Returns the action that begins a shortest way from `position` to `target`."""
+  row, column = divmod(position, size)
+  target_row, target_column = divmod(target, size)
+  return (3 * ((target_row > row) - (target_row < row) + 1)
+          + (target_column > column) - (target_column < column) + 1)
+
+
+def destinations(size: int) -> list[list[int]]:
   """Returns the pad that each action leads to from each pad: [size^2][9]."""
   def destination(pad: int, action: int) -> int:
     row = pad // size + action // 3 - 1
