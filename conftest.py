@@ -5,6 +5,7 @@ import tempfile
 
 from absl import flags
 import pytest
+import tensorflow as tf
 
 # Test files may import tf_agents first.
 import gtrxl_tf.before_tf_agents  # noqa: F401
@@ -29,6 +30,12 @@ def _temporary_folder(tmp_path_factory):
     patch.setattr(tempfile, 'tempdir', folder)
     patch.setitem(os.environ, 'TMPDIR', folder)  # Of child processes.
     yield
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+  # Once something has seeded Keras, initial values depend on all tests run since.
+  tf.keras.utils.set_random_seed(0)
 
 
 def pytest_collection_modifyitems(items):

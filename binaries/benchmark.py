@@ -26,8 +26,6 @@ _BATCHES = flags.DEFINE_list(
 _REPEAT = flags.DEFINE_integer(
     'repeat', 5, 'Training steps to time; five times as many acting steps.',
     lower_bound=1)
-_XLA_FROM = flags.DEFINE_integer(
-    'xla_from', 16, 'The smallest batch whose step of acting is compiled with XLA.')
 _JOB = flags.DEFINE_list(
     'job', ['gin/gtrxl/numpad_2x2_cpu.gin'],
     'Settings of the run; empty to measure none.')
@@ -59,18 +57,20 @@ def _informed() -> Any:
 def _measure_cores(found: dict) -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf.benchmarks import machine
+  from gtrxl_tf.training import devices
 
   batches = [int(batch) for batch in _BATCHES.value]
   # A process for each, so that they share no memory or caches.
-  with multiprocessing.get_context('spawn').Pool(1, maxtasksperchild=1) as pool:
-    found['machine'] = peaks = pool.apply(machine.measure, ('peaks', (), 1, None))
+  with multiprocessing.get_context('spawn').Pool(
+      1, devices.set_threads, (1,), maxtasksperchild=1) as pool:
+    found['machine'] = peaks = pool.apply(machine.peaks)
     print(f'One thread: {peaks["gflops"]:.0f} GFLOP/s in a product of matrices, '
           f'{peaks["gbps"]:.0f} GB/s in a product of matrix and vector.\n')
     _print_titles('core', 'learning, CPU ms', 'share of the matrix peak',
                   *(f'acting in {batch}, CPU ms' for batch in batches))
     for size in _SIZES.value:
       found[size] = row = pool.apply(
-          machine.measure, (size, batches, _REPEAT.value, _XLA_FROM.value))
+          machine.measure, (size, batches, _REPEAT.value))
       share = row['gflop'] / (1e-3 * row['train']) / peaks['gflops']
       _print_row([size, f'{row["train"]:.0f}', f'{share:.2f}',
                   *(f'{row[f"act_{batch}"]:.2f}' for batch in batches)])

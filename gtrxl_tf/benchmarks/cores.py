@@ -1,14 +1,12 @@
 """The time that a memory core takes to learn from an unroll and to act.
 
-Sizes and fields are those of a program that times the GTrXL of other packages, so all
-rows fit in one table.
+Sizes are those of a program that times the GTrXL of other packages.
 """
 
 import functools
-import resource
 import statistics
 import time
-from typing import Any, Callable, Dict, NamedTuple, Sequence
+from typing import Any, Callable, Dict, NamedTuple
 
 import tensorflow as tf
 
@@ -126,47 +124,3 @@ def time_calls(call: Callable[[], None], count: int, warmup: int) -> Dict[str, f
       'median_ms': round(statistics.median(wall), 2), 'min_ms': round(min(wall), 2),
       'cpu_median_ms': round(statistics.median(cpu), 2),
       'cpu_min_ms': round(min(cpu), 2), 'n': count}
-
-
-def measure(config: str, repeat: int, threads: int, xla: bool) -> Dict[str, Any]:
-  """Times one of `SIZES`, in a process that has not used TensorFlow before.
-
-  Args:
-    config: a key of `SIZES`.
-    repeat: training steps to time; acting steps are five times as many.
-    threads: how many threads an operation may use.
-    xla: compiles with XLA.
-  """
-  tf.config.threading.set_intra_op_parallelism_threads(threads)
-  tf.config.threading.set_inter_op_parallelism_threads(1)
-  sizes = SIZES[config]
-  start = time.perf_counter()
-  core = make_core(sizes)
-  built = time.perf_counter()
-  train, act = training_step(core, sizes, xla), acting_step(core, sizes, xla)
-  ready = time.perf_counter()
-  train()
-  trained = time.perf_counter()
-  return {
-      'peer': 'gtrxl_tf', 'config': config, 'threads': threads, 'xla': xla,
-      'params': core.count_params(),
-      'build_s': round(built - start, 2), 'first_train_s': round(trained - ready, 2),
-      'train': time_calls(train, repeat, warmup=1),
-      'actor': time_calls(act, max(10, 5 * repeat), warmup=2),
-      'peak_rss_mib': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
-
-
-def table(rows: Sequence[Dict[str, Any]]) -> str:
-  """Returns a Markdown table of what `measure` returned; times are medians."""
-  lines = [['peer', 'sizes', 'parameters', 'training step, CPU ms', 'wall ms',
-            'acting step, CPU ms', 'wall ms', 'first training step, s',
-            'peak RSS, MiB']]
-  lines.append(['---'] * 2 + ['--:'] * (len(lines[0]) - 2))
-  for row in rows:
-    train, actor = row['train'], row['actor']
-    lines.append([
-        row['peer'], row['config'], f'{row["params"] / 1e6:.2f}M',
-        f'{train["cpu_median_ms"]:.1f}', f'{train["median_ms"]:.1f}',
-        f'{actor["cpu_median_ms"]:.2f}', f'{actor["median_ms"]:.2f}',
-        f'{row["first_train_s"]:.1f}', str(row['peak_rss_mib'])])
-  return '\n'.join('| ' + ' | '.join(line) + ' |' for line in lines)

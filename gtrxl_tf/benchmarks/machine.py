@@ -1,10 +1,11 @@
 """The machine's own peaks, and the share of them that a memory core reaches."""
 
 import time
-from typing import Dict, Optional, Sequence
+from typing import Dict, Sequence
 
 import tensorflow as tf
 
+from gtrxl_tf.agents import policy
 from gtrxl_tf.benchmarks import cores as cores_lib
 
 _WIDTH = 2048              # Of the matrices that are multiplied; all fit in no cache.
@@ -13,6 +14,9 @@ _MATRIX_BYTES = 4 * 2**26  # Of the matrix that is read.
 
 def peaks(repeat: int = 5) -> Dict[str, float]:
   """Measures one thread; the process must be limited to one.
+
+  Args:
+    repeat: how often each product is taken; the fastest counts.
 
   Returns:
     `gflops`: of a product of square float32 matrices, in GFLOP/s of CPU time.
@@ -53,25 +57,20 @@ def training_flops(sizes: cores_lib.Sizes) -> int:
   return 2 * sizes.num_layers * products
 
 
-def measure(size: str, batches: Sequence[int], repeat: int,
-            xla_from: Optional[int]) -> Dict[str, float]:
-  """Times a core on one thread, in a process that has not used TensorFlow before.
+def measure(size: str, batches: Sequence[int], repeat: int) -> Dict[str, float]:
+  """Times a core on one thread; the process must be limited to one.
+
+  A step of acting is compiled with XLA where `ActorCriticPolicy` compiles it.
 
   Args:
-    size: a key of `cores.SIZES`, or 'peaks' to measure the machine instead.
+    size: a key of `cores.SIZES`.
     batches: numbers of environments to act in at once.
     repeat: training steps to time; acting steps are five times as many.
-    xla_from: the smallest batch whose step of acting is compiled with XLA; None for
-      none.
 
   Returns:
     Medians of CPU time in milliseconds: `train`, and `act_1` for a batch of 1; `gflop`
     of a training step.
   """
-  tf.config.threading.set_intra_op_parallelism_threads(1)
-  tf.config.threading.set_inter_op_parallelism_threads(1)
-  if size == 'peaks':
-    return peaks()
   sizes = cores_lib.SIZES[size]
   core = cores_lib.make_core(sizes)
 
@@ -81,7 +80,7 @@ def measure(size: str, batches: Sequence[int], repeat: int,
   row = {'gflop': 1e-9 * training_flops(sizes),
          'train': median(cores_lib.training_step(core, sizes, xla=False), repeat)}
   for batch in batches:
-    xla = xla_from is not None and batch >= xla_from
+    xla = batch >= policy.MIN_XLA_BATCH
     row[f'act_{batch}'] = median(
         cores_lib.acting_step(core, sizes, xla=xla, batch_size=batch), 5 * repeat)
   return row

@@ -89,7 +89,16 @@ class LearningProcessesTest(tf.test.TestCase):
     # Greedy actions need no random numbers.
     again = learning_processes.LearningProcesses(policy, collector, 1).evaluate()
     self.assertEqual(again['greedy_return'], found['greedy_return'])
-    self.assertNotEqual(again['return'], found['return'])
+
+  def test_the_seed_changes_the_sampled_actions(self):
+    collector = _collector()
+    policy = policy_lib.DistillationPolicy(
+        _network(collector.specs), collector.specs.observation, collector.specs.action)
+    first, second, again = (
+        learning_processes.PolicySource(policy, seed).play(
+            collector.evaluation_tasks(), _T).action for seed in (0, 1, 0))
+    self.assertAllEqual(first, again)
+    self.assertNotAllEqual(first, second)
 
 
 if __name__ == '__main__':
