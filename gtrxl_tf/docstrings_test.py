@@ -31,6 +31,7 @@ REQUIRED = {
     'networks.actor_critic': ['ActorCritic'],
     'networks.core_network': ['CoreNetwork'],
     'networks.popart': ['PopArt'],
+    'networks.spec_torso': ['SpecTorso'],
     'networks.torsos': ['VectorTorso'],
     'serving.export': ['save_policy'],
 }

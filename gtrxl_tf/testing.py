@@ -31,6 +31,7 @@ _OBSERVATION_SIZE = 4
 DISCRETE = specs.DiscreteArray(3)
 CONTINUOUS = specs.BoundedArray((2,), np.float32, [-1, 0], [1, 10])
 HYBRID = {'grip': specs.DiscreteArray(2), 'move': CONTINUOUS}
+INTEGERS = specs.BoundedArray((3,), np.int64, [1, 0, -2], [3, 1, 2])
 _MEMORY_LENGTH, _NUM_LAYERS, _MODEL_DIM = 3, 1, 4
 
 
@@ -86,6 +87,9 @@ def random_unrolls(seed: int, batch_size: int = 4, unroll_length: int = 5,
     return random.randn(batch_size, *shape).astype(np.float32)
 
   def draw(spec: specs.Array) -> np.ndarray:
+    if isinstance(spec, specs.BoundedArray) and spec.dtype.kind in 'iu' and spec.shape:
+      return random.randint(spec.maximum - spec.minimum + 1,
+                            size=(batch_size, t + 1, *spec.shape)).astype(np.int32)
     if isinstance(spec, specs.DiscreteArray):
       return random.randint(spec.num_values, size=(batch_size, t + 1)).astype(np.int32)
     return normal(t + 1, *spec.shape)

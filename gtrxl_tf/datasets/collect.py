@@ -120,7 +120,6 @@ class Collector:
     made = [self._environment(seed=int(seed), **settings) for seed in seeds]
     batched = environments.BatchedEnvironment(made)
     act = self._saved_model_actions(num) if self._saved_model else self._method_actions
-    action_leaves = tree.flatten(self.specs.action)
 
     rows: List[list] = [[] for _ in made]
     episodes: List[list] = [[] for _ in made]
@@ -129,7 +128,9 @@ class Collector:
     while min(map(len, episodes)) < each:
       actions = act(made, seen, over)  # Of each environment, as lists of leaves.
       for i in np.flatnonzero(over | (random.random(num) < self._epsilon)):
-        actions[i] = [environments.random_value(spec, random) for spec in action_leaves]
+        observation = tree.map_structure(lambda x, i=i: x[i], seen.observation)
+        actions[i] = tree.flatten(
+            environments.random_action(self.specs.action, observation, random))
       after = batched.step(tree.unflatten_as(
           self.specs.action, [np.stack(leaf) for leaf in zip(*actions)]))
       ends = after.last()

@@ -31,6 +31,7 @@ from gtrxl_tf.environments.batched import batch
 from gtrxl_tf.environments.batched import BatchedEnvironment
 from gtrxl_tf.environments.batched import BatchedTimeStep
 from gtrxl_tf.environments.batched import EnvironmentFailed
+from gtrxl_tf.environments.batched import random_action
 from gtrxl_tf.environments.batched import random_value
 from gtrxl_tf.environments.dark_room import DarkKeyToDoor
 from gtrxl_tf.environments.dark_room import DarkRoom

@@ -1,5 +1,6 @@
 """Steps many environments together and batches their time steps."""
 
+import collections.abc
 import functools
 from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
 
@@ -374,10 +375,34 @@ def _after_random_actions(environment: dm_env.Environment, num_actions: int
   random = np.random.default_rng(num_actions)
   time_step = environment.reset()
   while num_actions > 0 or time_step.last():
-    time_step = environment.step(tree.map_structure(
-        lambda spec: random_value(spec, random), environment.action_spec()))
+    time_step = environment.step(
+        random_action(environment.action_spec(), time_step.observation, random))
     num_actions -= 1
   return time_step
+
+
+def random_action(action_spec: Any, observation: Any, random: np.random.Generator
+                  ) -> Any:
+  """Draws an action; one that is allowed if the observation has an `action_mask`."""
+  if (not isinstance(observation, collections.abc.Mapping)
+      or 'action_mask' not in observation):
+    return tree.map_structure(lambda spec: random_value(spec, random), action_spec)
+  mask = np.asarray(observation['action_mask'], bool)
+  begin = 0  # Of the values of the next integer in the mask.
+
+  def draw(spec: specs.Array) -> np.ndarray:
+    nonlocal begin
+    if spec.dtype.kind == 'f':
+      return random_value(spec, random)
+    values = np.empty(spec.shape, spec.dtype)
+    lows, highs = (np.broadcast_to(x, spec.shape) for x in (spec.minimum, spec.maximum))
+    for place in np.ndindex(spec.shape):
+      low, num_values = lows[place], int(highs[place]) - int(lows[place]) + 1
+      allowed = np.flatnonzero(mask[begin:begin + num_values])
+      values[place] = low + random.choice(allowed if allowed.size else num_values)
+      begin += num_values
+    return values
+  return tree.map_structure(draw, action_spec)
 
 
 def random_value(spec: specs.Array, random: np.random.Generator) -> np.ndarray:

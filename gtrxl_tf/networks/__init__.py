@@ -15,6 +15,7 @@ from gtrxl_tf.networks.heads import PixelControlHead
 from gtrxl_tf.networks.language import InstructionEncoder
 from gtrxl_tf.networks.memory_network import MemoryNetwork
 from gtrxl_tf.networks.popart import PopArt
+from gtrxl_tf.networks.spec_torso import SpecTorso
 from gtrxl_tf.networks.torsos import ConvTorso
 from gtrxl_tf.networks.torsos import PixelTorso
 from gtrxl_tf.networks.torsos import Torso
@@ -23,7 +24,7 @@ from gtrxl_tf.networks.torsos import VectorTorso
 __all__ = [  # pylint: disable=undefined-all-variable
     'ActorCritic', 'ConvTorso', 'CoreNetwork', 'InstructionEncoder', 'MLPHead', 'MemoryNetwork',
     'NetworkInputs', 'NetworkOutputs', 'PixelControlHead', 'PixelTorso', 'PopArt',
-    'Torso', 'VectorTorso']
+    'SpecTorso', 'Torso', 'VectorTorso']
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,8 @@
 """Policies for any action spec: categorical, Gaussian, or a product of both."""
 
-from typing import Any, Dict, List, NamedTuple
+import collections.abc
+import math
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from dm_env import specs
 import numpy as np
@@ -12,6 +14,13 @@ from gtrxl_tf.losses import distributions
 
 # Added to the softplus, since a scale of zero has no log-probability.
 _SMALLEST_SCALE = 1e-4
+# The most values of one integer: each has a logit.
+_MOST_VALUES = 2 ** 16
+# Key of the action mask in observations that are dictionaries.
+MASK_KEY = 'action_mask'
+# The logit of an action that is not allowed. Its probability is 0 in any precision, and
+# it is finite, so that 0 times its log-probability is 0 and not NaN.
+_MASKED_LOGIT = -1e9
 
 
 class Policy(NamedTuple):
@@ -24,16 +33,23 @@ class Policy(NamedTuple):
 class ActionSpace:
   """The policy distribution that belongs to an action spec.
 
-  A spec is a `DiscreteArray`, a floating-point `Array` or `BoundedArray`, or a nest of
-  them. The policy is a product of one categorical distribution for each discrete action
-  and a Gaussian with diagonal covariance over all continuous dimensions ("hybrid
-  continuous-discrete", Neunert et al., 2019).
+  A spec is a `DiscreteArray`, a `BoundedArray` of integers, a floating-point `Array` or
+  `BoundedArray`, or a nest of them. The policy is a product of one categorical
+  distribution for each discrete action and a Gaussian with diagonal covariance over all
+  continuous dimensions ("hybrid continuous-discrete", Neunert et al., 2019). Each
+  element of an array of integers, such as gymnasium's MultiDiscrete and MultiBinary, is
+  a discrete action with the values between its own bounds.
 
-  A *sample* has the spec's structure. Its discrete actions are the environment's. Its
-  continuous actions are float32 samples of the Gaussian, in units in which the bounds
-  are [-1, 1], so that a scale means the same in every dimension; they may lie outside
-  the bounds. Samples are stored and scored. `to_environment` clips them and converts
-  them to the spec's units.
+  A *sample* has the spec's structure. Its discrete actions are the environment's; those
+  of an array of integers are int32 and counted from the minimum. Its continuous actions
+  are float32 samples of the Gaussian, in units in which the bounds are [-1, 1], so that
+  a scale means the same in every dimension; they may lie outside the bounds. Samples
+  are stored and scored. `to_environment` clips them and converts them to the spec's
+  units.
+
+  An action mask is the entry `action_mask` of an observation that is a dictionary: bools
+  or integers `[..., A]`, nonzero where the action is allowed, for all values of all
+  discrete actions in the order of the logits.
 
   Args:
     action_spec: nest of `dm_env` array specs.
@@ -46,25 +62,30 @@ class ActionSpace:
       is a discrete action, 'mean' and 'scale' if there is a continuous one.
 
   Raises:
-    ConfigError: a spec is neither discrete nor continuous; the message names it.
+    ConfigError: a spec is neither discrete nor continuous, or an integer has more than
+      65,536 values; the message names the spec.
   """
 
   def __init__(self, action_spec: Any):
     leaves = tree.flatten_with_path(action_spec)
     for path, spec in leaves:
-      if not (isinstance(spec, specs.DiscreteArray) or
+      name = 'action_spec' + ''.join(f'[{key!r}]' for key in path)
+      if not (_is_discrete(spec) or
               isinstance(spec, specs.Array) and np.issubdtype(spec.dtype, np.floating)):
-        name = 'action_spec' + ''.join(f'[{key!r}]' for key in path)
         raise config.ConfigError(
-            f'{name} = {spec!r}: expected a DiscreteArray or an array of floats')
+            f'{name} = {spec!r}: expected a DiscreteArray or an array of floats, or of '
+            'integers with bounds')
+      if _is_discrete(spec) and max(_num_values(spec), default=1) > _MOST_VALUES:
+        raise config.ConfigError(
+            f'{name} = {spec!r}: expected integers of at most {_MOST_VALUES} values')
     if not leaves:
       raise config.ConfigError(f'action_spec = {action_spec!r}: expected an action')
     self.action_spec = action_spec
     self._leaves = [spec for _, spec in leaves]
-    self._num_values = [int(spec.num_values) for spec in self._leaves
-                        if isinstance(spec, specs.DiscreteArray)]
+    self._num_values = [num for spec in self._leaves if _is_discrete(spec)
+                        for num in _num_values(spec)]
     self._sizes = [int(np.prod(spec.shape)) for spec in self._leaves
-                   if not isinstance(spec, specs.DiscreteArray)]
+                   if not _is_discrete(spec)]
     self.num_outputs = sum(self._num_values) + 2 * sum(self._sizes)
     self.sample_spec = tree.map_structure(_sample_spec, action_spec)
     self.constraints = (('categorical',) * bool(self._num_values)
@@ -78,7 +99,8 @@ class ActionSpace:
   @property
   def is_discrete(self) -> bool:
     """Whether an action is one integer."""
-    return len(self._leaves) == 1 and bool(self._num_values)
+    return (len(self._leaves) == 1 and bool(self._num_values)
+            and not self._leaves[0].shape)
 
   def policy(self, outputs: tf.Tensor) -> Policy:
     """Converts the policy head's outputs [..., num_outputs] to parameters.
@@ -91,6 +113,43 @@ class ActionSpace:
         logits=logits if self._num_values else (),
         mean=mean if self._sizes else (),
         scale=tf.nn.softplus(scale) + _SMALLEST_SCALE if self._sizes else ())
+
+  def check_mask(self, observation_spec: Any) -> None:
+    """Checks the action mask in an observation's spec, if there is one.
+
+    Raises:
+      ConfigError: it does not fit the actions.
+    """
+    _, spec = split_mask(observation_spec)
+    if spec is None:
+      return
+    name = f'observation_spec[{MASK_KEY!r}] = {spec!r}'
+    if not self._num_values:
+      raise config.ConfigError(f'{name}: expected no mask, as no action is discrete')
+    if (not isinstance(spec, specs.Array) or spec.shape != (self.num_discrete,)
+        or spec.dtype.kind not in 'biu'):
+      raise config.ConfigError(
+          f'{name}: expected bools or integers [{self.num_discrete}], one for each '
+          'value of each discrete action')
+
+  def masked(self, policy: Policy, mask: Optional[tf.Tensor]) -> Policy:
+    """Gives probability 0 to the values of discrete actions that are not allowed.
+
+    A discrete action of which the mask allows no value keeps them all: environments
+    give masks of zeros where no action is taken, as at an episode's last step.
+
+    Args:
+      policy: `[..., A]`.
+      mask: `[..., A]`, nonzero where allowed; None allows everything.
+    """
+    if mask is None:
+      return policy
+    logits = []
+    for of_action, allowed in zip(self._logits(policy), tf.split(
+        tf.cast(mask, tf.bool), self._num_values, axis=-1)):
+      allowed |= ~tf.reduce_any(allowed, axis=-1, keepdims=True)
+      logits.append(tf.where(allowed, of_action, _MASKED_LOGIT))
+    return policy._replace(logits=tf.concat(logits, axis=-1))
 
   def log_prob(self, policy: Policy, samples: Any) -> tf.Tensor:
     """Returns log pi [...], float32, of samples with batch axes `...`."""
@@ -182,6 +241,8 @@ class ActionSpace:
     def convert(spec: specs.Array, sample: tf.Tensor) -> tf.Tensor:
       if isinstance(spec, specs.DiscreteArray):
         return sample
+      if _is_discrete(spec):
+        return tf.cast(tf.cast(sample, tf.int64) + _minimum(spec), spec.dtype)
       middle, half = _middle_and_half(spec)
       clipped = tf.clip_by_value(middle + half * sample, *_bounds(spec))
       return tf.cast(clipped, spec.dtype)
@@ -194,6 +255,8 @@ class ActionSpace:
     def convert(spec: specs.Array, action: tf.Tensor) -> tf.Tensor:
       if isinstance(spec, specs.DiscreteArray):
         return tf.cast(action, spec.dtype)
+      if _is_discrete(spec):
+        return tf.cast(tf.cast(action, tf.int64) - _minimum(spec), tf.int32)
       middle, half = _middle_and_half(spec)
       return (tf.cast(action, tf.float32) - middle) / half
     return tree.map_structure_up_to(
@@ -226,12 +289,17 @@ class ActionSpace:
     discrete, continuous = [], []
     for spec, sample in zip(
         self._leaves, tree.flatten_up_to(self.action_spec, samples)):
-      if isinstance(spec, specs.DiscreteArray):
+      if not spec.shape and _is_discrete(spec):
         discrete.append(sample)
+        continue
+      sample = tf.convert_to_tensor(sample)
+      batch_dims = sample.shape.rank - len(spec.shape)
+      flat = tf.reshape(sample, tf.concat(
+          [tf.shape(sample)[:batch_dims], [math.prod(spec.shape)]], axis=0))
+      if _is_discrete(spec):
+        discrete.extend(tf.unstack(flat, num=math.prod(spec.shape), axis=-1))
       else:
-        batch_dims = sample.shape.rank - len(spec.shape)
-        continuous.append(tf.reshape(
-            sample, tf.concat([tf.shape(sample)[:batch_dims], [-1]], axis=0)))
+        continuous.append(flat)
     return discrete, tf.concat(continuous, axis=-1) if continuous else ()
 
   def _sample(self, discrete, continuous) -> Any:
@@ -240,18 +308,52 @@ class ActionSpace:
     parts = iter(tf.split(continuous, self._sizes, axis=-1) if self._sizes else [])
     leaves = []
     for spec in self._leaves:
-      if isinstance(spec, specs.DiscreteArray):
-        leaves.append(tf.cast(next(discrete), spec.dtype))
+      if not spec.shape and _is_discrete(spec):
+        leaves.append(tf.cast(next(discrete), _sample_spec(spec).dtype))
+        continue
+      if _is_discrete(spec):
+        part = tf.cast(tf.stack(
+            [next(discrete) for _ in _num_values(spec)], axis=-1), tf.int32)
       else:
         part = next(parts)
-        leaves.append(tf.reshape(
-            part, tf.concat([tf.shape(part)[:-1], spec.shape], axis=0)))
+      leaves.append(tf.reshape(
+          part, tf.concat([tf.shape(part)[:-1], spec.shape], axis=0)))
     return tree.unflatten_as(self.action_spec, leaves)
 
 
+def split_mask(observation: Any) -> Tuple[Any, Any]:
+  """Takes the action mask out of an observation, or its spec out of a spec.
+
+  Returns:
+    The observation without it, and the mask; None if there is none.
+  """
+  if (not isinstance(observation, collections.abc.Mapping)
+      or MASK_KEY not in observation):
+    return observation, None
+  observation = dict(observation)
+  mask = observation.pop(MASK_KEY)
+  return observation, mask
+
+
+def _is_discrete(spec: specs.Array) -> bool:
+  return isinstance(spec, specs.BoundedArray) and spec.dtype.kind in 'iu'
+
+
+def _minimum(spec: specs.BoundedArray) -> np.ndarray:
+  return np.broadcast_to(spec.minimum, spec.shape).astype(np.int64)
+
+
+def _num_values(spec: specs.BoundedArray) -> List[int]:
+  """The number of values of each element of an array of integers."""
+  elements = (np.broadcast_to(bound, spec.shape).reshape(-1).tolist()
+              for bound in (spec.minimum, spec.maximum))
+  return [high - low + 1 for low, high in zip(*elements)]
+
+
 def _sample_spec(spec: specs.Array) -> tf.TensorSpec:
-  discrete = isinstance(spec, specs.DiscreteArray)
-  return tf.TensorSpec(spec.shape, spec.dtype if discrete else tf.float32)
+  if isinstance(spec, specs.DiscreteArray):
+    return tf.TensorSpec(spec.shape, spec.dtype)
+  return tf.TensorSpec(spec.shape, tf.int32 if _is_discrete(spec) else tf.float32)
 
 
 def _bounds(spec: specs.Array):

@@ -18,7 +18,13 @@ _SPECS = (
     ('hybrid', testing.HYBRID),
     ('nested', {'a': [specs.DiscreteArray(2), specs.DiscreteArray(4)],
                 'b': specs.BoundedArray((2, 3), np.float64, -1, 1),
-                'c': specs.Array((), np.float32)}))
+                'c': specs.Array((), np.float32)}),
+    ('integers', specs.BoundedArray((2, 1), np.int64, [[-1], [3]], [[0], [6]])),
+    ('bits', specs.BoundedArray((3,), np.int8, 0, 1)),
+    ('all', {'a': specs.DiscreteArray(2, np.int64),
+             'b': specs.BoundedArray((2,), np.uint8, 1, [2, 4]),
+             'c': specs.BoundedArray((), np.int32, -3, 1),
+             'd': specs.BoundedArray((2,), np.float32, -1, 1)}))
 
 
 def _space_and_policy(spec, num=_NUM):
@@ -55,6 +61,18 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
       self.assertAllClose(
           -tf.reduce_mean(log_prob), space.entropy(policy)[0],
           atol=5 * np.std(log_prob) / np.sqrt(_NUM))
+
+  def test_numbers_of_earlier_versions(self):
+    space, policy = _space_and_policy(
+        {'a': [specs.DiscreteArray(2), specs.DiscreteArray(4)],
+         'b': specs.BoundedArray((2, 3), np.float64, -1, 1),
+         'c': specs.DiscreteArray(7)}, num=1)
+    sample = space.sample(policy, [3, 4])
+    self.assertAllEqual([*sample['a'], sample['c']], [[0], [3], [1]])
+    self.assertAllClose(tf.reshape(sample['b'], [6]), [
+        0.05997365, 0.56940186, 0.70709872, -0.57802296, -0.44482183, 1.18032324])
+    self.assertAllClose(space.log_prob(policy, sample), [-12.1485977])
+    self.assertAllClose(space.entropy(policy), [8.43447876])
 
   def test_discrete_parts_are_drawn_independently(self):
     spec = [specs.DiscreteArray(2), specs.DiscreteArray(2)]
@@ -125,6 +143,41 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
         {'grip': tf.constant([1]), 'move': tf.constant([[-3., 0.5]])}, tf.float32)
     self.assertAllClose(features, [[0, 1, -1, 0.5]])
 
+  def test_integers_are_counted_from_their_minimum(self):
+    space = action_space.ActionSpace(
+        specs.BoundedArray((2,), np.int16, [5, -300], [7, -299]))
+    self.assertEqual((space.num_discrete, space.num_outputs, space.is_discrete),
+                     (5, 5, False))
+    sample = tf.constant([[2, 0], [0, 1]])
+    actions = space.to_environment(sample)
+    self.assertEqual(actions.dtype, tf.int16)
+    self.assertAllEqual(actions, [[7, -300], [5, -299]])
+    self.assertAllEqual(space.from_environment(actions), sample)
+    self.assertAllEqual(
+        space.encode(sample, tf.float32), [[0, 0, 1, 1, 0], [1, 0, 0, 0, 1]])
+
+  def test_one_integer_with_bounds_is_a_discrete_action(self):
+    space = action_space.ActionSpace(specs.BoundedArray((), np.int64, 1, 3))
+    self.assertTrue(space.is_discrete)
+    policy = action_space.Policy(logits=tf.constant([[0., 0., 9.]]))
+    self.assertAllEqual(space.mode(policy), [2])
+    self.assertAllEqual(space.to_environment(space.mode(policy)), [3])
+
+  def test_an_array_of_integers_equals_several_discrete_actions(self):
+    array = action_space.ActionSpace(specs.BoundedArray((2,), np.int32, 0, [1, 2]))
+    several = action_space.ActionSpace([specs.DiscreteArray(2), specs.DiscreteArray(3)])
+    outputs = [tf.constant(np.random.RandomState(s).randn(4, 5), tf.float32)
+               for s in (0, 1)]
+    (one, other), (theirs, their_other) = (
+        [space.policy(x) for x in outputs] for space in (array, several))
+    sample, samples = (x.sample(one, [3, 4]) for x in (array, several))
+    self.assertAllEqual(sample, tf.stack(samples, axis=-1))
+    self.assertAllEqual(array.log_prob(one, sample), several.log_prob(theirs, samples))
+    self.assertAllEqual(array.entropy(one), several.entropy(theirs))
+    self.assertAllEqual(array.kl(one, other)['categorical'],
+                        several.kl(theirs, their_other)['categorical'])
+    self.assertAllEqual(array.mode(one), tf.stack(several.mode(theirs), axis=-1))
+
   def test_the_scale_is_positive_for_any_outputs(self):
     space = action_space.ActionSpace(testing.CONTINUOUS)
     policy = space.policy(tf.constant([[0., 0., -1e9, 1e9]]))
@@ -132,9 +185,87 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(tf.math.is_finite(policy.scale), [[True, True]])
 
   def test_refuses_other_specs(self):
+    for spec in specs.Array((3,), np.int32), specs.StringArray(()):
+      with self.assertRaisesRegex(
+          config.ConfigError, r"action_spec\['keys'\] = .*expected a DiscreteArray or"):
+        action_space.ActionSpace({'keys': spec})
     with self.assertRaisesRegex(
-        config.ConfigError, r"action_spec\['keys'\] = .*expected a DiscreteArray or"):
-      action_space.ActionSpace({'keys': specs.BoundedArray((3,), np.int32, 0, 1)})
+        config.ConfigError, 'action_spec = .*expected integers of at most 65536 values'):
+      action_space.ActionSpace(specs.BoundedArray((3,), np.int32, 0, 2 ** 16))
+
+
+class MaskTest(tf.test.TestCase, parameterized.TestCase):
+  """Of policies of two integers, with 3 and 2 values, and a float."""
+
+  def setUp(self):
+    super().setUp()
+    self.space = action_space.ActionSpace(
+        {'a': specs.BoundedArray((2,), np.int32, 0, [2, 1]),
+         'b': specs.Array((), np.float32)})
+    self.outputs = tf.constant(np.random.RandomState(0).randn(1, 7), tf.float32)
+
+  def masked(self, mask, outputs=None):
+    policy = self.space.policy(self.outputs if outputs is None else outputs)
+    return self.space.masked(policy, tf.constant([mask]))
+
+  @parameterized.parameters(np.int8, bool, np.int64)
+  def test_an_action_that_is_not_allowed_has_no_probability(self, dtype):
+    policy = self.masked(np.asarray([0, 7, 1, 1, 0]).astype(dtype))
+    self.assertAllEqual(tf.nn.softmax(policy.logits[:, :3])[0, 0], 0)
+    self.assertAllEqual(tf.nn.softmax(policy.logits[:, 3:])[0], [1, 0])
+    self.assertAllEqual(policy.mean, self.space.policy(self.outputs).mean)
+    many = tf.nest.map_structure(lambda x: tf.repeat(x, _NUM, axis=0), policy)
+    sample = self.space.sample(many, [0, 1])['a'].numpy()
+    self.assertEqual(set(sample[:, 0]), {1, 2})
+    self.assertEqual(set(sample[:, 1]), {0})
+
+  @parameterized.parameters(tf.float32, tf.bfloat16)
+  def test_everything_is_finite_and_as_without_the_action(self, dtype):
+    with tf.GradientTape() as tape:
+      tape.watch(self.outputs)
+      outputs = tf.cast(tf.cast(self.outputs, dtype), tf.float32)
+      policy = self.masked([0, 1, 1, 1, 0], outputs)
+      other = self.masked([0, 1, 1, 1, 0], outputs + [[5., 1, 0, 1, 0, 0, 0]])
+      sample = {'a': tf.constant([[1, 0]]), 'b': tf.constant([0.5])}
+      results = [self.space.log_prob(policy, sample), self.space.entropy(policy),
+                 self.space.kl(other, policy)['categorical']]
+      loss = tf.add_n(results)
+    gradient = tape.gradient(loss, self.outputs)
+    self.assertAllEqual(tf.math.is_finite(gradient), tf.ones_like(gradient, tf.bool))
+    self.assertAllEqual(gradient[0, 0], 0)
+    self.assertAllEqual(gradient[0, 3:5], [0, 0])
+    fewer = action_space.ActionSpace({'a': specs.DiscreteArray(2),
+                                      'b': specs.Array((), np.float32)})
+    kept = tf.gather(outputs, [1, 2, 5, 6], axis=1)
+    of_fewer = fewer.policy(kept)
+    sample['a'] = tf.constant([0])
+    self.assertAllClose(results, [
+        fewer.log_prob(of_fewer, sample), fewer.entropy(of_fewer),
+        fewer.kl(fewer.policy(kept + [[1., 0, 0, 0]]), of_fewer)['categorical']])
+
+  def test_a_mask_that_allows_nothing_allows_everything(self):
+    plain = self.space.policy(self.outputs)
+    self.assertAllEqual(self.masked([0, 0, 0, 0, 0]).logits, plain.logits)
+    self.assertAllEqual(self.masked([0, 0, 0, 1, 0]).logits[:, :4], plain.logits[:, :4])
+    self.assertIs(self.space.masked(plain, None), plain)
+
+  def test_splits_the_mask_from_dictionaries_only(self):
+    both = {'x': 1, 'action_mask': 2}
+    self.assertEqual(action_space.split_mask(both), ({'x': 1}, 2))
+    self.assertLen(both, 2)
+    for without in {'x': 1}, 1, [2]:
+      self.assertEqual(action_space.split_mask(without), (without, None))
+
+  @parameterized.parameters(
+      (testing.CONTINUOUS, specs.Array((2,), bool), 'no action is discrete'),
+      (testing.DISCRETE, specs.Array((2,), bool), r'expected bools or integers \[3\]'),
+      (testing.DISCRETE, specs.Array((3,), np.float32), 'expected bools or integers'))
+  def test_refuses_masks_that_do_not_fit(self, action_spec, spec, message):
+    space = action_space.ActionSpace(action_spec)
+    with self.assertRaisesRegex(
+        config.ConfigError, r"observation_spec\['action_mask'\] = .*" + message):
+      space.check_mask({'action_mask': spec, 'x': specs.Array((), np.float32)})
+    space.check_mask({'x': specs.Array((), np.float32)})
 
 
 if __name__ == '__main__':

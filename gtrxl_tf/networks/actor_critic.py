@@ -12,6 +12,7 @@ from gtrxl_tf.networks import heads
 from gtrxl_tf.networks import language
 from gtrxl_tf.networks import memory_network
 from gtrxl_tf.networks import popart as popart_lib
+from gtrxl_tf.networks import spec_torso
 from gtrxl_tf.networks import torsos
 
 
@@ -63,6 +64,10 @@ class ActorCritic(memory_network.MemoryNetwork):
   episode. The V-MPO paper feeds both and does not mention clipping, so the reward is
   not clipped.
 
+  If the observation is a dictionary with the entry `action_mask`, only the actions that
+  it allows have a probability above 0, in acting and in learning; see `ActionSpace`.
+  The torso does not see the mask.
+
   >>> from dm_env import specs
   >>> import numpy as np
   >>> import tensorflow as tf
@@ -81,8 +86,9 @@ class ActorCritic(memory_network.MemoryNetwork):
 
   Args:
     action_spec: the environment's; discrete, continuous, or a nest of both.
-    torso: embeds the observation without the instruction.
-    core: the memory core.
+    torso: embeds the observation without the instruction and the action mask; by
+      default a `SpecTorso`, made from the observation's spec.
+    core: the memory core. It must be given.
     previous_action_and_reward: whether they are inputs of the core.
     head_units: width of the hidden layer of the policy and value heads (appendix A).
     num_values: number of value functions, one per task.
@@ -107,8 +113,8 @@ class ActorCritic(memory_network.MemoryNetwork):
 
   def __init__(self,
                action_spec: Any,
-               torso: torsos.Torso,
-               core: cores.Core,
+               torso: Optional[torsos.Torso] = None,
+               core: Optional[cores.Core] = None,
                previous_action_and_reward: bool = True,
                head_units: config.PositiveInt = 256,
                num_values: config.PositiveInt = 1,
@@ -141,12 +147,17 @@ class ActorCritic(memory_network.MemoryNetwork):
     self._previous_action_and_reward = previous_action_and_reward
 
   def _build_embedding(self, observation_spec: Any) -> int:
+    self.action_space.check_mask(observation_spec)
+    if self._torso is None:
+      _, observation, _ = self._split(observation_spec)
+      self._torso = spec_torso.SpecTorso(observation)
     inputs = zero_inputs(observation_spec, self.action_space)
     return self._embed(inputs, batch_dims=1).shape[-1]
 
   def _build_heads(self) -> None:
     core_outputs = tf.zeros([1, self.core.output_size], self.compute_dtype)
-    self._policy_and_value(core_outputs)
+    self._policy_head(core_outputs)
+    self.value_head(core_outputs)
     if self._pixel_control_head is not None:
       self._pixel_control_head(core_outputs)
 
@@ -158,7 +169,7 @@ class ActorCritic(memory_network.MemoryNetwork):
     """
     core_outputs, state = self.core(
         self._embed(inputs, batch_dims=2), inputs.is_first, state)
-    outputs = self._policy_and_value(core_outputs)
+    outputs = self._policy_and_value(core_outputs, inputs.observation)
     if self._pixel_control_head is not None:
       outputs = outputs._replace(
           pixel_control=self._pixel_control_head(core_outputs))
@@ -173,22 +184,33 @@ class ActorCritic(memory_network.MemoryNetwork):
     """
     core_outputs, cache = self.core.step(
         self._embed(inputs, batch_dims=1), inputs.is_first, cache, move)
-    return self._policy_and_value(core_outputs), cache
+    return self._policy_and_value(core_outputs, inputs.observation), cache
 
   def _embed(self, inputs: NetworkInputs, batch_dims: int) -> tf.Tensor:
     """The core's inputs `[..., D]`."""
-    observation = inputs.observation
+    instruction, observation, _ = self._split(inputs.observation)
     parts = []
-    if self._instruction_encoder is not None:
-      observation = dict(observation)
-      parts.append(self._instruction_encoder(observation.pop(self._instruction_key)))
+    if instruction is not None:
+      parts.append(self._instruction_encoder(instruction))
     parts.append(self._torso(observation, batch_dims))
     if self._previous_action_and_reward:
       parts.append(previous_action_and_reward(
           inputs, self.action_space, self.compute_dtype))
     return tf.concat(parts, axis=-1)
 
-  def _policy_and_value(self, core_outputs: tf.Tensor) -> NetworkOutputs:
-    return NetworkOutputs(
-        self.action_space.policy(self._policy_head(core_outputs)),
-        self.value_head(core_outputs))
+  def _split(self, observation: Any) -> Tuple[Any, Any, Any]:
+    """Splits an observation, or its spec, into instruction, what the torso embeds, and
+    action mask; None for what there is not."""
+    observation, mask = action_space.split_mask(observation)
+    if self._instruction_encoder is None:
+      return None, observation, mask
+    observation = dict(observation)
+    instruction = observation.pop(self._instruction_key)
+    return instruction, observation, mask
+
+  def _policy_and_value(self, core_outputs: tf.Tensor, observation: Any
+                        ) -> NetworkOutputs:
+    space = self.action_space
+    policy = space.policy(self._policy_head(core_outputs))
+    _, mask = action_space.split_mask(observation)
+    return NetworkOutputs(space.masked(policy, mask), self.value_head(core_outputs))

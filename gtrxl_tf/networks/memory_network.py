@@ -5,6 +5,7 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
+from gtrxl_tf import config
 from gtrxl_tf.cores import core as core_lib
 from gtrxl_tf.networks import action_space
 
@@ -17,15 +18,21 @@ class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
 
   Args:
     action_spec: nest of `dm_env` array specs of the environment's actions.
-    core: the memory core.
+    core: the memory core. None is refused: it stands after arguments with defaults.
 
   Attributes:
     action_space: the `ActionSpace` of `action_spec`.
     core: as given.
+
+  Raises:
+    ConfigError: there is no core, or no policy for `action_spec`.
   """
 
-  def __init__(self, action_spec: Any, core: core_lib.Core,
+  def __init__(self, action_spec: Any, core: Optional[core_lib.Core],
                name: Optional[str] = None):
+    if core is None:
+      raise config.ConfigError(
+          f'{type(self).__name__}.core is not set, and has no default')
     super().__init__(name=name)
     self.action_space = action_space.ActionSpace(action_spec)
     self.core = core

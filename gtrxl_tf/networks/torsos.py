@@ -35,6 +35,8 @@ class VectorTorso(Torso):
 
   Each leaf of the observation, of any shape and number type, is flattened. The leaves
   are concatenated in the order of `tf.nest.flatten`, which sorts dictionaries by key.
+  Integers are numbers here, whatever they mean; `SpecTorso` embeds them as their spec
+  says, and images by convolutions.
 
   >>> import tensorflow as tf
   >>> from gtrxl_tf import networks
@@ -48,10 +50,13 @@ class VectorTorso(Torso):
       256 is the width of its other parts.
     num_indices: if given, integer leaves hold indices below this number, such as the
       kinds of cells in Minigrid, and become one-hot vectors. By default they are
-      numbers.
+      numbers, but an array that can only be an image, uint8 of rank 3, is refused.
     normalize: whether numbers are brought to mean 0 and deviation 1 first, as RATE's
       code does in MuJoCo. An offline experiment takes both from its dataset; they are
       variables, which checkpoints and exported policies have.
+
+  Raises:
+    ConfigError: `normalize` with `num_indices`; in a call, an image.
   """
 
   def __init__(self, units: Sequence[config.PositiveInt] = (256, 256),
@@ -99,6 +104,12 @@ class VectorTorso(Torso):
     """Flattens a leaf to `[N, D]`."""
     if self._num_indices and x.dtype.is_integer:
       x = tf.one_hot(x, self._num_indices)
+    elif x.dtype == tf.uint8 and x.shape.rank == 4:
+      raise config.ConfigError(
+          f'VectorTorso: the observation has an image, uint8 {x.shape[1:].as_list()}: '
+          'expected numbers. PixelTorso or ConvTorso embeds one image, and SpecTorso, '
+          'the default of networks without a torso, any observation. If it is an array '
+          'of indices, set VectorTorso.num_indices')
     return tf.cast(tf.reshape(x, [-1, x.shape[1:].num_elements()]), self.compute_dtype)
 
 

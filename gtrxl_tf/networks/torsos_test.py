@@ -63,6 +63,15 @@ class VectorTorsoTest(tf.test.TestCase, parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, r'batch_dims = 2: .*\(3,\)'):
       torsos.VectorTorso()(tf.zeros([3]), batch_dims=2)
 
+  def test_an_image_is_refused(self):
+    image = tf.zeros([2, 3, 7, 7, 3], tf.uint8)
+    with self.assertRaisesRegex(
+        config.ConfigError, r'an image, uint8 \[7, 7, 3\]: expected numbers. PixelTorso '
+        r'.*SpecTorso.*VectorTorso\.num_indices'):
+      torsos.VectorTorso()({'image': image}, batch_dims=2)
+    outputs = torsos.VectorTorso((), num_indices=11)(image, batch_dims=2)
+    self.assertEqual(outputs.shape, [2, 3, 7 * 7 * 3 * 11])
+
   @parameterized.parameters(0, -1, 2.5)
   def test_refuses_units(self, units):
     with self.assertRaisesRegex(config.ConfigError, r'VectorTorso\.units'):
@@ -149,8 +158,9 @@ class MixedPrecisionTest(tf.test.TestCase):
     self.addCleanup(tf.keras.mixed_precision.set_global_policy, 'float32')
 
   def test_computes_in_bfloat16_with_float32_variables(self):
-    for torso in small_pixel_torso(), torsos.VectorTorso():
-      outputs = torso(tf.zeros([2, 8, 8, 3], tf.uint8), batch_dims=1)
+    for torso, shape in ((small_pixel_torso(), [2, 8, 8, 3]),
+                         (torsos.VectorTorso(), [2, 8, 24])):
+      outputs = torso(tf.zeros(shape, tf.uint8), batch_dims=1)
       self.assertEqual(outputs.dtype, tf.bfloat16)
       for variable in torso.variables:
         self.assertEqual(variable.dtype, tf.float32)

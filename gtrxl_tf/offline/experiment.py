@@ -153,7 +153,8 @@ class OfflineExperiment(experiment_lib.Experiment):
     network.create_variables(self.observation_spec)
     for layer in network.submodules:
       if isinstance(layer, torsos.VectorTorso) and layer.normalizes:
-        layer.set_statistics(*self._observation_statistics)
+        layer.set_statistics(*(
+            action_space.split_mask(nest)[0] for nest in self._observation_statistics))
     return network
 
   @functools.cached_property

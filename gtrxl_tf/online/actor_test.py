@@ -78,11 +78,53 @@ class _Reach(dm_env.Environment):
     return dm_env.transition(0.0, observation)
 
 
-def _experiment(core, environment=_maze, **settings):
+class _Cards(dm_env.Environment):
+  """Mixed observations, an array of integers as action, and a mask; 4 steps."""
+
+  def __init__(self, seed):
+    self._random = np.random.default_rng(seed)
+    self._steps = 0
+
+  def observation_spec(self):
+    return {'action_mask': specs.BoundedArray((7,), np.int8, 0, 1),
+            'hand': specs.BoundedArray((2,), np.int64, 1, [3, 200]),
+            'place': specs.DiscreteArray(4), 'speed': specs.Array((2,), np.float32)}
+
+  def action_spec(self):
+    return specs.BoundedArray((2,), np.int64, [1, -2], [3, 1])  # 3 and 4 values.
+
+  def _observe(self):
+    # The first value is never allowed, and neither are some of the others.
+    self._mask = self._random.random(7) < 0.5
+    self._mask[[0, 3]], self._mask[[1, 6]] = False, True
+    return {'action_mask': self._mask.astype(np.int8),
+            'hand': self._random.integers(1, [4, 201]),
+            'place': np.int32(self._random.integers(4)),
+            'speed': self._random.normal(size=2).astype(np.float32)}
+
+  def reset(self):
+    self._steps = 0
+    return dm_env.restart(self._observe())
+
+  def step(self, action):
+    if self._steps == 4:
+      return self.reset()
+    self.action_spec().validate(action)
+    if not self._mask[action[0] - 1] or not self._mask[3 + action[1] + 2]:
+      raise ValueError(f'the action {action} is not allowed')
+    self._steps += 1
+    last = self._steps == 4
+    observation = self._observe()
+    if last:
+      observation['action_mask'][:] = 0
+    return (dm_env.termination if last else dm_env.transition)(1.0, observation)
+
+
+def _experiment(core, environment=_maze, torso=lambda: torsos.VectorTorso((8,)),
+                **settings):
   def network(action_spec, num_values=1):
     return actor_critic.ActorCritic(
-        action_spec, torsos.VectorTorso((8,)), core(), head_units=8,
-        num_values=num_values)
+        action_spec, torso(), core(), head_units=8, num_values=num_values)
   return experiment_lib.OnlineExperiment(**{**dict(
       environment=environment, network=network, unroll_length=_T, batch_size=_E,
       environments_per_actor=_E), **settings})
@@ -176,6 +218,22 @@ class ActorTest(parameterized.TestCase):
       acted = ~batch.is_first()[:, batch.memory_length:].numpy()
       np.testing.assert_allclose(seen[acted], given[acted], rtol=1e-5, atol=1e-5)
     self.assertGreater(outside, 3)
+
+  def test_masked_arrays_of_integers_and_mixed_observations(self):
+    self.start(_experiment(_CORES['trxl'], _Cards, torso=lambda: None,
+                           max_head_start=3))
+    taken = set()
+    for batch in itertools.islice(self.batches(), 4):
+      self.assert_learner_agrees(batch)
+      mask = batch.observation['action_mask'].numpy()
+      acting = mask[:, :-1].any(axis=-1)
+      masked = batch.policy.logits.numpy() < -1e8
+      np.testing.assert_array_equal(masked[acting], ~mask[:, :-1][acting].astype(bool))
+      self.assertFalse(masked[~acting].any())
+      taken |= set(map(tuple, batch.action.numpy()[:, 1:][acting].tolist()))
+    self.assertLessEqual(max(first for first, _ in taken), 2)
+    self.assertGreaterEqual(min(min(pair) for pair in taken), 1)
+    self.assertGreater(len(taken), 3)
 
   def test_tasks_of_the_environments_are_written(self):
     self.start(_experiment(_CORES['memoryless'], _maze_of_length,

@@ -37,7 +37,7 @@ _WORLDS = {
     'AppleMaze_state': (_vectors, dict(observation='state')),
     'AppleMaze': (_pixels, {}),
     'MemoryMaze': (_pixels, {}),
-    'MinigridMemory': (_vectors, dict(size=11)),
+    'MinigridMemory': (lambda: None, dict(size=11)),  # The default: one-hot vectors.
     'Atari': (_pixels, dict(game='pong')),
     'VizdoomTwoColors': (_pixels, {}),
     'DMLab': (_pixels, dict(level='rooms_watermaze')),

@@ -10,6 +10,7 @@ from gtrxl_tf.cores import core as core_lib
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import memory_network
+from gtrxl_tf.networks import spec_torso
 from gtrxl_tf.networks import torsos
 
 
@@ -20,9 +21,14 @@ class CQLNetwork(memory_network.MemoryNetwork):
   `call` unrolls over sequences; `step` takes one step for acting and computes the same
   function.
 
+  If the observation is a dictionary with the entry `action_mask`, actions that it does
+  not allow have Q values far below all others, so that no target, no conservative term
+  and no policy uses them; see `ActionSpace`. Recorded actions must be allowed.
+
   Args:
     action_spec: the environment's; one discrete action.
-    torso: embeds the observation.
+    torso: embeds the observation without the action mask; by default a `SpecTorso`,
+      made from the observation's spec.
     core: the memory core; by default `Memoryless`, as the paper's networks have no
       memory.
     previous_action_and_reward: whether they are inputs of the core, as in
@@ -36,7 +42,7 @@ class CQLNetwork(memory_network.MemoryNetwork):
     ConfigError: the action is not discrete.
   """
 
-  def __init__(self, action_spec: Any, torso: torsos.Torso,
+  def __init__(self, action_spec: Any, torso: Optional[torsos.Torso] = None,
                core: Optional[cores.Core] = None,
                previous_action_and_reward: bool = False, name: Optional[str] = None):
     super().__init__(action_spec, core or cores.Memoryless(), name)
@@ -49,6 +55,10 @@ class CQLNetwork(memory_network.MemoryNetwork):
         self.action_space.num_discrete, dtype='float32', name='q_values')
 
   def _build_embedding(self, observation_spec: Any) -> int:
+    self.action_space.check_mask(observation_spec)
+    if self._torso is None:
+      observation, _ = action_space.split_mask(observation_spec)
+      self._torso = spec_torso.SpecTorso(observation)
     inputs = actor_critic.zero_inputs(observation_spec, self.action_space)
     return self._embed(inputs, batch_dims=1).shape[-1]
 
@@ -64,7 +74,7 @@ class CQLNetwork(memory_network.MemoryNetwork):
       Q values, float32 `[B, T, A]`, and the core's state after the last step.
     """
     outputs, state = self.core(self._embed(inputs, 2), inputs.is_first, state)
-    return self._head(outputs), state
+    return self._q_values(outputs, inputs.observation), state
 
   def step(self, inputs: actor_critic.NetworkInputs, cache: Any
            ) -> Tuple[tf.Tensor, Any]:
@@ -74,7 +84,7 @@ class CQLNetwork(memory_network.MemoryNetwork):
       Q values, float32 `[B, A]`, and the core's cache after the step.
     """
     outputs, cache = self.core.step(self._embed(inputs, 1), inputs.is_first, cache)
-    return self._head(outputs), cache
+    return self._q_values(outputs, inputs.observation), cache
 
   def best_action(self, inputs: actor_critic.NetworkInputs, cache: Any
                   ) -> Tuple[Any, Any]:
@@ -85,9 +95,16 @@ class CQLNetwork(memory_network.MemoryNetwork):
 
   def _embed(self, inputs: actor_critic.NetworkInputs, batch_dims: int) -> tf.Tensor:
     """The core's inputs `[..., D]`."""
-    embedded = self._torso(inputs.observation, batch_dims)
+    observation, _ = action_space.split_mask(inputs.observation)
+    embedded = self._torso(observation, batch_dims)
     if not self._previous_action_and_reward:
       return embedded
     previous = actor_critic.previous_action_and_reward(
         inputs, self.action_space, self.compute_dtype)
     return tf.concat([embedded, previous], axis=-1)
+
+  def _q_values(self, outputs: tf.Tensor, observation: Any) -> tf.Tensor:
+    """The Q values of the core's outputs `[..., D]`, masked as the observation says."""
+    _, mask = action_space.split_mask(observation)
+    q_values = action_space.Policy(logits=self._head(outputs))
+    return self.action_space.masked(q_values, mask).logits

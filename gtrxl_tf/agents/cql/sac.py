@@ -66,6 +66,7 @@ class CQLSACActor(tf.Module):
       observation_spec: nest of `dm_env` array specs of one step's observation, which
         is flattened into one vector.
     """
+    self.action_space.check_mask(observation_spec)
     size = sum(int(np.prod(spec.shape)) for spec in tf.nest.flatten(observation_spec))
     num_dimensions = int(np.prod(self.action_space.action_spec.shape))
     self.network = actor_distribution_network.ActorDistributionNetwork(

@@ -10,6 +10,7 @@ from gtrxl_tf import specs
 from gtrxl_tf.cores import core as core_lib
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import memory_network
+from gtrxl_tf.networks import spec_torso
 from gtrxl_tf.networks import torsos
 
 # Tokens per step: return-to-go, observation, action. The policy is read at the second.
@@ -38,11 +39,16 @@ class DecisionNetwork(memory_network.MemoryNetwork):
   `call` unrolls over sequences; `step` and `remember_action` take one step for acting
   and compute the same function.
 
+  If the observation is a dictionary with the entry `action_mask`, the policy gives
+  probability 0 to the actions that it does not allow; see `ActionSpace`. Recorded
+  actions must be allowed.
+
   Args:
     action_spec: the environment's; discrete, continuous, or a nest of both.
-    torso: embeds the observation.
-    core: the memory core. If it works in segments, a segment holds `TOKENS_PER_STEP`
-      tokens per step.
+    torso: embeds the observation without the action mask; by default a `SpecTorso`,
+      made from the observation's spec.
+    core: the memory core. It must be given. If it works in segments, a segment holds
+      `TOKENS_PER_STEP` tokens per step.
     token_dim: width of the tokens; by default that of the core's output.
     squash: whether return and action tokens pass a tanh, as RATE's do for images and
       its action tokens do for T-Maze. By default they do not.
@@ -61,7 +67,8 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     ConfigError: the core's segments do not hold complete steps.
   """
 
-  def __init__(self, action_spec: Any, torso: torsos.Torso, core: cores.Core,
+  def __init__(self, action_spec: Any, torso: Optional[torsos.Torso] = None,
+               core: Optional[cores.Core] = None,
                token_dim: Optional[config.PositiveInt] = None, squash: bool = False,
                squash_observations: bool = False, name: Optional[str] = None,
                num_timesteps: Optional[config.PositiveInt] = None):
@@ -85,6 +92,10 @@ class DecisionNetwork(memory_network.MemoryNetwork):
         self.action_space.num_outputs, dtype='float32', name='policy_head')
 
   def _build_embedding(self, observation_spec: Any) -> int:
+    self.action_space.check_mask(observation_spec)
+    if self._torso is None:
+      observation, _ = action_space.split_mask(observation_spec)
+      self._torso = spec_torso.SpecTorso(observation)
     if self._num_timesteps:
       self.timestep_table = self.add_weight(
           'timestep_table', (self._num_timesteps, self.token_dim),
@@ -106,7 +117,8 @@ class DecisionNetwork(memory_network.MemoryNetwork):
       The policy at each step, `[B, T, ...]`, and the core's state after the last.
     """
     del training  # Keras passes it on to the core.
-    return self.read(self.embed(inputs), inputs.is_first, state)
+    policy, state = self.read(self.embed(inputs), inputs.is_first, state)
+    return self.masked(policy, inputs.observation), state
 
   def embed(self, inputs: DecisionInputs) -> tf.Tensor:
     """The tokens `[B, T, 3, D]` of each step in their order."""
@@ -119,7 +131,7 @@ class DecisionNetwork(memory_network.MemoryNetwork):
 
   def read(self, tokens: tf.Tensor, is_first: tf.Tensor, state: Any
            ) -> Tuple[action_space.Policy, Any]:
-    """`call` on tokens instead of inputs."""
+    """`call` on tokens instead of inputs, and without the action mask."""
     outputs, state = self.core(*flatten(tokens, is_first), state)
     return self._policy(outputs[:, 1::TOKENS_PER_STEP]), state
 
@@ -135,7 +147,7 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     second = self.placed(self.embed_observation(observation, batch_dims=1), timestep)
     _, cache = self.core.step(first, is_first, cache)
     outputs, cache = self.core.step(second, tf.zeros_like(is_first), cache)
-    return self._policy(outputs), cache
+    return self.masked(self._policy(outputs), observation), cache
 
   def remember_action(self, action: Any, cache: Any, timestep: Any = ()) -> Any:
     """The core's cache after the action `[B, ...]` that was taken."""
@@ -162,7 +174,14 @@ class DecisionNetwork(memory_network.MemoryNetwork):
 
   def embed_observation(self, observation: Any, batch_dims: int) -> tf.Tensor:
     """The tokens of observations whose first `batch_dims` axes are batch axes."""
+    observation, _ = action_space.split_mask(observation)
     return self._observation_token(self._torso(observation, batch_dims))
+
+  def masked(self, policy: action_space.Policy, observation: Any
+             ) -> action_space.Policy:
+    """The policy with the action mask of the observation, if it has one."""
+    _, mask = action_space.split_mask(observation)
+    return self.action_space.masked(policy, mask)
 
   def embed_action(self, action: Any) -> tf.Tensor:
     """The tokens `[..., D]` of samples `[...]` of `ActionSpace`."""

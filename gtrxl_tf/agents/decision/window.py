@@ -38,7 +38,8 @@ class DecisionWindow(windows.SlidingWindow):
     begins = tf.equal(tf.range(self._length), 0) & tf.ones_like(is_first)[:, tf.newaxis]
     policies, _ = self._network.read(
         tokens, begins, self._network.initial_state(tf.shape(count)[0]))
-    return windows.take(policies, index), WindowCache(tokens, index + 1)
+    policy = self._network.masked(windows.take(policies, index), observation)
+    return policy, WindowCache(tokens, index + 1)
 
   def remember_action(self, action: Any, cache: WindowCache, timestep: Any = ()
                       ) -> WindowCache:

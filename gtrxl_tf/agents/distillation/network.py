@@ -83,7 +83,8 @@ class DistillationNetwork(memory_network.MemoryNetwork):
 
   Raises:
     ConfigError: the core's segments do not hold complete steps, or positions are local
-      and the core has no segments.
+      and the core has no segments; or the observation has an action mask, which this
+      network does not know.
   """
 
   def __init__(
@@ -118,6 +119,10 @@ class DistillationNetwork(memory_network.MemoryNetwork):
         self.action_space.num_outputs, dtype='float32', name='policy_head')
 
   def _build_embedding(self, observation_spec: Any) -> int:
+    if action_space.split_mask(observation_spec)[1] is not None:
+      raise config.ConfigError(
+          f'observation_spec has {action_space.MASK_KEY!r}: expected none, as '
+          'DistillationNetwork does not mask actions')
     self._observation_spec = observation_spec
     if self._table == 'learnable':
       self.position_table = self.add_weight(

@@ -53,7 +53,8 @@ def _learner(agent, learning_rate=0.01):
 _ACTION_SPECS = dict(
     discrete=(testing.DISCRETE, ['categorical']),
     continuous=(testing.CONTINUOUS, ['mean', 'scale']),
-    hybrid=(testing.HYBRID, ['categorical', 'mean', 'scale']))
+    hybrid=(testing.HYBRID, ['categorical', 'mean', 'scale']),
+    integers=(testing.INTEGERS, ['categorical']))
 
 
 class PPOAgentTest(tf.test.TestCase, parameterized.TestCase):

@@ -27,7 +27,7 @@ def _loss_and_gradients(agent, batch):
 
 _ACTION_SPECS = dict(
     discrete=(testing.DISCRETE,), continuous=(testing.CONTINUOUS,),
-    hybrid=(testing.HYBRID,))
+    hybrid=(testing.HYBRID,), integers=(testing.INTEGERS,))
 
 
 def _agent(action_spec=testing.DISCRETE, num_tasks=1, popart=None, **settings):

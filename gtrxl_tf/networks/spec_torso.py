@@ -1,0 +1,210 @@
+"""A torso for any observation, made from the observation's spec."""
+
+import math
+from typing import Any, Callable, List, Optional, Tuple
+
+from dm_env import specs
+import numpy as np
+import tensorflow as tf
+import tree
+
+from gtrxl_tf import config
+from gtrxl_tf.networks import torsos
+
+# Floats of this rank and size are images if their last axis can be one of colours.
+_SMALLEST_IMAGE = 8
+_COLOURS = (1, 3, 4)
+# A larger table of embeddings would have more weights than the rest of most networks.
+_MOST_ROWS = 2 ** 16
+# Bounds this far apart are those of an integer type, not of the observation.
+_NO_BOUNDS = 2.0 ** 31
+
+
+@config.configurable
+class SpecTorso(torsos.Torso):
+  """Embeds any observation: each of its arrays as the array's spec says.
+
+  | array | embedded as |
+  |---|---|
+  | uint8 of rank 3; floats of rank 3, at least 8 x 8 with 1, 3 or 4 channels | image |
+  | integers of at most `max_one_hot` values each | one-hot vectors |
+  | integers of more values, if their table has at most 65,536 rows | a row of it each |
+  | integers with bounds that need a larger table | numbers, scaled to [0, 1] |
+  | arrays of bits, bools, floats, integers without bounds | numbers |
+
+  The first row that fits, from the second on, decides for integers; a uint8 array of
+  rank 3 is an image unless its bounds leave so few values that the second row fits. A
+  `DiscreteArray` is an integer; of other arrays each element is one, with bounds and
+  table rows of its own. Bounds as wide as 32 bits are none. An array of bits is an
+  integer array with two values for each element: it needs no second input for each.
+
+  Each image has a torso of its own. All other arrays share one, which gets them
+  flattened and concatenated in the order of `tf.nest.flatten`. If that is all there
+  is, its output is the result, as that of a single image is; otherwise one ReLU layer
+  of `units` joins the parts. For floats without images, this is `VectorTorso`.
+
+  >>> from dm_env import specs
+  >>> import numpy as np
+  >>> import tensorflow as tf
+  >>> from gtrxl_tf import networks
+  >>> torso = networks.SpecTorso({
+  ...     'camera': specs.BoundedArray((16, 16, 3), np.uint8, 0, 255),
+  ...     'level': specs.DiscreteArray(5), 'speed': specs.Array((2,), np.float32)},
+  ...     units=8)
+  >>> observation = {'camera': tf.zeros([2, 16, 16, 3], tf.uint8),
+  ...                'level': tf.zeros([2], tf.int32), 'speed': tf.zeros([2, 2])}
+  >>> torso(observation, batch_dims=1).shape
+  TensorShape([2, 8])
+
+  Args:
+    observation_spec: nest of `dm_env` array specs of one step's observation. Networks
+      that have no other torso give it.
+    vector: makes the torso of all arrays that are not images, called without
+      arguments. Its settings, such as `VectorTorso.units`, hold here too.
+    image: makes the torso of an image, called without arguments.
+    units: width of the layer that joins parts; that of the other layers of the GTrXL
+      paper's networks.
+    max_one_hot: number of values up to which integers become one-hot vectors. With the
+      layer after it, a one-hot vector is an embedding as wide as that layer, and costs
+      as much as this many numbers: with 64, a board of 8 x 8 places is no more than a
+      wide vector.
+    embedding_dim: width of the embedding of integers with more values. Not in a paper.
+
+  Raises:
+    ConfigError: an observation without arrays; one that is not of numbers; or
+      `VectorTorso.normalize` with other arrays than floats.
+  """
+
+  def __init__(self, observation_spec: Any,
+               vector: Callable[[], torsos.Torso] = torsos.VectorTorso,
+               image: Callable[[], torsos.Torso] = torsos.PixelTorso,
+               units: config.PositiveInt = 256,
+               max_one_hot: config.PositiveInt = 64,
+               embedding_dim: config.PositiveInt = 32,
+               name: Optional[str] = None):
+    super().__init__(name=name)
+    self._max_one_hot = max_one_hot
+    self._specs = tf.nest.flatten(observation_spec)
+    self._check(observation_spec)
+    kinds = [self._kind(spec) for spec in self._specs]
+    self._tables = [
+        tf.keras.layers.Embedding(
+            int(_num_values(spec).sum()), embedding_dim,
+            # A row then has about the length of a one-hot vector.
+            tf.keras.initializers.RandomNormal(stddev=embedding_dim ** -0.5),
+            name=f'table_{i}')
+        for i, (spec, kind) in enumerate(zip(self._specs, kinds)) if kind == 'row']
+    num_images = kinds.count('image')
+    self._vector = vector() if num_images < len(kinds) else None
+    self._images = [image() for _ in range(num_images)]
+    parts = num_images + (self._vector is not None)
+    self._join = (
+        tf.keras.layers.Dense(units, 'relu', name='join') if parts > 1 else None)
+    if getattr(self._vector, 'normalizes', False) and set(kinds) != {'number'}:
+      raise config.ConfigError(
+          f'VectorTorso.normalize = True with observations of {self._names(kinds)}: '
+          'expected numbers only')
+
+  def _check(self, observation_spec: Any) -> None:
+    if not self._specs:
+      raise config.ConfigError(
+          f'observation_spec = {observation_spec!r}: expected at least one array')
+    for path, spec in tree.flatten_with_path(observation_spec):
+      if not isinstance(spec, specs.Array) or spec.dtype.kind not in 'biuf':
+        name = 'observation_spec' + ''.join(f'[{key!r}]' for key in path)
+        raise config.ConfigError(f'{name} = {spec!r}: expected an array of numbers')
+
+  @staticmethod
+  def _names(kinds: List[str]) -> str:
+    names = {'image': 'images', 'one_hot': 'one-hot vectors', 'row': 'embedded integers',
+             'scaled': 'scaled integers'}
+    return ' and '.join(text for kind, text in names.items() if kind in kinds)
+
+  def _kind(self, spec: specs.Array) -> str:
+    """How an array is embedded: image, one_hot, row, scaled or number."""
+    num_values = _num_values(spec)
+    if num_values is not None and num_values.size:
+      if num_values.max() <= self._max_one_hot:
+        bits = not isinstance(spec, specs.DiscreteArray) and num_values.max() <= 2
+        return 'scaled' if bits else 'one_hot'
+    if is_image(spec):
+      return 'image'
+    if num_values is None or not num_values.size:
+      return 'number'
+    return 'row' if num_values.sum() <= _MOST_ROWS else 'scaled'
+
+  def embed(self, observation: Any) -> tf.Tensor:
+    tables, images = iter(self._tables), iter(self._images)
+    vectors, parts = [], []
+    for spec, x in zip(self._specs, tf.nest.flatten(observation)):
+      kind = self._kind(spec)
+      if kind == 'image':
+        parts.append(next(images)(x, 1))
+      elif kind == 'one_hot':
+        vectors.append(_one_hot(spec, x, self.compute_dtype))
+      elif kind == 'row':
+        vectors.append(next(tables)(_rows(spec, x)))
+      elif kind == 'scaled':
+        vectors.append(_scaled(spec, x))
+      else:
+        vectors.append(x)
+    if vectors:
+      parts.insert(0, self._vector(vectors, 1))
+    if self._join is None:
+      return parts[0]
+    return self._join(tf.concat(parts, axis=-1))
+
+
+def is_image(spec: specs.Array) -> bool:
+  """Whether an array is taken for an image, unless its bounds leave few values."""
+  if len(spec.shape) != 3:
+    return False
+  *size, channels = spec.shape
+  return spec.dtype == np.uint8 or (
+      spec.dtype.kind == 'f' and min(size) >= _SMALLEST_IMAGE and channels in _COLOURS)
+
+
+def _bounds(spec: specs.Array) -> Tuple[np.ndarray, np.ndarray]:
+  """Minimum and maximum of each element, float64 [n], of integers with bounds."""
+  return tuple(np.broadcast_to(bound, spec.shape).reshape(-1).astype(np.float64)
+               for bound in (spec.minimum, spec.maximum))
+
+
+def _num_values(spec: specs.Array) -> Optional[np.ndarray]:
+  """How many values each element has, [n]; None unless integers with bounds."""
+  if not isinstance(spec, specs.BoundedArray) or spec.dtype.kind not in 'iu':
+    return None
+  low, high = _bounds(spec)
+  num_values = high - low + 1
+  return None if (num_values > _NO_BOUNDS).any() else num_values
+
+
+def _from_minimum(spec: specs.Array, x: tf.Tensor) -> tf.Tensor:
+  """Integers `[N, *shape]` as `[N, n]`, int64, counted from their minimum."""
+  low, _ = _bounds(spec)
+  return (tf.cast(tf.reshape(x, [-1, math.prod(spec.shape)]), tf.int64)
+          - low.astype(np.int64))
+
+
+def _one_hot(spec: specs.Array, x: tf.Tensor, dtype: str) -> tf.Tensor:
+  """Integers `[N, *shape]` as one one-hot vector after the other, `[N, sum of nums]`."""
+  num_values = _num_values(spec)
+  depth = int(num_values.max())
+  vectors = tf.one_hot(_from_minimum(spec, x), depth, dtype=dtype)
+  flat = tf.reshape(vectors, [-1, len(num_values) * depth])
+  used = np.flatnonzero(np.arange(depth) < num_values[:, np.newaxis])
+  return flat if len(used) == flat.shape[1] else tf.gather(flat, used, axis=1)
+
+
+def _rows(spec: specs.Array, x: tf.Tensor) -> tf.Tensor:
+  """The rows `[N, n]` of integers in their table."""
+  num_values = _num_values(spec).astype(np.int64)
+  first = np.cumsum(num_values) - num_values
+  # An index outside its bounds would be an error on CPUs and zeros on GPUs.
+  return first + tf.clip_by_value(_from_minimum(spec, x), 0, num_values - 1)
+
+
+def _scaled(spec: specs.Array, x: tf.Tensor) -> tf.Tensor:
+  """Integers `[N, *shape]` as numbers `[N, n]`, their bounds as 0 and 1."""
+  width = np.maximum(_num_values(spec) - 1, 1).astype(np.float32)
+  return tf.cast(_from_minimum(spec, x), tf.float32) / width
