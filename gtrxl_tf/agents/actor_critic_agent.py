@@ -74,7 +74,7 @@ class ActorCriticAgent(tf.Module):
 
   @tf.function(autograph=False)
   def update_target(self) -> None:
-    """Copies the online network, with PopArt's statistics, to the target network."""
+    """Copies the online network, with all statistics, to the target network."""
     for target, online in zip(self.target.variables, self.online.variables):
       target.assign(online)
 
@@ -128,6 +128,9 @@ class ActorCriticAgent(tf.Module):
       pixel_loss = self._pixel_control_loss(batch, outputs.pixel_control, is_last)
       loss += self._pixel_control_cost * pixel_loss
       metrics['pixel_control_loss'] = pixel_loss
+    if network.observation_statistics is not None:
+      metrics['observations'] = network.observation_sums(
+          tf.nest.map_structure(lambda x: x[:, :-1], batch.observation))
     if network.popart is not None:
       metrics['popart'] = network.popart.sums(targets, tasks, valid)
     return loss, {'loss': loss, **metrics}
@@ -137,7 +140,7 @@ class ActorCriticAgent(tf.Module):
     raise NotImplementedError
 
   def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
-    """Updates PopArt's statistics with those of a batch.
+    """Updates the statistics of PopArt and of observations with those of a batch.
 
     Args:
       metrics: the metrics of `loss`, summed over replicas.
@@ -149,11 +152,18 @@ class ActorCriticAgent(tf.Module):
     sums = metrics.pop('popart', None)
     if sums is not None:
       self._update_popart(sums)
+    sums = metrics.pop('observations', None)
+    if sums is not None:
+      self._update_observations(sums)
     return metrics
 
   @tf.function(autograph=False)
   def _update_popart(self, sums) -> None:
     self.online.popart.update(sums, self.online.value_head.output_layer)
+
+  @tf.function(autograph=False)
+  def _update_observations(self, sums) -> None:
+    self.online.observation_statistics.update(sums)
 
   def _normalize(self, values: tf.Tensor, tasks: tf.Tensor) -> tf.Tensor:
     popart = self.online.popart

@@ -11,6 +11,7 @@ from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import heads
 from gtrxl_tf.networks import language
 from gtrxl_tf.networks import memory_network
+from gtrxl_tf.networks import observation_statistics
 from gtrxl_tf.networks import popart as popart_lib
 from gtrxl_tf.networks import spec_torso
 from gtrxl_tf.networks import torsos
@@ -97,6 +98,11 @@ class ActorCritic(memory_network.MemoryNetwork):
     instruction_encoder: encodes instructions.
     instruction_key: key of the word ids in observations, which must be dictionaries.
     pixel_control_head: computes the Q values of the auxiliary loss.
+    normalize_observations: whether floats in observations, except images, are brought
+      to mean 0 and deviation 1 by the statistics of all steps so far; see
+      `ObservationStatistics`. The agent updates them after each step. They are
+      variables, and go wherever the weights go: to the actors, into checkpoints, and
+      into exported policies.
 
   Attributes:
     action_space: the `ActionSpace` of `action_spec`.
@@ -104,11 +110,13 @@ class ActorCritic(memory_network.MemoryNetwork):
     num_values: as given.
     value_head: a `heads.MLPHead`.
     popart: the statistics, or None.
+    observation_statistics: those that normalize, or None.
     has_pixel_control: whether there is a pixel-control head.
 
   Raises:
-    ConfigError: there is no policy for `action_spec`, or `pixel_control_head` does not
-      fit it: the actions are not discrete, or their number differs.
+    ConfigError: there is no policy for `action_spec`; `pixel_control_head` does not
+      fit it: the actions are not discrete, or their number differs; or a torso expects
+      statistics of a dataset (`VectorTorso.normalize`).
   """
 
   def __init__(self,
@@ -122,7 +130,8 @@ class ActorCritic(memory_network.MemoryNetwork):
                instruction_encoder: Optional[language.InstructionEncoder] = None,
                instruction_key: str = 'instruction',
                pixel_control_head: Optional[heads.PixelControlHead] = None,
-               name: Optional[str] = None):
+               name: Optional[str] = None,
+               normalize_observations: bool = False):
     super().__init__(action_spec, core, name)
     space = self.action_space
     if pixel_control_head is not None:
@@ -145,12 +154,22 @@ class ActorCritic(memory_network.MemoryNetwork):
     self._instruction_encoder = instruction_encoder
     self._instruction_key = instruction_key
     self._previous_action_and_reward = previous_action_and_reward
+    self._normalize_observations = normalize_observations
+    self.observation_statistics = None
 
   def _build_embedding(self, observation_spec: Any) -> int:
     self.action_space.check_mask(observation_spec)
+    _, observation, _ = self._split(observation_spec)
     if self._torso is None:
-      _, observation, _ = self._split(observation_spec)
       self._torso = spec_torso.SpecTorso(observation)
+    if any(getattr(x, 'normalizes', False) for x in self.submodules):
+      raise config.ConfigError(
+          'VectorTorso.normalize = True: expected False in an ActorCritic, as there is '
+          'no dataset with statistics; ActorCritic.normalize_observations = True '
+          'normalizes')
+    if self._normalize_observations:
+      self.observation_statistics = (
+          observation_statistics.ObservationStatistics(observation))
     inputs = zero_inputs(observation_spec, self.action_space)
     return self._embed(inputs, batch_dims=1).shape[-1]
 
@@ -189,6 +208,8 @@ class ActorCritic(memory_network.MemoryNetwork):
   def _embed(self, inputs: NetworkInputs, batch_dims: int) -> tf.Tensor:
     """The core's inputs `[..., D]`."""
     instruction, observation, _ = self._split(inputs.observation)
+    if self.observation_statistics is not None:
+      observation = self.observation_statistics.normalize(observation)
     parts = []
     if instruction is not None:
       parts.append(self._instruction_encoder(instruction))
@@ -197,6 +218,12 @@ class ActorCritic(memory_network.MemoryNetwork):
       parts.append(previous_action_and_reward(
           inputs, self.action_space, self.compute_dtype))
     return tf.concat(parts, axis=-1)
+
+  def observation_sums(self, observation: Any
+                       ) -> observation_statistics.ObservationSums:
+    """What `observation_statistics` is updated with; of observations `[B, T, ...]`."""
+    _, observation, _ = self._split(observation)
+    return self.observation_statistics.sums(observation)
 
   def _split(self, observation: Any) -> Tuple[Any, Any, Any]:
     """Splits an observation, or its spec, into instruction, what the torso embeds, and

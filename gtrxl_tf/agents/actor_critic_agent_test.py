@@ -1,0 +1,107 @@
+"""Tests of actor_critic_agent.py: the statistics of observations."""
+
+import pathlib
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from dm_env import specs
+import numpy as np
+import tensorflow as tf
+from tf_agents.trajectories import time_step as ts
+
+from gtrxl_tf import config
+from gtrxl_tf import cores
+from gtrxl_tf import testing
+from gtrxl_tf.agents import policy as policy_lib
+from gtrxl_tf.agents.ppo import agent as ppo_agent
+from gtrxl_tf.agents.vmpo import agent as vmpo_agent
+from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.networks import torsos
+from gtrxl_tf.serving import export
+from gtrxl_tf.training import learner as learner_lib
+
+_SPEC = specs.Array((4,), np.float32, name='observation')
+
+
+def _agent(make=vmpo_agent.VMPOAgent):
+  return make(*(testing.tiny_network(normalize_observations=True) for _ in range(2)))
+
+
+def _batch(seed):
+  batch = testing.random_unrolls(seed)
+  return batch._replace(observation=3 * batch.observation + 50)
+
+
+def _trained(make=vmpo_agent.VMPOAgent):
+  """An agent after two learner steps; its target network is the older one."""
+  agent = _agent(make)
+  learner = learner_lib.Learner(agent, tf.keras.optimizers.legacy.Adam(0.01),
+                                tf.distribute.get_strategy())
+  metrics = [learner.step(_batch(seed)) for seed in range(2)]
+  return agent, metrics
+
+
+class ObservationStatisticsTest(tf.test.TestCase, parameterized.TestCase):
+
+  @parameterized.parameters(vmpo_agent.VMPOAgent, ppo_agent.PPOAgent)
+  def test_a_step_updates_them_and_a_refresh_sends_them_to_the_actors(self, make):
+    agent, metrics = _trained(make)
+    seen = np.concatenate([_batch(seed).observation[:, :-1] for seed in range(2)])
+    online, target = (network.observation_statistics
+                      for network in (agent.online, agent.acting_network))
+    self.assertAllClose(online.mean, seen.mean(axis=(0, 1)), rtol=1e-5)
+    self.assertAllClose(online.variance, seen.var(axis=(0, 1)), rtol=1e-3)
+    self.assertAllEqual(target.count, 0)
+    agent.refresh_acting_network()
+    for ours, theirs in zip(online.variables, target.variables):
+      self.assertAllEqual(ours, theirs)
+    for metric in metrics[-1].values():  # They are not metrics.
+      self.assertEqual(metric.shape, ())
+
+  def test_a_network_computes_what_one_without_does_on_normalized_observations(self):
+    agent, _ = _trained()
+    network, plain = agent.online, testing.tiny_network()
+    own = set(x.ref() for x in network.observation_statistics.variables)
+    for theirs, ours in zip([x for x in network.variables if x.ref() not in own],
+                            plain.variables):
+      ours.assign(theirs)
+    batch = _batch(5)
+    inputs = actor_critic.NetworkInputs(
+        batch.observation, batch.action, batch.reward,
+        batch.is_first()[:, batch.memory_length:])
+    normalized = network.observation_statistics.normalize(batch.observation)
+    self.assertAllClose(
+        network(inputs, network.initial_state(4))[0],
+        plain(inputs._replace(observation=normalized), plain.initial_state(4))[0])
+    self.assertAllInRange(normalized, -5, 5)
+
+  def test_checkpoints_and_exported_policies_have_them(self):
+    agent, _ = _trained()
+    agent.refresh_acting_network()
+    folder = pathlib.Path(self.create_tempdir().full_path)
+    restored = _agent()
+    path = tf.train.Checkpoint(agent=agent).write(str(folder / 'checkpoint'))
+    tf.train.Checkpoint(agent=restored).read(path).assert_consumed()
+    for ours, theirs in zip(restored.target.variables, agent.target.variables):
+      self.assertAllEqual(ours, theirs)
+
+    policy = policy_lib.ActorCriticPolicy(
+        restored.acting_network, _SPEC, testing.DISCRETE, greedy=True)
+    export.save_policy(policy, folder / 'policy')
+    time_step = ts.restart(_batch(3).observation[:, 0], 4)
+    logits = [
+        x.action(time_step, x.get_initial_state(4)).info.policy.logits
+        for x in (policy, tf.saved_model.load(str(folder / 'policy')))]
+    self.assertAllClose(*logits)
+
+  def test_a_torso_that_needs_a_dataset_is_refused(self):
+    network = actor_critic.ActorCritic(
+        testing.DISCRETE, torsos.VectorTorso((4,), normalize=True),
+        cores.Memoryless(1, 4))
+    with self.assertRaisesRegex(
+        config.ConfigError, 'VectorTorso.normalize = True: expected False in an Actor'):
+      network.create_variables(_SPEC)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,123 @@
+"""Running statistics that normalize observations in online runs."""
+
+import math
+from typing import Any, NamedTuple
+
+from dm_env import specs
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf.losses import averages
+from gtrxl_tf.networks import spec_torso
+
+# Normalized values are clipped to +-10, as in OpenAI's baselines, whose range Andrychowicz
+# et al. (2021, arXiv 2006.05990) found to make little difference.
+_LIMIT = 10.0
+# Added to variances, also as in baselines.
+_SMALLEST_VARIANCE = 1e-8
+# Above it, float32 does not count single steps. From then on, statistics are an average
+# over about this many last steps.
+_MOST_STEPS = 2.0 ** 24
+
+
+class ObservationSums(NamedTuple):
+  """Sums over the steps of a batch, float32, that update the statistics."""
+  count: tf.Tensor   # []: number of steps.
+  first: tf.Tensor   # [n]: sum of x - mean.
+  second: tf.Tensor  # [n]: sum of (x - batch mean)^2, of the global batch's mean.
+
+
+class ObservationStatistics(tf.Module):
+  """Mean and variance of the floats in observations, over all steps so far.
+
+  All arrays of floats are normalized, except images as `SpecTorso` defines them; all
+  other arrays stay as they are. Before the first update nothing changes but what lies
+  outside [-10, 10].
+
+  Args:
+    observation_spec: nest of `dm_env` array specs of one step's observation.
+
+  Attributes:
+    count: [] float32 variable, the number of steps.
+    mean: [n] float32 variable, of the n floats in the order of `tf.nest.flatten`.
+    variance: [n] float32 variable.
+
+  Raises:
+    ConfigError: the observation has no array of floats that is not an image.
+  """
+
+  def __init__(self, observation_spec: Any):
+    super().__init__(name='observation_statistics')
+    self._specs = tf.nest.flatten(observation_spec)
+    size = sum(math.prod(spec.shape) for spec in self._specs if _is_normalized(spec))
+    if not size:
+      raise config.ConfigError(
+          f'ActorCritic.normalize_observations = True with {observation_spec!r}: '
+          'expected an array of floats that is not an image')
+    self.count, self.mean, self.variance = (
+        tf.Variable(value, trainable=False, name=name) for name, value in (
+            ('count', tf.zeros([])), ('mean', tf.zeros([size])),
+            ('variance', tf.ones([size]))))
+
+  def normalize(self, observation: Any) -> Any:
+    """Returns an observation, nest of `[..., *shape]`, with normalized floats."""
+    begin, normalized = 0, []
+    mean = tf.convert_to_tensor(self.mean)
+    deviation = tf.sqrt(self.variance + _SMALLEST_VARIANCE)
+    for spec, x in zip(self._specs, tf.nest.flatten(observation)):
+      if _is_normalized(spec):
+        end = begin + math.prod(spec.shape)
+        x = (tf.cast(x, tf.float32) - tf.reshape(mean[begin:end], spec.shape)
+             ) / tf.reshape(deviation[begin:end], spec.shape)
+        x = tf.clip_by_value(x, -_LIMIT, _LIMIT)
+        begin = end
+      normalized.append(x)
+    return tf.nest.pack_sequence_as(observation, normalized)
+
+  def sums(self, observation: Any) -> ObservationSums:
+    """Computes what updates the statistics.
+
+    In a replica context these are the replica's sums; add those of all replicas. The
+    squares are centred by the batch's own mean: by the running one, which begins at 0,
+    float32 would lose the variance of numbers far from it.
+
+    Args:
+      observation: nest of `[B, T, *shape]`; every step counts.
+    """
+    floats = tf.concat([
+        tf.reshape(tf.cast(x, tf.float32), [-1, math.prod(spec.shape)])
+        for spec, x in zip(self._specs, tf.nest.flatten(observation))
+        if _is_normalized(spec)], axis=-1)
+    centred = floats - self.mean
+    count = tf.cast(tf.shape(floats)[0], tf.float32)
+    first = tf.reduce_sum(centred, axis=0)
+    shift = tf.math.divide_no_nan(
+        averages.sum_over_replicas(first), averages.sum_over_replicas(count))
+    return ObservationSums(
+        count, first, tf.reduce_sum(tf.square(centred - shift), axis=0))
+
+  def update(self, sums: ObservationSums) -> None:
+    """Adds a batch to the statistics (Chan et al., 1979).
+
+    Call it in cross-replica context, eagerly or in a `tf.function`.
+
+    Args:
+      sums: of the global batch, with the present mean.
+    """
+    # Every variable is read before any is assigned.
+    count, mean, variance = (
+        tf.convert_to_tensor(x) for x in (self.count, self.mean, self.variance))
+    total = count + sums.count
+    shift = tf.math.divide_no_nan(sums.first, sums.count)
+    share = tf.math.divide_no_nan(sums.count, total)
+    new_mean = mean + share * shift
+    new_variance = tf.where(total > 0, tf.math.divide_no_nan(
+        count * variance + sums.second + count * share * tf.square(shift), total), variance)
+    self.mean.assign(new_mean)
+    self.variance.assign(new_variance)
+    self.count.assign(tf.minimum(total, _MOST_STEPS))
+
+
+def _is_normalized(spec: specs.Array) -> bool:
+  return np.issubdtype(spec.dtype, np.floating) and not spec_torso.is_image(spec)
