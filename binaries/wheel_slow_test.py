@@ -71,7 +71,7 @@ class WheelTest(absltest.TestCase):
     self.assertLess(time.time() - start, 3)
     self.assertEqual(text, self.gtrxl('empty'))
     self.assertRegex(text, r'(?m)^  train +Trains an agent')
-    self.assertNotRegex(text, r'(?m)^  (settings|part|gtrxl) ')
+    self.assertNotRegex(text, r'(?m)^  (settings|part) ')
     self.assertIn("no command 'trian'. Did you mean train?",
                   self.gtrxl('empty', 'trian', fails=True))
     self.assertRegex(self.gtrxl('empty', '--version'), r'^\d+\.\d+\.\d+\n$')
