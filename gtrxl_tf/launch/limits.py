@@ -44,8 +44,10 @@ def _table(path: pathlib.Path) -> dict[str, int]:
 def checked_variables() -> Iterator[None]:
   """Refuses variables for which there is no memory, before they get their values.
 
+  What trains needs at least as much again, for gradients.
+
   Raises:
-    config.ConfigError: those made in this context need more than there is.
+    config.ConfigError: those made in this context need more than half of the memory.
   """
   free, needed = free_bytes(), 0
 
@@ -55,11 +57,12 @@ def checked_variables() -> Iterator[None]:
     if shape.is_fully_defined():
       dtype = tf.as_dtype(settings.get('dtype') or tf.float32)
       needed += math.prod(shape) * dtype.size
-      if needed > free:
+      if 2 * needed > free:
         raise config.ConfigError(
             f"the network's variables need at least {_gib(needed)}, with "
             f'{settings.get("name")} of shape {list(shape)}; this machine has '
-            f'{_gib(free)} left: expected smaller or fewer layers')
+            f'{_gib(free)} left for them and as many gradients: expected smaller or '
+            'fewer layers')
     return create_next(**settings)
 
   with tf.variable_creator_scope(create):

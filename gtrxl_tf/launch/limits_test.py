@@ -61,7 +61,7 @@ class LimitsTest(parameterized.TestCase):
     self.assertLess(grown, 2**20)  # 1 GiB; ru_maxrss is in KiB.
 
   def test_variables_are_counted_together(self):
-    with mock.patch.object(limits, 'free_bytes', return_value=1000.):
+    with mock.patch.object(limits, 'free_bytes', return_value=2000.):
       with limits.checked_variables():
         tf.keras.layers.Dense(4).build([None, 25])  # 416 bytes.
         tf.keras.layers.Dense(4).build([None, 25])
