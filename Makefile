@@ -22,7 +22,7 @@ TESTS = --ignore-glob='*_slow_test.py' --ignore-glob='*_envs_test.py'
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help train compare figure3 ablations test test-all test-slow test-envs lint envs offline table2 bench tpu-check bazel-check clean
+.PHONY: help train compare figure3 ablations test test-all test-slow test-envs wheel-check lint envs offline table2 bench tpu-check bazel-check clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -86,7 +86,7 @@ ablations: .venv/core ## Draw the ablations of algorithm distillation; takes hou
 # Tests spend most of their time compiling; only the slow ones use XLA's optimizations.
 # In random order: make test ARGS='--random-order -v'. It prints a seed; to repeat the
 # order, make test ARGS='--random-order --random-order-seed=<seed>'.
-test test-all: export XLA_FLAGS ?= --xla_backend_optimization_level=0
+test test-all wheel-check: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 test: .venv/core ## Run the tests, except those marked long, in about four minutes
 	$(PYTEST) $(TESTS) -m 'not long' $(ARGS) gtrxl_tf binaries
 
@@ -98,6 +98,9 @@ test-slow: .venv/core ## Run the tests that take minutes each
 
 test-envs: .venv/envs ## Run the tests of third-party environments
 	$(PYTEST) --dist=load -rs -o python_files='*_envs_test.py' $(ARGS) gtrxl_tf
+
+wheel-check: .venv/core ## Build the wheel, install it elsewhere, and train with it
+	$(PYTEST) -n 0 $(ARGS) binaries/wheel_slow_test.py
 
 lint: .venv/core ## Check imports, unused names and return types
 	$(RUN) ruff check . $(ARGS)

@@ -290,7 +290,7 @@ def _start(modules: Sequence[str], settings: str) -> None:
   tf.config.threading.set_inter_op_parallelism_threads(1)
   for module in modules:
     importlib.import_module(module)
-  gin.parse_config(settings)
+  config.parse([], [settings])
   _collector = Collector()
 
 

@@ -8,7 +8,6 @@ large one takes no more memory than an episode and a shard. h5py is in the extra
 import contextlib
 import functools
 import gzip
-import importlib
 import itertools
 import json
 import pathlib
@@ -27,6 +26,7 @@ from gtrxl_tf import progress
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import reader
 from gtrxl_tf.datasets import writer as writer_lib
+from gtrxl_tf.environments import optional
 
 DatasetError = format_lib.DatasetError
 
@@ -383,12 +383,7 @@ def _narrowed(dtype: np.dtype) -> np.dtype:
 
 
 def _open_hdf5(path: pathlib.Path, needed_by: str) -> Any:
-  try:
-    h5py = importlib.import_module('h5py')
-  except ModuleNotFoundError as error:
-    raise config.ConfigError(
-        f'{needed_by} needs the package h5py, which is not installed: expected '
-        "`pip install 'gtrxl_tf[offline]'`, or `make offline` in a clone") from error
+  h5py = optional.load('h5py', needed_by, 'offline')
   try:
     return h5py.File(path, 'r')
   except OSError as error:

@@ -9,13 +9,13 @@ import shutil
 import sys
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
 
-import gin
 import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import files
 from gtrxl_tf import settings as settings_lib
 from gtrxl_tf.launch import exit_codes
+from gtrxl_tf.launch import limits
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare as prepare_lib
 from gtrxl_tf.launch import signals
@@ -51,6 +51,7 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
                    else signals.stop_requested)
   with asked_to_stop() as should_stop:
     experiment = prepare_lib.prepare(gin_files, gin_bindings)
+    limits.check_run(experiment)
     with _claimed(folder, experiment, allow_changes) as begins:
       if begins:
         # Its tables may be of other settings, or have weights that say the run is over.
@@ -145,7 +146,7 @@ def _claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment
         settings_lib.matches(x.name, settings_lib.OF_LENGTH) for x in changed):
       begins = True
       folder.done.unlink()
-    files.write_atomically(folder.config, gin.operative_config_str())
+    files.write_atomically(folder.config, config.operative_text())
     if not folder.done.exists():
       folder.diverged.unlink(missing_ok=True)  # From an earlier attempt.
     yield begins
