@@ -23,6 +23,7 @@ from gtrxl_tf.launch import signals
 from gtrxl_tf.online import actor
 from gtrxl_tf.online import evaluator
 from gtrxl_tf.online import experiment as experiment_lib
+from gtrxl_tf.online import keepalive
 from gtrxl_tf.online import reconnect
 from gtrxl_tf.online import server as server_lib
 from gtrxl_tf.training import devices
@@ -138,7 +139,8 @@ def _started(name: str, settings: Settings) -> Iterator[_Part]:
   devices.set_threads(settings.threads)
   asked_to_stop = (signals.stop_requested_by_parent if settings.supervised
                    else signals.stop_requested)
-  with asked_to_stop() as should_stop, kept_failure(name, settings.failure):
+  with asked_to_stop() as should_stop, keepalive.keep_alive(), kept_failure(
+      name, settings.failure):
     experiment = prepare_lib.prepare(
         settings.gin_files, settings.gin_bindings, check=not settings.supervised)
     if not experiment.needs_server:

@@ -20,6 +20,7 @@ from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare as prepare_lib
 from gtrxl_tf.launch import signals
 from gtrxl_tf.launch import supervisor as supervisor_lib
+from gtrxl_tf.online import keepalive
 from gtrxl_tf.online import reconnect
 from gtrxl_tf.plots import curves
 from gtrxl_tf.training import checkpoints
@@ -88,7 +89,7 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
   """
   tf.get_logger().setLevel('WARNING')  # Strategies log every collective.
   folder = run_folder.RunFolder(root_dir)
-  with signals.stop_requested() as should_stop:
+  with signals.stop_requested() as should_stop, keepalive.keep_alive():
     devices.set_threads(settings.threads)
     strategy = devices.make_strategy(strategy_name, tpu)  # Before other TensorFlow.
     experiment = _prepare(settings.gin_files, settings.gin_bindings, folder)

@@ -115,6 +115,11 @@ class OnlineTrainer(trainer_lib.Trainer):
   def _has_ended(self) -> bool:
     return self._steps >= self._experiment.environment_steps
 
+  def _alive_or_stop(self) -> bool:
+    """Says that the learner does not hang; returns whether it was asked to stop."""
+    self._watchdog.alive()
+    return self._asked_to_stop()
+
   def _should_stop(self) -> bool:
     """Whether to stop; of several workers, all do at once or none."""
     return self._stopping if self._meets else self._asked_to_stop()
@@ -139,7 +144,7 @@ class OnlineTrainer(trainer_lib.Trainer):
     Raises:
       config.ConfigError: the server was started with other settings.
     """
-    patience = reconnect.Patience('learner', self._address, self._asked_to_stop)
+    patience = reconnect.Patience('learner', self._address, self._alive_or_stop)
     while not (self._should_stop() or self._has_ended()):
       try:
         batches = self._connect()
@@ -216,7 +221,7 @@ class OnlineTrainer(trainer_lib.Trainer):
       try:
         batch, error = found.get(timeout=1)
       except queue.Empty:
-        if self._asked_to_stop() or self._abandon_stream.is_set():
+        if self._alive_or_stop() or self._abandon_stream.is_set():
           raise StopIteration from None
         if self._ledger.taken != taken:
           taken, since = self._ledger.taken, time.time()
