@@ -53,7 +53,9 @@ class OnlineTrainer(trainer_lib.Trainer):
   Several workers each take their share of a batch from the queue. The chief publishes
   weights. Workers synchronize when metrics are logged: they sum their environment steps
   and check whether one of them should stop, so that all end at the same step. Each
-  worker has its own ledger, and the checkpoint has the chief's.
+  worker has its own ledger, and the checkpoint has those of all workers. They exchange
+  them then, and before each checkpoint; a chief that stops alone, because it waits for
+  unrolls, saves the others' of their last exchange.
   """
 
   def __init__(self, experiment: experiment_lib.OnlineExperiment,
@@ -108,7 +110,8 @@ class OnlineTrainer(trainer_lib.Trainer):
 
   def _make_checkpointed(self) -> Dict[str, Any]:
     self._ledger = ledger_lib.Ledger(
-        self._experiment.max_age(self._agent), len(self._experiment.task_names))
+        self._experiment.max_age(self._agent), len(self._experiment.task_names),
+        worker=devices.worker_number(self._strategy))
     self._environment_steps = tf.Variable(0, dtype=tf.int64)
     return dict(ledger=self._ledger, environment_steps=self._environment_steps)
 
@@ -258,6 +261,11 @@ class OnlineTrainer(trainer_lib.Trainer):
       self._check_finite()
     if logs or not self._meets:
       self._count()
+    if self._meets and (
+        logs or self.step % self._experiment.checkpoints.period == 0):
+      with learner_lib.device_errors(self.step):
+        self._ledger.meet(
+            devices.texts_of_workers(self._ledger.own_state(), self._strategy))
     if logs and self._meets:
       with learner_lib.device_errors(self.step):
         self._stopping = devices.any_worker(self._asked_to_stop(), self._strategy)
