@@ -23,6 +23,7 @@ from absl.testing import absltest
 import gin
 import numpy as np
 
+from binaries import faults_soak_testing
 from binaries import faults_testing
 from gtrxl_tf import seeds
 from gtrxl_tf.launch import hosts_testing
@@ -87,6 +88,31 @@ class AccountTest(absltest.TestCase):
     lives = [{1: [10, 20], 2: [21]}, {2: [20]}]
     self.assertEqual(faults_testing.account(lives), faults_testing.Account(
         lost=[1], steps=[1, 2], duplicates=1, duplicates_overall=1))
+
+
+class SoakTest(absltest.TestCase):
+
+  def samples(self, growth, gained=0):
+    """Of one part with two lives, of which the second begins lower."""
+    return [faults_soak_testing.Sample(
+        10.0 * i, 'learner', i // 200,
+        500 - 90 * (i // 200) + (i % 200) * growth / 360 + i % 2,
+        30 + gained * (i % 200 > 100), 9) for i in range(400)]
+
+  def test_what_is_flat_is_well(self):
+    lines, wrong = faults_soak_testing.summarize(self.samples(0))
+    self.assertEmpty(wrong)
+    self.assertRegex(lines[-1], r'\| learner \| 2 \| \d+ \| -?0.\d ± 0.\d \| 0 \| 0 ')
+
+  def test_what_grows_is_found(self):
+    lines, wrong = faults_soak_testing.summarize(self.samples(40, gained=20))
+    self.assertRegex(lines[-1], r' \| (39|40)\.\d ± 0\.\d \| 20 \| 0 ')
+    self.assertLen(wrong, 2)
+
+  def test_this_process_has_memory_descriptors_and_threads(self):
+    mib, descriptors, threads = faults_soak_testing.look(os.getpid())
+    self.assertGreater(mib, 10)
+    self.assertGreater(min(descriptors, threads), 0)
 
 
 class FaultsTest(absltest.TestCase):

@@ -82,8 +82,7 @@ class Collector:
     self._epsilon = epsilon
     self._keep = keep
     self._seed = seed
-    prototype = environments.make_environment(
-        'Collector', environment, seed, self._task_settings[0])
+    prototype = environment(seed=seed, **self._task_settings[0])
     self.environment_name = type(prototype).__name__
     # Arguments that did not come from gin are added as comments.
     own = dict(num_episodes=num_episodes, policy=policy, saved_model=saved_model,
@@ -118,8 +117,7 @@ class Collector:
         self._seed, seeds_lib.Stream.COLLECTION, piece).generate_state(num + 1)
     random = np.random.default_rng(noise_seed)
     settings = self._task_settings[piece % len(self._task_settings)]
-    made = [environments.make_environment(
-        'Collector', self._environment, int(seed), settings) for seed in seeds]
+    made = [self._environment(seed=int(seed), **settings) for seed in seeds]
     batched = environments.BatchedEnvironment(made)
     act = (self._saved_model_actions(num) if self._saved_model
            else self._method_actions(made, batched))

@@ -261,13 +261,6 @@ class CollectTest(parameterized.TestCase):
     with self.assertRaisesRegex(config.ConfigError, message):
       collect.Collector(t_maze.TMaze, **settings)
 
-  @parameterized.parameters(lambda: t_maze.TMaze(), type('World', (), {}))
-  def test_an_environment_without_a_seed_is_told_what_to_do(self, environment):
-    with self.assertRaisesRegex(
-        config.ConfigError, '^Collector.environment does not take the argument seed: '
-        'expected .*; add seed=None to the constructor'):
-      collect.Collector(environment)
-
   def test_an_error_of_the_policy_names_its_place(self):
     class Lost(_Walk):
       def informed_action(self):

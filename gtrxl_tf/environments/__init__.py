@@ -42,7 +42,6 @@ from gtrxl_tf.environments.numpad import Numpad
 from gtrxl_tf.environments.t_maze import TMaze
 from gtrxl_tf.environments.task_batch import TaskBatch
 from gtrxl_tf.environments.task_batch import TaskFamily
-from gtrxl_tf.environments.tasks import make_environment
 from gtrxl_tf.environments.tasks import task_settings
 
 # Module of each class that is imported when it is first used.

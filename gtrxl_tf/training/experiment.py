@@ -154,8 +154,14 @@ class Experiment(abc.ABC):
 
   def _make_environment(self, seed: int, settings: Mapping[str, Any]
                         ) -> dm_env.Environment:
-    return environments.make_environment(
-        'Experiment', self._environment, seed, settings)
+    try:
+      return self._environment(seed=seed, **settings)
+    except TypeError as error:
+      if "unexpected keyword argument 'seed'" not in str(error):
+        raise
+      raise ValueError(
+          'Experiment.environment does not take the argument seed: expected a callable '
+          'whose environments draw their random numbers from it') from error
 
   def make_evaluation_environments(
       self, num_episodes: Optional[int] = None,
