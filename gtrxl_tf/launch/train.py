@@ -107,8 +107,9 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
           print(f'Training in {folder.root}: {experiment.description}.', flush=True)
         failure = settings.failure or (
             folder.failures / 'learner.txt' if is_chief else None)
-        with parts.kept_failure('learner', failure), contextlib.closing(
-            experiment.make_console()) as console:
+        with parts.kept_failure(
+            'learner', failure, unexpected_only=True), contextlib.closing(
+                experiment.make_console()) as console:
           evaluation = experiment.train(
               folder, strategy, should_stop, server, gauges,
               None if server else console.update)  # The parts of a run keep logs.

@@ -71,6 +71,8 @@ def experiment(dataset: str) -> offline_experiment.OfflineExperiment:
 def _agent(strategy, name: str, path: str) -> None:
   found = tiny_agents_testing.train(name, strategy)
   found['any_chief'] = devices.any_worker(devices.is_chief(strategy), strategy)
+  number = devices.worker_number(strategy)
+  found['texts'] = devices.texts_of_workers((1 + 90 * number) * f'né{number}', strategy)
   np.savez(path, chief=devices.is_chief(strategy), **found)
 
 
