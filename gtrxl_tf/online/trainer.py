@@ -107,6 +107,7 @@ class OnlineTrainer(trainer_lib.Trainer):
     self._watchdog = watchdog_lib.Watchdog(experiment.stall_seconds, self._describe)
     self._gauges.show_health(self._watchdog)
     self._idle = 0.0
+    self._prepared = False  # Whether the learner step was traced.
 
   def _make_checkpointed(self) -> Dict[str, Any]:
     self._ledger = ledger_lib.Ledger(
@@ -192,7 +193,8 @@ class OnlineTrainer(trainer_lib.Trainer):
         self._address, self._items_per_worker, self._ledger,
         lambda: self._asked_to_stop() or abandoned.is_set(),
         abandoned=abandoned.is_set)
-    if not self._newest:  # While actors play the first unrolls.
+    if not self._prepared:  # While actors play the first unrolls.
+      self._prepared = True
       self._watchdog.pause()
       with learner_lib.device_errors(self.step + 1):
         self._learner.prepare(_rows(batches.element_spec))
@@ -206,7 +208,9 @@ class OnlineTrainer(trainer_lib.Trainer):
     the thread the learner could not be told to stop.
 
     Raises:
-      StopIteration: the learner should stop or reconnect.
+      StopIteration: the learner should stop or reconnect. It reconnects, which publishes
+        its weights again, if none of a batch's unrolls has come for `stall_seconds`:
+        whatever it is that they wait for, nothing is lost.
       RuntimeError: the stream delivers nothing although unrolls wait in the queue.
     """
     found = queue.SimpleQueue()
@@ -219,6 +223,7 @@ class OnlineTrainer(trainer_lib.Trainer):
 
     self._start_thread(fetch)
     taken, since = self._ledger.taken, time.time()
+    taken_before, begun = taken, since
     longest = max(_SILENT_SECONDS, self._watchdog.limit / 2)
     while True:
       try:
@@ -226,6 +231,12 @@ class OnlineTrainer(trainer_lib.Trainer):
       except queue.Empty:
         if self._alive_or_stop() or self._abandon_stream.is_set():
           raise StopIteration from None
+        if (self._ledger.taken == taken_before
+            and time.time() - begun > self._watchdog.limit):
+          logging.warning('learner: no unroll has come for %.0f s: it connects again to '
+                          'the server at %s', time.time() - begun, self._address)
+          self._abandon_stream.set()
+          raise StopIteration
         if self._ledger.taken != taken:
           taken, since = self._ledger.taken, time.time()
         elif time.time() - since > longest:
