@@ -5,7 +5,7 @@ import threading
 from typing import Any, Callable
 
 # Weights of a GiB take ten seconds at 1 Gbit/s.
-SECONDS = 60.0
+SECONDS = 30.0
 
 
 def call(function: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
