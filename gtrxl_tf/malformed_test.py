@@ -98,6 +98,10 @@ class MalformedTest(parameterized.TestCase):
     self.refusals = 0
     self.folder = pathlib.Path(self.create_tempdir().full_path) / 'folder'
 
+  def tearDown(self):
+    print(f'{self._testMethodName}: {self.refusals} refused')  # For -s.
+    super().tearDown()
+
   def assert_refused(self, error, names):
     """Counts one, after a look at its words: one of the names is among them."""
     self.refusals += 1
