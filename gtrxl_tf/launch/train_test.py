@@ -291,6 +291,7 @@ class OfflineRunTest(parameterized.TestCase):
       train._finish(experiment, folder, lambda: False, None)
     self.assertIn('Traceback', (folder.failures / 'evaluation.txt').read_text())
 
+  @pytest.mark.long
   @parameterized.parameters('train_as_learner', 'train')
   def test_an_error_of_an_environment_in_training_is_one_line_and_a_file(self, name):
     temporary = pathlib.Path(self.create_tempdir().full_path)
@@ -311,9 +312,10 @@ class OfflineRunTest(parameterized.TestCase):
             parts.Settings(_OFFLINE_FILES, bindings), str(folder.root), None)
     self.assertEqual(code, 1)
     failure = folder.failures / f'{who}.txt'
+    # The environments are reset once before the first episode that is played.
     self.assertEqual(
         stderr.getvalue().splitlines()[-1],
-        f'Stopped: {who}: environment 0, episode 1, step 1: returned a NoneType: '
+        f'Stopped: {who}: environment 0, episode 2, step 1: returned a NoneType: '
         'expected a dm_env.TimeStep, as dm_env.restart, transition and termination make '
         f'it (traceback: {failure})')
     self.assertNotIn('Traceback', stderr.getvalue())
