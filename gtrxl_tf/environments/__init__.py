@@ -47,11 +47,11 @@ from gtrxl_tf.environments.t_maze import TMaze
 from gtrxl_tf.environments.task_batch import TaskBatch
 from gtrxl_tf.environments.task_batch import TaskFamily
 from gtrxl_tf.environments.tasks import task_settings
-from gtrxl_tf.environments.wrappers import ActionRepeat
 from gtrxl_tf.environments.wrappers import ClipReward
 from gtrxl_tf.environments.wrappers import FrameStack
+from gtrxl_tf.environments.wrappers import RepeatAction
 from gtrxl_tf.environments.wrappers import ScaleReward
-from gtrxl_tf.environments.wrappers import TimeLimit
+from gtrxl_tf.environments.wrappers import StepLimit
 from gtrxl_tf.environments.wrappers import Wrapper
 
 # Module of each class that is imported when it is first used.

@@ -132,7 +132,7 @@ class ScaleReward(_Rewards):
 
 
 @config.configurable
-class ActionRepeat(Wrapper):
+class RepeatAction(Wrapper):
   """Repeats each action until the episode ends; rewards are summed.
 
   The agent sees the last of the observations. A run counts the agent's steps, see
@@ -170,7 +170,7 @@ class ActionRepeat(Wrapper):
 
 
 @config.configurable
-class TimeLimit(Wrapper):
+class StepLimit(Wrapper):
   """Cuts episodes off after a number of steps, with the discount of that step.
 
   Args:

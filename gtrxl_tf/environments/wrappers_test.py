@@ -83,8 +83,8 @@ _ALL = {
     'Wrapper': wrappers.Wrapper,
     'ClipReward': wrappers.ClipReward,
     'ScaleReward': functools.partial(wrappers.ScaleReward, factor=0.1),
-    'ActionRepeat': wrappers.ActionRepeat,
-    'TimeLimit': functools.partial(wrappers.TimeLimit, steps=3),
+    'RepeatAction': wrappers.RepeatAction,
+    'StepLimit': functools.partial(wrappers.StepLimit, steps=3),
     'FrameStack': wrappers.FrameStack,
 }
 
@@ -128,7 +128,7 @@ class WrappersTest(parameterized.TestCase):
 
   @parameterized.parameters(
       ([wrappers.ClipReward],), ([_ALL['ScaleReward'], wrappers.ClipReward],),
-      ([functools.partial(wrappers.ActionRepeat, repeats=2), _ALL['ScaleReward'],
+      ([functools.partial(wrappers.RepeatAction, repeats=2), _ALL['ScaleReward'],
         wrappers.FrameStack],))
   def test_the_return_that_is_reported_is_that_of_the_environment(self, wrapped):
     batch = batched.BatchedEnvironment(
@@ -142,19 +142,19 @@ class WrappersTest(parameterized.TestCase):
 
   def test_actions_are_repeated_until_the_episode_ends(self):
     inside = Count()
-    steps = _play(wrappers.ActionRepeat(inside, repeats=2), 4)
+    steps = _play(wrappers.RepeatAction(inside, repeats=2), 4)
     self.assertEqual([step.reward for step in steps], [None, -9, -21, -15])
     self.assertEqual([step.discount for step in steps], [None, 0.25, 0.25, 0.0])
     self.assertEqual([int(step.observation['number']) for step in steps], [0, 2, 4, 5])
     self.assertEqual(inside.actions, [1, 1, 2, 2, 0])
 
   def test_the_time_limit_cuts_off_and_begins_again(self):
-    steps = _play(wrappers.TimeLimit(Count(), steps=3), 9)
+    steps = _play(wrappers.StepLimit(Count(), steps=3), 9)
     self.assertEqual([step.step_type for step in steps], [0, 1, 1, 2, 0, 1, 1, 2, 0])
     self.assertEqual([step.discount for step in steps[:5]], [None, .5, .5, .5, None])
     self.assertEqual([int(step.observation['number']) for step in steps],
                      [0, 1, 2, 3, 0, 1, 2, 3, 0])
-    steps = _play(wrappers.TimeLimit(Count(), steps=5), 7)
+    steps = _play(wrappers.StepLimit(Count(), steps=5), 7)
     self.assertEqual([step.step_type for step in steps], [0, 1, 1, 1, 1, 2, 0])
     self.assertEqual(steps[5].discount, 0)
 
@@ -183,7 +183,7 @@ class WrappersTest(parameterized.TestCase):
       (lambda: wrappers.FrameStack(Count(), frames=0), 'FrameStack.frames = 0: exp'),
       (lambda: wrappers.ClipReward(Count(), low=2.0),
        'ClipReward.low = 2.0: expected at most ClipReward.high = 1.0'),
-      (lambda: wrappers.TimeLimit(Count()), 'TimeLimit.steps is not set'),
+      (lambda: wrappers.StepLimit(Count()), 'StepLimit.steps is not set'),
       (lambda: wrappers.ScaleReward(Count(), factor=float('inf')),
        'ScaleReward.factor = inf: expected a finite number'))
   def test_refuses_settings(self, make, message):
