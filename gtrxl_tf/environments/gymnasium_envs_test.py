@@ -416,6 +416,19 @@ class MakeTest(parameterized.TestCase):
     self.assertEqual(environment._task.seeds, [3, None, None])
     self.assertEqual(environment.render().shape, (6, 8, 3))
 
+  def test_a_class_without_a_constructor_is_adapted(self):
+    class Plain(gym.Env):
+      observation_space = spaces.Discrete(3)
+      action_space = spaces.Discrete(2)
+
+      def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return int(self.np_random.integers(3)), {}
+
+    observations = [making.make('Experiment', Plain, seed=1).reset().observation
+                    for _ in range(2)]
+    self.assertEqual(*observations)
+
   def test_a_seed_that_the_constructor_takes_is_given_to_both(self):
     class Seeded(Everything):
       def __init__(self, seed):
