@@ -118,9 +118,14 @@ class CollectTest(parameterized.TestCase):
                               io.StringIO())
     np.testing.assert_array_equal(dataset.lengths, 4)
     episode = dataset.episode(0)
-    self.assertEqual(episode.observation.shape, (4, 8))
-    np.testing.assert_array_equal(
-        episode.observation[1:, :4], episode.observation[:-1, 4:])
+    # Without the wrapper, frames are stacked when the dataset is read.
+    with gin.unlock_config():
+      config.parse([], ['Collector.wrappers = [@StepLimit]'])
+    plain = collect.collect(collect.Collector(), self._folder / 'plain', 1,
+                            io.StringIO())
+    stacked = datasets.gather(plain, [0], [0], 4, frame_stack=2).observation[0]
+    self.assertEqual(stacked.shape, (4, 8))
+    np.testing.assert_array_equal(episode.observation, stacked)
     self.assertEqual(episode.end[-1], datasets.End.TRUNCATION)
     with self.assertRaisesRegex(
         config.ConfigError, 'Collector.wrappers = .*a callable .@Name without'):

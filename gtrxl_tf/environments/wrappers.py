@@ -206,8 +206,9 @@ class FrameStack(Wrapper):
 
   Arrays are concatenated along their last axis: images [H, W, C] become
   [H, W, `frames` x C], vectors [D] become [`frames` x D], and single numbers become
-  vectors. Of an action mask only the newest is shown. An episode begins with copies of
-  its first observation, as in gymnasium's FrameStackObservation.
+  vectors. Of an action mask only the newest is shown. 0 stands for observations before
+  the episode, as in `Atari` and with `OfflineExperiment.frame_stack`, which makes the
+  same of recorded episodes.
 
   Args:
     environment: any `dm_env.Environment`.
@@ -232,8 +233,10 @@ class FrameStack(Wrapper):
   def _seen(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
     # A copy, since an environment may write into the array that it returned.
     observation = tree.map_structure(np.array, time_step.observation)
-    for _ in range(self._frames.maxlen if time_step.first() else 1):
-      self._frames.append(observation)
+    if time_step.first():
+      self._frames.extend(
+          [tree.map_structure(np.zeros_like, observation)] * self._frames.maxlen)
+    self._frames.append(observation)
     return time_step._replace(
         observation=self._stacked(self._frames, _stacked_arrays))
 
@@ -256,5 +259,6 @@ def _stacked_spec(of_frames: Any) -> specs.Array:
   if not isinstance(spec, specs.BoundedArray):
     return specs.Array(shape, spec.dtype, spec.name)
   bounds = [_stacked_arrays([np.broadcast_to(bound, spec.shape)] * len(of_frames))
-            for bound in (spec.minimum, spec.maximum)]
+            for bound in (np.minimum(spec.minimum, 0).astype(spec.dtype),
+                          np.maximum(spec.maximum, 0).astype(spec.dtype))]
   return specs.BoundedArray(shape, spec.dtype, *bounds, spec.name)

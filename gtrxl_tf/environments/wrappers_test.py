@@ -33,7 +33,7 @@ class Count(dm_env.Environment):
         'action_mask': specs.BoundedArray([3], np.int8, 0, 1),
         'image': specs.BoundedArray([2, 3, 1], np.uint8, 0, 255),
         'number': specs.DiscreteArray(100),
-        'vector': specs.BoundedArray([2], np.float32, [0, -1], [100, 100]),
+        'vector': specs.BoundedArray([2], np.float32, [0, -1], [100, -1]),
         'free': specs.Array([1], np.float32),
     }
 
@@ -166,12 +166,14 @@ class WrappersTest(parameterized.TestCase):
                      [[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 5],
                       [0, 0, 0]])
     self.assertEqual(seen[2]['vector'].tolist(), [0, -1, 1, -1, 2, -1])
+    self.assertEqual(seen[1]['vector'].tolist(), [0, 0, 0, -1, 1, -1])
     self.assertEqual(seen[2]['free'].tolist(), [0, 1, 2])
     self.assertEqual(seen[2]['image'].shape, (2, 3, 3))
     self.assertEqual(seen[2]['image'][1, 1].tolist(), [0, 1, 2])
     self.assertEqual(seen[2]['action_mask'].tolist(), [0, 0, 1])
     spec = environment.observation_spec()
     self.assertEqual(spec['vector'].minimum.tolist(), [0, -1] * 3)
+    self.assertEqual(spec['vector'].maximum.tolist(), [100, 0] * 3)
     self.assertEqual(spec['number'].maximum.tolist(), [99] * 3)
     self.assertEqual(spec['action_mask'], Count().observation_spec()['action_mask'])
 
