@@ -86,7 +86,7 @@ class Collector:
     self._keep = keep
     self._seed = seed
     prototype = self._environment(seed=seed, **self._task_settings[0])
-    self.environment_name = type(prototype).__name__
+    self.environment_name = getattr(prototype, 'name', type(prototype).__name__)
     # Arguments that did not come from gin are added as comments.
     own = dict(num_episodes=num_episodes, policy=policy, saved_model=saved_model,
                epsilon=epsilon, keep=keep, seed=seed)

@@ -117,6 +117,7 @@ class CollectTest(parameterized.TestCase):
     dataset = collect.collect(collect.Collector(), self._folder / 'wrapped', 1,
                               io.StringIO())
     np.testing.assert_array_equal(dataset.lengths, 4)
+    self.assertEqual(dataset.environment, 'TMaze')
     episode = dataset.episode(0)
     # Without the wrapper, frames are stacked when the dataset is read.
     with gin.unlock_config():

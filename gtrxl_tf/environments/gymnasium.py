@@ -46,10 +46,13 @@ class FromGymnasium(dm_env.Environment):
 
   An episode that gymnasium calls terminated ends with discount 0; one that it calls
   truncated is cut off, with discount 1.
+
+  Attributes:
+    name: the task's id; the name of its class if it has none.
   """
 
   def __init__(self, task: Any, seed: Optional[int] = None,
-               max_words: Optional[int] = None, name: Optional[str] = None):
+               max_words: Optional[int] = None, owner: Optional[str] = None):
     """Resets the task, whose first `info` says whether there are action masks.
 
     Args:
@@ -57,20 +60,20 @@ class FromGymnasium(dm_env.Environment):
       seed: given to the first `reset`, whatever the constructor was given.
       max_words: the number of words of a text that are observed, as
         `instructions.hash_instruction` makes them; None leaves texts out.
-      name: of the task, for errors; by default that of its class.
+      owner: of the task, for errors; by default the name.
 
     Raises:
       config.ConfigError: a space that is not in the table, a mask that does not fit the
         actions, or `reset` failed.
     """
-    name = name or type(task.unwrapped).__name__
+    self.name = task.spec.id if task.spec else type(task.unwrapped).__name__
     self._task = task
-    self._name = name
-    observation = _convert(task.observation_space, 'observation', name, max_words)
-    action = _convert(task.action_space, 'action', name)
+    self._owner = owner = owner or self.name
+    observation = _convert(task.observation_space, 'observation', owner, max_words)
+    action = _convert(task.action_space, 'action', owner)
     if observation is None:
       raise config.ConfigError(
-          f'{name} has only texts as observations: expected max_words to be set')
+          f'{owner} has only texts as observations: expected max_words to be set')
     self._encode, self._decode = observation.encode, action.decode
     self._observation_spec, self._action_spec = observation.spec, action.spec
     self._num_actions = _num_values(action.spec)
@@ -79,15 +82,18 @@ class FromGymnasium(dm_env.Environment):
       _, info = self._begun
     except Exception as error:
       raise config.ConfigError(
-          f'{name}: reset() failed with {type(error).__name__}: '
+          f'{owner}: reset() failed with {type(error).__name__}: '
           f'{config.one_line(error)}') from error
+    if not isinstance(info, Mapping):
+      raise config.ConfigError(f'{owner}: reset() returned {type(info).__name__} after '
+                               'the observation: expected the dictionary info')
     is_dict = isinstance(observation.spec, dict)
     self._has_own_mask = is_dict and MASK_KEY in observation.spec
     self._has_info_mask = MASK_KEY in info and not self._has_own_mask
     self._nested = self._has_info_mask and not is_dict
     if self._has_info_mask:
       if not self._num_actions:
-        raise config.ConfigError(f"{name} has info['{MASK_KEY}'], but actions of "
+        raise config.ConfigError(f"{owner} has info['{MASK_KEY}'], but actions of "
                                  f'{task.action_space}: expected discrete ones')
       if self._nested:
         self._observation_spec = {'observation': observation.spec}
@@ -136,7 +142,7 @@ class FromGymnasium(dm_env.Environment):
     image = self._task.render() if self._task.render_mode == 'rgb_array' else None
     if not isinstance(image, np.ndarray) or image.ndim != 3:
       raise config.ConfigError(
-          f'{self._name} draws no picture with render_mode = '
+          f'{self._owner} draws no picture with render_mode = '
           f"{self._task.render_mode!r}: expected 'rgb_array'")
     return image[..., :3].astype(np.uint8, copy=False)
 
@@ -159,16 +165,16 @@ class FromGymnasium(dm_env.Environment):
   def _mask(self, mask: Any, last: bool) -> np.ndarray:
     if mask is None:
       if not last:
-        raise ValueError(f"{self._name} returned no info['{MASK_KEY}']: expected one "
+        raise ValueError(f"{self._owner} returned no info['{MASK_KEY}']: expected one "
                          'at every step, as at the first')
       return np.ones([self._num_actions], np.int8)
     allowed = np.concatenate([np.ravel(x) for x in tree.flatten(mask)]) != 0
     if len(allowed) != self._num_actions:
-      raise ValueError(f"{self._name} returned info['{MASK_KEY}'] with {len(allowed)} "
+      raise ValueError(f"{self._owner} returned info['{MASK_KEY}'] with {len(allowed)} "
                        f'entries: expected {self._num_actions}')
     if not allowed.any():
       if not last:
-        raise ValueError(f"{self._name} returned info['{MASK_KEY}'] that allows no "
+        raise ValueError(f"{self._owner} returned info['{MASK_KEY}'] that allows no "
                          'action: expected at least one')
       allowed[:] = True
     return allowed.astype(np.int8)
@@ -233,7 +239,7 @@ class GymnasiumEnvironment(FromGymnasium):
           "expected the package's module before it, as in 'module:id'") from error
     except (gymnasium.error.Error, TypeError) as error:
       raise config.ConfigError(f'{setting}: {config.one_line(error)}') from error
-    super().__init__(task, seed, max_words, name=setting)
+    super().__init__(task, seed, max_words, owner=setting)
 
 
 class _Converted(NamedTuple):

@@ -194,6 +194,7 @@ class GymnasiumTest(parameterized.TestCase):
     environment = gymnasium.GymnasiumEnvironment(
         'FrozenLake-v1', seed=0, kwargs={'map_name': '8x8', 'max_episode_steps': 3})
     self.assertEqual(environment.observation_spec().num_values, 64)
+    self.assertEqual(environment.name, 'FrozenLake-v1')
     environment.reset()
     time_steps = [environment.step(0) for _ in range(3)]
     self.assertEqual([step.last() for step in time_steps], [False, False, True])
@@ -336,6 +337,15 @@ class SpacesTest(parameterized.TestCase):
     with self.assertRaisesRegex(
         config.ConfigError, r"Broken: reset\(\) failed with KeyError: 'boom'"):
       gymnasium.FromGymnasium(Broken())
+
+  def test_a_reset_without_info_is_refused(self):
+    class Old(Everything):
+      def reset(self, **_):
+        return np.zeros(2)
+
+    with self.assertRaisesRegex(
+        config.ConfigError, r'Old: reset\(\) returned float64 after.*dictionary info'):
+      gymnasium.FromGymnasium(Old(spaces.Box(0, 1, [2])))
 
 
 class MaskTest(parameterized.TestCase):

@@ -37,6 +37,11 @@ class Wrapper(dm_env.Environment):
       raise AttributeError(name)
     return getattr(self._environment, name)
 
+  @property
+  def name(self) -> str:
+    """That of the environment inside, or of its class."""
+    return getattr(self._environment, 'name', type(self._environment).__name__)
+
   def reset(self) -> dm_env.TimeStep:
     return self._environment.reset()
 
