@@ -21,6 +21,10 @@ class _Build(build_py.build_py):
                       dirs_exist_ok=True)
 
 
+_POPGYM = ['gymnasium>=1.0', 'popgym>=1.0.7']
+# pip finds no scikit-image for Python 3.10 that fits requirements.lock.
+_BSUITE = ["bsuite>=0.3.6; python_version >= '3.11'"]
+
 setuptools.setup(
     name='gtrxl_tf',
     version='0.1.0',
@@ -64,7 +68,11 @@ setuptools.setup(
             'mujoco>=3.1,<4',  # dm-control fails on MuJoCo 4.
             'opencv-python-headless>=4.8,<4.12',  # Later ones need NumPy 2.
             'vizdoom>=1.2.4',
+            *_POPGYM,
+            *_BSUITE,
         ],
+        'popgym': _POPGYM,
+        'bsuite': _BSUITE,
         'offline': [
             'envlogger>=1.2,<1.3',  # 1.3 needs glibc 2.38.
             'h5py>=3.9',

@@ -19,6 +19,7 @@ import gtrxl_tf.datasets.collect
 import gtrxl_tf.environments
 import gtrxl_tf.environments.apple_maze
 import gtrxl_tf.environments.atari
+import gtrxl_tf.environments.bsuite
 import gtrxl_tf.environments.clues
 import gtrxl_tf.environments.dmlab
 import gtrxl_tf.environments.gymnasium

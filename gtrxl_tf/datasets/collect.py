@@ -50,6 +50,7 @@ class Collector:
 
   Args:
     environment: makes an environment; called with `seed`.
+    wrappers: change every environment, as those of an experiment do.
     num_episodes: to keep.
     tasks: several tasks, which take turns of a few episodes: the setting of
       `environment` in which they differ, and its values, as in
@@ -73,8 +74,10 @@ class Collector:
                saved_model: Optional[str] = None,
                epsilon: config.UnitInterval = 0.0,
                keep: Literal['all', 'successful', 'balanced'] = 'all',
-               seed: config.NonNegativeInt = 0):
-    self._environment = environment
+               seed: config.NonNegativeInt = 0,
+               wrappers: Optional[Sequence[Callable[..., dm_env.Environment]]] = None):
+    self._environment = functools.partial(
+        environments.make, 'Collector', environment, wrappers=wrappers)
     self.num_episodes = num_episodes
     self._task_settings = environments.task_settings('Collector', tasks)
     self._policy = policy
@@ -82,8 +85,8 @@ class Collector:
     self._epsilon = epsilon
     self._keep = keep
     self._seed = seed
-    prototype = environment(seed=seed, **self._task_settings[0])
-    self.environment_name = type(prototype).__name__
+    prototype = self._environment(seed=seed, **self._task_settings[0])
+    self.environment_name = getattr(prototype, 'name', type(prototype).__name__)
     # Arguments that did not come from gin are added as comments.
     own = dict(num_episodes=num_episodes, policy=policy, saved_model=saved_model,
                epsilon=epsilon, keep=keep, seed=seed)

@@ -110,6 +110,29 @@ class CollectTest(parameterized.TestCase):
     noises = {tuple(dataset.episode(i).observation[:, 3]) for i in range(50)}
     self.assertGreater(len(noises), 40)  # Of 3^6: no piece is another's copy.
 
+  def test_wrappers_are_settings(self):
+    config.parse([], [
+        'TMaze.corridor_length = 5', 'FrameStack.frames = 2', 'StepLimit.steps = 4',
+        'Collector.environment = @TMaze', 'Collector.num_episodes = 3',
+        'Collector.wrappers = [@StepLimit, @FrameStack]'])
+    dataset = collect.collect(collect.Collector(), self._folder / 'wrapped', 1,
+                              io.StringIO())
+    np.testing.assert_array_equal(dataset.lengths, 4)
+    self.assertEqual(dataset.environment, 'TMaze')
+    episode = dataset.episode(0)
+    # Without the wrapper, frames are stacked when the dataset is read.
+    with gin.unlock_config():
+      config.parse([], ['Collector.wrappers = [@StepLimit]'])
+    plain = collect.collect(collect.Collector(), self._folder / 'plain', 1,
+                            io.StringIO())
+    stacked = datasets.gather(plain, [0], [0], 4, frame_stack=2).observation[0]
+    self.assertEqual(stacked.shape, (4, 8))
+    np.testing.assert_array_equal(episode.observation, stacked)
+    self.assertEqual(episode.end[-1], datasets.End.TRUNCATION)
+    with self.assertRaisesRegex(
+        config.ConfigError, 'Collector.wrappers = .*a callable .@Name without'):
+      collect.Collector(t_maze.TMaze, wrappers=[3])
+
   def test_the_persistent_and_the_random_agent_of_the_t_maze(self):
     persistent = self._collect('persistent', functools.partial(
         t_maze.TMaze, corridor_length=20), num_episodes=200, policy='persistent_action')

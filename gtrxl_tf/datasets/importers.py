@@ -141,7 +141,8 @@ def _importer(function: Callable[..., Recording]) -> Callable[..., Recording]:
 def minari(folder: Union[str, pathlib.Path]) -> Recording:
   """Reads a local Minari dataset.
 
-  Reads spaces of type Box, Discrete and Dict; texts in dictionaries are left out.
+  Reads spaces of type Box, Discrete, MultiDiscrete, MultiBinary and Dict, as
+  `GymnasiumEnvironment` shows them; texts in dictionaries are left out.
 
   Args:
     folder: with `data/metadata.json` and `data/main_data.hdf5`; Minari keeps them
@@ -175,6 +176,12 @@ def _minari_spec(space: Dict[str, Any], place: str, name: str) -> Any:
   kind = space['type']
   if kind == 'Discrete':
     return dm_specs.DiscreteArray(space['n'], name=name)
+  if kind == 'MultiDiscrete':
+    greatest = np.array(space['nvec']) - 1
+    return dm_specs.BoundedArray(greatest.shape, np.int32, 0, greatest, name)
+  if kind == 'MultiBinary':
+    return dm_specs.BoundedArray(
+        np.ravel(space['n']).tolist(), np.int8, 0, 1, name)
   if kind == 'Box':
     dtype = _narrowed(np.dtype(space['dtype']))
     format_lib.check_array(f'{place}: {name}', dtype, space['shape'])
@@ -185,7 +192,7 @@ def _minari_spec(space: Dict[str, Any], place: str, name: str) -> Any:
             for key, subspace in space['subspaces'].items()
             if subspace['type'] != 'Text'}
   raise DatasetError(f'{place}: {name} has a space of type {kind}: expected Box, '
-                     'Discrete or Dict')
+                     'Discrete, MultiDiscrete, MultiBinary or Dict')
 
 
 def _minari_episodes(file, spaces, specs: format_lib.Specs

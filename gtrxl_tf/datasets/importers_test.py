@@ -217,6 +217,30 @@ class MinariTest(parameterized.TestCase):
       self.assertEqual(episode.end[-1], 1 if expected['terminated'] else 2)
       self.assertEqual(episode.discount[-1], not expected['terminated'])
 
+  def test_arrays_of_integers_begin_at_0(self):
+    self._action_space = {'type': 'MultiDiscrete', 'dtype': 'int64', 'nvec': [3, 5],
+                          'start': [1, -2]}
+    self._observation_space['subspaces']['x'] = {'type': 'MultiBinary', 'n': 1}
+    self._observation_space['subspaces']['image'] = {'type': 'MultiBinary', 'n': [2, 3]}
+    self._write_metadata()
+    with h5py.File(self._folder / 'data' / 'main_data.hdf5', 'a') as file:
+      for group in file.values():
+        num = len(group['actions'])
+        del group['actions'], group['observations/x'], group['observations/image']
+        group['actions'] = np.tile([[3, -2]], [num, 1])
+        group['observations/x'] = np.ones([num + 1, 1], np.int8)
+        group['observations/image'] = np.ones([num + 1, 2, 3], np.int8)
+    dataset = _import(importers.minari(self._folder), self._folder / 'out')
+    self.assertEqual(dataset.action_spec(), dm_specs.BoundedArray(
+        [2], np.int32, 0, [2, 4]))
+    self.assertEqual(dataset.observation_spec()['x'], dm_specs.BoundedArray(
+        [1], np.int8, 0, 1))
+    episode = dataset.episode(0)
+    np.testing.assert_array_equal(
+        episode.action, np.tile([[2, 0]], [len(episode.action), 1]))
+    self.assertEqual(episode.observation['image'].shape[1:], (2, 3))
+    self.assertEqual(episode.observation['image'].dtype, np.int8)
+
   def test_says_what_cannot_be_read(self):
     with self.assertRaisesRegex(datasets.DatasetError, 'metadata.json: missing'):
       importers.minari(self._folder / 'data')

@@ -16,10 +16,11 @@
 | `Atari`                      | little: 57 games, for comparison                     |
 | `DMLab`                      | depends on the level: the 30 levels of DMLab-30      |
 | `VizdoomTwoColors`           | a colour, seen for 45 steps: which items heal (RATE) |
-| `GymnasiumEnvironment`       | nothing: MuJoCo's HalfCheetah, Hopper and the like   |
+| `Bsuite`                     | a bit or many, over a delay: `memory_len` and others |
+| `GymnasiumEnvironment`       | depends on the id: POPGym, MiniGrid, HalfCheetah ... |
 
-The last eight need packages of the extra `envs` or, for `DMLab`, one built from source.
-Their modules import without these packages, and only when the class is first used.
+The last nine need packages of the extra `envs` or, for `DMLab`, one built from source.
+They import without these packages, which are needed when the class is first used.
 """
 
 import importlib
@@ -36,6 +37,9 @@ from gtrxl_tf.environments.batched import random_value
 from gtrxl_tf.environments.dark_room import DarkKeyToDoor
 from gtrxl_tf.environments.dark_room import DarkRoom
 from gtrxl_tf.environments.dark_room_batch import DarkRoomFamily
+from gtrxl_tf.environments.gymnasium import FromGymnasium
+from gtrxl_tf.environments.gymnasium import GymnasiumEnvironment
+from gtrxl_tf.environments.making import make
 from gtrxl_tf.environments.memory_task import informed_return
 from gtrxl_tf.environments.memory_task import MemoryTask
 from gtrxl_tf.environments.named_actions import NamedActions
@@ -44,13 +48,19 @@ from gtrxl_tf.environments.t_maze import TMaze
 from gtrxl_tf.environments.task_batch import TaskBatch
 from gtrxl_tf.environments.task_batch import TaskFamily
 from gtrxl_tf.environments.tasks import task_settings
+from gtrxl_tf.environments.wrappers import ClipReward
+from gtrxl_tf.environments.wrappers import FrameStack
+from gtrxl_tf.environments.wrappers import RepeatAction
+from gtrxl_tf.environments.wrappers import ScaleReward
+from gtrxl_tf.environments.wrappers import StepLimit
+from gtrxl_tf.environments.wrappers import Wrapper
 
 # Module of each class that is imported when it is first used.
 _LAZY = {
     'AppleMaze': 'apple_maze',
     'Atari': 'atari',
+    'Bsuite': 'bsuite',
     'DMLab': 'dmlab',
-    'GymnasiumEnvironment': 'gymnasium',
     'MemoryMaze': 'memory_maze',
     'MinigridMemory': 'minigrid_memory',
     'NumpadMujoco': 'numpad_mujoco',

@@ -1,97 +1,343 @@
-"""Tasks of the package gymnasium, such as MuJoCo's HalfCheetah and Hopper."""
+"""Environments of the package gymnasium, as those of dm_env."""
 
-import types
-from typing import Optional
+import importlib
+import os
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 import warnings
 
+from absl import logging
 import dm_env
 from dm_env import specs
 import numpy as np
+import tree
 
 from gtrxl_tf import config
+from gtrxl_tf import instructions
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import rendering
 
+MASK_KEY = 'action_mask'
 
-@config.configurable
-class GymnasiumEnvironment(dm_env.Environment):
-  """A task of gymnasium, by name.
+# Packages that register ids when they are imported, by the beginning of the id.
+_REGISTERED_BY = {
+    'ALE/': 'ale_py', 'BabyAI-': 'minigrid', 'MiniGrid-': 'minigrid',
+    'popgym-': 'popgym'}
 
-  Observations must be one array, and actions one array of floating-point numbers or an
-  integer from 0 on. An episode that gymnasium calls terminated ends with discount 0;
-  one that it calls truncated is cut off, with discount 1.
 
-  Version 4 of MuJoCo's tasks is what D4RL recorded as version 2, with MuJoCo's own
-  bindings; Minari's data sets have version 5.
+class FromGymnasium(dm_env.Environment):
+  """An environment written for gymnasium, as one of dm_env.
+
+  | space | spec |
+  |---|---|
+  | `Box` | `BoundedArray` with its shape, dtype and bounds |
+  | `Discrete` | `DiscreteArray`, whose values begin at 0 wherever the space begins |
+  | `MultiDiscrete` | `BoundedArray` of integers, from 0 to `nvec - 1` likewise |
+  | `MultiBinary` | `BoundedArray` of int8, 0 and 1 |
+  | `Dict`, `Tuple` | a dictionary or a tuple of these |
+  | `Text`, and MiniGrid's missions | word ids, int32 `[max_words]`, see there |
+
+  If `reset` returns an `info` that has an `action_mask`, it becomes part of the
+  observation, as the entry `action_mask` of a dictionary: int8 `[A]`, 1 where an action
+  is allowed. A is the number of values of all discrete actions, in the order of the
+  action's arrays; gymnasium's tuples of masks are concatenated. An observation that is
+  no dictionary becomes its entry `observation`. A dictionary that has an `action_mask`
+  of its own keeps it. After an episode's last step, a mask that is missing or allows
+  nothing allows everything.
+
+  An episode that gymnasium calls terminated ends with discount 0; one that it calls
+  truncated is cut off, with discount 1.
+
+  Attributes:
+    name: the task's id; the name of its class if it has none.
   """
 
-  def __init__(self, name: str, seed: Optional[config.NonNegativeInt] = None):
-    """Creates the environment.
+  def __init__(self, task: Any, seed: Optional[int] = None,
+               max_words: Optional[int] = None, owner: Optional[str] = None):
+    """Resets the task, whose first `info` says whether there are action masks.
 
     Args:
-      name: with the version, as in `'Hopper-v4'`.
-      seed: of everything that is drawn.
+      task: a `gymnasium.Env`.
+      seed: given to the first `reset`, whatever the constructor was given.
+      max_words: the number of words of a text that are observed, as
+        `instructions.hash_instruction` makes them; None leaves texts out.
+      owner: of the task, for errors; by default the name.
 
     Raises:
-      config.ConfigError: there is no such task, it has other kinds of observations or
-        actions, or a package that it needs is not installed.
+      config.ConfigError: a space that is not in the table, a mask that does not fit the
+        actions, or `reset` failed.
     """
-    setting = f'GymnasiumEnvironment.name = {name!r}'
-    gymnasium = optional.load('gymnasium', needed_by=setting)
-    rendering.choose_backend()  # The task may import mujoco.
+    self.name = task.spec.id if task.spec else type(task.unwrapped).__name__
+    self._task = task
+    self._owner = owner = owner or self.name
+    observation = _convert(task.observation_space, 'observation', owner, max_words)
+    action = _convert(task.action_space, 'action', owner)
+    if observation is None:
+      raise config.ConfigError(
+          f'{owner} has only texts as observations: expected max_words to be set')
+    self._encode, self._decode = observation.encode, action.decode
+    self._observation_spec, self._action_spec = observation.spec, action.spec
+    self._num_actions = _num_values(action.spec)
     try:
-      task = gymnasium.spec(name)
-      # gymnasium itself would say less about a package that is missing.
-      optional.load(task.entry_point.partition(':')[0], needed_by=setting)
-      with warnings.catch_warnings():  # gymnasium warns of versions but the newest.
-        warnings.simplefilter('ignore')
-        self._task = gymnasium.make(name, disable_env_checker=True)
-    except gymnasium.error.Error as error:
-      raise config.ConfigError(f'{setting}: {config.one_line(error)}') from error
-    spaces = gymnasium.spaces
-    if not isinstance(self._task.observation_space, spaces.Box):
-      raise config.ConfigError(f'{setting} has observations of '
-                               f'{self._task.observation_space}: expected a Box')
-    self._observation_spec = _spec(self._task.observation_space, 'observation')
-    self._action_spec = _action_spec(spaces, self._task.action_space, setting)
-    self._seed = seed
+      self._begun = task.reset(seed=seed)
+      _, info = self._begun
+    except Exception as error:
+      raise config.ConfigError(
+          f'{owner}: reset() failed with {type(error).__name__}: '
+          f'{config.one_line(error)}') from error
+    if not isinstance(info, Mapping):
+      raise config.ConfigError(f'{owner}: reset() returned {type(info).__name__} after '
+                               'the observation: expected the dictionary info')
+    is_dict = isinstance(observation.spec, dict)
+    self._has_own_mask = is_dict and MASK_KEY in observation.spec
+    self._has_info_mask = MASK_KEY in info and not self._has_own_mask
+    self._nested = self._has_info_mask and not is_dict
+    if self._has_info_mask:
+      if not self._num_actions:
+        raise config.ConfigError(f"{owner} has info['{MASK_KEY}'], but actions of "
+                                 f'{task.action_space}: expected discrete ones')
+      if self._nested:
+        self._observation_spec = {'observation': observation.spec}
+      self._observation_spec[MASK_KEY] = specs.BoundedArray(
+          [self._num_actions], np.int8, 0, 1, MASK_KEY)
     self._reset_next_step = True
 
   def reset(self) -> dm_env.TimeStep:
     self._reset_next_step = False
-    observation, _ = self._task.reset(seed=self._seed)
-    self._seed = None  # Given again, it would begin the same stream again.
-    return dm_env.restart(observation)
+    # The constructor has begun the first episode.
+    observation, info = self._begun or self._task.reset()
+    self._begun = None
+    return dm_env.restart(self._observation(observation, info, last=False))
 
   def step(self, action) -> dm_env.TimeStep:
     if self._reset_next_step:
       return self.reset()
-    observation, reward, terminated, truncated, _ = self._task.step(action)
-    self._reset_next_step = terminated or truncated
+    observation, reward, terminated, truncated, info = self._task.step(
+        self._decode(action))
+    last = self._reset_next_step = bool(terminated or truncated)
+    observation = self._observation(observation, info, last)
     if terminated:
       return dm_env.termination(float(reward), observation)
     if truncated:
       return dm_env.truncation(float(reward), observation)
     return dm_env.transition(float(reward), observation)
 
-  def observation_spec(self) -> specs.BoundedArray:
+  def observation_spec(self) -> Any:
     return self._observation_spec
 
-  def action_spec(self) -> specs.Array:
+  def action_spec(self) -> Any:
     return self._action_spec
+
+  def render(self) -> np.ndarray:
+    """Draws the present state: uint8 [H, W, 3].
+
+    Raises:
+      config.ConfigError: the task draws no pictures.
+    """
+    if not os.environ.get('DISPLAY'):  # pygame would report what is missing.
+      os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')
+      os.environ.setdefault('SDL_AUDIODRIVER', 'dummy')
+    if self._task.render_mode is None and 'rgb_array' in (
+        self._task.metadata.get('render_modes') or ()):
+      self._task.unwrapped.render_mode = 'rgb_array'  # As if it were made with it.
+    image = self._task.render() if self._task.render_mode == 'rgb_array' else None
+    if not isinstance(image, np.ndarray) or image.ndim != 3:
+      raise config.ConfigError(
+          f'{self._owner} draws no picture with render_mode = '
+          f"{self._task.render_mode!r}: expected 'rgb_array'")
+    return image[..., :3].astype(np.uint8, copy=False)
 
   def close(self) -> None:
     self._task.close()
 
+  def _observation(self, value: Any, info: Mapping[str, Any], last: bool) -> Any:
+    """Returns an observation as the spec has it."""
+    observation = self._encode(value)
+    if self._has_own_mask:
+      mask = observation[MASK_KEY]
+      if last and not np.any(mask):
+        observation[MASK_KEY] = np.ones_like(mask)
+    if self._has_info_mask:
+      if self._nested:
+        observation = {'observation': observation}
+      observation[MASK_KEY] = self._mask(info.get(MASK_KEY), last)
+    return observation
 
-def _action_spec(spaces: types.ModuleType, space, setting: str) -> specs.Array:
-  if isinstance(space, spaces.Discrete) and space.start == 0:
-    return specs.DiscreteArray(int(space.n), name='action')
-  if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-    return _spec(space, 'action')
-  raise config.ConfigError(f'{setting} has actions of {space}: expected a Box of '
-                           'floating-point numbers, or a Discrete from 0 on')
+  def _mask(self, mask: Any, last: bool) -> np.ndarray:
+    if mask is None:
+      if not last:
+        raise ValueError(f"{self._owner} returned no info['{MASK_KEY}']: expected one "
+                         'at every step, as at the first')
+      return np.ones([self._num_actions], np.int8)
+    allowed = np.concatenate([np.ravel(x) for x in tree.flatten(mask)]) != 0
+    if len(allowed) != self._num_actions:
+      raise ValueError(f"{self._owner} returned info['{MASK_KEY}'] with {len(allowed)} "
+                       f'entries: expected {self._num_actions}')
+    if not allowed.any():
+      if not last:
+        raise ValueError(f"{self._owner} returned info['{MASK_KEY}'] that allows no "
+                         'action: expected at least one')
+      allowed[:] = True
+    return allowed.astype(np.int8)
 
 
-def _spec(box, name: str) -> specs.BoundedArray:
-  return specs.BoundedArray(box.shape, box.dtype, box.low, box.high, name)
+@config.configurable
+class GymnasiumEnvironment(FromGymnasium):
+  """A task of gymnasium, by id, see `FromGymnasium`.
+
+  The packages that register the ids of POPGym, MiniGrid, BabyAI and Atari are imported;
+  for others, `'module:id'` names the module.
+
+  Version 4 of MuJoCo's tasks is what D4RL recorded as version 2, with MuJoCo's own
+  bindings; Minari's data sets have version 5.
+  """
+
+  def __init__(self, name: str, seed: Optional[config.NonNegativeInt] = None,
+               kwargs: Optional[Mapping[str, Any]] = None,
+               max_words: Optional[config.PositiveInt] = None):
+    """Creates the environment.
+
+    Args:
+      name: the id with the version, as in `'Hopper-v4'`.
+      seed: of everything that is drawn.
+      kwargs: arguments of `gymnasium.make`, such as `{'max_episode_steps': 100}`.
+      max_words: the number of words of a text that are observed; None leaves texts out,
+        such as the missions of MiniGrid, which matter only in some of its tasks.
+        `InstructionEncoder` reads word ids.
+
+    Raises:
+      config.ConfigError: there is no such task, it has other kinds of observations or
+        actions, or a package that it needs is not installed.
+    """
+    setting = f'GymnasiumEnvironment.name = {name!r}'
+    kwargs = {} if kwargs is None else kwargs
+    if not (isinstance(kwargs, Mapping) and all(isinstance(x, str) for x in kwargs)):
+      raise config.ConfigError(f'GymnasiumEnvironment.kwargs = {kwargs!r}: expected a '
+                               "dictionary such as {'max_episode_steps': 100}")
+    gymnasium = optional.load('gymnasium', needed_by=setting)
+    rendering.choose_backend()  # The task may import mujoco.
+    module, _, task_id = name.rpartition(':')
+    for prefix, package in _REGISTERED_BY.items():
+      if task_id.startswith(prefix) and not module:
+        optional.load(package, needed_by=setting)
+    try:
+      with warnings.catch_warnings():  # gymnasium warns of versions but the newest.
+        warnings.simplefilter('ignore')
+        if module:
+          importlib.import_module(module)
+        entry_point = gymnasium.spec(task_id).entry_point
+        if isinstance(entry_point, str):
+          # gymnasium itself would say less about a package that is missing.
+          optional.load(entry_point.partition(':')[0], needed_by=setting)
+        task = gymnasium.make(task_id, disable_env_checker=True, **kwargs)
+    except ModuleNotFoundError as error:
+      raise config.ConfigError(
+          f'{setting}: {config.one_line(error)}: expected a module that registers the '
+          'id, in a folder of PYTHONPATH') from error
+    except (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound) as error:
+      raise config.ConfigError(
+          f'{setting}: {config.one_line(error)} If another package registers the id, '
+          "expected the package's module before it, as in 'module:id'") from error
+    except (gymnasium.error.Error, TypeError) as error:
+      raise config.ConfigError(f'{setting}: {config.one_line(error)}') from error
+    super().__init__(task, seed, max_words, owner=setting)
+
+
+class _Converted(NamedTuple):
+  """A space as a nest of specs, and how values are converted."""
+  spec: Any
+  encode: Callable[[Any], Any]  # From gymnasium's to the spec's.
+  decode: Callable[[Any], Any]  # From the spec's to gymnasium's.
+
+
+def _convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
+             path: Sequence[Any] = ()) -> Optional[_Converted]:
+  """Converts a space; None for texts that are left out.
+
+  Args:
+    space: a `gymnasium.Space`.
+    kind: 'observation' or 'action'.
+    owner: for errors.
+    max_words: see `FromGymnasium`.
+    path: keys of the space within others.
+  """
+  name = str(path[-1]) if path else kind
+  spaces = importlib.import_module('gymnasium').spaces
+  if isinstance(space, (spaces.Dict, spaces.Tuple)):
+    is_dict = isinstance(space, spaces.Dict)
+    items = space.spaces.items() if is_dict else enumerate(space.spaces)
+    parts = {}
+    for key, inner in items:
+      part = _convert(inner, kind, owner, max_words, [*path, key])
+      if part is not None:
+        parts[key] = part
+    return _nest(parts, is_dict) if parts else None
+  if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+    return _integers(space, name)
+  if isinstance(space, spaces.MultiBinary):
+    return _same(specs.BoundedArray(space.shape, np.int8, 0, 1, name), space)
+  if isinstance(space, spaces.Box) and space.dtype.kind in 'biuf':
+    bounds = space.low, space.high
+    if space.dtype.kind in 'iu' and all(np.all(x == x.flat[:1]) for x in bounds):
+      bounds = [x.flat[0] for x in bounds]  # Those of images would be images.
+    return _same(specs.BoundedArray(space.shape, space.dtype, *bounds, name), space)
+  where = ''.join(f'[{key!r}]' for key in path)
+  # MiniGrid's missions are no `Text`.
+  if kind == 'observation' and getattr(space.dtype, 'kind', None) == 'U':
+    if max_words is None:
+      logging.log_first_n(
+          logging.WARNING, '%s: the text observation%s is left out; '
+          'GymnasiumEnvironment.max_words keeps texts', 1, owner, where)
+      return None
+    return _Converted(
+        specs.BoundedArray([max_words], np.int32, 0, instructions.VOCABULARY_SIZE,
+                           name),
+        lambda value: instructions.hash_instruction(str(value), max_words), str)
+  raise config.ConfigError(
+      f'{owner} has {kind}s{where} of {space}: expected Box, Discrete, MultiDiscrete, '
+      'MultiBinary, or Dict or Tuple of these; a wrapper of gymnasium such as '
+      'FilterObservation leaves out others')
+
+
+def _nest(parts: Mapping[Any, _Converted], is_dict: bool) -> _Converted:
+  """Joins the parts of a Dict or a Tuple."""
+  def join(values: dict) -> Any:
+    return values if is_dict else tuple(values.values())
+
+  return _Converted(
+      join({key: part.spec for key, part in parts.items()}),
+      lambda value: join({k: part.encode(value[k]) for k, part in parts.items()}),
+      lambda value: join({k: part.decode(value[k]) for k, part in parts.items()}))
+
+
+def _integers(space: Any, name: str) -> _Converted:
+  """Shifts the values of a Discrete or a MultiDiscrete, so that they begin at 0."""
+  start = np.asarray(space.start, space.dtype)
+  num = space.nvec if space.shape else space.n
+  dtype = np.int32 if np.max(num) <= np.iinfo(np.int32).max else np.int64
+  spec = (specs.BoundedArray(space.shape, dtype, 0, num - 1, name) if space.shape
+          else specs.DiscreteArray(int(num), dtype, name))
+
+  def decode(value: Any) -> Any:
+    value = np.asarray(value, space.dtype) + start
+    return value if space.shape else space.dtype.type(value)
+
+  return _Converted(spec, lambda value: np.asarray(value - start, dtype), decode)
+
+
+def _same(spec: specs.Array, space: Any) -> _Converted:
+  """Converts the dtype of arrays only."""
+  def encode(value: Any) -> np.ndarray:
+    value = np.asarray(value)
+    # Many tasks return float64 for float32. `BatchedEnvironment` refuses the rest.
+    if value.dtype != spec.dtype and np.can_cast(value.dtype, spec.dtype, 'same_kind'):
+      value = value.astype(spec.dtype)
+    return value
+
+  return _Converted(spec, encode, lambda value: np.asarray(value, space.dtype))
+
+
+def _num_values(action_spec: Any) -> int:
+  """The number of values of all discrete actions together."""
+  return sum(int(np.sum(np.broadcast_to(
+      spec.maximum.astype(np.int64) - spec.minimum + 1, spec.shape)))
+             for spec in tree.flatten(action_spec) if spec.dtype.kind in 'iu')

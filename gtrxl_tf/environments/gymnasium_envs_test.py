@@ -1,17 +1,28 @@
-"""Tests of gymnasium.py, most on tasks that need no further package."""
+"""Tests of gymnasium.py and making.py, with gymnasium and packages for it."""
 
+import functools
 import os
+import pathlib
+import re
 import sys
 from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import test_utils
+import gin
+import gymnasium as gym
+from gymnasium import spaces
 import numpy as np
+import tree
 
+import gtrxl_tf
 from gtrxl_tf import config
+from gtrxl_tf import instructions
 from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import gymnasium
+from gtrxl_tf.environments import making
+from gtrxl_tf.environments import wrappers
 
 
 class PendulumTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
@@ -24,6 +35,72 @@ class CartPoleTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
 
   def make_object_under_test(self):
     return gymnasium.GymnasiumEnvironment('CartPole-v1', seed=0)
+
+
+class BlackjackTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
+
+  def make_object_under_test(self):
+    return gymnasium.GymnasiumEnvironment('Blackjack-v1', seed=0)
+
+
+class TaxiTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
+
+  def make_object_under_test(self):
+    return gymnasium.GymnasiumEnvironment('Taxi-v4', seed=0)
+
+
+class Everything(gym.Env):
+  """Shows random observations for four steps, and keeps the actions and the seeds."""
+  metadata = {'render_modes': ['rgb_array']}
+
+  def __init__(self, observation_space=None, action_space=None, infos=()):
+    """`infos` are those of each step, the first of `reset`; the rest are empty."""
+    self.observation_space = observation_space or spaces.Discrete(3)
+    self.action_space = action_space or spaces.Discrete(2)
+    self._infos = infos
+    self.actions, self.observations, self.seeds = [], [], []
+
+  def reset(self, *, seed=None, options=None):
+    super().reset(seed=seed)
+    self.seeds.append(seed)
+    if seed is not None:
+      self.observation_space.seed(seed)
+    self._steps = 0
+    return self._result()
+
+  def step(self, action):
+    assert self.action_space.contains(action), action
+    self.actions.append(action)
+    self._steps += 1
+    observation, info = self._result()
+    return observation, 1, self._steps == 4, False, info
+
+  def render(self):
+    return np.full([6, 8, 3], self._steps, np.uint8)
+
+  def _result(self):
+    self.observations.append(self.observation_space.sample())
+    return self.observations[-1], dict(
+        self._infos[self._steps] if self._steps < len(self._infos) else {})
+
+
+def _masks(*masks):
+  return [{} if mask is None else {'action_mask': mask} for mask in masks]
+
+
+_SPACES = [
+    spaces.Discrete(3),
+    spaces.Discrete(3, start=-2),
+    spaces.MultiDiscrete([3, 5, 2]),
+    spaces.MultiDiscrete([[3, 5], [2, 2]], start=[[1, -5], [0, 7]]),
+    spaces.MultiBinary(4),
+    spaces.MultiBinary([2, 3]),
+    spaces.Box(-1, 1, [2], np.float32),
+    spaces.Box(np.array([-3, 1]), np.array([2, 7]), dtype=np.int64),
+    spaces.Box(0, 255, [4, 4, 3], np.uint8),
+    spaces.Dict(b=spaces.Discrete(3, start=1), a=spaces.Box(0, 1, [2], np.float64)),
+    spaces.Tuple([spaces.Discrete(2), spaces.Dict(x=spaces.MultiBinary(2))]),
+]
 
 
 def _play(name, action, seed=0):
@@ -75,13 +152,100 @@ class GymnasiumTest(parameterized.TestCase):
     self.assertEqual(seen.observation.dtype, np.float32)
 
   @parameterized.parameters(
+      ('popgym-RepeatPreviousEasy-v0',), ('popgym-CountRecallEasy-v0',),
+      ('popgym-AutoencodeEasy-v0',), ('popgym-BattleshipEasy-v0',),
+      ('popgym-NoisyPositionOnlyPendulumEasy-v0',), ('MiniGrid-MemoryS7-v0',),
+      ('BabyAI-GoToRedBall-v0',), ('FrozenLake-v1',), ('Blackjack-v1',), ('Taxi-v4',))
+  def test_steps_with_random_actions(self, name):
+    environment = batched.BatchedEnvironment(
+        [gymnasium.GymnasiumEnvironment(name, seed=seed) for seed in range(2)])
+    self.addCleanup(environment.close)
+    random = np.random.default_rng(0)
+    environment.reset()
+    num_ends = 0
+    for _ in range(400):
+      actions = tree.map_structure(
+          lambda spec: np.stack([batched.random_value(spec, random) for _ in range(2)]),
+          environment.action_spec())
+      num_ends += environment.step(actions).last().sum()
+    self.assertGreater(num_ends, 0)
+
+  def test_repeat_previous_pays_who_remembers(self):
+    environment = gymnasium.GymnasiumEnvironment('popgym-RepeatPreviousEasy-v0', seed=0)
+    time_step = environment.reset()
+    seen, total = [], 0
+    while not time_step.last():
+      seen.append(int(time_step.observation))
+      time_step = environment.step(np.int32(seen[-4] if len(seen) >= 4 else 0))
+      total += time_step.reward
+    self.assertAlmostEqual(total, 1)
+
+  def test_missions_become_words_if_they_are_wanted(self):
+    name = 'BabyAI-GoToRedBall-v0'
+    self.assertNotIn(
+        'mission', gymnasium.GymnasiumEnvironment(name, seed=0).observation_spec())
+    environment = gymnasium.GymnasiumEnvironment(name, seed=0, max_words=6)
+    mission = environment.reset().observation['mission']
+    environment.observation_spec()['mission'].validate(mission)
+    self.assertEqual(mission.tolist(), instructions.hash_instruction(
+        'go to the red ball', 6).tolist())
+
+  def test_arguments_reach_gymnasium(self):
+    environment = gymnasium.GymnasiumEnvironment(
+        'FrozenLake-v1', seed=0, kwargs={'map_name': '8x8', 'max_episode_steps': 3})
+    self.assertEqual(environment.observation_spec().num_values, 64)
+    self.assertEqual(environment.name, 'FrozenLake-v1')
+    environment.reset()
+    time_steps = [environment.step(0) for _ in range(3)]
+    self.assertEqual([step.last() for step in time_steps], [False, False, True])
+    self.assertEqual(time_steps[-1].discount, 1)
+
+  def test_an_id_may_name_the_module_that_registers_it(self):
+    folder = self.create_tempdir()
+    folder.create_file('own_tasks.py', """
+import gymnasium
+from gymnasium.envs.classic_control import cartpole
+gymnasium.register('Own-v0', cartpole.CartPoleEnv, max_episode_steps=2)
+""")
+    with mock.patch.object(sys, 'path', [folder.full_path, *sys.path]):
+      environment = gymnasium.GymnasiumEnvironment('own_tasks:Own-v0', seed=0)
+    environment.reset()
+    environment.step(0)
+    self.assertTrue(environment.step(0).last())
+
+  @parameterized.parameters(
+      ('CartPole-v1', (400, 600, 3)), ('MiniGrid-MemoryS7-v0', (224, 224, 3)),
+      ('FrozenLake-v1', (256, 256, 3)), ('popgym-PositionOnlyCartPoleEasy-v0', None))
+  def test_draws_a_picture(self, name, shape):
+    environment = gymnasium.GymnasiumEnvironment(name, seed=0)
+    self.addCleanup(environment.close)
+    environment.reset()
+    image = environment.render()
+    self.assertEqual(image.shape, shape or image.shape)
+    self.assertEqual(image.dtype, np.uint8)
+    self.assertGreater(np.ptp(image), 0)
+
+  def test_a_task_without_pictures_says_so(self):
+    environment = gymnasium.GymnasiumEnvironment('popgym-RepeatFirstEasy-v0')
+    with self.assertRaisesRegex(config.ConfigError, 'draws no picture with render_m'):
+      environment.render()
+
+  @parameterized.parameters(
       ('CartPole', 'No registered env with id: CartPole'),
       ('CartPol-v1', "Environment `CartPol` doesn't exist. Did you mean: `CartPole`?"),
-      ('Blackjack-v1', 'has observations of Tuple.*: expected a Box'))
+      ('Zzz-v0', "another package registers the id.*'module:id'"),
+      ('nothing_there:Zzz-v0', "No module named 'nothing_there': expected a module"))
   def test_refuses_a_task(self, name, message):
     with self.assertRaisesRegex(
         config.ConfigError, f'GymnasiumEnvironment.name = {name!r}.*{message}'):
       gymnasium.GymnasiumEnvironment(name)
+
+  @parameterized.parameters(
+      ({'zzz': 1}, "'CartPole-v1': .*unexpected keyword argument 'zzz'"),
+      ([1], r'GymnasiumEnvironment.kwargs = \[1\]: expected a dictionary'))
+  def test_refuses_arguments(self, kwargs, message):
+    with self.assertRaisesRegex(config.ConfigError, message):
+      gymnasium.GymnasiumEnvironment('CartPole-v1', kwargs=kwargs)
 
   def test_says_which_package_is_missing(self):
     module = 'gymnasium.envs.classic_control.pendulum'
@@ -89,6 +253,233 @@ class GymnasiumTest(parameterized.TestCase):
       with self.assertRaisesRegex(
           config.ConfigError, f'needs the package {module}, which is not installed'):
         gymnasium.GymnasiumEnvironment('Pendulum-v1')
+
+
+class SpacesTest(parameterized.TestCase):
+
+  @parameterized.parameters(*((space,) for space in _SPACES))
+  def test_observations_fit_their_spec_and_nothing_is_lost(self, space):
+    task = Everything(observation_space=space)
+    environment = gymnasium.FromGymnasium(task, seed=0)
+    time_step = environment.reset()
+    for _ in range(9):
+      tree.map_structure(lambda spec, x: spec.validate(x),
+                         environment.observation_spec(), time_step.observation)
+      decode = gymnasium._convert(space, 'observation', '').decode
+      tree.map_structure(np.testing.assert_array_equal, task.observations[-1],
+                         decode(time_step.observation))
+      time_step = environment.step(0)
+
+  @parameterized.parameters(*((space,) for space in _SPACES))
+  def test_actions_fit_their_space_and_reach_every_value(self, space):
+    task = Everything(action_space=space)
+    environment = gymnasium.FromGymnasium(task)
+    random = np.random.default_rng(0)
+    environment.reset()
+    for _ in range(200):
+      environment.step(tree.map_structure(
+          lambda spec: batched.random_value(spec, random), environment.action_spec()))
+    if isinstance(space, spaces.Discrete):
+      self.assertEqual(set(map(int, task.actions)),
+                       set(range(space.start, space.start + space.n)))
+    if isinstance(space, spaces.MultiDiscrete):
+      np.testing.assert_array_equal(np.min(task.actions, axis=0), space.start)
+      np.testing.assert_array_equal(
+          np.max(task.actions, axis=0), space.start + space.nvec - 1)
+
+  def test_kinds_of_specs(self):
+    environment = gymnasium.FromGymnasium(Everything(spaces.Dict(
+        camera=spaces.Box(0, 255, [8, 8, 3], np.uint8),
+        level=spaces.Discrete(5, start=2),
+        cards=spaces.MultiDiscrete([3, 4]), keys=spaces.MultiBinary(2),
+        speed=spaces.Box(-1, 1, [2]), name=spaces.Text(5))))
+    self.assertEqual(
+        {name: (type(spec).__name__, spec.shape, spec.dtype.name,
+                np.max(spec.maximum).item())
+         for name, spec in environment.observation_spec().items()}, {
+             'camera': ('BoundedArray', (8, 8, 3), 'uint8', 255),
+             'level': ('DiscreteArray', (), 'int32', 4),
+             'cards': ('BoundedArray', (2,), 'int32', 3),
+             'keys': ('BoundedArray', (2,), 'int8', 1),
+             'speed': ('BoundedArray', (2,), 'float32', 1)})
+
+  def test_float64_for_float32_is_converted_and_floats_for_integers_are_not(self):
+    task = Everything(spaces.Box(0, 1, [2], np.float32))
+    environment = gymnasium.FromGymnasium(task)
+    with mock.patch.object(task, '_result', lambda: (np.ones(2), {})):
+      environment.reset()
+      self.assertEqual(environment.step(0).observation.dtype, np.float32)
+    task = Everything(spaces.MultiBinary(2))
+    batch = batched.BatchedEnvironment([gymnasium.FromGymnasium(task)])
+    batch.reset()
+    with mock.patch.object(task, '_result', lambda: (np.ones(2), {})):
+      with self.assertRaisesRegex(ValueError, 'dtype float64: expected .* int8'):
+        batch.step(np.zeros([1], np.int32))
+
+  @parameterized.parameters(
+      (spaces.Sequence(spaces.Discrete(2)), 'has observations of Sequence.*expected'),
+      (spaces.Dict(a=spaces.Graph(spaces.Discrete(2), None)),
+       r"has observations\['a'\] of Graph.*FilterObservation"),
+      (spaces.Text(3), 'Everything has only texts as observations: expected max_words'))
+  def test_refuses_observations(self, space, message):
+    with self.assertRaisesRegex(config.ConfigError, message):
+      gymnasium.FromGymnasium(Everything(observation_space=space))
+
+  def test_refuses_actions(self):
+    with self.assertRaisesRegex(config.ConfigError, 'Everything has actions of Text'):
+      gymnasium.FromGymnasium(Everything(action_space=spaces.Text(3)))
+
+  def test_a_reset_that_fails_is_told_at_once(self):
+    class Broken(Everything):
+      def reset(self, **_):
+        raise KeyError('boom')
+
+    with self.assertRaisesRegex(
+        config.ConfigError, r"Broken: reset\(\) failed with KeyError: 'boom'"):
+      gymnasium.FromGymnasium(Broken())
+
+  def test_a_reset_without_info_is_refused(self):
+    class Old(Everything):
+      def reset(self, **_):
+        return np.zeros(2)
+
+    with self.assertRaisesRegex(
+        config.ConfigError, r'Old: reset\(\) returned float64 after.*dictionary info'):
+      gymnasium.FromGymnasium(Old(spaces.Box(0, 1, [2])))
+
+
+class MaskTest(parameterized.TestCase):
+
+  def play(self, task):
+    environment = gymnasium.FromGymnasium(task)
+    time_steps = [environment.reset()]
+    while not time_steps[-1].last():
+      time_steps.append(environment.step(tree.map_structure(
+          lambda spec: spec.generate_value(), environment.action_spec())))
+    for time_step in time_steps:
+      tree.map_structure(lambda spec, x: spec.validate(x),
+                         environment.observation_spec(), time_step.observation)
+    return time_steps
+
+  def masks(self, task):
+    return [step.observation['action_mask'].tolist() for step in self.play(task)]
+
+  def test_the_mask_of_info_becomes_part_of_the_observation(self):
+    masks = np.eye(2, dtype=np.int8)[[0, 1, 0, 1, 0]]
+    seen = self.play(Everything(infos=_masks(*masks)))
+    self.assertEqual([step.observation['action_mask'].tolist() for step in seen],
+                     [[1, 0], [0, 1], [1, 0], [0, 1], [1, 0]])
+    self.assertEqual(set(seen[0].observation), {'observation', 'action_mask'})
+
+  @parameterized.parameters((None,), ([0, 0],))
+  def test_the_last_step_allows_everything_if_it_has_no_mask(self, last):
+    self.assertEqual(
+        self.masks(Everything(infos=_masks(*[[True, False]] * 4, last))),
+        [[1, 0]] * 4 + [[1, 1]])
+
+  def test_a_dictionary_gets_one_more_entry(self):
+    task = Everything(spaces.Dict(x=spaces.Discrete(2)), infos=_masks(*[[0, 1]] * 5))
+    self.assertEqual(set(self.play(task)[1].observation), {'x', 'action_mask'})
+
+  def test_a_dictionary_may_have_its_own_mask(self):
+    task = Everything(
+        spaces.Dict(x=spaces.Discrete(2), action_mask=spaces.Box(0, 0, [2], np.int8)),
+        infos=_masks(*[[1, 0]] * 5))
+    task.observation_space['action_mask'].high[:] = 1
+    with mock.patch.object(task.observation_space, 'sample', lambda: {
+        'x': 1, 'action_mask': np.zeros(2, np.int8)}):
+      self.assertEqual(self.masks(task), [[0, 0]] * 4 + [[1, 1]])
+
+  @parameterized.parameters(
+      (spaces.MultiDiscrete([2, 3]), (np.array([1, 0]), np.array([0, 1, 1]))),
+      (spaces.Dict(b=spaces.Discrete(3), a=spaces.Discrete(2)),
+       {'b': [0, 1, 1], 'a': [1, 0]}),
+      (spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 1, [2]), spaces.Discrete(3)]),
+       [1, 0, 0, 1, 1]))
+  def test_masks_of_several_actions_are_concatenated(self, space, mask):
+    task = Everything(action_space=space, infos=_masks(*[mask] * 5))
+    self.assertEqual(self.masks(task), [[1, 0, 0, 1, 1]] * 5)
+
+  @parameterized.parameters(
+      ([[1, 0], None], r"returned no info\['action_mask'\]: expected one at every"),
+      ([[1, 0], [0, 0]], 'allows no action: expected at least one'),
+      ([[1, 0, 1]], 'with 3 entries: expected 2'))
+  def test_refuses_masks(self, masks, message):
+    with self.assertRaisesRegex(ValueError, message):
+      self.play(Everything(infos=_masks(*masks)))
+
+  def test_refuses_a_mask_of_continuous_actions(self):
+    with self.assertRaisesRegex(config.ConfigError, r'actions of Box.*: expected dis'):
+      gymnasium.FromGymnasium(
+          Everything(action_space=spaces.Box(0, 1, [2]), infos=_masks([1, 0])))
+
+
+class MakeTest(parameterized.TestCase):
+
+  def test_a_class_of_gymnasium_without_a_seed_is_adapted(self):
+    environment = making.make('Experiment', Everything, seed=3)
+    self.assertIsInstance(environment, gymnasium.FromGymnasium)
+    batch = batched.BatchedEnvironment([environment])
+    batch.reset()
+    for _ in range(10):
+      batch.step(np.zeros([1], np.int32))
+    self.assertEqual(environment._task.seeds, [3, None, None])
+    self.assertEqual(environment.render().shape, (6, 8, 3))
+
+  def test_a_class_without_a_constructor_is_adapted(self):
+    class Plain(gym.Env):
+      observation_space = spaces.Discrete(3)
+      action_space = spaces.Discrete(2)
+
+      def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return int(self.np_random.integers(3)), {}
+
+    observations = [making.make('Experiment', Plain, seed=1).reset().observation
+                    for _ in range(2)]
+    self.assertEqual(*observations)
+
+  def test_a_seed_that_the_constructor_takes_is_given_to_both(self):
+    class Seeded(Everything):
+      def __init__(self, seed):
+        super().__init__()
+        self.seeds.append(seed)
+
+    self.assertEqual(
+        making.make('Experiment', Seeded, seed=3)._task.seeds, [3, 3])
+
+  def test_a_function_may_use_wrappers_of_gymnasium(self):
+    environment = making.make(
+        'Experiment', lambda size: gym.wrappers.ResizeObservation(
+            Everything(spaces.Box(0, 255, [8, 8, 3], np.uint8)), (size, size)),
+        seed=0, size=4, wrappers=[functools.partial(wrappers.FrameStack, frames=2)])
+    self.assertEqual(environment.observation_spec().shape, (4, 4, 6))
+    self.assertEqual(environment.reset().observation.shape, (4, 4, 6))
+
+  def test_gymnasiums_own_make_is_a_function_too(self):
+    environment = making.make(
+        'Experiment', functools.partial(gym.make, 'CartPole-v1'), seed=0)
+    np.testing.assert_array_equal(
+        environment.reset().observation,
+        gymnasium.GymnasiumEnvironment('CartPole-v1', seed=0).reset().observation)
+
+  def test_the_example_of_the_documentation(self):
+    page = (pathlib.Path(gtrxl_tf.__file__).parents[1] / 'docs/environments.md')
+    code, = re.findall(r'```python\n(.*?)```', page.read_text('utf-8'), re.DOTALL)
+    names = {}
+    self.addCleanup(gin.clear_config)
+    with gin.unlock_config():
+      exec(code, names)  # pylint: disable=exec-used
+    environment = making.make('Experiment', names['my_task'], seed=0, size=20)
+    self.addCleanup(environment.close)
+    self.assertEqual(environment.observation_spec().shape, (20, 20, 3))
+    self.assertEqual(environment.reset().observation.dtype, np.uint8)
+
+  def test_other_environments_need_a_seed(self):
+    with self.assertRaisesRegex(
+        ValueError, '^Collector.environment does not take the argument seed: expected'):
+      making.make('Collector', lambda: gymnasium.GymnasiumEnvironment('CartPole-v1'),
+                  seed=0)
 
 
 if __name__ == '__main__':

@@ -40,10 +40,12 @@ class HistoryExperiment(offline_experiment.OfflineExperiment):
     super().__init__(**shared)
 
   def _make_specs(self) -> Tuple[Any, Any]:
-    if self._environment is not None:
-      raise config.ConfigError(
-          'Experiment.environment is set: expected none with a HistoryExperiment, '
-          'whose tasks come from its collector')
+    for name, value in (
+        ('environment', self._environment), ('wrappers', self._wrappers)):
+      if value is not None:
+        raise config.ConfigError(
+            f'Experiment.{name} is set: expected none with a HistoryExperiment, '
+            'whose tasks come from its collector')
     return self._collector.specs.observation, self._collector.specs.action
 
   def _check_specs(self) -> None:

@@ -76,6 +76,7 @@ class HistoryExperimentTest(parameterized.TestCase):
       ('DarkRoomFamily.setting = "drln"', "'dark rooms, setting dr': expected that of"),
       ('HistoryExperiment.collector = 1', 'collector = 1: expected a HistoryCollector'),
       ('Experiment.environment = @TMaze', 'Experiment.environment is set: expected none'),
+      ('Experiment.wrappers = [@FrameStack]', 'Experiment.wrappers is set: expected none'),
       ('DistillationPolicy.window = 3', 'a window of 3 steps, 1 tokens each: expected a '),
       ('DistillationPolicy.temperature = -1', 'temperature = -1: expected a number >='),
       ('DistillationNetwork.positions = "rope"', "positions = 'rope': expected one of"),

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import cores
+from gtrxl_tf import environments
 from gtrxl_tf.agents.vmpo import agent as agent_lib
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
@@ -52,6 +53,19 @@ class ExperimentTest(absltest.TestCase):
   def test_an_environment_s_other_errors_are_its_own(self):
     with self.assertRaisesRegex(TypeError, 'corridor'):
       _experiment(environment=lambda seed: t_maze.TMaze(corridor=3, seed=seed))
+
+  def test_wrappers_change_all_environments_and_the_specs(self):
+    experiment = _experiment(
+        environment=lambda seed: t_maze.TMaze(3, penalty=3.0, seed=seed), wrappers=[
+            functools.partial(environments.ScaleReward, factor=5.0),
+            functools.partial(environments.FrameStack, frames=2)])
+    self.assertEqual(experiment.observation_spec.shape, (8,))
+    environment = experiment.make_evaluation_environments(1)
+    self.assertEqual(environment.reset().observation.shape, (1, 8))
+    seen = [environment.step(np.array([t_maze.UP])) for _ in range(5)]
+    self.assertEqual([x.reward[0] for x in seen], [-5] * 5)
+    self.assertEqual(seen[-1].episode_return[0], -5)  # Before it was scaled.
+    self.assertIsNone(experiment.informed_return(2))
 
   def test_scores_are_of_the_mean_return_of_each_task(self):
     def experiment(score):

@@ -41,6 +41,10 @@ _WORLDS = {
     'Atari': (_pixels, dict(game='pong')),
     'VizdoomTwoColors': (_pixels, {}),
     'DMLab': (_pixels, dict(level='rooms_watermaze')),
+    'Bsuite': (_vectors, dict(name='memory_len/5')),
+    **{f'GymnasiumEnvironment_{name}': (_vectors, dict(name=name)) for name in (
+        'popgym-RepeatPreviousEasy-v0', 'popgym-AutoencodeEasy-v0',
+        'MiniGrid-MemoryS7-v0', 'FrozenLake-v1', 'Blackjack-v1')},
 }
 
 
@@ -56,7 +60,7 @@ class WorldsTest(parameterized.TestCase):
   @parameterized.parameters(*_WORLDS)
   def test_a_thousand_steps_reach_the_queue(self, world):
     torso, settings = _WORLDS[world]
-    name = world.removesuffix('_state')
+    name, _, _ = world.partition('_')
     with contextlib.ExitStack() as stack:
       if name == 'DMLab':
         stack.enter_context(dmlab_stand_in.deepmind_lab(frames_per_episode=200))

@@ -46,7 +46,9 @@ class Experiment(abc.ABC):
   A kind is a subclass that has more settings of its own.
 
   Args:
-    environment: makes a `dm_env.Environment`; called with `seed`.
+    environment: makes a `dm_env.Environment` or a `gymnasium.Env`; called with `seed`.
+    wrappers: change every environment, in order, as in `[@RepeatAction, @FrameStack]`;
+      see `environments.wrappers`.
     network: makes a network for an `action_spec`; by default the kind's.
     agent: makes an agent of its network, or of several; by default the kind's.
     tasks: several tasks in one run: the setting of `environment` in which they differ,
@@ -104,8 +106,10 @@ class Experiment(abc.ABC):
       evaluation_episodes: config.PositiveInt = 100,
       compute_dtype: Literal['float32', 'bfloat16'] = 'float32',
       log_period: config.PositiveInt = 10,
-      seed: config.NonNegativeInt = 0):
+      seed: config.NonNegativeInt = 0,
+      wrappers: Optional[Sequence[Callable[..., dm_env.Environment]]] = None):
     self._environment = environment
+    self._wrappers = wrappers
     self._network = network or self.default_network
     self._agent = agent or self.default_agent
     self._task_settings = environments.task_settings('Experiment', tasks)
@@ -154,14 +158,8 @@ class Experiment(abc.ABC):
 
   def _make_environment(self, seed: int, settings: Mapping[str, Any]
                         ) -> dm_env.Environment:
-    try:
-      return self._environment(seed=seed, **settings)
-    except TypeError as error:
-      if "unexpected keyword argument 'seed'" not in str(error):
-        raise
-      raise ValueError(
-          'Experiment.environment does not take the argument seed: expected a callable '
-          'whose environments draw their random numbers from it') from error
+    return environments.make(
+        'Experiment', self._environment, seed, self._wrappers, **settings)
 
   def make_evaluation_environments(
       self, num_episodes: Optional[int] = None,

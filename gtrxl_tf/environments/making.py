@@ -1,0 +1,55 @@
+"""Makes the environments of experiments and collections."""
+
+import sys
+from typing import Any, Callable, Optional, Sequence
+
+import dm_env
+
+from gtrxl_tf.environments import gymnasium
+
+
+def make(owner: str, constructor: Callable[..., Any], /, seed: int,
+         wrappers: Optional[Sequence[Callable[[Any], dm_env.Environment]]] = None,
+         **settings) -> dm_env.Environment:
+  """Makes an environment; one of gymnasium's interface becomes one of dm_env.
+
+  >>> from gtrxl_tf import environments
+  >>> environment = make('Experiment', environments.TMaze, seed=0,
+  ...                    wrappers=[environments.ClipReward], corridor_length=3)
+  >>> environment.reset().observation.shape
+  (4,)
+
+  Args:
+    owner: name of the configurable with the arguments `environment` and `wrappers`, for
+      the error.
+    constructor: called with `seed` and `settings`. That of a `gymnasium.Env` may be
+      without `seed`, which its first `reset` gets.
+    seed: of the environment.
+    wrappers: applied in order, see `wrappers`.
+    **settings: further arguments of the constructor.
+
+  Raises:
+    ValueError: the constructor does not take `seed`.
+  """
+  try:
+    made = constructor(seed=seed, **settings)
+  except TypeError as error:
+    # The second text is that of a class without a constructor.
+    if ("unexpected keyword argument 'seed'" not in str(error)
+        and 'takes no arguments' not in str(error)):
+      raise
+    made = constructor(**settings)
+    if not _is_gymnasium(made):
+      raise ValueError(
+          f'{owner}.environment does not take the argument seed: expected a callable '
+          'whose environments draw their random numbers from it') from error
+  if _is_gymnasium(made):
+    made = gymnasium.FromGymnasium(made, seed)
+  for wrapper in wrappers or ():
+    made = wrapper(made)
+  return made
+
+
+def _is_gymnasium(environment: Any) -> bool:
+  package = sys.modules.get('gymnasium')
+  return package is not None and isinstance(environment, package.Env)

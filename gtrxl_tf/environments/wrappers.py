@@ -1,0 +1,269 @@
+"""Changes of any environment, as settings: `Experiment.wrappers`.
+
+Each is called with an environment and returns another one, so that a list of them is
+applied in order, the first one first. They work on any dm_env environment and therefore
+on those of gymnasium too, whose own wrappers are used in a function that makes a
+`gymnasium.Env`.
+
+Returns that are reported, in logs, evaluations and scores, are those before rewards
+were clipped or scaled.
+"""
+
+import collections
+from typing import Any, Optional
+
+import dm_env
+from dm_env import specs
+import numpy as np
+import tree
+
+from gtrxl_tf import config
+from gtrxl_tf.environments import gymnasium
+
+
+class Wrapper(dm_env.Environment):
+  """The same environment. Subclasses change something about it.
+
+  Methods that dm_env does not have, such as `episode_success` and `render`, are those
+  of the environment inside.
+  """
+
+  def __init__(self, environment: Any):
+    """`environment` is any `dm_env.Environment`."""
+    self._environment = environment
+
+  def __getattr__(self, name: str) -> Any:
+    if name.startswith('_'):
+      raise AttributeError(name)
+    return getattr(self._environment, name)
+
+  @property
+  def name(self) -> str:
+    """That of the environment inside, or of its class."""
+    return getattr(self._environment, 'name', type(self._environment).__name__)
+
+  def reset(self) -> dm_env.TimeStep:
+    return self._environment.reset()
+
+  def step(self, action) -> dm_env.TimeStep:
+    return self._environment.step(action)
+
+  def observation_spec(self) -> Any:
+    return self._environment.observation_spec()
+
+  def action_spec(self) -> Any:
+    return self._environment.action_spec()
+
+  def reward_spec(self) -> Any:
+    return self._environment.reward_spec()
+
+  def discount_spec(self) -> Any:
+    return self._environment.discount_spec()
+
+  def close(self) -> None:
+    self._environment.close()
+
+
+class _Rewards(Wrapper):
+  """Changes rewards, and reports the return of the unchanged ones."""
+
+  def __init__(self, environment: Any):
+    super().__init__(environment)
+    self._return = 0.0
+
+  def reset(self) -> dm_env.TimeStep:
+    return self._changed(self._environment.reset())
+
+  def step(self, action) -> dm_env.TimeStep:
+    return self._changed(self._environment.step(action))
+
+  def reward_spec(self) -> specs.Array:
+    return specs.Array([], float, 'reward')
+
+  def episode_return(self) -> float:
+    """Returns the return before the change; called after the last step."""
+    of_inside = getattr(self._environment, 'episode_return', None)
+    return self._return if of_inside is None else of_inside()
+
+  def _changed(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
+    if time_step.first():
+      self._return = 0.0
+      return time_step
+    self._return += time_step.reward
+    return time_step._replace(reward=self._reward(time_step.reward))
+
+  def _reward(self, reward: float) -> float:
+    raise NotImplementedError
+
+
+@config.configurable
+class ClipReward(_Rewards):
+  """Clips each reward to bounds; the returns that are reported stay unclipped.
+
+  Args:
+    environment: any `dm_env.Environment`.
+    low: the least reward, or None. -1 and 1 are those of DQN (Mnih et al., 2015).
+    high: the greatest reward, or None.
+  """
+
+  def __init__(self, environment: Any, low: Optional[float] = -1.0,
+               high: Optional[float] = 1.0):
+    super().__init__(environment)
+    self._low = -np.inf if low is None else low
+    self._high = np.inf if high is None else high
+    if self._low > self._high:
+      raise config.ConfigError(
+          f'ClipReward.low = {low}: expected at most ClipReward.high = {high}')
+
+  def _reward(self, reward: float) -> float:
+    return float(min(max(reward, self._low), self._high))
+
+
+@config.configurable
+class ScaleReward(_Rewards):
+  """Multiplies each reward; the returns that are reported stay unscaled.
+
+  Args:
+    environment: any `dm_env.Environment`.
+    factor: by which rewards are multiplied.
+  """
+
+  def __init__(self, environment: Any, factor: float):
+    super().__init__(environment)
+    self._factor = factor
+
+  def _reward(self, reward: float) -> float:
+    return float(reward * self._factor)
+
+
+@config.configurable
+class RepeatAction(Wrapper):
+  """Repeats each action until the episode ends; rewards are summed.
+
+  The agent sees the last of the observations. A run counts the agent's steps, see
+  `OnlineExperiment.frames_per_action`.
+
+  Args:
+    environment: any `dm_env.Environment`.
+    repeats: how often an action is taken. 4 is DQN's.
+  """
+
+  def __init__(self, environment: Any, repeats: config.PositiveInt = 4):
+    super().__init__(environment)
+    self._repeats = repeats
+    self._reset_next_step = True
+
+  def reset(self) -> dm_env.TimeStep:
+    self._reset_next_step = False
+    return self._environment.reset()
+
+  def step(self, action) -> dm_env.TimeStep:
+    if self._reset_next_step:
+      return self.reset()
+    reward, discount = 0.0, 1.0
+    for _ in range(self._repeats):
+      time_step = self._environment.step(action)
+      reward += time_step.reward
+      discount *= time_step.discount
+      if time_step.last():
+        self._reset_next_step = True
+        break
+    return time_step._replace(reward=reward, discount=discount)
+
+  def reward_spec(self) -> specs.Array:
+    return specs.Array([], float, 'reward')
+
+
+@config.configurable
+class StepLimit(Wrapper):
+  """Cuts episodes off after a number of steps, with the discount of that step.
+
+  Args:
+    environment: any `dm_env.Environment`.
+    steps: of the longest episode.
+  """
+
+  def __init__(self, environment: Any, steps: config.PositiveInt):
+    super().__init__(environment)
+    self._limit = steps
+    self._steps = 0
+    self._reset_next_step = True
+
+  def reset(self) -> dm_env.TimeStep:
+    self._steps = 0
+    self._reset_next_step = False
+    return self._environment.reset()
+
+  def step(self, action) -> dm_env.TimeStep:
+    if self._reset_next_step:
+      return self.reset()
+    time_step = self._environment.step(action)
+    self._steps += 1
+    if self._steps >= self._limit:
+      time_step = time_step._replace(step_type=dm_env.StepType.LAST)
+    self._reset_next_step = time_step.last()
+    return time_step
+
+
+@config.configurable
+class FrameStack(Wrapper):
+  """Shows the last observations together, the newest last.
+
+  Arrays are concatenated along their last axis: images [H, W, C] become
+  [H, W, `frames` x C], vectors [D] become [`frames` x D], and single numbers become
+  vectors. Of an action mask only the newest is shown. 0 stands for observations before
+  the episode, as in `Atari` and with `OfflineExperiment.frame_stack`, which makes the
+  same of recorded episodes.
+
+  Args:
+    environment: any `dm_env.Environment`.
+    frames: the number of observations. 4 is DQN's.
+  """
+
+  def __init__(self, environment: Any, frames: config.PositiveInt = 4):
+    super().__init__(environment)
+    self._frames = collections.deque(maxlen=frames)
+    self._spec = self._stacked(
+        [environment.observation_spec()] * frames, _stacked_spec)
+
+  def reset(self) -> dm_env.TimeStep:
+    return self._seen(self._environment.reset())
+
+  def step(self, action) -> dm_env.TimeStep:
+    return self._seen(self._environment.step(action))
+
+  def observation_spec(self) -> Any:
+    return self._spec
+
+  def _seen(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
+    # A copy, since an environment may write into the array that it returned.
+    observation = tree.map_structure(np.array, time_step.observation)
+    if time_step.first():
+      self._frames.extend(
+          [tree.map_structure(np.zeros_like, observation)] * self._frames.maxlen)
+    self._frames.append(observation)
+    return time_step._replace(
+        observation=self._stacked(self._frames, _stacked_arrays))
+
+  def _stacked(self, frames: Any, stack: Any) -> Any:
+    stacked = tree.map_structure(lambda *x: stack(x), *frames)
+    if isinstance(stacked, dict) and gymnasium.MASK_KEY in stacked:
+      stacked[gymnasium.MASK_KEY] = frames[-1][gymnasium.MASK_KEY]
+    return stacked
+
+
+def _stacked_arrays(arrays: Any) -> np.ndarray:
+  return np.concatenate([np.atleast_1d(x) for x in arrays], axis=-1)
+
+
+def _stacked_spec(of_frames: Any) -> specs.Array:
+  """Returns the spec of stacked arrays; `of_frames` has one spec, repeated."""
+  spec, *_ = of_frames
+  *rest, last = spec.shape or (1,)
+  shape = (*rest, last * len(of_frames))
+  if not isinstance(spec, specs.BoundedArray):
+    return specs.Array(shape, spec.dtype, spec.name)
+  bounds = [_stacked_arrays([np.broadcast_to(bound, spec.shape)] * len(of_frames))
+            for bound in (np.minimum(spec.minimum, 0).astype(spec.dtype),
+                          np.maximum(spec.maximum, 0).astype(spec.dtype))]
+  return specs.BoundedArray(shape, spec.dtype, *bounds, spec.name)
