@@ -346,7 +346,7 @@ class ActorTest(parameterized.TestCase):
            'it waits for the learner, which takes nothing from the queue')
       next(self.batches())  # It goes on, and the server is gone.
       self.server.stop()
-      said('it waits for the server, which does not answer')
+      said('it waits for the server, ')
     self.assertRegex(logs.output[0], r'actor: no unroll for \d s, with')
 
   @pytest.mark.long
