@@ -1,13 +1,11 @@
 """Export of a policy as a SavedModel that loads with TensorFlow alone."""
 
-import contextlib
 import copy
 import os
 import pathlib
 import shutil
-from typing import Any, Iterator
+from typing import Any
 
-from absl import logging
 import tensorflow as tf
 from tf_agents.policies import policy_saver
 from tf_agents.trajectories import policy_step
@@ -52,7 +50,7 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
   path = pathlib.Path(path)
   partial = path.with_name(path.name + '.partial')
   shutil.rmtree(partial, ignore_errors=True)
-  with _only_errors_logged():
+  with exported.only_errors_logged():
     policy_saver.PolicySaver(_checked(policy), batch_size=None).save(str(partial))
   exported.write_checksums(partial)
   shutil.rmtree(path, ignore_errors=True)
@@ -84,16 +82,3 @@ def _finite(name: str, x: tf.Tensor) -> tf.Tensor:
   if not x.dtype.is_floating:
     return x
   return tf.debugging.assert_all_finite(x, f'{name}: expected finite numbers')
-
-
-@contextlib.contextmanager
-def _only_errors_logged() -> Iterator[None]:
-  """Suppresses warnings, all of which are about parts that are left out on purpose."""
-  verbosity, level = logging.get_verbosity(), tf.get_logger().level
-  logging.set_verbosity(logging.ERROR)
-  tf.get_logger().setLevel('ERROR')
-  try:
-    yield
-  finally:
-    logging.set_verbosity(verbosity)
-    tf.get_logger().setLevel(level)

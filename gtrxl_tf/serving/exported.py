@@ -3,11 +3,13 @@
 It needs the exported folder and TensorFlow; nothing else of this library has to match.
 """
 
+import contextlib
 import json
 import os
 import pathlib
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence
 
+from absl import logging
 from google.protobuf import text_format
 import numpy as np
 import tensorflow as tf
@@ -60,6 +62,20 @@ def verify(folder: pathlib.Path) -> None:
     raise config.ConfigError(f'{folder / CHECKSUMS}: is damaged: {error}') from error
 
 
+@contextlib.contextmanager
+def only_errors_logged() -> Iterator[None]:
+  """Suppresses warnings of saving and loading: about names that have a slash, and about
+  parts that are left out on purpose."""
+  verbosity, level = logging.get_verbosity(), tf.get_logger().level
+  logging.set_verbosity(logging.ERROR)
+  tf.get_logger().setLevel('ERROR')
+  try:
+    yield
+  finally:
+    logging.set_verbosity(verbosity)
+    tf.get_logger().setLevel(level)
+
+
 def load(folder: pathlib.Path) -> Any:
   """Loads an exported policy.
 
@@ -68,7 +84,8 @@ def load(folder: pathlib.Path) -> Any:
   """
   verify(folder)
   try:
-    policy = tf.saved_model.load(str(folder))
+    with only_errors_logged():
+      policy = tf.saved_model.load(str(folder))
     missing = {'action', 'get_initial_state'} - set(policy.signatures)
   except Exception as error:  # TensorFlow's, protobuf's and Python's own.
     line = next(iter(str(error).splitlines()), '')
@@ -110,6 +127,7 @@ class ExportedPolicy:
     row_bytes: size of a client's memory.
   """
 
+  @only_errors_logged()
   def __init__(self, folder: pathlib.Path, num_rows: int):
     """Loads the policy, reserves the memories and takes a first step.
 
