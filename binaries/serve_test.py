@@ -19,6 +19,7 @@ import numpy as np
 import portpicker
 import pytest
 
+from gtrxl_tf.benchmarks import serving
 from gtrxl_tf.serving import export
 from gtrxl_tf.serving import policy_testing
 
@@ -130,6 +131,13 @@ class ServeTest(absltest.TestCase):
     self.assertIn(names['action'], range(4))
     self.assertEqual(
         self.client.ask('DELETE', f'/v1/sessions/{names["session"]}')[0], 404)
+
+  def test_it_can_be_measured(self):
+    row = dict(zip(serving.TITLES, serving.measure(
+        f'http://localhost:{self.server.port}', num_clients=2, seconds=1)))
+    self.assertEqual(row['clients'], '2')
+    for title in 'requests/s', 'p50, ms', 'p99, ms', 'CPU ms per request':
+      self.assertGreater(float(row[title].replace(',', '')), 0)
 
   def test_it_describes_the_policy(self):
     status, spec = self.client.ask('GET', '/v1/spec')
