@@ -82,7 +82,9 @@ setuptools.setup(
             'tensorflow-datasets>=4.9.4',
             'tensorflow-metadata>=1.14,<1.18',  # Later ones need protobuf 5.
         ],
-        'dev': ['hypothesis>=6.100', 'kubernetes-validate>=1.30', 'pytest>=7',
-                'pytest-random-order>=1.1', 'pytest-xdist>=3', 'ruff>=0.9'],
+        'serve': ['aiohttp>=3.10'],
+        'dev': ['aiohttp>=3.10', 'hypothesis>=6.100', 'kubernetes-validate>=1.30',
+                'pytest>=7', 'pytest-random-order>=1.1', 'pytest-xdist>=3',
+                'ruff>=0.9'],
     },
 )

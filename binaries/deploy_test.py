@@ -21,6 +21,7 @@ _ROOT = pathlib.Path(__file__).parents[1]
 _DEPLOY = _ROOT / 'deploy'
 _KUBERNETES = sorted(_DEPLOY.glob('kubernetes/**/*.yaml'))
 _LEARNER = _DEPLOY / 'kubernetes/learner.yaml'
+_SERVING = _DEPLOY / 'kubernetes/serving/policy.yaml'
 _PARTS = {'reverb_server', 'learner', 'actor', 'evaluator'}
 
 
@@ -165,6 +166,26 @@ class DeployTest(_Test):
       del _container(document)['resources']
       document['spec']['template']['spec'].pop('nodeSelector', None)
     self.assertEqual(other, base)
+
+  def test_the_server_of_a_policy(self):
+    _, service, deployment, policy = _documents(_SERVING)
+    container, labels = _container(deployment), (
+        deployment['spec']['template']['metadata']['labels'])
+    self.assertEqual(self.assert_starts_a_part(container['args']), 'serve')
+    (port,) = container['ports']
+    self.assertIn(f'--port={port["containerPort"]}', container['args'])
+    self.assertEqual(service['spec']['ports'][0]['targetPort'], port['name'])
+    self.assertEqual(service['spec']['selector'], labels)
+    for probe in 'startupProbe', 'readinessProbe', 'livenessProbe':
+      self.assertEqual(
+          container[probe]['httpGet'], {'path': '/healthz', 'port': port['name']})
+    (rule,) = policy['spec']['ingress']
+    self.assertEqual([x['port'] for x in rule['ports']], [port['containerPort']])
+    self.assertTrue(_selected(policy['spec']['podSelector'], labels))
+    self.assertFalse(_selected(rule['from'][0]['podSelector'], labels))
+    self.assertTrue(container['securityContext']['readOnlyRootFilesystem'])
+    volume = f'--policy_dir={container["volumeMounts"][0]["mountPath"]}'
+    self.assertIn(volume, container['args'])
 
   def test_compose(self):
     # By hand it was also read by the package compose-spec 0.2.1.

@@ -1,16 +1,19 @@
 """Export of a policy as a SavedModel that loads with TensorFlow alone."""
 
-import contextlib
+import copy
 import os
 import pathlib
 import shutil
-from typing import Iterator
+from typing import Any
 
-from absl import logging
 import tensorflow as tf
 from tf_agents.policies import policy_saver
+from tf_agents.trajectories import policy_step
+from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf.agents import policy as policy_lib
+from gtrxl_tf.serving import exported
+from gtrxl_tf.serving import json_values
 
 
 def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
@@ -20,6 +23,11 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
   takes `batch_size` and returns the memory. `action` takes step type, reward, discount,
   observation and memory, and returns the action, the policy's parameters, if it offers
   them, and the next memory.
+
+  The exported `action` raises `InvalidArgumentError` for observations and rewards that
+  are NaN or infinite, and names them; one such row of a batch suffices. At an episode's
+  first step a reward that is NaN counts as 0. XLA leaves such checks out: a caller that
+  compiles `action` with it gets NaN for NaN.
 
   >>> import pathlib
   >>> import tempfile
@@ -42,20 +50,35 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
   path = pathlib.Path(path)
   partial = path.with_name(path.name + '.partial')
   shutil.rmtree(partial, ignore_errors=True)
-  with _only_errors_logged():
-    policy_saver.PolicySaver(policy, batch_size=None).save(str(partial))
+  with exported.only_errors_logged():
+    policy_saver.PolicySaver(_checked(policy), batch_size=None).save(str(partial))
+  exported.write_checksums(partial)
   shutil.rmtree(path, ignore_errors=True)
   os.replace(partial, path)
 
 
-@contextlib.contextmanager
-def _only_errors_logged() -> Iterator[None]:
-  """Suppresses warnings, all of which are about parts that are left out on purpose."""
-  verbosity, level = logging.get_verbosity(), tf.get_logger().level
-  logging.set_verbosity(logging.ERROR)
-  tf.get_logger().setLevel('ERROR')
-  try:
-    yield
-  finally:
-    logging.set_verbosity(verbosity)
-    tf.get_logger().setLevel(level)
+def _checked(policy: policy_lib.NetworkPolicy) -> policy_lib.NetworkPolicy:
+  """A copy whose `action` refuses what is not finite; see `save_policy`."""
+
+  def action(time_step: ts.TimeStep, policy_state: Any = (), seed: Any = None
+             ) -> policy_step.PolicyStep:
+    reward = time_step.reward
+    unknown = time_step.is_first() & tf.math.is_nan(reward)
+    reward = tf.where(unknown, tf.zeros_like(reward), reward)
+    observation = json_values.leaves(time_step.observation, 'observation')
+    time_step = time_step._replace(
+        reward=_finite('reward', reward),
+        observation=tf.nest.pack_sequence_as(
+            time_step.observation, [_finite(*leaf) for leaf in observation.items()]))
+    return policy.action(time_step, policy_state, seed)
+
+  checked = copy.copy(policy)
+  checked.action = action
+  return checked
+
+
+def _finite(name: str, x: tf.Tensor) -> tf.Tensor:
+  """Returns `x`, and raises an error where it is used if it is not finite."""
+  if not x.dtype.is_floating:
+    return x
+  return tf.debugging.assert_all_finite(x, f'{name}: expected finite numbers')

@@ -11,23 +11,19 @@ import tempfile
 
 from absl.testing import absltest
 from absl.testing import parameterized
+from dm_env import specs
 import numpy as np
 import tensorflow as tf
+from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import cores
-from gtrxl_tf import environments
 from gtrxl_tf.agents import policy as policy_lib
-from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.serving import export
+from gtrxl_tf.serving import policy_testing
 from gtrxl_tf.training import rollout as rollout_lib
 
-_CORES = {
-    'trxl': lambda: cores.TransformerXL(2, 8, 2, 4, memory_length=5),
-    'lstm': lambda: cores.DeepLSTM(2, 8),
-    'memoryless': lambda: cores.Memoryless(1, 8),
-}
 _NUM_STEPS, _BATCH_SIZES = 12, (3, 1)
 
 # Runs every policy on the inputs in `seen.npz` and writes its actions.
@@ -57,30 +53,11 @@ print(json.dumps([name for name in sys.modules if '.' not in name]))
 """.replace('BATCH_SIZES', repr(_BATCH_SIZES))
 
 
-def _environment():
-  # Episodes of 4 or 5 steps: some end and others begin.
-  return environments.BatchedEnvironment(
-      [t_maze.TMaze(corridor_length=3, penalty=1.0, seed=i)
-       for i in range(max(_BATCH_SIZES))])
-
-
-def _make_policy(core) -> policy_lib.ActorCriticPolicy:
-  """A greedy policy of a network with random variables."""
-  environment = _environment()
-  network = actor_critic.ActorCritic(
-      environment.action_spec(), torsos.VectorTorso((8,)), core(), head_units=8)
-  network.create_variables(environment.observation_spec())
-  random = np.random.RandomState(0)
-  for variable in network.variables:
-    variable.assign(1.5 * random.randn(*variable.shape))
-  return policy_lib.ActorCriticPolicy(
-      network, environment.observation_spec(), environment.action_spec(), greedy=True)
-
-
 def _play(policy, folder: pathlib.Path):
   """Runs `policy`; writes its inputs, and returns its actions and logits."""
+  num = max(_BATCH_SIZES)
   rollout = rollout_lib.Rollout(
-      _environment(), policy.action, policy.get_initial_state(max(_BATCH_SIZES)))
+      policy_testing.environment(num), policy.action, policy.get_initial_state(num))
   seen, done = zip(*(rollout.step() for _ in range(_NUM_STEPS)))
   np.savez(folder / 'seen.npz', **{
       name: np.stack([getattr(s, name) for s in seen])
@@ -103,10 +80,10 @@ class ExportTest(parameterized.TestCase):
     root = pathlib.Path(tempfile.mkdtemp())
     cls.addClassCleanup(shutil.rmtree, root)
     cls.folders, cls.expected = {}, {}
-    for name, core in _CORES.items():
+    for name in policy_testing.CORES:
       cls.folders[name] = root / name
       cls.folders[name].mkdir()
-      policy = _make_policy(core)
+      policy = policy_testing.make_policy(name)
       cls.expected[name] = _play(policy, cls.folders[name])
       export.save_policy(policy, cls.folders[name] / 'policy')
     cls.modules = json.loads(
@@ -117,7 +94,7 @@ class ExportTest(parameterized.TestCase):
     for name in ('gtrxl_tf', 'tf_agents', 'tensorflow_probability', 'reverb', 'gin'):
       self.assertNotIn(name, self.modules)
 
-  @parameterized.product(name=list(_CORES), batch_size=_BATCH_SIZES)
+  @parameterized.product(name=list(policy_testing.CORES), batch_size=_BATCH_SIZES)
   def test_it_acts_as_the_policy_does(self, name, batch_size):
     actions, logits = self.expected[name]
     self.assertGreater(len(np.unique(actions)), 1)
@@ -144,13 +121,60 @@ class ExportTest(parameterized.TestCase):
 
   def test_an_export_replaces_the_one_before(self):
     folder = pathlib.Path(self.create_tempdir().full_path) / 'policy'
-    policy = _make_policy(_CORES['memoryless'])
+    policy = policy_testing.make_policy('memoryless')
     export.save_policy(policy, folder)
     (folder / 'old').write_text('')
     export.save_policy(policy, folder)
     self.assertFalse((folder / 'old').exists())
     self.assertLen(list(folder.parent.iterdir()), 1)
     self.assertTrue(tf.saved_model.contains_saved_model(str(folder)))
+
+  @parameterized.parameters(
+      ('observation', dict(observation=[[0., 0, 0, 0], [0, np.nan, 0, 0]])),
+      ('observation', dict(observation=[[-np.inf, 0, 0, 0], [0, 0, 0, 0]])),
+      ('reward', dict(reward=[0., np.nan])),
+      ('reward', dict(reward=[np.inf, 0.])))
+  def test_it_refuses_what_is_not_finite(self, name, changes):
+    with self.assertRaisesRegex(
+        tf.errors.InvalidArgumentError, f'{name}: expected finite numbers'):
+      self._answer(**changes)
+
+  def test_the_first_step_needs_no_reward(self):
+    expected = self._answer(reward=[0., 0.5])
+    self.assertAllFinite(expected)
+    np.testing.assert_array_equal(self._answer(reward=[np.nan, 0.5]), expected)
+
+  def assertAllFinite(self, values):  # pylint: disable=invalid-name
+    self.assertTrue(np.isfinite(values).all())
+
+  def _answer(self, **changes):
+    """The logits for the first step of an episode and for another episode's second."""
+    policy = tf.saved_model.load(str(self.folders['lstm'] / 'policy'))
+    shown = dict(step_type=[0, 1], reward=[0., 0.], discount=[1., 1.],
+                 observation=np.zeros([2, 4], np.float32))
+    time_step = ts.TimeStep(**{
+        name: tf.constant(value, tf.int32 if name == 'step_type' else tf.float32)
+        for name, value in {**shown, **changes}.items()})
+    return policy.action(time_step, policy.get_initial_state(2)).info.policy.logits
+
+
+class NestedObservationsTest(absltest.TestCase):
+
+  def test_the_error_names_the_part(self):
+    spec = {'mask': specs.Array((2,), np.int8), 'place': specs.Array((2,), np.float32)}
+    network = actor_critic.ActorCritic(
+        specs.DiscreteArray(2), torsos.VectorTorso((4,)), cores.Memoryless(1, 4),
+        head_units=4)
+    network.create_variables(spec)
+    folder = pathlib.Path(self.create_tempdir().full_path) / 'policy'
+    export.save_policy(
+        policy_lib.ActorCriticPolicy(network, spec, specs.DiscreteArray(2)), folder)
+    policy = tf.saved_model.load(str(folder))
+    time_step = ts.restart({'mask': tf.zeros([1, 2], tf.int8),
+                            'place': tf.constant([[0., np.nan]])}, 1)
+    with self.assertRaisesRegex(
+        tf.errors.InvalidArgumentError, 'observation/place: expected finite numbers'):
+      policy.action(time_step, policy.get_initial_state(1))
 
 
 if __name__ == '__main__':

@@ -1,0 +1,54 @@
+"""Serves an exported policy over HTTP, with a memory for each client.
+
+  python -m binaries.serve --policy_dir=runs/numpad_2x2/policy --port=8080
+
+docs/serving.md describes the requests. There is no authentication: by default only this
+machine can connect.
+"""
+
+import os
+import pathlib
+import sys
+
+from absl import app
+from absl import flags
+
+_POLICY_DIR = flags.DEFINE_string(
+    'policy_dir', None, 'The folder of an exported policy.', required=True)
+_HOST = flags.DEFINE_string(
+    'host', 'localhost', 'Where to listen; 0.0.0.0 lets other machines connect.')
+_PORT = flags.DEFINE_integer(
+    'port', 8080, 'The port to listen at.', lower_bound=1, upper_bound=65535)
+_MAX_SESSIONS = flags.DEFINE_integer(
+    'max_sessions', 256, 'The most sessions at a time; memory for all is reserved at '
+    'the start.', lower_bound=1)
+_IDLE_SECONDS = flags.DEFINE_float(
+    'idle_seconds', 600, 'A session that does not act for so long is dropped.',
+    lower_bound=0.1)
+_MAX_BATCH = flags.DEFINE_integer(
+    'max_batch', 64, 'The most sessions that one step of the policy serves.',
+    lower_bound=1)
+
+
+def main(argv) -> None:
+  del argv
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf import config
+  try:
+    from gtrxl_tf.serving import server
+  except ModuleNotFoundError as error:
+    if error.name != 'aiohttp':
+      raise
+    sys.exit('Not started: aiohttp is not installed: expected `make`, or '
+             "`pip install -c requirements.lock -e '.[cpu,serve]'`, in a clone")
+
+  try:
+    server.serve(pathlib.Path(_POLICY_DIR.value), _HOST.value, _PORT.value,
+                 _MAX_SESSIONS.value, _IDLE_SECONDS.value, _MAX_BATCH.value)
+  except config.ConfigError as error:
+    sys.exit(f'Not started: {error}')
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,32 @@
+"""Measures a server of a policy that runs, and prints a table.
+
+  python -m binaries.serve --policy_dir=runs/numpad_2x2/policy --port=8080
+  python -m binaries.serving_latency --url=http://localhost:8080 --clients=1,16,64
+"""
+
+from typing import Sequence
+
+from absl import app
+from absl import flags
+
+_URL = flags.DEFINE_string('url', 'http://localhost:8080', 'The server.')
+_CLIENTS = flags.DEFINE_list('clients', '1,16,64', 'Numbers of clients at once.')
+_SECONDS = flags.DEFINE_float('seconds', 10, 'Time to measure each.', lower_bound=1)
+
+
+def _print_row(cells: Sequence[str]) -> None:
+  print('| ' + ' | '.join(cells) + ' |', flush=True)
+
+
+def main(argv) -> None:
+  del argv
+  from gtrxl_tf.benchmarks import serving  # pylint: disable=import-outside-toplevel
+
+  _print_row(serving.TITLES)
+  _print_row(['--:'] * len(serving.TITLES))
+  for num_clients in map(int, _CLIENTS.value):
+    _print_row(serving.measure(_URL.value, num_clients, _SECONDS.value))
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,84 @@
+"""Latency and throughput of a server of a policy, `binaries.serve`."""
+
+import asyncio
+import time
+from typing import Any, Dict, List
+
+import aiohttp
+import numpy as np
+
+TITLES = ('clients', 'requests/s', 'p50, ms', 'p99, ms', 'CPU ms per request',
+          'requests per step')
+_WARM_UP_SECONDS = 1
+
+
+def measure(url: str, num_clients: int, seconds: float) -> List[str]:
+  """Measures a server, and returns a row of the table with `TITLES`.
+
+  Each client has a session and a connection, and sends a request when the one before is
+  answered. All are in this process, which takes CPU time itself. CPU milliseconds are
+  those of the server's process.
+
+  Args:
+    url: of the server.
+    num_clients: how many send requests at once.
+    seconds: how long to measure.
+  """
+  return asyncio.run(_measure(url, num_clients, seconds))
+
+
+async def _measure(url: str, num_clients: int, seconds: float) -> List[str]:
+  async with aiohttp.ClientSession(
+      url, connector=aiohttp.TCPConnector(limit=0), raise_for_status=True) as http:
+    async with http.get('/v1/spec') as response:
+      observation = _example((await response.json())['observation'])
+    begin = time.perf_counter() + _WARM_UP_SECONDS
+    played = [asyncio.create_task(_play(http, observation, begin, begin + seconds))
+              for _ in range(num_clients)]
+    await asyncio.sleep(_WARM_UP_SECONDS)
+    before = await _counters(http)
+    await asyncio.sleep(seconds)
+    after = await _counters(http)
+    latencies = np.concatenate(await asyncio.gather(*played))
+  gone = {name: after[name] - before[name] for name in before}
+  answered = gone['gtrxl_serve_act_seconds_count']
+  p50, p99 = 1e3 * np.percentile(latencies, [50, 99])
+  return [f'{num_clients}', f'{answered / seconds:,.0f}', f'{p50:.1f}', f'{p99:.1f}',
+          f'{1e3 * gone["process_cpu_seconds_total"] / answered:.2f}',
+          f'{answered / gone["gtrxl_serve_batch_size_count"]:.1f}']
+
+
+async def _play(http: aiohttp.ClientSession, observation: Any, begin: float, end: float
+                ) -> List[float]:
+  """Acts in a session until `end`; returns the latencies from `begin` on."""
+  async with http.post('/v1/sessions') as response:
+    path = f'/v1/sessions/{(await response.json())["session"]}'
+  latencies = []
+  while (sent := time.perf_counter()) < end:
+    async with http.post(
+        f'{path}/act', json={'observation': observation, 'reward': 0}) as response:
+      await response.read()
+    if sent >= begin:
+      latencies.append(time.perf_counter() - sent)
+  async with http.delete(path):
+    return latencies
+
+
+async def _counters(http: aiohttp.ClientSession) -> Dict[str, float]:
+  """The server's counters that have no labels."""
+  async with http.get('/metrics') as response:
+    lines = (await response.text()).splitlines()
+  pairs = [line.split() for line in lines if line[0] != '#' and '{' not in line]
+  return {name: float(value) for name, value in pairs}
+
+
+def _example(spec: Any) -> Any:
+  """An observation of zeros, or of minima, for a description of observations."""
+  if isinstance(spec, list):
+    return [_example(part) for part in spec]
+  if not isinstance(spec.get('shape'), list):
+    return {name: _example(part) for name, part in spec.items()}
+  value = spec.get('minimum', 0) if 'int' in spec['dtype'] else 0.0
+  if spec['dtype'] == 'bool':
+    value = False
+  return np.broadcast_to(value, spec['shape']).tolist()

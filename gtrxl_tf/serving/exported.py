@@ -1,0 +1,225 @@
+"""An exported policy with a memory for each of many clients.
+
+It needs the exported folder and TensorFlow; nothing else of this library has to match.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence
+
+from absl import logging
+from google.protobuf import text_format
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import struct_pb2
+
+from gtrxl_tf import config
+from gtrxl_tf import files
+from gtrxl_tf.serving import json_values
+
+CHECKSUMS = 'checksums.json'  # Sizes and checksums of an exported folder's files.
+
+
+def write_checksums(folder: pathlib.Path) -> None:
+  """Writes the record of a folder's files that `verify` reads."""
+  record = {
+      str(path.relative_to(folder)): [path.stat().st_size, files.checksum(path)]
+      for path in sorted(folder.rglob('*')) if path.is_file()}
+  (folder / CHECKSUMS).write_text(json.dumps(record, indent=1) + '\n', encoding='utf-8')
+
+
+def verify(folder: pathlib.Path) -> None:
+  """Compares the files of an exported policy with the record that it has of them.
+
+  A folder without a record, as older versions wrote them, is accepted.
+
+  Raises:
+    config.ConfigError: a file is missing or was changed.
+  """
+  if not (folder / 'saved_model.pb').exists():
+    raise config.ConfigError(
+        f'{folder}: has no saved_model.pb: expected the folder of an exported policy')
+  try:
+    record = json.loads((folder / CHECKSUMS).read_text(encoding='utf-8'))
+    expected = [(folder / name, *entry) for name, entry in record.items()]
+    for path, size, checksum in expected:
+      if not path.is_file():
+        raise config.ConfigError(f'{path}: is missing')
+      if path.stat().st_size != size:
+        raise config.ConfigError(
+            f'{path}: is damaged: has {path.stat().st_size} bytes: expected {size}')
+      found = files.checksum(path)
+      if found != checksum:
+        raise config.ConfigError(
+            f'{path}: is damaged: its checksum is {found}: expected {checksum}')
+  except FileNotFoundError:
+    return
+  except config.ConfigError:
+    raise
+  except (ValueError, TypeError, AttributeError) as error:
+    raise config.ConfigError(f'{folder / CHECKSUMS}: is damaged: {error}') from error
+
+
+@contextlib.contextmanager
+def only_errors_logged() -> Iterator[None]:
+  """Suppresses warnings of saving and loading: about names that have a slash, and about
+  parts that are left out on purpose."""
+  verbosity, level = logging.get_verbosity(), tf.get_logger().level
+  logging.set_verbosity(logging.ERROR)
+  tf.get_logger().setLevel('ERROR')
+  try:
+    yield
+  finally:
+    logging.set_verbosity(verbosity)
+    tf.get_logger().setLevel(level)
+
+
+def load(folder: pathlib.Path) -> Any:
+  """Loads an exported policy.
+
+  Raises:
+    config.ConfigError: the folder is damaged, or not one of an exported policy.
+  """
+  verify(folder)
+  try:
+    with only_errors_logged():
+      policy = tf.saved_model.load(str(folder))
+    missing = {'action', 'get_initial_state'} - set(policy.signatures)
+  except Exception as error:  # TensorFlow's, protobuf's and Python's own.
+    line = next(iter(str(error).splitlines()), '')
+    raise config.ConfigError(
+        f'{folder}: cannot be loaded: {type(error).__name__}: {line}') from error
+  if missing:
+    raise config.ConfigError(
+        f'{folder}: has no signature {", ".join(sorted(missing))}: expected the folder '
+        'of an exported policy')
+  return policy
+
+
+class Turn(NamedTuple):
+  """What one client shows the policy."""
+  row: int         # Of its memory.
+  is_new: bool     # Whether the row's memory begins here.
+  is_first: bool   # Whether an episode begins here.
+  reward: float
+  observation: Dict[str, np.ndarray]  # By the names of `json_values.leaves`.
+
+
+class Answer(NamedTuple):
+  """What the policy answers to one client."""
+  action: Dict[str, np.ndarray]  # By the names of `json_values.leaves`.
+  info: Dict[str, np.ndarray]    # For example `policy/logits`.
+
+
+class ExportedPolicy:
+  """Steps an exported policy for any of `num_rows` clients at once.
+
+  The memories are variables with a row for each client. A step gathers the rows of the
+  clients that it serves, runs the policy's signature `action` and writes the rows back;
+  it is traced once, for any number of clients.
+
+  Attributes:
+    observation_spec: nest of tensor specs.
+    action_spec: nest of tensor specs.
+    num_rows: as given.
+    row_bytes: size of a client's memory.
+  """
+
+  @only_errors_logged()
+  def __init__(self, folder: pathlib.Path, num_rows: int):
+    """Loads the policy, reserves the memories and takes a first step.
+
+    Raises:
+      config.ConfigError: the folder is damaged, or not one of an exported policy, or
+        the memories do not fit into this machine.
+    """
+    self.num_rows = num_rows
+    self._policy = load(folder)
+    action = self._policy.signatures['action']
+    inputs = {x.name: x for x in action.structured_input_signature[1].values()}
+    try:
+      proto = text_format.Parse(
+          (folder / 'policy_specs.pbtxt').read_text(encoding='utf-8'),
+          struct_pb2.StructuredValue())
+      specs = tf.__internal__.saved_model.decode_proto(proto)['collect_data_spec']
+      self.observation_spec, self.action_spec = specs.observation, specs.action
+    except (OSError, ValueError, AttributeError, KeyError, text_format.ParseError
+            ) as error:
+      line = next(iter(str(error).splitlines()), '')
+      raise config.ConfigError(
+          f'{folder / "policy_specs.pbtxt"}: cannot be read: {line}') from error
+    self._names = list(json_values.leaves(self.observation_spec, 'observation'))
+    expected = {f'0/{name}' for name in (
+        'step_type', 'reward', 'discount', *self._names)}
+    given = {name for name in inputs if name.startswith('0/')}
+    if given != expected:
+      raise config.ConfigError(
+          f'{folder}: the inputs of its signature action are {sorted(given)}: expected '
+          f'{sorted(expected)}')
+
+    initial = self._policy.signatures['get_initial_state'](batch_size=tf.constant(1))
+    self.row_bytes = sum(
+        x.shape.num_elements() * x.dtype.size for x in initial.values())
+    room = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+    if num_rows * self.row_bytes > room:
+      raise config.ConfigError(
+          f'the memories of {num_rows} clients take {num_rows * self.row_bytes:,} '
+          f'bytes, {self.row_bytes:,} each: this machine has {room:,}')
+    memory = {
+        name: tf.Variable(tf.zeros([num_rows, *x.shape[1:]], x.dtype))
+        for name, x in initial.items()}
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int32)])
+    def begin(row):
+      for name, variable in memory.items():
+        variable.scatter_update(tf.IndexedSlices(initial[name], row[tf.newaxis]))
+
+    @tf.function(autograph=False, input_signature=[
+        tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.int32),
+        tf.TensorSpec([None], tf.float32),
+        {name: tf.TensorSpec(inputs[f'0/{name}'].shape, inputs[f'0/{name}'].dtype)
+         for name in self._names}])
+    def step(rows, step_type, reward, observation):
+      done = action(**{
+          '0/step_type': step_type, '0/reward': reward,
+          '0/discount': tf.ones_like(reward),
+          **{f'0/{name}': x for name, x in observation.items()},
+          **{f'1/{name}': variable.sparse_read(rows)
+             for name, variable in memory.items()}})
+      for name, variable in memory.items():
+        variable.scatter_update(tf.IndexedSlices(done[f'state/{name}'], rows))
+      return {name: x for name, x in done.items() if not name.startswith('state/')}
+
+    self._begin, self._step = begin, step
+    example = {
+        name: _zeros(spec) for name, spec in json_values.leaves(
+            self.observation_spec, 'observation').items()}
+    self.step([Turn(0, True, True, 0.0, example)])  # The first optimizes the graph.
+
+  def step(self, turns: Sequence[Turn]) -> List[Answer]:
+    """Takes one step for each turn; their rows differ."""
+    for turn in turns:
+      if turn.is_new:
+        self._begin(tf.constant(turn.row))
+    done = self._step(
+        tf.constant([turn.row for turn in turns], tf.int32),
+        tf.constant([0 if turn.is_first else 1 for turn in turns], tf.int32),
+        tf.constant([turn.reward for turn in turns], tf.float32),
+        {name: np.stack([turn.observation[name] for turn in turns])
+         for name in self._names})
+    done = {name: x.numpy() for name, x in done.items()}
+    info = {name.removeprefix('info/'): x
+            for name, x in done.items() if name.startswith('info/')}
+    action = {name: x for name, x in done.items() if not name.startswith('info/')}
+    return [Answer({name: x[i] for name, x in action.items()},
+                   {name: x[i] for name, x in info.items()})
+            for i in range(len(turns))]
+
+
+def _zeros(spec: tf.TensorSpec) -> np.ndarray:
+  """Zeros, or what is closest to them within the bounds of a tensor spec."""
+  zeros = np.zeros(spec.shape, spec.dtype.as_numpy_dtype)
+  return np.clip(
+      zeros, getattr(spec, 'minimum', zeros), getattr(spec, 'maximum', zeros))

@@ -1,0 +1,180 @@
+"""Tests of exported.py: memories of clients, and damaged folders."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf.serving import export
+from gtrxl_tf.serving import exported
+from gtrxl_tf.serving import policy_testing
+
+_NUM_CLIENTS, _NUM_STEPS = 5, 15
+
+_IMPORTED = '''
+import sys
+from unittest import mock
+for name in 'tensorflow', 'tensorflow.core', 'tensorflow.core.protobuf':
+  sys.modules[name] = mock.MagicMock()
+from gtrxl_tf.serving import server
+print(*sys.modules)
+'''
+
+
+class ExportedPolicyTest(parameterized.TestCase):
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    root = pathlib.Path(tempfile.mkdtemp())
+    cls.addClassCleanup(shutil.rmtree, root)
+    cls.folder = root / 'policy'
+    export.save_policy(policy_testing.make_policy('trxl', 0.7, False), cls.folder)
+
+  def test_clients_do_not_see_each_other(self):
+    policy = exported.ExportedPolicy(self.folder, _NUM_CLIENTS)
+    shown = [policy_testing.draw(i, _NUM_STEPS) for i in range(_NUM_CLIENTS)]
+    random, logits = np.random.RandomState(0), [[] for _ in shown]
+    while any(len(x) < _NUM_STEPS for x in logits):
+      who = [i for i in range(_NUM_CLIENTS)
+             if len(logits[i]) < _NUM_STEPS and random.rand() < 0.6]
+      if not who:
+        continue
+      random.shuffle(who)
+      turns = []
+      for i in who:
+        first, reward, observation = shown[i][len(logits[i])]
+        turns.append(exported.Turn(
+            i, not logits[i], first, reward,
+            {'observation': np.array(observation, np.float32)}))
+      for i, answer in zip(who, policy.step(turns)):
+        logits[i].append(answer.info['policy/logits'])
+        self.assertEqual(answer.action['action'], answer.info['policy/logits'].argmax())
+    for i, found in enumerate(logits):
+      np.testing.assert_allclose(
+          found, policy_testing.alone(self.folder, shown[i]), atol=1e-5, rtol=1e-5)
+
+  def test_a_new_client_finds_an_empty_memory(self):
+    policy = exported.ExportedPolicy(self.folder, 1)
+
+    def play():
+      logits = []
+      for t, (first, reward, observation) in enumerate(policy_testing.draw(7, 4)):
+        shown = {'observation': np.array(observation, np.float32)}
+        answer, = policy.step([exported.Turn(0, t == 0, first, reward, shown)])
+        logits.append(answer.info['policy/logits'])
+      return logits
+
+    np.testing.assert_array_equal(play(), play())
+
+  def test_it_knows_what_it_takes_and_needs(self):
+    policy = exported.ExportedPolicy(self.folder, 2)
+    self.assertEqual(policy.observation_spec.shape, [4])
+    self.assertEqual(policy.action_spec.maximum, 3)
+    # Keys and values of 2 layers, 2 heads, 5 steps and as many of the tail, and more.
+    self.assertGreater(policy.row_bytes, 2 * 2 * 2 * (5 + 5) * 4 * 4)
+    with self.assertRaisesRegex(
+        config.ConfigError, r'the memories of 1000000000000 clients take [\d,]+ bytes'):
+      exported.ExportedPolicy(self.folder, 10**12)
+
+  def test_the_server_needs_no_tf_agents(self):
+    modules = subprocess.run(
+        [sys.executable, '-c', _IMPORTED], check=True, text=True,
+        stdout=subprocess.PIPE).stdout.split()
+    self.assertIn('gtrxl_tf.serving.exported', modules)
+    for name in 'tf_agents', 'tensorflow_probability', 'reverb', 'gtrxl_tf.agents':
+      self.assertNotIn(name, modules)
+
+
+def _cut(path):
+  path.write_bytes(path.read_bytes()[:-100])
+
+
+def _flip(path):
+  contents = bytearray(path.read_bytes())
+  contents[len(contents) // 2] ^= 16
+  path.write_bytes(contents)
+
+
+_DATA = 'variables/variables.data-00000-of-00001'
+_INDEX = 'variables/variables.index'
+
+
+class DamageTest(parameterized.TestCase):
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    root = pathlib.Path(tempfile.mkdtemp())
+    cls.addClassCleanup(shutil.rmtree, root)
+    cls.intact = root / 'policy'
+    export.save_policy(policy_testing.make_policy('memoryless'), cls.intact)
+
+  def setUp(self):
+    super().setUp()
+    self.folder = pathlib.Path(self.create_tempdir().full_path) / 'policy'
+    shutil.copytree(self.intact, self.folder)
+
+  def assert_refused(self, message):
+    with self.assertRaisesRegex(config.ConfigError, message) as caught:
+      exported.ExportedPolicy(self.folder, 1)
+    self.assertStartsWith(str(caught.exception), str(self.folder))
+    self.assertNotIn('\n', str(caught.exception))
+
+  @parameterized.product(
+      file=('saved_model.pb', _DATA, _INDEX, 'policy_specs.pbtxt'),
+      damage=(_cut, _flip, pathlib.Path.unlink))
+  def test_damage_is_named(self, file, damage):
+    damage(self.folder / file)
+    expected = {_cut: r'is damaged: has \d+ bytes: expected \d+$',
+                _flip: r'is damaged: its checksum is \w+: expected \w+$',
+                pathlib.Path.unlink: 'is missing$'}[damage]
+    if file == 'saved_model.pb' and damage is pathlib.Path.unlink:
+      expected = 'has no saved_model.pb: expected the folder of an exported policy'
+    else:
+      expected = f'/{file}: {expected}'
+    self.assert_refused(expected)
+
+  @parameterized.parameters(
+      (_cut, 'saved_model.pb'), (_cut, _DATA), (_cut, _INDEX), (_flip, _DATA),
+      (pathlib.Path.unlink, _DATA), (pathlib.Path.unlink, _INDEX))
+  def test_damage_to_a_folder_without_checksums(self, damage, file):
+    (self.folder / exported.CHECKSUMS).unlink()
+    damage(self.folder / file)
+    self.assert_refused('cannot be loaded: ')
+
+  @parameterized.parameters(
+      (_cut,), (pathlib.Path.unlink,),
+      (lambda path: path.write_text('collect_data_spec'),))
+  def test_specs_that_cannot_be_read(self, damage):
+    (self.folder / exported.CHECKSUMS).unlink()
+    damage(self.folder / 'policy_specs.pbtxt')
+    self.assert_refused('policy_specs.pbtxt: cannot be read: ')
+
+  def test_an_older_folder_has_no_checksums(self):
+    (self.folder / exported.CHECKSUMS).unlink()
+    self.assertEqual(exported.ExportedPolicy(self.folder, 1).num_rows, 1)
+
+  @parameterized.parameters(
+      '', '{', '[]', '{"saved_model.pb": 3}', '{"a/../b": [1, ""]}')
+  def test_checksums_that_cannot_be_read(self, text):
+    (self.folder / exported.CHECKSUMS).write_text(text)
+    self.assert_refused('is damaged: |is missing')
+
+  def test_other_folders(self):
+    with self.assertRaisesRegex(config.ConfigError, '^/nowhere: has no saved_model.pb'):
+      exported.ExportedPolicy(pathlib.Path('/nowhere'), 1)
+    shutil.rmtree(self.folder)
+    tf.saved_model.save(tf.Module(), str(self.folder))
+    self.assert_refused('has no signature action, get_initial_state: expected')
+
+
+if __name__ == '__main__':
+  absltest.main()
