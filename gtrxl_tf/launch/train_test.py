@@ -358,7 +358,8 @@ class RunTest(parameterized.TestCase):
     self.assertGreater(len(rows), before['learner_step'] / 2)
     self.assertRegex(stdout, r'Evaluation over 10 episodes: return .* success ')
     self.assertIn(f'python -m binaries.evaluate --root_dir={self.folder.root}', stdout)
-    self.assertEqual(stderr, '')  # What libraries say is in the logs.
+    for line in stderr.splitlines():  # What libraries say is in the logs.
+      self.assertStartsWith(line, 'WARNING: ')
     self.assertCountEqual(
         [path.name for path in self.folder.logs.iterdir()],
         ['train.log', 'server.log', 'learner.log', 'actor_0.log'])
