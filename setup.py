@@ -1,14 +1,38 @@
 """What gtrxl_tf needs. The exact versions that are tested are in requirements.lock."""
 
+import os
+import shutil
+
 import setuptools
+from setuptools.command import build_py
+
+
+class _Build(build_py.build_py):
+  """Leaves tests out of a wheel, and puts the gin files into the library."""
+
+  def find_package_modules(self, package, package_dir):
+    return [found for found in super().find_package_modules(package, package_dir)
+            if not found[1].endswith(('_test', '_testing'))]
+
+  def run(self):
+    super().run()
+    if not getattr(self, 'editable_mode', False):
+      shutil.copytree('gin', os.path.join(self.build_lib, 'gtrxl_tf', 'gin'),
+                      dirs_exist_ok=True)
+
 
 setuptools.setup(
     name='gtrxl_tf',
     version='0.1.0',
     description='Transformer memory for reinforcement learning, in TensorFlow',
     license='Apache-2.0',
-    packages=setuptools.find_packages(include=['gtrxl_tf', 'gtrxl_tf.*']),
+    cmdclass={'build_py': _Build},
+    # An editable installation is then a line in a .pth file, whatever pip's version.
+    package_dir={'': '.'},
+    packages=setuptools.find_packages(
+        include=['gtrxl_tf', 'gtrxl_tf.*', 'binaries']),
     package_data={'gtrxl_tf.analysis': ['data/*.csv']},
+    entry_points={'console_scripts': ['gtrxl = binaries.gtrxl:main']},
     # The last dm-reverb, 0.14, is built against TensorFlow 2.15, and both end at
     # Python 3.11. Every upper bound below follows from these two.
     python_requires='>=3.10,<3.12',

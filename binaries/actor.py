@@ -17,6 +17,8 @@ from absl import flags
 
 from binaries import part
 
+flags.adopt_module_key_flags(part)
+
 _SERVER = flags.DEFINE_string(
     'server', None, 'HOST:PORT of the Reverb server.', required=True)
 _INDEX = flags.DEFINE_integer(

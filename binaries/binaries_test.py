@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+from unittest import mock
 
 from absl.testing import absltest
 import gin
@@ -116,6 +117,36 @@ class BinariesTest(absltest.TestCase):
     self.assertRegex(done.stderr, r'Not started: --video: ActionRecall cannot be drawn: '
                      r'expected a method render\(\) .*\n$')
     self.assertFalse(folder.videos.exists())
+
+  @pytest.mark.long
+  def test_an_error_of_the_environment_is_one_line_and_a_file(self):
+    folder = self._make_run()
+    export.save_policy(
+        self._experiment.make_policy(self._agent.target), folder.policy)
+    (self._temporary / 'broken_recall.py').write_text('''
+import gin
+from gtrxl_tf.environments import action_recall
+
+class Broken(action_recall.ActionRecall):
+  def step(self, action):
+    return None
+
+@gin.configurable
+def BrokenRecall(seed):
+  return Broken(delay=2, seed=seed)
+''')
+    settings = self._temporary / 'broken.gin'
+    settings.write_text('import broken_recall\nExperiment.environment = @BrokenRecall\n')
+    path = f'{self._temporary}{os.pathsep}{_ROOT}'
+    with mock.patch.dict(os.environ, PYTHONPATH=path):
+      done = _run('evaluate', root_dir=folder.root, gin_file=settings)
+    self.assertEqual(done.returncode, 1)
+    failure = folder.failures / 'evaluate.txt'
+    self.assertIn('Stopped: evaluation: environment 0, episode 2, step 1: returned a '
+                  'NoneType: expected a dm_env.TimeStep', done.stderr)
+    self.assertIn(f'(traceback: {failure})\n', done.stderr)
+    self.assertNotIn('Traceback', done.stderr)
+    self.assertIn('Traceback', failure.read_text())
 
   @pytest.mark.long
   def test_evaluate_refuses_observations_that_the_policy_does_not_know(self):

@@ -11,7 +11,6 @@ If it is started again on the same folder, it resumes.
 from concurrent.futures import process
 import os
 import sys
-import traceback
 
 from absl import app
 from absl import flags
@@ -32,28 +31,33 @@ def main(argv) -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf import datasets
-  from gtrxl_tf import environments
   from gtrxl_tf.datasets import collect
   from gtrxl_tf.datasets import inspection
+  from gtrxl_tf.launch import exit_codes
+  from gtrxl_tf.launch import parts
   from gtrxl_tf.launch import prepare  # noqa: F401 (for gin)
 
+  def collected() -> datasets.Dataset:
+    try:
+      config.parse(_GIN_FILE.value, _GIN_BINDINGS.value)
+      collector = collect.Collector()
+    except ValueError as error:
+      print(f'Not started: {config.one_line(error)}', file=sys.stderr)
+      sys.exit(2)
+    try:
+      return collect.collect(collector, _OUTPUT_DIR.value, _NUM_PROCESSES.value)
+    except (config.ConfigError, datasets.DatasetError) as error:
+      sys.exit(f'Stopped: {error}')
+    except process.BrokenProcessPool:
+      sys.exit('Stopped: a process that played was killed. The same command goes on.')
+
   try:
-    config.parse(_GIN_FILE.value, _GIN_BINDINGS.value)
-    collector = collect.Collector()
-  except ValueError as error:
-    print(f'Not started: {config.one_line(error)}', file=sys.stderr)
-    sys.exit(2)
-  try:
-    dataset = collect.collect(collector, _OUTPUT_DIR.value, _NUM_PROCESSES.value)
-  except (config.ConfigError, datasets.DatasetError) as error:
+    # Beside the folder, which has a dataset's files only.
+    with parts.kept_failure('', f'{_OUTPUT_DIR.value.rstrip("/")}.failure.txt',
+                            unexpected_only=True):
+      dataset = collected()
+  except (exit_codes.RunFailed, OSError) as error:  # The latter: there is no room.
     sys.exit(f'Stopped: {error}')
-  except environments.EnvironmentFailed as error:
-    failure = f'{_OUTPUT_DIR.value.rstrip("/")}.failure.txt'
-    with open(failure, 'w', encoding='utf-8') as file:
-      traceback.print_exc(file=file)
-    sys.exit(f'Stopped: {error} (traceback: {failure})')
-  except process.BrokenProcessPool:
-    sys.exit('Stopped: a process that played was killed. The same command goes on.')
   except KeyboardInterrupt:
     print('\nInterrupted. The same command goes on.')
     sys.exit(130)

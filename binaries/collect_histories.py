@@ -29,20 +29,31 @@ def main(argv) -> None:
   from gtrxl_tf import datasets
   from gtrxl_tf.analysis import source_curve
   from gtrxl_tf.datasets import inspection
+  from gtrxl_tf.launch import exit_codes
+  from gtrxl_tf.launch import parts
   from gtrxl_tf.launch import prepare  # noqa: F401 (for gin)
   from gtrxl_tf.sources import histories
 
+  def collected() -> datasets.Dataset:
+    try:
+      config.parse(_GIN_FILE.value, _GIN_BINDINGS.value)
+      collector = histories.HistoryCollector()
+    except ValueError as error:
+      print(f'Not started: {config.one_line(error)}', file=sys.stderr)
+      sys.exit(2)
+    try:
+      evaluation = histories.collect_split(collector, 'evaluation', _OUTPUT_DIR.value)
+      source_curve.draw(collector, evaluation, _OUTPUT_DIR.value)
+      return histories.collect_split(collector, 'training', _OUTPUT_DIR.value)
+    except (config.ConfigError, datasets.DatasetError) as error:
+      sys.exit(f'Stopped: {error}')
+
   try:
-    config.parse(_GIN_FILE.value, _GIN_BINDINGS.value)
-    collector = histories.HistoryCollector()
-  except ValueError as error:
-    print(f'Not started: {config.one_line(error)}', file=sys.stderr)
-    sys.exit(2)
-  try:
-    evaluation = histories.collect_split(collector, 'evaluation', _OUTPUT_DIR.value)
-    source_curve.draw(collector, evaluation, _OUTPUT_DIR.value)
-    dataset = histories.collect_split(collector, 'training', _OUTPUT_DIR.value)
-  except (config.ConfigError, datasets.DatasetError) as error:
+    # Beside the folder, as `binaries.collect` does it.
+    with parts.kept_failure('', f'{_OUTPUT_DIR.value.rstrip("/")}.failure.txt',
+                            unexpected_only=True):
+      dataset = collected()
+  except (exit_codes.RunFailed, OSError) as error:  # The latter: there is no room.
     sys.exit(f'Stopped: {error}')
   except KeyboardInterrupt:
     print('\nInterrupted. The same command goes on.')

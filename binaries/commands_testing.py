@@ -27,6 +27,8 @@ def flags(path: pathlib.Path) -> Set[str]:
 def commands(text: str) -> List[str]:
   """Returns the commands in a text that start a binary, from its name on.
 
+  `gtrxl train` is returned as `binaries.train`.
+
   A command is a line of a code block, with the lines that a backslash joins to it, or
   a piece of code within a sentence or a table.
   """
@@ -34,8 +36,9 @@ def commands(text: str) -> List[str]:
   joined = re.sub(r' *\\\n *(# *)?', '\x00', text)
   found = []
   for line in joined.splitlines():
-    for match in re.finditer(r'(?:-m |`)(binaries\.\w+[^`|>&;]*)', line):
-      command = match.group(1).strip()
+    for match in re.finditer(
+        r'(?:-m |`)(binaries\.\w+[^`|>&;]*)|(?:^    |`)gtrxl (\w+[^`|>&;]*)', line):
+      command = (match.group(1) or f'binaries.{match.group(2)}').strip()
       # A backslash within a list of files joins without a space.
       found.append(command.replace(',\x00', ',').replace('\x00', ' '))
   return found
@@ -47,7 +50,7 @@ def problems(command: str) -> List[str]:
   path = ROOT / (name.replace('.', '/') + '.py')
   if not path.exists():
     return [f'{name}: no such module']
-  known, found = flags(path), []
+  known, found = flags(path) | {'help'}, []
   for argument in arguments:
     flag = argument.strip('[]').removeprefix('--').partition('=')[0]
     if argument.strip('[').startswith('--') and flag not in known:

@@ -148,7 +148,8 @@ class DocsTest(parameterized.TestCase):
       given = [argument.partition('=') for argument in shlex.split(command, True)]
       files = [value for flag, _, value in given if flag == '--gin_file']
       bindings = [value for flag, _, value in given if flag == '--gin_bindings']
-      paths = [_ROOT / file for file in files]
+      paths = [_ROOT / file if (_ROOT / file).exists() else _ROOT / 'gin' / file
+               for file in files]
       if all(path.exists() for path in paths):  # The others are the reader's own.
         with self.subTest(command):
           gin.clear_config()

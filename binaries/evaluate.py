@@ -49,6 +49,7 @@ def main(argv) -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf.analysis import run_evaluation
+  from gtrxl_tf.launch import exit_codes
   from gtrxl_tf.training import run_folder
 
   folder = run_folder.RunFolder(_ROOT_DIR.value)
@@ -64,6 +65,8 @@ def main(argv) -> None:
         show=functools.partial(print, flush=True), video=_VIDEO.value)
   except config.ConfigError as error:
     sys.exit(f'Not started: {error}')
+  except exit_codes.RunFailed as error:
+    sys.exit(f'Stopped: {error}')
 
 
 if __name__ == '__main__':

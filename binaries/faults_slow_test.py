@@ -1,4 +1,4 @@
-"""A run whose parts are killed and whose network is cut repeatedly.
+"""A run whose parts are killed, whose network is cut, and whose hosts vanish.
 
 A part that dies is restarted with the same command, as Kubernetes does, while the run
 goes on. The run must solve its task; a killed learner must lose no more than the steps
@@ -23,6 +23,7 @@ from absl.testing import absltest
 import gin
 import numpy as np
 
+from binaries import faults_soak_testing
 from binaries import faults_testing
 from gtrxl_tf import seeds
 from gtrxl_tf.launch import hosts_testing
@@ -46,13 +47,17 @@ _CUTS = ['server', 'learner', 'actor_0', 'actor_1', 'learner']
 _PAUSE_STEPS = 50
 _PAUSE_SECONDS = 8.0
 _CUT_SECONDS = (5.0, 15.0)
+# Cut off, and killed before anyone can hear of it; longer than the keepalive waits.
+_VANISH = ['server', 'learner', 'actor_0']
+_VANISH_SECONDS = (35.0, 45.0)
 _LIMIT_SECONDS = float(os.environ.get('FAULTS_LIMIT', '1800'))
 
 
 class _Fault(NamedTuple):
   """What happens to a part, and when."""
   name: str
-  signum: int     # The signal that the part gets; 0 if its network is cut instead.
+  signum: int     # The signal that the part gets; 0 for none.
+  is_cut: bool    # Whether its network is cut before.
   steps: int      # Learner steps since the last fault; if 0, `seconds` counts.
   seconds: float  # Since the last fault.
   lasts: float    # Seconds that a cut lasts.
@@ -66,14 +71,16 @@ def _plan() -> List[_Fault]:
   come after some seconds, whether or not the part of the last fault is back.
   """
   random = np.random.default_rng(_SEED)
-  faults = [(name, signal.SIGTERM if i % 4 == 3 else signal.SIGKILL)
+  faults = [(name, signal.SIGTERM if i % 4 == 3 else signal.SIGKILL, False)
             for name, count in _KILLS.items() for i in range(count)]
-  faults += [(name, 0) for name in _CUTS]
+  faults += [(name, 0, True) for name in _CUTS]
+  faults += [(name, signal.SIGKILL, True) for name in _VANISH]
   random.shuffle(faults)
-  return [_Fault(name, int(signum),
+  return [_Fault(name, int(signum), is_cut,
                  random.integers(1, _PAUSE_STEPS) if i % 4 < 3 else 0,
-                 random.uniform(0, _PAUSE_SECONDS), random.uniform(*_CUT_SECONDS))
-          for i, (name, signum) in enumerate(faults)]
+                 random.uniform(0, _PAUSE_SECONDS),
+                 random.uniform(*(_VANISH_SECONDS if signum else _CUT_SECONDS)))
+          for i, (name, signum, is_cut) in enumerate(faults)]
 
 
 class AccountTest(absltest.TestCase):
@@ -87,6 +94,31 @@ class AccountTest(absltest.TestCase):
     lives = [{1: [10, 20], 2: [21]}, {2: [20]}]
     self.assertEqual(faults_testing.account(lives), faults_testing.Account(
         lost=[1], steps=[1, 2], duplicates=1, duplicates_overall=1))
+
+
+class SoakTest(absltest.TestCase):
+
+  def samples(self, growth, gained=0):
+    """Of one part with two lives, of which the second begins lower."""
+    return [faults_soak_testing.Sample(
+        10.0 * i, 'learner', i // 200,
+        500 - 90 * (i // 200) + (i % 200) * growth / 360 + i % 2,
+        30 + gained * (i % 200 > 100), 9) for i in range(400)]
+
+  def test_what_is_flat_is_well(self):
+    lines, wrong = faults_soak_testing.summarize(self.samples(0))
+    self.assertEmpty(wrong)
+    self.assertRegex(lines[-1], r'\| learner \| 2 \| \d+ \| -?0.\d ± 0.\d \| 0 \| 0 ')
+
+  def test_what_grows_is_found(self):
+    lines, wrong = faults_soak_testing.summarize(self.samples(40, gained=20))
+    self.assertRegex(lines[-1], r' \| (39|40)\.\d ± 0\.\d \| 20 \| 0 ')
+    self.assertLen(wrong, 2)
+
+  def test_this_process_has_memory_descriptors_and_threads(self):
+    mib, descriptors, threads = faults_soak_testing.look(os.getpid())
+    self.assertGreater(mib, 10)
+    self.assertGreater(min(descriptors, threads), 0)
 
 
 class FaultsTest(absltest.TestCase):
@@ -136,7 +168,8 @@ class FaultsTest(absltest.TestCase):
         experiment.evaluation_episodes)
     success = np.mean(played.successes)
     print(f'''
-Seed {_SEED}; killed: {_KILLS}, {sum(_KILLS.values())} in all; cut: {len(_CUTS)} times
+Seed {_SEED}; killed: {_KILLS}, {sum(_KILLS.values())} in all; cut: {len(_CUTS)} times; \
+vanished: {_VANISH}
 Exit codes on SIGTERM: {terminated}
 Learner steps: {len(account.steps)}; lost with each life of the learner that took any: \
 {account.lost}, of {_CHECKPOINT_PERIOD} allowed
@@ -165,15 +198,15 @@ Success: {success:.2f}''')
       self._watch(lambda fault=fault, steps=steps, over=over: (
           self._steps() >= steps if fault.steps else time.time() > over))
       self.assertFalse(self._folder.done.exists(), 'the run ended before the faults')
+      if fault.is_cut:
+        self._hosts.cut(fault.name)
+        self._cut[fault.name] = time.time() + fault.lasts
       if fault.signum:
         code = self._parts.end(fault.name, fault.signum)
         if fault.signum == signal.SIGTERM:
           codes[fault.name].append(code)
           # Or whoever had not yet begun to listen for signals.
           self.assertIn(code, (0, -signal.SIGTERM), self._parts.tail(fault.name))
-      else:
-        self._hosts.cut(fault.name)
-        self._cut[fault.name] = time.time() + fault.lasts
     return dict(codes)
 
   def _steps(self) -> int:

@@ -8,19 +8,19 @@ import sys
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from binaries import commands_testing
+from binaries import gtrxl
 from gtrxl_tf.benchmarks import learner_hlo
 from gtrxl_tf.benchmarks import tpu_compiler
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import evaluation
 
 _FOLDER = pathlib.Path(__file__).parent
-_BINARIES = sorted(path.stem for path in _FOLDER.glob('*.py')
-                   if not path.stem.endswith(('_test', '_testing'))
-                   and 'app.run(main)' in path.read_text(encoding='utf-8'))
+_BINARIES = gtrxl.commands()
 _PRINT_HELP = '''
 import runpy, sys
 name = sys.argv[0] = sys.argv.pop()
-sys.argv.append('--helpshort')
+sys.argv.append('--help')
 try:
   runpy.run_module(name, run_name='__main__')
 except SystemExit:
@@ -37,7 +37,9 @@ class HelpTest(parameterized.TestCase):
         [sys.executable, '-c', _PRINT_HELP, f'binaries.{binary}'],
         cwd=_FOLDER.parent, capture_output=True, text=True, check=False)
     self.assertEqual(done.returncode, 0, done.stderr)
-    self.assertIn('USAGE: ' if binary == 'table2' else 'flags:', done.stdout)
+    self.assertIn('USAGE: ', done.stdout)
+    for flag in commands_testing.flags(_FOLDER / f'{binary}.py'):
+      self.assertRegex(done.stdout, rf'(?m)^ +--(\[no\])?{flag}:')
 
   @parameterized.parameters(
       ('learner', 'strategy', list(devices.STRATEGIES)),

@@ -15,6 +15,8 @@ from absl import logging
 
 from binaries import part
 
+flags.adopt_module_key_flags(part)
+
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _SERVER = flags.DEFINE_string(
     'server', None, 'HOST:PORT of the Reverb server, unless the run is offline.')

@@ -12,6 +12,8 @@ from binaries import settings as settings_flags
 if typing.TYPE_CHECKING:
   from gtrxl_tf.launch import parts
 
+flags.adopt_module_key_flags(settings_flags)
+
 _METRICS_HOST = flags.DEFINE_string(
     'metrics_host', 'localhost',
     'Where /metrics is served for Prometheus; 0.0.0.0 lets other machines read it.')

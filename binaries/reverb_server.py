@@ -15,6 +15,8 @@ from absl import flags
 
 from binaries import part
 
+flags.adopt_module_key_flags(part)
+
 _ROOT_DIR = flags.DEFINE_string(
     'root_dir', None, "The run's folder, or another.", required=True)
 _PORT = flags.DEFINE_integer(

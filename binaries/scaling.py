@@ -19,6 +19,8 @@ from absl import flags
 
 from binaries import settings
 
+flags.adopt_module_key_flags(settings)
+
 _ACTORS = flags.DEFINE_list('actors', '1,2,4,8', 'Numbers of actors.')
 _SECONDS = flags.DEFINE_float('seconds', 30, 'Time to measure each.', lower_bound=1)
 _TRAFFIC = flags.DEFINE_bool(

@@ -15,6 +15,8 @@ from absl import flags
 from binaries import settings
 from gtrxl_tf.launch import processes
 
+flags.adopt_module_key_flags(settings)
+
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _ALLOW_CHANGES = flags.DEFINE_bool(
     'allow_changes', False, 'Go on with other numbers of steps, actors, evaluations or '

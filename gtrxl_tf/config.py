@@ -7,9 +7,9 @@ before any process, file or server exists:
 
   @config.configurable
   class DeepLSTM(core.Core):
-    def __init__(self, num_layers: config.PositiveInt = 3, ...):
+    def __init__(self, num_layers: config.NumLayers = 3, ...):
 
-  DeepLSTM.num_layers = 0: expected an integer >= 1
+  DeepLSTM.num_layers = 0: expected an integer >= 1 and <= 1000
 """
 
 import collections.abc
@@ -19,10 +19,8 @@ import functools
 import importlib.util  # noqa: F401 (gin uses it without importing it)
 import inspect
 import linecache
-import logging
 import math
 import numbers
-import os
 import re
 import tokenize
 import typing
@@ -30,7 +28,10 @@ from typing import Annotated, Any, Callable, Optional, Sequence
 
 import gin
 
+from gtrxl_tf import gin_files
+
 MODULE = 'gtrxl_tf'
+_LONGEST, _LONGEST_VALUE = 2000, 200  # Characters of a message, and of a value in it.
 
 _parameters = {}  # What gin may set of every configurable, by its name.
 _classes = {}  # The configurables that are classes, by name.
@@ -57,6 +58,8 @@ class Range:
 
 
 PositiveInt = Annotated[int, Range(1)]
+# Of a stack: more would take minutes to make, and far longer to compile.
+NumLayers = Annotated[int, Range(1, 1000)]
 NonNegativeInt = Annotated[int, Range(0)]
 PositiveFloat = Annotated[float, Range(0, open=True)]
 NonNegativeFloat = Annotated[float, Range(0)]
@@ -124,7 +127,8 @@ def _checked(function: Callable, name: str) -> Callable:
     for parameter, value in bound.arguments.items():
       expected = _mismatch(value, hints.get(parameter))
       if expected is not None:
-        raise ConfigError(f'{name}.{parameter} = {value!r}: expected {expected}')
+        shown = _short(repr(value), _LONGEST_VALUE)
+        raise ConfigError(f'{name}.{parameter} = {shown}: expected {expected}')
     return function(*args, **kwargs)
 
   wrapper.__signature__ = signature
@@ -171,36 +175,67 @@ def modules() -> list[str]:
 
 
 def parse(files: Sequence[str], bindings: Sequence[str]) -> None:
-  """Reads gin files and bindings. Files include others by paths relative to their own.
+  """Reads gin files and bindings.
+
+  Args:
+    files: names of files as `gin_files.find` takes them; later ones override.
+    bindings: single settings, which override the files. What they include and import
+      is looked for in the working folder.
 
   Raises:
     ConfigError: a file does not exist, a name is unknown, or a line is not gin. The
       message is one line and says what would have been allowed.
   """
   file = None
-  # Gin logs an error for every place where it looks for a file in vain.
-  logging.disable(logging.ERROR)
+  reading = gin_files.Reading()
   try:
-    for file in files:
-      # Includes are looked up beside the file that has them. Gin itself would look for
-      # `bases/small.gin` in the folders of all files that it has read before.
-      # pylint: disable-next=protected-access
-      gin.config._LOCATION_PREFIXES[:] = [os.path.dirname(os.path.abspath(file)), '']
-      gin.parse_config_file(file)
-    file = None
-    gin.parse_config_files_and_bindings([], list(bindings))
-  except SyntaxError as error:
-    raise ConfigError(_syntax_error(error, bindings)) from error
-  except tokenize.TokenError as error:
-    raise ConfigError('not gin: a bracket or a string is not closed in '
-                      + ' or '.join([*files, *bindings])) from error
-  except (ValueError, IOError, ImportError, TypeError, AttributeError) as error:
-    text = _unknown_name(' '.join(str(error).split()))
-    if file is not None and file not in text:
-      text = f'{file}: {text}'
-    raise ConfigError(text) from error
-  finally:
-    logging.disable(logging.NOTSET)
+    with reading.in_gin():
+      for file in files:
+        gin.parse_config_file(file)
+      file = None
+      reading.prepare(bindings)
+      gin.parse_config_files_and_bindings([], list(bindings))
+  except (SyntaxError, tokenize.TokenError, RecursionError, ValueError, KeyError,
+          OSError, ImportError, TypeError, AttributeError) as error:
+    text = (str(reading.error) if reading.error is not None
+            else _explained(error, file, files, bindings))
+    raise ConfigError(_short(text, _LONGEST)) from error
+
+
+def operative_text() -> str:
+  """The settings that this process has used, as text that `parse` reads anywhere.
+
+  It names the folders of the modules that the settings import.
+  """
+  return gin_files.header() + gin.operative_config_str()
+
+
+def _explained(error: Exception, file: Optional[str], files: Sequence[str],
+               bindings: Sequence[str]) -> str:
+  """Describes an error of gin in one line.
+
+  Args:
+    error: what gin raised.
+    file: the file that was read; None for the bindings.
+    files: all files.
+    bindings: all bindings.
+  """
+  if isinstance(error, SyntaxError):
+    return _syntax_error(error, bindings)
+  if isinstance(error, tokenize.TokenError):
+    return ('not gin: a bracket or a string is not closed in '
+            + ' or '.join([*files, *bindings]))
+  text = str(error)
+  if isinstance(error, KeyError) and error.args:  # Its text is quoted.
+    text = str(error.args[0])
+  if isinstance(error, RecursionError):
+    text = 'too much is nested'
+  text = _unknown_name(' '.join(text.split()))
+  return text if file is None or file in text else f'{file}: {text}'
+
+
+def _short(text: str, most: int) -> str:
+  return text if len(text) <= most else f'{text[:most - 3]}...'
 
 
 def _syntax_error(error: SyntaxError, bindings: Sequence[str]) -> str:
@@ -212,7 +247,8 @@ def _syntax_error(error: SyntaxError, bindings: Sequence[str]) -> str:
   number, line = [(i, line.strip()) for i, line in enumerate(lines[:error.lineno], 1)
                   if line.strip()][-1]
   place = f' ({error.filename}, line {number})' if error.filename else ''
-  reason = error.msg.splitlines()[0]
+  line, reason = (_short(x, _LONGEST_VALUE)
+                  for x in (line, error.msg.splitlines()[0]))
   if reason.startswith('malformed node'):
     reason = 'expected a literal, an @reference or a %macro'
   return f'not gin: {line!r}{place}: {reason}'
@@ -223,7 +259,11 @@ def _unknown_name(text: str) -> str:
   unknown = re.search(r"No configurable matching (?:reference )?'@?([^']+)'", text)
   if unknown:
     name = unknown.group(1).split('/')[-1].removesuffix('()')
-    return _suggest(text, name, sorted(_parameters))
+    close = difflib.get_close_matches(name, sorted(_parameters), n=3)
+    text = text.rstrip('. ^')
+    hint = 'a name in a module of your own needs `import MODULE` in the gin file'
+    return (f'{text}. Did you mean {" or ".join(close)}? Otherwise, {hint}.' if close
+            else f'{text}: {hint}, and MODULE.py beside that file.')
   unknown = re.search(r"Configurable '([^']+)' doesn't (?:have a parameter named|"
                       r"include kwarg) '([^']+)'(?: in its allowlist)?", text)
   if unknown:
@@ -243,11 +283,6 @@ def one_line(error: Exception) -> str:
   if len(lines) > 1 and lines[0].startswith('Exception encountered when calling layer'):
     del lines[0]
   return lines[0] if lines else type(error).__name__
-
-
-def _suggest(text: str, name: str, allowed: Sequence[str]) -> str:
-  close = difflib.get_close_matches(name, allowed, n=3)
-  return _did_you_mean(text, close, allowed)
 
 
 def _suggest_parameter(text: str, owner: str, parameter: str) -> str:

@@ -69,7 +69,7 @@ def samples(settings: str) -> Dict[str, float]:
   if not scopes:
     return {}
   gin.clear_config()
-  gin.parse_config(settings)
+  config.parse([], [settings])
   drawn = {}
   for scope in scopes:
     with gin.config_scope(scope):

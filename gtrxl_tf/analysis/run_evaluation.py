@@ -9,6 +9,7 @@ import tree
 from gtrxl_tf import config
 from gtrxl_tf import seeds
 from gtrxl_tf.analysis import films
+from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import variants
 from gtrxl_tf.offline import learning_processes
@@ -43,20 +44,24 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
 
   Raises:
     config.ConfigError: a setting that cannot be used with this policy.
+    exit_codes.RunFailed: an environment failed, or the policy; `failures/` has the
+      traceback.
   """
   lines = {}
   for point in variants.sweep(sweep):
-    experiment = _prepare(folder, [*gin_files, *point.gin_files],
-                          [*gin_bindings, *point.bindings])
-    name = f'{point.name}: ' if point.name else ''
-    if video:
-      show(name + _film(experiment, folder, point.name))
-    if experiment.learns_while_acting:
-      judge = experiment.make_judge(experiment.restore_policy(folder))
-      show(name + learning_processes.describe(judge.evaluate()))
-      lines[point.name] = judge.curves['policy']
-    else:
-      show(name + _play(experiment, folder, num_episodes, num_environments))
+    with parts.kept_failure(
+        'evaluation', folder.failures / 'evaluate.txt', unexpected_only=True):
+      experiment = _prepare(folder, [*gin_files, *point.gin_files],
+                            [*gin_bindings, *point.bindings])
+      name = f'{point.name}: ' if point.name else ''
+      if video:
+        show(name + _film(experiment, folder, point.name))
+      if experiment.learns_while_acting:
+        judge = experiment.make_judge(experiment.restore_policy(folder))
+        show(name + learning_processes.describe(judge.evaluate()))
+        lines[point.name] = judge.curves['policy']
+      else:
+        show(name + _play(experiment, folder, num_episodes, num_environments))
   if lines and sweep:
     picture = folder.root / 'evaluation.png'
     histories.draw(picture, {**lines, 'source': judge.curves['source']},

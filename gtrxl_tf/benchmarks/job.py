@@ -13,7 +13,6 @@ import numpy as np
 from gtrxl_tf import config
 from gtrxl_tf.training import run_folder
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _PERIOD_SECONDS = 0.25
 SHARES = (50, 80, 90)  # Per cent of the informed policy's return.
 
@@ -47,7 +46,7 @@ def measure(gin_files: Sequence[str], seed: int, steps: Optional[int],
           [sys.executable, '-m', 'binaries.train', f'--root_dir={root}',
            *(f'--gin_file={gin_file}' for gin_file in gin_files),
            *(f'--gin_bindings={binding}' for binding in bindings)],
-          cwd=_ROOT, stdout=log, stderr=log)
+          stdout=log, stderr=log)
       try:
         while process.poll() is None:
           samples.append(Sample(time.time() - start, tree.of(process.pid),

@@ -221,7 +221,7 @@ class Mamba(core.Core):
   defaults are those of RATE's code for T-Maze; the paper does not list its baseline's.
   """
 
-  def __init__(self, num_layers: config.PositiveInt = 1,
+  def __init__(self, num_layers: config.NumLayers = 1,
                model_dim: config.PositiveInt = 128,
                state_dim: config.PositiveInt = 16,
                conv_width: config.PositiveInt = 4,

@@ -22,7 +22,7 @@ class Memoryless(core.Core):
     hidden_dim: units of each layer. Both defaults match the GTrXL paper's LSTM.
   """
 
-  def __init__(self, num_layers: config.PositiveInt = 3,
+  def __init__(self, num_layers: config.NumLayers = 3,
                hidden_dim: config.PositiveInt = 256, name: Optional[str] = None):
     super().__init__(name=name)
     self.layers = [tf.keras.layers.Dense(hidden_dim, 'relu', name=f'dense_{i}')

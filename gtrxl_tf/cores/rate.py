@@ -124,7 +124,7 @@ class RATE(core.Core):
 
   def __init__(
       self,
-      num_layers: config.PositiveInt = 8,
+      num_layers: config.NumLayers = 8,
       model_dim: config.PositiveInt = 64,
       num_heads: config.PositiveInt = 10,
       head_dim: config.PositiveInt = 64,

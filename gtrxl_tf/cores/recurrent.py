@@ -119,7 +119,7 @@ class _DeepRecurrent(core.Core):
 
   layer: type  # A subclass of `_Layer`.
 
-  def __init__(self, num_layers: config.PositiveInt = 3,
+  def __init__(self, num_layers: config.NumLayers = 3,
                hidden_dim: config.PositiveInt = 256,
                skip: Literal['concat', 'residual'] = 'concat',
                name: Optional[str] = None):

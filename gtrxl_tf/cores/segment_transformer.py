@@ -100,7 +100,7 @@ class SegmentTransformer(core.Core):
 
   def __init__(
       self,
-      num_layers: config.PositiveInt = 4,
+      num_layers: config.NumLayers = 4,
       model_dim: config.PositiveInt = 512,
       num_heads: config.PositiveInt = 64,
       head_dim: config.PositiveInt = 8,

@@ -86,7 +86,7 @@ class TransformerXL(core.Core):
 
   def __init__(
       self,
-      num_layers: config.PositiveInt = 12,
+      num_layers: config.NumLayers = 12,
       model_dim: config.PositiveInt = 256,
       num_heads: config.PositiveInt = 8,
       head_dim: config.PositiveInt = 64,

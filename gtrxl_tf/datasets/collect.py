@@ -119,7 +119,8 @@ class Collector:
     settings = self._task_settings[piece % len(self._task_settings)]
     made = [self._environment(seed=int(seed), **settings) for seed in seeds]
     batched = environments.BatchedEnvironment(made)
-    act = self._saved_model_actions(num) if self._saved_model else self._method_actions
+    act = (self._saved_model_actions(num) if self._saved_model
+           else self._method_actions(made, batched))
     action_leaves = tree.flatten(self.specs.action)
 
     rows: List[list] = [[] for _ in made]
@@ -127,7 +128,7 @@ class Collector:
     seen = batched.reset()
     over = np.zeros(num, bool)
     while min(map(len, episodes)) < each:
-      actions = act(made, seen, over)  # Of each environment, as lists of leaves.
+      actions = act(seen, over)  # Of each environment, as lists of leaves.
       for i in np.flatnonzero(over | (random.random(num) < self._epsilon)):
         actions[i] = [environments.random_value(spec, random) for spec in action_leaves]
       after = batched.step(tree.unflatten_as(
@@ -145,23 +146,35 @@ class Collector:
     batched.close()
     return [episode for of_one in episodes for episode in of_one[:each]]
 
-  def _method_actions(self, made: Sequence[dm_env.Environment], unused_seen: Any,
-                      over: np.ndarray) -> List[Any]:
-    """Returns an action for each environment; None where an episode has ended."""
+  def _method_actions(self, made: Sequence[dm_env.Environment],
+                      batched: environments.BatchedEnvironment
+                      ) -> Callable[..., List[Any]]:
+    """Returns a function of what was seen, and of whether an episode has ended.
+
+    It returns an action for each environment; None where an episode has ended.
+    """
     leaves = tree.flatten(self.specs.action)
-    return [None if last else [
-        np.asarray(action, spec.dtype) for spec, action
-        in zip(leaves, tree.flatten(getattr(environment, self._policy)()))]
-            for environment, last in zip(made, over)]
+
+    def of_one(i: int) -> List[np.ndarray]:
+      try:
+        action = tree.flatten(getattr(made[i], self._policy)())
+        return [np.asarray(x, spec.dtype) for spec, x in zip(leaves, action)]
+      except Exception as error:
+        raise batched.failed(i, error, f'{self._policy}()') from error
+
+    def act(unused_seen: environments.BatchedTimeStep, over: np.ndarray) -> List[Any]:
+      return [None if last else of_one(i) for i, last in enumerate(over)]
+
+    return act
 
   def _saved_model_actions(self, num: int) -> Callable[..., List[Any]]:
-    """Returns a replacement of `_method_actions` that keeps the policy's state."""
+    """Returns a replacement of `_method_actions`, which keeps the policy's state."""
     # pylint: disable=g-import-not-at-top
     import tensorflow as tf
     from tf_agents.trajectories import time_step as ts
     state = self._loaded.get_initial_state(num)
 
-    def act(unused_made: Any, seen: environments.BatchedTimeStep, unused_over: Any
+    def act(seen: environments.BatchedTimeStep, unused_over: Any
             ) -> List[Any]:
       nonlocal state
       step = self._loaded.action(ts.TimeStep(*tree.map_structure(
@@ -290,7 +303,7 @@ def _start(modules: Sequence[str], settings: str) -> None:
   tf.config.threading.set_inter_op_parallelism_threads(1)
   for module in modules:
     importlib.import_module(module)
-  gin.parse_config(settings)
+  config.parse([], [settings])
   _collector = Collector()
 
 

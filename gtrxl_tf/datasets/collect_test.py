@@ -19,6 +19,7 @@ from gtrxl_tf import config
 from gtrxl_tf import configurables  # noqa: F401
 from gtrxl_tf import cores
 from gtrxl_tf import datasets
+from gtrxl_tf import environments
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.datasets import collect
 from gtrxl_tf.environments import action_recall
@@ -259,6 +260,15 @@ class CollectTest(parameterized.TestCase):
   def test_refuses_settings(self, settings, message):
     with self.assertRaisesRegex(config.ConfigError, message):
       collect.Collector(t_maze.TMaze, **settings)
+
+  def test_an_error_of_the_policy_names_its_place(self):
+    class Lost(_Walk):
+      def informed_action(self):
+        raise KeyError('door')
+    with self.assertRaisesRegex(
+        environments.EnvironmentFailed, '^environment 0, episode 1, step 0, '
+        r"informed_action\(\): KeyError: 'door'$"):
+      self._collect('lost', Lost, num_episodes=1)
 
   def test_refuses_to_filter_what_does_not_tell_success(self):
     class Silent(_Walk):

@@ -60,6 +60,7 @@ moment leaves a valid dataset.
 
 import enum
 import json
+import math
 import pathlib
 import re
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
@@ -74,6 +75,10 @@ from gtrxl_tf import environments
 
 FORMAT, VERSION = 'gtrxl_tf episodes', 1
 KINDS = ('episodes', 'histories')
+
+# The most bytes of dataset.json, and of one array in a step. Sound ones are far smaller;
+# what a damaged file says must not fill the memory.
+MAX_JSON_BYTES = MAX_STEP_BYTES = 2**28
 
 _KEY = re.compile(r'[A-Za-z0-9_-]+')
 
@@ -228,10 +233,23 @@ def check_steps(specs: Specs, kind: str, arrays: Dict[str, np.ndarray],
           f'is {str(array[row]):.60}: expected {expected}')
 
 
+def check_array(name: str, dtype: np.dtype, shape: Sequence[int]) -> None:
+  """Checks that a step can have such an array.
+
+  Raises:
+    DatasetError: it has no numbers, or too many.
+  """
+  if dtype.kind not in 'biuf':
+    raise DatasetError(f'{name} has dtype {dtype}: expected numbers or bools')
+  num_bytes = dtype.itemsize * math.prod(shape)
+  if min(shape, default=0) < 0 or num_bytes > MAX_STEP_BYTES:
+    raise DatasetError(f'{name} has shape {tuple(shape)} and {num_bytes:,} bytes a step: '
+                       f'expected at most {MAX_STEP_BYTES:,}')
+
+
 def spec_to_json(spec: dm_specs.Array) -> Dict[str, Any]:
   """Returns the description of an array in dataset.json."""
-  if spec.dtype.kind not in 'biuf':
-    raise DatasetError(f'{spec} has dtype {spec.dtype}: expected numbers or bools')
+  check_array(f'{type(spec).__name__} {spec.name!r}', spec.dtype, spec.shape)
   entry = {'dtype': spec.dtype.name, 'shape': list(spec.shape)}
   if isinstance(spec, dm_specs.DiscreteArray):
     entry['num_values'] = int(spec.num_values)
@@ -248,6 +266,7 @@ def specs_from_json(entries: Dict[str, Dict[str, Any]]) -> Specs:
   roots: Dict[str, Any] = {}
   for name, entry in entries.items():
     dtype, shape = np.dtype(entry['dtype']), tuple(entry['shape'])
+    check_array(name, dtype, shape)
     if 'names' in entry:
       spec = environments.NamedActions(entry['names'], dtype, name)
     elif 'num_values' in entry:
@@ -272,6 +291,30 @@ def checksum(description: Dict[str, Any]) -> str:
   return f'{zlib.crc32(text.encode()):08x}'
 
 
+def check_is_file(file: pathlib.Path) -> None:
+  """Raises a `DatasetError` if something is not a file, such as a folder or a pipe."""
+  if not file.exists():
+    raise DatasetError(f'{file}: missing')
+  if not file.is_file():
+    raise DatasetError(f'{file}: not a regular file')
+
+
+def read_json(file: pathlib.Path) -> Any:
+  """Reads a JSON file of at most `MAX_JSON_BYTES`.
+
+  Raises:
+    DatasetError: it is missing, too large or not JSON.
+  """
+  check_is_file(file)
+  if file.stat().st_size > MAX_JSON_BYTES:
+    raise DatasetError(f'{file}: has {file.stat().st_size:,} bytes: expected at most '
+                       f'{MAX_JSON_BYTES:,}')
+  try:
+    return json.loads(file.read_bytes())
+  except (ValueError, RecursionError) as error:
+    raise DatasetError(f'{file}: not JSON: {error}') from error
+
+
 def read_description(path: pathlib.Path) -> Optional[Dict[str, Any]]:
   """Reads dataset.json in the folder `path`; returns None if there is no such file.
 
@@ -281,17 +324,18 @@ def read_description(path: pathlib.Path) -> Optional[Dict[str, Any]]:
   file = path / 'dataset.json'
   if not file.exists():
     return None
-  try:
-    description = json.loads(file.read_bytes())
-  except ValueError as error:
-    raise DatasetError(f'{file}: not JSON: {error}') from error
+  description = read_json(file)
   if not isinstance(description, dict) or description.get('format') != FORMAT:
     raise DatasetError(f'{file}: not a dataset: expected the format {FORMAT!r}')
   if description.get('version') != VERSION:
     raise DatasetError(f'{file}: has version {description.get("version")!r}: '
                        f'expected {VERSION}')
-  if description.get('crc32') != checksum(description):
+  try:
+    found = checksum(description)
+  except RecursionError as error:
+    raise DatasetError(f'{file}: not as a writer leaves it: {error}') from error
+  if description.get('crc32') != found:
     raise DatasetError(f'{file}: was changed after it was written: its checksum is '
-                       f'{checksum(description)}, expected {description.get("crc32")}')
+                       f'{found}, expected {str(description.get("crc32")):.20}')
   return description
 

@@ -3,14 +3,19 @@
 Each importer returns a `Recording`, which yields episodes one by one, so that even a
 large one takes no more memory than an episode and a shard. h5py is in the extra
 `offline`.
+
+A small compressed file may say that it holds more than any memory. Before anything is
+read, its size is therefore compared with two bounds: `MAX_BYTES` for what is read at
+once, which is an episode or one number for each step, and `MAX_STEPS` for a file.
 """
 
 import contextlib
 import functools
 import gzip
-import importlib
+import io
 import itertools
 import json
+import math
 import pathlib
 import re
 import sys
@@ -27,8 +32,13 @@ from gtrxl_tf import progress
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import reader
 from gtrxl_tf.datasets import writer as writer_lib
+from gtrxl_tf.environments import optional
 
 DatasetError = format_lib.DatasetError
+
+MAX_BYTES = 2**31
+MAX_STEPS = 2**27
+_MAX_HEADER_BYTES = 10_000  # Of a NumPy array, as NumPy itself has it.
 
 _DQN_ARRAYS = ('observation', 'action', 'reward', 'terminal')
 # Dopamine puts this many blank steps before every episode, to stack frames over them.
@@ -85,10 +95,30 @@ def _damage_told(place: Any) -> Iterator[None]:
     yield
   except (DatasetError, config.ConfigError):
     raise
-  except (AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError,
-          ValueError, zlib.error) as error:
+  except (AttributeError, EOFError, LookupError, MemoryError, OSError, RuntimeError,
+          TypeError, ValueError, zlib.error) as error:
     raise DatasetError(f'{place}: cannot be read: {type(error).__name__}: '
                        f'{" ".join(str(error).split()):.100}') from error
+
+
+def _check_size(place: str, num_steps: int, row_bytes: int) -> None:
+  """Raises a `DatasetError` if so many rows are more than may be read at once."""
+  if not 0 <= num_steps <= MAX_STEPS:
+    raise DatasetError(f'{place}: has {num_steps:,} steps: expected at most '
+                       f'{MAX_STEPS:,} in a file')
+  if num_steps * row_bytes > MAX_BYTES:
+    raise DatasetError(f'{place}: has {num_steps * row_bytes:,} bytes to be read at '
+                       f'once: expected at most {MAX_BYTES:,}')
+
+
+def _rows(array: Any, steps: slice = slice(None)) -> np.ndarray:
+  """Reads rows of an array of an HDF5 file, within the bounds of size."""
+  place = f'{array.file.filename}: {array.name.lstrip("/")}'
+  format_lib.check_array(place, array.dtype, array.shape[1:])
+  start, stop, _ = steps.indices(len(array))
+  _check_size(place, stop - start,
+              array.dtype.itemsize * math.prod(array.shape[1:]))
+  return array[steps]
 
 
 def _importer(function: Callable[..., Recording]) -> Callable[..., Recording]:
@@ -125,7 +155,7 @@ def minari(folder: Union[str, pathlib.Path]) -> Recording:
   metadata_file = folder / 'data' / 'metadata.json'
   if not metadata_file.exists():
     raise DatasetError(f'{metadata_file}: missing: expected a local Minari data set')
-  metadata = json.loads(metadata_file.read_text(encoding='utf-8'))
+  metadata = format_lib.read_json(metadata_file)
   if metadata.get('data_format', 'hdf5') != 'hdf5':
     raise DatasetError(f'{metadata_file}: data_format is {metadata["data_format"]!r}: '
                        "expected 'hdf5'")
@@ -147,6 +177,7 @@ def _minari_spec(space: Dict[str, Any], place: str, name: str) -> Any:
     return dm_specs.DiscreteArray(space['n'], name=name)
   if kind == 'Box':
     dtype = _narrowed(np.dtype(space['dtype']))
+    format_lib.check_array(f'{place}: {name}', dtype, space['shape'])
     return dm_specs.BoundedArray(space['shape'], dtype, space['low'], space['high'],
                                  name)
   if kind == 'Dict':
@@ -162,7 +193,7 @@ def _minari_episodes(file, spaces, specs: format_lib.Specs
   def read(node: Any, space: Dict[str, Any], spec: Any) -> Any:
     if isinstance(spec, dict):
       return {key: read(node[key], space['subspaces'][key], spec[key]) for key in spec}
-    return (node[()] - space.get('start', 0)).astype(spec.dtype)
+    return (_rows(node) - space.get('start', 0)).astype(spec.dtype)
 
   with file:
     for name in sorted(file, key=lambda name: int(name.removeprefix('episode_'))):
@@ -171,7 +202,7 @@ def _minari_episodes(file, spaces, specs: format_lib.Specs
         observation = read(group['observations'], spaces['observation'],
                            specs.observation)
         action = read(group['actions'], spaces['action'], specs.action)
-        reward = group['rewards'][()]
+        reward = _rows(group['rewards'])
         if not len(reward):
           raise DatasetError(f'{file.filename}: {name} has no steps')
         terminated = bool(group['terminations'][-1])
@@ -216,11 +247,13 @@ def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None
     if len(file[name]) != len(file['rewards']):
       raise DatasetError(f'{path}: {name} has {len(file[name])} steps: expected '
                          f'{len(file["rewards"])}, as many as rewards')
+    _check_size(f'{path}: {name}', len(file[name]), 0)
+    format_lib.check_array(f'{path}: {name}', file[name].dtype, file[name].shape[1:])
   specs = format_lib.Specs(
       dm_specs.Array(file['observations'].shape[1:],
                      _narrowed(file['observations'].dtype)),
       _action_spec(file['actions'].shape, file['actions'].dtype,
-                   lambda: file['actions'][()].max(), action_names))
+                   lambda: _rows(file['actions']).max(), action_names))
   settings = f'd4rl {pathlib.Path(path).name} {max_episode_steps or ""}'.strip()
   return Recording(settings, specs, False, _d4rl_episodes(file, specs,
   max_episode_steps))
@@ -228,21 +261,28 @@ def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None
 
 def _d4rl_episodes(file, specs, max_episode_steps) -> Iterator[format_lib.Episode]:
   with file:
-    terminals = file['terminals'][()].reshape(-1).astype(bool)
+    terminals = _rows(file['terminals']).reshape(-1).astype(bool)
     if max_episode_steps is None:
-      ends = np.flatnonzero(terminals | file['timeouts'][()].reshape(-1).astype(bool))
+      ends = np.flatnonzero(terminals | _rows(file['timeouts']).reshape(-1).astype(bool))
     else:
-      ends, begin = [], 0
-      for terminal in [*np.flatnonzero(terminals), len(terminals)]:
-        ends += range(begin + max_episode_steps - 1, terminal, max_episode_steps)
-        if terminal < len(terminals):
-          ends.append(terminal)
-        begin = terminal + 1
-    for begin, end in zip([0, *(end + 1 for end in ends)], ends):
+      ends = _ends(terminals, max_episode_steps)
+    begin = 0
+    for end in ends:
       steps = slice(begin, end + 1)
-      yield _episode(file['observations'][steps].astype(specs.observation.dtype),
-                     file['actions'][steps].astype(specs.action.dtype),
-                     file['rewards'][steps].reshape(-1), terminals[end])
+      yield _episode(_rows(file['observations'], steps).astype(specs.observation.dtype),
+                     _rows(file['actions'], steps).astype(specs.action.dtype),
+                     _rows(file['rewards'], steps).reshape(-1), terminals[end])
+      begin = end + 1
+
+
+def _ends(terminals: np.ndarray, max_episode_steps: int) -> Iterator[int]:
+  """Yields the last steps of episodes that are cut off after a number of steps."""
+  begin = 0
+  for terminal in itertools.chain(np.flatnonzero(terminals), [len(terminals)]):
+    yield from range(begin + max_episode_steps - 1, terminal, max_episode_steps)
+    if terminal < len(terminals):
+      yield terminal
+    begin = terminal + 1
 
 
 @_importer
@@ -295,14 +335,15 @@ def _dqn_episodes(folder: pathlib.Path, numbers: List[int], specs: format_lib.Sp
       if length != len(reward):
         raise DatasetError(f'{folder}, file {number}: {name} has {length} steps: '
                            f'expected {len(reward)}, as many as reward')
-    row = dtype.itemsize * int(np.prod(shape[1:]))
+    row = dtype.itemsize * math.prod(shape[1:])
     done, begin = 0, 0
     with stream:
       for end in np.flatnonzero(terminal):
         if max_steps is not None and done >= max_steps:
           break
+        _check_size(f'{folder}, file {number}: an episode', int(end) + 1 - begin, row)
         pictures = np.frombuffer(
-            _read(stream, row * (end + 1 - begin), folder, number), dtype)
+            _read(stream, row * (int(end) + 1 - begin), folder, number), dtype)
         pictures = pictures.reshape(-1, *shape[1:])
         # The first episode of a file began in the file before, except in file 0.
         if begin or number == 0:
@@ -316,27 +357,38 @@ def _dqn_episodes(folder: pathlib.Path, numbers: List[int], specs: format_lib.Sp
                            action[steps][skipped:].astype(specs.action.dtype),
                            reward[steps][skipped:], True)
             done += len(pictures) - skipped
-        begin = end + 1
+        begin = int(end) + 1
 
 
 def _gzipped_stream(folder: pathlib.Path, name: str, number: int
                     ) -> Tuple[Tuple[int, ...], np.dtype, gzip.GzipFile]:
   """Returns shape and dtype of an array, and a stream of its values."""
   path = folder / f'$store$_{name}_ckpt.{number}.gz'
-  if not path.exists():
-    raise DatasetError(f'{path}: missing')
+  format_lib.check_is_file(path)
   stream = gzip.open(path, 'rb')
   try:
     version = np.lib.format.read_magic(stream)
     read_header = (np.lib.format.read_array_header_1_0 if version == (1, 0)
                    else np.lib.format.read_array_header_2_0)
-    shape, fortran_order, dtype = read_header(stream)
+    # NumPy reads the header before it looks at how long that is.
+    length = stream.read(2 if version == (1, 0) else 4)
+    num_bytes = int.from_bytes(length, 'little')
+    if num_bytes > _MAX_HEADER_BYTES:
+      raise ValueError(f'its header has {num_bytes:,} bytes')
+    shape, fortran_order, dtype = read_header(
+        io.BytesIO(length + stream.read(num_bytes)))
+    if fortran_order:
+      raise DatasetError(f'{path}: expected an array in C order')
+    if not shape:
+      raise DatasetError(f'{path}: has no steps')
+    format_lib.check_array(str(path), dtype, shape[1:])
+    _check_size(str(path), shape[0], 0)
+  except DatasetError:
+    stream.close()
+    raise
   except (OSError, EOFError, ValueError, zlib.error) as error:
     stream.close()
     raise DatasetError(f'{path}: not a gzipped array: {error}') from error
-  if fortran_order or dtype.hasobject:
-    stream.close()
-    raise DatasetError(f'{path}: expected an array in C order, without objects')
   return shape, dtype, stream
 
 
@@ -344,7 +396,9 @@ def _gzipped(folder: pathlib.Path, name: str, number: int) -> np.ndarray:
   """Reads a complete array."""
   shape, dtype, stream = _gzipped_stream(folder, name, number)
   with stream:
-    data = _read(stream, dtype.itemsize * int(np.prod(shape)), folder, number)
+    row = dtype.itemsize * math.prod(shape[1:])
+    _check_size(f'{folder}, file {number}: {name}', shape[0], row)
+    data = _read(stream, row * shape[0], folder, number)
   return np.frombuffer(data, dtype).reshape(shape)
 
 
@@ -383,13 +437,10 @@ def _narrowed(dtype: np.dtype) -> np.dtype:
 
 
 def _open_hdf5(path: pathlib.Path, needed_by: str) -> Any:
+  h5py = optional.load('h5py', needed_by, 'offline')
   try:
-    h5py = importlib.import_module('h5py')
-  except ModuleNotFoundError as error:
-    raise config.ConfigError(
-        f'{needed_by} needs the package h5py, which is not installed: expected '
-        "`pip install 'gtrxl_tf[offline]'`, or `make offline` in a clone") from error
-  try:
+    if path.exists() and not path.is_file():  # It would wait for a pipe.
+      raise OSError('it is not a regular file')
     return h5py.File(path, 'r')
   except OSError as error:
     raise DatasetError(f'{path}: not an HDF5 file: {str(error):.100}') from error

@@ -3,6 +3,7 @@
 import functools
 import os
 import pathlib
+import re
 from typing import Any, Dict, Tuple, Union
 
 import numpy as np
@@ -12,6 +13,8 @@ from gtrxl_tf import files as files_lib
 from gtrxl_tf.datasets import format as format_lib
 
 DatasetError = format_lib.DatasetError
+
+_SHARD = re.compile(r'shard-[0-9]{5,}')
 
 # In one dataset. Each takes a file descriptor, of which a process may have few.
 _ARRAYS_OPEN = 512
@@ -183,7 +186,8 @@ def open_dataset(path: Union[str, os.PathLike]) -> Dataset:
     return Dataset(path, description)
   except DatasetError:
     raise
-  except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+  except (AttributeError, IndexError, KeyError, MemoryError, TypeError,
+          ValueError) as error:
     raise DatasetError(f'{path / "dataset.json"}: not as a writer leaves it: '
                        f'{type(error).__name__}: {" ".join(str(error).split()):.100}'
                        ) from error
@@ -215,10 +219,22 @@ def _check_files(path: pathlib.Path, description: Dict[str, Any]) -> None:
   if description['kind'] not in format_lib.KINDS:
     raise DatasetError(f'{path / "dataset.json"}: kind is {description["kind"]!r}: '
                        f'expected one of {format_lib.KINDS}')
-  steps, episodes = format_lib.array_specs(
-      format_lib.specs_from_json(description['arrays']),
-      description['final_observation'])
+  try:
+    steps, episodes = format_lib.array_specs(
+        format_lib.specs_from_json(description['arrays']),
+        description['final_observation'])
+  except DatasetError as error:
+    raise DatasetError(f'{path / "dataset.json"}: {error}') from error
+  names = sorted(f'{name}.npy' for name in ('offset', *steps, *episodes))
   for shard in shards:
+    if not _SHARD.fullmatch(shard['name']):  # It could lead out of the folder.
+      raise DatasetError(
+          f'{path / "dataset.json"}: a shard is named {shard["name"]!r:.100}: expected '
+          'shard- and its number')
+    if sorted(shard['files']) != names:
+      raise DatasetError(
+          f'{path / "dataset.json"}: {shard["name"]} has the files '
+          f'{str(sorted(shard["files"])):.300}: expected {names}')
     rows = {'offset': (shard['num_episodes'] + 1, (), np.dtype(np.int64))}
     rows.update({name: (shard['num_steps'], spec.shape, spec.dtype)
                  for name, spec in steps.items()})
@@ -230,8 +246,7 @@ def _check_files(path: pathlib.Path, description: Dict[str, Any]) -> None:
 
 
 def _check_header(file: pathlib.Path, num_bytes: int, shape, dtype) -> None:
-  if not file.exists():
-    raise DatasetError(f'{file}: missing')
+  format_lib.check_is_file(file)
   if file.stat().st_size != num_bytes:
     raise DatasetError(
         f'{file}: has {file.stat().st_size:,} bytes: expected {num_bytes:,}')

@@ -8,11 +8,15 @@ from dm_env import specs
 import numpy as np
 import tree
 
+from gtrxl_tf import config
 from gtrxl_tf.environments import memory_task
 
 
 class EnvironmentFailed(ValueError):
-  """An environment raised an error. The message is one line and names the place."""
+  """An environment raised an error, or returned what does not fit its specs.
+
+  The message is one line and names the environment, the episode and the step.
+  """
 
 
 class BatchedTimeStep(NamedTuple):
@@ -134,8 +138,8 @@ class BatchedEnvironment:
         one part of an episode. Such episodes report neither return nor success.
 
     Raises:
-      EnvironmentFailed: an environment raised an error.
-      ValueError: an observation that does not fit its spec or is not finite.
+      EnvironmentFailed: an environment raised an error, or returned an observation that
+        does not fit its spec or is not finite.
     """
     if head_starts is None:
       head_starts = np.zeros(self.num_environments, np.int64)
@@ -146,7 +150,8 @@ class BatchedEnvironment:
       except Exception as error:
         raise EnvironmentFailed(
             f'environment {i}, before episode {self._episodes[i] + 1}, with '
-            f'{head_starts[i]} random actions: {_described(error)}') from error
+            f'{head_starts[i]} random actions: {type(error).__name__}: '
+            f'{config.one_line(error)}') from error
     self._is_partial = np.array([not step.first() for step in steps])
     return self._batch(dm_env.restart(step.observation) for step in steps)
 
@@ -158,9 +163,9 @@ class BatchedEnvironment:
         from the spec's in width (int64 for int32), but not in kind.
 
     Raises:
-      EnvironmentFailed: an environment raised an error.
-      ValueError: actions that do not fit the action spec; or an observation, reward or
-        discount that does not fit its spec or is not finite.
+      EnvironmentFailed: an environment raised an error, or returned an observation,
+        reward or discount that does not fit its spec or is not finite.
+      ValueError: actions that do not fit the action spec.
     """
     self._num_steps += 1
     leaves = self._fitting_actions(actions)
@@ -175,17 +180,42 @@ class BatchedEnvironment:
       try:
         time_step = environment.step(action)
       except Exception as error:
-        raise EnvironmentFailed(f'{self._place(i)}: {_described(error)}') from error
+        raise self.failed(i, error) from error
       yield time_step
 
-  def _place(self, i: int) -> str:
-    return (f'environment {i}, episode {self._episodes[i]}, step '
-            f'{self._num_steps - self._begun[i]}')
+  def failed(self, i: int, error: Exception, where: str = '') -> EnvironmentFailed:
+    """Returns an error that names the place in environment `i` where another came up.
+
+    Args:
+      i: number of the environment.
+      error: the other error.
+      where: which of the environment's methods raised it, if not `step`.
+    """
+    where = f', {where}' if where else ''
+    return EnvironmentFailed(f'environment {i}, {self._time(i)}{where}: '
+                             f'{type(error).__name__}: {config.one_line(error)}')
+
+  def _time(self, i: int) -> str:
+    return f'episode {self._episodes[i]}, step {self._num_steps - self._begun[i]}'
+
+  def _misfit(self, i: int, what: str) -> EnvironmentFailed:
+    """Returns the error for what environment `i` should not have returned."""
+    return EnvironmentFailed(f'environment {i}: {what} ({self._time(i)})')
 
   def close(self) -> None:
-    """Closes every environment."""
-    for environment in self._environments:
-      environment.close()
+    """Closes every environment.
+
+    Raises:
+      EnvironmentFailed: one raised an error. The others are closed.
+    """
+    failed = None
+    for i, environment in enumerate(self._environments):
+      try:
+        environment.close()
+      except Exception as error:  # pylint: disable=broad-exception-caught
+        failed = failed or (i, error)
+    if failed is not None:
+      raise self.failed(*failed, 'close()') from failed[1]
 
   def _fitting_actions(self, actions) -> list[np.ndarray]:
     """Returns the actions' leaves in the spec's dtypes."""
@@ -219,23 +249,30 @@ class BatchedEnvironment:
         step_type, reward, discount, observation = time_step
       except (TypeError, ValueError) as error:
         size = f' of {len(time_step)}' if isinstance(time_step, tuple) else ''
-        raise ValueError(
-            f'{self._place(i)}: returned a {type(time_step).__name__}{size}: expected a '
-            'dm_env.TimeStep') from error
-      step_types[i] = step_type
+        raise EnvironmentFailed(
+            f'environment {i}, {self._time(i)}: returned a {type(time_step).__name__}'
+            f'{size}: expected a dm_env.TimeStep, as dm_env.restart, transition and '
+            'termination make it') from error
+      try:
+        step_types[i] = step_type
+      except (TypeError, ValueError) as error:
+        raise self._misfit(i, f'step_type = {step_type!r}: expected a dm_env.StepType'
+                           ) from error
       if step_type != first:
         try:
           rewards[i] = reward
           discounts[i] = discount
         except (TypeError, ValueError) as error:
-          raise ValueError(
-              f'environment {i}: reward = {reward!r}, discount = {discount!r}: '
-              'expected two numbers') from error
+          raise self._misfit(i, f'reward = {reward!r}, discount = {discount!r}: '
+                             'expected two numbers') from error
       else:
         self._episodes[i] += 1
         self._begun[i] = self._num_steps
       if step_type == last and self._successes[i] is not None:
-        successes[i] = self._successes[i]()
+        try:
+          successes[i] = self._successes[i]()
+        except Exception as error:
+          raise self.failed(i, error, 'episode_success()') from error
 
       if nested:
         leaves = tree.flatten(observation)
@@ -248,7 +285,7 @@ class BatchedEnvironment:
           leaves, buffers, self._source_leaves):
         # The assignment alone would broadcast and cast silently.
         if getattr(leaf, 'shape', None) != shape or leaf.dtype != dtype:
-          leaf = _fitting(i, leaf, name, shape, dtype)
+          leaf = self._fitting(i, leaf, name, shape, dtype)
         buffer[i] = leaf
 
     self._check_values(rewards, discounts, buffers)
@@ -265,7 +302,10 @@ class BatchedEnvironment:
     returns = np.where(step_types == last, self._returns, np.nan).astype(np.float32)
     for i, own_return in self._own_returns:
       if step_types[i] == last:
-        returns[i] = own_return()
+        try:
+          returns[i] = own_return()
+        except Exception as error:
+          raise self.failed(i, error, 'episode_return()') from error
     if self._is_partial.any():
       returns[self._is_partial] = successes[self._is_partial] = np.nan
       self._is_partial &= step_types != last
@@ -278,8 +318,20 @@ class BatchedEnvironment:
     except (TypeError, ValueError) as error:
       expected = [name for name, *_ in self._source_leaves]
       found = [name for name, _ in _named_leaves('observation', observation)]
-      raise ValueError(
-          f'environment {i}: returned {found}: expected {expected}') from error
+      raise self._misfit(i, f'returned {found}: expected {expected}') from error
+
+  def _fitting(self, i: int, value, name: str, shape, dtype) -> np.ndarray:
+    """Returns `value` as an array; raises an error if that does not fit the spec."""
+    try:
+      value = np.asarray(value)
+    except ValueError as error:  # Lists of different lengths.
+      raise self._misfit(i, f'{name} is no array: expected {shape} and {dtype}, as its '
+                         'spec says') from error
+    if value.shape != shape or value.dtype != dtype:
+      raise self._misfit(
+          i, f'{name} has shape {value.shape} and dtype {value.dtype}: expected {shape} '
+          f'and {dtype}, as its spec says')
+    return value
 
   def _check_values(self, rewards, discounts, buffers) -> None:
     named = [('reward', rewards)]
@@ -289,13 +341,13 @@ class BatchedEnvironment:
       finite = np.isfinite(values)
       if not finite.all():
         i = np.argmin(finite.reshape(self.num_environments, -1).all(axis=1))
-        raise ValueError(
-            f'environment {i}: {name} = {values[i]}: expected finite numbers')
+        raise self._misfit(i, f'{name} = {" ".join(str(values[i]).split()):.60}: '
+                           'expected finite numbers')
     in_range = (discounts >= 0) & (discounts <= 1)  # False for NaN.
     if not in_range.all():
       i = np.argmin(in_range)
-      raise ValueError(
-          f'environment {i}: discount = {discounts[i]}: expected a number in [0, 1]')
+      raise self._misfit(
+          i, f'discount = {discounts[i]}: expected a number in [0, 1]')
 
 
 class _BatchedTogether(BatchedEnvironment):
@@ -362,12 +414,6 @@ def _set_row(i: int, array: np.ndarray, row: np.ndarray) -> None:
   array[i] = row
 
 
-def _described(error: Exception) -> str:
-  """Returns an error in one line."""
-  first, *_ = str(error).splitlines() or ['']
-  return f'{type(error).__name__}: {first}'
-
-
 def _after_random_actions(environment: dm_env.Environment, num_actions: int
                           ) -> dm_env.TimeStep:
   """Returns the step after `num_actions` random actions, which is not a last step."""
@@ -408,14 +454,16 @@ def _narrowed(spec: specs.Array) -> specs.Array:
     return spec.replace(dtype=np.float32)
 
 
-def _fitting(i: int, value, name: str, shape, dtype) -> np.ndarray:
-  """Returns `value` as an array; raises an error if that does not fit the spec."""
-  value = np.asarray(value)
-  if value.shape != shape or value.dtype != dtype:
-    raise ValueError(
-        f'environment {i}: {name} has shape {value.shape} and dtype {value.dtype}: '
-        f'expected {shape} and {dtype}, as its spec says')
-  return value
+def _check_specs(i: int, environment: dm_env.Environment) -> None:
+  for kind in ('observation', 'action'):
+    for name, spec in _named_leaves(kind, getattr(environment, f'{kind}_spec')()):
+      if not isinstance(spec, specs.Array):
+        raise ValueError(
+            f'environment {i}: {kind}_spec has {type(spec).__name__} for {name}: '
+            'expected a dm_env.specs.Array, or dictionaries, lists or tuples of them')
+      if spec.dtype.kind not in 'biuf':
+        raise ValueError(f'environment {i}: {name} has dtype {spec.dtype}: expected '
+                         'numbers or bools, and no complex ones')
 
 
 def _check_batchable(environments: list[dm_env.Environment]) -> None:
@@ -431,6 +479,7 @@ def _check_batchable(environments: list[dm_env.Environment]) -> None:
             f'environment {i} is a {type(environment).__name__} without {method}(): '
             'expected a dm_env.Environment; GymnasiumEnvironment makes one of a '
             'gymnasium environment')
+    _check_specs(i, environment)
     reward_spec = environment.reward_spec()
     if tree.is_nested(reward_spec) or reward_spec.shape:
       raise ValueError(f'environment {i}: reward_spec is {reward_spec}: '

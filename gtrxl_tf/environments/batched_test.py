@@ -251,7 +251,9 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     batch = batched.BatchedEnvironment(
         [FakeEnvironment(), FakeEnvironment(**faults), FakeEnvironment()])
     batch.reset()
-    with self.assertRaisesRegex(ValueError, f'environment 1: {message}'):
+    with self.assertRaisesRegex(
+        batched.EnvironmentFailed,
+        f'(?s)^environment 1: {message}.*\\(episode 1, step 1\\)$'):
       batch.step([0, 0, 0])
 
   def test_an_error_of_an_environment_names_its_place(self):
@@ -275,6 +277,39 @@ class BatchedEnvironmentTest(parameterized.TestCase):
           batched.EnvironmentFailed, '^environment 1, before episode 2, with 5 random '
           'actions: OSError: gone$'):
         batch.reset(np.array([0, 5]))
+
+  @parameterized.parameters('episode_success', 'episode_return')
+  def test_an_error_at_an_episode_s_end_names_its_place(self, method):
+    fakes = [FakeEnvironment(), FakeEnvironment()]
+    setattr(fakes[1], method, mock.Mock(side_effect=KeyError('door')))
+    batch = batched.BatchedEnvironment(fakes)
+    batch.reset()
+    batch.step([0, 0])
+    with self.assertRaisesRegex(
+        batched.EnvironmentFailed, rf"^environment 1, episode 1, step 2, {method}\(\): "
+        "KeyError: 'door'$"):
+      batch.step([0, 0])
+
+  def test_an_error_in_a_close_names_it_and_the_others_are_closed(self):
+    fakes = [FakeEnvironment(), FakeEnvironment()]
+    batch = batched.BatchedEnvironment(fakes)
+    batch.reset()
+    with mock.patch.object(fakes[0], 'close', side_effect=OSError('gone')):
+      with self.assertRaisesRegex(
+          batched.EnvironmentFailed, r'^environment 0, .*, close\(\): OSError: gone$'):
+        batch.close()
+    self.assertTrue(fakes[1].closed)
+
+  @parameterized.named_parameters(
+      ('complex', specs.Array([3], np.complex64),
+       'environment 0: observation has dtype complex64: expected numbers or bools'),
+      ('text', {'mission': specs.StringArray([])},
+       r"environment 0: observation\['mission'\] has dtype object: expected numbers"),
+      ('no_spec', np.float32, 'environment 0: observation_spec has type for observation: '
+       'expected a dm_env.specs.Array'))
+  def test_observations_that_cannot_be_learned_from_are_refused(self, spec, message):
+    with self.assertRaisesRegex(ValueError, f'^{message}'):
+      batched.BatchedEnvironment([FakeEnvironment(observation_spec=spec)])
 
   @parameterized.parameters(
       (None, 'a NoneType'), ((np.zeros(3), 1.0, False, False, {}), 'a tuple of 5'))

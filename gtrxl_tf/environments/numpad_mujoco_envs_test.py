@@ -365,7 +365,7 @@ class InstallationTest(absltest.TestCase):
   def test_without_dm_control_the_error_says_what_to_install(self):
     with mock.patch.dict(sys.modules, {'dm_control': None, 'dm_control.mujoco': None}):
       with self.assertRaisesRegex(
-          config.ConfigError, r'NumpadMujoco needs the package dm_control.*\[envs\]'):
+          config.ConfigError, r'NumpadMujoco needs the package dm_control.*make envs'):
         numpad_mujoco.NumpadMujoco()
 
 

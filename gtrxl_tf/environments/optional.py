@@ -1,17 +1,19 @@
-"""Imports packages that only some environments need."""
+"""Imports packages that only some parts of the library need."""
 
 import importlib
+import pathlib
 import types
 
 from gtrxl_tf import config
 
 
-def load(module: str, needed_by: str) -> types.ModuleType:
-  """Imports `module`, which belongs to the extra `envs`.
+def load(module: str, needed_by: str, extra: str = 'envs') -> types.ModuleType:
+  """Imports `module`, which belongs to an extra of this library.
 
   Args:
     module: full name of the module.
     needed_by: the environment's name, for the error.
+    extra: the extra of setup.py.
 
   Raises:
     config.ConfigError: the package is not installed; the message says how to install
@@ -22,5 +24,12 @@ def load(module: str, needed_by: str) -> types.ModuleType:
   except ModuleNotFoundError as error:
     raise config.ConfigError(
         f'{needed_by} needs the package {error.name}, which is not installed: '
-        "expected `pip install 'gtrxl_tf[envs]'`, or `make envs` in a clone"
-        ) from error
+        f'expected `{_install(extra)}`') from error
+
+
+def _install(extra: str) -> str:
+  """The command that installs an extra, into a clone's .venv or beside the wheel."""
+  clone = pathlib.Path(__file__).parents[2]
+  if (clone / 'Makefile').exists() and (clone / 'setup.py').exists():
+    return f'make {extra}'
+  return f"pip install 'gtrxl_tf[{extra}]'"

@@ -23,6 +23,7 @@ from gtrxl_tf.launch import signals
 from gtrxl_tf.online import actor
 from gtrxl_tf.online import evaluator
 from gtrxl_tf.online import experiment as experiment_lib
+from gtrxl_tf.online import keepalive
 from gtrxl_tf.online import reconnect
 from gtrxl_tf.online import server as server_lib
 from gtrxl_tf.training import devices
@@ -115,12 +116,16 @@ def evaluate(settings: Settings, server: str, root_dir: str) -> None:
   Args:
     settings: the part's settings.
     server: address of the Reverb server.
-    root_dir: the run's folder, or another.
+    root_dir: the run's folder, or another. Without `settings.failure`, an error that
+      ends the evaluator is in its `failures/`.
   """
+  folder = run_folder.RunFolder(root_dir)
+  if settings.failure is None:
+    settings = settings._replace(failure=str(folder.failures / 'evaluator.txt'))
   with _started('evaluator', settings) as part:
     evaluator.OnlineEvaluator(
-        part.experiment, reconnect.check_address(server),
-        run_folder.RunFolder(root_dir), part.should_stop, part.gauges).run()
+        part.experiment, reconnect.check_address(server), folder, part.should_stop,
+        part.gauges).run()
 
 
 @contextlib.contextmanager
@@ -134,7 +139,8 @@ def _started(name: str, settings: Settings) -> Iterator[_Part]:
   devices.set_threads(settings.threads)
   asked_to_stop = (signals.stop_requested_by_parent if settings.supervised
                    else signals.stop_requested)
-  with asked_to_stop() as should_stop, kept_failure(name, settings.failure):
+  with asked_to_stop() as should_stop, keepalive.keep_alive(), kept_failure(
+      name, settings.failure):
     experiment = prepare_lib.prepare(
         settings.gin_files, settings.gin_bindings, check=not settings.supervised)
     if not experiment.needs_server:
@@ -146,12 +152,15 @@ def _started(name: str, settings: Settings) -> Iterator[_Part]:
 
 
 @contextlib.contextmanager
-def kept_failure(name: str, path: Union[str, os.PathLike, None]) -> Iterator[None]:
+def kept_failure(name: str, path: Union[str, os.PathLike, None],
+                 unexpected_only: bool = False) -> Iterator[None]:
   """Writes the error that ends the context into a file, as one line and a traceback.
 
   Args:
-    name: of what is done in the context, for the line.
+    name: of what is done in the context, for the line; '' for none.
     path: the file. None to leave errors as they are.
+    unexpected_only: whether to leave those as they are that `exit_codes.returned`
+      expects.
 
   Raises:
     exit_codes.RunFailed: an error that `exit_codes.returned` does not expect, as a line.
@@ -159,16 +168,17 @@ def kept_failure(name: str, path: Union[str, os.PathLike, None]) -> Iterator[Non
   try:
     yield
   except Exception as error:
-    if path is None:
-      raise
-    path = pathlib.Path(path)
     line, where = exit_codes.line_of(error), ''
     expected = line is not None
+    if path is None or expected and unexpected_only:
+      raise
+    path = pathlib.Path(path)
     kind = ('' if isinstance(error, environments.EnvironmentFailed)
             else f'{type(error).__name__}: ')
-    line = line or f'{name}: {kind}{config.one_line(error)}'
+    name = f'{name}: ' if name else ''
+    line = line or f'{name}{kind}{config.one_line(error)}'
     with contextlib.suppress(OSError):  # A full disk is not worth another error.
-      path.parent.mkdir(exist_ok=True)
+      path.parent.mkdir(parents=not expected, exist_ok=True)
       files.write_atomically(path, f'{line}\n\n{traceback.format_exc()}')
       where = f' (traceback: {path})'
     if expected:

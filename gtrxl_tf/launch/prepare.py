@@ -4,10 +4,12 @@ import inspect
 from typing import Callable, Sequence
 
 import gin
+import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import configurables  # noqa: F401 (for gin)
 from gtrxl_tf import settings as settings_lib
+from gtrxl_tf.launch import limits
 from gtrxl_tf.offline import experiment as offline_experiment
 from gtrxl_tf.offline import history_experiment
 from gtrxl_tf.online import experiment as online_experiment
@@ -49,8 +51,10 @@ def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str], check: bool =
     experiment = kind()
     experiment.settings = settings_lib.given()
     if check:
-      experiment.check()
-  except (ValueError, TypeError) as error:
+      with limits.checked_variables():
+        experiment.check()
+  except (ValueError, TypeError, OverflowError, MemoryError,
+          tf.errors.ResourceExhaustedError) as error:
     raise config.ConfigError(config.one_line(error)) from error
   return experiment
 

@@ -9,18 +9,19 @@ import shutil
 import sys
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
 
-import gin
 import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import files
 from gtrxl_tf import settings as settings_lib
 from gtrxl_tf.launch import exit_codes
+from gtrxl_tf.launch import limits
 from gtrxl_tf.launch import logs
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare as prepare_lib
 from gtrxl_tf.launch import signals
 from gtrxl_tf.launch import supervisor as supervisor_lib
+from gtrxl_tf.online import keepalive
 from gtrxl_tf.online import reconnect
 from gtrxl_tf.plots import curves
 from gtrxl_tf.training import checkpoints
@@ -52,7 +53,8 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
   asked_to_stop = (signals.stop_requested_by_parent if supervised
                    else signals.stop_requested)
   with asked_to_stop() as should_stop:
-    experiment = prepare_lib.prepare(gin_files, gin_bindings)
+    experiment = _prepare(gin_files, gin_bindings, folder)
+    limits.check_run(experiment)
     with (_claimed(folder, experiment, allow_changes) as begins,
           logs.kept(folder.logs / 'train.log')):
       if begins:
@@ -91,10 +93,10 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
   """
   tf.get_logger().setLevel('WARNING')  # Strategies log every collective.
   folder = run_folder.RunFolder(root_dir)
-  with signals.stop_requested() as should_stop:
+  with signals.stop_requested() as should_stop, keepalive.keep_alive():
     devices.set_threads(settings.threads)
     strategy = devices.make_strategy(strategy_name, tpu)  # Before other TensorFlow.
-    experiment = prepare_lib.prepare(settings.gin_files, settings.gin_bindings)
+    experiment = _prepare(settings.gin_files, settings.gin_bindings, folder)
     _check_server(experiment, server)
     gauges = gauges_lib.Gauges('learner', settings.metrics_host, settings.metrics_port)
     is_chief = devices.is_chief(strategy)
@@ -107,12 +109,24 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
       if not folder.done.exists():
         if is_chief and not server:
           print(f'Training in {folder.root}: {experiment.description}.', flush=True)
-        with contextlib.closing(experiment.make_console()) as console:
+        failure = settings.failure or (
+            folder.failures / 'learner.txt' if is_chief else None)
+        with parts.kept_failure(
+            'learner', failure, unexpected_only=True), contextlib.closing(
+                experiment.make_console()) as console:
           evaluation = experiment.train(
               folder, strategy, should_stop, server, gauges,
               None if server else console.update)  # The parts of a run keep logs.
       if is_chief:
         _finish(experiment, folder, should_stop, evaluation)
+
+
+def _prepare(gin_files: Sequence[str], gin_bindings: Sequence[str],
+             folder: run_folder.RunFolder) -> experiment_lib.Experiment:
+  """As `prepare.prepare`; the traceback of an error in the user's code is kept."""
+  with parts.kept_failure(
+      'settings', folder.failures / 'settings.txt', unexpected_only=True):
+    return prepare_lib.prepare(gin_files, gin_bindings)
 
 
 def _check_server(experiment: experiment_lib.Experiment, server: Optional[str]) -> None:
@@ -148,7 +162,7 @@ def _claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment
         settings_lib.matches(x.name, settings_lib.OF_LENGTH) for x in changed):
       begins = True
       folder.done.unlink()
-    files.write_atomically(folder.config, gin.operative_config_str())
+    files.write_atomically(folder.config, config.operative_text())
     if not folder.done.exists():
       folder.diverged.unlink(missing_ok=True)  # From an earlier attempt.
     yield begins

@@ -20,6 +20,7 @@ import pytest
 from gtrxl_tf import config
 from gtrxl_tf import environments
 from gtrxl_tf import testing
+from gtrxl_tf.environments import action_recall
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import parts
@@ -38,6 +39,13 @@ _TINY = ['ActionRecall.delay = 2', 'TransformerXL.memory_length = 4',
          'OnlineExperiment.unroll_length = 8', 'OnlineExperiment.batch_size = 16',
          'OnlineExperiment.environments_per_actor = 16', 'Experiment.log_period = 2',
          'Experiment.evaluation_episodes = 10']
+
+
+@gin.configurable
+class BrokenMaze(t_maze.TMaze):
+
+  def step(self, action):
+    return None
 
 
 class ThreadsTest(parameterized.TestCase):
@@ -122,6 +130,17 @@ class RefusedTest(parameterized.TestCase):
       ('Experiment.seed = (1', 'not gin: a bracket .* Experiment.seed = '))
   def test_a_setting_that_cannot_be_used(self, binding, expected):
     self.assertRegex(self.refused([_GIN_FILE], [binding]), expected)
+
+  def test_an_error_in_an_environment_s_constructor_is_one_line_and_a_file(self):
+    root, stderr = self.temporary / 'run', io.StringIO()
+    with contextlib.redirect_stderr(stderr), mock.patch.object(
+        action_recall.ActionRecall, '__init__', side_effect=KeyError('door')):
+      code = train.train([_GIN_FILE], [], str(root))
+    self.assertEqual(code, 1)
+    failure = root / 'failures' / 'settings.txt'
+    self.assertEqual(stderr.getvalue(), "Stopped: settings: KeyError: 'door' "
+                     f'(traceback: {failure})\n')
+    self.assertIn('in make_environments', failure.read_text())
 
   def test_a_core_whose_segments_unrolls_do_not_keep_to(self):
     self.assertIn(
@@ -271,6 +290,36 @@ class OfflineRunTest(parameterized.TestCase):
         f'door \\(traceback: {folder.failures}/evaluation.txt\\)$'):
       train._finish(experiment, folder, lambda: False, None)
     self.assertIn('Traceback', (folder.failures / 'evaluation.txt').read_text())
+
+  @pytest.mark.long
+  @parameterized.parameters('train_as_learner', 'train')
+  def test_an_error_of_an_environment_in_training_is_one_line_and_a_file(self, name):
+    temporary = pathlib.Path(self.create_tempdir().full_path)
+    dataset, folder = temporary / 'mazes', run_folder.RunFolder(temporary / 'run')
+    testing.write_informed_episodes(
+        dataset, t_maze.TMaze(corridor_length=4, seed=0), 20)
+    bindings = [f'OfflineExperiment.dataset = "{dataset}"',
+                'OfflineExperiment.learner_steps = 1', 'Experiment.log_period = 1',
+                'OfflineExperiment.batch_size = 2', 'Experiment.evaluation_episodes = 2',
+                'Experiment.environment = @BrokenMaze']
+    stderr, stdout = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stderr(stderr), contextlib.redirect_stdout(
+        stdout):
+      if name == 'train':
+        who, code = 'training', train.train(_OFFLINE_FILES, bindings, str(folder.root))
+      else:
+        who, code = 'learner', train.train_as_learner(
+            parts.Settings(_OFFLINE_FILES, bindings), str(folder.root), None)
+    self.assertEqual(code, 1)
+    failure = folder.failures / f'{who}.txt'
+    # The environments are reset once before the first episode that is played.
+    self.assertEqual(
+        stderr.getvalue().splitlines()[-1],
+        f'Stopped: {who}: environment 0, episode 2, step 1: returned a NoneType: '
+        'expected a dm_env.TimeStep, as dm_env.restart, transition and termination make '
+        f'it (traceback: {failure})')
+    self.assertNotIn('Traceback', stderr.getvalue())
+    self.assertIn('Traceback', failure.read_text())
 
   @pytest.mark.long
   def test_a_run_leaves_what_there_is_to_see(self):

@@ -8,8 +8,9 @@ import re
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from gtrxl_tf import config
+from gtrxl_tf import gin_files
 
-_CORES = pathlib.Path(__file__).parents[2] / 'gin' / 'cores'
+_CORES = gin_files.FOLDER / 'cores'
 
 _FILES = r'[^\s,=]+\.gin(,[^\s,=]+\.gin)*'
 _VALUES = r'[\w.]+=[^\s,/]+(,[^\s,/]+)*'

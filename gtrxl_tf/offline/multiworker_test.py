@@ -31,6 +31,7 @@ class MultiworkerTest(tf.test.TestCase):
         found = dict(found)
       self.assertEqual(found.pop('chief'), i == 0)
       self.assertTrue(found.pop('any_chief'))  # One asked for it, and both heard.
+      self.assertEqual(found.pop('texts').tolist(), ['né0', 91 * 'né1'])
       self.assertAllClose(found, expected, atol=1e-5, rtol=1e-5)
 
 

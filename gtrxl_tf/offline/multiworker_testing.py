@@ -35,7 +35,9 @@ from gtrxl_tf.training import tiny_agents_testing
 MAZE = functools.partial(t_maze.TMaze, corridor_length=4)
 
 
-def start(arguments: List[List[str]]) -> List[subprocess.Popen]:
+def start(arguments: List[List[str]],
+          module: str = 'gtrxl_tf.offline.multiworker_testing'
+          ) -> List[subprocess.Popen]:
   """Starts a worker for each list of arguments, on loopback."""
   sockets = [socket.socket() for _ in arguments]
   for x in sockets:
@@ -45,7 +47,7 @@ def start(arguments: List[List[str]]) -> List[subprocess.Popen]:
     x.close()
   return [
       subprocess.Popen(
-          [sys.executable, '-m', 'gtrxl_tf.offline.multiworker_testing', *own],
+          [sys.executable, '-m', module, *own],
           env=dict(os.environ, TF_CONFIG=json.dumps(
               {'cluster': cluster, 'task': {'type': 'worker', 'index': i}})),
           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -69,6 +71,8 @@ def experiment(dataset: str) -> offline_experiment.OfflineExperiment:
 def _agent(strategy, name: str, path: str) -> None:
   found = tiny_agents_testing.train(name, strategy)
   found['any_chief'] = devices.any_worker(devices.is_chief(strategy), strategy)
+  number = devices.worker_number(strategy)
+  found['texts'] = devices.texts_of_workers((1 + 90 * number) * f'né{number}', strategy)
   np.savez(path, chief=devices.is_chief(strategy), **found)
 
 

@@ -1,7 +1,8 @@
 """An actor: plays with the newest weights, and writes unrolls to the queue."""
 
+import contextlib
 import time
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterator, Optional
 
 from absl import logging
 import numpy as np
@@ -22,6 +23,7 @@ from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer as writer_lib
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import rollout as rollout_lib
+from gtrxl_tf.training import watchdog as watchdog_lib
 
 _WAIT_MS = 500
 # How long an actor that is told to stop waits until its last unrolls are in the queue.
@@ -88,6 +90,8 @@ class Actor:
     self._finished = False
     self._gauges = gauges or gauges_lib.Gauges('actor')
     self._counts = dict(environment_steps=0, unrolls=0, reconnections=-1)
+    self._waits_for = 'its environments'
+    self._watchdog = watchdog_lib.Watchdog(experiment.stall_seconds, self._describe)
 
   def _act(self, time_step: ts.TimeStep, state: Any) -> policy_step.PolicyStep:
     """Acts; `state` is the policy's with the step's seed, which counts the steps."""
@@ -112,21 +116,43 @@ class Actor:
         network.
     """
     self._warm_up()
-    patience = reconnect.Patience('actor', self._address, self._should_stop)
+    with self._watchdog:
+      self._act_until_ended()
+    self._flush()
+    self._writer.close()
+    self._environment.close()
+
+  def _act_until_ended(self) -> None:
+    patience = reconnect.Patience('actor', self._address, self._ended)
     while not self._ended():
       try:
         channel = self._connect()
         while not self._ended():
           self._unroll(channel)
+          self._watchdog.progress()
           patience.reset()
       except reconnect.SERVER_ERRORS as error:
-        patience.wait(error)
-    self._flush()
-    self._writer.close()
-    self._environment.close()
+        with self._waiting_for('the server, which does not answer'):
+          patience.wait(error)
 
   def _ended(self) -> bool:
+    self._watchdog.alive()
     return self._finished or self._should_stop()
+
+  @contextlib.contextmanager
+  def _waiting_for(self, what: str) -> Iterator[None]:
+    """Has the watchdog say what the actor waits for in this context."""
+    before, self._waits_for = self._waits_for, what
+    try:
+      yield
+    finally:
+      self._waits_for = before
+
+  def _describe(self, seconds: float) -> str:
+    """Returns a log line that says what the actor is waiting for."""
+    return (f'actor: no unroll for {seconds:.0f} s, with weights of learner step '
+            f'{self._target_step} from the server at {self._address}: it waits for '
+            f'{self._waits_for}')
 
   def _flush(self) -> None:
     """Waits a little until what is written is in the queue."""
@@ -139,16 +165,19 @@ class Actor:
       pass  # The unrolls are lost with the server.
 
   def _connect(self) -> weights.WeightsChannel:
-    agreement.check_server(self._address, self._experiment.settings)
-    channel = weights.WeightsChannel(self._address, self._network.variables)
+    with self._waiting_for('the server, to connect'):
+      agreement.check_server(self._address, self._experiment.settings)
+      channel = weights.WeightsChannel(self._address, self._network.variables)
     waiting = time.time()
-    while self._receive(channel) is None and not self._ended():
-      if time.time() - waiting > 10:
-        logging.info('actor: the server at %s has no weights yet; waiting for a '
-                     'learner', self._address)
-        waiting = time.time()
-      time.sleep(0.1)
-    self._writer.open()
+    with self._waiting_for('a learner, which has published no weights'):
+      while self._receive(channel) is None and not self._ended():
+        if time.time() - waiting > 10:
+          logging.info('actor: the server at %s has no weights yet; waiting for a '
+                       'learner', self._address)
+          waiting = time.time()
+        time.sleep(0.1)
+    with self._waiting_for('the server, to connect'):
+      self._writer.open()
     self._show(reconnections=1)
     return channel
 
@@ -192,10 +221,15 @@ class Actor:
     complete = False
     while not complete:
       if self._writer.starts_unroll:
-        self._wait_for_queue(channel)
-        if self._receive(channel) is None:
-          self._wait_for_weights(channel)
+        with self._waiting_for('the learner, which takes nothing from the queue'):
+          self._wait_for_queue(channel)
+        with self._waiting_for('the server, to send weights'):
+          received = self._receive(channel)
+        if received is None:
+          with self._waiting_for('the learner, which publishes no newer weights'):
+            self._wait_for_weights(channel)
         self._unrolls_begun += 1
+      self._watchdog.alive()
       try:
         seen, done = self._rollout.step()
       except (ValueError, *reconnect.SERVER_ERRORS) as error:

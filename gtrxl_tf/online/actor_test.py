@@ -273,6 +273,25 @@ class ActorTest(parameterized.TestCase):
                      'learner step 0')
 
   @pytest.mark.long
+  def test_an_actor_that_waits_says_for_whom(self):
+    def said(line):
+      deadline = time.time() + 30
+      while time.time() < deadline:
+        if any(line in x for x in logs.output):
+          return
+        time.sleep(0.1)
+      self.fail(f'{line!r} is not in {logs.output}')
+
+    with self.assertLogs(level='WARNING') as logs:
+      self.start(_experiment(_CORES['memoryless'], stall_seconds=1.0))
+      said(f' s, with weights of learner step 0 from the server at localhost:{self.port}: '
+           'it waits for the learner, which takes nothing from the queue')
+      next(self.batches())  # It goes on, and the server is gone.
+      self.server.stop()
+      said('it waits for the server, which does not answer')
+    self.assertRegex(logs.output[0], r'actor: no unroll for \d s, with')
+
+  @pytest.mark.long
   @parameterized.parameters(None, 1)
   def test_an_actor_stops_when_told_while_it_waits(self, limit):
     # Without a limit, it waits for the queue.

@@ -14,6 +14,7 @@ from gtrxl_tf.training import evaluation as evaluation_lib
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import summaries as summaries_lib
+from gtrxl_tf.training import watchdog as watchdog_lib
 
 COLUMNS = ('learner_step', 'return', 'success', 'episodes')
 
@@ -49,6 +50,8 @@ class OnlineEvaluator:
     self._path = folder.evaluations
     self._rows = run_folder.MetricsWriter(self._path)
     self._summaries = summaries_lib.Summaries(folder.summaries / 'evaluation')
+    self._plays = False
+    self._watchdog = watchdog_lib.Watchdog(experiment.stall_seconds, self._describe)
 
   def run(self) -> None:
     """Plays until told to stop or the run is over.
@@ -57,11 +60,25 @@ class OnlineEvaluator:
       config.ConfigError: the server has other settings, or the learner another
         network.
     """
-    patience = reconnect.Patience('evaluator', self._address, self._should_stop)
+    with self._watchdog:
+      self._evaluate_until_ended()
+
+  def _told_to_stop(self) -> bool:
+    self._watchdog.alive()
+    return self._should_stop()
+
+  def _describe(self, seconds: float) -> str:
+    """Returns a log line that says what the evaluator is waiting for."""
+    what = ('its environments' if self._plays
+            else f'newer weights from the server at {self._address}')
+    return f'evaluator: no evaluation for {seconds:.0f} s: it waits for {what}'
+
+  def _evaluate_until_ended(self) -> None:
+    patience = reconnect.Patience('evaluator', self._address, self._told_to_stop)
     channel = None
     last = run_folder.last_metrics(self._path)  # From an earlier process.
     evaluated = last and last['learner_step']
-    while not (self._should_stop() or (channel and channel.finished)):
+    while not (self._told_to_stop() or (channel and channel.finished)):
       try:
         if channel is None:
           agreement.check_server(self._address, self._experiment.settings)
@@ -75,11 +92,14 @@ class OnlineEvaluator:
       if step in (None, evaluated):  # The same weights come again at the end.
         time.sleep(0.2)
       else:
+        self._plays = True
         played = self._evaluator.play(
-            self._experiment.evaluation_episodes, self._should_stop)
+            self._experiment.evaluation_episodes, self._told_to_stop)
+        self._plays = False
         if played is not None:
           self._write(step, played)
           evaluated = step
+          self._watchdog.progress()
 
   def _write(self, step: int, played: evaluation_lib.Evaluation) -> None:
     row = dict(zip(COLUMNS, (step, float(np.mean(played.returns)),

@@ -53,7 +53,9 @@ class OnlineTrainer(trainer_lib.Trainer):
   Several workers each take their share of a batch from the queue. The chief publishes
   weights. Workers synchronize when metrics are logged: they sum their environment steps
   and check whether one of them should stop, so that all end at the same step. Each
-  worker has its own ledger, and the checkpoint has the chief's.
+  worker has its own ledger, and the checkpoint has those of all workers. They exchange
+  them then, and before each checkpoint; a chief that stops alone, because it waits for
+  unrolls, saves the others' of their last exchange.
   """
 
   def __init__(self, experiment: experiment_lib.OnlineExperiment,
@@ -105,15 +107,22 @@ class OnlineTrainer(trainer_lib.Trainer):
     self._watchdog = watchdog_lib.Watchdog(experiment.stall_seconds, self._describe)
     self._gauges.show_health(self._watchdog)
     self._idle = 0.0
+    self._prepared = False  # Whether the learner step was traced.
 
   def _make_checkpointed(self) -> Dict[str, Any]:
     self._ledger = ledger_lib.Ledger(
-        self._experiment.max_age(self._agent), len(self._experiment.task_names))
+        self._experiment.max_age(self._agent), len(self._experiment.task_names),
+        worker=devices.worker_number(self._strategy))
     self._environment_steps = tf.Variable(0, dtype=tf.int64)
     return dict(ledger=self._ledger, environment_steps=self._environment_steps)
 
   def _has_ended(self) -> bool:
     return self._steps >= self._experiment.environment_steps
+
+  def _alive_or_stop(self) -> bool:
+    """Says that the learner does not hang; returns whether it was asked to stop."""
+    self._watchdog.alive()
+    return self._asked_to_stop()
 
   def _should_stop(self) -> bool:
     """Whether to stop; of several workers, all do at once or none."""
@@ -139,7 +148,7 @@ class OnlineTrainer(trainer_lib.Trainer):
     Raises:
       config.ConfigError: the server was started with other settings.
     """
-    patience = reconnect.Patience('learner', self._address, self._asked_to_stop)
+    patience = reconnect.Patience('learner', self._address, self._alive_or_stop)
     while not (self._should_stop() or self._has_ended()):
       try:
         batches = self._connect()
@@ -184,7 +193,8 @@ class OnlineTrainer(trainer_lib.Trainer):
         self._address, self._items_per_worker, self._ledger,
         lambda: self._asked_to_stop() or abandoned.is_set(),
         abandoned=abandoned.is_set)
-    if not self._newest:  # While actors play the first unrolls.
+    if not self._prepared:  # While actors play the first unrolls.
+      self._prepared = True
       self._watchdog.pause()
       with learner_lib.device_errors(self.step + 1):
         self._learner.prepare(_rows(batches.element_spec))
@@ -198,7 +208,9 @@ class OnlineTrainer(trainer_lib.Trainer):
     the thread the learner could not be told to stop.
 
     Raises:
-      StopIteration: the learner should stop or reconnect.
+      StopIteration: the learner should stop or reconnect. It reconnects, which publishes
+        its weights again, if none of a batch's unrolls has come for `stall_seconds`:
+        whatever it is that they wait for, nothing is lost.
       RuntimeError: the stream delivers nothing although unrolls wait in the queue.
     """
     found = queue.SimpleQueue()
@@ -211,13 +223,20 @@ class OnlineTrainer(trainer_lib.Trainer):
 
     self._start_thread(fetch)
     taken, since = self._ledger.taken, time.time()
+    taken_before, begun = taken, since
     longest = max(_SILENT_SECONDS, self._watchdog.limit / 2)
     while True:
       try:
         batch, error = found.get(timeout=1)
       except queue.Empty:
-        if self._asked_to_stop() or self._abandon_stream.is_set():
+        if self._alive_or_stop() or self._abandon_stream.is_set():
           raise StopIteration from None
+        if (self._ledger.taken == taken_before
+            and time.time() - begun > self._watchdog.limit):
+          logging.warning('learner: no unroll has come for %.0f s: it connects again to '
+                          'the server at %s', time.time() - begun, self._address)
+          self._abandon_stream.set()
+          raise StopIteration
         if self._ledger.taken != taken:
           taken, since = self._ledger.taken, time.time()
         elif time.time() - since > longest:
@@ -253,6 +272,11 @@ class OnlineTrainer(trainer_lib.Trainer):
       self._check_finite()
     if logs or not self._meets:
       self._count()
+    if self._meets and (
+        logs or self.step % self._experiment.checkpoints.period == 0):
+      with learner_lib.device_errors(self.step):
+        self._ledger.meet(
+            devices.texts_of_workers(self._ledger.own_state(), self._strategy))
     if logs and self._meets:
       with learner_lib.device_errors(self.step):
         self._stopping = devices.any_worker(self._asked_to_stop(), self._strategy)

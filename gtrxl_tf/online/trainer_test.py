@@ -323,10 +323,13 @@ class OnlineTrainingTest(parameterized.TestCase):
       lines = reported()
       self.assertLen(lines, 1)
       self.assertRegex(lines[0], log_line)
+      return '\n'.join(logs.output)
 
-    stalls(r'learner: no step for \d s, at learner step 0: it waits for actors, which send '
+    said = stalls(
+           r'learner: no step for \d s, at learner step 0: it waits for actors, which send '
            'nothing; 0 unrolls in the queue, 0 refused since the last step, weights of '
            'step 0 at the server and of step 0 at the learner$')
+    self.assertRegex(said, r'learner: no unroll has come for \d s: it connects again')
     time.sleep(2)  # The stream of the learner before ends.
     self.feed(2, target_step=np.int64(7))
     stalls('waits for actors, whose unrolls are too old or not newer than seen; '

@@ -3,7 +3,7 @@
 import collections
 import json
 import math
-from typing import Dict
+from typing import Dict, Sequence
 
 import dm_env
 import numpy as np
@@ -19,6 +19,10 @@ class Ledger(tf.train.experimental.PythonState):
   The ledger is part of the learner's checkpoint. A restarted learner therefore does not
   train again on unrolls that its restored weights were trained on, even if the queue of
   a restarted server still holds them.
+
+  Of several workers that train together, each has a ledger of the unrolls that it took.
+  The checkpoint has those of all (`workers`): a worker goes on with its own counts, and
+  refuses what any of them was trained on.
 
   An unroll's age is the number of learner steps since the weights that acted in it were
   the newest target network. It is measured when the unroll is taken from the queue. The
@@ -47,8 +51,19 @@ class Ledger(tf.train.experimental.PythonState):
     task_returns: for each task, returns of its last `window` episodes.
   """
 
-  def __init__(self, max_age: int, num_tasks: int = 1, window: int = 100):
+  def __init__(self, max_age: int, num_tasks: int = 1, window: int = 100,
+               worker: int = 0):
+    """Creates an empty ledger.
+
+    Args:
+      max_age: as the attribute.
+      num_tasks: how many tasks there are.
+      window: how many returns are kept.
+      worker: number of the worker whose ledger it is, if several train together.
+    """
     self.max_age = max_age
+    self._worker = worker
+    self._workers: Sequence[str] = ()
     self._newest_of_writer = {}
     # Since the last call of `gauges`: each writer's environment steps, and ages.
     self._steps_of_writer = collections.Counter()
@@ -126,16 +141,40 @@ class Ledger(tf.train.experimental.PythonState):
     self._ages.clear()
     return found
 
-  def serialize(self) -> str:
+  def own_state(self) -> str:
+    """Returns the contents of this worker's ledger, as JSON."""
     return json.dumps({
         'newest_of_writer': list(self._newest_of_writer.items()),
         'returns': list(self.returns), 'successes': list(self.successes),
         'task_returns': [list(x) for x in self.task_returns],
         **{name: getattr(self, name) for name in _COUNTERS}})
 
+  def meet(self, states: Sequence[str]) -> None:
+    """Takes the `own_state` of all workers, in their order, for the next checkpoint."""
+    self._workers = list(states)
+
+  def serialize(self) -> str:
+    state = json.loads(self.own_state())
+    if self._workers:
+      # Its own may have changed since they met, where it stops alone.
+      workers = [*map(json.loads, self._workers)]
+      workers[self._worker] = dict(state)
+      state['workers'] = workers
+    return json.dumps(state)
+
   def deserialize(self, string_value: str) -> None:
     state = json.loads(string_value)
-    self._newest_of_writer = dict(state['newest_of_writer'])
+    workers = state.get('workers', [state])  # One worker, or an earlier version.
+    if 'workers' in state:
+      # One that was not there before begins to count.
+      state = (workers[self._worker] if self._worker < len(workers)
+               else json.loads(Ledger(
+                   self.max_age, len(self.task_returns)).own_state()))
+    self._newest_of_writer = {}
+    for worker in workers:
+      for writer, newest in worker['newest_of_writer']:
+        self._newest_of_writer[writer] = max(
+            newest, self._newest_of_writer.get(writer, -1))
     for values, kept in ((self.returns, state['returns']),
                          (self.successes, state['successes']),
                          *zip(self.task_returns, state['task_returns'])):

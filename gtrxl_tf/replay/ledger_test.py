@@ -114,6 +114,36 @@ class LedgerTest(absltest.TestCase):
     self.assertEqual([restored.admit(**_unroll(i)) for i in (1, 2, 3)],
                      [False, False, True])
 
+  def test_a_checkpoint_has_the_ledgers_of_all_workers(self):
+    a, b = 5 << 32, 7 << 32  # Two writers.
+    chief, other = (ledger_lib.Ledger(max_age=10, worker=i) for i in range(2))
+    for i in (a, a + 1, b + 1):
+      chief.admit(**_unroll(i))
+    for i in (a + 2, b):
+      other.admit(**_unroll(i))
+    chief.meet([chief.own_state(), other.own_state()])
+    chief.admit(**_unroll(b + 2))  # Also what it takes after they met.
+    path = tf.train.Checkpoint(ledger=chief).save(
+        self.create_tempdir().full_path + '/checkpoint')
+    for worker, unrolls in (0, 4), (1, 2), (2, 0):  # The last is new.
+      restored = ledger_lib.Ledger(max_age=10, worker=worker)
+      restored.admit(**_unroll(70))
+      tf.train.Checkpoint(ledger=restored).restore(path)
+      self.assertEqual((restored.unrolls, restored.duplicate), (unrolls, 0))
+      self.assertEqual(
+          [restored.admit(**_unroll(i)) for i in (
+              a, a + 1, a + 2, b, b + 1, b + 2, a + 3, b + 3)], 6 * [False] + 2 * [True])
+
+  def test_a_checkpoint_of_an_earlier_version_is_every_worker_s(self):
+    saved = ledger_lib.Ledger(max_age=10)
+    saved.admit(**_unroll(2))
+    self.assertNotIn('workers', saved.serialize())
+    for worker in range(2):
+      restored = ledger_lib.Ledger(max_age=10, worker=worker)
+      restored.deserialize(saved.serialize())
+      self.assertEqual(restored.unrolls, 1)
+      self.assertFalse(restored.admit(**_unroll(2)))
+
   def test_gauges_cover_the_time_since_the_last_call(self):
     ledger = ledger_lib.Ledger(max_age=10)
     ledger.learner_step = 6

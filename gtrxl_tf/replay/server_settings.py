@@ -6,6 +6,7 @@ import numpy as np
 import reverb
 import tensorflow as tf
 
+from gtrxl_tf.replay import deadline
 from gtrxl_tf.replay import table_info
 
 TABLE = 'settings'
@@ -41,5 +42,6 @@ def read(address: str, timeout: int = 10) -> Optional[str]:
     return None
   if not info.current_size:
     raise RuntimeError('the server has no settings yet')
-  sample, = client.sample(TABLE, emit_timesteps=False)
+  sample, = deadline.call(lambda: list(client.sample(TABLE, emit_timesteps=False)),
+                          'the server sends no settings')
   return bytes(sample.data[0][0]).decode()

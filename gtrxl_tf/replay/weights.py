@@ -8,6 +8,7 @@ import reverb
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf.replay import deadline
 from gtrxl_tf.replay import table_info
 
 TABLE = 'weights'
@@ -89,13 +90,14 @@ class WeightsChannel:
     if not self._lock.acquire(timeout=timeout):
       raise RuntimeError('the server has not taken the weights published before')
     try:
-      # Raises if there is no server; an insert would wait for one forever.
+      # Raises if there is no server; an insert would wait for one.
       before = self._inserts(timeout)
       if values is None:
         if self._newest is None or before == self._published:
           return False
         values = self._newest
-      self._client.insert(values, {TABLE: 1.0})
+      deadline.call(lambda: self._client.insert(values, {TABLE: 1.0}),
+                    'the server takes no weights')
       # Not what the server counts now, which may include an insert by another channel.
       self._newest, self._published = values, before + 1
       return True
@@ -105,6 +107,13 @@ class WeightsChannel:
           f'network: {config.one_line(error)}') from error
     finally:
       self._lock.release()
+
+  def _sample(self) -> Any:
+    """Returns the item of the table, as Reverb has it."""
+    sample, = deadline.call(
+        lambda: list(self._client.sample(TABLE, emit_timesteps=False)),
+        'the server sends no weights')
+    return sample
 
   def _inserts(self, timeout: int) -> int:
     """Number of times weights were published; checkpoints of the server keep it."""
@@ -127,7 +136,7 @@ class WeightsChannel:
     """
     if not self._client.server_info(timeout)[TABLE].current_size:
       return None
-    sample, = self._client.sample(TABLE, emit_timesteps=False)
+    sample = self._sample()
     return int(sample.data[0][0])
 
   def receive(self, timeout: int = 10) -> Optional[int]:
@@ -145,7 +154,7 @@ class WeightsChannel:
     published = self._inserts(timeout)
     if published == self._received:
       return None
-    sample, = self._client.sample(TABLE, emit_timesteps=False)
+    sample = self._sample()
     # An inserted item is returned as a sequence of one.
     step, finished, *values = (column[0] for column in sample.data)
     theirs = [f'{x.dtype}{list(x.shape)}' for x in values]

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gtrxl_tf import config
+from gtrxl_tf import environments
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.environments import task_batch
 
@@ -58,23 +60,33 @@ class LearningHistories(NamedTuple):
 
 def play(tasks: task_batch.TaskBatch, source: Source, num_steps: int
          ) -> LearningHistories:
-  """Lets a source play `num_steps` steps in every task, from an episode's start."""
+  """Lets a source play `num_steps` steps in every task, from an episode's start.
+
+  Raises:
+    environments.EnvironmentFailed: the tasks or the source raised an error.
+  """
   observations, actions, rewards = (
       np.empty((num_steps, tasks.num_tasks, *spec.shape), spec.dtype) for spec in (
           tasks.observation_spec(), tasks.action_spec(), tasks.reward_spec()))
   ends = np.empty((num_steps, tasks.num_tasks), np.uint8)
   tasks.restart()
-  for t in range(num_steps):
-    state = tasks.state
-    observation = tasks.observe(state)
-    action = source.act(observation, state)
-    outcome = tasks.step(action)
-    source.learn(state, action, outcome)
-    observations[t] = observation
-    actions[t] = action
-    rewards[t] = outcome.reward
-    ends[t] = (outcome.terminated * np.uint8(format_lib.End.TERMINATION)
-               + outcome.truncated * np.uint8(format_lib.End.TRUNCATION))
+  t = 0
+  try:
+    for t in range(num_steps):
+      state = tasks.state
+      observation = tasks.observe(state)
+      action = source.act(observation, state)
+      outcome = tasks.step(action)
+      source.learn(state, action, outcome)
+      observations[t] = observation
+      actions[t] = action
+      rewards[t] = outcome.reward
+      ends[t] = (outcome.terminated * np.uint8(format_lib.End.TERMINATION)
+                 + outcome.truncated * np.uint8(format_lib.End.TRUNCATION))
+  except Exception as error:
+    raise environments.EnvironmentFailed(
+        f'{type(tasks).__name__} played by {type(source).__name__}, step {t + 1} of the '
+        f'history: {type(error).__name__}: {config.one_line(error)}') from error
   # They are filled by time and read by history.
   return LearningHistories(*(np.ascontiguousarray(array.swapaxes(0, 1))
                      for array in (observations, actions, rewards, ends)))

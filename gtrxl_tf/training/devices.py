@@ -5,9 +5,10 @@ import functools
 import json
 import os
 import socket
-from typing import Any, Callable, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterator, List, Optional, Sequence
 from urllib import error as urllib_error
 
+import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import config
@@ -160,6 +161,40 @@ def sum_over_workers(number: int, strategy: tf.distribute.Strategy) -> int:
   return round(sum(map(float, values)) * num_workers(strategy) / len(values))
 
 
+def worker_number(strategy: tf.distribute.Strategy) -> int:
+  """Returns this process's number among those that train together; the chief's is 0."""
+  if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+    return 0
+  resolver = strategy.cluster_resolver
+  if 'chief' in resolver.cluster_spec().jobs and resolver.task_type != 'chief':
+    return resolver.task_id + 1
+  return resolver.task_id
+
+
+def texts_of_workers(text: str, strategy: tf.distribute.Strategy) -> List[str]:
+  """Returns the texts of all workers, in their order; workers wait for each other here.
+
+  Args:
+    text: this worker's.
+    strategy: has the workers.
+  """
+  if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+    return [text]
+  data = text.encode()
+  lengths = [round(x) for x in _of_workers(float(len(data)), strategy)]
+  # Collectives have no bytes, and all workers give them the same shape: one of few, as
+  # each is traced.
+  padded = np.zeros(1 << max(lengths).bit_length(), np.float32)
+  padded[:len(data)] = np.frombuffer(data, np.uint8)
+  own = strategy.experimental_distribute_values_from_function(
+      lambda _: tf.constant(padded[np.newaxis]))
+  gathered = strategy.experimental_local_results(_gather(strategy)(own))[0].numpy()
+  # Every replica of a worker has its text.
+  step = len(lengths) // num_workers(strategy)
+  return [row[:length].astype(np.uint8).tobytes().decode()
+          for row, length in zip(gathered[::step], lengths[::step])]
+
+
 def rows_per_replica(batch_size: int, strategy: tf.distribute.Strategy,
                      what: str = 'batch_size') -> int:
   """Returns how many rows of a global batch each replica gets.
@@ -230,7 +265,7 @@ def _of_workers(value: float, strategy: tf.distribute.Strategy) -> Sequence[floa
 
 @functools.lru_cache(maxsize=None)
 def _gather(strategy: tf.distribute.Strategy) -> Callable[[Any], Any]:
-  """Makes a function that gathers `[N]` of every replica, traced once."""
+  """Makes a function that gathers `[N, ...]` of every replica, traced once a shape."""
   def of_replica(own):
     # The collective needs a tensor with a device, which an argument does not have.
     return tf.distribute.get_replica_context().all_gather(tf.identity(own), axis=0)

@@ -70,6 +70,8 @@ class DevicesTest(parameterized.TestCase):
     num_replicas = len(tf.config.list_logical_devices('CPU'))
     self.assertEqual(strategy.num_replicas_in_sync, num_replicas)
     self.assertTrue(devices.is_chief(strategy))
+    self.assertEqual(devices.worker_number(strategy), 0)
+    self.assertEqual(devices.texts_of_workers('né', strategy), ['né'])
     batch = {'x': tf.range(2 * num_replicas), 'y': ()}
     shares = strategy.experimental_local_results(
         devices.share_out(batch, strategy)['x'])

@@ -1,15 +1,18 @@
-"""Reports a part of a run that makes no progress."""
+"""Reports a part of a run that makes no progress, and ends one that hangs."""
 
 import math
+import os
 import threading
 import time
-from typing import Callable
+from typing import Callable, Optional
 
 from absl import logging
 
 from gtrxl_tf import config
 
 _JOIN_SECONDS = 10.0  # Seconds to wait for a description to finish.
+# Calls with deadlines of their own take up to 10 s, and more on a busy machine.
+_LEAST_HANG_SECONDS = 120.0
 
 
 class Watchdog:
@@ -17,28 +20,42 @@ class Watchdog:
 
   It runs in a thread of its own, since a part that makes no progress is often inside a
   call that does not return. Use it as a context.
+
+  A part without progress that waits for others may wait for as long as they need. But
+  one of which a single call does not return hangs: no other part can help it. After
+  three times the limit, but not within two minutes, the watchdog ends its process with
+  exit code 1, so that whatever supervises it starts it again.
   """
 
-  def __init__(self, limit: float, describe: Callable[[float], str]):
+  def __init__(self, limit: float, describe: Callable[[float], str],
+               hang: Optional[float] = None):
     """Creates a watchdog; the clock starts with the context.
 
     Args:
       limit: seconds without progress after which to log.
       describe: called with the seconds since the last progress; returns the line, or
         raises an error, which is logged in its place.
+      hang: seconds without a sign of life after which the process ends; by default
+        three times the limit, and at least 120.
     """
     self.limit = limit
     self._describe = describe
+    self._hang = max(3 * limit, _LEAST_HANG_SECONDS) if hang is None else hang
     self._ended = threading.Event()
     self.progress()
 
   def progress(self) -> None:
     """Restarts the clock."""
-    self._last = time.time()
+    self._last = self._alive = time.time()
+
+  def alive(self) -> None:
+    """Says that the part does not hang, although it may make no progress."""
+    if self._alive != math.inf:
+      self._alive = time.time()
 
   def pause(self) -> None:
     """Stops the clock until the next progress."""
-    self._last = math.inf
+    self._last = self._alive = math.inf
 
   @property
   def seconds(self) -> float:
@@ -64,8 +81,15 @@ class Watchdog:
     while not self._ended.wait(min(1.0, self.limit / 5)):
       if self.stalled() and self._last != reported:
         reported = self._last
-        try:
-          line = self._describe(self.seconds)
-        except Exception as error:  # pylint: disable=broad-exception-caught
-          line = f'no progress for {self.seconds:.0f} s; {config.one_line(error)}'
-        logging.warning('%s', line)
+        logging.warning('%s', self._line())
+      if time.time() - self._alive > self._hang and not self._ended.is_set():
+        logging.error(
+            '%s; it hangs: no call has returned for %.0f s. The process ends, to be '
+            'started again', self._line(), time.time() - self._alive)
+        os._exit(1)
+
+  def _line(self) -> str:
+    try:
+      return self._describe(self.seconds)
+    except Exception as error:  # pylint: disable=broad-exception-caught
+      return f'no progress for {self.seconds:.0f} s; {config.one_line(error)}'

@@ -1,5 +1,7 @@
 """Tests of watchdog.py."""
 
+import subprocess
+import sys
 import time
 
 from absl.testing import absltest
@@ -38,6 +40,25 @@ class WatchdogTest(absltest.TestCase):
         time.sleep(0.4)
     self.assertLen(logs.output, 1)
     self.assertRegex(logs.output[0], 'no progress for 0 s; no server$')
+
+  def test_a_process_that_hangs_ends_and_says_where(self):
+    said = subprocess.run([sys.executable, '-c', '''
+import time
+from absl import logging
+from gtrxl_tf.training import watchdog as watchdog_lib
+logging.use_absl_handler()
+with watchdog_lib.Watchdog(1.0, lambda _: 'it waits for a door', hang=1.5) as watchdog:
+  for _ in range(5):  # It waits, and lives.
+    time.sleep(0.5)
+    watchdog.alive()
+  print('alive', flush=True)
+  time.sleep(100)
+'''], capture_output=True, text=True, timeout=90, check=False)
+    self.assertEqual((said.returncode, said.stdout), (1, 'alive\n'), said.stderr)
+    first, last = said.stderr.splitlines()[-2:]
+    self.assertRegex(first, 'it waits for a door$')
+    self.assertRegex(last, 'it waits for a door; it hangs: no call has returned for '
+                     r'[12] s\. The process ends, to be started again$')
 
 
 if __name__ == '__main__':

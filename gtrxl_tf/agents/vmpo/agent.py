@@ -76,6 +76,8 @@ class VMPOAgent(actor_critic_agent.ActorCriticAgent):
     initial_alpha_scale: initial multiplier of the scale component of that KL.
     epsilon_alpha_scale: its bound, the middle of logU[5e-6, 4e-4), Numpad's.
     top_fraction: fraction of steps, by advantage, that the policy learns from.
+    entropy_cost: factor of an entropy bonus, which the paper does not have. It keeps
+      actions in play whose reward has not been found yet (docs/performance.md).
     normalize_advantages: divides advantages by the task's scale before they are ranked;
       otherwise the tasks with the largest rewards would fill the top. V-MPO does not
       mention this. By default it is done if there is PopArt and more than one task.
@@ -105,6 +107,7 @@ class VMPOAgent(actor_critic_agent.ActorCriticAgent):
       initial_alpha_scale: config.PositiveFloat = 1.0,
       epsilon_alpha_scale: config.PositiveFloat = 4.5e-5,
       top_fraction: config.PositiveFraction = 0.5,
+      entropy_cost: config.NonNegativeFloat = 0.0,
       normalize_advantages: Optional[bool] = None,
       pixel_control_cost: config.NonNegativeFloat = 2e-3,
       pixel_control_discount: config.UnitInterval = 0.9):
@@ -126,6 +129,7 @@ class VMPOAgent(actor_critic_agent.ActorCriticAgent):
     self._epsilons = {name: epsilons[name] for name in constraints}
     self._epsilon_temperature = epsilon_temperature
     self._top_fraction = top_fraction
+    self._entropy_cost = entropy_cost
     self._normalize_advantages = normalize_advantages
 
   @property
@@ -172,4 +176,7 @@ class VMPOAgent(actor_critic_agent.ActorCriticAgent):
     for name, kl in kls.items():
       metrics[f'kl_{name}'] = mean(kl)
       metrics[f'kl_{name}_over_bound'] = mean(kl) / self._epsilons[name]
-    return loss.total_loss, metrics
+    total = loss.total_loss
+    if self._entropy_cost:
+      total -= self._entropy_cost * mean(space.entropy(steps.policy))
+    return total, metrics

@@ -86,6 +86,17 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
       self.assertAllClose(gradient, epsilons[name] - kl)
       self.assertAllClose(metrics[f'kl_{name}_over_bound'], kl / epsilons[name])
 
+  def test_the_entropy_bonus_is_part_of_the_loss(self):
+    batch = testing.random_unrolls(0)
+    plain = _agent()
+    loss, metrics, _ = _loss_and_gradients(plain, batch)
+    agent = _agent(entropy_cost=0.3)
+    for ours, theirs in zip(agent.online.variables, plain.online.variables):
+      ours.assign(theirs)
+    with_bonus, _, _ = _loss_and_gradients(agent, batch)
+    self.assertGreater(metrics['entropy'], 0.1)
+    self.assertAllClose(with_bonus, loss - 0.3 * metrics['entropy'], atol=1e-6)
+
   def test_a_hybrid_action_with_a_single_choice_equals_a_continuous_one(self):
     # The categorical part has one value: log-probability and KL are zero.
     hybrid = {'a': specs.DiscreteArray(1), 'b': testing.CONTINUOUS}

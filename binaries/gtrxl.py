@@ -1,0 +1,51 @@
+"""The command `gtrxl`: every other program of this folder is a command of it.
+
+  gtrxl train --gin_file=numpad_2x2_cpu.gin --root_dir=runs/numpad_2x2
+
+is `python -m binaries.train` with the same flags, from any folder.
+"""
+
+import ast
+import difflib
+import pathlib
+import runpy
+import sys
+from typing import Dict
+
+_FOLDER = pathlib.Path(__file__).parent
+
+
+def commands() -> Dict[str, str]:
+  """Returns the first line of every command's description, by the command's name."""
+  found = {}
+  for path in sorted(_FOLDER.glob('*.py')):
+    text = path.read_text(encoding='utf-8')
+    if text.endswith('\n  app.run(main)\n'):
+      found[path.stem] = ast.get_docstring(ast.parse(text)).partition('\n')[0]
+  return found
+
+
+def main() -> None:
+  """Runs the command that the first argument names, or lists all."""
+  known = commands()
+  name = sys.argv[1] if len(sys.argv) > 1 else '--help'
+  if name in ('-h', '--help', 'help'):
+    print('Memory for reinforcement learning agents.\n\n'
+          '  gtrxl COMMAND --help    shows what a command does, and its flags\n'
+          '  gtrxl --version         shows the version\n\nCommands:\n\n'
+          + '\n'.join(f'  {command:<18}{line}' for command, line in known.items()))
+  elif name == '--version':
+    import gtrxl_tf  # pylint: disable=import-outside-toplevel
+    print(gtrxl_tf.__version__)
+  elif name in known:
+    # As `python -m` would, so that the processes it starts find the module.
+    sys.argv = sys.argv[1:]
+    runpy.run_module(f'binaries.{name}', run_name='__main__', alter_sys=True)
+  else:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f'Did you mean {close[0]}? ' if close else ''
+    sys.exit(f'gtrxl: no command {name!r}. {hint}`gtrxl --help` lists the commands.')
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,118 @@
+"""The wheel, in an environment and a folder that have nothing else of this repository.
+
+`make wheel-check` runs it.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from absl.testing import absltest
+
+from binaries import commands_testing
+from binaries import readme_test
+
+_ROOT = commands_testing.ROOT
+_WORLD = readme_test.WORLD.replace('import gin\n', '').replace('@gin.configurable\n', '')
+_SETTINGS = f"""include 'bases/short.gin'
+{readme_test.SETTINGS}"""
+_SHORT = """include 'gtrxl/bases/small.gin'
+include 'length.gin'
+"""
+_LENGTH = 'OnlineExperiment.environment_steps = 3000\n'
+
+
+class WheelTest(absltest.TestCase):
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.folder = pathlib.Path(cls.enter_context(tempfile.TemporaryDirectory()))
+    cls.environment = {name: value for name, value in os.environ.items()
+                       if name not in ('PYTHONPATH', 'VIRTUAL_ENV')}
+    source = cls.folder / 'source'
+    source.mkdir()
+    for name in 'setup.py', 'LICENSE':
+      shutil.copy(_ROOT / name, source)
+    for name in 'gtrxl_tf', 'binaries', 'gin':
+      shutil.copytree(_ROOT / name, source / name,
+                      ignore=shutil.ignore_patterns('__pycache__'))
+    cls.run_in(cls.folder, sys.executable, '-m', 'pip', 'wheel', '--quiet', '--no-deps',
+               '--no-build-isolation', '--wheel-dir=dist', './source')
+    shutil.rmtree(source)
+    wheel, = (cls.folder / 'dist').glob('*.whl')
+    cls.run_in(cls.folder, sys.executable, '-m', 'venv', 'environment')
+    cls.programs = cls.folder / 'environment/bin'
+    # Only what is imported is compiled, which saves half of the time.
+    cls.run_in(cls.folder, f'{cls.programs}/pip', 'install', '--quiet', '--no-compile',
+               f'--constraint={_ROOT}/requirements.lock', f'gtrxl_tf[cpu] @ file://{wheel}')
+
+  @classmethod
+  def run_in(cls, folder, *command, fails=False):
+    """Runs a command in a folder; returns what it prints."""
+    folder.mkdir(exist_ok=True)
+    done = subprocess.run(command, cwd=folder, env=cls.environment, text=True,
+                          capture_output=True, check=False)
+    assert bool(done.returncode) == fails, (command, done.stdout, done.stderr)
+    return done.stdout + done.stderr
+
+  def gtrxl(self, folder, *arguments, **kwargs):
+    return self.run_in(
+        self.folder / folder, f'{self.programs}/gtrxl', *arguments, **kwargs)
+
+  def test_help(self):
+    start = time.time()
+    text = self.gtrxl('empty', '--help')
+    self.assertLess(time.time() - start, 3)
+    self.assertEqual(text, self.gtrxl('empty'))
+    self.assertRegex(text, r'(?m)^  train +Trains an agent')
+    self.assertNotRegex(text, r'(?m)^  (settings|part) ')
+    self.assertIn("no command 'trian'. Did you mean train?",
+                  self.gtrxl('empty', 'trian', fails=True))
+    self.assertRegex(self.gtrxl('empty', '--version'), r'^\d+\.\d+\.\d+\n$')
+    # absl's exit code after --help is 1.
+    self.assertRegex(self.gtrxl('empty', 'train', '--help', fails=True),
+                     r'--gin_bindings: (.*\n)*  --gin_file: ')
+
+  def test_a_package_of_an_extra(self):
+    said = self.run_in(
+        self.folder / 'empty', f'{self.programs}/python', '-c',
+        'from gtrxl_tf import environments\nenvironments.MinigridMemory()', fails=True)
+    self.assertRegex(said, r"MinigridMemory needs the package minigrid, which is not "
+                     r"installed: expected `pip install 'gtrxl_tf\[envs\]'`")
+
+  def test_a_run_in_ones_own_world(self):
+    own = self.folder / 'own'
+    (own / 'bases').mkdir(parents=True)
+    (own / 'my_world.py').write_text(_WORLD, encoding='utf-8')
+    settings = re.sub(r'.*environment_steps.*\n', '', _SETTINGS)
+    (own / 'my_world.gin').write_text(settings, encoding='utf-8')
+    (own / 'bases/short.gin').write_text(_SHORT, encoding='utf-8')
+    (own / 'bases/length.gin').write_text(_LENGTH, encoding='utf-8')
+    run = f'--root_dir={self.folder}/run'
+    said = self.gtrxl('empty', 'train', '--gin_file=../own/my_world.gin', run)
+    self.assertIn('Evaluation over 100 episodes', said)
+    said = self.gtrxl('empty', 'evaluate', run, '--num_episodes=5')
+    self.assertIn('Evaluation over 5 episodes', said)
+    self.gtrxl('empty', 'export', run, '--output_dir=policy')
+    self.assertTrue((self.folder / 'empty/policy/saved_model.pb').exists())
+    said = self.gtrxl(
+        'own', 'collect', '--gin_file=my_world.gin', '--output_dir=data',
+        '--num_processes=1', '--gin_bindings=Collector.environment = @Recall',
+        f'--gin_bindings=Collector.saved_model = "{self.folder}/run/policy"',
+        '--gin_bindings=Collector.num_episodes = 8')
+    self.assertRegex(said, r'(?m)^\W*episodes\W+8\b')
+    (own / 'my_world.py').unlink()
+    said = self.run_in(
+        self.folder / 'empty', f'{self.programs}/python', '-m', 'binaries.export', run,
+        '--output_dir=again', fails=True)
+    self.assertIn("No module named 'my_world': expected my_world.py beside", said)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,94 @@
+"""Tests of limits.py: what does not fit in memory is refused before it is made."""
+
+import contextlib
+import io
+import math
+import pathlib
+import resource
+import time
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import gin
+import tensorflow as tf
+
+from gtrxl_tf import config
+from gtrxl_tf import gin_files
+from gtrxl_tf.launch import limits
+from gtrxl_tf.launch import prepare
+from gtrxl_tf.launch import train
+
+_GIN_FILE = str(gin_files.FOLDER / 'gtrxl/action_recall_cpu.gin')
+
+
+class LimitsTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    gin.clear_config()
+    self.addCleanup(gin.clear_config)
+
+  def test_this_machine_has_memory(self):
+    self.assertBetween(limits.free_bytes(), 2**20, 2**50)
+
+  def test_a_container_has_no_more_than_its_limit(self):
+    folder = self.create_tempdir()
+    files = [folder.create_file(name, text).full_path for name, text in (
+        ('limit', '3000000\n'), ('used', '2000000\n'), ('stat', 'anon 1\nfile 500000\n'))]
+    with mock.patch.object(limits, '_CGROUPS', [(*files, 'file')]):
+      self.assertEqual(limits.free_bytes(), 1_500_000)
+      folder.create_file('limit', 'max\n')
+      self.assertGreater(limits.free_bytes(), 1_500_000)
+    with mock.patch.multiple(limits, _CGROUPS=[], _MEMINFO=pathlib.Path('/none')):
+      self.assertEqual(limits.free_bytes(), math.inf)
+
+  @parameterized.parameters(
+      ('TransformerXL.mlp_dim = 1_000_000_000', 'the network\'s variables need at least '
+       '[0-9,.]+ GiB, with .*kernel.* of shape .*1000000000.*this machine has [0-9,.]+ GiB'),
+      ('TransformerXL.model_dim = 10_000_000_000_000', 'variables need at least'),
+      ('TransformerXL.num_layers = 1_000_000', '^TransformerXL.num_layers = 1000000: '
+       'expected an integer >= 1 and <= 1000$'),
+      ('TransformerXL.model_dim = 10**30', 'not gin'),
+      ('TransformerXL.mlp_dim = 1' + 30 * '0', ''))
+  def test_layers_that_do_not_fit_are_not_made(self, setting, expected):
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    with self.assertRaisesRegex(config.ConfigError, expected) as caught:
+      prepare.prepare([_GIN_FILE], [setting])
+    self.assertNotIn('\n', str(caught.exception))
+    self.assertLess(time.process_time() - start, 30)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    self.assertLess(grown, 2**20)  # 1 GiB; ru_maxrss is in KiB.
+
+  def test_variables_are_counted_together(self):
+    with mock.patch.object(limits, 'free_bytes', return_value=2000.):
+      with limits.checked_variables():
+        tf.keras.layers.Dense(4).build([None, 25])  # 416 bytes.
+        tf.keras.layers.Dense(4).build([None, 25])
+        with self.assertRaisesRegex(config.ConfigError, 'need at least'):
+          tf.keras.layers.Dense(4).build([None, 25])
+      tf.keras.layers.Dense(4).build([None, 25])
+
+  @parameterized.parameters(
+      ('num_actors = 1_000_000', 'OnlineExperiment.num_actors = 1000000: these processes '
+       'need at least 31,250.0 GiB; this machine has '),
+      ('batch_size = 1_000_000_000_000', 'a batch of 1,000,000,000,000 rows, .* steps, '
+       'needs at least .* GiB; this machine has '))
+  def test_runs_that_do_not_fit_are_not_started(self, setting, expected):
+    root = self.create_tempdir().full_path + '/run'
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+      code = train.train([_GIN_FILE], [f'OnlineExperiment.{setting}'], root)
+    self.assertEqual(code, 2)
+    self.assertRegex(said.getvalue(), f'^Not started: {expected}.*\n$')
+    self.assertFalse(pathlib.Path(root).exists())
+
+  def test_what_fits_is_started(self):
+    experiment = prepare.prepare(
+        [_GIN_FILE], ['OnlineExperiment.num_actors = 64'], check=False)
+    with mock.patch.object(limits, 'free_bytes', return_value=2.**32):
+      limits.check_run(experiment)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,85 @@
+"""Closes connections to hosts that have vanished.
+
+A host that loses its power or its network says nothing, and TCP waits for it for more
+than 15 minutes if data is on its way, and for ever if not. gRPC has a keepalive, but
+Reverb sets it on none of its channels, and gRPC reads it from no environment variable.
+The kernel does the same for any socket of the process, whoever opened it, if it has the
+options SO_KEEPALIVE and TCP_USER_TIMEOUT. A call on a connection that the kernel closes
+fails, and the caller reconnects.
+"""
+
+import contextlib
+import math
+import os
+import socket
+import threading
+from typing import Iterator, Set
+
+# After this long without a sign of life a host is gone. A shorter time would close
+# connections in every short fault of a network, which costs more than waiting.
+SECONDS = 30
+
+_LOOK_SECONDS = 2.0  # Between looks for new sockets.
+_JOIN_SECONDS = 5.0
+
+
+@contextlib.contextmanager
+def keep_alive(seconds: int = SECONDS) -> Iterator[None]:
+  """Bounds how long a host may be silent to which this process has a TCP connection.
+
+  It holds for all connections that exist or are opened within the context, except for
+  their first two seconds.
+
+  Args:
+    seconds: after which the kernel closes a connection that should have answered.
+  """
+  ended, known = threading.Event(), set()
+
+  def watch() -> None:
+    while not ended.wait(_LOOK_SECONDS):
+      known.intersection_update(_set_options(seconds, known))
+
+  known.update(_set_options(seconds, known))
+  thread = threading.Thread(target=watch, daemon=True)
+  thread.start()
+  try:
+    yield
+  finally:
+    ended.set()
+    thread.join(_JOIN_SECONDS)
+
+
+def _set_options(seconds: int, known: Set[str]) -> Set[str]:
+  """Sets the options of all TCP sockets that are not in `known`; returns all sockets."""
+  found = set()
+  for name in os.listdir('/proc/self/fd'):
+    try:
+      link = os.readlink(f'/proc/self/fd/{name}')
+      if link.startswith('socket:'):
+        found.add(link)
+        if link not in known:
+          _set_options_of(int(name), seconds)
+          known.add(link)
+    except OSError:  # It was closed.
+      pass
+  return found
+
+
+def _set_options_of(descriptor: int, seconds: int) -> None:
+  shared = socket.socket(fileno=descriptor)
+  try:
+    if (shared.family not in (socket.AF_INET, socket.AF_INET6)
+        or shared.type != socket.SOCK_STREAM):
+      return
+    idle = max(1, seconds // 3)
+    interval = max(1, seconds // 6)
+    for level, option, value in (
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT,
+         max(1, math.ceil((seconds - idle) / interval))),
+        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * seconds)):
+      shared.setsockopt(level, option, value)
+  finally:
+    shared.detach()  # It belongs to who opened it.
