@@ -22,7 +22,7 @@ TESTS = --ignore-glob='*_slow_test.py' --ignore-glob='*_envs_test.py'
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help train compare figure3 ablations test test-all test-slow test-envs test-hostile wheel-check lint envs offline table2 bench tpu-check bazel-check clean
+.PHONY: help train compare figure3 ablations test test-all test-slow test-envs test-hostile wheel-check lint envs offline table2 bench tpu-check docs bazel-check clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -128,6 +128,9 @@ bench: .venv/core ## Measure the speed of cores and of a whole run, in three min
 tpu-check: .venv/core .venv-tpu/core ## Compile learner steps for TPUs, without a TPU
 	$(RUN) binaries.tpu_check $(ARGS)
 
+docs: .venv-docs/core ## Build the documentation site, into build/site
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet $(ARGS)
+
 envs: .venv/envs ## Install third-party environments
 
 offline: .venv/offline ## Install readers for third-party datasets
@@ -140,8 +143,8 @@ bazel-check: ## Query the Bazel targets and lint BUILD; needs bazel and npx
 	npx --yes @bazel/buildifier@8.2.1 -mode=check -lint=warn \
 	    -warnings=-native-py BUILD WORKSPACE
 
-clean: ## Remove .venv, .venv-tpu and build products; keeps runs/
-	rm -rf .venv .venv-tpu build dist *.egg-info .pytest_cache bazel-*
+clean: ## Remove .venv, .venv-tpu, .venv-docs and build products; keeps runs/
+	rm -rf .venv .venv-tpu .venv-docs build dist *.egg-info .pytest_cache bazel-*
 	find gtrxl_tf binaries -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp file marks a complete installation: it is removed before pip starts and written
@@ -163,11 +166,12 @@ clean: ## Remove .venv, .venv-tpu and build products; keeps runs/
 	@mv $@.unfinished $<
 	@touch $@
 
-# Separate: the TPU compiler and TensorFlow 2.15 need different versions of packages.
-.venv-tpu/core: requirements-tpu.lock
+# Separate: the TPU compiler and TensorFlow 2.15 need different versions of packages, and
+# the documentation needs neither of them.
+.venv-tpu/core .venv-docs/core: .venv-%/core: requirements-%.lock
 	@$(if $(FITTING),,$(error gtrxl_tf needs Python 3.10 or 3.11, \
 	    found $(FOUND); try: make PYTHON=/path/to/python3.11))
-	@rm -rf .venv-tpu && $(FITTING) -m venv .venv-tpu
-	@echo 'Setting up .venv-tpu'
-	@.venv-tpu/bin/python -m pip install -qq -r $<
+	@rm -rf $(@D) && $(FITTING) -m venv $(@D)
+	@echo 'Setting up $(@D)'
+	@$(@D)/bin/python -m pip install -qq -r $<
 	@touch $@

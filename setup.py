@@ -49,6 +49,7 @@ setuptools.setup(
         'keras>=2.15,<2.16',
         'matplotlib>=3.7',
         'numpy>=1.23,<2',
+        'pillow>=9.4',
         'prometheus-client>=0.20',
         'tensorflow-probability>=0.23,<0.24',
         'tf-agents>=0.19,<0.20',

@@ -1,6 +1,9 @@
-"""Draws the attention of a trained offline model.
+"""Draws the attention of a trained model.
 
   python -m binaries.attention --root_dir=runs/t_maze_30/rate
+
+The policy of an online run plays an episode. ROOT/attention/episode_0.png shows what
+each step attends to, up to step 300, and a printed line how far back that is.
 
 A decision model reads an episode of its dataset. A picture of each segment is written
 to ROOT/attention/, and a printed line gives the shares of the steps' attention that go
@@ -18,7 +21,7 @@ from absl import flags
 
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _EPISODE = flags.DEFINE_integer(
-    'episode', 0, 'Number of the episode in the dataset.', lower_bound=0)
+    'episode', 0, 'Number of the episode in the dataset, or of those played.', lower_bound=0)
 
 
 def main(argv) -> None:

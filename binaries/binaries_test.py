@@ -11,6 +11,7 @@ from unittest import mock
 from absl.testing import absltest
 import gin
 import numpy as np
+from PIL import Image
 import pytest
 import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
@@ -45,13 +46,14 @@ class BinariesTest(absltest.TestCase):
     super().setUp()
     self._temporary = pathlib.Path(self.create_tempdir().full_path)
 
-  def _make_run(self) -> run_folder.RunFolder:
+  def _make_run(self, gin_file=_GIN_FILE, settings=tuple(_SETTINGS)
+                ) -> run_folder.RunFolder:
     """A run after training, as far as the binaries can tell."""
     folder = run_folder.RunFolder(self._temporary / 'run')
     folder.root.mkdir()
     gin.clear_config()
     self.addCleanup(gin.clear_config)
-    self._experiment = prepare.prepare([str(_ROOT / _GIN_FILE)], _SETTINGS)
+    self._experiment = prepare.prepare([str(_ROOT / gin_file)], settings)
     folder.config.write_text(gin.operative_config_str())
     self._agent = self._experiment.make_agent()
     # What follows in every checkpoint, and that the target is not the online network.
@@ -76,6 +78,45 @@ class BinariesTest(absltest.TestCase):
     self.assertEqual(done.returncode, 0, done.stderr)
     self.assertStartsWith(done.stdout, 'Evaluation over 7 episodes: return ')
     self.assertIn('informed policy 1.00, success ', done.stdout)
+
+  @pytest.mark.long
+  def test_an_online_run_can_be_watched(self):
+    folder = self._make_run('gin/gtrxl/t_maze_30_cpu.gin', [
+        'TMaze.corridor_length = 4', 'TransformerXL.memory_length = 4'])
+    export.save_policy(
+        self._experiment.make_policy(self._agent.target), folder.policy)
+    before = _contents(folder)
+    done = _run('evaluate', root_dir=folder.root, num_episodes=7, video=True)
+    self.assertEqual(done.returncode, 0, done.stderr)
+    films, evaluation = done.stdout.splitlines()
+    self.assertRegex(
+        films, f'^Films: {folder.videos}/episode_0.gif \\(return [-.\\d]+\\), '
+        f'{folder.videos}/episode_1.gif .*episode_2.gif')
+    self.assertStartsWith(evaluation, 'Evaluation over 7 episodes: ')
+    for i in range(3):
+      with Image.open(folder.videos / f'episode_{i}.gif') as film:
+        self.assertEqual(film.size, (240, 144))
+        self.assertBetween(film.n_frames, 1, 7)
+    self.assertNotEmpty(list((folder.summaries / 'films').glob('events*')))
+
+    done = _run('attention', root_dir=folder.root)
+    self.assertEqual(done.returncode, 0, done.stderr)
+    self.assertRegex(done.stdout, f'^{folder.root}/attention/episode_0.png: [2-7] steps, '
+                     r'attention goes \d\.\d steps back in the mean\n$')
+    self.assertTrue((folder.root / 'attention/episode_0_heads.png').exists())
+    after = _contents(folder)
+    self.assertEqual({path: after[path] for path in before}, before)
+
+  @pytest.mark.long
+  def test_an_environment_that_cannot_be_drawn_is_not_filmed(self):
+    folder = self._make_run()
+    export.save_policy(
+        self._experiment.make_policy(self._agent.target), folder.policy)
+    done = _run('evaluate', root_dir=folder.root, video=True)
+    self.assertEqual((done.returncode, done.stdout), (1, ''))
+    self.assertRegex(done.stderr, r'Not started: --video: ActionRecall cannot be drawn: '
+                     r'expected a method render\(\) .*\n$')
+    self.assertFalse(folder.videos.exists())
 
   @pytest.mark.long
   def test_an_error_of_the_environment_is_one_line_and_a_file(self):

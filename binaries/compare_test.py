@@ -92,6 +92,8 @@ class CompareTest(absltest.TestCase):
         [run.root for run in self.runs],
         [f'{self.root}/ActionRecall.delay={delay}/{core}/seed_{seed}'
          for seed in (0, 1) for delay in (2, 3) for core in ('gtrxl', 'lstm')])
+    for run in self.runs:  # TensorBoard's HParams.
+      self.assertLen(list(pathlib.Path(run.root, 'summaries').glob('events*')), 1)
     self.assertEqual(self.runs[2].bindings,
                      ['ActionRecall.delay=3', 'Experiment.seed = 0'])
     self.assertEndsWith(self.runs[1].files[-1], 'cores/lstm.gin')

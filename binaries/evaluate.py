@@ -9,6 +9,11 @@ or noise in place of its memory:
   python -m binaries.evaluate --root_dir=runs/t_maze_90 \
       --gin_file=gin/rate/ablations/memory_noise.gin
 
+With --video, three episodes are filmed, as ROOT/videos/*.gif: what the environment's
+method render() returns, or the image that it shows the agent.
+
+  python -m binaries.evaluate --root_dir=runs/numpad_2x2 --video
+
 A policy that learns while it acts plays learning processes. With --sweep it does so for
 each value of a setting, and their curves are drawn as ROOT/evaluation.png:
 
@@ -34,6 +39,7 @@ _GIN_FILE = flags.DEFINE_multi_string(
 _SWEEP = flags.DEFINE_string(
     'sweep', None, 'SETTING=VALUE,VALUE,... or FILE,FILE,...: evaluates with each '
     'value of a setting, or with each gin file.')
+_VIDEO = flags.DEFINE_bool('video', False, 'Also film three episodes.')
 _GIN_BINDINGS = flags.DEFINE_multi_string(
     'gin_bindings', [], "Single settings, which override the files'.")
 
@@ -56,7 +62,7 @@ def main(argv) -> None:
     run_evaluation.evaluate(
         folder, _GIN_FILE.value, _GIN_BINDINGS.value, _SWEEP.value,
         _NUM_EPISODES.value, _NUM_ENVIRONMENTS.value,
-        show=functools.partial(print, flush=True))
+        show=functools.partial(print, flush=True), video=_VIDEO.value)
   except config.ConfigError as error:
     sys.exit(f'Not started: {error}')
   except exit_codes.RunFailed as error:

@@ -17,6 +17,7 @@ from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.agents.distillation import network as distillation
+from gtrxl_tf.networks import actor_critic
 
 matplotlib.use('Agg')  # Pictures are files; there may be no screen.
 
@@ -57,10 +58,7 @@ def attend(network: network_lib.DecisionNetwork, inputs: network_lib.DecisionInp
     config.ConfigError: the core has no attention.
   """
   core = network.core
-  if not hasattr(core, 'attention_weights'):
-    raise config.ConfigError(
-        f'attention of a {type(core).__name__}: expected a core that attends, such as '
-        'RATE or TransformerXL')
+  check_attends(core)
   batch_size, num_steps = inputs.is_first.shape
   lacking = -num_steps % max(1, core.segment_length // network_lib.TOKENS_PER_STEP)
   filled = tf.nest.map_structure(
@@ -73,6 +71,45 @@ def attend(network: network_lib.DecisionNetwork, inputs: network_lib.DecisionInp
   if lacking:
     segments[-1] = _cut(segments[-1], lacking * network_lib.TOKENS_PER_STEP)
   return segments
+
+
+def check_attends(core: cores.Core) -> None:
+  """Raises a `config.ConfigError` if a core has no attention."""
+  if not hasattr(core, 'attention_weights'):
+    raise config.ConfigError(
+        f'attention of a {type(core).__name__}: expected a core that attends, such as '
+        'RATE or TransformerXL')
+
+
+def attend_online(network: actor_critic.ActorCritic, inputs: actor_critic.NetworkInputs
+                  ) -> Segment:
+  """Returns attention weights of an unroll from the initial state, as one segment.
+
+  Args:
+    network: its core must have attention.
+    inputs: steps that were played, `[B, T, ...]`.
+
+  Raises:
+    config.ConfigError: the core has no attention.
+  """
+  check_attends(network.core)
+  weights, queries, keys = network.core.attention_weights(
+      # pylint: disable-next=protected-access
+      network._embed(inputs, batch_dims=2), inputs.is_first,
+      network.initial_state(inputs.is_first.shape[0]))
+  return Segment(weights[:, 0].numpy(), queries, keys)
+
+
+def mean_distance(segment: Segment) -> float:
+  """Returns how many steps back attention goes, as a mean over all queries.
+
+  Args:
+    segment: from `attend_online`.
+  """
+  num_keys, num_queries = len(segment.keys), len(segment.queries)
+  distance = (np.arange(num_queries)[:, np.newaxis] + num_keys - num_queries
+              - np.arange(num_keys))
+  return float(np.mean(np.sum(segment.weights * distance, axis=-1)))
 
 
 def _cut(segment: Segment, num_tokens: int) -> Segment:
@@ -145,7 +182,8 @@ def recurrence_shares(network: distillation.DistillationNetwork,
 
 
 def draw(path: pathlib.Path, segment: Segment, title: str, row: int = 0,
-         by_head: bool = False) -> None:
+         by_head: bool = False,
+         tokens_per_step: int = network_lib.TOKENS_PER_STEP) -> None:
   """Draws the weights of one row in a panel for each layer, or for each head of it.
 
   Lines separate cache, memory tokens and steps. The empty part of the cache is left
@@ -158,6 +196,7 @@ def draw(path: pathlib.Path, segment: Segment, title: str, row: int = 0,
     row: the row of the batch.
     by_head: whether each head has a panel, and each layer a row of them. By default the
       weights are averaged over heads.
+    tokens_per_step: 1 if each token is a step, which its number labels.
   """
   weights = segment.weights[row]
   num_heads = weights.shape[1] if by_head else 1
@@ -181,8 +220,8 @@ def draw(path: pathlib.Path, segment: Segment, title: str, row: int = 0,
         norm=colors.PowerNorm(0.5, vmin=0, vmax=1))
     head = f', head {i % num_heads + 1}' * by_head
     panel.set_title(f'layer {i // num_heads + 1}{head}', fontsize='small')
-    _label(panel.xaxis, panel.axvline, segment.keys[empty:])
-    _label(panel.yaxis, panel.axhline, segment.queries)
+    _label(panel.xaxis, panel.axvline, segment.keys[empty:], tokens_per_step)
+    _label(panel.yaxis, panel.axhline, segment.queries, tokens_per_step)
     panel.set_xlabel('attended to')
     panel.set_ylabel('attending')
   figure.colorbar(image, ax=panels, label='attention weight' + ', mean over heads' * (not by_head))
@@ -191,7 +230,7 @@ def draw(path: pathlib.Path, segment: Segment, title: str, row: int = 0,
   plt.close(figure)
 
 
-def _label(axis, draw_line, kinds: Sequence[str]) -> None:
+def _label(axis, draw_line, kinds: Sequence[str], tokens_per_step: int) -> None:
   """Names the groups of tokens along an axis, and each token if there is room."""
   starts = [i for i, kind in enumerate(kinds) if i == 0 or kinds[i - 1] != kind]
   for start in starts[1:]:
@@ -202,13 +241,15 @@ def _label(axis, draw_line, kinds: Sequence[str]) -> None:
   axis.set_tick_params(length=0)
   if len(kinds) <= _MOST_LABELS:
     axis.remove_overlapping_locs = False  # A group's name would hide a token's.
-    axis.set_ticks(range(len(kinds)), _tokens(kinds), minor=True, fontsize=6)
+    axis.set_ticks(range(len(kinds)), _tokens(kinds, tokens_per_step), minor=True, fontsize=6)
     axis.set_tick_params(pad=14)
 
 
-def _tokens(kinds: Sequence[str]) -> List[str]:
-  """Returns a label for each token: R, o, a in steps, m for memory, none for cache."""
+def _tokens(kinds: Sequence[str], tokens_per_step: int) -> List[str]:
+  """Returns a label for each token: R, o, a in steps, or the step's number if it is one
+  token; m for memory, none for cache."""
   first = kinds.index('step')
-  names = {'step': lambda i: 'Roa'[(i - first) % network_lib.TOKENS_PER_STEP],
+  names = {'step': lambda i: (str(i - first) if tokens_per_step == 1
+                              else 'Roa'[(i - first) % tokens_per_step]),
            'cache': lambda i: ''}
   return [names.get(kind, lambda i: 'm')(i) for i, kind in enumerate(kinds)]

@@ -16,6 +16,7 @@ from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import variants
 from gtrxl_tf.plots import histories
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import summaries
 
 
 class RunStopped(Exception):
@@ -78,6 +79,11 @@ class Comparison:
       if folder.evaluation.exists() or folder.diverged.exists():
         continue
       print(f'Run {i} of {len(runs)}: {folder.root}', flush=True)
+      board = summaries.Summaries(folder.summaries)
+      board.sweep_point({
+          'model': model, 'seed': seed,
+          **({self._setting: point.value} if self._setting else {})})
+      board.flush()
       code = self._train(point, model, seed)
       if code and not folder.diverged.exists():
         raise RunStopped(

@@ -1,18 +1,24 @@
-"""Draws the attention of the model of an offline run, in the run's folder."""
+"""Draws the attention of the model of a run, in the run's folder."""
 
 import pathlib
 
 import numpy as np
+import tensorflow as tf
 
-from gtrxl_tf import config
+from gtrxl_tf import seeds
 from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.analysis import attention
 from gtrxl_tf.launch import prepare
+from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.offline import experiment as offline_experiment
 from gtrxl_tf.offline import history_experiment
 from gtrxl_tf.offline import learning_processes
+from gtrxl_tf.online import experiment as online_experiment
 from gtrxl_tf.plots import histories
+from gtrxl_tf.training import rollout as rollout_lib
 from gtrxl_tf.training import run_folder
+
+_MOST_STEPS = 300  # Of an episode that is played; more could not be seen.
 
 
 def draw(folder: run_folder.RunFolder, episode: int) -> None:
@@ -20,19 +26,20 @@ def draw(folder: run_folder.RunFolder, episode: int) -> None:
 
   Args:
     folder: the run's folder.
-    episode: number of the episode in the run's dataset. Ignored if the model learns
-      while it acts: learning processes are then played instead.
+    episode: number of the episode in the run's dataset or, if the run is online, of
+      those that its policy plays. Ignored if the model learns while it acts: learning
+      processes are then played instead.
 
   Raises:
-    config.ConfigError: the run is online, or its core does not attend.
+    config.ConfigError: the run's core does not attend.
     FileNotFoundError: the run has no checkpoint.
     IndexError: the dataset has no such episode.
   """
   experiment = prepare.prepare([str(folder.config)], [])
-  if experiment.needs_server:
-    raise config.ConfigError('the run is online: expected one of an OfflineExperiment')
   pictures = folder.root / 'attention'
-  if experiment.learns_while_acting:
+  if experiment.needs_server:
+    _draw_played(experiment, folder, pictures, episode)
+  elif experiment.learns_while_acting:
     _draw_processes(experiment, folder, pictures)
   else:
     _draw_episode(experiment, folder, pictures, episode)
@@ -57,6 +64,36 @@ def _draw_episode(experiment: offline_experiment.OfflineExperiment,
     print(f'{picture}: ' + ', '.join(
         f'{kind} {np.mean(share[..., steps]):.3f}'
         for kind, share in attention.shares(segment).items()))
+
+
+def _draw_played(experiment: online_experiment.OnlineExperiment,
+                 folder: run_folder.RunFolder, pictures: pathlib.Path, episode: int
+                 ) -> None:
+  """Draws the mean over heads and each head of an episode that the policy plays."""
+  network = experiment.restore_agent(folder.checkpoints).acting_network
+  attention.check_attends(network.core)  # Before anything is played.
+  policy = experiment.make_policy(network)
+  rollout = rollout_lib.Rollout(
+      experiment.make_environments(1, seeds.Stream.EVALUATION), policy.action,
+      policy.get_initial_state(1))
+  steps, number = [], 0
+  while number <= episode and len(steps) < _MOST_STEPS:
+    previous_action = rollout.policy_state.previous_action
+    seen, _ = rollout.step()
+    if number == episode:
+      steps.append(actor_critic.NetworkInputs(
+          seen.observation, previous_action, seen.reward, seen.first()))
+    number += int(seen.last()[0])
+  segment = attention.attend_online(network, tf.nest.map_structure(
+      lambda *rows: tf.stack(rows, axis=1), *steps))
+  pictures.mkdir(exist_ok=True)
+  picture = pictures / f'episode_{episode}.png'
+  title = f'{folder.root.name}, episode {episode}'
+  attention.draw(picture, segment, title, tokens_per_step=1)
+  attention.draw(pictures / f'episode_{episode}_heads.png', segment, title,
+                 by_head=True, tokens_per_step=1)
+  print(f'{picture}: {len(steps)} steps, attention goes '
+        f'{attention.mean_distance(segment):.1f} steps back in the mean')
 
 
 def _draw_processes(experiment: history_experiment.HistoryExperiment,

@@ -2,10 +2,13 @@
 
 from typing import Any, Callable, List, Optional, Sequence
 
+import dm_env
 import gin
 import tree
 
 from gtrxl_tf import config
+from gtrxl_tf import seeds
+from gtrxl_tf.analysis import films
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import variants
@@ -14,11 +17,15 @@ from gtrxl_tf.plots import histories
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import summaries
+
+_NUM_FILMS = 3
 
 
 def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
              gin_bindings: Sequence[str], sweep: Optional[str], num_episodes: int,
-             num_environments: int, show: Callable[[str], None]) -> None:
+             num_environments: int, show: Callable[[str], None], video: bool = False
+             ) -> None:
   """Evaluates a run's policy at every point of a sweep.
 
   Where the policy learns while it acts, learning processes are played instead of
@@ -33,6 +40,7 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
       environment.
     num_environments: the most environments to play side by side.
     show: called with a text about each point, and about the picture if there is one.
+    video: whether to film a few episodes of each point, as `videos/*.gif`.
 
   Raises:
     config.ConfigError: a setting that cannot be used with this policy.
@@ -46,6 +54,8 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
       experiment = _prepare(folder, [*gin_files, *point.gin_files],
                             [*gin_bindings, *point.bindings])
       name = f'{point.name}: ' if point.name else ''
+      if video:
+        show(name + _film(experiment, folder, point.name))
       if experiment.learns_while_acting:
         judge = experiment.make_judge(experiment.restore_policy(folder))
         show(name + learning_processes.describe(judge.evaluate()))
@@ -83,6 +93,39 @@ def _shapes(experiment: experiment_lib.Experiment) -> Any:
           tree.map_structure(
               lambda spec: getattr(spec, 'num_values', spec.shape),
               experiment.action_spec))
+
+
+def _film(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
+          name: str) -> str:
+  """Films one episode in each of a few environments; returns a text that names them.
+
+  Raises:
+    config.ConfigError: the environment cannot be drawn.
+  """
+  if experiment.learns_while_acting:
+    raise config.ConfigError(
+        '--video: the policy learns while it acts: expected one that plays episodes')
+  filmed = []
+
+  def film(environment: dm_env.Environment) -> films.Filmed:
+    filmed.append(films.Filmed(environment))
+    filmed[-1].reset()  # An error here is not the environment's.
+    return filmed[-1]
+
+  environment = experiment.make_environments(
+      _NUM_FILMS, seeds.Stream.EVALUATION, wrap=film)
+  played = evaluation.Evaluator(
+      experiment.restore_policy(folder), environment).play(_NUM_FILMS)
+  environment.close()
+  board, texts = summaries.Summaries(folder.summaries / 'films'), []
+  for i, (made, task, value) in enumerate(zip(filmed, played.tasks, played.returns)):
+    path = folder.videos / name / f'episode_{i}.gif'
+    films.write(path, made.frames)
+    board.picture('/'.join(filter(None, ['films', name, f'episode_{i}'])), path)
+    task_name = experiment.task_names[task]
+    texts.append(f'{path} ({task_name}{": " * bool(task_name)}return {value:.2f})')
+  board.flush()
+  return 'Films: ' + ', '.join(texts)
 
 
 def _play(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,

@@ -167,7 +167,7 @@ def _stacked(specs: Any, rows: Sequence[Any]) -> Any:
   def stack(spec: dm_specs.Array, *leaves: Any) -> np.ndarray:
     return np.stack(leaves).astype(spec.dtype, casting='same_kind')
 
-  return tree.map_structure_up_to(specs, stack, specs, *rows, check_types=False)
+  return tree.map_structure_up_to(specs, stack, specs, *rows)
 
 
 def arrays_of(episode: Episode) -> Dict[str, np.ndarray]:

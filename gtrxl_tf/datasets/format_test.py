@@ -31,7 +31,8 @@ class FromDmEnvTest(parameterized.TestCase):
       (dm_env.termination, datasets.End.TERMINATION, 0),
       (dm_env.truncation, datasets.End.TRUNCATION, 1))
   def test_a_step_is_what_was_seen_done_and_got(self, end, kind, discount):
-    episode = datasets.from_dm_env(_time_steps(end), [2, 0, 1], _SPECS, success=1.0)
+    with self.assertNoLogs():
+      episode = datasets.from_dm_env(_time_steps(end), [2, 0, 1], _SPECS, success=1.0)
     episodes_testing.assert_equal(episode, datasets.Episode(
         {'x': np.float32([0, 1, 2])}, np.int32([2, 0, 1]), np.float32([10, 20, 30]),
         np.float32([1, 0.5, discount]), np.uint8([0, 0, kind]), 1.0,

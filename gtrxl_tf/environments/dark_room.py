@@ -6,17 +6,41 @@ environment of each of its eight settings.
 
 from typing import Optional, Sequence
 
+import dm_env
 import numpy as np
 
 from gtrxl_tf import config
 from gtrxl_tf.environments import dark_room_batch
+from gtrxl_tf.environments import rendering
 from gtrxl_tf.environments import task_batch
 
 Cell = Sequence[config.NonNegativeInt]
 
 
+class _DrawnRoom(task_batch.SingleTask):
+  """A room that can be drawn."""
+
+  def render(self) -> np.ndarray:
+    """Returns a picture, uint8 [H, W, 3], with the targets, which nobody sees."""
+    size = int(self.observation_spec().maximum) + 1
+    x, y = map(int, self._seen)
+    cells = {(size - 1 - y, x): colour for (x, y), colour in zip(
+        reversed(self._tasks.targets[0].tolist()), (rendering.GOAL, rendering.LIT))}
+    return rendering.draw_grid(size, size, cells, (size - 1 - y, x))
+
+  def _reset(self) -> dm_env.TimeStep:
+    return self._noted(super()._reset())
+
+  def _step(self, action: int) -> dm_env.TimeStep:
+    return self._noted(super()._step(action))
+
+  def _noted(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
+    self._seen = time_step.observation
+    return time_step
+
+
 @config.configurable
-class DarkRoom(task_batch.SingleTask):
+class DarkRoom(_DrawnRoom):
   """A room without light, with an invisible goal to find and to remember.
 
   Observations are uint8 [2]: x and y of the agent. It begins every episode in the
@@ -46,7 +70,7 @@ class DarkRoom(task_batch.SingleTask):
 
 
 @config.configurable
-class DarkKeyToDoor(task_batch.SingleTask):
+class DarkKeyToDoor(_DrawnRoom):
   """A dark room with an invisible key, and a door that it opens.
 
   As `DarkRoom`, but the agent has to step on the key first and then on the door, which

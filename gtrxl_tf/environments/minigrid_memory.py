@@ -121,6 +121,10 @@ class MinigridMemory(memory_task.MemoryTask):
       return LEFT
     return self._towards(self._junction)
 
+  def render(self) -> np.ndarray:
+    """Returns a picture of the whole grid with the agent's view, uint8 [H, W, 3]."""
+    return self._minigrid.get_frame(highlight=True, tile_size=16)
+
   def observation_spec(self) -> dict[str, specs.Array]:
     if self._cell_pixels:
       side = self._view * self._cell_pixels

@@ -82,6 +82,14 @@ class MinigridMemoryTest(parameterized.TestCase):
       self.assertAlmostEqual(
           time_steps[-1].reward, 1 - 0.9 * len(actions) / (5 * size**2))
 
+  def test_it_draws_the_whole_grid(self):
+    environment = minigrid_memory.MinigridMemory(size=7, seed=0)
+    environment.reset()
+    before = environment.render()
+    self.assertEqual((before.shape, before.dtype), ((112, 112, 3), np.uint8))
+    environment.step(LEFT)
+    self.assertTrue(np.any(environment.render() != before))
+
   def test_the_informed_agent_walks_straight_to_the_end(self):
     environment = minigrid_memory.MinigridMemory(13, seed=0)
     for _ in range(20):

@@ -16,6 +16,7 @@ import numpy as np
 
 from gtrxl_tf import config
 from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import rendering
 
 _NUM_ACTIONS = 9
 
@@ -187,6 +188,15 @@ class Numpad(HiddenSequence):
       return next(action for action, pad in enumerate(self._destinations[target])
                   if pad != target)
     return move_towards(target, self._position, self._size)
+
+  def render(self) -> np.ndarray:
+    """Returns a picture, uint8 [H, W, 3]: lit pads are yellow, and the next is green,
+    which the agent does not see."""
+    cells = {divmod(pad, self._size): rendering.LIT
+             for pad in self._sequence[:self._num_lit]}
+    cells[divmod(self._sequence[self._num_lit], self._size)] = rendering.GOAL
+    return rendering.draw_grid(
+        self._size, self._size, cells, divmod(self._position, self._size), 40)
 
   def observation_spec(self) -> dict[str, specs.BoundedArray]:
     def binary(size: int, name: str) -> specs.BoundedArray:

@@ -1,4 +1,4 @@
-"""MuJoCo's images on machines without a screen.
+"""Pictures of environments: of grids, and MuJoCo's on machines without a screen.
 
 MuJoCo and dm_control read the environment variable MUJOCO_GL once, when they are
 imported. Unset, they take GLFW, which needs a display.
@@ -6,6 +6,9 @@ imported. Unset, they take GLFW, which needs a display.
 
 import ctypes
 import os
+from typing import Mapping, Sequence, Tuple
+
+import numpy as np
 
 from gtrxl_tf import config
 
@@ -13,6 +16,36 @@ _NO_RENDERER = ('disable', 'disabled', 'off', 'false', '0')  # As dm_control rea
 
 # From the EGL extension EXT_platform_device.
 _EGL_PLATFORM_DEVICE_EXT = 0x313F
+
+
+# Colours of pictures of grids.
+AGENT, GOAL, LIT, FLOOR, WALL = (
+    (40, 100, 220), (60, 170, 80), (250, 205, 60), (225, 225, 225), (70, 70, 70))
+
+Cell = Tuple[int, int]
+
+
+def draw_grid(height: int, width: int, cells: Mapping[Cell, Sequence[int]],
+              agent: Cell, cell_pixels: int = 24) -> np.ndarray:
+  """Draws a grid of cells, uint8 [H, W, 3].
+
+  Args:
+    height: rows of cells.
+    width: columns of cells.
+    cells: colours of cells, by row and column; the others are floor.
+    agent: row and column of the agent, a square within its cell.
+    cell_pixels: side of a cell.
+  """
+  image = np.full((height, width, 3), FLOOR, np.uint8)
+  for cell, colour in cells.items():
+    image[cell] = colour
+  image = image.repeat(cell_pixels, axis=0).repeat(cell_pixels, axis=1)
+  image[::cell_pixels] = image[:, ::cell_pixels] = WALL
+  row, column = (cell_pixels * x for x in agent)
+  edge = cell_pixels // 4
+  image[row + edge:row + cell_pixels - edge + 1,
+        column + edge:column + cell_pixels - edge + 1] = AGENT
+  return image
 
 
 def choose_backend() -> None:

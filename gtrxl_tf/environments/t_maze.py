@@ -13,6 +13,7 @@ import numpy as np
 
 from gtrxl_tf import config
 from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import rendering
 
 LEFT, UP, RIGHT, DOWN = range(4)
 
@@ -105,6 +106,15 @@ class TMaze(memory_task.MemoryTask):
     """Goes to the junction and turns up whatever the clue is (RATE, Figure 4)."""
     return RIGHT if self._x < self._length else UP
 
+  def render(self) -> np.ndarray:
+    """Returns a picture, uint8 [H, W, 3]: the right end is green, whatever is seen."""
+    cells = {(row, column): rendering.WALL
+             for row in (0, 2) for column in range(self._length)}
+    cells[1 - self._clue, self._length] = rendering.GOAL
+    return rendering.draw_grid(
+        3, self._length + 1, cells, (1 - self._y, self._x),
+        max(4, min(24, 640 // (self._length + 1))))
+
   def observation_spec(self) -> specs.BoundedArray:
     return specs.BoundedArray(
         [4], np.float32, [-1, -1, 0, -1], [1, 1, 1, 1], 'y_clue_flag_noise')
@@ -116,7 +126,7 @@ class TMaze(memory_task.MemoryTask):
     self._max_steps = self._length + 2
     self._clue = 2 * int(self._rng.integers(2)) - 1
     self._noise = self._rng.integers(-1, 2, size=self._max_steps + 1).tolist()
-    self._x = 0
+    self._x = self._y = 0
     self._num_steps = 0
     self._success = False
     return dm_env.restart(self._observation(y=0))
@@ -124,7 +134,7 @@ class TMaze(memory_task.MemoryTask):
   def _step(self, action: int) -> dm_env.TimeStep:
     self._num_steps += 1
     if self._x == self._length and action in (UP, DOWN):
-      y = 1 if action == UP else -1
+      self._y = y = 1 if action == UP else -1
       self._success = y == self._clue
       return dm_env.termination(float(self._success), self._observation(y))
 

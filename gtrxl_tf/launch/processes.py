@@ -10,13 +10,19 @@ import importlib
 import multiprocessing
 from multiprocessing import context as context_lib
 from multiprocessing import forkserver
+import os
+import pathlib
 import signal
 import sys
 from typing import Callable
 
+from gtrxl_tf.launch import logs
+
 
 def context() -> context_lib.BaseContext:
   """The context that makes processes."""
+  # Before a process has a log, C++ libraries say only what is an error.
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
   made = multiprocessing.get_context('forkserver')
   made.set_forkserver_preload([f'{__package__}.preloaded'])
   return made
@@ -32,8 +38,14 @@ def preload(*modules: str) -> None:
   gc.enable()
 
 
-def exit_with(main: Callable[[], int]) -> None:
-  """Exits this process with the code that `main` returns."""
+def exit_with(main: Callable[[], int], log: pathlib.Path) -> None:
+  """Exits this process with the code that `main` returns.
+
+  Args:
+    main: the work of the process.
+    log: a file for what libraries print, see `logs.redirect`.
+  """
+  logs.redirect(log)
   sys.exit(main())
 
 

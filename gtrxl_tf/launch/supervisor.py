@@ -135,6 +135,10 @@ class Supervisor:
     """Where a part writes the error that ends it."""
     return self._folder.failures / f'{name}.txt'
 
+  def _log(self, name: str) -> pathlib.Path:
+    """Where the libraries in a part write what they print."""
+    return self._folder.logs / f'{name}.log'
+
   def start(self) -> None:
     """Starts all parts."""
     shutil.rmtree(self._folder.failures, ignore_errors=True)  # Of an earlier attempt.
@@ -146,7 +150,8 @@ class Supervisor:
     if name.startswith('actor_'):
       main = functools.partial(main, life=len(self._deaths[name]))
     self.processes[name] = self._context.Process(
-        target=processes.exit_with, args=(main,), name=name, daemon=True)
+        target=processes.exit_with, args=(main, self._log(name)), name=name,
+        daemon=True)
     self.processes[name].start()
 
   def ended(self) -> bool:
@@ -207,7 +212,10 @@ class Supervisor:
     with contextlib.suppress(OSError):
       failure.parent.mkdir(exist_ok=True)
       files.write_atomically(failure, f'{line}\n\n{text}')
-      line += f' (traceback: {failure})' if text else ''
+      if text:
+        line += f' (traceback: {failure})'
+      elif self._log(name).exists():
+        line += f' (log: {self._log(name)})'
     return PartFailed(line)
 
   def stop(self, timeout: float = 30) -> None:

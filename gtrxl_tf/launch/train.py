@@ -16,6 +16,7 @@ from gtrxl_tf import files
 from gtrxl_tf import settings as settings_lib
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import limits
+from gtrxl_tf.launch import logs
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare as prepare_lib
 from gtrxl_tf.launch import signals
@@ -29,6 +30,7 @@ from gtrxl_tf.training import evaluation as evaluation_lib
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import summaries as summaries_lib
 
 
 @exit_codes.returned
@@ -53,7 +55,8 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
   with asked_to_stop() as should_stop:
     experiment = _prepare(gin_files, gin_bindings, folder)
     limits.check_run(experiment)
-    with _claimed(folder, experiment, allow_changes) as begins:
+    with (_claimed(folder, experiment, allow_changes) as begins,
+          logs.kept(folder.logs / 'train.log')):
       if begins:
         # Its tables may be of other settings, or have weights that say the run is over.
         shutil.rmtree(folder.replay, ignore_errors=True)
@@ -245,6 +248,9 @@ def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   runs = {'training': [run_folder.read_metrics(folder.metrics)]}
   curves.draw(folder.curve, runs, folder.root.name, informed,
               lines=experiment.reference_lines.get(curves.measure_column(runs), {}))
+  board = summaries_lib.Summaries(folder.summaries / 'evaluation')
+  board.picture('episodes/curve', folder.curve)
+  board.flush()
   print(experiment.describe(folder, evaluation, informed))
   print(f'Curve: {folder.curve}')
   print(f'Evaluate again, or serve {folder.policy}:  '

@@ -80,8 +80,7 @@ class WeightsChannel:
     Returns:
       Whether the weights were published again.
 
-    Raises:
-      As `publish`.
+    Raises the errors of `publish`.
     """
     return self._insert(None, timeout)
 

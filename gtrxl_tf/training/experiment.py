@@ -140,8 +140,10 @@ class Experiment(abc.ABC):
     return [str(*settings.values()) if settings else ''
             for settings in self._task_settings]
 
-  def make_environments(self, count: int, stream: seeds_lib.Stream, *numbers: int,
-                        first: int = 0) -> environments.BatchedEnvironment:
+  def make_environments(
+      self, count: int, stream: seeds_lib.Stream, *numbers: int, first: int = 0,
+      wrap: Callable[[dm_env.Environment], dm_env.Environment] = lambda made: made
+      ) -> environments.BatchedEnvironment:
     """Makes `count` environments, seeded by the experiment's seed and the `stream`.
 
     Args:
@@ -149,11 +151,12 @@ class Experiment(abc.ABC):
       stream: what they are for.
       *numbers: tell several batches of the same stream apart.
       first: number of the first environment, which decides the tasks they play.
+      wrap: called with each environment; returns what takes its place in the batch.
     """
     seeds = seeds_lib.sequence(self.seed, stream, *numbers).generate_state(count)
     tasks = [i % len(self._task_settings) for i in range(first, first + count)]
     return environments.batch(
-        [self._make_environment(int(seed), self._task_settings[task])
+        [wrap(self._make_environment(int(seed), self._task_settings[task]))
          for seed, task in zip(seeds, tasks)], tasks)
 
   def _make_environment(self, seed: int, settings: Mapping[str, Any]

@@ -36,10 +36,12 @@ class RunFolder:
   `evaluation.csv`  episodes after training; for a policy that learns while it acts, the
                     end of each learning process
   `scores.csv`      the scores of these episodes, if the experiment has any
+  `videos/`         films of episodes, which `binaries.evaluate --video` makes
   `learning_process.png`, `.csv`  the last learning processes of such a policy
   `evaluations.csv` episodes during training, in runs with an evaluator
   `replay/`         Reverb's checkpoints of its tables
   `failures/`       for each process that died of an error, the last one's traceback
+  `logs/`           for each process, what TensorFlow, XLA and Reverb print
   `done`, `diverged`  mark how the run ended; `Trainer.run` writes them
   """
   root: pathlib.Path
@@ -58,7 +60,9 @@ class RunFolder:
   evaluations = property(lambda self: self.root / 'evaluations.csv')
   replay = property(lambda self: self.root / 'replay')
   learning_process = property(lambda self: self.root / 'learning_process.png')
+  videos = property(lambda self: self.root / 'videos')
   failures = property(lambda self: self.root / 'failures')
+  logs = property(lambda self: self.root / 'logs')
   done = property(lambda self: self.root / 'done')
   diverged = property(lambda self: self.root / 'diverged')
 

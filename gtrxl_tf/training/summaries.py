@@ -2,9 +2,11 @@
 
 import math
 import pathlib
-from typing import Callable, Mapping, Optional
+import re
+from typing import Callable, List, Mapping, Optional, Union
 
 from absl import logging
+from PIL import Image
 import tensorflow as tf
 
 from gtrxl_tf import config
@@ -14,8 +16,28 @@ _SCALAR = tf.compat.v1.SummaryMetadata(
     plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name='scalars'))
 
 
+# What a column of `metrics.csv` tells about; the others are the agent's: its losses,
+# temperatures and the like.
+_GROUPS = {
+    'learner': r'learner_.*|seconds|gradient_norm|learning_rate',
+    'episodes': r'(.*_)?(return|success|score|normalized)(_.*)?|episodes',
+    'actors': r'environment_steps.*|actors|.*_actor_.*',
+    'replay': r'unrolls.*|queue_.*|oldest_.*|data_age',
+}
+
+
+def tag(column: str) -> str:
+  """Returns the name that a column of `metrics.csv` has in TensorBoard.
+
+  >>> tag('return'), tag('learner_idle'), tag('queue_length'), tag('policy_loss')
+  ('episodes/return', 'learner/learner_idle', 'replay/queue_length', 'agent/policy_loss')
+  """
+  found = [group for group, names in _GROUPS.items() if re.fullmatch(names, column)]
+  return f'{found[0] if found else "agent"}/{column}'
+
+
 class Summaries:
-  """Writes numbers for TensorBoard. Errors, as on a full disk, are logged only."""
+  """Writes for TensorBoard. Errors, as on a full disk, are logged only."""
 
   def __init__(self, folder: pathlib.Path):
     self._folder = folder
@@ -24,17 +46,53 @@ class Summaries:
   def write(self, step: int, row: Mapping[str, float]) -> None:
     """Writes the numbers of a learner step; NaN is left out."""
     # As `tf.summary.scalar`, but in one op for all, at an eighth of the time.
-    summary = tf.compat.v1.Summary(value=[
+    self._write(step, [
         tf.compat.v1.Summary.Value(
-            tag=name, metadata=_SCALAR, tensor=tf.make_tensor_proto(value, tf.float32))
+            tag=tag(name), metadata=_SCALAR,
+            tensor=tf.make_tensor_proto(value, tf.float32))
         for name, value in row.items() if not math.isnan(value)])
 
+  def settings(self, text: str) -> None:
+    """Writes settings, which are gin."""
+    text = '\n'.join(f'    {line}' for line in text.splitlines())  # A block of Markdown.
+    self._write(0, [tf.compat.v1.Summary.Value(
+        tag='settings', tensor=tf.make_tensor_proto(text, tf.string),
+        metadata=tf.compat.v1.SummaryMetadata(
+            plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name='text')))])
+
+  def picture(self, name: str, path: pathlib.Path, step: int = 0) -> None:
+    """Writes a picture, PNG or animated GIF, that is in a file."""
     def write():
-      if self._writer is None:
-        self._writer = tf.summary.create_file_writer(str(self._folder))
-      with self._writer.as_default():
+      with Image.open(path) as image:
+        width, height = image.size
+      self._write(step, [tf.compat.v1.Summary.Value(
+          tag=name, image=tf.compat.v1.Summary.Image(
+              width=width, height=height, colorspace=3,
+              encoded_image_string=path.read_bytes()))])
+    self._try(write)
+
+  def sweep_point(self, values: Mapping[str, Union[str, float]]) -> None:
+    """Writes the settings in which the run differs from others, for HParams."""
+    # pylint: disable-next=import-outside-toplevel
+    from tensorboard.plugins.hparams import api
+
+    def write():
+      with self._opened().as_default():
+        api.hparams(dict(values))
+    self._try(write)
+
+  def _write(self, step: int, values: List[tf.compat.v1.Summary.Value]) -> None:
+    summary = tf.compat.v1.Summary(value=values)
+
+    def write():
+      with self._opened().as_default():
         tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step=step)
     self._try(write)
+
+  def _opened(self) -> tf.summary.SummaryWriter:
+    if self._writer is None:
+      self._writer = tf.summary.create_file_writer(str(self._folder))
+    return self._writer
 
   def flush(self) -> None:
     """Flushes what was written to disk."""

@@ -5,13 +5,16 @@ import math
 import pathlib
 
 from absl.testing import absltest
+from absl.testing import parameterized
+from PIL import Image
+from tensorboard.backend.event_processing import event_accumulator
 import tensorflow as tf
 
 from gtrxl_tf import testing
 from gtrxl_tf.training import summaries
 
 
-class SummariesTest(absltest.TestCase):
+class SummariesTest(parameterized.TestCase):
 
   def read(self, folder):
     """Steps and names of all that was written."""
@@ -29,7 +32,7 @@ class SummariesTest(absltest.TestCase):
     writer.flush()
     writer.write(3, {'loss': 1.0, 'return': math.nan})
     writer.flush()
-    self.assertEqual(self.read(folder), [(3, 'loss')])
+    self.assertEqual(self.read(folder), [(3, 'agent/loss')])
 
   def test_they_are_those_of_tf_summary(self):
     def written(write):
@@ -47,8 +50,8 @@ class SummariesTest(absltest.TestCase):
 
     def theirs(folder):
       with tf.summary.create_file_writer(str(folder)).as_default():
-        tf.summary.scalar('loss', 0.1, step=7)
-        tf.summary.scalar('unrolls', 3, step=7)
+        tf.summary.scalar('agent/loss', 0.1, step=7)
+        tf.summary.scalar('replay/unrolls', 3, step=7)
 
     found, expected = written(ours), written(theirs)
     self.assertLen(found, 2)
@@ -60,6 +63,35 @@ class SummariesTest(absltest.TestCase):
           tf.make_ndarray(value.tensor), tf.make_ndarray(their_value.tensor))
       self.assertEqual(value.tensor.dtype, their_value.tensor.dtype)
 
+  @parameterized.parameters(
+      ('return_3', 'episodes'), ('success', 'episodes'), ('score', 'episodes'),
+      ('greedy_normalized', 'episodes'), ('environment_steps_per_second', 'actors'),
+      ('slowest_actor_steps_per_second', 'actors'), ('learner_steps_per_second', 'learner'),
+      ('seconds', 'learner'), ('gradient_norm', 'learner'), ('unrolls_stale', 'replay'),
+      ('data_age', 'replay'), ('oldest_allowed', 'replay'), ('temperature', 'agent'),
+      ('kl_mean', 'agent'))
+  def test_numbers_are_grouped(self, column, group):
+    self.assertEqual(summaries.tag(column), f'{group}/{column}')
+
+  def test_tensorboard_shows_settings_pictures_and_sweeps(self):
+    folder = pathlib.Path(self.create_tempdir().full_path)
+    picture = folder / 'picture.gif'
+    Image.new('RGB', (6, 4)).save(picture)
+    writer = summaries.Summaries(folder / 'summaries')
+    writer.settings('Experiment.seed = 1\n')
+    writer.picture('films/episode_0', picture)
+    writer.sweep_point({'model': 'gtrxl', 'seed': 1})
+    writer.flush()
+    seen = event_accumulator.EventAccumulator(str(folder / 'summaries'))
+    seen.Reload()
+    text, = seen.Tensors('settings')
+    self.assertEqual(text.tensor_proto.string_val, [b'    Experiment.seed = 1'])
+    image, = seen.Images('films/episode_0')
+    self.assertEqual((image.width, image.height, image.encoded_image_string),
+                     (6, 4, picture.read_bytes()))
+    self.assertEqual(seen.PluginTagToContent('text').keys(), {'settings'})
+    self.assertIn('_hparams_/session_start_info', seen.PluginTagToContent('hparams'))
+
   def test_a_full_disk_costs_what_it_has_no_room_for(self):
     disk = testing.small_disk(self, 64)
     writer = summaries.Summaries(disk / 'summaries')
@@ -68,12 +100,13 @@ class SummariesTest(absltest.TestCase):
     with testing.full(disk):
       with self.assertLogs('absl', 'ERROR') as logs:
         for step in (2, 3):
-          writer.write(step, {f'metric_{i}': 1.0 for i in range(100)})
+          writer.write(step, {f'metric_{i}': 1.0 for i in range(85)})
           writer.flush()
       self.assertIn('; training goes on', logs.output[0])
     writer.write(4, {'loss': 1.0})
     writer.flush()
-    self.assertContainsSubset([(1, 'loss'), (4, 'loss')], self.read(disk / 'summaries'))
+    self.assertContainsSubset(
+        [(1, 'agent/loss'), (4, 'agent/loss')], self.read(disk / 'summaries'))
 
 
 if __name__ == '__main__':

@@ -91,6 +91,8 @@ class Trainer(abc.ABC):
     if self._is_chief:
       self._metrics = run_folder.MetricsWriter(folder.metrics, self.step)
       self._summaries = summaries_lib.Summaries(folder.summaries)
+      if folder.config.exists():
+        self._summaries.settings(folder.config.read_text(encoding='utf-8'))
     self._newest: Dict[str, Any] = {}  # Metrics of the last step.
     # Time that imports and construction take is not counted.
     self._started = time.time() - float(self._seconds)

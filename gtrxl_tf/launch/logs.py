@@ -1,0 +1,96 @@
+"""Keeps what libraries write to standard error in a file, away from the console."""
+
+import contextlib
+import logging
+import os
+import pathlib
+import sys
+from typing import Callable, Iterator, Optional, TextIO
+
+
+def redirect(path: pathlib.Path) -> Callable[[], None]:
+  """Sends what libraries print to standard error to a file, from now on.
+
+  TensorFlow, XLA and Reverb write to file descriptor 2, which becomes the file. Python's
+  `sys.stderr` stays what it was: the lines that say why a run stops, and this library's
+  warnings. The file has these warnings too, and what the library logs as information.
+
+  Args:
+    path: the file, which is appended to. If it cannot be opened, as on a full disk,
+      nothing changes.
+
+  Returns:
+    A function that ends it.
+  """
+  try:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+  except OSError:
+    return lambda: None
+  stderr, terminal = sys.stderr, os.dup(2)
+  stderr.flush()
+  os.dup2(file, 2)
+  os.close(file)
+  if _descriptor(stderr) == 2:  # Not where a test captures it.
+    sys.stderr = os.fdopen(os.dup(terminal), 'w', buffering=1, encoding=stderr.encoding,
+                           errors=stderr.errors)
+  root = logging.getLogger()
+  handlers, raises = root.handlers[:], logging.raiseExceptions
+  _set_handlers(root, stderr)
+  logging.raiseExceptions = False  # A message that finds no room is lost.
+
+  def undo():
+    root.handlers[:], logging.raiseExceptions = handlers, raises
+    stderr.flush()
+    os.dup2(terminal, 2)
+    os.close(terminal)
+    if sys.stderr is not stderr:
+      sys.stderr.close()
+      sys.stderr = stderr
+
+  return undo
+
+
+@contextlib.contextmanager
+def kept(path: pathlib.Path) -> Iterator[None]:
+  """Does what `redirect` does, within a context."""
+  undo = redirect(path)
+  try:
+    yield
+  finally:
+    undo()
+
+
+def _descriptor(stream) -> Optional[int]:
+  try:
+    return stream.fileno()
+  except (AttributeError, OSError, ValueError):
+    return None
+
+
+class _FileHandler(logging.Handler):
+  """Writes messages to file descriptor 2; those that do not fit are lost."""
+
+  def emit(self, record: logging.LogRecord) -> None:
+    if record.name != 'tensorflow':  # It writes there by itself.
+      with contextlib.suppress(OSError):
+        os.write(2, f'{self.format(record)}\n'.encode(errors='replace'))
+
+
+def _set_handlers(root: logging.Logger, stderr: TextIO) -> None:
+  """Has messages written to the file, and this library's warnings to `sys.stderr`.
+
+  Args:
+    root: its handlers change. Those that tests have added stay.
+    stderr: what `sys.stderr` was before.
+  """
+  root.handlers[:] = [x for x in root.handlers if getattr(x, 'stream', None) is not stderr]
+  if not root.handlers:
+    console = logging.StreamHandler(sys.stderr)
+    console.setLevel(logging.WARNING)
+    console.addFilter(logging.Filter('absl'))
+    console.setFormatter(logging.Formatter('%(levelname)s: %(message)s'))
+    root.addHandler(console)
+  file = _FileHandler()
+  file.setFormatter(logging.Formatter('%(asctime)s %(levelname)s %(message)s'))
+  root.addHandler(file)
