@@ -88,13 +88,13 @@ ablations: .venv/core ## Draw the ablations of algorithm distillation; takes hou
 # order, make test ARGS='--random-order --random-order-seed=<seed>'.
 test test-all test-hostile wheel-check: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 test: .venv/core ## Run the tests, except those marked long, in about four minutes
-	$(PYTEST) $(TESTS) -m 'not long' $(ARGS) gtrxl_tf binaries
+	$(PYTEST) $(TESTS) -m 'not long' $(ARGS) gtrxl_tf binaries examples
 
 test-all: .venv/core ## Run the tests, with those marked long
-	$(PYTEST) $(TESTS) $(ARGS) gtrxl_tf binaries
+	$(PYTEST) $(TESTS) $(ARGS) gtrxl_tf binaries examples
 
 test-slow: .venv/core ## Run the tests that take minutes each
-	$(PYTEST) -o python_files='*_slow_test.py' $(ARGS) gtrxl_tf binaries
+	$(PYTEST) -o python_files='*_slow_test.py' $(ARGS) gtrxl_tf binaries examples
 
 test-envs: .venv/envs ## Run the tests of third-party environments
 	$(PYTEST) --dist=load -rs -o python_files='*_envs_test.py' $(ARGS) gtrxl_tf

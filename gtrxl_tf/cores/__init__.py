@@ -1,5 +1,7 @@
 """Memory cores. To add one, add a module here and an entry to `CORES`."""
 
+import tensorflow as tf
+
 from gtrxl_tf.cores.core import Core
 from gtrxl_tf.cores.gates import GATES
 from gtrxl_tf.cores.mamba import Mamba
@@ -10,10 +12,15 @@ from gtrxl_tf.cores.recurrent import DeepLSTM
 from gtrxl_tf.cores.relative_attention import RelativeMultiHeadAttention
 from gtrxl_tf.cores.segment_transformer import SegmentTransformer
 from gtrxl_tf.cores.transformer_xl import TransformerXL
+from gtrxl_tf.cores.xl_block import XLBlock
 
 # The conformance suite runs over each of these.
 CORES = (
     TransformerXL, SegmentTransformer, RATE, DeepLSTM, DeepGRU, Mamba, Memoryless)
+
+# Files of Keras have layers under the names that are registered.
+for _layer in (*CORES, *GATES.values(), RelativeMultiHeadAttention, XLBlock):
+  tf.keras.saving.register_keras_serializable('gtrxl_tf')(_layer)
 
 __all__ = [
     'CORES', 'Core', 'DeepGRU', 'DeepLSTM', 'GATES', 'Mamba', 'Memoryless', 'RATE',

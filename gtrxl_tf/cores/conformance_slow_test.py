@@ -21,6 +21,10 @@ class ConformanceSlowTest(conformance_test.Checks):
     self.check_saved_model_round_trip(name)
 
   @parameterized.named_parameters(conformance_test.SIMILAR)
+  def test_keras_round_trip(self, name):
+    self.check_keras_round_trip(name)
+
+  @parameterized.named_parameters(conformance_test.SIMILAR)
   def test_checkpoint_round_trip(self, name):
     self.check_checkpoint_round_trip(name)
 

@@ -4,6 +4,8 @@ Checks that take seconds run here for one core of each kind, and for the others 
 conformance_slow_test.py.
 """
 
+import inspect
+import json
 import os
 from unittest import mock
 
@@ -191,6 +193,26 @@ class Checks(tf.test.TestCase, parameterized.TestCase):
       output, loaded_cache = loaded.step(inputs[:, t], is_first[:, t], loaded_cache)
       self.assertAllClose(output, expected[:, t], **_TOLERANCE)
 
+  def check_keras_round_trip(self, name):
+    core, state = _make(name)
+    inputs, is_first = _inputs(14, _T, core)
+    arguments = inputs, is_first, state
+    symbols = tf.nest.map_structure(
+        lambda x: tf.keras.Input(x.shape[1:], dtype=x.dtype), arguments)
+    model = tf.keras.Model(symbols, core(*symbols))
+    path = os.path.join(self.get_temp_dir(), f'{name}.keras')
+    model.save(path)
+    loaded = tf.keras.models.load_model(path)
+    expected = tf.nest.flatten(core(*arguments))
+    self.assert_nests_close(tf.nest.flatten(loaded(arguments)), expected, atol=0, rtol=0)
+    # The loaded core is a core, which also takes steps, and its variables have the
+    # same names.
+    other = loaded.get_layer(core.name)
+    self.assertEqual([x.name for x in other.variables], [x.name for x in core.variables])
+    self.assert_nests_close(
+        other.step(inputs[:, 0], is_first[:, 0], other.cache(state)),
+        core.step(inputs[:, 0], is_first[:, 0], core.cache(state)))
+
   def check_checkpoint_round_trip(self, name):
     core, state = _make(name)
     path = tf.train.Checkpoint(core=core).save(os.path.join(self.get_temp_dir(), name))
@@ -345,6 +367,22 @@ class ConformanceTest(Checks):
   @pytest.mark.long
   def test_saved_model_round_trip(self, name):
     self.check_saved_model_round_trip(name)
+
+  @parameterized.named_parameters(_DISTINCT)
+  @pytest.mark.long
+  def test_keras_round_trip(self, name):
+    self.check_keras_round_trip(name)
+
+  @parameterized.named_parameters(_ALL)
+  def test_a_config_makes_an_equal_core(self, name):
+    core = _CASES[name]()
+    config = json.loads(json.dumps(tf.keras.saving.serialize_keras_object(core)))
+    self.assertEqual(config['registered_name'], f'gtrxl_tf>{type(core).__name__}')
+    other = tf.keras.saving.deserialize_keras_object(config)
+    self.assertIs(type(other), type(core))
+    self.assertEqual(other.get_config(), core.get_config())
+    constructor = inspect.signature(type(core)).parameters
+    self.assertContainsSubset(constructor, core.get_config())
 
   @parameterized.named_parameters(_DISTINCT)
   def test_checkpoint_round_trip(self, name):

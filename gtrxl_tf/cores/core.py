@@ -5,6 +5,8 @@ from typing import Any, Callable, List, Tuple, Union
 
 import tensorflow as tf
 
+from gtrxl_tf.cores import saving
+
 # Nests of tensors whose leading axis is the batch.
 State = Any
 Cache = Any
@@ -108,7 +110,7 @@ def compile_step(step: Callable[[Any, Cache], Tuple[Any, Cache]],
   return call
 
 
-class Core(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
+class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   """Maps `[B, T, D]` inputs to `[B, T, D']` outputs and carries a state.
 
   A core has two forms, which compute the same function:
@@ -124,6 +126,9 @@ class Core(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
   acting leaves one record in its cache, replay stores the records, `restore` turns
   them into a state, and `cache` turns a state into its acting form. An actor does the
   same after its weights change, so that it never mixes keys from two sets of weights.
+
+  In a functional Keras model the state is a nest of inputs, as in
+  `examples/keras_model.py`. Keras saves and loads models that use a core.
 
   The conformance suite (`conformance_test.py`) checks three equalities for every core:
   one unroll of 2T steps equals two of T; T steps equal an unroll of T; an unroll with
@@ -169,6 +174,13 @@ class Core(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
     work. The shapes of the two may differ.
     """
     return self.initial_state(batch_size)
+
+  def __call__(self, inputs, is_first, state, **kwargs):
+    # Where a functional model has named tuples, the one that Keras loads has lists.
+    if isinstance(state, list):
+      state = tf.nest.pack_sequence_as(
+          self.initial_state(1), tf.nest.flatten(state))
+    return super().__call__(inputs, is_first, state, **kwargs)
 
   @abc.abstractmethod
   def call(self, inputs: tf.Tensor, is_first: tf.Tensor, state: State

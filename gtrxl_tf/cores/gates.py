@@ -15,6 +15,8 @@ from typing import Literal
 
 import tensorflow as tf
 
+from gtrxl_tf.cores import saving
+
 
 def _glorot(num_kernels: int):
   """Glorot-uniform for `num_kernels` square kernels side by side in one variable."""
@@ -29,7 +31,7 @@ def _glorot(num_kernels: int):
   return initializer
 
 
-class _Gate(tf.keras.layers.Layer):
+class _Gate(saving.SavableLayer):
   """Base of all gates. `call(x, y)` takes and returns `[..., D]`."""
 
   def __init__(self, bias: float = 2.0, name=None):

@@ -75,7 +75,8 @@ def selective_scan(x: tf.Tensor, dt: tf.Tensor, a: tf.Tensor, b: tf.Tensor,
   outputs, hidden = tf.scan(
       lambda carry, chunk: scan_chunk(carry[1], a, *chunk), steps,
       (tf.zeros_like(steps[0][0]), hidden), parallel_iterations=1)
-  outputs = tf.reshape(outputs, [-1, *outputs.shape[2:]])[:length]
+  batch_size = outputs.shape[2] or tf.shape(outputs)[2]
+  outputs = tf.reshape(outputs, [-1, batch_size, outputs.shape[3]])[:length]
   return core.swap_time_and_batch(outputs), hidden[-1]
 
 

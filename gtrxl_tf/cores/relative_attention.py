@@ -9,6 +9,7 @@ import tensorflow as tf
 from gtrxl_tf import config
 from gtrxl_tf.cores import dropout as dropout_lib
 from gtrxl_tf.cores import masks
+from gtrxl_tf.cores import saving
 
 KeysAndValues = Tuple[tf.Tensor, tf.Tensor]
 
@@ -81,7 +82,7 @@ def distances(memory_length: int, tail_length: int, width: int, count: tf.Tensor
 
 
 @config.configurable
-class RelativeMultiHeadAttention(tf.keras.layers.Layer):
+class RelativeMultiHeadAttention(saving.SavableLayer):
   """Attention that sees a key's position as its distance to the query.
 
   Equations 15 to 21 of "Stabilizing Transformers for Reinforcement Learning" (from Dai

@@ -15,6 +15,8 @@ from typing import Any, Literal, Tuple
 import numpy as np
 import tensorflow as tf
 
+from gtrxl_tf.cores import saving
+
 ACTIVATIONS = {
     'relu': tf.nn.relu,
     'leaky_relu': lambda x: tf.nn.leaky_relu(x, alpha=0.01),
@@ -22,7 +24,7 @@ ACTIVATIONS = {
 }
 
 
-class _Valve(tf.keras.layers.Layer):
+class _Valve(saving.SavableLayer):
   """Base of all valves.
 
   Args:

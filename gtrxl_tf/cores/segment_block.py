@@ -8,13 +8,14 @@ import tensorflow as tf
 from gtrxl_tf.cores import core
 from gtrxl_tf.cores import dropout as dropout_lib
 from gtrxl_tf.cores import masks
+from gtrxl_tf.cores import saving
 from gtrxl_tf.cores import slots as slots_lib
 
 KeysAndValues = Tuple[tf.Tensor, tf.Tensor]
 Positions = Literal['none', 'rope', 'bias']
 
 
-class Attention(tf.keras.layers.Layer):
+class Attention(saving.SavableLayer):
   """Multi-head attention of Vaswani et al. (2017), with biases in its projections.
 
   Keys occupy slots `0 .. K-1`. A query's slot is that of its own key.
@@ -115,7 +116,7 @@ def _rotate(x: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:
                    axis=-1)
 
 
-class SegmentBlock(tf.keras.layers.Layer):
+class SegmentBlock(saving.SavableLayer):
   """A layer: attention, then a ReLU MLP, each with a residual and a LayerNorm."""
 
   def __init__(self, num_heads: int, head_dim: int, mlp_dim: int, post_norm: bool,

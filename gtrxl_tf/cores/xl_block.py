@@ -8,11 +8,12 @@ from gtrxl_tf.cores import core
 from gtrxl_tf.cores import dropout as dropout_lib
 from gtrxl_tf.cores import gates
 from gtrxl_tf.cores import relative_attention
+from gtrxl_tf.cores import saving
 
 Variant = Literal['trxl', 'trxl_i', 'gtrxl']
 
 
-class XLBlock(tf.keras.layers.Layer):
+class XLBlock(saving.SavableLayer):
   """One layer: attention over memory and inputs, then an optional position-wise MLP.
 
   `trxl` normalizes after each sub-module (equations 1 and 2). The other variants

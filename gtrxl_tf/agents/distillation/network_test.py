@@ -140,6 +140,12 @@ class ActingTest(tf.test.TestCase, parameterized.TestCase):
     with self.assertRaisesRegex(config.ConfigError, 'a window of 4 steps'):
       window_lib.DistillationWindow(_network(), 4)
 
+  def test_a_policy_with_a_window_has_a_greedy_form(self):
+    policy = policy_lib.DistillationPolicy(
+        _network(), _OBSERVATION_SPEC, _ACTION_SPEC, window=_S)
+    greedy = policy.greedy()
+    self.assertEqual(greedy.policy_state_spec, policy.policy_state_spec)
+
   def test_a_torso_embeds_observations(self):
     network = network_lib.DistillationNetwork(
         _ACTION_SPEC, segment_transformer.SegmentTransformer(

@@ -1,7 +1,7 @@
 """Policies that continue a learning history, for evaluation and export."""
 
 import functools
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 import tensorflow as tf
 from tf_agents.trajectories import policy_step
@@ -47,8 +47,11 @@ class DistillationPolicy(policy_lib.NetworkPolicy):
     position_shift: see above.
   """
 
-  def __init__(self, network: network_lib.DistillationNetwork, observation_spec: Any,
-               action_spec: Any, window: Optional[config.PositiveInt] = None,
+  def __init__(self,
+               network: Union[network_lib.DistillationNetwork,
+                              window_lib.DistillationWindow],
+               observation_spec: Any, action_spec: Any,
+               window: Optional[config.PositiveInt] = None,
                temperature: config.NonNegativeFloat = 1.0,
                position_scale: config.NonNegativeFloat = 1.0,
                position_shift: int = 0):
