@@ -38,7 +38,8 @@ class SpecTorso(torsos.Torso):
   table rows of its own. Bounds as wide as 32 bits are none. An array of bits is an
   integer array with two values for each element: it needs no second input for each.
 
-  Each image has a torso of its own. All other arrays share one, which gets them
+  An image is `[H, W, C]`; one whose channels come first is not recognized as such. Each
+  image has a torso of its own. All other arrays share one, which gets them
   flattened and concatenated in the order of `tf.nest.flatten`. If that is all there
   is, its output is the result, as that of a single image is; otherwise one ReLU layer
   of `units` joins the parts. For floats without images, this is `VectorTorso`.
