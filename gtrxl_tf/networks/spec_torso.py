@@ -117,8 +117,8 @@ class SpecTorso(torsos.Torso):
 
   @staticmethod
   def _names(kinds: List[str]) -> str:
-    names = {'image': 'images', 'one_hot': 'one-hot vectors', 'row': 'embedded integers',
-             'scaled': 'scaled integers'}
+    names = {'image': 'images', 'one_hot': 'one-hot vectors',
+             'row': 'embedded integers', 'scaled': 'scaled integers'}
     return ' and '.join(text for kind, text in names.items() if kind in kinds)
 
   def _kind(self, spec: specs.Array) -> str:
@@ -188,7 +188,7 @@ def _from_minimum(spec: specs.Array, x: tf.Tensor) -> tf.Tensor:
 
 
 def _one_hot(spec: specs.Array, x: tf.Tensor, dtype: str) -> tf.Tensor:
-  """Integers `[N, *shape]` as one one-hot vector after the other, `[N, sum of nums]`."""
+  """Integers `[N, *shape]` as a one-hot vector for each element, concatenated."""
   num_values = _num_values(spec)
   depth = int(num_values.max())
   vectors = tf.one_hot(_from_minimum(spec, x), depth, dtype=dtype)
