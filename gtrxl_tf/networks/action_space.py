@@ -47,9 +47,9 @@ class ActionSpace:
   are stored and scored. `to_environment` clips them and converts them to the spec's
   units.
 
-  An action mask is the entry `action_mask` of an observation that is a dictionary: bools
-  or integers `[..., A]`, nonzero where the action is allowed, for all values of all
-  discrete actions in the order of the logits.
+  An action mask is the entry `action_mask` of an observation that is a dictionary:
+  bools or integers `[..., A]`, nonzero where the action is allowed, for all values of
+  all discrete actions in the order of the logits.
 
   Args:
     action_spec: nest of `dm_env` array specs.

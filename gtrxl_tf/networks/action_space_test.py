@@ -190,7 +190,7 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
           config.ConfigError, r"action_spec\['keys'\] = .*expected a DiscreteArray or"):
         action_space.ActionSpace({'keys': spec})
     with self.assertRaisesRegex(
-        config.ConfigError, 'action_spec = .*expected integers of at most 65536 values'):
+        config.ConfigError, 'action_spec = .*integers of at most 65536 values'):
       action_space.ActionSpace(specs.BoundedArray((3,), np.int32, 0, 2 ** 16))
 
 

@@ -11,8 +11,7 @@ from gtrxl_tf import config
 from gtrxl_tf.losses import averages
 from gtrxl_tf.networks import spec_torso
 
-# Normalized values are clipped to +-10, as in OpenAI's baselines, whose range Andrychowicz
-# et al. (2021, arXiv 2006.05990) found to make little difference.
+# Normalized values are clipped to +-10, as in OpenAI's baselines.
 _LIMIT = 10.0
 # Added to variances, also as in baselines.
 _SMALLEST_VARIANCE = 1e-8
@@ -112,8 +111,9 @@ class ObservationStatistics(tf.Module):
     shift = tf.math.divide_no_nan(sums.first, sums.count)
     share = tf.math.divide_no_nan(sums.count, total)
     new_mean = mean + share * shift
-    new_variance = tf.where(total > 0, tf.math.divide_no_nan(
-        count * variance + sums.second + count * share * tf.square(shift), total), variance)
+    squares = count * variance + sums.second + count * share * tf.square(shift)
+    new_variance = tf.where(
+        total > 0, tf.math.divide_no_nan(squares, total), variance)
     self.mean.assign(new_mean)
     self.variance.assign(new_variance)
     self.count.assign(tf.minimum(total, _MOST_STEPS))

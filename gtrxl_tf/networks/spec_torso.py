@@ -24,24 +24,25 @@ _NO_BOUNDS = 2.0 ** 31
 class SpecTorso(torsos.Torso):
   """Embeds any observation: each of its arrays as the array's spec says.
 
+  The first row of this table that fits an array decides:
+
   | array | embedded as |
   |---|---|
-  | uint8 of rank 3; floats of rank 3, at least 8 x 8 with 1, 3 or 4 channels | image |
-  | integers of at most `max_one_hot` values each | one-hot vectors |
-  | integers of more values, if their table has at most 65,536 rows | a row of it each |
-  | integers with bounds that need a larger table | numbers, scaled to [0, 1] |
-  | arrays of bits, bools, floats, integers without bounds | numbers |
+  | integers with two values each, not a `DiscreteArray` (MultiBinary) | numbers 0, 1 |
+  | integers with at most `max_one_hot` values each | one-hot vectors |
+  | uint8 `[H, W, C]`; floats so, from 8 x 8 pixels, with 1, 3 or 4 channels | image |
+  | integers with more values, at most 65,536 in the array | rows of a learned table |
+  | integers with still more values | numbers, scaled to [0, 1] by their bounds |
+  | floats, bools, integers without bounds | numbers |
 
-  The first row that fits, from the second on, decides for integers; a uint8 array of
-  rank 3 is an image unless its bounds leave so few values that the second row fits. A
-  `DiscreteArray` is an integer; of other arrays each element is one, with bounds and
-  table rows of its own. Bounds as wide as 32 bits are none. An array of bits is an
-  integer array with two values for each element: it needs no second input for each.
+  The number of an integer's values follows from its bounds, which each element of an
+  array has for itself; bounds as wide as 32 bits count as none. Each element has rows
+  of its own in the array's table.
 
   Each image has a torso of its own. All other arrays share one, which gets them
-  flattened and concatenated in the order of `tf.nest.flatten`. If that is all there
-  is, its output is the result, as that of a single image is; otherwise one ReLU layer
-  of `units` joins the parts. For floats without images, this is `VectorTorso`.
+  flattened and concatenated in the order of `tf.nest.flatten`. If there are both, or
+  several images, a ReLU layer of `units` joins the parts. For floats without images the
+  result is that of `VectorTorso`.
 
   >>> from dm_env import specs
   >>> import numpy as np
@@ -116,8 +117,8 @@ class SpecTorso(torsos.Torso):
 
   @staticmethod
   def _names(kinds: List[str]) -> str:
-    names = {'image': 'images', 'one_hot': 'one-hot vectors', 'row': 'embedded integers',
-             'scaled': 'scaled integers'}
+    names = {'image': 'images', 'one_hot': 'one-hot vectors',
+             'row': 'embedded integers', 'scaled': 'scaled integers'}
     return ' and '.join(text for kind, text in names.items() if kind in kinds)
 
   def _kind(self, spec: specs.Array) -> str:
@@ -156,7 +157,7 @@ class SpecTorso(torsos.Torso):
 
 
 def is_image(spec: specs.Array) -> bool:
-  """Whether an array is taken for an image, unless its bounds leave few values."""
+  """Whether an array looks like an image; bounds that leave few values decide first."""
   if len(spec.shape) != 3:
     return False
   *size, channels = spec.shape
@@ -187,7 +188,7 @@ def _from_minimum(spec: specs.Array, x: tf.Tensor) -> tf.Tensor:
 
 
 def _one_hot(spec: specs.Array, x: tf.Tensor, dtype: str) -> tf.Tensor:
-  """Integers `[N, *shape]` as one one-hot vector after the other, `[N, sum of nums]`."""
+  """Integers `[N, *shape]` as a one-hot vector for each element, concatenated."""
   num_values = _num_values(spec)
   depth = int(num_values.max())
   vectors = tf.one_hot(_from_minimum(spec, x), depth, dtype=dtype)

@@ -86,7 +86,8 @@ class SpecTorsoTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.parameters(64, 65)
   def test_the_number_of_values_decides(self, num_values):
     torso = spec_torso.SpecTorso(specs.DiscreteArray(num_values), _FEATURES)
-    self.assertEqual(torso(tf.constant([3]), 1).shape, [1, 64 if num_values == 64 else 32])
+    width = {64: 64, 65: 32}[num_values]  # One-hot vectors, or rows of a table.
+    self.assertEqual(torso(tf.constant([3]), 1).shape, [1, width])
 
   @parameterized.parameters(
       (specs.Array((5, 4, 2), np.uint8), True),
@@ -122,7 +123,7 @@ class SpecTorsoTest(tf.test.TestCase, parameterized.TestCase):
           tf.zeros([2, 3], tf.int32), tf.ones([2, 3]), tf.zeros([2, 3], tf.bool))
       with tf.GradientTape() as tape:
         found, _ = network(inputs, network.initial_state(2))
-        loss = tf.reduce_sum(tf.square(found.value)) + tf.reduce_sum(found.policy.logits)
+        loss = tf.reduce_sum(found.value ** 2) + tf.reduce_sum(found.policy.logits)
       return (network.variables, found.policy.logits, found.value,
               tape.gradient(loss, network.trainable_variables))
     tf.nest.map_structure(
@@ -147,7 +148,8 @@ class SpecTorsoTest(tf.test.TestCase, parameterized.TestCase):
       self.assertGreater(np.abs(tf.convert_to_tensor(gradient)).max(), 0, variable.name)
     names = [variable.name for variable in torso.variables]
     self.assertLen(names, 2 + 1 + 2 * 12 + 2)  # Vectors, a table, two images, the join.
-    flat = tf.nest.map_structure(lambda x: tf.reshape(x, [6, *x.shape[2:]]), observation)
+    flat = tf.nest.map_structure(
+        lambda x: tf.reshape(x, [6, *x.shape[2:]]), observation)
     self.assertAllClose(torso(flat, 1), tf.reshape(outputs, [6, 5]), atol=1e-6)
     compiled = tf.function(lambda x: torso(x, 2), jit_compile=True)
     self.assertAllClose(compiled(observation), outputs, atol=1e-5)

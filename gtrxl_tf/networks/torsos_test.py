@@ -66,7 +66,7 @@ class VectorTorsoTest(tf.test.TestCase, parameterized.TestCase):
   def test_an_image_is_refused(self):
     image = tf.zeros([2, 3, 7, 7, 3], tf.uint8)
     with self.assertRaisesRegex(
-        config.ConfigError, r'an image, uint8 \[7, 7, 3\]: expected numbers. PixelTorso '
+        config.ConfigError, r'an image, uint8 \[7, 7, 3\]: expected numbers. Pixel'
         r'.*SpecTorso.*VectorTorso\.num_indices'):
       torsos.VectorTorso()({'image': image}, batch_dims=2)
     outputs = torsos.VectorTorso((), num_indices=11)(image, batch_dims=2)

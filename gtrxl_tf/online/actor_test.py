@@ -121,10 +121,11 @@ class _Cards(dm_env.Environment):
 
 
 def _experiment(core, environment=_maze, torso=lambda: torsos.VectorTorso((8,)),
-                **settings):
+                normalize_observations=False, **settings):
   def network(action_spec, num_values=1):
     return actor_critic.ActorCritic(
-        action_spec, torso(), core(), head_units=8, num_values=num_values)
+        action_spec, torso(), core(), head_units=8, num_values=num_values,
+        normalize_observations=normalize_observations)
   return experiment_lib.OnlineExperiment(**{**dict(
       environment=environment, network=network, unroll_length=_T, batch_size=_E,
       environments_per_actor=_E), **settings})
@@ -168,7 +169,8 @@ class ActorTest(parameterized.TestCase):
     """Publishes weights that are new, and large enough for memory to matter."""
     random = np.random.RandomState(step)
     for variable in self.network.variables:
-      variable.assign(0.4 * random.randn(*variable.shape))
+      values = 0.4 * random.randn(*variable.shape)
+      variable.assign(np.abs(values) if 'variance' in variable.name else values)
     self.weights[step] = [v.numpy() for v in self.network.variables]
     self.channel.publish(step)
 
@@ -221,9 +223,12 @@ class ActorTest(parameterized.TestCase):
 
   def test_masked_arrays_of_integers_and_mixed_observations(self):
     self.start(_experiment(_CORES['trxl'], _Cards, torso=lambda: None,
-                           max_head_start=3))
-    taken = set()
-    for batch in itertools.islice(self.batches(), 4):
+                           normalize_observations=True, max_head_start=3))
+    taken, steps = set(), set()
+    for i, batch in enumerate(itertools.islice(self.batches(), 6)):
+      if not i:
+        self.publish(step=1)  # With other statistics of observations.
+      steps.add(batch.target_step.numpy().item())
       self.assert_learner_agrees(batch)
       mask = batch.observation['action_mask'].numpy()
       acting = mask[:, :-1].any(axis=-1)
@@ -234,6 +239,7 @@ class ActorTest(parameterized.TestCase):
     self.assertLessEqual(max(first for first, _ in taken), 2)
     self.assertGreaterEqual(min(min(pair) for pair in taken), 1)
     self.assertGreater(len(taken), 3)
+    self.assertEqual(steps, {0, 1})
 
   def test_tasks_of_the_environments_are_written(self):
     self.start(_experiment(_CORES['memoryless'], _maze_of_length,
