@@ -6,6 +6,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
@@ -216,6 +217,7 @@ class ActingTest(tf.test.TestCase, parameterized.TestCase):
     actions = self.play(_POLICIES[name]())
     self.assertLen(np.unique(actions), 5)
 
+  @pytest.mark.long
   def test_an_exported_policy_takes_the_same_actions(self):
     policy = _POLICIES['greedy']()
     path = pathlib.Path(self.create_tempdir().full_path) / 'policy'

@@ -6,6 +6,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
@@ -75,6 +76,7 @@ class ObservationStatisticsTest(tf.test.TestCase, parameterized.TestCase):
         plain(inputs._replace(observation=normalized), plain.initial_state(4))[0])
     self.assertAllInRange(normalized, -5, 5)
 
+  @pytest.mark.long
   def test_checkpoints_and_exported_policies_have_them(self):
     agent, _ = _trained()
     agent.refresh_acting_network()
