@@ -158,6 +158,18 @@ def BrokenRecall(seed):
     self.assertIn('expected ((5,), 4), got ((6,), 5)', done.stderr)
 
   @pytest.mark.long
+  def test_evaluate_refuses_a_damaged_policy_in_one_line(self):
+    folder = self._make_run()
+    export.save_policy(
+        self._experiment.make_policy(self._agent.target), folder.policy)
+    damaged = folder.policy / 'saved_model.pb'
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    done = _run('evaluate', root_dir=folder.root)
+    self.assertEqual(done.returncode, 1)
+    self.assertRegex(done.stderr.splitlines()[-1], f'^Not started: {damaged}: is damaged')
+    self.assertNotIn('Traceback', done.stderr)
+
+  @pytest.mark.long
   def test_evaluate_says_what_is_missing(self):
     done = _run('evaluate', root_dir=self._temporary)
     self.assertEqual(done.returncode, 1)

@@ -110,8 +110,8 @@ class Collector:
   @functools.cached_property
   def _loaded(self) -> Any:
     """The SavedModel."""
-    import tensorflow as tf  # pylint: disable=g-import-not-at-top
-    return tf.saved_model.load(self._saved_model)
+    from gtrxl_tf.serving import exported  # pylint: disable=g-import-not-at-top
+    return exported.load(pathlib.Path(self._saved_model))
 
   def play(self, piece: int) -> List[format_lib.Episode]:
     """Plays the episodes of a piece of work."""

@@ -274,6 +274,11 @@ class CollectTest(parameterized.TestCase):
         memory = done.state
     self.assertGreater(len(taken), 1)
 
+    (self._folder / 'policy' / 'saved_model.pb').write_bytes(b'')
+    with self.assertRaisesRegex(config.ConfigError, 'saved_model.pb: is damaged: has 0'):
+      self._collect('damaged', num_episodes=20,
+                    saved_model=str(self._folder / 'policy'))
+
   @parameterized.parameters(
       (dict(policy='guess'), r"Collector.policy = 'guess': expected a method of TMaze"),
       (dict(saved_model='/nowhere'), "Collector.saved_model = '/nowhere': expected"),

@@ -6,9 +6,9 @@ import types
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from gtrxl_tf import environments
+from gtrxl_tf.serving import exported
 from gtrxl_tf.training import rollout as rollout_lib
 
 # The most environments that are played side by side.
@@ -71,9 +71,13 @@ def evaluate(policy: pathlib.Path, environment: environments.BatchedEnvironment,
              num_episodes: int, should_stop: Callable[[], bool] = lambda: False
              ) -> Optional[Evaluation]:
   """Plays `num_episodes` episodes with the SavedModel in the folder `policy`, and
-  closes the environments. See `Evaluator.play`."""
+  closes the environments. See `Evaluator.play`.
+
+  Raises:
+    config.ConfigError: the folder is damaged.
+  """
   evaluation = Evaluator(
-      tf.saved_model.load(str(policy)), environment).play(num_episodes, should_stop)
+      exported.load(policy), environment).play(num_episodes, should_stop)
   environment.close()
   return evaluation
 

@@ -26,6 +26,7 @@ from gtrxl_tf import environments
 from gtrxl_tf import seeds as seeds_lib
 from gtrxl_tf import settings as settings_lib
 from gtrxl_tf.agents import agent as agent_lib
+from gtrxl_tf.serving import exported
 from gtrxl_tf.training import checkpoints as checkpoints_lib
 from gtrxl_tf.training import console as console_lib
 from gtrxl_tf.training import evaluation as evaluation_lib
@@ -289,7 +290,7 @@ class Experiment(abc.ABC):
 
   def restore_policy(self, folder: run_folder.RunFolder) -> Any:
     """Returns the policy of a finished run; here the exported one."""
-    return tf.saved_model.load(str(folder.policy))
+    return exported.load(folder.policy)
 
   def evaluate(self, folder: run_folder.RunFolder, should_stop: Callable[[], bool]
                ) -> Optional[evaluation_lib.Evaluation]:
