@@ -129,7 +129,7 @@ tpu-check: .venv/core .venv-tpu/core ## Compile learner steps for TPUs, without 
 	$(RUN) binaries.tpu_check $(ARGS)
 
 docs: .venv-docs/core ## Build the documentation site, into build/site
-	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet $(ARGS)
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict $(ARGS)
 
 envs: .venv/envs ## Install third-party environments
 

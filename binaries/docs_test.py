@@ -64,6 +64,7 @@ _NOT_RUN = {
     '#': 'a comment',
     'Not started: ': 'what a command prints',
     '1,368,768 of ': 'what a command prints',
+    'observation/position: ': 'an error of TensorFlow',
 }
 
 
