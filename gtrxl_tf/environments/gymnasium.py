@@ -11,12 +11,11 @@ from dm_env import specs
 import numpy as np
 import tree
 
+from gtrxl_tf import action_masks
 from gtrxl_tf import config
 from gtrxl_tf import instructions
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import rendering
-
-MASK_KEY = 'action_mask'
 
 # Packages that register ids when they are imported, by the beginning of the id.
 _REGISTERED_BY = {
@@ -88,17 +87,17 @@ class FromGymnasium(dm_env.Environment):
       raise config.ConfigError(f'{owner}: reset() returned {type(info).__name__} after '
                                'the observation: expected the dictionary info')
     is_dict = isinstance(observation.spec, dict)
-    self._has_own_mask = is_dict and MASK_KEY in observation.spec
-    self._has_info_mask = MASK_KEY in info and not self._has_own_mask
+    self._has_own_mask = is_dict and action_masks.KEY in observation.spec
+    self._has_info_mask = action_masks.KEY in info and not self._has_own_mask
     self._nested = self._has_info_mask and not is_dict
     if self._has_info_mask:
       if not self._num_actions:
-        raise config.ConfigError(f"{owner} has info['{MASK_KEY}'], but actions of "
+        raise config.ConfigError(f"{owner} has info['{action_masks.KEY}'], but actions of "
                                  f'{task.action_space}: expected discrete ones')
       if self._nested:
         self._observation_spec = {'observation': observation.spec}
-      self._observation_spec[MASK_KEY] = specs.BoundedArray(
-          [self._num_actions], np.int8, 0, 1, MASK_KEY)
+      self._observation_spec[action_masks.KEY] = specs.BoundedArray(
+          [self._num_actions], np.int8, 0, 1, action_masks.KEY)
     self._reset_next_step = True
 
   def reset(self) -> dm_env.TimeStep:
@@ -153,28 +152,28 @@ class FromGymnasium(dm_env.Environment):
     """Returns an observation as the spec has it."""
     observation = self._encode(value)
     if self._has_own_mask:
-      mask = observation[MASK_KEY]
+      mask = observation[action_masks.KEY]
       if last and not np.any(mask):
-        observation[MASK_KEY] = np.ones_like(mask)
+        observation[action_masks.KEY] = np.ones_like(mask)
     if self._has_info_mask:
       if self._nested:
         observation = {'observation': observation}
-      observation[MASK_KEY] = self._mask(info.get(MASK_KEY), last)
+      observation[action_masks.KEY] = self._mask(info.get(action_masks.KEY), last)
     return observation
 
   def _mask(self, mask: Any, last: bool) -> np.ndarray:
     if mask is None:
       if not last:
-        raise ValueError(f"{self._owner} returned no info['{MASK_KEY}']: expected one "
+        raise ValueError(f"{self._owner} returned no info['{action_masks.KEY}']: expected one "
                          'at every step, as at the first')
       return np.ones([self._num_actions], np.int8)
     allowed = np.concatenate([np.ravel(x) for x in tree.flatten(mask)]) != 0
     if len(allowed) != self._num_actions:
-      raise ValueError(f"{self._owner} returned info['{MASK_KEY}'] with {len(allowed)} "
+      raise ValueError(f"{self._owner} returned info['{action_masks.KEY}'] with {len(allowed)} "
                        f'entries: expected {self._num_actions}')
     if not allowed.any():
       if not last:
-        raise ValueError(f"{self._owner} returned info['{MASK_KEY}'] that allows no "
+        raise ValueError(f"{self._owner} returned info['{action_masks.KEY}'] that allows no "
                          'action: expected at least one')
       allowed[:] = True
     return allowed.astype(np.int8)

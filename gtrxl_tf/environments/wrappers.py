@@ -17,8 +17,8 @@ from dm_env import specs
 import numpy as np
 import tree
 
+from gtrxl_tf import action_masks
 from gtrxl_tf import config
-from gtrxl_tf.environments import gymnasium
 
 
 class Wrapper(dm_env.Environment):
@@ -247,8 +247,8 @@ class FrameStack(Wrapper):
 
   def _stacked(self, frames: Any, stack: Any) -> Any:
     stacked = tree.map_structure(lambda *x: stack(x), *frames)
-    if isinstance(stacked, dict) and gymnasium.MASK_KEY in stacked:
-      stacked[gymnasium.MASK_KEY] = frames[-1][gymnasium.MASK_KEY]
+    if isinstance(stacked, dict) and action_masks.KEY in stacked:
+      stacked[action_masks.KEY] = frames[-1][action_masks.KEY]
     return stacked
 
 

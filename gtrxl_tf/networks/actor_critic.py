@@ -4,6 +4,7 @@ from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
+from gtrxl_tf import action_masks
 from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf import specs
@@ -228,7 +229,7 @@ class ActorCritic(memory_network.MemoryNetwork):
   def _split(self, observation: Any) -> Tuple[Any, Any, Any]:
     """Splits an observation, or its spec, into instruction, what the torso embeds, and
     action mask; None for what there is not."""
-    observation, mask = action_space.split_mask(observation)
+    observation, mask = action_masks.split(observation)
     if self._instruction_encoder is None:
       return None, observation, mask
     observation = dict(observation)
@@ -239,5 +240,5 @@ class ActorCritic(memory_network.MemoryNetwork):
                         ) -> NetworkOutputs:
     space = self.action_space
     policy = space.policy(self._policy_head(core_outputs))
-    _, mask = action_space.split_mask(observation)
+    _, mask = action_masks.split(observation)
     return NetworkOutputs(space.masked(policy, mask), self.value_head(core_outputs))
