@@ -5,7 +5,6 @@ The exported folder may come from another version of this library.
 
 import contextlib
 import json
-import os
 import pathlib
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
@@ -17,6 +16,7 @@ from tensorflow.core.protobuf import struct_pb2
 
 from gtrxl_tf import config
 from gtrxl_tf import files
+from gtrxl_tf import machine
 from gtrxl_tf.serving import json_values
 
 CHECKSUMS = 'checksums.json'  # Sizes and checksums of an exported folder's files.
@@ -132,7 +132,7 @@ class ExportedPolicy:
 
     Raises:
       config.ConfigError: the folder is damaged, or not one of an exported policy, or
-        the memories do not fit into this machine.
+        the memories do not fit in this machine.
     """
     self.num_rows = num_rows
     self._policy = load(folder)
@@ -152,11 +152,12 @@ class ExportedPolicy:
     initial = self._policy.signatures['get_initial_state'](batch_size=tf.constant(1))
     self.row_bytes = sum(
         x.shape.num_elements() * x.dtype.size for x in initial.values())
-    room = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
-    if num_rows * self.row_bytes > room:
+    needed, free = num_rows * self.row_bytes, machine.free_bytes()
+    if needed > free:
       raise config.ConfigError(
-          f'the memories of {num_rows} clients take {num_rows * self.row_bytes:,} '
-          f'bytes, {self.row_bytes:,} each: this machine has {room:,}')
+          f'the memories of {num_rows} clients take {needed:,} bytes, '
+          f'{self.row_bytes:,} each: this machine has {free:,.0f} left: expected fewer '
+          'sessions')
     memory = {
         name: tf.Variable(tf.zeros([num_rows, *x.shape[1:]], x.dtype))
         for name, x in initial.items()}
