@@ -283,7 +283,7 @@ class BatchedEnvironment:
         tree.unflatten_as(self._observation_spec, buffers), successes)
 
   def _malformed(self, i: int, time_step: Any) -> EnvironmentFailed:
-    """Returns the error for a time step of environment `i` that is not one of dm_env."""
+    """Returns the error for what environment `i` returned in place of a time step."""
     try:
       step_type, reward, discount, _ = time_step
     except (TypeError, ValueError):

@@ -48,7 +48,7 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     action_spec: the environment's; discrete, continuous, or a nest of both.
     torso: embeds the observation without the action mask; by default a `SpecTorso`,
       made from the observation's spec.
-    core: the memory core. It must be given. If it works in segments, a segment holds
+    core: the memory core; required. If it works in segments, a segment holds
       `TOKENS_PER_STEP` tokens per step.
     token_dim: width of the tokens; by default that of the core's output.
     squash: whether return and action tokens pass a tanh, as RATE's do for images and

@@ -85,7 +85,7 @@ class DistillationNetwork(memory_network.MemoryNetwork):
   Raises:
     ConfigError: the core's segments do not hold complete steps, or positions are local
       and the core has no segments; or the observation has an action mask, which this
-      network does not know.
+      network does not support.
   """
 
   def __init__(
