@@ -58,7 +58,7 @@ class Range:
 
 
 PositiveInt = Annotated[int, Range(1)]
-# Of a stack: more would take minutes to make, and far longer to compile.
+# Layers of a stack. More would take minutes to make, and far longer to compile.
 NumLayers = Annotated[int, Range(1, 1000)]
 NonNegativeInt = Annotated[int, Range(0)]
 PositiveFloat = Annotated[float, Range(0, open=True)]
@@ -179,8 +179,8 @@ def parse(files: Sequence[str], bindings: Sequence[str]) -> None:
 
   Args:
     files: names of files as `gin_files.find` takes them; later ones override.
-    bindings: single settings, which override the files. What they include and import
-      is looked for in the working folder.
+    bindings: single settings, which override the files. Files and modules that they
+      name are searched for in the working folder.
 
   Raises:
     ConfigError: a file does not exist, a name is unknown, or a line is not gin. The

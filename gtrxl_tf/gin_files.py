@@ -1,4 +1,4 @@
-"""Gin files: where they are looked for, and what they include and import.
+"""Finds gin files, and what they include and import.
 
 A file is named by its path, relative to the working folder, or by its path or its name
 in the folder `gin` of this library. `include` looks beside the file that has it first.
@@ -29,10 +29,10 @@ _HERE = pathlib.Path(__file__).parent
 # In a wheel the files are the library's data; in a clone they are beside the library.
 FOLDER = _HERE / 'gin' if (_HERE / 'gin').is_dir() else _HERE.parent / 'gin'
 
-# Limits that no settings written by people reach.
+# Limits that settings written by people do not reach.
 MOST_BYTES = 2**20  # Of a file.
 MOST_FILES = 100    # Of one run, with those that they include.
-MOST_NESTED = 50    # Brackets in each other.
+MOST_NESTED = 50    # Nested brackets.
 
 _IMPORT = re.compile(r'^[ \t]*(?:import[ \t]+([\w.]+)'
                      r'|from[ \t]+([\w.]+)[ \t]+import[ \t]+(\w+))', re.MULTILINE)
@@ -41,8 +41,8 @@ _NAME = re.compile(r'@(?:[\w.]+/)*([\w.]+)'
                    r'|^[ \t]*(?:[\w.]+/)*([\w.]+)(?:\.\w+\s*=|:)', re.MULTILINE)
 _FOLDERS = '# Folders of imported modules: '
 
-_modules: Dict[str, types.ModuleType] = {}  # The user's that gin files have imported.
-_folders: List[str] = []  # Where they are.
+_modules: Dict[str, types.ModuleType] = {}  # The user's modules, imported so far.
+_folders: List[str] = []  # Their folders.
 
 
 def find(name: str, beside: Optional[pathlib.Path] = None) -> pathlib.Path:
@@ -80,25 +80,25 @@ def find(name: str, beside: Optional[pathlib.Path] = None) -> pathlib.Path:
 
 
 def header() -> str:
-  """A comment for a text of settings, by which `Reading` finds what it imports."""
+  """Returns a comment with the folders of imported modules, for a file of settings."""
   return f'{_FOLDERS}{json.dumps(_folders)}\n' if _folders else ''
 
 
 class Reading:
-  """One reading of settings: files, what they include, and single settings.
+  """Reads settings: files, the files that they include, and single settings.
 
   Attributes:
-    error: what was wrong with a file, without the places that gin adds.
+    error: the error in a file, without the places that gin adds to its message.
   """
 
   def __init__(self):
-    self._open: List[pathlib.Path] = []  # Each is included in the one before.
+    self._open: List[pathlib.Path] = []  # Each is included by the one before.
     self._count = 0
     self.error: Optional[Exception] = None
 
   @contextlib.contextmanager
   def in_gin(self) -> Iterator[None]:
-    """Has gin read files through this object."""
+    """Makes gin read files through this object."""
     # Gin would look in all folders that were ever registered, and read anything.
     # pylint: disable=protected-access
     lists = gin.config._FILE_READERS, gin.config._LOCATION_PREFIXES
@@ -110,7 +110,7 @@ class Reading:
       lists[0][:], lists[1][:] = before
 
   def prepare(self, bindings: Sequence[str]) -> None:
-    """Imports what single settings import, as if they were in the working folder."""
+    """Imports the modules that single settings name, found in the working folder."""
     with self._kept_error():
       _prepare('\n'.join(bindings), pathlib.Path.cwd(), None)
 
@@ -159,7 +159,7 @@ class Reading:
 
 def _check_is_file(path: pathlib.Path) -> None:
   status = path.stat()
-  if not stat.S_ISREG(status.st_mode):  # A FIFO would be waited for.
+  if not stat.S_ISREG(status.st_mode):  # Reading a FIFO would wait for a writer.
     kind = 'a directory' if stat.S_ISDIR(status.st_mode) else 'not a regular file'
     raise ValueError(f'{path} is {kind}: expected a gin file')
   if status.st_size > MOST_BYTES:
@@ -168,11 +168,11 @@ def _check_is_file(path: pathlib.Path) -> None:
 
 
 def _prepare(text: str, folder: pathlib.Path, path: Optional[pathlib.Path]) -> None:
-  """Checks a text that gin will read, and imports and registers what it names.
+  """Checks a text that gin will read, and imports and registers the names in it.
 
   Args:
     text: gin.
-    folder: where its imports are looked for, besides Python's path.
+    folder: searched for its imports, besides Python's path.
     path: of the file, for messages; None for single settings.
   """
   _check_nesting(text, path)
@@ -196,12 +196,12 @@ def _check_nesting(text: str, path: Optional[pathlib.Path]) -> None:
       if token.type == tokenize.OP:
         depth += (token.string in '([{') - (token.string in ')]}')
       if depth > MOST_NESTED:
-        raise ValueError(f'not gin: more than {MOST_NESTED} brackets in each other '
+        raise ValueError(f'not gin: more than {MOST_NESTED} nested brackets '
                          f'({path or "--gin_bindings"}, line {token.start[0]})')
 
 
 def _recorded_folders(text: str) -> List[str]:
-  """The folders that a `header` in a text names."""
+  """Returns the folders that the `header` of a text names."""
   for line in text.splitlines():
     if line.startswith(_FOLDERS):
       with contextlib.suppress(ValueError, TypeError):
@@ -211,17 +211,17 @@ def _recorded_folders(text: str) -> List[str]:
 
 def _import(module: str, folders: Sequence[str], path: Optional[pathlib.Path]
             ) -> types.ModuleType:
-  """Imports a module of the user, who may have it in one of `folders`.
+  """Imports a module of the user, from one of `folders` or Python's path.
 
   Raises:
-    ValueError: it cannot be imported, or Python finds another of its name.
+    ValueError: it cannot be imported, or Python finds another module of its name.
   """
   top = module.partition('.')[0]
   files = [f'{top}.py', f'{top}/__init__.py', f'{module.replace(".", "/")}.py']
   own = next((x for x in folders
               if any(os.path.isfile(os.path.join(x, file)) for file in files)), None)
   if own and own not in sys.path:
-    sys.path.append(own)  # At the end: it cannot hide what is installed.
+    sys.path.append(own)  # At the end, so that it does not hide installed modules.
   importlib.invalidate_caches()
   try:
     found = importlib.import_module(module)
@@ -240,7 +240,7 @@ def _import(module: str, folders: Sequence[str], path: Optional[pathlib.Path]
 
 
 def _root(found: types.ModuleType, module: str) -> Optional[str]:
-  """The folder of Python's path in which a module is."""
+  """Returns the folder of Python's path that a module is in."""
   file = getattr(found, '__file__', None)
   if file is None:
     return None
@@ -270,7 +270,7 @@ def _import_error(error: BaseException, module: str, path: Optional[pathlib.Path
 
 
 def _register(text: str) -> None:
-  """Makes known to gin what a text names in the modules of the user."""
+  """Registers with gin the names in a text that the user's modules define."""
   names = {(reference or owner).rpartition('.')[2]
            for reference, owner in _NAME.findall(text)}
   for module in _modules.values():

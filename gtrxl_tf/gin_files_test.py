@@ -184,7 +184,7 @@ class MalformedTest(_Test):
       top = self.write('top.gin', f'furnished.size = 1\n{text}')
       self.assertEqual(
           self.error([top]),
-          f'not gin: more than 50 brackets in each other ({top}, line 2)')
+          f'not gin: more than 50 nested brackets ({top}, line 2)')
       self.assertIn('--gin_bindings, line 1', self.error([], [text]))
 
   def test_many_brackets_that_are_not_in_each_other(self):

@@ -9,13 +9,14 @@ from PIL import Image
 import tree
 
 from gtrxl_tf import config
+from gtrxl_tf import environments
 
-MOST_FRAMES = 1000  # Of a film; what comes later in an episode is left out.
+MOST_FRAMES = 1000  # Of a film; later steps of an episode are left out.
 _FRAMES_PER_SECOND = 12
 _LEAST_SIDE, _MOST_SIDE = 160, 480  # Pixels of a film's longer side.
 
 
-class Filmed(dm_env.Environment):
+class Filmed(environments.Wrapper):
   """An environment that keeps the pictures of its first episode.
 
   A picture is what the environment's `render()` returns or, without this method, the
@@ -26,48 +27,29 @@ class Filmed(dm_env.Environment):
   """
 
   def __init__(self, environment: dm_env.Environment):
+    super().__init__(environment)
     self.frames: List[np.ndarray] = []
-    self._environment = environment
-    self._over = False
-    if hasattr(environment, 'episode_return'):
-      self.episode_return = environment.episode_return
-    if hasattr(environment, 'episode_success'):
-      self.episode_success = environment.episode_success
+    self._is_over = False
 
   def reset(self) -> dm_env.TimeStep:
-    self.frames, self._over = [], False
-    return self._filmed(self._environment.reset())
+    self.frames, self._is_over = [], False
+    return self._filmed(super().reset())
 
   def step(self, action) -> dm_env.TimeStep:
-    return self._filmed(self._environment.step(action))
+    return self._filmed(super().step(action))
 
   def _filmed(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
-    if not self._over and len(self.frames) < MOST_FRAMES:
+    if not self._is_over and len(self.frames) < MOST_FRAMES:
       self.frames.append(_picture(self._environment, time_step.observation))
-    self._over |= time_step.last()
+    self._is_over |= time_step.last()
     return time_step
-
-  def observation_spec(self) -> Any:
-    return self._environment.observation_spec()
-
-  def action_spec(self) -> Any:
-    return self._environment.action_spec()
-
-  def reward_spec(self) -> Any:
-    return self._environment.reward_spec()
-
-  def discount_spec(self) -> Any:
-    return self._environment.discount_spec()
-
-  def close(self) -> None:
-    self._environment.close()
 
 
 def _picture(environment: dm_env.Environment, observation: Any) -> np.ndarray:
-  """A picture of the environment as it is now, uint8 [H, W, 3].
+  """Returns a picture of the environment's present state, uint8 [H, W, 3].
 
   Raises:
-    config.ConfigError: it cannot be drawn.
+    config.ConfigError: the environment cannot be drawn.
   """
   picture, why = None, 'no such method'
   try:
@@ -96,13 +78,14 @@ def _is_image(x: np.ndarray) -> bool:
 
 
 def write(path: pathlib.Path, frames: List[np.ndarray]) -> None:
-  """Writes pictures, uint8 [H, W, 3], as an animated GIF that repeats for ever."""
+  """Writes pictures, uint8 [H, W, 3], as an animated GIF that repeats."""
   images = []
   for frame in frames:
     image, side = Image.fromarray(frame), max(frame.shape[:2])
     if side < _LEAST_SIDE:
       scale = -(-_LEAST_SIDE // side)
-      image = image.resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
+      image = image.resize(
+          (image.width * scale, image.height * scale), Image.Resampling.NEAREST)
     elif side > _MOST_SIDE:
       image.thumbnail((_MOST_SIDE, _MOST_SIDE))
     images.append(image)

@@ -44,7 +44,7 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
 
   Raises:
     config.ConfigError: a setting that cannot be used with this policy.
-    exit_codes.RunFailed: an environment failed, or the policy; `failures/` has the
+    exit_codes.RunFailed: an environment or the policy failed; `failures/` has the
       traceback.
   """
   lines = {}
@@ -109,7 +109,8 @@ def _film(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
 
   def film(environment: dm_env.Environment) -> films.Filmed:
     filmed.append(films.Filmed(environment))
-    filmed[-1].reset()  # An error here is not the environment's.
+    # If it cannot be drawn, this raises a ConfigError, not an EnvironmentFailed.
+    filmed[-1].reset()
     return filmed[-1]
 
   environment = experiment.make_environments(

@@ -1,4 +1,4 @@
-"""What Keras needs to save and load the layers of this package."""
+"""A base class for layers that Keras can save and load."""
 
 import contextlib
 import functools

@@ -153,9 +153,10 @@ class Collector:
   def _method_actions(self, made: Sequence[dm_env.Environment],
                       batched: environments.BatchedEnvironment
                       ) -> Callable[..., List[Any]]:
-    """Returns a function of what was seen, and of whether an episode has ended.
+    """Returns a function that chooses actions by the environments' own method.
 
-    It returns an action for each environment; None where an episode has ended.
+    It is called with a batched time step and with whether each episode has ended. It
+    returns an action for each environment, None where an episode has ended.
     """
     leaves = tree.flatten(self.specs.action)
 

@@ -76,8 +76,8 @@ from gtrxl_tf import environments
 FORMAT, VERSION = 'gtrxl_tf episodes', 1
 KINDS = ('episodes', 'histories')
 
-# The most bytes of dataset.json, and of one array in a step. Sound ones are far smaller;
-# what a damaged file says must not fill the memory.
+# The most bytes of dataset.json, and of one array in a step. Intact ones are far
+# smaller; a damaged file must not fill the memory.
 MAX_JSON_BYTES = MAX_STEP_BYTES = 2**28
 
 _KEY = re.compile(r'[A-Za-z0-9_-]+')
@@ -234,7 +234,7 @@ def check_steps(specs: Specs, kind: str, arrays: Dict[str, np.ndarray],
 
 
 def check_array(name: str, dtype: np.dtype, shape: Sequence[int]) -> None:
-  """Checks that a step can have such an array.
+  """Checks the dtype and the shape of an array of a step.
 
   Raises:
     DatasetError: it has no numbers, or too many.

@@ -4,8 +4,8 @@ Each importer returns a `Recording`, which yields episodes one by one, so that e
 large one takes no more memory than an episode and a shard. h5py is in the extra
 `offline`.
 
-A small compressed file may say that it holds more than any memory. Before anything is
-read, its size is therefore compared with two bounds: `MAX_BYTES` for what is read at
+A small compressed file may expand to more than the memory. Before anything is read, its
+uncompressed size is therefore compared with two bounds: `MAX_BYTES` for what is read at
 once, which is an episode or one number for each step, and `MAX_STEPS` for a file.
 """
 

@@ -32,8 +32,6 @@ from gtrxl_tf.environments.batched import batch
 from gtrxl_tf.environments.batched import BatchedEnvironment
 from gtrxl_tf.environments.batched import BatchedTimeStep
 from gtrxl_tf.environments.batched import EnvironmentFailed
-from gtrxl_tf.environments.batched import random_action
-from gtrxl_tf.environments.batched import random_value
 from gtrxl_tf.environments.dark_room import DarkKeyToDoor
 from gtrxl_tf.environments.dark_room import DarkRoom
 from gtrxl_tf.environments.dark_room_batch import DarkRoomFamily
@@ -44,6 +42,8 @@ from gtrxl_tf.environments.memory_task import informed_return
 from gtrxl_tf.environments.memory_task import MemoryTask
 from gtrxl_tf.environments.named_actions import NamedActions
 from gtrxl_tf.environments.numpad import Numpad
+from gtrxl_tf.environments.random_actions import random_action
+from gtrxl_tf.environments.random_actions import random_value
 from gtrxl_tf.environments.t_maze import TMaze
 from gtrxl_tf.environments.task_batch import TaskBatch
 from gtrxl_tf.environments.task_batch import TaskFamily

@@ -1,16 +1,16 @@
 """Steps many environments together and batches their time steps."""
 
-import collections.abc
 import functools
 from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 import dm_env
-from dm_env import specs
 import numpy as np
 import tree
 
 from gtrxl_tf import config
+from gtrxl_tf.environments import batched_specs
 from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import random_actions
 
 
 class EnvironmentFailed(ValueError):
@@ -31,7 +31,7 @@ class BatchedTimeStep(NamedTuple):
     episode_return: [E] float32. On last steps, the environment's `episode_return()` if
       it has this method, as an environment that clips rewards should, else the sum of
       the episode's rewards; NaN on all other steps, and on the last step of an episode
-      of which a head start has taken the beginning.
+      that began with a head start.
     episode_success: [E] float32. On last steps, 1 or 0 as the environment's
       `episode_success()` says; NaN where `episode_return` is, and always for an
       environment without this method.
@@ -89,15 +89,15 @@ class BatchedEnvironment:
     self.tasks = np.zeros(len(self._environments), np.int32)
     if tasks is not None:
       self.tasks[:] = tasks
-    _check_batchable(self._environments)
+    batched_specs.check(self._environments)
     self._action_spec = self._environments[0].action_spec()
-    self._action_leaves = _named_leaves('action', self._action_spec)
+    self._action_leaves = batched_specs.named_leaves('action', self._action_spec)
     source_spec = self._environments[0].observation_spec()
     self._source_leaves = [
         (name, spec.shape, spec.dtype)
-        for name, spec in _named_leaves('observation', source_spec)]
+        for name, spec in batched_specs.named_leaves('observation', source_spec)]
     self._source_spec = source_spec
-    self._observation_spec = tree.map_structure(_narrowed, source_spec)
+    self._observation_spec = tree.map_structure(batched_specs.narrowed, source_spec)
     self._buffer_specs = [
         ((self.num_environments, *spec.shape), spec.dtype)
         for spec in tree.flatten(self._observation_spec)]
@@ -110,10 +110,10 @@ class BatchedEnvironment:
     self._returns = np.zeros(self.num_environments)
     # Whether the beginning of the present episode was a head start.
     self._is_partial = np.zeros(self.num_environments, bool)
-    # Steps of the batch; for each environment, those when its present episode began,
-    # and the number of this episode.
+    # Number of steps of the batch; for each environment, this number at the first step
+    # of its present episode, and the number of that episode. Errors name them.
     self._num_steps = 0
-    self._begun = [0] * self.num_environments
+    self._first_steps = [0] * self.num_environments
     self._episodes = [0] * self.num_environments
 
   @property
@@ -147,7 +147,7 @@ class BatchedEnvironment:
     steps = []
     for i, environment in enumerate(self._environments):
       try:
-        steps.append(_after_random_actions(environment, head_starts[i]))
+        steps.append(random_actions.play(environment, head_starts[i]))
       except Exception as error:
         raise EnvironmentFailed(
             f'environment {i}, before episode {self._episodes[i] + 1}, with '
@@ -185,22 +185,22 @@ class BatchedEnvironment:
       yield time_step
 
   def failed(self, i: int, error: Exception, where: str = '') -> EnvironmentFailed:
-    """Returns an error that names the place in environment `i` where another came up.
+    """Returns the `EnvironmentFailed` for an error that environment `i` raised.
 
     Args:
       i: number of the environment.
-      error: the other error.
-      where: which of the environment's methods raised it, if not `step`.
+      error: what it raised.
+      where: the method that raised it, if not `step`.
     """
     where = f', {where}' if where else ''
     return EnvironmentFailed(f'environment {i}, {self._time(i)}{where}: '
                              f'{type(error).__name__}: {config.one_line(error)}')
 
   def _time(self, i: int) -> str:
-    return f'episode {self._episodes[i]}, step {self._num_steps - self._begun[i]}'
+    return f'episode {self._episodes[i]}, step {self._num_steps - self._first_steps[i]}'
 
   def _misfit(self, i: int, what: str) -> EnvironmentFailed:
-    """Returns the error for what environment `i` should not have returned."""
+    """Returns the error for a wrong value that environment `i` returned."""
     return EnvironmentFailed(f'environment {i}: {what} ({self._time(i)})')
 
   def close(self) -> None:
@@ -248,27 +248,15 @@ class BatchedEnvironment:
     for i, time_step in enumerate(time_steps):
       try:
         step_type, reward, discount, observation = time_step
-      except (TypeError, ValueError) as error:
-        size = f' of {len(time_step)}' if isinstance(time_step, tuple) else ''
-        raise EnvironmentFailed(
-            f'environment {i}, {self._time(i)}: returned a {type(time_step).__name__}'
-            f'{size}: expected a dm_env.TimeStep, as dm_env.restart, transition and '
-            'termination make it') from error
-      try:
         step_types[i] = step_type
-      except (TypeError, ValueError) as error:
-        raise self._misfit(i, f'step_type = {step_type!r}: expected a dm_env.StepType'
-                           ) from error
-      if step_type != first:
-        try:
+        if step_type != first:
           rewards[i] = reward
           discounts[i] = discount
-        except (TypeError, ValueError) as error:
-          raise self._misfit(i, f'reward = {reward!r}, discount = {discount!r}: '
-                             'expected two numbers') from error
-      else:
+      except (TypeError, ValueError) as error:
+        raise self._malformed(i, time_step) from error
+      if step_type == first:
         self._episodes[i] += 1
-        self._begun[i] = self._num_steps
+        self._first_steps[i] = self._num_steps
       if step_type == last and self._successes[i] is not None:
         try:
           successes[i] = self._successes[i]()
@@ -294,6 +282,23 @@ class BatchedEnvironment:
         step_types, rewards, discounts,
         tree.unflatten_as(self._observation_spec, buffers), successes)
 
+  def _malformed(self, i: int, time_step: Any) -> EnvironmentFailed:
+    """Returns the error for what environment `i` returned in place of a time step."""
+    try:
+      step_type, reward, discount, _ = time_step
+    except (TypeError, ValueError):
+      size = f' of {len(time_step)}' if isinstance(time_step, tuple) else ''
+      return EnvironmentFailed(
+          f'environment {i}, {self._time(i)}: returned a {type(time_step).__name__}'
+          f'{size}: expected a dm_env.TimeStep, as dm_env.restart, transition and '
+          'termination make it')
+    try:
+      int(step_type)
+    except (TypeError, ValueError):
+      return self._misfit(i, f'step_type = {step_type!r}: expected a dm_env.StepType')
+    return self._misfit(
+        i, f'reward = {reward!r}, discount = {discount!r}: expected two numbers')
+
   def _with_returns(self, step_types, rewards, discounts, observations, successes
                     ) -> BatchedTimeStep:
     """Adds the rewards to the returns."""
@@ -318,7 +323,8 @@ class BatchedEnvironment:
       tree.assert_same_structure(self._source_spec, observation, check_types=False)
     except (TypeError, ValueError) as error:
       expected = [name for name, *_ in self._source_leaves]
-      found = [name for name, _ in _named_leaves('observation', observation)]
+      leaves = batched_specs.named_leaves('observation', observation)
+      found = [name for name, _ in leaves]
       raise self._misfit(i, f'returned {found}: expected {expected}') from error
 
   def _fitting(self, i: int, value, name: str, shape, dtype) -> np.ndarray:
@@ -413,110 +419,3 @@ def batch(environments: Sequence[dm_env.Environment],
 
 def _set_row(i: int, array: np.ndarray, row: np.ndarray) -> None:
   array[i] = row
-
-
-def _after_random_actions(environment: dm_env.Environment, num_actions: int
-                          ) -> dm_env.TimeStep:
-  """Returns the step after `num_actions` random actions, which is not a last step."""
-  random = np.random.default_rng(num_actions)
-  time_step = environment.reset()
-  while num_actions > 0 or time_step.last():
-    time_step = environment.step(
-        random_action(environment.action_spec(), time_step.observation, random))
-    num_actions -= 1
-  return time_step
-
-
-def random_action(action_spec: Any, observation: Any, random: np.random.Generator
-                  ) -> Any:
-  """Draws an action; one that is allowed if the observation has an `action_mask`."""
-  if (not isinstance(observation, collections.abc.Mapping)
-      or 'action_mask' not in observation):
-    return tree.map_structure(lambda spec: random_value(spec, random), action_spec)
-  mask = np.asarray(observation['action_mask'], bool)
-  begin = 0  # Of the values of the next integer in the mask.
-
-  def draw(spec: specs.Array) -> np.ndarray:
-    nonlocal begin
-    if spec.dtype.kind == 'f':
-      return random_value(spec, random)
-    values = np.empty(spec.shape, spec.dtype)
-    lows, highs = (np.broadcast_to(x, spec.shape) for x in (spec.minimum, spec.maximum))
-    for place in np.ndindex(spec.shape):
-      low, num_values = lows[place], int(highs[place]) - int(lows[place]) + 1
-      allowed = np.flatnonzero(mask[begin:begin + num_values])
-      values[place] = low + random.choice(allowed if allowed.size else num_values)
-      begin += num_values
-    return values
-  return tree.map_structure(draw, action_spec)
-
-
-def random_value(spec: specs.Array, random: np.random.Generator) -> np.ndarray:
-  """Draws a value within the bounds of `spec`; within [-1, 1] where it has none."""
-  low, high = _bound(spec, 'minimum', -1), _bound(spec, 'maximum', 1)
-  if spec.dtype.kind == 'f':
-    return np.asarray(random.uniform(low, high, spec.shape), spec.dtype)
-  return np.asarray(random.integers(low, high, spec.shape, endpoint=True), spec.dtype)
-
-
-def _bound(spec: specs.Array, name: str, default: float) -> np.ndarray:
-  """Returns a finite bound: `default` where the spec has none."""
-  bound = getattr(spec, name, default)
-  return np.where(np.isfinite(bound), bound, default)
-
-
-def _named_leaves(root: str, nest) -> list[tuple[str, Any]]:
-  """Returns leaves with names like `observation['position']`."""
-  return [(root + ''.join(f'[{key!r}]' for key in path), leaf)
-          for path, leaf in tree.flatten_with_path(nest)]
-
-
-def _narrowed(spec: specs.Array) -> specs.Array:
-  """Returns `spec` with float32 in place of float64."""
-  if spec.dtype != np.float64:
-    return spec
-  with np.errstate(over='ignore'):  # A bound beyond float32 becomes infinite.
-    return spec.replace(dtype=np.float32)
-
-
-def _check_specs(i: int, environment: dm_env.Environment) -> None:
-  for kind in ('observation', 'action'):
-    for name, spec in _named_leaves(kind, getattr(environment, f'{kind}_spec')()):
-      if not isinstance(spec, specs.Array):
-        raise ValueError(
-            f'environment {i}: {kind}_spec has {type(spec).__name__} for {name}: '
-            'expected a dm_env.specs.Array, or dictionaries, lists or tuples of them')
-      if spec.dtype.kind not in 'biuf':
-        raise ValueError(f'environment {i}: {name} has dtype {spec.dtype}: expected '
-                         'numbers or bools, and no complex ones')
-
-
-def _check_batchable(environments: list[dm_env.Environment]) -> None:
-  if not environments:
-    raise ValueError('environments is empty: expected at least one')
-  if len({id(environment) for environment in environments}) < len(environments):
-    raise ValueError(
-        'environments holds one environment twice: each needs its own episode')
-  for i, environment in enumerate(environments):
-    for method in ('reset', 'step', 'reward_spec', 'observation_spec', 'action_spec'):
-      if not callable(getattr(environment, method, None)):
-        raise ValueError(
-            f'environment {i} is a {type(environment).__name__} without {method}(): '
-            'expected a dm_env.Environment; GymnasiumEnvironment makes one of a '
-            'gymnasium environment')
-    _check_specs(i, environment)
-    reward_spec = environment.reward_spec()
-    if tree.is_nested(reward_spec) or reward_spec.shape:
-      raise ValueError(f'environment {i}: reward_spec is {reward_spec}: '
-                       'expected a scalar')
-    for kind in ('observation', 'action'):
-      expected = _named_leaves(kind, getattr(environments[0], f'{kind}_spec')())
-      found = _named_leaves(kind, getattr(environment, f'{kind}_spec')())
-      if [name for name, _ in expected] != [name for name, _ in found]:
-        raise ValueError(
-            f'environment {i}: {kind}_spec has {[name for name, _ in found]}, '
-            f'environment 0 has {[name for name, _ in expected]}')
-      for (name, ours), (_, theirs) in zip(expected, found):
-        if ours != theirs:
-          raise ValueError(
-              f'environment {i}: {name} is {theirs}, in environment 0 it is {ours}')

@@ -372,20 +372,6 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     batched.BatchedEnvironment(environments).close()
     self.assertTrue(all(environment.closed for environment in environments))
 
-  def test_random_actions_are_allowed_ones_if_there_is_a_mask(self):
-    spec = {'a': specs.BoundedArray((2,), np.int64, [1, -2], [3, 1]),
-            'b': specs.DiscreteArray(2), 'c': specs.Array((), np.float32)}
-    random = np.random.default_rng(0)
-    observation = {'action_mask': np.int8([0, 1, 1, 0, 0, 0, 1, 0, 0])}
-    drawn = [batched.random_action(spec, observation, random) for _ in range(50)]
-    self.assertEqual({tuple(x['a'].tolist()) for x in drawn}, {(2, 1), (3, 1)})
-    self.assertEqual({int(x['b']) for x in drawn}, {0, 1})  # The mask allows neither.
-    for leaf, of_spec in zip(tree.flatten(drawn[0]), tree.flatten(spec)):
-      of_spec.validate(leaf)
-    free = [batched.random_action(spec, np.zeros(3), random) for _ in range(200)]
-    self.assertLen({tuple(x['a'].tolist()) for x in free}, 12)
-
-
   def test_head_starts_put_episodes_out_of_phase(self):
     head_starts = np.array([0, 3, 8])
     batch = batched.BatchedEnvironment(

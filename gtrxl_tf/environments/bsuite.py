@@ -21,8 +21,8 @@ class Bsuite(wrappers.Wrapper):
     """Creates the task.
 
     Args:
-      name: its id, as in `'memory_len/3'`.
-      seed: of everything that is drawn.
+      name: the task's id, as in `'memory_len/3'`.
+      seed: seed of everything that is random.
 
     Raises:
       config.ConfigError: there is no such task, or bsuite is not installed.

@@ -21,7 +21,7 @@ class _DrawnRoom(task_batch.SingleTask):
   """A room that can be drawn."""
 
   def render(self) -> np.ndarray:
-    """Returns a picture, uint8 [H, W, 3], with the targets, which nobody sees."""
+    """Returns a picture, uint8 [H, W, 3], with the targets, which agents do not see."""
     size = int(self.observation_spec().maximum) + 1
     x, y = map(int, self._seen)
     cells = {(size - 1 - y, x): colour for (x, y), colour in zip(

@@ -11,12 +11,13 @@ from dm_env import specs
 import numpy as np
 import tree
 
+from gtrxl_tf import action_masks
 from gtrxl_tf import config
 from gtrxl_tf import instructions
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import rendering
 
-MASK_KEY = 'action_mask'
+_INFO_MASK = f"info['{action_masks.KEY}']"  # For errors.
 
 # Packages that register ids when they are imported, by the beginning of the id.
 _REGISTERED_BY = {
@@ -30,22 +31,20 @@ class FromGymnasium(dm_env.Environment):
   | space | spec |
   |---|---|
   | `Box` | `BoundedArray` with its shape, dtype and bounds |
-  | `Discrete` | `DiscreteArray`, whose values begin at 0 wherever the space begins |
+  | `Discrete` | `DiscreteArray`; its values begin at 0 whatever the space's `start` |
   | `MultiDiscrete` | `BoundedArray` of integers, from 0 to `nvec - 1` likewise |
   | `MultiBinary` | `BoundedArray` of int8, 0 and 1 |
   | `Dict`, `Tuple` | a dictionary or a tuple of these |
-  | `Text`, and MiniGrid's missions | word ids, int32 `[max_words]`, see there |
+  | `Text`, and MiniGrid's missions | word ids, int32 `[max_words]`, see `max_words` |
 
   If `reset` returns an `info` that has an `action_mask`, it becomes part of the
   observation, as the entry `action_mask` of a dictionary: int8 `[A]`, 1 where an action
-  is allowed. A is the number of values of all discrete actions, in the order of the
-  action's arrays; gymnasium's tuples of masks are concatenated. An observation that is
-  no dictionary becomes its entry `observation`. A dictionary that has an `action_mask`
-  of its own keeps it. After an episode's last step, a mask that is missing or allows
-  nothing allows everything.
+  is allowed, see `action_masks`. Tuples of masks are concatenated. An observation that
+  is not a dictionary becomes the entry `observation` of one. A dictionary that has an
+  `action_mask` of its own keeps it. At an episode's last step, a mask that is missing
+  or allows no action is replaced by one that allows all.
 
-  An episode that gymnasium calls terminated ends with discount 0; one that it calls
-  truncated is cut off, with discount 1.
+  A terminated episode ends with discount 0, a truncated one with discount 1.
 
   Attributes:
     name: the task's id; the name of its class if it has none.
@@ -58,9 +57,9 @@ class FromGymnasium(dm_env.Environment):
     Args:
       task: a `gymnasium.Env`.
       seed: given to the first `reset`, whatever the constructor was given.
-      max_words: the number of words of a text that are observed, as
-        `instructions.hash_instruction` makes them; None leaves texts out.
-      owner: of the task, for errors; by default the name.
+      max_words: number of words of a text that are observed, as ids of
+        `instructions.hash_instruction`; None leaves texts out.
+      owner: what errors name; by default the task's name.
 
     Raises:
       config.ConfigError: a space that is not in the table, a mask that does not fit the
@@ -78,8 +77,8 @@ class FromGymnasium(dm_env.Environment):
     self._observation_spec, self._action_spec = observation.spec, action.spec
     self._num_actions = _num_values(action.spec)
     try:
-      self._begun = task.reset(seed=seed)
-      _, info = self._begun
+      self._first = task.reset(seed=seed)
+      _, info = self._first
     except Exception as error:
       raise config.ConfigError(
           f'{owner}: reset() failed with {type(error).__name__}: '
@@ -88,24 +87,24 @@ class FromGymnasium(dm_env.Environment):
       raise config.ConfigError(f'{owner}: reset() returned {type(info).__name__} after '
                                'the observation: expected the dictionary info')
     is_dict = isinstance(observation.spec, dict)
-    self._has_own_mask = is_dict and MASK_KEY in observation.spec
-    self._has_info_mask = MASK_KEY in info and not self._has_own_mask
+    self._has_own_mask = is_dict and action_masks.KEY in observation.spec
+    self._has_info_mask = action_masks.KEY in info and not self._has_own_mask
     self._nested = self._has_info_mask and not is_dict
     if self._has_info_mask:
       if not self._num_actions:
-        raise config.ConfigError(f"{owner} has info['{MASK_KEY}'], but actions of "
+        raise config.ConfigError(f"{owner} has {_INFO_MASK}, but actions of "
                                  f'{task.action_space}: expected discrete ones')
       if self._nested:
         self._observation_spec = {'observation': observation.spec}
-      self._observation_spec[MASK_KEY] = specs.BoundedArray(
-          [self._num_actions], np.int8, 0, 1, MASK_KEY)
+      self._observation_spec[action_masks.KEY] = specs.BoundedArray(
+          [self._num_actions], np.int8, 0, 1, action_masks.KEY)
     self._reset_next_step = True
 
   def reset(self) -> dm_env.TimeStep:
     self._reset_next_step = False
     # The constructor has begun the first episode.
-    observation, info = self._begun or self._task.reset()
-    self._begun = None
+    observation, info = self._first or self._task.reset()
+    self._first = None
     return dm_env.restart(self._observation(observation, info, last=False))
 
   def step(self, action) -> dm_env.TimeStep:
@@ -153,28 +152,28 @@ class FromGymnasium(dm_env.Environment):
     """Returns an observation as the spec has it."""
     observation = self._encode(value)
     if self._has_own_mask:
-      mask = observation[MASK_KEY]
+      mask = observation[action_masks.KEY]
       if last and not np.any(mask):
-        observation[MASK_KEY] = np.ones_like(mask)
+        observation[action_masks.KEY] = np.ones_like(mask)
     if self._has_info_mask:
       if self._nested:
         observation = {'observation': observation}
-      observation[MASK_KEY] = self._mask(info.get(MASK_KEY), last)
+      observation[action_masks.KEY] = self._mask(info.get(action_masks.KEY), last)
     return observation
 
   def _mask(self, mask: Any, last: bool) -> np.ndarray:
     if mask is None:
       if not last:
-        raise ValueError(f"{self._owner} returned no info['{MASK_KEY}']: expected one "
+        raise ValueError(f"{self._owner} returned no {_INFO_MASK}: expected one "
                          'at every step, as at the first')
       return np.ones([self._num_actions], np.int8)
     allowed = np.concatenate([np.ravel(x) for x in tree.flatten(mask)]) != 0
     if len(allowed) != self._num_actions:
-      raise ValueError(f"{self._owner} returned info['{MASK_KEY}'] with {len(allowed)} "
+      raise ValueError(f"{self._owner} returned {_INFO_MASK} with {len(allowed)} "
                        f'entries: expected {self._num_actions}')
     if not allowed.any():
       if not last:
-        raise ValueError(f"{self._owner} returned info['{MASK_KEY}'] that allows no "
+        raise ValueError(f"{self._owner} returned {_INFO_MASK} that allows no "
                          'action: expected at least one')
       allowed[:] = True
     return allowed.astype(np.int8)
@@ -198,11 +197,11 @@ class GymnasiumEnvironment(FromGymnasium):
 
     Args:
       name: the id with the version, as in `'Hopper-v4'`.
-      seed: of everything that is drawn.
+      seed: seed of everything that is random.
       kwargs: arguments of `gymnasium.make`, such as `{'max_episode_steps': 100}`.
-      max_words: the number of words of a text that are observed; None leaves texts out,
-        such as the missions of MiniGrid, which matter only in some of its tasks.
-        `InstructionEncoder` reads word ids.
+      max_words: number of words of a text that are observed, as ids that
+        `InstructionEncoder` reads; None leaves texts out, such as the missions of
+        MiniGrid, which matter only in some of its tasks.
 
     Raises:
       config.ConfigError: there is no such task, it has other kinds of observations or
@@ -220,7 +219,7 @@ class GymnasiumEnvironment(FromGymnasium):
       if task_id.startswith(prefix) and not module:
         optional.load(package, needed_by=setting)
     try:
-      with warnings.catch_warnings():  # gymnasium warns of versions but the newest.
+      with warnings.catch_warnings():  # gymnasium warns of older versions.
         warnings.simplefilter('ignore')
         if module:
           importlib.import_module(module)
@@ -251,14 +250,17 @@ class _Converted(NamedTuple):
 
 def _convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
              path: Sequence[Any] = ()) -> Optional[_Converted]:
-  """Converts a space; None for texts that are left out.
+  """Converts a space.
 
   Args:
     space: a `gymnasium.Space`.
     kind: 'observation' or 'action'.
-    owner: for errors.
+    owner: what errors name.
     max_words: see `FromGymnasium`.
     path: keys of the space within others.
+
+  Returns:
+    The conversion, or None for texts that are left out.
   """
   name = str(path[-1]) if path else kind
   spaces = importlib.import_module('gymnasium').spaces
@@ -278,10 +280,10 @@ def _convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
   if isinstance(space, spaces.Box) and space.dtype.kind in 'biuf':
     bounds = space.low, space.high
     if space.dtype.kind in 'iu' and all(np.all(x == x.flat[:1]) for x in bounds):
-      bounds = [x.flat[0] for x in bounds]  # Those of images would be images.
+      bounds = [x.flat[0] for x in bounds]  # An image's bounds would be as large.
     return _same(specs.BoundedArray(space.shape, space.dtype, *bounds, name), space)
   where = ''.join(f'[{key!r}]' for key in path)
-  # MiniGrid's missions are no `Text`.
+  # A dtype, since MiniGrid's missions are not of class `Text`.
   if kind == 'observation' and getattr(space.dtype, 'kind', None) == 'U':
     if max_words is None:
       logging.log_first_n(
@@ -337,7 +339,7 @@ def _same(spec: specs.Array, space: Any) -> _Converted:
 
 
 def _num_values(action_spec: Any) -> int:
-  """The number of values of all discrete actions together."""
+  """Returns the number of values of all discrete actions together."""
   return sum(int(np.sum(np.broadcast_to(
       spec.maximum.astype(np.int64) - spec.minimum + 1, spec.shape)))
              for spec in tree.flatten(action_spec) if spec.dtype.kind in 'iu')

@@ -22,6 +22,7 @@ from gtrxl_tf import instructions
 from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import gymnasium
 from gtrxl_tf.environments import making
+from gtrxl_tf.environments import random_actions
 from gtrxl_tf.environments import wrappers
 
 
@@ -165,7 +166,8 @@ class GymnasiumTest(parameterized.TestCase):
     num_ends = 0
     for _ in range(400):
       actions = tree.map_structure(
-          lambda spec: np.stack([batched.random_value(spec, random) for _ in range(2)]),
+          lambda spec: np.stack(
+              [random_actions.random_value(spec, random) for _ in range(2)]),
           environment.action_spec())
       num_ends += environment.step(actions).last().sum()
     self.assertGreater(num_ends, 0)
@@ -278,7 +280,8 @@ class SpacesTest(parameterized.TestCase):
     environment.reset()
     for _ in range(200):
       environment.step(tree.map_structure(
-          lambda spec: batched.random_value(spec, random), environment.action_spec()))
+          lambda spec: random_actions.random_value(spec, random),
+          environment.action_spec()))
     if isinstance(space, spaces.Discrete):
       self.assertEqual(set(map(int, task.actions)),
                        set(range(space.start, space.start + space.n)))

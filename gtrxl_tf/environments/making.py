@@ -11,7 +11,7 @@ from gtrxl_tf.environments import gymnasium
 def make(owner: str, constructor: Callable[..., Any], /, seed: int,
          wrappers: Optional[Sequence[Callable[[Any], dm_env.Environment]]] = None,
          **settings) -> dm_env.Environment:
-  """Makes an environment; one of gymnasium's interface becomes one of dm_env.
+  """Makes an environment, and converts it to dm_env's interface if it is gymnasium's.
 
   >>> from gtrxl_tf import environments
   >>> environment = make('Experiment', environments.TMaze, seed=0,
@@ -20,10 +20,9 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
   (4,)
 
   Args:
-    owner: name of the configurable with the arguments `environment` and `wrappers`, for
-      the error.
-    constructor: called with `seed` and `settings`. That of a `gymnasium.Env` may be
-      without `seed`, which its first `reset` gets.
+    owner: name of the configurable with the argument `environment`, for the error.
+    constructor: called with `seed` and `settings`. That of a `gymnasium.Env` need not
+      take `seed`, since its first `reset` gets it.
     seed: of the environment.
     wrappers: applied in order, see `wrappers`.
     **settings: further arguments of the constructor.

@@ -190,8 +190,10 @@ class Numpad(HiddenSequence):
     return move_towards(target, self._position, self._size)
 
   def render(self) -> np.ndarray:
-    """Returns a picture, uint8 [H, W, 3]: lit pads are yellow, and the next is green,
-    which the agent does not see."""
+    """Returns a picture, uint8 [H, W, 3].
+
+    Lit pads are yellow. The next pad is green, although agents do not see which it is.
+    """
     cells = {divmod(pad, self._size): rendering.LIT
              for pad in self._sequence[:self._num_lit]}
     cells[divmod(self._sequence[self._num_lit], self._size)] = rendering.GOAL

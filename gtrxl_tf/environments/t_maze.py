@@ -107,7 +107,7 @@ class TMaze(memory_task.MemoryTask):
     return RIGHT if self._x < self._length else UP
 
   def render(self) -> np.ndarray:
-    """Returns a picture, uint8 [H, W, 3]: the right end is green, whatever is seen."""
+    """Returns a picture, uint8 [H, W, 3]; the correct end is always green."""
     cells = {(row, column): rendering.WALL
              for row in (0, 2) for column in range(self._length)}
     cells[1 - self._clue, self._length] = rendering.GOAL

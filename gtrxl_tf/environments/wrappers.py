@@ -1,12 +1,10 @@
-"""Changes of any environment, as settings: `Experiment.wrappers`.
+"""Wrappers that change any environment: the settings of `Experiment.wrappers`.
 
-Each is called with an environment and returns another one, so that a list of them is
-applied in order, the first one first. They work on any dm_env environment and therefore
-on those of gymnasium too, whose own wrappers are used in a function that makes a
-`gymnasium.Env`.
+Each is called with an environment and returns another one. A list of them is applied in
+order. They work on environments of dm_env and of gymnasium. Use gymnasium's own wrappers
+in a function that makes a `gymnasium.Env`.
 
-Returns that are reported, in logs, evaluations and scores, are those before rewards
-were clipped or scaled.
+Logs, evaluations and scores report the returns of unclipped and unscaled rewards.
 """
 
 import collections
@@ -17,19 +15,19 @@ from dm_env import specs
 import numpy as np
 import tree
 
+from gtrxl_tf import action_masks
 from gtrxl_tf import config
-from gtrxl_tf.environments import gymnasium
 
 
 class Wrapper(dm_env.Environment):
-  """The same environment. Subclasses change something about it.
+  """An environment that behaves as another one; subclasses change some of its methods.
 
-  Methods that dm_env does not have, such as `episode_success` and `render`, are those
-  of the environment inside.
+  Attributes that dm_env does not define, such as `episode_success` and `render`, are
+  those of the wrapped environment.
   """
 
   def __init__(self, environment: Any):
-    """`environment` is any `dm_env.Environment`."""
+    """Wraps `environment`, any `dm_env.Environment`."""
     self._environment = environment
 
   def __getattr__(self, name: str) -> Any:
@@ -39,7 +37,7 @@ class Wrapper(dm_env.Environment):
 
   @property
   def name(self) -> str:
-    """That of the environment inside, or of its class."""
+    """Name of the wrapped environment, or of its class if it has none."""
     return getattr(self._environment, 'name', type(self._environment).__name__)
 
   def reset(self) -> dm_env.TimeStep:
@@ -82,8 +80,8 @@ class _Rewards(Wrapper):
 
   def episode_return(self) -> float:
     """Returns the return before the change; called after the last step."""
-    of_inside = getattr(self._environment, 'episode_return', None)
-    return self._return if of_inside is None else of_inside()
+    wrapped = getattr(self._environment, 'episode_return', None)
+    return self._return if wrapped is None else wrapped()
 
   def _changed(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
     if time_step.first():
@@ -125,7 +123,7 @@ class ScaleReward(_Rewards):
 
   Args:
     environment: any `dm_env.Environment`.
-    factor: by which rewards are multiplied.
+    factor: multiplies each reward.
   """
 
   def __init__(self, environment: Any, factor: float):
@@ -180,7 +178,7 @@ class StepLimit(Wrapper):
 
   Args:
     environment: any `dm_env.Environment`.
-    steps: of the longest episode.
+    steps: length of the longest episode.
   """
 
   def __init__(self, environment: Any, steps: config.PositiveInt):
@@ -207,13 +205,13 @@ class StepLimit(Wrapper):
 
 @config.configurable
 class FrameStack(Wrapper):
-  """Shows the last observations together, the newest last.
+  """Concatenates the last observations, the newest last.
 
   Arrays are concatenated along their last axis: images [H, W, C] become
   [H, W, `frames` x C], vectors [D] become [`frames` x D], and single numbers become
-  vectors. Of an action mask only the newest is shown. 0 stands for observations before
-  the episode, as in `Atari` and with `OfflineExperiment.frame_stack`, which makes the
-  same of recorded episodes.
+  vectors. Only the newest action mask is kept. Observations before the episode are 0,
+  as in `Atari` and with `OfflineExperiment.frame_stack`, which stacks recorded episodes
+  in the same way.
 
   Args:
     environment: any `dm_env.Environment`.
@@ -247,8 +245,8 @@ class FrameStack(Wrapper):
 
   def _stacked(self, frames: Any, stack: Any) -> Any:
     stacked = tree.map_structure(lambda *x: stack(x), *frames)
-    if isinstance(stacked, dict) and gymnasium.MASK_KEY in stacked:
-      stacked[gymnasium.MASK_KEY] = frames[-1][gymnasium.MASK_KEY]
+    if isinstance(stacked, dict) and action_masks.KEY in stacked:
+      stacked[action_masks.KEY] = frames[-1][action_masks.KEY]
     return stacked
 
 

@@ -1,55 +1,30 @@
-"""Refuses what does not fit in this machine's memory, before anything is made."""
+"""Checks that a run fits in this machine's memory, before anything is made."""
 
 import contextlib
 import math
-import pathlib
 from typing import Any, Iterator
 
 import tensorflow as tf
 import tree
 
 from gtrxl_tf import config
+from gtrxl_tf import machine
 from gtrxl_tf.training import experiment as experiment_lib
 
-# The least that a process of a run takes for itself alone, whatever it does.
+# The least memory that a process of a run needs.
 _BYTES_PER_PROCESS = 32 * 2**20
-
-_MEMINFO = pathlib.Path('/proc/meminfo')
-# Of the container or service: limit, use, and what of the use can be taken back.
-_CGROUPS = (('/sys/fs/cgroup/memory.max', '/sys/fs/cgroup/memory.current',
-             '/sys/fs/cgroup/memory.stat', 'file'),
-            ('/sys/fs/cgroup/memory/memory.limit_in_bytes',
-             '/sys/fs/cgroup/memory/memory.usage_in_bytes',
-             '/sys/fs/cgroup/memory/memory.stat', 'total_cache'))
-
-
-def free_bytes() -> float:
-  """The memory that this process may still take; infinite where that is unknown."""
-  free = math.inf
-  with contextlib.suppress(OSError, KeyError, ValueError, IndexError):
-    free = 1024 * _table(_MEMINFO)['MemAvailable:']
-  for limit, used, stat, cache in _CGROUPS:
-    with contextlib.suppress(OSError, KeyError, ValueError, IndexError):  # Such as 'max'.
-      limit, used = (int(pathlib.Path(x).read_text()) for x in (limit, used))
-      free = min(free, limit - used + _table(pathlib.Path(stat))[cache])
-  return free
-
-
-def _table(path: pathlib.Path) -> dict[str, int]:
-  lines = [line.split() for line in path.read_text(encoding='utf-8').splitlines()]
-  return {line[0]: int(line[1]) for line in lines}
 
 
 @contextlib.contextmanager
 def checked_variables() -> Iterator[None]:
-  """Refuses variables for which there is no memory, before they get their values.
+  """Checks, before each variable is made in this context, that there is memory for all.
 
-  What trains needs at least as much again, for gradients.
+  Variables may take half of the free memory, since their gradients need as much again.
 
   Raises:
-    config.ConfigError: those made in this context need more than half of the memory.
+    config.ConfigError: they need more.
   """
-  free, needed = free_bytes(), 0
+  free, needed = machine.free_bytes(), 0
 
   def create(create_next: Any, **settings) -> Any:
     nonlocal needed
@@ -70,15 +45,15 @@ def checked_variables() -> Iterator[None]:
 
 
 def check_run(experiment: experiment_lib.Experiment) -> None:
-  """Refuses a run whose batches or processes do not fit on this machine.
+  """Checks that a run's batches and processes fit on this machine.
 
   Args:
-    experiment: the run's, all of whose processes this machine is to start.
+    experiment: the run's, all of whose processes will be on this machine.
 
   Raises:
-    config.ConfigError: they need more memory than there is.
+    config.ConfigError: they need more memory than is free.
   """
-  free = free_bytes()
+  free = machine.free_bytes()
   specs = tree.flatten((experiment.observation_spec, experiment.action_spec))
   steps = experiment.batch_size * getattr(experiment, 'unroll_length', 1)
   needed = steps * sum(math.prod(x.shape) * x.dtype.itemsize for x in specs)

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import math
 import pathlib
 import resource
 import time
@@ -15,6 +14,7 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import gin_files
+from gtrxl_tf import machine
 from gtrxl_tf.launch import limits
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import train
@@ -28,20 +28,6 @@ class LimitsTest(parameterized.TestCase):
     super().setUp()
     gin.clear_config()
     self.addCleanup(gin.clear_config)
-
-  def test_this_machine_has_memory(self):
-    self.assertBetween(limits.free_bytes(), 2**20, 2**50)
-
-  def test_a_container_has_no_more_than_its_limit(self):
-    folder = self.create_tempdir()
-    files = [folder.create_file(name, text).full_path for name, text in (
-        ('limit', '3000000\n'), ('used', '2000000\n'), ('stat', 'anon 1\nfile 500000\n'))]
-    with mock.patch.object(limits, '_CGROUPS', [(*files, 'file')]):
-      self.assertEqual(limits.free_bytes(), 1_500_000)
-      folder.create_file('limit', 'max\n')
-      self.assertGreater(limits.free_bytes(), 1_500_000)
-    with mock.patch.multiple(limits, _CGROUPS=[], _MEMINFO=pathlib.Path('/none')):
-      self.assertEqual(limits.free_bytes(), math.inf)
 
   @parameterized.parameters(
       ('TransformerXL.mlp_dim = 1_000_000_000', 'the network\'s variables need at least '
@@ -61,7 +47,7 @@ class LimitsTest(parameterized.TestCase):
     self.assertLess(grown, 2**20)  # 1 GiB; ru_maxrss is in KiB.
 
   def test_variables_are_counted_together(self):
-    with mock.patch.object(limits, 'free_bytes', return_value=2000.):
+    with mock.patch.object(machine, 'free_bytes', return_value=2000.):
       with limits.checked_variables():
         tf.keras.layers.Dense(4).build([None, 25])  # 416 bytes.
         tf.keras.layers.Dense(4).build([None, 25])
@@ -86,7 +72,7 @@ class LimitsTest(parameterized.TestCase):
   def test_what_fits_is_started(self):
     experiment = prepare.prepare(
         [_GIN_FILE], ['OnlineExperiment.num_actors = 64'], check=False)
-    with mock.patch.object(limits, 'free_bytes', return_value=2.**32):
+    with mock.patch.object(machine, 'free_bytes', return_value=2.**32):
       limits.check_run(experiment)
 
 

@@ -1,4 +1,4 @@
-"""Keeps what libraries write to standard error in a file, away from the console."""
+"""Redirects what libraries write to standard error to a file."""
 
 import contextlib
 import logging
@@ -9,18 +9,18 @@ from typing import Callable, Iterator, Optional, TextIO
 
 
 def redirect(path: pathlib.Path) -> Callable[[], None]:
-  """Sends what libraries print to standard error to a file, from now on.
+  """Redirects what libraries print to standard error to a file.
 
   TensorFlow, XLA and Reverb write to file descriptor 2, which becomes the file. Python's
-  `sys.stderr` stays what it was: the lines that say why a run stops, and this library's
-  warnings. The file has these warnings too, and what the library logs as information.
+  `sys.stderr` still goes where it went: it shows why a run stops, and this library's
+  warnings. The file also gets these warnings and the library's messages of level INFO.
 
   Args:
     path: the file, which is appended to. If it cannot be opened, as on a full disk,
       nothing changes.
 
   Returns:
-    A function that ends it.
+    A function that ends the redirection.
   """
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def redirect(path: pathlib.Path) -> Callable[[], None]:
   root = logging.getLogger()
   handlers, raises = root.handlers[:], logging.raiseExceptions
   _set_handlers(root, stderr)
-  logging.raiseExceptions = False  # A message that finds no room is lost.
+  logging.raiseExceptions = False  # On a full disk, messages are lost.
 
   def undo():
     root.handlers[:], logging.raiseExceptions = handlers, raises
@@ -53,7 +53,7 @@ def redirect(path: pathlib.Path) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def kept(path: pathlib.Path) -> Iterator[None]:
-  """Does what `redirect` does, within a context."""
+  """Redirects as `redirect` does, within a context."""
   undo = redirect(path)
   try:
     yield
@@ -69,22 +69,23 @@ def _descriptor(stream) -> Optional[int]:
 
 
 class _FileHandler(logging.Handler):
-  """Writes messages to file descriptor 2; those that do not fit are lost."""
+  """Writes messages to file descriptor 2; on a full disk they are lost."""
 
   def emit(self, record: logging.LogRecord) -> None:
-    if record.name != 'tensorflow':  # It writes there by itself.
+    if record.name != 'tensorflow':  # TensorFlow itself writes there.
       with contextlib.suppress(OSError):
         os.write(2, f'{self.format(record)}\n'.encode(errors='replace'))
 
 
 def _set_handlers(root: logging.Logger, stderr: TextIO) -> None:
-  """Has messages written to the file, and this library's warnings to `sys.stderr`.
+  """Sends messages to the file, and this library's warnings also to `sys.stderr`.
 
   Args:
     root: its handlers change. Those that tests have added stay.
     stderr: what `sys.stderr` was before.
   """
-  root.handlers[:] = [x for x in root.handlers if getattr(x, 'stream', None) is not stderr]
+  root.handlers[:] = [
+      x for x in root.handlers if getattr(x, 'stream', None) is not stderr]
   if not root.handlers:
     console = logging.StreamHandler(sys.stderr)
     console.setLevel(logging.WARNING)

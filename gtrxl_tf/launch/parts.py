@@ -157,9 +157,9 @@ def kept_failure(name: str, path: Union[str, os.PathLike, None],
   """Writes the error that ends the context into a file, as one line and a traceback.
 
   Args:
-    name: of what is done in the context, for the line; '' for none.
+    name: what the line begins with, such as the name of a part; '' for nothing.
     path: the file. None to leave errors as they are.
-    unexpected_only: whether to leave those as they are that `exit_codes.returned`
+    unexpected_only: whether to leave errors as they are that `exit_codes.returned`
       expects.
 
   Raises:
@@ -178,6 +178,7 @@ def kept_failure(name: str, path: Union[str, os.PathLike, None],
     name = f'{name}: ' if name else ''
     line = line or f'{name}{kind}{config.one_line(error)}'
     with contextlib.suppress(OSError):  # A full disk is not worth another error.
+      # An error in the settings leaves no new folder of a run.
       path.parent.mkdir(parents=not expected, exist_ok=True)
       files.write_atomically(path, f'{line}\n\n{traceback.format_exc()}')
       where = f' (traceback: {path})'

@@ -1,14 +1,14 @@
 """Policies for any action spec: categorical, Gaussian, or a product of both."""
 
-import collections.abc
 import math
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from dm_env import specs
 import numpy as np
 import tensorflow as tf
 import tree
 
+from gtrxl_tf import action_masks
 from gtrxl_tf import config
 from gtrxl_tf.losses import distributions
 
@@ -16,8 +16,6 @@ from gtrxl_tf.losses import distributions
 _SMALLEST_SCALE = 1e-4
 # The most values of one integer: each has a logit.
 _MOST_VALUES = 2 ** 16
-# Key of the action mask in observations that are dictionaries.
-MASK_KEY = 'action_mask'
 # The logit of an action that is not allowed. Its probability is 0 in any precision, and
 # it is finite, so that 0 times its log-probability is 0 and not NaN.
 _MASKED_LOGIT = -1e9
@@ -47,9 +45,7 @@ class ActionSpace:
   are stored and scored. `to_environment` clips them and converts them to the spec's
   units.
 
-  An action mask is the entry `action_mask` of an observation that is a dictionary:
-  bools or integers `[..., A]`, nonzero where the action is allowed, for all values of
-  all discrete actions in the order of the logits.
+  An action mask `[..., A]`, see `action_masks`, has the order of the logits.
 
   Args:
     action_spec: nest of `dm_env` array specs.
@@ -120,10 +116,10 @@ class ActionSpace:
     Raises:
       ConfigError: it does not fit the actions.
     """
-    _, spec = split_mask(observation_spec)
+    _, spec = action_masks.split(observation_spec)
     if spec is None:
       return
-    name = f'observation_spec[{MASK_KEY!r}] = {spec!r}'
+    name = f'observation_spec[{action_masks.KEY!r}] = {spec!r}'
     if not self._num_values:
       raise config.ConfigError(f'{name}: expected no mask, as no action is discrete')
     if (not isinstance(spec, specs.Array) or spec.shape != (self.num_discrete,)
@@ -319,20 +315,6 @@ class ActionSpace:
       leaves.append(tf.reshape(
           part, tf.concat([tf.shape(part)[:-1], spec.shape], axis=0)))
     return tree.unflatten_as(self.action_spec, leaves)
-
-
-def split_mask(observation: Any) -> Tuple[Any, Any]:
-  """Takes the action mask out of an observation, or its spec out of a spec.
-
-  Returns:
-    The observation without it, and the mask; None if there is none.
-  """
-  if (not isinstance(observation, collections.abc.Mapping)
-      or MASK_KEY not in observation):
-    return observation, None
-  observation = dict(observation)
-  mask = observation.pop(MASK_KEY)
-  return observation, mask
 
 
 def _is_discrete(spec: specs.Array) -> bool:

@@ -249,13 +249,6 @@ class MaskTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(self.masked([0, 0, 0, 1, 0]).logits[:, :4], plain.logits[:, :4])
     self.assertIs(self.space.masked(plain, None), plain)
 
-  def test_splits_the_mask_from_dictionaries_only(self):
-    both = {'x': 1, 'action_mask': 2}
-    self.assertEqual(action_space.split_mask(both), ({'x': 1}, 2))
-    self.assertLen(both, 2)
-    for without in {'x': 1}, 1, [2]:
-      self.assertEqual(action_space.split_mask(without), (without, None))
-
   @parameterized.parameters(
       (testing.CONTINUOUS, specs.Array((2,), bool), 'no action is discrete'),
       (testing.DISCRETE, specs.Array((2,), bool), r'expected bools or integers \[3\]'),

@@ -4,6 +4,7 @@ from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
+from gtrxl_tf import action_masks
 from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf import specs
@@ -89,7 +90,7 @@ class ActorCritic(memory_network.MemoryNetwork):
     action_spec: the environment's; discrete, continuous, or a nest of both.
     torso: embeds the observation without the instruction and the action mask; by
       default a `SpecTorso`, made from the observation's spec.
-    core: the memory core. It must be given.
+    core: the memory core; required.
     previous_action_and_reward: whether they are inputs of the core.
     head_units: width of the hidden layer of the policy and value heads (appendix A).
     num_values: number of value functions, one per task.
@@ -221,14 +222,21 @@ class ActorCritic(memory_network.MemoryNetwork):
 
   def observation_sums(self, observation: Any
                        ) -> observation_statistics.ObservationSums:
-    """What `observation_statistics` is updated with; of observations `[B, T, ...]`."""
+    """Returns the sums for `observation_statistics.update`.
+
+    Args:
+      observation: nest of `[B, T, ...]`.
+    """
     _, observation, _ = self._split(observation)
     return self.observation_statistics.sums(observation)
 
   def _split(self, observation: Any) -> Tuple[Any, Any, Any]:
-    """Splits an observation, or its spec, into instruction, what the torso embeds, and
-    action mask; None for what there is not."""
-    observation, mask = action_space.split_mask(observation)
+    """Splits an observation, or its spec.
+
+    Returns:
+      The instruction, or None; what the torso embeds; and the action mask, or None.
+    """
+    observation, mask = action_masks.split(observation)
     if self._instruction_encoder is None:
       return None, observation, mask
     observation = dict(observation)
@@ -239,5 +247,5 @@ class ActorCritic(memory_network.MemoryNetwork):
                         ) -> NetworkOutputs:
     space = self.action_space
     policy = space.policy(self._policy_head(core_outputs))
-    _, mask = action_space.split_mask(observation)
+    _, mask = action_masks.split(observation)
     return NetworkOutputs(space.masked(policy, mask), self.value_head(core_outputs))

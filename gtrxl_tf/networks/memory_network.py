@@ -18,7 +18,8 @@ class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
 
   Args:
     action_spec: nest of `dm_env` array specs of the environment's actions.
-    core: the memory core. None is refused: it stands after arguments with defaults.
+    core: the memory core; None is an error. Subclasses have it after arguments with
+      defaults, so it has one, too.
 
   Attributes:
     action_space: the `ActionSpace` of `action_spec`.

@@ -15,13 +15,13 @@ from gtrxl_tf.networks import spec_torso
 _LIMIT = 10.0
 # Added to variances, also as in baselines.
 _SMALLEST_VARIANCE = 1e-8
-# Above it, float32 does not count single steps. From then on, statistics are an average
-# over about this many last steps.
+# Float32 does not count single steps above this. From there on, statistics are averages
+# over about this many recent steps.
 _MOST_STEPS = 2.0 ** 24
 
 
 class ObservationSums(NamedTuple):
-  """Sums over the steps of a batch, float32, that update the statistics."""
+  """Sums over the steps of a batch, float32, with which the statistics are updated."""
   count: tf.Tensor   # []: number of steps.
   first: tf.Tensor   # [n]: sum of x - mean.
   second: tf.Tensor  # [n]: sum of (x - batch mean)^2, of the global batch's mean.
@@ -31,8 +31,8 @@ class ObservationStatistics(tf.Module):
   """Mean and variance of the floats in observations, over all steps so far.
 
   All arrays of floats are normalized, except images as `SpecTorso` defines them; all
-  other arrays stay as they are. Before the first update nothing changes but what lies
-  outside [-10, 10].
+  other arrays stay as they are. Before the first update, values are only clipped to
+  [-10, 10].
 
   Args:
     observation_spec: nest of `dm_env` array specs of one step's observation.
@@ -75,7 +75,7 @@ class ObservationStatistics(tf.Module):
     return tf.nest.pack_sequence_as(observation, normalized)
 
   def sums(self, observation: Any) -> ObservationSums:
-    """Computes what updates the statistics.
+    """Computes the sums of a batch for `update`.
 
     In a replica context these are the replica's sums; add those of all replicas. The
     squares are centred by the batch's own mean: by the running one, which begins at 0,

@@ -14,9 +14,10 @@ from gtrxl_tf.networks import torsos
 # Floats of this rank and size are images if their last axis can be one of colours.
 _SMALLEST_IMAGE = 8
 _COLOURS = (1, 3, 4)
-# A larger table of embeddings would have more weights than the rest of most networks.
+# Rows of a table of embeddings. A larger one would have more weights than the rest of
+# most networks.
 _MOST_ROWS = 2 ** 16
-# Bounds this far apart are those of an integer type, not of the observation.
+# Bounds further apart than this are those of an integer type, not of the observation.
 _NO_BOUNDS = 2.0 ** 31
 
 
@@ -30,14 +31,14 @@ class SpecTorso(torsos.Torso):
   |---|---|
   | integers with two values each, not a `DiscreteArray` (MultiBinary) | numbers 0, 1 |
   | integers with at most `max_one_hot` values each | one-hot vectors |
-  | uint8 `[H, W, C]`; floats so, from 8 x 8 pixels, with 1, 3 or 4 channels | image |
+  | uint8 `[H, W, C]`; floats `[H, W, C]`, at least 8 x 8, with 1, 3 or 4 channels | image |
   | integers with more values, at most 65,536 in the array | rows of a learned table |
   | integers with still more values | numbers, scaled to [0, 1] by their bounds |
   | floats, bools, integers without bounds | numbers |
 
   The number of an integer's values follows from its bounds, which each element of an
-  array has for itself; bounds as wide as 32 bits count as none. Each element has rows
-  of its own in the array's table.
+  array may have for itself; bounds as wide as 32 bits count as none. Each element has
+  rows of its own in the array's table.
 
   Each image has a torso of its own. All other arrays share one, which gets them
   flattened and concatenated in the order of `tf.nest.flatten`. If there are both, or
@@ -157,7 +158,7 @@ class SpecTorso(torsos.Torso):
 
 
 def is_image(spec: specs.Array) -> bool:
-  """Whether an array looks like an image; bounds that leave few values decide first."""
+  """Whether an array has the type and shape of an image."""
   if len(spec.shape) != 3:
     return False
   *size, channels = spec.shape

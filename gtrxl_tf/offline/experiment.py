@@ -8,6 +8,7 @@ from dm_env import specs as dm_specs
 import numpy as np
 import tensorflow as tf
 
+from gtrxl_tf import action_masks
 from gtrxl_tf import config
 from gtrxl_tf import datasets
 from gtrxl_tf.agents import agent as agent_lib
@@ -154,7 +155,7 @@ class OfflineExperiment(experiment_lib.Experiment):
     for layer in network.submodules:
       if isinstance(layer, torsos.VectorTorso) and layer.normalizes:
         layer.set_statistics(*(
-            action_space.split_mask(nest)[0] for nest in self._observation_statistics))
+            action_masks.split(nest)[0] for nest in self._observation_statistics))
     return network
 
   @functools.cached_property

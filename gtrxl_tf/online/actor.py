@@ -141,7 +141,7 @@ class Actor:
 
   @contextlib.contextmanager
   def _waiting_for(self, what: str) -> Iterator[None]:
-    """Has the watchdog say what the actor waits for in this context."""
+    """Sets what the watchdog's warning says that the actor waits for."""
     before, self._waits_for = self._waits_for, what
     try:
       yield

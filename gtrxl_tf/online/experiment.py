@@ -70,9 +70,9 @@ class OnlineExperiment(experiment_lib.Experiment):
       turns.
     stall_seconds: time without a learner step after which a warning says what the
       learner waits for, and its health check fails; likewise for an actor without an
-      unroll. A part of which a single call has not returned for three times as long
-      ends, to be started again. Not in the paper; ten minutes are more than a first
-      step takes to compile.
+      unroll. A part that hangs in a single call for three times as long ends, and is
+      started again. Not in the paper; ten minutes are more than a first step takes to
+      compile.
     evaluator: whether `binaries.train` plays with the newest weights during training,
       which takes processor time from the other parts.
     **shared: the settings of `Experiment`.

@@ -1,11 +1,11 @@
-"""Closes connections to hosts that have vanished.
+"""Keepalive for TCP connections, which closes those to hosts that have vanished.
 
-A host that loses its power or its network says nothing, and TCP waits for it for more
-than 15 minutes if data is on its way, and for ever if not. gRPC has a keepalive, but
-Reverb sets it on none of its channels, and gRPC reads it from no environment variable.
-The kernel does the same for any socket of the process, whoever opened it, if it has the
-options SO_KEEPALIVE and TCP_USER_TIMEOUT. A call on a connection that the kernel closes
-fails, and the caller reconnects.
+If a host loses its power or its network, TCP notices this only after more than 15
+minutes while it sends data, and never while it does not. gRPC has a keepalive, but
+Reverb does not enable it on its channels, and no environment variable does. This module
+therefore sets the kernel's options SO_KEEPALIVE and TCP_USER_TIMEOUT on all sockets of
+the process. A call on a connection that the kernel closes fails, and the caller
+reconnects.
 """
 
 import contextlib
@@ -15,23 +15,23 @@ import socket
 import threading
 from typing import Iterator, Set
 
-# After this long without a sign of life a host is gone. A shorter time would close
-# connections in every short fault of a network, which costs more than waiting.
+# Silence of a host, in seconds, after which its connections are closed. With a shorter
+# time, every short fault of a network would close them, which costs more than waiting.
 SECONDS = 30
 
-_LOOK_SECONDS = 2.0  # Between looks for new sockets.
+_LOOK_SECONDS = 2.0  # Between searches for new sockets.
 _JOIN_SECONDS = 5.0
 
 
 @contextlib.contextmanager
 def keep_alive(seconds: int = SECONDS) -> Iterator[None]:
-  """Bounds how long a host may be silent to which this process has a TCP connection.
+  """Closes this process's TCP connections to hosts that are silent for too long.
 
-  It holds for all connections that exist or are opened within the context, except for
-  their first two seconds.
+  It applies to all connections that exist or are opened within the context, from two
+  seconds after they are opened.
 
   Args:
-    seconds: after which the kernel closes a connection that should have answered.
+    seconds: how long a host may leave data or keepalive probes unanswered.
   """
   ended, known = threading.Event(), set()
 
@@ -82,4 +82,4 @@ def _set_options_of(descriptor: int, seconds: int) -> None:
         (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * seconds)):
       shared.setsockopt(level, option, value)
   finally:
-    shared.detach()  # It belongs to who opened it.
+    shared.detach()  # Its owner closes it.

@@ -53,9 +53,9 @@ class OnlineTrainer(trainer_lib.Trainer):
   Several workers each take their share of a batch from the queue. The chief publishes
   weights. Workers synchronize when metrics are logged: they sum their environment steps
   and check whether one of them should stop, so that all end at the same step. Each
-  worker has its own ledger, and the checkpoint has those of all workers. They exchange
-  them then, and before each checkpoint; a chief that stops alone, because it waits for
-  unrolls, saves the others' of their last exchange.
+  worker has its own ledger, and a checkpoint has the ledgers of all workers, which
+  exchange them when metrics are logged and before each checkpoint. If the chief stops
+  while it waits for unrolls, it saves the other ledgers as of the last exchange.
   """
 
   def __init__(self, experiment: experiment_lib.OnlineExperiment,
@@ -107,7 +107,7 @@ class OnlineTrainer(trainer_lib.Trainer):
     self._watchdog = watchdog_lib.Watchdog(experiment.stall_seconds, self._describe)
     self._gauges.show_health(self._watchdog)
     self._idle = 0.0
-    self._prepared = False  # Whether the learner step was traced.
+    self._prepared = False  # Whether the learner step has been traced.
 
   def _make_checkpointed(self) -> Dict[str, Any]:
     self._ledger = ledger_lib.Ledger(
@@ -120,7 +120,7 @@ class OnlineTrainer(trainer_lib.Trainer):
     return self._steps >= self._experiment.environment_steps
 
   def _alive_or_stop(self) -> bool:
-    """Says that the learner does not hang; returns whether it was asked to stop."""
+    """Returns whether to stop; a call shows that the learner does not hang."""
     self._watchdog.alive()
     return self._asked_to_stop()
 
@@ -208,9 +208,9 @@ class OnlineTrainer(trainer_lib.Trainer):
     the thread the learner could not be told to stop.
 
     Raises:
-      StopIteration: the learner should stop or reconnect. It reconnects, which publishes
-        its weights again, if none of a batch's unrolls has come for `stall_seconds`:
-        whatever it is that they wait for, nothing is lost.
+      StopIteration: the learner should stop or reconnect. It reconnects, and thereby
+        publishes its weights again, if no unroll of the batch has arrived for
+        `stall_seconds`. This loses nothing, whatever the cause is.
       RuntimeError: the stream delivers nothing although unrolls wait in the queue.
     """
     found = queue.SimpleQueue()
@@ -222,8 +222,8 @@ class OnlineTrainer(trainer_lib.Trainer):
         found.put((None, error))
 
     self._start_thread(fetch)
-    taken, since = self._ledger.taken, time.time()
-    taken_before, begun = taken, since
+    started, taken_at_start = time.time(), self._ledger.taken
+    taken, since = taken_at_start, started  # The last change of `taken`.
     longest = max(_SILENT_SECONDS, self._watchdog.limit / 2)
     while True:
       try:
@@ -231,10 +231,10 @@ class OnlineTrainer(trainer_lib.Trainer):
       except queue.Empty:
         if self._alive_or_stop() or self._abandon_stream.is_set():
           raise StopIteration from None
-        if (self._ledger.taken == taken_before
-            and time.time() - begun > self._watchdog.limit):
+        waited = time.time() - started
+        if self._ledger.taken == taken_at_start and waited > self._watchdog.limit:
           logging.warning('learner: no unroll has come for %.0f s: it connects again to '
-                          'the server at %s', time.time() - begun, self._address)
+                          'the server at %s', waited, self._address)
           self._abandon_stream.set()
           raise StopIteration
         if self._ledger.taken != taken:
@@ -275,7 +275,7 @@ class OnlineTrainer(trainer_lib.Trainer):
     if self._meets and (
         logs or self.step % self._experiment.checkpoints.period == 0):
       with learner_lib.device_errors(self.step):
-        self._ledger.meet(
+        self._ledger.set_workers(
             devices.texts_of_workers(self._ledger.own_state(), self._strategy))
     if logs and self._meets:
       with learner_lib.device_errors(self.step):

@@ -1,23 +1,23 @@
-"""A deadline for calls of Reverb that have none."""
+"""A deadline for Reverb's calls that have none."""
 
 import queue
 import threading
 from typing import Any, Callable
 
-# Weights of a GiB take ten seconds at 1 Gbit/s.
+# A GiB of weights takes ten seconds at 1 Gbit/s.
 SECONDS = 30.0
 
 
 def call(function: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
-  """Returns what `function` returns, or raises its error.
+  """Calls `function` in a thread, with a deadline; returns or raises what it does.
 
-  Reverb's `insert` and `sample` try again for as long as a server is gone, inside a call
-  in which the process cannot be told to stop. Here they are called in a thread, which
-  is left alone when the deadline has passed.
+  Reverb's `insert` and `sample` retry as long as a server is gone, and the process
+  cannot be stopped meanwhile. The thread is abandoned, not ended, after the deadline:
+  an `insert` may still take place when the server is back.
 
   Args:
     function: takes no arguments.
-    what: is waited for, for the error.
+    what: text for the error: what the server fails to do.
     seconds: the deadline.
 
   Raises:

@@ -3,7 +3,7 @@
 import collections
 import json
 import math
-from typing import Dict, Sequence
+from typing import Dict, Iterable, List
 
 import dm_env
 import numpy as np
@@ -20,9 +20,9 @@ class Ledger(tf.train.experimental.PythonState):
   train again on unrolls that its restored weights were trained on, even if the queue of
   a restarted server still holds them.
 
-  Of several workers that train together, each has a ledger of the unrolls that it took.
-  The checkpoint has those of all (`workers`): a worker goes on with its own counts, and
-  refuses what any of them was trained on.
+  If several workers train together, each has a ledger of the unrolls that it took. The
+  checkpoint has the ledgers of all workers. A restored worker continues its own counts
+  and refuses unrolls that any worker was trained on.
 
   An unroll's age is the number of learner steps since the weights that acted in it were
   the newest target network. It is measured when the unroll is taken from the queue. The
@@ -56,14 +56,14 @@ class Ledger(tf.train.experimental.PythonState):
     """Creates an empty ledger.
 
     Args:
-      max_age: as the attribute.
-      num_tasks: how many tasks there are.
-      window: how many returns are kept.
-      worker: number of the worker whose ledger it is, if several train together.
+      max_age: see the attribute.
+      num_tasks: number of tasks.
+      window: number of returns to keep.
+      worker: number of this worker, if several train together.
     """
     self.max_age = max_age
     self._worker = worker
-    self._workers: Sequence[str] = ()
+    self._workers: List[str] = []
     self._newest_of_writer = {}
     # Since the last call of `gauges`: each writer's environment steps, and ages.
     self._steps_of_writer = collections.Counter()
@@ -149,27 +149,30 @@ class Ledger(tf.train.experimental.PythonState):
         'task_returns': [list(x) for x in self.task_returns],
         **{name: getattr(self, name) for name in _COUNTERS}})
 
-  def meet(self, states: Sequence[str]) -> None:
-    """Takes the `own_state` of all workers, in their order, for the next checkpoint."""
+  def set_workers(self, states: Iterable[str]) -> None:
+    """Sets the `own_state` of all workers, in their order, for the next checkpoint."""
     self._workers = list(states)
 
   def serialize(self) -> str:
     state = json.loads(self.own_state())
     if self._workers:
-      # Its own may have changed since they met, where it stops alone.
-      workers = [*map(json.loads, self._workers)]
+      workers = [json.loads(worker) for worker in self._workers]
+      # This worker's ledger may have changed since they were exchanged.
       workers[self._worker] = dict(state)
       state['workers'] = workers
     return json.dumps(state)
 
   def deserialize(self, string_value: str) -> None:
     state = json.loads(string_value)
-    workers = state.get('workers', [state])  # One worker, or an earlier version.
-    if 'workers' in state:
-      # One that was not there before begins to count.
-      state = (workers[self._worker] if self._worker < len(workers)
-               else json.loads(Ledger(
-                   self.max_age, len(self.task_returns)).own_state()))
+    # One worker, and checkpoints of earlier versions, have no list.
+    workers = state.get('workers', [state])
+    self._workers = []
+    if self._worker < len(workers):
+      if 'workers' in state:  # For a checkpoint before the next exchange.
+        self.set_workers(map(json.dumps, workers))
+      state = workers[self._worker]
+    elif 'workers' in state:  # There were fewer workers.
+      state = json.loads(Ledger(self.max_age, len(self.task_returns)).own_state())
     self._newest_of_writer = {}
     for worker in workers:
       for writer, newest in worker['newest_of_writer']:

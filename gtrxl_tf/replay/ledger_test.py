@@ -121,8 +121,8 @@ class LedgerTest(absltest.TestCase):
       chief.admit(**_unroll(i))
     for i in (a + 2, b):
       other.admit(**_unroll(i))
-    chief.meet([chief.own_state(), other.own_state()])
-    chief.admit(**_unroll(b + 2))  # Also what it takes after they met.
+    chief.set_workers([chief.own_state(), other.own_state()])
+    chief.admit(**_unroll(b + 2))  # Also what it takes after the exchange.
     path = tf.train.Checkpoint(ledger=chief).save(
         self.create_tempdir().full_path + '/checkpoint')
     for worker, unrolls in (0, 4), (1, 2), (2, 0):  # The last is new.
@@ -133,6 +133,21 @@ class LedgerTest(absltest.TestCase):
       self.assertEqual(
           [restored.admit(**_unroll(i)) for i in (
               a, a + 1, a + 2, b, b + 1, b + 2, a + 3, b + 3)], 6 * [False] + 2 * [True])
+
+  def test_a_checkpoint_before_an_exchange_keeps_the_other_ledgers(self):
+    chief, other = (ledger_lib.Ledger(max_age=10, worker=i) for i in range(2))
+    for i in (1, 2, 3):
+      other.admit(**_unroll(i))
+    chief.set_workers([chief.own_state(), other.own_state()])
+    for unrolls in (1, 2):  # The chief is restored, and saves without an exchange.
+      restored = ledger_lib.Ledger(max_age=10)
+      restored.deserialize(chief.serialize())
+      chief = restored
+      chief.admit(**_unroll((7 << 32) + unrolls))
+      self.assertEqual(chief.unrolls, unrolls)
+    restored = ledger_lib.Ledger(max_age=10, worker=1)
+    restored.deserialize(chief.serialize())
+    self.assertEqual(restored.unrolls, 3)
 
   def test_a_checkpoint_of_an_earlier_version_is_every_worker_s(self):
     saved = ledger_lib.Ledger(max_age=10)

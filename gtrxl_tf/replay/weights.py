@@ -80,13 +80,15 @@ class WeightsChannel:
     Returns:
       Whether the weights were published again.
 
-    Raises the errors of `publish`.
+    Raises:
+      config.ConfigError: as `publish`.
+      RuntimeError: as `publish`.
     """
     return self._insert(None, timeout)
 
   def _insert(self, values: Optional[List[Any]], timeout: int) -> bool:
     """Inserts values, or if None the newest ones again unless the server has them."""
-    # Another thread may be in an insert that never returns: see below.
+    # Another thread may be in an insert that waits for its deadline.
     if not self._lock.acquire(timeout=timeout):
       raise RuntimeError('the server has not taken the weights published before')
     try:
@@ -109,7 +111,7 @@ class WeightsChannel:
       self._lock.release()
 
   def _sample(self) -> Any:
-    """Returns the item of the table, as Reverb has it."""
+    """Returns Reverb's sample of the table, which has one item."""
     sample, = deadline.call(
         lambda: list(self._client.sample(TABLE, emit_timesteps=False)),
         'the server sends no weights')

@@ -24,10 +24,10 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
   observation and memory, and returns the action, the policy's parameters, if it offers
   them, and the next memory.
 
-  The exported `action` raises `InvalidArgumentError` for observations and rewards that
-  are NaN or infinite, and names them; one such row of a batch suffices. At an episode's
-  first step a reward that is NaN counts as 0. XLA leaves such checks out: a caller that
-  compiles `action` with it gets NaN for NaN.
+  The exported `action` raises `InvalidArgumentError` if an observation or a reward in
+  any row of a batch is NaN or infinite; the message names it. At an episode's first
+  step a reward that is NaN counts as 0. XLA omits such checks: if a caller compiles
+  `action` with XLA, NaN inputs give NaN outputs.
 
   >>> import pathlib
   >>> import tempfile
@@ -58,7 +58,7 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
 
 
 def _checked(policy: policy_lib.NetworkPolicy) -> policy_lib.NetworkPolicy:
-  """A copy whose `action` refuses what is not finite; see `save_policy`."""
+  """Returns a copy of a policy that checks its inputs; see `save_policy`."""
 
   def action(time_step: ts.TimeStep, policy_state: Any = (), seed: Any = None
              ) -> policy_step.PolicyStep:
@@ -78,7 +78,7 @@ def _checked(policy: policy_lib.NetworkPolicy) -> policy_lib.NetworkPolicy:
 
 
 def _finite(name: str, x: tf.Tensor) -> tf.Tensor:
-  """Returns `x`, and raises an error where it is used if it is not finite."""
+  """Returns `x` with a check, which raises an error unless `x` is finite."""
   if not x.dtype.is_floating:
     return x
   return tf.debugging.assert_all_finite(x, f'{name}: expected finite numbers')

@@ -1,13 +1,12 @@
 """An exported policy with a memory for each of many clients.
 
-It needs the exported folder and TensorFlow; nothing else of this library has to match.
+The exported folder may come from another version of this library.
 """
 
 import contextlib
 import json
-import os
 import pathlib
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from absl import logging
 from google.protobuf import text_format
@@ -17,6 +16,7 @@ from tensorflow.core.protobuf import struct_pb2
 
 from gtrxl_tf import config
 from gtrxl_tf import files
+from gtrxl_tf import machine
 from gtrxl_tf.serving import json_values
 
 CHECKSUMS = 'checksums.json'  # Sizes and checksums of an exported folder's files.
@@ -31,7 +31,7 @@ def write_checksums(folder: pathlib.Path) -> None:
 
 
 def verify(folder: pathlib.Path) -> None:
-  """Compares the files of an exported policy with the record that it has of them.
+  """Compares the files of an exported policy with their recorded checksums.
 
   A folder without a record, as older versions wrote them, is accepted.
 
@@ -41,25 +41,24 @@ def verify(folder: pathlib.Path) -> None:
   if not (folder / 'saved_model.pb').exists():
     raise config.ConfigError(
         f'{folder}: has no saved_model.pb: expected the folder of an exported policy')
+  if not (folder / CHECKSUMS).exists():
+    return
   try:
     record = json.loads((folder / CHECKSUMS).read_text(encoding='utf-8'))
-    expected = [(folder / name, *entry) for name, entry in record.items()]
-    for path, size, checksum in expected:
-      if not path.is_file():
-        raise config.ConfigError(f'{path}: is missing')
-      if path.stat().st_size != size:
-        raise config.ConfigError(
-            f'{path}: is damaged: has {path.stat().st_size} bytes: expected {size}')
-      found = files.checksum(path)
-      if found != checksum:
-        raise config.ConfigError(
-            f'{path}: is damaged: its checksum is {found}: expected {checksum}')
-  except FileNotFoundError:
-    return
-  except config.ConfigError:
-    raise
+    expected = [(folder / name, size, checksum)
+                for name, (size, checksum) in record.items()]
   except (ValueError, TypeError, AttributeError) as error:
     raise config.ConfigError(f'{folder / CHECKSUMS}: is damaged: {error}') from error
+  for path, size, checksum in expected:
+    if not path.is_file():
+      raise config.ConfigError(f'{path}: is missing')
+    if path.stat().st_size != size:
+      raise config.ConfigError(
+          f'{path}: is damaged: has {path.stat().st_size} bytes: expected {size}')
+    found = files.checksum(path)
+    if found != checksum:
+      raise config.ConfigError(
+          f'{path}: is damaged: its checksum is {found}: expected {checksum}')
 
 
 @contextlib.contextmanager
@@ -88,9 +87,9 @@ def load(folder: pathlib.Path) -> Any:
       policy = tf.saved_model.load(str(folder))
     missing = {'action', 'get_initial_state'} - set(policy.signatures)
   except Exception as error:  # TensorFlow's, protobuf's and Python's own.
-    line = next(iter(str(error).splitlines()), '')
     raise config.ConfigError(
-        f'{folder}: cannot be loaded: {type(error).__name__}: {line}') from error
+        f'{folder}: cannot be loaded: {type(error).__name__}: '
+        f'{config.one_line(error)}') from error
   if missing:
     raise config.ConfigError(
         f'{folder}: has no signature {", ".join(sorted(missing))}: expected the folder '
@@ -99,8 +98,8 @@ def load(folder: pathlib.Path) -> Any:
 
 
 class Turn(NamedTuple):
-  """What one client shows the policy."""
-  row: int         # Of its memory.
+  """One client's input to a step of the policy."""
+  row: int         # Row of the client's memory.
   is_new: bool     # Whether the row's memory begins here.
   is_first: bool   # Whether an episode begins here.
   reward: float
@@ -108,7 +107,7 @@ class Turn(NamedTuple):
 
 
 class Answer(NamedTuple):
-  """What the policy answers to one client."""
+  """The policy's output for one client."""
   action: Dict[str, np.ndarray]  # By the names of `json_values.leaves`.
   info: Dict[str, np.ndarray]    # For example `policy/logits`.
 
@@ -133,23 +132,14 @@ class ExportedPolicy:
 
     Raises:
       config.ConfigError: the folder is damaged, or not one of an exported policy, or
-        the memories do not fit into this machine.
+        the memories do not fit in this machine.
     """
     self.num_rows = num_rows
     self._policy = load(folder)
     action = self._policy.signatures['action']
     inputs = {x.name: x for x in action.structured_input_signature[1].values()}
-    try:
-      proto = text_format.Parse(
-          (folder / 'policy_specs.pbtxt').read_text(encoding='utf-8'),
-          struct_pb2.StructuredValue())
-      specs = tf.__internal__.saved_model.decode_proto(proto)['collect_data_spec']
-      self.observation_spec, self.action_spec = specs.observation, specs.action
-    except (OSError, ValueError, AttributeError, KeyError, text_format.ParseError
-            ) as error:
-      line = next(iter(str(error).splitlines()), '')
-      raise config.ConfigError(
-          f'{folder / "policy_specs.pbtxt"}: cannot be read: {line}') from error
+    self.observation_spec, self.action_spec = _read_specs(
+        folder / 'policy_specs.pbtxt')
     self._names = list(json_values.leaves(self.observation_spec, 'observation'))
     expected = {f'0/{name}' for name in (
         'step_type', 'reward', 'discount', *self._names)}
@@ -162,11 +152,12 @@ class ExportedPolicy:
     initial = self._policy.signatures['get_initial_state'](batch_size=tf.constant(1))
     self.row_bytes = sum(
         x.shape.num_elements() * x.dtype.size for x in initial.values())
-    room = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
-    if num_rows * self.row_bytes > room:
+    needed, free = num_rows * self.row_bytes, machine.free_bytes()
+    if needed > free:
       raise config.ConfigError(
-          f'the memories of {num_rows} clients take {num_rows * self.row_bytes:,} '
-          f'bytes, {self.row_bytes:,} each: this machine has {room:,}')
+          f'the memories of {num_rows} clients take {needed:,} bytes, '
+          f'{self.row_bytes:,} each: this machine has {free:,.0f} left: expected fewer '
+          'sessions')
     memory = {
         name: tf.Variable(tf.zeros([num_rows, *x.shape[1:]], x.dtype))
         for name, x in initial.items()}
@@ -216,6 +207,19 @@ class ExportedPolicy:
     return [Answer({name: x[i] for name, x in action.items()},
                    {name: x[i] for name, x in info.items()})
             for i in range(len(turns))]
+
+
+def _read_specs(path: pathlib.Path) -> Tuple[Any, Any]:
+  """Returns the specs of observations and actions that TF-Agents' `PolicySaver` wrote."""
+  try:
+    proto = text_format.Parse(
+        path.read_text(encoding='utf-8'), struct_pb2.StructuredValue())
+    specs = tf.__internal__.saved_model.decode_proto(proto)['collect_data_spec']
+    return specs.observation, specs.action
+  except (OSError, ValueError, AttributeError, KeyError, text_format.ParseError
+          ) as error:
+    raise config.ConfigError(
+        f'{path}: cannot be read: {config.one_line(error)}') from error
 
 
 def _zeros(spec: tf.TensorSpec) -> np.ndarray:

@@ -43,7 +43,7 @@ _dumps = functools.partial(json.dumps, allow_nan=False)
 
 
 class _Refusal(Exception):
-  """A request that is not answered; the message is one line."""
+  """An error that answers a request; the message is one line."""
 
   def __init__(self, status: int, message: str):
     super().__init__(message)
@@ -52,18 +52,18 @@ class _Refusal(Exception):
 
 @dataclasses.dataclass
 class _Session:
-  """A client's."""
-  row: int          # Of the policy's memory.
+  """A client's session."""
+  row: int          # Row of its memory in the policy.
   used: float       # When it last acted, or began: time.monotonic().
   is_new: bool = True
   is_busy: bool = False
 
 
 class Server:
-  """Sessions of an exported policy.
+  """An HTTP server that keeps sessions of an exported policy.
 
-  While the policy takes a step, in a thread of its own, the requests that arrive wait;
-  the next step takes all of them, up to `max_batch`.
+  Requests that arrive while the policy takes a step, in a thread of its own, wait. The
+  next step takes all of them, up to `max_batch`.
   """
 
   def __init__(self, policy: exported.ExportedPolicy, idle_seconds: float,
@@ -71,9 +71,9 @@ class Server:
     """Creates the server; it listens when its `app` is run.
 
     Args:
-      policy: acts; it has a row for each session.
+      policy: has a row of memory for each session.
       idle_seconds: how long a session is kept that does not act.
-      max_batch: the most clients of a step.
+      max_batch: the most sessions that one step serves.
     """
     self._policy = policy
     self._idle_seconds = idle_seconds
@@ -154,8 +154,8 @@ class Server:
           answers = await loop.run_in_executor(self._thread, self._policy.step, turns)
         except Exception as error:  # pylint: disable=broad-except
           logging.exception('A step for %d sessions failed', len(turns))
-          answers = [_Refusal(500, f'the policy failed: {str(error).splitlines()[0]}'
-                              if str(error) else 'the policy failed')] * len(turns)
+          answers = [_Refusal(500, f'the policy failed: {config.one_line(error)}')
+                     ] * len(turns)
         self._metrics.step_seconds.observe(time.monotonic() - self._step_began)
         self._metrics.batch_size.observe(len(turns))
         self._step_began = None
@@ -235,7 +235,11 @@ class Server:
     return _json(found)
 
   def _turn(self, session: _Session, body: Any) -> Tuple[exported.Turn, bool]:
-    """Checks a body; returns what it shows, and whether it asks for `info`."""
+    """Checks a request's body.
+
+    Returns:
+      The input to the policy's step, and whether the request asks for `info`.
+    """
     json_values.keys(body, 'body', ['observation'], ['reward', 'first', 'info'])
     first = body.get('first', session.is_new)
     for name, value in ('first', first), ('info', body.get('info', False)):
@@ -338,7 +342,7 @@ def serve(policy_dir: pathlib.Path, host: str, port: int, max_sessions: int,
     port: port to listen at.
     max_sessions: the most sessions at a time.
     idle_seconds: how long a session is kept that does not act.
-    max_batch: the most sessions of a step.
+    max_batch: the most sessions that one step serves.
 
   Raises:
     config.ConfigError: the policy cannot be served, or the address cannot be used.

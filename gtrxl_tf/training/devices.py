@@ -172,18 +172,18 @@ def worker_number(strategy: tf.distribute.Strategy) -> int:
 
 
 def texts_of_workers(text: str, strategy: tf.distribute.Strategy) -> List[str]:
-  """Returns the texts of all workers, in their order; workers wait for each other here.
+  """Returns the texts of all workers, in their order. All workers must call it.
 
   Args:
     text: this worker's.
-    strategy: has the workers.
+    strategy: that of the run.
   """
   if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
     return [text]
   data = text.encode()
   lengths = [round(x) for x in _of_workers(float(len(data)), strategy)]
-  # Collectives have no bytes, and all workers give them the same shape: one of few, as
-  # each is traced.
+  # Collectives do not take bytes, and need the same shape from all workers. Powers of
+  # two are few shapes, each of which is traced.
   padded = np.zeros(1 << max(lengths).bit_length(), np.float32)
   padded[:len(data)] = np.frombuffer(data, np.uint8)
   own = strategy.experimental_distribute_values_from_function(
@@ -265,7 +265,7 @@ def _of_workers(value: float, strategy: tf.distribute.Strategy) -> Sequence[floa
 
 @functools.lru_cache(maxsize=None)
 def _gather(strategy: tf.distribute.Strategy) -> Callable[[Any], Any]:
-  """Makes a function that gathers `[N, ...]` of every replica, traced once a shape."""
+  """Makes a function that gathers `[N, ...]` of every replica, traced once per shape."""
   def of_replica(own):
     # The collective needs a tensor with a device, which an argument does not have.
     return tf.distribute.get_replica_context().all_gather(tf.identity(own), axis=0)

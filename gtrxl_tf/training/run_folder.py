@@ -36,7 +36,7 @@ class RunFolder:
   `evaluation.csv`  episodes after training; for a policy that learns while it acts, the
                     end of each learning process
   `scores.csv`      the scores of these episodes, if the experiment has any
-  `videos/`         films of episodes, which `binaries.evaluate --video` makes
+  `videos/`         films of episodes, made by `binaries.evaluate --video`
   `learning_process.png`, `.csv`  the last learning processes of such a policy
   `evaluations.csv` episodes during training, in runs with an evaluator
   `replay/`         Reverb's checkpoints of its tables

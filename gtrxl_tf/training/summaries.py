@@ -16,7 +16,7 @@ _SCALAR = tf.compat.v1.SummaryMetadata(
     plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name='scalars'))
 
 
-# What a column of `metrics.csv` tells about; the others are the agent's: its losses,
+# Groups of the columns of `metrics.csv`. All other columns are the agent's: its losses,
 # temperatures and the like.
 _GROUPS = {
     'learner': r'learner_.*|seconds|gradient_norm|learning_rate',
@@ -37,7 +37,7 @@ def tag(column: str) -> str:
 
 
 class Summaries:
-  """Writes for TensorBoard. Errors, as on a full disk, are logged only."""
+  """Writes summaries for TensorBoard. Errors, as on a full disk, are only logged."""
 
   def __init__(self, folder: pathlib.Path):
     self._folder = folder
@@ -53,7 +53,7 @@ class Summaries:
         for name, value in row.items() if not math.isnan(value)])
 
   def settings(self, text: str) -> None:
-    """Writes settings, which are gin."""
+    """Writes the text of a gin file."""
     text = '\n'.join(f'    {line}' for line in text.splitlines())  # A block of Markdown.
     self._write(0, [tf.compat.v1.Summary.Value(
         tag='settings', tensor=tf.make_tensor_proto(text, tf.string),
@@ -61,7 +61,7 @@ class Summaries:
             plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name='text')))])
 
   def picture(self, name: str, path: pathlib.Path, step: int = 0) -> None:
-    """Writes a picture, PNG or animated GIF, that is in a file."""
+    """Writes the picture of a file, PNG or animated GIF."""
     def write():
       with Image.open(path) as image:
         width, height = image.size
@@ -72,7 +72,7 @@ class Summaries:
     self._try(write)
 
   def sweep_point(self, values: Mapping[str, Union[str, float]]) -> None:
-    """Writes the settings in which the run differs from others, for HParams."""
+    """Writes the settings that the runs of a comparison differ in, for HParams."""
     # pylint: disable-next=import-outside-toplevel
     from tensorboard.plugins.hparams import api
 

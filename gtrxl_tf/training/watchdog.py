@@ -1,4 +1,4 @@
-"""Reports a part of a run that makes no progress, and ends one that hangs."""
+"""Reports parts of a run that make no progress, and ends those that hang."""
 
 import math
 import os
@@ -21,10 +21,10 @@ class Watchdog:
   It runs in a thread of its own, since a part that makes no progress is often inside a
   call that does not return. Use it as a context.
 
-  A part without progress that waits for others may wait for as long as they need. But
-  one of which a single call does not return hangs: no other part can help it. After
-  three times the limit, but not within two minutes, the watchdog ends its process with
-  exit code 1, so that whatever supervises it starts it again.
+  A part without progress may be waiting for another one, for any length of time. It
+  then calls `alive` regularly. If it does not, a single call has not returned and the
+  part hangs. After `hang` seconds the watchdog ends the process with exit code 1, so
+  that a supervisor starts it again.
   """
 
   def __init__(self, limit: float, describe: Callable[[float], str],
@@ -35,8 +35,8 @@ class Watchdog:
       limit: seconds without progress after which to log.
       describe: called with the seconds since the last progress; returns the line, or
         raises an error, which is logged in its place.
-      hang: seconds without a sign of life after which the process ends; by default
-        three times the limit, and at least 120.
+      hang: seconds without a call of `progress` or `alive` after which the process
+        ends; by default three times the limit, and at least 120.
     """
     self.limit = limit
     self._describe = describe
@@ -46,12 +46,12 @@ class Watchdog:
 
   def progress(self) -> None:
     """Restarts the clock."""
-    self._last = self._alive = time.time()
+    self._last = self._alive = time.monotonic()
 
   def alive(self) -> None:
-    """Says that the part does not hang, although it may make no progress."""
+    """Records that the part does not hang, although it may make no progress."""
     if self._alive != math.inf:
-      self._alive = time.time()
+      self._alive = time.monotonic()
 
   def pause(self) -> None:
     """Stops the clock until the next progress."""
@@ -60,7 +60,7 @@ class Watchdog:
   @property
   def seconds(self) -> float:
     """Seconds since the last progress; 0 while the clock is stopped."""
-    return max(0.0, time.time() - self._last)
+    return max(0.0, time.monotonic() - self._last)
 
   def stalled(self) -> bool:
     """Whether there has been no progress for longer than the limit."""
@@ -82,10 +82,10 @@ class Watchdog:
       if self.stalled() and self._last != reported:
         reported = self._last
         logging.warning('%s', self._line())
-      if time.time() - self._alive > self._hang and not self._ended.is_set():
+      if time.monotonic() - self._alive > self._hang and not self._ended.is_set():
         logging.error(
             '%s; it hangs: no call has returned for %.0f s. The process ends, to be '
-            'started again', self._line(), time.time() - self._alive)
+            'started again', self._line(), time.monotonic() - self._alive)
         os._exit(1)
 
   def _line(self) -> str:

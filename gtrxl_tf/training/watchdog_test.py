@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from unittest import mock
 
 from absl.testing import absltest
 
@@ -40,6 +41,12 @@ class WatchdogTest(absltest.TestCase):
         time.sleep(0.4)
     self.assertLen(logs.output, 1)
     self.assertRegex(logs.output[0], 'no progress for 0 s; no server$')
+
+  def test_a_clock_that_is_set_forward_is_no_stall(self):
+    with watchdog_lib.Watchdog(60.0, str) as watchdog:
+      with mock.patch.object(time, 'time', return_value=time.time() + 3600):
+        self.assertFalse(watchdog.stalled())
+        self.assertLess(watchdog.seconds, 60)
 
   def test_a_process_that_hangs_ends_and_says_where(self):
     said = subprocess.run([sys.executable, '-c', '''

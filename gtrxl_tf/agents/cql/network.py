@@ -4,6 +4,7 @@ from typing import Any, Optional, Tuple
 
 import tensorflow as tf
 
+from gtrxl_tf import action_masks
 from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf.cores import core as core_lib
@@ -57,7 +58,7 @@ class CQLNetwork(memory_network.MemoryNetwork):
   def _build_embedding(self, observation_spec: Any) -> int:
     self.action_space.check_mask(observation_spec)
     if self._torso is None:
-      observation, _ = action_space.split_mask(observation_spec)
+      observation, _ = action_masks.split(observation_spec)
       self._torso = spec_torso.SpecTorso(observation)
     inputs = actor_critic.zero_inputs(observation_spec, self.action_space)
     return self._embed(inputs, batch_dims=1).shape[-1]
@@ -95,7 +96,7 @@ class CQLNetwork(memory_network.MemoryNetwork):
 
   def _embed(self, inputs: actor_critic.NetworkInputs, batch_dims: int) -> tf.Tensor:
     """The core's inputs `[..., D]`."""
-    observation, _ = action_space.split_mask(inputs.observation)
+    observation, _ = action_masks.split(inputs.observation)
     embedded = self._torso(observation, batch_dims)
     if not self._previous_action_and_reward:
       return embedded
@@ -105,6 +106,6 @@ class CQLNetwork(memory_network.MemoryNetwork):
 
   def _q_values(self, outputs: tf.Tensor, observation: Any) -> tf.Tensor:
     """The Q values of the core's outputs `[..., D]`, masked as the observation says."""
-    _, mask = action_space.split_mask(observation)
+    _, mask = action_masks.split(observation)
     q_values = action_space.Policy(logits=self._head(outputs))
     return self.action_space.masked(q_values, mask).logits

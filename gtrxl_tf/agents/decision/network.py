@@ -4,6 +4,7 @@ from typing import Any, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
+from gtrxl_tf import action_masks
 from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf import specs
@@ -47,7 +48,7 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     action_spec: the environment's; discrete, continuous, or a nest of both.
     torso: embeds the observation without the action mask; by default a `SpecTorso`,
       made from the observation's spec.
-    core: the memory core. It must be given. If it works in segments, a segment holds
+    core: the memory core; required. If it works in segments, a segment holds
       `TOKENS_PER_STEP` tokens per step.
     token_dim: width of the tokens; by default that of the core's output.
     squash: whether return and action tokens pass a tanh, as RATE's do for images and
@@ -94,7 +95,7 @@ class DecisionNetwork(memory_network.MemoryNetwork):
   def _build_embedding(self, observation_spec: Any) -> int:
     self.action_space.check_mask(observation_spec)
     if self._torso is None:
-      observation, _ = action_space.split_mask(observation_spec)
+      observation, _ = action_masks.split(observation_spec)
       self._torso = spec_torso.SpecTorso(observation)
     if self._num_timesteps:
       self.timestep_table = self.add_weight(
@@ -174,13 +175,13 @@ class DecisionNetwork(memory_network.MemoryNetwork):
 
   def embed_observation(self, observation: Any, batch_dims: int) -> tf.Tensor:
     """The tokens of observations whose first `batch_dims` axes are batch axes."""
-    observation, _ = action_space.split_mask(observation)
+    observation, _ = action_masks.split(observation)
     return self._observation_token(self._torso(observation, batch_dims))
 
   def masked(self, policy: action_space.Policy, observation: Any
              ) -> action_space.Policy:
     """The policy with the action mask of the observation, if it has one."""
-    _, mask = action_space.split_mask(observation)
+    _, mask = action_masks.split(observation)
     return self.action_space.masked(policy, mask)
 
   def embed_action(self, action: Any) -> tf.Tensor:

@@ -6,6 +6,7 @@ from dm_env import specs
 import numpy as np
 import tensorflow as tf
 
+from gtrxl_tf import action_masks
 from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf import nests
@@ -84,7 +85,7 @@ class DistillationNetwork(memory_network.MemoryNetwork):
   Raises:
     ConfigError: the core's segments do not hold complete steps, or positions are local
       and the core has no segments; or the observation has an action mask, which this
-      network does not know.
+      network does not support.
   """
 
   def __init__(
@@ -119,9 +120,9 @@ class DistillationNetwork(memory_network.MemoryNetwork):
         self.action_space.num_outputs, dtype='float32', name='policy_head')
 
   def _build_embedding(self, observation_spec: Any) -> int:
-    if action_space.split_mask(observation_spec)[1] is not None:
+    if action_masks.split(observation_spec)[1] is not None:
       raise config.ConfigError(
-          f'observation_spec has {action_space.MASK_KEY!r}: expected none, as '
+          f'observation_spec has {action_masks.KEY!r}: expected none, as '
           'DistillationNetwork does not mask actions')
     self._observation_spec = observation_spec
     if self._table == 'learnable':

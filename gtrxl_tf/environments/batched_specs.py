@@ -1,0 +1,70 @@
+"""The specs of environments that are batched."""
+
+from typing import Any
+
+import dm_env
+from dm_env import specs
+import numpy as np
+import tree
+
+
+def named_leaves(root: str, nest) -> list[tuple[str, Any]]:
+  """Returns leaves with names like `observation['position']`."""
+  return [(root + ''.join(f'[{key!r}]' for key in path), leaf)
+          for path, leaf in tree.flatten_with_path(nest)]
+
+
+def narrowed(spec: specs.Array) -> specs.Array:
+  """Returns `spec` with float32 in place of float64."""
+  if spec.dtype != np.float64:
+    return spec
+  with np.errstate(over='ignore'):  # A bound beyond float32 becomes infinite.
+    return spec.replace(dtype=np.float32)
+
+
+def check(environments: list[dm_env.Environment]) -> None:
+  """Checks that environments can be batched.
+
+  Raises:
+    ValueError: they cannot; the message says which and why.
+  """
+  if not environments:
+    raise ValueError('environments is empty: expected at least one')
+  if len({id(environment) for environment in environments}) < len(environments):
+    raise ValueError(
+        'environments holds one environment twice: each needs its own episode')
+  for i, environment in enumerate(environments):
+    for method in ('reset', 'step', 'reward_spec', 'observation_spec', 'action_spec'):
+      if not callable(getattr(environment, method, None)):
+        raise ValueError(
+            f'environment {i} is a {type(environment).__name__} without {method}(): '
+            'expected a dm_env.Environment; GymnasiumEnvironment makes one of a '
+            'gymnasium environment')
+    _check_specs(i, environment)
+    reward_spec = environment.reward_spec()
+    if tree.is_nested(reward_spec) or reward_spec.shape:
+      raise ValueError(f'environment {i}: reward_spec is {reward_spec}: '
+                       'expected a scalar')
+    for kind in ('observation', 'action'):
+      expected = named_leaves(kind, getattr(environments[0], f'{kind}_spec')())
+      found = named_leaves(kind, getattr(environment, f'{kind}_spec')())
+      if [name for name, _ in expected] != [name for name, _ in found]:
+        raise ValueError(
+            f'environment {i}: {kind}_spec has {[name for name, _ in found]}, '
+            f'environment 0 has {[name for name, _ in expected]}')
+      for (name, ours), (_, theirs) in zip(expected, found):
+        if ours != theirs:
+          raise ValueError(
+              f'environment {i}: {name} is {theirs}, in environment 0 it is {ours}')
+
+
+def _check_specs(i: int, environment: dm_env.Environment) -> None:
+  for kind in ('observation', 'action'):
+    for name, spec in named_leaves(kind, getattr(environment, f'{kind}_spec')()):
+      if not isinstance(spec, specs.Array):
+        raise ValueError(
+            f'environment {i}: {kind}_spec has {type(spec).__name__} for {name}: '
+            'expected a dm_env.specs.Array, or dictionaries, lists or tuples of them')
+      if spec.dtype.kind not in 'biuf':
+        raise ValueError(f'environment {i}: {name} has dtype {spec.dtype}: expected '
+                         'numbers or bools, and no complex ones')

@@ -1,0 +1,63 @@
+"""Random actions of any action spec."""
+
+from typing import Any
+
+import dm_env
+from dm_env import specs
+import numpy as np
+import tree
+
+from gtrxl_tf import action_masks
+
+
+def play(environment: dm_env.Environment, num_actions: int) -> dm_env.TimeStep:
+  """Resets an environment and takes random actions.
+
+  Returns:
+    The step after `num_actions` actions, or after more of them if that is a last step.
+  """
+  random = np.random.default_rng(num_actions)
+  time_step = environment.reset()
+  while num_actions > 0 or time_step.last():
+    time_step = environment.step(
+        random_action(environment.action_spec(), time_step.observation, random))
+    num_actions -= 1
+  return time_step
+
+
+def random_action(action_spec: Any, observation: Any, random: np.random.Generator
+                  ) -> Any:
+  """Draws an action, which is an allowed one if the observation has an action mask."""
+  _, mask = action_masks.split(observation)
+  if mask is None:
+    return tree.map_structure(lambda spec: random_value(spec, random), action_spec)
+  mask = np.asarray(mask, bool)
+  begin = 0  # Where the mask of the next integer begins.
+
+  def draw(spec: specs.Array) -> np.ndarray:
+    nonlocal begin
+    if spec.dtype.kind == 'f':
+      return random_value(spec, random)
+    values = np.empty(spec.shape, spec.dtype)
+    lows, highs = (np.broadcast_to(x, spec.shape) for x in (spec.minimum, spec.maximum))
+    for place in np.ndindex(spec.shape):
+      low, num_values = lows[place], int(highs[place]) - int(lows[place]) + 1
+      allowed = np.flatnonzero(mask[begin:begin + num_values])
+      values[place] = low + random.choice(allowed if allowed.size else num_values)
+      begin += num_values
+    return values
+  return tree.map_structure(draw, action_spec)
+
+
+def random_value(spec: specs.Array, random: np.random.Generator) -> np.ndarray:
+  """Draws a value within the bounds of `spec`; within [-1, 1] where it has none."""
+  low, high = _bound(spec, 'minimum', -1), _bound(spec, 'maximum', 1)
+  if spec.dtype.kind == 'f':
+    return np.asarray(random.uniform(low, high, spec.shape), spec.dtype)
+  return np.asarray(random.integers(low, high, spec.shape, endpoint=True), spec.dtype)
+
+
+def _bound(spec: specs.Array, name: str, default: float) -> np.ndarray:
+  """Returns a finite bound: `default` where the spec has none."""
+  bound = getattr(spec, name, default)
+  return np.where(np.isfinite(bound), bound, default)

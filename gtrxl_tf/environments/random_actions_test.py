@@ -1,0 +1,28 @@
+"""Tests of random_actions.py."""
+
+from absl.testing import absltest
+from dm_env import specs
+import numpy as np
+import tree
+
+from gtrxl_tf.environments import random_actions
+
+
+class RandomActionTest(absltest.TestCase):
+
+  def test_random_actions_are_allowed_ones_if_there_is_a_mask(self):
+    spec = {'a': specs.BoundedArray((2,), np.int64, [1, -2], [3, 1]),
+            'b': specs.DiscreteArray(2), 'c': specs.Array((), np.float32)}
+    random = np.random.default_rng(0)
+    observation = {'action_mask': np.int8([0, 1, 1, 0, 0, 0, 1, 0, 0])}
+    drawn = [random_actions.random_action(spec, observation, random) for _ in range(50)]
+    self.assertEqual({tuple(x['a'].tolist()) for x in drawn}, {(2, 1), (3, 1)})
+    self.assertEqual({int(x['b']) for x in drawn}, {0, 1})  # The mask allows neither.
+    for leaf, of_spec in zip(tree.flatten(drawn[0]), tree.flatten(spec)):
+      of_spec.validate(leaf)
+    free = [random_actions.random_action(spec, np.zeros(3), random) for _ in range(200)]
+    self.assertLen({tuple(x['a'].tolist()) for x in free}, 12)
+
+
+if __name__ == '__main__':
+  absltest.main()
