@@ -1,6 +1,6 @@
-"""Converts a published dataset to this library's format.
+r"""Converts a published dataset to this library's format.
 
-  python -m binaries.import_dataset --format=d4rl --output_dir=datasets/hopper_medium \
+  gtrxl import_dataset --format=d4rl --output_dir=datasets/hopper_medium \
       --input=hopper_medium-v2.hdf5 --environment=Hopper-v2
 
 If it is started again on the same folder, it resumes.
