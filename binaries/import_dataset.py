@@ -15,7 +15,8 @@ _FORMAT = flags.DEFINE_enum(
     'format', None, ['minari', 'd4rl', 'dqn_replay'], 'Format of the input.',
     required=True)
 _INPUT = flags.DEFINE_string(
-    'input', None, 'd4rl: an HDF5 file; otherwise a folder.', required=True)
+    'input', None, 'd4rl: an HDF5 file; minari: an id or a folder; otherwise a folder.',
+    required=True)
 _OUTPUT_DIR = flags.DEFINE_string(
     'output_dir', None, "The dataset's folder.", required=True)
 _ENVIRONMENT = flags.DEFINE_string('environment', '', "The environment's name.")

@@ -16,6 +16,7 @@ import io
 import itertools
 import json
 import math
+import os
 import pathlib
 import re
 import sys
@@ -24,6 +25,7 @@ import zlib
 
 from dm_env import specs as dm_specs
 import numpy as np
+from PIL import Image
 import tree
 
 from gtrxl_tf import config
@@ -39,6 +41,7 @@ DatasetError = format_lib.DatasetError
 MAX_BYTES = 2**31
 MAX_STEPS = 2**27
 _MAX_HEADER_BYTES = 10_000  # Of a NumPy array, as NumPy itself has it.
+_MINARI_IMAGE = 32  # Minari decodes JPEG of at least this height and width.
 
 _DQN_ARRAYS = ('observation', 'action', 'reward', 'terminal')
 # Dopamine puts this many blank steps before every episode, to stack frames over them.
@@ -96,7 +99,7 @@ def _damage_told(place: Any) -> Iterator[None]:
   except (DatasetError, config.ConfigError):
     raise
   except (AttributeError, EOFError, LookupError, MemoryError, OSError, RuntimeError,
-          TypeError, ValueError, zlib.error) as error:
+          TypeError, ValueError, zlib.error, Image.DecompressionBombError) as error:
     raise DatasetError(f'{place}: cannot be read: {type(error).__name__}: '
                        f'{" ".join(str(error).split()):.100}') from error
 
@@ -138,24 +141,31 @@ def _importer(function: Callable[..., Recording]) -> Callable[..., Recording]:
 
 
 @_importer
-def minari(folder: Union[str, pathlib.Path]) -> Recording:
-  """Reads a local Minari dataset.
+def minari(name: Union[str, pathlib.Path]) -> Recording:
+  """Reads a local Minari dataset, also one that `minari.DataCollector` has recorded.
 
-  Reads spaces of type Box, Discrete, MultiDiscrete, MultiBinary and Dict, as
-  `GymnasiumEnvironment` shows them; texts in dictionaries are left out.
+  Reads spaces of type Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple, as
+  `GymnasiumEnvironment` shows them; texts in dictionaries are left out. Nothing is
+  downloaded.
 
   Args:
-    folder: with `data/metadata.json` and `data/main_data.hdf5`; Minari keeps them
-      below `~/.minari/datasets`.
+    name: the dataset's folder, or its id as for `minari.load_dataset`: the folder below
+      the environment variable `MINARI_DATASETS_PATH`, or else `~/.minari/datasets`.
 
   Raises:
-    DatasetError: it is no Minari dataset, or has other spaces or another storage.
+    DatasetError: it is no Minari dataset, or has other spaces or another storage, or
+      Minari has stored small images as JPEG, which changes their values.
     config.ConfigError: h5py is not installed.
   """
-  folder = pathlib.Path(folder)
-  metadata_file = folder / 'data' / 'metadata.json'
-  if not metadata_file.exists():
-    raise DatasetError(f'{metadata_file}: missing: expected a local Minari data set')
+  root = os.environ.get('MINARI_DATASETS_PATH', '~/.minari/datasets')
+  folders = dict.fromkeys(
+      [pathlib.Path(name), pathlib.Path(root).expanduser() / name])
+  files = [folder / 'data' / 'metadata.json' for folder in folders]
+  metadata_file = next((file for file in files if file.exists()), None)
+  if metadata_file is None:
+    raise DatasetError(f'{" and ".join(map(str, files))}: missing: expected the folder '
+                       'of a local Minari dataset, or its id')
+  folder = metadata_file.parents[1]
   metadata = format_lib.read_json(metadata_file)
   if metadata.get('data_format', 'hdf5') != 'hdf5':
     raise DatasetError(f'{metadata_file}: data_format is {metadata["data_format"]!r}: '
@@ -191,8 +201,11 @@ def _minari_spec(space: Dict[str, Any], place: str, name: str) -> Any:
     return {key: _minari_spec(subspace, place, key)
             for key, subspace in space['subspaces'].items()
             if subspace['type'] != 'Text'}
+  if kind == 'Tuple':
+    return tuple(_minari_spec(subspace, place, f'{name} {i}')
+                 for i, subspace in enumerate(space['subspaces']))
   raise DatasetError(f'{place}: {name} has a space of type {kind}: expected Box, '
-                     'Discrete, MultiDiscrete, MultiBinary or Dict')
+                     'Discrete, MultiDiscrete, MultiBinary, Dict or Tuple')
 
 
 def _minari_episodes(file, spaces, specs: format_lib.Specs
@@ -200,11 +213,18 @@ def _minari_episodes(file, spaces, specs: format_lib.Specs
   def read(node: Any, space: Dict[str, Any], spec: Any) -> Any:
     if isinstance(spec, dict):
       return {key: read(node[key], space['subspaces'][key], spec[key]) for key in spec}
+    if isinstance(spec, tuple):
+      return tuple(read(node[f'_index_{i}'], space['subspaces'][i], subspec)
+                   for i, subspec in enumerate(spec))
+    if spec.dtype == np.uint8 and len(spec.shape) in (2, 3) and (
+        node.shape[1:] != spec.shape):
+      return _minari_images(node, spec.shape)
     return (_rows(node) - space.get('start', 0)).astype(spec.dtype)
 
   with file:
     for name in sorted(file, key=lambda name: int(name.removeprefix('episode_'))):
       group = file[name]
+      success = float(group.attrs.get('success', np.nan))
       try:
         observation = read(group['observations'], spaces['observation'],
                            specs.observation)
@@ -220,7 +240,26 @@ def _minari_episodes(file, spaces, specs: format_lib.Specs
         raise DatasetError(f'{file.filename}: {name} has {len(reward)} rewards and '
                            f'{sorted(lengths)} observations: expected one more')
       yield _episode(tree.map_structure(lambda x: x[:-1], observation), action, reward,
-                     terminated, tree.map_structure(lambda x: x[-1], observation))
+                     terminated, tree.map_structure(lambda x: x[-1], observation),
+                     success)
+
+
+def _minari_images(node: Any, shape: Tuple[int, ...]) -> np.ndarray:
+  """Decodes pictures, which Minari stores as [T, bytes] or as arrays of bytes."""
+  place = f'{node.file.filename}: {node.name.lstrip("/")}'
+  if min(shape[:2]) < _MINARI_IMAGE:
+    raise DatasetError(
+        f'{place}: Minari stored images of shape {shape} as JPEG, which changes their '
+        "values: expected images of at least 32 by 32, or another dtype than uint8")
+  _check_size(place, len(node), max(math.prod(shape), math.prod(node.shape[1:])))
+  images = np.empty((len(node), *shape), np.uint8)
+  for i in range(len(node)):
+    with Image.open(io.BytesIO(node[i].tobytes()), formats=('JPEG', 'PNG')) as picture:
+      found = (*picture.size[::-1], *[len(picture.getbands())] * (len(shape) == 3))
+      if found != shape:
+        raise DatasetError(f'{place}: has a picture of shape {found}: expected {shape}')
+      images[i] = np.asarray(picture)
+  return images
 
 
 @_importer
@@ -421,13 +460,14 @@ def _read(stream: gzip.GzipFile, num_bytes: int, folder: pathlib.Path, number: i
 
 
 def _episode(observation: Any, action: Any, reward: np.ndarray, terminated: bool,
-             final_observation: Any = None) -> format_lib.Episode:
+             final_observation: Any = None, success: float = math.nan
+             ) -> format_lib.Episode:
   discount = np.ones(len(reward), np.float32)
   end = np.zeros(len(reward), np.uint8)
   end[-1:] = (format_lib.End.TERMINATION if terminated else format_lib.End.TRUNCATION)
   discount[-1:] = not terminated
   return format_lib.Episode(observation, action, reward.astype(np.float32), discount,
-                            end, final_observation=final_observation)
+                            end, success, final_observation)
 
 
 def _action_spec(shape: Tuple[int, ...], dtype: np.dtype, greatest: Callable[[], int],
