@@ -11,10 +11,10 @@ from absl import flags
 
 _DATASET = flags.DEFINE_string('dataset', None, "The dataset's folder.", required=True)
 _FORMAT = flags.DEFINE_enum(
-    'format', None, ['minari'], 'Format of the output.', required=True)
+    'format', None, ['minari', 'rlds'], 'Format of the output.', required=True)
 _OUTPUT = flags.DEFINE_string(
     'output', None, 'minari: the id; the folder is below MINARI_DATASETS_PATH, or '
-    '~/.minari/datasets.', required=True)
+    '~/.minari/datasets. rlds: a new folder.', required=True)
 
 
 def main(argv) -> None:
@@ -26,7 +26,7 @@ def main(argv) -> None:
 
   try:
     dataset = datasets.check(_DATASET.value)
-    folder = exporters.minari(dataset, _OUTPUT.value)
+    folder = getattr(exporters, _FORMAT.value)(dataset, _OUTPUT.value)
   except (config.ConfigError, datasets.DatasetError) as error:
     sys.exit(f'Stopped: {error}')
   print(f'{dataset.num_episodes:,} episodes and {dataset.num_steps:,} steps are in '

@@ -3,10 +3,13 @@
 The libraries are in the extra `offline`.
 """
 
+import contextlib
 import io
+import os
 import pathlib
 import shutil
-from typing import Any, Iterator, List
+import tempfile
+from typing import Any, Dict, Iterator, List, Tuple, Union
 import warnings
 
 from dm_env import specs as dm_specs
@@ -14,6 +17,7 @@ import numpy as np
 from PIL import Image
 import tree
 
+from gtrxl_tf import environments
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import reader
 from gtrxl_tf.environments import optional
@@ -79,8 +83,76 @@ def minari(dataset: reader.Dataset, name: str) -> pathlib.Path:
   return folder
 
 
+def rlds(dataset: reader.Dataset, folder: Union[str, pathlib.Path]) -> pathlib.Path:
+  """Writes a dataset of RLDS that `tfds.builder_from_directory(folder)` reads.
+
+  An episode of T steps has T + 1 there; the last has the final observation only, and
+  zeros for action, reward and discount. A `DiscreteArray` becomes a `ClassLabel`, any
+  other array a `Tensor`; bounds are lost. `success` is a field of an episode.
+
+  Args:
+    dataset: of episodes with final observations; without tuples, which RLDS lacks.
+    folder: a new one.
+
+  Returns:
+    The folder.
+
+  Raises:
+    DatasetError: the dataset does not fit RLDS, or the folder exists.
+    config.ConfigError: TensorFlow Datasets is not installed.
+  """
+  tfds = optional.load('tensorflow_datasets', 'The export to RLDS', 'offline')
+  folder = pathlib.Path(folder)
+  if folder.exists():
+    raise DatasetError(f'{folder}: exists: expected a new folder')
+  _check_episodes(dataset, 'RLDS')
+
+  def feature(spec: Any) -> Any:
+    if isinstance(spec, dict):
+      return tfds.features.FeaturesDict({k: feature(v) for k, v in spec.items()})
+    if isinstance(spec, tuple):
+      raise DatasetError(f'{dataset.path}: has tuples: RLDS can hold dictionaries only')
+    if isinstance(spec, environments.NamedActions):
+      return tfds.features.ClassLabel(names=spec.names)
+    if isinstance(spec, dm_specs.DiscreteArray):
+      return tfds.features.ClassLabel(num_classes=spec.num_values)
+    return tfds.features.Tensor(shape=spec.shape, dtype=spec.dtype)
+
+  steps = {root: feature(spec) for root, spec in dataset.specs._asdict().items()}
+  steps.update(is_first=np.bool_, is_last=np.bool_, is_terminal=np.bool_)
+  features = tfds.features.FeaturesDict(
+      {'steps': tfds.features.Dataset(steps), 'success': np.float32})
+  folder.parent.mkdir(parents=True, exist_ok=True)
+  tfds.disable_progress_bar()
+  # The folder exists when it is complete; TensorFlow Datasets adds others beside it.
+  with tempfile.TemporaryDirectory(
+      dir=folder.parent, prefix=f'{folder.name}.partial') as partial:
+    with contextlib.redirect_stdout(io.StringIO()):
+      builder = tfds.dataset_builders.store_as_tfds_dataset(
+          'episodes', '1.0.0', features, {'train': _rlds_episodes(dataset)},
+          data_dir=partial, disable_shuffling=True,
+          description=f'{dataset.environment or "Episodes"}, exported from gtrxl_tf')
+    os.rename(builder.data_dir, folder)
+  return folder
+
+
+def _rlds_episodes(dataset: reader.Dataset) -> Iterator[Tuple[int, Dict[str, Any]]]:
+  """Yields numbers of episodes, and the episodes as RLDS has them."""
+  for i in range(dataset.num_episodes):
+    episode = dataset.episode(i)
+    steps = {root: tree.map_structure(lambda x: np.append(x, np.zeros_like(x[:1]), 0),
+                                      getattr(episode, root))
+             for root in ('action', 'reward', 'discount')}
+    steps['observation'] = _with_final(episode)
+    number = np.arange(len(episode.reward) + 1)
+    steps['is_first'], steps['is_last'] = number == 0, number == number[-1]
+    steps['is_terminal'] = steps['is_last'] & (
+        episode.end[-1] == format_lib.End.TERMINATION)
+    yield i, {'steps': steps, 'success': np.float32(episode.success)}
+
+
 def _check_episodes(dataset: reader.Dataset, library: str) -> None:
-  """Checks that episodes can be written in a format that has no more than Minari's."""
+  """Checks that episodes can be written in Minari's format or in RLDS."""
   if dataset.kind != 'episodes':
     raise DatasetError(f'{dataset.path}: has {dataset.kind}: {library} can hold episodes '
                        'only')
@@ -89,6 +161,12 @@ def _check_episodes(dataset: reader.Dataset, library: str) -> None:
   if dataset.episode(0).final_observation is None:
     raise DatasetError(f'{dataset.path}: has no final observations, which {library} '
                        'needs')
+
+
+def _with_final(episode: format_lib.Episode) -> Any:
+  """Returns all observations of an episode, a nest of [T + 1, ...]."""
+  return tree.map_structure(lambda x, last: np.append(x, last[None], axis=0),
+                            episode.observation, episode.final_observation)
 
 
 def _space(spec: Any, name: str) -> Any:
@@ -145,11 +223,8 @@ def _minari_episodes(dataset: reader.Dataset, spaces: Any) -> Iterator[Any]:
       raise DatasetError(
           f'{dataset.path}: episode {i} has the discount {episode.discount[step]} at '
           f'step {step}: Minari can hold 0, at the end, and 1')
-    observation = tree.map_structure(
-        lambda x, last: np.append(x, last[None], axis=0), episode.observation,
-        episode.final_observation)
     yield EpisodeBuffer(
-        observations=_stored(spaces['observation'], observation),
+        observations=_stored(spaces['observation'], _with_final(episode)),
         actions=_stored(spaces['action'], episode.action),
         rewards=episode.reward, terminations=episode.end == format_lib.End.TERMINATION,
         truncations=episode.end == format_lib.End.TRUNCATION)

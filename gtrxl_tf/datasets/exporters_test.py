@@ -13,6 +13,7 @@ import numpy as np
 
 from gtrxl_tf import config
 from gtrxl_tf import datasets
+from gtrxl_tf import environments
 from gtrxl_tf.datasets import episodes_testing
 from gtrxl_tf.datasets import exporters
 from gtrxl_tf.datasets import importers
@@ -130,6 +131,116 @@ class MinariTest(ExporterTest):
       exporters.minari(self._write(specs, self._random(specs)), 'any-v0')
 
 
+@_needs('tensorflow_datasets')
+class RldsTest(ExporterTest):
+
+  def setUp(self):
+    super().setUp()
+    self._specs = datasets.Specs(
+        {name: spec for name, spec in _SPECS.observation.items() if name != 'tuple'}
+        | {'z': {'flag': dm_specs.Array((2,), bool), 'd': dm_specs.DiscreteArray(4)}},
+        environments.NamedActions(['left', 'right']))
+
+  def test_tfds_reads_the_same_steps_and_a_last_one(self):
+    import tensorflow_datasets as tfds  # pylint: disable=import-outside-toplevel
+    episodes = self._random(self._specs)
+    folder = exporters.rlds(self._write(self._specs, episodes), self._folder / 'a' / 'b')
+    self.assertEqual([path.name for path in folder.parent.iterdir()], ['b'])
+    stored = tfds.builder_from_directory(folder).as_dataset('train')
+    self.assertLen(stored, 5)
+    for episode, found in zip(episodes, stored):
+      steps = list(found['steps'].as_numpy_iterator())
+      num = len(episode.reward)
+      self.assertLen(steps, num + 1)
+      for t, step in enumerate(steps[:-1]):
+        self.assertEqual(step['action'], episode.action[t])
+        self.assertEqual(step['reward'], episode.reward[t])
+        self.assertEqual(step['discount'], episode.discount[t])
+        for name in ('camera', 'x', 'y'):
+          np.testing.assert_array_equal(
+              step['observation'][name], episode.observation[name][t])
+      np.testing.assert_array_equal(
+          steps[-1]['observation']['grid'], episode.final_observation['grid'])
+      self.assertEqual([step['is_first'] for step in steps], [True] + [False] * num)
+      self.assertEqual([step['is_last'] for step in steps], [False] * num + [True])
+      self.assertEqual([step['is_terminal'] for step in steps],
+                       [False] * num + [episode.end[-1] == 1])
+
+  def test_importing_it_again_gives_the_same_dataset(self):
+    episodes = self._random(self._specs)
+    episodes[0] = episodes[0]._replace(discount=np.where(
+        episodes[0].end, episodes[0].discount, 0.9).astype(np.float32))
+    folder = exporters.rlds(self._write(self._specs, episodes), self._folder / 'rlds')
+    found = self._imported(importers.rlds(folder))
+    self.assertEqual(found.num_episodes, 5)
+    for i, episode in enumerate(episodes):
+      episodes_testing.assert_equal(found.episode(i), episode)
+    self.assertEqual(found.action_spec(), self._specs.action)
+    self.assertEqual(found.action_spec().names, ('left', 'right'))
+    self.assertEqual(
+        found.observation_spec()['z']['d'], dm_specs.DiscreteArray(4))
+
+  def test_refuses_what_rlds_cannot_hold(self):
+    dataset = self._write(episodes=self._random())
+    with self.assertRaisesRegex(datasets.DatasetError, 'has tuples: RLDS can hold dict'):
+      exporters.rlds(dataset, self._folder / 'rlds')
+    with self.assertRaisesRegex(datasets.DatasetError, 'exists: expected a new folder'):
+      exporters.rlds(dataset, self._folder)
+
+  def _store(self, changes=(), lengths=(3, 2)):
+    """Stores episodes as others do: with texts, and integers that are no labels."""
+    import tensorflow_datasets as tfds  # pylint: disable=import-outside-toplevel
+    features = {
+        'observation': tfds.features.FeaturesDict({
+            'x': tfds.features.Tensor(shape=[2], dtype=np.float64),
+            'text': tfds.features.Text()}),
+        'action': np.int64, 'reward': np.float32, 'is_first': np.bool_,
+        'is_last': np.bool_, 'is_terminal': np.bool_}
+    features.update(changes)
+    features = {name: x for name, x in features.items() if x is not None}
+
+    def episodes():
+      for i, num in enumerate(lengths):
+        last = np.arange(num) == num - 1
+        steps = {
+            'observation': {'x': np.full([num, 2], i + 0.5), 'text': ['a'] * num},
+            'action': np.arange(num), 'reward': np.ones(num, np.float32),
+            'is_first': np.arange(num) == 0, 'is_last': last,
+            'is_terminal': last & (i == 0)}
+        yield i, {'steps': {name: steps[name] for name in features}}
+
+    return tfds.dataset_builders.store_as_tfds_dataset(
+        'any', '1.0.0', tfds.features.FeaturesDict(
+            {'steps': tfds.features.Dataset(features)}), {'train': episodes()},
+        data_dir=self._folder / 'tfds', disable_shuffling=True).data_dir
+
+  def test_imports_what_others_stored(self):
+    found = self._imported(importers.rlds(self._store()))
+    np.testing.assert_array_equal(found.lengths, [2, 1])
+    self.assertEqual(found.action_spec(), dm_specs.DiscreteArray(3))
+    self.assertEqual(list(found.observation_spec()), ['x'])
+    first, second = found.episode(0), found.episode(1)
+    np.testing.assert_array_equal(first.action, [0, 1])
+    np.testing.assert_array_equal(first.discount, [1, 0])
+    np.testing.assert_array_equal(first.final_observation['x'], np.float32([0.5, 0.5]))
+    self.assertEqual([first.end[-1], second.end[-1]], [1, 2])
+
+  def test_says_what_cannot_be_imported(self):
+    with self.assertRaisesRegex(datasets.DatasetError, 'dataset_info.json: missing'):
+      importers.rlds(self._folder)
+    with self.assertRaisesRegex(datasets.DatasetError, "has no 'reward' in steps"):
+      importers.rlds(self._store({'reward': None}))
+
+  def test_says_what_is_wrong_with_episodes(self):
+    folder = self._store(lengths=(3, 1))
+    with self.assertRaisesRegex(datasets.DatasetError, 'an episode of 1 steps'):
+      self._imported(importers.rlds(folder))
+    path, = pathlib.Path(folder).glob('*.tfrecord*')
+    path.write_bytes(path.read_bytes()[:-9])
+    with self.assertRaisesRegex(datasets.DatasetError, 'cannot be read'):
+      self._imported(importers.rlds(folder))
+
+
 class MissingTest(ExporterTest):
 
   def test_says_which_package_is_missing(self):
@@ -138,6 +249,12 @@ class MissingTest(ExporterTest):
     with mock.patch.dict('sys.modules', {'minari': None}):
       with self.assertRaisesRegex(config.ConfigError, 'Minari needs .*minari.*offline'):
         exporters.minari(dataset, 'any-v0')
+    with mock.patch.dict('sys.modules', {'tensorflow_datasets': None}):
+      with self.assertRaisesRegex(config.ConfigError, 'RLDS needs .*tensorflow_datasets'):
+        exporters.rlds(dataset, self._folder / 'rlds')
+      (self._folder / 'dataset_info.json').write_text('{}')
+      with self.assertRaisesRegex(config.ConfigError, 'RLDS needs .*tensorflow_datasets'):
+        importers.rlds(self._folder)
 
 
 if __name__ == '__main__':
