@@ -8,6 +8,7 @@ import sys
 
 from absl import app
 from absl import flags
+from absl import logging
 
 _DATASET = flags.DEFINE_string('dataset', None, "The dataset's folder.", required=True)
 _FORMAT = flags.DEFINE_enum(
@@ -24,6 +25,7 @@ def main(argv) -> None:
   from gtrxl_tf import datasets
   from gtrxl_tf.datasets import exporters
 
+  logging.set_verbosity(logging.ERROR)  # TensorFlow Datasets reports each step.
   try:
     dataset = datasets.check(_DATASET.value)
     folder = getattr(exporters, _FORMAT.value)(dataset, _OUTPUT.value)

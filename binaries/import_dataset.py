@@ -10,6 +10,7 @@ import sys
 
 from absl import app
 from absl import flags
+from absl import logging
 
 _FORMAT = flags.DEFINE_enum(
     'format', None, ['minari', 'rlds', 'd4rl', 'dqn_replay'], 'Format of the input.',
@@ -40,6 +41,7 @@ def main(argv) -> None:
   from gtrxl_tf.datasets import importers
   from gtrxl_tf.datasets import inspection
 
+  logging.set_verbosity(logging.ERROR)  # TensorFlow Datasets reports each step.
   try:
     if _FORMAT.value == 'minari':
       recording = importers.minari(_INPUT.value)

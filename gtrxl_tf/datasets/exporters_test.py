@@ -225,6 +225,38 @@ class RldsTest(ExporterTest):
     np.testing.assert_array_equal(first.final_observation['x'], np.float32([0.5, 0.5]))
     self.assertEqual([first.end[-1], second.end[-1]], [1, 2])
 
+  @_needs('envlogger')
+  def test_imports_what_envlogger_recorded(self):
+    # pylint: disable=import-outside-toplevel
+    import envlogger
+    from envlogger.backends import tfds_backend_writer
+    import tensorflow_datasets as tfds
+    # pylint: enable=import-outside-toplevel
+    task = environments.TMaze(corridor_length=3, seed=0)
+    config_ = tfds.rlds.rlds_base.DatasetConfig(
+        name='t_maze', observation_info=tfds.features.Tensor(shape=[4], dtype=np.float32),
+        action_info=tfds.features.ClassLabel(num_classes=4), reward_info=np.float64,
+        discount_info=np.float64)
+    (self._folder / 'logged').mkdir()
+    backend = tfds_backend_writer.TFDSBackendWriter(
+        str(self._folder / 'logged'), max_episodes_per_file=2, split_name='train',
+        ds_config=config_)
+    recorded = []
+    with envlogger.EnvLogger(task, backend=backend) as logged:
+      for _ in range(3):
+        time_steps, actions = [logged.reset()], []
+        while not time_steps[-1].last():
+          actions.append(np.int64(task.informed_action()))
+          time_steps.append(logged.step(actions[-1]))
+        recorded.append((time_steps, actions))
+    found = self._imported(importers.rlds(self._folder / 'logged'))
+    self.assertEqual(found.num_episodes, 3)
+    specs = datasets.Specs(task.observation_spec(), dm_specs.DiscreteArray(4, np.int64))
+    for i, (time_steps, actions) in enumerate(recorded):
+      expected = datasets.from_dm_env(time_steps, actions, specs)
+      episodes_testing.assert_equal(
+          found.episode(i), expected._replace(action=expected.action.astype(np.int32)))
+
   def test_says_what_cannot_be_imported(self):
     with self.assertRaisesRegex(datasets.DatasetError, 'dataset_info.json: missing'):
       importers.rlds(self._folder)

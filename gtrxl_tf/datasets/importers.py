@@ -294,11 +294,13 @@ def rlds(folder: Union[str, pathlib.Path], action_names: Tuple[str, ...] = ()
   def episodes() -> Iterator[Dict[str, Any]]:
     import tensorflow as tf  # pylint: disable=import-outside-toplevel
     read_config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
+
+    def whole(episode: Dict[str, Any]) -> Dict[str, Any]:
+      return {**episode, 'steps': episode['steps'].batch(MAX_STEPS).get_single_element()}
+
     try:
-      for episode in builder.as_dataset('all', read_config=read_config):
-        # One batch of all steps; an episode without steps has none.
-        for batch in episode.pop('steps').batch(MAX_STEPS):
-          yield tree.map_structure(lambda x: x.numpy(), {**episode, 'steps': batch})
+      for episode in builder.as_dataset('all', read_config=read_config).map(whole):
+        yield tree.map_structure(lambda x: x.numpy(), episode)
     except tf.errors.OpError as error:
       raise DatasetError(f'{folder}: cannot be read: '
                          f'{" ".join(error.message.split()):.100}') from error
