@@ -1,4 +1,4 @@
-"""The examples show what they say, in their full length."""
+"""The examples show what they say, in full; some are tried in short here, too."""
 
 import os
 import pathlib
@@ -35,6 +35,17 @@ class ExamplesSlowTest(parameterized.TestCase):
         r'mean return ([\d.]+)', self.run_example(name)))
     self.assertGreater(remembers, 0.9)
     self.assertLess(forgets, 0.4)
+
+  @parameterized.parameters('tf_agents_ppo', 'tf_agents_dqn')
+  def test_tf_agents_in_short(self, name):
+    printed = examples_test.run_short(name, cwd=self.folder)
+    self.assertRegex(printed, r'gated Transformer-XL: mean return 0\.\d+\n'
+                              r'feed-forward: mean return 0\.\d+')
+
+  def test_learning_to_learn_in_short(self):
+    printed = examples_test.run_short(
+        'learning_to_learn', '--folder=made', cwd=self.folder)
+    self.assertIn('Learning process', printed)
 
   def test_learning_to_learn(self):
     result, source, random = map(float, re.search(

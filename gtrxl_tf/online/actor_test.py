@@ -352,7 +352,7 @@ class ActorTest(parameterized.TestCase):
            'it waits for the learner, which takes nothing from the queue')
       next(self.batches())  # It goes on, and the server is gone.
       self.server.stop()
-      said('it waits for the server, ')
+      said(f'the Reverb server at localhost:{self.port} does not answer')
     self.assertRegex(logs.output[0], r'actor: no unroll for \d s, with')
 
   @pytest.mark.long
