@@ -79,7 +79,6 @@ setuptools.setup(
             'h5py>=3.9',
             'jax>=0.4.30,<0.4.35',  # For Minari to write; later ones need NumPy 2.
             'minari>=0.5.2,<0.5.4',  # 0.5.4 needs NumPy 2.
-            'rlds>=0.1.8',
             'tensorflow-datasets>=4.9.4',
             'tensorflow-metadata>=1.14,<1.18',  # Later ones need protobuf 5.
         ],

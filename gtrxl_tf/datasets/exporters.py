@@ -33,6 +33,7 @@ def minari(dataset: reader.Dataset, name: str) -> pathlib.Path:
   | `DiscreteArray` | `Discrete` |
   | `BoundedArray` of int32 from 0, of rank 1 | `MultiDiscrete` |
   | `BoundedArray` of int8, 0 and 1; bool of rank 1 or more | `MultiBinary` |
+  | a single bool | `Box` of int8, 0 and 1 |
   | any other array | `Box`, of the dtype's bounds if the spec has none |
 
   Images are stored as PNG where Minari expects JPEG: Minari and `importers.minari` read

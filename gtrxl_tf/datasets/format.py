@@ -6,11 +6,13 @@ A dataset is a folder; NumPy and a JSON reader are enough to read it:
   shard-00000/      some of the episodes, all complete
     offset.npy            int64 [E + 1], the first step of each episode, and S, the
                           number of steps
-    success.npy           float32 [E], 1 or 0; NaN if the environment has no such
-    measure observation.npy       [S, ...], of the dtype and shape in dataset.json
-    action.npy            [S, ...] reward.npy            [S] discount.npy          [S]
-    end.npy               uint8 [S], values of `End` final_observation.npy [E, ...],
-    only if dataset.json says so
+    success.npy           float32 [E], 1 or 0; NaN if the environment does not say
+    observation.npy       [S, ...], of the dtype and shape in dataset.json
+    action.npy            [S, ...]
+    reward.npy            [S]
+    discount.npy          [S]
+    end.npy               uint8 [S], values of `End`
+    final_observation.npy [E, ...], only if dataset.json says so
   shard-00001/
   ...
 
