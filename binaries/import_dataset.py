@@ -11,6 +11,8 @@ import sys
 from absl import app
 from absl import flags
 
+import binaries
+
 _FORMAT = flags.DEFINE_enum(
     'format', None, ['minari', 'd4rl', 'dqn_replay'], 'Format of the input.',
     required=True)
@@ -32,7 +34,7 @@ _ACTION_NAMES = flags.DEFINE_list(
 
 
 def main(argv) -> None:
-  del argv
+  binaries.refuse_arguments(argv)
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf import datasets
