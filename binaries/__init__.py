@@ -3,6 +3,20 @@ and a wrong flag are answered at once, and a process that only starts others sta
 """
 
 import os
+import sys
+from typing import Sequence
 
 # TensorFlow's C++ code reads it once. 0 shows all that it has to say.
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+
+
+def refuse_arguments(argv: Sequence[str]) -> None:
+  """Exits with 2 if there are arguments besides flags, which absl would ignore.
+
+  Args:
+    argv: the program's name, and what absl did not take.
+  """
+  if len(argv) > 1:
+    print(f'Not started: {argv[1]!r} follows no flag: expected --FLAG=VALUE, with the '
+          'flag again for each of several values', file=sys.stderr)
+    sys.exit(2)

@@ -19,13 +19,15 @@ import sys
 from absl import app
 from absl import flags
 
+import binaries
+
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _EPISODE = flags.DEFINE_integer(
     'episode', 0, 'Number of the episode in the dataset, or of those played.', lower_bound=0)
 
 
 def main(argv) -> None:
-  del argv
+  binaries.refuse_arguments(argv)
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf.analysis import run_attention

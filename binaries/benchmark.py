@@ -17,6 +17,8 @@ from typing import Any, Sequence
 from absl import app
 from absl import flags
 
+import binaries
+
 _SIZES = flags.DEFINE_list('sizes', 'small,paper', 'Cores: tiny, small, paper.')
 flags.register_validator(
     'sizes', lambda sizes: set(sizes) <= {'tiny', 'small', 'paper'},
@@ -111,7 +113,7 @@ def _cell(name: str, value: Any) -> str:
 
 
 def main(argv) -> None:
-  del argv
+  binaries.refuse_arguments(argv)
   from gtrxl_tf import config  # pylint: disable=import-outside-toplevel
 
   found = {}

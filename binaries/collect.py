@@ -15,6 +15,8 @@ import sys
 from absl import app
 from absl import flags
 
+import binaries
+
 _GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], 'Files of settings; later ones override.')
 _GIN_BINDINGS = flags.DEFINE_multi_string(
@@ -27,7 +29,7 @@ _NUM_PROCESSES = flags.DEFINE_integer(
 
 
 def main(argv) -> None:
-  del argv
+  binaries.refuse_arguments(argv)
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf import datasets

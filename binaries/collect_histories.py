@@ -14,6 +14,8 @@ import sys
 from absl import app
 from absl import flags
 
+import binaries
+
 _GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], 'Files of settings; later ones override.')
 _GIN_BINDINGS = flags.DEFINE_multi_string(
@@ -23,7 +25,7 @@ _OUTPUT_DIR = flags.DEFINE_string(
 
 
 def main(argv) -> None:
-  del argv
+  binaries.refuse_arguments(argv)
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf import datasets

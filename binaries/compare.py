@@ -34,6 +34,8 @@ import sys
 from absl import app
 from absl import flags
 
+import binaries
+
 _GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], "The experiment's settings; later files override.")
 _GIN_BINDINGS = flags.DEFINE_multi_string(
@@ -53,7 +55,7 @@ _ONLY_REPORT = flags.DEFINE_bool(
 
 
 def main(argv) -> None:
-  del argv
+  binaries.refuse_arguments(argv)
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf.analysis import comparison_runs

@@ -27,6 +27,8 @@ import sys
 from absl import app
 from absl import flags
 
+import binaries
+
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _NUM_EPISODES = flags.DEFINE_integer(
     'num_episodes', 100, 'Rounded up to a multiple of the number of environments.',
@@ -45,7 +47,7 @@ _GIN_BINDINGS = flags.DEFINE_multi_string(
 
 
 def main(argv) -> None:
-  del argv
+  binaries.refuse_arguments(argv)
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf.analysis import run_evaluation

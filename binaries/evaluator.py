@@ -11,6 +11,7 @@ import sys
 from absl import app
 from absl import flags
 
+import binaries
 from binaries import part
 
 flags.adopt_module_key_flags(part)
@@ -25,7 +26,7 @@ _THREADS = flags.DEFINE_integer(
 
 
 def main(argv) -> None:
-  del argv
+  binaries.refuse_arguments(argv)
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf.launch import parts
 

@@ -9,6 +9,8 @@ import sys
 from absl import app
 from absl import flags
 
+import binaries
+
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _OUTPUT_DIR = flags.DEFINE_string(
     'output_dir', None, 'The folder to write, which must not exist yet.', required=True)
@@ -17,7 +19,7 @@ _GREEDY = flags.DEFINE_bool(
 
 
 def main(argv) -> None:
-  del argv
+  binaries.refuse_arguments(argv)
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf.launch import prepare

@@ -41,6 +41,20 @@ class HelpTest(parameterized.TestCase):
     for flag in commands_testing.flags(_FOLDER / f'{binary}.py'):
       self.assertRegex(done.stdout, rf'(?m)^ +--(\[no\])?{flag}:')
 
+  def test_an_argument_without_a_flag_is_refused(self):
+    done = subprocess.run(
+        [sys.executable, '-m', 'binaries.train', '--root_dir=x', '--gin_file=x.gin',
+         '--gin_bindings', 'Experiment.seed = 1', 'Experiment.seed = 2'],
+        cwd=_FOLDER.parent, capture_output=True, text=True, check=False)
+    self.assertEqual(done.returncode, 2)
+    self.assertRegex(done.stderr, r"^Not started: 'Experiment.seed = 2' follows no flag: "
+                     r'expected --FLAG=VALUE, .*\n$')
+
+  @parameterized.parameters(*_BINARIES)
+  def test_every_binary_refuses_them(self, binary):
+    self.assertIn('def main(argv) -> None:\n  binaries.refuse_arguments(argv)\n',
+                  (_FOLDER / f'{binary}.py').read_text(encoding='utf-8'))
+
   @parameterized.parameters(
       ('learner', 'strategy', list(devices.STRATEGIES)),
       ('evaluate', 'num_environments', evaluation.NUM_ENVIRONMENTS))

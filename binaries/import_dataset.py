@@ -12,6 +12,8 @@ from absl import app
 from absl import flags
 from absl import logging
 
+import binaries
+
 _FORMAT = flags.DEFINE_enum(
     'format', None, ['minari', 'rlds', 'd4rl', 'dqn_replay'], 'Format of the input.',
     required=True)
@@ -34,7 +36,7 @@ _ACTION_NAMES = flags.DEFINE_list(
 
 
 def main(argv) -> None:
-  del argv
+  binaries.refuse_arguments(argv)
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf import datasets

@@ -9,13 +9,15 @@ import sys
 from absl import app
 from absl import flags
 
+import binaries
+
 _DATASET = flags.DEFINE_string('dataset', None, "The dataset's folder.", required=True)
 _PICTURE = flags.DEFINE_string(
     'picture', None, 'The picture to write; by default dataset.png in the folder.')
 
 
 def main(argv) -> None:
-  del argv
+  binaries.refuse_arguments(argv)
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import datasets
   from gtrxl_tf.datasets import inspection

@@ -13,6 +13,7 @@ from absl import app
 from absl import flags
 from absl import logging
 
+import binaries
 from binaries import part
 
 flags.adopt_module_key_flags(part)
@@ -34,7 +35,7 @@ _ALLOW_CHANGES = flags.DEFINE_bool(
 
 
 def main(argv) -> None:
-  del argv
+  binaries.refuse_arguments(argv)
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf.launch import train
 

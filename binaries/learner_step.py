@@ -19,6 +19,8 @@ from typing import Sequence
 from absl import app
 from absl import flags
 
+import binaries
+
 _GIN_FILE = flags.DEFINE_multi_string(
     'gin_file', [], "The experiment's settings; later files override.")
 _GIN_BINDINGS = flags.DEFINE_multi_string(
@@ -42,7 +44,7 @@ def _print_row(cells: Sequence[str]) -> None:
 
 
 def main(argv) -> None:
-  del argv
+  binaries.refuse_arguments(argv)
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf.benchmarks import learner_cost

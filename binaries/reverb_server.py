@@ -13,6 +13,7 @@ import sys
 from absl import app
 from absl import flags
 
+import binaries
 from binaries import part
 
 flags.adopt_module_key_flags(part)
@@ -28,7 +29,7 @@ _CHECKPOINT_SECONDS = flags.DEFINE_float(
 
 
 def main(argv) -> None:
-  del argv
+  binaries.refuse_arguments(argv)
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf.launch import parts
 

@@ -17,6 +17,7 @@ from typing import Sequence
 from absl import app
 from absl import flags
 
+import binaries
 from binaries import settings
 
 flags.adopt_module_key_flags(settings)
@@ -63,7 +64,7 @@ def _print_traffic() -> None:
 
 
 def main(argv) -> None:
-  del argv
+  binaries.refuse_arguments(argv)
   if _TRAFFIC.value:
     _print_traffic()
     return

@@ -12,6 +12,8 @@ import sys
 from absl import app
 from absl import flags
 
+import binaries
+
 _POLICY_DIR = flags.DEFINE_string(
     'policy_dir', None, 'The folder of an exported policy.', required=True)
 _HOST = flags.DEFINE_string(
@@ -30,7 +32,7 @@ _MAX_BATCH = flags.DEFINE_integer(
 
 
 def main(argv) -> None:
-  del argv
+  binaries.refuse_arguments(argv)
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   try:

@@ -9,6 +9,8 @@ from typing import Sequence
 from absl import app
 from absl import flags
 
+import binaries
+
 _URL = flags.DEFINE_string('url', 'http://localhost:8080', 'The server.')
 _CLIENTS = flags.DEFINE_list('clients', '1,16,64', 'Numbers of clients at once.')
 _SECONDS = flags.DEFINE_float('seconds', 10, 'Time to measure each.', lower_bound=1)
@@ -19,7 +21,7 @@ def _print_row(cells: Sequence[str]) -> None:
 
 
 def main(argv) -> None:
-  del argv
+  binaries.refuse_arguments(argv)
   from gtrxl_tf.benchmarks import serving  # pylint: disable=import-outside-toplevel
 
   _print_row(serving.TITLES)

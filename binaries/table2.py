@@ -2,13 +2,14 @@
 
 from absl import app
 
+import binaries
+
 
 def main(argv) -> None:
+  binaries.refuse_arguments(argv)
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf.networks import table2
 
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected arguments: {argv[1:]}')
   line = '| {:<16} | {:>5} | {:>10} | {:>5} |'.format
   print(line('Model', 'Paper', 'Here', 'Here'))
   print(line('-' * 16, '-' * 4 + ':', '-' * 9 + ':', '-' * 4 + ':'))

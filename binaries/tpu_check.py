@@ -21,6 +21,8 @@ from typing import Sequence
 from absl import app
 from absl import flags
 
+import binaries
+
 if typing.TYPE_CHECKING:
   from gtrxl_tf.benchmarks import learner_hlo
 
@@ -69,7 +71,7 @@ def _check(step: learner_hlo.Step, folder: pathlib.Path) -> None:
 
 
 def main(argv) -> None:
-  del argv
+  binaries.refuse_arguments(argv)
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf.benchmarks import learner_hlo

@@ -12,6 +12,7 @@ import sys
 from absl import app
 from absl import flags
 
+import binaries
 from binaries import settings
 from gtrxl_tf.launch import processes
 
@@ -24,7 +25,7 @@ _ALLOW_CHANGES = flags.DEFINE_bool(
 
 
 def main(argv) -> None:
-  del argv
+  binaries.refuse_arguments(argv)
   sys.exit(processes.run(
       'gtrxl_tf.launch.train', 'train', settings.GIN_FILE.value,
       settings.GIN_BINDINGS.value, _ROOT_DIR.value, True,

@@ -84,7 +84,7 @@ class WheelTest(absltest.TestCase):
         self.folder / 'empty', f'{self.programs}/python', '-c',
         'from gtrxl_tf import environments\nenvironments.MinigridMemory()', fails=True)
     self.assertRegex(said, r"MinigridMemory needs the package minigrid, which is not "
-                     r"installed: expected `pip install 'gtrxl_tf\[envs\]'`")
+                     r"installed: expected `pip install 'gtrxl_tf\[envs\] @ file://.*\.whl'`")
 
   def test_a_run_in_ones_own_world(self):
     own = self.folder / 'own'

@@ -250,7 +250,7 @@ def _syntax_error(error: SyntaxError, bindings: Sequence[str]) -> str:
   line, reason = (_short(x, _LONGEST_VALUE)
                   for x in (line, error.msg.splitlines()[0]))
   if reason.startswith('malformed node'):
-    reason = 'expected a literal, an @reference or a %macro'
+    reason = 'expected a literal (a string needs quotes), an @reference or a %macro'
   return f'not gin: {line!r}{place}: {reason}'
 
 

@@ -183,7 +183,7 @@ class ParseTest(parameterized.TestCase):
       ('Machine.size == 1', "expected ':' or '='"),
       ('Machine.size', "expected ':' or '='"),
       ('Machine.size =', 'Unable to parse value'),
-      ('Machine.size = many', 'expected a literal, an @reference or a %macro'),
+      ('Machine.size = many', 'expected a literal (a string needs quotes), an @reference or a %macro'),
       ('Machine size = 1', "expected ':' or '='"))
   def test_what_is_not_gin_is_shown(self, line, expected):
     error = self.error([], ['Machine.count = 1', line, 'Machine.rate = 1'])

@@ -1,6 +1,9 @@
 """Imports packages that only some parts of the library need."""
 
+import contextlib
 import importlib
+from importlib import metadata
+import json
 import pathlib
 import types
 
@@ -32,4 +35,12 @@ def _install(extra: str) -> str:
   clone = pathlib.Path(__file__).parents[2]
   if (clone / 'Makefile').exists() and (clone / 'setup.py').exists():
     return f'make {extra}'
-  return f"pip install 'gtrxl_tf[{extra}]'"
+  return f"pip install 'gtrxl_tf[{extra}] @ {_wheel()}'"
+
+
+def _wheel() -> str:
+  """Where pip took this library from; it is in no index, where a name can be anyone's."""
+  with contextlib.suppress(metadata.PackageNotFoundError, KeyError, TypeError, ValueError):
+    return json.loads(
+        metadata.distribution('gtrxl_tf').read_text('direct_url.json'))['url']
+  return 'file:///PATH/OF/ITS/WHEEL'

@@ -8,6 +8,7 @@ from absl.testing import parameterized
 
 from gtrxl_tf import config
 from gtrxl_tf import environments
+from gtrxl_tf.environments import optional
 
 
 class OptionalTest(parameterized.TestCase):
@@ -31,6 +32,18 @@ class OptionalTest(parameterized.TestCase):
     line = config.one_line(raised.exception)
     self.assertRegex(line, f'needs the package {package}.*, which is not installed')
     self.assertIn('make envs', line)
+
+  @parameterized.parameters(
+      ('{"url": "file:///x/gtrxl_tf-0.1.0.whl"}', 'file:///x/gtrxl_tf-0.1.0.whl'),
+      (None, 'file:///PATH/OF/ITS/WHEEL'))
+  def test_beside_a_wheel_pip_gets_its_address(self, direct_url, expected):
+    with mock.patch.object(optional.pathlib.Path, 'exists', return_value=False):
+      with mock.patch.object(optional.metadata, 'distribution') as distribution:
+        distribution.return_value.read_text.return_value = direct_url
+        with self.assertRaises(config.ConfigError) as raised:
+          optional.load('no_such_package', needed_by='Test', extra='offline')
+    self.assertIn(f"`pip install 'gtrxl_tf[offline] @ {expected}'`",
+                  str(raised.exception))
 
   def test_deepmind_lab_is_built_from_source(self):
     environment = environments.DMLab
