@@ -1,6 +1,6 @@
-"""Runs an actor, which plays and writes its unrolls to the Reverb server.
+r"""Runs an actor, which plays and writes its unrolls to the Reverb server.
 
-  python -m binaries.actor --gin_file=gin/gtrxl/t_maze_30_cpu.gin \
+  gtrxl actor --gin_file=gin/gtrxl/t_maze_30_cpu.gin \
       --server=localhost:8000 --index=0
 
 It waits for the server and the learner, acts with the newest weights, and reconnects

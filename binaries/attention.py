@@ -1,6 +1,6 @@
 """Draws the attention of a trained model.
 
-  python -m binaries.attention --root_dir=runs/t_maze_30/rate
+  gtrxl attention --root_dir=runs/t_maze_30/rate
 
 The policy of an online run plays an episode. ROOT/attention/episode_0.png shows what
 each step attends to, up to step 300, and a printed line how far back that is.

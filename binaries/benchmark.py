@@ -1,7 +1,7 @@
 """Measures the machine, memory cores, and a whole run, and prints tables.
 
-  python -m binaries.benchmark --seeds=0,1,2 --json=/tmp/gtrxl_tf.json
-  python -m binaries.benchmark --sizes=paper --batches=1,16 --job=
+  gtrxl benchmark --seeds=0,1,2 --json=/tmp/gtrxl_tf.json
+  gtrxl benchmark --sizes=paper --batches=1,16 --job=
 
 Times are CPU seconds, which are steadier than wall time; cores use one thread. By
 default it takes about three minutes.

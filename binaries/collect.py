@@ -1,6 +1,6 @@
-"""Collects episodes of an environment into a dataset.
+r"""Collects episodes of an environment into a dataset.
 
-  python -m binaries.collect --output_dir=datasets/t_maze_30 \
+  gtrxl collect --output_dir=datasets/t_maze_30 \
       --gin_bindings='Collector.environment = @TMaze' \
       --gin_bindings='Collector.num_episodes = 2000' \
       --gin_bindings='Collector.keep = "successful"'

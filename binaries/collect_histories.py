@@ -1,6 +1,6 @@
-"""Collects learning histories of a source, for algorithm distillation.
+r"""Collects learning histories of a source, for algorithm distillation.
 
-  python -m binaries.collect_histories --output_dir=datasets/dr \
+  gtrxl collect_histories --output_dir=datasets/dr \
       --gin_file=gin/distillation/histories/dark_room.gin \
       --gin_bindings='DarkRoomFamily.setting = "dr"'
 

@@ -1,10 +1,9 @@
-"""Trains the same experiment with several models and seeds, and compares them.
+r"""Trains the same experiment with several models and seeds, and compares them.
 
-  python -m binaries.compare --gin_file=gin/gtrxl/numpad_2x2_cpu.gin \
+  gtrxl compare --gin_file=gin/gtrxl/numpad_2x2_cpu.gin \
       --root_dir=runs/compare_numpad_2x2 --models=gtrxl,lstm,memoryless --seeds=5
-  python -m binaries.compare --gin_file=gin/rate/t_maze_30_cpu.gin \
-      --root_dir=runs/compare_t_maze_30 --seeds=3 --models=gin/rate/models/dt.gin,\
-gin/rate/models/rate.gin,gin/rate/models/rate.gin+gin/rate/variants/memory_pool.gin
+  gtrxl compare --gin_file=gin/rate/t_maze_30_cpu.gin --seeds=3 \
+      --root_dir=runs/compare_t_maze_30 --models=dt.gin,rate.gin,rate.gin+memory_pool.gin
 
 A model is a gin file, or several with a + between them; a name without a path is a file
 in gin/cores. Runs go to ROOT/<model>/seed_<i>, one after the other. If the command
@@ -15,14 +14,13 @@ With --sweep='Numpad.size=2,3,4' all of this is repeated for each value, in
 ROOT/Numpad.size=2 and so on. Only that setting changes. If others must change with it,
 such as a budget that grows with the size, sweep over files:
 
-  python -m binaries.compare --root_dir=runs/figure3 --seeds=3 \
-      --sweep=gin/gtrxl/numpad_2x2_cpu.gin,gin/gtrxl/numpad_3x3_cpu.gin,\
-gin/gtrxl/numpad_4x4_cpu.gin
+  gtrxl compare --root_dir=runs/figure3 --seeds=3 \
+      --sweep=numpad_2x2_cpu.gin,numpad_3x3_cpu.gin,numpad_4x4_cpu.gin
 
 For runs on learning histories, pictures show the learning processes, and tables show
 returns where random play has 0 and the source 1:
 
-  python -m binaries.compare --root_dir=runs/distillation --seeds=3 \
+  gtrxl compare --root_dir=runs/distillation --seeds=3 \
       --sweep=gin/distillation/dr_cpu.gin,gin/distillation/dktd_cpu.gin \
       --models=gin/distillation/models/adf.gin,gin/distillation/models/ed.gin
 

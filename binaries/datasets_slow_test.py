@@ -1,5 +1,6 @@
 """The binaries of datasets, each in a process as a person starts it."""
 
+import importlib.util
 import os
 import pathlib
 import subprocess
@@ -8,6 +9,7 @@ import time
 from unittest import mock
 
 from absl.testing import absltest
+from absl.testing import parameterized
 import numpy as np
 
 from gtrxl_tf import datasets
@@ -28,7 +30,7 @@ def _run(*args, **flags):
       env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'})
 
 
-class DatasetsTest(absltest.TestCase):
+class DatasetsTest(parameterized.TestCase):
 
   def setUp(self):
     super().setUp()
@@ -108,6 +110,30 @@ def BrokenMaze(seed):
                     f'(traceback: {output}.failure.txt)\n', done.stderr)
       self.assertNotIn('Traceback', done.stderr)
       self.assertIn('in _step', (self._folder / f'{output}.failure.txt').read_text())
+
+  @parameterized.parameters(('minari', 'minari'), ('rlds', 'tensorflow_datasets'))
+  def test_exported_and_imported_again(self, format_, package):
+    if importlib.util.find_spec(package) is None:
+      self.skipTest(f'{package} is not installed')
+    self.enter_context(mock.patch.dict(
+        os.environ, {'MINARI_DATASETS_PATH': str(self._folder / 'minari')}))
+    path = self._folder / 't_maze'
+    done = _run('collect', *_BINDINGS, 'Collector.num_episodes = 30', output_dir=path,
+                num_processes=1)
+    self.assertEqual(done.returncode, 0, done.stderr)
+    name = 't_maze-v0' if format_ == 'minari' else self._folder / 'rlds'
+    done = _run('export_dataset', dataset=path, format=format_, output=name)
+    self.assertEqual((done.returncode, done.stderr), (0, ''))
+    self.assertIn('30 episodes and 150 steps are in ', done.stdout)
+    done = _run('export_dataset', dataset=path, format=format_, output=name)
+    self.assertEqual(done.returncode, 1)
+    self.assertRegex(done.stderr, r'\AStopped: .*: exists: expected .*\n\Z')
+    done = _run('import_dataset', format=format_, input=name,
+                output_dir=self._folder / 'out', environment='TMaze')
+    self.assertEqual(done.returncode, 0, done.stderr)
+    first, again = map(datasets.check, (path, self._folder / 'out'))
+    for i in range(30):
+      np.testing.assert_equal(again.episode(i), first.episode(i))
 
   def test_what_is_wrong_is_one_line(self):
     done = _run('collect', 'Collector.environment = @TMaze', 'Collector.epsilon = 2.0',

@@ -1,23 +1,23 @@
-"""Plays episodes with the policy of a run and prints the results.
+r"""Plays episodes with the policy of a run and prints the results.
 
-  python -m binaries.evaluate --root_dir=runs/t_maze_30 --num_episodes=1000 \
+  gtrxl evaluate --root_dir=runs/t_maze_30 --num_episodes=1000 \
       --gin_bindings='TMaze.corridor_length = 60'
 
 The policy of an offline run acts with all settings given here, such as a target return
 or noise in place of its memory:
 
-  python -m binaries.evaluate --root_dir=runs/t_maze_90 \
+  gtrxl evaluate --root_dir=runs/t_maze_90 \
       --gin_file=gin/rate/ablations/memory_noise.gin
 
 With --video, three episodes are filmed, as ROOT/videos/*.gif: what the environment's
 method render() returns, or the image that it shows the agent.
 
-  python -m binaries.evaluate --root_dir=runs/numpad_2x2 --video
+  gtrxl evaluate --root_dir=runs/numpad_2x2 --video
 
 A policy that learns while it acts plays learning processes. With --sweep it does so for
 each value of a setting, and their curves are drawn as ROOT/evaluation.png:
 
-  python -m binaries.evaluate --root_dir=runs/dr_cpu_ed \
+  gtrxl evaluate --root_dir=runs/dr_cpu_ed \
       --sweep=DistillationPolicy.position_scale=0.5,1.0,2.0
 """
 

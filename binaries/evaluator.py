@@ -1,6 +1,6 @@
-"""Runs an evaluator, which plays with the newest weights during training.
+r"""Runs an evaluator, which plays with the newest weights during training.
 
-  python -m binaries.evaluator --gin_file=gin/gtrxl/t_maze_30_cpu.gin \
+  gtrxl evaluator --gin_file=gin/gtrxl/t_maze_30_cpu.gin \
       --root_dir=runs/t_maze --server=localhost:8000
 
 It writes a row of evaluations.csv for each evaluation, and ends with the run.

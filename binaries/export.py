@@ -1,6 +1,6 @@
 """Writes the policy in the newest checkpoint of a run as a SavedModel.
 
-  python -m binaries.export --root_dir=runs/numpad_2x2 --output_dir=/tmp/policy --greedy
+  gtrxl export --root_dir=runs/numpad_2x2 --output_dir=/tmp/policy --greedy
 """
 
 import pathlib

@@ -20,7 +20,8 @@ def commands() -> Dict[str, str]:
   found = {}
   for path in sorted(_FOLDER.glob('*.py')):
     text = path.read_text(encoding='utf-8')
-    if text.endswith('\n  app.run(main)\n'):
+    is_program = text.endswith('\n  app.run(main)\n')
+    if is_program and not path.stem.endswith('_testing'):  # A wheel has none of these.
       found[path.stem] = ast.get_docstring(ast.parse(text)).partition('\n')[0]
   return found
 
@@ -39,8 +40,12 @@ def main() -> None:
     print(gtrxl_tf.__version__)
   elif name in known:
     # As `python -m` would, so that the processes it starts find the module.
-    sys.argv = sys.argv[1:]
-    runpy.run_module(f'binaries.{name}', run_name='__main__', alter_sys=True)
+    sys.argv = [name, *('--help' if x == '-h' else x for x in sys.argv[2:])]
+    try:
+      runpy.run_module(f'binaries.{name}', run_name='__main__', alter_sys=True)
+    except SystemExit:
+      if '--help' not in sys.argv:  # After it absl exits with 1.
+        raise
   else:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f'Did you mean {close[0]}? ' if close else ''

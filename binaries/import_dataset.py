@@ -1,6 +1,6 @@
-"""Converts a published dataset to this library's format.
+r"""Converts a published dataset to this library's format.
 
-  python -m binaries.import_dataset --format=d4rl --output_dir=datasets/hopper_medium \
+  gtrxl import_dataset --format=d4rl --output_dir=datasets/hopper_medium \
       --input=hopper_medium-v2.hdf5 --environment=Hopper-v2
 
 If it is started again on the same folder, it resumes.
@@ -10,12 +10,14 @@ import sys
 
 from absl import app
 from absl import flags
+from absl import logging
 
 _FORMAT = flags.DEFINE_enum(
-    'format', None, ['minari', 'd4rl', 'dqn_replay'], 'Format of the input.',
+    'format', None, ['minari', 'rlds', 'd4rl', 'dqn_replay'], 'Format of the input.',
     required=True)
 _INPUT = flags.DEFINE_string(
-    'input', None, 'd4rl: an HDF5 file; otherwise a folder.', required=True)
+    'input', None, 'd4rl: an HDF5 file; minari: an id or a folder; otherwise a folder.',
+    required=True)
 _OUTPUT_DIR = flags.DEFINE_string(
     'output_dir', None, "The dataset's folder.", required=True)
 _ENVIRONMENT = flags.DEFINE_string('environment', '', "The environment's name.")
@@ -27,7 +29,7 @@ _MAX_STEPS_PER_FILE = flags.DEFINE_integer(
     lower_bound=1)
 
 _ACTION_NAMES = flags.DEFINE_list(
-    'action_names', [], 'd4rl, dqn_replay: what each discrete action does; else there '
+    'action_names', [], 'rlds, d4rl, dqn_replay: what each discrete action does; else there '
     'are as many as the greatest in the data tells.')
 
 
@@ -39,9 +41,12 @@ def main(argv) -> None:
   from gtrxl_tf.datasets import importers
   from gtrxl_tf.datasets import inspection
 
+  logging.set_verbosity(logging.ERROR)  # TensorFlow Datasets reports each step.
   try:
     if _FORMAT.value == 'minari':
       recording = importers.minari(_INPUT.value)
+    elif _FORMAT.value == 'rlds':
+      recording = importers.rlds(_INPUT.value, tuple(_ACTION_NAMES.value))
     elif _FORMAT.value == 'd4rl':
       recording = importers.d4rl(
           _INPUT.value, _MAX_EPISODE_STEPS.value, tuple(_ACTION_NAMES.value))

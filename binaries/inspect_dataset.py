@@ -1,6 +1,6 @@
 """Checks a dataset, prints what it contains, and draws it.
 
-  python -m binaries.inspect_dataset --dataset=datasets/t_maze_30
+  gtrxl inspect_dataset --dataset=datasets/t_maze_30
 """
 
 import pathlib

@@ -1,6 +1,6 @@
-"""Runs a learner whose actors and server are started elsewhere, or an offline run.
+r"""Runs a learner whose actors and server are started elsewhere, or an offline run.
 
-  python -m binaries.learner --gin_file=gin/gtrxl/t_maze_30_cpu.gin \
+  gtrxl learner --gin_file=gin/gtrxl/t_maze_30_cpu.gin \
       --root_dir=runs/t_maze --server=localhost:8000
 
 It waits for the server, resumes from its last checkpoint, and saves one on SIGTERM.

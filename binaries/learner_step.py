@@ -1,10 +1,9 @@
-"""Measures learner steps: their time, and the memory that training takes.
+r"""Measures learner steps: their time, and the memory that training takes.
 
-  python -m binaries.learner_step --gin_file=gin/gtrxl/dmlab30.gin --batch_size=2
-  python -m binaries.learner_step \
-      --sweep=gin/rate/training_memory_90.gin,gin/rate/training_memory_270.gin \
-      --models=gin/rate/models/dt.gin,gin/rate/models/rate.gin,\
-gin/rate/models/rate.gin+gin/rate/variants/segment_by_segment.gin
+  gtrxl learner_step --gin_file=gin/gtrxl/dmlab30.gin --batch_size=2
+  gtrxl learner_step \
+      --sweep=training_memory_90.gin,training_memory_270.gin \
+      --models=dt.gin,rate.gin,rate.gin+segment_by_segment.gin
 
 Prints a table with a row for each of --models at each point of --sweep; both are as in
 `binaries.compare`.

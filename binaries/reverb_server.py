@@ -1,6 +1,6 @@
-"""Runs the Reverb server of a run, with its queue of unrolls and its table of weights.
+r"""Runs the Reverb server of a run, with its queue of unrolls and its table of weights.
 
-  python -m binaries.reverb_server --gin_file=gin/gtrxl/t_maze_30_cpu.gin \
+  gtrxl reverb_server --gin_file=gin/gtrxl/t_maze_30_cpu.gin \
       --root_dir=runs/t_maze --port=8000
 
 Reverb has no authentication, and it always listens on all interfaces: use a firewall

@@ -1,8 +1,8 @@
-"""Measures how actors, queue and learner keep up with each other on this machine.
+r"""Measures how actors, queue and learner keep up with each other on this machine.
 
-  python -m binaries.scaling --gin_file=gin/gtrxl/t_maze_30_cpu.gin --actors=1,2,4,8 \
+  gtrxl scaling --gin_file=gin/gtrxl/t_maze_30_cpu.gin --actors=1,2,4,8 \
       --gin_bindings='OnlineExperiment.environments_per_actor = 8'
-  python -m binaries.scaling --gin_file=gin/gtrxl/dmlab30.gin --traffic \
+  gtrxl scaling --gin_file=gin/gtrxl/dmlab30.gin --traffic \
       --gin_bindings='OnlineExperiment.environments_per_actor = 1' \
       --gin_bindings='OnlineExperiment.num_actors = 510'
 

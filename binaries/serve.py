@@ -1,12 +1,11 @@
 """Serves an exported policy over HTTP, with a memory for each client.
 
-  python -m binaries.serve --policy_dir=runs/numpad_2x2/policy --port=8080
+  gtrxl serve --policy_dir=runs/numpad_2x2/policy --port=8080
 
 docs/serving.md describes the requests. There is no authentication: by default only this
 machine can connect.
 """
 
-import os
 import pathlib
 import sys
 
@@ -32,7 +31,6 @@ _MAX_BATCH = flags.DEFINE_integer(
 
 def main(argv) -> None:
   del argv
-  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   try:

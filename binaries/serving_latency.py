@@ -1,7 +1,7 @@
 """Measures a server of a policy that runs, and prints a table.
 
-  python -m binaries.serve --policy_dir=runs/numpad_2x2/policy --port=8080
-  python -m binaries.serving_latency --url=http://localhost:8080 --clients=1,16,64
+  gtrxl serve --policy_dir=runs/numpad_2x2/policy --port=8080
+  gtrxl serving_latency --url=http://localhost:8080 --clients=1,16,64
 """
 
 from typing import Sequence

@@ -1,6 +1,6 @@
-"""Trains an agent on one machine: Reverb server, actors, learner, then evaluation.
+r"""Trains an agent on one machine: Reverb server, actors, learner, then evaluation.
 
-  python -m binaries.train --gin_file=gin/gtrxl/numpad_2x2_cpu.gin \
+  gtrxl train --gin_file=gin/gtrxl/numpad_2x2_cpu.gin \
       --root_dir=runs/numpad_2x2 --gin_bindings='Experiment.seed = 1'
 
 A run that is started again on the same folder resumes, with the same settings; more

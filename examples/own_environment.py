@@ -1,10 +1,9 @@
 """Your own environment, trained online: a waiter who must remember orders.
 
-The settings are in `own_environment.gin`, which imports this module. From the
-repository's folder:
+The settings are in `own_environment.gin`, which imports this module. It is not started
+itself, but by
 
-  PYTHONPATH=.:examples python -m binaries.train --gin_file=gin/gtrxl/bases/small.gin \
-      --gin_file=examples/own_environment.gin --root_dir=runs/own_environment
+  gtrxl train --gin_file=examples/own_environment.gin --root_dir=runs/own_environment
 
 With seed 0 this takes 103 s on a busy machine, and the return in 100 new episodes is
 1.00; one who guesses gets 0.33.
@@ -17,11 +16,9 @@ from typing import Optional
 
 import dm_env
 from dm_env import specs
-import gin
 import numpy as np
 
 
-@gin.configurable
 class Orders(dm_env.Environment):
   """A waiter hears what each table orders, and then serves the tables in another order.
 

@@ -5,10 +5,13 @@ The package `__init__` of every room that imports tf_agents does so.
 - tf_agents imports gym, which prints a page about its successor at every import, in
   every process, unless its list of notices is empty.
 - Where dm_control is installed tf_agents imports it, and dm_control reads once with
-  which backend MuJoCo is to draw.
+  which backend MuJoCo is to draw. It logs this, and its version.
 """
 
 import importlib
+import logging
+
+from absl import logging as absl_logging
 
 from gtrxl_tf.environments import rendering
 
@@ -20,5 +23,12 @@ def _silence_gym() -> None:
     pass
 
 
+def _silence_dm_control() -> None:
+  absl_logging.get_absl_logger().addFilter(
+      lambda record: record.levelno > logging.INFO or 'dm_control' not in record.pathname)
+  logging.getLogger('OpenGL').setLevel(logging.WARNING)
+
+
 _silence_gym()
+_silence_dm_control()
 rendering.choose_backend()

@@ -27,7 +27,8 @@ def random_specs(rng: np.random.Generator) -> datasets.Specs:
     return leaves[rng.integers(len(leaves))]()
 
   nests = [leaf, lambda: {'b': leaf(), 'a-1': leaf()},
-           lambda: {'z': {'y': leaf(), 'x': leaf()}, 'a': leaf()}]
+           lambda: {'z': {'y': leaf(), 'x': leaf()}, 'a': leaf()},
+           lambda: (leaf(), {'a': (leaf(),), 'b': leaf()})]
   def nest() -> Any:
     return nests[rng.integers(len(nests))]()
 

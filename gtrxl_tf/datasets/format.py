@@ -15,7 +15,8 @@ A dataset is a folder; NumPy and a JSON reader are enough to read it:
   ...
 
 If an observation or an action is a dictionary, each entry has its own file, such as
-`observation.image.npy`. No array holds Python objects: nothing is ever unpickled.
+`observation.image.npy`; so has each entry of a tuple, such as `observation.[0].npy`.
+No array holds Python objects: nothing is ever unpickled.
 
 A step is an observation, the action taken on it, and the result. In terms of dm_env, an
 episode of T actions has the time steps 0 to T, and
@@ -59,11 +60,12 @@ moment leaves a valid dataset.
 """
 
 import enum
+import functools
 import json
 import math
 import pathlib
 import re
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 import zlib
 
 import dm_env
@@ -118,8 +120,23 @@ class Episode(NamedTuple):
 _SCALAR = dm_specs.Array((), np.float32)
 
 
+def array_name(root: str, path: Sequence[Union[str, int]]) -> str:
+  """Returns the name of the array that is found at a path within a nest."""
+  return '.'.join([root, *(f'[{key}]' if isinstance(key, int) else str(key)
+                           for key in path)])
+
+
+def _check_node(root: str, node: Any) -> None:
+  """Raises a `DatasetError` if a nest cannot be told from the names of its arrays."""
+  if isinstance(node, list) or isinstance(node, Mapping) and not all(
+      isinstance(key, str) and _KEY.fullmatch(key) for key in node):
+    keys = 'a list' if isinstance(node, list) else [*node]
+    raise DatasetError(f'{root}_spec has {keys}: expected dictionaries with keys of '
+                       'letters, digits, _ and - only, or tuples')
+
+
 class Specs(NamedTuple):
-  """`dm_env.specs` of a step: arrays, or nested dictionaries of arrays."""
+  """`dm_env.specs` of a step: arrays, or nested dictionaries and tuples of arrays."""
   observation: Any
   action: Any
   reward: dm_specs.Array = _SCALAR
@@ -129,11 +146,9 @@ class Specs(NamedTuple):
     """Returns the spec of each array of steps except `end`, by name."""
     found = {}
     for root, nest in self._asdict().items():
+      tree.traverse(functools.partial(_check_node, root), nest)
       for path, spec in tree.flatten_with_path(nest):
-        if not all(isinstance(key, str) and _KEY.fullmatch(key) for key in path):
-          raise DatasetError(f'{root}_spec has {list(path)}: expected dictionaries '
-                             'with keys of letters, digits, _ and - only')
-        found['.'.join([root, *path])] = spec
+        found[array_name(root, path)] = spec
     return found
 
 
@@ -172,7 +187,7 @@ def _stacked(specs: Any, rows: Sequence[Any]) -> Any:
 
 def arrays_of(episode: Episode) -> Dict[str, np.ndarray]:
   """Returns the episode's arrays of steps, by name."""
-  return {'.'.join([root, *map(str, path)]): leaf
+  return {array_name(root, path): leaf
           for root in (*Specs._fields, 'end')
           for path, leaf in tree.flatten_with_path(getattr(episode, root))}
 
@@ -281,7 +296,17 @@ def specs_from_json(entries: Dict[str, Dict[str, Any]]) -> Specs:
     for step in path:
       nest = nest.setdefault(step, {})
     nest[key] = spec
-  return Specs(**roots)
+  return Specs(**_with_tuples(roots))
+
+
+def _with_tuples(nest: Any) -> Any:
+  """Makes tuples of the dictionaries that stand for them."""
+  if not isinstance(nest, dict):
+    return nest
+  found = {key: _with_tuples(value) for key, value in nest.items()}
+  if any(key.startswith('[') for key in found):
+    return tuple(found[f'[{i}]'] for i in range(len(found)))
+  return found
 
 
 def checksum(description: Dict[str, Any]) -> str:

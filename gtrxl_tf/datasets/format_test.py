@@ -7,6 +7,7 @@ from absl.testing import parameterized
 import dm_env
 from dm_env import specs as dm_specs
 import numpy as np
+import tree
 
 from gtrxl_tf import datasets
 from gtrxl_tf import environments
@@ -68,6 +69,18 @@ class SpecsTest(absltest.TestCase):
     self.assertEqual(found, spec)
     self.assertEqual(found.names, ('left', 'right'))
     self.assertEqual(copy.deepcopy(found).names, ('left', 'right'))
+
+  def test_tuples_come_back_from_json_and_are_no_dictionaries(self):
+    array = dm_specs.Array((), np.float32)
+    specs = datasets.Specs(((array,) * 11, {'0': array}), {'a': (array, array)})
+    entries = {name: format_lib.spec_to_json(spec)
+               for name, spec in specs.leaves().items()}
+    self.assertIn('observation.[0].[10]', entries)
+    self.assertIn('observation.[1].0', entries)
+    tree.assert_same_structure(format_lib.specs_from_json(entries), specs)
+    del entries['action.a.[0]']
+    with self.assertRaises(KeyError):  # `open_dataset` says it in one line.
+      format_lib.specs_from_json(entries)
 
   def test_refuses_structures_that_have_no_file_names(self):
     array = dm_specs.Array((), np.float32)

@@ -16,6 +16,7 @@ import io
 import itertools
 import json
 import math
+import os
 import pathlib
 import re
 import sys
@@ -24,6 +25,7 @@ import zlib
 
 from dm_env import specs as dm_specs
 import numpy as np
+from PIL import Image
 import tree
 
 from gtrxl_tf import config
@@ -39,6 +41,7 @@ DatasetError = format_lib.DatasetError
 MAX_BYTES = 2**31
 MAX_STEPS = 2**27
 _MAX_HEADER_BYTES = 10_000  # Of a NumPy array, as NumPy itself has it.
+_MINARI_IMAGE = 32  # Minari decodes JPEG of at least this height and width.
 
 _DQN_ARRAYS = ('observation', 'action', 'reward', 'terminal')
 # Dopamine puts this many blank steps before every episode, to stack frames over them.
@@ -96,7 +99,7 @@ def _damage_told(place: Any) -> Iterator[None]:
   except (DatasetError, config.ConfigError):
     raise
   except (AttributeError, EOFError, LookupError, MemoryError, OSError, RuntimeError,
-          TypeError, ValueError, zlib.error) as error:
+          TypeError, ValueError, zlib.error, Image.DecompressionBombError) as error:
     raise DatasetError(f'{place}: cannot be read: {type(error).__name__}: '
                        f'{" ".join(str(error).split()):.100}') from error
 
@@ -138,24 +141,31 @@ def _importer(function: Callable[..., Recording]) -> Callable[..., Recording]:
 
 
 @_importer
-def minari(folder: Union[str, pathlib.Path]) -> Recording:
-  """Reads a local Minari dataset.
+def minari(name: Union[str, pathlib.Path]) -> Recording:
+  """Reads a local Minari dataset, also one that `minari.DataCollector` has recorded.
 
-  Reads spaces of type Box, Discrete, MultiDiscrete, MultiBinary and Dict, as
-  `GymnasiumEnvironment` shows them; texts in dictionaries are left out.
+  Reads spaces of type Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple, as
+  `GymnasiumEnvironment` shows them; texts in dictionaries are left out. Nothing is
+  downloaded.
 
   Args:
-    folder: with `data/metadata.json` and `data/main_data.hdf5`; Minari keeps them
-      below `~/.minari/datasets`.
+    name: the dataset's folder, or its id as for `minari.load_dataset`: the folder below
+      the environment variable `MINARI_DATASETS_PATH`, or else `~/.minari/datasets`.
 
   Raises:
-    DatasetError: it is no Minari dataset, or has other spaces or another storage.
+    DatasetError: it is no Minari dataset, or has other spaces or another storage, or
+      Minari has stored small images as JPEG, which changes their values.
     config.ConfigError: h5py is not installed.
   """
-  folder = pathlib.Path(folder)
-  metadata_file = folder / 'data' / 'metadata.json'
-  if not metadata_file.exists():
-    raise DatasetError(f'{metadata_file}: missing: expected a local Minari data set')
+  root = os.environ.get('MINARI_DATASETS_PATH', '~/.minari/datasets')
+  folders = dict.fromkeys(
+      [pathlib.Path(name), pathlib.Path(root).expanduser() / name])
+  files = [folder / 'data' / 'metadata.json' for folder in folders]
+  metadata_file = next((file for file in files if file.exists()), None)
+  if metadata_file is None:
+    raise DatasetError(f'{" and ".join(map(str, files))}: missing: expected the folder '
+                       'of a local Minari dataset, or its id')
+  folder = metadata_file.parents[1]
   metadata = format_lib.read_json(metadata_file)
   if metadata.get('data_format', 'hdf5') != 'hdf5':
     raise DatasetError(f'{metadata_file}: data_format is {metadata["data_format"]!r}: '
@@ -191,8 +201,11 @@ def _minari_spec(space: Dict[str, Any], place: str, name: str) -> Any:
     return {key: _minari_spec(subspace, place, key)
             for key, subspace in space['subspaces'].items()
             if subspace['type'] != 'Text'}
+  if kind == 'Tuple':
+    return tuple(_minari_spec(subspace, place, f'{name} {i}')
+                 for i, subspace in enumerate(space['subspaces']))
   raise DatasetError(f'{place}: {name} has a space of type {kind}: expected Box, '
-                     'Discrete, MultiDiscrete, MultiBinary or Dict')
+                     'Discrete, MultiDiscrete, MultiBinary, Dict or Tuple')
 
 
 def _minari_episodes(file, spaces, specs: format_lib.Specs
@@ -200,11 +213,18 @@ def _minari_episodes(file, spaces, specs: format_lib.Specs
   def read(node: Any, space: Dict[str, Any], spec: Any) -> Any:
     if isinstance(spec, dict):
       return {key: read(node[key], space['subspaces'][key], spec[key]) for key in spec}
+    if isinstance(spec, tuple):
+      return tuple(read(node[f'_index_{i}'], space['subspaces'][i], subspec)
+                   for i, subspec in enumerate(spec))
+    if spec.dtype == np.uint8 and len(spec.shape) in (2, 3) and (
+        node.shape[1:] != spec.shape):
+      return _minari_images(node, spec.shape)
     return (_rows(node) - space.get('start', 0)).astype(spec.dtype)
 
   with file:
     for name in sorted(file, key=lambda name: int(name.removeprefix('episode_'))):
       group = file[name]
+      success = float(group.attrs.get('success', np.nan))
       try:
         observation = read(group['observations'], spaces['observation'],
                            specs.observation)
@@ -220,7 +240,127 @@ def _minari_episodes(file, spaces, specs: format_lib.Specs
         raise DatasetError(f'{file.filename}: {name} has {len(reward)} rewards and '
                            f'{sorted(lengths)} observations: expected one more')
       yield _episode(tree.map_structure(lambda x: x[:-1], observation), action, reward,
-                     terminated, tree.map_structure(lambda x: x[-1], observation))
+                     terminated, tree.map_structure(lambda x: x[-1], observation),
+                     success)
+
+
+def _minari_images(node: Any, shape: Tuple[int, ...]) -> np.ndarray:
+  """Decodes pictures, which Minari stores as [T, bytes] or as arrays of bytes."""
+  place = f'{node.file.filename}: {node.name.lstrip("/")}'
+  if min(shape[:2]) < _MINARI_IMAGE:
+    raise DatasetError(
+        f'{place}: Minari stored images of shape {shape} as JPEG, which changes their '
+        "values: expected images of at least 32 by 32, or another dtype than uint8")
+  _check_size(place, len(node), max(math.prod(shape), math.prod(node.shape[1:])))
+  images = np.empty((len(node), *shape), np.uint8)
+  for i in range(len(node)):
+    with Image.open(io.BytesIO(node[i].tobytes()), formats=('JPEG', 'PNG')) as picture:
+      found = (*picture.size[::-1], *[len(picture.getbands())] * (len(shape) == 3))
+      if found != shape:
+        raise DatasetError(f'{place}: has a picture of shape {found}: expected {shape}')
+      images[i] = np.asarray(picture)
+  return images
+
+
+@_importer
+def rlds(folder: Union[str, pathlib.Path], action_names: Tuple[str, ...] = ()
+         ) -> Recording:
+  """Reads a dataset of RLDS, which TensorFlow Datasets has stored: all its splits.
+
+  The last step of an episode gives the final observation. An episode whose last step is
+  not terminal was cut off. Integers are discrete where the feature is a `ClassLabel`;
+  scalar integer actions also if not: those that are named, or else up to the greatest
+  in the data. Texts in dictionaries are left out.
+
+  Args:
+    folder: with `dataset_info.json`, as for `tfds.builder_from_directory`.
+    action_names: what each discrete action does.
+
+  Raises:
+    DatasetError: it is no such dataset, or lacks a field of RLDS.
+    config.ConfigError: TensorFlow Datasets is not installed.
+  """
+  folder = pathlib.Path(folder)
+  format_lib.check_is_file(folder / 'dataset_info.json')
+  tfds = optional.load('tensorflow_datasets', 'The importer of RLDS', 'offline')
+  builder = tfds.builder_from_directory(folder)
+  features = builder.info.features
+  steps = features['steps'].feature if 'steps' in features else {}
+  for name in ('observation', 'action', 'reward', 'is_last', 'is_terminal'):
+    if name not in steps:
+      raise DatasetError(f'{folder}: has no {name!r} in steps: expected the fields of '
+                         f'RLDS, got {sorted(steps)}')
+
+  def episodes() -> Iterator[Dict[str, Any]]:
+    import tensorflow as tf  # pylint: disable=import-outside-toplevel
+    read_config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
+
+    def whole(episode: Dict[str, Any]) -> Dict[str, Any]:
+      return {**episode, 'steps': episode['steps'].batch(MAX_STEPS).get_single_element()}
+
+    try:
+      for episode in builder.as_dataset('all', read_config=read_config).map(whole):
+        yield tree.map_structure(lambda x: x.numpy(), episode)
+    except tf.errors.OpError as error:
+      raise DatasetError(f'{folder}: cannot be read: '
+                         f'{" ".join(error.message.split()):.100}') from error
+
+  action = _rlds_spec(tfds.features, steps['action'], f'{folder}: action')
+  if isinstance(action, dm_specs.Array) and not action.shape and not isinstance(
+      action, dm_specs.DiscreteArray):
+    action = _action_spec((0,), action.dtype, lambda: max(
+        (x['steps']['action'].max() for x in episodes()), default=0), action_names)
+  specs = format_lib.Specs(_rlds_spec(
+      tfds.features, steps['observation'], f'{folder}: observation'), action)
+  return Recording(f'rlds {builder.info.full_name}', specs, True,
+                   map(functools.partial(_rlds_episode, folder, specs), episodes()))
+
+
+def _rlds_spec(kinds: Any, feature: Any, place: str) -> Any:
+  """Returns the specs of a feature of TensorFlow Datasets; None for a text."""
+  if isinstance(feature, kinds.FeaturesDict):
+    found = {key: _rlds_spec(kinds, feature[key], f'{place}.{key}')
+             for key in feature.keys()}
+    return {key: spec for key, spec in found.items() if spec is not None}
+  name = place.rpartition(' ')[2]
+  if isinstance(feature, kinds.ClassLabel):
+    if feature.names != [str(i) for i in range(feature.num_classes)]:
+      return environments.NamedActions(feature.names, name=name)
+    return dm_specs.DiscreteArray(feature.num_classes, name=name)
+  dtype = np.dtype(feature.np_dtype)
+  if dtype.kind in 'OSU' and '.' in name:
+    return None
+  if None in feature.shape:
+    raise DatasetError(f'{place} has shape {feature.shape}: expected a fixed one')
+  format_lib.check_array(place, dtype, feature.shape)
+  return dm_specs.Array(feature.shape, _narrowed(dtype), name)
+
+
+def _rlds_episode(folder: pathlib.Path, specs: format_lib.Specs,
+                  episode: Dict[str, Any]) -> format_lib.Episode:
+  steps = episode['steps']
+  num = len(steps['reward']) - 1
+  if not num or steps['is_last'][:-1].any():
+    raise DatasetError(f'{folder}: has an episode of {num + 1} steps with is_last at '
+                       f'{np.flatnonzero(steps["is_last"]).tolist()}: expected two or '
+                       'more, and is_last at the last only')
+  observation = _taken(specs.observation, steps['observation'])
+  action = _taken(specs.action, steps['action'])
+  discount = steps.get('discount', np.ones(num + 1))[:-1].astype(np.float32)
+  terminated = bool(steps['is_terminal'][-1] or not discount[-1])
+  discount[-1] *= not terminated
+  return _episode(
+      tree.map_structure(lambda x: x[:-1], observation),
+      tree.map_structure(lambda x: x[:-1], action), steps['reward'][:-1], terminated,
+      tree.map_structure(lambda x: x[-1], observation),
+      float(episode.get('success', np.nan)))._replace(discount=discount)
+
+
+def _taken(spec: Any, nest: Any) -> Any:
+  """Returns the arrays of a nest that the spec has, with its dtypes."""
+  if isinstance(spec, dict):
+    return {key: _taken(spec[key], nest[key]) for key in spec}
+  return nest.astype(spec.dtype)
 
 
 @_importer
@@ -421,13 +561,14 @@ def _read(stream: gzip.GzipFile, num_bytes: int, folder: pathlib.Path, number: i
 
 
 def _episode(observation: Any, action: Any, reward: np.ndarray, terminated: bool,
-             final_observation: Any = None) -> format_lib.Episode:
+             final_observation: Any = None, success: float = math.nan
+             ) -> format_lib.Episode:
   discount = np.ones(len(reward), np.float32)
   end = np.zeros(len(reward), np.uint8)
   end[-1:] = (format_lib.End.TERMINATION if terminated else format_lib.End.TRUNCATION)
   discount[-1:] = not terminated
   return format_lib.Episode(observation, action, reward.astype(np.float32), discount,
-                            end, final_observation=final_observation)
+                            end, success, final_observation)
 
 
 def _action_spec(shape: Tuple[int, ...], dtype: np.dtype, greatest: Callable[[], int],

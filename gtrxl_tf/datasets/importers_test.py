@@ -1,6 +1,7 @@
 """Tests of importers.py, on small files in the formats of others."""
 
 import gzip
+import importlib.util
 import io
 import json
 import os
@@ -8,11 +9,13 @@ import pathlib
 import struct
 import sys
 from unittest import mock
+import warnings
 
 from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs as dm_specs
 import numpy as np
+from PIL import Image
 
 from gtrxl_tf import config
 from gtrxl_tf import datasets
@@ -241,6 +244,72 @@ class MinariTest(parameterized.TestCase):
     self.assertEqual(episode.observation['image'].shape[1:], (2, 3))
     self.assertEqual(episode.observation['image'].dtype, np.int8)
 
+  def test_is_found_by_its_id(self):
+    root = self._folder.parent
+    (root / 'D4RL').mkdir()
+    self._folder.rename(root / 'D4RL' / 'door-v0')
+    for variables, root in (({'MINARI_DATASETS_PATH': str(root)}, root),
+                            ({'HOME': str(root / 'home')},
+                             root / 'home' / '.minari' / 'datasets')):
+      if not root.exists():
+        root.parent.mkdir(parents=True)
+        root.symlink_to(self._folder.parent)
+      with mock.patch.dict(os.environ, variables, clear=True):
+        self.assertEqual(importers.minari('D4RL/door-v0').settings, 'minari door-v0')
+        with self.assertRaises(datasets.DatasetError) as caught:
+          importers.minari('D4RL/other-v0')
+      self.assertEqual(
+          str(caught.exception), 'D4RL/other-v0/data/metadata.json and '
+          f'{root}/D4RL/other-v0/data/metadata.json: missing: expected the folder of a '
+          'local Minari dataset, or its id')
+
+  def _store(self, space, arrays):
+    """Replaces the images of all episodes, and their space."""
+    self._observation_space['subspaces']['image'] = space
+    self._write_metadata()
+    with h5py.File(self._folder / 'data' / 'main_data.hdf5', 'a') as file:
+      for group in file.values():
+        del group['observations/image']
+        arrays(group['observations'], len(group['actions']) + 1)
+
+  def test_images_are_decoded(self):
+    image = np.random.default_rng(0).integers(256, size=(32, 33, 3)).astype(np.uint8)
+    def encoded(format_, size=None):
+      data = io.BytesIO()
+      picture = Image.fromarray(image)
+      (picture.resize(size) if size else picture).save(data, format_)
+      return np.frombuffer(data.getvalue(), np.uint8)
+
+    def same_length(group, num):
+      group['image'] = np.stack([encoded('JPEG')] * num)
+
+    def any_length(group, num, size=None):
+      group.create_dataset('image', (num,), h5py.vlen_dtype(np.uint8))
+      for i in range(num):
+        group['image'][i] = encoded('PNG', size)
+
+    space = {'type': 'Box', 'dtype': 'uint8', 'shape': [32, 33, 3], 'low': 0,
+             'high': 255}
+    self._store(space, same_length)
+    found = _import(importers.minari(self._folder), self._folder / 'jpeg').episode(0)
+    np.testing.assert_array_equal(found.final_observation['image'], np.asarray(
+        Image.open(io.BytesIO(encoded('JPEG').tobytes()))))
+    self._store(space, any_length)
+    found = _import(importers.minari(self._folder), self._folder / 'png').episode(0)
+    np.testing.assert_array_equal(found.observation['image'][0], image)
+    self._store(space, lambda group, num: any_length(group, num, (40, 50)))
+    with self.assertRaisesRegex(
+        datasets.DatasetError, r'has a picture of shape \(50, 40, 3\): expected \(32, '):
+      _import(importers.minari(self._folder), self._folder / 'other')
+    self._store(space, lambda group, num: group.create_dataset(
+        'image', data=np.zeros((num, 9), np.uint8)))
+    with self.assertRaisesRegex(datasets.DatasetError, 'door-v0: cannot be read: Unid'):
+      _import(importers.minari(self._folder), self._folder / 'other')
+    self._store({**space, 'shape': [7, 7, 3]}, same_length)
+    with self.assertRaisesRegex(
+        datasets.DatasetError, r'Minari stored images of shape \(7, 7, 3\) as JPEG'):
+      _import(importers.minari(self._folder), self._folder / 'small')
+
   def test_says_what_cannot_be_read(self):
     with self.assertRaisesRegex(datasets.DatasetError, 'metadata.json: missing'):
       importers.minari(self._folder / 'data')
@@ -276,6 +345,76 @@ class MinariTest(parameterized.TestCase):
     with mock.patch.dict(sys.modules, {'h5py': None}):
       with self.assertRaisesRegex(config.ConfigError, 'Minari needs .*h5py.*offline'):
         importers.minari(self._folder)
+
+
+@absltest.skipIf(importlib.util.find_spec('minari') is None
+                 or importlib.util.find_spec('jax') is None,
+                 'minari and jax, with which it records, are not installed')
+class MinariRecorderTest(absltest.TestCase):
+
+  def test_episodes_that_the_collector_recorded(self):
+    # pylint: disable=import-outside-toplevel
+    import gymnasium
+    from gymnasium import spaces
+    import minari
+    # pylint: enable=import-outside-toplevel
+
+    class Task(gymnasium.Env):
+      """Episodes of four steps; even ones terminate, and odd ones are cut off."""
+      observation_space = spaces.Dict(
+          place=spaces.Tuple([spaces.Discrete(4, start=1), spaces.Box(-1, 1, [2])]),
+          camera=spaces.Box(0, 255, [32, 32, 3], np.uint8), name=spaces.Text(5))
+      action_space = spaces.Discrete(3, start=-1)
+      episode = -1
+
+      def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episode += 1
+        self.seen = []
+        return self._observe(), {}
+
+      def step(self, action):
+        observation = self._observe()
+        over = len(self.seen) == 5
+        even = self.episode % 2 == 0
+        return observation, float(action), over and even, over and not even, {}
+
+      def _observe(self):
+        self.seen.append(self.observation_space.sample())
+        return self.seen[-1]
+
+    folder = pathlib.Path(self.create_tempdir().full_path)
+    with mock.patch.dict(os.environ, {'MINARI_DATASETS_PATH': str(folder / 'minari')}):
+      task = minari.DataCollector(Task())
+      seen = []
+      for _ in range(3):
+        task.reset()
+        seen.append(task.unwrapped.seen)
+        for action in (-1, 0, 1, 1):
+          task.step(np.int64(action))
+      with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # That the author is not given.
+        task.create_dataset('tests/task-v0')
+      task.close()
+      dataset = _import(importers.minari('tests/task-v0'), folder / 'out')
+    self.assertEqual(dataset.num_episodes, 3)
+    self.assertEqual(dataset.action_spec(), dm_specs.DiscreteArray(3))
+    self.assertEqual(set(dataset.observation_spec()), {'place', 'camera'})
+    self.assertEqual(dataset.observation_spec()['place'][0], dm_specs.DiscreteArray(4))
+    for i, observations in enumerate(seen):
+      episode = dataset.episode(i)
+      np.testing.assert_array_equal(episode.action, [0, 1, 2, 2])
+      np.testing.assert_array_equal(episode.reward, [-1, 0, 1, 1])
+      self.assertEqual(episode.end[-1], 2 if i == 1 else 1)
+      np.testing.assert_array_equal(
+          [*episode.observation['place'][0], episode.final_observation['place'][0]],
+          [x['place'][0] - 1 for x in observations])
+      np.testing.assert_array_equal(
+          episode.observation['place'][1], [x['place'][1] for x in observations[:-1]])
+      # JPEG keeps the mean of a picture, about.
+      np.testing.assert_allclose(
+          episode.observation['camera'].mean(axis=(1, 2, 3)),
+          [x['camera'].mean() for x in observations[:-1]], atol=10)
 
 
 class DQNReplayTest(parameterized.TestCase):

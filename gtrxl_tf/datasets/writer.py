@@ -166,7 +166,7 @@ class EpisodeWriter:
     once = {'success': np.float32([episode.success])}
     if episode.final_observation is not None:
       once.update({
-          '.'.join(['final_observation', *map(str, path)]): np.asarray(leaf)[None]
+          format_lib.array_name('final_observation', path): np.asarray(leaf)[None]
           for path, leaf in tree.flatten_with_path(episode.final_observation)})
     _check_fit(place, once, self._episode_specs, 1)
     return {**arrays, **once}

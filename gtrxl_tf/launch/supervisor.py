@@ -220,7 +220,8 @@ class Supervisor:
 
   def stop(self, timeout: float = 30) -> None:
     """Asks all parts to stop, the learner first, which saves; then kills them."""
-    order = sorted(self.processes, key=lambda name: name != 'learner')
+    # The server last: the others would warn that it is gone.
+    order = sorted(self.processes, key=lambda name: (name != 'learner', name == 'server'))
     deadline = time.time() + timeout
     for name in order:
       self.processes[name].terminate()

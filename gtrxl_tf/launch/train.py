@@ -234,6 +234,14 @@ def _write_table(path: pathlib.Path, rows: Iterable[Iterable[Any]]) -> None:
   files.write_atomically(path, table.getvalue())
 
 
+def _command(name: str) -> str:
+  """What starts one of the programs in the user's shell."""
+  gtrxl = os.path.join(os.path.dirname(sys.executable), 'gtrxl')
+  if shutil.which('gtrxl') == gtrxl:
+    return f'gtrxl {name}'
+  return f'{os.path.relpath(sys.executable)} -m binaries.{name}'
+
+
 def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
           evaluation: evaluation_lib.Evaluation) -> None:
   """Writes and prints the results of a run that is done."""
@@ -253,6 +261,5 @@ def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   board.flush()
   print(experiment.describe(folder, evaluation, informed))
   print(f'Curve: {folder.curve}')
-  print(f'Evaluate again, or serve {folder.policy}:  '
-        f'{os.path.relpath(sys.executable)} -m binaries.evaluate '
-        f'--root_dir={folder.root}')
+  print(f'Evaluate again:  {_command("evaluate")} --root_dir={folder.root}')
+  print(f'Serve the policy:  {_command("serve")} --policy_dir={folder.policy}')

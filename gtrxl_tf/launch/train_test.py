@@ -406,7 +406,8 @@ class RunTest(parameterized.TestCase):
                      [2 * (i + 1) for i in range(len(rows))])
     self.assertGreater(len(rows), before['learner_step'] / 2)
     self.assertRegex(stdout, r'Evaluation over 10 episodes: return .* success ')
-    self.assertIn(f'python -m binaries.evaluate --root_dir={self.folder.root}', stdout)
+    self.assertRegex(
+        stdout, rf'(gtrxl |python[\d.]* -m binaries\.)evaluate --root_dir={self.folder.root}\n')
     for line in stderr.splitlines():  # What libraries say is in the logs.
       self.assertStartsWith(line, 'WARNING: ')
     self.assertCountEqual(

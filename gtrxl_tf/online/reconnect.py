@@ -56,7 +56,9 @@ class Patience:
     self._seconds = 1.0
 
   def wait(self, error: Exception) -> None:
-    """Logs the error and waits."""
+    """Logs the error and waits; does neither if it should stop."""
+    if self._should_stop():  # The server may have been stopped at the same time.
+      return
     seconds = self._seconds * random.uniform(0.5, 1)
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     logging.warning('%s: the Reverb server at %s does not answer (%s); trying again in '

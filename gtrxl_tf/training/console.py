@@ -55,9 +55,10 @@ class Console:
     left = (self._goal - steps) / speed if speed else math.inf
 
     def shown(name: str, digits: int) -> List[str]:
-      if name not in row:
+      value = row.get(name, math.nan)
+      # Most environments do not report success, and every episode has a return.
+      if name not in row or name == 'success' and math.isnan(value):
         return []
-      value = row[name]
       return [f'{name} -' if math.isnan(value) else f'{name} {value:.{digits}f}']
 
     ratios = [x for name, x in row.items() if name.endswith('_over_bound')]

@@ -44,8 +44,17 @@ class ConsoleTest(parameterized.TestCase):
   def test_what_is_not_known_yet_is_a_dash(self):
     line = console_lib.Console(1_000_000).format(_row(**{
         'return': math.nan, 'success': math.nan, 'environment_steps_per_second': 0.0}))
-    self.assertIn('return - | success - |', line)
+    self.assertIn('steps/s | return - | KL/bound ', line)
     self.assertEndsWith(line, '- left')
+
+  def test_success_is_left_out_where_no_episode_reports_it(self):
+    stream = _Terminal()
+    console = console_lib.Console(1_000_000, stream=stream)
+    console.update(_row(1, success=math.nan))
+    self.assertNotIn('success', stream.getvalue())
+    console.update(_row(2, success=0.25))
+    console.update(_row(3, success=math.nan))  # As in a row without an episode's end.
+    self.assertLen(re.findall(r'success\s0\.25', stream.getvalue()), 2)
 
   def test_no_time_is_left_when_more_steps_were_taken_than_asked(self):
     self.assertEndsWith(console_lib.Console(200_000).format(_row()), '| 0:00 left')

@@ -1,0 +1,256 @@
+"""Exports datasets to the formats of others, with their own libraries.
+
+The libraries are in the extra `offline`.
+"""
+
+import contextlib
+import io
+import os
+import pathlib
+import shutil
+import tempfile
+from typing import Any, Dict, Iterator, List, Tuple, Union
+import warnings
+
+from dm_env import specs as dm_specs
+import numpy as np
+from PIL import Image
+import tree
+
+from gtrxl_tf import environments
+from gtrxl_tf.datasets import format as format_lib
+from gtrxl_tf.datasets import reader
+from gtrxl_tf.environments import optional
+
+DatasetError = format_lib.DatasetError
+
+
+def minari(dataset: reader.Dataset, name: str) -> pathlib.Path:
+  """Writes a dataset that `minari.load_dataset(name)` loads.
+
+  | spec | space |
+  |---|---|
+  | `DiscreteArray` | `Discrete` |
+  | `BoundedArray` of int32 from 0, of rank 1 | `MultiDiscrete` |
+  | `BoundedArray` of int8, 0 and 1; bool of rank 1 or more | `MultiBinary` |
+  | any other array | `Box`, of the dtype's bounds if the spec has none |
+
+  Images are stored as PNG where Minari expects JPEG: Minari and `importers.minari` read
+  them, and no value changes. `success` becomes an entry of each episode's metadata.
+
+  Args:
+    dataset: of episodes with final observations and discounts 0 and 1, which is what
+      Minari's format can hold.
+    name: the id, which ends with a version, as in `'my_t_maze-v0'`.
+
+  Returns:
+    The folder, below the environment variable `MINARI_DATASETS_PATH` or else
+    `~/.minari/datasets`.
+
+  Raises:
+    DatasetError: the dataset or the id does not fit Minari, or the id exists.
+    config.ConfigError: Minari or gymnasium is not installed.
+  """
+  library = optional.load('minari', 'The export to Minari', 'offline')
+  # pylint: disable=import-outside-toplevel
+  from minari.dataset import minari_dataset
+  from minari.storage import datasets_root_dir
+  # pylint: enable=import-outside-toplevel
+  try:
+    minari_dataset.parse_dataset_id(name)
+  except (TypeError, ValueError) as error:
+    raise DatasetError(f'{name}: no id of Minari: expected one that ends with a version, '
+                       "such as 'my_t_maze-v0'") from error
+  _check_episodes(dataset, 'Minari')
+  spaces = {kind: _space(spec, kind) for kind, spec in (
+      ('observation', dataset.observation_spec()), ('action', dataset.action_spec()))}
+  folder = datasets_root_dir.get_dataset_path(name)
+  if folder.exists():
+    raise DatasetError(f'{folder}: exists: expected an id that Minari does not have')
+  try:
+    with warnings.catch_warnings():
+      warnings.simplefilter('ignore')  # Of authors and the like, which are not known.
+      stored = library.create_dataset_from_buffers(
+          name, _minari_episodes(dataset, spaces),
+          observation_space=spaces['observation'], action_space=spaces['action'],
+          description=f'{dataset.environment or "Episodes"}, exported from gtrxl_tf')
+    if not np.isnan(dataset.successes).all():
+      stored.storage.update_episode_metadata(
+          {'success': float(success)} for success in dataset.successes)
+  except BaseException:
+    shutil.rmtree(folder, ignore_errors=True)
+    raise
+  return folder
+
+
+def rlds(dataset: reader.Dataset, folder: Union[str, pathlib.Path]) -> pathlib.Path:
+  """Writes a dataset of RLDS that `tfds.builder_from_directory(folder)` reads.
+
+  An episode of T steps has T + 1 there; the last has the final observation only, and
+  zeros for action, reward and discount. A `DiscreteArray` becomes a `ClassLabel`, any
+  other array a `Tensor`; bounds are lost. `success` is a field of an episode.
+
+  Args:
+    dataset: of episodes with final observations; without tuples, which RLDS lacks.
+    folder: a new one.
+
+  Returns:
+    The folder.
+
+  Raises:
+    DatasetError: the dataset does not fit RLDS, or the folder exists.
+    config.ConfigError: TensorFlow Datasets is not installed.
+  """
+  tfds = optional.load('tensorflow_datasets', 'The export to RLDS', 'offline')
+  folder = pathlib.Path(folder)
+  if folder.exists():
+    raise DatasetError(f'{folder}: exists: expected a new folder')
+  _check_episodes(dataset, 'RLDS')
+
+  def feature(spec: Any) -> Any:
+    if isinstance(spec, dict):
+      return tfds.features.FeaturesDict({k: feature(v) for k, v in spec.items()})
+    if isinstance(spec, tuple):
+      raise DatasetError(f'{dataset.path}: has tuples: RLDS can hold dictionaries only')
+    if isinstance(spec, environments.NamedActions):
+      return tfds.features.ClassLabel(names=spec.names)
+    if isinstance(spec, dm_specs.DiscreteArray):
+      return tfds.features.ClassLabel(num_classes=spec.num_values)
+    return tfds.features.Tensor(shape=spec.shape, dtype=spec.dtype)
+
+  steps = {root: feature(spec) for root, spec in dataset.specs._asdict().items()}
+  steps.update(is_first=np.bool_, is_last=np.bool_, is_terminal=np.bool_)
+  features = tfds.features.FeaturesDict(
+      {'steps': tfds.features.Dataset(steps), 'success': np.float32})
+  folder.parent.mkdir(parents=True, exist_ok=True)
+  tfds.disable_progress_bar()
+  # The folder exists when it is complete; TensorFlow Datasets adds others beside it.
+  with tempfile.TemporaryDirectory(
+      dir=folder.parent, prefix=f'{folder.name}.partial') as partial:
+    with contextlib.redirect_stdout(io.StringIO()):
+      builder = tfds.dataset_builders.store_as_tfds_dataset(
+          'episodes', '1.0.0', features, {'train': _rlds_episodes(dataset)},
+          data_dir=partial, disable_shuffling=True,
+          description=f'{dataset.environment or "Episodes"}, exported from gtrxl_tf')
+    os.rename(builder.data_dir, folder)
+  return folder
+
+
+def _rlds_episodes(dataset: reader.Dataset) -> Iterator[Tuple[int, Dict[str, Any]]]:
+  """Yields numbers of episodes, and the episodes as RLDS has them."""
+  for i in range(dataset.num_episodes):
+    episode = dataset.episode(i)
+    steps = {root: tree.map_structure(lambda x: np.append(x, np.zeros_like(x[:1]), 0),
+                                      getattr(episode, root))
+             for root in ('action', 'reward', 'discount')}
+    steps['observation'] = _with_final(episode)
+    number = np.arange(len(episode.reward) + 1)
+    steps['is_first'], steps['is_last'] = number == 0, number == number[-1]
+    steps['is_terminal'] = steps['is_last'] & (
+        episode.end[-1] == format_lib.End.TERMINATION)
+    yield i, {'steps': steps, 'success': np.float32(episode.success)}
+
+
+def _check_episodes(dataset: reader.Dataset, library: str) -> None:
+  """Checks that episodes can be written in Minari's format or in RLDS."""
+  if dataset.kind != 'episodes':
+    raise DatasetError(f'{dataset.path}: has {dataset.kind}: {library} can hold episodes '
+                       'only')
+  if not dataset.num_episodes:
+    raise DatasetError(f'{dataset.path}: has no episodes to export')
+  if dataset.episode(0).final_observation is None:
+    raise DatasetError(f'{dataset.path}: has no final observations, which {library} '
+                       'needs')
+
+
+def _with_final(episode: format_lib.Episode) -> Any:
+  """Returns all observations of an episode, a nest of [T + 1, ...]."""
+  return tree.map_structure(lambda x, last: np.append(x, last[None], axis=0),
+                            episode.observation, episode.final_observation)
+
+
+def _space(spec: Any, name: str) -> Any:
+  """Returns the space of gymnasium for a nest of specs."""
+  from gymnasium import spaces  # pylint: disable=import-outside-toplevel
+  if isinstance(spec, dict):
+    return spaces.Dict({key: _space(value, f'{name}.{key}')
+                        for key, value in spec.items()})
+  if isinstance(spec, tuple):
+    return spaces.Tuple([_space(value, f'{name}.[{i}]')
+                         for i, value in enumerate(spec)])
+  if isinstance(spec, dm_specs.DiscreteArray):
+    return spaces.Discrete(int(spec.num_values))
+  if isinstance(spec, dm_specs.BoundedArray):
+    low, high = (np.broadcast_to(bound, spec.shape).astype(spec.dtype)
+                 for bound in (spec.minimum, spec.maximum))
+  elif spec.dtype.kind == 'f':
+    low, high = (np.full(spec.shape, bound, spec.dtype) for bound in (-np.inf, np.inf))
+  elif spec.dtype == bool:
+    low, high = np.zeros(spec.shape, bool), np.ones(spec.shape, bool)
+  else:
+    limits = np.iinfo(spec.dtype)
+    low, high = (np.full(spec.shape, x, spec.dtype) for x in (limits.min, limits.max))
+  if spec.shape and spec.dtype in (bool, np.int8) and (
+      not low.any() and np.all(high == 1)):
+    return spaces.MultiBinary(list(spec.shape))
+  if spec.dtype == np.int32 and len(spec.shape) == 1 and not low.any() and (
+      np.all(high < np.iinfo(np.int32).max)):
+    return spaces.MultiDiscrete(high + 1, np.int32)
+  if spec.dtype == bool:  # gymnasium's boxes have numbers.
+    return spaces.Box(0, 1, spec.shape, np.int8)
+  space = spaces.Box(low, high, spec.shape, spec.dtype)
+  if _is_image(space) and spec.shape[2:] not in ((), (3,), (4,)):
+    raise DatasetError(f'{name} has images of shape {spec.shape}: Minari can hold images '
+                       'of [height, width] or with 3 or 4 channels')
+  return space
+
+
+def _is_image(space: Any) -> bool:
+  """Returns whether Minari decodes what it stored of a space."""
+  # pylint: disable-next=import-outside-toplevel
+  from minari.dataset.minari_storage import is_image_space
+  return is_image_space(space)
+
+
+def _minari_episodes(dataset: reader.Dataset, spaces: Any) -> Iterator[Any]:
+  # pylint: disable-next=import-outside-toplevel
+  from minari.data_collector import EpisodeBuffer
+  for i in range(dataset.num_episodes):
+    episode = dataset.episode(i)
+    strange = ~np.isin(episode.discount, (0, 1))
+    if strange.any():
+      step = int(np.argmax(strange))
+      raise DatasetError(
+          f'{dataset.path}: episode {i} has the discount {episode.discount[step]} at '
+          f'step {step}: Minari can hold 0, at the end, and 1')
+    yield EpisodeBuffer(
+        observations=_stored(spaces['observation'], _with_final(episode)),
+        actions=_stored(spaces['action'], episode.action),
+        rewards=episode.reward, terminations=episode.end == format_lib.End.TERMINATION,
+        truncations=episode.end == format_lib.End.TRUNCATION)
+
+
+def _stored(space: Any, nest: Any) -> Any:
+  """Returns a nest of [T, ...] in the form in which Minari stores it unchanged."""
+  if isinstance(nest, dict):
+    return {key: _stored(space[key], value) for key, value in nest.items()}
+  if isinstance(nest, tuple):
+    return tuple(_stored(space[i], value) for i, value in enumerate(nest))
+  array = np.ascontiguousarray(nest, space.dtype)
+  if _is_image(space):
+    array = _encoded(array)
+  # Minari makes JPEG of every NumPy array that could be an image, and that loses values;
+  # other arrays of bytes it stores as they are.
+  return list(map(memoryview, array)) if array.dtype == np.uint8 and array.ndim > 1 \
+      else array
+
+
+def _encoded(images: np.ndarray) -> np.ndarray:
+  """Encodes [T, height, width, ...] as PNG: [T, bytes], zeros after the shorter ones."""
+  encoded: List[bytes] = []
+  for image in images:
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, format='PNG')
+    encoded.append(buffer.getvalue())
+  length = max(map(len, encoded))
+  return np.stack([np.frombuffer(x.ljust(length, b'\0'), np.uint8) for x in encoded])
