@@ -1,0 +1,57 @@
+"""What the commands that collect datasets share: how they end, and with which errors."""
+
+from __future__ import annotations
+
+from concurrent.futures import process
+import sys
+import typing
+from typing import Any, Callable, Sequence
+
+if typing.TYPE_CHECKING:
+  from gtrxl_tf import datasets
+
+
+def run(gin_files: Sequence[str], gin_bindings: Sequence[str], output_dir: str,
+        make_collector: Callable[[], Any],
+        collect: Callable[[Any], datasets.Dataset]) -> None:
+  """Collects a dataset and prints its description, or exits with one line.
+
+  The traceback of an unexpected error is written beside the folder, as
+  `OUTPUT_DIR.failure.txt`.
+
+  Args:
+    gin_files: files of settings.
+    gin_bindings: single settings, which override the files.
+    output_dir: the dataset's folder.
+    make_collector: called after the settings are read.
+    collect: called with the collector; returns the dataset.
+  """
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf import config
+  from gtrxl_tf import datasets
+  from gtrxl_tf.datasets import inspection
+  from gtrxl_tf.launch import exit_codes
+  from gtrxl_tf.launch import parts
+  from gtrxl_tf.launch import prepare  # noqa: F401 (for gin)
+
+  try:
+    with parts.kept_failure('', f'{output_dir.rstrip("/")}.failure.txt',
+                            unexpected_only=True):
+      try:
+        config.parse(gin_files, gin_bindings)
+        collector = make_collector()
+      except ValueError as error:
+        print(f'Not started: {config.one_line(error)}', file=sys.stderr)
+        sys.exit(2)
+      try:
+        dataset = collect(collector)
+      except (config.ConfigError, datasets.DatasetError) as error:
+        sys.exit(f'Stopped: {error}')
+      except process.BrokenProcessPool:
+        sys.exit('Stopped: a process that played was killed. The same command goes on.')
+  except (exit_codes.RunFailed, OSError) as error:  # An OSError if the disk is full.
+    sys.exit(f'Stopped: {error}')
+  except KeyboardInterrupt:
+    print('\nInterrupted. The same command goes on.')
+    sys.exit(130)
+  print(inspection.describe(dataset))
