@@ -10,6 +10,8 @@ from absl import app
 from absl import flags
 from absl import logging
 
+import binaries
+
 _DATASET = flags.DEFINE_string('dataset', None, "The dataset's folder.", required=True)
 _FORMAT = flags.DEFINE_enum(
     'format', None, ['minari', 'rlds'], 'Format of the output.', required=True)
@@ -19,7 +21,7 @@ _OUTPUT = flags.DEFINE_string(
 
 
 def main(argv) -> None:
-  del argv
+  binaries.refuse_arguments(argv)
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf import datasets
