@@ -35,15 +35,11 @@ def main(argv) -> None:
   binaries.refuse_arguments(argv)
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
-  try:
-    from gtrxl_tf.serving import server
-  except ModuleNotFoundError as error:
-    if error.name != 'aiohttp':
-      raise
-    sys.exit('Not started: aiohttp is not installed: expected `make`, or '
-             "`pip install -c requirements.lock -e '.[cpu,serve]'`, in a clone")
+  from gtrxl_tf.environments import optional
 
   try:
+    optional.load('aiohttp', needed_by='gtrxl serve', extra='serve')
+    from gtrxl_tf.serving import server
     server.serve(pathlib.Path(_POLICY_DIR.value), _HOST.value, _PORT.value,
                  _MAX_SESSIONS.value, _IDLE_SECONDS.value, _MAX_BATCH.value)
   except config.ConfigError as error:

@@ -180,6 +180,15 @@ class ServeTest(absltest.TestCase):
     self.assertRegex(server.output(), f'^Not started: {folder}/saved_model.pb: is '
                      r'damaged: has 0 bytes: expected \d+\n$')
 
+  def test_a_missing_aiohttp_is_refused_in_one_line(self):
+    done = subprocess.run(
+        [sys.executable, '-c', 'import sys; sys.modules["aiohttp"] = None; '
+         'from absl import app; from binaries import serve; app.run(serve.main)',
+         '--policy_dir=none'], capture_output=True, text=True, check=False)
+    self.assertEqual(done.returncode, 1)
+    self.assertRegex(done.stderr, '^Not started: gtrxl serve needs the package aiohttp, '
+                     'which is not installed: expected `.*serve.*`\n$')
+
   def test_an_address_in_use(self):
     server = _Server(self.policy, port=self.server.port)
     self.assertEqual(server.process.wait(60), 1)

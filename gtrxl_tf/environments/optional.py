@@ -15,7 +15,7 @@ def load(module: str, needed_by: str, extra: str = 'envs') -> types.ModuleType:
 
   Args:
     module: full name of the module.
-    needed_by: the environment's name, for the error.
+    needed_by: what needs the module, for the error.
     extra: the extra of setup.py.
 
   Raises:
@@ -34,7 +34,8 @@ def _install(extra: str) -> str:
   """The command that installs an extra, into a clone's .venv or beside the wheel."""
   clone = pathlib.Path(__file__).parents[2]
   if (clone / 'Makefile').exists() and (clone / 'setup.py').exists():
-    return f'make {extra}'
+    return (f'make {extra}' if extra in ('envs', 'offline') else
+            f".venv/bin/pip install -c requirements.lock -e '.[{extra}]'")
   return f"pip install 'gtrxl_tf[{extra}] @ {_wheel()}'"
 
 

@@ -1,5 +1,6 @@
 """Tests of optional.py: environments whose packages are not installed."""
 
+import re
 import sys
 from unittest import mock
 
@@ -44,6 +45,14 @@ class OptionalTest(parameterized.TestCase):
           optional.load('no_such_package', needed_by='Test', extra='offline')
     self.assertIn(f"`pip install 'gtrxl_tf[offline] @ {expected}'`",
                   str(raised.exception))
+
+  @parameterized.parameters(
+      ('offline', 'make offline'),
+      ('serve', ".venv/bin/pip install -c requirements.lock -e '.[serve]'"))
+  def test_in_a_clone_make_or_pip_installs_an_extra(self, extra, expected):
+    with self.assertRaisesRegex(
+        config.ConfigError, f'expected `{re.escape(expected)}`$'):
+      optional.load('no_such_package', needed_by='Test', extra=extra)
 
   def test_deepmind_lab_is_built_from_source(self):
     environment = environments.DMLab
