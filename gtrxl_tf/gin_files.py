@@ -71,9 +71,11 @@ def find(name: str, beside: Optional[pathlib.Path] = None) -> pathlib.Path:
   if found:
     raise ValueError(f'{name}: several gin files of this library have this name: '
                      f'expected one of {", ".join(map("/".join, found))}')
-  stems = sorted({x.stem for x in known.values()})
-  close = difflib.get_close_matches(path.stem, stems, n=2)
-  close = ['/'.join(x) for stem in close for x in known if known[x].stem == stem]
+  # By what would be typed: files beside the missing one, then those of the library.
+  stems = {str(x): x.stem for x in sorted(path.parent.glob('*.gin'))}
+  stems.update({'/'.join(x): known[x].stem for x in known})
+  close = difflib.get_close_matches(path.stem, sorted(set(stems.values())), n=2)
+  close = [name for stem in close for name in stems if stems[name] == stem]
   raise ValueError(
       f'{name}: no such gin file, neither at this path nor in this library'
       + (f'. Did you mean {" or ".join(close)}?' if close else ''))

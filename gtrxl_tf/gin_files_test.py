@@ -86,6 +86,10 @@ class LookUpTest(_Test):
     self.assertRegex(self.error([name]),
                      f'^{name}: no such gin file.*Did you mean a/room.gin')
 
+  def test_a_misspelt_file_of_ones_own(self):
+    self.write('work/my_world.gin')
+    self.assertEndsWith(self.error(['my_wrld.gin']), 'Did you mean my_world.gin?')
+
   @parameterized.parameters(
       ('', 'is a directory'), ('../library', 'is a directory'),
       ('/dev/zero', 'is not a regular file'), ('nothing', 'no such gin file'))

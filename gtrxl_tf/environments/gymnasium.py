@@ -68,6 +68,10 @@ class FromGymnasium(dm_env.Environment):
     self.name = task.spec.id if task.spec else type(task.unwrapped).__name__
     self._task = task
     self._owner = owner = owner or self.name
+    for space in 'observation_space', 'action_space':
+      if getattr(task, space, None) is None:
+        raise config.ConfigError(f'{owner} has no {space}: expected one of '
+                                 'gymnasium.spaces, as an attribute')
     observation = _convert(task.observation_space, 'observation', owner, max_words)
     action = _convert(task.action_space, 'action', owner)
     if observation is None:
@@ -110,8 +114,12 @@ class FromGymnasium(dm_env.Environment):
   def step(self, action) -> dm_env.TimeStep:
     if self._reset_next_step:
       return self.reset()
-    observation, reward, terminated, truncated, info = self._task.step(
-        self._decode(action))
+    stepped = self._task.step(self._decode(action))
+    if not isinstance(stepped, tuple) or len(stepped) != 5:
+      came = f'{len(stepped)} values' if isinstance(stepped, tuple) else repr(stepped)
+      raise ValueError(f'{self._owner}.step returned {came[:80]}: expected observation, '
+                       'reward, terminated, truncated and info')
+    observation, reward, terminated, truncated, info = stepped
     last = self._reset_next_step = bool(terminated or truncated)
     observation = self._observation(observation, info, last)
     if terminated:

@@ -332,6 +332,23 @@ class SpacesTest(parameterized.TestCase):
     with self.assertRaisesRegex(config.ConfigError, 'Everything has actions of Text'):
       gymnasium.FromGymnasium(Everything(action_space=spaces.Text(3)))
 
+  def test_a_class_without_spaces_is_refused(self):
+    task = Everything()
+    del task.action_space
+    with self.assertRaisesRegex(config.ConfigError, 'Everything has no action_space: exp'):
+      gymnasium.FromGymnasium(task)
+
+  @parameterized.parameters(
+      ((0, 1.0, True, {}), '4 values'), (None, 'None'), ([0], r'\[0\]'))
+  def test_a_step_that_returns_something_else(self, returned, came):
+    task = Everything()
+    task.step = lambda action: returned
+    environment = gymnasium.FromGymnasium(task)
+    environment.reset()
+    with self.assertRaisesRegex(ValueError, f'^Everything.step returned {came}: expected '
+                                'observation, reward, terminated, truncated and info$'):
+      environment.step(0)
+
   def test_a_reset_that_fails_is_told_at_once(self):
     class Broken(Everything):
       def reset(self, **_):
