@@ -30,6 +30,10 @@ from gtrxl_tf.replay import weights
 
 _STEPS, _UNROLL_LENGTH, _NUM_ENVIRONMENTS = 1000, 10, 2
 
+def _default():
+  return None  # Made from the observation's spec.
+
+
 _pixels = functools.partial(torsos.PixelTorso, channels=(4, 4), units=8)
 _vectors = functools.partial(torsos.VectorTorso, units=(8,))
 _WORLDS = {
@@ -37,14 +41,15 @@ _WORLDS = {
     'AppleMaze_state': (_vectors, dict(observation='state')),
     'AppleMaze': (_pixels, {}),
     'MemoryMaze': (_pixels, {}),
-    'MinigridMemory': (lambda: None, dict(size=11)),  # The default: one-hot vectors.
+    'MinigridMemory': (_default, dict(size=11)),
     'Atari': (_pixels, dict(game='pong')),
     'VizdoomTwoColors': (_pixels, {}),
     'DMLab': (_pixels, dict(level='rooms_watermaze')),
     'Bsuite': (_vectors, dict(name='memory_len/5')),
-    **{f'GymnasiumEnvironment_{name}': (_vectors, dict(name=name)) for name in (
+    **{f'GymnasiumEnvironment_{name}': (_default, dict(name=name)) for name in (
         'popgym-RepeatPreviousEasy-v0', 'popgym-AutoencodeEasy-v0',
-        'MiniGrid-MemoryS7-v0', 'FrozenLake-v1', 'Blackjack-v1')},
+        'popgym-BattleshipEasy-v0', 'MiniGrid-MemoryS7-v0', 'FrozenLake-v1',
+        'Blackjack-v1', 'Taxi-v4')},
 }
 
 
