@@ -30,6 +30,7 @@ from gtrxl_tf.replay import weights
 
 _STEPS, _UNROLL_LENGTH, _NUM_ENVIRONMENTS = 1000, 10, 2
 
+
 def _default():
   return None  # Made from the observation's spec.
 
