@@ -1,4 +1,4 @@
-"""A server of a policy, in a process as a person starts it, and its clients."""
+"""Tests of a policy server, in a process as a user starts it, and its clients."""
 
 import http.client
 import json
@@ -158,7 +158,7 @@ class ServeTest(absltest.TestCase):
     self.assertEqual(
         self.client.ask('POST', path, {'observation': [0, 0, 0, 0]})[0], 200)
 
-  def test_bytes_that_are_not_http(self):
+  def test_requests_that_are_not_http(self):
     for garbage in (b'\x16\x03\x01\x02\x00\x01\x00', b'GET\r\n\r\n', os.urandom(1000),
                     b'POST /v1/sessions HTTP/1.1\r\nContent-Length: x\r\n\r\n',
                     b'GET / HTTP/1.1\r\n' + b'x: y\r\n' * 10_000):

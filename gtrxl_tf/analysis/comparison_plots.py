@@ -13,7 +13,7 @@ from gtrxl_tf.analysis import comparison
 from gtrxl_tf.plots import curves
 from gtrxl_tf.plots import histories
 
-matplotlib.use('Agg')  # Pictures are files; there may be no screen.
+matplotlib.use('Agg')  # Draws to files only; there may be no screen.
 
 # Shares of the training at which runs are ranked (Figure 5: 0.5, 1, 2 billion steps).
 _RANKED_AT = (0.25, 0.5, 1)

@@ -87,7 +87,7 @@ class Comparison:
       code = self._train(point, model, seed)
       if code and not folder.diverged.exists():
         raise RunStopped(
-            f'Stopped in {folder.root}; the same command goes on from there.')
+            f'Stopped in {folder.root}. Run the same command to continue.')
       self.report()
 
   def report(self) -> str:

@@ -11,7 +11,7 @@ import tree
 from gtrxl_tf import config
 from gtrxl_tf import environments
 
-MOST_FRAMES = 1000  # Of a film; later steps of an episode are left out.
+MOST_FRAMES = 1000  # The frames of a film; later steps of an episode are left out.
 _FRAMES_PER_SECOND = 12
 _LEAST_SIDE, _MOST_SIDE = 160, 480  # Pixels of a film's longer side.
 

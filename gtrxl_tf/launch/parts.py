@@ -178,7 +178,7 @@ def kept_failure(name: str, path: Union[str, os.PathLike, None],
     name = f'{name}: ' if name else ''
     line = line or f'{name}{kind}{config.one_line(error)}'
     with contextlib.suppress(OSError):  # A full disk is not worth another error.
-      # An error in the settings leaves no new folder of a run.
+      # An error in the settings must not create a run's folder.
       path.parent.mkdir(parents=not expected, exist_ok=True)
       files.write_atomically(path, f'{line}\n\n{traceback.format_exc()}')
       where = f' (traceback: {path})'

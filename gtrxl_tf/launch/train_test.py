@@ -74,7 +74,7 @@ class RefusedTest(parameterized.TestCase):
     self.temporary = pathlib.Path(self.create_tempdir().full_path)
 
   def refused(self, files, bindings) -> str:
-    """The one line on stderr; nothing else has happened."""
+    """Returns the one line on stderr, and checks that nothing else has happened."""
     root = self.temporary / 'run'
     stderr = io.StringIO()
     with contextlib.redirect_stderr(stderr):
@@ -212,7 +212,7 @@ class ChangedSettingsTest(parameterized.TestCase):
 
   def test_a_change_on_purpose_needs_the_flag(self):
     self.refused(
-        r'Experiment.evaluation_episodes = 10 \(now 11\); --allow_changes goes on .*',
+        r'Experiment.evaluation_episodes = 10 \(now 11\); --allow_changes continues .*',
         'Experiment.evaluation_episodes = 11')
 
   def test_the_same_settings_are_not_a_change(self):
@@ -322,7 +322,7 @@ class OfflineRunTest(parameterized.TestCase):
     self.assertIn('Traceback', failure.read_text())
 
   @pytest.mark.long
-  def test_a_run_leaves_what_there_is_to_see(self):
+  def test_a_run_leaves_its_pictures_and_tables(self):
     temporary = pathlib.Path(self.create_tempdir().full_path)
     dataset, folder = temporary / 'mazes', run_folder.RunFolder(temporary / 'run')
     testing.write_informed_episodes(
@@ -385,14 +385,14 @@ class RunTest(parameterized.TestCase):
   @pytest.mark.long
   def test_a_run_is_interrupted_and_goes_on_to_its_end(self):
     process = self.start('OnlineExperiment.environment_steps = 1000000000')
-    deadline = time.time() + 240  # Where much else goes on, starting takes minutes.
+    deadline = time.time() + 240  # On a busy machine, starting takes minutes.
     while (run_folder.last_metrics(self.folder.metrics) is None
            and time.time() < deadline):
       time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=120)
     self.assertEqual(process.returncode, 130, stderr)
-    self.assertIn('The same command goes on from', stdout)
+    self.assertIn('Run the same command to continue from', stdout)
     self.assertFalse(self.folder.done.exists())
     before = run_folder.last_metrics(self.folder.metrics)
 
@@ -408,13 +408,13 @@ class RunTest(parameterized.TestCase):
     self.assertRegex(stdout, r'Evaluation over 10 episodes: return .* success ')
     self.assertRegex(
         stdout, rf'(gtrxl |python[\d.]* -m binaries\.)evaluate --root_dir={self.folder.root}\n')
-    for line in stderr.splitlines():  # What libraries say is in the logs.
+    for line in stderr.splitlines():  # The messages of libraries are in the logs.
       self.assertStartsWith(line, 'WARNING: ')
     self.assertCountEqual(
         [path.name for path in self.folder.logs.iterdir()],
         ['train.log', 'server.log', 'learner.log', 'actor_0.log'])
     self.assertRegex((self.folder.logs / 'learner.log').read_text(),
-                     r'(?m)^[-\d]+ [:,\d]+ INFO learner: going on from .*ckpt-\d+$')
+                     r'(?m)^[-\d]+ [:,\d]+ INFO learner: resuming from .*ckpt-\d+$')
     for path in (self.folder.config, self.folder.done, self.folder.curve,
                  self.folder.evaluation, self.folder.policy / 'saved_model.pb'):
       self.assertTrue(path.exists(), path)

@@ -28,8 +28,8 @@ from gtrxl_tf.training import watchdog as watchdog_lib
 _WAIT_MS = 500
 # How long an actor that is told to stop waits until its last unrolls are in the queue.
 _FLUSH_SECONDS = 5
-# How long an actor waits for newer weights, where it waits. It then acts with the ones
-# it has: the unrolls that the learner needs to make newer ones may have been lost.
+# How long an actor waits for newer weights, if it does. It then acts with the ones it
+# has: the unrolls that the learner needs to make newer ones may have been lost.
 _MAX_SECONDS_FOR_WEIGHTS = 30
 
 
@@ -252,7 +252,7 @@ class Actor:
   def _wait_for_queue(self, channel: weights.WeightsChannel) -> None:
     """Waits until all unrolls but the newest are in the queue."""
     while not self._writer.wait(0, _WAIT_MS) and not self._ended():
-      self._receive(channel)  # It also says when the run is over.
+      self._receive(channel)  # Also notices the end of the run.
 
   def _wait_for_weights(self, channel: weights.WeightsChannel) -> None:
     """Waits for newer weights if it has begun as many unrolls as it may with these."""

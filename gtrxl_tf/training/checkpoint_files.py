@@ -92,7 +92,7 @@ class CheckpointFiles:
         if first is None:
           return step
         raise CheckpointError(
-            f'{first}. The newest intact checkpoint is ckpt-{step}: to go on from it, '
+            f'{first}. The newest intact checkpoint is ckpt-{step}: to resume from it, '
             f'remove {", ".join(damaged)} from {self.folder}')
       first = first or damage
       damaged.append(f'ckpt-{step}.*')

@@ -59,7 +59,7 @@ def make_strategy(name: str, tpu: Optional[str] = None) -> tf.distribute.Strateg
   Args:
     name: `default`, one device; `mirrored`, all GPUs of this machine, or all logical
       CPUs if there is no GPU; `multiworker`, the workers that the environment variable
-      `TF_CONFIG` names, which are waited for; `tpu`.
+      `TF_CONFIG` names, once all have started; `tpu`.
     tpu: with `tpu`: `local` on a TPU VM, or `HOST:PORT`, `grpc://HOST:PORT`, or the
       TPU's name in Google Cloud.
 
@@ -89,7 +89,7 @@ def make_strategy(name: str, tpu: Optional[str] = None) -> tf.distribute.Strateg
 
 def _tpu_strategy(tpu: str) -> tf.distribute.Strategy:
   if tpu != 'local' and ':' in tpu:
-    # TensorFlow would wait for ever if nothing answers at the address.
+    # TensorFlow would wait forever if nothing answers at the address.
     address = tpu.removeprefix('grpc://')
     host, _, port = address.rpartition(':')
     try:
@@ -108,8 +108,8 @@ def _tpu_strategy(tpu: str) -> tf.distribute.Strategy:
     if 'ConfigureDistributedTPU' not in str(error):
       raise config.ConfigError(f'--tpu={tpu}: {config.one_line(error)}') from error
     raise config.ConfigError(
-        f'--tpu={tpu}: this TensorFlow {tf.__version__} has no TPU kernels, as those '
-        'of the package index; expected that of a TPU VM image, such as '
+        f'--tpu={tpu}: TensorFlow {tf.__version__} from the package index has no TPU '
+        'kernels: expected the TensorFlow of a TPU VM image, such as '
         'tpu-vm-tf-2.15.1-pjrt (see docs/tpu.md)') from error
   except (urllib_error.URLError, ValueError, RuntimeError,
           tf.errors.OpError) as error:
