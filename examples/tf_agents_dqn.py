@@ -1,8 +1,8 @@
 """Memory in TF-Agents' own DQN: a Q-network with a core, trained on whole episodes.
 
-The task shows a symbol and asks for it eight steps later (`tf_agents_recall.py`). A
-guess is right once in four times. A feed-forward network can only guess; the same agent
-with a gated Transformer-XL remembers.
+The task shows a symbol and asks for it eight steps later (`tf_agents_recall.py`). One
+guess in four is right. A feed-forward network can only guess; the same agent with a
+gated Transformer-XL remembers.
 
   python examples/tf_agents_dqn.py
 

@@ -1,4 +1,4 @@
-"""The task of the examples with TF-Agents, and how it is played."""
+"""The task of the examples with TF-Agents, and functions that play it."""
 
 from typing import Any
 
@@ -17,8 +17,9 @@ EPISODE_LENGTH = DELAY + 1  # Steps in which an action is taken.
 class Recall(py_environment.PyEnvironment):
   """Shows a symbol in the first step, and rewards the action of that number in the last.
 
-  The reward is 1 for the right action and 0 else. An agent that does not remember the
-  symbol gets 0.25 on average. This is a batch of episodes that begin and end together.
+  The reward is 1 for the right action and 0 otherwise. An agent that does not remember
+  the symbol gets 0.25 on average. This is a batch of episodes that begin and end
+  together.
   """
 
   def __init__(self, num_episodes: int, seed: int):
