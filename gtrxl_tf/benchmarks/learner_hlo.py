@@ -13,7 +13,7 @@ from gtrxl_tf.benchmarks import learner_cost
 from gtrxl_tf.benchmarks import tpu_compiler
 from gtrxl_tf.training import learner as learner_lib
 
-# What a TPU does not have, or what this library avoids on it.
+# Features that a TPU does not have, or that this library avoids there.
 _FORBIDDEN = {
     'a dynamic shape': r'\w\[[^\]]*(<=|\?)[^\]]*\]',
     'float64': r'\bf64\[',

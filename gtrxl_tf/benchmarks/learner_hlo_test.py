@@ -43,7 +43,7 @@ class TpuTest(tf.test.TestCase, parameterized.TestCase):
         agent, tf.keras.optimizers.legacy.Adam(), tf.distribute.get_strategy())
     self.assertEmpty(learner_hlo.forbidden(learner_hlo.hlo(learner, tf.range(2))))
 
-  def test_what_a_tpu_could_not_do_is_found(self):
+  def test_unsupported_operations_are_found(self):
     for x, name in (('f32[<=4,2]{1,0} add', 'a dynamic shape'),
                     ('f64[] constant(0)', 'float64'),
                     ('f32[2] custom-call(x)', 'a custom call')):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from gtrxl_tf.agents import policy
 from gtrxl_tf.benchmarks import cores as cores_lib
 
-_WIDTH = 2048              # Of the matrices that are multiplied; all fit in no cache.
+_WIDTH = 2048              # Of the matrices that are multiplied; beyond any cache.
 _MATRIX_BYTES = 4 * 2**26  # Of the matrix that is read.
 
 

@@ -101,7 +101,7 @@ class RandomSource(sources.Source):
 class LearningProcesses:
   """Judges a policy by a learning process in each task in which a source was evaluated.
 
-  The policy that takes its most likely actions instead is judged beside it.
+  It also judges the greedy policy, which takes the most likely actions.
 
   Attributes:
     columns: the names of what `evaluate` returns.

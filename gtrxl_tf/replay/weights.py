@@ -27,7 +27,7 @@ class WeightsChannel:
   """One end of the connection from a learner's network to an actor's.
 
   The networks at both ends have the same variables in the same order. TF-Agents'
-  ReverbVariableContainer does not serve: a second one in a process, needed to
+  ReverbVariableContainer is not suitable: a second one in a process, needed to
   reconnect, loses its client with the first ("Resource ... ReverbClient does not
   exist"), and it cannot tell whether the weights are new.
 

@@ -13,7 +13,7 @@ from gtrxl_tf.replay import unroll as unroll_lib
 
 TABLE = 'unrolls'
 _SECONDS_FOR_AN_ANSWER = 10
-# What an item does not have of the row after its last action.
+# The columns that an item does not have in the row after its last action.
 _OF_THE_NEXT_UNROLL = ('action', 'policy', 'record', 'task', 'target_step')
 
 
@@ -203,7 +203,7 @@ class UnrollWriter:
     is_unroll = isinstance(row, unroll_lib.Unroll)
     if not (self._checked and is_unroll and found == self._leaves):
       misfit = (unroll_lib.misfit(row, self._blank) if is_unroll
-                else f'it is of type {type(row).__name__}: expected Unroll')
+                else f'it has type {type(row).__name__}: expected Unroll')
       if misfit:
         raise ValueError(f'a row does not fit the unrolls: {misfit}')
       self._checked = True

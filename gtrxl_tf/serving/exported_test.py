@@ -61,7 +61,7 @@ class ExportedPolicyTest(parameterized.TestCase):
       np.testing.assert_allclose(
           found, policy_testing.alone(self.folder, shown[i]), atol=1e-5, rtol=1e-5)
 
-  def test_a_new_client_finds_an_empty_memory(self):
+  def test_a_new_client_has_an_empty_memory(self):
     policy = exported.ExportedPolicy(self.folder, 1)
 
     def play():
@@ -74,7 +74,7 @@ class ExportedPolicyTest(parameterized.TestCase):
 
     np.testing.assert_array_equal(play(), play())
 
-  def test_it_knows_what_it_takes_and_needs(self):
+  def test_its_specs_and_memory_size(self):
     policy = exported.ExportedPolicy(self.folder, 2)
     self.assertEqual(policy.observation_spec.shape, [4])
     self.assertEqual(policy.action_spec.maximum, 3)

@@ -1,4 +1,4 @@
-"""Small policies with random weights, for tests of what is done with exported ones."""
+"""Small policies with random weights, for tests of exported policies."""
 
 import pathlib
 from typing import List, Sequence, Tuple
@@ -49,12 +49,12 @@ def make_policy(core: str, scale: float = 1.5, biases: bool = True
       network, played.observation_spec(), played.action_spec(), greedy=True)
 
 
-# What a client shows: whether an episode begins, the reward and the observation.
+# A client's input: whether an episode begins, the reward and the observation.
 Shown = Tuple[bool, float, List[float]]
 
 
 def alone(folder: pathlib.Path, shown: Sequence[Shown]) -> np.ndarray:
-  """The logits of the exported policy for what one client shows, step by step."""
+  """The logits of the exported policy for one client's inputs, step by step."""
   policy = tf.saved_model.load(str(folder))
   memory = policy.signatures['get_initial_state'](batch_size=tf.constant(1))
   logits = []
@@ -71,7 +71,7 @@ def alone(folder: pathlib.Path, shown: Sequence[Shown]) -> np.ndarray:
 
 
 def draw(seed: int, num_steps: int) -> List[Shown]:
-  """What a client shows; episodes begin at random steps."""
+  """A client's inputs; episodes begin at random steps."""
   random = np.random.RandomState(seed)
   return [(t == 0 or random.rand() < 0.15, float(random.randn()),
            random.randn(4).tolist()) for t in range(num_steps)]

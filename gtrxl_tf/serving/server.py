@@ -62,8 +62,8 @@ class _Session:
 class Server:
   """An HTTP server that keeps sessions of an exported policy.
 
-  Requests that arrive while the policy takes a step, in a thread of its own, wait. The
-  next step takes all of them, up to `max_batch`.
+  The policy steps in its own thread. Requests that arrive meanwhile wait, and the next
+  step serves all of them, up to `max_batch`.
   """
 
   def __init__(self, policy: exported.ExportedPolicy, idle_seconds: float,
@@ -349,8 +349,8 @@ def serve(policy_dir: pathlib.Path, host: str, port: int, max_sessions: int,
   """
   policy = exported.ExportedPolicy(policy_dir, max_sessions)
   server = Server(policy, idle_seconds, max_batch)
-  # What aiohttp logs are bytes that are not HTTP, each with a traceback. They are
-  # answered with 400; errors of our own are logged by `Server`.
+  # aiohttp logs a traceback for each request that is not HTTP, and answers it with 400.
+  # `Server` logs our own errors.
   logging.getLogger('aiohttp.server').setLevel(logging.CRITICAL)
 
   def say_ready(*_: Any) -> None:

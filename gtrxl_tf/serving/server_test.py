@@ -1,4 +1,4 @@
-"""Tests of server.py with a policy that does what the test says."""
+"""Tests of server.py with a stand-in for the policy that the tests control."""
 
 import asyncio
 import json
@@ -86,7 +86,7 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     self.assertEqual((await self.client.delete(session)).status, 204)
     await self.assert_refused(self._act(session), 404, 'no such session')
 
-  async def test_a_client_says_where_episodes_begin(self):
+  async def test_a_client_sends_where_episodes_begin(self):
     session = await self._begin()
     await self._act(session)
     response = await self.client.post(
@@ -95,7 +95,7 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     (turn,) = self.policy.steps[1]
     self.assertEqual((turn.is_new, turn.is_first, turn.reward), (False, True, 0.0))
 
-  async def test_requests_that_wait_are_taken_together(self):
+  async def test_waiting_requests_are_served_together(self):
     sessions = [await self._begin() for _ in range(4)]
     self.policy.gate.clear()
     answers = [self._act(sessions[0])]
@@ -241,7 +241,7 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     self.policy.gate.set()
     await answer
 
-  async def test_what_it_tells(self):
+  async def test_spec_and_metrics(self):
     await self._act(await self._begin())
     response = await self.client.get('/v1/spec')
     self.assertEqual(await response.json(), {
