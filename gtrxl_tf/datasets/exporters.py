@@ -1,4 +1,4 @@
-"""Exports datasets to the formats of others, with their own libraries.
+"""Exports datasets to formats of other libraries, with these libraries.
 
 The libraries are in the extra `offline`.
 """
@@ -70,7 +70,7 @@ def minari(dataset: reader.Dataset, name: str) -> pathlib.Path:
     raise DatasetError(f'{folder}: exists: expected an id that Minari does not have')
   try:
     with warnings.catch_warnings():
-      warnings.simplefilter('ignore')  # Of authors and the like, which are not known.
+      warnings.simplefilter('ignore')  # Of unknown authors and the like.
       stored = library.create_dataset_from_buffers(
           name, _minari_episodes(dataset, spaces),
           observation_space=spaces['observation'], action_space=spaces['action'],

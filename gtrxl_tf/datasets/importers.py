@@ -1,4 +1,4 @@
-"""Imports datasets in the formats of others.
+"""Imports datasets in formats of other libraries.
 
 Each importer returns a `Recording`, which yields episodes one by one, so that even a
 large one takes no more memory than an episode and a shard. h5py is in the extra
@@ -105,7 +105,7 @@ def _damage_told(place: Any) -> Iterator[None]:
 
 
 def _check_size(place: str, num_steps: int, row_bytes: int) -> None:
-  """Raises a `DatasetError` if so many rows are more than may be read at once."""
+  """Raises a `DatasetError` if there are more rows than may be read at once."""
   if not 0 <= num_steps <= MAX_STEPS:
     raise DatasetError(f'{place}: has {num_steps:,} steps: expected at most '
                        f'{MAX_STEPS:,} in a file')
@@ -269,8 +269,8 @@ def rlds(folder: Union[str, pathlib.Path], action_names: Tuple[str, ...] = ()
 
   The last step of an episode gives the final observation. An episode whose last step is
   not terminal was cut off. Integers are discrete where the feature is a `ClassLabel`;
-  scalar integer actions also if not: those that are named, or else up to the greatest
-  in the data. Texts in dictionaries are left out.
+  scalar integer actions are always discrete, with the named values, or else with values
+  up to the greatest in the data. Texts in dictionaries are left out.
 
   Args:
     folder: with `dataset_info.json`, as for `tfds.builder_from_directory`.
@@ -369,8 +369,8 @@ def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None
   """Reads an HDF5 file of D4RL: observations, actions, rewards, terminals, timeouts.
 
   Steps after the last end belong to an unfinished episode and are left out, as in
-  D4RL's own readers. Integer actions are taken as discrete: those that
-  are named, or else up to the greatest in the file.
+  D4RL's own readers. Integer actions are discrete, with the named values, or else with
+  values up to the greatest in the file.
 
   Args:
     path: of the file.
@@ -387,8 +387,8 @@ def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None
   expected += ['timeouts'] if max_episode_steps is None else []
   for name in expected:
     if name not in file:
-      hint = ('; without it the number of steps after which episodes were cut off has '
-              'to be given') * (name == 'timeouts')
+      hint = ('; without it, max_episode_steps must be the number of steps after which '
+              'episodes were cut off') * (name == 'timeouts')
       raise DatasetError(f'{path}: has no array {name!r}{hint}')
   for name in expected:
     if len(file[name]) != len(file['rewards']):
@@ -449,8 +449,8 @@ def dqn_replay(folder: Union[str, pathlib.Path],
     folder: with the files.
     max_steps_per_file: stop reading a file with the episode that reaches this number of
       steps. RATE takes 500,000 from 50 files.
-    action_names: what each action does. If empty, there are as many actions as the
-      greatest in the files tells.
+    action_names: what each action does. If empty, the greatest action in the files
+      gives their number.
 
   Raises:
     DatasetError: files are missing, or damaged.
@@ -517,7 +517,7 @@ def _gzipped_stream(folder: pathlib.Path, name: str, number: int
     version = np.lib.format.read_magic(stream)
     read_header = (np.lib.format.read_array_header_1_0 if version == (1, 0)
                    else np.lib.format.read_array_header_2_0)
-    # NumPy reads the header before it looks at how long that is.
+    # NumPy reads the header before it checks its length.
     length = stream.read(2 if version == (1, 0) else 4)
     num_bytes = int.from_bytes(length, 'little')
     if num_bytes > _MAX_HEADER_BYTES:

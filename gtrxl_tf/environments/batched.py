@@ -265,7 +265,7 @@ class BatchedEnvironment:
 
       if nested:
         leaves = tree.flatten(observation)
-        # Names are compared once an episode only: this takes twice as long as the rest.
+        # Names are compared once per episode: this takes twice as long as the rest.
         if step_type == first or len(leaves) != len(buffers):
           self._check_structure(i, observation)
       else:
@@ -360,8 +360,7 @@ class BatchedEnvironment:
 class _BatchedTogether(BatchedEnvironment):
   """Computes the steps of tasks together, see `memory_task.TasksTogether`.
 
-  What they return is not checked, and the tasks themselves do not know how their
-  episodes go on.
+  Their results are not checked, and the task objects themselves are not stepped.
   """
 
   def __init__(self, environments: Sequence[memory_task.MemoryTask],
@@ -408,8 +407,8 @@ def batch(environments: Sequence[dm_env.Environment],
           tasks: Optional[Sequence[int]] = None) -> BatchedEnvironment:
   """Batches environments that only the batch steps.
 
-  The result is that of `BatchedEnvironment`, which see, but tasks whose class can be
-  computed together take a small part of the time.
+  The result is that of `BatchedEnvironment`, but tasks whose class can be computed
+  together take a fraction of the time.
   """
   kinds = {type(environment) for environment in environments}
   # Not that of a base class, which may have other rules.

@@ -145,7 +145,7 @@ class FromGymnasium(dm_env.Environment):
       os.environ.setdefault('SDL_AUDIODRIVER', 'dummy')
     if self._task.render_mode is None and 'rgb_array' in (
         self._task.metadata.get('render_modes') or ()):
-      self._task.unwrapped.render_mode = 'rgb_array'  # As if it were made with it.
+      self._task.unwrapped.render_mode = 'rgb_array'  # As if made with it.
     image = self._task.render() if self._task.render_mode == 'rgb_array' else None
     if not isinstance(image, np.ndarray) or image.ndim != 3:
       raise config.ConfigError(
@@ -233,7 +233,7 @@ class GymnasiumEnvironment(FromGymnasium):
           importlib.import_module(module)
         entry_point = gymnasium.spec(task_id).entry_point
         if isinstance(entry_point, str):
-          # gymnasium itself would say less about a package that is missing.
+          # gymnasium's own error says less about a missing package.
           optional.load(entry_point.partition(':')[0], needed_by=setting)
         task = gymnasium.make(task_id, disable_env_checker=True, **kwargs)
     except ModuleNotFoundError as error:

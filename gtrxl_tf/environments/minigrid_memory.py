@@ -14,7 +14,7 @@ from gtrxl_tf import config
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import optional
 
-# The package's actions; in this task PICKUP, DROP, TOGGLE and DONE only spend a step.
+# The package's actions; in this task PICKUP, DROP, TOGGLE and DONE do nothing.
 LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)
 
 # Cells along a side of the agent's view: the package's default, and RATE's.

@@ -269,7 +269,7 @@ class _NumpadsTogether(memory_task.TasksTogether):
   def step(self, actions: np.ndarray) -> memory_task.Outcome:
     pad = self._destinations.take(self._position * _NUM_ACTIONS + actions)
     right = pad == self._sequence.take(self._rows + self._num_lit)
-    # To stay presses nothing. There are never more pads lit than rewarded.
+    # Staying presses nothing. There are never more pads lit than rewarded.
     lit = np.where(pad == self._position, self._num_lit, (self._num_lit + 1) * right)
     reward = lit > self._num_rewarded
     complete = lit == self._num_pads

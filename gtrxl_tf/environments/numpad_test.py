@@ -89,7 +89,7 @@ class Walker:
         return reward
 
   def press_wrong(self) -> tuple[int, list[float]]:
-    """Presses a neighbour that is not next; returns where from, and the rewards."""
+    """Presses a neighbour that is not next; returns the pad it left, and rewards."""
     origin, sequence = self.position, self.environment.sequence
     following = sequence[(sequence.index(origin) + 1) % 9]
     wrong = next(pad for pad in range(9)

@@ -40,7 +40,7 @@ def _install(extra: str) -> str:
 
 
 def _wheel() -> str:
-  """Where pip took this library from; it is in no index, where a name can be anyone's."""
+  """The wheel that pip installed: in an index, anyone could publish this name."""
   with contextlib.suppress(metadata.PackageNotFoundError, KeyError, TypeError, ValueError):
     return json.loads(
         metadata.distribution('gtrxl_tf').read_text('direct_url.json'))['url']
