@@ -1,4 +1,4 @@
-"""What gtrxl_tf needs. The exact versions that are tested are in requirements.lock."""
+"""The requirements of gtrxl_tf. The exact versions tested are in requirements.lock."""
 
 import os
 import shutil

@@ -71,7 +71,7 @@ def find(name: str, beside: Optional[pathlib.Path] = None) -> pathlib.Path:
   if found:
     raise ValueError(f'{name}: several gin files of this library have this name: '
                      f'expected one of {", ".join(map("/".join, found))}')
-  # By what would be typed: files beside the missing one, then those of the library.
+  # As a user would type them: files beside the missing one, then those of the library.
   stems = {str(x): x.stem for x in sorted(path.parent.glob('*.gin'))}
   stems.update({'/'.join(x): known[x].stem for x in known})
   close = difflib.get_close_matches(path.stem, sorted(set(stems.values())), n=2)

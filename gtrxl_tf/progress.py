@@ -1,4 +1,4 @@
-"""One line that shows how far something has come."""
+"""One line that shows progress."""
 
 import shutil
 import sys

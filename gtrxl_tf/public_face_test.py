@@ -40,7 +40,7 @@ class PublicFaceTest(parameterized.TestCase):
                        'if name in sys.modules])')
     self.assertEqual(loaded, '')
 
-  def test_environments_with_packages_of_their_own_are_imported_when_used(self):
+  def test_environments_with_their_own_packages_are_imported_when_used(self):
     before, after = _python("""
 import sys
 from gtrxl_tf import environments

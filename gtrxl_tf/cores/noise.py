@@ -1,4 +1,4 @@
-"""Noise in place of memory, to test what a trained model stores in it."""
+"""Noise in place of memory, to test what a trained model stores in its memory."""
 
 from typing import Any, Callable, Tuple
 

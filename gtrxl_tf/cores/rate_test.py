@@ -1,4 +1,4 @@
-"""RATE agrees with its formulas, with other models, and when acting with unrolls."""
+"""Compares RATE with its formulas, with other models, and acting with unrolls."""
 
 from absl.testing import parameterized
 import numpy as np

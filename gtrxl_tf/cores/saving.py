@@ -13,8 +13,8 @@ class SavableLayer(tf.keras.layers.Layer):
 
   Keras records the arguments that the caller passes. This class records all of them,
   with the defaults and what gin sets, so that a loaded layer does not depend on gin. A
-  subclass has to do nothing; its constructor takes `name`, and all its arguments are
-  numbers, strings or None.
+  subclass needs no code for this; its constructor takes `name`, and all its arguments
+  are numbers, strings or None.
 
     >>> from gtrxl_tf import cores
     >>> cores.GATES['highway'](bias=1.0, name='gate').get_config()

@@ -200,7 +200,7 @@ class ActionSpace:
         scale=policy.scale * temperature if self._sizes else ())
 
   def mode(self, policy: Policy) -> Any:
-    """Returns the likeliest sample."""
+    """Returns the most likely sample."""
     return self._sample([tf.argmax(logits, axis=-1) for logits in self._logits(policy)],
                         policy.mean)
 
