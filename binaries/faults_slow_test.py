@@ -1,9 +1,9 @@
 """Tests a run whose parts are killed, whose network is cut, and whose hosts vanish.
 
 A part that dies is restarted with the same command, as Kubernetes does, while the run
-goes on. The run must solve its task; a killed learner must lose no more than the steps
-since its last checkpoint; and no unroll may be trained on twice, according to a journal
-that is independent of the learner's ledger (`faults_testing`).
+continues. The run must solve its task; a killed learner must lose no more than the
+steps since its last checkpoint; and no unroll may be trained on twice, according to a
+journal that is independent of the learner's ledger (`faults_testing`).
 
   FAULTS_SEED=5 python -m pytest -s -o python_files='*_slow_test.py' \
       binaries/faults_slow_test.py
@@ -54,7 +54,7 @@ _LIMIT_SECONDS = float(os.environ.get('FAULTS_LIMIT', '1800'))
 
 
 class _Fault(NamedTuple):
-  """What happens to a part, and when."""
+  """A fault of a part, and its time."""
   name: str
   signum: int     # The signal that the part gets; 0 for none.
   is_cut: bool    # Whether its network is cut before.

@@ -2,11 +2,11 @@
 
   python -m binaries.faults_soak_testing --output_dir=runs/soak --minutes=120
 
-The parts are on hosts of their own (network namespaces, which need root). It writes
-soak.csv with the memory, descriptors and threads of every part, the parts' logs and the
-run into the folder, and prints a summary: for each part, the slope of its memory with
-its standard error, and how many descriptors it gained. Exit code 1 if a part grew, the
-task is not solved, or an unroll was trained on twice.
+Each part is on its own host (a network namespace, which needs root). It writes soak.csv
+with the memory, descriptors and threads of every part, the parts' logs and the run into
+the folder, and prints a summary: for each part, the slope of its memory with its
+standard error, and how many descriptors it gained. Exit code 1 if a part grew, the task
+is not solved, or an unroll was trained on twice.
 """
 
 import csv
@@ -86,7 +86,7 @@ def slope(lives: Sequence[Sequence[Tuple[float, float]]]) -> Tuple[float, float]
 
 
 def summarize(samples: Sequence[Sample]) -> Tuple[List[str], List[str]]:
-  """Returns a table's lines, and what is wrong."""
+  """Returns a table's lines, and the problems found."""
   lines = ['| part | lives | MiB, median | MiB an hour ± s.e. | descriptors gained | '
            'threads gained |', '|---|---|---|---|---|---|']
   wrong = []

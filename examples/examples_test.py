@@ -34,7 +34,7 @@ export.save_policy(policy_lib.ActorCriticPolicy(
 
 
 def run(code: str, *arguments: str, cwd: str) -> str:
-  """Runs code that imports examples in a process of its own; returns what it prints."""
+  """Runs code that imports examples in a new process; returns its output."""
   code = f'import sys; sys.path.insert(0, {str(FOLDER)!r})\n{code}'
   done = subprocess.run([sys.executable, '-c', code, *arguments], cwd=cwd, text=True,
                         capture_output=True, check=False)

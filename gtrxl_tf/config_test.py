@@ -11,7 +11,7 @@ from gtrxl_tf import config
 
 
 class Part:
-  """What an argument may ask for."""
+  """A class with an argument of every type."""
 
 
 @config.configurable

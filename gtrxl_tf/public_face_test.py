@@ -1,4 +1,4 @@
-"""Tests of what `import gtrxl_tf` loads, changes and offers."""
+"""Tests of `import gtrxl_tf`: the modules that it loads, and its attributes."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ print(*sorted({name for name in sys.modules if name not in modules}))
 
 
 def _python(code: str) -> list[str]:
-  """The lines that `code` prints in a process of its own."""
+  """The lines that `code` prints in a new process."""
   done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True,
                         check=False)
   assert done.returncode == 0, done.stderr

@@ -146,7 +146,7 @@ def check_recurs(core: cores.Core) -> None:
 
 def recurrence_shares(network: distillation.DistillationNetwork,
                       inputs: distillation.Histories) -> np.ndarray:
-  """Returns the share of attention that goes to what a core keeps of earlier segments.
+  """Returns the share of attention that goes to a core's memory of earlier segments.
 
   Args:
     network: its core must have attention, and keep something of earlier segments.

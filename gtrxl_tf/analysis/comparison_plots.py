@@ -19,7 +19,7 @@ matplotlib.use('Agg')  # Draws to files only; there may be no screen.
 _RANKED_AT = (0.25, 0.5, 1)
 
 _MOST_IN_A_ROW = 4  # Panels; more wrap into rows.
-_MOST_LETTERS = 30  # Of all labels along an axis; longer ones are slanted.
+_MOST_LETTERS = 30  # In all labels of an axis; longer ones are slanted.
 
 
 def draw(path: pathlib.Path, point: comparison.PointRuns, title: str) -> None:

@@ -24,7 +24,7 @@ class RunStopped(Exception):
 
 
 class _Prepared(NamedTuple):
-  """What is known about an experiment before it is run."""
+  """The facts about an experiment that are known before it is run."""
   informed: Optional[float]  # The informed policy's return, if there is one.
   tasks: List[str]
   scores: List[str]

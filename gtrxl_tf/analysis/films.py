@@ -67,7 +67,7 @@ def _picture(environment: dm_env.Environment, observation: Any) -> np.ndarray:
           f'{len(images)} images, and from render(): {why}')
     picture, = images
   channels = picture.shape[-1]
-  newest = 1 if channels in (1, 4) else 3  # Of stacked frames the last is the newest.
+  newest = 1 if channels in (1, 4) else 3  # The last of stacked frames is the newest.
   return np.broadcast_to(
       picture[..., channels - newest:], (*picture.shape[:2], 3)).copy()
 

@@ -20,7 +20,7 @@ SHARES = (50, 80, 90)  # Per cent of the informed policy's return.
 class Sample(NamedTuple):
   """The progress of a run at one moment."""
   seconds: float      # Since the run's start.
-  cpu_seconds: float  # Of all its processes so far.
+  cpu_seconds: float  # All its processes so far.
   rows: int           # Rows of `metrics.csv` so far.
 
 

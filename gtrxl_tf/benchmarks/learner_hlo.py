@@ -72,7 +72,7 @@ def hlo(learner: learner_lib.Learner, batch: Any, stage: str = 'hlo') -> Any:
 
 
 def forbidden(text: str) -> List[str]:
-  """Returns what a module contains that a TPU cannot run."""
+  """Returns the features of a module that a TPU cannot run."""
   return [name for name, pattern in _FORBIDDEN.items() if re.search(pattern, text)]
 
 
@@ -95,7 +95,7 @@ def write(path: pathlib.Path, gin_files: Sequence[str], gin_bindings: Sequence[s
 
 
 def compile_apart(python: str, path: pathlib.Path, tpu: str) -> Dict[str, Any]:
-  """Returns what `tpu_compiler.py` reports on a module.
+  """Returns the report of `tpu_compiler.py` on a module.
 
   Args:
     python: the Python of the environment that has the compiler.

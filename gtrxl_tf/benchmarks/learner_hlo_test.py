@@ -12,7 +12,7 @@ from gtrxl_tf.training import tiny_agents_testing
 
 def _make(name):
   agent = tiny_agents_testing.AGENTS[name].make()
-  # With 1e-8 a gradient of zero but for rounding would make a whole step.
+  # With 1e-8, a gradient that is 0 up to rounding would make a full step.
   optimizer = tf.keras.optimizers.legacy.Adam(1e-2, epsilon=1e-4)
   return agent, learner_lib.Learner(
       agent, optimizer, tf.distribute.get_strategy(), clip_norm=0.1)

@@ -223,8 +223,8 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
 
     Args:
       inputs: `[B, T, D]`.
-      memory: what came before, `[B, M, D]`; M may be 0. Gradients flow into it: the
-        caller stops them where the paper does (equation 3).
+      memory: the steps before the inputs, `[B, M, D]`; M may be 0. Gradients flow into
+        it: the caller stops them where the paper does (equation 3).
       mask: bool `[B, T, M+T]`, true where a query may attend.
       lookahead: how many positions after its own a query may attend to.
       key: a dropout key; without one nothing is dropped.

@@ -130,7 +130,7 @@ class Collector:
     seen = batched.reset()
     over = np.zeros(num, bool)
     while min(map(len, episodes)) < each:
-      actions = act(seen, over)  # Of each environment, as lists of leaves.
+      actions = act(seen, over)  # Lists of leaves, for each environment.
       for i in np.flatnonzero(over | (random.random(num) < self._epsilon)):
         observation = tree.map_structure(lambda x, i=i: x[i], seen.observation)
         actions[i] = tree.flatten(
@@ -287,7 +287,7 @@ def _played(collector: Collector, first: int, num_processes: int
     pool.shutdown(cancel_futures=True)
 
 
-_collector: Collector  # Of a process of the pool.
+_collector: Collector  # In a process of the pool.
 
 
 def _start(modules: Sequence[str], settings: str) -> None:

@@ -108,7 +108,7 @@ class CollectTest(parameterized.TestCase):
       clues.add(clue)
     self.assertEqual(clues, {-1, 1})
     noises = {tuple(dataset.episode(i).observation[:, 3]) for i in range(50)}
-    self.assertGreater(len(noises), 40)  # Of 3^6: no piece is another's copy.
+    self.assertGreater(len(noises), 40)  # There are 3^6: no piece is a copy of another.
 
   def test_wrappers_are_settings(self):
     config.parse([], [

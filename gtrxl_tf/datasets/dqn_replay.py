@@ -16,7 +16,7 @@ from gtrxl_tf.datasets import importers
 
 DatasetError = format_lib.DatasetError
 
-_MAX_HEADER_BYTES = 10_000  # Of a NumPy array, as NumPy itself has it.
+_MAX_HEADER_BYTES = 10_000  # NumPy's own limit.
 _ARRAYS = ('observation', 'action', 'reward', 'terminal')
 # Dopamine puts this many blank steps before every episode, to stack frames over them.
 _PADDING = 3

@@ -61,7 +61,7 @@ class Recording(NamedTuple):
   """Episodes that others have recorded.
 
   Attributes:
-    settings: what is read, and how.
+    settings: the input and its options.
     specs: of a step.
     final_observation: whether episodes have one.
     episodes: one by one.

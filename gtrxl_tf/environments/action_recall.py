@@ -11,7 +11,7 @@ import numpy as np
 from gtrxl_tf import config
 from gtrxl_tf.environments import memory_task
 
-STAY = 2  # Of `ActionAssociativeRetrieval`.
+STAY = 2  # An action of `ActionAssociativeRetrieval`.
 
 
 @config.configurable

@@ -91,7 +91,7 @@ class DMLabTest(parameterized.TestCase):
     environment = dmlab.DMLab('rooms_watermaze', action_repeat=3)
     environment.reset()
     time_steps = [environment.step(action) for action in (FIRE, FORWARD, FIRE, FIRE)]
-    self.assertEqual([t.reward for t in time_steps], [3, 0, 3, 1])  # Of 10 frames.
+    self.assertEqual([t.reward for t in time_steps], [3, 0, 3, 1])  # 10 frames.
     self.assertEqual([t.last() for t in time_steps], [False, False, False, True])
 
   def test_the_end_has_discount_0_and_repeats_the_last_image(self):

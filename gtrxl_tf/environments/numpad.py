@@ -77,7 +77,7 @@ class HiddenSequence(memory_task.MemoryTask):
     lights[:, self._sequence] = np.tri(self._num_pads, k=-1)
     self._lights = memory_task.constant_rows(lights)  # By the number of lit pads.
     self._num_lit = 0
-    self._num_rewarded = 0  # Of the sequence in its current repetition.
+    self._num_rewarded = 0  # In the current repetition of the sequence.
     self._num_steps = 0
     self._completed = False
     return dm_env.restart(self._begin())

@@ -15,7 +15,7 @@ def load(module: str, needed_by: str, extra: str = 'envs') -> types.ModuleType:
 
   Args:
     module: full name of the module.
-    needed_by: what needs the module, for the error.
+    needed_by: the name of the part that needs the module, for the error.
     extra: the extra of setup.py.
 
   Raises:

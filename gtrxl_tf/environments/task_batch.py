@@ -87,7 +87,7 @@ class TaskBatch(abc.ABC):
 
   @abc.abstractmethod
   def observe(self, state: np.ndarray) -> np.ndarray:
-    """Returns what an agent sees of states, [B, ...]."""
+    """Returns the observations of states, [B, ...]."""
 
   @abc.abstractmethod
   def restart(self) -> None:

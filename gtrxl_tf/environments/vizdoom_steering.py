@@ -15,10 +15,10 @@ BUTTONS = [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [0, 1, 1]]
 # its speed that is left after a tic, and the angle by which it turns in one.
 _THRUST, _FRICTION, _TURN = 0.78, 0.906, np.radians(3.5)
 _SPEED = _THRUST / (1 - _FRICTION)  # The limit, going forward.
-_RADIUS = 16  # Of the agent; walls stop it at this distance.
+_RADIUS = 16  # The agent's; walls stop it at this distance.
 
 # It touches an item when both coordinates are nearer than this. The margin allows for
-# what the motion model leaves out.
+# errors of the motion model.
 _TOUCH, _MARGIN = 36, 6
 _TOUCH_COST = 100  # Map units, for each tic of touching something to be avoided.
 

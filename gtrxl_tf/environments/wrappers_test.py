@@ -66,7 +66,7 @@ class Count(dm_env.Environment):
 
 
 class Solved(Count):
-  """One with methods of its own."""
+  """An environment with further methods."""
 
   def episode_success(self):
     return True

@@ -43,7 +43,7 @@ def exit_with(main: Callable[[], int], log: pathlib.Path) -> None:
 
   Args:
     main: the work of the process.
-    log: a file for what libraries print, see `logs.redirect`.
+    log: a file for the output of libraries, see `logs.redirect`.
   """
   logs.redirect(log)
   sys.exit(main())

@@ -15,7 +15,7 @@ _JOIN_SECONDS = 5  # For a thread to end, which takes it no time.
 
 @contextlib.contextmanager
 def stop_requested(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
-  """Yields a function that tells whether the user or the system has requested a stop.
+  """Yields a function that returns whether the user or the system requested a stop.
 
   Signals are noticed even while the main thread is inside TensorFlow, where Python runs
   no handler: a thread reads what the interpreter writes when a signal arrives. The

@@ -132,16 +132,16 @@ class Supervisor:
     self.processes: Dict[str, multiprocessing.Process] = {}
 
   def _failure(self, name: str) -> pathlib.Path:
-    """Where a part writes the error that ends it."""
+    """The file with the error that ended a part."""
     return self._folder.failures / f'{name}.txt'
 
   def _log(self, name: str) -> pathlib.Path:
-    """Where the libraries in a part write what they print."""
+    """The file with the output of the libraries in a part."""
     return self._folder.logs / f'{name}.log'
 
   def start(self) -> None:
     """Starts all parts."""
-    shutil.rmtree(self._folder.failures, ignore_errors=True)  # Of earlier attempts.
+    shutil.rmtree(self._folder.failures, ignore_errors=True)  # From earlier runs.
     for name in self._mains:
       self._start(name)
 

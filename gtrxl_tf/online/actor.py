@@ -141,7 +141,7 @@ class Actor:
 
   @contextlib.contextmanager
   def _waiting_for(self, what: str) -> Iterator[None]:
-    """Sets what the watchdog's warning says that the actor waits for."""
+    """Sets the cause of a wait, for the watchdog's warning."""
     before, self._waits_for = self._waits_for, what
     try:
       yield
@@ -155,7 +155,7 @@ class Actor:
             f'{self._waits_for}')
 
   def _flush(self) -> None:
-    """Waits a little until what is written is in the queue."""
+    """Waits a little until the written items are in the queue."""
     deadline = time.time() + _FLUSH_SECONDS
     try:
       while not self._finished and time.time() < deadline and self._writer.is_open:

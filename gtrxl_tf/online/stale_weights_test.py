@@ -1,4 +1,4 @@
-"""A server that comes back with other weights than the learner's does not stop a run.
+"""Tests that a run survives a server restored with weights other than the learner's.
 
 The server has its own process, which is killed and restored from its checkpoint. The
 learner is real. The actor is a thread that never pauses and acts with whatever weights

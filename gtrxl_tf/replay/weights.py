@@ -62,7 +62,7 @@ class WeightsChannel:
       config.ConfigError: the server is for weights of another network.
       RuntimeError: the server does not answer.
     """
-    # `value` takes half the time of `numpy`, which adds an op of its own.
+    # `value` takes half the time of `numpy`, which adds another op.
     self._insert([np.int64(step), np.bool_(finished),
                   *(v.value().numpy() for v in self._variables)], timeout)
 

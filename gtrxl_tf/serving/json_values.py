@@ -5,7 +5,7 @@ from typing import Any, Collection, Dict, Mapping, Optional
 
 import numpy as np
 
-_KINDS = {'f': 'iuf', 'i': 'iu', 'u': 'iu', 'b': 'b'}  # Of arrays that a dtype takes.
+_KINDS = {'f': 'iuf', 'i': 'iu', 'u': 'iu', 'b': 'b'}  # Accepted array kinds.
 
 
 class Refused(ValueError):

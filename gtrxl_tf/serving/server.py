@@ -281,7 +281,7 @@ class Server:
 
 
 class _Metrics:
-  """What `/metrics` shows."""
+  """The numbers that `/metrics` shows."""
 
   def __init__(self, num_sessions: Callable[[], int]):
     self.registry = registry = prometheus_client.CollectorRegistry()
@@ -322,7 +322,7 @@ async def _read_json(request: web.Request) -> Any:
     return json.loads(body)
   except RecursionError:
     raise _Refusal(400, 'the body is nested too deeply') from None
-  except ValueError as error:  # Also of text that is not UTF-8.
+  except ValueError as error:  # Includes text that is not UTF-8.
     raise _Refusal(400, f'the body is not JSON: {error}') from None
 
 

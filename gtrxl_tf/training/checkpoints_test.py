@@ -202,7 +202,7 @@ class CheckpointsTest(parameterized.TestCase):
       path.write_bytes(b'')
     self.refused(lambda: _Run(self.folder), 'No checkpoint is intact')
 
-  def test_a_checkpoint_without_a_record_is_ignored(self):
+  def test_a_checkpoint_without_its_record_is_refused(self):
     _Run(self.folder).save(1, 2)
     (self.folder / 'ckpt-2.json').unlink()
     self.refused(lambda: _Run(self.folder), 'ckpt-2.json: missing')

@@ -26,7 +26,7 @@ class _Training:
     with self.strategy.scope():
       self.agent = testing.tiny_agent(lambda: testing.tiny_network(
           num_values=2, popart=networks.PopArt))
-      # With 1e-8 a gradient of zero but for rounding would make a whole step.
+      # With 1e-8, a gradient that is 0 up to rounding would make a full step.
       self.optimizer = tf.keras.optimizers.legacy.Adam(1e-2, epsilon=1e-4)
     self.learner = learner_lib.Learner(
         self.agent, self.optimizer, self.strategy, clip_norm, **uses)

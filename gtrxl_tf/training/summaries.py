@@ -95,7 +95,7 @@ class Summaries:
     return self._writer
 
   def flush(self) -> None:
-    """Flushes what was written to disk."""
+    """Flushes the summaries to disk."""
     if self._writer is not None:
       self._try(self._writer.flush)
 
