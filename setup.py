@@ -84,7 +84,7 @@ setuptools.setup(
         ],
         'serve': ['aiohttp>=3.10'],
         'dev': ['aiohttp>=3.10', 'hypothesis>=6.100', 'kubernetes-validate>=1.30',
-                'pytest>=7', 'pytest-random-order>=1.1', 'pytest-xdist>=3',
-                'ruff>=0.9'],
+                'pytest>=7', 'pytest-random-order>=1.1', 'pytest-rerunfailures>=14',
+                'pytest-xdist>=3', 'ruff>=0.9'],
     },
 )

@@ -11,6 +11,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import test_utils
 import numpy as np
+import pytest
 
 from gtrxl_tf import config
 from gtrxl_tf.environments import batched
@@ -19,6 +20,10 @@ from gtrxl_tf.environments import vizdoom_two_colors
 from gtrxl_tf.environments.vizdoom_steering import FORWARD
 from gtrxl_tf.environments.vizdoom_steering import LEFT
 from gtrxl_tf.environments.vizdoom_steering import RIGHT
+
+# Rarely, DoomGame.init ends the process with a segmentation fault: seen once, and not in
+# 1,000 further starts. Such a test is run again; one that fails otherwise is not.
+pytestmark = pytest.mark.flaky(reruns=2, only_rerun=['ViZDoomErrorException'])
 
 
 def _image(time_step):
