@@ -68,7 +68,7 @@ class BinariesTest(absltest.TestCase):
     return folder
 
   @pytest.mark.long
-  def test_evaluate_plays_the_run_s_task_unless_told_otherwise(self):
+  def test_evaluate_plays_the_runs_task_by_default(self):
     folder = self._make_run()
     export.save_policy(
         self._experiment.make_policy(self._agent.target), folder.policy)
@@ -205,7 +205,7 @@ def BrokenRecall(seed):
     self.assertTrue(folder.config.exists())
 
   @pytest.mark.long
-  def test_compare_reports_the_runs_that_there_are(self):
+  def test_compare_reports_existing_runs(self):
     for core, seed, returns in (('gtrxl', 0, 1.), ('gtrxl', 1, .9), ('lstm', 0, .25)):
       folder = run_folder.RunFolder(self._temporary / core / f'seed_{seed}')
       run_folder.MetricsWriter(folder.metrics, 0).append(

@@ -141,7 +141,7 @@ class CompareTest(absltest.TestCase):
     self.assertEqual(self._cells('2 |'), [['2', '0.50 (0.50)', '0.50 (0.50)']])
 
   @pytest.mark.long
-  def test_goes_on_where_it_stopped_and_reports_without_training(self):
+  def test_resumes_where_it_stopped_and_reports_without_training(self):
     sweep = {'sweep': 'ActionRecall.delay=3'}
     self._compare(seeds=1, **sweep)
     self._compare(**sweep)

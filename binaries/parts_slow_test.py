@@ -56,7 +56,7 @@ class PartsTest(absltest.TestCase):
       self.assertLess(time.time(), deadline, what)
       time.sleep(0.1)
 
-  def test_a_run_is_interrupted_and_goes_on_to_its_end(self):
+  def test_a_run_is_interrupted_and_resumed(self):
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
     port, metrics_port = (portpicker.pick_unused_port() for _ in range(2))
     server_flag, root = f'--server=localhost:{port}', f'--root_dir={folder.root}'

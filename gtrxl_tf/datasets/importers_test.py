@@ -88,7 +88,7 @@ class D4RLTest(parameterized.TestCase):
     self.assertEqual(dataset.action_spec(), dm_specs.DiscreteArray(3))
     np.testing.assert_array_equal(dataset.episode(1).action, [2, 0, 1, 2, 0])
 
-  def test_goes_on_and_refuses_another_input(self):
+  def test_resumes_and_refuses_another_input(self):
     self._write()
     source = importers.d4rl(self._path)
     with datasets.EpisodeWriter(

@@ -80,7 +80,7 @@ class EpisodeWriterTest(parameterized.TestCase):
     episodes_testing.write(self._path, _SPECS, episodes, shard_bytes=3000)
     self.assertLen(list(self._path.glob('shard-*')), 2)  # An episode has 2,112.
 
-  def test_goes_on_where_it_was(self):
+  def test_resumes_where_it_was(self):
     episodes = _episodes(7)
     first = datasets.EpisodeWriter(self._path, _SPECS)
     self.assertIsNone(first.progress)

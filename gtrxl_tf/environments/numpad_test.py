@@ -177,7 +177,7 @@ class NumpadTest(parameterized.TestCase):
     self.assertEqual(walker.press_first(), 1)
     self.assertEqual(walker.press(*environment.sequence[1:]), [1] * 8)
 
-  def test_the_observation_tells_the_previous_action_and_reward(self):
+  def test_the_observation_has_the_previous_action_and_reward(self):
     walker = Walker(numpad.Numpad(seed=6))
     observation = walker.time_step.observation
     np.testing.assert_array_equal(observation['previous_action'], np.zeros(9))

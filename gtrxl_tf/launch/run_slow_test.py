@@ -61,7 +61,7 @@ class RunTest(absltest.TestCase):
         experiment.evaluation_episodes)
     self.assertGreaterEqual(np.mean(played.successes), 0.95)
 
-  def test_a_run_that_diverges_says_so(self):
+  def test_a_run_that_diverges_reports_it(self):
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
     gin.clear_config()
     stderr = io.StringIO()

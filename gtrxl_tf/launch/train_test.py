@@ -142,7 +142,7 @@ class RefusedTest(parameterized.TestCase):
                      f'(traceback: {failure})\n')
     self.assertIn('in make_environments', failure.read_text())
 
-  def test_a_core_whose_segments_unrolls_do_not_keep_to(self):
+  def test_a_core_with_segments_is_refused(self):
     self.assertIn(
         'ActorCritic.core = SegmentTransformer works in segments: expected a core that '
         'does', self.refused([_GIN_FILE], [
@@ -221,7 +221,7 @@ class ChangedSettingsTest(parameterized.TestCase):
       self.assertEqual(self.contents(), before)
       self.assertFalse(begins)
 
-  def test_the_record_of_before_is_kept(self):
+  def test_the_earlier_record_is_kept(self):
     before = self.contents()
     for number, episodes in (1, 11), (2, 12):
       with contextlib.redirect_stdout(io.StringIO()) as stdout, self.claimed(
@@ -236,13 +236,13 @@ class ChangedSettingsTest(parameterized.TestCase):
     self.assertIn(b'evaluation_episodes = 12', after['config.gin'])
     self.assertIn('done', after)
 
-  def test_a_run_that_is_done_goes_on_if_it_gets_more_steps(self):
+  def test_a_run_that_is_done_continues_if_it_gets_more_steps(self):
     with contextlib.redirect_stdout(io.StringIO()), self.claimed(
         'OnlineExperiment.environment_steps = 123456', allow_changes=True) as begins:
       self.assertTrue(begins)
       self.assertFalse(self.folder.done.exists())
 
-  def test_a_run_that_has_not_learned_yet_may_be_started_otherwise(self):
+  def test_a_run_that_has_not_learned_yet_may_start_with_other_settings(self):
     self.folder.done.unlink()
     with self.claimed('Experiment.seed = 5') as begins:
       self.assertTrue(begins)
@@ -383,7 +383,7 @@ class RunTest(parameterized.TestCase):
     return process
 
   @pytest.mark.long
-  def test_a_run_is_interrupted_and_goes_on_to_its_end(self):
+  def test_a_run_is_interrupted_and_resumed(self):
     process = self.start('OnlineExperiment.environment_steps = 1000000000')
     deadline = time.time() + 240  # On a busy machine, starting takes minutes.
     while (run_folder.last_metrics(self.folder.metrics) is None

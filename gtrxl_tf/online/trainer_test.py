@@ -253,7 +253,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.assertEqual(self.saved_steps(self.folder), [4, 5])
 
   @pytest.mark.long
-  def test_metrics_go_on_where_the_newest_checkpoint_is(self):
+  def test_metrics_continue_from_the_newest_checkpoint(self):
     folder = self.train_in_parts(5, 8)
     rows = run_folder.read_metrics(folder.metrics)
     self.assertEqual([row['learner_step'] for row in rows], [2, 4, 6, 8])
@@ -308,7 +308,7 @@ class OnlineTrainingTest(parameterized.TestCase):
       self.assertFalse(training._announce_end())
 
   @pytest.mark.long
-  def test_a_learner_that_takes_no_step_says_once_what_it_waits_for(self):
+  def test_a_learner_that_takes_no_step_logs_once_what_it_waits_for(self):
     self.start()
 
     def stalls(log_line, stall_seconds=3):

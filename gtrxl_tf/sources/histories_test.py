@@ -67,7 +67,7 @@ class HistoriesTest(parameterized.TestCase):
                                     [e.discount[t] for e in episodes])
 
   @mock.patch.object(histories, '_PIECE', 10)
-  def test_goes_on_where_it_was(self):
+  def test_resumes_where_it_was(self):
     collector = _collector()
     play = collector.play
 
