@@ -20,7 +20,6 @@ import portpicker
 import pytest
 
 from gtrxl_tf.benchmarks import serving
-from gtrxl_tf.serving import export
 from gtrxl_tf.serving import policy_testing
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -78,10 +77,8 @@ class ServeTest(absltest.TestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
-    root = pathlib.Path(tempfile.mkdtemp())
-    cls.addClassCleanup(shutil.rmtree, root)
-    cls.policy = root / 'policy'
-    export.save_policy(policy_testing.make_policy('trxl', 0.7, False), cls.policy)
+    cls.policy = policy_testing.export_for_class(
+        cls, policy_testing.make_policy('trxl', 0.7, False))
     cls.server = _Server(cls.policy)
     cls.addClassCleanup(cls.server.process.kill)
     cls.server.wait_until_ready()

@@ -1,7 +1,10 @@
 """Small policies with random weights, for tests of exported policies."""
 
 import pathlib
-from typing import List, Sequence, Tuple
+import shutil
+import tempfile
+from typing import Any, List, Sequence, Tuple, Type
+import unittest
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +15,7 @@ from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.serving import export
 
 CORES = {
     'trxl': lambda: cores.TransformerXL(2, 8, 2, 4, memory_length=5),
@@ -47,6 +51,14 @@ def make_policy(core: str, scale: float = 1.5, biases: bool = True
     variable.assign(value if biases or 'bias' not in variable.name else 0 * value)
   return policy_lib.ActorCriticPolicy(
       network, played.observation_spec(), played.action_spec(), greedy=True)
+
+
+def export_for_class(tests: Type[unittest.TestCase], policy: Any) -> pathlib.Path:
+  """Exports a policy to a folder `policy`, alone in one that the tests' end removes."""
+  folder = pathlib.Path(tempfile.mkdtemp())
+  tests.addClassCleanup(shutil.rmtree, folder)
+  export.save_policy(policy, folder / 'policy')
+  return folder / 'policy'
 
 
 # A client's input: whether an episode begins, the reward and the observation.

@@ -64,6 +64,17 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     while len(self.policy.steps) < number:
       await asyncio.sleep(0.01)
 
+  async def _one_and_three(self):
+    """Acts in four sessions, of which three wait for the first; returns responses."""
+    sessions = [await self._begin() for _ in range(4)]
+    self.policy.gate.clear()
+    answers = [self._act(sessions[0])]
+    await self._wait_for_steps(1)
+    answers += [self._act(session) for session in sessions[1:]]
+    await asyncio.sleep(0.2)
+    self.policy.gate.set()
+    return [await x for x in answers]
+
   async def assert_refused(self, response, status, line):
     response = await response
     self.assertEqual(response.status, status)
@@ -96,14 +107,7 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     self.assertEqual((turn.is_new, turn.is_first, turn.reward), (False, True, 0.0))
 
   async def test_waiting_requests_are_served_together(self):
-    sessions = [await self._begin() for _ in range(4)]
-    self.policy.gate.clear()
-    answers = [self._act(sessions[0])]
-    await self._wait_for_steps(1)
-    answers += [self._act(session) for session in sessions[1:]]
-    await asyncio.sleep(0.2)
-    self.policy.gate.set()
-    actions = [(await (await x).json())['action'] for x in answers]
+    actions = [(await x.json())['action'] for x in await self._one_and_three()]
     self.assertEqual([len(turns) for turns in self.policy.steps], [1, 3])
     self.assertEqual(
         actions, [turn.row for turns in self.policy.steps for turn in turns])
@@ -111,14 +115,7 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
 
   async def test_a_step_takes_no_more_than_max_batch(self):
     await self._serve(max_batch=2)
-    sessions = [await self._begin() for _ in range(4)]
-    self.policy.gate.clear()
-    answers = [self._act(sessions[0])]
-    await self._wait_for_steps(1)
-    answers += [self._act(session) for session in sessions[1:]]
-    await asyncio.sleep(0.2)
-    self.policy.gate.set()
-    self.assertEqual([(await x).status for x in answers], [200] * 4)
+    self.assertEqual([x.status for x in await self._one_and_three()], [200] * 4)
     self.assertEqual([len(turns) for turns in self.policy.steps], [1, 2, 1])
 
   async def test_a_busy_session_is_refused(self):
