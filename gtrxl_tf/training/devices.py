@@ -1,17 +1,17 @@
 """Devices: the `tf.distribute` strategy of a learner, and the shares of a batch."""
 
-import contextlib
 import functools
 import json
 import os
 import socket
-from typing import Any, Callable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, ContextManager, List, Optional, Sequence
 from urllib import error as urllib_error
 
 import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf.cores import saving
 
 STRATEGIES = ('default', 'mirrored', 'multiworker', 'tpu')
 
@@ -225,7 +225,7 @@ def share_out(batch: Any, strategy: tf.distribute.Strategy, own: bool = False) -
       worker has the complete batch.
 
   Returns:
-    What `Learner.step` takes.
+    The argument of `Learner.step`.
   """
   if strategy.num_replicas_in_sync == 1:
     return batch
@@ -272,8 +272,7 @@ def _gather(strategy: tf.distribute.Strategy) -> Callable[[Any], Any]:
   return tf.function(lambda own: strategy.run(of_replica, (own,)), autograph=False)
 
 
-@contextlib.contextmanager
-def compute_dtype(name: str) -> Iterator[None]:
+def compute_dtype(name: str) -> ContextManager[None]:
   """Makes layers that are created in this context compute in `float32` or `bfloat16`.
 
   Their variables, the outputs of networks, and all losses are float32 in either case.
@@ -282,10 +281,5 @@ def compute_dtype(name: str) -> Iterator[None]:
   small twins the same; with TensorFlow's own kernels (TF_ENABLE_ONEDNN_OPTS=0) a small
   step takes 2.4 times as long.
   """
-  policy = {'float32': 'float32', 'bfloat16': 'mixed_bfloat16'}[name]
-  before = tf.keras.mixed_precision.global_policy()
-  tf.keras.mixed_precision.set_global_policy(policy)
-  try:
-    yield
-  finally:
-    tf.keras.mixed_precision.set_global_policy(before)
+  return saving.global_policy(
+      {'float32': 'float32', 'bfloat16': 'mixed_bfloat16'}[name])
