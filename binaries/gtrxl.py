@@ -21,7 +21,7 @@ def commands() -> Dict[str, str]:
   for path in sorted(_FOLDER.glob('*.py')):
     text = path.read_text(encoding='utf-8')
     is_program = text.endswith('\n  app.run(main)\n')
-    if is_program and not path.stem.endswith('_testing'):  # Not in a wheel.
+    if is_program and not path.stem.endswith('_testing'):  # A wheel has none of these.
       found[path.stem] = ast.get_docstring(ast.parse(text)).partition('\n')[0]
   return found
 

@@ -1,4 +1,4 @@
-"""Finds the clues of recorded episodes, which a model must remember."""
+"""Finds in recorded episodes what a model must remember, for training schemes."""
 
 from typing import NamedTuple
 
