@@ -189,7 +189,7 @@ class BatchedEnvironment:
 
     Args:
       i: number of the environment.
-      error: the one that it raised.
+      error: raised by the environment.
       where: the method that raised it, if not `step`.
     """
     where = f', {where}' if where else ''

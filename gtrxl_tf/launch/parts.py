@@ -159,8 +159,8 @@ def kept_failure(name: str, path: Union[str, os.PathLike, None],
   Args:
     name: the beginning of the line, such as the name of a part; '' for none.
     path: the file. None to leave errors as they are.
-    unexpected_only: whether to leave errors as they are that `exit_codes.returned`
-      expects.
+    unexpected_only: whether to leave the errors that `exit_codes.returned` expects
+      unchanged.
 
   Raises:
     exit_codes.RunFailed: an error that `exit_codes.returned` does not expect, as a line.

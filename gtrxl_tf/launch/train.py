@@ -42,7 +42,7 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     gin_files: files of settings.
     gin_bindings: single settings, which override the files.
     root_dir: the run's folder.
-    supervised: whether to stop when the process ends that started this one.
+    supervised: whether to stop when the parent process ends.
     allow_changes: whether `settings.CHANGEABLE` may differ from what the run in the
       folder was started with.
 
@@ -101,7 +101,7 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
     _check_server(experiment, server)
     gauges = gauges_lib.Gauges('learner', settings.metrics_host, settings.metrics_port)
     is_chief = devices.is_chief(strategy)
-    if not is_chief:  # As in `_claimed`: one that did not stop would wait for the chief.
+    if not is_chief:  # As in `_claimed`: otherwise the worker waits for the chief.
       checkpoints.check(folder.checkpoints, experiment.kind, experiment.make_agent)
       _check_settings(folder, allow_changes)
     with (_claimed(folder, experiment, allow_changes) if is_chief
@@ -181,7 +181,7 @@ def _check_settings(folder: run_folder.RunFolder, allow_changes: bool
     Those that differ.
 
   Raises:
-    config.ConfigError: some differ that may not.
+    config.ConfigError: some that must not change differ.
   """
   if not (folder.was_started and folder.config.exists()):
     return []  # A run that was refused, or interrupted before it learned anything.

@@ -54,7 +54,7 @@ def make_policy(core: str, scale: float = 1.5, biases: bool = True
 
 
 def export_for_class(tests: Type[unittest.TestCase], policy: Any) -> pathlib.Path:
-  """Exports a policy to a folder `policy`, alone in one that the tests' end removes."""
+  """Exports a policy to a temporary folder, which the end of the tests removes."""
   folder = pathlib.Path(tempfile.mkdtemp())
   tests.addClassCleanup(shutil.rmtree, folder)
   export.save_policy(policy, folder / 'policy')

@@ -72,7 +72,7 @@ class Server:
 
     Args:
       policy: has a row of memory for each session.
-      idle_seconds: how long a session is kept that does not act.
+      idle_seconds: how long an idle session is kept.
       max_batch: the most sessions that one step serves.
     """
     self._policy = policy
@@ -341,7 +341,7 @@ def serve(policy_dir: pathlib.Path, host: str, port: int, max_sessions: int,
     host: address to listen at.
     port: port to listen at.
     max_sessions: the most sessions at a time.
-    idle_seconds: how long a session is kept that does not act.
+    idle_seconds: how long an idle session is kept.
     max_batch: the most sessions that one step serves.
 
   Raises:
