@@ -1,12 +1,14 @@
-"""Programs. Each defines its flags, and imports in `main` what it works with: `--help`
-and a wrong flag are answered at once, and a process that only starts others stays small.
+"""The programs of the library.
+
+Each defines its flags and imports everything else in `main`, so that `--help` and wrong
+flags are answered at once and a process that only starts others stays small.
 """
 
 import os
 import sys
 from typing import Sequence
 
-# TensorFlow's C++ code reads it once. 0 shows all that it has to say.
+# TensorFlow's C++ code reads it once. 0 shows all its messages.
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 
 

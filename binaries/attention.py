@@ -3,7 +3,7 @@
   gtrxl attention --root_dir=runs/t_maze_30/rate
 
 The policy of an online run plays an episode. ROOT/attention/episode_0.png shows what
-each step attends to, up to step 300, and a printed line how far back that is.
+each step attends to, up to step 300, and a printed line says how far back that is.
 
 A decision model reads an episode of its dataset. A picture of each segment is written
 to ROOT/attention/, and a printed line gives the shares of the steps' attention that go

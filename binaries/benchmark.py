@@ -37,7 +37,7 @@ _STEPS = flags.DEFINE_integer(
     'steps', None, "Environment steps of the run; by default the settings'.",
     lower_bound=1)
 _SEEDS = flags.DEFINE_list('seeds', '0', 'Seeds of the run.')
-_JSON = flags.DEFINE_string('json', None, 'A file for what was measured.')
+_JSON = flags.DEFINE_string('json', None, 'A file for the measurements.')
 
 
 def _print_row(cells: Sequence[Any]) -> None:

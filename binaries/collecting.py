@@ -1,4 +1,4 @@
-"""What the commands that collect datasets share: how they end, and with which errors."""
+"""Runs the commands that collect datasets, and handles their errors."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def run(gin_files: Sequence[str], gin_bindings: Sequence[str], output_dir: str,
       except (config.ConfigError, datasets.DatasetError) as error:
         sys.exit(f'Stopped: {error}')
       except process.BrokenProcessPool:
-        sys.exit('Stopped: a process that played was killed. The same command goes on.')
+        sys.exit('Stopped: a process was killed. Run the same command to continue.')
   except (exit_codes.RunFailed, OSError) as error:  # An OSError if the disk is full.
     sys.exit(f'Stopped: {error}')
   except KeyboardInterrupt:
-    print('\nInterrupted. The same command goes on.')
+    print('\nInterrupted. Run the same command to continue.')
     sys.exit(130)
   print(inspection.describe(dataset))

@@ -1,4 +1,4 @@
-"""Checks commands that documentation and manifests show, for tests."""
+"""Checks the commands in documentation and manifests, for tests."""
 
 import ast
 import pathlib
@@ -45,7 +45,7 @@ def commands(text: str) -> List[str]:
 
 
 def problems(command: str) -> List[str]:
-  """Returns what a command names that does not exist: modules, flags, gin files."""
+  """Returns the modules, flags and gin files of a command that do not exist."""
   name, *arguments = shlex.split(command, comments=True)
   path = ROOT / (name.replace('.', '/') + '.py')
   if not path.exists():

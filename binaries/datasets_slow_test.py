@@ -1,4 +1,4 @@
-"""The binaries of datasets, each in a process as a person starts it."""
+"""Tests of the binaries for datasets, each in a process as a user starts it."""
 
 import importlib.util
 import os
@@ -36,7 +36,7 @@ class DatasetsTest(parameterized.TestCase):
     super().setUp()
     self._folder = pathlib.Path(self.create_tempdir().full_path)
 
-  def test_collects_what_the_file_of_an_experiment_says(self):
+  def test_collects_as_an_experiments_file_says(self):
     path = self._folder / 't_maze'
     done = _run('collect', 'Collector.num_episodes = 20', output_dir=path,
                 num_processes=2, gin_file='gin/rate/t_maze_30_cpu.gin')
@@ -74,7 +74,7 @@ class DatasetsTest(parameterized.TestCase):
     deadline = time.time() + 60
     while _members(process.pid) and time.time() < deadline:
       time.sleep(0.1)
-    self.assertEmpty(_members(process.pid))  # Its players have ended by themselves.
+    self.assertEmpty(_members(process.pid))  # Its processes have ended.
     done = _run('collect', *bindings, output_dir=path, num_processes=1)
     self.assertEqual(done.returncode, 0, done.stderr)
     dataset = datasets.check(path)
@@ -135,7 +135,7 @@ def BrokenMaze(seed):
     for i in range(30):
       np.testing.assert_equal(again.episode(i), first.episode(i))
 
-  def test_what_is_wrong_is_one_line(self):
+  def test_an_error_is_one_line(self):
     done = _run('collect', 'Collector.environment = @TMaze', 'Collector.epsilon = 2.0',
                 output_dir=self._folder / 'none')
     self.assertEqual(done.returncode, 2)

@@ -24,7 +24,7 @@ class Account(NamedTuple):
     lost: for each life but the last, how many of its steps later lives repeated.
     steps: the learner steps that the final weights are the result of.
     duplicates: repeated ids of unrolls in those steps.
-    duplicates_overall: repeated ids of unrolls in all steps, also those lost.
+    duplicates_overall: repeated ids of unrolls in all steps, including those lost.
   """
   lost: List[int]
   steps: List[int]

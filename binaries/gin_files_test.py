@@ -1,8 +1,7 @@
 """Every experiment in gin/ can be started, those at the paper's size too.
 
-Each is built with the loss of an unroll, but for layers beyond the first of a stack at
-the paper's size. DeepMind Lab is a stand-in here, and so are the episodes that offline
-experiments learn from.
+Each is built and computes the loss of an unroll; at the paper's size, with one layer.
+Stand-ins replace DeepMind Lab and the episodes that offline experiments learn from.
 """
 
 import pathlib
@@ -51,11 +50,11 @@ _OF_30_STEPS = (
 _DISTILLATION = GIN / 'distillation'
 DISTILLED = sorted(path.name for path in _DISTILLATION.glob('models/*.gin'))
 ADDED = sorted(path.name for path in _DISTILLATION.glob('ablations/*.gin'))
-_COLLECTOR = {'memory_maze.gin': {'saved_model': str(GIN)}}  # Some folder.
+_COLLECTOR = {'memory_maze.gin': {'saved_model': str(GIN)}}  # Any folder.
 
 
 class GinTest(parameterized.TestCase):
-  """What the tests share."""
+  """The code that the tests share."""
 
   def setUp(self):
     super().setUp()
@@ -126,11 +125,14 @@ class GinFilesTest(GinTest):
 
 
 class OfflineGinTest(GinTest):
-  """What tests of gin/rate share: two episodes of noise in place of datasets, batches of
-  one, and one layer of what has eight."""
+  """The code that tests of gin/rate share.
+
+  Two episodes of noise stand in for datasets, batches have one row, and stacks of eight
+  layers have one.
+  """
 
   def episodes(self, name):
-    """A dataset that fits an experiment, and what stands for its environment."""
+    """A dataset that fits an experiment, and a stand-in for its environment."""
     config.parse([str(_RATE / name)], [])
     settings = gin.get_bindings('Experiment')
     first_task, *_ = environments.task_settings('Experiment', settings.get('tasks'))
@@ -199,7 +201,7 @@ class OfflineGinTest(GinTest):
 
 
 class OfflineFilesTest(OfflineGinTest):
-  """Every file of gin/rate; gin_files_slow_test.py has every model in every world."""
+  """Every file of gin/rate; gin_files_slow_test.py combines every file and model."""
 
   @parameterized.parameters(*OFFLINE)
   @pytest.mark.long
@@ -227,13 +229,15 @@ class OfflineFilesTest(OfflineGinTest):
     experiment = self.build(self.episodes('t_maze.gin'), 't_maze.gin', 'models/dt.gin',
                             bindings=['RATE.num_layers = 8'])
     size = sum(np.prod(x.shape) for x in experiment.make_agent().learned_variables)
-    # 2.4 million in Table 11, of which 0.65 million are a part that is not used.
+    # 2.4 million in Table 11, of which 0.65 million belong to an unused part.
     self.assertBetween(size, 1.70e6, 1.74e6)
 
 
 class DistillationGinTest(GinTest):
-  """What tests of gin/distillation share: one blank history in place of datasets, and
-  batches of one."""
+  """The code that tests of gin/distillation share.
+
+  One blank history stands in for datasets, and batches have one row.
+  """
 
   def build(self, name, *added, bindings=()):
     gin.clear_config()

@@ -1,4 +1,4 @@
-"""Every binary shows its flags without importing what it works with."""
+"""Tests that every binary shows its flags without importing TensorFlow."""
 
 import ast
 import pathlib
@@ -58,7 +58,7 @@ class HelpTest(parameterized.TestCase):
   @parameterized.parameters(
       ('learner', 'strategy', list(devices.STRATEGIES)),
       ('evaluate', 'num_environments', evaluation.NUM_ENVIRONMENTS))
-  def test_what_flags_say_is_what_the_library_says(self, binary, flag, expected):
+  def test_flags_agree_with_the_library(self, binary, flag, expected):
     tree = ast.parse((_FOLDER / f'{binary}.py').read_text(encoding='utf-8'))
     calls = {node.args[0].value: node for node in ast.walk(tree)
              if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
@@ -66,7 +66,7 @@ class HelpTest(parameterized.TestCase):
     values = [ast.literal_eval(x) for x in calls[flag].args[1:3]]
     self.assertIn(expected, values)
 
-  def test_tpu_check_names_the_steps_that_there_are(self):
+  def test_tpu_check_names_the_existing_steps(self):
     text = (_FOLDER / 'tpu_check.py').read_text(encoding='utf-8')
     self.assertIn(f'_NAMES = {list(learner_hlo.STEPS)}', text)
     self.assertIn(f"'tpus', {list(tpu_compiler.TOPOLOGIES)}", text)

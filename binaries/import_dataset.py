@@ -31,8 +31,8 @@ _MAX_STEPS_PER_FILE = flags.DEFINE_integer(
     lower_bound=1)
 
 _ACTION_NAMES = flags.DEFINE_list(
-    'action_names', [], 'rlds, d4rl, dqn_replay: what each discrete action does; else there '
-    'are as many as the greatest in the data tells.')
+    'action_names', [], 'rlds, d4rl, dqn_replay: what each discrete action does; '
+    'without names, the greatest action in the data gives their number.')
 
 
 def main(argv) -> None:
@@ -60,7 +60,7 @@ def main(argv) -> None:
   except (config.ConfigError, datasets.DatasetError) as error:
     sys.exit(f'Stopped: {error}')
   except KeyboardInterrupt:
-    print('\nInterrupted. The same command continues.')
+    print('\nInterrupted. Run the same command to continue.')
     sys.exit(130)
   print(inspection.describe(dataset))
 

@@ -1,4 +1,4 @@
-"""Checks a dataset, prints what it contains, and draws it.
+"""Checks a dataset, prints a summary of it, and draws its contents.
 
   gtrxl inspect_dataset --dataset=datasets/t_maze_30
 """

@@ -1,4 +1,4 @@
-"""README's examples run, and what the documentation names exists."""
+"""Tests that README's examples run, and that the names in the documentation exist."""
 
 import importlib
 import pathlib

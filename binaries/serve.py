@@ -24,7 +24,7 @@ _MAX_SESSIONS = flags.DEFINE_integer(
     'max_sessions', 256, 'The most sessions at a time; memory for all is reserved at '
     'the start.', lower_bound=1)
 _IDLE_SECONDS = flags.DEFINE_float(
-    'idle_seconds', 600, 'A session that does not act for so long is dropped.',
+    'idle_seconds', 600, 'Seconds without a request after which a session is dropped.',
     lower_bound=0.1)
 _MAX_BATCH = flags.DEFINE_integer(
     'max_batch', 64, 'The most sessions that one step of the policy serves.',

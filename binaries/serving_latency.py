@@ -1,4 +1,4 @@
-"""Measures a server of a policy that runs, and prints a table.
+"""Measures a running policy server, and prints a table.
 
   gtrxl serve --policy_dir=runs/numpad_2x2/policy --port=8080
   gtrxl serving_latency --url=http://localhost:8080 --clients=1,16,64

@@ -3,8 +3,8 @@
   make tpu-check
   make tpu-check ARGS='--steps=rate --steps=adf --types=float32 --tpus=v4'
 
-Prints a table; docs/tpu.md explains it. The compiler has an environment of its own,
-which `make tpu-check` sets up, because it needs another version of jax.
+Prints a table; docs/tpu.md explains it. The compiler has a separate environment, which
+`make tpu-check` sets up, because it needs another version of jax.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from gtrxl_tf import gin_files
 MODULE = 'gtrxl_tf'
 _LONGEST, _LONGEST_VALUE = 2000, 200  # Characters of a message, and of a value in it.
 
-_parameters = {}  # What gin may set of every configurable, by its name.
+_parameters = {}  # The parameters that gin may set, by the configurable's name.
 _classes = {}  # The configurables that are classes, by name.
 _modules = set()  # Names of the modules that define configurables.
 

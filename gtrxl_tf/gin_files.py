@@ -1,4 +1,4 @@
-"""Finds gin files, and what they include and import.
+"""Finds gin files, and the files and modules that they include and import.
 
 A file is named by its path, relative to the working folder, or by its path or its name
 in the folder `gin` of this library. `include` looks beside the file that has it first.
@@ -30,13 +30,13 @@ _HERE = pathlib.Path(__file__).parent
 FOLDER = _HERE / 'gin' if (_HERE / 'gin').is_dir() else _HERE.parent / 'gin'
 
 # Limits that settings written by people do not reach.
-MOST_BYTES = 2**20  # Of a file.
-MOST_FILES = 100    # Of one run, with those that they include.
+MOST_BYTES = 2**20  # In a file.
+MOST_FILES = 100    # In a run, with those that they include.
 MOST_NESTED = 50    # Nested brackets.
 
 _IMPORT = re.compile(r'^[ \t]*(?:import[ \t]+([\w.]+)'
                      r'|from[ \t]+([\w.]+)[ \t]+import[ \t]+(\w+))', re.MULTILINE)
-# What a text configures or refers to.
+# The names that a text configures or refers to.
 _NAME = re.compile(r'@(?:[\w.]+/)*([\w.]+)'
                    r'|^[ \t]*(?:[\w.]+/)*([\w.]+)(?:\.\w+\s*=|:)', re.MULTILINE)
 _FOLDERS = '# Folders of imported modules: '
@@ -71,7 +71,7 @@ def find(name: str, beside: Optional[pathlib.Path] = None) -> pathlib.Path:
   if found:
     raise ValueError(f'{name}: several gin files of this library have this name: '
                      f'expected one of {", ".join(map("/".join, found))}')
-  # By what would be typed: files beside the missing one, then those of the library.
+  # As a user would type them: files beside the missing one, then those of the library.
   stems = {str(x): x.stem for x in sorted(path.parent.glob('*.gin'))}
   stems.update({'/'.join(x): known[x].stem for x in known})
   close = difflib.get_close_matches(path.stem, sorted(set(stems.values())), n=2)

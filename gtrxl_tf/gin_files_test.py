@@ -53,7 +53,7 @@ class _Test(parameterized.TestCase):
     return str(path)
 
   def error(self, files, bindings=()) -> str:
-    """The line that says why these cannot be read, after little work."""
+    """The line that says why these settings cannot be read, which takes little time."""
     start = time.process_time()
     with self.assertRaises(config.ConfigError) as caught:
       config.parse(files, bindings)
@@ -150,7 +150,7 @@ class IncludeTest(_Test):
     top = self.write('top.gin', "include 'nowhere.gin'")
     self.assertRegex(self.error([top]), f'^nowhere.gin: no such .*included in {top}$')
 
-  def test_nothing_is_left_for_gin_to_find(self):
+  def test_gin_itself_finds_no_files(self):
     readers = gin.config._FILE_READERS[:]  # pylint: disable=protected-access
     self.error(['nowhere.gin'])
     # pylint: disable-next=protected-access

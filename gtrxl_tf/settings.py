@@ -141,7 +141,7 @@ def _default(name: str, parameter: str) -> Optional[str]:
 
 
 def _text(value: Any, macros: Mapping[str, Any]) -> str:
-  """Writes a value such that equal values have equal texts."""
+  """Writes a value so that equal values have equal texts."""
   if isinstance(value, _Reference):
     return value.text
   if isinstance(value, _Macro):

@@ -18,7 +18,7 @@ def _row(seconds, steps, value):
 class JobTest(absltest.TestCase):
 
   def test_cpu_seconds_of_a_tree_keep_those_of_a_process_that_ended(self):
-    # The child of the child uses a second and is killed; its parent goes on.
+    # The grandchild uses a second and is killed; its parent continues.
     burn = ('import os, time\n'
             'while time.process_time() < 1: pass\n'
             'print(os.getpid(), flush=True)\n'

@@ -71,8 +71,8 @@ _ALL = [(name, name) for name in _CASES]
 _WITH_MEMORY = [(name, name) for name in _CASES
                 if name not in ('memoryless', 'segments_prefix')]
 _WITH_EMPTY_STATE = [case for case in _ALL if case[0].startswith('segments')]
-# These differ from another core only in what each step computes by itself, in a size,
-# or in what is kept as memory.
+# These differ from another core only in the computation within a step, in a size, or in
+# the content of memory.
 SIMILAR = [(name, name) for name in (
     'trxl_i', 'gtrxl_input', 'gtrxl_output', 'gtrxl_highway', 'gtrxl_sigtanh',
     'gtrxl_no_identity_bias', 'gtrxl_projection_biases', 'gtrxl_memory_of_one',
@@ -427,7 +427,7 @@ class TailTest(Checks):
     self.assertAllClose(stepped, unrolled, **_TOLERANCE)
 
   @parameterized.parameters(2, 3, 7)
-  def test_rows_of_different_age_are_as_each_alone(self, memory_length):
+  def test_rows_of_different_age_equal_each_alone(self, memory_length):
     core = self.make(memory_length)
     ages = (1, 5, 9)
     inputs, is_first = _inputs(2, max(ages) + 8)

@@ -27,8 +27,8 @@ ATARI_57 = (
 gin.constant('ATARI_57', ATARI_57)
 
 # gymnasium.wrappers.AtariPreprocessing is not used. It ends the episode where a life is
-# lost, while here the discount of that step is 0 and play goes on; and it draws no-ops
-# from another generator, so that recorded episodes could not be played again.
+# lost, while here the discount of that step is 0 and play continues; and it draws
+# no-ops from another generator, so that recorded episodes could not be played again.
 _ACTION_REPEATS = 4
 _SIDE = 84  # Pixels.
 _STACKED = 4
@@ -72,7 +72,7 @@ class Atari(dm_env.Environment):
       max_reward: upper bound of a step's reward, which is summed over 4 frames.
         Negative rewards stay as they are. None clips nothing.
       zero_discount_on_life_loss: whether a step in which a life is lost has discount 0;
-        the episode goes on.
+        the episode continues.
       max_frames: the longest episode, frames without action included. The default, half
         an hour of play, is also that of the usual random and human scores.
       sticky_probability: probability that a frame repeats the action of the frame

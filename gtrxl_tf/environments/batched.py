@@ -14,7 +14,7 @@ from gtrxl_tf.environments import random_actions
 
 
 class EnvironmentFailed(ValueError):
-  """An environment raised an error, or returned what does not fit its specs.
+  """An environment raised an error, or returned values that do not fit its specs.
 
   The message is one line and names the environment, the episode and the step.
   """
@@ -58,9 +58,9 @@ class BatchedEnvironment:
   Each environment begins its next episode by itself: the step after a last step
   returns the first step of the next episode and ignores that environment's action.
 
-  What environments return is checked against their specs, so that an error names the
-  environment's index and the field, long before a loss becomes NaN. Every call returns
-  new arrays, which the caller may keep.
+  The values that environments return are checked against their specs, so that an error
+  names the environment's index and the field, long before a loss becomes NaN. Every
+  call returns new arrays, which the caller may keep.
 
   >>> from gtrxl_tf import environments
   >>> batch = BatchedEnvironment([environments.TMaze(seed=i) for i in range(3)])
@@ -189,7 +189,7 @@ class BatchedEnvironment:
 
     Args:
       i: number of the environment.
-      error: what it raised.
+      error: raised by the environment.
       where: the method that raised it, if not `step`.
     """
     where = f', {where}' if where else ''
@@ -265,7 +265,7 @@ class BatchedEnvironment:
 
       if nested:
         leaves = tree.flatten(observation)
-        # Names are compared once an episode only: this takes twice as long as the rest.
+        # Names are compared once per episode: this takes twice as long as the rest.
         if step_type == first or len(leaves) != len(buffers):
           self._check_structure(i, observation)
       else:
@@ -283,7 +283,7 @@ class BatchedEnvironment:
         tree.unflatten_as(self._observation_spec, buffers), successes)
 
   def _malformed(self, i: int, time_step: Any) -> EnvironmentFailed:
-    """Returns the error for what environment `i` returned in place of a time step."""
+    """Returns the error for a value other than a time step from environment `i`."""
     try:
       step_type, reward, discount, _ = time_step
     except (TypeError, ValueError):
@@ -360,8 +360,7 @@ class BatchedEnvironment:
 class _BatchedTogether(BatchedEnvironment):
   """Computes the steps of tasks together, see `memory_task.TasksTogether`.
 
-  What they return is not checked, and the tasks themselves do not know how their
-  episodes go on.
+  Their results are not checked, and the task objects themselves are not stepped.
   """
 
   def __init__(self, environments: Sequence[memory_task.MemoryTask],
@@ -408,8 +407,8 @@ def batch(environments: Sequence[dm_env.Environment],
           tasks: Optional[Sequence[int]] = None) -> BatchedEnvironment:
   """Batches environments that only the batch steps.
 
-  The result is that of `BatchedEnvironment`, which see, but tasks whose class can be
-  computed together take a small part of the time.
+  The result is that of `BatchedEnvironment`, but tasks whose class can be computed
+  together take a fraction of the time.
   """
   kinds = {type(environment) for environment in environments}
   # Not that of a base class, which may have other rules.

@@ -11,7 +11,7 @@ class Clue(NamedTuple):
   """The clues of B recorded episodes.
 
   Attributes:
-    label: integers [B], what must be remembered.
+    label: integers [B], the clue to remember.
     without: [B, T, ...], the observations with the clue hidden.
     answer: [B], the step in which the answer is asked for.
   """

@@ -119,7 +119,7 @@ class TMazeTest(parameterized.TestCase):
       time_step = environment.step(environment.informed_action())
       self.assertEqual((time_step.last(), time_step.reward), (True, 1))
 
-  def test_a_step_back_can_not_be_made_good(self):
+  def test_a_step_back_cannot_be_recovered(self):
     environment = t_maze.TMaze(corridor_length=3, seed=0)
     time_steps = _play(environment, [RIGHT, LEFT, RIGHT, RIGHT, RIGHT])
     self.assertEqual([t.last() for t in time_steps], [False] * 5 + [True])
@@ -147,7 +147,7 @@ class TMazeTest(parameterized.TestCase):
     environment = t_maze.TMaze(length, penalty, seed=0)
     self.assertEqual(memory_task.informed_return(environment, 50), 1)
 
-  def test_refuses_corridors_of_which_the_shortest_is_the_longer(self):
+  def test_refuses_a_shortest_corridor_above_the_longest(self):
     with self.assertRaisesRegex(
         config.ConfigError, 'min_corridor_length = 6: expected at most .* = 5'):
       t_maze.TMaze(corridor_length=5, min_corridor_length=6)

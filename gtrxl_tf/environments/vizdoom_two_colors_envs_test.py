@@ -125,7 +125,7 @@ class VizdoomTwoColorsTest(parameterized.TestCase):
       self.assertTrue(environment.episode_success())
 
   @parameterized.parameters(*vizdoom_scenario.COLOURS)
-  def test_the_informed_agent_lives_on_the_right_items(self, pillar):
+  def test_the_informed_agent_survives_on_the_right_items(self, pillar):
     environment = self.make(pillar=pillar, max_steps=250)
     time_steps = _play(environment, environment.informed_action)
     self.assertLen(time_steps, 251)
@@ -165,7 +165,7 @@ class VizdoomTwoColorsTest(parameterized.TestCase):
     self.assertEqual(actions('red', 'biased_action', green_bias=1.0)[:10],
                      actions('green', 'informed_action')[:10])
 
-  def test_knowing_the_colour_pays(self):
+  def test_knowing_the_colour_raises_the_return(self):
     environment = self.make(max_steps=90)
     random = np.random.default_rng(0)
     returns = {'informed': [], 'random': []}
@@ -244,7 +244,7 @@ class VizdoomTwoColorsTest(parameterized.TestCase):
       finally:
         os.chdir(before)
 
-  def test_an_unclosed_one_ends_in_silence(self):
+  def test_an_unclosed_environment_ends_without_output(self):
     with tempfile.TemporaryDirectory() as folder:
       ended = subprocess.run(
           [sys.executable, '-c',

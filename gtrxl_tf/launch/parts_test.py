@@ -1,4 +1,4 @@
-"""Tests of parts.py: what a part leaves that dies of an error."""
+"""Tests of parts.py: the error message and the file of a part that fails."""
 
 import contextlib
 import io

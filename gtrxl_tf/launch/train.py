@@ -42,7 +42,7 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     gin_files: files of settings.
     gin_bindings: single settings, which override the files.
     root_dir: the run's folder.
-    supervised: whether to stop when the process ends that started this one.
+    supervised: whether to stop when the parent process ends.
     allow_changes: whether `settings.CHANGEABLE` may differ from what the run in the
       folder was started with.
 
@@ -58,7 +58,8 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     with (_claimed(folder, experiment, allow_changes) as begins,
           logs.kept(folder.logs / 'train.log')):
       if begins:
-        # Its tables may be of other settings, or have weights that say the run is over.
+        # Its tables may come from other settings, or have weights that mark the run as
+        # over.
         shutil.rmtree(folder.replay, ignore_errors=True)
       evaluation = None
       if not folder.done.exists():
@@ -100,7 +101,7 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
     _check_server(experiment, server)
     gauges = gauges_lib.Gauges('learner', settings.metrics_host, settings.metrics_port)
     is_chief = devices.is_chief(strategy)
-    if not is_chief:  # As in `_claimed`: one that did not stop would wait for the chief.
+    if not is_chief:  # As in `_claimed`: otherwise the worker waits for the chief.
       checkpoints.check(folder.checkpoints, experiment.kind, experiment.make_agent)
       _check_settings(folder, allow_changes)
     with (_claimed(folder, experiment, allow_changes) if is_chief
@@ -157,7 +158,7 @@ def _claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment
     if changed:
       kept = folder.keep_record()
       print(f'Settings changed in {folder.root}: '
-            f'{settings_lib.describe(changed, "now")}. {kept} has those of before.')
+            f'{settings_lib.describe(changed, "now")}. {kept} has the earlier ones.')
     if folder.done.exists() and any(
         settings_lib.matches(x.name, settings_lib.OF_LENGTH) for x in changed):
       begins = True
@@ -180,7 +181,7 @@ def _check_settings(folder: run_folder.RunFolder, allow_changes: bool
     Those that differ.
 
   Raises:
-    config.ConfigError: some differ that may not.
+    config.ConfigError: some that must not change differ.
   """
   if not (folder.was_started and folder.config.exists()):
     return []  # A run that was refused, or interrupted before it learned anything.
@@ -199,8 +200,8 @@ def _check_settings(folder: run_folder.RunFolder, allow_changes: bool
   if changed and not allow_changes:
     raise config.ConfigError(
         f'{folder.root} was started with other settings: '
-        f'{settings_lib.describe(changed, "now")}; --allow_changes goes on with the '
-        'new ones, and keeps the record of the others')
+        f'{settings_lib.describe(changed, "now")}; --allow_changes continues with '
+        'the new ones, and keeps a record of the earlier ones')
   return changed
 
 
@@ -213,16 +214,16 @@ def _finish(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
     experiment: the run's experiment.
     folder: the run's folder.
     should_stop: called during the evaluation.
-    evaluation: at the end of training; None to play now.
+    evaluation: from the end of training; None to evaluate now.
   """
   if not folder.done.exists():
-    print(f'Interrupted. The same command goes on from {folder.checkpoints}.')
+    print(f'Interrupted. Run the same command to continue from {folder.checkpoints}.')
     return exit_codes.INTERRUPTED
   if evaluation is None:
     with parts.kept_failure('evaluation', folder.failures / 'evaluation.txt'):
       evaluation = experiment.evaluate(folder, should_stop)
   if evaluation is None:
-    print('Interrupted in the evaluation. The same command begins it again.')
+    print('Interrupted in the evaluation. Run the same command to repeat it.')
     return exit_codes.INTERRUPTED
   _show(experiment, folder, evaluation)
   return exit_codes.DONE
@@ -235,7 +236,7 @@ def _write_table(path: pathlib.Path, rows: Iterable[Iterable[Any]]) -> None:
 
 
 def _command(name: str) -> str:
-  """What starts one of the programs in the user's shell."""
+  """The words that start one of the programs in the user's shell."""
   gtrxl = os.path.join(os.path.dirname(sys.executable), 'gtrxl')
   if shutil.which('gtrxl') == gtrxl:
     return f'gtrxl {name}'

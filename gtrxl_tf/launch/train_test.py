@@ -74,7 +74,7 @@ class RefusedTest(parameterized.TestCase):
     self.temporary = pathlib.Path(self.create_tempdir().full_path)
 
   def refused(self, files, bindings) -> str:
-    """The one line on stderr; nothing else has happened."""
+    """Returns the one line on stderr, and checks that nothing else has happened."""
     root = self.temporary / 'run'
     stderr = io.StringIO()
     with contextlib.redirect_stderr(stderr):
@@ -142,7 +142,7 @@ class RefusedTest(parameterized.TestCase):
                      f'(traceback: {failure})\n')
     self.assertIn('in make_environments', failure.read_text())
 
-  def test_a_core_whose_segments_unrolls_do_not_keep_to(self):
+  def test_a_core_with_segments_is_refused(self):
     self.assertIn(
         'ActorCritic.core = SegmentTransformer works in segments: expected a core that '
         'does', self.refused([_GIN_FILE], [
@@ -212,7 +212,7 @@ class ChangedSettingsTest(parameterized.TestCase):
 
   def test_a_change_on_purpose_needs_the_flag(self):
     self.refused(
-        r'Experiment.evaluation_episodes = 10 \(now 11\); --allow_changes goes on .*',
+        r'Experiment.evaluation_episodes = 10 \(now 11\); --allow_changes continues .*',
         'Experiment.evaluation_episodes = 11')
 
   def test_the_same_settings_are_not_a_change(self):
@@ -221,7 +221,7 @@ class ChangedSettingsTest(parameterized.TestCase):
       self.assertEqual(self.contents(), before)
       self.assertFalse(begins)
 
-  def test_the_record_of_before_is_kept(self):
+  def test_the_earlier_record_is_kept(self):
     before = self.contents()
     for number, episodes in (1, 11), (2, 12):
       with contextlib.redirect_stdout(io.StringIO()) as stdout, self.claimed(
@@ -236,13 +236,13 @@ class ChangedSettingsTest(parameterized.TestCase):
     self.assertIn(b'evaluation_episodes = 12', after['config.gin'])
     self.assertIn('done', after)
 
-  def test_a_run_that_is_done_goes_on_if_it_gets_more_steps(self):
+  def test_a_run_that_is_done_continues_if_it_gets_more_steps(self):
     with contextlib.redirect_stdout(io.StringIO()), self.claimed(
         'OnlineExperiment.environment_steps = 123456', allow_changes=True) as begins:
       self.assertTrue(begins)
       self.assertFalse(self.folder.done.exists())
 
-  def test_a_run_that_has_not_learned_yet_may_be_started_otherwise(self):
+  def test_a_run_that_has_not_learned_yet_may_start_with_other_settings(self):
     self.folder.done.unlink()
     with self.claimed('Experiment.seed = 5') as begins:
       self.assertTrue(begins)
@@ -322,7 +322,7 @@ class OfflineRunTest(parameterized.TestCase):
     self.assertIn('Traceback', failure.read_text())
 
   @pytest.mark.long
-  def test_a_run_leaves_what_there_is_to_see(self):
+  def test_a_run_leaves_its_pictures_and_tables(self):
     temporary = pathlib.Path(self.create_tempdir().full_path)
     dataset, folder = temporary / 'mazes', run_folder.RunFolder(temporary / 'run')
     testing.write_informed_episodes(
@@ -383,16 +383,16 @@ class RunTest(parameterized.TestCase):
     return process
 
   @pytest.mark.long
-  def test_a_run_is_interrupted_and_goes_on_to_its_end(self):
+  def test_a_run_is_interrupted_and_resumed(self):
     process = self.start('OnlineExperiment.environment_steps = 1000000000')
-    deadline = time.time() + 240  # Where much else goes on, starting takes minutes.
+    deadline = time.time() + 240  # On a busy machine, starting takes minutes.
     while (run_folder.last_metrics(self.folder.metrics) is None
            and time.time() < deadline):
       time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=120)
     self.assertEqual(process.returncode, 130, stderr)
-    self.assertIn('The same command goes on from', stdout)
+    self.assertIn('Run the same command to continue from', stdout)
     self.assertFalse(self.folder.done.exists())
     before = run_folder.last_metrics(self.folder.metrics)
 
@@ -408,13 +408,13 @@ class RunTest(parameterized.TestCase):
     self.assertRegex(stdout, r'Evaluation over 10 episodes: return .* success ')
     self.assertRegex(
         stdout, rf'(gtrxl |python[\d.]* -m binaries\.)evaluate --root_dir={self.folder.root}\n')
-    for line in stderr.splitlines():  # What libraries say is in the logs.
+    for line in stderr.splitlines():  # The messages of libraries are in the logs.
       self.assertStartsWith(line, 'WARNING: ')
     self.assertCountEqual(
         [path.name for path in self.folder.logs.iterdir()],
         ['train.log', 'server.log', 'learner.log', 'actor_0.log'])
     self.assertRegex((self.folder.logs / 'learner.log').read_text(),
-                     r'(?m)^[-\d]+ [:,\d]+ INFO learner: going on from .*ckpt-\d+$')
+                     r'(?m)^[-\d]+ [:,\d]+ INFO learner: resuming from .*ckpt-\d+$')
     for path in (self.folder.config, self.folder.done, self.folder.curve,
                  self.folder.evaluation, self.folder.policy / 'saved_model.pb'):
       self.assertTrue(path.exists(), path)

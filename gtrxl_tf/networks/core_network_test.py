@@ -80,7 +80,7 @@ class CoreNetworkTest(tf.test.TestCase, parameterized.TestCase):
       output, state = network(observation[:, t], step_type[:, t], state)
       self.assertAllClose(output, unrolled[:, t], atol=1e-5)
 
-  def test_copy_has_weights_of_its_own(self):
+  def test_copy_has_its_own_weights(self):
     network = _network('gtrxl')
     network.create_variables()
     other = network.copy()
@@ -122,7 +122,7 @@ class CoreNetworkTest(tf.test.TestCase, parameterized.TestCase):
     self.assertTrue(any(changed))
 
   @parameterized.parameters(*_CORES)
-  def test_a_graph_passes_the_state_on(self, core):
+  def test_a_graph_carries_the_state(self, core):
     network = _network(core)
     network.create_variables()
     step = tf.function(network)

@@ -36,7 +36,7 @@ def _network(specs):
 
 class LearningProcessesTest(tf.test.TestCase):
 
-  def test_a_policy_sees_what_histories_of_training_have(self):
+  def test_a_policy_sees_the_inputs_of_training_histories(self):
     collector = _collector()
     network = _network(collector.specs)
     policy = policy_lib.DistillationPolicy(

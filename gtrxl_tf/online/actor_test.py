@@ -50,7 +50,7 @@ def _maze_of_length(length, seed):
 
 
 class _Reach(dm_env.Environment):
-  """Shows the action it was given; episodes of 4 steps."""
+  """Shows the action that it was given, in episodes of 4 steps."""
 
   def __init__(self, seed):
     del seed
@@ -132,7 +132,7 @@ def _experiment(core, environment=_maze, torso=lambda: torsos.VectorTorso((8,)),
 
 
 def _waiting_experiment(core, limit):
-  """Weights are new at every learner step; the queue is not what actors wait for."""
+  """Publishes weights at every learner step, and has a queue that is never full."""
   agent = functools.partial(vmpo_agent.VMPOAgent, target_update_period=1)
   return _experiment(_CORES[core], agent=agent, queue_batches=10,
                      batches_per_weights=limit)
@@ -187,7 +187,7 @@ class ActorTest(parameterized.TestCase):
         yield from dataset.unrolls(
             f'localhost:{self.port}', 1, self.ledger, lost, timeout_ms=500)
       except tf.errors.UnavailableError:
-        pass  # That of a server that was stopped.
+        pass  # The error of a server that was stopped.
     self.fail('The actor has died, or no batch came for a minute.')
 
   def assert_learner_agrees(self, batch):
@@ -214,7 +214,8 @@ class ActorTest(parameterized.TestCase):
       self.assert_learner_agrees(batch)
       move = batch.action['move'].numpy()
       outside += np.sum(np.abs(move) > 1)
-      # What the task was given, it shows: rows 0 .. T-1 hold the actions before them.
+      # The task shows the action that it was given, so rows 0 .. T-1 hold the actions
+      # before them.
       given = np.clip(5 + 5 * move, 0, 10)
       seen = batch.observation.numpy()[..., :2]
       acted = ~batch.is_first()[:, batch.memory_length:].numpy()
@@ -268,7 +269,7 @@ class ActorTest(parameterized.TestCase):
     self.assertEqual(self.ledger.duplicate, 0)
 
   @pytest.mark.long
-  def test_an_actor_comes_back_to_a_server_that_was_started_anew(self):
+  def test_an_actor_reconnects_to_a_restarted_server(self):
     self.start(_experiment(_CORES['trxl_long_memory']))
     batches = self.batches()
     for batch in itertools.islice(batches, 3):
@@ -297,7 +298,7 @@ class ActorTest(parameterized.TestCase):
     self.assertEqual(self.actor._writer._next_id, next_id + 2)
 
   def steps_of_the_next(self, number):
-    """The learner steps that acted in the next unrolls, which must be all there are."""
+    """Returns the learner steps whose weights acted in the `number` queued unrolls."""
     steps = []
     for batch in itertools.islice(self.batches(), number):
       self.assert_learner_agrees(batch)
@@ -327,7 +328,7 @@ class ActorTest(parameterized.TestCase):
     self.publish(1)
     self.assertEqual(self.steps_of_the_next(3), [1, 1, 1])
 
-  def test_an_actor_does_not_wait_for_newer_weights_for_ever(self):
+  def test_an_actor_does_not_wait_forever_for_newer_weights(self):
     with mock.patch.object(actor_lib, '_MAX_SECONDS_FOR_WEIGHTS', 0.2):
       self.start(_waiting_experiment('memoryless', 1))
       with self.assertLogs(level='WARNING') as logs:
@@ -337,7 +338,7 @@ class ActorTest(parameterized.TestCase):
                      'learner step 0')
 
   @pytest.mark.long
-  def test_an_actor_that_waits_says_for_whom(self):
+  def test_an_actor_that_waits_logs_what_it_waits_for(self):
     def said(line):
       deadline = time.time() + 30
       while time.time() < deadline:
@@ -350,7 +351,7 @@ class ActorTest(parameterized.TestCase):
       self.start(_experiment(_CORES['memoryless'], stall_seconds=1.0))
       said(f' s, with weights of learner step 0 from the server at localhost:{self.port}: '
            'it waits for the learner, which takes nothing from the queue')
-      next(self.batches())  # It goes on, and the server is gone.
+      next(self.batches())  # The actor continues; then the server is gone.
       self.server.stop()
       said(f'the Reverb server at localhost:{self.port} does not answer')
     self.assertRegex(logs.output[0], r'actor: no unroll for \d s, with')
@@ -398,7 +399,7 @@ class ActorTest(parameterized.TestCase):
           _experiment(_CORES['memoryless'], num_actors=2, seed=seed), 'localhost:1',
           index, should_stop=lambda: False, life=life)
       for variable in actor._network.variables:
-        variable.assign(tf.zeros_like(variable))  # All actions are alike.
+        variable.assign(tf.zeros_like(variable))  # All actions are equally likely.
       steps = [actor._rollout.step() for _ in range(12)]
       drawn.append((np.stack([done.action for _, done in steps]).tobytes(),
                     np.stack([seen.observation for seen, _ in steps]).tobytes()))

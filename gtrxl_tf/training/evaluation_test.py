@@ -44,7 +44,7 @@ class EvaluationTest(parameterized.TestCase):
         'Evaluation over 6 episodes: return 1.00 ± 0.00 (s.e.), '
         'informed policy 1.00, success 1.00')
 
-  def test_a_misled_policys_are_not(self):
+  def test_a_misled_policys_episodes_are_not_successes(self):
     result = self.evaluate((4, 4, 4), num_episodes=6, turn=-1)
     self.assertEqual(result, ([0.0] * 6, [0.0] * 6, [0] * 6))
 
@@ -55,14 +55,14 @@ class EvaluationTest(parameterized.TestCase):
     self.assertLen(result.returns, played)
     self.assertLen(result.successes, played)
 
-  def test_where_there_is_no_success_none_is_told(self):
+  def test_success_is_not_reported_if_the_environment_has_none(self):
     result = self.evaluate((2, 2), num_episodes=4, maze=_Untold)
     self.assertEqual(result.returns, [1.0] * 4)
     self.assertTrue(all(map(math.isnan, result.successes)))
     self.assertEqual(evaluation.describe(result, informed=None),
                      'Evaluation over 4 episodes: return 1.00 ± 0.00 (s.e.)')
 
-  def test_tasks_are_told_apart(self):
+  def test_tasks_are_described_separately(self):
     result = evaluation.evaluate(
         self.policies[1], environments.BatchedEnvironment(
             [t_maze.TMaze(2, seed=0), _Untold(3, seed=0), t_maze.TMaze(4, seed=0)],

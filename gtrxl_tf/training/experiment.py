@@ -44,7 +44,7 @@ class Experiment(abc.ABC):
   and writes no file, so that unusable settings are found first.
 
   The settings below are set for `Experiment`, whatever its kind: `Experiment.seed = 1`.
-  A kind is a subclass that has more settings of its own.
+  A kind is a subclass with further settings.
 
   Args:
     environment: makes a `dm_env.Environment` or a `gymnasium.Env`; called with `seed`.
@@ -149,10 +149,10 @@ class Experiment(abc.ABC):
 
     Args:
       count: E.
-      stream: what they are for.
+      stream: the purpose of the environments.
       *numbers: tell several batches of the same stream apart.
       first: number of the first environment, which decides the tasks they play.
-      wrap: called with each environment; returns what takes its place in the batch.
+      wrap: called with each environment; returns its replacement in the batch.
     """
     seeds = seeds_lib.sequence(self.seed, stream, *numbers).generate_state(count)
     tasks = [i % len(self._task_settings) for i in range(first, first + count)]
@@ -262,7 +262,7 @@ class Experiment(abc.ABC):
   @property
   @abc.abstractmethod
   def description(self) -> str:
-    """A few words on what trains, which are shown after the name of a folder."""
+    """A short description of the training, shown after the name of the folder."""
 
   @abc.abstractmethod
   def make_console(self) -> console_lib.Console:

@@ -1,4 +1,4 @@
-"""Tests of learner.py with V-MPO: replicas, checkpoints. It splits the CPU."""
+"""Tests of learner.py with V-MPO, which split the CPU into logical devices."""
 
 import os
 
@@ -19,14 +19,14 @@ testing.split_cpu(NUM_DEVICES)
 
 
 class _Training:
-  """An agent, and what trains it."""
+  """An agent, its optimizer, its learner and its checkpoint."""
 
   def __init__(self, strategy=None, clip_norm=None, **uses):
     self.strategy = strategy or tf.distribute.get_strategy()
     with self.strategy.scope():
       self.agent = testing.tiny_agent(lambda: testing.tiny_network(
           num_values=2, popart=networks.PopArt))
-      # With 1e-8 a gradient of zero but for rounding would make a whole step.
+      # With 1e-8, a gradient that is 0 up to rounding would make a full step.
       self.optimizer = tf.keras.optimizers.legacy.Adam(1e-2, epsilon=1e-4)
     self.learner = learner_lib.Learner(
         self.agent, self.optimizer, self.strategy, clip_norm, **uses)
@@ -48,7 +48,7 @@ class _Training:
 
 
 class _Lookup(tf.Module):
-  """Rows of a table, to be large; and what has no part in it."""
+  """Makes the rows of a table large. Its other variable is not in the loss."""
 
   def __init__(self):
     super().__init__()
@@ -118,8 +118,8 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     if len(tf.config.list_logical_devices('CPU')) < NUM_DEVICES:
       self.skipTest('TensorFlow had started before the CPU could be split.')
     one = _Training(clip_norm=clip_norm)
-    # Not the collectives it would choose: in one process TensorFlow gives strategies
-    # of unlike sizes one group key, and they abort each other.
+    # Not the default collectives: in one process, TensorFlow gives strategies of
+    # different sizes the same group key, and they abort each other.
     many = _Training(tf.distribute.MirroredStrategy(
         [f'CPU:{i}' for i in range(num_replicas)],
         cross_device_ops=tf.distribute.ReductionToOneDevice()), clip_norm)
@@ -221,7 +221,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     resumed = [first.step(seed) for seed in range(2)]
     path = first.checkpoint.save(os.path.join(self.get_temp_dir(), 'checkpoint'))
     second = _Training()
-    second.step(17)  # Whatever it was before.
+    second.step(17)  # Its state before the restore does not matter.
     second.checkpoint.restore(path).assert_consumed()
     self.assertEqual(second.learner.steps, 2)
     resumed += [second.step(seed) for seed in range(2, 5)]

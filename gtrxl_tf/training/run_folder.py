@@ -40,7 +40,7 @@ class RunFolder:
   `learning_process.png`, `.csv`  the last learning processes of such a policy
   `evaluations.csv` episodes during training, in runs with an evaluator
   `replay/`         Reverb's checkpoints of its tables
-  `failures/`       for each process that died of an error, the last one's traceback
+  `failures/`       for each process that failed, the traceback of its last error
   `logs/`           for each process, what TensorFlow, XLA and Reverb print
   `done`, `diverged`  mark how the run ended; `Trainer.run` writes them
   """
@@ -121,8 +121,8 @@ class MetricsWriter:
   def __init__(self, path: pathlib.Path, resume_step: float = math.inf):
     """Opens the file and drops the rows after `resume_step`, which will be repeated.
 
-    A file with lines that cannot be read is kept as `metrics.csv.damaged`, and its other
-    rows are taken over.
+    A file with lines that cannot be read is kept as `metrics.csv.damaged`, and its
+    other rows are copied to the new file.
     """
     rows, unreadable = _read(path)
     if unreadable or (rows and 'learner_step' not in rows[0]):
@@ -160,7 +160,7 @@ class MetricsWriter:
         file.write(self._waiting)
     except OSError as error:
       os.truncate(self._path, size)
-      logging.error('%s: %s; training goes on', self._path, error)
+      logging.error('%s: %s; training continues', self._path, error)
     else:
       self._waiting = ''
 

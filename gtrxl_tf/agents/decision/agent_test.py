@@ -98,7 +98,7 @@ class DecisionAgentTest(tf.test.TestCase, parameterized.TestCase):
 class DecisionPolicyTest(tf.test.TestCase, parameterized.TestCase):
 
   def _play(self, policy, num_steps=7, new_episode=4):
-    """The returns that the policy asked for, and its actions; rewards are 0.5."""
+    """The target returns of the policy's state, and its actions; rewards are 0.5."""
     state, returns, actions = policy.get_initial_state(2), [], []
     random = np.random.RandomState(0)
     for t in range(num_steps):

@@ -93,10 +93,8 @@ class DecisionNetwork(memory_network.MemoryNetwork):
         self.action_space.num_outputs, dtype='float32', name='policy_head')
 
   def _build_embedding(self, observation_spec: Any) -> int:
-    self.action_space.check_mask(observation_spec)
     if self._torso is None:
-      observation, _ = action_masks.split(observation_spec)
-      self._torso = spec_torso.SpecTorso(observation)
+      self._torso = spec_torso.SpecTorso(action_masks.split(observation_spec)[0])
     if self._num_timesteps:
       self.timestep_table = self.add_weight(
           'timestep_table', (self._num_timesteps, self.token_dim),
@@ -177,12 +175,6 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     """The tokens of observations whose first `batch_dims` axes are batch axes."""
     observation, _ = action_masks.split(observation)
     return self._observation_token(self._torso(observation, batch_dims))
-
-  def masked(self, policy: action_space.Policy, observation: Any
-             ) -> action_space.Policy:
-    """The policy with the action mask of the observation, if it has one."""
-    _, mask = action_masks.split(observation)
-    return self.action_space.masked(policy, mask)
 
   def embed_action(self, action: Any) -> tf.Tensor:
     """The tokens `[..., D]` of samples `[...]` of `ActionSpace`."""

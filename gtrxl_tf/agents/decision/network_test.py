@@ -97,7 +97,7 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
     more = inputs._replace(return_to_go=1e7 * tf.abs(inputs.return_to_go))
     self.assertAllEqual(_unroll(network, huge).logits, _unroll(network, more).logits)
 
-  def test_tokens_know_their_timestep(self):
+  def test_tokens_have_an_embedding_of_their_timestep(self):
     network = _network('DeepLSTM', num_timesteps=4)
     timestep = tf.constant([[0, 1, 2, 3, 4, 5], [7, 8, 9, 0, 1, 2]])
     inputs = _inputs()._replace(timestep=timestep)

@@ -20,7 +20,7 @@ class DecisionState(NamedTuple):
 
 @config.configurable
 class DecisionPolicy(policy_lib.NetworkPolicy):
-  """A TF-Agents policy conditioned on what remains of a target return.
+  """A TF-Agents policy conditioned on the rest of a target return.
 
   Each reward is subtracted from the return. The state need not be reset: at a step that
   is FIRST the network clears its memory, and the return starts again at the target.

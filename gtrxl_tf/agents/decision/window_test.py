@@ -37,7 +37,7 @@ def _network(segment_length=3 * _K, **settings):
 
 
 def _inputs(starts):
-  """Random steps; `starts` are those of each row at which an episode begins."""
+  """Random steps; `starts` are the steps of each row at which an episode begins."""
   random = np.random.RandomState(1)
   is_first = np.zeros([_B, _T], bool)
   for row, row_starts in zip(is_first, starts):
