@@ -24,7 +24,6 @@ each value of a setting, and their curves are drawn as ROOT/evaluation.png:
 import functools
 import sys
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -46,8 +45,7 @@ _GIN_BINDINGS = flags.DEFINE_multi_string(
     'gin_bindings', [], "Single settings, which override the files'.")
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf.analysis import run_evaluation
@@ -72,4 +70,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

@@ -6,7 +6,6 @@
 import pathlib
 import sys
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -18,8 +17,7 @@ _GREEDY = flags.DEFINE_bool(
     'greedy', False, 'Take the most likely action instead of sampling one.')
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf.launch import prepare
@@ -45,4 +43,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)
