@@ -152,7 +152,7 @@ class BatchedEnvironment:
         raise EnvironmentFailed(
             f'environment {i}, before episode {self._episodes[i] + 1}, with '
             f'{head_starts[i]} random actions: {type(error).__name__}: '
-            f'{config.one_line(error)}') from error
+            f'{config.one_line(error)}{config.place(error)}') from error
     self._is_partial = np.array([not step.first() for step in steps])
     return self._batch(dm_env.restart(step.observation) for step in steps)
 
@@ -193,8 +193,9 @@ class BatchedEnvironment:
       where: the method that raised it, if not `step`.
     """
     where = f', {where}' if where else ''
-    return EnvironmentFailed(f'environment {i}, {self._time(i)}{where}: '
-                             f'{type(error).__name__}: {config.one_line(error)}')
+    return EnvironmentFailed(
+        f'environment {i}, {self._time(i)}{where}: {type(error).__name__}: '
+        f'{config.one_line(error)}{config.place(error)}')
 
   def _time(self, i: int) -> str:
     return f'episode {self._episodes[i]}, step {self._num_steps - self._first_steps[i]}'

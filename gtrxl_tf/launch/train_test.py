@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Tuple
 from unittest import mock
 
 from absl.testing import absltest
@@ -46,6 +47,22 @@ class BrokenMaze(t_maze.TMaze):
 
   def step(self, action):
     return None
+
+
+@gin.configurable
+class CountedRecall(action_recall.ActionRecall):
+  calls = []
+
+  def reset(self):
+    self.calls.append('reset')
+    return super().reset()
+
+  def step(self, action):
+    self.calls.append('step')
+    return super().step(action)
+
+  def close(self):
+    self.calls.append('close')
 
 
 class ThreadsTest(parameterized.TestCase):
@@ -132,15 +149,79 @@ class RefusedTest(parameterized.TestCase):
     self.assertRegex(self.refused([_GIN_FILE], [binding]), expected)
 
   def test_an_error_in_an_environment_s_constructor_is_one_line_and_a_file(self):
-    root, stderr = self.temporary / 'run', io.StringIO()
-    with contextlib.redirect_stderr(stderr), mock.patch.object(
+    with mock.patch.object(
         action_recall.ActionRecall, '__init__', side_effect=KeyError('door')):
-      code = train.train([_GIN_FILE], [], str(root))
+      line, traceback = self.failed()
+    self.assertEqual(
+        line, "making Experiment.environment = ActionRecall: KeyError: 'door'")
+    self.assertIn('in make_environments', traceback)
+
+  def failed(self, files=(), bindings=()) -> Tuple[str, str]:
+    """The one line on stderr, without its ends, and the traceback; nothing was begun."""
+    root, stderr = self.temporary / 'run', io.StringIO()
+    with contextlib.redirect_stderr(stderr):
+      code = train.train([_GIN_FILE, *files], bindings, str(root))
     self.assertEqual(code, 1)
-    failure = root / 'failures' / 'settings.txt'
-    self.assertEqual(stderr.getvalue(), "Stopped: settings: KeyError: 'door' "
-                     f'(traceback: {failure})\n')
-    self.assertIn('in make_environments', failure.read_text())
+    failure = root / 'failures' / 'preparation.txt'
+    self.assertEqual([x for x in root.rglob('*') if x.is_file()], [failure])
+    line, = stderr.getvalue().splitlines()
+    begin, end = 'Stopped: preparation: ', f' (traceback: {failure})'
+    self.assertStartsWith(line, begin)
+    self.assertEndsWith(line, end)
+    return line.removeprefix(begin).removesuffix(end), failure.read_text()
+
+  @parameterized.parameters(
+      ('step', "raise KeyError('door')", "step 1: KeyError: 'door' (WORLD, line 6)"),
+      ('reset', '1 / 0', 'before episode 1, with 0 random actions: ZeroDivisionError: '
+       'division by zero (WORLD, line 6)'),
+      ('step', 'return 3', 'step 1: returned a int: expected a dm_env.TimeStep, as '
+       'dm_env.restart, transition and termination make it'),
+      ('step', "return dm_env.transition('a', [0] * 5)", "reward = 'a', discount = 1.0: "
+       'expected two numbers (episode 1, step 1)'),
+      ('reset', 'return dm_env.restart([0.0] * 5)', 'observation has shape (5,) and '
+       'dtype float64: expected (5,) and float32, as its spec says (episode 1, step 0)'))
+  def test_an_environment_that_fails_at_once_is_one_line_and_a_file(
+      self, method, does, expected):
+    name = f'World{abs(hash((method, does)))}'  # Gin knows all names of this process.
+    world = self.temporary / f'{name.lower()}.py'
+    world.write_text(f"""
+import dm_env
+from gtrxl_tf import environments
+class {name}(environments.ActionRecall):
+  def {method}(self, *args):
+    {does}
+""")
+    settings = self.temporary / 'world.gin'
+    settings.write_text(f'import {world.stem}\nExperiment.environment = @{name}\n')
+    line, traceback = self.failed([str(settings)])
+    self.assertStartsWith(line, 'environment 0')
+    self.assertEndsWith(line, expected.replace('WORLD', str(world)))
+    self.assertIn('Traceback', traceback)
+
+  def test_a_constructor_that_fails_is_found_in_the_user_s_file(self):
+    world = self.temporary / 'world_unmade.py'
+    world.write_text("""
+def unmade(seed):
+  raise ValueError('no doors left')
+""")
+    settings = self.temporary / 'world.gin'
+    settings.write_text('import world_unmade\nExperiment.environment = @unmade\n')
+    line, traceback = self.failed([str(settings)])
+    self.assertEqual(line, 'making Experiment.environment = unmade: ValueError: no doors '
+                     f'left ({world}, line 3)')
+    self.assertIn('in unmade', traceback)
+
+  def test_an_argument_that_a_constructor_does_not_take_is_a_wrong_setting(self):
+    self.assertIn("unexpected keyword argument 'doors'", self.refused(
+        [_GIN_FILE], ["Experiment.tasks = {'doors': (1, 2)}"]))
+
+  def test_preparation_plays_one_step_and_closes_the_environment(self):
+    for check, expected in (True, ['reset', 'step', 'close']), (False, ['close']):
+      gin.clear_config()
+      CountedRecall.calls.clear()
+      prepare.prepare(
+          [_GIN_FILE], [*_TINY, 'Experiment.environment = @CountedRecall'], check)
+      self.assertEqual(CountedRecall.calls, expected)
 
   def test_a_core_whose_segments_unrolls_do_not_keep_to(self):
     self.assertIn(
