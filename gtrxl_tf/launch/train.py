@@ -33,6 +33,9 @@ from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import summaries as summaries_lib
 
+# Its name in the files of a checkpoint, see `OnlineTrainer`.
+_ENVIRONMENT_STEPS = 'environment_steps/.ATTRIBUTES/VARIABLE_VALUE'
+
 
 @exit_codes.returned
 def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
@@ -157,7 +160,8 @@ def _claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment
     config.ConfigError: it belongs to another experiment. Nothing in it was changed.
   """
   with folder.in_use():
-    checkpoints.check(folder.checkpoints, experiment.kind, experiment.make_agent)
+    newest = checkpoints.check(
+        folder.checkpoints, experiment.kind, experiment.make_agent)
     changed = _check_settings(folder, allow_changes)
     begins = not folder.was_started
     if changed:
@@ -171,7 +175,19 @@ def _claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment
     files.write_atomically(folder.config, config.operative_text())
     if not folder.done.exists():
       folder.diverged.unlink(missing_ok=True)  # From an earlier attempt.
+      if newest is not None:
+        print(f'Going on from {_describe_checkpoint(newest)}.', flush=True)
     yield begins
+
+
+def _describe_checkpoint(path: str) -> str:
+  """Returns its learner step and, of an online run, its environment step."""
+  learner_step = int(path.rpartition('-')[2])
+  described = f'learner step {learner_step:,}'
+  saved = tf.train.load_checkpoint(path)
+  if saved.has_tensor(_ENVIRONMENT_STEPS):
+    described += f' and environment step {saved.get_tensor(_ENVIRONMENT_STEPS):,}'
+  return described
 
 
 def _check_settings(folder: run_folder.RunFolder, allow_changes: bool

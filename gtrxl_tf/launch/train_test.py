@@ -17,6 +17,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import gin
 import pytest
+import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import environments
@@ -29,6 +30,7 @@ from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.launch import train
 from gtrxl_tf.online import experiment as experiment_lib
+from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import run_folder
 
@@ -331,6 +333,24 @@ class ChangedSettingsTest(parameterized.TestCase):
     self.folder.metrics.write_text('learner_step\n2\n')
     self.refused(r'Experiment.seed = 5 \(now 0\); other settings need another folder')
 
+  def test_a_run_that_goes_on_says_from_where(self):
+    self.folder.done.unlink()
+    gin.clear_config()
+    experiment = prepare.prepare([_GIN_FILE], _TINY)
+    saved = checkpoints.Checkpoints(
+        self.folder.checkpoints, 1, kind=experiment.kind, agent=experiment.make_agent(),
+        environment_steps=tf.Variable(1234567, dtype=tf.int64))
+    saved.restore()
+    saved.save(3210)
+    with contextlib.redirect_stdout(io.StringIO()) as stdout, self.claimed():
+      pass
+    self.assertEqual(stdout.getvalue(), 'Going on from learner step 3,210 and '
+                     'environment step 1,234,567.\n')
+    self.folder.done.touch()
+    with contextlib.redirect_stdout(io.StringIO()) as stdout, self.claimed():
+      pass
+    self.assertEqual(stdout.getvalue(), '')
+
   def test_a_config_that_cannot_be_read_is_refused(self):
     self.folder.config.write_bytes(b'\xff')
     with self.assertRaisesRegex(config.ConfigError, 'config.gin: '), self.claimed():
@@ -486,6 +506,9 @@ class RunTest(parameterized.TestCase):
     self.assertEqual([row['learner_step'] for row in rows],
                      [2 * (i + 1) for i in range(len(rows))])
     self.assertGreater(len(rows), before['learner_step'] / 2)
+    self.assertRegex(
+        stdout, r'^Settings .*\nGoing on from learner step \d+ and environment step [\d,]+'
+        r'\.\nTraining in ')
     self.assertRegex(stdout, r'Evaluation over 10 episodes: return .* success ')
     self.assertRegex(
         stdout, rf'(gtrxl |python[\d.]* -m binaries\.)evaluate --root_dir={self.folder.root}\n')
