@@ -6,7 +6,7 @@ r"""Measures learner steps: their time, and the memory that training takes.
       --models=dt.gin,rate.gin,rate.gin+segment_by_segment.gin
 
 Prints a table with a row for each of --models at each point of --sweep; both are as in
-`binaries.compare`.
+`gtrxl compare`.
 
 An online batch is blank, which costs as much as a full one: shapes are static. DeepMind
 Lab need not be installed; a stand-in gives its specs.
