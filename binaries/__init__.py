@@ -30,6 +30,11 @@ def run(main: Callable[[], None]) -> None:
       _refuse(_explained(error, main.__globals__['__doc__']))
     except SystemExit:  # After the help, with 1.
       sys.exit(0)
+    empty = [flag for flag in flags.FLAGS
+             if flag.endswith('_dir') and flags.FLAGS[flag].present
+             and not flags.FLAGS[flag].value]
+    if empty:  # It would be the working folder.
+      _refuse(f'--{empty[0]} is empty: expected a folder')
     if others:  # absl would ignore them.
       _refuse(f'{others[0]!r} follows no flag: expected --FLAG=VALUE, with the flag '
               'again for each of several values')

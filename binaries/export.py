@@ -4,6 +4,7 @@
 """
 
 import pathlib
+import shlex
 import sys
 
 from absl import flags
@@ -39,7 +40,7 @@ def main() -> None:
       experiment.make_policy(experiment.learned_network(agent), greedy=_GREEDY.value),
       output_dir)
   print('Look at it:  saved_model_cli show '
-        f'--dir {output_dir} --tag_set serve --signature_def action')
+        f'--dir {shlex.quote(str(output_dir))} --tag_set serve --signature_def action')
 
 
 if __name__ == '__main__':

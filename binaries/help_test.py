@@ -55,6 +55,8 @@ class HelpTest(parameterized.TestCase):
       ([], 'Not started: --gin_file is missing: expected gtrxl train '
        '--gin_file=gin/gtrxl/numpad_2x2_cpu.gin --root_dir=runs/numpad_2x2 '
        "--gin_bindings='Experiment.seed = 1'\n"),
+      (['--root_dir=', '--gin_file=x'],
+       'Not started: --root_dir is empty: expected a folder\n'),
       (['--root_dir=x', '--ginfile=x'], "Not started: Unknown command line flag "
        "'ginfile'. Did you mean: gin_file ?\n"))
   def test_a_flag_that_is_missing_or_wrong_is_one_line(self, arguments, expected):

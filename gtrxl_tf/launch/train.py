@@ -5,6 +5,7 @@ import csv
 import io
 import os
 import pathlib
+import shlex
 import shutil
 import sys
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
@@ -261,7 +262,7 @@ def _command(name: str) -> str:
   gtrxl = os.path.join(os.path.dirname(sys.executable), 'gtrxl')
   if shutil.which('gtrxl') == gtrxl:
     return f'gtrxl {name}'
-  return f'{os.path.relpath(sys.executable)} -m binaries.{name}'
+  return f'{shlex.quote(os.path.relpath(sys.executable))} -m binaries.{name}'
 
 
 def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
@@ -283,5 +284,7 @@ def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   board.flush()
   print(experiment.describe(folder, evaluation, informed))
   print(f'Curve: {folder.curve}')
-  print(f'Evaluate again:  {_command("evaluate")} --root_dir={folder.root}')
-  print(f'Serve the policy:  {_command("serve")} --policy_dir={folder.policy}')
+  for what, name, flag, path in (
+      ('Evaluate again', 'evaluate', 'root_dir', folder.root),
+      ('Serve the policy', 'serve', 'policy_dir', folder.policy)):
+    print(f'{what}:  {_command(name)} --{flag}={shlex.quote(str(path))}')

@@ -231,6 +231,16 @@ def unmade(seed):
         'does', self.refused([_GIN_FILE], [
             *_TINY, 'ActorCritic.core = @SegmentTransformer()']))
 
+  @parameterized.parameters('file', 'file/run')
+  def test_a_folder_that_cannot_be_made(self, path):
+    (self.temporary / 'file').touch()
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr):
+      code = train.train([_GIN_FILE], _TINY, f'{self.temporary}/{path}')
+    self.assertEqual(code, 2)
+    self.assertRegex(stderr.getvalue(), rf'^Not started: {self.temporary}/{path}: .*: '
+                     r'expected a folder of its own for the run, .*\n$')
+
   def test_a_file_that_is_not_there(self):
     self.assertIn('nowhere.gin', self.refused(['nowhere.gin'], []))
 
@@ -365,7 +375,8 @@ class OfflineRunTest(parameterized.TestCase):
     self.addCleanup(gin.clear_config)
 
   def test_scores_are_stored_with_an_evaluation(self):
-    folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    folder = run_folder.RunFolder(
+        f'{self.create_tempdir().full_path}/a folder with a name')
     run_folder.MetricsWriter(folder.metrics).append(
         {'learner_step': 1, 'seconds': 1, 'return': 2, 'score': 3})
     experiment = experiment_lib.OnlineExperiment(
@@ -379,6 +390,7 @@ class OfflineRunTest(parameterized.TestCase):
                      [{'score': 51.5, 'other': 7}])
     self.assertLen(run_folder.read_metrics(folder.evaluation), 3)
     self.assertIn('score 51.5, other 7.0', stdout.getvalue())
+    self.assertIn(f"evaluate --root_dir='{folder.root}'\n", stdout.getvalue())
 
   def test_an_error_in_the_evaluation_is_one_line_and_a_file(self):
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
