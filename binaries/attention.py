@@ -16,7 +16,6 @@ segments, as a mean over layers, heads and tasks.
 
 import sys
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -26,8 +25,7 @@ _EPISODE = flags.DEFINE_integer(
     'episode', 0, 'Number of the episode in the dataset, or of those played.', lower_bound=0)
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf.analysis import run_attention
@@ -40,4 +38,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

@@ -37,7 +37,8 @@ def commands(text: str) -> List[str]:
   found = []
   for line in joined.splitlines():
     for match in re.finditer(
-        r'(?:-m |`)(binaries\.\w+[^`|>&;]*)|(?:^    |`)gtrxl (\w+[^`|>&;]*)', line):
+        r'(?:-m |`)(binaries\.\w+[^`|>&;]*)'
+        r'|(?:^ *(?:\.venv/bin/)?|`)gtrxl (\w+[^`|>&;]*)', line):
       command = (match.group(1) or f'binaries.{match.group(2)}').strip()
       # A backslash within a list of files joins without a space.
       found.append(command.replace(',\x00', ',').replace('\x00', ' '))

@@ -18,8 +18,9 @@ import sys
 import time
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
-from absl import app
 from absl import flags
+
+import binaries
 
 _OUTPUT_DIR = flags.DEFINE_string(
     'output_dir', None, 'A new folder.', required=True)
@@ -110,8 +111,7 @@ def summarize(samples: Sequence[Sample]) -> Tuple[List[str], List[str]]:
   return lines, wrong
 
 
-def main(argv) -> None:
-  del argv
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   import numpy as np
 
@@ -189,4 +189,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

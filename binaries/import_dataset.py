@@ -8,7 +8,6 @@ If it is started again on the same folder, it resumes.
 
 import sys
 
-from absl import app
 from absl import flags
 from absl import logging
 
@@ -35,8 +34,7 @@ _ACTION_NAMES = flags.DEFINE_list(
     'without names, the greatest action in the data gives their number.')
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf import datasets
@@ -66,4 +64,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

@@ -14,7 +14,6 @@ stand-in gives its specs.
 
 from typing import Sequence
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -63,8 +62,7 @@ def _print_traffic() -> None:
     _print_row([what, value])
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   if _TRAFFIC.value:
     _print_traffic()
     return
@@ -80,4 +78,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

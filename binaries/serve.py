@@ -9,7 +9,6 @@ machine can connect.
 import pathlib
 import sys
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -31,8 +30,7 @@ _MAX_BATCH = flags.DEFINE_integer(
     lower_bound=1)
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf.environments import optional
@@ -47,4 +45,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

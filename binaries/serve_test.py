@@ -180,7 +180,7 @@ class ServeTest(absltest.TestCase):
   def test_a_missing_aiohttp_is_refused_in_one_line(self):
     done = subprocess.run(
         [sys.executable, '-c', 'import sys; sys.modules["aiohttp"] = None; '
-         'from absl import app; from binaries import serve; app.run(serve.main)',
+         'import binaries; from binaries import serve; binaries.run(serve.main)',
          '--policy_dir=none'], capture_output=True, text=True, check=False)
     self.assertEqual(done.returncode, 1)
     self.assertRegex(done.stderr, '^Not started: gtrxl serve needs the package aiohttp, '

@@ -6,7 +6,6 @@
 
 from typing import Sequence
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -20,8 +19,7 @@ def _print_row(cells: Sequence[str]) -> None:
   print('| ' + ' | '.join(cells) + ' |', flush=True)
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   from gtrxl_tf.benchmarks import serving  # pylint: disable=import-outside-toplevel
 
   _print_row(serving.TITLES)
@@ -31,4 +29,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

@@ -21,8 +21,11 @@ import inspect
 import linecache
 import math
 import numbers
+import os
 import re
+import sysconfig
 import tokenize
+import traceback
 import typing
 from typing import Annotated, Any, Callable, Optional, Sequence
 
@@ -283,6 +286,21 @@ def one_line(error: Exception) -> str:
   if len(lines) > 1 and lines[0].startswith('Exception encountered when calling layer'):
     del lines[0]
   return lines[0] if lines else type(error).__name__
+
+
+def place(error: BaseException) -> str:
+  """Returns ` (FILE, line N)` of the user's code that raised an error.
+
+  That is the innermost of the lines that are neither this library's nor those of
+  installed packages; '' if there is none.
+  """
+  others = (os.path.dirname(__file__), *(
+      sysconfig.get_path(name) for name in ('stdlib', 'platstdlib', 'purelib', 'platlib')))
+  for frame in reversed(traceback.extract_tb(error.__traceback__)):
+    if os.path.isfile(frame.filename) and not os.path.realpath(
+        frame.filename).startswith(tuple(f'{os.path.realpath(x)}{os.sep}' for x in others)):
+      return f' ({frame.filename}, line {frame.lineno})'
+  return ''
 
 
 def _suggest_parameter(text: str, owner: str, parameter: str) -> str:

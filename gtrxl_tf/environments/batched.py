@@ -4,9 +4,11 @@ import functools
 from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 import dm_env
+from dm_env import specs
 import numpy as np
 import tree
 
+from gtrxl_tf import action_masks
 from gtrxl_tf import config
 from gtrxl_tf.environments import batched_specs
 from gtrxl_tf.environments import memory_task
@@ -93,9 +95,14 @@ class BatchedEnvironment:
     self._action_spec = self._environments[0].action_spec()
     self._action_leaves = batched_specs.named_leaves('action', self._action_spec)
     source_spec = self._environments[0].observation_spec()
-    self._source_leaves = [
-        (name, spec.shape, spec.dtype)
-        for name, spec in batched_specs.named_leaves('observation', source_spec)]
+    leaves = batched_specs.named_leaves('observation', source_spec)
+    self._source_leaves = [(name, spec.shape, spec.dtype) for name, spec in leaves]
+    # Places of leaves that are checked further: integers with their number of values,
+    # and the action mask.
+    self._discrete = [(place, spec.num_values) for place, (_, spec) in enumerate(leaves)
+                      if isinstance(spec, specs.DiscreteArray)]
+    self._masks = [place for place, (name, _) in enumerate(leaves)
+                   if name == f'observation[{action_masks.KEY!r}]']
     self._source_spec = source_spec
     self._observation_spec = tree.map_structure(batched_specs.narrowed, source_spec)
     self._buffer_specs = [
@@ -152,7 +159,7 @@ class BatchedEnvironment:
         raise EnvironmentFailed(
             f'environment {i}, before episode {self._episodes[i] + 1}, with '
             f'{head_starts[i]} random actions: {type(error).__name__}: '
-            f'{config.one_line(error)}') from error
+            f'{config.one_line(error)}{config.place(error)}') from error
     self._is_partial = np.array([not step.first() for step in steps])
     return self._batch(dm_env.restart(step.observation) for step in steps)
 
@@ -193,8 +200,9 @@ class BatchedEnvironment:
       where: the method that raised it, if not `step`.
     """
     where = f', {where}' if where else ''
-    return EnvironmentFailed(f'environment {i}, {self._time(i)}{where}: '
-                             f'{type(error).__name__}: {config.one_line(error)}')
+    return EnvironmentFailed(
+        f'environment {i}, {self._time(i)}{where}: {type(error).__name__}: '
+        f'{config.one_line(error)}{config.place(error)}')
 
   def _time(self, i: int) -> str:
     return f'episode {self._episodes[i]}, step {self._num_steps - self._first_steps[i]}'
@@ -277,7 +285,7 @@ class BatchedEnvironment:
           leaf = self._fitting(i, leaf, name, shape, dtype)
         buffer[i] = leaf
 
-    self._check_values(rewards, discounts, buffers)
+    self._check_values(rewards, discounts, buffers, step_types == last)
     return self._with_returns(
         step_types, rewards, discounts,
         tree.unflatten_as(self._observation_spec, buffers), successes)
@@ -340,7 +348,7 @@ class BatchedEnvironment:
           f'and {dtype}, as its spec says')
     return value
 
-  def _check_values(self, rewards, discounts, buffers) -> None:
+  def _check_values(self, rewards, discounts, buffers, last) -> None:
     named = [('reward', rewards)]
     named += [(name, buffer) for (name, *_), buffer in zip(self._source_leaves, buffers)
               if buffer.dtype.kind == 'f']
@@ -355,6 +363,20 @@ class BatchedEnvironment:
       i = np.argmin(in_range)
       raise self._misfit(
           i, f'discount = {discounts[i]}: expected a number in [0, 1]')
+    for place, num_values in self._discrete:
+      values = buffers[place]
+      in_range = (values >= 0) & (values < num_values)
+      if not in_range.all():
+        i = np.argmin(in_range)
+        raise self._misfit(i, f'{self._source_leaves[place][0]} = {values[i]}: expected '
+                           f'an integer in [0, {num_values})')
+    for place in self._masks:
+      allows = buffers[place].any(axis=-1) | last
+      if not allows.all():
+        i = np.argmin(allows)
+        raise self._misfit(i, f'{self._source_leaves[place][0]} = '
+                           f'{buffers[place][i].tolist()!s:.60} allows no action: '
+                           'expected at least one nonzero entry')
 
 
 class _BatchedTogether(BatchedEnvironment):

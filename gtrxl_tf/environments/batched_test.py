@@ -256,6 +256,42 @@ class BatchedEnvironmentTest(parameterized.TestCase):
         f'(?s)^environment 1: {message}.*\\(episode 1, step 1\\)$'):
       batch.step([0, 0, 0])
 
+  @parameterized.parameters(
+      ({'place': 3}, r"observation\['place'\] = 3: expected an integer in \[0, 3\)"),
+      ({'place': -1}, r"observation\['place'\] = -1: expected"),
+      ({'action_mask': [0, 0]}, r"observation\['action_mask'\] = \[0, 0\] allows no "
+       'action: expected at least one nonzero entry'))
+  def test_an_observation_that_no_network_can_read_is_a_fault(self, faults, message):
+    class Masked(FakeEnvironment):
+      """Its episodes end with a mask that allows nothing, which is no fault."""
+      faulty = {}
+
+      def _seen(self, time_step):
+        seen = {'place': np.int32(2), 'action_mask': np.array([0, 1], np.int8)}
+        if time_step.last():
+          seen['action_mask'] *= 0
+        else:
+          seen.update({k: np.array(v, seen[k].dtype) for k, v in self.faulty.items()})
+        return time_step._replace(observation=seen)
+
+      def reset(self):
+        return self._seen(super().reset())
+
+      def step(self, action):
+        return self._seen(super().step(action))
+
+    spec = {'place': specs.DiscreteArray(3),
+            'action_mask': specs.BoundedArray([2], np.int8, 0, 1)}
+    fakes = [Masked(observation_spec=spec) for _ in range(2)]
+    batch = batched.BatchedEnvironment(fakes)
+    batch.reset()
+    for _ in range(3):
+      batch.step([0, 0])
+    fakes[1].faulty = faults
+    with self.assertRaisesRegex(
+        batched.EnvironmentFailed, f'^environment 1: {message}'):
+      batch.step([0, 0])
+
   def test_an_error_of_an_environment_names_its_place(self):
     batch = _batch_of_fakes(3)
     batch.reset()

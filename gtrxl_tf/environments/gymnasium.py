@@ -88,7 +88,7 @@ class FromGymnasium(dm_env.Environment):
     except Exception as error:
       raise config.ConfigError(
           f'{owner}: reset() failed with {type(error).__name__}: '
-          f'{config.one_line(error)}') from error
+          f'{config.one_line(error)}{config.place(error)}') from error
     if not isinstance(info, Mapping):
       raise config.ConfigError(f'{owner}: reset() returned {type(info).__name__} after '
                                'the observation: expected the dictionary info')

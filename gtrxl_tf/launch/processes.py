@@ -18,6 +18,8 @@ from typing import Callable
 
 from gtrxl_tf.launch import logs
 
+_SIGNALS = signal.SIGINT, signal.SIGTERM
+
 
 def context() -> context_lib.BaseContext:
   """The context that makes processes."""
@@ -30,7 +32,8 @@ def context() -> context_lib.BaseContext:
 
 def preload(*modules: str) -> None:
   """Imports modules, in the fork server."""
-  signal.signal(signal.SIGINT, signal.SIG_IGN)  # A terminal sends it to all processes.
+  for signum in _SIGNALS:  # Sent to all processes by a terminal or the system.
+    signal.signal(signum, signal.SIG_IGN)
   gc.disable()  # Collecting takes a quarter of the time, and nearly all objects stay.
   for module in modules:
     importlib.import_module(module)
@@ -45,6 +48,7 @@ def exit_with(main: Callable[[], int], log: pathlib.Path) -> None:
     main: the work of the process.
     log: a file for the output of libraries, see `logs.redirect`.
   """
+  signal.signal(signal.SIGTERM, signal.SIG_DFL)  # The fork server ignores it.
   logs.redirect(log)
   sys.exit(main())
 
@@ -67,10 +71,11 @@ def run(module: str, function: str, *args) -> int:
 
   def end(signum, _):
     if process.pid is None:
+      print('Interrupted before it began.', file=sys.stderr)
       sys.exit(128 + signum)
     process.terminate()
 
-  handlers = {s: signal.signal(s, end) for s in (signal.SIGINT, signal.SIGTERM)}
+  handlers = {s: signal.signal(s, end) for s in _SIGNALS}
   try:
     process.start()
     process.join()
@@ -81,6 +86,7 @@ def run(module: str, function: str, *args) -> int:
 
 
 def _call(module: str, function: str, *args) -> None:
+  signal.signal(signal.SIGTERM, signal.SIG_DFL)  # The fork server ignores it.
   # The fork server's address is known here. Python 3.10 and 3.11 would nevertheless
   # start another one, since it is not a child of this process.
   # pylint: disable-next=protected-access

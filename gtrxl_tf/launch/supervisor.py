@@ -53,9 +53,9 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
   try:
     supervisor.start()
     while not (should_stop() or supervisor.ended()):
-      time.sleep(0.5)
       supervisor.restart_the_dead()
       console.update(run_folder.last_metrics(folder.metrics))
+      time.sleep(0.5)  # Then it first looks whether the dead were told to stop.
   finally:
     console.close()
     supervisor.stop()

@@ -5,6 +5,7 @@ import csv
 import io
 import os
 import pathlib
+import shlex
 import shutil
 import sys
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
@@ -12,6 +13,7 @@ from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf import environments
 from gtrxl_tf import files
 from gtrxl_tf import settings as settings_lib
 from gtrxl_tf.launch import exit_codes
@@ -31,6 +33,9 @@ from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import summaries as summaries_lib
+
+# Its name in the files of a checkpoint, see `OnlineTrainer`.
+_ENVIRONMENT_STEPS = 'environment_steps/.ATTRIBUTES/VARIABLE_VALUE'
 
 
 @exit_codes.returned
@@ -126,8 +131,13 @@ def _prepare(gin_files: Sequence[str], gin_bindings: Sequence[str],
              folder: run_folder.RunFolder) -> experiment_lib.Experiment:
   """As `prepare.prepare`; the traceback of an error in the user's code is kept."""
   with parts.kept_failure(
-      'settings', folder.failures / 'settings.txt', unexpected_only=True):
-    return prepare_lib.prepare(gin_files, gin_bindings)
+      'preparation', folder.failures / 'preparation.txt', unexpected_only=True):
+    try:
+      return prepare_lib.prepare(gin_files, gin_bindings)
+    except config.ConfigError as error:
+      if isinstance(error.__cause__, environments.EnvironmentFailed):
+        raise error.__cause__  # Not only its line.
+      raise
 
 
 def _check_server(experiment: experiment_lib.Experiment, server: Optional[str]) -> None:
@@ -152,7 +162,8 @@ def _claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment
     config.ConfigError: it belongs to another experiment. Nothing in it was changed.
   """
   with folder.in_use():
-    checkpoints.check(folder.checkpoints, experiment.kind, experiment.make_agent)
+    newest = checkpoints.check(
+        folder.checkpoints, experiment.kind, experiment.make_agent)
     changed = _check_settings(folder, allow_changes)
     begins = not folder.was_started
     if changed:
@@ -166,7 +177,19 @@ def _claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment
     files.write_atomically(folder.config, config.operative_text())
     if not folder.done.exists():
       folder.diverged.unlink(missing_ok=True)  # From an earlier attempt.
+      if newest is not None:
+        print(f'Going on from {_describe_checkpoint(newest)}.', flush=True)
     yield begins
+
+
+def _describe_checkpoint(path: str) -> str:
+  """Returns its learner step and, of an online run, its environment step."""
+  learner_step = int(path.rpartition('-')[2])
+  described = f'learner step {learner_step:,}'
+  saved = tf.train.load_checkpoint(path)
+  if saved.has_tensor(_ENVIRONMENT_STEPS):
+    described += f' and environment step {saved.get_tensor(_ENVIRONMENT_STEPS):,}'
+  return described
 
 
 def _check_settings(folder: run_folder.RunFolder, allow_changes: bool
@@ -240,7 +263,7 @@ def _command(name: str) -> str:
   gtrxl = os.path.join(os.path.dirname(sys.executable), 'gtrxl')
   if shutil.which('gtrxl') == gtrxl:
     return f'gtrxl {name}'
-  return f'{os.path.relpath(sys.executable)} -m binaries.{name}'
+  return f'{shlex.quote(os.path.relpath(sys.executable))} -m binaries.{name}'
 
 
 def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
@@ -262,5 +285,7 @@ def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   board.flush()
   print(experiment.describe(folder, evaluation, informed))
   print(f'Curve: {folder.curve}')
-  print(f'Evaluate again:  {_command("evaluate")} --root_dir={folder.root}')
-  print(f'Serve the policy:  {_command("serve")} --policy_dir={folder.policy}')
+  for what, name, flag, path in (
+      ('Evaluate again', 'evaluate', 'root_dir', folder.root),
+      ('Serve the policy', 'serve', 'policy_dir', folder.policy)):
+    print(f'{what}:  {_command(name)} --{flag}={shlex.quote(str(path))}')

@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Tuple
 from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
 import gin
 import pytest
+import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import environments
@@ -28,6 +30,7 @@ from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.launch import train
 from gtrxl_tf.online import experiment as experiment_lib
+from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import run_folder
 
@@ -46,6 +49,22 @@ class BrokenMaze(t_maze.TMaze):
 
   def step(self, action):
     return None
+
+
+@gin.configurable
+class CountedRecall(action_recall.ActionRecall):
+  calls = []
+
+  def reset(self):
+    self.calls.append('reset')
+    return super().reset()
+
+  def step(self, action):
+    self.calls.append('step')
+    return super().step(action)
+
+  def close(self):
+    self.calls.append('close')
 
 
 class ThreadsTest(parameterized.TestCase):
@@ -132,21 +151,95 @@ class RefusedTest(parameterized.TestCase):
     self.assertRegex(self.refused([_GIN_FILE], [binding]), expected)
 
   def test_an_error_in_an_environment_s_constructor_is_one_line_and_a_file(self):
-    root, stderr = self.temporary / 'run', io.StringIO()
-    with contextlib.redirect_stderr(stderr), mock.patch.object(
+    with mock.patch.object(
         action_recall.ActionRecall, '__init__', side_effect=KeyError('door')):
-      code = train.train([_GIN_FILE], [], str(root))
+      line, traceback = self.failed()
+    self.assertEqual(
+        line, "making Experiment.environment = ActionRecall: KeyError: 'door'")
+    self.assertIn('in make_environments', traceback)
+
+  def failed(self, files=(), bindings=()) -> Tuple[str, str]:
+    """The one line on stderr, without its ends, and the traceback; nothing was begun."""
+    root, stderr = self.temporary / 'run', io.StringIO()
+    with contextlib.redirect_stderr(stderr):
+      code = train.train([_GIN_FILE, *files], bindings, str(root))
     self.assertEqual(code, 1)
-    failure = root / 'failures' / 'settings.txt'
-    self.assertEqual(stderr.getvalue(), "Stopped: settings: KeyError: 'door' "
-                     f'(traceback: {failure})\n')
-    self.assertIn('in make_environments', failure.read_text())
+    failure = root / 'failures' / 'preparation.txt'
+    self.assertEqual([x for x in root.rglob('*') if x.is_file()], [failure])
+    line, = stderr.getvalue().splitlines()
+    begin, end = 'Stopped: preparation: ', f' (traceback: {failure})'
+    self.assertStartsWith(line, begin)
+    self.assertEndsWith(line, end)
+    return line.removeprefix(begin).removesuffix(end), failure.read_text()
+
+  @parameterized.parameters(
+      ('step', "raise KeyError('door')", "step 1: KeyError: 'door' (WORLD, line 6)"),
+      ('reset', '1 / 0', 'before episode 1, with 0 random actions: ZeroDivisionError: '
+       'division by zero (WORLD, line 6)'),
+      ('step', 'return 3', 'step 1: returned a int: expected a dm_env.TimeStep, as '
+       'dm_env.restart, transition and termination make it'),
+      ('step', "return dm_env.transition('a', [0] * 5)", "reward = 'a', discount = 1.0: "
+       'expected two numbers (episode 1, step 1)'),
+      ('reset', 'return dm_env.restart([0.0] * 5)', 'observation has shape (5,) and '
+       'dtype float64: expected (5,) and float32, as its spec says (episode 1, step 0)'))
+  def test_an_environment_that_fails_at_once_is_one_line_and_a_file(
+      self, method, does, expected):
+    name = f'World{abs(hash((method, does)))}'  # Gin knows all names of this process.
+    world = self.temporary / f'{name.lower()}.py'
+    world.write_text(f"""
+import dm_env
+from gtrxl_tf import environments
+class {name}(environments.ActionRecall):
+  def {method}(self, *args):
+    {does}
+""")
+    settings = self.temporary / 'world.gin'
+    settings.write_text(f'import {world.stem}\nExperiment.environment = @{name}\n')
+    line, traceback = self.failed([str(settings)])
+    self.assertStartsWith(line, 'environment 0')
+    self.assertEndsWith(line, expected.replace('WORLD', str(world)))
+    self.assertIn('Traceback', traceback)
+
+  def test_a_constructor_that_fails_is_found_in_the_user_s_file(self):
+    world = self.temporary / 'world_unmade.py'
+    world.write_text("""
+def unmade(seed):
+  raise ValueError('no doors left')
+""")
+    settings = self.temporary / 'world.gin'
+    settings.write_text('import world_unmade\nExperiment.environment = @unmade\n')
+    line, traceback = self.failed([str(settings)])
+    self.assertEqual(line, 'making Experiment.environment = unmade: ValueError: no doors '
+                     f'left ({world}, line 3)')
+    self.assertIn('in unmade', traceback)
+
+  def test_an_argument_that_a_constructor_does_not_take_is_a_wrong_setting(self):
+    self.assertIn("unexpected keyword argument 'doors'", self.refused(
+        [_GIN_FILE], ["Experiment.tasks = {'doors': (1, 2)}"]))
+
+  def test_preparation_plays_one_step_and_closes_the_environment(self):
+    for check, expected in (True, ['reset', 'step', 'close']), (False, ['close']):
+      gin.clear_config()
+      CountedRecall.calls.clear()
+      prepare.prepare(
+          [_GIN_FILE], [*_TINY, 'Experiment.environment = @CountedRecall'], check)
+      self.assertEqual(CountedRecall.calls, expected)
 
   def test_a_core_with_segments_is_refused(self):
     self.assertIn(
         'ActorCritic.core = SegmentTransformer works in segments: expected a core that '
         'does', self.refused([_GIN_FILE], [
             *_TINY, 'ActorCritic.core = @SegmentTransformer()']))
+
+  @parameterized.parameters('file', 'file/run')
+  def test_a_folder_that_cannot_be_made(self, path):
+    (self.temporary / 'file').touch()
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr):
+      code = train.train([_GIN_FILE], _TINY, f'{self.temporary}/{path}')
+    self.assertEqual(code, 2)
+    self.assertRegex(stderr.getvalue(), rf'^Not started: {self.temporary}/{path}: .*: '
+                     r'expected a folder of its own for the run, .*\n$')
 
   def test_a_file_that_is_not_there(self):
     self.assertIn('nowhere.gin', self.refused(['nowhere.gin'], []))
@@ -250,6 +343,24 @@ class ChangedSettingsTest(parameterized.TestCase):
     self.folder.metrics.write_text('learner_step\n2\n')
     self.refused(r'Experiment.seed = 5 \(now 0\); other settings need another folder')
 
+  def test_a_run_that_goes_on_says_from_where(self):
+    self.folder.done.unlink()
+    gin.clear_config()
+    experiment = prepare.prepare([_GIN_FILE], _TINY)
+    saved = checkpoints.Checkpoints(
+        self.folder.checkpoints, 1, kind=experiment.kind, agent=experiment.make_agent(),
+        environment_steps=tf.Variable(1234567, dtype=tf.int64))
+    saved.restore()
+    saved.save(3210)
+    with contextlib.redirect_stdout(io.StringIO()) as stdout, self.claimed():
+      pass
+    self.assertEqual(stdout.getvalue(), 'Going on from learner step 3,210 and '
+                     'environment step 1,234,567.\n')
+    self.folder.done.touch()
+    with contextlib.redirect_stdout(io.StringIO()) as stdout, self.claimed():
+      pass
+    self.assertEqual(stdout.getvalue(), '')
+
   def test_a_config_that_cannot_be_read_is_refused(self):
     self.folder.config.write_bytes(b'\xff')
     with self.assertRaisesRegex(config.ConfigError, 'config.gin: '), self.claimed():
@@ -264,7 +375,8 @@ class OfflineRunTest(parameterized.TestCase):
     self.addCleanup(gin.clear_config)
 
   def test_scores_are_stored_with_an_evaluation(self):
-    folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    folder = run_folder.RunFolder(
+        f'{self.create_tempdir().full_path}/a folder with a name')
     run_folder.MetricsWriter(folder.metrics).append(
         {'learner_step': 1, 'seconds': 1, 'return': 2, 'score': 3})
     experiment = experiment_lib.OnlineExperiment(
@@ -278,6 +390,7 @@ class OfflineRunTest(parameterized.TestCase):
                      [{'score': 51.5, 'other': 7}])
     self.assertLen(run_folder.read_metrics(folder.evaluation), 3)
     self.assertIn('score 51.5, other 7.0', stdout.getvalue())
+    self.assertIn(f"evaluate --root_dir='{folder.root}'\n", stdout.getvalue())
 
   def test_an_error_in_the_evaluation_is_one_line_and_a_file(self):
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
@@ -405,6 +518,9 @@ class RunTest(parameterized.TestCase):
     self.assertEqual([row['learner_step'] for row in rows],
                      [2 * (i + 1) for i in range(len(rows))])
     self.assertGreater(len(rows), before['learner_step'] / 2)
+    self.assertRegex(
+        stdout, r'^Settings .*\nGoing on from learner step \d+ and environment step [\d,]+'
+        r'\.\nTraining in ')
     self.assertRegex(stdout, r'Evaluation over 10 episodes: return .* success ')
     self.assertRegex(
         stdout, rf'(gtrxl |python[\d.]* -m binaries\.)evaluate --root_dir={self.folder.root}\n')

@@ -3,6 +3,7 @@
 import math
 import pathlib
 import tempfile
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -61,6 +62,15 @@ class EvaluationTest(parameterized.TestCase):
     self.assertTrue(all(map(math.isnan, result.successes)))
     self.assertEqual(evaluation.describe(result, informed=None),
                      'Evaluation over 4 episodes: return 1.00 ± 0.00 (s.e.)')
+
+  @parameterized.parameters((40, True), (60, False))
+  def test_episodes_that_do_not_end_are_reported(self, steps, expected):
+    with mock.patch.object(evaluation, '_MANY_STEPS', steps), mock.patch.object(
+        evaluation.logging, 'warning') as warning:
+      self.evaluate((50, 50), num_episodes=4)
+    self.assertEqual(warning.called, expected)
+    if expected:
+      self.assertIn('no episode has ended after %d steps', warning.call_args[0][0])
 
   def test_tasks_are_described_separately(self):
     result = evaluation.evaluate(

@@ -20,6 +20,7 @@ from typing import (
 import dm_env
 import numpy as np
 import tensorflow as tf
+import tree
 
 from gtrxl_tf import config
 from gtrxl_tf import environments
@@ -122,16 +123,31 @@ class Experiment(abc.ABC):
     self.compute_dtype = compute_dtype
     self.log_period = log_period
     self.seed = seed
+    self._prototype: Optional[environments.BatchedEnvironment] = None
     self.observation_spec, self.action_spec = self._make_specs()
 
   def _make_specs(self) -> Tuple[Any, Any]:
     """Returns the specs of observation and action."""
     if self._environment is None:
       raise config.ConfigError('Experiment.environment is not set, and has no default')
-    prototype = self.make_environments(1, seeds_lib.Stream.SPECS)
-    specs = prototype.observation_spec(), prototype.action_spec()
-    prototype.close()
-    return specs
+    self._prototype = self.make_environments(1, seeds_lib.Stream.SPECS)
+    return self._prototype.observation_spec(), self._prototype.action_spec()
+
+  def close_prototype(self) -> None:
+    """Closes the environment that the specs were taken from, if it is open."""
+    prototype, self._prototype = self._prototype, None
+    if prototype is not None:
+      prototype.close()
+
+  def _play_a_step(self) -> None:
+    """Plays the first step of an episode, of the first task, with a random action."""
+    if self._prototype is None:
+      return
+    seen = self._prototype.reset()
+    action = environments.random_action(
+        self.action_spec, tree.map_structure(lambda x: x[0], seen.observation),
+        np.random.default_rng(self.seed))
+    self._prototype.step(tree.map_structure(lambda x: x[np.newaxis], action))
 
   # Environments and their tasks.
 
@@ -248,11 +264,13 @@ class Experiment(abc.ABC):
     """Describes the number of steps in a row of a batch, for tables."""
 
   def check(self) -> None:
-    """Makes every part once, and computes a loss.
+    """Plays a step of an episode, makes every part once, and computes a loss.
 
     Raises:
+      environments.EnvironmentFailed: the step failed.
       ValueError: the parts do not fit each other.
     """
+    self._play_a_step()
     agent = self.make_agent()
     self.make_policy(self.learned_network(agent))
     agent.loss(self.make_batch(agent))

@@ -12,6 +12,7 @@ from typing import Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from absl import logging
 
+from gtrxl_tf import config as config_lib
 from gtrxl_tf import files
 
 # The codes of an OSError on a full disk.
@@ -79,9 +80,19 @@ class RunFolder:
 
     Raises:
       InUseError: another process has locked it.
+      config.ConfigError: there is no such folder, and it cannot be made or written.
     """
-    self.root.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(self.root, os.O_RDONLY)
+    try:
+      self.root.mkdir(parents=True, exist_ok=True)
+      descriptor = os.open(self.root, os.O_RDONLY)
+      if not os.access(self.root, os.W_OK):
+        raise PermissionError(errno.EACCES, 'not writable')
+    except OSError as error:
+      if error.errno in NO_ROOM:
+        raise
+      raise config_lib.ConfigError(
+          f'{self.root}: {error.strerror}: expected a folder of its own for the run, '
+          'which exists or can be made') from error
     try:
       try:  # The system unlocks it when the process is killed.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
