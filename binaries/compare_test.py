@@ -163,6 +163,7 @@ class CompareTest(absltest.TestCase):
     self.assertIn('ranked.png', printed)
     self.assertTrue((self.root / 'ranked.png').exists())
 
+  @pytest.mark.medium
   def test_runs_are_compared_by_their_stored_scores(self):
     self._compare(gin_bindings=[
         "Experiment.tasks = {'delay': (2, 3)}",

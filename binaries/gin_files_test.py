@@ -106,6 +106,7 @@ class GinFilesTest(GinTest):
     self.assertEqual(experiment.acting_network.core.output_size, output_size)
 
   @parameterized.parameters(*_SMALL)
+  @pytest.mark.medium
   def test_small_experiment(self, name):
     core = self.prepare([GTRXL / name]).acting_network.core
     self.assertEqual(type(core).__name__, 'TransformerXL')
@@ -267,6 +268,7 @@ class DistillationFilesTest(DistillationGinTest):
 
   @parameterized.product(
       setting=list(dark_room_batch.SETTINGS), size=('.gin', '_cpu.gin'))
+  @pytest.mark.medium
   def test_setting(self, setting, size):
     self.build(setting + size, 'models/ed.gin')
     # pylint: disable-next=no-value-for-parameter

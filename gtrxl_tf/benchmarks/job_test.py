@@ -5,6 +5,7 @@ import sys
 import time
 
 from absl.testing import absltest
+import pytest
 
 from gtrxl_tf.benchmarks import cores as cores_lib
 from gtrxl_tf.benchmarks import job
@@ -73,6 +74,7 @@ class MachineTest(absltest.TestCase):
     self.assertAlmostEqual(
         machine.training_flops(cores_lib.SIZES['paper']) / 1e9, 53, delta=8)
 
+  @pytest.mark.medium
   def test_peaks_are_measured(self):
     start = time.process_time()
     found = machine.peaks(repeat=1)

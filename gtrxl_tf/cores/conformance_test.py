@@ -325,6 +325,7 @@ class ConformanceTest(Checks):
                         core(more, more_first, separate)[0], **_TOLERANCE)
 
   @parameterized.named_parameters(_DISTINCT)
+  @pytest.mark.medium
   def test_records_restore_the_state(self, name):
     self.check_records_restore_the_state(name)
 
@@ -385,6 +386,7 @@ class ConformanceTest(Checks):
     self.assertContainsSubset(constructor, core.get_config())
 
   @parameterized.named_parameters(_DISTINCT)
+  @pytest.mark.medium
   def test_checkpoint_round_trip(self, name):
     self.check_checkpoint_round_trip(name)
 
@@ -408,6 +410,7 @@ class TailTest(Checks):
 
   @parameterized.parameters(
       (1, 3), (2, 3), (3, 3), (4, 3), (6, 3), (8, 3), (8, 1), (40, 32))
+  @pytest.mark.medium
   def test_steps_equal_the_unroll_over_several_tails(self, memory_length, tail_length):
     core = self.make(memory_length, tail_length)
     self.assertEqual(core.initial_cache(1).tail_keys[0].shape[2],
@@ -427,6 +430,7 @@ class TailTest(Checks):
     self.assertAllClose(stepped, unrolled, **_TOLERANCE)
 
   @parameterized.parameters(2, 3, 7)
+  @pytest.mark.medium
   def test_rows_of_different_age_equal_each_alone(self, memory_length):
     core = self.make(memory_length)
     ages = (1, 5, 9)

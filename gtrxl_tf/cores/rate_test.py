@@ -209,6 +209,7 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
       ('lstm_valve', False, dict(retention='lstm', num_memory_tokens=1)),
       ('gtrxl', False, dict(variant='gtrxl', cache_length=3, retention='gru')),
       ('no_memory_tokens', False, dict(num_memory_tokens=0, cache_length=5)))
+  @pytest.mark.medium
   def test_steps_equal_unroll_in_rows_out_of_phase(self, compiled, settings):
     core = _rate(**settings)
     # When each row's episodes start, some within a segment of another row.

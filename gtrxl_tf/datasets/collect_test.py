@@ -242,6 +242,7 @@ class CollectTest(parameterized.TestCase):
     self.assertEqual(datasets.check(self._folder / '1').num_episodes, 60)
     self.assertTrue(_equal_files(self._folder / '1', self._folder / '2'))
 
+  @pytest.mark.medium
   def test_an_exported_policy_acts_with_its_memory(self):
     gin.parse_config('TMaze.corridor_length = 3\nTMaze.penalty = 1.0')
     environment = t_maze.TMaze()

@@ -9,6 +9,7 @@ import textwrap
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import pytest
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _MODULE = '''
@@ -47,6 +48,7 @@ class ProcessesTest(parameterized.TestCase):
     self.addCleanup(process.kill)
     return process
 
+  @pytest.mark.medium
   def test_one_process_imports_tensorflow_for_those_of_a_run(self):
     process = self.start('''
         import os, sys
@@ -64,6 +66,7 @@ class ProcessesTest(parameterized.TestCase):
     self.assertEndsWith(of_run, ' False')
 
   @parameterized.parameters(False, True)
+  @pytest.mark.medium
   def test_a_signal_is_passed_on(self, to_all):
     process = self.start('''
         import sys

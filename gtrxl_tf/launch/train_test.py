@@ -303,17 +303,20 @@ class ChangedSettingsTest(parameterized.TestCase):
         'OnlineExperiment.num_epochs = 2', 'OnlineExperiment.environment_steps = 70',
         allow_changes=allow_changes)
 
+  @pytest.mark.medium
   def test_a_change_on_purpose_needs_the_flag(self):
     self.refused(
         r'Experiment.evaluation_episodes = 10 \(now 11\); --allow_changes continues .*',
         'Experiment.evaluation_episodes = 11')
 
+  @pytest.mark.medium
   def test_the_same_settings_are_not_a_change(self):
     before = self.contents()
     with self.claimed('Experiment.seed = 0', 'DeepLSTM.num_layers = 9') as begins:
       self.assertEqual(self.contents(), before)
       self.assertFalse(begins)
 
+  @pytest.mark.medium
   def test_the_earlier_record_is_kept(self):
     before = self.contents()
     for number, episodes in (1, 11), (2, 12):
@@ -329,12 +332,14 @@ class ChangedSettingsTest(parameterized.TestCase):
     self.assertIn(b'evaluation_episodes = 12', after['config.gin'])
     self.assertIn('done', after)
 
+  @pytest.mark.medium
   def test_a_run_that_is_done_continues_if_it_gets_more_steps(self):
     with contextlib.redirect_stdout(io.StringIO()), self.claimed(
         'OnlineExperiment.environment_steps = 123456', allow_changes=True) as begins:
       self.assertTrue(begins)
       self.assertFalse(self.folder.done.exists())
 
+  @pytest.mark.medium
   def test_a_run_that_has_not_learned_yet_may_start_with_other_settings(self):
     self.folder.done.unlink()
     with self.claimed('Experiment.seed = 5') as begins:
@@ -343,6 +348,7 @@ class ChangedSettingsTest(parameterized.TestCase):
     self.folder.metrics.write_text('learner_step\n2\n')
     self.refused(r'Experiment.seed = 5 \(now 0\); other settings need another folder')
 
+  @pytest.mark.medium
   def test_a_run_that_goes_on_says_from_where(self):
     self.folder.done.unlink()
     gin.clear_config()
@@ -361,6 +367,7 @@ class ChangedSettingsTest(parameterized.TestCase):
       pass
     self.assertEqual(stdout.getvalue(), '')
 
+  @pytest.mark.medium
   def test_a_config_that_cannot_be_read_is_refused(self):
     self.folder.config.write_bytes(b'\xff')
     with self.assertRaisesRegex(config.ConfigError, 'config.gin: '), self.claimed():
@@ -406,6 +413,7 @@ class OfflineRunTest(parameterized.TestCase):
 
   @pytest.mark.long
   @parameterized.parameters('train_as_learner', 'train')
+  @pytest.mark.medium
   def test_an_error_of_an_environment_in_training_is_one_line_and_a_file(self, name):
     temporary = pathlib.Path(self.create_tempdir().full_path)
     dataset, folder = temporary / 'mazes', run_folder.RunFolder(temporary / 'run')

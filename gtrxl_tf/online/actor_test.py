@@ -222,6 +222,7 @@ class ActorTest(parameterized.TestCase):
       np.testing.assert_allclose(seen[acted], given[acted], rtol=1e-5, atol=1e-5)
     self.assertGreater(outside, 3)
 
+  @pytest.mark.medium
   def test_masked_arrays_of_integers_and_mixed_observations(self):
     self.start(_experiment(_CORES['trxl'], _Cards, torso=lambda: None,
                            normalize_observations=True, max_head_start=3))
@@ -249,6 +250,7 @@ class ActorTest(parameterized.TestCase):
       np.testing.assert_array_equal(batch.task, [[0], [1], [2]])
 
   @parameterized.named_parameters(_CORES.items())
+  @pytest.mark.medium
   def test_the_learner_computes_the_actors_logits(self, core):
     self.start(_experiment(core))
     batches = self.batches()
@@ -310,6 +312,7 @@ class ActorTest(parameterized.TestCase):
   def queue_length(self):
     return reverb.Client(f'localhost:{self.port}').server_info()['unrolls'].current_size
 
+  @pytest.mark.medium
   def test_an_actor_waits_for_newer_weights_if_told(self):
     self.start(_waiting_experiment('trxl', 1))
     self.assertEqual(self.steps_of_the_next(1), [0])
@@ -322,6 +325,7 @@ class ActorTest(parameterized.TestCase):
       self.assertEqual(self.steps_of_the_next(1), [1])
     self.assertEqual(self.ledger.duplicate, 0)
 
+  @pytest.mark.medium
   def test_an_actor_plays_several_unrolls_with_the_same_weights_if_told(self):
     self.start(_waiting_experiment('lstm', 3))
     self.assertEqual(self.steps_of_the_next(3), [0, 0, 0])
@@ -358,6 +362,7 @@ class ActorTest(parameterized.TestCase):
 
   @pytest.mark.long
   @parameterized.parameters(None, 1)
+  @pytest.mark.medium
   def test_an_actor_stops_when_told_while_it_waits(self, limit):
     # Without a limit, it waits for the queue.
     self.start(_waiting_experiment('memoryless', limit) if limit

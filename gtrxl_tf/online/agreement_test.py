@@ -11,6 +11,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import gin
 import portpicker
+import pytest
 
 from gtrxl_tf import config
 from gtrxl_tf.launch import prepare
@@ -65,6 +66,7 @@ class AgreementTest(parameterized.TestCase):
     self.stop.set()
     self.server.join()
 
+  @pytest.mark.medium
   def test_an_actor_with_other_settings_is_refused(self):
     self.serve(self.experiment())
     with mock.patch.object(actor.Actor, '_warm_up'):
@@ -100,6 +102,7 @@ class AgreementTest(parameterized.TestCase):
       agreement.check_server(
           self.address, self.experiment('Experiment.seed = 1').settings)
 
+  @pytest.mark.medium
   def test_a_server_with_other_settings_than_its_tables_is_refused(self):
     self.serve(self.experiment())
     self.stop_server()

@@ -123,6 +123,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     return [int(path.split('-')[-1]) for path in paths]
 
   @parameterized.parameters((1, 1), (3, 2))
+  @pytest.mark.medium
   def test_an_interrupted_run_equals_one_that_was_not(self, num_epochs,
                                                       num_minibatches):
     uses = dict(num_epochs=num_epochs, num_minibatches=num_minibatches)
@@ -141,6 +142,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.assertGreater(len(whole), 4 * len(self.variables))
 
   @parameterized.parameters(1, 2)
+  @pytest.mark.medium
   def test_the_step_is_traced_before_the_first_batch_comes(self, num_minibatches):
     self.start()
     self.feed(2)
@@ -157,6 +159,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.assertGreater(traces[0], 0)
     self.assertEqual([*traces, count()], 3 * traces[:1])
 
+  @pytest.mark.medium
   def test_a_batch_that_is_used_more_than_once_counts_as_one(self):
     folder = self.train_in_parts(6, num_epochs=3, num_minibatches=2)
     self.assertEqual(self.saved_steps(folder), [3, 6])
@@ -339,6 +342,7 @@ class OnlineTrainingTest(parameterized.TestCase):
 
   # Whether its metrics are to be logged, or the run is at its end and saved.
   @parameterized.parameters(dict(log_period=1), dict(log_period=100))
+  @pytest.mark.medium
   def test_a_loss_that_is_not_finite_stops_the_run(self, **settings):
     self.start()
     self.feed(3)

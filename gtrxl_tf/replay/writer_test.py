@@ -8,6 +8,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 import portpicker
+import pytest
 import reverb
 import tensorflow as tf
 
@@ -263,6 +264,7 @@ class UnrollsTest(parameterized.TestCase):
       left = self.client.server_info()[writer_lib.TABLE].current_size
       self.assertGreaterEqual(left, 20 - 2 * k - 1)
 
+  @pytest.mark.medium
   def test_a_batch_outlasts_the_time_out_between_its_items(self):
     writer = self.start(unroll_length=4, memory_length=2)
     rests = []

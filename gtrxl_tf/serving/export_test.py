@@ -11,6 +11,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
@@ -70,6 +71,7 @@ def _run(*arguments) -> str:
       cwd='/', env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'}).stdout
 
 
+@pytest.mark.medium
 class ExportTest(parameterized.TestCase):
 
   @classmethod

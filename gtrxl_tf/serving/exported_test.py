@@ -8,6 +8,7 @@ import sys
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import config
@@ -34,6 +35,7 @@ class ExportedPolicyTest(parameterized.TestCase):
     cls.folder = policy_testing.export_for_class(
         cls, policy_testing.make_policy('trxl', 0.7, False))
 
+  @pytest.mark.medium
   def test_clients_do_not_see_each_other(self):
     policy = exported.ExportedPolicy(self.folder, _NUM_CLIENTS)
     shown = [policy_testing.draw(i, _NUM_STEPS) for i in range(_NUM_CLIENTS)]

@@ -133,6 +133,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
       for copy in many.strategy.experimental_local_results(variable):
         self.assertAllEqual(copy, variable)
 
+  @pytest.mark.medium
   def test_epochs_are_steps_on_the_same_batch_and_count_as_one(self):
     twice, once = _Training(num_epochs=2), _Training()
     for seed in range(2):
@@ -144,6 +145,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(twice.variables(), once.variables(), atol=1e-5)
 
   @parameterized.parameters({}, dict(num_epochs=2, num_minibatches=2))
+  @pytest.mark.medium
   def test_preparing_traces_the_step_and_changes_nothing(self, **uses):
     prepared, other = _Training(**uses), _Training(**uses)
     before = prepared.variables()
@@ -182,6 +184,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     self.assertEqual(self._rows(2), steps)
     self.assertNotEqual(self._rows(2, seed=1), steps)
 
+  @pytest.mark.medium
   def test_minibatches_of_a_resumed_run_are_those_it_would_have_had(self):
     uses = dict(num_epochs=2, num_minibatches=2)
     whole, first, second = (_Training(**uses) for _ in range(3))
@@ -213,6 +216,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(metrics['carried']['bool'], [False, False, True, False])
     self.assertEqual(metrics['carried']['none'].shape, (4, 0))
 
+  @pytest.mark.medium
   def test_resumed_training_equals_uninterrupted_training(self):
     whole = _Training()
     uninterrupted = [whole.step(seed) for seed in range(5)]

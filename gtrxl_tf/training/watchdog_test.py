@@ -6,6 +6,7 @@ import time
 from unittest import mock
 
 from absl.testing import absltest
+import pytest
 
 from gtrxl_tf.training import watchdog as watchdog_lib
 
@@ -48,6 +49,7 @@ class WatchdogTest(absltest.TestCase):
         self.assertFalse(watchdog.stalled())
         self.assertLess(watchdog.seconds, 60)
 
+  @pytest.mark.medium
   def test_a_process_that_hangs_ends_and_logs_where(self):
     said = subprocess.run([sys.executable, '-c', '''
 import time

@@ -4,6 +4,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import config
@@ -48,6 +49,7 @@ def _unroll(network, inputs):
 class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.product(core=list(CORES), jit_compile=[False, True])
+  @pytest.mark.medium
   def test_steps_equal_the_unroll(self, core, jit_compile):
     network, inputs = _network(core, testing.HYBRID), _inputs(testing.HYBRID)
     step = tf.function(network.step, jit_compile=jit_compile)
@@ -79,6 +81,7 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(differs[1], [False] * first_seen + [True] * (3 - first_seen)
                         + [False] * 3)
 
+  @pytest.mark.medium
   def test_its_core_uses_dropout_in_training(self):
     network = network_lib.DecisionNetwork(
         testing.DISCRETE, torsos.VectorTorso((D,)),

@@ -92,11 +92,13 @@ class DecisionWindowTest(tf.test.TestCase):
     tf.nest.map_structure(
         lambda x, y: self.assertAllClose(x, y, atol=1e-5), policies, expected)
 
+  @pytest.mark.medium
   def test_within_the_window_it_equals_the_networks_step(self):
     network, inputs = _network(), _inputs([[0, 4, 6], [0, 2, 5], [0, 1, 4, 7]])
     window = window_lib.DecisionWindow(network, _K)
     self.assert_equal_policies(_act(window, inputs), _act(network, inputs))
 
+  @pytest.mark.medium
   def test_it_equals_an_unroll_over_the_last_steps(self):
     inputs = _inputs([[0], [0, 5], [0, 1, 6]])
     for settings in {}, {'num_timesteps': 6}:
