@@ -220,19 +220,25 @@ class Supervisor:
     return PartFailed(line)
 
   def stop(self, timeout: float = 30) -> None:
-    """Asks all parts to stop, the learner first, which saves; then kills them."""
-    # The server last: the others would warn that it is gone.
-    order = sorted(self.processes, key=lambda name: (name != 'learner', name == 'server'))
+    """Asks all parts to stop, and kills those that do not.
+
+    Args:
+      timeout: seconds that the learner has to save; the others have five at most.
+    """
     deadline = time.time() + timeout
-    for name in order:
-      self.processes[name].terminate()
-      if name == 'learner':
-        self.processes[name].join(timeout)
-    for name in order:
-      self.processes[name].join(max(0.1, min(5, deadline - time.time())))
-      if self.processes[name].is_alive():
-        self.processes[name].kill()
-        self.processes[name].join()
+    # The server last: the others would warn that it is gone. The actors at the same
+    # time as the learner, which many of them would keep from the processor.
+    clients = sorted(set(self.processes) - {'server'}, key=lambda name: name != 'learner')
+    for names in clients, self.processes.keys() & {'server'}:
+      for name in names:
+        self.processes[name].terminate()
+      for name in names:
+        left = deadline - time.time()
+        self.processes[name].join(
+            max(0.1, left if name == 'learner' else min(5, left)))
+        if self.processes[name].is_alive():
+          self.processes[name].kill()
+          self.processes[name].join()
 
 
 def _cause(exit_code: int) -> str:
