@@ -129,25 +129,33 @@ import gin
 from gtrxl_tf.environments import action_recall
 
 class Broken(action_recall.ActionRecall):
+  resets = 0
+  def reset(self):
+    self.resets += 1
+    return super().reset()
   def step(self, action):
-    return None
+    return super().step(action) if self.resets < LAST else None
 
 @gin.configurable
 def BrokenRecall(seed):
   return Broken(delay=2, seed=seed)
 ''')
+    module = self._temporary / 'broken_recall.py'
+    text = module.read_text()
     settings = self._temporary / 'broken.gin'
     settings.write_text('import broken_recall\nExperiment.environment = @BrokenRecall\n')
     path = f'{self._temporary}{os.pathsep}{_ROOT}'
-    with mock.patch.dict(os.environ, PYTHONPATH=path):
-      done = _run('evaluate', root_dir=folder.root, gin_file=settings)
-    self.assertEqual(done.returncode, 1)
-    failure = folder.failures / 'evaluate.txt'
-    self.assertIn('Stopped: evaluation: environment 0, episode 2, step 1: returned a '
-                  'NoneType: expected a dm_env.TimeStep', done.stderr)
-    self.assertIn(f'(traceback: {failure})\n', done.stderr)
-    self.assertNotIn('Traceback', done.stderr)
-    self.assertIn('Traceback', failure.read_text())
+    for episode in 1, 2:  # When the settings are checked; and the first that is played.
+      module.write_text(text.replace('LAST', str(episode)))
+      with mock.patch.dict(os.environ, PYTHONPATH=path):
+        done = _run('evaluate', root_dir=folder.root, gin_file=settings)
+      self.assertEqual(done.returncode, 1)
+      failure = folder.failures / 'evaluate.txt'
+      self.assertIn(f'Stopped: evaluation: environment 0, episode {episode}, step 1: '
+                    'returned a NoneType: expected a dm_env.TimeStep', done.stderr)
+      self.assertIn(f'(traceback: {failure})\n', done.stderr)
+      self.assertNotIn('Traceback', done.stderr)
+      self.assertIn('Traceback', failure.read_text())
 
   @pytest.mark.long
   def test_evaluate_refuses_observations_that_the_policy_does_not_know(self):

@@ -29,6 +29,7 @@ def run(gin_files: Sequence[str], gin_bindings: Sequence[str], output_dir: str,
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf import datasets
+  from gtrxl_tf import environments
   from gtrxl_tf.datasets import inspection
   from gtrxl_tf.launch import exit_codes
   from gtrxl_tf.launch import parts
@@ -40,6 +41,8 @@ def run(gin_files: Sequence[str], gin_bindings: Sequence[str], output_dir: str,
       try:
         config.parse(gin_files, gin_bindings)
         collector = make_collector()
+      except environments.EnvironmentFailed:
+        raise
       except ValueError as error:
         print(f'Not started: {config.one_line(error)}', file=sys.stderr)
         sys.exit(2)

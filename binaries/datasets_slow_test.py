@@ -96,20 +96,30 @@ class Broken(t_maze.TMaze):
 @gin.configurable
 def BrokenMaze(seed):
   return Broken(corridor_length=3, seed=seed)
+
+@gin.configurable
+def UnmadeMaze(seed):
+  raise ValueError('door')
 ''')
-    (self._folder / 'broken.gin').write_text(
-        'import broken_maze\nCollector.environment = @BrokenMaze\n')
     path = f'{self._folder}{os.pathsep}{_ROOT}'
-    for num_processes in 1, 2:
-      output = self._folder / str(num_processes)
+    for name, num_processes, where, expected in (
+        ('BrokenMaze', 1, '_step', "environment 0, episode 1, step 1: KeyError: 'door'"),
+        ('BrokenMaze', 2, '_step', "environment 0, episode 1, step 1: KeyError: 'door'"),
+        ('UnmadeMaze', 1, 'UnmadeMaze',
+         'making Collector.environment = UnmadeMaze: ValueError: door')):
+      output = self._folder / f'{name}_{num_processes}'
+      (self._folder / 'broken.gin').write_text(
+          f'import broken_maze\nCollector.environment = @{name}\n')
       with mock.patch.dict(os.environ, PYTHONPATH=path):
         done = _run('collect', gin_file=self._folder / 'broken.gin', output_dir=output,
                     num_processes=num_processes)
       self.assertEqual(done.returncode, 1)
-      self.assertIn("Stopped: environment 0, episode 1, step 1: KeyError: 'door' "
+      line = 7 if where == '_step' else 15
+      self.assertIn(f'Stopped: {expected} ({self._folder}/broken_maze.py, line {line}) '
                     f'(traceback: {output}.failure.txt)\n', done.stderr)
       self.assertNotIn('Traceback', done.stderr)
-      self.assertIn('in _step', (self._folder / f'{output}.failure.txt').read_text())
+      self.assertIn(
+          f'in {where}', (self._folder / f'{output}.failure.txt').read_text())
 
   @parameterized.parameters(('minari', 'minari'), ('rlds', 'tensorflow_datasets'))
   def test_exported_and_imported_again(self, format_, package):

@@ -262,7 +262,8 @@ def _unknown_name(text: str) -> str:
   unknown = re.search(r"No configurable matching (?:reference )?'@?([^']+)'", text)
   if unknown:
     name = unknown.group(1).split('/')[-1].removesuffix('()')
-    close = difflib.get_close_matches(name, sorted(_parameters), n=3)
+    close = difflib.get_close_matches(
+        name, sorted({*_parameters, *gin_files.own_names()}), n=3)
     text = text.rstrip('. ^')
     hint = 'a name in a module of your own needs `import MODULE` in the gin file'
     return (f'{text}. Did you mean {" or ".join(close)}? Otherwise, {hint}.' if close
@@ -314,6 +315,8 @@ def _suggest_parameter(text: str, owner: str, parameter: str) -> str:
   if related or elsewhere:
     return _did_you_mean(text, (related or elsewhere)[:3], elsewhere)
   own = _parameters.get(owner, [])
+  if owner in (of_user := gin_files.own_names()):
+    own = list(inspect.signature(of_user[owner]).parameters)
   # Such as Checkpoints.period for checkpoint_period.
   by_words = {f'{name}_{x}'.lower(): f'{name}.{x}'
               for name, known in _parameters.items() for x in known}

@@ -21,7 +21,7 @@ import sysconfig
 import tokenize
 import traceback
 import types
-from typing import Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import gin
 
@@ -84,6 +84,14 @@ def find(name: str, beside: Optional[pathlib.Path] = None) -> pathlib.Path:
 def header() -> str:
   """Returns a comment with the folders of imported modules, for a file of settings."""
   return f'{_FOLDERS}{json.dumps(_folders)}\n' if _folders else ''
+
+
+def own_names() -> Dict[str, Any]:
+  """Returns the classes and functions that the user's modules define, by name."""
+  return {name: found for module in _modules.values()
+          for name, found in vars(module).items()
+          if (inspect.isclass(found) or inspect.isfunction(found))
+          and found.__module__ == module.__name__}
 
 
 class Reading:

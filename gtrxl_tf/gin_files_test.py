@@ -243,6 +243,19 @@ class ImportTest(_Test):
     config.parse([top], ['furnished.wall = @Unused()'])
     self.assertEqual(type(furnished()[2]).__name__, 'Unused')
 
+  @parameterized.parameters(
+      ('GateA', 'furnished.door = @GaatA', 'Did you mean GateA?'),
+      ('GateB', 'GateB.widht = 3', "'widht'.*Did you mean width?"),
+      ('GateC', 'GateC.zzz = 3', 'Known: width, height'))
+  def test_a_misspelt_name_of_ones_own(self, name, binding, expected):
+    top = self.write('own/top.gin', f'import my_{name}\n{binding}')
+    self.write(f'own/my_{name}.py', f"""
+        class {name}:
+          def __init__(self, width=1, height=2):
+            pass
+        """)
+    self.assertRegex(self.error([top]), expected)
+
   def test_a_module_with_gins_decorator(self):
     top = self.write('top.gin', """
         from my_house import my_decorated

@@ -168,9 +168,13 @@ def kept_failure(name: str, path: Union[str, os.PathLike, None],
   try:
     yield
   except Exception as error:
+    if isinstance(error.__cause__, environments.EnvironmentFailed):
+      error = error.__cause__  # `prepare` refused the environment.
     line, where = exit_codes.line_of(error), ''
     expected = line is not None
-    if path is None or expected and unexpected_only:
+    if path is None:
+      raise error
+    if expected and unexpected_only:
       raise
     path = pathlib.Path(path)
     kind = ('' if isinstance(error, environments.EnvironmentFailed)

@@ -13,7 +13,6 @@ from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
 import tensorflow as tf
 
 from gtrxl_tf import config
-from gtrxl_tf import environments
 from gtrxl_tf import files
 from gtrxl_tf import settings as settings_lib
 from gtrxl_tf.launch import exit_codes
@@ -132,12 +131,7 @@ def _prepare(gin_files: Sequence[str], gin_bindings: Sequence[str],
   """As `prepare.prepare`; the traceback of an error in the user's code is kept."""
   with parts.kept_failure(
       'preparation', folder.failures / 'preparation.txt', unexpected_only=True):
-    try:
-      return prepare_lib.prepare(gin_files, gin_bindings)
-    except config.ConfigError as error:
-      if isinstance(error.__cause__, environments.EnvironmentFailed):
-        raise error.__cause__  # Not only its line.
-      raise
+    return prepare_lib.prepare(gin_files, gin_bindings)
 
 
 def _check_server(experiment: experiment_lib.Experiment, server: Optional[str]) -> None:
