@@ -188,7 +188,7 @@ class OfflineGinTest(GinTest):
     stand_ins = self.episodes(name)
     continuous = stand_ins[1].action_spec().dtype.kind == 'f'
     unfit = {'cql.gin' if continuous else 'cql_sac.gin'}
-    if not self.has('%oracle_dataset'):
+    if not self.has('%oracle'):
       unfit.add('oracle_dt.gin')
     if self.has('%published_learner_steps'):
       self.build(stand_ins, name, 'models/rate.gin',
