@@ -51,7 +51,8 @@ _OF_30_STEPS = (
 _DISTILLATION = GIN / 'distillation'
 DISTILLED = sorted(path.name for path in _DISTILLATION.glob('models/*.gin'))
 ADDED = sorted(path.name for path in _DISTILLATION.glob('ablations/*.gin'))
-_COLLECTOR = {'memory_maze.gin': {'saved_model': str(GIN)}}  # Some folder.
+_COLLECTOR = dict.fromkeys(  # Some folder.
+    ('memory_maze.gin', 'mujoco_hopper_cpu.gin'), {'saved_model': str(GIN)})
 
 
 class GinTest(parameterized.TestCase):
@@ -207,6 +208,11 @@ class OfflineFilesTest(OfflineGinTest):
     self.build(self.episodes(name), name, 'models/rate.gin')
     if self.has('Collector.environment'):
       collect.Collector(**_COLLECTOR.get(name, {}))
+
+  def test_a_run_s_record_has_the_settings_of_its_score(self):
+    name = 'mujoco_hopper_cpu.gin'
+    self.build(self.episodes(name), name, 'models/bc.gin')
+    self.assertIn('d4rl_score.high = 3234.3', config.operative_text())
 
   @parameterized.parameters(*_ADDED_TO_RATE)
   def test_what_is_added_to_an_experiment(self, name):

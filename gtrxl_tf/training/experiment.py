@@ -248,11 +248,12 @@ class Experiment(abc.ABC):
     """Describes the number of steps in a row of a batch, for tables."""
 
   def check(self) -> None:
-    """Makes every part once, and computes a loss.
+    """Makes every part once, and computes a loss and the score of no episodes.
 
     Raises:
       ValueError: the parts do not fit each other.
     """
+    self.scores_of([], [])  # The run's record then has the score's settings.
     agent = self.make_agent()
     self.make_policy(self.learned_network(agent))
     agent.loss(self.make_batch(agent))
