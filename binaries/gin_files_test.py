@@ -50,7 +50,8 @@ _OF_30_STEPS = (
 _DISTILLATION = GIN / 'distillation'
 DISTILLED = sorted(path.name for path in _DISTILLATION.glob('models/*.gin'))
 ADDED = sorted(path.name for path in _DISTILLATION.glob('ablations/*.gin'))
-_COLLECTOR = {'memory_maze.gin': {'saved_model': str(GIN)}}  # Any folder.
+_COLLECTOR = dict.fromkeys(  # Any folder.
+    ('memory_maze.gin', 'mujoco_hopper_cpu.gin'), {'saved_model': str(GIN)})
 
 
 class GinTest(parameterized.TestCase):
@@ -191,7 +192,7 @@ class OfflineGinTest(GinTest):
     stand_ins = self.episodes(name)
     continuous = stand_ins[1].action_spec().dtype.kind == 'f'
     unfit = {'cql.gin' if continuous else 'cql_sac.gin'}
-    if not self.has('%oracle_dataset'):
+    if not self.has('%oracle'):
       unfit.add('oracle_dt.gin')
     if self.has('%published_learner_steps'):
       self.build(stand_ins, name, 'models/rate.gin',
@@ -210,6 +211,11 @@ class OfflineFilesTest(OfflineGinTest):
     self.build(self.episodes(name), name, 'models/rate.gin')
     if self.has('Collector.environment'):
       collect.Collector(**_COLLECTOR.get(name, {}))
+
+  def test_a_run_s_record_has_the_settings_of_its_score(self):
+    name = 'mujoco_hopper_cpu.gin'
+    self.build(self.episodes(name), name, 'models/bc.gin')
+    self.assertIn('d4rl_score.high = 3234.3', config.operative_text())
 
   @parameterized.parameters(*_ADDED_TO_RATE)
   def test_what_is_added_to_an_experiment(self, name):

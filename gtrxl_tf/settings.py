@@ -41,6 +41,7 @@ CHANGEABLE = (
     *OF_ONE_PART,
     *OF_LENGTH,
     'Experiment.score',
+    'd4rl_score.*',
     'HistoryCollector.num_evaluation',
     'OfflineExperiment.dataset',  # It may have moved.
     'OfflineExperiment.evaluation_period',

@@ -64,9 +64,10 @@ def attend(network: network_lib.DecisionNetwork, inputs: network_lib.DecisionInp
   filled = tf.nest.map_structure(
       lambda x: tf.concat([x, tf.repeat(x[:, -1:], lacking, axis=1)], axis=1), inputs)
   is_first = filled.is_first & (tf.range(num_steps + lacking) < num_steps)
+  is_first, state = network.with_oracle(
+      filled._replace(is_first=is_first), network.initial_state(batch_size))
   weights, queries, keys = core.attention_weights(
-      *network_lib.flatten(network.embed(filled), is_first),
-      network.initial_state(batch_size))
+      *network_lib.flatten(network.embed(filled), is_first), state)
   segments = [Segment(w.numpy(), queries, keys) for w in tf.unstack(weights, axis=1)]
   if lacking:
     segments[-1] = _cut(segments[-1], lacking * network_lib.TOKENS_PER_STEP)

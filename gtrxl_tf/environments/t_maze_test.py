@@ -6,6 +6,7 @@ from dm_env import test_utils
 import numpy as np
 
 from gtrxl_tf import config
+from gtrxl_tf.environments import clues
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.environments.t_maze import DOWN
@@ -84,6 +85,18 @@ class TMazeTest(parameterized.TestCase):
     clues = [_column(_play(environment, [LEFT, RIGHT, RIGHT, UP]), 'clue')
              for _ in range(10)]
     self.assertCountEqual(set(map(tuple, clues)), [(1,) * 5, (-1,) * 5])
+
+  def test_an_oracle_tells_the_right_turn(self):
+    environment = t_maze.TMaze(corridor_length=3, seed=0)
+    seen, turns = [], []
+    for _ in range(20):
+      seen.append(environment.reset().observation)
+      actions = [environment.informed_action()]
+      while not environment.step(actions[-1]).last():
+        actions.append(environment.informed_action())
+      turns.append(float(actions[-1] == UP))
+    np.testing.assert_array_equal(clues.t_maze_bit(np.stack(seen)), turns)
+    self.assertLen(set(turns), 2)
 
   def test_every_episode_may_draw_its_own_corridor(self):
     environment = t_maze.TMaze(

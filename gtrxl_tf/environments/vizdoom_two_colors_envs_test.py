@@ -15,6 +15,7 @@ import pytest
 
 from gtrxl_tf import config
 from gtrxl_tf.environments import batched
+from gtrxl_tf.environments import clues
 from gtrxl_tf.environments import vizdoom_scenario
 from gtrxl_tf.environments import vizdoom_two_colors
 from gtrxl_tf.environments.vizdoom_steering import FORWARD
@@ -208,6 +209,13 @@ class VizdoomTwoColorsTest(parameterized.TestCase):
       image = _image(environment.reset())
       self.assertEqual((image.shape, image.dtype), (shape, np.uint8))
       environment.observation_spec()['image'].validate(image)
+
+  @parameterized.product(pillar=('red', 'green'), size=((64, 112), (24, 64)))
+  def test_an_oracle_tells_the_pillar_s_colour(self, pillar, size):
+    environment = self.make(pillar=pillar, height=size[0], width=size[1], max_steps=5)
+    seen = np.stack([_image(_play(environment, lambda: FORWARD)[0]) for _ in range(20)])
+    np.testing.assert_array_equal(
+        clues.two_colors_bit({'image': seen}), [float(pillar == 'green')] * 20)
 
   @parameterized.parameters(('red', [255, 0, 0]), ('green', [0, 255, 0]))
   def test_a_revealed_clue_is_a_bar_along_the_upper_edge(self, pillar, colour):

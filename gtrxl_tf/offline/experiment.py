@@ -152,6 +152,10 @@ class OfflineExperiment(experiment_lib.Experiment):
     """Makes a network with variables."""
     network = self._make_network()
     network.create_variables(self.observation_spec)
+    if getattr(network, 'oracle', None) and self._trajectories['starts'] != 'first':
+      raise config.ConfigError(
+          f"OfflineExperiment.starts = {self._trajectories['starts']!r} with "
+          "DecisionNetwork.oracle: expected 'first', where the oracle looks")
     for layer in network.submodules:
       if isinstance(layer, torsos.VectorTorso) and layer.normalizes:
         layer.set_statistics(*(

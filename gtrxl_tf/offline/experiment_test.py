@@ -121,6 +121,15 @@ class OfflineTrainingTest(parameterized.TestCase):
     np.testing.assert_allclose(seen.mean(axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(seen.std(axis=0)[varies], 1, rtol=1e-5)
 
+  def test_an_oracle_needs_trajectories_from_the_start(self):
+    def network(action_spec):
+      return network_lib.DecisionNetwork(
+          action_spec, torsos.VectorTorso((8,)),
+          cores.RATE(1, 8, 2, 4, segment_length=18), oracle=lambda first: first[:, 1])
+    with self.assertRaisesRegex(
+        config.ConfigError, "OfflineExperiment.starts = 'random' with .*: expected 'f"):
+      self.experiment(network=network, starts='random').make_agent()
+
   def test_no_environment_is_both_collected_from_and_evaluated_in(self):
     made = []
 

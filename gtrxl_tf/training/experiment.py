@@ -271,6 +271,7 @@ class Experiment(abc.ABC):
       ValueError: the parts do not fit each other.
     """
     self._play_a_step()
+    self.scores_of([], [])  # The run's record then has the score's settings.
     agent = self.make_agent()
     self.make_policy(self.learned_network(agent))
     agent.loss(self.make_batch(agent))

@@ -107,6 +107,36 @@ class DecisionWindowTest(tf.test.TestCase):
       self.assert_equal_policies(
           _act(window, inputs, jit_compile=True), _unroll_windows(network, inputs))
 
+  def test_an_oracle_tells_at_an_episodes_first_step_what_it_saw(self):
+    def oracle(observation):
+      return tf.cast(observation['speed'] > 0, tf.float32)
+
+    network = network_lib.DecisionNetwork(
+        testing.HYBRID, torsos.VectorTorso((_D,)),
+        cores.RATE(2, _D, 2, 2, mlp_dim=_D, num_memory_tokens=1, retention='none',
+                   segment_length=3 * _K), oracle=oracle)
+    network.create_variables(_OBSERVATION_SPEC)
+    starts = [[0], [0, 5], [0, 1, 6]]
+    inputs = _inputs(starts)
+    policies = _act(window_lib.DecisionWindow(network, _K), inputs, jit_compile=True)
+    # What was told stands in for the memory, however far the window has moved.
+    means = []
+    for row in range(_B):
+      for t in range(_T):
+        begin = max(s for s in starts[row] if s <= t)
+        first = max(t + 1 - _K, begin)
+        steps = tf.nest.map_structure(
+            # pylint: disable-next=cell-var-from-loop
+            lambda x: np.resize(x[row, first:t + 1], [1, _K, *x.shape[2:]]), inputs)
+        told = float(inputs.observation['speed'][row, begin] > 0)
+        state = network.initial_state(1)
+        state = state._replace(memory=tf.fill(state.memory.shape, told),
+                               begun=tf.constant([True]))
+        policy, _ = network.read(
+            network.embed(steps), tf.zeros([1, _K], tf.bool), state)
+        means.append(policy.mean[0, t - first])
+    self.assertAllClose(policies.mean.reshape([_B * _T, -1]), means, atol=1e-5)
+
   def test_refuses_a_window_that_cuts_a_segment(self):
     with self.assertRaisesRegex(config.ConfigError, 'a window of 5 .* of 12 tokens'):
       window_lib.DecisionWindow(_network(), 5)
