@@ -22,7 +22,7 @@ TESTS = --ignore-glob='*_slow_test.py' --ignore-glob='*_envs_test.py'
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help train compare figure3 ablations test test-all test-slow test-envs test-hostile wheel-check lint envs offline table2 bench tpu-check docs bazel-check clean
+.PHONY: help train compare figure3 ablations test test-medium test-all test-slow test-envs test-hostile wheel-check lint envs offline table2 bench tpu-check docs bazel-check clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -86,11 +86,14 @@ ablations: .venv/core ## Draw the ablations of algorithm distillation; takes hou
 # Tests spend most of their time compiling; only the slow ones use XLA's optimizations.
 # In random order: make test ARGS='--random-order -v'. It prints a seed; to repeat the
 # order, make test ARGS='--random-order --random-order-seed=<seed>'.
-test test-all test-hostile wheel-check: export XLA_FLAGS ?= --xla_backend_optimization_level=0
-test: .venv/core ## Run the tests, except those marked long, in about four minutes
-	$(PYTEST) $(TESTS) -m 'not long' $(ARGS) gtrxl_tf binaries examples
+test test-medium test-all test-hostile wheel-check: export XLA_FLAGS ?= --xla_backend_optimization_level=0
+test: .venv/core ## Run the quick tests: about four minutes
+	$(PYTEST) $(TESTS) -m 'not medium and not long' $(ARGS) gtrxl_tf binaries examples
 
-test-all: .venv/core ## Run the tests, with those marked long
+test-medium: .venv/core ## Run the tests of a few seconds each: about three minutes
+	$(PYTEST) $(TESTS) -m medium $(ARGS) gtrxl_tf binaries examples
+
+test-all: .venv/core ## Run quick and medium tests, and those marked long
 	$(PYTEST) $(TESTS) $(ARGS) gtrxl_tf binaries examples
 
 test-slow: .venv/core ## Run the tests that take minutes each

@@ -1,4 +1,4 @@
-"""What gtrxl_tf needs. The exact versions that are tested are in requirements.lock."""
+"""The requirements of gtrxl_tf. The exact versions tested are in requirements.lock."""
 
 import os
 import shutil
@@ -63,7 +63,7 @@ setuptools.setup(
             'ale-py>=0.10',
             'dm-control>=1.0.20',
             'gymnasium>=1.0',
-            'imageio>=2.34',  # Of gymnasium's MuJoCo tasks.
+            'imageio>=2.34',  # For gymnasium's MuJoCo tasks.
             'memory-maze>=1.0.3',
             'minigrid>=3.0',
             'mujoco>=3.1,<4',  # dm-control fails on MuJoCo 4.
@@ -84,7 +84,7 @@ setuptools.setup(
         ],
         'serve': ['aiohttp>=3.10'],
         'dev': ['aiohttp>=3.10', 'hypothesis>=6.100', 'kubernetes-validate>=1.30',
-                'pytest>=7', 'pytest-random-order>=1.1', 'pytest-xdist>=3',
-                'ruff>=0.9'],
+                'pytest>=7', 'pytest-random-order>=1.1', 'pytest-rerunfailures>=14',
+                'pytest-xdist>=3', 'ruff>=0.9'],
     },
 )

@@ -1,22 +1,59 @@
-"""Programs. Each defines its flags, and imports in `main` what it works with: `--help`
-and a wrong flag are answered at once, and a process that only starts others stays small.
+"""The programs of the library.
+
+Each defines its flags and imports everything else in `main`, so that `--help` and wrong
+flags are answered at once and a process that only starts others stays small.
 """
 
 import os
+import re
 import sys
-from typing import Sequence
+from typing import Callable, List, Sequence
 
-# TensorFlow's C++ code reads it once. 0 shows all that it has to say.
+from absl import app
+from absl import flags
+
+# TensorFlow's C++ code reads it once. 0 shows all its messages.
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 
 
-def refuse_arguments(argv: Sequence[str]) -> None:
-  """Exits with 2 if there are arguments besides flags, which absl would ignore.
+def run(main: Callable[[], None]) -> None:
+  """Parses the flags and runs `main`, as `absl.app.run` does.
+
+  If a flag is missing or wrong, or an argument follows no flag, one line says so and the
+  exit code is 2. `--help` exits with 0.
 
   Args:
-    argv: the program's name, and what absl did not take.
+    main: the program. Its module's docstring shows how it is called.
   """
-  if len(argv) > 1:
-    print(f'Not started: {argv[1]!r} follows no flag: expected --FLAG=VALUE, with the '
-          'flag again for each of several values', file=sys.stderr)
-    sys.exit(2)
+  def parse(argv: Sequence[str]) -> List[str]:
+    try:
+      name, *others = flags.FLAGS(argv)
+    except flags.Error as error:
+      _refuse(_explained(error, main.__globals__['__doc__']))
+    except SystemExit:  # After the help, with 1.
+      sys.exit(0)
+    empty = [flag for flag in flags.FLAGS
+             if flag.endswith('_dir') and flags.FLAGS[flag].present
+             and not flags.FLAGS[flag].value]
+    if empty:  # It would be the working folder.
+      _refuse(f'--{empty[0]} is empty: expected a folder')
+    if others:  # absl would ignore them.
+      _refuse(f'{others[0]!r} follows no flag: expected --FLAG=VALUE, with the flag '
+              'again for each of several values')
+    return [name]
+
+  app.run(lambda _: main(), flags_parser=parse)
+
+
+def _explained(error: flags.Error, description: str) -> str:
+  missing = re.search(r'Flag (--\w+) must have a value other than None', str(error))
+  if not missing:
+    return str(error)
+  example = re.search(r'^  (gtrxl (?:.*\\\n)*.*)', description, re.MULTILINE)
+  return f'{missing[1]} is missing: expected ' + (
+      re.sub(r'\s*\\\n\s*', ' ', example[1]) if example else 'a value')
+
+
+def _refuse(reason: str) -> None:
+  print(f'Not started: {reason}', file=sys.stderr)
+  sys.exit(2)

@@ -12,7 +12,6 @@ import random
 import sys
 import time
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -30,8 +29,7 @@ _THREADS = flags.DEFINE_integer(
     lower_bound=0)
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf.launch import parts
 
@@ -43,4 +41,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

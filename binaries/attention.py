@@ -3,7 +3,7 @@
   gtrxl attention --root_dir=runs/t_maze_30/rate
 
 The policy of an online run plays an episode. ROOT/attention/episode_0.png shows what
-each step attends to, up to step 300, and a printed line how far back that is.
+each step attends to, up to step 300, and a printed line says how far back that is.
 
 A decision model reads an episode of its dataset. A picture of each segment is written
 to ROOT/attention/, and a printed line gives the shares of the steps' attention that go
@@ -16,7 +16,6 @@ segments, as a mean over layers, heads and tasks.
 
 import sys
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -26,8 +25,7 @@ _EPISODE = flags.DEFINE_integer(
     'episode', 0, 'Number of the episode in the dataset, or of those played.', lower_bound=0)
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf.analysis import run_attention
@@ -40,4 +38,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

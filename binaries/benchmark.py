@@ -14,7 +14,6 @@ import statistics
 import sys
 from typing import Any, Sequence
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -37,7 +36,7 @@ _STEPS = flags.DEFINE_integer(
     'steps', None, "Environment steps of the run; by default the settings'.",
     lower_bound=1)
 _SEEDS = flags.DEFINE_list('seeds', '0', 'Seeds of the run.')
-_JSON = flags.DEFINE_string('json', None, 'A file for what was measured.')
+_JSON = flags.DEFINE_string('json', None, 'A file for the measurements.')
 
 
 def _print_row(cells: Sequence[Any]) -> None:
@@ -112,8 +111,7 @@ def _cell(name: str, value: Any) -> str:
   return f'{value:,.0f}' if name.startswith('steps') else f'{value:.1f}'
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   from gtrxl_tf import config  # pylint: disable=import-outside-toplevel
 
   found = {}
@@ -129,4 +127,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

@@ -1,4 +1,4 @@
-"""The binaries that look at runs, each in a process as a person starts it."""
+"""Tests of the binaries that inspect runs, each in a process as a user starts it."""
 
 import csv
 import os
@@ -56,7 +56,8 @@ class BinariesTest(absltest.TestCase):
     self._experiment = prepare.prepare([str(_ROOT / gin_file)], settings)
     folder.config.write_text(gin.operative_config_str())
     self._agent = self._experiment.make_agent()
-    # What follows in every checkpoint, and that the target is not the online network.
+    # Every checkpoint contains these, and its target network differs from the online
+    # one.
     optimizer = self._experiment.make_optimizer()
     optimizer.apply_gradients(
         [(tf.ones_like(v), v) for v in self._agent.online.trainable_variables])
@@ -67,7 +68,7 @@ class BinariesTest(absltest.TestCase):
     return folder
 
   @pytest.mark.long
-  def test_evaluate_plays_the_run_s_task_unless_told_otherwise(self):
+  def test_evaluate_plays_the_runs_task_by_default(self):
     folder = self._make_run()
     export.save_policy(
         self._experiment.make_policy(self._agent.target), folder.policy)
@@ -102,7 +103,7 @@ class BinariesTest(absltest.TestCase):
     done = _run('attention', root_dir=folder.root)
     self.assertEqual(done.returncode, 0, done.stderr)
     self.assertRegex(done.stdout, f'^{folder.root}/attention/episode_0.png: [2-7] steps, '
-                     r'attention goes \d\.\d steps back in the mean\n$')
+                     r'attention goes \d\.\d steps back on average\n$')
     self.assertTrue((folder.root / 'attention/episode_0_heads.png').exists())
     after = _contents(folder)
     self.assertEqual({path: after[path] for path in before}, before)
@@ -128,25 +129,33 @@ import gin
 from gtrxl_tf.environments import action_recall
 
 class Broken(action_recall.ActionRecall):
+  resets = 0
+  def reset(self):
+    self.resets += 1
+    return super().reset()
   def step(self, action):
-    return None
+    return super().step(action) if self.resets < LAST else None
 
 @gin.configurable
 def BrokenRecall(seed):
   return Broken(delay=2, seed=seed)
 ''')
+    module = self._temporary / 'broken_recall.py'
+    text = module.read_text()
     settings = self._temporary / 'broken.gin'
     settings.write_text('import broken_recall\nExperiment.environment = @BrokenRecall\n')
     path = f'{self._temporary}{os.pathsep}{_ROOT}'
-    with mock.patch.dict(os.environ, PYTHONPATH=path):
-      done = _run('evaluate', root_dir=folder.root, gin_file=settings)
-    self.assertEqual(done.returncode, 1)
-    failure = folder.failures / 'evaluate.txt'
-    self.assertIn('Stopped: evaluation: environment 0, episode 2, step 1: returned a '
-                  'NoneType: expected a dm_env.TimeStep', done.stderr)
-    self.assertIn(f'(traceback: {failure})\n', done.stderr)
-    self.assertNotIn('Traceback', done.stderr)
-    self.assertIn('Traceback', failure.read_text())
+    for episode in 1, 2:  # When the settings are checked; and the first that is played.
+      module.write_text(text.replace('LAST', str(episode)))
+      with mock.patch.dict(os.environ, PYTHONPATH=path):
+        done = _run('evaluate', root_dir=folder.root, gin_file=settings)
+      self.assertEqual(done.returncode, 1)
+      failure = folder.failures / 'evaluate.txt'
+      self.assertIn(f'Stopped: evaluation: environment 0, episode {episode}, step 1: '
+                    'returned a NoneType: expected a dm_env.TimeStep', done.stderr)
+      self.assertIn(f'(traceback: {failure})\n', done.stderr)
+      self.assertNotIn('Traceback', done.stderr)
+      self.assertIn('Traceback', failure.read_text())
 
   @pytest.mark.long
   def test_evaluate_refuses_observations_that_the_policy_does_not_know(self):
@@ -170,7 +179,7 @@ def BrokenRecall(seed):
     self.assertNotIn('Traceback', done.stderr)
 
   @pytest.mark.long
-  def test_evaluate_says_what_is_missing(self):
+  def test_evaluate_names_what_is_missing(self):
     done = _run('evaluate', root_dir=self._temporary)
     self.assertEqual(done.returncode, 1)
     self.assertIn('config.gin does not exist', done.stderr)
@@ -204,7 +213,7 @@ def BrokenRecall(seed):
     self.assertTrue(folder.config.exists())
 
   @pytest.mark.long
-  def test_compare_reports_the_runs_that_there_are(self):
+  def test_compare_reports_existing_runs(self):
     for core, seed, returns in (('gtrxl', 0, 1.), ('gtrxl', 1, .9), ('lstm', 0, .25)):
       folder = run_folder.RunFolder(self._temporary / core / f'seed_{seed}')
       run_folder.MetricsWriter(folder.metrics, 0).append(
@@ -224,7 +233,7 @@ def BrokenRecall(seed):
 
 
 class LearningProcessesTest(absltest.TestCase):
-  """Of a run whose policy learns while it acts, and has not learned to."""
+  """Tests on a run whose policy would learn while it acts, but is untrained."""
 
   @classmethod
   def setUpClass(cls):
@@ -249,7 +258,7 @@ class LearningProcessesTest(absltest.TestCase):
     done = _run('attention', root_dir=self._folder.root)
     self.assertEqual(done.returncode, 0, done.stderr)
     picture = self._folder.root / 'attention' / 'recurrence.png'
-    self.assertStartsWith(done.stdout, f'{picture}: 0.000 at first, ')
+    self.assertStartsWith(done.stdout, f'{picture}: 0.000 at the start, ')
     self.assertTrue(picture.exists())
     with open(picture.with_suffix('.csv'), encoding='utf-8') as file:
       rows = list(csv.DictReader(file))

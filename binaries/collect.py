@@ -10,7 +10,6 @@ If it is started again on the same folder, it resumes.
 
 import os
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -27,8 +26,7 @@ _NUM_PROCESSES = flags.DEFINE_integer(
     lower_bound=1)
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   from gtrxl_tf.datasets import collect  # pylint: disable=import-outside-toplevel
 
   collecting.run(
@@ -38,4 +36,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

@@ -9,7 +9,6 @@ curve in the evaluation tasks as source.csv and source.png. If it is started aga
 the same folder, it resumes.
 """
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -23,8 +22,7 @@ _OUTPUT_DIR = flags.DEFINE_string(
     'output_dir', None, 'The folder of the datasets and the curve.', required=True)
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import datasets
   from gtrxl_tf.analysis import source_curve
@@ -40,4 +38,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

@@ -1,4 +1,4 @@
-"""The binary that collects histories, in a process as a person starts it."""
+"""Tests of the binary that collects histories, in a process as a user starts it."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""What the commands that collect datasets share: how they end, and with which errors."""
+"""Runs the commands that collect datasets, and handles their errors."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def run(gin_files: Sequence[str], gin_bindings: Sequence[str], output_dir: str,
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf import datasets
+  from gtrxl_tf import environments
   from gtrxl_tf.datasets import inspection
   from gtrxl_tf.launch import exit_codes
   from gtrxl_tf.launch import parts
@@ -40,6 +41,8 @@ def run(gin_files: Sequence[str], gin_bindings: Sequence[str], output_dir: str,
       try:
         config.parse(gin_files, gin_bindings)
         collector = make_collector()
+      except environments.EnvironmentFailed:
+        raise
       except ValueError as error:
         print(f'Not started: {config.one_line(error)}', file=sys.stderr)
         sys.exit(2)
@@ -48,10 +51,10 @@ def run(gin_files: Sequence[str], gin_bindings: Sequence[str], output_dir: str,
       except (config.ConfigError, datasets.DatasetError) as error:
         sys.exit(f'Stopped: {error}')
       except process.BrokenProcessPool:
-        sys.exit('Stopped: a process that played was killed. The same command goes on.')
+        sys.exit('Stopped: a process was killed. Run the same command to continue.')
   except (exit_codes.RunFailed, OSError) as error:  # An OSError if the disk is full.
     sys.exit(f'Stopped: {error}')
   except KeyboardInterrupt:
-    print('\nInterrupted. The same command goes on.')
+    print('\nInterrupted. Run the same command to continue.')
     sys.exit(130)
   print(inspection.describe(dataset))

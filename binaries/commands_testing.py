@@ -1,4 +1,4 @@
-"""Checks commands that documentation and manifests show, for tests."""
+"""Checks the commands in documentation and manifests, for tests."""
 
 import ast
 import pathlib
@@ -37,7 +37,8 @@ def commands(text: str) -> List[str]:
   found = []
   for line in joined.splitlines():
     for match in re.finditer(
-        r'(?:-m |`)(binaries\.\w+[^`|>&;]*)|(?:^    |`)gtrxl (\w+[^`|>&;]*)', line):
+        r'(?:-m |`)(binaries\.\w+[^`|>&;]*)'
+        r'|(?:^ *(?:\.venv/bin/)?|`)gtrxl (\w+[^`|>&;]*)', line):
       command = (match.group(1) or f'binaries.{match.group(2)}').strip()
       # A backslash within a list of files joins without a space.
       found.append(command.replace(',\x00', ',').replace('\x00', ' '))
@@ -45,7 +46,7 @@ def commands(text: str) -> List[str]:
 
 
 def problems(command: str) -> List[str]:
-  """Returns what a command names that does not exist: modules, flags, gin files."""
+  """Returns the modules, flags and gin files of a command that do not exist."""
   name, *arguments = shlex.split(command, comments=True)
   path = ROOT / (name.replace('.', '/') + '.py')
   if not path.exists():

@@ -31,7 +31,6 @@ a model's returns depend on them.
 
 import sys
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -54,8 +53,7 @@ _ONLY_REPORT = flags.DEFINE_bool(
     'only_report', False, 'Train nothing; report on the existing runs.')
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf.analysis import comparison_runs
@@ -74,4 +72,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

@@ -1,4 +1,4 @@
-"""Tests for compare, with runs that are made up."""
+"""Tests of compare.py with invented runs."""
 
 import contextlib
 import io
@@ -29,7 +29,7 @@ def score_of_two_delays(returns):
 
 
 class _MadeUpRun:
-  """In place of the process that trains: leaves a run in its folder at once."""
+  """Stands in for the process that trains: writes a run into its folder at once."""
 
   def __init__(self, command):
     given = {'gin_file': [], 'gin_bindings': [], 'root_dir': []}
@@ -65,7 +65,7 @@ class CompareTest(absltest.TestCase):
     self.runs = []
 
   def _compare(self, **given):
-    """Runs compare; returns what it prints. `self.runs` are those it has started."""
+    """Runs compare; returns its output. `self.runs` are the runs that it started."""
     def start(command):
       self.runs.append(_MadeUpRun(command))
       return self.runs[-1]
@@ -141,7 +141,7 @@ class CompareTest(absltest.TestCase):
     self.assertEqual(self._cells('2 |'), [['2', '0.50 (0.50)', '0.50 (0.50)']])
 
   @pytest.mark.long
-  def test_goes_on_where_it_stopped_and_reports_without_training(self):
+  def test_resumes_where_it_stopped_and_reports_without_training(self):
     sweep = {'sweep': 'ActionRecall.delay=3'}
     self._compare(seeds=1, **sweep)
     self._compare(**sweep)
@@ -152,7 +152,7 @@ class CompareTest(absltest.TestCase):
     self.assertLen(self._cells('lstm | 1'), 1)
 
   @pytest.mark.long
-  def test_what_runs_have_drawn_is_the_same_for_all_cores(self):
+  def test_runs_of_all_cores_draw_the_same_settings(self):
     printed = self._compare(gin_bindings=_SAMPLED)
     drawn = {(core, seed): self._cells(f'{core} | {seed}')[0][-1]
              for core in ('gtrxl', 'lstm') for seed in (0, 1)}
@@ -163,6 +163,7 @@ class CompareTest(absltest.TestCase):
     self.assertIn('ranked.png', printed)
     self.assertTrue((self.root / 'ranked.png').exists())
 
+  @pytest.mark.medium
   def test_runs_are_compared_by_their_stored_scores(self):
     self._compare(gin_bindings=[
         "Experiment.tasks = {'delay': (2, 3)}",

@@ -1,4 +1,4 @@
-"""The binaries of datasets, each in a process as a person starts it."""
+"""Tests of the binaries for datasets, each in a process as a user starts it."""
 
 import importlib.util
 import os
@@ -36,7 +36,7 @@ class DatasetsTest(parameterized.TestCase):
     super().setUp()
     self._folder = pathlib.Path(self.create_tempdir().full_path)
 
-  def test_collects_what_the_file_of_an_experiment_says(self):
+  def test_collects_as_an_experiments_file_says(self):
     path = self._folder / 't_maze'
     done = _run('collect', 'Collector.num_episodes = 20', output_dir=path,
                 num_processes=2, gin_file='gin/rate/t_maze_30_cpu.gin')
@@ -74,7 +74,7 @@ class DatasetsTest(parameterized.TestCase):
     deadline = time.time() + 60
     while _members(process.pid) and time.time() < deadline:
       time.sleep(0.1)
-    self.assertEmpty(_members(process.pid))  # Its players have ended by themselves.
+    self.assertEmpty(_members(process.pid))  # Its processes have ended.
     done = _run('collect', *bindings, output_dir=path, num_processes=1)
     self.assertEqual(done.returncode, 0, done.stderr)
     dataset = datasets.check(path)
@@ -96,20 +96,30 @@ class Broken(t_maze.TMaze):
 @gin.configurable
 def BrokenMaze(seed):
   return Broken(corridor_length=3, seed=seed)
+
+@gin.configurable
+def UnmadeMaze(seed):
+  raise ValueError('door')
 ''')
-    (self._folder / 'broken.gin').write_text(
-        'import broken_maze\nCollector.environment = @BrokenMaze\n')
     path = f'{self._folder}{os.pathsep}{_ROOT}'
-    for num_processes in 1, 2:
-      output = self._folder / str(num_processes)
+    for name, num_processes, where, expected in (
+        ('BrokenMaze', 1, '_step', "environment 0, episode 1, step 1: KeyError: 'door'"),
+        ('BrokenMaze', 2, '_step', "environment 0, episode 1, step 1: KeyError: 'door'"),
+        ('UnmadeMaze', 1, 'UnmadeMaze',
+         'making Collector.environment = UnmadeMaze: ValueError: door')):
+      output = self._folder / f'{name}_{num_processes}'
+      (self._folder / 'broken.gin').write_text(
+          f'import broken_maze\nCollector.environment = @{name}\n')
       with mock.patch.dict(os.environ, PYTHONPATH=path):
         done = _run('collect', gin_file=self._folder / 'broken.gin', output_dir=output,
                     num_processes=num_processes)
       self.assertEqual(done.returncode, 1)
-      self.assertIn("Stopped: environment 0, episode 1, step 1: KeyError: 'door' "
+      line = 7 if where == '_step' else 15
+      self.assertIn(f'Stopped: {expected} ({self._folder}/broken_maze.py, line {line}) '
                     f'(traceback: {output}.failure.txt)\n', done.stderr)
       self.assertNotIn('Traceback', done.stderr)
-      self.assertIn('in _step', (self._folder / f'{output}.failure.txt').read_text())
+      self.assertIn(
+          f'in {where}', (self._folder / f'{output}.failure.txt').read_text())
 
   @parameterized.parameters(('minari', 'minari'), ('rlds', 'tensorflow_datasets'))
   def test_exported_and_imported_again(self, format_, package):
@@ -135,7 +145,7 @@ def BrokenMaze(seed):
     for i in range(30):
       np.testing.assert_equal(again.episode(i), first.episode(i))
 
-  def test_what_is_wrong_is_one_line(self):
+  def test_an_error_is_one_line(self):
     done = _run('collect', 'Collector.environment = @TMaze', 'Collector.epsilon = 2.0',
                 output_dir=self._folder / 'none')
     self.assertEqual(done.returncode, 2)

@@ -73,7 +73,7 @@ class DeployTest(_Test):
       for version in '1.30', '1.37':
         kubernetes_validate.validate(document, version, strict=True)
 
-  def test_the_schema_refuses_what_it_does_not_know(self):
+  def test_the_schema_refuses_unknown_fields(self):
     document = _documents(_LEARNER)[0]
     _container(document)['argz'] = []
     with self.assertRaises(kubernetes_validate.ValidationError):
@@ -150,7 +150,7 @@ class DeployTest(_Test):
                        str(ports['metrics']))
 
   @parameterized.parameters('gpu', 'tpu')
-  def test_a_learner_on_a_device_differs_in_nothing_else(self, device):
+  def test_a_learner_on_a_device_differs_only_in_the_device(self, device):
     base, = _documents(_LEARNER)
     other, = _documents(_DEPLOY / 'kubernetes' / device / 'learner.yaml')
     self.assert_starts_a_part(_container(other)['args'])
@@ -188,7 +188,7 @@ class DeployTest(_Test):
     self.assertIn(volume, container['args'])
 
   def test_compose(self):
-    # By hand it was also read by the package compose-spec 0.2.1.
+    # It was also checked by hand with the package compose-spec 0.2.1.
     file = yaml.safe_load((_DEPLOY / 'compose.yaml').read_text())
     started = []
     for name, service in file['services'].items():
@@ -274,7 +274,7 @@ class GcloudTest(_Test):
       for command in commands[3:6]:
         self.assertIn('gtrxl-part', ' '.join(command))
 
-  def test_what_is_made_is_deleted(self):
+  def test_everything_created_is_deleted(self):
     for tpu in 'v3-8', '':
       up, down = (
           self.run_script('--dry_run', what, BUCKET='gs://mine', TPU=tpu).stdout

@@ -1,7 +1,7 @@
-"""The code and the commands of every page: they run here, or a table says why not.
+"""Runs the code and checks the commands of every page, or a table says why not.
 
-Python runs, page by page. Settings are read by gin. Commands of this library are checked,
-with their flags and settings, and not run: they take minutes.
+Python code is run, and settings are parsed by gin. The commands of this library take
+minutes, so only their flags and settings are checked.
 """
 
 import importlib
@@ -31,7 +31,7 @@ _RUN_ELSEWHERE = {
     'README.md': 'readme_test.py, and readme_slow_test.py for what needs a policy',
     'docs/serving.md': 'serving_docs_test.py, with servers',
 }
-# What lines of other blocks begin with, and why they are not run.
+# The first words of the lines in other blocks, and why these are not run.
 _NOT_RUN = {
     'python -m binaries.': 'checked below; other tests run the binaries',
     'gtrxl ': 'the same',
@@ -92,7 +92,7 @@ def _is_gin(block: _Block) -> bool:
 
 
 def _lines(block: _Block) -> List[str]:
-  """The lines of a block of commands, without what begins none."""
+  """The lines of a block that begin a command."""
   joined = re.sub(r'\\\n\s*', '', block.text)
   joined = re.sub(r"'[^']*'", lambda quoted: quoted.group().replace('\n', ' '), joined)
   lines = [line.strip() for line in joined.splitlines() if line.strip()]
@@ -135,12 +135,12 @@ class DocsTest(parameterized.TestCase):
       config.parse([str(path)], [])
 
   @parameterized.parameters(*_PAGES)
-  def test_other_blocks_are_commands_that_are_known(self, page):
+  def test_other_blocks_are_known_commands(self, page):
     for block in _blocks(page):
       if block.language != 'python' and not _is_gin(block):
         for line in _lines(block):
           self.assertTrue(line.startswith(tuple(_NOT_RUN)),
-                          f'{page}: {line!r} is of no kind that _NOT_RUN knows')
+                          f'{page}: {line!r} is neither code nor in _NOT_RUN')
 
   @parameterized.parameters(*_PAGES)
   def test_settings_of_commands_are_read(self, page):
@@ -151,7 +151,7 @@ class DocsTest(parameterized.TestCase):
       bindings = [value for flag, _, value in given if flag == '--gin_bindings']
       paths = [_ROOT / file if (_ROOT / file).exists() else _ROOT / 'gin' / file
                for file in files]
-      if all(path.exists() for path in paths):  # The others are the reader's own.
+      if all(path.exists() for path in paths):  # Other files are the reader's own.
         with self.subTest(command):
           gin.clear_config()
           config.parse(list(map(str, paths)), bindings)
@@ -181,7 +181,7 @@ class BlocksTest(absltest.TestCase):
                                      'python -m binaries.train --root_dir=x'])
     self.assertEqual(second, ('python', 'x = 1\n\ny = 2\n'))
 
-  def test_settings_are_told_from_commands(self):
+  def test_settings_are_distinguished_from_commands(self):
     self.assertTrue(_is_gin(_Block('', 'import a\nA.b = 1\nx = (1,\n    2)\n')))
     self.assertFalse(_is_gin(_Block('', 'A=1 python -m binaries.train\n')))
     self.assertFalse(_is_gin(_Block('sh', 'x = 1\n')))

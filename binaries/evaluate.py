@@ -24,7 +24,6 @@ each value of a setting, and their curves are drawn as ROOT/evaluation.png:
 import functools
 import sys
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -46,8 +45,7 @@ _GIN_BINDINGS = flags.DEFINE_multi_string(
     'gin_bindings', [], "Single settings, which override the files'.")
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf.analysis import run_evaluation
@@ -59,7 +57,7 @@ def main(argv) -> None:
     sys.exit(f'{folder.config} does not exist: --root_dir is not the folder of a run')
   if not folder.policy.exists():
     sys.exit(f'{folder.policy} does not exist: a run writes it when it is done, and '
-             'binaries.export at any time')
+             '`gtrxl export` at any time')
   try:
     run_evaluation.evaluate(
         folder, _GIN_FILE.value, _GIN_BINDINGS.value, _SWEEP.value,
@@ -72,4 +70,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

@@ -8,7 +8,6 @@ It writes a row of evaluations.csv for each evaluation, and ends with the run.
 
 import sys
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -25,8 +24,7 @@ _THREADS = flags.DEFINE_integer(
     lower_bound=0)
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf.launch import parts
 
@@ -35,4 +33,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

@@ -4,9 +4,9 @@
 """
 
 import pathlib
+import shlex
 import sys
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -18,8 +18,7 @@ _GREEDY = flags.DEFINE_bool(
     'greedy', False, 'Take the most likely action instead of sampling one.')
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf.launch import prepare
@@ -41,8 +40,8 @@ def main(argv) -> None:
       experiment.make_policy(experiment.learned_network(agent), greedy=_GREEDY.value),
       output_dir)
   print('Look at it:  saved_model_cli show '
-        f'--dir {output_dir} --tag_set serve --signature_def action')
+        f'--dir {shlex.quote(str(output_dir))} --tag_set serve --signature_def action')
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

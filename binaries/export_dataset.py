@@ -1,12 +1,11 @@
-"""Converts a dataset to a format of other libraries.
+r"""Converts a dataset to a format of other libraries.
 
-  python -m binaries.export_dataset --dataset=datasets/my_t_maze --format=minari \
+  gtrxl export_dataset --dataset=datasets/my_t_maze --format=minari \
       --output=my_t_maze-v0
 """
 
 import sys
 
-from absl import app
 from absl import flags
 from absl import logging
 
@@ -20,8 +19,7 @@ _OUTPUT = flags.DEFINE_string(
     '~/.minari/datasets. rlds: a new folder.', required=True)
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf import datasets
@@ -38,4 +36,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

@@ -1,15 +1,15 @@
-"""A run whose parts are killed, whose network is cut, and whose hosts vanish.
+"""Tests a run whose parts are killed, whose network is cut, and whose hosts vanish.
 
 A part that dies is restarted with the same command, as Kubernetes does, while the run
-goes on. The run must solve its task; a killed learner must lose no more than the steps
-since its last checkpoint; and no unroll may be trained on twice, according to a journal
-that is independent of the learner's ledger (`faults_testing`).
+continues. The run must solve its task; a killed learner must lose no more than the
+steps since its last checkpoint; and no unroll may be trained on twice, according to a
+journal that is independent of the learner's ledger (`faults_testing`).
 
   FAULTS_SEED=5 python -m pytest -s -o python_files='*_slow_test.py' \
       binaries/faults_slow_test.py
 
 A run that has not ended after FAULTS_LIMIT seconds (1,800 by default) fails, and prints
-what the learner's watchdog says it waits for.
+what the learner was waiting for, according to its watchdog.
 """
 
 import collections
@@ -47,14 +47,14 @@ _CUTS = ['server', 'learner', 'actor_0', 'actor_1', 'learner']
 _PAUSE_STEPS = 50
 _PAUSE_SECONDS = 8.0
 _CUT_SECONDS = (5.0, 15.0)
-# Cut off, and killed before anyone can hear of it; longer than the keepalive waits.
+# Parts that are cut off before they are killed, for longer than the keepalive waits.
 _VANISH = ['server', 'learner', 'actor_0']
 _VANISH_SECONDS = (35.0, 45.0)
 _LIMIT_SECONDS = float(os.environ.get('FAULTS_LIMIT', '1800'))
 
 
 class _Fault(NamedTuple):
-  """What happens to a part, and when."""
+  """A fault of a part, and its time."""
   name: str
   signum: int     # The signal that the part gets; 0 for none.
   is_cut: bool    # Whether its network is cut before.
@@ -85,7 +85,7 @@ def _plan() -> List[_Fault]:
 
 class AccountTest(absltest.TestCase):
 
-  def test_what_the_next_life_takes_anew_is_lost(self):
+  def test_steps_that_the_next_life_repeats_are_lost(self):
     lives = [{1: [10], 2: [20], 3: [11]}, {2: [21], 3: [20], 4: [22]}, {5: [12]}]
     self.assertEqual(faults_testing.account(lives), faults_testing.Account(
         lost=[2, 0], steps=[1, 2, 3, 4, 5], duplicates=0, duplicates_overall=1))
@@ -99,18 +99,18 @@ class AccountTest(absltest.TestCase):
 class SoakTest(absltest.TestCase):
 
   def samples(self, growth, gained=0):
-    """Of one part with two lives, of which the second begins lower."""
+    """Samples of one part with two lives; the second begins with less memory."""
     return [faults_soak_testing.Sample(
         10.0 * i, 'learner', i // 200,
         500 - 90 * (i // 200) + (i % 200) * growth / 360 + i % 2,
         30 + gained * (i % 200 > 100), 9) for i in range(400)]
 
-  def test_what_is_flat_is_well(self):
+  def test_constant_memory_passes(self):
     lines, wrong = faults_soak_testing.summarize(self.samples(0))
     self.assertEmpty(wrong)
     self.assertRegex(lines[-1], r'\| learner \| 2 \| \d+ \| -?0.\d ± 0.\d \| 0 \| 0 ')
 
-  def test_what_grows_is_found(self):
+  def test_growth_is_found(self):
     lines, wrong = faults_soak_testing.summarize(self.samples(40, gained=20))
     self.assertRegex(lines[-1], r' \| (39|40)\.\d ± 0\.\d \| 20 \| 0 ')
     self.assertLen(wrong, 2)
@@ -128,7 +128,7 @@ class FaultsTest(absltest.TestCase):
     self._temporary = pathlib.Path(self.create_tempdir().full_path)
     self._folder = run_folder.RunFolder(self._temporary / 'run')
     self._journal = self._temporary / 'journal'
-    self._cut = {}  # Whose network is cut, and until when.
+    self._cut = {}  # The parts whose network is cut, and until when.
     os.environ['JOURNAL'] = str(self._journal)
 
   def test_a_run_survives_kills_and_cuts(self):
@@ -139,13 +139,13 @@ class FaultsTest(absltest.TestCase):
       self._parts = parts_testing.Parts(
           self._hosts, self._folder, self._temporary, settings, num_actors=2,
           binaries={'learner': 'faults_testing'},
-          # So often that a killed server goes back to unrolls that were trained on.
+          # So often that a killed server restores unrolls that were trained on.
           flags={'server': ['--checkpoint_seconds=2']})
       started = time.time()
       self._deadline = started + _LIMIT_SECONDS
       for name in names:
         self._parts.start(name)
-      # Until the run has begun: what kills a run that has not is in it as well.
+      # Waits until the run has begun: earlier faults would test nothing new.
       self._watch(lambda: self._folder.metrics.exists())
       begun = time.time()
       terminated = self._do(_plan())
@@ -175,7 +175,7 @@ Learner steps: {len(account.steps)}; lost with each life of the learner that too
 {account.lost}, of {_CHECKPOINT_PERIOD} allowed
 Unrolls trained on twice: {account.duplicates}; with the steps that were lost: \
 {account.duplicates_overall}
-Of the last life's book: stale {last["unrolls_stale"]:.0f}, duplicate \
+In the ledger of the last life: stale {last["unrolls_stale"]:.0f}, duplicate \
 {last["unrolls_duplicate"]:.0f}, oldest {last["oldest_unroll"]:.0f} of \
 {last["oldest_allowed"]:.0f} allowed
 Seconds: {begun - started:.0f} to begin, {faults_over - begun:.0f} of faults, \
@@ -185,13 +185,13 @@ Times that the learner took no step for a minute: \
 Success: {success:.2f}''')
     self.assertGreaterEqual(success, 0.95)
     self.assertLessEqual(max(account.lost), _CHECKPOINT_PERIOD)
-    self.assertGreater(sum(account.lost), 0, 'no kill hit a learner at work')
+    self.assertGreater(sum(account.lost), 0, 'no kill lost a learner step')
     self.assertEqual(account.steps, list(range(1, len(account.steps) + 1)))
     self.assertEqual(account.duplicates, 0)
     self.assertLessEqual(last['oldest_unroll'], last['oldest_allowed'])
 
   def _do(self, plan: List[_Fault]):
-    """Makes the faults happen; returns the exit codes of who had a SIGTERM."""
+    """Makes the faults happen; returns the exit codes of parts that got a SIGTERM."""
     codes = collections.defaultdict(list)
     for fault in plan:
       steps, over = self._steps() + fault.steps, time.time() + fault.seconds
@@ -205,16 +205,16 @@ Success: {success:.2f}''')
         code = self._parts.end(fault.name, fault.signum)
         if fault.signum == signal.SIGTERM:
           codes[fault.name].append(code)
-          # Or whoever had not yet begun to listen for signals.
+          # SIGTERM if the part did not handle signals yet.
           self.assertIn(code, (0, -signal.SIGTERM), self._parts.tail(fault.name))
     return dict(codes)
 
   def _steps(self) -> int:
-    """That were taken in all lives of the learner."""
+    """Returns the learner steps that were taken in all its lives."""
     return sum(map(len, faults_testing.read(self._journal)))
 
   def _watch(self, until) -> None:
-    """Starts again who dies and heals what was cut, until something is so."""
+    """Restarts parts that die and repairs cut networks, until `until()` is true."""
     while not until():
       if time.time() > self._deadline or self._folder.diverged.exists():
         self.fail('\n'.join([

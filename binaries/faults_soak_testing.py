@@ -1,12 +1,12 @@
-"""A run that lasts for hours while its parts are killed; measures memory of each part.
+"""Runs training for hours while its parts are killed, and measures each part's memory.
 
   python -m binaries.faults_soak_testing --output_dir=runs/soak --minutes=120
 
-The parts are on hosts of their own (network namespaces, which need root). It writes
-soak.csv with the memory, descriptors and threads of every part, the parts' logs and the
-run into the folder, and prints a summary: for each part, the slope of its memory with
-its standard error, and how many descriptors it gained. Exit code 1 if a part grew, the
-task is not solved, or an unroll was trained on twice.
+Each part is on its own host (a network namespace, which needs root). It writes soak.csv
+with the memory, descriptors and threads of every part, the parts' logs and the run into
+the folder, and prints a summary: for each part, the slope of its memory with its
+standard error, and how many descriptors it gained. Exit code 1 if a part grew, the task
+is not solved, or an unroll was trained on twice.
 """
 
 import csv
@@ -18,17 +18,18 @@ import sys
 import time
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
-from absl import app
 from absl import flags
+
+import binaries
 
 _OUTPUT_DIR = flags.DEFINE_string(
     'output_dir', None, 'A new folder.', required=True)
-_MINUTES = flags.DEFINE_float('minutes', 120, 'How long it lasts.', lower_bound=0.1)
+_MINUTES = flags.DEFINE_float('minutes', 120, 'Duration of the run.', lower_bound=0.1)
 _KILL_MINUTES = flags.DEFINE_float(
-    'kill_minutes', 5, 'Between two kills, on average.', lower_bound=0.01)
+    'kill_minutes', 5, 'Mean time between two kills.', lower_bound=0.01)
 _SECONDS = flags.DEFINE_float(
-    'sample_seconds', 10, 'Between two looks at the parts.', lower_bound=0.1)
-_SEED = flags.DEFINE_integer('seed', 0, 'Of who is killed, and when.')
+    'sample_seconds', 10, 'Time between two samples.', lower_bound=0.1)
+_SEED = flags.DEFINE_integer('seed', 0, 'Seed of which part is killed, and when.')
 
 _GIN_FILE = str(pathlib.Path(__file__).parents[1] / 'gin/gtrxl/t_maze_30_cpu.gin')
 _BINDINGS = ['TMaze.corridor_length = 10', 'TransformerXL.memory_length = 16',
@@ -38,14 +39,14 @@ _BINDINGS = ['TMaze.corridor_length = 10', 'TransformerXL.memory_length = 16',
              'OnlineExperiment.environments_per_actor = 32',
              'Checkpoints.period = 50', 'OnlineExperiment.stall_seconds = 60']
 _NAMES = ['server', 'learner', 'actor_0', 'actor_1']
-# Of a life, until its memory is that of its work: imports, compiling, the first rows.
+# How long memory grows at the start of a life: imports, compilation, the first rows.
 _WARM_UP_SECONDS = 120
-# What a part may grow in an hour, and what its descriptors may gain: connections.
+# Allowed growth of memory in an hour, and of descriptors (connections).
 _MIB_AN_HOUR, _DESCRIPTORS = 10, 8
 
 
 class Sample(NamedTuple):
-  """What a look at a part found."""
+  """The resources of a part at one moment."""
   seconds: float  # Since the start.
   part: str
   life: int
@@ -66,7 +67,7 @@ def slope(lives: Sequence[Sequence[Tuple[float, float]]]) -> Tuple[float, float]
   """Returns the common slope of lines through points, and its standard error.
 
   Args:
-    lives: for each line, which has a height of its own, its points.
+    lives: the points of each line; each line has its own intercept.
   """
   centered, freedom = [], 0
   for points in lives:
@@ -86,7 +87,7 @@ def slope(lives: Sequence[Sequence[Tuple[float, float]]]) -> Tuple[float, float]
 
 
 def summarize(samples: Sequence[Sample]) -> Tuple[List[str], List[str]]:
-  """Returns a table's lines, and what is wrong."""
+  """Returns a table's lines, and the problems found."""
   lines = ['| part | lives | MiB, median | MiB an hour ± s.e. | descriptors gained | '
            'threads gained |', '|---|---|---|---|---|---|']
   wrong = []
@@ -110,8 +111,7 @@ def summarize(samples: Sequence[Sample]) -> Tuple[List[str], List[str]]:
   return lines, wrong
 
 
-def main(argv) -> None:
-  del argv
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   import numpy as np
 
@@ -182,11 +182,11 @@ def main(argv) -> None:
     wrong.append(f'exit codes {codes}')
   if not last.get('success', 0) >= 0.95:
     wrong.append(f'success {last.get("success", math.nan):.2f}: the task is not solved')
-  lines += [f'WRONG: {line}' for line in wrong] or ['All well.']
+  lines += [f'WRONG: {line}' for line in wrong] or ['No problem was found.']
   (output / 'soak.md').write_text('\n'.join(lines) + '\n', encoding='utf-8')
   print('\n'.join(lines))
   sys.exit(bool(wrong))
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

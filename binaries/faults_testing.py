@@ -10,8 +10,9 @@ import os
 import pathlib
 from typing import Dict, List, NamedTuple
 
-from absl import app
 import numpy as np
+
+import binaries
 
 # A life: the ids of the unrolls of each learner step.
 Life = Dict[int, List[int]]
@@ -24,7 +25,7 @@ class Account(NamedTuple):
     lost: for each life but the last, how many of its steps later lives repeated.
     steps: the learner steps that the final weights are the result of.
     duplicates: repeated ids of unrolls in those steps.
-    duplicates_overall: repeated ids of unrolls in all steps, also those lost.
+    duplicates_overall: repeated ids of unrolls in all steps, including those lost.
   """
   lost: List[int]
   steps: List[int]
@@ -76,4 +77,4 @@ def _write_journal(journal: pathlib.Path) -> None:
 if __name__ == '__main__':
   from binaries import learner
   _write_journal(pathlib.Path(os.environ['JOURNAL']))
-  app.run(learner.main)
+  binaries.run(learner.main)

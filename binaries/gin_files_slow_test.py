@@ -1,12 +1,15 @@
-"""Every file of gin/ at full depth, every model of gin/rate in every world there, and
-what is added to settings of gin/distillation."""
+"""Builds every experiment in gin/ at full depth.
+
+Every model of gin/rate is built in every environment there, and every ablation of
+gin/distillation on its settings.
+"""
 
 from absl.testing import absltest
 from absl.testing import parameterized
 
 from binaries import gin_files_test
 
-# Of their kind there is another.
+# Each is like another file, which is tested.
 _LIKE_OTHERS = (
     'atari_breakout.gin', 'atari_qbert.gin', 'atari_seaquest.gin',
     'mujoco_halfcheetah.gin', 'mujoco_walker2d.gin', 't_maze_90_cpu.gin',

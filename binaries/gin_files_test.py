@@ -1,8 +1,7 @@
 """Every experiment in gin/ can be started, those at the paper's size too.
 
-Each is built with the loss of an unroll, but for layers beyond the first of a stack at
-the paper's size. DeepMind Lab is a stand-in here, and so are the episodes that offline
-experiments learn from.
+Each is built and computes the loss of an unroll; at the paper's size, with one layer.
+Stand-ins replace DeepMind Lab and the episodes that offline experiments learn from.
 """
 
 import pathlib
@@ -51,11 +50,12 @@ _OF_30_STEPS = (
 _DISTILLATION = GIN / 'distillation'
 DISTILLED = sorted(path.name for path in _DISTILLATION.glob('models/*.gin'))
 ADDED = sorted(path.name for path in _DISTILLATION.glob('ablations/*.gin'))
-_COLLECTOR = {'memory_maze.gin': {'saved_model': str(GIN)}}  # Some folder.
+_COLLECTOR = dict.fromkeys(  # Any folder.
+    ('memory_maze.gin', 'mujoco_hopper_cpu.gin'), {'saved_model': str(GIN)})
 
 
 class GinTest(parameterized.TestCase):
-  """What the tests share."""
+  """The code that the tests share."""
 
   def setUp(self):
     super().setUp()
@@ -107,6 +107,7 @@ class GinFilesTest(GinTest):
     self.assertEqual(experiment.acting_network.core.output_size, output_size)
 
   @parameterized.parameters(*_SMALL)
+  @pytest.mark.medium
   def test_small_experiment(self, name):
     core = self.prepare([GTRXL / name]).acting_network.core
     self.assertEqual(type(core).__name__, 'TransformerXL')
@@ -126,11 +127,14 @@ class GinFilesTest(GinTest):
 
 
 class OfflineGinTest(GinTest):
-  """What tests of gin/rate share: two episodes of noise in place of datasets, batches of
-  one, and one layer of what has eight."""
+  """The code that tests of gin/rate share.
+
+  Two episodes of noise stand in for datasets, batches have one row, and stacks of eight
+  layers have one.
+  """
 
   def episodes(self, name):
-    """A dataset that fits an experiment, and what stands for its environment."""
+    """A dataset that fits an experiment, and a stand-in for its environment."""
     config.parse([str(_RATE / name)], [])
     settings = gin.get_bindings('Experiment')
     first_task, *_ = environments.task_settings('Experiment', settings.get('tasks'))
@@ -151,7 +155,10 @@ class OfflineGinTest(GinTest):
     folder = self.create_tempdir().full_path
     episodes_testing.write(folder, specs, [
         episode._replace(reward=np.ones_like(episode.reward)) for episode in episodes])
-    environment = mock.Mock(spec_set=['observation_spec', 'action_spec', 'close'])
+    environment = mock.Mock(
+        spec_set=['observation_spec', 'action_spec', 'close', 'reset', 'step'])
+    environment.reset.return_value.observation = tree.map_structure(
+        lambda spec: np.zeros([1, *spec.shape], spec.dtype), observation_spec)
     environment.observation_spec.return_value = observation_spec
     environment.action_spec.return_value = action_spec
     return folder, environment
@@ -188,7 +195,7 @@ class OfflineGinTest(GinTest):
     stand_ins = self.episodes(name)
     continuous = stand_ins[1].action_spec().dtype.kind == 'f'
     unfit = {'cql.gin' if continuous else 'cql_sac.gin'}
-    if not self.has('%oracle_dataset'):
+    if not self.has('%oracle'):
       unfit.add('oracle_dt.gin')
     if self.has('%published_learner_steps'):
       self.build(stand_ins, name, 'models/rate.gin',
@@ -199,7 +206,7 @@ class OfflineGinTest(GinTest):
 
 
 class OfflineFilesTest(OfflineGinTest):
-  """Every file of gin/rate; gin_files_slow_test.py has every model in every world."""
+  """Every file of gin/rate; gin_files_slow_test.py combines every file and model."""
 
   @parameterized.parameters(*OFFLINE)
   @pytest.mark.long
@@ -207,6 +214,11 @@ class OfflineFilesTest(OfflineGinTest):
     self.build(self.episodes(name), name, 'models/rate.gin')
     if self.has('Collector.environment'):
       collect.Collector(**_COLLECTOR.get(name, {}))
+
+  def test_a_run_s_record_has_the_settings_of_its_score(self):
+    name = 'mujoco_hopper_cpu.gin'
+    self.build(self.episodes(name), name, 'models/bc.gin')
+    self.assertIn('d4rl_score.high = 3234.3', config.operative_text())
 
   @parameterized.parameters(*_ADDED_TO_RATE)
   def test_what_is_added_to_an_experiment(self, name):
@@ -227,13 +239,15 @@ class OfflineFilesTest(OfflineGinTest):
     experiment = self.build(self.episodes('t_maze.gin'), 't_maze.gin', 'models/dt.gin',
                             bindings=['RATE.num_layers = 8'])
     size = sum(np.prod(x.shape) for x in experiment.make_agent().learned_variables)
-    # 2.4 million in Table 11, of which 0.65 million are a part that is not used.
+    # 2.4 million in Table 11, of which 0.65 million belong to an unused part.
     self.assertBetween(size, 1.70e6, 1.74e6)
 
 
 class DistillationGinTest(GinTest):
-  """What tests of gin/distillation share: one blank history in place of datasets, and
-  batches of one."""
+  """The code that tests of gin/distillation share.
+
+  One blank history stands in for datasets, and batches have one row.
+  """
 
   def build(self, name, *added, bindings=()):
     gin.clear_config()
@@ -263,6 +277,7 @@ class DistillationFilesTest(DistillationGinTest):
 
   @parameterized.product(
       setting=list(dark_room_batch.SETTINGS), size=('.gin', '_cpu.gin'))
+  @pytest.mark.medium
   def test_setting(self, setting, size):
     self.build(setting + size, 'models/ed.gin')
     # pylint: disable-next=no-value-for-parameter

@@ -20,7 +20,7 @@ def commands() -> Dict[str, str]:
   found = {}
   for path in sorted(_FOLDER.glob('*.py')):
     text = path.read_text(encoding='utf-8')
-    is_program = text.endswith('\n  app.run(main)\n')
+    is_program = text.endswith('\n  binaries.run(main)\n')
     if is_program and not path.stem.endswith('_testing'):  # A wheel has none of these.
       found[path.stem] = ast.get_docstring(ast.parse(text)).partition('\n')[0]
   return found
@@ -41,15 +41,13 @@ def main() -> None:
   elif name in known:
     # As `python -m` would, so that the processes it starts find the module.
     sys.argv = [name, *('--help' if x == '-h' else x for x in sys.argv[2:])]
-    try:
-      runpy.run_module(f'binaries.{name}', run_name='__main__', alter_sys=True)
-    except SystemExit:
-      if '--help' not in sys.argv:  # After it absl exits with 1.
-        raise
+    runpy.run_module(f'binaries.{name}', run_name='__main__', alter_sys=True)
   else:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f'Did you mean {close[0]}? ' if close else ''
-    sys.exit(f'gtrxl: no command {name!r}. {hint}`gtrxl --help` lists the commands.')
+    print(f'gtrxl: no command {name!r}. {hint}`gtrxl --help` lists the commands.',
+          file=sys.stderr)
+    sys.exit(2)
 
 
 if __name__ == '__main__':

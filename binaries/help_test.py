@@ -1,7 +1,8 @@
-"""Every binary shows its flags without importing what it works with."""
+"""Tests that every binary shows its flags without importing TensorFlow."""
 
 import ast
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -50,15 +51,46 @@ class HelpTest(parameterized.TestCase):
     self.assertRegex(done.stderr, r"^Not started: 'Experiment.seed = 2' follows no flag: "
                      r'expected --FLAG=VALUE, .*\n$')
 
+  @parameterized.parameters(
+      ([], 'Not started: --gin_file is missing: expected gtrxl train '
+       '--gin_file=gin/gtrxl/numpad_2x2_cpu.gin --root_dir=runs/numpad_2x2 '
+       "--gin_bindings='Experiment.seed = 1'\n"),
+      (['--root_dir=', '--gin_file=x'],
+       'Not started: --root_dir is empty: expected a folder\n'),
+      (['--root_dir=x', '--ginfile=x'], "Not started: Unknown command line flag "
+       "'ginfile'. Did you mean: gin_file ?\n"))
+  def test_a_flag_that_is_missing_or_wrong_is_one_line(self, arguments, expected):
+    done = subprocess.run(
+        [sys.executable, '-m', 'binaries.gtrxl', 'train', *arguments],
+        cwd=_FOLDER.parent, capture_output=True, text=True, check=False)
+    self.assertEqual((done.returncode, done.stdout, done.stderr), (2, '', expected))
+
   @parameterized.parameters(*_BINARIES)
-  def test_every_binary_refuses_them(self, binary):
-    self.assertIn('def main(argv) -> None:\n  binaries.refuse_arguments(argv)\n',
-                  (_FOLDER / f'{binary}.py').read_text(encoding='utf-8'))
+  def test_the_first_example_has_all_flags_that_are_required(self, binary):
+    text = (_FOLDER / f'{binary}.py').read_text(encoding='utf-8')
+    tree = ast.parse(text)
+    required = [
+        call.args[0].value for call in ast.walk(tree) if isinstance(call, ast.Call)
+        and any(x.arg == 'required' for x in call.keywords)]
+    if 'from binaries import settings' in text or 'from binaries import part' in text:
+      required.append('gin_file')
+    example = re.search(rf'^  gtrxl {binary} (?:.*\\\n)*.*', ast.get_docstring(
+        tree, clean=False) or '', re.MULTILINE)
+    for flag in required:
+      self.assertIn(f'--{flag}=', example[0])
+
+  def test_a_command_that_does_not_exist(self):
+    done = subprocess.run(
+        [sys.executable, '-m', 'binaries.gtrxl', 'trian'],
+        cwd=_FOLDER.parent, capture_output=True, text=True, check=False)
+    self.assertEqual(done.returncode, 2)
+    self.assertEqual(done.stderr, "gtrxl: no command 'trian'. Did you mean train? "
+                     '`gtrxl --help` lists the commands.\n')
 
   @parameterized.parameters(
       ('learner', 'strategy', list(devices.STRATEGIES)),
       ('evaluate', 'num_environments', evaluation.NUM_ENVIRONMENTS))
-  def test_what_flags_say_is_what_the_library_says(self, binary, flag, expected):
+  def test_flags_agree_with_the_library(self, binary, flag, expected):
     tree = ast.parse((_FOLDER / f'{binary}.py').read_text(encoding='utf-8'))
     calls = {node.args[0].value: node for node in ast.walk(tree)
              if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
@@ -66,7 +98,7 @@ class HelpTest(parameterized.TestCase):
     values = [ast.literal_eval(x) for x in calls[flag].args[1:3]]
     self.assertIn(expected, values)
 
-  def test_tpu_check_names_the_steps_that_there_are(self):
+  def test_tpu_check_names_the_existing_steps(self):
     text = (_FOLDER / 'tpu_check.py').read_text(encoding='utf-8')
     self.assertIn(f'_NAMES = {list(learner_hlo.STEPS)}', text)
     self.assertIn(f"'tpus', {list(tpu_compiler.TOPOLOGIES)}", text)

@@ -1,4 +1,4 @@
-"""A run whose parts are on four hosts solves its task as on one machine."""
+"""Tests that a run on four hosts solves its task as on one machine."""
 
 import pathlib
 import time

@@ -8,7 +8,6 @@ If it is started again on the same folder, it resumes.
 
 import sys
 
-from absl import app
 from absl import flags
 from absl import logging
 
@@ -31,12 +30,11 @@ _MAX_STEPS_PER_FILE = flags.DEFINE_integer(
     lower_bound=1)
 
 _ACTION_NAMES = flags.DEFINE_list(
-    'action_names', [], 'rlds, d4rl, dqn_replay: what each discrete action does; else there '
-    'are as many as the greatest in the data tells.')
+    'action_names', [], 'rlds, d4rl, dqn_replay: what each discrete action does; '
+    'without names, the greatest action in the data gives their number.')
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf import datasets
@@ -60,10 +58,10 @@ def main(argv) -> None:
   except (config.ConfigError, datasets.DatasetError) as error:
     sys.exit(f'Stopped: {error}')
   except KeyboardInterrupt:
-    print('\nInterrupted. The same command continues.')
+    print('\nInterrupted. Run the same command to continue.')
     sys.exit(130)
   print(inspection.describe(dataset))
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

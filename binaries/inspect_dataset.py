@@ -1,4 +1,4 @@
-"""Checks a dataset, prints what it contains, and draws it.
+"""Checks a dataset, prints a summary of it, and draws its contents.
 
   gtrxl inspect_dataset --dataset=datasets/t_maze_30
 """
@@ -6,7 +6,6 @@
 import pathlib
 import sys
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -16,8 +15,7 @@ _PICTURE = flags.DEFINE_string(
     'picture', None, 'The picture to write; by default dataset.png in the folder.')
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import datasets
   from gtrxl_tf.datasets import inspection
@@ -34,4 +32,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

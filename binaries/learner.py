@@ -9,7 +9,6 @@ Several replicas together take the same steps as one replica: see --strategy.
 
 import sys
 
-from absl import app
 from absl import flags
 from absl import logging
 
@@ -34,8 +33,7 @@ _ALLOW_CHANGES = flags.DEFINE_bool(
     'checkpoints than before; the earlier settings are kept as config.1.gin.')
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf.launch import train
 
@@ -46,4 +44,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

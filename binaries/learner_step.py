@@ -6,7 +6,7 @@ r"""Measures learner steps: their time, and the memory that training takes.
       --models=dt.gin,rate.gin,rate.gin+segment_by_segment.gin
 
 Prints a table with a row for each of --models at each point of --sweep; both are as in
-`binaries.compare`.
+`gtrxl compare`.
 
 An online batch is blank, which costs as much as a full one: shapes are static. DeepMind
 Lab need not be installed; a stand-in gives its specs.
@@ -16,7 +16,6 @@ from concurrent.futures import process
 import sys
 from typing import Sequence
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -43,8 +42,7 @@ def _print_row(cells: Sequence[str]) -> None:
   print('| ' + ' | '.join(cells) + ' |', flush=True)
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf.benchmarks import learner_cost
@@ -72,4 +70,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

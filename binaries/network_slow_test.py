@@ -1,7 +1,7 @@
-"""Clients of a Reverb server whose host vanishes without a word.
+"""Tests of clients of a Reverb server whose host vanishes without closing connections.
 
-A host whose cable is cut sends nothing more, as one that loses its power: what dies on
-it closes no connection that others could notice.
+A host whose cable is cut sends nothing more, like one that loses its power: when a
+process on it dies, its peers do not see the connection close.
 """
 
 import pathlib
@@ -95,7 +95,7 @@ class NetworkTest(absltest.TestCase):
     self.assertLess(took[0], 2 * _KEEPALIVE_SECONDS)
     self.assertGreater(took[1], 19)
 
-  def test_one_that_only_waits_finds_the_server_that_took_the_place(self):
+  def test_a_client_that_only_waits_finds_the_new_server(self):
     server = self.start_server()
     client = self.start_client('client', _KEEPALIVE_SECONDS, 'wait')
     time.sleep(3)  # Until it waits.

@@ -240,7 +240,7 @@ class CommandsTest(parameterized.TestCase):
                      set(_TABLES[1]) - {'MERLIN@100B'})
     self.assertEqual(self.paper_names('Figure 6, Table 2: parameters'), set(_TABLES[9]))
 
-  def test_table_1_gives_the_lines_of_merlin(self):
+  def test_table_1_has_the_reference_lines_of_merlin(self):
     self.parse('dmlab30', [])
     lines = _setting('Experiment.reference_lines')
     merlin = _TABLES[1]['MERLIN@100B']

@@ -1,4 +1,4 @@
-"""A run whose parts are binaries: they wait, stop, go on, and end together."""
+"""Tests of a run whose parts are binaries: they wait, stop, resume and end together."""
 
 import os
 import pathlib
@@ -26,7 +26,7 @@ _SECONDS = 120
 class PartsTest(absltest.TestCase):
 
   def start(self, binary, *flags):
-    """Starts a binary; what it says goes to a file, which a failure shows."""
+    """Starts a binary with its output in a file, which a failure shows."""
     log = pathlib.Path(self.create_tempfile(f'{binary}_{time.time()}').full_path)
     with open(log, 'w') as file:
       process = subprocess.Popen(
@@ -41,7 +41,7 @@ class PartsTest(absltest.TestCase):
     return process
 
   def ended(self, process):
-    """Waits for it; returns what it said."""
+    """Waits for a process to end; returns its output."""
     try:
       found = process.wait(timeout=_SECONDS)
     except subprocess.TimeoutExpired:
@@ -56,7 +56,7 @@ class PartsTest(absltest.TestCase):
       self.assertLess(time.time(), deadline, what)
       time.sleep(0.1)
 
-  def test_a_run_is_interrupted_and_goes_on_to_its_end(self):
+  def test_a_run_is_interrupted_and_resumed(self):
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
     port, metrics_port = (portpicker.pick_unused_port() for _ in range(2))
     server_flag, root = f'--server=localhost:{port}', f'--root_dir={folder.root}'
@@ -67,7 +67,7 @@ class PartsTest(absltest.TestCase):
     actor = self.start('actor', server_flag, '--index=0')
     learner = self.start('learner', server_flag, root)
     evaluator = self.start('evaluator', server_flag, root)
-    self.wait_for('the actor does not say that it waits', lambda: (
+    self.wait_for('the actor does not log that it waits', lambda: (
         f'actor: the Reverb server at localhost:{port} does not answer'
         in actor.log.read_text()))
     server = self.start('reverb_server', root, f'--port={port}',
@@ -77,13 +77,13 @@ class PartsTest(absltest.TestCase):
       self.assertIn(b'gtrxl_server_weights_items 1.0', page.read())
 
     learner.send_signal(signal.SIGTERM)
-    self.assertIn('The same command goes on', self.ended(learner))
+    self.assertIn('Run the same command to continue', self.ended(learner))
     saved, = folder.checkpoints.glob('ckpt-*.index')
     saved_step = int(saved.stem.split('-')[1])
     self.assertGreaterEqual(saved_step, 20)
 
     learner = self.start('learner', server_flag, root)
-    self.assertIn(f'going on from {folder.checkpoints}/ckpt-{saved_step}',
+    self.assertIn(f'resuming from {folder.checkpoints}/ckpt-{saved_step}',
                   self.ended(learner))
     self.ended(actor)
     self.ended(evaluator)

@@ -1,4 +1,4 @@
-"""README's run on the reader's own environment and the use of its policy, as written."""
+"""Tests README's run on one's own environment, and the use of its policy."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""README's examples run, and what the documentation names exists."""
+"""Tests that README's examples run, and that the names in the documentation exist."""
 
 import importlib
 import pathlib
@@ -129,12 +129,13 @@ class CommandsTest(absltest.TestCase):
             PYTHONPATH=. python -m binaries.train --gin_file=a.gin \
                 --root_dir=x  # Comment.
             gtrxl evaluate --root_dir=y
+        .venv/bin/gtrxl learner --root_dir=y &
         # python -m binaries.compare --models=gin/a.gin,\
         # gin/b.gin
     ''')
     self.assertEqual(commands_testing.commands(text), [
         'binaries.table2', 'binaries.train --gin_file=a.gin --root_dir=x  # Comment.',
-        'binaries.evaluate --root_dir=y',
+        'binaries.evaluate --root_dir=y', 'binaries.learner --root_dir=y',
         'binaries.compare --models=gin/a.gin,gin/b.gin'])
 
   def test_wrong_commands_are_refused(self):

@@ -10,7 +10,6 @@ in the root folder; it restores them when it is started again.
 
 import sys
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -28,8 +27,7 @@ _CHECKPOINT_SECONDS = flags.DEFINE_float(
     'data is soon too old to be trained on.', lower_bound=1)
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf.launch import parts
 
@@ -39,4 +37,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

@@ -6,15 +6,14 @@ r"""Measures how actors, queue and learner keep up with each other on this machi
       --gin_bindings='OnlineExperiment.environments_per_actor = 1' \
       --gin_bindings='OnlineExperiment.num_actors = 510'
 
-The first prints a table with a row for each number of actors. The second prints what
-goes through Reverb, and the CPU time of that and of acting, from which the needs of
-more machines can be estimated. DeepMind Lab need not be installed for it; a stand-in
-gives its specs.
+The first prints a table with a row for each number of actors. The second prints how
+much data goes through Reverb, and the CPU time of that and of acting, from which the
+needs of a larger run can be estimated. DeepMind Lab need not be installed for it; a
+stand-in gives its specs.
 """
 
 from typing import Sequence
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -25,7 +24,7 @@ flags.adopt_module_key_flags(settings)
 _ACTORS = flags.DEFINE_list('actors', '1,2,4,8', 'Numbers of actors.')
 _SECONDS = flags.DEFINE_float('seconds', 30, 'Time to measure each.', lower_bound=1)
 _TRAFFIC = flags.DEFINE_bool(
-    'traffic', False, 'Print what goes through Reverb instead.')
+    'traffic', False, 'Print the data that goes through Reverb instead.')
 _UNROLLS = flags.DEFINE_integer(
     'unrolls', 8, 'With --traffic, how many to write and to sample.', lower_bound=1)
 
@@ -63,8 +62,7 @@ def _print_traffic() -> None:
     _print_row([what, value])
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   if _TRAFFIC.value:
     _print_traffic()
     return
@@ -80,4 +78,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

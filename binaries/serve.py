@@ -9,7 +9,6 @@ machine can connect.
 import pathlib
 import sys
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -24,15 +23,14 @@ _MAX_SESSIONS = flags.DEFINE_integer(
     'max_sessions', 256, 'The most sessions at a time; memory for all is reserved at '
     'the start.', lower_bound=1)
 _IDLE_SECONDS = flags.DEFINE_float(
-    'idle_seconds', 600, 'A session that does not act for so long is dropped.',
+    'idle_seconds', 600, 'Seconds without a request after which a session is dropped.',
     lower_bound=0.1)
 _MAX_BATCH = flags.DEFINE_integer(
     'max_batch', 64, 'The most sessions that one step of the policy serves.',
     lower_bound=1)
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf.environments import optional
@@ -47,4 +45,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

@@ -1,4 +1,4 @@
-"""A server of a policy, in a process as a person starts it, and its clients."""
+"""Tests of a policy server, in a process as a user starts it, and its clients."""
 
 import http.client
 import json
@@ -20,7 +20,6 @@ import portpicker
 import pytest
 
 from gtrxl_tf.benchmarks import serving
-from gtrxl_tf.serving import export
 from gtrxl_tf.serving import policy_testing
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -78,10 +77,8 @@ class ServeTest(absltest.TestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
-    root = pathlib.Path(tempfile.mkdtemp())
-    cls.addClassCleanup(shutil.rmtree, root)
-    cls.policy = root / 'policy'
-    export.save_policy(policy_testing.make_policy('trxl', 0.7, False), cls.policy)
+    cls.policy = policy_testing.export_for_class(
+        cls, policy_testing.make_policy('trxl', 0.7, False))
     cls.server = _Server(cls.policy)
     cls.addClassCleanup(cls.server.process.kill)
     cls.server.wait_until_ready()
@@ -158,7 +155,7 @@ class ServeTest(absltest.TestCase):
     self.assertEqual(
         self.client.ask('POST', path, {'observation': [0, 0, 0, 0]})[0], 200)
 
-  def test_bytes_that_are_not_http(self):
+  def test_requests_that_are_not_http(self):
     for garbage in (b'\x16\x03\x01\x02\x00\x01\x00', b'GET\r\n\r\n', os.urandom(1000),
                     b'POST /v1/sessions HTTP/1.1\r\nContent-Length: x\r\n\r\n',
                     b'GET / HTTP/1.1\r\n' + b'x: y\r\n' * 10_000):
@@ -183,7 +180,7 @@ class ServeTest(absltest.TestCase):
   def test_a_missing_aiohttp_is_refused_in_one_line(self):
     done = subprocess.run(
         [sys.executable, '-c', 'import sys; sys.modules["aiohttp"] = None; '
-         'from absl import app; from binaries import serve; app.run(serve.main)',
+         'import binaries; from binaries import serve; binaries.run(serve.main)',
          '--policy_dir=none'], capture_output=True, text=True, check=False)
     self.assertEqual(done.returncode, 1)
     self.assertRegex(done.stderr, '^Not started: gtrxl serve needs the package aiohttp, '

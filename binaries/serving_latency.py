@@ -1,4 +1,4 @@
-"""Measures a server of a policy that runs, and prints a table.
+"""Measures a running policy server, and prints a table.
 
   gtrxl serve --policy_dir=runs/numpad_2x2/policy --port=8080
   gtrxl serving_latency --url=http://localhost:8080 --clients=1,16,64
@@ -6,7 +6,6 @@
 
 from typing import Sequence
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -20,8 +19,7 @@ def _print_row(cells: Sequence[str]) -> None:
   print('| ' + ' | '.join(cells) + ' |', flush=True)
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   from gtrxl_tf.benchmarks import serving  # pylint: disable=import-outside-toplevel
 
   _print_row(serving.TITLES)
@@ -31,4 +29,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

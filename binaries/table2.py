@@ -1,12 +1,9 @@
 """Prints Table 2 of the GTrXL paper beside the parameter counts of this library."""
 
-from absl import app
-
 import binaries
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf.networks import table2
 
@@ -21,4 +18,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

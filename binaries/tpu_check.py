@@ -3,8 +3,8 @@
   make tpu-check
   make tpu-check ARGS='--steps=rate --steps=adf --types=float32 --tpus=v4'
 
-Prints a table; docs/tpu.md explains it. The compiler has an environment of its own,
-which `make tpu-check` sets up, because it needs another version of jax.
+Prints a table; docs/tpu.md explains it. The compiler has a separate environment, which
+`make tpu-check` sets up, because it needs another version of jax.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import tempfile
 import typing
 from typing import Sequence
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -70,8 +69,7 @@ def _check(step: learner_hlo.Step, folder: pathlib.Path) -> None:
       _print_row(learner_hlo.cells(step.name, dtype, tpu, size, found))
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import config
   from gtrxl_tf.benchmarks import learner_hlo
@@ -89,4 +87,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

@@ -9,7 +9,6 @@ steps, other evaluations and the like need --allow_changes.
 
 import sys
 
-from absl import app
 from absl import flags
 
 import binaries
@@ -24,8 +23,7 @@ _ALLOW_CHANGES = flags.DEFINE_bool(
     'checkpoints than before; the earlier settings are kept as config.1.gin.')
 
 
-def main(argv) -> None:
-  binaries.refuse_arguments(argv)
+def main() -> None:
   sys.exit(processes.run(
       'gtrxl_tf.launch.train', 'train', settings.GIN_FILE.value,
       settings.GIN_BINDINGS.value, _ROOT_DIR.value, True,
@@ -33,4 +31,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  binaries.run(main)

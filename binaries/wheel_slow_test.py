@@ -48,7 +48,7 @@ class WheelTest(absltest.TestCase):
     wheel, = (cls.folder / 'dist').glob('*.whl')
     cls.run_in(cls.folder, sys.executable, '-m', 'venv', 'environment')
     cls.programs = cls.folder / 'environment/bin'
-    # Only what is imported is compiled, which saves half of the time.
+    # Only imported modules are compiled, which saves half of the time.
     cls.run_in(cls.folder, f'{cls.programs}/pip', 'install', '--quiet', '--no-compile',
                f'--constraint={_ROOT}/requirements.lock', f'gtrxl_tf[cpu] @ file://{wheel}')
 

@@ -1,4 +1,4 @@
-"""Adds to the documentation site what is not in docs/: a hook of mkdocs.
+"""A hook of mkdocs that adds pages from outside of docs/ to the documentation site.
 
 README is the first page. The API reference has a page for each package in mkdocs.yml's
 `nav`; it is made from the package's sources, which are read and not imported.

@@ -1,4 +1,4 @@
-"""The examples show what they say, in full; some are tried in short here, too."""
+"""Tests that the examples, run in full, reach the results that they state."""
 
 import os
 import pathlib

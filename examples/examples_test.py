@@ -1,4 +1,4 @@
-"""README.md lists each example, and they run in their short forms."""
+"""Tests that README.md lists each example, and that they run in their short forms."""
 
 import os
 import pathlib
@@ -34,7 +34,7 @@ export.save_policy(policy_lib.ActorCriticPolicy(
 
 
 def run(code: str, *arguments: str, cwd: str) -> str:
-  """Runs code that imports examples in a process of its own; returns what it prints."""
+  """Runs code that imports examples in a new process; returns its output."""
   code = f'import sys; sys.path.insert(0, {str(FOLDER)!r})\n{code}'
   done = subprocess.run([sys.executable, '-c', code, *arguments], cwd=cwd, text=True,
                         capture_output=True, check=False)
@@ -98,7 +98,7 @@ class OrdersTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
   def make_object_under_test(self):
     return own_environment.Orders(seed=0)
 
-  def test_what_was_ordered_is_rewarded(self):
+  def test_only_the_ordered_dish_is_rewarded(self):
     world = own_environment.Orders(num_tables=4, num_dishes=5, seed=0)
     for _ in range(3):
       time_step, orders, total = world.reset(), {}, 0.0

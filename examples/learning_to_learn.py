@@ -1,13 +1,13 @@
 """Learning to learn on your own family of tasks: locks, each with its own code.
 
-A lock has four keys and a code of three presses. A right press moves on, a wrong one
-begins anew; three right presses in a row open it, with a reward of 1. The agent sees
-how many presses were right, and not the code. In a new lock Q-learning finds the code
-by trial and error, which takes it many episodes.
+A lock has four keys and a code of three presses. A right press advances in the code,
+and a wrong one resets it. Three right presses in a row open the lock and give a reward
+of 1. The agent sees the number of right presses, but not the code. In a new lock,
+Q-learning finds the code by trial and error, which takes many episodes.
 
 Algorithm distillation trains a transformer to predict the actions of Q-learning in its
-learning histories. The transformer then learns in locks that it never saw, without a
-change of its weights, by what it remembers of its own attempts.
+learning histories. The transformer then learns to open locks that it never saw from the
+attempts in its memory, without any change of its weights.
 
   python examples/learning_to_learn.py --folder=runs/learning_to_learn
 
@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   parser.add_argument('--short', action='store_true', help='two learner steps only')
   parser.add_argument('--seed', type=int, default=0)
   args = parser.parse_args(argv)
-  files = [str(GIN / 'distillation/dr_cpu.gin'),  # Has the sizes of a small model.
+  files = [str(GIN / 'distillation/dr_cpu.gin'),  # Settings of a small model.
            str(GIN / 'distillation/models/adf.gin')]
   settings = [
       'HistoryCollector.family = @LockFamily()',

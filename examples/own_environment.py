@@ -1,12 +1,11 @@
 """Your own environment, trained online: a waiter who must remember orders.
 
-The settings are in `own_environment.gin`, which imports this module. It is not started
-itself, but by
+The settings are in `own_environment.gin`, which imports this module. Start the run with
 
   gtrxl train --gin_file=examples/own_environment.gin --root_dir=runs/own_environment
 
 With seed 0 this takes 103 s on a busy machine, and the return in 100 new episodes is
-1.00; one who guesses gets 0.33.
+1.00; guessing gets 0.33.
 
 `--gin_bindings='ActorCritic.core = @Memoryless()'` trains without memory. `serving.py`
 shows how to use the policy that the run exports.

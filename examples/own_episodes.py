@@ -1,10 +1,10 @@
 """Your own recorded episodes: write a dataset from arrays, and train RATE on it.
 
 The episodes are of a corridor of 30 steps. A sign in the first step says which of two
-doors at the end is the right one. Whoever was recorded chose a door at random, so half
-of the episodes have a return of 1. RATE imitates what was done, given the return; asked
-for a return of 1, it takes the right door if it remembers the sign. It sees 10 steps at
-a time, and keeps the sign in memory tokens.
+doors at the end is the right one. The recorded agent chose a door at random, so half of
+the episodes have a return of 1. RATE imitates the recorded actions, given the return;
+given a return of 1, it takes the right door if it remembers the sign. It sees 10 steps
+at a time, and keeps the sign in memory tokens.
 
   python examples/own_episodes.py --folder=runs/own_episodes
 
@@ -69,7 +69,7 @@ class Corridor(dm_env.Environment):
 
 
 def write_dataset(path: pathlib.Path, num_episodes: int, seed: int) -> None:
-  """Writes episodes from arrays, as they come out of your own records."""
+  """Writes episodes from arrays, such as your own recordings."""
   random = np.random.default_rng(seed)
   with datasets.EpisodeWriter(
       path, SPECS, environment='corridor', final_observation=False) as writer:

@@ -1,4 +1,4 @@
-"""A policy in use without this library: TensorFlow is all that it needs.
+"""Uses a policy without this library: it needs only TensorFlow.
 
 A run exports its policy to `policy/`. This program loads that of `own_environment.py`
 and serves four waiters at once. Each row of the batch has its own memory, which the

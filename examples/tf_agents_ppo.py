@@ -1,8 +1,7 @@
 """Memory in TF-Agents' own PPO: actor and value network with a core.
 
-The task shows a symbol and asks for it eight steps later (`tf_agents_recall.py`). A
-guess is right once in four times. A feed-forward network can only guess; the same agent
-with a gated Transformer-XL remembers.
+`tf_agents_recall.py` has the task, which needs memory: a feed-forward network can only
+guess, and the same agent with a gated Transformer-XL remembers.
 
   python examples/tf_agents_ppo.py
 
@@ -10,7 +9,6 @@ With seed 0 this takes 58 s of CPU; the mean return is 1.00 with the Transformer
 0.24 with the feed-forward network.
 """
 
-import argparse
 import functools
 from typing import Callable, Sequence
 
@@ -22,13 +20,6 @@ import tf_agents_recall
 
 from gtrxl_tf import cores
 from gtrxl_tf import networks
-
-CORES = {
-    'gated Transformer-XL': functools.partial(
-        cores.TransformerXL, num_layers=1, model_dim=32, num_heads=2, head_dim=16,
-        memory_length=16),
-    'feed-forward': functools.partial(cores.Memoryless, num_layers=2, hidden_dim=32),
-}
 
 
 class ValueHead(tf.keras.layers.Dense):
@@ -43,7 +34,7 @@ class ValueHead(tf.keras.layers.Dense):
 
 def make_agent(environment, core: Callable[[], cores.Core]
                ) -> ppo_clip_agent.PPOClipAgent:
-  """PPO with two networks, each of which has a torso and a core of its own."""
+  """PPO with two networks, each of which has its own torso and core."""
   network = functools.partial(
       networks.CoreNetwork, environment.observation_spec(), core=core,
       torso=functools.partial(networks.VectorTorso, [32]))
@@ -75,13 +66,7 @@ def train(core: Callable[[], cores.Core], num_iterations: int, seed: int) -> flo
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument('--short', action='store_true', help='one iteration only')
-  parser.add_argument('--seed', type=int, default=0)
-  args = parser.parse_args(argv)
-  for name, core in CORES.items():
-    result = train(core, 1 if args.short else 100, args.seed)
-    print(f'{name}: mean return {result:.2f}')
+  tf_agents_recall.compare(__doc__, train, num_iterations=100, argv=argv)
 
 
 if __name__ == '__main__':

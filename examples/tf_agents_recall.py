@@ -1,6 +1,11 @@
-"""The task of the examples with TF-Agents, and how it is played."""
+"""The task of the examples with TF-Agents, and functions that play it.
 
-from typing import Any
+The task shows a symbol and asks for it eight steps later. One guess in four is right.
+"""
+
+import argparse
+import functools
+from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -10,15 +15,24 @@ from tf_agents.specs import array_spec
 from tf_agents.trajectories import time_step as ts
 from tf_agents.trajectories import trajectory
 
+from gtrxl_tf import cores
+
 NUM_SYMBOLS, DELAY = 4, 8
 EPISODE_LENGTH = DELAY + 1  # Steps in which an action is taken.
+CORES = {
+    'gated Transformer-XL': functools.partial(
+        cores.TransformerXL, num_layers=1, model_dim=32, num_heads=2, head_dim=16,
+        memory_length=16),
+    'feed-forward': functools.partial(cores.Memoryless, num_layers=2, hidden_dim=32),
+}
 
 
 class Recall(py_environment.PyEnvironment):
   """Shows a symbol in the first step, and rewards the action of that number in the last.
 
-  The reward is 1 for the right action and 0 else. An agent that does not remember the
-  symbol gets 0.25 on average. This is a batch of episodes that begin and end together.
+  The reward is 1 for the right action and 0 otherwise. An agent that does not remember
+  the symbol gets 0.25 on average. This is a batch of episodes that begin and end
+  together.
   """
 
   def __init__(self, num_episodes: int, seed: int):
@@ -86,3 +100,24 @@ def mean_return(episodes: trajectory.Trajectory) -> float:
   """The mean return of what `play` returned."""
   # The last step is the one between two episodes.
   return float(tf.reduce_mean(tf.reduce_sum(episodes.reward[:, :-1], axis=1)))
+
+
+def compare(description: str,
+            train: Callable[[Callable[[], cores.Core], int, int], float],
+            num_iterations: int, argv: Optional[Sequence[str]] = None) -> None:
+  """Prints the mean return of agents that `train` makes with each of `CORES`.
+
+  Args:
+    description: its first line is that of `--help`.
+    train: called with a core, a number of iterations and a seed; returns the mean
+      return.
+    num_iterations: without `--short`.
+    argv: the command's arguments; by default those of this process.
+  """
+  parser = argparse.ArgumentParser(description=description.splitlines()[0])
+  parser.add_argument('--short', action='store_true', help='one iteration only')
+  parser.add_argument('--seed', type=int, default=0)
+  args = parser.parse_args(argv)
+  for name, core in CORES.items():
+    result = train(core, 1 if args.short else num_iterations, args.seed)
+    print(f'{name}: mean return {result:.2f}')

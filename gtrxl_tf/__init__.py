@@ -1,7 +1,7 @@
 """Memory of transformers for agents: GTrXL, RATE, and algorithm distillation.
 
-The rooms of the library are imported when they are first used: `gtrxl_tf.cores` imports
-TensorFlow, `import gtrxl_tf` does not.
+The packages of the library are imported when they are first used: `gtrxl_tf.cores`
+imports TensorFlow, `import gtrxl_tf` does not.
 """
 
 import importlib

@@ -6,7 +6,10 @@ of all discrete actions, in the order of the action spec's arrays and their elem
 """
 
 import collections.abc
-from typing import Any, Tuple
+from typing import Any, List, Tuple
+
+from dm_env import specs
+import numpy as np
 
 KEY = 'action_mask'
 
@@ -25,3 +28,14 @@ def split(observation: Any) -> Tuple[Any, Any]:
   observation = dict(observation)
   mask = observation.pop(KEY)
   return observation, mask
+
+
+def num_values(spec: specs.BoundedArray) -> List[int]:
+  """Returns the number of values of each element of an array of integers, in order.
+
+  >>> num_values(specs.BoundedArray((2,), np.int32, [0, 1], [2, 5]))
+  [3, 5]
+  """
+  low, high = (np.broadcast_to(bound, spec.shape).reshape(-1).tolist()
+               for bound in (spec.minimum, spec.maximum))
+  return [most - least + 1 for least, most in zip(low, high)]

@@ -1,6 +1,8 @@
 """Tests of action_masks.py."""
 
 from absl.testing import absltest
+from dm_env import specs
+import numpy as np
 
 from gtrxl_tf import action_masks
 
@@ -13,6 +15,19 @@ class SplitTest(absltest.TestCase):
     self.assertLen(both, 2)
     for without in {'x': 1}, 1, [2]:
       self.assertEqual(action_masks.split(without), (without, None))
+
+
+class NumValuesTest(absltest.TestCase):
+
+  def test_every_element_has_its_own(self):
+    for spec, expected in (
+        (specs.DiscreteArray(4), [4]),
+        (specs.BoundedArray((2, 2), np.int8, 0, [[1, 2], [3, 4]]), [2, 3, 4, 5]),
+        (specs.BoundedArray((1,), np.uint64, 0, 2**63), [2**63 + 1]),
+        (specs.BoundedArray((0,), np.int32, 0, 1), [])):
+      found = action_masks.num_values(spec)
+      self.assertEqual(found, expected)
+      self.assertContainsSubset({type(x) for x in found}, {int})
 
 
 if __name__ == '__main__':

@@ -21,8 +21,11 @@ import inspect
 import linecache
 import math
 import numbers
+import os
 import re
+import sysconfig
 import tokenize
+import traceback
 import typing
 from typing import Annotated, Any, Callable, Optional, Sequence
 
@@ -33,7 +36,7 @@ from gtrxl_tf import gin_files
 MODULE = 'gtrxl_tf'
 _LONGEST, _LONGEST_VALUE = 2000, 200  # Characters of a message, and of a value in it.
 
-_parameters = {}  # What gin may set of every configurable, by its name.
+_parameters = {}  # The parameters that gin may set, by the configurable's name.
 _classes = {}  # The configurables that are classes, by name.
 _modules = set()  # Names of the modules that define configurables.
 
@@ -259,7 +262,8 @@ def _unknown_name(text: str) -> str:
   unknown = re.search(r"No configurable matching (?:reference )?'@?([^']+)'", text)
   if unknown:
     name = unknown.group(1).split('/')[-1].removesuffix('()')
-    close = difflib.get_close_matches(name, sorted(_parameters), n=3)
+    close = difflib.get_close_matches(
+        name, sorted({*_parameters, *gin_files.own_names()}), n=3)
     text = text.rstrip('. ^')
     hint = 'a name in a module of your own needs `import MODULE` in the gin file'
     return (f'{text}. Did you mean {" or ".join(close)}? Otherwise, {hint}.' if close
@@ -285,6 +289,21 @@ def one_line(error: Exception) -> str:
   return lines[0] if lines else type(error).__name__
 
 
+def place(error: BaseException) -> str:
+  """Returns ` (FILE, line N)` of the user's code that raised an error.
+
+  That is the innermost of the lines that are neither this library's nor those of
+  installed packages; '' if there is none.
+  """
+  others = (os.path.dirname(__file__), *(
+      sysconfig.get_path(name) for name in ('stdlib', 'platstdlib', 'purelib', 'platlib')))
+  for frame in reversed(traceback.extract_tb(error.__traceback__)):
+    if os.path.isfile(frame.filename) and not os.path.realpath(
+        frame.filename).startswith(tuple(f'{os.path.realpath(x)}{os.sep}' for x in others)):
+      return f' ({frame.filename}, line {frame.lineno})'
+  return ''
+
+
 def _suggest_parameter(text: str, owner: str, parameter: str) -> str:
   """`text` with a parameter of the same name elsewhere, or one of a similar name.
 
@@ -296,6 +315,8 @@ def _suggest_parameter(text: str, owner: str, parameter: str) -> str:
   if related or elsewhere:
     return _did_you_mean(text, (related or elsewhere)[:3], elsewhere)
   own = _parameters.get(owner, [])
+  if owner in (of_user := gin_files.own_names()):
+    own = list(inspect.signature(of_user[owner]).parameters)
   # Such as Checkpoints.period for checkpoint_period.
   by_words = {f'{name}_{x}'.lower(): f'{name}.{x}'
               for name, known in _parameters.items() for x in known}

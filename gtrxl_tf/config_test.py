@@ -11,7 +11,7 @@ from gtrxl_tf import config
 
 
 class Part:
-  """What an argument may ask for."""
+  """A class with an argument of every type."""
 
 
 @config.configurable
@@ -68,7 +68,7 @@ class CheckedArgumentsTest(parameterized.TestCase):
       ('name', 'x'), ('number', -1e9), ('number', 3), ('loud', True), ('part', None),
       ('part', OtherPart()), ('maker', OtherPart), ('anything', object),
       ('unspoken', 'anything'))
-  def test_what_fits_is_passed_on(self, argument, value):
+  def test_valid_values_are_passed_on(self, argument, value):
     machine = Machine(**{'size': 1, argument: value})
     self.assertEqual(machine.settings[argument], value)
 
@@ -95,7 +95,7 @@ class CheckedArgumentsTest(parameterized.TestCase):
       ('loud', 1, 'True or False'),
       ('part', OtherPart, 'a Part (@Name() with parentheses) or None'),
       ('maker', 3, 'a callable (@Name without parentheses)'))
-  def test_what_does_not_fit_is_refused_by_name(self, argument, value, expected):
+  def test_invalid_values_are_refused_by_name(self, argument, value, expected):
     with self.assertRaises(config.ConfigError) as caught:
       Machine(**{'size': 1, argument: value})
     self.assertEqual(config.one_line(caught.exception),
@@ -125,7 +125,7 @@ class CheckedArgumentsTest(parameterized.TestCase):
     self.assertEqual((machine.top_speed, machine.settings['size'],
                       machine.settings['count']), (3, 5, 2))
 
-  def test_a_callers_argument_goes_before_gins(self):
+  def test_a_callers_argument_overrides_gins(self):
     config.parse([], ['Machine.size = 0'])
     self.assertEqual(Machine(size=2).settings['size'], 2)
 
@@ -175,7 +175,7 @@ class ParseTest(parameterized.TestCase):
       ('renamed.machines_limit = 1', "_limit'.*Did you mean Machine.limit?"),
       ('Machine.part = @OtherPrt()', "'@OtherPrt.*Did you mean OtherPart?"),
       ('Machine.size = %big', '%big is used, and nothing is bound to it'))
-  def test_an_unknown_name_is_told_with_what_it_could_be(self, binding, expected):
+  def test_an_unknown_name_is_refused_with_suggestions(self, binding, expected):
     self.assertRegex(self.error([], [binding]), expected)
     self.assertRegex(self.error([self.file(binding)], []), expected)
 

@@ -21,7 +21,7 @@ REQUIRED = {
     'cores.segment_transformer': ['SegmentTransformer'],
     'cores.transformer_xl': ['TransformerXL'],
     'datasets.writer': ['EpisodeWriter'],
-    'environments.batched': ['BatchedEnvironment'],
+    'environments.batched_environment': ['BatchedEnvironment'],
     'environments.dark_room_batch': ['DarkRoomFamily'],
     'environments.numpad': ['Numpad'],
     'environments.t_maze': ['TMaze'],

@@ -1,4 +1,4 @@
-"""Finds gin files, and what they include and import.
+"""Finds gin files, and the files and modules that they include and import.
 
 A file is named by its path, relative to the working folder, or by its path or its name
 in the folder `gin` of this library. `include` looks beside the file that has it first.
@@ -21,7 +21,7 @@ import sysconfig
 import tokenize
 import traceback
 import types
-from typing import Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import gin
 
@@ -30,13 +30,13 @@ _HERE = pathlib.Path(__file__).parent
 FOLDER = _HERE / 'gin' if (_HERE / 'gin').is_dir() else _HERE.parent / 'gin'
 
 # Limits that settings written by people do not reach.
-MOST_BYTES = 2**20  # Of a file.
-MOST_FILES = 100    # Of one run, with those that they include.
+MOST_BYTES = 2**20  # In a file.
+MOST_FILES = 100    # In a run, with those that they include.
 MOST_NESTED = 50    # Nested brackets.
 
 _IMPORT = re.compile(r'^[ \t]*(?:import[ \t]+([\w.]+)'
                      r'|from[ \t]+([\w.]+)[ \t]+import[ \t]+(\w+))', re.MULTILINE)
-# What a text configures or refers to.
+# The names that a text configures or refers to.
 _NAME = re.compile(r'@(?:[\w.]+/)*([\w.]+)'
                    r'|^[ \t]*(?:[\w.]+/)*([\w.]+)(?:\.\w+\s*=|:)', re.MULTILINE)
 _FOLDERS = '# Folders of imported modules: '
@@ -71,7 +71,7 @@ def find(name: str, beside: Optional[pathlib.Path] = None) -> pathlib.Path:
   if found:
     raise ValueError(f'{name}: several gin files of this library have this name: '
                      f'expected one of {", ".join(map("/".join, found))}')
-  # By what would be typed: files beside the missing one, then those of the library.
+  # As a user would type them: files beside the missing one, then those of the library.
   stems = {str(x): x.stem for x in sorted(path.parent.glob('*.gin'))}
   stems.update({'/'.join(x): known[x].stem for x in known})
   close = difflib.get_close_matches(path.stem, sorted(set(stems.values())), n=2)
@@ -84,6 +84,14 @@ def find(name: str, beside: Optional[pathlib.Path] = None) -> pathlib.Path:
 def header() -> str:
   """Returns a comment with the folders of imported modules, for a file of settings."""
   return f'{_FOLDERS}{json.dumps(_folders)}\n' if _folders else ''
+
+
+def own_names() -> Dict[str, Any]:
+  """Returns the classes and functions that the user's modules define, by name."""
+  return {name: found for module in _modules.values()
+          for name, found in vars(module).items()
+          if (inspect.isclass(found) or inspect.isfunction(found))
+          and found.__module__ == module.__name__}
 
 
 class Reading:

@@ -53,7 +53,7 @@ class _Test(parameterized.TestCase):
     return str(path)
 
   def error(self, files, bindings=()) -> str:
-    """The line that says why these cannot be read, after little work."""
+    """The line that says why these settings cannot be read, which takes little time."""
     start = time.process_time()
     with self.assertRaises(config.ConfigError) as caught:
       config.parse(files, bindings)
@@ -150,7 +150,7 @@ class IncludeTest(_Test):
     top = self.write('top.gin', "include 'nowhere.gin'")
     self.assertRegex(self.error([top]), f'^nowhere.gin: no such .*included in {top}$')
 
-  def test_nothing_is_left_for_gin_to_find(self):
+  def test_gin_itself_finds_no_files(self):
     readers = gin.config._FILE_READERS[:]  # pylint: disable=protected-access
     self.error(['nowhere.gin'])
     # pylint: disable-next=protected-access
@@ -242,6 +242,19 @@ class ImportTest(_Test):
     gin.clear_config()
     config.parse([top], ['furnished.wall = @Unused()'])
     self.assertEqual(type(furnished()[2]).__name__, 'Unused')
+
+  @parameterized.parameters(
+      ('GateA', 'furnished.door = @GaatA', 'Did you mean GateA?'),
+      ('GateB', 'GateB.widht = 3', "'widht'.*Did you mean width?"),
+      ('GateC', 'GateC.zzz = 3', 'Known: width, height'))
+  def test_a_misspelt_name_of_ones_own(self, name, binding, expected):
+    top = self.write('own/top.gin', f'import my_{name}\n{binding}')
+    self.write(f'own/my_{name}.py', f"""
+        class {name}:
+          def __init__(self, width=1, height=2):
+            pass
+        """)
+    self.assertRegex(self.error([top]), expected)
 
   def test_a_module_with_gins_decorator(self):
     top = self.write('top.gin', """

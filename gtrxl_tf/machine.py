@@ -1,4 +1,4 @@
-"""What this machine, or the container in which this process runs, has."""
+"""The free memory of this machine, or of the container of this process."""
 
 import contextlib
 import math

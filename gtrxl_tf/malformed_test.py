@@ -54,7 +54,7 @@ def _files(folder):
 
 
 def _put(folder, files):
-  """Makes a folder have these files and no others."""
+  """Replaces the files of a folder by these."""
   for path in [path for path in folder.rglob('*') if path.is_file()]:
     if path.relative_to(folder) not in files:
       path.unlink()
@@ -65,10 +65,10 @@ def _put(folder, files):
 
 @st.composite
 def _damaged(draw, whole):
-  """Files of which one is shorter, gone, of other bits, or in the place of another.
+  """Returns files of which one is cut, removed, changed, or replaced by another.
 
   Returns:
-    The files, and the names of those that are not what they were.
+    The files, and the names of those that changed.
   """
   name = draw(st.sampled_from(sorted(whole)))
   data = whole[name]
@@ -103,13 +103,13 @@ class MalformedTest(parameterized.TestCase):
     super().tearDown()
 
   def assert_refused(self, error, names):
-    """Counts one, after a look at its words: one of the names is among them."""
+    """Counts a refusal, and checks that its message has one of the names."""
     self.refusals += 1
     self.assertLen(str(error).splitlines(), 1)
     self.assertTrue(any(name in str(error) for name in names), (str(error), names))
 
   def assert_read_or_refused(self, read, error_type, names, same):
-    """Either is fine; nothing changes on disk."""
+    """Accepts a refusal or equal values; checks that nothing changes on disk."""
     before = _files(self.folder)
     try:
       found = read()
@@ -338,7 +338,7 @@ class MalformedTest(parameterized.TestCase):
     return st.one_of(named, named, lines)
 
   def use(self, name):
-    """Calls what the settings are of."""
+    """Calls the configurables of the settings."""
     gin.get_configurable(name)()
 
   def test_settings_that_cannot_be_used(self):
@@ -402,7 +402,7 @@ class MalformedTest(parameterized.TestCase):
     return agent, int(counter)
 
   def save(self):
-    """Two checkpoints; returns what asserts that the last one was restored."""
+    """Saves two checkpoints; returns a check that the last one was restored."""
     agent, counter = self.agent(), tf.Variable(0)
     made = checkpoints.Checkpoints(
         self.folder, 3, kind='Kind', agent=agent, counter=counter)

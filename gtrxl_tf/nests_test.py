@@ -30,7 +30,7 @@ class WhereTest(absltest.TestCase):
     np.testing.assert_array_equal(
         function(tf.constant([True, False]), tf.ones([2, 2])), [[1, 1], [0, 0]])
 
-  def test_nothing_of_the_other_side_comes_through(self):
+  def test_the_other_side_has_no_influence(self):
     selected = nests.where(
         tf.constant([True, False]), tf.ones([2, 1]), tf.fill([2, 1], float('nan')))
     self.assertEqual(selected[0], 1)

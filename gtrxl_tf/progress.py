@@ -1,4 +1,4 @@
-"""One line that shows how far something has come."""
+"""One line that shows progress."""
 
 import shutil
 import sys
@@ -15,7 +15,7 @@ class ProgressLine:
     self._stream = stream
     self._live = stream.isatty()
     self._last_time = 0.0
-    self._rows = 0  # Of the terminal, that the last line takes.
+    self._rows = 0  # Rows of the terminal that the last line takes.
 
   def is_due(self) -> bool:
     """Whether it is time for the next line."""

@@ -1,4 +1,4 @@
-"""Tests of what `import gtrxl_tf` loads, changes and offers."""
+"""Tests of `import gtrxl_tf`: the modules that it loads, and its attributes."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ print(*sorted({name for name in sys.modules if name not in modules}))
 
 
 def _python(code: str) -> list[str]:
-  """The lines that `code` prints in a process of its own."""
+  """The lines that `code` prints in a new process."""
   done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True,
                         check=False)
   assert done.returncode == 0, done.stderr
@@ -40,7 +40,7 @@ class PublicFaceTest(parameterized.TestCase):
                        'if name in sys.modules])')
     self.assertEqual(loaded, '')
 
-  def test_environments_with_packages_of_their_own_are_imported_when_used(self):
+  def test_environments_with_their_own_packages_are_imported_when_used(self):
     before, after = _python("""
 import sys
 from gtrxl_tf import environments

@@ -1,7 +1,7 @@
 """The random streams of environments: one for each purpose of a seed.
 
 A run and the collection of its data often have the same seed. Their environments must
-differ all the same, or a policy would be evaluated on episodes that it learned from.
+nevertheless differ, or a policy would be evaluated on episodes that it learned from.
 """
 
 import enum
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Stream(enum.IntEnum):
-  """What environments are made for, and what numbers them within a seed."""
+  """The purposes of environments, with what numbers the environments of a seed."""
   SPECS = 0
   EVALUATION = 1
   ACTING = 2      # By actor and life.

@@ -41,6 +41,7 @@ CHANGEABLE = (
     *OF_ONE_PART,
     *OF_LENGTH,
     'Experiment.score',
+    'd4rl_score.*',
     'HistoryCollector.num_evaluation',
     'OfflineExperiment.dataset',  # It may have moved.
     'OfflineExperiment.evaluation_period',
@@ -141,7 +142,7 @@ def _default(name: str, parameter: str) -> Optional[str]:
 
 
 def _text(value: Any, macros: Mapping[str, Any]) -> str:
-  """Writes a value such that equal values have equal texts."""
+  """Writes a value so that equal values have equal texts."""
   if isinstance(value, _Reference):
     return value.text
   if isinstance(value, _Macro):

@@ -75,12 +75,12 @@ class DifferencesTest(absltest.TestCase):
     self.assertTrue(settings.matches('a/Checkpoints.period', settings.OF_ONE_PART))
     self.assertFalse(settings.matches('a/Adam.learning_rate', settings.CHANGEABLE))
 
-  def test_lists_name_settings_that_there_are(self):
+  def test_lists_name_existing_settings(self):
     for pattern in {*settings.OF_ONE_PART, *settings.CHANGEABLE, *settings.OF_LENGTH}:
       name, parameter = pattern.split('.')
       self.assertTrue(parameter == '*' or parameter in config._parameters[name], pattern)  # pylint: disable=protected-access
 
-  def test_json_keeps_settings_and_refuses_what_is_none(self):
+  def test_json_keeps_settings_and_refuses_other_texts(self):
     found = {'Experiment.seed': '1'}
     self.assertEqual(settings.from_json(settings.to_json(found)), found)
     for text in '', '[1]', '{"a": 1}', '{':

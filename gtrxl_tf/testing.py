@@ -141,7 +141,7 @@ class MazeState(NamedTuple):
 
 
 class MazeSolver(tf_policy.TFPolicy):
-  """Solves T-Mazes from memory: it turns as the clue showed once it passed the flag.
+  """Solves T-Mazes from memory: after the flag, it turns as the clue showed.
 
   With `turn = -1` it always turns the wrong way.
   """

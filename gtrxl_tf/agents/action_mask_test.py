@@ -29,7 +29,7 @@ from gtrxl_tf.networks import torsos
 from gtrxl_tf.serving import export
 
 _FEW, _MANY = specs.DiscreteArray(3), specs.DiscreteArray(5)
-_ALLOWED = np.array([1, 2, 4])  # Of the many, those that the few are.
+_ALLOWED = np.array([1, 2, 4])  # The few actions, among the many.
 _PLAIN = specs.Array((4,), np.float32)
 _MASKED = {'x': _PLAIN, 'action_mask': specs.BoundedArray((5,), np.int8, 0, 1)}
 _AGENTS = {'vmpo': vmpo_agent.VMPOAgent, 'ppo': ppo_agent.PPOAgent}
@@ -65,14 +65,14 @@ def _cql(action_spec=_MANY, observation_spec=None):
 
 
 def _with_many(x, other):
-  """Values `[..., 3]` of the few actions as `[..., 5]`; `other` for the others."""
+  """Expands values `[..., 3]` of the few actions to `[..., 5]`, filled with `other`."""
   many = np.full((*x.shape[:-1], 5), other, np.float32)
   many[..., _ALLOWED] = x
   return many
 
 
 def _widen(few, many):
-  """Gives the network of many actions the weights of the one of few."""
+  """Copies the weights of the network of few actions to the network of many."""
   for theirs, ours in zip(few.variables, many.variables):
     ours.assign(theirs if theirs.shape == ours.shape else _with_many(theirs, 7.))
 
@@ -86,7 +86,7 @@ def _masked_observation(x, mask=None):
 
 
 def _random_mask(seed, *leading):
-  """Masks of which some allow nothing."""
+  """Random masks, some of which allow nothing."""
   return np.random.RandomState(seed).rand(*leading, 5) < 0.3
 
 
@@ -110,7 +110,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
       self.assertAllClose(theirs, ours, rtol=1e-4, atol=1e-5)
 
   @parameterized.parameters(*_AGENTS)
-  def test_it_is_that_of_an_agent_with_fewer_actions(self, name):
+  def test_it_equals_that_of_an_agent_with_fewer_actions(self, name):
     few, many = (
         _AGENTS[name](_actor_critic(*of), _actor_critic(*of))
         for of in ((_FEW, _PLAIN), (_MANY, _MASKED)))
@@ -127,7 +127,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.named_parameters(
       ('decision', _decision, decision_agent.DecisionAgent),
       ('cql', _cql, cql_agent.CQLAgent))
-  def test_it_is_that_of_an_offline_agent_with_fewer_actions(self, network, agent):
+  def test_it_equals_that_of_an_offline_agent_with_fewer_actions(self, network, agent):
     few, many = network(_FEW, _PLAIN), network(_MANY, _MASKED)
     for theirs, ours in zip(few.variables, many.variables):
       if theirs.shape == ours.shape:

@@ -1,4 +1,4 @@
-"""What the agents that train an `ActorCritic` online share."""
+"""The base class of the agents that train an `ActorCritic` online."""
 
 from typing import Any, Dict, NamedTuple, Tuple
 
@@ -14,7 +14,7 @@ from gtrxl_tf.replay import unroll as unroll_lib
 
 
 class Steps(NamedTuple):
-  """What a policy loss is computed from: the T actions of each unroll."""
+  """The inputs of a policy loss, for the T actions of each unroll."""
   policy: action_space.Policy  # [B, T, ...]: the online network's.
   acting_policy: action_space.Policy  # [B, T, ...]: that of the network that acted.
   action: Any            # [B, T, ...]: samples of the acting policy.
@@ -79,7 +79,7 @@ class ActorCriticAgent(tf.Module):
       target.assign(online)
 
   def gauges(self) -> Dict[str, float]:
-    """No numbers."""
+    """No gauges."""
     return {}
 
   def loss(self, batch: unroll_lib.Unroll) -> Tuple[tf.Tensor, Dict[str, Any]]:

@@ -42,7 +42,7 @@ class OnlineAgent(Agent, Protocol):
     """The default maximum age, in learner steps, of data that is trained on."""
 
   def refresh_acting_network(self) -> None:
-    """Updates the acting network with what was learned since the last refresh."""
+    """Copies the weights learned since the last refresh to the acting network."""
 
   def gauges(self) -> Dict[str, float]:
     """Numbers for `metrics.csv` that are not metrics of the loss."""

@@ -11,7 +11,7 @@ from gtrxl_tf import agents
 
 class AgentsTest(absltest.TestCase):
 
-  def test_every_agent_is_in_the_table_and_has_what_a_learner_uses(self):
+  def test_every_agent_is_in_the_table_and_has_the_interface_of_a_learner(self):
     self.assertCountEqual(
         [agent.__name__ for agent in agents.AGENTS.values()],
         [name for name in agents.__all__ if name.endswith('Agent')])

@@ -66,7 +66,7 @@ class NetworkPolicy(tf_policy.TFPolicy):
 
 
 class PolicyInfo(NamedTuple):
-  """What an actor records in addition to the action."""
+  """The data that an actor records in addition to the action."""
   policy: action_space.Policy  # The distribution's parameters.
   record: Any  # The core's record of the step.
 

@@ -1,4 +1,4 @@
-"""The base class of sliding windows, which show token networks the last steps only."""
+"""The base class of sliding windows, which give token networks only the last steps."""
 
 from typing import Any, Sequence
 
@@ -16,7 +16,7 @@ class SlidingWindow(tf.Module):
   Transformer, it would forget everything whenever a segment is full. The window instead
   moves by one step (Chen et al., 2021; RATE's code does the same). The layers' outputs
   at the steps that stay depend on the step that leaves, so each step runs the core over
-  the complete window again. Tokens are kept: an image passes the torso once.
+  the complete window again. Tokens are kept, so an image passes the torso only once.
 
   Within the first K steps the result equals the network's own `step`. Each row counts
   its own steps. A row that holds fewer than K steps may hold anything after them, which

@@ -1,1 +1,1 @@
-"""Tables and pictures of what runs have learned."""
+"""Tables and pictures of the results of runs."""

@@ -19,13 +19,13 @@ from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.agents.distillation import network as distillation
 from gtrxl_tf.networks import actor_critic
 
-matplotlib.use('Agg')  # Pictures are files; there may be no screen.
+matplotlib.use('Agg')  # Draws to files only; there may be no screen.
 
 # The kinds of tokens that cores distinguish, in their order in the sequence.
 KINDS = ('cache', 'read', 'step', 'write')
 
 _WIDTH = 17  # The width of a row of panels, in inches.
-_MOST_LABELS = 60  # The most along a side of a panel that can be read.
+_MOST_LABELS = 60  # The most labels along a side of a panel that can be read.
 
 
 class Segment(NamedTuple):
@@ -64,9 +64,10 @@ def attend(network: network_lib.DecisionNetwork, inputs: network_lib.DecisionInp
   filled = tf.nest.map_structure(
       lambda x: tf.concat([x, tf.repeat(x[:, -1:], lacking, axis=1)], axis=1), inputs)
   is_first = filled.is_first & (tf.range(num_steps + lacking) < num_steps)
+  is_first, state = network.with_oracle(
+      filled._replace(is_first=is_first), network.initial_state(batch_size))
   weights, queries, keys = core.attention_weights(
-      *network_lib.flatten(network.embed(filled), is_first),
-      network.initial_state(batch_size))
+      *network_lib.flatten(network.embed(filled), is_first), state)
   segments = [Segment(w.numpy(), queries, keys) for w in tf.unstack(weights, axis=1)]
   if lacking:
     segments[-1] = _cut(segments[-1], lacking * network_lib.TOKENS_PER_STEP)
@@ -146,7 +147,7 @@ def check_recurs(core: cores.Core) -> None:
 
 def recurrence_shares(network: distillation.DistillationNetwork,
                       inputs: distillation.Histories) -> np.ndarray:
-  """Returns the share of attention that goes to what a core keeps of earlier segments.
+  """Returns the share of attention that goes to a core's memory of earlier segments.
 
   Args:
     network: its core must have attention, and keep something of earlier segments.
@@ -216,7 +217,7 @@ def draw(path: pathlib.Path, segment: Segment, title: str, row: int = 0,
       continue
     image = panel.imshow(
         weights[i][:, empty:], cmap='viridis', aspect='auto',
-        # So that weights of a few hundredths can be seen beside a weight of 1.
+        # Makes weights of a few hundredths visible beside a weight of 1.
         norm=colors.PowerNorm(0.5, vmin=0, vmax=1))
     head = f', head {i % num_heads + 1}' * by_head
     panel.set_title(f'layer {i // num_heads + 1}{head}', fontsize='small')

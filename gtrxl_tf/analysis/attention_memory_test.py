@@ -22,7 +22,7 @@ class AttentionMemoryTest(parameterized.TestCase):
         length=length, memory_length=memory_length, **_SIZE)
     self.assertAlmostEqual(found, expected, delta=0.005)
 
-  def test_without_memory_they_are_one(self):
+  def test_without_memory_both_formulas_agree(self):
     self.assertEqual(
         attention_memory.vanilla(length=7, **_SIZE),
         attention_memory.recurrent(length=7, memory_length=0, **_SIZE))

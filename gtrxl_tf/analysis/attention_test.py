@@ -48,7 +48,7 @@ def _inputs(length):
 
 class AttendTest(tf.test.TestCase):
 
-  def test_of_segments_the_last_unfinished(self):
+  def test_of_segments_with_an_unfinished_last_one(self):
     network, inputs = _network(_rate()), _inputs(4)
     first, second = attention.attend(
         network, tf.nest.map_structure(lambda x: x[:, :3], inputs))
@@ -62,7 +62,7 @@ class AttendTest(tf.test.TestCase):
           _B, _L, _H, len(segment.queries), len(segment.keys)))
       self.assertAllClose(
           segment.weights.sum(axis=-1), np.ones(segment.weights.shape[:-1]))
-    # What follows changes nothing.
+    # Later steps change nothing.
     _, whole = attention.attend(network, inputs)
     self.assertAllClose(second.weights, whole.weights[..., :5, :9])
 

@@ -13,13 +13,13 @@ from gtrxl_tf.analysis import comparison
 from gtrxl_tf.plots import curves
 from gtrxl_tf.plots import histories
 
-matplotlib.use('Agg')  # Pictures are files; there may be no screen.
+matplotlib.use('Agg')  # Draws to files only; there may be no screen.
 
 # Shares of the training at which runs are ranked (Figure 5: 0.5, 1, 2 billion steps).
 _RANKED_AT = (0.25, 0.5, 1)
 
 _MOST_IN_A_ROW = 4  # Panels; more wrap into rows.
-_MOST_LETTERS = 30  # Of all labels along an axis; longer ones are slanted.
+_MOST_LETTERS = 30  # In all labels of an axis; longer ones are slanted.
 
 
 def draw(path: pathlib.Path, point: comparison.PointRuns, title: str) -> None:

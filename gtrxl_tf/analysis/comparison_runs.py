@@ -24,7 +24,7 @@ class RunStopped(Exception):
 
 
 class _Prepared(NamedTuple):
-  """What is known about an experiment before it is run."""
+  """The facts about an experiment that are known before it is run."""
   informed: Optional[float]  # The informed policy's return, if there is one.
   tasks: List[str]
   scores: List[str]
@@ -87,7 +87,7 @@ class Comparison:
       code = self._train(point, model, seed)
       if code and not folder.diverged.exists():
         raise RunStopped(
-            f'Stopped in {folder.root}; the same command goes on from there.')
+            f'Stopped in {folder.root}. Run the same command to continue.')
       self.report()
 
   def report(self) -> str:

@@ -38,7 +38,7 @@ class TableTest(absltest.TestCase):
             for row in _cells(comparison.table(
                 comparison.PointRuns('', runs, informed)))}
 
-  def test_a_row_says_what_a_run_reached_and_when_it_had_learned(self):
+  def test_a_row_has_final_values_and_when_a_run_had_learned(self):
     rows = self._rows([_run('gtrxl', 0, [math.nan, 2, 8.9, 9, 8, 9.5], [9, 10])])
     self.assertEqual(rows['gtrxl', '0'], {
         'model': 'gtrxl', 'seed': '0', 'return': '9.50', 'success': '1.00',
@@ -81,7 +81,7 @@ class TableTest(absltest.TestCase):
     self.assertEqual(rows['lstm', '0']['epsilon_alpha'], '2e-05')
     self.assertEqual(rows['lstm', '0']['learning_rate'], '0.0001')
 
-  def test_where_the_environment_tells_no_success_the_table_does_not(self):
+  def test_the_table_has_no_success_if_the_environment_reports_none(self):
     rows = self._rows([_run('gtrxl', 0, [1], [1], success=math.nan)])
     self.assertEqual(rows['gtrxl', '0']['success'], '-')
     self.assertEqual(rows['gtrxl', 'mean']['success'], '-')
@@ -126,7 +126,7 @@ class OfflineTest(absltest.TestCase):
         {'success in task': '298', 'rate': '0.70 ± 0.20 (0.90, 0.50)',
          'dt': '0.20 ± 0.20 (0.40, diverged)'}])
 
-  def test_without_success_the_return_tells_how_a_task_went(self):
+  def test_tasks_without_success_have_their_returns(self):
     runs = [run._replace(evaluation=[{**row, 'success': math.nan}
                                      for row in run.evaluation])
             for run in self.point.runs]
@@ -247,7 +247,7 @@ class RankedTest(parameterized.TestCase):
     self.assertEqual(comparison.ranked(runs, 1500), [9, 1, 0])
     self.assertEqual(comparison.ranked(runs, 3000), [1, 0, 0])
 
-  def test_a_run_that_has_not_come_so_far_has_no_rank_yet(self):
+  def test_a_run_that_has_not_reached_the_point_has_no_rank(self):
     runs = [_run('gtrxl', 0, [1, 2]), _run('gtrxl', 1, [1, 3], [3])]
     self.assertEqual(comparison.ranked(runs, 2000), [3, 2])
     self.assertEqual(comparison.ranked(runs, 2100), [3])  # The other is done.
@@ -259,7 +259,7 @@ class RankedTest(parameterized.TestCase):
 
 
 class PicturesTest(parameterized.TestCase):
-  """Checks what was drawn; only a person can judge how it looks."""
+  """Checks the content of pictures, not how they look."""
 
   def setUp(self):
     super().setUp()
@@ -387,7 +387,7 @@ class PicturesTest(parameterized.TestCase):
     self.assertLess(width, 20)
     self.assertLess(width / height, 4)
 
-  def test_no_label_lies_on_another(self):
+  def test_labels_do_not_overlap(self):
     comparison_plots.draw_sweep(self.path, 'experiment', [
         comparison.PointRuns(f'dktdl{i}_cpu', [_run('gtrxl', 0, [1, i], [i])], 1.)
         for i in range(8)], 'x')
@@ -399,7 +399,7 @@ class PicturesTest(parameterized.TestCase):
       ends = [box.x1 for box in boxes]
       height = max(label.get_fontsize() for label in labels)
       for i in range(1, len(labels)):
-        if slanted:  # As far apart as a line is high.
+        if slanted:  # At least the height of a line apart.
           self.assertGreater(ends[i] - ends[i - 1], height)
         else:
           self.assertGreater(starts[i], ends[i - 1])

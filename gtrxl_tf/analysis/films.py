@@ -11,7 +11,7 @@ import tree
 from gtrxl_tf import config
 from gtrxl_tf import environments
 
-MOST_FRAMES = 1000  # Of a film; later steps of an episode are left out.
+MOST_FRAMES = 1000  # The frames of a film; later steps of an episode are left out.
 _FRAMES_PER_SECOND = 12
 _LEAST_SIDE, _MOST_SIDE = 160, 480  # Pixels of a film's longer side.
 
@@ -67,7 +67,7 @@ def _picture(environment: dm_env.Environment, observation: Any) -> np.ndarray:
           f'{len(images)} images, and from render(): {why}')
     picture, = images
   channels = picture.shape[-1]
-  newest = 1 if channels in (1, 4) else 3  # Of stacked frames the last is the newest.
+  newest = 1 if channels in (1, 4) else 3  # The last of stacked frames is the newest.
   return np.broadcast_to(
       picture[..., channels - newest:], (*picture.shape[:2], 3)).copy()
 

@@ -58,14 +58,14 @@ class FilmedTest(parameterized.TestCase):
       (lambda: environments.TMaze(corridor_length=4, seed=0), (72, 120, 3)),
       (lambda: environments.DarkRoom(size=5, seed=1), (120, 120, 3)),
       (lambda: environments.DarkKeyToDoor(size=5, seed=1), (120, 120, 3)))
-  def test_one_episode_of_the_library_s_tasks(self, make, shape):
+  def test_one_episode_of_the_librarys_tasks(self, make, shape):
     filmed, num_steps = _played(make())
     self.assertLen(filmed.frames, num_steps)
     for frame in filmed.frames:
       self.assertEqual((frame.shape, frame.dtype), (shape, np.uint8))
     self.assertTrue(np.any(filmed.frames[0] != filmed.frames[-1]))
 
-  def test_it_is_the_environment_otherwise(self):
+  def test_it_is_otherwise_the_same_environment(self):
     maze = environments.TMaze(corridor_length=4, seed=0)
     filmed, _ = _played(maze)
     self.assertEqual(filmed.observation_spec(), maze.observation_spec())

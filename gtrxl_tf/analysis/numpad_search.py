@@ -1,7 +1,7 @@
-"""What an agent that must find the Numpad's sequence itself can reach.
+"""Bounds for agents that must find the Numpad's hidden sequence themselves.
 
 The informed policy knows the hidden sequence, so no agent reaches its return. Two
-numbers tell how near an agent has come to what is possible:
+numbers show how close an agent is to the optimum:
 
   python -m gtrxl_tf.analysis.numpad_search 3
 """

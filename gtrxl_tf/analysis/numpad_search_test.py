@@ -14,7 +14,7 @@ class NumpadSearchTest(absltest.TestCase):
     # of three for the third; the last is then known.
     self.assertAlmostEqual(numpad_search.bound(2), 100 - 1.5 - 2 - 1.5)
 
-  def test_a_search_comes_near_the_bound(self):
+  def test_a_search_is_close_to_the_bound(self):
     for size, close in ((2, 0.5), (3, 9)):
       reached = numpad_search.search_return(size, num_episodes=100)
       self.assertLess(reached, numpad_search.bound(size) + 0.5)

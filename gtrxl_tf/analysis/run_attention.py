@@ -18,7 +18,7 @@ from gtrxl_tf.plots import histories
 from gtrxl_tf.training import rollout as rollout_lib
 from gtrxl_tf.training import run_folder
 
-_MOST_STEPS = 300  # Of an episode that is played; more could not be seen.
+_MOST_STEPS = 300  # Steps of an episode; more could not be seen.
 
 
 def draw(folder: run_folder.RunFolder, episode: int) -> None:
@@ -93,7 +93,7 @@ def _draw_played(experiment: online_experiment.OnlineExperiment,
   attention.draw(pictures / f'episode_{episode}_heads.png', segment, title,
                  by_head=True, tokens_per_step=1)
   print(f'{picture}: {len(steps)} steps, attention goes '
-        f'{attention.mean_distance(segment):.1f} steps back in the mean')
+        f'{attention.mean_distance(segment):.1f} steps back on average')
 
 
 def _draw_processes(experiment: history_experiment.HistoryExperiment,
@@ -118,4 +118,5 @@ def _draw_processes(experiment: history_experiment.HistoryExperiment,
   histories.draw(picture, {folder.root.name: curve}, folder.root.name,
                  measure='share of attention to the recurrence')
   first, mean, last = curve.mean[0], curve.mean.mean(), curve.mean[-1]
-  print(f'{picture}: {first:.3f} at first, {mean:.3f} in the mean, {last:.3f} at last')
+  print(f'{picture}: {first:.3f} at the start, {mean:.3f} on average, '
+        f'{last:.3f} at the end')

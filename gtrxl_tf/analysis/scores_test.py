@@ -55,7 +55,7 @@ class HumanNormalizedTest(parameterized.TestCase):
   @parameterized.parameters(
       scores.dmlab30_score, scores.dmlab30_memory_score, scores.dmlab30_reactive_score,
       scores.atari57_score)
-  def test_names_a_task_that_it_does_not_know(self, score):
+  def test_an_unknown_task_is_named(self, score):
     with self.assertRaisesRegex(ValueError, "known for 'pong2': expected tasks among"):
       score({'pong2': 1.})
 
@@ -95,7 +95,7 @@ class SummariesTest(parameterized.TestCase):
         'score': (29 * 50 + 400) / 30, 'score_capped': (29 * 50 + 100) / 30,
         'score_memory': (7 * 50 + 400) / 8, 'score_reactive': 50})
 
-  def test_levels_that_are_not_there_are_left_out(self):
+  def test_missing_levels_are_left_out(self):
     returns = {'rooms_watermaze': 54., 'psychlab_visual_search': 0.085}
     self.assertAlmostEqual(scores.dmlab30_score(returns), 50)
     self.assertAlmostEqual(scores.dmlab30_memory_score(returns), 100)
@@ -121,7 +121,7 @@ class SummariesTest(parameterized.TestCase):
   def test_without_a_return_there_is_no_score(self, score, returns):
     self.assertTrue(math.isnan(score(returns)))
 
-  def test_a_return_that_is_not_a_number_is_not_capped_away(self):
+  def test_the_cap_does_not_hide_a_return_that_is_nan(self):
     self.assertTrue(math.isnan(
         scores.dmlab30_score({'rooms_watermaze': math.nan}, capped=True)))
 

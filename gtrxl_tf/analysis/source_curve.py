@@ -33,6 +33,6 @@ def draw(collector: sources.HistoryCollector, evaluation: datasets.Dataset,
   histories.draw(path / 'source.png', curves,
                  f'{collector.family.name}: {len(reward)} tasks', optimum)
   fifths = ' '.join(f'{x:.2f}' for x in histories.curve(reward, end, 5).mean)
-  print(f'evaluation: the source returns {fifths} in the fifths of its time, '
+  print(f'evaluation: the source returns {fifths} in the fifths of its steps, '
         f'{curves["source"].mean[-1]:.2f} at its end; the informed policy '
         f'{optimum:.2f}', file=stream, flush=True)

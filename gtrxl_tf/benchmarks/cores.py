@@ -1,6 +1,6 @@
 """The time that a memory core takes to learn from an unroll and to act.
 
-Sizes are those of a program that times the GTrXL of other packages.
+The sizes match those of a program that times the GTrXLs of other packages.
 """
 
 import functools

@@ -12,7 +12,7 @@ from gtrxl_tf.benchmarks import cores as cores_lib
 class BenchmarkTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(cores_lib.training_step, cores_lib.acting_step)
-  def test_steps_can_be_called_again_and_again(self, make_step):
+  def test_steps_can_be_called_repeatedly(self, make_step):
     sizes = cores_lib.SIZES['tiny']
     step = make_step(cores_lib.make_core(sizes), sizes, xla=False)
     times = cores_lib.time_calls(step, count=3, warmup=1)
@@ -26,7 +26,7 @@ class BenchmarkTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(state.valid, tf.ones([2, sizes.memory_length], tf.bool))
     self.assertAllGreater(tf.math.reduce_std(state.memory, axis=[0, 1, 3]), 0.5)
 
-  def test_sleep_takes_time_but_not_the_cpus(self):
+  def test_sleep_takes_wall_time_but_no_cpu_time(self):
     times = cores_lib.time_calls(lambda: time.sleep(0.02), count=3, warmup=0)
     self.assertGreater(times['min_ms'], 19)
     self.assertLess(times['cpu_median_ms'], 10)

@@ -1,4 +1,4 @@
-"""What a whole run costs: CPU seconds of all its processes, against its metrics."""
+"""Measures a whole run: the CPU seconds of all its processes, and its metrics."""
 
 import os
 import pathlib
@@ -18,9 +18,9 @@ SHARES = (50, 80, 90)  # Per cent of the informed policy's return.
 
 
 class Sample(NamedTuple):
-  """What was seen at one moment of a run."""
+  """The progress of a run at one moment."""
   seconds: float      # Since the run's start.
-  cpu_seconds: float  # Of all its processes so far.
+  cpu_seconds: float  # All its processes so far.
   rows: int           # Rows of `metrics.csv` so far.
 
 
@@ -110,8 +110,11 @@ class CpuSeconds:
     self._seconds: Dict[int, float] = {}
 
   def of(self, root: int) -> float:
-    """Returns the CPU seconds so far; called often, or the last ones of a process that
-    ends are missed."""
+    """Returns the CPU seconds so far.
+
+    It must be called often: what a process uses between the last call and its end is
+    not counted.
+    """
     parents: Dict[int, int] = {}
     used: Dict[int, float] = {}
     for name in filter(str.isdigit, os.listdir('/proc')):

@@ -5,6 +5,7 @@ import sys
 import time
 
 from absl.testing import absltest
+import pytest
 
 from gtrxl_tf.benchmarks import cores as cores_lib
 from gtrxl_tf.benchmarks import job
@@ -18,7 +19,7 @@ def _row(seconds, steps, value):
 class JobTest(absltest.TestCase):
 
   def test_cpu_seconds_of_a_tree_keep_those_of_a_process_that_ended(self):
-    # The child of the child uses a second and is killed; its parent goes on.
+    # The grandchild uses a second and is killed; its parent continues.
     burn = ('import os, time\n'
             'while time.process_time() < 1: pass\n'
             'print(os.getpid(), flush=True)\n'
@@ -73,6 +74,7 @@ class MachineTest(absltest.TestCase):
     self.assertAlmostEqual(
         machine.training_flops(cores_lib.SIZES['paper']) / 1e9, 53, delta=8)
 
+  @pytest.mark.medium
   def test_peaks_are_measured(self):
     start = time.process_time()
     found = machine.peaks(repeat=1)

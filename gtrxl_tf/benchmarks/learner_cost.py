@@ -27,7 +27,7 @@ CAPTION = (
 
 class Cost(NamedTuple):
   """The cost of learner steps."""
-  parameters: int       # Of the network.
+  parameters: int       # The network's.
   batch: str            # Rows and steps.
   first_step: float     # Seconds.
   step: float           # Seconds, median.
@@ -70,7 +70,7 @@ def measure(gin_files: Sequence[str], gin_bindings: Sequence[str],
 def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str],
             batch_size: Optional[int]
             ) -> Tuple[tf.keras.layers.Layer, learner_lib.Learner, Any, str]:
-  """Makes what a learner step of an experiment needs; for the arguments see `measure`.
+  """Makes the inputs of an experiment's learner step; for the arguments see `measure`.
 
   Returns:
     A network like the one that learns, the learner, a batch, and its size in words.

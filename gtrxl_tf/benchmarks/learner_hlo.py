@@ -13,7 +13,7 @@ from gtrxl_tf.benchmarks import learner_cost
 from gtrxl_tf.benchmarks import tpu_compiler
 from gtrxl_tf.training import learner as learner_lib
 
-# What a TPU does not have, or what this library avoids on it.
+# Features that a TPU does not have, or that this library avoids there.
 _FORBIDDEN = {
     'a dynamic shape': r'\w\[[^\]]*(<=|\?)[^\]]*\]',
     'float64': r'\bf64\[',
@@ -72,7 +72,7 @@ def hlo(learner: learner_lib.Learner, batch: Any, stage: str = 'hlo') -> Any:
 
 
 def forbidden(text: str) -> List[str]:
-  """Returns what a module contains that a TPU cannot run."""
+  """Returns the features of a module that a TPU cannot run."""
   return [name for name, pattern in _FORBIDDEN.items() if re.search(pattern, text)]
 
 
@@ -95,7 +95,7 @@ def write(path: pathlib.Path, gin_files: Sequence[str], gin_bindings: Sequence[s
 
 
 def compile_apart(python: str, path: pathlib.Path, tpu: str) -> Dict[str, Any]:
-  """Returns what `tpu_compiler.py` reports on a module.
+  """Returns the report of `tpu_compiler.py` on a module.
 
   Args:
     python: the Python of the environment that has the compiler.

@@ -12,7 +12,7 @@ from gtrxl_tf.training import tiny_agents_testing
 
 def _make(name):
   agent = tiny_agents_testing.AGENTS[name].make()
-  # With 1e-8 a gradient of zero but for rounding would make a whole step.
+  # With 1e-8, a gradient that is 0 up to rounding would make a full step.
   optimizer = tf.keras.optimizers.legacy.Adam(1e-2, epsilon=1e-4)
   return agent, learner_lib.Learner(
       agent, optimizer, tf.distribute.get_strategy(), clip_norm=0.1)
@@ -43,7 +43,7 @@ class TpuTest(tf.test.TestCase, parameterized.TestCase):
         agent, tf.keras.optimizers.legacy.Adam(), tf.distribute.get_strategy())
     self.assertEmpty(learner_hlo.forbidden(learner_hlo.hlo(learner, tf.range(2))))
 
-  def test_what_a_tpu_could_not_do_is_found(self):
+  def test_unsupported_operations_are_found(self):
     for x, name in (('f32[<=4,2]{1,0} add', 'a dynamic shape'),
                     ('f64[] constant(0)', 'float64'),
                     ('f32[2] custom-call(x)', 'a custom call')):

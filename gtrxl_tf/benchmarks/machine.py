@@ -8,8 +8,8 @@ import tensorflow as tf
 from gtrxl_tf.agents import policy
 from gtrxl_tf.benchmarks import cores as cores_lib
 
-_WIDTH = 2048              # Of the matrices that are multiplied; all fit in no cache.
-_MATRIX_BYTES = 4 * 2**26  # Of the matrix that is read.
+_WIDTH = 2048              # Rows of the matrices to multiply, which exceed caches.
+_MATRIX_BYTES = 4 * 2**26  # Size of the matrix to read.
 
 
 def peaks(repeat: int = 5) -> Dict[str, float]:

@@ -1,4 +1,4 @@
-"""Measures how the parts of a run keep up with each other, and what they transfer."""
+"""Measures how well the parts of a run keep up with each other, and their traffic."""
 
 import multiprocessing
 import statistics
@@ -93,7 +93,7 @@ class Traffic(NamedTuple):
 
 
 def traffic(experiment: experiment_lib.OnlineExperiment) -> Traffic:
-  """Returns what an online experiment sends through Reverb."""
+  """Returns how many bytes an online experiment sends through Reverb."""
 
   def size(nest: Any) -> int:
     return sum(

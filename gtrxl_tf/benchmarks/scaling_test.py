@@ -1,4 +1,4 @@
-"""Tests of scaling.py, but of what it measures."""
+"""Tests of scaling.py, except its measurements."""
 
 from absl.testing import absltest
 import tensorflow as tf
@@ -24,14 +24,14 @@ def _experiment(num_environments):
 
 class ScalingTest(absltest.TestCase):
 
-  def test_traffic_is_of_an_environment_whatever_an_actor_has(self):
+  def test_traffic_is_per_environment(self):
     found = scaling.traffic(_experiment(4))
     one = scaling.traffic(_experiment(1))
     # The records of two layers of 8, in 5 rows of memory; observations in 7 + 1 rows.
     records, observation = 2 * 8 * 4, 4 * 4
     self.assertGreater(found.row, records + observation)
     self.assertGreater(found.unroll, 5 * records + 8 * observation)
-    # But for the two numbers that an item has once.
+    # Except for the two numbers that an item has once.
     self.assertLessEqual(one.row - found.row, 16)
     network = _experiment(1).acting_network
     self.assertEqual(found.weights, 4 * sum(

@@ -71,8 +71,8 @@ _ALL = [(name, name) for name in _CASES]
 _WITH_MEMORY = [(name, name) for name in _CASES
                 if name not in ('memoryless', 'segments_prefix')]
 _WITH_EMPTY_STATE = [case for case in _ALL if case[0].startswith('segments')]
-# These differ from another core only in what each step computes by itself, in a size,
-# or in what is kept as memory.
+# These differ from another core only in the computation within a step, in a size, or in
+# the content of memory.
 SIMILAR = [(name, name) for name in (
     'trxl_i', 'gtrxl_input', 'gtrxl_output', 'gtrxl_highway', 'gtrxl_sigtanh',
     'gtrxl_no_identity_bias', 'gtrxl_projection_biases', 'gtrxl_memory_of_one',
@@ -325,6 +325,7 @@ class ConformanceTest(Checks):
                         core(more, more_first, separate)[0], **_TOLERANCE)
 
   @parameterized.named_parameters(_DISTINCT)
+  @pytest.mark.medium
   def test_records_restore_the_state(self, name):
     self.check_records_restore_the_state(name)
 
@@ -385,6 +386,7 @@ class ConformanceTest(Checks):
     self.assertContainsSubset(constructor, core.get_config())
 
   @parameterized.named_parameters(_DISTINCT)
+  @pytest.mark.medium
   def test_checkpoint_round_trip(self, name):
     self.check_checkpoint_round_trip(name)
 
@@ -408,6 +410,7 @@ class TailTest(Checks):
 
   @parameterized.parameters(
       (1, 3), (2, 3), (3, 3), (4, 3), (6, 3), (8, 3), (8, 1), (40, 32))
+  @pytest.mark.medium
   def test_steps_equal_the_unroll_over_several_tails(self, memory_length, tail_length):
     core = self.make(memory_length, tail_length)
     self.assertEqual(core.initial_cache(1).tail_keys[0].shape[2],
@@ -427,7 +430,8 @@ class TailTest(Checks):
     self.assertAllClose(stepped, unrolled, **_TOLERANCE)
 
   @parameterized.parameters(2, 3, 7)
-  def test_rows_of_different_age_are_as_each_alone(self, memory_length):
+  @pytest.mark.medium
+  def test_rows_of_different_age_equal_each_alone(self, memory_length):
     core = self.make(memory_length)
     ages = (1, 5, 9)
     inputs, is_first = _inputs(2, max(ages) + 8)

@@ -81,7 +81,7 @@ def swap_time_and_batch(x: tf.Tensor) -> tf.Tensor:
 def compile_step(step: Callable[[Any, Cache], Tuple[Any, Cache]],
                  move: Callable[[Cache], Cache]
                  ) -> Callable[[Any, Cache], Tuple[Any, Cache]]:
-  """Compiles a step with XLA, without a copy of what it does not change in the cache.
+  """Compiles a step with XLA, without copying unchanged parts of the cache.
 
   XLA copies an input that is also an output. The compiled part therefore returns only
   those tensors of the new cache that are not tensors of the old one.
@@ -170,13 +170,13 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   def empty_state(self, batch_size: BatchSize) -> State:
     """The initial state in its smallest form.
 
-    An unroll gives the same outputs from it as from `initial_state`, perhaps with less
-    work. The shapes of the two may differ.
+    An unroll from it gives the same outputs as one from `initial_state`, perhaps at
+    less cost. The shapes of the two may differ.
     """
     return self.initial_state(batch_size)
 
   def __call__(self, inputs, is_first, state, **kwargs):
-    # Where a functional model has named tuples, the one that Keras loads has lists.
+    # A functional model that Keras loads has lists in place of named tuples.
     if isinstance(state, list):
       state = tf.nest.pack_sequence_as(
           self.initial_state(1), tf.nest.flatten(state))
@@ -213,8 +213,8 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   def move(self, cache: Cache) -> Cache:
     """Makes room in a cache that a step has filled; most steps leave it as it is.
 
-    It is apart from the step because XLA copies what a condition returns, and so would
-    copy the cache at every step. See `compile_step`.
+    It is separate from the step because XLA copies the results of a condition, and so
+    would copy the cache at every step. See `compile_step`.
     """
     return cache
 
@@ -226,7 +226,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   @abc.abstractmethod
   def _step(self, inputs: tf.Tensor, is_first: tf.Tensor, cache: Cache
             ) -> Tuple[tf.Tensor, Cache]:
-    """Does the work of `step` once inputs are cast and variables built."""
+    """Implements `step`, after inputs are cast and variables built."""
 
   @abc.abstractmethod
   def cache(self, state: State) -> Cache:
@@ -238,7 +238,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
 
   @abc.abstractmethod
   def record(self, cache: Cache) -> Records:
-    """What the step that returned `cache` adds to memory: a nest of `[B, ...]`."""
+    """The memory record of the step that returned `cache`, a nest of `[B, ...]`."""
 
   @abc.abstractmethod
   def restore(self, records: Records, is_first: tf.Tensor) -> State:

@@ -100,5 +100,5 @@ def masked_softmax(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 
 
 def bias(mask: tf.Tensor) -> tf.Tensor:
-  """What to add to float32 scores: 0 where `mask` is true, else a negative number."""
+  """The bias of float32 scores: 0 where `mask` is true, otherwise a negative number."""
   return tf.where(mask, 0.0, _MASKED)

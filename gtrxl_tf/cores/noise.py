@@ -1,4 +1,4 @@
-"""Noise in place of memory, to test what a trained model stores in it."""
+"""Noise in place of memory, to test what a trained model stores in its memory."""
 
 from typing import Any, Callable, Tuple
 
@@ -42,7 +42,7 @@ class Noise:
     Args:
       numbers: from `first_numbers` or the last `mix`.
       memory: `[B, m, D]`.
-      cache: hidden states `[B, C, L, D]`, or what `make_cache` returns for them.
+      cache: hidden states `[B, C, L, D]`, or the result of `make_cache` for them.
       make_cache: a linear function.
 
     Returns:

@@ -1,4 +1,4 @@
-"""RATE agrees with its formulas, with other models, and when acting with unrolls."""
+"""Compares RATE with its formulas, with other models, and acting with unrolls."""
 
 from absl.testing import parameterized
 import numpy as np
@@ -145,7 +145,7 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
     core = _rate(num_layers=1, num_memory_tokens=3)
     random = np.random.RandomState(1)
     tokens = random.randn(1, 3, _D).astype(np.float32)
-    # The first and third token are equal; only the order tells them apart.
+    # The first and third token are equal; only the order distinguishes them.
     tokens[:, 2] = tokens[:, 0]
     mask = tf.ones((1, 3, 3), tf.bool)
     outputs = core.blocks[0](tokens, tf.zeros((1, 0, _D)), mask, 2)
@@ -209,6 +209,7 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
       ('lstm_valve', False, dict(retention='lstm', num_memory_tokens=1)),
       ('gtrxl', False, dict(variant='gtrxl', cache_length=3, retention='gru')),
       ('no_memory_tokens', False, dict(num_memory_tokens=0, cache_length=5)))
+  @pytest.mark.medium
   def test_steps_equal_unroll_in_rows_out_of_phase(self, compiled, settings):
     core = _rate(**settings)
     # When each row's episodes start, some within a segment of another row.
@@ -302,7 +303,7 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
       tf.saved_model.save(servable, self.get_temp_dir())
       loaded = tf.saved_model.load(self.get_temp_dir())
       step = loaded.step
-    # Compiled code draws other noise, so the cache must be compiled likewise.
+    # Compiled code draws other noise, so the cache must be compiled too.
     cache = tf.function(core.initial_cache, autograph=False, jit_compile=compiled)(_B)
     for t in range(6):
       output, cache = step(inputs[:, t], is_first[:, t], cache)

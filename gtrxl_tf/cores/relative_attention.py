@@ -53,8 +53,8 @@ class Distances(NamedTuple):
   """Encodings of the distances from a step to a window and to a tail of keys.
 
   The distances to a window differ by row, because rows moved their windows at
-  different steps. The sinusoids of a sum of two angles are those of one, rotated by
-  the other: to rotate the query is less work than to encode each row's distances.
+  different steps. The sinusoids of a sum of two angles are those of one, rotated by the
+  other: rotating the query is less work than encoding each row's distances.
   """
   window: tf.Tensor  # [W, M], for the first step after a move. W is D or D + 1, even.
   tail: tf.Tensor    # [W, K]
@@ -97,9 +97,9 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
   This attention, that of `segment_block` and that of `retention` share only the masked
   softmax. The scores of this one have two more terms, with biases u and v and projected
   distances. The second may rotate queries and keys or add a bias for each distance, and
-  projects keys and values with one kernel. The third has its queries from one set of
-  tokens, keys from another, and no mask. One class for all three would change the
-  variables of checkpoints and the initial values.
+  projects keys and values with one kernel. The third takes queries from one set of
+  tokens and keys from another, and has no mask. One class for all three would change
+  the variables of checkpoints and the initial values.
 
   Args:
     num_heads: H.
@@ -185,7 +185,7 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
     positions = tf.cast(sinusoids(num_keys, width, lookahead), self.compute_dtype)
     positions = dropout_lib.drop(positions, self._dropout, key, 0)
     relative_keys = tf.transpose(self._project(positions, 'relative'), [1, 2, 0])
-    # To scale kernels is less work than to scale queries or scores.
+    # Scaling kernels is less work than scaling queries or scores.
     scale = 1 / np.sqrt(self.head_dim)
     query = self._heads_first(inputs, 'query', scale)
     # Tiled, because the gradient's sum over batch and time at once is slow.
@@ -223,8 +223,8 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
 
     Args:
       inputs: `[B, T, D]`.
-      memory: what came before, `[B, M, D]`; M may be 0. Gradients flow into it: the
-        caller stops them where the paper does (equation 3).
+      memory: the steps before the inputs, `[B, M, D]`; M may be 0. Gradients flow into
+        it: the caller stops them where the paper does (equation 3).
       mask: bool `[B, T, M+T]`, true where a query may attend.
       lookahead: how many positions after its own a query may attend to.
       key: a dropout key; without one nothing is dropped.
@@ -306,9 +306,9 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
     content = tf.concat([
         tf.einsum('bhd,bhcd->bhc', content_query, keys),
         tf.reduce_sum(content_query * key, axis=-1, keepdims=True)], axis=-1)
-    # (q + v)'(W_R phi) is computed from the left: it is much less work to project one
-    # query to the space of positions than all positions to the space of keys. A bias
-    # on W_R would add the same to every score, which the softmax cancels.
+    # (q + v)'(W_R phi) is computed from the left: projecting one query to the space of
+    # positions is much less work than projecting all positions to the space of keys. A
+    # bias on W_R would add the same to every score, which the softmax cancels.
     position_query = tf.einsum(
         'bhd,ihd->bhi', query + self._weight('position_bias_v'),
         self._weight('relative_kernel'))
@@ -333,7 +333,7 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
       window: keys and values `[B, H, M, d]` from `cached_keys_and_values`.
       tail: those of the K steps before this one, `[B, H, K, d]`.
       positions: see `distances`.
-      bias: what hides keys: added to the scores of the window and of the new tail,
+      bias: added to the scores of the window and of the new tail, to hide keys,
         `[B, 1, M+K]`.
 
     Returns:
@@ -400,7 +400,7 @@ def _relative_scores(queries: tf.Tensor, relative_keys: tf.Tensor) -> tf.Tensor:
     `[B, H, T, S]`.
   """
   unroll_length, num_distances = queries.shape[2], relative_keys.shape[2]
-  # A column of zeros, for the move. To pad the scores would take longer.
+  # A column of zeros, for the move. Padding the scores would take longer.
   scores = tf.matmul(queries, tf.pad(relative_keys, [[0, 0], [0, 0], [1, 0]]))
   batch_and_heads = tf.shape(scores)[:2]
   # One long row: the gradient of a slice of many short rows took a third of the time

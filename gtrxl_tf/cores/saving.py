@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import inspect
-from typing import Any, Callable, Dict, Iterator
+from typing import Any, Callable, Dict, Iterator, Union
 
 import tensorflow as tf
 
@@ -13,8 +13,8 @@ class SavableLayer(tf.keras.layers.Layer):
 
   Keras records the arguments that the caller passes. This class records all of them,
   with the defaults and what gin sets, so that a loaded layer does not depend on gin. A
-  subclass has to do nothing; its constructor takes `name`, and all its arguments are
-  numbers, strings or None.
+  subclass needs no code for this; its constructor takes `name`, and all its arguments
+  are numbers, strings or None.
 
     >>> from gtrxl_tf import cores
     >>> cores.GATES['highway'](bias=1.0, name='gate').get_config()
@@ -37,14 +37,14 @@ class SavableLayer(tf.keras.layers.Layer):
     """A layer from what `get_config` returned."""
     arguments = dict(config)
     trainable, dtype = arguments.pop('trainable', True), arguments.pop('dtype', None)
-    with _global_policy(tf.keras.layers.Layer(dtype=dtype).dtype_policy):
+    with global_policy(tf.keras.layers.Layer(dtype=dtype).dtype_policy):
       layer = cls(**arguments)
     layer.trainable = trainable
     return layer
 
   def build_from_config(self, config: Dict[str, Any]) -> None:
     """Creates the variables, with the names and types that a call gives them."""
-    with _global_policy(self.dtype_policy), tf.name_scope(self.name):
+    with global_policy(self.dtype_policy), tf.name_scope(self.name):
       self.build(tf.TensorShape(config['input_shape']))
 
 
@@ -71,8 +71,9 @@ def _recording(init: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextlib.contextmanager
-def _global_policy(policy: tf.keras.mixed_precision.Policy) -> Iterator[None]:
-  """Makes `policy` the global one, which layers made within a layer take."""
+def global_policy(policy: Union[str, tf.keras.mixed_precision.Policy]
+                  ) -> Iterator[None]:
+  """A context in which `policy` is Keras' global one, which new layers take."""
   before = tf.keras.mixed_precision.global_policy()
   tf.keras.mixed_precision.set_global_policy(policy)
   try:

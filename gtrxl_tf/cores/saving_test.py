@@ -42,7 +42,7 @@ def _functional(core):
 
 @tf.keras.saving.register_keras_serializable('saving_test')
 class _Subclassed(tf.keras.Model):
-  """A model as in the README, with what Keras asks of a subclass that is saved."""
+  """A model as in the README, with the methods that Keras needs to save a subclass."""
 
   def __init__(self, core, **kwargs):
     super().__init__(**kwargs)
@@ -69,7 +69,7 @@ class _Subclassed(tf.keras.Model):
 
 @tf.keras.saving.register_keras_serializable('saving_test')
 class _Doubled(cores.DeepLSTM):
-  """A core of someone else."""
+  """A user's own core."""
 
   def __init__(self, factor, *, extra=1, **shared):
     super().__init__(num_layers=1, **shared)
@@ -120,7 +120,7 @@ class SavingTest(tf.test.TestCase, parameterized.TestCase):
     loaded = tf.keras.models.load_model(path)
     self.assert_same(
         loaded((inputs, is_first, core.initial_state(_B))), (outputs, state))
-    # What the loaded model returns goes on as its input.
+    # The loaded model's outputs can be its next inputs.
     _, loaded_state = loaded((inputs, is_first, core.initial_state(_B)))
     self.assert_same(loaded((inputs, is_first, loaded_state)),
                      model((inputs, is_first, state)))
@@ -172,7 +172,7 @@ class SavingTest(tf.test.TestCase, parameterized.TestCase):
     self.assertIs(
         tf.keras.saving.get_registered_object('gtrxl_tf>DeepLSTM'), cores.DeepLSTM)
 
-  def test_a_core_of_someone_else_records_its_own_arguments(self):
+  def test_a_users_core_records_its_own_arguments(self):
     core = _Doubled(2, hidden_dim=7, name='mine')
     self.assertEqual(core.get_config(), {
         'name': 'mine', 'trainable': True, 'dtype': 'float32', 'factor': 2, 'extra': 1,
@@ -202,7 +202,7 @@ class SavingTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(layer.dtype_policy.name, 'mixed_bfloat16', layer.name)
     self.assertEqual(tf.keras.mixed_precision.global_policy().name, 'float32')
 
-  def test_arguments_are_no_part_of_checkpoints(self):
+  def test_arguments_are_not_in_checkpoints(self):
     gate = cores.GATES['gru'](1.0)
     gate.build(tf.TensorShape([1, 3]))
     names = [name for name, _ in tf.train.list_variables(

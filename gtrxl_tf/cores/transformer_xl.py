@@ -28,9 +28,10 @@ class XLCache(NamedTuple):
   """State between steps.
 
   New keys and values go to a tail of K rows, which every step moves by one row. When K
-  steps of a row of the batch are not in its window yet, the window takes them all: to
-  move the window at every step would take longer than the step itself. A step sees the
-  last M steps, so it sees as many rows of the tail as it leaves out of the window.
+  steps of a row of the batch are not in its window yet, the window takes them all,
+  since moving the window at every step would take longer than the step itself. A step
+  sees the last M steps, so it sees as many rows of the tail as it leaves out of the
+  window.
   """
   keys: Tuple[tf.Tensor, ...]         # The window: for each layer, [B, H, M, d].
   values: Tuple[tf.Tensor, ...]

@@ -1,9 +1,9 @@
 """Collects episodes of an environment into a dataset, with many processes.
 
 What is collected depends only on the settings. Work is divided into numbered pieces,
-each with its own random numbers, and the pieces are written in their order. So the
-number of processes changes nothing, and a collection that was interrupted continues
-with the piece after the last one that was written.
+each with its own random numbers, and the pieces are written in their order. The number
+of processes therefore does not matter, and an interrupted collection continues with the
+piece after the last one that was written.
 """
 
 import collections
@@ -105,7 +105,7 @@ class Collector:
                                'folder of a SavedModel')
     if keep != 'all' and not hasattr(prototype, 'episode_success'):
       raise config.ConfigError(f"Collector.keep = {keep!r}: expected 'all', as "
-                               f'{self.environment_name} does not tell success')
+                               f'{self.environment_name} does not report success')
 
   @functools.cached_property
   def _loaded(self) -> Any:
@@ -130,7 +130,7 @@ class Collector:
     seen = batched.reset()
     over = np.zeros(num, bool)
     while min(map(len, episodes)) < each:
-      actions = act(seen, over)  # Of each environment, as lists of leaves.
+      actions = act(seen, over)  # Lists of leaves, for each environment.
       for i in np.flatnonzero(over | (random.random(num) < self._epsilon)):
         observation = tree.map_structure(lambda x, i=i: x[i], seen.observation)
         actions[i] = tree.flatten(
@@ -287,7 +287,7 @@ def _played(collector: Collector, first: int, num_processes: int
     pool.shutdown(cancel_futures=True)
 
 
-_collector: Collector  # Of a process of the pool.
+_collector: Collector  # In a process of the pool.
 
 
 def _start(modules: Sequence[str], settings: str) -> None:

@@ -88,7 +88,7 @@ class CollectTest(parameterized.TestCase):
     return collect.collect(collect.Collector(environment, **settings),
                            self._folder / name, num_processes, io.StringIO())
 
-  def test_an_oracle_succeeds_and_the_clue_tells_the_turn(self):
+  def test_an_oracle_succeeds_and_the_clue_determines_the_turn(self):
     gin.parse_config('TMaze.corridor_length = 5')
     dataset = self._collect('t_maze', num_episodes=50)
     datasets.check(dataset.path)
@@ -108,7 +108,7 @@ class CollectTest(parameterized.TestCase):
       clues.add(clue)
     self.assertEqual(clues, {-1, 1})
     noises = {tuple(dataset.episode(i).observation[:, 3]) for i in range(50)}
-    self.assertGreater(len(noises), 40)  # Of 3^6: no piece is another's copy.
+    self.assertGreater(len(noises), 40)  # There are 3^6: no piece is a copy of another.
 
   def test_wrappers_are_settings(self):
     config.parse([], [
@@ -242,6 +242,7 @@ class CollectTest(parameterized.TestCase):
     self.assertEqual(datasets.check(self._folder / '1').num_episodes, 60)
     self.assertTrue(_equal_files(self._folder / '1', self._folder / '2'))
 
+  @pytest.mark.medium
   def test_an_exported_policy_acts_with_its_memory(self):
     gin.parse_config('TMaze.corridor_length = 3\nTMaze.penalty = 1.0')
     environment = t_maze.TMaze()
@@ -298,13 +299,13 @@ class CollectTest(parameterized.TestCase):
         r"informed_action\(\): KeyError: 'door'$"):
       self._collect('lost', Lost, num_episodes=1)
 
-  def test_refuses_to_filter_what_does_not_tell_success(self):
+  def test_refuses_to_filter_environments_without_success(self):
     class Silent(_Walk):
       episode_success = property()  # hasattr says no.
-    with self.assertRaisesRegex(config.ConfigError, 'Silent does not tell success'):
+    with self.assertRaisesRegex(config.ConfigError, 'Silent does not report success'):
       collect.Collector(Silent, keep='successful')
 
-  def test_says_when_there_is_nothing_to_keep(self):
+  def test_an_error_if_no_episode_can_be_kept(self):
     gin.parse_config('TMaze.corridor_length = 1')
     with self.assertRaisesRegex(config.ConfigError, 'the last 2,000 had none'):
       self._collect('never', num_episodes=10, keep='balanced')

@@ -1,4 +1,4 @@
-"""Exports datasets to the formats of others, with their own libraries.
+"""Exports datasets to formats of other libraries, with these libraries.
 
 The libraries are in the extra `offline`.
 """
@@ -70,7 +70,7 @@ def minari(dataset: reader.Dataset, name: str) -> pathlib.Path:
     raise DatasetError(f'{folder}: exists: expected an id that Minari does not have')
   try:
     with warnings.catch_warnings():
-      warnings.simplefilter('ignore')  # Of authors and the like, which are not known.
+      warnings.simplefilter('ignore')  # Authors and the like are unknown.
       stored = library.create_dataset_from_buffers(
           name, _minari_episodes(dataset, spaces),
           observation_space=spaces['observation'], action_space=spaces['action'],
@@ -207,7 +207,7 @@ def _space(spec: Any, name: str) -> Any:
 
 
 def _is_image(space: Any) -> bool:
-  """Returns whether Minari decodes what it stored of a space."""
+  """Returns whether Minari decodes the values of a space."""
   # pylint: disable-next=import-outside-toplevel
   from minari.dataset.minari_storage import is_image_space
   return is_image_space(space)

@@ -188,7 +188,7 @@ class RldsTest(ExporterTest):
       exporters.rlds(dataset, self._folder)
 
   def _store(self, changes=(), lengths=(3, 2)):
-    """Stores episodes as others do: with texts, and integers that are no labels."""
+    """Stores episodes as others do: with texts, and integers that are not labels."""
     import tensorflow_datasets as tfds  # pylint: disable=import-outside-toplevel
     features = {
         'observation': tfds.features.FeaturesDict({
@@ -257,7 +257,7 @@ class RldsTest(ExporterTest):
       episodes_testing.assert_equal(
           found.episode(i), expected._replace(action=expected.action.astype(np.int32)))
 
-  def test_says_what_cannot_be_imported(self):
+  def test_missing_fields_are_named(self):
     with self.assertRaisesRegex(datasets.DatasetError, 'dataset_info.json: missing'):
       importers.rlds(self._folder)
     with self.assertRaisesRegex(datasets.DatasetError, "has no 'reward' in steps"):
@@ -275,7 +275,7 @@ class RldsTest(ExporterTest):
 
 class MissingTest(ExporterTest):
 
-  def test_says_which_package_is_missing(self):
+  def test_a_missing_package_is_named(self):
     specs = datasets.Specs(dm_specs.Array((), np.float32), dm_specs.DiscreteArray(2))
     dataset = self._write(specs, self._random(specs))
     with mock.patch.dict('sys.modules', {'minari': None}):

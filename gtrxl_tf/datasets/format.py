@@ -56,9 +56,9 @@ dataset.json has
 
 Bounds may be Infinity, which Python's JSON writes and reads. Arrays are little-endian.
 
-A shard is written to a temporary folder, which is then renamed. It counts from when
-dataset.json, which is replaced atomically, lists it. So a writer that is killed at any
-moment leaves a valid dataset.
+A shard is written to a temporary folder, which is then renamed. It is part of the
+dataset once dataset.json, which is replaced atomically, lists it. A writer that is
+killed at any moment therefore leaves a valid dataset.
 """
 
 import enum
@@ -129,7 +129,7 @@ def array_name(root: str, path: Sequence[Union[str, int]]) -> str:
 
 
 def _check_node(root: str, node: Any) -> None:
-  """Raises a `DatasetError` if a nest cannot be told from the names of its arrays."""
+  """Raises a `DatasetError` if the names of a nest's arrays do not determine it."""
   if isinstance(node, list) or isinstance(node, Mapping) and not all(
       isinstance(key, str) and _KEY.fullmatch(key) for key in node):
     keys = 'a list' if isinstance(node, list) else [*node]

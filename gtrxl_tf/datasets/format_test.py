@@ -31,7 +31,7 @@ class FromDmEnvTest(parameterized.TestCase):
   @parameterized.parameters(
       (dm_env.termination, datasets.End.TERMINATION, 0),
       (dm_env.truncation, datasets.End.TRUNCATION, 1))
-  def test_a_step_is_what_was_seen_done_and_got(self, end, kind, discount):
+  def test_a_step_has_observation_action_and_result(self, end, kind, discount):
     with self.assertNoLogs():
       episode = datasets.from_dm_env(_time_steps(end), [2, 0, 1], _SPECS, success=1.0)
     episodes_testing.assert_equal(episode, datasets.Episode(
@@ -39,7 +39,7 @@ class FromDmEnvTest(parameterized.TestCase):
         np.float32([1, 0.5, discount]), np.uint8([0, 0, kind]), 1.0,
         {'x': np.float32(3)}))
 
-  def test_refuses_what_is_not_one_episode(self):
+  def test_refuses_time_steps_that_are_not_one_episode(self):
     whole = _time_steps(dm_env.termination)
     for time_steps, actions in [(whole, [0, 1]), (whole[:-1], [0, 1]),
                                 (whole[1:], [0, 1]), (whole[:1], []),

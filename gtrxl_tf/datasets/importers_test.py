@@ -1,4 +1,4 @@
-"""Tests of importers.py, on small files in the formats of others."""
+"""Tests of importers.py, on small files in the formats of other libraries."""
 
 import gzip
 import importlib.util
@@ -74,7 +74,7 @@ class D4RLTest(parameterized.TestCase):
       self.assertEqual(episode.discount[-1], kind - 1)
       self.assertIsNone(episode.final_observation)
 
-  def test_without_timeouts_the_limit_is_to_be_given(self):
+  def test_without_timeouts_the_limit_must_be_given(self):
     self._write(without=['timeouts'])
     with self.assertRaisesRegex(datasets.DatasetError, "no array 'timeouts'; without"):
       importers.d4rl(self._path)
@@ -88,7 +88,7 @@ class D4RLTest(parameterized.TestCase):
     self.assertEqual(dataset.action_spec(), dm_specs.DiscreteArray(3))
     np.testing.assert_array_equal(dataset.episode(1).action, [2, 0, 1, 2, 0])
 
-  def test_goes_on_and_refuses_another_input(self):
+  def test_resumes_and_refuses_another_input(self):
     self._write()
     source = importers.d4rl(self._path)
     with datasets.EpisodeWriter(
@@ -118,7 +118,7 @@ class D4RLTest(parameterized.TestCase):
         _import(importers.d4rl(self._path), self._folder / 'out')
 
   @parameterized.parameters('complex64', 'S4', h5py and h5py.string_dtype())
-  def test_what_is_no_number_is_refused(self, dtype):
+  def test_arrays_of_other_types_are_refused(self, dtype):
     self._write(without=['observations'])
     with h5py.File(self._path, 'a') as file:
       file.create_dataset('observations', (20, 3), dtype)
@@ -393,7 +393,7 @@ class MinariRecorderTest(absltest.TestCase):
         for action in (-1, 0, 1, 1):
           task.step(np.int64(action))
       with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # That the author is not given.
+        warnings.simplefilter('ignore')  # The warning that the author is not given.
         task.create_dataset('tests/task-v0')
       task.close()
       dataset = _import(importers.minari('tests/task-v0'), folder / 'out')
@@ -411,7 +411,7 @@ class MinariRecorderTest(absltest.TestCase):
           [x['place'][0] - 1 for x in observations])
       np.testing.assert_array_equal(
           episode.observation['place'][1], [x['place'][1] for x in observations[:-1]])
-      # JPEG keeps the mean of a picture, about.
+      # JPEG approximately keeps the mean of a picture.
       np.testing.assert_allclose(
           episode.observation['camera'].mean(axis=(1, 2, 3)),
           [x['camera'].mean() for x in observations[:-1]], atol=10)
@@ -473,7 +473,7 @@ class DQNReplayTest(parameterized.TestCase):
       _import(importers.dqn_replay(self._folder, action_names=names[:2]),
               self._folder / 'other')
 
-  def test_stops_when_a_file_has_given_enough(self):
+  def test_stops_after_enough_steps_of_a_file(self):
     dataset = _import(importers.dqn_replay(self._folder, 8), self._folder / 'out')
     np.testing.assert_array_equal(dataset.lengths, [7, 8, 8, 8])
 

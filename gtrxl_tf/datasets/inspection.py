@@ -10,7 +10,7 @@ import numpy as np
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import reader
 
-matplotlib.use('Agg')  # Pictures are files; there may be no screen.
+matplotlib.use('Agg')  # Draws to files only; there may be no screen.
 
 _NUM_FRAMES = 10
 

@@ -180,7 +180,7 @@ def open_dataset(path: Union[str, os.PathLike]) -> Dataset:
   description = format_lib.read_description(path)
   if description is None:
     raise DatasetError(f'{path}: no dataset: there is no dataset.json. Datasets are '
-                       'made by binaries.collect and binaries.import_dataset')
+                       'made by `gtrxl collect` and `gtrxl import_dataset`')
   try:
     _check_files(path, description)
     return Dataset(path, description)

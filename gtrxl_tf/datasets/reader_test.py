@@ -125,7 +125,7 @@ class ReaderTest(parameterized.TestCase):
       with self.assertRaisesRegex(datasets.DatasetError, 'dataset.json: not JSON'):
         datasets.open_dataset(self._path)
 
-  def test_another_version_or_no_dataset_is_told(self):
+  def test_another_version_or_format_is_refused(self):
     description = json.loads((self._path / 'dataset.json').read_text())
     self._sign({**description, 'version': 2})
     with self.assertRaisesRegex(datasets.DatasetError, 'has version 2: expected 1'):
@@ -164,7 +164,7 @@ class ReaderTest(parameterized.TestCase):
       ('discount', -0.5, 'is -0.5: expected a number in'),
       ('action', 3, r'is 3: expected an integer in \[0, 3\)'),
       ('end', 3, 'is 3: expected an end at the last step'))
-  def test_values_that_cannot_be_are_found_where_they_are(self, name, value, message):
+  def test_invalid_values_are_found_and_located(self, name, value, message):
     whole = datasets.open_dataset(self._path)
     first = int(whole.lengths[:3].sum())
     file = f'shard-00001/{name}.npy'

@@ -61,7 +61,7 @@ class SegmentsTest(parameterized.TestCase):
 
   @parameterized.product(starts=('first', 'random'), seed=(0, 1, 2),
                          kind=('episodes', 'histories'))
-  def test_a_batch_holds_what_the_episodes_hold(self, starts, seed, kind):
+  def test_a_batch_holds_the_steps_of_the_episodes(self, starts, seed, kind):
     specs = episodes_testing.random_specs(np.random.default_rng(seed))
     dataset = self._dataset(specs, kind=kind, seed=seed)
     for batch in itertools.islice(
@@ -112,7 +112,7 @@ class SegmentsTest(parameterized.TestCase):
       datasets.segments(dataset, 2, 2, 50, 0, 'random', min_window_return=1e6)
 
   @parameterized.parameters('first', 'random')
-  def test_goes_on_at_any_batch_and_depends_on_the_seed(self, starts):
+  def test_resumes_at_any_batch_and_depends_on_the_seed(self, starts):
     dataset = self._dataset()
 
     def take(number, **more):

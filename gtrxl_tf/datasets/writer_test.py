@@ -80,7 +80,7 @@ class EpisodeWriterTest(parameterized.TestCase):
     episodes_testing.write(self._path, _SPECS, episodes, shard_bytes=3000)
     self.assertLen(list(self._path.glob('shard-*')), 2)  # An episode has 2,112.
 
-  def test_goes_on_where_it_was(self):
+  def test_resumes_where_it_was(self):
     episodes = _episodes(7)
     first = datasets.EpisodeWriter(self._path, _SPECS)
     self.assertIsNone(first.progress)
@@ -93,7 +93,7 @@ class EpisodeWriterTest(parameterized.TestCase):
     for i, episode in enumerate(episodes):
       episodes_testing.assert_equal(dataset.episode(i), episode)
 
-  def test_goes_on_with_a_dataset_from_before_actions_had_names(self):
+  def test_continues_a_dataset_from_before_actions_had_names(self):
     episodes = _episodes(7)
     episodes_testing.write(self._path, _SPECS, episodes[:4])
     named = _SPECS._replace(action=environments.NamedActions(['a', 'b', 'c']))
@@ -114,7 +114,7 @@ class EpisodeWriterTest(parameterized.TestCase):
       (dict(specs=_SPECS, kind='histories'), 'kind: episodes: expected histories'),
       (dict(specs=_SPECS, final_observation=False), 'other final_observation'),
       (dict(specs=_SPECS, settings='a = 1\nb = 2'), 'other settings: .*b = 3.*b = 2'))
-  def test_refuses_to_go_on_with_something_else(self, settings, message):
+  def test_refuses_to_continue_with_other_specs_or_settings(self, settings, message):
     episodes_testing.write(
         self._path, _SPECS, _episodes(2), settings='a = 1\nb = 3')
     settings = {'settings': 'a = 1\nb = 3', **settings}
@@ -163,7 +163,7 @@ class EpisodeWriterTest(parameterized.TestCase):
       self.assertEqual(writer.num_episodes, 0)
 
   @parameterized.parameters('rename', 'replace', 'fsync')
-  def test_a_writer_that_stops_anywhere_leaves_a_whole_dataset(self, call):
+  def test_a_writer_that_stops_anywhere_leaves_a_valid_dataset(self, call):
     episodes = _episodes(6)
     episodes_testing.write(self._path, _SPECS, episodes[:2])
     original = getattr(os, call)

@@ -73,7 +73,7 @@ def __getattr__(name: str) -> type:
   if name not in _LAZY:
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
   found = getattr(importlib.import_module(f'{__name__}.{_LAZY[name]}'), name)
-  globals()[name] = found  # So that this function is called only once for a name.
+  globals()[name] = found  # Calls this function only once for a name.
   return found
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from gtrxl_tf import config
 from gtrxl_tf.environments import memory_task
 
-STAY = 2  # Of `ActionAssociativeRetrieval`.
+STAY = 2  # An action of `ActionAssociativeRetrieval`.
 
 
 @config.configurable
@@ -22,8 +22,8 @@ class ActionRecall(memory_task.MemoryTask):
   `delay` observations without information, and then one with the flag that asks for
   recall. The action taken on the flagged observation ends the episode, with reward 1
   and success if it is the one that the cue named, else 0. Earlier actions change
-  nothing, so every episode has `delay + 2` steps, and a guess is right once in
-  `num_actions` times. Discount is 0 at the end: the task is over.
+  nothing, so every episode has `delay + 2` steps, and one guess in `num_actions` is
+  right. Discount is 0 at the end: the task is over.
 
   Observations are float32 [num_actions + 1]: the cue one-hot (zeros after the first
   step), then the flag. The arrays are shared between time steps and read-only.

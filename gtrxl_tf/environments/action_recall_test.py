@@ -104,7 +104,7 @@ class ActionAssociativeRetrievalTest(parameterized.TestCase):
     time_steps, _ = self._play([0, 2, 1], failure_reward=0.0)
     self.assertEqual(time_steps[-1].reward, 0)
 
-  def test_observations_tell_the_state_and_when_to_recall(self):
+  def test_observations_show_the_state_and_when_to_recall(self):
     time_steps, _ = self._play([1, 2, 0, 1, 2, 1])
     state, flag, _ = np.stack([t.observation for t in time_steps], axis=1)
     np.testing.assert_array_equal(state, [0, 1, 1, 0, 1, 1, 0])

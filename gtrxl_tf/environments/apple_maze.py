@@ -85,9 +85,10 @@ class AppleMaze(memory_task.MemoryTask):
     image, for 'pixels': uint8 [72, 96, 3], what the agent sees over 90 degrees, with
       its hand. MuJoCo only draws it; the agent is moved without physics.
     state, for 'state': float32 [13 * (2 + num_landmarks)], 13 level rays over the same
-      90 degrees from left to right. Each ray has the distance to what it meets, as a
-      share of the room's diagonal; 1 if it meets the apple; and the landmark that it
-      meets, one-hot. LOOK_DOWN_UP and all actions of the hand do nothing here.
+      90 degrees from left to right. Each ray has the distance to the object that it
+      meets, as a share of the room's diagonal; 1 if it meets the apple; and the
+      landmark that it meets, one-hot. LOOK_DOWN_UP and all actions of the hand do
+      nothing here.
 
   Neither contains the agent's place or heading.
   """
@@ -104,7 +105,7 @@ class AppleMaze(memory_task.MemoryTask):
       size: cells along each side. An agent that turns round sees the apple from three
         quarters of all places in size 5, which needs little memory, from a third in 7,
         a quarter in 9 and an eighth in 15.
-      num_landmarks: number of wall cells with a colour of their own. 4 puts one on each
+      num_landmarks: number of wall cells with a distinct colour. 4 puts one on each
         side; with 0, the sides look the same.
       episode_length: steps, of 4 frames each. With the default, an agent that knows the
         place collects about 43 apples, and a random agent 0.4.

@@ -105,7 +105,7 @@ class ApplePixelsTest(absltest.TestCase):
     self.assertGreater(brightest(apple_maze_test.make_action(LOOK_DOWN_UP=1)), level)
     self.assertLess(brightest(apple_maze_test.make_action(LOOK_DOWN_UP=-2)), level + 1)
 
-  def test_images_are_the_callers_to_keep(self):
+  def test_the_caller_may_keep_images(self):
     environment = self._make()
     image = environment.reset().observation['image']
     before = image.copy()

@@ -60,12 +60,12 @@ class AppleMazeTest(parameterized.TestCase):
     np.testing.assert_array_equal(spec['continuous'].minimum, [-1] * 7 + [-10])
 
   @parameterized.parameters(5, 7, 15)
-  def test_one_who_knows_the_place_collects_many_apples(self, size):
+  def test_an_agent_that_knows_the_place_collects_many_apples(self, size):
     environment = _make(size=size)
     self.assertGreater(memory_task.informed_return(environment, 3), 12)
     self.assertTrue(environment.episode_success())
 
-  def test_one_who_stands_still_collects_nothing(self):
+  def test_an_agent_that_stands_still_collects_nothing(self):
     environment = _make(episode_length=20)
     rewards = [environment.reset().reward]
     rewards += [environment.step(make_action()).reward for _ in range(20)]
@@ -213,7 +213,7 @@ class AppleMazeTest(parameterized.TestCase):
     with self.assertRaisesRegex(config.ConfigError, message):
       _make(**settings)
 
-  def test_without_dm_control_says_what_to_do(self):
+  def test_without_dm_control_the_error_says_what_to_do(self):
     missing = {'dm_control': None, 'dm_control.mujoco': None}
     with (mock.patch.dict(os.environ, MUJOCO_GL='osmesa'),
           mock.patch.dict(sys.modules, missing),

@@ -27,12 +27,13 @@ ATARI_57 = (
 gin.constant('ATARI_57', ATARI_57)
 
 # gymnasium.wrappers.AtariPreprocessing is not used. It ends the episode where a life is
-# lost, while here the discount of that step is 0 and play goes on; and it draws no-ops
-# from another generator, so that recorded episodes could not be played again.
+# lost, while here the discount of that step is 0 and play continues; and it draws
+# no-ops from another generator, so that recorded episodes could not be played again.
 _ACTION_REPEATS = 4
-_SIDE = 84  # Pixels.
-_STACKED = 4
 _MAX_NOOPS = 30
+
+# Heights of ball and paddle in Pong: where the console's memory has them.
+_PONG_BALL, _PONG_PADDLE = 54, 51
 
 
 @config.configurable
@@ -61,7 +62,9 @@ class Atari(dm_env.Environment):
                zero_discount_on_life_loss: bool = True,
                max_frames: config.PositiveInt = 108_000,
                sticky_probability: config.UnitInterval = 0.0,
-               seed: Optional[config.NonNegativeInt] = None):
+               seed: Optional[config.NonNegativeInt] = None,
+               side: config.PositiveInt = 84,
+               num_pictures: config.PositiveInt = 4):
     """Creates the environment.
 
     Args:
@@ -72,7 +75,7 @@ class Atari(dm_env.Environment):
       max_reward: upper bound of a step's reward, which is summed over 4 frames.
         Negative rewards stay as they are. None clips nothing.
       zero_discount_on_life_loss: whether a step in which a life is lost has discount 0;
-        the episode goes on.
+        the episode continues.
       max_frames: the longest episode, frames without action included. The default, half
         an hour of play, is also that of the usual random and human scores.
       sticky_probability: probability that a frame repeats the action of the frame
@@ -80,6 +83,9 @@ class Atari(dm_env.Environment):
         normalise GTrXL's come from games with no-op starts instead. Machado et al.
         (2018) recommend 0.25.
       seed: of the no-ops and the sticky actions.
+      side: of a picture, in pixels.
+      num_pictures: how many an observation has. Datasets store one at each step, which
+        `OfflineExperiment.frame_stack` stacks.
 
     Raises:
       config.ConfigError: ale-py or OpenCV is not installed.
@@ -94,6 +100,9 @@ class Atari(dm_env.Environment):
     self._ale.setFloat('repeat_action_probability', sticky_probability)
     self._ale.loadROM(roms.get_rom_path(game))
     # The legal action set of Skiing has only 9; the other 9 are no-ops there.
+    self._side, self._num_pictures = side, num_pictures
+    self._game = game
+    self._heights = None  # Of ball and paddle, when `pong_action` last looked.
     self._actions = (list(ale_py.Action) if full_action_set
                      else self._ale.getMinimalActionSet())
     self._noop = ale_py.Action.NOOP
@@ -107,15 +116,37 @@ class Atari(dm_env.Environment):
     """Returns the game's score, without clipping; called after the last step."""
     return self._episode_return
 
+  def pong_action(self) -> int:
+    """Follows the ball in Pong, for recorded episodes; called at every step.
+
+    A player of medium strength, which makes about as many points as its opponent. It
+    reads the heights of ball and paddle in the console's memory.
+    """
+    if self._game != 'pong':
+      raise ValueError(f"pong_action() in {self._game!r}: expected 'pong'")
+    memory = self._ale.getRAM()
+    ball, paddle = heights = int(memory[_PONG_BALL]), int(memory[_PONG_PADDLE])
+    old_ball, old_paddle = self._heights or heights
+    self._heights = heights
+    wanted = 'NOOP'
+    if ball:  # 0 while there is none.
+      ball_moves = ball - old_ball if old_ball else 0
+      # The paddle slides on, and its height is that of its upper end.
+      ahead = paddle + (paddle - old_paddle) - (ball + 2 * ball_moves - 12)
+      wanted = 'RIGHT' if ahead > 4 else 'LEFT' if ahead < -4 else 'NOOP'
+    return [action.name for action in self._actions].index(wanted)
+
   def reset(self) -> dm_env.TimeStep:
     self._reset_next_step = False
     self._episode_return = 0.0
+    self._heights = None
     self._ale.reset_game()
     for _ in range(self._rng.integers(1, _MAX_NOOPS, endpoint=True)):
       self._ale.act(self._noop)
     self._lives = self._ale.lives()
-    black = np.zeros([_SIDE, _SIDE], np.uint8)
-    self._pictures = collections.deque([black] * _STACKED, maxlen=_STACKED)
+    black = np.zeros([self._side, self._side], np.uint8)
+    self._pictures = collections.deque(
+        [black] * self._num_pictures, maxlen=self._num_pictures)
     return dm_env.restart(self._observation(self._ale.getScreenGrayscale()))
 
   def step(self, action) -> dm_env.TimeStep:
@@ -149,7 +180,8 @@ class Atari(dm_env.Environment):
     return dm_env.transition(reward, observation, discount)
 
   def observation_spec(self) -> specs.BoundedArray:
-    return specs.BoundedArray([_SIDE, _SIDE, _STACKED], np.uint8, 0, 255, 'pictures')
+    return specs.BoundedArray(
+        [self._side, self._side, self._num_pictures], np.uint8, 0, 255, 'pictures')
 
   def action_spec(self) -> specs.DiscreteArray:
     return named_actions.NamedActions([action.name for action in self._actions])
@@ -158,5 +190,5 @@ class Atari(dm_env.Environment):
     # The mean over an area counts every pixel. OpenCV's default, bilinear interpolation
     # of the nearest pixels, leaves out every fifth row of the screen.
     self._pictures.append(self._cv2.resize(
-        screen, (_SIDE, _SIDE), interpolation=self._cv2.INTER_AREA))
+        screen, (self._side, self._side), interpolation=self._cv2.INTER_AREA))
     return np.stack(self._pictures, axis=-1)

@@ -68,6 +68,27 @@ class AtariTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, rf'action = {expected}: expected'):
       environment.step(expected)
 
+  def test_pictures_may_be_smaller_and_single(self):
+    settings = dict(full_action_set=False, seed=0)
+    actions = _random_actions(6, 30)
+    stacked, single = (_pictures(_play(atari.Atari('pong', **settings, **more), actions))
+                       for more in (dict(side=42), dict(side=42, num_pictures=1)))
+    self.assertEqual(stacked.shape, (31, 42, 42, 4))
+    np.testing.assert_array_equal(stacked[..., 3:], single)
+    np.testing.assert_array_equal(stacked[3:, ..., :1], single[:-3])
+
+  def test_a_script_plays_pong_about_as_well_as_its_opponent(self):
+    environment = atari.Atari('pong', full_action_set=False, max_frames=6000, seed=0)
+    returns = []
+    for _ in range(3):
+      time_step = environment.reset()
+      while not time_step.last():
+        time_step = environment.step(environment.pong_action())
+      returns.append(environment.episode_return())
+    self.assertGreater(np.mean(returns), -12)  # At random -20.
+    with self.assertRaisesRegex(ValueError, "in 'qbert': expected 'pong'"):
+      atari.Atari('qbert', seed=0).pong_action()
+
   @parameterized.parameters('asteroids', 'space_invaders')
   def test_observations_are_those_of_the_screen(self, game):
     environment = atari.Atari(game, seed=0)

@@ -19,7 +19,7 @@ _Pair = collections.namedtuple('_Pair', ['left', 'right'])
 
 
 class FakeEnvironment(dm_env.Environment):
-  """Returns what it is told to, in episodes of two steps; keeps the actions."""
+  """Returns what the test sets, in episodes of two steps; keeps the actions."""
 
   def __init__(self, observation=np.zeros(3, np.float32), reward=1.0, discount=1.0,
                observation_spec=specs.Array([3], np.float32),
@@ -37,7 +37,7 @@ class FakeEnvironment(dm_env.Environment):
 
   def reset(self):
     self._num_steps = 0
-    # Faults belong to the later steps: every first step is sound.
+    # Faults occur at later steps: every first step is valid.
     return dm_env.restart(tree.map_structure(
         lambda spec: np.zeros(spec.shape, spec.dtype), self._observation_spec))
 
@@ -70,7 +70,7 @@ def _batch_of_fakes(num=1, **settings):
 
 class BatchedEnvironmentTest(parameterized.TestCase):
 
-  def test_every_environment_lives_as_if_alone(self):
+  def test_every_environment_is_stepped_as_if_alone(self):
     # Corridors of different lengths, so that episodes end at different times.
     def create():
       return [t_maze.TMaze(length, penalty=1.0, seed=length) for length in (1, 2, 5)]
@@ -110,14 +110,14 @@ class BatchedEnvironmentTest(parameterized.TestCase):
         [numpad.Numpad(seed=seed) for seed in range(3)])
     self.assertTrue(batch.step([0, 1, 2]).first().all())
 
-  def test_an_episode_s_return_stands_at_its_last_step_alone(self):
+  def test_only_the_last_step_has_an_episodes_return(self):
     batch = _batch_of_fakes(reward=1.5)
     returns = [batch.reset()] + [batch.step([0]) for _ in range(5)]
     returns = [t.episode_return[0] for t in returns]
     nan = np.nan
     np.testing.assert_array_equal(returns, [nan, nan, 3, nan, nan, 3])
 
-  def test_a_reset_amid_an_episode_forgets_its_rewards(self):
+  def test_a_reset_within_an_episode_forgets_its_rewards(self):
     batch = _batch_of_fakes()
     batch.reset()
     batch.step([0])
@@ -125,7 +125,7 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     batch.step([0])
     self.assertEqual(batch.step([0]).episode_return[0], 2)
 
-  def test_success_stands_at_the_last_step_alone(self):
+  def test_only_the_last_step_has_success(self):
     environment = action_recall.ActionRecall(delay=0, seed=0)
     batch = batched.BatchedEnvironment([environment])
     batch.reset()
@@ -159,7 +159,7 @@ class BatchedEnvironmentTest(parameterized.TestCase):
       values = time_step.observation[name]
       self.assertEqual((values.dtype, values.shape), (spec.dtype, (5, *spec.shape)))
 
-  def test_what_was_returned_is_never_written_again(self):
+  def test_returned_arrays_are_never_written_again(self):
     batch = batched.BatchedEnvironment([numpad.Numpad(seed=0)])
     kept = [batch.reset()] + [batch.step([a % 9]) for a in range(20)]
     batch = batched.BatchedEnvironment([numpad.Numpad(seed=0)])
@@ -256,6 +256,42 @@ class BatchedEnvironmentTest(parameterized.TestCase):
         f'(?s)^environment 1: {message}.*\\(episode 1, step 1\\)$'):
       batch.step([0, 0, 0])
 
+  @parameterized.parameters(
+      ({'place': 3}, r"observation\['place'\] = 3: expected an integer in \[0, 3\)"),
+      ({'place': -1}, r"observation\['place'\] = -1: expected"),
+      ({'action_mask': [0, 0]}, r"observation\['action_mask'\] = \[0, 0\] allows no "
+       'action: expected at least one nonzero entry'))
+  def test_an_observation_that_no_network_can_read_is_a_fault(self, faults, message):
+    class Masked(FakeEnvironment):
+      """Its episodes end with a mask that allows nothing, which is no fault."""
+      faulty = {}
+
+      def _seen(self, time_step):
+        seen = {'place': np.int32(2), 'action_mask': np.array([0, 1], np.int8)}
+        if time_step.last():
+          seen['action_mask'] *= 0
+        else:
+          seen.update({k: np.array(v, seen[k].dtype) for k, v in self.faulty.items()})
+        return time_step._replace(observation=seen)
+
+      def reset(self):
+        return self._seen(super().reset())
+
+      def step(self, action):
+        return self._seen(super().step(action))
+
+    spec = {'place': specs.DiscreteArray(3),
+            'action_mask': specs.BoundedArray([2], np.int8, 0, 1)}
+    fakes = [Masked(observation_spec=spec) for _ in range(2)]
+    batch = batched.BatchedEnvironment(fakes)
+    batch.reset()
+    for _ in range(3):
+      batch.step([0, 0])
+    fakes[1].faulty = faults
+    with self.assertRaisesRegex(
+        batched.EnvironmentFailed, f'^environment 1: {message}'):
+      batch.step([0, 0])
+
   def test_an_error_of_an_environment_names_its_place(self):
     batch = _batch_of_fakes(3)
     batch.reset()
@@ -313,7 +349,7 @@ class BatchedEnvironmentTest(parameterized.TestCase):
 
   @parameterized.parameters(
       (None, 'a NoneType'), ((np.zeros(3), 1.0, False, False, {}), 'a tuple of 5'))
-  def test_what_is_no_time_step(self, returned, named):
+  def test_other_values_than_time_steps_are_refused(self, returned, named):
     batch = _batch_of_fakes(2)
     batch.reset()
     batch.step([0, 0])
@@ -323,7 +359,7 @@ class BatchedEnvironmentTest(parameterized.TestCase):
           'dm_env.TimeStep'):
         batch.step([0, 0])
 
-  def test_what_is_no_environment(self):
+  def test_other_objects_than_environments_are_refused(self):
     class Gym:
       def reset(self):
         pass
@@ -425,7 +461,7 @@ class BatchTest(parameterized.TestCase):
       seen = kept[-1][1]
       actions = random.integers(num_actions, size=5)
       for i, task in enumerate(alone):
-        if random.random() < 0.6:  # So that there are successes.
+        if random.random() < 0.6:  # Makes successes likely.
           actions[i] = task.informed_action()
       actions[seen.last()] = 99  # It is ignored.
       kept.append((together.step(actions), in_turn.step(actions)))

@@ -29,7 +29,7 @@ class BsuiteContractTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
 class BsuiteTest(parameterized.TestCase):
 
   @parameterized.parameters(('memory_len/0', 1), ('memory_len/22', 100))
-  def test_who_remembers_the_bit_is_right(self, name, length):
+  def test_remembering_the_bit_gives_the_right_action(self, name, length):
     environment = _make(self, name)
     for _ in range(10):
       time_step = environment.reset()

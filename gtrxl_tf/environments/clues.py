@@ -1,6 +1,6 @@
-"""Finds in recorded episodes what a model must remember, for training schemes."""
+"""Finds what a model must remember, for training schemes and for OracleDT."""
 
-from typing import NamedTuple
+from typing import Any, Mapping, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,7 @@ class Clue(NamedTuple):
   """The clues of B recorded episodes.
 
   Attributes:
-    label: integers [B], what must be remembered.
+    label: integers [B], the clue to remember.
     without: [B, T, ...], the observations with the clue hidden.
     answer: [B], the step in which the answer is asked for.
   """
@@ -34,3 +34,34 @@ def t_maze_clue(observation: np.ndarray, mask: np.ndarray) -> Clue:
   steps = np.sum(mask, axis=1)
   return Clue(label=observation[:, 0, 1].astype(np.int64), without=without,
               answer=np.where(flag.any(1), flag.argmax(1), steps - 1))
+
+
+@config.configurable
+def t_maze_bit(observation: Any) -> Any:
+  """Returns what OracleDT is told of T-Mazes: 1 for up, 0 for down, float32 [B].
+
+  Args:
+    observation: tensor [B, 4], each of an episode's first step.
+  """
+  import tensorflow as tf  # pylint: disable=g-import-not-at-top
+  return tf.cast(observation[:, 1] > 0, tf.float32)
+
+
+@config.configurable
+def two_colors_bit(observation: Mapping[str, Any]) -> Any:
+  """Returns what OracleDT is told of ViZDoom-Two-Colors: 0 for red, 1 for green,
+  float32 [B].
+
+  At an episode's first step the pillar is in the middle of the picture.
+
+  Args:
+    observation: has the tensor `image`, uint8 [B, H, W, 3], each of an episode's first
+      step.
+  """
+  import tensorflow as tf  # pylint: disable=g-import-not-at-top
+  image = observation['image']
+  height, width = image.shape[1:3]
+  middle = image[:, height * 3 // 8:height * 5 // 8, width * 15 // 32:width * 17 // 32]
+  red, green, _ = tf.unstack(
+      tf.reduce_mean(tf.cast(middle, tf.float32), [1, 2]), axis=-1)
+  return tf.cast(green > red, tf.float32)

@@ -1,7 +1,8 @@
 """The rules of DarkRoom and DarkKeyToDoor, for any number of rooms at once.
 
-*Memory-Efficient Algorithm Distillation*, section 4 and appendix A.3. `DarkRooms` and
-`DarkRoomFamily` say how they settle what the paper leaves open.
+They follow *Memory-Efficient Algorithm Distillation*, section 4 and appendix A.3. The
+docstrings of `DarkRooms` and `DarkRoomFamily` explain the choices where the paper is
+silent.
 """
 
 import itertools
@@ -65,7 +66,7 @@ class DarkRooms(task_batch.TaskBatch):
 
   The agent sees its position (x, y). It begins every episode in the centre and moves by
   one cell: up (y + 1), down, left, right (x + 1) or not at all; walls stop it. The
-  agent finds a target by being on it after a step, once it is that target's turn:
+  agent finds a target by being on it after a step, when it is that target's turn:
   standing on the door without the key changes nothing. Finding the last target
   terminates the episode; otherwise it is truncated at its full length. Every episode
   has the same targets.

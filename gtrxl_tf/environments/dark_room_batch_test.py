@@ -78,7 +78,7 @@ class DarkRoomsTest(parameterized.TestCase):
           ended += terminated, truncated
     self.assertTrue((ended > 20).all(), ended)
 
-  def test_the_source_sees_the_key_and_nobody_else_does(self):
+  def test_only_the_source_sees_the_key(self):
     key, door = [2, 1], [0, 1]
     rooms = dark_room_batch.DarkRooms([[key, door]], 3, 50, 'normal')
     expected = [  # The centre is cell 4 of 9; with the key a state is 9 higher.
@@ -153,7 +153,7 @@ class DarkRoomFamilyTest(parameterized.TestCase):
     self.assertLen(training, round(0.85 * num_cells))
     self.assertLen(training | evaluation, num_cells)
 
-  def test_one_target_is_split_alike_by_task_and_by_cell(self):
+  def test_one_target_is_split_equally_by_task_and_by_cell(self):
     family = dark_room_batch.DarkRoomFamily('dr', split_by='cells')
     self.assertEqual(family.targets('evaluation')[:, 0].tolist(), _DR_EVALUATION)
 
@@ -161,7 +161,7 @@ class DarkRoomFamilyTest(parameterized.TestCase):
     family = dark_room_batch.DarkRoomFamily('dr')
     self.assertEqual(family.targets('evaluation')[:, 0].tolist(), _DR_EVALUATION)
 
-  def test_refuses_what_leaves_nothing(self):
+  def test_refuses_splits_without_tasks(self):
     with self.assertRaisesRegex(config.ConfigError, 'leaves tasks for evaluation'):
       dark_room_batch.DarkRoomFamily('dr', training_share=1.0)
     # No pair can be made of one cell.

@@ -139,7 +139,7 @@ class Lab:
       raise ValueError(f'action must have shape ({len(_ACTION_RANGES)})')
     if action.dtype != np.intc:
       raise ValueError('action must have dtype np.intc')
-    # For these two the binding does not look, and its behaviour is undefined.
+    # The binding does not check these two, and its behaviour is then undefined.
     if not action.flags.c_contiguous:
       raise ValueError('action is read as if it were contiguous, and is not')
     low, high = _ACTION_RANGES.T

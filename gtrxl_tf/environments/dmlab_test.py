@@ -79,7 +79,7 @@ class DMLabTest(parameterized.TestCase):
     environment.step(action)
     self.assertEqual(self.module.labs[-1].steps, [(native, 4)])
 
-  def test_every_action_is_in_the_native_range_and_no_two_are_alike(self):
+  def test_every_action_is_in_the_native_range_and_no_two_are_equal(self):
     for actions, rows in dmlab.ACTION_SETS.items():
       self.assertLen(set(rows), len(rows))
       environment = dmlab.DMLab('rooms_watermaze', actions)
@@ -91,7 +91,7 @@ class DMLabTest(parameterized.TestCase):
     environment = dmlab.DMLab('rooms_watermaze', action_repeat=3)
     environment.reset()
     time_steps = [environment.step(action) for action in (FIRE, FORWARD, FIRE, FIRE)]
-    self.assertEqual([t.reward for t in time_steps], [3, 0, 3, 1])  # Of 10 frames.
+    self.assertEqual([t.reward for t in time_steps], [3, 0, 3, 1])  # 10 frames.
     self.assertEqual([t.last() for t in time_steps], [False, False, False, True])
 
   def test_the_end_has_discount_0_and_repeats_the_last_image(self):
@@ -117,7 +117,7 @@ class DMLabTest(parameterized.TestCase):
     self.assertLen(set(one + other), 6)
 
   @parameterized.parameters(-1, 15)
-  def test_refuses_an_action_that_there_is_not(self, action):
+  def test_refuses_an_action_that_does_not_exist(self, action):
     environment = dmlab.DMLab('rooms_watermaze')
     environment.reset()
     with self.assertRaisesRegex(
@@ -178,7 +178,7 @@ class DMLabTest(parameterized.TestCase):
 
 class LevelsTest(absltest.TestCase):
 
-  def test_memory_and_reactive_levels_part_the_thirty(self):
+  def test_each_level_is_either_memory_or_reactive(self):
     self.assertLen(set(dmlab.DMLAB_30), 30)
     self.assertLen(dmlab.MEMORY_LEVELS, 8)
     self.assertLen(dmlab.REACTIVE_LEVELS, 22)
@@ -225,7 +225,7 @@ class StandInTest(parameterized.TestCase):
       with self.assertRaises(ValueError):
         self._lab().reset(seed=seed)
 
-  def test_refuses_what_is_out_of_an_episode(self):
+  def test_refuses_calls_outside_of_an_episode(self):
     lab = self._lab()
     noop = np.zeros([7], np.intc)
     for call in (lab.observations, lambda: lab.step(noop)):  # Before a reset.

@@ -25,11 +25,11 @@ class EnvironmentsTest(parameterized.TestCase):
   @parameterized.parameters(
       'AppleMaze', 'Atari', 'DMLab', 'GymnasiumEnvironment', 'MemoryMaze',
       'MinigridMemory', 'NumpadMujoco', 'VizdoomTwoColors')
-  def test_those_with_packages_of_their_own_are_there_without_them(self, name):
+  def test_environments_are_listed_without_their_packages(self, name):
     self.assertIn(name, dir(environments))
     self.assertTrue(issubclass(getattr(environments, name), dm_env.Environment))
 
-  def test_there_is_no_other_name(self):
+  def test_other_names_are_refused(self):
     with self.assertRaisesRegex(AttributeError, "has no attribute 'Numpda'"):
       environments.Numpda  # pylint: disable=pointless-statement
 

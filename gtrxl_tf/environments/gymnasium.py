@@ -40,9 +40,9 @@ class FromGymnasium(dm_env.Environment):
   If `reset` returns an `info` that has an `action_mask`, it becomes part of the
   observation, as the entry `action_mask` of a dictionary: int8 `[A]`, 1 where an action
   is allowed, see `action_masks`. Tuples of masks are concatenated. An observation that
-  is not a dictionary becomes the entry `observation` of one. A dictionary that has an
-  `action_mask` of its own keeps it. At an episode's last step, a mask that is missing
-  or allows no action is replaced by one that allows all.
+  is not a dictionary becomes the entry `observation` of one. A dictionary that already
+  has an `action_mask` keeps it. At an episode's last step, a mask that is missing or
+  allows no action is replaced by one that allows all.
 
   A terminated episode ends with discount 0, a truncated one with discount 1.
 
@@ -59,7 +59,7 @@ class FromGymnasium(dm_env.Environment):
       seed: given to the first `reset`, whatever the constructor was given.
       max_words: number of words of a text that are observed, as ids of
         `instructions.hash_instruction`; None leaves texts out.
-      owner: what errors name; by default the task's name.
+      owner: the name in errors; by default the task's name.
 
     Raises:
       config.ConfigError: a space that is not in the table, a mask that does not fit the
@@ -79,14 +79,16 @@ class FromGymnasium(dm_env.Environment):
           f'{owner} has only texts as observations: expected max_words to be set')
     self._encode, self._decode = observation.encode, action.decode
     self._observation_spec, self._action_spec = observation.spec, action.spec
-    self._num_actions = _num_values(action.spec)
+    self._num_actions = sum(
+        sum(action_masks.num_values(spec)) for spec in tree.flatten(action.spec)
+        if spec.dtype.kind in 'iu')
     try:
       self._first = task.reset(seed=seed)
       _, info = self._first
     except Exception as error:
       raise config.ConfigError(
           f'{owner}: reset() failed with {type(error).__name__}: '
-          f'{config.one_line(error)}') from error
+          f'{config.one_line(error)}{config.place(error)}') from error
     if not isinstance(info, Mapping):
       raise config.ConfigError(f'{owner}: reset() returned {type(info).__name__} after '
                                'the observation: expected the dictionary info')
@@ -145,7 +147,7 @@ class FromGymnasium(dm_env.Environment):
       os.environ.setdefault('SDL_AUDIODRIVER', 'dummy')
     if self._task.render_mode is None and 'rgb_array' in (
         self._task.metadata.get('render_modes') or ()):
-      self._task.unwrapped.render_mode = 'rgb_array'  # As if it were made with it.
+      self._task.unwrapped.render_mode = 'rgb_array'  # As if made with it.
     image = self._task.render() if self._task.render_mode == 'rgb_array' else None
     if not isinstance(image, np.ndarray) or image.ndim != 3:
       raise config.ConfigError(
@@ -233,7 +235,7 @@ class GymnasiumEnvironment(FromGymnasium):
           importlib.import_module(module)
         entry_point = gymnasium.spec(task_id).entry_point
         if isinstance(entry_point, str):
-          # gymnasium itself would say less about a package that is missing.
+          # gymnasium's own error says less about a missing package.
           optional.load(entry_point.partition(':')[0], needed_by=setting)
         task = gymnasium.make(task_id, disable_env_checker=True, **kwargs)
     except ModuleNotFoundError as error:
@@ -263,7 +265,7 @@ def _convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
   Args:
     space: a `gymnasium.Space`.
     kind: 'observation' or 'action'.
-    owner: what errors name.
+    owner: the name in errors.
     max_words: see `FromGymnasium`.
     path: keys of the space within others.
 
@@ -344,10 +346,3 @@ def _same(spec: specs.Array, space: Any) -> _Converted:
     return value
 
   return _Converted(spec, encode, lambda value: np.asarray(value, space.dtype))
-
-
-def _num_values(action_spec: Any) -> int:
-  """Returns the number of values of all discrete actions together."""
-  return sum(int(np.sum(np.broadcast_to(
-      spec.maximum.astype(np.int64) - spec.minimum + 1, spec.shape)))
-             for spec in tree.flatten(action_spec) if spec.dtype.kind in 'iu')

@@ -172,7 +172,7 @@ class GymnasiumTest(parameterized.TestCase):
       num_ends += environment.step(actions).last().sum()
     self.assertGreater(num_ends, 0)
 
-  def test_repeat_previous_pays_who_remembers(self):
+  def test_repeat_previous_rewards_memory(self):
     environment = gymnasium.GymnasiumEnvironment('popgym-RepeatPreviousEasy-v0', seed=0)
     time_step = environment.reset()
     seen, total = [], 0
@@ -182,7 +182,7 @@ class GymnasiumTest(parameterized.TestCase):
       total += time_step.reward
     self.assertAlmostEqual(total, 1)
 
-  def test_missions_become_words_if_they_are_wanted(self):
+  def test_missions_become_words_if_max_words_is_set(self):
     name = 'BabyAI-GoToRedBall-v0'
     self.assertNotIn(
         'mission', gymnasium.GymnasiumEnvironment(name, seed=0).observation_spec())
@@ -260,7 +260,7 @@ gymnasium.register('Own-v0', cartpole.CartPoleEnv, max_episode_steps=2)
 class SpacesTest(parameterized.TestCase):
 
   @parameterized.parameters(*((space,) for space in _SPACES))
-  def test_observations_fit_their_spec_and_nothing_is_lost(self, space):
+  def test_observations_fit_their_spec_without_loss(self, space):
     task = Everything(observation_space=space)
     environment = gymnasium.FromGymnasium(task, seed=0)
     time_step = environment.reset()
@@ -349,7 +349,7 @@ class SpacesTest(parameterized.TestCase):
                                 'observation, reward, terminated, truncated and info$'):
       environment.step(0)
 
-  def test_a_reset_that_fails_is_told_at_once(self):
+  def test_a_reset_that_fails_is_reported_at_once(self):
     class Broken(Everything):
       def reset(self, **_):
         raise KeyError('boom')

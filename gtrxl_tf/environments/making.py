@@ -1,10 +1,12 @@
 """Makes the environments of experiments and collections."""
 
 import sys
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import dm_env
 
+from gtrxl_tf import config
+from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import gymnasium
 
 
@@ -28,10 +30,35 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
     **settings: further arguments of the constructor.
 
   Raises:
-    ValueError: the constructor does not take `seed`.
+    batched.EnvironmentFailed: the constructor raised an error.
+    ValueError: the constructor does not take `seed`, or another argument.
   """
   try:
-    made = constructor(seed=seed, **settings)
+    made = _construct(owner, constructor, seed, settings)
+  except Exception as error:
+    place = config.place(error)
+    # Without a place, an argument does not fit, or the library refuses one of its own.
+    if isinstance(error, config.ConfigError) or (
+        isinstance(error, (TypeError, ValueError)) and not place):
+      raise
+    name = getattr(constructor, '__name__', repr(constructor))
+    failed = batched.EnvironmentFailed(
+        f'making {owner}.environment = {name}: {type(error).__name__}: '
+        f'{config.one_line(error)}{place}')
+    # With the traceback of its cause, since gin drops causes.
+    raise failed.with_traceback(error.__traceback__) from error
+  if _is_gymnasium(made):
+    made = gymnasium.FromGymnasium(made, seed)
+  for wrapper in wrappers or ():
+    made = wrapper(made)
+  return made
+
+
+def _construct(owner: str, constructor: Callable[..., Any], seed: int,
+               settings: Mapping[str, Any]) -> Any:
+  """Calls the constructor, with `seed` unless it makes a `gymnasium.Env` without."""
+  try:
+    return constructor(seed=seed, **settings)
   except TypeError as error:
     # The second text is that of a class without a constructor.
     if ("unexpected keyword argument 'seed'" not in str(error)
@@ -39,14 +66,10 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
       raise
     made = constructor(**settings)
     if not _is_gymnasium(made):
-      raise ValueError(
+      raise config.ConfigError(
           f'{owner}.environment does not take the argument seed: expected a callable '
           'whose environments draw their random numbers from it') from error
-  if _is_gymnasium(made):
-    made = gymnasium.FromGymnasium(made, seed)
-  for wrapper in wrappers or ():
-    made = wrapper(made)
-  return made
+    return made
 
 
 def _is_gymnasium(environment: Any) -> bool:

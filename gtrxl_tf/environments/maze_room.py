@@ -108,7 +108,7 @@ class Room:
 
   def look(self, x: float, y: float, directions: np.ndarray
            ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns what rays from (x, y) meet.
+    """Returns the distances and landmarks at which rays from (x, y) end.
 
     Args:
       x: coordinate of a place outside all blocks.

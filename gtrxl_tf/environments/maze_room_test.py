@@ -17,7 +17,7 @@ def _directions(*angles):
 
 class RoomTest(parameterized.TestCase):
 
-  def test_is_as_drawn_in_its_docstring(self):
+  def test_the_room_is_the_drawing_in_its_docstring(self):
     drawing = re.findall(r'^    ((?:[L.B ] )*[.BL ]*[LB.])$',
                          maze_room.Room.__doc__, re.M)
     grid = np.array([list(line.ljust(17)[::2]) for line in drawing])[::-1]

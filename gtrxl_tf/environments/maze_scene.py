@@ -44,7 +44,7 @@ class Scene:
     self._eye = dm_mujoco.Camera(self._physics, HEIGHT, WIDTH, 'eye')
 
   def image(self, agent: Sequence[float], apple: Sequence[float]) -> np.ndarray:
-    """Returns what the agent sees, uint8 [72, 96, 3].
+    """Returns the agent's view, uint8 [72, 96, 3].
 
     Args:
       agent: x, y, heading (radians from the east to the north) and pitch (radians

@@ -43,7 +43,7 @@ class MemoryMazeTest(absltest.TestCase):
       self.assertEqual(found[:3], expected[:3])
       rewards.append(expected.reward)
       expected, found = plain.step(action), ours.step(action)
-    self.assertGreater(rewards.count(1.0), 1)  # Or touching has not been compared.
+    self.assertGreater(rewards.count(1.0), 1)  # There were touches to compare.
 
   def test_the_time_limit_ends_the_episode_with_discount_one(self):
     environment = self._make(seed=0)

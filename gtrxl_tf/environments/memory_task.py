@@ -12,13 +12,13 @@ from gtrxl_tf.environments import named_actions
 
 
 class MemoryTask(dm_env.Environment):
-  """A task that hides something worth remembering.
+  """A task that hides something that the agent must remember.
 
   A subclass implements `_reset` and `_step`, which handle one episode at a time: as
   dm_env requires, the step after an episode's last one begins the next episode, and
   this class takes care of it. A task also has its own measure of success, and an
-  informed policy that knows what is hidden: its return is what a perfect memory would
-  reach if finding what is hidden cost nothing.
+  informed policy that knows what is hidden: its return is that of a perfect memory if
+  finding what is hidden cost nothing.
 
   Attributes:
     action_names: what each action does; empty if they have no meaning of their own.

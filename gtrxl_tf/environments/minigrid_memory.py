@@ -1,4 +1,4 @@
-"""Minigrid-Memory: an object seen in a room tells the turn at the end of a hallway.
+"""Minigrid-Memory: an object in a room shows where to turn at a hallway's end.
 
 The task is `MemoryEnv` of the package minigrid (Chevalier-Boisvert et al., 2023), with
 the observations of the package or of *RATE* (appendix B, "Minigrid-Memory").
@@ -14,12 +14,12 @@ from gtrxl_tf import config
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import optional
 
-# The package's actions; in this task PICKUP, DROP, TOGGLE and DONE only spend a step.
+# The package's actions; in this task PICKUP, DROP, TOGGLE and DONE do nothing.
 LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)
 
 # Cells along a side of the agent's view: the package's default, and RATE's.
 _SYMBOLS_VIEW, _PIXELS_VIEW = 7, 3
-_MAX_INDEX = 10  # Of kinds of objects, colours and states in the package.
+_MAX_INDEX = 10  # The package's largest kind of object, colour or state.
 _UNSEEN = 0  # The kind of a cell that is hidden from the agent.
 _DIRECTIONS = memory_task.constant_rows(np.eye(4))
 

@@ -157,7 +157,7 @@ class MinigridMemoryTest(parameterized.TestCase):
     environment.reset()
     self.assertFalse(environment.episode_success())
 
-  def test_four_actions_only_spend_a_step(self):
+  def test_four_actions_do_nothing(self):
     environment = minigrid_memory.MinigridMemory(7, seed=0)
     for _ in range(10):
       time_step = environment.reset()

@@ -9,8 +9,8 @@ import numpy as np
 class NamedActions(specs.DiscreteArray):
   """A `DiscreteArray` that names what each of its values does.
 
-  Two tasks may have equally many actions with other meanings. Datasets keep the names,
-  so that they are not trained on for the wrong task.
+  Two tasks may have the same number of actions with different meanings. Datasets keep
+  the names, so that they are not trained on for the wrong task.
 
   >>> NamedActions(['left', 'right']).num_values
   2

@@ -77,7 +77,7 @@ class HiddenSequence(memory_task.MemoryTask):
     lights[:, self._sequence] = np.tri(self._num_pads, k=-1)
     self._lights = memory_task.constant_rows(lights)  # By the number of lit pads.
     self._num_lit = 0
-    self._num_rewarded = 0  # Of the sequence in its current repetition.
+    self._num_rewarded = 0  # In the current repetition of the sequence.
     self._num_steps = 0
     self._completed = False
     return dm_env.restart(self._begin())
@@ -269,7 +269,7 @@ class _NumpadsTogether(memory_task.TasksTogether):
   def step(self, actions: np.ndarray) -> memory_task.Outcome:
     pad = self._destinations.take(self._position * _NUM_ACTIONS + actions)
     right = pad == self._sequence.take(self._rows + self._num_lit)
-    # To stay presses nothing. There are never more pads lit than rewarded.
+    # Staying presses nothing. There are never more pads lit than rewarded.
     lit = np.where(pad == self._position, self._num_lit, (self._num_lit + 1) * right)
     reward = lit > self._num_rewarded
     complete = lit == self._num_pads

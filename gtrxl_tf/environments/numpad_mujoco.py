@@ -17,7 +17,7 @@ from gtrxl_tf.environments import rendering
 _SPACING = 0.5  # From pad to pad.
 _PAD = 0.2  # Half the side of a pad.
 _CENTRE = 0.15  # Half the side of its centre; touching the centre presses the pad.
-_RADIUS = 0.1  # Of the ball.
+_RADIUS = 0.1  # The ball's.
 _MARGIN = 0.05  # How far the ball's centre gets beyond the cells of the outer pads.
 _CLEARANCE = 0.01  # Higher above the floor than this, the ball presses nothing.
 

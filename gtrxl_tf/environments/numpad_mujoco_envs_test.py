@@ -207,7 +207,7 @@ class SequenceTest(parameterized.TestCase):
 
 class BallTest(parameterized.TestCase):
 
-  def test_what_is_observed_of_the_ball_fits_together(self):
+  def test_observations_of_the_ball_are_consistent(self):
     environment = numpad_mujoco.NumpadMujoco(size=4, seed=0)
     before = environment.reset().observation
     self.assertEqual(before['velocity'].tolist(), [0, 0, 0])
@@ -273,7 +273,7 @@ class BallTest(parameterized.TestCase):
     np.testing.assert_allclose(starts.std(axis=0), 1.6 / np.sqrt(12), atol=0.05)
     self.assertLessEqual(np.abs(starts).max(), 0.8)
 
-  def test_an_episode_begins_at_rest_whatever_came_before(self):
+  def test_every_episode_begins_at_rest(self):
     def second_episode(seed_of_actions):
       environment = numpad_mujoco.NumpadMujoco(seed=0)
       environment.reset()
@@ -313,7 +313,7 @@ class BallTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, r'action = .*: expected 3 numbers in'):
       environment.step(action)
 
-  def test_an_action_that_is_reused_by_its_owner_stays_as_it_was_observed(self):
+  def test_writing_into_an_action_does_not_change_the_observation(self):
     environment = numpad_mujoco.NumpadMujoco(seed=0)
     environment.reset()
     action = np.full(3, 0.5, np.float32)

@@ -89,7 +89,7 @@ class Walker:
         return reward
 
   def press_wrong(self) -> tuple[int, list[float]]:
-    """Presses a neighbour that is not next; returns where from, and the rewards."""
+    """Presses a neighbour that is not next; returns the pad it left, and rewards."""
     origin, sequence = self.position, self.environment.sequence
     following = sequence[(sequence.index(origin) + 1) % 9]
     wrong = next(pad for pad in range(9)
@@ -177,7 +177,7 @@ class NumpadTest(parameterized.TestCase):
     self.assertEqual(walker.press_first(), 1)
     self.assertEqual(walker.press(*environment.sequence[1:]), [1] * 8)
 
-  def test_the_observation_tells_the_previous_action_and_reward(self):
+  def test_the_observation_has_the_previous_action_and_reward(self):
     walker = Walker(numpad.Numpad(seed=6))
     observation = walker.time_step.observation
     np.testing.assert_array_equal(observation['previous_action'], np.zeros(9))

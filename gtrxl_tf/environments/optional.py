@@ -15,7 +15,7 @@ def load(module: str, needed_by: str, extra: str = 'envs') -> types.ModuleType:
 
   Args:
     module: full name of the module.
-    needed_by: what needs the module, for the error.
+    needed_by: the name of the part that needs the module, for the error.
     extra: the extra of setup.py.
 
   Raises:
@@ -40,7 +40,7 @@ def _install(extra: str) -> str:
 
 
 def _wheel() -> str:
-  """Where pip took this library from; it is in no index, where a name can be anyone's."""
+  """The wheel that pip installed: in an index, anyone could publish this name."""
   with contextlib.suppress(metadata.PackageNotFoundError, KeyError, TypeError, ValueError):
     return json.loads(
         metadata.distribution('gtrxl_tf').read_text('direct_url.json'))['url']

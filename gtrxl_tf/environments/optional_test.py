@@ -20,8 +20,8 @@ class OptionalTest(parameterized.TestCase):
       ('MinigridMemory', {}, 'minigrid'),
       ('Atari', {'game': 'pong'}, 'ale_py'),
       ('VizdoomTwoColors', {}, 'vizdoom'))
-  def test_one_line_says_what_installs_it(self, name, settings, package):
-    # Imported before: what is imported in the patch below is forgotten after it.
+  def test_the_error_says_how_to_install_it(self, name, settings, package):
+    # Imported first: modules that are imported under the patch are dropped after it.
     environment = getattr(environments, name)
     hidden = {module: None for module in sys.modules
               if module.split('.')[0] == package}

@@ -38,14 +38,12 @@ def random_action(action_spec: Any, observation: Any, random: np.random.Generato
     nonlocal begin
     if spec.dtype.kind == 'f':
       return random_value(spec, random)
-    values = np.empty(spec.shape, spec.dtype)
-    lows, highs = (np.broadcast_to(x, spec.shape) for x in (spec.minimum, spec.maximum))
-    for place in np.ndindex(spec.shape):
-      low, num_values = lows[place], int(highs[place]) - int(lows[place]) + 1
+    values = []
+    for num_values in action_masks.num_values(spec):
       allowed = np.flatnonzero(mask[begin:begin + num_values])
-      values[place] = low + random.choice(allowed if allowed.size else num_values)
+      values.append(random.choice(allowed if allowed.size else num_values))
       begin += num_values
-    return values
+    return (np.reshape(values, spec.shape) + spec.minimum).astype(spec.dtype)
   return tree.map_structure(draw, action_spec)
 
 

@@ -10,7 +10,7 @@ from gtrxl_tf.environments import random_actions
 
 class RandomActionTest(absltest.TestCase):
 
-  def test_random_actions_are_allowed_ones_if_there_is_a_mask(self):
+  def test_random_actions_obey_the_mask(self):
     spec = {'a': specs.BoundedArray((2,), np.int64, [1, -2], [3, 1]),
             'b': specs.DiscreteArray(2), 'c': specs.Array((), np.float32)}
     random = np.random.default_rng(0)

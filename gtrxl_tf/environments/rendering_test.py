@@ -14,7 +14,7 @@ from gtrxl_tf.environments import rendering
 class FakeEgl:
   """An EGL library with devices; some of them can be initialised.
 
-  ctypes calls back into Python, so that what is called is as in the real library.
+  ctypes calls back into Python, so calls are made as into the real library.
   """
 
   def __init__(self, devices: list[bool], extensions: bool = True):
@@ -75,7 +75,7 @@ class ChooseBackendTest(parameterized.TestCase):
   def test_nothing_is_set_where_nothing_is_found(self):
     self.assertEqual(self._chosen({}), 'unset')
 
-  def test_a_choice_and_a_display_are_left_alone(self):
+  def test_a_choice_and_a_display_are_kept(self):
     libraries = {'libOSMesa.so.8': None}
     self.assertEqual(self._chosen(libraries, MUJOCO_GL='glfw'), 'glfw')
     self.assertEqual(self._chosen(libraries, DISPLAY=':0'), 'unset')
@@ -86,13 +86,13 @@ class RequireBackendTest(parameterized.TestCase):
   @parameterized.parameters(
       ('', '', r'Walker cannot draw images: found no .* libosmesa6'),
       ('off', ':0', r'Walker cannot draw images with MUJOCO_GL=off: expected egl'))
-  def test_tells_why_there_are_no_images(self, backend, display, message):
+  def test_the_error_says_why_there_are_no_images(self, backend, display, message):
     with mock.patch.dict(os.environ, MUJOCO_GL=backend, DISPLAY=display):
       with self.assertRaisesRegex(config.ConfigError, message):
         rendering.require_backend('Walker')
 
   @parameterized.parameters(('egl', ''), ('osmesa', ''), ('', ':0'))
-  def test_is_content_with_a_backend_or_a_display(self, backend, display):
+  def test_a_backend_or_a_display_is_enough(self, backend, display):
     with mock.patch.dict(os.environ, MUJOCO_GL=backend, DISPLAY=display):
       rendering.require_backend('Walker')
 

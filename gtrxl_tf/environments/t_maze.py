@@ -1,4 +1,4 @@
-"""Passive T-Maze: a clue at the start tells the turn at the end of a corridor.
+"""Passive T-Maze: a clue at the start shows where to turn at the end of a corridor.
 
 The variant of *RATE* (appendix, "T-Maze"), after Ni et al. (2023).
 """

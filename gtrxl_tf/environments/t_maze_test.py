@@ -6,6 +6,7 @@ from dm_env import test_utils
 import numpy as np
 
 from gtrxl_tf import config
+from gtrxl_tf.environments import clues
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.environments.t_maze import DOWN
@@ -85,6 +86,18 @@ class TMazeTest(parameterized.TestCase):
              for _ in range(10)]
     self.assertCountEqual(set(map(tuple, clues)), [(1,) * 5, (-1,) * 5])
 
+  def test_an_oracle_tells_the_right_turn(self):
+    environment = t_maze.TMaze(corridor_length=3, seed=0)
+    seen, turns = [], []
+    for _ in range(20):
+      seen.append(environment.reset().observation)
+      actions = [environment.informed_action()]
+      while not environment.step(actions[-1]).last():
+        actions.append(environment.informed_action())
+      turns.append(float(actions[-1] == UP))
+    np.testing.assert_array_equal(clues.t_maze_bit(np.stack(seen)), turns)
+    self.assertLen(set(turns), 2)
+
   def test_every_episode_may_draw_its_own_corridor(self):
     environment = t_maze.TMaze(
         corridor_length=5, min_corridor_length=2, penalty=1.0, seed=0)
@@ -119,7 +132,7 @@ class TMazeTest(parameterized.TestCase):
       time_step = environment.step(environment.informed_action())
       self.assertEqual((time_step.last(), time_step.reward), (True, 1))
 
-  def test_a_step_back_can_not_be_made_good(self):
+  def test_a_step_back_cannot_be_recovered(self):
     environment = t_maze.TMaze(corridor_length=3, seed=0)
     time_steps = _play(environment, [RIGHT, LEFT, RIGHT, RIGHT, RIGHT])
     self.assertEqual([t.last() for t in time_steps], [False] * 5 + [True])
@@ -147,7 +160,7 @@ class TMazeTest(parameterized.TestCase):
     environment = t_maze.TMaze(length, penalty, seed=0)
     self.assertEqual(memory_task.informed_return(environment, 50), 1)
 
-  def test_refuses_corridors_of_which_the_shortest_is_the_longer(self):
+  def test_refuses_a_shortest_corridor_above_the_longest(self):
     with self.assertRaisesRegex(
         config.ConfigError, 'min_corridor_length = 6: expected at most .* = 5'):
       t_maze.TMaze(corridor_length=5, min_corridor_length=6)

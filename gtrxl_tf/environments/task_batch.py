@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
 class TaskBatch(abc.ABC):
   """B tasks of the same specs.
 
-  A state is complete; an observation is what an agent sees of it.
+  A state is complete; an observation is the part of it that an agent sees.
   """
 
   def __init__(self, num_tasks: int, num_actions: int):
@@ -87,7 +87,7 @@ class TaskBatch(abc.ABC):
 
   @abc.abstractmethod
   def observe(self, state: np.ndarray) -> np.ndarray:
-    """Returns what an agent sees of states, [B, ...]."""
+    """Returns the observations of states, [B, ...]."""
 
   @abc.abstractmethod
   def restart(self) -> None:
@@ -95,7 +95,7 @@ class TaskBatch(abc.ABC):
 
   @abc.abstractmethod
   def informed_actions(self) -> np.ndarray:
-    """Returns actions [B] of one that knows the tasks and finishes them at once."""
+    """Returns actions [B] that finish the tasks as soon as possible, knowing them."""
 
   @abc.abstractmethod
   def _step(self, actions: np.ndarray) -> Outcome:

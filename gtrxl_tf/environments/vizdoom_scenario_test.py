@@ -55,7 +55,7 @@ class _Level:
     self._draw = draws
 
   def run_open_scripts(self, num_tics):
-    """Runs them until then, each on its own: they do not wait for one another."""
+    """Runs the scripts until then, each independently: none waits for another."""
     threads = [self.run(number % 1000) for number in sorted(self._scripts)
                if number >= 1000]
     due = [(0, i, thread) for i, thread in enumerate(threads)]

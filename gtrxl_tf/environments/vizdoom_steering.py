@@ -15,10 +15,10 @@ BUTTONS = [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [0, 1, 1]]
 # its speed that is left after a tic, and the angle by which it turns in one.
 _THRUST, _FRICTION, _TURN = 0.78, 0.906, np.radians(3.5)
 _SPEED = _THRUST / (1 - _FRICTION)  # The limit, going forward.
-_RADIUS = 16  # Of the agent; walls stop it at this distance.
+_RADIUS = 16  # The agent's; walls stop it at this distance.
 
 # It touches an item when both coordinates are nearer than this. The margin allows for
-# what the motion model leaves out.
+# errors of the motion model.
 _TOUCH, _MARGIN = 36, 6
 _TOUCH_COST = 100  # Map units, for each tic of touching something to be avoided.
 
@@ -56,7 +56,8 @@ def steer(agent: np.ndarray, velocity: np.ndarray, heading: float,
     target: [2].
     avoided: places, [2] each.
     last_action: what this function returned in the step before. A turn on the spot is
-      not undone at once: an agent among things to avoid might turn to and fro for ever.
+      not undone at once: an agent among things to avoid might turn back and forth
+      forever.
   """
   left, right, go = np.moveaxis(np.array(BUTTONS)[_PLANS], -1, 0)  # [plans, tics].
   headings = heading + _TURN * np.cumsum(left - right, axis=1)
@@ -73,8 +74,8 @@ def steer(agent: np.ndarray, velocity: np.ndarray, heading: float,
 
   on_the_way = np.cumsum(_touches(paths, target, _TOUCH), axis=1) == 0
   # A turn costs as much as the distance that could be covered in the time. The end of a
-  # plan counts as much as the way there: with the end alone, the agent could put off
-  # going for ever; with the way alone, no detour would be worth it.
+  # plan counts as much as the way there: with the end alone, the agent could delay
+  # forever; with the way alone, it would never make a detour.
   left_over = (np.linalg.norm(target - paths, axis=-1)
                + _SPEED / _TURN * np.abs(bearing(paths, headings, target)))
   left_over *= on_the_way

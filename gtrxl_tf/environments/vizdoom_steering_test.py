@@ -73,7 +73,7 @@ class SteerTest(parameterized.TestCase):
     straight = _drive(target, [])
     self.assertLess(np.min(np.max(np.abs(straight - avoided[0]), axis=1)), 36)
 
-  def test_does_not_take_back_a_turn_on_the_spot(self):
+  def test_does_not_undo_a_turn_on_the_spot(self):
     ahead = np.zeros(2), np.zeros(2), _NORTH, np.array([-50, 300]), []
     self.assertIn(vizdoom_steering.steer(*ahead), (LEFT, FORWARD_LEFT))
     self.assertNotEqual(vizdoom_steering.steer(*ahead, RIGHT), LEFT)

@@ -1,4 +1,4 @@
-"""ViZDoom-Two-Colors: the colour of a pillar, seen at the start, shows what heals.
+"""ViZDoom-Two-Colors: the colour of a pillar at the start shows which items heal.
 
 The task is that of *RATE* (section 4.1 and appendix B), after Sorokin et al. (2022) and
 Beeching et al. (2019). The scenario is this library's own: see vizdoom_scenario.
@@ -163,7 +163,7 @@ class VizdoomTwoColors(memory_task.MemoryTask):
     self._steps = 0
     self._taken = np.zeros(2)
     self._red = self._variable('USER3') == 1
-    # A generator of its own: no policy should change how episodes are drawn.
+    # A separate generator: no policy should change how episodes are drawn.
     self._mistakes = np.random.default_rng(seed)
     # State of the policy: an item's id, a colour, and the last action.
     self._target = self._wanted = self._steered = None

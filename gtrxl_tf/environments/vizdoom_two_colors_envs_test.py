@@ -11,14 +11,20 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import test_utils
 import numpy as np
+import pytest
 
 from gtrxl_tf import config
 from gtrxl_tf.environments import batched
+from gtrxl_tf.environments import clues
 from gtrxl_tf.environments import vizdoom_scenario
 from gtrxl_tf.environments import vizdoom_two_colors
 from gtrxl_tf.environments.vizdoom_steering import FORWARD
 from gtrxl_tf.environments.vizdoom_steering import LEFT
 from gtrxl_tf.environments.vizdoom_steering import RIGHT
+
+# Rarely, DoomGame.init ends the process with a segmentation fault: seen once, and not in
+# 1,000 further starts. Such a test is run again; one that fails otherwise is not.
+pytestmark = pytest.mark.flaky(reruns=2, only_rerun=['ViZDoomErrorException'])
 
 
 def _image(time_step):
@@ -120,7 +126,7 @@ class VizdoomTwoColorsTest(parameterized.TestCase):
       self.assertTrue(environment.episode_success())
 
   @parameterized.parameters(*vizdoom_scenario.COLOURS)
-  def test_the_informed_agent_lives_on_the_right_items(self, pillar):
+  def test_the_informed_agent_survives_on_the_right_items(self, pillar):
     environment = self.make(pillar=pillar, max_steps=250)
     time_steps = _play(environment, environment.informed_action)
     self.assertLen(time_steps, 251)
@@ -160,7 +166,7 @@ class VizdoomTwoColorsTest(parameterized.TestCase):
     self.assertEqual(actions('red', 'biased_action', green_bias=1.0)[:10],
                      actions('green', 'informed_action')[:10])
 
-  def test_knowing_the_colour_pays(self):
+  def test_knowing_the_colour_raises_the_return(self):
     environment = self.make(max_steps=90)
     random = np.random.default_rng(0)
     returns = {'informed': [], 'random': []}
@@ -204,6 +210,13 @@ class VizdoomTwoColorsTest(parameterized.TestCase):
       self.assertEqual((image.shape, image.dtype), (shape, np.uint8))
       environment.observation_spec()['image'].validate(image)
 
+  @parameterized.product(pillar=('red', 'green'), size=((64, 112), (24, 64)))
+  def test_an_oracle_tells_the_pillar_s_colour(self, pillar, size):
+    environment = self.make(pillar=pillar, height=size[0], width=size[1], max_steps=5)
+    seen = np.stack([_image(_play(environment, lambda: FORWARD)[0]) for _ in range(20)])
+    np.testing.assert_array_equal(
+        clues.two_colors_bit({'image': seen}), [float(pillar == 'green')] * 20)
+
   @parameterized.parameters(('red', [255, 0, 0]), ('green', [0, 255, 0]))
   def test_a_revealed_clue_is_a_bar_along_the_upper_edge(self, pillar, colour):
     def images(**settings):
@@ -239,7 +252,7 @@ class VizdoomTwoColorsTest(parameterized.TestCase):
       finally:
         os.chdir(before)
 
-  def test_an_unclosed_one_ends_in_silence(self):
+  def test_an_unclosed_environment_ends_without_output(self):
     with tempfile.TemporaryDirectory() as folder:
       ended = subprocess.run(
           [sys.executable, '-c',

@@ -1,7 +1,7 @@
 """Makes scenarios for ViZDoom: an assembler for ACS, and a packer of WADs.
 
 ZDoom runs the scripts of a map as byte code of its language ACS, whose compiler is not
-in a Python package. So scripts are written as a listing: text with two columns,
+in a Python package. Scripts are therefore written as a listing, text with two columns
 separated by ` | `. The left one is ACS, for people. The right one holds the
 instructions for that line:
 

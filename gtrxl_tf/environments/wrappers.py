@@ -1,8 +1,8 @@
 """Wrappers that change any environment: the settings of `Experiment.wrappers`.
 
-Each is called with an environment and returns another one. A list of them is applied in
-order. They work on environments of dm_env and of gymnasium. Use gymnasium's own wrappers
-in a function that makes a `gymnasium.Env`.
+Each is called with an environment and returns the wrapped one. A list of them is
+applied in order. They work on environments of dm_env and of gymnasium. Use gymnasium's
+own wrappers in a function that makes a `gymnasium.Env`.
 
 Logs, evaluations and scores report the returns of unclipped and unscaled rewards.
 """

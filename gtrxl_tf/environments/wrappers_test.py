@@ -66,7 +66,7 @@ class Count(dm_env.Environment):
 
 
 class Solved(Count):
-  """One with methods of its own."""
+  """An environment with further methods."""
 
   def episode_success(self):
     return True
@@ -105,7 +105,7 @@ for _name, _wrapper in _ALL.items():
 class WrappersTest(parameterized.TestCase):
 
   @parameterized.parameters(*_ALL)
-  def test_methods_of_the_environment_inside_are_there(self, name):
+  def test_methods_of_the_wrapped_environment_are_available(self, name):
     environment = _ALL[name](Solved())
     self.assertTrue(environment.episode_success())
     self.assertEqual(environment.episode_return(), 77.0)

@@ -51,7 +51,7 @@ def returned(function: Callable[..., Optional[int]]) -> Callable[..., int]:
     except (checkpoints.SaveFailed, OSError) as error:
       if isinstance(error, OSError) and error.errno not in run_folder.NO_ROOM:
         raise
-      print(f'Stopped: {error}. The same command goes on when there is room.',
+      print(f'Stopped: {error}. Free some space and run the same command again.',
             file=sys.stderr)
       return FAILED
     return DONE if code is None else code

@@ -14,7 +14,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _die_with_parent() -> None:
-  """Has the kernel kill this process when the one that started it ends."""
+  """Asks the kernel to kill this process when its parent ends."""
   _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -41,15 +41,15 @@ def _alive(pid: int) -> bool:
 
 
 class Hosts:
-  """Hosts, each with an address that only the others reach, and cables to cut.
+  """Hosts that only reach each other, through cables that can be cut.
 
-  The switch is a bridge in a namespace of its own, so that neither the machine's
-  interfaces nor its routes and firewall see anything of it. What the hosts share is the
-  file system and the loopback's name: 127.0.0.1 is each one's own.
+  The switch is a bridge in its own network namespace, so it does not affect the
+  machine's interfaces, routes or firewall. The hosts share the file system. Each has
+  its own loopback interface.
 
-  Use it as a context: it kills what it ran and takes the hosts away, also on SIGTERM.
-  If its process is killed, what it ran is killed too, and the next one to make hosts
-  takes them away.
+  Use it as a context manager: on exit, and on SIGTERM, it kills the processes that it
+  started and removes the hosts. If its own process is killed, those processes are
+  killed too, and the next process that makes hosts removes the old ones.
   """
 
   def __init__(self, names: Sequence[str]):
@@ -127,11 +127,11 @@ class Hosts:
     _ip('-n', self._namespace('switch'), 'link', 'set', self._port(name), 'down')
 
   def heal(self, name: str) -> None:
-    """Puts it back."""
+    """Plugs the cable in again."""
     _ip('-n', self._namespace('switch'), 'link', 'set', self._port(name), 'up')
 
   def remove(self) -> None:
-    """Kills what runs on the hosts, and takes them away."""
+    """Kills the processes on the hosts, and removes the hosts."""
     for process in self._processes:
       try:
         os.killpg(process.pid, signal.SIGKILL)
@@ -144,7 +144,7 @@ class Hosts:
 
 
 def _remove_leftovers() -> None:
-  """Takes away the hosts of processes that were killed, and what still runs there."""
+  """Removes the hosts that killed processes left, with what still runs on them."""
   for line in _ip('netns', 'list').splitlines():
     namespace = line.split()[0]
     if not namespace.startswith(_PREFIX):

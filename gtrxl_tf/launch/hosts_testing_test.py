@@ -68,12 +68,12 @@ class HostsTest(absltest.TestCase):
     self.assertNotIn(f'gtrxl-{os.getpid()}-', _namespaces())
 
   def make_hosts(self, signum):
-    """Has a process make a host and send itself a signal.
+    """Starts a process that makes a host and sends itself a signal.
 
     Returns the process and the id of what it ran on the host.
     """
     with hosts_testing.Hosts([]):
-      pass  # Or the test is skipped.
+      pass  # Skips the test if hosts cannot be made.
     process = subprocess.Popen([sys.executable, '-c', f'''
 import os, time
 from gtrxl_tf.launch import hosts_testing

@@ -69,7 +69,7 @@ def check_run(experiment: experiment_lib.Experiment) -> None:
     raise config.ConfigError(
         f'OnlineExperiment.num_actors = {experiment.num_actors}: these processes need '
         f'at least {_gib(needed)}; this machine has {_gib(free)} left: expected fewer, '
-        'or actors on other machines (binaries.actor)')
+        'or actors on other machines (`gtrxl actor`)')
 
 
 def _gib(number: float) -> str:

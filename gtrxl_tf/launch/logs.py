@@ -1,4 +1,4 @@
-"""Redirects what libraries write to standard error to a file."""
+"""Redirects the output of libraries on standard error to a file."""
 
 import contextlib
 import logging
@@ -9,7 +9,7 @@ from typing import Callable, Iterator, Optional, TextIO
 
 
 def redirect(path: pathlib.Path) -> Callable[[], None]:
-  """Redirects what libraries print to standard error to a file.
+  """Redirects the output of libraries on standard error to a file.
 
   TensorFlow, XLA and Reverb write to file descriptor 2, which becomes the file. Python's
   `sys.stderr` still goes where it went: it shows why a run stops, and this library's
@@ -82,7 +82,7 @@ def _set_handlers(root: logging.Logger, stderr: TextIO) -> None:
 
   Args:
     root: its handlers change. Those that tests have added stay.
-    stderr: what `sys.stderr` was before.
+    stderr: the earlier `sys.stderr`.
   """
   root.handlers[:] = [
       x for x in root.handlers if getattr(x, 'stream', None) is not stderr]

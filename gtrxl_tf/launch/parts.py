@@ -1,7 +1,7 @@
 """The parts of an online run, each as the work of one process.
 
-A part runs in a process of its own, which a binary or the supervisor starts. Each
-function returns an exit code, see `exit_codes`.
+A part runs in its own process, which a binary or the supervisor starts. Each function
+returns an exit code, see `exit_codes`.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ class Settings(NamedTuple):
 
 
 class _Part(NamedTuple):
-  """What a part needs to run."""
+  """The objects that a part needs to run."""
   experiment: experiment_lib.OnlineExperiment
   should_stop: Callable[[], bool]
   gauges: gauges_lib.Gauges
@@ -130,7 +130,7 @@ def evaluate(settings: Settings, server: str, root_dir: str) -> None:
 
 @contextlib.contextmanager
 def _started(name: str, settings: Settings) -> Iterator[_Part]:
-  """Sets up this process for a part, and makes what the part needs.
+  """Sets up this process for a part, and makes the objects that the part needs.
 
   Raises:
     config.ConfigError: the settings cannot be used.
@@ -157,10 +157,10 @@ def kept_failure(name: str, path: Union[str, os.PathLike, None],
   """Writes the error that ends the context into a file, as one line and a traceback.
 
   Args:
-    name: what the line begins with, such as the name of a part; '' for nothing.
+    name: the beginning of the line, such as the name of a part; '' for none.
     path: the file. None to leave errors as they are.
-    unexpected_only: whether to leave errors as they are that `exit_codes.returned`
-      expects.
+    unexpected_only: whether to leave the errors that `exit_codes.returned` expects
+      unchanged.
 
   Raises:
     exit_codes.RunFailed: an error that `exit_codes.returned` does not expect, as a line.
@@ -168,9 +168,13 @@ def kept_failure(name: str, path: Union[str, os.PathLike, None],
   try:
     yield
   except Exception as error:
+    if isinstance(error.__cause__, environments.EnvironmentFailed):
+      error = error.__cause__  # `prepare` refused the environment.
     line, where = exit_codes.line_of(error), ''
     expected = line is not None
-    if path is None or expected and unexpected_only:
+    if path is None:
+      raise error
+    if expected and unexpected_only:
       raise
     path = pathlib.Path(path)
     kind = ('' if isinstance(error, environments.EnvironmentFailed)
@@ -178,7 +182,7 @@ def kept_failure(name: str, path: Union[str, os.PathLike, None],
     name = f'{name}: ' if name else ''
     line = line or f'{name}{kind}{config.one_line(error)}'
     with contextlib.suppress(OSError):  # A full disk is not worth another error.
-      # An error in the settings leaves no new folder of a run.
+      # An error in the settings must not create a run's folder.
       path.parent.mkdir(parents=not expected, exist_ok=True)
       files.write_atomically(path, f'{line}\n\n{traceback.format_exc()}')
       where = f' (traceback: {path})'

@@ -1,4 +1,4 @@
-"""Tests of parts.py: what a part leaves that dies of an error."""
+"""Tests of parts.py: the error message and the file of a part that fails."""
 
 import contextlib
 import io
@@ -8,11 +8,14 @@ from unittest import mock
 from absl.testing import absltest
 import gin
 
+from gtrxl_tf import environments
 from gtrxl_tf.environments import action_recall
 from gtrxl_tf.launch import parts
 
 _GIN_FILE = str(
     pathlib.Path(__file__).parents[2] / 'gin' / 'gtrxl' / 'action_recall_cpu.gin')
+# Of the error that `act` raises.
+_LINE = "making Experiment.environment = ActionRecall: KeyError: 'door'"
 
 
 class FailureTest(absltest.TestCase):
@@ -36,9 +39,9 @@ class FailureTest(absltest.TestCase):
     code, stderr = self.act(KeyError('door'), failure=str(self.path))
     self.assertEqual(code, 1)
     self.assertEqual(
-        stderr, f"Stopped: actor: KeyError: 'door' (traceback: {self.path})\n")
+        stderr, f'Stopped: actor: {_LINE} (traceback: {self.path})\n')
     line, empty, *rest = self.path.read_text().splitlines()
-    self.assertEqual((line, empty), ("actor: KeyError: 'door'", ''))
+    self.assertEqual((line, empty), (f'actor: {_LINE}', ''))
     self.assertEqual(rest[0], 'Traceback (most recent call last):')
     self.assertIn('in make_environments', ' '.join(rest))
 
@@ -51,7 +54,7 @@ class FailureTest(absltest.TestCase):
     (self.root / 'no_folder').write_text('')
     code, stderr = self.act(
         KeyError('door'), failure=str(self.root / 'no_folder' / 'actor_0.txt'))
-    self.assertEqual((code, stderr), (1, "Stopped: actor: KeyError: 'door'\n"))
+    self.assertEqual((code, stderr), (1, f'Stopped: actor: {_LINE}\n'))
 
   def test_an_evaluator_has_a_file_of_its_own(self):
     stderr = io.StringIO()
@@ -61,11 +64,11 @@ class FailureTest(absltest.TestCase):
           parts.Settings([_GIN_FILE]), 'localhost:1', str(self.root / 'run'))
     path = self.root / 'run' / 'failures' / 'evaluator.txt'
     self.assertEqual((code, stderr.getvalue()), (
-        1, f"Stopped: evaluator: KeyError: 'door' (traceback: {path})\n"))
+        1, f'Stopped: evaluator: {_LINE} (traceback: {path})\n'))
     self.assertIn('in make_environments', path.read_text())
 
   def test_without_a_file_the_error_is_raised(self):
-    with self.assertRaisesRegex(KeyError, 'door'):
+    with self.assertRaisesRegex(environments.EnvironmentFailed, _LINE):
       self.act(KeyError('door'))
 
 

@@ -38,8 +38,8 @@ class Parts:
       logs: a folder.
       settings: flags of all parts.
       num_actors: how many actors.
-      binaries: those that take the place of a part's own, by the part's name.
-      flags: more of them, by the part's name.
+      binaries: replacements of a part's usual binary, by the part's name.
+      flags: further flags, by the part's name.
     """
     self._hosts = hosts
     self._folder = folder
@@ -67,7 +67,7 @@ class Parts:
           env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '2'})
 
   def restart_the_dead(self) -> None:
-    """Starts every part that has ended, but what ends with the run."""
+    """Restarts every part that has ended, except those that end with the run."""
     for name, process in self.processes.items():
       ended = self._folder.done.exists() and name != 'server'
       if not ended and process.poll() is not None:
@@ -86,7 +86,7 @@ class Parts:
     return process.returncode
 
   def tail(self, name: str, count: int = 15) -> str:
-    """The last lines that a part said."""
+    """The last lines of a part's log."""
     return f'{name}:\n  ' + '\n  '.join(self._lines(name)[-count:])
 
   def find(self, name: str, text: str) -> List[str]:

@@ -1,4 +1,4 @@
-"""Imported by the fork server, see `processes`: what the processes of a run import."""
+"""The imports of a run's processes, which the fork server does, see `processes`."""
 
 from gtrxl_tf.launch import processes
 

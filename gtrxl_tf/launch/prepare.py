@@ -39,10 +39,12 @@ def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str], check: bool =
   Args:
     gin_files: files of settings.
     gin_bindings: single settings, which override the files.
-    check: also makes every part of it once, so that errors show before training.
+    check: also plays a step of an episode and makes every part of the experiment once,
+      so that errors show before training.
 
   Raises:
-    config.ConfigError: a setting cannot be used. The message is one line.
+    config.ConfigError: a setting cannot be used. The message is one line. If the
+      environment failed, the cause is an `environments.EnvironmentFailed`.
   """
   config.parse(gin_files, gin_bindings)
   try:
@@ -50,9 +52,12 @@ def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str], check: bool =
     _check_settings_are_of(kind)
     experiment = kind()
     experiment.settings = settings_lib.given()
-    if check:
-      with limits.checked_variables():
-        experiment.check()
+    try:
+      if check:
+        with limits.checked_variables():
+          experiment.check()
+    finally:
+      experiment.close_prototype()
   except (ValueError, TypeError, OverflowError, MemoryError,
           tf.errors.ResourceExhaustedError) as error:
     raise config.ConfigError(config.one_line(error)) from error

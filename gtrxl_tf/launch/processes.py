@@ -1,8 +1,8 @@
 """Processes that are forked from one that has imported TensorFlow and this library.
 
-To import them takes more than two CPU seconds and 400 MiB, in every process that does.
-A fork server does it once, for all parts of a run, and at once for a part that is
-started again. It runs no TensorFlow itself, whose threads would not survive a fork.
+Importing them takes more than two CPU seconds and 400 MiB in every process. A fork
+server imports them once for all parts of a run, so that a restarted part is ready at
+once. The server itself does not run TensorFlow, whose threads would not survive a fork.
 """
 
 import gc
@@ -18,10 +18,12 @@ from typing import Callable
 
 from gtrxl_tf.launch import logs
 
+_SIGNALS = signal.SIGINT, signal.SIGTERM
+
 
 def context() -> context_lib.BaseContext:
   """The context that makes processes."""
-  # Before a process has a log, C++ libraries say only what is an error.
+  # Until a process has a log, C++ libraries print only errors.
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
   made = multiprocessing.get_context('forkserver')
   made.set_forkserver_preload([f'{__package__}.preloaded'])
@@ -30,8 +32,9 @@ def context() -> context_lib.BaseContext:
 
 def preload(*modules: str) -> None:
   """Imports modules, in the fork server."""
-  signal.signal(signal.SIGINT, signal.SIG_IGN)  # A terminal sends it to all processes.
-  gc.disable()  # Nearly all stays; to look for the rest takes a quarter of the time.
+  for signum in _SIGNALS:  # Sent to all processes by a terminal or the system.
+    signal.signal(signum, signal.SIG_IGN)
+  gc.disable()  # Collecting takes a quarter of the time, and nearly all objects stay.
   for module in modules:
     importlib.import_module(module)
   gc.freeze()  # Pages that the collector does not touch stay shared.
@@ -43,8 +46,9 @@ def exit_with(main: Callable[[], int], log: pathlib.Path) -> None:
 
   Args:
     main: the work of the process.
-    log: a file for what libraries print, see `logs.redirect`.
+    log: a file for the output of libraries, see `logs.redirect`.
   """
+  signal.signal(signal.SIGTERM, signal.SIG_DFL)  # The fork server ignores it.
   logs.redirect(log)
   sys.exit(main())
 
@@ -67,10 +71,11 @@ def run(module: str, function: str, *args) -> int:
 
   def end(signum, _):
     if process.pid is None:
+      print('Interrupted before it began.', file=sys.stderr)
       sys.exit(128 + signum)
     process.terminate()
 
-  handlers = {s: signal.signal(s, end) for s in (signal.SIGINT, signal.SIGTERM)}
+  handlers = {s: signal.signal(s, end) for s in _SIGNALS}
   try:
     process.start()
     process.join()
@@ -81,6 +86,7 @@ def run(module: str, function: str, *args) -> int:
 
 
 def _call(module: str, function: str, *args) -> None:
+  signal.signal(signal.SIGTERM, signal.SIG_DFL)  # The fork server ignores it.
   # The fork server's address is known here. Python 3.10 and 3.11 would nevertheless
   # start another one, since it is not a child of this process.
   # pylint: disable-next=protected-access

@@ -8,6 +8,8 @@ import sys
 import textwrap
 
 from absl.testing import absltest
+from absl.testing import parameterized
+import pytest
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _MODULE = '''
@@ -33,18 +35,20 @@ _MODULE = '''
     '''
 
 
-class ProcessesTest(absltest.TestCase):
+class ProcessesTest(parameterized.TestCase):
 
   def start(self, statement: str) -> subprocess.Popen:
     folder = pathlib.Path(self.create_tempdir().full_path)
     (folder / 'work.py').write_text(textwrap.dedent(_MODULE))
     process = subprocess.Popen(
         [sys.executable, '-c', textwrap.dedent(statement)], text=True, cwd=_ROOT,
+        start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**os.environ, 'PYTHONPATH': f'{folder}:{_ROOT}'})
     self.addCleanup(process.kill)
     return process
 
+  @pytest.mark.medium
   def test_one_process_imports_tensorflow_for_those_of_a_run(self):
     process = self.start('''
         import os, sys
@@ -61,15 +65,33 @@ class ProcessesTest(absltest.TestCase):
     self.assertNotEqual(of_run, f'{caller} False')
     self.assertEndsWith(of_run, ' False')
 
-  def test_a_signal_is_passed_on(self):
+  @parameterized.parameters(False, True)
+  @pytest.mark.medium
+  def test_a_signal_is_passed_on(self, to_all):
     process = self.start('''
         import sys
         from gtrxl_tf.launch import processes
         sys.exit(processes.run('work', 'wait'))
         ''')
     self.assertEqual(process.stdout.readline(), 'ready\n')
-    process.send_signal(signal.SIGTERM)
+    if to_all:  # Also to the fork server.
+      os.killpg(process.pid, signal.SIGTERM)
+    else:
+      process.send_signal(signal.SIGTERM)
     self.assertEqual(process.wait(timeout=20), 128 + signal.SIGTERM)
+
+  def test_a_signal_before_the_beginning_is_one_line(self):
+    process = self.start('''
+        from multiprocessing import context
+        import signal
+        from unittest import mock
+        from gtrxl_tf.launch import processes
+        with mock.patch.object(context.ForkServerProcess, 'start',
+                               lambda _: signal.raise_signal(signal.SIGINT)):
+          processes.run('work', 'wait')
+        ''')
+    self.assertEqual(process.wait(timeout=20), 130)
+    self.assertEqual(process.stderr.read(), 'Interrupted before it began.\n')
 
 
 if __name__ == '__main__':

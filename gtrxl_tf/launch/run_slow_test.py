@@ -30,13 +30,13 @@ class RunTest(absltest.TestCase):
     experiment = prepare.prepare([str(_GIN / 't_maze_30_cpu.gin')], _BINDINGS)
     supervisor = supervisor_lib.Supervisor(
         gin.config_str(), str(folder.root), experiment.num_actors)
-    # Who is killed, and after how many environment steps.
+    # Which part is killed, and after how many environment steps.
     victims = [('learner', 150_000), ('actor_0', 300_000), ('server', 450_000)]
     deadline = time.time() + _LIMIT_SECONDS
     supervisor.start()
     try:
       while not supervisor.ended():
-        self.assertLess(time.time(), deadline, 'the run does not come to its end')
+        self.assertLess(time.time(), deadline, 'the run does not end')
         time.sleep(0.2)
         supervisor.restart_the_dead()
         row = run_folder.last_metrics(folder.metrics)
@@ -46,7 +46,7 @@ class RunTest(absltest.TestCase):
     finally:
       supervisor.stop()
 
-    self.assertEmpty(victims, 'not everyone was killed')
+    self.assertEmpty(victims, 'not every part was killed')
     self.assertTrue(folder.done.exists())
     rows = run_folder.read_metrics(folder.metrics)
     steps = [row['learner_step'] for row in rows]
@@ -61,7 +61,7 @@ class RunTest(absltest.TestCase):
         experiment.evaluation_episodes)
     self.assertGreaterEqual(np.mean(played.successes), 0.95)
 
-  def test_a_run_that_diverges_says_so(self):
+  def test_a_run_that_diverges_reports_it(self):
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
     gin.clear_config()
     stderr = io.StringIO()

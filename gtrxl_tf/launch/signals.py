@@ -15,7 +15,7 @@ _JOIN_SECONDS = 5  # For a thread to end, which takes it no time.
 
 @contextlib.contextmanager
 def stop_requested(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
-  """Yields a function that tells whether the user or the system has requested a stop.
+  """Yields a function that returns whether the user or the system requested a stop.
 
   Signals are noticed even while the main thread is inside TensorFlow, where Python runs
   no handler: a thread reads what the interpreter writes when a signal arrives. The
@@ -72,7 +72,7 @@ def stop_requested_by_parent() -> Iterator[Callable[[], bool]]:
         return
     orphaned.set()
     time.sleep(_ORPHAN_SECONDS)
-    os._exit(1)  # What it waits for will not come.
+    os._exit(1)  # It hangs, waiting for a part that has ended.
 
   thread = threading.Thread(target=watch, daemon=True)
   thread.start()
@@ -82,5 +82,5 @@ def stop_requested_by_parent() -> Iterator[Callable[[], bool]]:
       yield lambda: should_stop() or orphaned.is_set()
   finally:
     ended.set()
-    if not orphaned.is_set():  # Else it ends the process if that takes too long.
+    if not orphaned.is_set():  # Otherwise it must end a process that hangs.
       thread.join(_JOIN_SECONDS)

@@ -15,7 +15,7 @@ from gtrxl_tf.launch import signals
 
 class SignalsTest(absltest.TestCase):
 
-  def test_a_signal_is_heard_and_handlers_come_back(self):
+  def test_a_signal_is_noticed_and_handlers_are_restored(self):
     before = signal.getsignal(signal.SIGTERM)
     with signals.stop_requested() as should_stop:
       self.assertFalse(should_stop())
@@ -41,7 +41,7 @@ class SignalsTest(absltest.TestCase):
     self.assertEqual(after, before)
     self.assertTrue(should_stop())
 
-  def test_nor_does_that_which_watches_the_parent(self):
+  def test_the_thread_that_watches_the_parent_ends_with_the_context(self):
     process = subprocess.run([sys.executable, '-c', textwrap.dedent('''
         import multiprocessing, threading
         from gtrxl_tf.launch import signals
@@ -58,7 +58,7 @@ class SignalsTest(absltest.TestCase):
         ''')], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
     self.assertEqual(process.stdout, '3 False\n' * 3 + '1\n')
 
-  def test_it_is_heard_while_the_main_thread_is_in_a_call_that_does_not_return(self):
+  def test_a_signal_is_noticed_while_the_main_thread_is_in_a_blocking_call(self):
     # A lock that is never released stands for TensorFlow: no Python handler runs.
     process = subprocess.Popen([sys.executable, '-c', textwrap.dedent('''
         import ctypes, os, threading, time
@@ -78,7 +78,7 @@ class SignalsTest(absltest.TestCase):
     process.send_signal(signal.SIGTERM)
     self.assertEqual(process.stdout.readline(), 'heard\n')
     self.assertIsNone(process.poll())
-    process.send_signal(signal.SIGTERM)  # Who asks twice does not want to wait.
+    process.send_signal(signal.SIGTERM)  # A second signal ends the process at once.
     self.assertEqual(process.wait(timeout=5), 128 + signal.SIGTERM)
 
 

@@ -53,9 +53,9 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
   try:
     supervisor.start()
     while not (should_stop() or supervisor.ended()):
-      time.sleep(0.5)
       supervisor.restart_the_dead()
       console.update(run_folder.last_metrics(folder.metrics))
+      time.sleep(0.5)  # Then it first looks whether the dead were told to stop.
   finally:
     console.close()
     supervisor.stop()
@@ -66,18 +66,18 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
 
 
 def _check_saved(exit_code: int, folder: run_folder.RunFolder) -> None:
-  """Raises an error if a learner that was told to stop has not saved, as it should."""
-  if exit_code not in (0, -signal.SIGTERM):  # The latter while it was being started.
+  """Raises an error if a learner that was told to stop did not save a checkpoint."""
+  if exit_code not in (0, -signal.SIGTERM):  # Killed by it while starting.
     why = ('the reason is above' if exit_code > 0
            else f'it died by {signal.Signals(-exit_code).name}')
     raise exit_codes.RunFailed(
         f'the learner did not save ({why}): its steps since the newest checkpoint in '
-        f'{folder.checkpoints} are lost. The same command goes on from that one.')
+        f'{folder.checkpoints} are lost. Run the same command to continue from it.')
 
 
 def threads_of_learner(experiment: experiment_lib.OnlineExperiment) -> int:
-  """Returns how many threads the learner has beside the other parts; 0 for all."""
-  weights = experiment.acting_network.trainable_variables  # As many as those that learn.
+  """Returns how many threads the learner gets beside the other parts; 0 for all."""
+  weights = experiment.acting_network.trainable_variables  # As many as the learner has.
   return devices.threads_of_step(
       sum(weight.shape.num_elements() for weight in weights),
       experiment.batch_size * experiment.unroll_length)
@@ -88,8 +88,8 @@ class Supervisor:
 
   A part that dies is started again and finds the others: actors and learner reconnect
   to a new server, which begins with its last checkpoint if there is one; a new learner
-  resumes from its own. A part that dies again and again ends the run, unless the run
-  makes progress in between: then it was killed from outside, or seldom fails.
+  resumes from its own. A part that dies repeatedly ends the run, unless the run makes
+  progress in between: the part was then killed from outside, or fails rarely.
 
   Attributes:
     processes: the newest of each part, by its name.
@@ -132,16 +132,16 @@ class Supervisor:
     self.processes: Dict[str, multiprocessing.Process] = {}
 
   def _failure(self, name: str) -> pathlib.Path:
-    """Where a part writes the error that ends it."""
+    """The file with the error that ended a part."""
     return self._folder.failures / f'{name}.txt'
 
   def _log(self, name: str) -> pathlib.Path:
-    """Where the libraries in a part write what they print."""
+    """The file with the output of the libraries in a part."""
     return self._folder.logs / f'{name}.log'
 
   def start(self) -> None:
     """Starts all parts."""
-    shutil.rmtree(self._folder.failures, ignore_errors=True)  # Of an earlier attempt.
+    shutil.rmtree(self._folder.failures, ignore_errors=True)  # From earlier runs.
     for name in self._mains:
       self._start(name)
 
@@ -176,7 +176,7 @@ class Supervisor:
       if recent > _DEATHS_FORGIVEN:
         raise self._failed(name, f'{recent} times within {_WITHIN_SECONDS} s')
       if futile > _DEATHS_FORGIVEN:
-        raise self._failed(name, f'{futile} times without progress of the run between')
+        raise self._failed(name, f'{futile} times while the run made no progress')
       if process.exitcode < 0:  # An earlier error is not why it died.
         self._failure(name).unlink(missing_ok=True)
       logging.warning(
@@ -187,7 +187,8 @@ class Supervisor:
     """The newest learner step; for the evaluator, the newest that it has evaluated.
 
     Until an episode has ended somewhere, an actor that ends with an error has made no
-    progress, even if the learner took its unrolls: its environment may break always.
+    progress, even if the learner took its unrolls: its environment may fail in every
+    episode.
     """
     if name == 'evaluator':
       row = run_folder.last_metrics(self._folder.evaluations) or {}
@@ -219,19 +220,25 @@ class Supervisor:
     return PartFailed(line)
 
   def stop(self, timeout: float = 30) -> None:
-    """Asks all parts to stop, the learner first, which saves; then kills them."""
-    # The server last: the others would warn that it is gone.
-    order = sorted(self.processes, key=lambda name: (name != 'learner', name == 'server'))
+    """Asks all parts to stop, and kills those that do not.
+
+    Args:
+      timeout: seconds that the learner has to save; the others have five at most.
+    """
     deadline = time.time() + timeout
-    for name in order:
-      self.processes[name].terminate()
-      if name == 'learner':
-        self.processes[name].join(timeout)
-    for name in order:
-      self.processes[name].join(max(0.1, min(5, deadline - time.time())))
-      if self.processes[name].is_alive():
-        self.processes[name].kill()
-        self.processes[name].join()
+    # The server last: the others would warn that it is gone. The actors at the same
+    # time as the learner, which many of them would keep from the processor.
+    clients = sorted(set(self.processes) - {'server'}, key=lambda name: name != 'learner')
+    for names in clients, self.processes.keys() & {'server'}:
+      for name in names:
+        self.processes[name].terminate()
+      for name in names:
+        left = deadline - time.time()
+        self.processes[name].join(
+            max(0.1, left if name == 'learner' else min(5, left)))
+        if self.processes[name].is_alive():
+          self.processes[name].kill()
+          self.processes[name].join()
 
 
 def _cause(exit_code: int) -> str:

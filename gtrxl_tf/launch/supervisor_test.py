@@ -1,4 +1,4 @@
-"""Tests of supervisor.py: when a run is given up, and what it leaves then."""
+"""Tests of supervisor.py: when it abandons a run, and what the run leaves behind."""
 
 import math
 import pathlib
@@ -17,7 +17,7 @@ _FORGIVEN = 5
 
 
 class _Process:
-  """A process that lives until the test lets it die."""
+  """A process that runs until the test ends it."""
 
   def __init__(self, **_):
     self.exitcode = None
@@ -48,7 +48,7 @@ class SupervisorTest(parameterized.TestCase):
     run_folder.MetricsWriter(path).append({'learner_step': self.step, **row})
 
   def die(self, name, exit_code=-signal.SIGKILL, error=None, after=100.0):
-    """Has a part die, `after` so many seconds, and lets the supervisor see it."""
+    """Ends a part's process after some seconds, and calls `restart_the_dead`."""
     self.now += after
     if error is not None:
       self.folder.failures.mkdir(exist_ok=True)
@@ -77,14 +77,14 @@ class SupervisorTest(parameterized.TestCase):
     for _ in range(_FORGIVEN):
       self.die(name, 1, 'it is broken')
     line = self.gives_up(
-        f'^{name} died 6 times without progress of the run between: it is broken '
+        f'^{name} died 6 times while the run made no progress: it is broken '
         rf'\(traceback: {re.escape(str(self.failure(name)))}\)$',
         name, 1, 'it is broken')
     reason, _, rest = self.failure(name).read_text().partition('\n')
     self.assertStartsWith(line, reason)
     self.assertIn('Traceback: the places', rest)
 
-  def test_a_part_that_is_killed_while_the_run_makes_progress_does_not(self):
+  def test_a_part_that_is_killed_while_the_run_makes_progress_does_not_end_it(self):
     for _ in range(5 * _FORGIVEN):
       self.write(self.folder.metrics, **{'return': math.nan})
       for name in 'server', 'learner', 'actor_0':
@@ -94,7 +94,7 @@ class SupervisorTest(parameterized.TestCase):
     for _ in range(_FORGIVEN):
       self.die('learner')
     self.gives_up(
-        '^learner died 6 times without progress of the run between: SIGKILL$', 'learner')
+        '^learner died 6 times while the run made no progress: SIGKILL$', 'learner')
     self.assertStartsWith(self.failure('learner').read_text(), 'learner died 6 times')
 
   def test_progress_is_counted_from_the_farthest_step_of_all_lives(self):
@@ -104,15 +104,15 @@ class SupervisorTest(parameterized.TestCase):
       self.write(self.folder.metrics, **{'return': 0.5})
       self.die('learner')
       self.folder.metrics.unlink()
-    self.gives_up('learner died 6 times without progress', 'learner')
+    self.gives_up('learner died 6 times while the run made no progress', 'learner')
 
   def test_errors_of_an_actor_before_any_episode_has_ended(self):
-    # The learner takes the unrolls of an environment that breaks in every episode.
+    # The learner takes the unrolls of an environment that fails in every episode.
     for i in range(_FORGIVEN):
       self.write(self.folder.metrics, **{'return': math.nan})
       self.die('actor_0', 1, f'error {i}')
     self.write(self.folder.metrics, **{'return': math.nan})
-    self.gives_up('actor_0 died 6 times without progress .*: the last', 'actor_0', 1,
+    self.gives_up('actor_0 died 6 times while .* no progress: the last', 'actor_0', 1,
                   'the last')
 
   def test_errors_of_an_actor_between_episodes_are_survived(self):
@@ -134,13 +134,14 @@ class SupervisorTest(parameterized.TestCase):
     for _ in range(_FORGIVEN - 1):
       self.write(self.folder.metrics, **{'return': 0.5})
       self.die('evaluator', 1, 'always')
-    self.gives_up('evaluator died 6 times without progress', 'evaluator', 1, 'always')
+    self.gives_up(
+        'evaluator died 6 times while .* no progress', 'evaluator', 1, 'always')
 
   def test_damaged_metrics_are_no_progress_and_no_error(self):
     self.folder.metrics.write_bytes(bytes(range(256)))
     for _ in range(_FORGIVEN):
       self.die('server')
-    self.gives_up('server died 6 times without progress', 'server')
+    self.gives_up('server died 6 times while .* no progress', 'server')
 
   def test_an_error_is_kept_until_the_part_dies_of_something_else(self):
     self.die('actor_0', 1, 'once')
@@ -167,7 +168,7 @@ class SavedTest(parameterized.TestCase):
   def test_a_lost_save_is_an_error(self, exit_code, why):
     with self.assertRaisesRegex(
         exit_codes.RunFailed, rf'^the learner did not save \({why}\): its steps since '
-        'the newest checkpoint in run/checkpoints are lost. The same command goes on'):
+        'the newest checkpoint in run/checkpoints are lost. Run the same command'):
       supervisor_lib._check_saved(exit_code, run_folder.RunFolder('run'))
 
 

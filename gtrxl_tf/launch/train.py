@@ -5,6 +5,7 @@ import csv
 import io
 import os
 import pathlib
+import shlex
 import shutil
 import sys
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
@@ -32,6 +33,9 @@ from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import summaries as summaries_lib
 
+# Its name in the files of a checkpoint, see `OnlineTrainer`.
+_ENVIRONMENT_STEPS = 'environment_steps/.ATTRIBUTES/VARIABLE_VALUE'
+
 
 @exit_codes.returned
 def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
@@ -42,7 +46,7 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     gin_files: files of settings.
     gin_bindings: single settings, which override the files.
     root_dir: the run's folder.
-    supervised: whether to stop when the process ends that started this one.
+    supervised: whether to stop when the parent process ends.
     allow_changes: whether `settings.CHANGEABLE` may differ from what the run in the
       folder was started with.
 
@@ -58,7 +62,8 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     with (_claimed(folder, experiment, allow_changes) as begins,
           logs.kept(folder.logs / 'train.log')):
       if begins:
-        # Its tables may be of other settings, or have weights that say the run is over.
+        # Its tables may come from other settings, or have weights that mark the run as
+        # over.
         shutil.rmtree(folder.replay, ignore_errors=True)
       evaluation = None
       if not folder.done.exists():
@@ -100,7 +105,7 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
     _check_server(experiment, server)
     gauges = gauges_lib.Gauges('learner', settings.metrics_host, settings.metrics_port)
     is_chief = devices.is_chief(strategy)
-    if not is_chief:  # As in `_claimed`: one that did not stop would wait for the chief.
+    if not is_chief:  # As in `_claimed`: otherwise the worker waits for the chief.
       checkpoints.check(folder.checkpoints, experiment.kind, experiment.make_agent)
       _check_settings(folder, allow_changes)
     with (_claimed(folder, experiment, allow_changes) if is_chief
@@ -125,7 +130,7 @@ def _prepare(gin_files: Sequence[str], gin_bindings: Sequence[str],
              folder: run_folder.RunFolder) -> experiment_lib.Experiment:
   """As `prepare.prepare`; the traceback of an error in the user's code is kept."""
   with parts.kept_failure(
-      'settings', folder.failures / 'settings.txt', unexpected_only=True):
+      'preparation', folder.failures / 'preparation.txt', unexpected_only=True):
     return prepare_lib.prepare(gin_files, gin_bindings)
 
 
@@ -151,13 +156,14 @@ def _claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment
     config.ConfigError: it belongs to another experiment. Nothing in it was changed.
   """
   with folder.in_use():
-    checkpoints.check(folder.checkpoints, experiment.kind, experiment.make_agent)
+    newest = checkpoints.check(
+        folder.checkpoints, experiment.kind, experiment.make_agent)
     changed = _check_settings(folder, allow_changes)
     begins = not folder.was_started
     if changed:
       kept = folder.keep_record()
       print(f'Settings changed in {folder.root}: '
-            f'{settings_lib.describe(changed, "now")}. {kept} has those of before.')
+            f'{settings_lib.describe(changed, "now")}. {kept} has the earlier ones.')
     if folder.done.exists() and any(
         settings_lib.matches(x.name, settings_lib.OF_LENGTH) for x in changed):
       begins = True
@@ -165,7 +171,19 @@ def _claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment
     files.write_atomically(folder.config, config.operative_text())
     if not folder.done.exists():
       folder.diverged.unlink(missing_ok=True)  # From an earlier attempt.
+      if newest is not None:
+        print(f'Going on from {_describe_checkpoint(newest)}.', flush=True)
     yield begins
+
+
+def _describe_checkpoint(path: str) -> str:
+  """Returns its learner step and, of an online run, its environment step."""
+  learner_step = int(path.rpartition('-')[2])
+  described = f'learner step {learner_step:,}'
+  saved = tf.train.load_checkpoint(path)
+  if saved.has_tensor(_ENVIRONMENT_STEPS):
+    described += f' and environment step {saved.get_tensor(_ENVIRONMENT_STEPS):,}'
+  return described
 
 
 def _check_settings(folder: run_folder.RunFolder, allow_changes: bool
@@ -180,7 +198,7 @@ def _check_settings(folder: run_folder.RunFolder, allow_changes: bool
     Those that differ.
 
   Raises:
-    config.ConfigError: some differ that may not.
+    config.ConfigError: some that must not change differ.
   """
   if not (folder.was_started and folder.config.exists()):
     return []  # A run that was refused, or interrupted before it learned anything.
@@ -199,8 +217,8 @@ def _check_settings(folder: run_folder.RunFolder, allow_changes: bool
   if changed and not allow_changes:
     raise config.ConfigError(
         f'{folder.root} was started with other settings: '
-        f'{settings_lib.describe(changed, "now")}; --allow_changes goes on with the '
-        'new ones, and keeps the record of the others')
+        f'{settings_lib.describe(changed, "now")}; --allow_changes continues with '
+        'the new ones, and keeps a record of the earlier ones')
   return changed
 
 
@@ -213,16 +231,16 @@ def _finish(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
     experiment: the run's experiment.
     folder: the run's folder.
     should_stop: called during the evaluation.
-    evaluation: at the end of training; None to play now.
+    evaluation: from the end of training; None to evaluate now.
   """
   if not folder.done.exists():
-    print(f'Interrupted. The same command goes on from {folder.checkpoints}.')
+    print(f'Interrupted. Run the same command to continue from {folder.checkpoints}.')
     return exit_codes.INTERRUPTED
   if evaluation is None:
     with parts.kept_failure('evaluation', folder.failures / 'evaluation.txt'):
       evaluation = experiment.evaluate(folder, should_stop)
   if evaluation is None:
-    print('Interrupted in the evaluation. The same command begins it again.')
+    print('Interrupted in the evaluation. Run the same command to repeat it.')
     return exit_codes.INTERRUPTED
   _show(experiment, folder, evaluation)
   return exit_codes.DONE
@@ -235,11 +253,11 @@ def _write_table(path: pathlib.Path, rows: Iterable[Iterable[Any]]) -> None:
 
 
 def _command(name: str) -> str:
-  """What starts one of the programs in the user's shell."""
+  """The words that start one of the programs in the user's shell."""
   gtrxl = os.path.join(os.path.dirname(sys.executable), 'gtrxl')
   if shutil.which('gtrxl') == gtrxl:
     return f'gtrxl {name}'
-  return f'{os.path.relpath(sys.executable)} -m binaries.{name}'
+  return f'{shlex.quote(os.path.relpath(sys.executable))} -m binaries.{name}'
 
 
 def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
@@ -261,5 +279,7 @@ def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   board.flush()
   print(experiment.describe(folder, evaluation, informed))
   print(f'Curve: {folder.curve}')
-  print(f'Evaluate again:  {_command("evaluate")} --root_dir={folder.root}')
-  print(f'Serve the policy:  {_command("serve")} --policy_dir={folder.policy}')
+  for what, name, flag, path in (
+      ('Evaluate again', 'evaluate', 'root_dir', folder.root),
+      ('Serve the policy', 'serve', 'policy_dir', folder.policy)):
+    print(f'{what}:  {_command(name)} --{flag}={shlex.quote(str(path))}')

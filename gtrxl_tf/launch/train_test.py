@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Tuple
 from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
 import gin
 import pytest
+import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import environments
@@ -28,6 +30,7 @@ from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.launch import train
 from gtrxl_tf.online import experiment as experiment_lib
+from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import run_folder
 
@@ -43,9 +46,30 @@ _TINY = ['ActionRecall.delay = 2', 'TransformerXL.memory_length = 4',
 
 @gin.configurable
 class BrokenMaze(t_maze.TMaze):
+  resets = 0
+
+  def reset(self):
+    self.resets += 1
+    return super().reset()
+
+  def step(self, action):  # Not when the settings are checked.
+    return super().step(action) if self.resets < 2 else None
+
+
+@gin.configurable
+class CountedRecall(action_recall.ActionRecall):
+  calls = []
+
+  def reset(self):
+    self.calls.append('reset')
+    return super().reset()
 
   def step(self, action):
-    return None
+    self.calls.append('step')
+    return super().step(action)
+
+  def close(self):
+    self.calls.append('close')
 
 
 class ThreadsTest(parameterized.TestCase):
@@ -74,7 +98,7 @@ class RefusedTest(parameterized.TestCase):
     self.temporary = pathlib.Path(self.create_tempdir().full_path)
 
   def refused(self, files, bindings) -> str:
-    """The one line on stderr; nothing else has happened."""
+    """Returns the one line on stderr, and checks that nothing else has happened."""
     root = self.temporary / 'run'
     stderr = io.StringIO()
     with contextlib.redirect_stderr(stderr):
@@ -132,21 +156,95 @@ class RefusedTest(parameterized.TestCase):
     self.assertRegex(self.refused([_GIN_FILE], [binding]), expected)
 
   def test_an_error_in_an_environment_s_constructor_is_one_line_and_a_file(self):
-    root, stderr = self.temporary / 'run', io.StringIO()
-    with contextlib.redirect_stderr(stderr), mock.patch.object(
+    with mock.patch.object(
         action_recall.ActionRecall, '__init__', side_effect=KeyError('door')):
-      code = train.train([_GIN_FILE], [], str(root))
-    self.assertEqual(code, 1)
-    failure = root / 'failures' / 'settings.txt'
-    self.assertEqual(stderr.getvalue(), "Stopped: settings: KeyError: 'door' "
-                     f'(traceback: {failure})\n')
-    self.assertIn('in make_environments', failure.read_text())
+      line, traceback = self.failed()
+    self.assertEqual(
+        line, "making Experiment.environment = ActionRecall: KeyError: 'door'")
+    self.assertIn('in make_environments', traceback)
 
-  def test_a_core_whose_segments_unrolls_do_not_keep_to(self):
+  def failed(self, files=(), bindings=()) -> Tuple[str, str]:
+    """The one line on stderr, without its ends, and the traceback; nothing was begun."""
+    root, stderr = self.temporary / 'run', io.StringIO()
+    with contextlib.redirect_stderr(stderr):
+      code = train.train([_GIN_FILE, *files], bindings, str(root))
+    self.assertEqual(code, 1)
+    failure = root / 'failures' / 'preparation.txt'
+    self.assertEqual([x for x in root.rglob('*') if x.is_file()], [failure])
+    line, = stderr.getvalue().splitlines()
+    begin, end = 'Stopped: preparation: ', f' (traceback: {failure})'
+    self.assertStartsWith(line, begin)
+    self.assertEndsWith(line, end)
+    return line.removeprefix(begin).removesuffix(end), failure.read_text()
+
+  @parameterized.parameters(
+      ('step', "raise KeyError('door')", "step 1: KeyError: 'door' (WORLD, line 6)"),
+      ('reset', '1 / 0', 'before episode 1, with 0 random actions: ZeroDivisionError: '
+       'division by zero (WORLD, line 6)'),
+      ('step', 'return 3', 'step 1: returned a int: expected a dm_env.TimeStep, as '
+       'dm_env.restart, transition and termination make it'),
+      ('step', "return dm_env.transition('a', [0] * 5)", "reward = 'a', discount = 1.0: "
+       'expected two numbers (episode 1, step 1)'),
+      ('reset', 'return dm_env.restart([0.0] * 5)', 'observation has shape (5,) and '
+       'dtype float64: expected (5,) and float32, as its spec says (episode 1, step 0)'))
+  def test_an_environment_that_fails_at_once_is_one_line_and_a_file(
+      self, method, does, expected):
+    name = f'World{abs(hash((method, does)))}'  # Gin knows all names of this process.
+    world = self.temporary / f'{name.lower()}.py'
+    world.write_text(f"""
+import dm_env
+from gtrxl_tf import environments
+class {name}(environments.ActionRecall):
+  def {method}(self, *args):
+    {does}
+""")
+    settings = self.temporary / 'world.gin'
+    settings.write_text(f'import {world.stem}\nExperiment.environment = @{name}\n')
+    line, traceback = self.failed([str(settings)])
+    self.assertStartsWith(line, 'environment 0')
+    self.assertEndsWith(line, expected.replace('WORLD', str(world)))
+    self.assertIn('Traceback', traceback)
+
+  def test_a_constructor_that_fails_is_found_in_the_user_s_file(self):
+    world = self.temporary / 'world_unmade.py'
+    world.write_text("""
+def unmade(seed):
+  raise ValueError('no doors left')
+""")
+    settings = self.temporary / 'world.gin'
+    settings.write_text('import world_unmade\nExperiment.environment = @unmade\n')
+    line, traceback = self.failed([str(settings)])
+    self.assertEqual(line, 'making Experiment.environment = unmade: ValueError: no doors '
+                     f'left ({world}, line 3)')
+    self.assertIn('in unmade', traceback)
+
+  def test_an_argument_that_a_constructor_does_not_take_is_a_wrong_setting(self):
+    self.assertIn("unexpected keyword argument 'doors'", self.refused(
+        [_GIN_FILE], ["Experiment.tasks = {'doors': (1, 2)}"]))
+
+  def test_preparation_plays_one_step_and_closes_the_environment(self):
+    for check, expected in (True, ['reset', 'step', 'close']), (False, ['close']):
+      gin.clear_config()
+      CountedRecall.calls.clear()
+      prepare.prepare(
+          [_GIN_FILE], [*_TINY, 'Experiment.environment = @CountedRecall'], check)
+      self.assertEqual(CountedRecall.calls, expected)
+
+  def test_a_core_with_segments_is_refused(self):
     self.assertIn(
         'ActorCritic.core = SegmentTransformer works in segments: expected a core that '
         'does', self.refused([_GIN_FILE], [
             *_TINY, 'ActorCritic.core = @SegmentTransformer()']))
+
+  @parameterized.parameters('file', 'file/run')
+  def test_a_folder_that_cannot_be_made(self, path):
+    (self.temporary / 'file').touch()
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr):
+      code = train.train([_GIN_FILE], _TINY, f'{self.temporary}/{path}')
+    self.assertEqual(code, 2)
+    self.assertRegex(stderr.getvalue(), rf'^Not started: {self.temporary}/{path}: .*: '
+                     r'expected a folder of its own for the run, .*\n$')
 
   def test_a_file_that_is_not_there(self):
     self.assertIn('nowhere.gin', self.refused(['nowhere.gin'], []))
@@ -210,18 +308,21 @@ class ChangedSettingsTest(parameterized.TestCase):
         'OnlineExperiment.num_epochs = 2', 'OnlineExperiment.environment_steps = 70',
         allow_changes=allow_changes)
 
+  @pytest.mark.medium
   def test_a_change_on_purpose_needs_the_flag(self):
     self.refused(
-        r'Experiment.evaluation_episodes = 10 \(now 11\); --allow_changes goes on .*',
+        r'Experiment.evaluation_episodes = 10 \(now 11\); --allow_changes continues .*',
         'Experiment.evaluation_episodes = 11')
 
+  @pytest.mark.medium
   def test_the_same_settings_are_not_a_change(self):
     before = self.contents()
     with self.claimed('Experiment.seed = 0', 'DeepLSTM.num_layers = 9') as begins:
       self.assertEqual(self.contents(), before)
       self.assertFalse(begins)
 
-  def test_the_record_of_before_is_kept(self):
+  @pytest.mark.medium
+  def test_the_earlier_record_is_kept(self):
     before = self.contents()
     for number, episodes in (1, 11), (2, 12):
       with contextlib.redirect_stdout(io.StringIO()) as stdout, self.claimed(
@@ -236,13 +337,15 @@ class ChangedSettingsTest(parameterized.TestCase):
     self.assertIn(b'evaluation_episodes = 12', after['config.gin'])
     self.assertIn('done', after)
 
-  def test_a_run_that_is_done_goes_on_if_it_gets_more_steps(self):
+  @pytest.mark.medium
+  def test_a_run_that_is_done_continues_if_it_gets_more_steps(self):
     with contextlib.redirect_stdout(io.StringIO()), self.claimed(
         'OnlineExperiment.environment_steps = 123456', allow_changes=True) as begins:
       self.assertTrue(begins)
       self.assertFalse(self.folder.done.exists())
 
-  def test_a_run_that_has_not_learned_yet_may_be_started_otherwise(self):
+  @pytest.mark.medium
+  def test_a_run_that_has_not_learned_yet_may_start_with_other_settings(self):
     self.folder.done.unlink()
     with self.claimed('Experiment.seed = 5') as begins:
       self.assertTrue(begins)
@@ -250,6 +353,26 @@ class ChangedSettingsTest(parameterized.TestCase):
     self.folder.metrics.write_text('learner_step\n2\n')
     self.refused(r'Experiment.seed = 5 \(now 0\); other settings need another folder')
 
+  @pytest.mark.medium
+  def test_a_run_that_goes_on_says_from_where(self):
+    self.folder.done.unlink()
+    gin.clear_config()
+    experiment = prepare.prepare([_GIN_FILE], _TINY)
+    saved = checkpoints.Checkpoints(
+        self.folder.checkpoints, 1, kind=experiment.kind, agent=experiment.make_agent(),
+        environment_steps=tf.Variable(1234567, dtype=tf.int64))
+    saved.restore()
+    saved.save(3210)
+    with contextlib.redirect_stdout(io.StringIO()) as stdout, self.claimed():
+      pass
+    self.assertEqual(stdout.getvalue(), 'Going on from learner step 3,210 and '
+                     'environment step 1,234,567.\n')
+    self.folder.done.touch()
+    with contextlib.redirect_stdout(io.StringIO()) as stdout, self.claimed():
+      pass
+    self.assertEqual(stdout.getvalue(), '')
+
+  @pytest.mark.medium
   def test_a_config_that_cannot_be_read_is_refused(self):
     self.folder.config.write_bytes(b'\xff')
     with self.assertRaisesRegex(config.ConfigError, 'config.gin: '), self.claimed():
@@ -264,7 +387,8 @@ class OfflineRunTest(parameterized.TestCase):
     self.addCleanup(gin.clear_config)
 
   def test_scores_are_stored_with_an_evaluation(self):
-    folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    folder = run_folder.RunFolder(
+        f'{self.create_tempdir().full_path}/a folder with a name')
     run_folder.MetricsWriter(folder.metrics).append(
         {'learner_step': 1, 'seconds': 1, 'return': 2, 'score': 3})
     experiment = experiment_lib.OnlineExperiment(
@@ -278,6 +402,7 @@ class OfflineRunTest(parameterized.TestCase):
                      [{'score': 51.5, 'other': 7}])
     self.assertLen(run_folder.read_metrics(folder.evaluation), 3)
     self.assertIn('score 51.5, other 7.0', stdout.getvalue())
+    self.assertIn(f"evaluate --root_dir='{folder.root}'\n", stdout.getvalue())
 
   def test_an_error_in_the_evaluation_is_one_line_and_a_file(self):
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
@@ -293,6 +418,7 @@ class OfflineRunTest(parameterized.TestCase):
 
   @pytest.mark.long
   @parameterized.parameters('train_as_learner', 'train')
+  @pytest.mark.medium
   def test_an_error_of_an_environment_in_training_is_one_line_and_a_file(self, name):
     temporary = pathlib.Path(self.create_tempdir().full_path)
     dataset, folder = temporary / 'mazes', run_folder.RunFolder(temporary / 'run')
@@ -322,7 +448,7 @@ class OfflineRunTest(parameterized.TestCase):
     self.assertIn('Traceback', failure.read_text())
 
   @pytest.mark.long
-  def test_a_run_leaves_what_there_is_to_see(self):
+  def test_a_run_leaves_its_pictures_and_tables(self):
     temporary = pathlib.Path(self.create_tempdir().full_path)
     dataset, folder = temporary / 'mazes', run_folder.RunFolder(temporary / 'run')
     testing.write_informed_episodes(
@@ -383,16 +509,16 @@ class RunTest(parameterized.TestCase):
     return process
 
   @pytest.mark.long
-  def test_a_run_is_interrupted_and_goes_on_to_its_end(self):
+  def test_a_run_is_interrupted_and_resumed(self):
     process = self.start('OnlineExperiment.environment_steps = 1000000000')
-    deadline = time.time() + 240  # Where much else goes on, starting takes minutes.
+    deadline = time.time() + 240  # On a busy machine, starting takes minutes.
     while (run_folder.last_metrics(self.folder.metrics) is None
            and time.time() < deadline):
       time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=120)
     self.assertEqual(process.returncode, 130, stderr)
-    self.assertIn('The same command goes on from', stdout)
+    self.assertIn('Run the same command to continue from', stdout)
     self.assertFalse(self.folder.done.exists())
     before = run_folder.last_metrics(self.folder.metrics)
 
@@ -405,16 +531,19 @@ class RunTest(parameterized.TestCase):
     self.assertEqual([row['learner_step'] for row in rows],
                      [2 * (i + 1) for i in range(len(rows))])
     self.assertGreater(len(rows), before['learner_step'] / 2)
+    self.assertRegex(
+        stdout, r'^Settings .*\nGoing on from learner step \d+ and environment step [\d,]+'
+        r'\.\nTraining in ')
     self.assertRegex(stdout, r'Evaluation over 10 episodes: return .* success ')
     self.assertRegex(
         stdout, rf'(gtrxl |python[\d.]* -m binaries\.)evaluate --root_dir={self.folder.root}\n')
-    for line in stderr.splitlines():  # What libraries say is in the logs.
+    for line in stderr.splitlines():  # The messages of libraries are in the logs.
       self.assertStartsWith(line, 'WARNING: ')
     self.assertCountEqual(
         [path.name for path in self.folder.logs.iterdir()],
         ['train.log', 'server.log', 'learner.log', 'actor_0.log'])
     self.assertRegex((self.folder.logs / 'learner.log').read_text(),
-                     r'(?m)^[-\d]+ [:,\d]+ INFO learner: going on from .*ckpt-\d+$')
+                     r'(?m)^[-\d]+ [:,\d]+ INFO learner: resuming from .*ckpt-\d+$')
     for path in (self.folder.config, self.folder.done, self.folder.curve,
                  self.folder.evaluation, self.folder.policy / 'saved_model.pb'):
       self.assertTrue(path.exists(), path)

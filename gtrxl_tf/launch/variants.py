@@ -19,7 +19,7 @@ _VALUES = r'[\w.]+=[^\s,/]+(,[^\s,/]+)*'
 class Point(NamedTuple):
   """A point of a sweep; without a sweep there is one point with an empty name."""
   name: str   # Can be the name of a folder.
-  value: str  # What differs between points.
+  value: str  # The value that differs between points.
   gin_files: List[str]
   bindings: List[str]
 
@@ -77,5 +77,5 @@ def sweep(text: Optional[str]) -> List[Point]:
 
 
 def swept(text: Optional[str]) -> Optional[str]:
-  """Returns what a sweep varies: a setting, or `experiment`; None without a sweep."""
+  """Returns the setting that a sweep varies, or `experiment`; None without a sweep."""
   return text and (text.partition('=')[0] if '=' in text else 'experiment')

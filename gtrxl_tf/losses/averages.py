@@ -1,4 +1,4 @@
-"""Means over the valid steps of a batch, which may be spread over replicas."""
+"""Means over the valid steps of a batch, which may be divided among replicas."""
 
 import tensorflow as tf
 

@@ -76,7 +76,7 @@ def n_step_returns(
     ends, discounts = ends[..., tf.newaxis], discounts[..., tf.newaxis]
   # G_t = returns_t + carry_t G_{t+1}. Each round doubles the number of steps that
   # returns_t covers, so that log2(T) rounds replace a loop over T steps.
-  share = tf.where(ends, 1., 1. - td_lambda)  # Of the next value.
+  share = tf.where(ends, 1., 1. - td_lambda)  # The next value's.
   returns = rewards[:, 1:] + tf.math.multiply_no_nan(discounts * values[:, 1:], share)
   carry = tf.where(ends, 0., td_lambda * discounts)
   span = 1

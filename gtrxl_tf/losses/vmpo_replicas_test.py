@@ -88,11 +88,13 @@ class ReplicasTest(tf.test.TestCase, parameterized.TestCase):
     return got
 
   @parameterized.parameters(1, 2, 4)
+  @pytest.mark.medium
   def test_n_replicas_equal_one_with_the_global_batch(self, num_replicas):
     _, weights, _ = self._check(num_replicas, _batch())
     self.assertAllClose(tf.reduce_sum(weights), 1)
 
   @parameterized.parameters(1, 2, 4)
+  @pytest.mark.medium
   def test_steps_are_ranked_over_all_replicas(self, num_replicas):
     batch = _batch()
     batch['advantages'][BATCH_SIZE // 2:] += 100

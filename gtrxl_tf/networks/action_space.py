@@ -71,7 +71,8 @@ class ActionSpace:
         raise config.ConfigError(
             f'{name} = {spec!r}: expected a DiscreteArray or an array of floats, or of '
             'integers with bounds')
-      if _is_discrete(spec) and max(_num_values(spec), default=1) > _MOST_VALUES:
+      if (_is_discrete(spec)
+          and max(action_masks.num_values(spec), default=1) > _MOST_VALUES):
         raise config.ConfigError(
             f'{name} = {spec!r}: expected integers of at most {_MOST_VALUES} values')
     if not leaves:
@@ -79,7 +80,7 @@ class ActionSpace:
     self.action_spec = action_spec
     self._leaves = [spec for _, spec in leaves]
     self._num_values = [num for spec in self._leaves if _is_discrete(spec)
-                        for num in _num_values(spec)]
+                        for num in action_masks.num_values(spec)]
     self._sizes = [int(np.prod(spec.shape)) for spec in self._leaves
                    if not _is_discrete(spec)]
     self.num_outputs = sum(self._num_values) + 2 * sum(self._sizes)
@@ -200,7 +201,7 @@ class ActionSpace:
         scale=policy.scale * temperature if self._sizes else ())
 
   def mode(self, policy: Policy) -> Any:
-    """Returns the likeliest sample."""
+    """Returns the most likely sample."""
     return self._sample([tf.argmax(logits, axis=-1) for logits in self._logits(policy)],
                         policy.mean)
 
@@ -309,7 +310,7 @@ class ActionSpace:
         continue
       if _is_discrete(spec):
         part = tf.cast(tf.stack(
-            [next(discrete) for _ in _num_values(spec)], axis=-1), tf.int32)
+            [next(discrete) for _ in action_masks.num_values(spec)], axis=-1), tf.int32)
       else:
         part = next(parts)
       leaves.append(tf.reshape(
@@ -323,13 +324,6 @@ def _is_discrete(spec: specs.Array) -> bool:
 
 def _minimum(spec: specs.BoundedArray) -> np.ndarray:
   return np.broadcast_to(spec.minimum, spec.shape).astype(np.int64)
-
-
-def _num_values(spec: specs.BoundedArray) -> List[int]:
-  """The number of values of each element of an array of integers."""
-  elements = (np.broadcast_to(bound, spec.shape).reshape(-1).tolist()
-              for bound in (spec.minimum, spec.maximum))
-  return [high - low + 1 for low, high in zip(*elements)]
 
 
 def _sample_spec(spec: specs.Array) -> tf.TensorSpec:

@@ -4,6 +4,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
 import tree
@@ -48,6 +49,7 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
                            space.to_environment(sample))
 
   @parameterized.named_parameters(*_SPECS)
+  @pytest.mark.medium
   def test_samples_are_drawn_from_the_policy(self, spec):
     # Monte Carlo: the mean of -log pi over samples is the entropy.
     space, policy = _space_and_policy(spec)

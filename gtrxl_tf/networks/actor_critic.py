@@ -159,8 +159,7 @@ class ActorCritic(memory_network.MemoryNetwork):
     self.observation_statistics = None
 
   def _build_embedding(self, observation_spec: Any) -> int:
-    self.action_space.check_mask(observation_spec)
-    _, observation, _ = self._split(observation_spec)
+    _, observation = self._split(observation_spec)
     if self._torso is None:
       self._torso = spec_torso.SpecTorso(observation)
     if any(getattr(x, 'normalizes', False) for x in self.submodules):
@@ -208,7 +207,7 @@ class ActorCritic(memory_network.MemoryNetwork):
 
   def _embed(self, inputs: NetworkInputs, batch_dims: int) -> tf.Tensor:
     """The core's inputs `[..., D]`."""
-    instruction, observation, _ = self._split(inputs.observation)
+    instruction, observation = self._split(inputs.observation)
     if self.observation_statistics is not None:
       observation = self.observation_statistics.normalize(observation)
     parts = []
@@ -227,25 +226,24 @@ class ActorCritic(memory_network.MemoryNetwork):
     Args:
       observation: nest of `[B, T, ...]`.
     """
-    _, observation, _ = self._split(observation)
+    _, observation = self._split(observation)
     return self.observation_statistics.sums(observation)
 
-  def _split(self, observation: Any) -> Tuple[Any, Any, Any]:
-    """Splits an observation, or its spec.
+  def _split(self, observation: Any) -> Tuple[Any, Any]:
+    """Splits an observation, or its spec, without the action mask.
 
     Returns:
-      The instruction, or None; what the torso embeds; and the action mask, or None.
+      The instruction, or None; and what the torso embeds.
     """
-    observation, mask = action_masks.split(observation)
+    observation, _ = action_masks.split(observation)
     if self._instruction_encoder is None:
-      return None, observation, mask
+      return None, observation
     observation = dict(observation)
     instruction = observation.pop(self._instruction_key)
-    return instruction, observation, mask
+    return instruction, observation
 
   def _policy_and_value(self, core_outputs: tf.Tensor, observation: Any
                         ) -> NetworkOutputs:
-    space = self.action_space
-    policy = space.policy(self._policy_head(core_outputs))
-    _, mask = action_masks.split(observation)
-    return NetworkOutputs(space.masked(policy, mask), self.value_head(core_outputs))
+    policy = self.action_space.policy(self._policy_head(core_outputs))
+    return NetworkOutputs(
+        self.masked(policy, observation), self.value_head(core_outputs))

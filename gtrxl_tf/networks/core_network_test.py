@@ -5,6 +5,7 @@ import functools
 from absl.testing import parameterized
 import gin
 import numpy as np
+import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
 from tf_agents.agents.dqn import dqn_agent
@@ -80,7 +81,7 @@ class CoreNetworkTest(tf.test.TestCase, parameterized.TestCase):
       output, state = network(observation[:, t], step_type[:, t], state)
       self.assertAllClose(output, unrolled[:, t], atol=1e-5)
 
-  def test_copy_has_weights_of_its_own(self):
+  def test_copy_has_its_own_weights(self):
     network = _network('gtrxl')
     network.create_variables()
     other = network.copy()
@@ -122,7 +123,8 @@ class CoreNetworkTest(tf.test.TestCase, parameterized.TestCase):
     self.assertTrue(any(changed))
 
   @parameterized.parameters(*_CORES)
-  def test_a_graph_passes_the_state_on(self, core):
+  @pytest.mark.medium
+  def test_a_graph_carries_the_state(self, core):
     network = _network(core)
     network.create_variables()
     step = tf.function(network)
@@ -180,6 +182,7 @@ class CoreNetworkTest(tf.test.TestCase, parameterized.TestCase):
     self.assertTrue(any(changed))
 
   @parameterized.parameters(*_CORES)
+  @pytest.mark.medium
   def test_ppo_trains_an_actor_and_a_value_network(self, core):
     action_spec = tensor_spec.BoundedTensorSpec([], tf.int32, 0, 2)
     actor, value = _network(core, functools.partial(
@@ -193,6 +196,7 @@ class CoreNetworkTest(tf.test.TestCase, parameterized.TestCase):
     self.check_training(agent, value)
 
   @parameterized.parameters(*_CORES)
+  @pytest.mark.medium
   def test_dqn_trains_it_beside_a_target_network(self, core):
     network = _network(core, functools.partial(tf.keras.layers.Dense, 3))
     agent = dqn_agent.DqnAgent(

@@ -5,6 +5,7 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
+from gtrxl_tf import action_masks
 from gtrxl_tf import config
 from gtrxl_tf.cores import core as core_lib
 from gtrxl_tf.networks import action_space
@@ -43,7 +44,11 @@ class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
 
     Args:
       observation_spec: nest of `dm_env` array specs of one step's observation.
+
+    Raises:
+      ConfigError: the observation's action mask does not fit the actions.
     """
+    self.action_space.check_mask(observation_spec)
     with tf.name_scope(self.name):
       width = self._build_embedding(observation_spec)
       if not self.core.built:
@@ -57,6 +62,12 @@ class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
   @abc.abstractmethod
   def _build_heads(self) -> None:
     """Creates the variables after the core, which is built."""
+
+  def masked(self, policy: action_space.Policy, observation: Any
+             ) -> action_space.Policy:
+    """The policy with the action mask of the observation, if it has one."""
+    _, mask = action_masks.split(observation)
+    return self.action_space.masked(policy, mask)
 
   def initial_state(self, batch_size) -> Any:
     """The core's state before the first step."""

@@ -45,7 +45,7 @@ class ObservationStatisticsTest(tf.test.TestCase):
     for name in 'b', 'd':
       self.assertAllEqual(normalized[name], everything[name])
 
-  def test_one_step_and_an_unroll_are_normalized_alike(self):
+  def test_one_step_and_an_unroll_are_normalized_equally(self):
     statistics = observation_statistics.ObservationStatistics(_SPEC)
     observations = _observations(2)
     statistics.update(statistics.sums(observations))

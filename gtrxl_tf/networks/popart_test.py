@@ -166,7 +166,7 @@ class StatisticsTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(sums(tf.constant(spoilt), tf.constant(tasks), valid),
                         sums(tf.constant(targets), tf.constant(tasks), valid))
 
-  def test_a_nan_stays_with_its_task(self):
+  def test_a_nan_affects_only_its_task(self):
     statistics, layer = popart.PopArt(2), _layer(num_tasks=2)
     _update(statistics, layer, [[np.nan, 1.], [5., 6.]], [0, 1])
     self.assertAllEqual(np.isnan(statistics.mean), [True, False])

@@ -11,7 +11,7 @@ import tree
 from gtrxl_tf import config
 from gtrxl_tf.networks import torsos
 
-# Floats of this rank and size are images if their last axis can be one of colours.
+# Floats of this rank and size are images if their last axis can be colour channels.
 _SMALLEST_IMAGE = 8
 _COLOURS = (1, 3, 4)
 # Rows of a table of embeddings. A larger one would have more weights than the rest of
@@ -36,14 +36,14 @@ class SpecTorso(torsos.Torso):
   | integers with still more values | numbers, scaled to [0, 1] by their bounds |
   | floats, bools, integers without bounds | numbers |
 
-  The number of an integer's values follows from its bounds, which each element of an
-  array may have for itself; bounds as wide as 32 bits count as none. Each element has
-  rows of its own in the array's table.
+  The number of an integer's values follows from its bounds, which may differ between
+  the elements of an array; bounds as wide as 32 bits count as none. Each element has
+  its own rows in the array's table.
 
-  Each image has a torso of its own. All other arrays share one, which gets them
-  flattened and concatenated in the order of `tf.nest.flatten`. If there are both, or
-  several images, a ReLU layer of `units` joins the parts. For floats without images the
-  result is that of `VectorTorso`.
+  Each image has its own torso. All other arrays share one, which gets them flattened
+  and concatenated in the order of `tf.nest.flatten`. If there are both, or several
+  images, a ReLU layer of `units` joins the parts. For floats without images the result
+  is that of `VectorTorso`.
 
   >>> from dm_env import specs
   >>> import numpy as np
@@ -60,9 +60,9 @@ class SpecTorso(torsos.Torso):
 
   Args:
     observation_spec: nest of `dm_env` array specs of one step's observation. Networks
-      that have no other torso give it.
+      for which no other torso is set pass it.
     vector: makes the torso of all arrays that are not images, called without
-      arguments. Its settings, such as `VectorTorso.units`, hold here too.
+      arguments. Its settings, such as `VectorTorso.units`, apply here too.
     image: makes the torso of an image, called without arguments.
     units: width of the layer that joins parts; that of the other layers of the GTrXL
       paper's networks.
@@ -73,8 +73,8 @@ class SpecTorso(torsos.Torso):
     embedding_dim: width of the embedding of integers with more values. Not in a paper.
 
   Raises:
-    ConfigError: an observation without arrays; one that is not of numbers; or
-      `VectorTorso.normalize` with other arrays than floats.
+    ConfigError: an observation without arrays; one with arrays that are not numbers; or
+      `VectorTorso.normalize` with arrays other than floats.
   """
 
   def __init__(self, observation_spec: Any,

@@ -49,7 +49,7 @@ def _mixed_torso(**settings):
 class SpecTorsoTest(tf.test.TestCase, parameterized.TestCase):
 
   def features(self, spec, x, **settings):
-    """What the layers of a vector torso get from one array of each of two steps."""
+    """The inputs that the layers of a vector torso get from one array, of two steps."""
     torso = spec_torso.SpecTorso(spec, _FEATURES, _IMAGE, **settings)
     return torso(tf.constant(x), 1)
 
@@ -73,7 +73,7 @@ class SpecTorsoTest(tf.test.TestCase, parameterized.TestCase):
   def test_features_of_one_array(self, spec, x, expected):
     self.assertAllClose(self.features(spec, np.asarray(x, spec.dtype)), expected)
 
-  def test_integers_of_many_values_have_rows_of_their_own(self):
+  def test_integers_of_many_values_have_their_own_rows(self):
     spec = specs.BoundedArray((2,), np.int32, [0, 10], [99, 79])
     torso = spec_torso.SpecTorso(spec, _FEATURES, embedding_dim=3)
     found = torso(tf.constant([[4, 10], [99, 79], [0, 500]]), 1)
@@ -129,7 +129,7 @@ class SpecTorsoTest(tf.test.TestCase, parameterized.TestCase):
     tf.nest.map_structure(
         self.assertAllEqual, outputs(torsos.VectorTorso), outputs(lambda: None))
 
-  def test_the_settings_of_a_vector_torso_hold_for_the_default_too(self):
+  def test_the_settings_of_a_vector_torso_apply_to_the_default_too(self):
     self.addCleanup(gin.clear_config)
     config.parse([], ['VectorTorso.units = (7,)'])
     torso = spec_torso.SpecTorso(specs.DiscreteArray(3))

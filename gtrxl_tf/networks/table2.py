@@ -3,10 +3,10 @@
 The paper gives the totals and, in Table 9, the cores' sizes. It only outlines torso,
 language encoder and heads. Their sizes are the defaults of this package, the result of
 a search for sizes that reproduce all ten totals. With these sizes the totals also
-settle what the paper leaves open in the cores: 512 hidden units in every position-wise
-MLP, even in the thin model; biases in the projections of attention; and LSTM skip
-connections by concatenation, from the core's inputs to every layer and from every layer
-to the core's outputs.
+determine what the paper leaves open in the cores: 512 hidden units in every
+position-wise MLP, even in the thin model; biases in the projections of attention; and
+LSTM skip connections by concatenation, from the core's inputs to every layer and from
+every layer to the core's outputs.
 """
 
 from typing import Any, Callable, Mapping, NamedTuple

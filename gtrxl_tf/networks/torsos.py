@@ -88,7 +88,7 @@ class VectorTorso(Torso):
     return outputs
 
   def set_statistics(self, mean: Any, deviation: Any) -> None:
-    """Sets with what observations are normalized; the variables must exist.
+    """Sets the statistics that normalize observations; the variables must exist.
 
     Args:
       mean: nest of arrays, as an observation.
@@ -149,8 +149,8 @@ class PixelTorso(Torso):
 class ConvTorso(Torso):
   """Three convolutions for images (RATE, Table 10), each followed by a ReLU.
 
-  For the observation see `PixelTorso`. The output is what the last convolution gives,
-  flattened: the layer after it makes the token.
+  For the observation see `PixelTorso`. The output is the last convolution's, flattened;
+  the layer after it makes the token.
 
   Args:
     channels: number of channels of each convolution.

@@ -28,7 +28,7 @@ class Trajectories:
     segment_length: K.
     num_segments: N.
     batch_size: B.
-    seed: seeds the order of episodes and what schemes draw.
+    seed: seeds the order of episodes and the draws of schemes.
   """
 
   def __init__(self, dataset: datasets.Dataset, space: action_space.ActionSpace,

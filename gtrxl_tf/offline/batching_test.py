@@ -1,4 +1,4 @@
-"""Tests of schemes.py, on episodes of small mazes."""
+"""Tests of batching.py, on episodes of small mazes."""
 
 import functools
 import pathlib
@@ -26,7 +26,7 @@ def _state(batch_size):
 
 
 def _carried(first):
-  """What an agent carries: row b's memory after segment n is first + 10 b + n."""
+  """An agent's states: row b's memory after segment n is first + 10 b + n."""
   state = _state(_B)
   number = first + 10. * np.arange(_B)[:, None] + np.arange(_N)
   def fill(x):
@@ -58,7 +58,7 @@ class SchemesTest(absltest.TestCase):
     self.assertEqual(lengths, [_K] * 10 + [2 * _K] * 10 + [3 * _K] * 10)
     self.assertTrue(np.all(np.any(batches[0].discount == 0, axis=1)))
 
-  def test_segments_one_by_one_bring_their_state_along(self):
+  def test_single_segments_carry_their_state(self):
     scheme = self.make(batching.SegmentBySegment)
     whole = self.make(batching.WholeTrajectories)
     for step in range(2 * _N):
@@ -94,7 +94,7 @@ class SchemesTest(absltest.TestCase):
     np.testing.assert_array_equal(np.abs(batch.observation[:, 0, 1]),
                                   np.arange(_B) < young)
 
-  def test_old_rows_are_asked_for_the_clue_that_their_memory_is_of(self):
+  def test_old_rows_must_answer_with_the_clue_in_their_memory(self):
     scheme = self.make(batching.MemoryPool, clue=clues.t_maze_clue, start_loss=9.,
                        renewal=0.3)
     labels, taken = {}, 0
@@ -114,7 +114,7 @@ class SchemesTest(absltest.TestCase):
       scheme.observe(step, {'loss': tf.constant(0.), 'carried': carried})
     self.assertGreater(taken, 50)
     ages = step - np.floor(memory[_B // 2:] / 1000)
-    self.assertLess(ages.max(), 10)  # They are replaced, or go on.
+    self.assertLess(ages.max(), 10)  # They are replaced or kept.
 
 
 if __name__ == '__main__':

@@ -31,9 +31,9 @@ from gtrxl_tf.training import run_folder
 
 
 def _comparable(*specs: dm_specs.Array) -> List[Dict[str, Any]]:
-  """What all of several specs of an action tell about it.
+  """Returns the properties of an action that several specs of it all have.
 
-  Imported datasets know no bounds, and older ones no names.
+  Specs of imported datasets have no bounds, and those of older ones no names.
   """
   found = []
   for spec in specs:
@@ -54,7 +54,7 @@ class OfflineExperiment(experiment_lib.Experiment):
 
   `Experiment.network` makes a network for an `action_spec`; `Experiment.agent` makes an
   agent of a network. The defaults are `DecisionNetwork`, `DecisionAgent` and `AdamW`.
-  `Experiment.environment` and `Experiment.tasks` are what evaluations play.
+  Evaluations play `Experiment.environment` and `Experiment.tasks`.
 
   Args:
     dataset: folder of a dataset that `binaries.collect` or an importer wrote.
@@ -152,6 +152,10 @@ class OfflineExperiment(experiment_lib.Experiment):
     """Makes a network with variables."""
     network = self._make_network()
     network.create_variables(self.observation_spec)
+    if getattr(network, 'oracle', None) and self._trajectories['starts'] != 'first':
+      raise config.ConfigError(
+          f"OfflineExperiment.starts = {self._trajectories['starts']!r} with "
+          "DecisionNetwork.oracle: expected 'first', where the oracle looks")
     for layer in network.submodules:
       if isinstance(layer, torsos.VectorTorso) and layer.normalizes:
         layer.set_statistics(*(

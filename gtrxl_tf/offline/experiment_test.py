@@ -43,7 +43,7 @@ def _network(action_spec, segment_length=18):
 
 
 class _Maze(t_maze.TMaze):
-  """A maze that claims other actions."""
+  """A maze whose spec has other actions."""
 
   def __init__(self, action_spec, seed):
     super().__init__(corridor_length=4, seed=seed)
@@ -82,7 +82,7 @@ class OfflineTrainingTest(parameterized.TestCase):
     return training.run()
 
   @pytest.mark.long
-  def test_it_learns_to_turn_as_the_clue_said(self):
+  def test_it_learns_to_turn_as_the_clue_says(self):
     experiment = self.experiment(
         evaluation_period=100, tasks={'corridor_length': (3, 4)})
     self.assertTrue(self.train(experiment))
@@ -120,6 +120,15 @@ class OfflineTrainingTest(parameterized.TestCase):
     varies = everything.std(axis=0) > 0
     np.testing.assert_allclose(seen.mean(axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(seen.std(axis=0)[varies], 1, rtol=1e-5)
+
+  def test_an_oracle_needs_trajectories_from_the_start(self):
+    def network(action_spec):
+      return network_lib.DecisionNetwork(
+          action_spec, torsos.VectorTorso((8,)),
+          cores.RATE(1, 8, 2, 4, segment_length=18), oracle=lambda first: first[:, 1])
+    with self.assertRaisesRegex(
+        config.ConfigError, "OfflineExperiment.starts = 'random' with .*: expected 'f"):
+      self.experiment(network=network, starts='random').make_agent()
 
   def test_no_environment_is_both_collected_from_and_evaluated_in(self):
     made = []
@@ -174,7 +183,7 @@ class OfflineTrainingTest(parameterized.TestCase):
     self.assertNotEqual(*offline_experiment._comparable(
         specs.Array((), np.int32), specs.DiscreteArray(3)))
 
-  def test_refuses_what_is_no_dataset(self):
+  def test_refuses_other_folders(self):
     with self.assertRaisesRegex(datasets.DatasetError, 'nowhere'):
       self.experiment(dataset='/nowhere')
 

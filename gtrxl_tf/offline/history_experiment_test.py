@@ -42,7 +42,7 @@ class HistoryExperimentTest(parameterized.TestCase):
     return stdout.getvalue()
 
   @pytest.mark.long
-  def test_a_run_leaves_what_there_is_to_see(self):
+  def test_a_run_leaves_its_pictures_and_tables(self):
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
     said = self.train(folder)
     self.assertIn('on the 30 histories of', said)
@@ -64,7 +64,7 @@ class HistoryExperimentTest(parameterized.TestCase):
                        {'policy', 'greedy', 'source'})
     self.assertIn('DistillationPolicy.', folder.config.read_text())
 
-    # It was done, and shows it again.
+    # The run is done; its results are printed again.
     evaluation = folder.evaluation.read_text()
     folder.evaluation.unlink()
     self.assertEndsWith(said, self.train(folder))

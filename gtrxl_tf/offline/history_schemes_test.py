@@ -23,7 +23,7 @@ _LENGTHS = (20, 12, 5, 18)
 
 
 def _history(number, length):
-  """Steps that tell the number of the history and their own."""
+  """Steps that hold the number of the history and their own."""
   steps = np.arange(length)
   end = np.where(steps % 4 == 3, datasets.End.TERMINATION, 0).astype(np.uint8)
   return datasets.Episode(
@@ -60,7 +60,7 @@ class HistorySchemesTest(absltest.TestCase):
     return scheme(self.trajectories, _state, 30)
 
   def check(self, batch):
-    """Rows are what is in the histories, with the step before."""
+    """Checks that rows hold the histories' steps and the step before."""
     parts, valid = tf.nest.map_structure(np.array, (batch.histories, batch.valid))
     history, time = parts.observation[..., 0], parts.observation[..., 1] - 1.0
     for b in range(_B):
@@ -110,7 +110,7 @@ class HistorySchemesTest(absltest.TestCase):
     self.assertBetween(whole.min(), 0.8, 1.1)
     self.assertLess(whole.max(), 2.1)
 
-  def test_rows_walk_through_histories_and_bring_their_state_along(self):
+  def test_rows_pass_through_histories_and_carry_their_state(self):
     scheme = self.make(history_schemes.HistoryChunks)
     previous, began = None, 0
     for step in range(12):
@@ -132,7 +132,7 @@ class HistorySchemesTest(absltest.TestCase):
       scheme.observe(step, {'carried': _carried(step)})
     self.assertGreater(began, 10)
 
-  def test_an_interrupted_run_goes_on_with_the_same_batches(self):
+  def test_an_interrupted_run_resumes_with_the_same_batches(self):
     scheme = self.make(history_schemes.HistoryChunks)
     for step in range(7):
       scheme.batch(step)

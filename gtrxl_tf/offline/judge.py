@@ -13,7 +13,7 @@ class Judge(Protocol):
   """Evaluates one policy, whose weights may change in between.
 
   Attributes:
-    columns: the names of what `evaluate` returns.
+    columns: the names of the numbers that `evaluate` returns.
     evaluation: the last evaluation.
   """
   columns: Sequence[str]

@@ -72,7 +72,7 @@ def as_inputs(played: sources.LearningHistories,
   """Returns the inputs of a network in histories that its policy played."""
 
   def before(x: np.ndarray) -> tf.Tensor:
-    """Shifts by a step, so that each step has what was before it."""
+    """Shifts by a step, so that each step has the values of the step before."""
     return tf.constant(np.pad(x, [(0, 0), (1, 0)] + [(0, 0)] * (x.ndim - 2)))
 
   num, num_steps = played.reward.shape
@@ -101,10 +101,10 @@ class RandomSource(sources.Source):
 class LearningProcesses:
   """Judges a policy by a learning process in each task in which a source was evaluated.
 
-  The policy that takes its most likely actions instead is judged beside it.
+  It also judges the greedy policy, which takes the most likely actions.
 
   Attributes:
-    columns: the names of what `evaluate` returns.
+    columns: the names of the numbers that `evaluate` returns.
     evaluation: the last part of each process, in the last evaluation.
     curves: the curves of `policy`, `greedy` and `source`, in the last evaluation.
     played: the policy's histories in the last evaluation.
@@ -180,7 +180,7 @@ class LearningProcesses:
 
 
 def describe(found: Mapping[str, float]) -> str:
-  """Describes in a line what `LearningProcesses.evaluate` found."""
+  """Describes the results of `LearningProcesses.evaluate` in a line."""
   return (f'In the last fifth of learning processes: return {found["return"]:.2f}, '
           f'success {found["success"]:.2f}, with the most likely actions '
           f'{found["greedy_return"]:.2f}, of the source {found["source_return"]:.2f}, '

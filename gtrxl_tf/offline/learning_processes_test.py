@@ -5,6 +5,7 @@ import pathlib
 
 from absl.testing import absltest
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import environments
@@ -36,7 +37,7 @@ def _network(specs):
 
 class LearningProcessesTest(tf.test.TestCase):
 
-  def test_a_policy_sees_what_histories_of_training_have(self):
+  def test_a_policy_sees_the_inputs_of_training_histories(self):
     collector = _collector()
     network = _network(collector.specs)
     policy = policy_lib.DistillationPolicy(
@@ -76,6 +77,7 @@ class LearningProcessesTest(tf.test.TestCase):
       self.assertEqual({row['name'] for row in csv.DictReader(file)},
                        {'policy', 'greedy', 'source'})
 
+  @pytest.mark.medium
   def test_returns_lie_between_random_play_and_the_source(self):
     collector = _collector()
     policy = policy_lib.DistillationPolicy(
@@ -90,6 +92,7 @@ class LearningProcessesTest(tf.test.TestCase):
     again = learning_processes.LearningProcesses(policy, collector, 1).evaluate()
     self.assertEqual(again['greedy_return'], found['greedy_return'])
 
+  @pytest.mark.medium
   def test_the_seed_changes_the_sampled_actions(self):
     collector = _collector()
     policy = policy_lib.DistillationPolicy(

@@ -31,7 +31,7 @@ class MultiworkerSlowTest(absltest.TestCase):
     said = [worker.communicate(timeout=300)[0] for worker in workers]
     return said, [worker.returncode for worker in workers]
 
-  def test_they_train_stop_and_go_on_together(self):
+  def test_they_train_stop_and_resume_together(self):
     # The second is told to stop; both do, after the same step.
     said, codes = self.run_workers(['two', 'two'], [99, 9])
     self.assertEqual(codes, [0, 0], said)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from gtrxl_tf.offline import multiworker_testing
 from gtrxl_tf.training import tiny_agents_testing
 
-# Far more than it takes, also where others are at work.
+# Far more than it takes, even on a busy machine.
 _SECONDS = 240
 
 
@@ -30,7 +30,7 @@ class MultiworkerTest(tf.test.TestCase):
       with np.load(file) as found:
         found = dict(found)
       self.assertEqual(found.pop('chief'), i == 0)
-      self.assertTrue(found.pop('any_chief'))  # One asked for it, and both heard.
+      self.assertTrue(found.pop('any_chief'))  # One asked to stop; both did.
       self.assertEqual(found.pop('texts').tolist(), ['né0', 91 * 'né1'])
       self.assertAllClose(found, expected, atol=1e-5, rtol=1e-5)
 

@@ -1,7 +1,7 @@
-"""A run that is interrupted and goes on equals one that is not, bit for bit.
+"""Tests that an interrupted and resumed run equals an uninterrupted one, bit for bit.
 
-Each run has dropout. What is compared is all that its last checkpoint has, but for how
-long it took: network, optimizer, and what the scheme remembers.
+Each run has dropout. The tests compare everything in the last checkpoint except the
+time spent: network, optimizer, and the scheme's state.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ class OfflineResumeTest(parameterized.TestCase):
     self.addCleanup(gin.clear_config)
 
   def train(self, experiment, folder):
-    """Trains to the end; returns what the checkpoint then has."""
+    """Trains to the end; returns the contents of the checkpoint."""
     experiment.make_policy = experiment.make_judge = lambda *_: _NoJudge()
     self.assertTrue(trainer.OfflineTrainer(
         experiment, folder, tf.distribute.get_strategy(), lambda: False).train())
@@ -74,7 +74,7 @@ class OfflineResumeTest(parameterized.TestCase):
             if not name.startswith(('seconds', '_CHECKPOINTABLE'))}
 
   def assert_resumes(self, experiment, saved_at):
-    """Trains, and trains the end again from a checkpoint in the middle."""
+    """Trains, and repeats the end from a checkpoint in the middle."""
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
     whole = self.train(experiment, folder)
     rows = run_folder.read_metrics(folder.metrics)
@@ -128,16 +128,16 @@ class OfflineResumeTest(parameterized.TestCase):
       with self.assertRaisesRegex(checkpoints.SaveFailed, 'checkpoint 12 .*ckpt-4$'):
         with self.assertLogs('absl', 'ERROR') as logs:
           training.train()
-      # It went on and tried: once at each of steps 6, 8, 10, and at last 12.
+      # It continued and tried to save at steps 6, 8, 10 and 12.
       self.assertEqual(str(logs.output).count('was not saved'), 3)
-      run_folder.read_metrics(folder.metrics)  # All whole lines.
+      run_folder.read_metrics(folder.metrics)  # All lines are complete.
     resumed = self.train(experiment, folder)
     for name, value in whole.items():
       np.testing.assert_array_equal(value, resumed[name], name)
     self.assertEqual([row['learner_step'] for row in run_folder.read_metrics(
         folder.metrics)], list(range(1, 13)))
 
-  # Windows, and chunks that bring their memory along.
+  # Windows, and chunks that carry their memory.
   @parameterized.parameters('adf', 'ed')
   @pytest.mark.long
   def test_distillation(self, model):

@@ -60,7 +60,7 @@ class OfflineTrainer(trainer_lib.Trainer):
     if self._is_chief:
       self.judge = experiment.make_judge(
           experiment.make_policy(self._acting), folder)
-    self._judged: Dict[str, float] = {}  # What was found after this step.
+    self._judged: Dict[str, float] = {}  # From after this step.
 
   def _make_checkpointed(self) -> Dict[str, Any]:
     self._scheme = self._experiment.make_scheme(self._agent)

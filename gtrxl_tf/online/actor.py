@@ -29,8 +29,8 @@ from gtrxl_tf.training import watchdog as watchdog_lib
 _WAIT_MS = 500
 # How long an actor that is told to stop waits until its last unrolls are in the queue.
 _FLUSH_SECONDS = 5
-# How long an actor waits for newer weights, where it waits. It then acts with the ones
-# it has: the unrolls that the learner needs to make newer ones may have been lost.
+# How long an actor waits for newer weights, if it does. It then acts with the ones it
+# has: the unrolls that the learner needs to make newer ones may have been lost.
 _MAX_SECONDS_FOR_WEIGHTS = 30
 
 
@@ -147,7 +147,7 @@ class Actor:
 
   @contextlib.contextmanager
   def _waiting_for(self, what: str) -> Iterator[None]:
-    """Sets what the watchdog's warning says that the actor waits for."""
+    """Sets the cause of a wait, for the watchdog's warning."""
     before, self._waits_for = self._waits_for, what
     try:
       yield
@@ -161,7 +161,7 @@ class Actor:
             f'{self._waits_for}')
 
   def _flush(self) -> None:
-    """Waits a little until what is written is in the queue."""
+    """Waits a little until the written items are in the queue."""
     deadline = time.time() + _FLUSH_SECONDS
     try:
       while not self._finished and time.time() < deadline and self._writer.is_open:
@@ -259,7 +259,7 @@ class Actor:
   def _wait_for_queue(self, channel: weights.WeightsChannel) -> None:
     """Waits until all unrolls but the newest are in the queue."""
     while not self._writer.wait(0, _WAIT_MS) and not self._ended():
-      self._receive(channel)  # It also says when the run is over.
+      self._receive(channel)  # Also notices the end of the run.
 
   def _wait_for_weights(self, channel: weights.WeightsChannel) -> None:
     """Waits for newer weights if it has begun as many unrolls as it may with these."""

@@ -51,7 +51,7 @@ def _maze_of_length(length, seed):
 
 
 class _Reach(dm_env.Environment):
-  """Shows the action it was given; episodes of 4 steps."""
+  """Shows the action that it was given, in episodes of 4 steps."""
 
   def __init__(self, seed):
     del seed
@@ -133,7 +133,7 @@ def _experiment(core, environment=_maze, torso=lambda: torsos.VectorTorso((8,)),
 
 
 def _waiting_experiment(core, limit):
-  """Weights are new at every learner step; the queue is not what actors wait for."""
+  """Publishes weights at every learner step, and has a queue that is never full."""
   agent = functools.partial(vmpo_agent.VMPOAgent, target_update_period=1)
   return _experiment(_CORES[core], agent=agent, queue_batches=10,
                      batches_per_weights=limit)
@@ -193,7 +193,7 @@ class ActorTest(parameterized.TestCase):
         yield from dataset.unrolls(
             f'localhost:{self.port}', 1, self.ledger, lost, timeout_ms=500)
       except tf.errors.UnavailableError:
-        pass  # That of a server that was stopped.
+        pass  # The error of a server that was stopped.
     self.fail('The actor has died, or no batch came for a minute.')
 
   def assert_learner_agrees(self, batch):
@@ -220,7 +220,8 @@ class ActorTest(parameterized.TestCase):
       self.assert_learner_agrees(batch)
       move = batch.action['move'].numpy()
       outside += np.sum(np.abs(move) > 1)
-      # What the task was given, it shows: rows 0 .. T-1 hold the actions before them.
+      # The task shows the action that it was given, so rows 0 .. T-1 hold the actions
+      # before them.
       given = np.clip(5 + 5 * move, 0, 10)
       seen = batch.observation.numpy()[..., :2]
       acted = ~batch.is_first()[:, batch.memory_length:].numpy()
@@ -228,6 +229,7 @@ class ActorTest(parameterized.TestCase):
     self.assertGreater(outside, 3)
 
   @parameterized.parameters(False, True)
+  @pytest.mark.medium
   def test_masked_arrays_of_integers_and_mixed_observations(self, compiled):
     self.compile_if(compiled)
     self.start(_experiment(_CORES['trxl'], _Cards, torso=lambda: None,
@@ -258,6 +260,7 @@ class ActorTest(parameterized.TestCase):
   @parameterized.named_parameters(
       *((name, core, False) for name, core in _CORES.items()),
       ('trxl_with_xla', _CORES['trxl'], True), ('lstm_with_xla', _CORES['lstm'], True))
+  @pytest.mark.medium
   def test_the_learner_computes_the_actors_logits(self, core, compiled):
     self.compile_if(compiled)
     self.start(_experiment(core))
@@ -279,7 +282,7 @@ class ActorTest(parameterized.TestCase):
     self.assertEqual(self.ledger.duplicate, 0)
 
   @pytest.mark.long
-  def test_an_actor_comes_back_to_a_server_that_was_started_anew(self):
+  def test_an_actor_reconnects_to_a_restarted_server(self):
     self.start(_experiment(_CORES['trxl_long_memory']))
     batches = self.batches()
     for batch in itertools.islice(batches, 3):
@@ -308,7 +311,7 @@ class ActorTest(parameterized.TestCase):
     self.assertEqual(self.actor._writer._next_id, next_id + 2)
 
   def steps_of_the_next(self, number):
-    """The learner steps that acted in the next unrolls, which must be all there are."""
+    """Returns the learner steps whose weights acted in the `number` queued unrolls."""
     steps = []
     for batch in itertools.islice(self.batches(), number):
       self.assert_learner_agrees(batch)
@@ -320,6 +323,7 @@ class ActorTest(parameterized.TestCase):
   def queue_length(self):
     return reverb.Client(f'localhost:{self.port}').server_info()['unrolls'].current_size
 
+  @pytest.mark.medium
   def test_an_actor_waits_for_newer_weights_if_told(self):
     self.start(_waiting_experiment('trxl', 1))
     self.assertEqual(self.steps_of_the_next(1), [0])
@@ -332,13 +336,14 @@ class ActorTest(parameterized.TestCase):
       self.assertEqual(self.steps_of_the_next(1), [1])
     self.assertEqual(self.ledger.duplicate, 0)
 
+  @pytest.mark.medium
   def test_an_actor_plays_several_unrolls_with_the_same_weights_if_told(self):
     self.start(_waiting_experiment('lstm', 3))
     self.assertEqual(self.steps_of_the_next(3), [0, 0, 0])
     self.publish(1)
     self.assertEqual(self.steps_of_the_next(3), [1, 1, 1])
 
-  def test_an_actor_does_not_wait_for_newer_weights_for_ever(self):
+  def test_an_actor_does_not_wait_forever_for_newer_weights(self):
     with mock.patch.object(actor_lib, '_MAX_SECONDS_FOR_WEIGHTS', 0.2):
       self.start(_waiting_experiment('memoryless', 1))
       with self.assertLogs(level='WARNING') as logs:
@@ -348,7 +353,7 @@ class ActorTest(parameterized.TestCase):
                      'learner step 0')
 
   @pytest.mark.long
-  def test_an_actor_that_waits_says_for_whom(self):
+  def test_an_actor_that_waits_logs_what_it_waits_for(self):
     def said(line):
       deadline = time.time() + 30
       while time.time() < deadline:
@@ -361,13 +366,14 @@ class ActorTest(parameterized.TestCase):
       self.start(_experiment(_CORES['memoryless'], stall_seconds=1.0))
       said(f' s, with weights of learner step 0 from the server at localhost:{self.port}: '
            'it waits for the learner, which takes nothing from the queue')
-      next(self.batches())  # It goes on, and the server is gone.
+      next(self.batches())  # The actor continues; then the server is gone.
       self.server.stop()
       said(f'the Reverb server at localhost:{self.port} does not answer')
     self.assertRegex(logs.output[0], r'actor: no unroll for \d s, with')
 
   @pytest.mark.long
   @parameterized.parameters(None, 1)
+  @pytest.mark.medium
   def test_an_actor_stops_when_told_while_it_waits(self, limit):
     # Without a limit, it waits for the queue.
     self.start(_waiting_experiment('memoryless', limit) if limit
@@ -409,7 +415,7 @@ class ActorTest(parameterized.TestCase):
           _experiment(_CORES['memoryless'], num_actors=2, seed=seed), 'localhost:1',
           index, should_stop=lambda: False, life=life)
       for variable in actor._network.variables:
-        variable.assign(tf.zeros_like(variable))  # All actions are alike.
+        variable.assign(tf.zeros_like(variable))  # All actions are equally likely.
       steps = [actor._rollout.step() for _ in range(12)]
       drawn.append((np.stack([done.action for _, done in steps]).tobytes(),
                     np.stack([seen.observation for seen, _ in steps]).tobytes()))

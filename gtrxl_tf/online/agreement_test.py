@@ -1,4 +1,4 @@
-"""Tests of agreement.py: a part of other settings is refused, though its shapes fit."""
+"""Tests of agreement.py: parts with other settings are refused even if shapes fit."""
 
 # pylint: disable=protected-access
 
@@ -11,6 +11,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import gin
 import portpicker
+import pytest
 
 from gtrxl_tf import config
 from gtrxl_tf.launch import prepare
@@ -65,7 +66,8 @@ class AgreementTest(parameterized.TestCase):
     self.stop.set()
     self.server.join()
 
-  def test_an_actor_of_other_settings_is_refused(self):
+  @pytest.mark.medium
+  def test_an_actor_with_other_settings_is_refused(self):
     self.serve(self.experiment())
     with mock.patch.object(actor.Actor, '_warm_up'):
       refused = actor.Actor(
@@ -73,14 +75,14 @@ class AgreementTest(parameterized.TestCase):
       with self.assertRaisesRegex(config.ConfigError, _REFUSED):
         refused.run()
 
-  def test_an_evaluator_of_other_settings_is_refused(self):
+  def test_an_evaluator_with_other_settings_is_refused(self):
     self.serve(self.experiment())
     refused = evaluator.OnlineEvaluator(
         self.experiment(*_OTHER), self.address, self.folder, lambda: False)
     with self.assertRaisesRegex(config.ConfigError, _REFUSED):
       refused.run()
 
-  def test_a_learner_of_other_settings_is_refused(self):
+  def test_a_learner_with_other_settings_is_refused(self):
     self.serve(self.experiment())
     learner = types.SimpleNamespace(
         _experiment=self.experiment(*_OTHER), _address=self.address)
@@ -100,7 +102,8 @@ class AgreementTest(parameterized.TestCase):
       agreement.check_server(
           self.address, self.experiment('Experiment.seed = 1').settings)
 
-  def test_a_server_of_other_settings_than_its_tables_is_refused(self):
+  @pytest.mark.medium
+  def test_a_server_with_other_settings_than_its_tables_is_refused(self):
     self.serve(self.experiment())
     self.stop_server()
     before = {path: path.read_bytes() for path in self.folder.replay.rglob('*')
@@ -111,7 +114,8 @@ class AgreementTest(parameterized.TestCase):
       server_lib.serve(
           self.experiment(*_OTHER), self.port, self.folder, lambda: True)
     self.assertEqual(before, {path: path.read_bytes() for path in before})
-    # It comes back with what may be changed in a run, and tells those who connect.
+    # It restarts with settings that may change in a run; the parts that connect get
+    # them.
     changed = self.experiment('OnlineExperiment.num_actors = 3')
     self.serve(changed)
     agreement.check_server(self.address, changed.settings)

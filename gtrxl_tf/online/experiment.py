@@ -69,8 +69,8 @@ class OnlineExperiment(experiment_lib.Experiment):
       that publishes after every learner step learns on-policy: acting and learning take
       turns.
     stall_seconds: time without a learner step after which a warning says what the
-      learner waits for, and its health check fails; likewise for an actor without an
-      unroll. A part that hangs in a single call for three times as long ends, and is
+      learner waits for, and its health check fails; the same holds for an actor without
+      an unroll. A part that hangs in a single call for three times as long ends, and is
       started again. Not in the paper; ten minutes are more than a first step takes to
       compile.
     evaluator: whether `binaries.train` plays with the newest weights during training,
@@ -198,7 +198,7 @@ class OnlineExperiment(experiment_lib.Experiment):
     return self.acting_network.core.memory_length
 
   def row_spec(self) -> unroll_lib.Unroll:
-    """Specs of what an actor writes at every step, `[E, ...]`."""
+    """Specs of an actor's rows, which it writes at every step, `[E, ...]`."""
     num = self.environments_per_actor
 
     def batched(spec: Any) -> tf.TensorSpec:

@@ -153,7 +153,7 @@ class ExperimentTest(absltest.TestCase):
         'OnlineExperiment.environments_per_actor = 3'):
       _experiment(batch_size=7)
 
-  def test_data_may_be_two_target_periods_old_unless_told_otherwise(self):
+  def test_data_may_be_two_target_periods_old_by_default(self):
     agent = functools.partial(agent_lib.VMPOAgent, target_update_period=7)
     experiment = _experiment(agent=agent)
     self.assertEqual(experiment.max_age(experiment.make_agent()), 14)

@@ -14,7 +14,7 @@ def _timeout(connection: socket.socket) -> int:
 
 class KeepaliveTest(absltest.TestCase):
 
-  def test_connections_of_before_and_within_the_context_are_bounded(self):
+  def test_connections_from_before_and_within_the_context_are_bounded(self):
     with socket.create_server(('127.0.0.1', 0)) as server:
       address = server.getsockname()
       with socket.create_connection(address) as before:

@@ -1,4 +1,4 @@
-"""Test of two learner's workers in one run, with a queue that repeats itself."""
+"""Tests of a learner with two workers, and a queue that repeats unrolls."""
 
 import json
 import pathlib
@@ -32,7 +32,7 @@ class MultiworkerSlowTest(absltest.TestCase):
         episode_return=nothing, episode_success=nothing)
 
   def train(self, num_batches, writers):
-    """Trains on one unroll of each of the writers; returns what the workers say."""
+    """Trains on one unroll of each of the writers; returns what the workers print."""
     port = portpicker.pick_unused_port()
     server = server_lib.serve(
         port, self.experiment.row_spec(), multiworker_testing.UNROLL_LENGTH,
@@ -58,7 +58,7 @@ class MultiworkerSlowTest(absltest.TestCase):
     return [json.loads(text.splitlines()[-1]) for text in said]
 
   def test_no_worker_trains_on_what_another_was_trained_on(self):
-    # Some more than they train on: each has one on its way.
+    # More than they train on, because each worker has one in flight.
     first = self.train(4, writers=range(12))
     self.assertEqual([x['done'] for x in first], [True, True], first)
     self.assertEqual([x['unrolls'] for x in first], [4, 4])
@@ -66,7 +66,7 @@ class MultiworkerSlowTest(absltest.TestCase):
     trained = [identity for x in first for identity in x['writers']]
     self.assertLen(set(trained), 8)
 
-    # A server that goes back to an old checkpoint has them again.
+    # A server restored from an old checkpoint has them again.
     second = self.train(8, writers=[*trained, *range(20, 32)])
     self.assertEqual([x['unrolls'] for x in second], [8, 8], second)
     self.assertEqual(sum(x['duplicate'] for x in second), 8)

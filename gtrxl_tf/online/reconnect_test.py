@@ -14,16 +14,16 @@ class PatienceTest(parameterized.TestCase):
 
   @parameterized.parameters('', '8000', 'localhost', 'localhost:', 'localhost:http',
                             'localhost:0', 'localhost:70000', 'http://localhost:8000')
-  def test_what_is_no_address_is_refused(self, address):
+  def test_an_invalid_address_is_refused(self, address):
     with self.assertRaisesRegex(
         config.ConfigError, f'^--server={address}: expected HOST:PORT'):
       reconnect.check_address(address)
 
-  def test_an_address(self):
+  def test_a_valid_address(self):
     self.assertEqual(reconnect.check_address('10.0.0.1:8000'), '10.0.0.1:8000')
 
   @pytest.mark.long
-  def test_waits_grow_until_what_was_waited_for_has_come(self):
+  def test_waits_grow_until_the_server_answers(self):
     asked = []
     patience = reconnect.Patience('actor', 'host:1', lambda: bool(asked.append(1)))
     def wait():
@@ -38,7 +38,7 @@ class PatienceTest(parameterized.TestCase):
     patience.reset()
     self.assertBetween(wait(), 0.5, 1.2)
 
-  def test_who_is_told_to_stop_does_not_wait(self):
+  def test_a_part_that_is_told_to_stop_does_not_wait(self):
     before = time.time()
     with self.assertNoLogs():  # The server was probably told to stop, too.
       reconnect.Patience('actor', 'host:1', lambda: True).wait(RuntimeError(''))

@@ -1,8 +1,8 @@
-"""A server that comes back with other weights than the learner's does not stop a run.
+"""Tests that a run survives a server restored with weights other than the learner's.
 
-A server in a process of its own, which is killed and goes on from its checkpoint; a
-real learner; and as the actor a thread that acts with whatever weights the server holds
-and never pauses, so that the queue is never empty.
+The server has its own process, which is killed and restored from its checkpoint. The
+learner is real. The actor is a thread that never pauses and acts with whatever weights
+the server holds, so that the queue is never empty.
 """
 
 import functools
@@ -157,7 +157,7 @@ class StaleWeightsTest(absltest.TestCase):
 
   @pytest.mark.long
   def test_a_server_with_newer_weights_gets_the_older_ones_of_the_learner(self):
-    self.train(lambda steps: self.wait_for(steps, 10))  # Saves where it ends.
+    self.train(lambda steps: self.wait_for(steps, 10))  # Saves when it ends.
     saved = run_folder.RunFolder(self.temporary / 'copy')
     self.folder.root.rename(saved.root)
     self.train(lambda steps: self.wait_for(steps, 10 + 3 * _MAX_AGE))

@@ -366,7 +366,7 @@ class OnlineTrainer(trainer_lib.Trainer):
     """Tells actors and evaluators that the run is over.
 
     It waits for a server that is being started again; after `_FAREWELL_SECONDS` without
-    a server there is no process left to tell.
+    a server, no process is left to be told.
 
     Returns:
       Whether that is settled; False if it should stop before.

@@ -92,7 +92,7 @@ class OnlineTrainingTest(parameterized.TestCase):
 
   def training(self, experiment, folder=None, should_stop=lambda: False,
                strategy=None):
-    deadline = time.time() + 30  # Not for ever, whatever goes wrong.
+    deadline = time.time() + 30  # A bound, in case something goes wrong.
     self.folder = folder or run_folder.RunFolder(self.create_tempdir().full_path)
     return trainer_lib.OnlineTrainer(
         experiment, self.folder, strategy or tf.distribute.get_strategy(),
@@ -110,7 +110,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     return folder
 
   def checkpoint(self, folder):
-    """The values in a run's newest checkpoint; all but how long it took."""
+    """The values in a run's newest checkpoint, except the time that it took."""
     reader = tf.train.load_checkpoint(
         tf.train.latest_checkpoint(str(folder.checkpoints)))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
@@ -123,6 +123,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     return [int(path.split('-')[-1]) for path in paths]
 
   @parameterized.parameters((1, 1), (3, 2))
+  @pytest.mark.medium
   def test_an_interrupted_run_equals_one_that_was_not(self, num_epochs,
                                                       num_minibatches):
     uses = dict(num_epochs=num_epochs, num_minibatches=num_minibatches)
@@ -141,6 +142,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.assertGreater(len(whole), 4 * len(self.variables))
 
   @parameterized.parameters(1, 2)
+  @pytest.mark.medium
   def test_the_step_is_traced_before_the_first_batch_comes(self, num_minibatches):
     self.start()
     self.feed(2)
@@ -157,6 +159,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.assertGreater(traces[0], 0)
     self.assertEqual([*traces, count()], 3 * traces[:1])
 
+  @pytest.mark.medium
   def test_a_batch_that_is_used_more_than_once_counts_as_one(self):
     folder = self.train_in_parts(6, num_epochs=3, num_minibatches=2)
     self.assertEqual(self.saved_steps(folder), [3, 6])
@@ -200,7 +203,7 @@ class OnlineTrainingTest(parameterized.TestCase):
       self.training(self.experiment(1, num_minibatches=4),
                     strategy=tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1']))
 
-  def test_a_server_of_other_settings_is_refused(self):
+  def test_a_server_with_other_settings_is_refused(self):
     self.start()
     with self.assertRaisesRegex(
         config.ConfigError, "^the learner's unrolls do not fit the server's: .*has shape "
@@ -208,7 +211,7 @@ class OnlineTrainingTest(parameterized.TestCase):
       self.training(self.experiment(1, unroll_length=_T + 1)).train()
 
   @pytest.mark.long
-  def test_one_that_waits_behind_a_dead_server_can_be_told_to_stop(self):
+  def test_a_learner_that_waits_for_a_dead_server_can_be_told_to_stop(self):
     self.start()
     self.feed(1)
     died = []
@@ -253,7 +256,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.assertEqual(self.saved_steps(self.folder), [4, 5])
 
   @pytest.mark.long
-  def test_metrics_go_on_where_the_newest_checkpoint_is(self):
+  def test_metrics_continue_from_the_newest_checkpoint(self):
     folder = self.train_in_parts(5, 8)
     rows = run_folder.read_metrics(folder.metrics)
     self.assertEqual([row['learner_step'] for row in rows], [2, 4, 6, 8])
@@ -284,7 +287,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.assertEqual(channel.receive(), 2)
     changes = [np.abs(v - w).max() for v, w in zip(self.variables, initial)]
     self.assertGreater(min(changes), 0)
-    # One started again offers what acted when it was saved.
+    # A restarted learner publishes the weights that acted when it saved.
     self.feed(1)
     self.training(self.experiment(4), self.folder).train()
     self.assertEqual(channel.receive(), 4)
@@ -293,7 +296,7 @@ class OnlineTrainingTest(parameterized.TestCase):
       self.assertTrue(any(np.array_equal(variable, value) for name, value
                           in saved.items() if name.startswith('agent/target')))
 
-  def test_the_end_is_told_to_a_server_that_comes_back(self):
+  def test_a_server_that_comes_back_is_told_of_the_end(self):
     self.start()
     stop = []
     training = self.training(self.experiment(1), should_stop=lambda: bool(stop))
@@ -308,7 +311,7 @@ class OnlineTrainingTest(parameterized.TestCase):
       self.assertFalse(training._announce_end())
 
   @pytest.mark.long
-  def test_a_learner_that_takes_no_step_says_once_what_it_waits_for(self):
+  def test_a_learner_that_takes_no_step_logs_once_what_it_waits_for(self):
     self.start()
 
     def stalls(log_line, stall_seconds=3):
@@ -330,7 +333,7 @@ class OnlineTrainingTest(parameterized.TestCase):
            'nothing; 0 unrolls in the queue, 0 refused since the last step, weights of '
            'step 0 at the server and of step 0 at the learner$')
     self.assertRegex(said, r'learner: no unroll has come for \d s: it connects again')
-    time.sleep(2)  # The stream of the learner before ends.
+    time.sleep(2)  # The previous learner's stream ends.
     self.feed(2, target_step=np.int64(7))
     stalls('waits for actors, whose unrolls are too old or not newer than seen; '
            '0 unrolls in the queue, 4 refused since the last step', stall_seconds=5)
@@ -339,6 +342,7 @@ class OnlineTrainingTest(parameterized.TestCase):
 
   # Whether its metrics are to be logged, or the run is at its end and saved.
   @parameterized.parameters(dict(log_period=1), dict(log_period=100))
+  @pytest.mark.medium
   def test_a_loss_that_is_not_finite_stops_the_run(self, **settings):
     self.start()
     self.feed(3)

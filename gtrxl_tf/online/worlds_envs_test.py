@@ -92,7 +92,7 @@ class WorldsTest(parameterized.TestCase):
     address = f'localhost:{port}'
     weights.WeightsChannel(address, network.variables).publish(0)
     stop = threading.Event()
-    # Made where it acts: OpenGL belongs to a thread.
+    # Made in the thread that acts, because OpenGL contexts belong to threads.
     thread = threading.Thread(
         target=lambda: actor_lib.Actor(experiment, address, 0, stop.is_set).run())
     thread.start()

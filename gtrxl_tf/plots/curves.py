@@ -89,7 +89,7 @@ def plot(panel: plt.Axes, runs: Dict[str, List[Rows]], column: str,
 
 
 def _marker(curve: Tuple[np.ndarray, np.ndarray]) -> Dict[str, Any]:
-  """Returns a marker for a curve of a single point, which makes no line."""
+  """Returns a marker for a curve of a single point, which has no line."""
   return {'marker': 'o', 'markersize': 4} if len(curve[0]) == 1 else {}
 
 
@@ -123,7 +123,7 @@ def draw_reference(panel: plt.Axes, value: float, label: str = 'informed policy'
 def pyplot() -> types.ModuleType:
   """Imports matplotlib's pyplot, which takes as long as the rest of the library."""
   import matplotlib  # pylint: disable=import-outside-toplevel
-  matplotlib.use('Agg')  # Pictures are files; there may be no screen.
+  matplotlib.use('Agg')  # Draws to files only; there may be no screen.
   from matplotlib import pyplot as plt  # pylint: disable=import-outside-toplevel
   return plt
 

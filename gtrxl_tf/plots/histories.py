@@ -146,7 +146,7 @@ def plot(panel: plt.Axes, curves: Dict[str, Sequence[Curve]],
 def draw(path: pathlib.Path, curves: Dict[str, Curve], title: str,
          optimum: Optional[float] = None, measure: str = 'return of an episode'
          ) -> None:
-  """Draws curves in a picture of their own, see `plot`."""
+  """Draws curves in a new picture, see `plot`."""
   figure, panel = curves_lib.pyplot().subplots(figsize=(7, 4.5), layout='constrained')
   plot(panel, {name: [curve] for name, curve in curves.items()}, optimum)
   panel.set_ylabel(measure)

@@ -17,7 +17,7 @@ def call(function: Callable[[], Any], what: str, seconds: float = SECONDS) -> An
 
   Args:
     function: takes no arguments.
-    what: text for the error: what the server fails to do.
+    what: text for the error, such as 'the server takes no weights'.
     seconds: the deadline.
 
   Raises:

@@ -10,12 +10,12 @@ from gtrxl_tf.replay import deadline
 
 class DeadlineTest(absltest.TestCase):
 
-  def test_a_call_in_time_is_a_call(self):
+  def test_a_call_in_time_returns_or_raises(self):
     self.assertEqual(deadline.call(lambda: 3, 'three'), 3)
     with self.assertRaisesRegex(KeyError, 'door'):
       deadline.call(lambda: {}['door'], 'a door')
 
-  def test_a_call_that_does_not_return_is_left_alone(self):
+  def test_a_call_that_does_not_return_is_abandoned(self):
     released = threading.Event()
     self.addCleanup(released.set)
     before = time.time()

@@ -122,7 +122,7 @@ class LedgerTest(absltest.TestCase):
     for i in (a + 2, b):
       other.admit(**_unroll(i))
     chief.set_workers([chief.own_state(), other.own_state()])
-    chief.admit(**_unroll(b + 2))  # Also what it takes after the exchange.
+    chief.admit(**_unroll(b + 2))  # Including those that it takes after the exchange.
     path = tf.train.Checkpoint(ledger=chief).save(
         self.create_tempdir().full_path + '/checkpoint')
     for worker, unrolls in (0, 4), (1, 2), (2, 0):  # The last is new.
@@ -149,7 +149,7 @@ class LedgerTest(absltest.TestCase):
     restored.deserialize(chief.serialize())
     self.assertEqual(restored.unrolls, 3)
 
-  def test_a_checkpoint_of_an_earlier_version_is_every_worker_s(self):
+  def test_every_worker_restores_a_checkpoint_of_an_earlier_version(self):
     saved = ledger_lib.Ledger(max_age=10)
     saved.admit(**_unroll(2))
     self.assertNotIn('workers', saved.serialize())

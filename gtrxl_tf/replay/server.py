@@ -124,7 +124,7 @@ def checkpoint(port: int) -> None:
   try:
     reverb.Client(f'localhost:{port}').checkpoint()
   except (RuntimeError, IndexError, reverb.ReverbError) as error:  # IndexError: no room.
-    logging.error('server: no checkpoint of the tables, the queued items are lost if it '
+    logging.error('server: no checkpoint of the tables; the queued items are lost if it '
                   'ends: %s', config.one_line(error))
 
 

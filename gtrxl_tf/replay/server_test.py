@@ -67,7 +67,7 @@ class ServerTest(parameterized.TestCase):
         batch = next(batches)
         break
       except tf.errors.UnavailableError:
-        pass  # A connection to the server that was stopped.
+        pass  # The error of a connection to the server that was stopped.
     return sorted(set(batch.unroll_id.numpy().flat))
 
   def test_a_restarted_server_has_the_contents_of_the_checkpoint(self):
@@ -163,15 +163,15 @@ class ServerTest(parameterized.TestCase):
     with self.assertNoLogs('absl', 'WARNING'):
       self.serve()
 
-  def test_without_room_for_a_checkpoint_one_line_says_so(self):
-    # What Reverb raises then, for tables of more than a few kilobytes.
+  def test_a_full_disk_is_reported_in_one_line(self):
+    # The error that Reverb raises for tables of more than a few kilobytes.
     error = IndexError('chunks.tfrecord; No space left on device')
     with mock.patch.object(reverb.Client, 'checkpoint', side_effect=error):
       with self.assertLogs('absl', 'ERROR') as logs:
         server_lib.checkpoint(self.port)
     self.assertEqual(
         [line.partition('server: ')[2] for line in logs.output],
-        ['no checkpoint of the tables, the queued items are lost if it ends: '
+        ['no checkpoint of the tables; the queued items are lost if it ends: '
          'chunks.tfrecord; No space left on device'])
 
   def test_a_port_that_is_taken_is_refused(self):

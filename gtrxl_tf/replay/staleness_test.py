@@ -7,6 +7,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 import portpicker
+import pytest
 import reverb
 import tensorflow as tf
 
@@ -49,6 +50,7 @@ class StalenessTest(parameterized.TestCase):
     writer.close()
 
   @parameterized.parameters(1, 8, 64)
+  @pytest.mark.medium
   def test_the_bound_holds_and_the_learner_is_fed(self, num_actors):
     port = portpicker.pick_unused_port()
     self.address = f'localhost:{port}'

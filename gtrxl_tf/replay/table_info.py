@@ -1,4 +1,4 @@
-"""What a server tells about one of its tables."""
+"""The state of one table of a server."""
 
 from typing import Optional
 

@@ -95,7 +95,7 @@ def misfit(found: Unroll, expected: Unroll) -> Optional[str]:
   """
   found, expected = (
       {path: f'shape {tuple(leaf.shape)} and dtype {leaf.dtype.name}'
-       if hasattr(leaf, 'shape') else f'no shape, being of type {type(leaf).__name__}'
+       if hasattr(leaf, 'shape') else f'type {type(leaf).__name__}, which has no shape'
        for path, leaf in tree.flatten_with_path(nest)} for nest in (found, expected))
 
   def name(path):

@@ -27,7 +27,7 @@ class WeightsChannel:
   """One end of the connection from a learner's network to an actor's.
 
   The networks at both ends have the same variables in the same order. TF-Agents'
-  ReverbVariableContainer does not serve: a second one in a process, needed to
+  ReverbVariableContainer is not suitable: a second one in a process, needed to
   reconnect, loses its client with the first ("Resource ... ReverbClient does not
   exist"), and it cannot tell whether the weights are new.
 
@@ -62,7 +62,7 @@ class WeightsChannel:
       config.ConfigError: the server is for weights of another network.
       RuntimeError: the server does not answer.
     """
-    # `value` takes half the time of `numpy`, which adds an op of its own.
+    # `value` takes half the time of `numpy`, which adds another op.
     self._insert([np.int64(step), np.bool_(finished),
                   *(v.value().numpy() for v in self._variables)], timeout)
 

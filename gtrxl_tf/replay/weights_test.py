@@ -59,7 +59,7 @@ class WeightsChannelTest(absltest.TestCase):
     for variable in self.actors:
       np.testing.assert_array_equal(variable, np.full(variable.shape, value))
 
-  def test_what_is_published_is_received(self):
+  def test_published_weights_are_received(self):
     self.publish(3, step=70)
     self.assertEqual(self.receiver.receive(), 70)
     self.assert_received(3)
@@ -90,7 +90,7 @@ class WeightsChannelTest(absltest.TestCase):
     _, other = self.channels()
     self.assertEqual([self.receiver.receive(), other.receive()], [70, 70])
 
-  def test_nothing_is_published_again_that_the_server_still_holds(self):
+  def test_weights_that_the_server_still_holds_are_not_published_again(self):
     self.assertFalse(self.publisher.publish_again_if_lost())
     self.publish(3, step=70)
     self.receiver.receive()

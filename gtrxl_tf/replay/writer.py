@@ -13,7 +13,7 @@ from gtrxl_tf.replay import unroll as unroll_lib
 
 TABLE = 'unrolls'
 _SECONDS_FOR_AN_ANSWER = 10
-# What an item does not have of the row after its last action.
+# The columns that an item does not have in the row after its last action.
 _OF_THE_NEXT_UNROLL = ('action', 'policy', 'record', 'task', 'target_step')
 
 
@@ -58,7 +58,7 @@ class UnrollWriter:
 
   The last row of an unroll is the first of the next. One stream of rows continues
   through all episodes. Step types mark where an episode ends within an unroll, and the
-  learner masks what came before, so every item has the same static shape. Rows before
+  learner masks the steps before, so every item has the same static shape. Rows before
   an actor's first are blank and masked in the same way, because that row is FIRST.
 
   An item holds the unrolls of all E environments of an actor, which step in one call.
@@ -153,7 +153,7 @@ class UnrollWriter:
     complete = self._rows == self._unroll_length
     unroll_id = np.int64(self._next_id - self._half_row)
     leaves[-1] = unroll_id
-    # Also if writing fails: `open` writes it again.
+    # Even if writing fails: `open` writes it again.
     self.history.append(row._replace(unroll_id=unroll_id))
     if self._half_row:
       leaves = [None if written else leaf
@@ -203,7 +203,7 @@ class UnrollWriter:
     is_unroll = isinstance(row, unroll_lib.Unroll)
     if not (self._checked and is_unroll and found == self._leaves):
       misfit = (unroll_lib.misfit(row, self._blank) if is_unroll
-                else f'it is of type {type(row).__name__}: expected Unroll')
+                else f'it has type {type(row).__name__}: expected Unroll')
       if misfit:
         raise ValueError(f'a row does not fit the unrolls: {misfit}')
       self._checked = True

@@ -8,6 +8,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 import portpicker
+import pytest
 import reverb
 import tensorflow as tf
 
@@ -19,8 +20,8 @@ from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import writer as writer_lib
 
 _E = 3
-_TIMEOUT_MS = 5000  # For what is expected to come.
-_SHORT_MS = 300  # For what is not.
+_TIMEOUT_MS = 5000  # Time-out for items that should arrive.
+_SHORT_MS = 300  # Time-out for items that should not.
 
 
 def _row(n, memory=True) -> unroll_lib.Unroll:
@@ -158,7 +159,7 @@ class UnrollsTest(parameterized.TestCase):
       self.assert_item(
           unroll, _expected(k * unroll_length, unroll_length, memory_length))
 
-  def test_a_stream_that_is_lost_after_the_end_of_an_unroll_goes_on(self):
+  def test_a_stream_that_is_lost_after_the_end_of_an_unroll_continues(self):
     writer = self.start(unroll_length=6, memory_length=4)
     self.write(writer, range(6))
     writer.end_unroll(_row(6))
@@ -263,6 +264,7 @@ class UnrollsTest(parameterized.TestCase):
       left = self.client.server_info()[writer_lib.TABLE].current_size
       self.assertGreaterEqual(left, 20 - 2 * k - 1)
 
+  @pytest.mark.medium
   def test_a_batch_outlasts_the_time_out_between_its_items(self):
     writer = self.start(unroll_length=4, memory_length=2)
     rests = []
@@ -288,7 +290,7 @@ class UnrollsTest(parameterized.TestCase):
   @parameterized.parameters(
       (dict(reward=np.zeros(_E + 1, np.float32)), 'reward'),
       (dict(reward=np.zeros(_E, np.float64)), 'reward has shape .* dtype float64: exp'),
-      (dict(reward=0.0), 'reward has no shape, being of type float: expected shape'),
+      (dict(reward=0.0), 'reward has type float, which has no shape: expected shape'),
       (dict(observation={'near': np.zeros(_E, np.float32)}),
        r"observation\['image'\] is missing"),
       (dict(record=(np.zeros((_E, 2, 5), np.float32), np.zeros(_E))),

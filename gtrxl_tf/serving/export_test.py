@@ -4,15 +4,14 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 
 from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
@@ -72,20 +71,17 @@ def _run(*arguments) -> str:
       cwd='/', env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'}).stdout
 
 
+@pytest.mark.medium
 class ExportTest(parameterized.TestCase):
 
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
-    root = pathlib.Path(tempfile.mkdtemp())
-    cls.addClassCleanup(shutil.rmtree, root)
     cls.folders, cls.expected = {}, {}
     for name in policy_testing.CORES:
-      cls.folders[name] = root / name
-      cls.folders[name].mkdir()
       policy = policy_testing.make_policy(name)
+      cls.folders[name] = policy_testing.export_for_class(cls, policy).parent
       cls.expected[name] = _play(policy, cls.folders[name])
-      export.save_policy(policy, cls.folders[name] / 'policy')
     cls.modules = json.loads(
         _run('-c', _PROGRAM, *map(str, cls.folders.values())).splitlines()[-1])
 

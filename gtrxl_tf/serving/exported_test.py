@@ -4,15 +4,14 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import config
-from gtrxl_tf.serving import export
 from gtrxl_tf.serving import exported
 from gtrxl_tf.serving import policy_testing
 
@@ -33,11 +32,10 @@ class ExportedPolicyTest(parameterized.TestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
-    root = pathlib.Path(tempfile.mkdtemp())
-    cls.addClassCleanup(shutil.rmtree, root)
-    cls.folder = root / 'policy'
-    export.save_policy(policy_testing.make_policy('trxl', 0.7, False), cls.folder)
+    cls.folder = policy_testing.export_for_class(
+        cls, policy_testing.make_policy('trxl', 0.7, False))
 
+  @pytest.mark.medium
   def test_clients_do_not_see_each_other(self):
     policy = exported.ExportedPolicy(self.folder, _NUM_CLIENTS)
     shown = [policy_testing.draw(i, _NUM_STEPS) for i in range(_NUM_CLIENTS)]
@@ -61,7 +59,7 @@ class ExportedPolicyTest(parameterized.TestCase):
       np.testing.assert_allclose(
           found, policy_testing.alone(self.folder, shown[i]), atol=1e-5, rtol=1e-5)
 
-  def test_a_new_client_finds_an_empty_memory(self):
+  def test_a_new_client_has_an_empty_memory(self):
     policy = exported.ExportedPolicy(self.folder, 1)
 
     def play():
@@ -74,7 +72,7 @@ class ExportedPolicyTest(parameterized.TestCase):
 
     np.testing.assert_array_equal(play(), play())
 
-  def test_it_knows_what_it_takes_and_needs(self):
+  def test_its_specs_and_memory_size(self):
     policy = exported.ExportedPolicy(self.folder, 2)
     self.assertEqual(policy.observation_spec.shape, [4])
     self.assertEqual(policy.action_spec.maximum, 3)
@@ -113,10 +111,8 @@ class DamageTest(parameterized.TestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
-    root = pathlib.Path(tempfile.mkdtemp())
-    cls.addClassCleanup(shutil.rmtree, root)
-    cls.intact = root / 'policy'
-    export.save_policy(policy_testing.make_policy('memoryless'), cls.intact)
+    cls.intact = policy_testing.export_for_class(
+        cls, policy_testing.make_policy('memoryless'))
 
   def setUp(self):
     super().setUp()

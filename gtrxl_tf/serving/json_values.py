@@ -5,7 +5,7 @@ from typing import Any, Collection, Dict, Mapping, Optional
 
 import numpy as np
 
-_KINDS = {'f': 'iuf', 'i': 'iu', 'u': 'iu', 'b': 'b'}  # Of arrays that a dtype takes.
+_KINDS = {'f': 'iuf', 'i': 'iu', 'u': 'iu', 'b': 'b'}  # Accepted array kinds.
 
 
 class Refused(ValueError):
@@ -100,7 +100,7 @@ def _array(spec: Any, value: Any, name: str) -> np.ndarray:
     array = np.asarray(value)
   except (ValueError, OverflowError):  # Ragged, or nested too deeply.
     raise Refused(f'{name}: {expected}, got arrays of different lengths') from None
-  kind = 'f' if spec.dtype.is_floating else dtype.kind  # bfloat16 is no float to NumPy.
+  kind = 'f' if spec.dtype.is_floating else dtype.kind  # bfloat16's kind is 'V'.
   if array.shape != shape:
     raise Refused(f'{name}: {expected}, got shape {list(array.shape)}')
   if array.dtype.kind not in _KINDS.get(kind, ''):

@@ -1,7 +1,10 @@
-"""Small policies with random weights, for tests of what is done with exported ones."""
+"""Small policies with random weights, for tests of exported policies."""
 
 import pathlib
-from typing import List, Sequence, Tuple
+import shutil
+import tempfile
+from typing import Any, List, Sequence, Tuple, Type
+import unittest
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +15,7 @@ from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.serving import export
 
 CORES = {
     'trxl': lambda: cores.TransformerXL(2, 8, 2, 4, memory_length=5),
@@ -49,12 +53,20 @@ def make_policy(core: str, scale: float = 1.5, biases: bool = True
       network, played.observation_spec(), played.action_spec(), greedy=True)
 
 
-# What a client shows: whether an episode begins, the reward and the observation.
+def export_for_class(tests: Type[unittest.TestCase], policy: Any) -> pathlib.Path:
+  """Exports a policy to a temporary folder, which the end of the tests removes."""
+  folder = pathlib.Path(tempfile.mkdtemp())
+  tests.addClassCleanup(shutil.rmtree, folder)
+  export.save_policy(policy, folder / 'policy')
+  return folder / 'policy'
+
+
+# A client's input: whether an episode begins, the reward and the observation.
 Shown = Tuple[bool, float, List[float]]
 
 
 def alone(folder: pathlib.Path, shown: Sequence[Shown]) -> np.ndarray:
-  """The logits of the exported policy for what one client shows, step by step."""
+  """The logits of the exported policy for one client's inputs, step by step."""
   policy = tf.saved_model.load(str(folder))
   memory = policy.signatures['get_initial_state'](batch_size=tf.constant(1))
   logits = []
@@ -71,7 +83,7 @@ def alone(folder: pathlib.Path, shown: Sequence[Shown]) -> np.ndarray:
 
 
 def draw(seed: int, num_steps: int) -> List[Shown]:
-  """What a client shows; episodes begin at random steps."""
+  """A client's inputs; episodes begin at random steps."""
   random = np.random.RandomState(seed)
   return [(t == 0 or random.rand() < 0.15, float(random.randn()),
            random.randn(4).tolist()) for t in range(num_steps)]

@@ -62,8 +62,8 @@ class _Session:
 class Server:
   """An HTTP server that keeps sessions of an exported policy.
 
-  Requests that arrive while the policy takes a step, in a thread of its own, wait. The
-  next step takes all of them, up to `max_batch`.
+  The policy steps in its own thread. Requests that arrive meanwhile wait, and the next
+  step serves all of them, up to `max_batch`.
   """
 
   def __init__(self, policy: exported.ExportedPolicy, idle_seconds: float,
@@ -72,7 +72,7 @@ class Server:
 
     Args:
       policy: has a row of memory for each session.
-      idle_seconds: how long a session is kept that does not act.
+      idle_seconds: how long an idle session is kept.
       max_batch: the most sessions that one step serves.
     """
     self._policy = policy
@@ -281,7 +281,7 @@ class Server:
 
 
 class _Metrics:
-  """What `/metrics` shows."""
+  """The numbers that `/metrics` shows."""
 
   def __init__(self, num_sessions: Callable[[], int]):
     self.registry = registry = prometheus_client.CollectorRegistry()
@@ -322,7 +322,7 @@ async def _read_json(request: web.Request) -> Any:
     return json.loads(body)
   except RecursionError:
     raise _Refusal(400, 'the body is nested too deeply') from None
-  except ValueError as error:  # Also of text that is not UTF-8.
+  except ValueError as error:  # Includes text that is not UTF-8.
     raise _Refusal(400, f'the body is not JSON: {error}') from None
 
 
@@ -341,7 +341,7 @@ def serve(policy_dir: pathlib.Path, host: str, port: int, max_sessions: int,
     host: address to listen at.
     port: port to listen at.
     max_sessions: the most sessions at a time.
-    idle_seconds: how long a session is kept that does not act.
+    idle_seconds: how long an idle session is kept.
     max_batch: the most sessions that one step serves.
 
   Raises:
@@ -349,8 +349,8 @@ def serve(policy_dir: pathlib.Path, host: str, port: int, max_sessions: int,
   """
   policy = exported.ExportedPolicy(policy_dir, max_sessions)
   server = Server(policy, idle_seconds, max_batch)
-  # What aiohttp logs are bytes that are not HTTP, each with a traceback. They are
-  # answered with 400; errors of our own are logged by `Server`.
+  # aiohttp logs a traceback for each request that is not HTTP, and answers it with 400.
+  # `Server` logs our own errors.
   logging.getLogger('aiohttp.server').setLevel(logging.CRITICAL)
 
   def say_ready(*_: Any) -> None:

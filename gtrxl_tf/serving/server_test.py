@@ -1,4 +1,4 @@
-"""Tests of server.py with a policy that does what the test says."""
+"""Tests of server.py with a stand-in for the policy that the tests control."""
 
 import asyncio
 import json
@@ -64,6 +64,17 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     while len(self.policy.steps) < number:
       await asyncio.sleep(0.01)
 
+  async def _one_and_three(self):
+    """Acts in four sessions, of which three wait for the first; returns responses."""
+    sessions = [await self._begin() for _ in range(4)]
+    self.policy.gate.clear()
+    answers = [self._act(sessions[0])]
+    await self._wait_for_steps(1)
+    answers += [self._act(session) for session in sessions[1:]]
+    await asyncio.sleep(0.2)
+    self.policy.gate.set()
+    return [await x for x in answers]
+
   async def assert_refused(self, response, status, line):
     response = await response
     self.assertEqual(response.status, status)
@@ -86,7 +97,7 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     self.assertEqual((await self.client.delete(session)).status, 204)
     await self.assert_refused(self._act(session), 404, 'no such session')
 
-  async def test_a_client_says_where_episodes_begin(self):
+  async def test_a_client_sends_where_episodes_begin(self):
     session = await self._begin()
     await self._act(session)
     response = await self.client.post(
@@ -95,15 +106,8 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     (turn,) = self.policy.steps[1]
     self.assertEqual((turn.is_new, turn.is_first, turn.reward), (False, True, 0.0))
 
-  async def test_requests_that_wait_are_taken_together(self):
-    sessions = [await self._begin() for _ in range(4)]
-    self.policy.gate.clear()
-    answers = [self._act(sessions[0])]
-    await self._wait_for_steps(1)
-    answers += [self._act(session) for session in sessions[1:]]
-    await asyncio.sleep(0.2)
-    self.policy.gate.set()
-    actions = [(await (await x).json())['action'] for x in answers]
+  async def test_waiting_requests_are_served_together(self):
+    actions = [(await x.json())['action'] for x in await self._one_and_three()]
     self.assertEqual([len(turns) for turns in self.policy.steps], [1, 3])
     self.assertEqual(
         actions, [turn.row for turns in self.policy.steps for turn in turns])
@@ -111,14 +115,7 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
 
   async def test_a_step_takes_no_more_than_max_batch(self):
     await self._serve(max_batch=2)
-    sessions = [await self._begin() for _ in range(4)]
-    self.policy.gate.clear()
-    answers = [self._act(sessions[0])]
-    await self._wait_for_steps(1)
-    answers += [self._act(session) for session in sessions[1:]]
-    await asyncio.sleep(0.2)
-    self.policy.gate.set()
-    self.assertEqual([(await x).status for x in answers], [200] * 4)
+    self.assertEqual([x.status for x in await self._one_and_three()], [200] * 4)
     self.assertEqual([len(turns) for turns in self.policy.steps], [1, 2, 1])
 
   async def test_a_busy_session_is_refused(self):
@@ -241,7 +238,7 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     self.policy.gate.set()
     await answer
 
-  async def test_what_it_tells(self):
+  async def test_spec_and_metrics(self):
     await self._act(await self._begin())
     response = await self.client.get('/v1/spec')
     self.assertEqual(await response.json(), {

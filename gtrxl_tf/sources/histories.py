@@ -103,7 +103,7 @@ def collect(collector: HistoryCollector, path: Union[str, os.PathLike],
 
 def collect_split(collector: HistoryCollector, split: task_batch.Split,
                   path: Union[str, os.PathLike], stream=sys.stdout) -> reader.Dataset:
-  """Collects the histories of a split, or goes on where a collection stopped.
+  """Collects the histories of a split, or resumes a collection that stopped.
 
   Args:
     collector: what to collect.

@@ -1,4 +1,4 @@
-"""Tests of histories: datasets hold what was played."""
+"""Tests of histories.py."""
 
 import io
 import pathlib
@@ -34,7 +34,7 @@ class HistoriesTest(parameterized.TestCase):
     self._path = pathlib.Path(self.create_tempdir().full_path) / 'new'
 
   @mock.patch.object(histories, '_PIECE', 10)
-  def test_what_was_played_comes_back(self):
+  def test_recorded_histories_are_read_back(self):
     collector = _collector()
     histories.collect(collector, self._path, io.StringIO())
     for split, num in (('training', 25), ('evaluation', 8)):
@@ -50,7 +50,7 @@ class HistoriesTest(parameterized.TestCase):
       self.assertGreater(len({dataset.episode(i).action.tobytes()
                               for i in range(num)}), num - 2)
 
-  def test_others_meet_the_tasks_of_the_evaluation(self):
+  def test_other_collectors_get_the_evaluation_tasks(self):
     collector = _collector()
     histories.collect(collector, self._path, io.StringIO())
     dataset = datasets.open_dataset(self._path / 'evaluation')
@@ -67,7 +67,7 @@ class HistoriesTest(parameterized.TestCase):
                                     [e.discount[t] for e in episodes])
 
   @mock.patch.object(histories, '_PIECE', 10)
-  def test_goes_on_where_it_was(self):
+  def test_resumes_where_it_was(self):
     collector = _collector()
     play = collector.play
 

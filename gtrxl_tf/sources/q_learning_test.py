@@ -82,7 +82,7 @@ class QLearningTest(parameterized.TestCase):
     # Every fifth random action is the best one.
     np.testing.assert_allclose(randoms, expected * 0.8, atol=0.06)
 
-  def test_of_equal_actions_each_is_as_likely(self):
+  def test_equal_actions_are_equally_likely(self):
     random = np.random.default_rng(0)
     values = np.zeros((5, 20_000), np.float32)
     values[1] = -1

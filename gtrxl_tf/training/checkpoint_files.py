@@ -92,7 +92,7 @@ class CheckpointFiles:
         if first is None:
           return step
         raise CheckpointError(
-            f'{first}. The newest intact checkpoint is ckpt-{step}: to go on from it, '
+            f'{first}. The newest intact checkpoint is ckpt-{step}: to resume from it, '
             f'remove {", ".join(damaged)} from {self.folder}')
       first = first or damage
       damaged.append(f'ckpt-{step}.*')
@@ -102,7 +102,7 @@ class CheckpointFiles:
     return None
 
   def _damage(self, step: int) -> Optional[str]:
-    """Returns what is wrong with a checkpoint, or None."""
+    """Returns a description of the damage to a checkpoint, or None."""
     try:
       record = _read_sealed(self._record(step), 'step', 'time', 'files')
     except CheckpointError as error:
@@ -124,7 +124,7 @@ class CheckpointFiles:
     return None
 
   def read_stamp(self) -> Optional[Dict[str, Any]]:
-    """Returns what `write_stamp` was given; None if there is no stamp.
+    """Returns the stamp's contents, as given to `write_stamp`; None if there is none.
 
     Raises:
       CheckpointError: it is damaged, or of another version.
@@ -185,7 +185,7 @@ def _write_sealed(file: pathlib.Path, contents: Dict[str, Any]) -> None:
 
 
 def _read_sealed(file: pathlib.Path, *keys: str) -> Dict[str, Any]:
-  """Reads what `_write_sealed` wrote; it must have these keys."""
+  """Reads a file of `_write_sealed`, which must have these keys."""
   try:
     contents = json.loads(file.read_bytes())
   except FileNotFoundError as error:

@@ -29,7 +29,7 @@ class Settings:
   Args:
     period: learner steps between checkpoints.
     kept: how many of the newest are kept.
-    keep_every_hours: one older checkpoint in every such interval is kept for ever; None
+    keep_every_hours: one older checkpoint in every such interval is never removed; None
       for none of them.
   """
   period: config.PositiveInt = 100
@@ -116,7 +116,7 @@ class Checkpoints:
               f'{config.one_line(error)}; the newest is {self.latest or "none"}')
       if last:
         raise SaveFailed(text) from error
-      logging.error('%s; training goes on', text)
+      logging.error('%s; training continues', text)
       return False
     for old in set(saved) - set(kept):
       self._files.remove(old)

@@ -34,7 +34,7 @@ class _Agent(tf.Module):
 
 
 class _Run:
-  """What trains and is saved."""
+  """An agent that trains, with its optimizer and checkpoints."""
 
   def __init__(self, folder, max_to_keep=3, hours=None, kind='Experiment', agent=None,
                **settings):
@@ -136,7 +136,7 @@ class CheckpointsTest(parameterized.TestCase):
       self.refused(lambda: checkpoints.restore_agent(self.folder, settings['agent']),
                    message)
 
-  def test_what_there_is_besides_the_agent_is_compared_too(self):
+  def test_the_objects_besides_the_agent_are_compared_too(self):
     _Run(self.folder).save(1)
     agent = _Agent()
     other = checkpoints.Checkpoints(
@@ -186,11 +186,11 @@ class CheckpointsTest(parameterized.TestCase):
     (self.folder / 'stamp.json').unlink()
     self.refused(lambda: _Run(self.folder), 'stamp.json: missing: expected it beside')
 
-  def test_what_is_damaged_is_named_with_the_way_on(self):
+  def test_a_damaged_file_is_named_with_a_way_to_continue(self):
     _Run(self.folder).save(1, 2, 3)
     data = self.folder / 'ckpt-3.data-00000-of-00001'
     data.write_bytes(data.read_bytes()[:-1])
-    way = ('The newest intact checkpoint is ckpt-2: to go on from it, remove '
+    way = ('The newest intact checkpoint is ckpt-2: to resume from it, remove '
            r'ckpt-3\.\* from ')
     cause = r'data-.*: has \d+ bytes: expected \d+'
     self.refused(lambda: _Run(self.folder), rf'ckpt-3.*{cause}.*\. {way}')
@@ -202,12 +202,12 @@ class CheckpointsTest(parameterized.TestCase):
       path.write_bytes(b'')
     self.refused(lambda: _Run(self.folder), 'No checkpoint is intact')
 
-  def test_a_record_that_is_missing_is_no_older_checkpoint(self):
+  def test_a_checkpoint_without_its_record_is_refused(self):
     _Run(self.folder).save(1, 2)
     (self.folder / 'ckpt-2.json').unlink()
     self.refused(lambda: _Run(self.folder), 'ckpt-2.json: missing')
 
-  def test_half_a_checkpoint_of_a_killed_process_is_nothing(self):
+  def test_an_incomplete_checkpoint_of_a_killed_process_is_removed(self):
     _Run(self.folder).save(1)
     before = contents(self.folder)
     (self.folder / 'ckpt-2_temp').mkdir()
@@ -221,7 +221,7 @@ class CheckpointsTest(parameterized.TestCase):
 class FullDiskTest(parameterized.TestCase):
 
   def check_folder(self, folder, full):
-    """Saves where there is no room, which `full` makes, and then where there is."""
+    """Saves while the disk is full, within the context `full`, and then after it."""
     run = _Run(folder, agent=_Agent(20000)).save(1, 2)
     before = contents(folder)
     with full():
@@ -230,7 +230,7 @@ class FullDiskTest(parameterized.TestCase):
         self.assertFalse(run.checkpoints.save(4))
       self.assertLen(logs.output, 2)
       self.assertRegex(logs.output[0], 'checkpoint 3 was not saved in .*; the newest '
-                       'is .*ckpt-2; training goes on')
+                       'is .*ckpt-2; training continues')
       with self.assertRaisesRegex(checkpoints.SaveFailed, 'checkpoint 4 was not saved'):
         run.checkpoints.save(4, last=True)
       self.assertEqual(contents(folder), before)
@@ -251,9 +251,9 @@ class FullDiskTest(parameterized.TestCase):
     try:
       testing.small_disk(self, 4)
     except absltest.SkipTest:
-      pass  # This is what there is instead. In a process, which the limit is for:
+      pass  # A limit on file sizes stands in for a full disk; it applies to a process.
     else:
-      self.skipTest('another test has a disk that is full')
+      self.skipTest('test_a_full_disk has a real full disk')
     child = subprocess.run(
         [sys.executable, '-m', 'gtrxl_tf.training.checkpoints_test', 'limited'],
         cwd=_ROOT, env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'},

@@ -34,7 +34,7 @@ class ConsoleTest(parameterized.TestCase):
   def test_durations(self, seconds, expected):
     self.assertEqual(console_lib.duration(seconds), expected)
 
-  def test_a_line_says_it_all(self):
+  def test_a_complete_line(self):
     line = console_lib.Console(1_000_000).format(_row(learner_step=1234))
     self.assertEqual(
         line, '250,000 of 1,000,000 steps | 1,234 updates | 5,000 steps/s | '
@@ -53,10 +53,10 @@ class ConsoleTest(parameterized.TestCase):
     console.update(_row(1, success=math.nan))
     self.assertNotIn('success', stream.getvalue())
     console.update(_row(2, success=0.25))
-    console.update(_row(3, success=math.nan))  # As in a row without an episode's end.
+    console.update(_row(3, success=math.nan))  # As in a row in which no episode ended.
     self.assertLen(re.findall(r'success\s0\.25', stream.getvalue()), 2)
 
-  def test_no_time_is_left_when_more_steps_were_taken_than_asked(self):
+  def test_no_time_is_left_after_more_steps_than_the_goal(self):
     self.assertEndsWith(console_lib.Console(200_000).format(_row()), '| 0:00 left')
 
   def test_a_file_gets_a_line_every_few_seconds(self):
@@ -72,7 +72,7 @@ class ConsoleTest(parameterized.TestCase):
     self.assertEqual([re.search(r'(\d+) updates', line)[1] for line in lines],
                      ['100', '110', '120'])
 
-  def test_nothing_is_said_before_there_is_a_row_or_twice(self):
+  def test_nothing_is_written_before_the_first_row_or_twice(self):
     stream = _Terminal()
     console = console_lib.Console(1_000_000, stream=stream)
     console.update(None)

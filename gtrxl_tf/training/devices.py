@@ -1,17 +1,17 @@
 """Devices: the `tf.distribute` strategy of a learner, and the shares of a batch."""
 
-import contextlib
 import functools
 import json
 import os
 import socket
-from typing import Any, Callable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, ContextManager, List, Optional, Sequence
 from urllib import error as urllib_error
 
 import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf.cores import saving
 
 STRATEGIES = ('default', 'mirrored', 'multiworker', 'tpu')
 
@@ -82,7 +82,7 @@ def make_strategy(name: str, tpu: Optional[str] = None) -> tf.distribute.Strateg
   Args:
     name: `default`, one device; `mirrored`, all GPUs of this machine, or all logical
       CPUs if there is no GPU; `multiworker`, the workers that the environment variable
-      `TF_CONFIG` names, which are waited for; `tpu`.
+      `TF_CONFIG` names, once all have started; `tpu`.
     tpu: with `tpu`: `local` on a TPU VM, or `HOST:PORT`, `grpc://HOST:PORT`, or the
       TPU's name in Google Cloud.
 
@@ -112,7 +112,7 @@ def make_strategy(name: str, tpu: Optional[str] = None) -> tf.distribute.Strateg
 
 def _tpu_strategy(tpu: str) -> tf.distribute.Strategy:
   if tpu != 'local' and ':' in tpu:
-    # TensorFlow would wait for ever if nothing answers at the address.
+    # TensorFlow would wait forever if nothing answers at the address.
     address = tpu.removeprefix('grpc://')
     host, _, port = address.rpartition(':')
     try:
@@ -131,8 +131,8 @@ def _tpu_strategy(tpu: str) -> tf.distribute.Strategy:
     if 'ConfigureDistributedTPU' not in str(error):
       raise config.ConfigError(f'--tpu={tpu}: {config.one_line(error)}') from error
     raise config.ConfigError(
-        f'--tpu={tpu}: this TensorFlow {tf.__version__} has no TPU kernels, as those '
-        'of the package index; expected that of a TPU VM image, such as '
+        f'--tpu={tpu}: TensorFlow {tf.__version__} from the package index has no TPU '
+        'kernels: expected the TensorFlow of a TPU VM image, such as '
         'tpu-vm-tf-2.15.1-pjrt (see docs/tpu.md)') from error
   except (urllib_error.URLError, ValueError, RuntimeError,
           tf.errors.OpError) as error:
@@ -248,7 +248,7 @@ def share_out(batch: Any, strategy: tf.distribute.Strategy, own: bool = False) -
       worker has the complete batch.
 
   Returns:
-    What `Learner.step` takes.
+    The argument of `Learner.step`.
   """
   if strategy.num_replicas_in_sync == 1:
     return batch
@@ -295,8 +295,7 @@ def _gather(strategy: tf.distribute.Strategy) -> Callable[[Any], Any]:
   return tf.function(lambda own: strategy.run(of_replica, (own,)), autograph=False)
 
 
-@contextlib.contextmanager
-def compute_dtype(name: str) -> Iterator[None]:
+def compute_dtype(name: str) -> ContextManager[None]:
   """Makes layers that are created in this context compute in `float32` or `bfloat16`.
 
   Their variables, the outputs of networks, and all losses are float32 in either case.
@@ -305,10 +304,5 @@ def compute_dtype(name: str) -> Iterator[None]:
   small twins the same; with TensorFlow's own kernels (TF_ENABLE_ONEDNN_OPTS=0) a small
   step takes 2.4 times as long.
   """
-  policy = {'float32': 'float32', 'bfloat16': 'mixed_bfloat16'}[name]
-  before = tf.keras.mixed_precision.global_policy()
-  tf.keras.mixed_precision.set_global_policy(policy)
-  try:
-    yield
-  finally:
-    tf.keras.mixed_precision.set_global_policy(before)
+  return saving.global_policy(
+      {'float32': 'float32', 'bfloat16': 'mixed_bfloat16'}[name])

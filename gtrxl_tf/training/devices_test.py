@@ -1,4 +1,4 @@
-"""Tests of devices.py. It splits the CPU."""
+"""Tests of devices.py, which split the CPU into logical devices."""
 
 import json
 import os
@@ -54,7 +54,7 @@ class DevicesTest(parameterized.TestCase):
       ('tpu', 'local', 'has no TPU kernels.*tpu-vm-tf-2.15.1-pjrt'),
       ('tpu', 'here:there', '--tpu=here:there: nothing answers there'),
       ('tpu', '127.0.0.1:99999999999', '--tpu=127.0.0.1:9+: nothing answers there'))
-  def test_what_cannot_be_had(self, name, tpu, expected):
+  def test_unavailable_strategies_are_refused(self, name, tpu, expected):
     with self.assertRaisesRegex(config.ConfigError, expected) as raised:
       devices.make_strategy(name, tpu)
     self.assertNotIn('\n', str(raised.exception))

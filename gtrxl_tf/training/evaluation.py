@@ -5,12 +5,15 @@ import pathlib
 import types
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
 
+from absl import logging
 import numpy as np
 
 from gtrxl_tf import environments
 from gtrxl_tf.serving import exported
 from gtrxl_tf.training import rollout as rollout_lib
 
+# Steps without the end of an episode after which a warning says so.
+_MANY_STEPS = 10_000
 # The most environments that are played side by side.
 NUM_ENVIRONMENTS = 50
 
@@ -54,10 +57,16 @@ class Evaluator:
     each = -(-num_episodes // num)
     returns = [[] for _ in range(num)]
     successes = [[] for _ in range(num)]
+    steps = 0  # Since the beginning, until an episode ends.
     while min(map(len, returns)) < each:
       if should_stop():
         return None
       seen, _ = self._rollout.step()
+      steps = math.inf if seen.last().any() else steps + 1
+      if steps == _MANY_STEPS:
+        logging.warning(
+            'evaluation: no episode has ended after %d steps: if they never do, '
+            'Experiment.wrappers = [@StepLimit] with StepLimit.steps cuts them off', steps)
       for i in np.flatnonzero(seen.last()):
         returns[i].append(float(seen.episode_return[i]))
         successes[i].append(float(seen.episode_success[i]))

@@ -3,6 +3,7 @@
 import math
 import pathlib
 import tempfile
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -44,7 +45,7 @@ class EvaluationTest(parameterized.TestCase):
         'Evaluation over 6 episodes: return 1.00 ± 0.00 (s.e.), '
         'informed policy 1.00, success 1.00')
 
-  def test_a_misled_policys_are_not(self):
+  def test_a_misled_policys_episodes_are_not_successes(self):
     result = self.evaluate((4, 4, 4), num_episodes=6, turn=-1)
     self.assertEqual(result, ([0.0] * 6, [0.0] * 6, [0] * 6))
 
@@ -55,14 +56,23 @@ class EvaluationTest(parameterized.TestCase):
     self.assertLen(result.returns, played)
     self.assertLen(result.successes, played)
 
-  def test_where_there_is_no_success_none_is_told(self):
+  def test_success_is_not_reported_if_the_environment_has_none(self):
     result = self.evaluate((2, 2), num_episodes=4, maze=_Untold)
     self.assertEqual(result.returns, [1.0] * 4)
     self.assertTrue(all(map(math.isnan, result.successes)))
     self.assertEqual(evaluation.describe(result, informed=None),
                      'Evaluation over 4 episodes: return 1.00 ± 0.00 (s.e.)')
 
-  def test_tasks_are_told_apart(self):
+  @parameterized.parameters((40, True), (60, False))
+  def test_episodes_that_do_not_end_are_reported(self, steps, expected):
+    with mock.patch.object(evaluation, '_MANY_STEPS', steps), mock.patch.object(
+        evaluation.logging, 'warning') as warning:
+      self.evaluate((50, 50), num_episodes=4)
+    self.assertEqual(warning.called, expected)
+    if expected:
+      self.assertIn('no episode has ended after %d steps', warning.call_args[0][0])
+
+  def test_tasks_are_described_separately(self):
     result = evaluation.evaluate(
         self.policies[1], environments.BatchedEnvironment(
             [t_maze.TMaze(2, seed=0), _Untold(3, seed=0), t_maze.TMaze(4, seed=0)],

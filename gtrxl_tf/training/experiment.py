@@ -20,6 +20,7 @@ from typing import (
 import dm_env
 import numpy as np
 import tensorflow as tf
+import tree
 
 from gtrxl_tf import config
 from gtrxl_tf import environments
@@ -44,7 +45,7 @@ class Experiment(abc.ABC):
   and writes no file, so that unusable settings are found first.
 
   The settings below are set for `Experiment`, whatever its kind: `Experiment.seed = 1`.
-  A kind is a subclass that has more settings of its own.
+  A kind is a subclass with further settings.
 
   Args:
     environment: makes a `dm_env.Environment` or a `gymnasium.Env`; called with `seed`.
@@ -122,16 +123,31 @@ class Experiment(abc.ABC):
     self.compute_dtype = compute_dtype
     self.log_period = log_period
     self.seed = seed
+    self._prototype: Optional[environments.BatchedEnvironment] = None
     self.observation_spec, self.action_spec = self._make_specs()
 
   def _make_specs(self) -> Tuple[Any, Any]:
     """Returns the specs of observation and action."""
     if self._environment is None:
       raise config.ConfigError('Experiment.environment is not set, and has no default')
-    prototype = self.make_environments(1, seeds_lib.Stream.SPECS)
-    specs = prototype.observation_spec(), prototype.action_spec()
-    prototype.close()
-    return specs
+    self._prototype = self.make_environments(1, seeds_lib.Stream.SPECS)
+    return self._prototype.observation_spec(), self._prototype.action_spec()
+
+  def close_prototype(self) -> None:
+    """Closes the environment that the specs were taken from, if it is open."""
+    prototype, self._prototype = self._prototype, None
+    if prototype is not None:
+      prototype.close()
+
+  def _play_a_step(self) -> None:
+    """Plays the first step of an episode, of the first task, with a random action."""
+    if self._prototype is None:
+      return
+    seen = self._prototype.reset()
+    action = environments.random_action(
+        self.action_spec, tree.map_structure(lambda x: x[0], seen.observation),
+        np.random.default_rng(self.seed))
+    self._prototype.step(tree.map_structure(lambda x: x[np.newaxis], action))
 
   # Environments and their tasks.
 
@@ -149,10 +165,10 @@ class Experiment(abc.ABC):
 
     Args:
       count: E.
-      stream: what they are for.
+      stream: the purpose of the environments.
       *numbers: tell several batches of the same stream apart.
       first: number of the first environment, which decides the tasks they play.
-      wrap: called with each environment; returns what takes its place in the batch.
+      wrap: called with each environment; returns its replacement in the batch.
     """
     seeds = seeds_lib.sequence(self.seed, stream, *numbers).generate_state(count)
     tasks = [i % len(self._task_settings) for i in range(first, first + count)]
@@ -248,11 +264,14 @@ class Experiment(abc.ABC):
     """Describes the number of steps in a row of a batch, for tables."""
 
   def check(self) -> None:
-    """Makes every part once, and computes a loss.
+    """Plays a step of an episode, makes every part once, and computes a loss.
 
     Raises:
+      environments.EnvironmentFailed: the step failed.
       ValueError: the parts do not fit each other.
     """
+    self._play_a_step()
+    self.scores_of([], [])  # The run's record then has the score's settings.
     agent = self.make_agent()
     self.make_policy(self.learned_network(agent))
     agent.loss(self.make_batch(agent))
@@ -262,7 +281,7 @@ class Experiment(abc.ABC):
   @property
   @abc.abstractmethod
   def description(self) -> str:
-    """A few words on what trains, which are shown after the name of a folder."""
+    """A short description of the training, shown after the name of the folder."""
 
   @abc.abstractmethod
   def make_console(self) -> console_lib.Console:

@@ -1,4 +1,4 @@
-"""Tests of gauges.py: read as Prometheus reads."""
+"""Tests of gauges.py, which read the gauges as Prometheus does."""
 
 import time
 import urllib.error

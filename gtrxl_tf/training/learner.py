@@ -49,7 +49,7 @@ def check_finite(metrics: Mapping[str, Any], step: int, checkpoint: Optional[str
   """Returns the metrics of a learner step as numbers, without `carried`.
 
   Args:
-    metrics: what `Learner.step` returned.
+    metrics: the result of `Learner.step`.
     step: the number of the step.
     checkpoint: the newest checkpoint, which was saved before the step.
 

@@ -1,4 +1,4 @@
-"""Tests of learner.py with V-MPO: replicas, checkpoints. It splits the CPU."""
+"""Tests of learner.py with V-MPO, which split the CPU into logical devices."""
 
 import os
 from unittest import mock
@@ -20,14 +20,14 @@ testing.split_cpu(NUM_DEVICES)
 
 
 class _Training:
-  """An agent, and what trains it."""
+  """An agent, its optimizer, its learner and its checkpoint."""
 
   def __init__(self, strategy=None, clip_norm=None, **uses):
     self.strategy = strategy or tf.distribute.get_strategy()
     with self.strategy.scope():
       self.agent = testing.tiny_agent(lambda: testing.tiny_network(
           num_values=2, popart=networks.PopArt))
-      # With 1e-8 a gradient of zero but for rounding would make a whole step.
+      # With 1e-8, a gradient that is 0 up to rounding would make a full step.
       self.optimizer = tf.keras.optimizers.legacy.Adam(1e-2, epsilon=1e-4)
     self.learner = learner_lib.Learner(
         self.agent, self.optimizer, self.strategy, clip_norm, **uses)
@@ -49,7 +49,7 @@ class _Training:
 
 
 class _Lookup(tf.Module):
-  """Rows of a table, to be large; and what has no part in it."""
+  """Makes the rows of a table large. Its other variable is not in the loss."""
 
   def __init__(self):
     super().__init__()
@@ -136,8 +136,8 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     if len(tf.config.list_logical_devices('CPU')) < NUM_DEVICES:
       self.skipTest('TensorFlow had started before the CPU could be split.')
     one = _Training(clip_norm=clip_norm)
-    # Not the collectives it would choose: in one process TensorFlow gives strategies
-    # of unlike sizes one group key, and they abort each other.
+    # Not the default collectives: in one process, TensorFlow gives strategies of
+    # different sizes the same group key, and they abort each other.
     many = _Training(tf.distribute.MirroredStrategy(
         [f'CPU:{i}' for i in range(num_replicas)],
         cross_device_ops=tf.distribute.ReductionToOneDevice()), clip_norm)
@@ -151,6 +151,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
       for copy in many.strategy.experimental_local_results(variable):
         self.assertAllEqual(copy, variable)
 
+  @pytest.mark.medium
   def test_epochs_are_steps_on_the_same_batch_and_count_as_one(self):
     twice, once = _Training(num_epochs=2), _Training()
     for seed in range(2):
@@ -162,6 +163,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(twice.variables(), once.variables(), atol=1e-5)
 
   @parameterized.parameters({}, dict(num_epochs=2, num_minibatches=2))
+  @pytest.mark.medium
   def test_preparing_traces_the_step_and_changes_nothing(self, **uses):
     prepared, other = _Training(**uses), _Training(**uses)
     before = prepared.variables()
@@ -200,6 +202,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     self.assertEqual(self._rows(2), steps)
     self.assertNotEqual(self._rows(2, seed=1), steps)
 
+  @pytest.mark.medium
   def test_minibatches_of_a_resumed_run_are_those_it_would_have_had(self):
     uses = dict(num_epochs=2, num_minibatches=2)
     whole, first, second = (_Training(**uses) for _ in range(3))
@@ -231,6 +234,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(metrics['carried']['bool'], [False, False, True, False])
     self.assertEqual(metrics['carried']['none'].shape, (4, 0))
 
+  @pytest.mark.medium
   def test_resumed_training_equals_uninterrupted_training(self):
     whole = _Training()
     uninterrupted = [whole.step(seed) for seed in range(5)]
@@ -239,7 +243,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     resumed = [first.step(seed) for seed in range(2)]
     path = first.checkpoint.save(os.path.join(self.get_temp_dir(), 'checkpoint'))
     second = _Training()
-    second.step(17)  # Whatever it was before.
+    second.step(17)  # Its state before the restore does not matter.
     second.checkpoint.restore(path).assert_consumed()
     self.assertEqual(second.learner.steps, 2)
     resumed += [second.step(seed) for seed in range(2, 5)]

@@ -1,4 +1,4 @@
-"""Tests that agents learn in bfloat16 with all that sums up in float32."""
+"""Tests that agents learn in bfloat16, with all sums in float32."""
 
 from unittest import mock
 

@@ -1,7 +1,4 @@
-"""Tests that N replicas take the step that one takes, of every agent; see learner_test.
-
-It splits the CPU.
-"""
+"""Tests that N replicas take the same step as one, for every agent."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -23,8 +20,8 @@ class ReplicasTest(tf.test.TestCase, parameterized.TestCase):
   def test_replicas_take_the_step_of_one(self, name, num_replicas):
     if len(tf.config.list_logical_devices('CPU')) < 4:
       self.skipTest('TensorFlow had started before the CPU could be split.')
-    # Not the collectives it would choose: in one process TensorFlow gives strategies
-    # of unlike sizes one group key, and they abort each other.
+    # Not the default collectives: in one process, TensorFlow gives strategies of
+    # different sizes the same group key, and they abort each other.
     strategy = tf.distribute.MirroredStrategy(
         [f'CPU:{i}' for i in range(num_replicas)],
         cross_device_ops=tf.distribute.ReductionToOneDevice())

@@ -51,7 +51,7 @@ class RolloutTest(parameterized.TestCase):
           self.assertEqual(done[t].action[i], maze.informed_action())
         time_step = maze.step(done[t].action[i])
 
-  def test_what_was_seen_is_what_was_answered(self):
+  def test_steps_return_the_inputs_that_the_policy_answered(self):
     rollout = _rollout()
     for _ in range(15):
       seen, _ = rollout.step()
@@ -109,7 +109,7 @@ class RolloutTest(parameterized.TestCase):
         self.assertEqual(
             environment.action['do'], 100 + seen.observation['images'][1][i, 0, 0])
 
-  def test_its_policys_state_can_be_replaced(self):
+  def test_the_policys_state_can_be_replaced(self):
     rollout = _rollout()
     rollout.step()
     state = rollout.policy_state
@@ -118,7 +118,7 @@ class RolloutTest(parameterized.TestCase):
     while len(returns) < 2 * len(_LENGTHS):
       seen, _ = rollout.step()
       returns += seen.episode_return[seen.last()].tolist()
-    # Misled once, it goes on with episodes that it sees from their beginning.
+    # Misled once; it sees the later episodes from their beginning.
     self.assertEqual(returns.count(0), len(_LENGTHS))
     self.assertEqual(returns[-1], 1)
 

@@ -12,6 +12,7 @@ from typing import Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from absl import logging
 
+from gtrxl_tf import config as config_lib
 from gtrxl_tf import files
 
 # The codes of an OSError on a full disk.
@@ -40,7 +41,7 @@ class RunFolder:
   `learning_process.png`, `.csv`  the last learning processes of such a policy
   `evaluations.csv` episodes during training, in runs with an evaluator
   `replay/`         Reverb's checkpoints of its tables
-  `failures/`       for each process that died of an error, the last one's traceback
+  `failures/`       for each process that failed, the traceback of its last error
   `logs/`           for each process, what TensorFlow, XLA and Reverb print
   `done`, `diverged`  mark how the run ended; `Trainer.run` writes them
   """
@@ -79,9 +80,19 @@ class RunFolder:
 
     Raises:
       InUseError: another process has locked it.
+      config.ConfigError: there is no such folder, and it cannot be made or written.
     """
-    self.root.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(self.root, os.O_RDONLY)
+    try:
+      self.root.mkdir(parents=True, exist_ok=True)
+      descriptor = os.open(self.root, os.O_RDONLY)
+      if not os.access(self.root, os.W_OK):
+        raise PermissionError(errno.EACCES, 'not writable')
+    except OSError as error:
+      if error.errno in NO_ROOM:
+        raise
+      raise config_lib.ConfigError(
+          f'{self.root}: {error.strerror}: expected a folder of its own for the run, '
+          'which exists or can be made') from error
     try:
       try:  # The system unlocks it when the process is killed.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -121,8 +132,8 @@ class MetricsWriter:
   def __init__(self, path: pathlib.Path, resume_step: float = math.inf):
     """Opens the file and drops the rows after `resume_step`, which will be repeated.
 
-    A file with lines that cannot be read is kept as `metrics.csv.damaged`, and its other
-    rows are taken over.
+    A file with lines that cannot be read is kept as `metrics.csv.damaged`, and its
+    other rows are copied to the new file.
     """
     rows, unreadable = _read(path)
     if unreadable or (rows and 'learner_step' not in rows[0]):
@@ -160,7 +171,7 @@ class MetricsWriter:
         file.write(self._waiting)
     except OSError as error:
       os.truncate(self._path, size)
-      logging.error('%s: %s; training goes on', self._path, error)
+      logging.error('%s: %s; training continues', self._path, error)
     else:
       self._waiting = ''
 

@@ -43,7 +43,7 @@ class MetricsTest(parameterized.TestCase):
 
   def assert_last_is_that_of_all(self):
     rows, last = run_folder.read_metrics(self.path), run_folder.last_metrics(self.path)
-    self.assertEqual(str(last), str(rows[-1] if rows else None))  # NaN is not NaN.
+    self.assertEqual(str(last), str(rows[-1] if rows else None))  # NaN != NaN.
 
   def test_before_there_is_a_file_there_are_no_rows(self):
     self.assertEqual(run_folder.read_metrics(self.path), [])
@@ -64,7 +64,7 @@ class MetricsTest(parameterized.TestCase):
     self.write([{'learner_step': 12345678, 'seconds': 0.25}])
     self.assertEqual(self.path.read_text(), 'learner_step,seconds\n12345678,0.25\n')
 
-  def test_resuming_drops_the_rows_that_will_come_again(self):
+  def test_resuming_drops_the_rows_that_will_be_repeated(self):
     self.write(_ROWS)
     self.write([], resume_step=35)
     self.assertEqual(self.steps(), [10, 20, 30])
@@ -107,7 +107,7 @@ class MetricsTest(parameterized.TestCase):
     self.write(_ROWS)
     damaged = damage(self.path.read_bytes())
     self.path.write_bytes(damaged)
-    run_folder.read_metrics(self.path)  # Raises no error, nor does the next.
+    run_folder.read_metrics(self.path)  # No error, here or below.
     run_folder.last_metrics(self.path)
     with self.assertLogs('absl', 'WARNING') as logs:
       self.write([{**_ROWS[0], 'learner_step': 60}], resume_step=50)
@@ -162,12 +162,12 @@ class MetricsTest(parameterized.TestCase):
         files.write_atomically(disk / 'done', 'The run took all its steps.')
       self.assertCountEqual(
           [path.name for path in disk.iterdir()], ['metrics.csv', 'stuff'])
-    self.assertIn('metrics.csv: [Errno 28] No space left on device; training goes on',
+    self.assertIn('metrics.csv: [Errno 28] No space left on device; training continues',
                   logs.output[0])
     writer.append({**_ROWS[0], 'learner_step': 500})
     self.assertEqual(self.steps(), [10, 20, *range(30, 501)])
 
-  def test_a_file_is_whole_or_as_it_was(self):
+  def test_a_file_is_complete_or_unchanged(self):
     files.write_atomically(self.folder.done, 'first')
     with self.assertRaises(TypeError):
       files.write_atomically(self.folder.done, None)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 
-# What marks a number of `tf.summary.scalar`.
+# The metadata of a number, as `tf.summary.scalar` writes it.
 _SCALAR = tf.compat.v1.SummaryMetadata(
     plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name='scalars'))
 
@@ -45,7 +45,7 @@ class Summaries:
 
   def write(self, step: int, row: Mapping[str, float]) -> None:
     """Writes the numbers of a learner step; NaN is left out."""
-    # As `tf.summary.scalar`, but in one op for all, at an eighth of the time.
+    # Like `tf.summary.scalar`, but one op for all, in an eighth of the time.
     self._write(step, [
         tf.compat.v1.Summary.Value(
             tag=tag(name), metadata=_SCALAR,
@@ -95,7 +95,7 @@ class Summaries:
     return self._writer
 
   def flush(self) -> None:
-    """Flushes what was written to disk."""
+    """Flushes the summaries to disk."""
     if self._writer is not None:
       self._try(self._writer.flush)
 
@@ -103,6 +103,6 @@ class Summaries:
     try:
       call()
     except (OSError, tf.errors.OpError) as error:
-      logging.error('summaries were not written in %s: %s; training goes on',
+      logging.error('summaries were not written in %s: %s; training continues',
                     self._folder, config.one_line(error))
       self._writer = None  # Its file may end in the middle of a record.

@@ -20,7 +20,7 @@ class SummariesTest(parameterized.TestCase):
     """Steps and names of all that was written."""
     values = []
     for path in folder.glob('events*'):
-      # TensorBoard, too, reads no further than to the first number that is not whole.
+      # TensorBoard, too, stops at the first incomplete record.
       with contextlib.suppress(tf.errors.DataLossError):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
           values += [(event.step, value.tag) for value in event.summary.value]
@@ -34,7 +34,7 @@ class SummariesTest(parameterized.TestCase):
     writer.flush()
     self.assertEqual(self.read(folder), [(3, 'agent/loss')])
 
-  def test_they_are_those_of_tf_summary(self):
+  def test_numbers_are_those_of_tf_summary(self):
     def written(write):
       folder = pathlib.Path(self.create_tempdir().full_path)
       write(folder)
@@ -92,7 +92,7 @@ class SummariesTest(parameterized.TestCase):
     self.assertEqual(seen.PluginTagToContent('text').keys(), {'settings'})
     self.assertIn('_hparams_/session_start_info', seen.PluginTagToContent('hparams'))
 
-  def test_a_full_disk_costs_what_it_has_no_room_for(self):
+  def test_only_what_a_full_disk_has_no_room_for_is_lost(self):
     disk = testing.small_disk(self, 64)
     writer = summaries.Summaries(disk / 'summaries')
     writer.write(1, {'loss': 1.0})
@@ -102,7 +102,7 @@ class SummariesTest(parameterized.TestCase):
         for step in (2, 3):
           writer.write(step, {f'metric_{i}': 1.0 for i in range(85)})
           writer.flush()
-      self.assertIn('; training goes on', logs.output[0])
+      self.assertIn('; training continues', logs.output[0])
     writer.write(4, {'loss': 1.0})
     writer.flush()
     self.assertContainsSubset(

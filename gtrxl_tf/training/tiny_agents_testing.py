@@ -1,4 +1,4 @@
-"""Every agent that a learner trains, in its smallest size, with batches; for tests."""
+"""Every agent that a learner trains, at its smallest size, with batches; for tests."""
 
 from typing import Any, Callable, Dict, NamedTuple
 

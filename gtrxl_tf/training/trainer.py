@@ -85,7 +85,7 @@ class Trainer(abc.ABC):
         seconds=self._seconds, **self._make_checkpointed())
     path = self._checkpoints.restore()
     if path:
-      logging.info('learner: going on from %s', path)
+      logging.info('learner: resuming from %s', path)
     self.step = self._saved_step = self._learner.steps
     devices.check_equal(self.step, strategy, f'learner steps in {folder.checkpoints}')
     if self._is_chief:
@@ -100,7 +100,7 @@ class Trainer(abc.ABC):
 
   @abc.abstractmethod
   def _make_checkpointed(self) -> Dict[str, Any]:
-    """Makes what else training depends on, by the names it has in checkpoints."""
+    """Makes other objects that training depends on, by their names in checkpoints."""
 
   @abc.abstractmethod
   def _batches(self) -> Iterator[Any]:
@@ -155,7 +155,8 @@ class Trainer(abc.ABC):
       raise
     if ended and self._is_chief:
       self.export()
-      # Last, because other processes are not told of the end of a run that is done.
+      # Last: once `done` exists, a resumed run no longer tells other processes of its
+      # end.
       if self._announce_end():
         files.write_atomically(self._folder.done, 'The run took all its steps.\n')
     return ended

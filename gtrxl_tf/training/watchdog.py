@@ -11,15 +11,15 @@ from absl import logging
 from gtrxl_tf import config
 
 _JOIN_SECONDS = 10.0  # Seconds to wait for a description to finish.
-# Calls with deadlines of their own take up to 10 s, and more on a busy machine.
+# Calls with their own deadlines take up to 10 s, and more on a busy machine.
 _LEAST_HANG_SECONDS = 120.0
 
 
 class Watchdog:
   """Logs one line when a part has made no progress for a given time.
 
-  It runs in a thread of its own, since a part that makes no progress is often inside a
-  call that does not return. Use it as a context.
+  It runs in its own thread, since a part that makes no progress is often inside a call
+  that does not return. Use it as a context.
 
   A part without progress may be waiting for another one, for any length of time. It
   then calls `alive` regularly. If it does not, a single call has not returned and the

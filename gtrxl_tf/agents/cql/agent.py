@@ -31,7 +31,7 @@ class CQLAgent(tf.Module):
     discount: gamma. 0.99 in the authors' code.
     target_update_period: learner steps between copies to the target network. The
       authors' is 8000 actor steps at 4 per learner step. A reward takes k periods to
-      reach the values k steps before it, so short runs need a shorter period.
+      affect the values k steps before it, so short runs need a shorter period.
   """
 
   def __init__(self, network: network_lib.CQLNetwork,

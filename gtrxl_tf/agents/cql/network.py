@@ -56,10 +56,8 @@ class CQLNetwork(memory_network.MemoryNetwork):
         self.action_space.num_discrete, dtype='float32', name='q_values')
 
   def _build_embedding(self, observation_spec: Any) -> int:
-    self.action_space.check_mask(observation_spec)
     if self._torso is None:
-      observation, _ = action_masks.split(observation_spec)
-      self._torso = spec_torso.SpecTorso(observation)
+      self._torso = spec_torso.SpecTorso(action_masks.split(observation_spec)[0])
     inputs = actor_critic.zero_inputs(observation_spec, self.action_space)
     return self._embed(inputs, batch_dims=1).shape[-1]
 
@@ -106,6 +104,5 @@ class CQLNetwork(memory_network.MemoryNetwork):
 
   def _q_values(self, outputs: tf.Tensor, observation: Any) -> tf.Tensor:
     """The Q values of the core's outputs `[..., D]`, masked as the observation says."""
-    _, mask = action_masks.split(observation)
     q_values = action_space.Policy(logits=self._head(outputs))
-    return self.action_space.masked(q_values, mask).logits
+    return self.masked(q_values, observation).logits

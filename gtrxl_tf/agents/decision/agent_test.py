@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
+from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf import testing
 from gtrxl_tf.agents.decision import agent as agent_lib
@@ -98,7 +99,7 @@ class DecisionAgentTest(tf.test.TestCase, parameterized.TestCase):
 class DecisionPolicyTest(tf.test.TestCase, parameterized.TestCase):
 
   def _play(self, policy, num_steps=7, new_episode=4):
-    """The returns that the policy asked for, and its actions; rewards are 0.5."""
+    """The target returns of the policy's state, and its actions; rewards are 0.5."""
     state, returns, actions = policy.get_initial_state(2), [], []
     random = np.random.RandomState(0)
     for t in range(num_steps):
@@ -124,6 +125,15 @@ class DecisionPolicyTest(tf.test.TestCase, parameterized.TestCase):
         target_return=3.0, return_reset_period=3)
     returns, _ = self._play(policy)
     self.assertAllClose(returns, [3, 2.5, 2, 3, 3, 2.5, 2])
+
+  def test_an_oracle_needs_a_window(self):
+    network = network_lib.DecisionNetwork(
+        testing.DISCRETE, torsos.VectorTorso((_D,)),
+        cores.RATE(1, _D, 2, 4, num_memory_tokens=1, segment_length=9),
+        oracle=lambda observation: observation[:, 0])
+    with self.assertRaisesRegex(config.ConfigError, 'DecisionPolicy.window = None'):
+      policy_lib.DecisionPolicy(
+          network, _OBSERVATION_SPEC, testing.DISCRETE, target_return=1.0)
 
   @parameterized.parameters(True, False)
   def test_it_acts_on_the_networks_policy(self, greedy):

@@ -1,6 +1,6 @@
 """Returns, observations and actions as tokens for a memory core."""
 
-from typing import Any, NamedTuple, Optional, Tuple
+from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
@@ -58,29 +58,44 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     num_timesteps: if given, the tokens of a step have a learned embedding of its number
       in the episode added, as in Decision Transformer (Chen et al., 2021). Steps from
       this number on share the last embedding. By default the core alone knows order.
+    oracle: makes a Decision Transformer an OracleDT, which is told what it should
+      remember (RATE, Table 5). Called with the first observations of B episodes, it
+      returns a number for each. A vector of that number stands before the context and
+      after it, in place of the memory tokens of the core, a `RATE` of one segment.
+      Trajectories must begin where episodes do, and acting needs
+      `DecisionPolicy.window`.
 
   Attributes:
     action_space: the `ActionSpace` of `action_spec`.
     core: as given.
     token_dim: as given, or the default.
+    oracle: as given.
 
   Raises:
-    ConfigError: the core's segments do not hold complete steps.
+    ConfigError: the core's segments do not hold complete steps, or there is an oracle
+      but no memory token for it to replace.
   """
 
   def __init__(self, action_spec: Any, torso: Optional[torsos.Torso] = None,
                core: Optional[cores.Core] = None,
                token_dim: Optional[config.PositiveInt] = None, squash: bool = False,
                squash_observations: bool = False, name: Optional[str] = None,
-               num_timesteps: Optional[config.PositiveInt] = None):
+               num_timesteps: Optional[config.PositiveInt] = None,
+               oracle: Optional[Callable[[Any], tf.Tensor]] = None):
     super().__init__(action_spec, core, name)
     if core.segment_length > 1 and core.segment_length % TOKENS_PER_STEP:
       raise config.ConfigError(
           f'a core with segments of {core.segment_length} tokens: expected a multiple '
           f'of {TOKENS_PER_STEP}, the tokens of a step')
+    if oracle is not None and not (
+        isinstance(core, cores.RATE) and core.initial_state(1).memory.shape[1]):
+      raise config.ConfigError(
+          f'DecisionNetwork.oracle with the core {type(core).__name__}: expected a RATE '
+          'with memory tokens, which the oracle replaces')
     token_dim = token_dim or core.output_size
     activation = 'tanh' if squash else None
     self.token_dim = token_dim
+    self.oracle = oracle
     self._torso = torso
     self._num_timesteps = num_timesteps
     self._return_token = tf.keras.layers.Dense(
@@ -93,10 +108,8 @@ class DecisionNetwork(memory_network.MemoryNetwork):
         self.action_space.num_outputs, dtype='float32', name='policy_head')
 
   def _build_embedding(self, observation_spec: Any) -> int:
-    self.action_space.check_mask(observation_spec)
     if self._torso is None:
-      observation, _ = action_masks.split(observation_spec)
-      self._torso = spec_torso.SpecTorso(observation)
+      self._torso = spec_torso.SpecTorso(action_masks.split(observation_spec)[0])
     if self._num_timesteps:
       self.timestep_table = self.add_weight(
           'timestep_table', (self._num_timesteps, self.token_dim),
@@ -118,7 +131,7 @@ class DecisionNetwork(memory_network.MemoryNetwork):
       The policy at each step, `[B, T, ...]`, and the core's state after the last.
     """
     del training  # Keras passes it on to the core.
-    policy, state = self.read(self.embed(inputs), inputs.is_first, state)
+    policy, state = self.read(self.embed(inputs), *self.with_oracle(inputs, state))
     return self.masked(policy, inputs.observation), state
 
   def embed(self, inputs: DecisionInputs) -> tf.Tensor:
@@ -130,9 +143,29 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     time = self.embed_timestep(inputs.timestep)
     return tokens if time is None else tokens + time[:, :, tf.newaxis]
 
+  def with_oracle(self, inputs: DecisionInputs, state: Any) -> Tuple[tf.Tensor, Any]:
+    """Asks the oracle, if there is one; returns `is_first` and state for the core."""
+    if self.oracle is None:
+      return inputs.is_first, state
+    num_steps = inputs.is_first.shape[1]
+    if TOKENS_PER_STEP * num_steps > self.core.segment_length:
+      raise config.ConfigError(
+          f'DecisionNetwork.oracle with {num_steps} steps: expected one segment, of '
+          f'RATE.segment_length = {self.core.segment_length} tokens')
+    first = tf.nest.map_structure(lambda x: x[:, 0], inputs.observation)
+    return self.with_answer(self.oracle(first), inputs.is_first, state)
+
+  def with_answer(self, answer: tf.Tensor, is_first: tf.Tensor, state: Any
+                  ) -> Tuple[tf.Tensor, Any]:
+    """Returns `is_first` and state with which the core's memory is the oracle's answer
+    `[B]`, also where an episode begins."""
+    answer = tf.cast(answer, state.memory.dtype)[:, tf.newaxis, tf.newaxis]
+    return tf.zeros_like(is_first), state._replace(
+        memory=answer + tf.zeros_like(state.memory), begun=tf.ones_like(state.begun))
+
   def read(self, tokens: tf.Tensor, is_first: tf.Tensor, state: Any
            ) -> Tuple[action_space.Policy, Any]:
-    """`call` on tokens instead of inputs, and without the action mask."""
+    """`call` on tokens instead of inputs, and without oracle and action mask."""
     outputs, state = self.core(*flatten(tokens, is_first), state)
     return self._policy(outputs[:, 1::TOKENS_PER_STEP]), state
 
@@ -177,12 +210,6 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     """The tokens of observations whose first `batch_dims` axes are batch axes."""
     observation, _ = action_masks.split(observation)
     return self._observation_token(self._torso(observation, batch_dims))
-
-  def masked(self, policy: action_space.Policy, observation: Any
-             ) -> action_space.Policy:
-    """The policy with the action mask of the observation, if it has one."""
-    _, mask = action_masks.split(observation)
-    return self.action_space.masked(policy, mask)
 
   def embed_action(self, action: Any) -> tf.Tensor:
     """The tokens `[..., D]` of samples `[...]` of `ActionSpace`."""

@@ -4,6 +4,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import config
@@ -48,6 +49,7 @@ def _unroll(network, inputs):
 class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.product(core=list(CORES), jit_compile=[False, True])
+  @pytest.mark.medium
   def test_steps_equal_the_unroll(self, core, jit_compile):
     network, inputs = _network(core, testing.HYBRID), _inputs(testing.HYBRID)
     step = tf.function(network.step, jit_compile=jit_compile)
@@ -79,6 +81,7 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(differs[1], [False] * first_seen + [True] * (3 - first_seen)
                         + [False] * 3)
 
+  @pytest.mark.medium
   def test_its_core_uses_dropout_in_training(self):
     network = network_lib.DecisionNetwork(
         testing.DISCRETE, torsos.VectorTorso((D,)),
@@ -97,7 +100,7 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
     more = inputs._replace(return_to_go=1e7 * tf.abs(inputs.return_to_go))
     self.assertAllEqual(_unroll(network, huge).logits, _unroll(network, more).logits)
 
-  def test_tokens_know_their_timestep(self):
+  def test_tokens_have_an_embedding_of_their_timestep(self):
     network = _network('DeepLSTM', num_timesteps=4)
     timestep = tf.constant([[0, 1, 2, 3, 4, 5], [7, 8, 9, 0, 1, 2]])
     inputs = _inputs()._replace(timestep=timestep)
@@ -122,6 +125,47 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
     tokens = network.embed_observation(_inputs().observation, 2)
     plain = _network('Memoryless').embed_observation(_inputs().observation, 2)
     self.assertAllClose(tokens, tf.tanh(plain))
+
+  def test_an_oracle_s_vector_encloses_the_context(self):
+    def make(core, **settings):
+      network = network_lib.DecisionNetwork(
+          testing.DISCRETE, torsos.VectorTorso((D,)), core, **settings)
+      network.create_variables(specs.Array((4,), np.float32))
+      return network
+
+    def rate(num_memory_tokens=1, segment_length=3 * T):
+      return cores.RATE(
+          2, D, 2, 4, mlp_dim=D, num_memory_tokens=num_memory_tokens,
+          retention='none', segment_length=segment_length)
+
+    def oracle(observation):
+      return tf.cast(observation[:, 1] > 0, tf.float32)
+
+    network, plain = make(rate(), oracle=oracle), make(rate())
+    plain.set_weights(network.get_weights())
+    inputs = _inputs()
+    inputs = inputs._replace(is_first=tf.constant([[True] + [False] * (T - 1)] * B))
+    observation = inputs.observation.numpy()
+    observation[:, 0, 1] = [1.0, -1.0]
+    inputs = inputs._replace(observation=tf.constant(observation))
+    logits = _unroll(network, inputs).logits
+    # A core whose own memory token is the vector computes the same.
+    for row, bit in enumerate((1.0, 0.0)):
+      plain.core.initial_memory.assign(tf.fill([1, D], bit))
+      self.assertAllClose(_unroll(plain, inputs).logits[row], logits[row], atol=1e-5)
+      self.assertNotAllClose(
+          _unroll(plain, inputs).logits[1 - row], logits[1 - row], atol=1e-3)
+    # Only the first observation is asked.
+    observation[:, 1:, 1] *= -1
+    asked = []
+    network.oracle = lambda x: asked.append(x.numpy()) or oracle(x)
+    _unroll(network, inputs._replace(observation=tf.constant(observation)))
+    self.assertAllEqual(asked, [observation[:, 0]])
+    for core in rate(num_memory_tokens=0), CORES['TransformerXL']():
+      with self.assertRaisesRegex(config.ConfigError, 'RATE with memory tokens'):
+        make(core, oracle=oracle)
+    with self.assertRaisesRegex(config.ConfigError, 'with 6 steps: expected one segm'):
+      _unroll(make(rate(segment_length=3 * T // 2), oracle=oracle), inputs)
 
   def test_refuses_a_core_whose_segments_cut_a_step(self):
     core = cores.SegmentTransformer(1, D, 2, 4, 8, segment_length=4)

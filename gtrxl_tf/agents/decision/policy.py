@@ -20,7 +20,7 @@ class DecisionState(NamedTuple):
 
 @config.configurable
 class DecisionPolicy(policy_lib.NetworkPolicy):
-  """A TF-Agents policy conditioned on what remains of a target return.
+  """A TF-Agents policy conditioned on the rest of a target return.
 
   Each reward is subtracted from the return. The state need not be reset: at a step that
   is FIRST the network clears its memory, and the return starts again at the target.
@@ -45,6 +45,10 @@ class DecisionPolicy(policy_lib.NetworkPolicy):
                return_scale: config.PositiveFloat = 1.0,
                return_reset_period: Optional[config.PositiveInt] = None,
                greedy: bool = True, window: Optional[config.PositiveInt] = None):
+    if window is None and network.oracle is not None:
+      raise config.ConfigError(
+          'DecisionPolicy.window = None with DecisionNetwork.oracle: expected the '
+          'length of the context')
     if window is not None:
       network = window_lib.DecisionWindow(network, window)
     self._target = target_return / return_scale

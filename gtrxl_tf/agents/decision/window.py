@@ -13,6 +13,7 @@ class WindowCache(NamedTuple):
   """The last K steps of every row, oldest first."""
   tokens: tf.Tensor  # [B, K, 3, D]; an action's is valid after it was taken.
   count: tf.Tensor   # [B] int32 in 0..K: number of steps.
+  answer: Any = ()   # [B], the oracle's at the episode's first step, if there is one.
 
 
 class DecisionWindow(windows.SlidingWindow):
@@ -24,7 +25,9 @@ class DecisionWindow(windows.SlidingWindow):
 
   def initial_cache(self, batch_size) -> WindowCache:
     """The cache before the first step."""
-    return WindowCache(self._no_tokens(batch_size), tf.zeros([batch_size], tf.int32))
+    answer = () if self._network.oracle is None else tf.zeros([batch_size])
+    return WindowCache(
+        self._no_tokens(batch_size), tf.zeros([batch_size], tf.int32), answer)
 
   def step(self, return_to_go: tf.Tensor, observation: Any, is_first: tf.Tensor,
            cache: WindowCache, timestep: Any = ()) -> Tuple[action_space.Policy, WindowCache]:
@@ -36,10 +39,15 @@ class DecisionWindow(windows.SlidingWindow):
                                self._network.embed_observation(observation, 1))):
       tokens = windows.put(tokens, self._network.placed(token, timestep), index, i)
     begins = tf.equal(tf.range(self._length), 0) & tf.ones_like(is_first)[:, tf.newaxis]
-    policies, _ = self._network.read(
-        tokens, begins, self._network.initial_state(tf.shape(count)[0]))
+    state = self._network.initial_state(tf.shape(count)[0])
+    answer = cache.answer
+    if self._network.oracle is not None:
+      new = tf.cast(self._network.oracle(observation), tf.float32)
+      answer = tf.where(is_first, new, answer)
+      begins, state = self._network.with_answer(answer, begins, state)
+    policies, _ = self._network.read(tokens, begins, state)
     policy = self._network.masked(windows.take(policies, index), observation)
-    return policy, WindowCache(tokens, index + 1)
+    return policy, WindowCache(tokens, index + 1, answer)
 
   def remember_action(self, action: Any, cache: WindowCache, timestep: Any = ()
                       ) -> WindowCache:

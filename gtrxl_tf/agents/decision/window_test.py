@@ -37,7 +37,7 @@ def _network(segment_length=3 * _K, **settings):
 
 
 def _inputs(starts):
-  """Random steps; `starts` are those of each row at which an episode begins."""
+  """Random steps; `starts` are the steps of each row at which an episode begins."""
   random = np.random.RandomState(1)
   is_first = np.zeros([_B, _T], bool)
   for row, row_starts in zip(is_first, starts):
@@ -92,11 +92,13 @@ class DecisionWindowTest(tf.test.TestCase):
     tf.nest.map_structure(
         lambda x, y: self.assertAllClose(x, y, atol=1e-5), policies, expected)
 
+  @pytest.mark.medium
   def test_within_the_window_it_equals_the_networks_step(self):
     network, inputs = _network(), _inputs([[0, 4, 6], [0, 2, 5], [0, 1, 4, 7]])
     window = window_lib.DecisionWindow(network, _K)
     self.assert_equal_policies(_act(window, inputs), _act(network, inputs))
 
+  @pytest.mark.medium
   def test_it_equals_an_unroll_over_the_last_steps(self):
     inputs = _inputs([[0], [0, 5], [0, 1, 6]])
     for settings in {}, {'num_timesteps': 6}:
@@ -104,6 +106,36 @@ class DecisionWindowTest(tf.test.TestCase):
       window = window_lib.DecisionWindow(network, _K)
       self.assert_equal_policies(
           _act(window, inputs, jit_compile=True), _unroll_windows(network, inputs))
+
+  def test_an_oracle_tells_at_an_episodes_first_step_what_it_saw(self):
+    def oracle(observation):
+      return tf.cast(observation['speed'] > 0, tf.float32)
+
+    network = network_lib.DecisionNetwork(
+        testing.HYBRID, torsos.VectorTorso((_D,)),
+        cores.RATE(2, _D, 2, 2, mlp_dim=_D, num_memory_tokens=1, retention='none',
+                   segment_length=3 * _K), oracle=oracle)
+    network.create_variables(_OBSERVATION_SPEC)
+    starts = [[0], [0, 5], [0, 1, 6]]
+    inputs = _inputs(starts)
+    policies = _act(window_lib.DecisionWindow(network, _K), inputs, jit_compile=True)
+    # What was told stands in for the memory, however far the window has moved.
+    means = []
+    for row in range(_B):
+      for t in range(_T):
+        begin = max(s for s in starts[row] if s <= t)
+        first = max(t + 1 - _K, begin)
+        steps = tf.nest.map_structure(
+            # pylint: disable-next=cell-var-from-loop
+            lambda x: np.resize(x[row, first:t + 1], [1, _K, *x.shape[2:]]), inputs)
+        told = float(inputs.observation['speed'][row, begin] > 0)
+        state = network.initial_state(1)
+        state = state._replace(memory=tf.fill(state.memory.shape, told),
+                               begun=tf.constant([True]))
+        policy, _ = network.read(
+            network.embed(steps), tf.zeros([1, _K], tf.bool), state)
+        means.append(policy.mean[0, t - first])
+    self.assertAllClose(policies.mean.reshape([_B * _T, -1]), means, atol=1e-5)
 
   def test_refuses_a_window_that_cuts_a_segment(self):
     with self.assertRaisesRegex(config.ConfigError, 'a window of 5 .* of 12 tokens'):

@@ -243,7 +243,7 @@ class DistillationNetwork(memory_network.MemoryNetwork):
 
     tokens = self.embed(Histories(
         tf.nest.map_structure(pair, previous.observation, observation),
-        # The outcome of this step is not known yet. What stands for it is not read.
+        # The outcome of this step is not known yet. Its placeholder is not read.
         *tf.nest.map_structure(
             lambda x: pair(x, x), (previous.action, previous.reward, previous.done)),
         is_first=is_first[:, tf.newaxis], position=previous.position[:, tf.newaxis]))

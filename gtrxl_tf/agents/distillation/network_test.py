@@ -163,7 +163,7 @@ class PolicyTest(tf.test.TestCase, parameterized.TestCase):
         network, _OBSERVATION_SPEC, _ACTION_SPEC, **settings)
 
   @parameterized.parameters(True, False)
-  def test_a_history_goes_on_over_the_ends_of_episodes(self, shows_last):
+  def test_a_history_continues_over_the_ends_of_episodes(self, shows_last):
     network, policy = self._policy(temperature=0.0)
     random = np.random.RandomState(2)
     inputs = _histories()

@@ -95,7 +95,7 @@ class PPOAgent(actor_critic_agent.ActorCriticAgent):
   def default_max_age(self) -> int:
     """Twice the publish period and 8 learner steps.
 
-    While the learner is the slower part, batches that wait are some 5 steps old.
+    If the learner is slower than the actors, waiting batches are about 5 steps old.
     """
     return 2 * self._publish_period + 8
 

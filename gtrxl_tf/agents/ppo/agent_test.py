@@ -6,6 +6,7 @@ from unittest import mock
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import testing
@@ -79,6 +80,7 @@ class PPOAgentTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.named_parameters(
       (name, spec[0]) for name, spec in _ACTION_SPECS.items())
+  @pytest.mark.medium
   def test_a_step_makes_good_actions_likelier_and_bad_ones_less_likely(self, spec):
     agent = _agent(spec, discount=0.0, entropy_cost=0.0, value_cost=0.0)
     batch = testing.random_unrolls(0, action_spec=spec)
@@ -96,6 +98,7 @@ class PPOAgentTest(tf.test.TestCase, parameterized.TestCase):
     gain = tf.where(valid, (after - before) * advantages, 0)
     self.assertGreater(tf.reduce_sum(gain), 0.1)
 
+  @pytest.mark.medium
   def test_it_learns_which_action_is_rewarded(self):
     online, target = (testing.tiny_network(previous_action_and_reward=False)
                       for _ in range(2))

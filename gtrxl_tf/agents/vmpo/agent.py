@@ -77,7 +77,8 @@ class VMPOAgent(actor_critic_agent.ActorCriticAgent):
     epsilon_alpha_scale: its bound, the middle of logU[5e-6, 4e-4), Numpad's.
     top_fraction: fraction of steps, by advantage, that the policy learns from.
     entropy_cost: factor of an entropy bonus, which the paper does not have. It keeps
-      actions in play whose reward has not been found yet (docs/performance.md).
+      the policy trying actions whose reward has not been found yet
+      (docs/performance.md).
     normalize_advantages: divides advantages by the task's scale before they are ranked;
       otherwise the tasks with the largest rewards would fill the top. V-MPO does not
       mention this. By default it is done if there is PopArt and more than one task.

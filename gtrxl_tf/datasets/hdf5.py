@@ -1,0 +1,237 @@
+"""Imports of HDF5 files: datasets of Minari and of D4RL."""
+
+import io
+import itertools
+import json
+import math
+import os
+import pathlib
+from typing import Any, Dict, Iterator, Optional, Tuple, Union
+
+from dm_env import specs as dm_specs
+import numpy as np
+from PIL import Image
+import tree
+
+from gtrxl_tf.datasets import format as format_lib
+from gtrxl_tf.datasets import importers
+from gtrxl_tf.environments import optional
+
+DatasetError = format_lib.DatasetError
+
+_MINARI_IMAGE = 32  # Minari decodes JPEG of at least this height and width.
+
+
+@importers.importer
+def minari(name: Union[str, pathlib.Path]) -> importers.Recording:
+  """Reads a local Minari dataset, also one that `minari.DataCollector` has recorded.
+
+  Reads spaces of type Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple, as
+  `GymnasiumEnvironment` shows them; texts in dictionaries are left out. Nothing is
+  downloaded.
+
+  Args:
+    name: the dataset's folder, or its id as for `minari.load_dataset`: the folder below
+      the environment variable `MINARI_DATASETS_PATH`, or else `~/.minari/datasets`.
+
+  Raises:
+    DatasetError: it is no Minari dataset, or has other spaces or another storage, or
+      Minari has stored small images as JPEG, which changes their values.
+    config.ConfigError: h5py is not installed.
+  """
+  root = os.environ.get('MINARI_DATASETS_PATH', '~/.minari/datasets')
+  folders = dict.fromkeys(
+      [pathlib.Path(name), pathlib.Path(root).expanduser() / name])
+  files = [folder / 'data' / 'metadata.json' for folder in folders]
+  metadata_file = next((file for file in files if file.exists()), None)
+  if metadata_file is None:
+    raise DatasetError(f'{" and ".join(map(str, files))}: missing: expected the folder '
+                       'of a local Minari dataset, or its id')
+  folder = metadata_file.parents[1]
+  metadata = format_lib.read_json(metadata_file)
+  if metadata.get('data_format', 'hdf5') != 'hdf5':
+    raise DatasetError(f'{metadata_file}: data_format is {metadata["data_format"]!r}: '
+                       "expected 'hdf5'")
+  spaces = {}
+  for kind in ('observation', 'action'):
+    if f'{kind}_space' not in metadata:
+      raise DatasetError(f'{metadata_file}: has no {kind}_space')
+    spaces[kind] = json.loads(metadata[f'{kind}_space'])
+  specs = format_lib.Specs(*(
+      _minari_spec(spaces[kind], str(metadata_file), kind) for kind in spaces))
+  file = _open_hdf5(folder / 'data' / 'main_data.hdf5', 'The importer of Minari')
+  return importers.Recording(
+      f'minari {folder.name}', specs, True, _minari_episodes(file, spaces, specs))
+
+
+def _minari_spec(space: Dict[str, Any], place: str, name: str) -> Any:
+  kind = space['type']
+  if kind == 'Discrete':
+    return dm_specs.DiscreteArray(space['n'], name=name)
+  if kind == 'MultiDiscrete':
+    greatest = np.array(space['nvec']) - 1
+    return dm_specs.BoundedArray(greatest.shape, np.int32, 0, greatest, name)
+  if kind == 'MultiBinary':
+    return dm_specs.BoundedArray(
+        np.ravel(space['n']).tolist(), np.int8, 0, 1, name)
+  if kind == 'Box':
+    dtype = importers.narrowed(np.dtype(space['dtype']))
+    format_lib.check_array(f'{place}: {name}', dtype, space['shape'])
+    return dm_specs.BoundedArray(space['shape'], dtype, space['low'], space['high'],
+                                 name)
+  if kind == 'Dict':
+    return {key: _minari_spec(subspace, place, key)
+            for key, subspace in space['subspaces'].items()
+            if subspace['type'] != 'Text'}
+  if kind == 'Tuple':
+    return tuple(_minari_spec(subspace, place, f'{name} {i}')
+                 for i, subspace in enumerate(space['subspaces']))
+  raise DatasetError(f'{place}: {name} has a space of type {kind}: expected Box, '
+                     'Discrete, MultiDiscrete, MultiBinary, Dict or Tuple')
+
+
+def _minari_episodes(file, spaces, specs: format_lib.Specs
+                     ) -> Iterator[format_lib.Episode]:
+  def read(node: Any, space: Dict[str, Any], spec: Any) -> Any:
+    if isinstance(spec, dict):
+      return {key: read(node[key], space['subspaces'][key], spec[key]) for key in spec}
+    if isinstance(spec, tuple):
+      return tuple(read(node[f'_index_{i}'], space['subspaces'][i], subspec)
+                   for i, subspec in enumerate(spec))
+    if spec.dtype == np.uint8 and len(spec.shape) in (2, 3) and (
+        node.shape[1:] != spec.shape):
+      return _minari_images(node, spec.shape)
+    return (_rows(node) - space.get('start', 0)).astype(spec.dtype)
+
+  with file:
+    for name in sorted(file, key=lambda name: int(name.removeprefix('episode_'))):
+      group = file[name]
+      success = float(group.attrs.get('success', np.nan))
+      try:
+        observation = read(group['observations'], spaces['observation'],
+                           specs.observation)
+        action = read(group['actions'], spaces['action'], specs.action)
+        reward = _rows(group['rewards'])
+        if not len(reward):
+          raise DatasetError(f'{file.filename}: {name} has no steps')
+        terminated = bool(group['terminations'][-1])
+      except KeyError as error:
+        raise DatasetError(f'{file.filename}: {name}: {error.args[0]}') from error
+      lengths = {len(leaf) for leaf in tree.flatten(observation)}
+      if lengths != {len(reward) + 1}:
+        raise DatasetError(f'{file.filename}: {name} has {len(reward)} rewards and '
+                           f'{sorted(lengths)} observations: expected one more')
+      yield importers.make_episode(
+          tree.map_structure(lambda x: x[:-1], observation), action, reward, terminated,
+          tree.map_structure(lambda x: x[-1], observation), success)
+
+
+def _minari_images(node: Any, shape: Tuple[int, ...]) -> np.ndarray:
+  """Decodes pictures, which Minari stores as [T, bytes] or as arrays of bytes."""
+  place = f'{node.file.filename}: {node.name.lstrip("/")}'
+  if min(shape[:2]) < _MINARI_IMAGE:
+    raise DatasetError(
+        f'{place}: Minari stored images of shape {shape} as JPEG, which changes their '
+        "values: expected images of at least 32 by 32, or another dtype than uint8")
+  importers.check_size(
+      place, len(node), max(math.prod(shape), math.prod(node.shape[1:])))
+  images = np.empty((len(node), *shape), np.uint8)
+  for i in range(len(node)):
+    with Image.open(io.BytesIO(node[i].tobytes()), formats=('JPEG', 'PNG')) as picture:
+      found = (*picture.size[::-1], *[len(picture.getbands())] * (len(shape) == 3))
+      if found != shape:
+        raise DatasetError(f'{place}: has a picture of shape {found}: expected {shape}')
+      images[i] = np.asarray(picture)
+  return images
+
+
+@importers.importer
+def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None,
+         action_names: Tuple[str, ...] = ()) -> importers.Recording:
+  """Reads an HDF5 file of D4RL: observations, actions, rewards, terminals, timeouts.
+
+  Steps after the last end belong to an unfinished episode and are left out, as in
+  D4RL's own readers. Integer actions are discrete, with the named values, or else with
+  values up to the greatest in the file.
+
+  Args:
+    path: of the file.
+    max_episode_steps: number of steps after which episodes were cut off; for older
+      files, which have no `timeouts`.
+    action_names: what each discrete action does.
+
+  Raises:
+    DatasetError: it is no such file.
+    config.ConfigError: h5py is not installed.
+  """
+  file = _open_hdf5(pathlib.Path(path), "The importer of D4RL's files")
+  expected = ['observations', 'actions', 'rewards', 'terminals']
+  expected += ['timeouts'] if max_episode_steps is None else []
+  for name in expected:
+    if name not in file:
+      hint = ('; without it, max_episode_steps must be the number of steps after which '
+              'episodes were cut off') * (name == 'timeouts')
+      raise DatasetError(f'{path}: has no array {name!r}{hint}')
+  for name in expected:
+    if len(file[name]) != len(file['rewards']):
+      raise DatasetError(f'{path}: {name} has {len(file[name])} steps: expected '
+                         f'{len(file["rewards"])}, as many as rewards')
+    importers.check_size(f'{path}: {name}', len(file[name]), 0)
+    format_lib.check_array(f'{path}: {name}', file[name].dtype, file[name].shape[1:])
+  specs = format_lib.Specs(
+      dm_specs.Array(file['observations'].shape[1:],
+                     importers.narrowed(file['observations'].dtype)),
+      importers.action_spec(
+          file['actions'].shape, file['actions'].dtype,
+          lambda: _rows(file['actions']).max(), action_names))
+  settings = f'd4rl {pathlib.Path(path).name} {max_episode_steps or ""}'.strip()
+  return importers.Recording(
+      settings, specs, False, _d4rl_episodes(file, specs, max_episode_steps))
+
+
+def _d4rl_episodes(file, specs, max_episode_steps) -> Iterator[format_lib.Episode]:
+  with file:
+    terminals = _rows(file['terminals']).reshape(-1).astype(bool)
+    if max_episode_steps is None:
+      timeouts = _rows(file['timeouts']).reshape(-1).astype(bool)
+      ends = np.flatnonzero(terminals | timeouts)
+    else:
+      ends = _ends(terminals, max_episode_steps)
+    begin = 0
+    for end in ends:
+      steps = slice(begin, end + 1)
+      yield importers.make_episode(
+          _rows(file['observations'], steps).astype(specs.observation.dtype),
+          _rows(file['actions'], steps).astype(specs.action.dtype),
+          _rows(file['rewards'], steps).reshape(-1), terminals[end])
+      begin = end + 1
+
+
+def _ends(terminals: np.ndarray, max_episode_steps: int) -> Iterator[int]:
+  """Yields the last steps of episodes that are cut off after a number of steps."""
+  begin = 0
+  for terminal in itertools.chain(np.flatnonzero(terminals), [len(terminals)]):
+    yield from range(begin + max_episode_steps - 1, terminal, max_episode_steps)
+    if terminal < len(terminals):
+      yield terminal
+    begin = terminal + 1
+
+
+def _open_hdf5(path: pathlib.Path, needed_by: str) -> Any:
+  h5py = optional.load('h5py', needed_by, 'offline')
+  try:
+    if path.exists() and not path.is_file():  # It would wait for a pipe.
+      raise OSError('it is not a regular file')
+    return h5py.File(path, 'r')
+  except OSError as error:
+    raise DatasetError(f'{path}: not an HDF5 file: {str(error):.100}') from error
+
+
+def _rows(array: Any, steps: slice = slice(None)) -> np.ndarray:
+  """Reads rows of an array of an HDF5 file, within the bounds of size."""
+  place = f'{array.file.filename}: {array.name.lstrip("/")}'
+  format_lib.check_array(place, array.dtype, array.shape[1:])
+  start, stop, _ = steps.indices(len(array))
+  importers.check_size(
+      place, stop - start, array.dtype.itemsize * math.prod(array.shape[1:]))
+  return array[steps]

@@ -1,0 +1,377 @@
+"""Steps many environments in turn and batches their time steps."""
+
+from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
+
+import dm_env
+from dm_env import specs
+import numpy as np
+import tree
+
+from gtrxl_tf import action_masks
+from gtrxl_tf import config
+from gtrxl_tf.environments import batched_specs
+from gtrxl_tf.environments import random_actions
+
+
+class EnvironmentFailed(ValueError):
+  """An environment raised an error, or returned values that do not fit its specs.
+
+  The message is one line and names the environment, the episode and the step.
+  """
+
+
+class BatchedTimeStep(NamedTuple):
+  """The time steps of E environments: the fields of `dm_env.TimeStep` and two more.
+
+  Attributes:
+    step_type: [E] int32, values of `dm_env.StepType`.
+    reward: [E] float32; 0 on first steps, where dm_env has None.
+    discount: [E] float32; 1 on first steps, where dm_env has None.
+    observation: nest of [E, ...], structured as the environments' observations.
+    episode_return: [E] float32. On last steps, the environment's `episode_return()` if
+      it has this method, as an environment that clips rewards should, else the sum of
+      the episode's rewards; NaN on all other steps, and on the last step of an episode
+      that began with a head start.
+    episode_success: [E] float32. On last steps, 1 or 0 as the environment's
+      `episode_success()` says; NaN where `episode_return` is, and always for an
+      environment without this method.
+  """
+  step_type: np.ndarray
+  reward: np.ndarray
+  discount: np.ndarray
+  observation: Any
+  episode_return: np.ndarray
+  episode_success: np.ndarray
+
+  def first(self) -> np.ndarray:
+    """[E] bool, true where an episode begins."""
+    return self.step_type == dm_env.StepType.FIRST
+
+  def last(self) -> np.ndarray:
+    """[E] bool, true where an episode ends."""
+    return self.step_type == dm_env.StepType.LAST
+
+
+class BatchedEnvironment:
+  """Steps E environments in turn, in this thread.
+
+  Each environment begins its next episode by itself: the step after a last step
+  returns the first step of the next episode and ignores that environment's action.
+
+  The values that environments return are checked against their specs, so that an error
+  names the environment's index and the field, long before a loss becomes NaN. Every
+  call returns new arrays, which the caller may keep.
+
+  >>> from gtrxl_tf import environments
+  >>> batch = BatchedEnvironment([environments.TMaze(seed=i) for i in range(3)])
+  >>> batch.reset().observation.shape
+  (3, 4)
+  >>> batch.step(np.array([0, 2, 2])).reward
+  array([0., 0., 0.], dtype=float32)
+
+  Attributes:
+    tasks: int32 [E], as given.
+  """
+
+  def __init__(self, environments: Sequence[dm_env.Environment],
+               tasks: Optional[Sequence[int]] = None):
+    """Creates the batch.
+
+    Args:
+      environments: at least one; all have the same specs and scalar rewards.
+      tasks: number of the task that each environment plays, counted from 0; by default
+        all play the same.
+
+    Raises:
+      ValueError: the environments cannot be batched; the message says which and why.
+    """
+    self._environments = list(environments)
+    self.tasks = np.zeros(len(self._environments), np.int32)
+    if tasks is not None:
+      self.tasks[:] = tasks
+    batched_specs.check(self._environments)
+    self._action_spec = self._environments[0].action_spec()
+    self._action_leaves = batched_specs.named_leaves('action', self._action_spec)
+    source_spec = self._environments[0].observation_spec()
+    leaves = batched_specs.named_leaves('observation', source_spec)
+    self._source_leaves = [(name, spec.shape, spec.dtype) for name, spec in leaves]
+    # Places of leaves that are checked further: integers with their number of values,
+    # and the action mask.
+    self._discrete = [(place, spec.num_values) for place, (_, spec) in enumerate(leaves)
+                      if isinstance(spec, specs.DiscreteArray)]
+    self._masks = [place for place, (name, _) in enumerate(leaves)
+                   if name == f'observation[{action_masks.KEY!r}]']
+    self._source_spec = source_spec
+    self._observation_spec = tree.map_structure(batched_specs.narrowed, source_spec)
+    self._buffer_specs = [
+        ((self.num_environments, *spec.shape), spec.dtype)
+        for spec in tree.flatten(self._observation_spec)]
+    self._successes = [getattr(environment, 'episode_success', None)
+                       for environment in self._environments]
+    self._own_returns = [
+        (i, environment.episode_return)
+        for i, environment in enumerate(self._environments)
+        if hasattr(environment, 'episode_return')]
+    self._returns = np.zeros(self.num_environments)
+    # Whether the beginning of the present episode was a head start.
+    self._is_partial = np.zeros(self.num_environments, bool)
+    # Number of steps of the batch; for each environment, this number at the first step
+    # of its present episode, and the number of that episode. Errors name them.
+    self._num_steps = 0
+    self._first_steps = [0] * self.num_environments
+    self._episodes = [0] * self.num_environments
+
+  @property
+  def num_environments(self) -> int:
+    """E, the size of the batch."""
+    return len(self._environments)
+
+  def observation_spec(self) -> Any:
+    """Returns the nest of specs of one environment, with float32 for float64."""
+    return self._observation_spec
+
+  def action_spec(self) -> Any:
+    """Returns the nest of specs of one environment."""
+    return self._action_spec
+
+  def reset(self, head_starts: Optional[np.ndarray] = None) -> BatchedTimeStep:
+    """Begins an episode in every environment.
+
+    Args:
+      head_starts: [E], the number of random actions that each environment takes before
+        the step that is returned, which still counts as a first step. Without them,
+        episodes of fixed length always begin and end together, and a batch shows only
+        one part of an episode. Such episodes report neither return nor success.
+
+    Raises:
+      EnvironmentFailed: an environment raised an error, or returned an observation that
+        does not fit its spec or is not finite.
+    """
+    if head_starts is None:
+      head_starts = np.zeros(self.num_environments, np.int64)
+    steps = []
+    for i, environment in enumerate(self._environments):
+      try:
+        steps.append(random_actions.play(environment, head_starts[i]))
+      except Exception as error:
+        raise EnvironmentFailed(
+            f'environment {i}, before episode {self._episodes[i] + 1}, with '
+            f'{head_starts[i]} random actions: {type(error).__name__}: '
+            f'{config.one_line(error)}{config.place(error)}') from error
+    self._is_partial = np.array([not step.first() for step in steps])
+    return self._batch(dm_env.restart(step.observation) for step in steps)
+
+  def step(self, actions) -> BatchedTimeStep:
+    """Steps every environment.
+
+    Args:
+      actions: nest of [E, ...], structured as the action spec. Their dtype may differ
+        from the spec's in width (int64 for int32), but not in kind.
+
+    Raises:
+      EnvironmentFailed: an environment raised an error, or returned an observation,
+        reward or discount that does not fit its spec or is not finite.
+      ValueError: actions that do not fit the action spec.
+    """
+    self._num_steps += 1
+    leaves = self._fitting_actions(actions)
+    unbatched = leaves[0]
+    if tree.is_nested(self._action_spec):
+      unbatched = (tree.unflatten_as(self._action_spec, row) for row in zip(*leaves))
+    return self._batch(self._stepped(unbatched))
+
+  def _stepped(self, actions: Iterable[Any]) -> Iterator[dm_env.TimeStep]:
+    """Yields the time step of each environment."""
+    for i, (environment, action) in enumerate(zip(self._environments, actions)):
+      try:
+        time_step = environment.step(action)
+      except Exception as error:
+        raise self.failed(i, error) from error
+      yield time_step
+
+  def failed(self, i: int, error: Exception, where: str = '') -> EnvironmentFailed:
+    """Returns the `EnvironmentFailed` for an error that environment `i` raised.
+
+    Args:
+      i: number of the environment.
+      error: raised by the environment.
+      where: the method that raised it, if not `step`.
+    """
+    where = f', {where}' if where else ''
+    return EnvironmentFailed(
+        f'environment {i}, {self._time(i)}{where}: {type(error).__name__}: '
+        f'{config.one_line(error)}{config.place(error)}')
+
+  def _time(self, i: int) -> str:
+    return f'episode {self._episodes[i]}, step {self._num_steps - self._first_steps[i]}'
+
+  def _misfit(self, i: int, what: str) -> EnvironmentFailed:
+    """Returns the error for a wrong value that environment `i` returned."""
+    return EnvironmentFailed(f'environment {i}: {what} ({self._time(i)})')
+
+  def close(self) -> None:
+    """Closes every environment.
+
+    Raises:
+      EnvironmentFailed: one raised an error. The others are closed.
+    """
+    failed = None
+    for i, environment in enumerate(self._environments):
+      try:
+        environment.close()
+      except Exception as error:  # pylint: disable=broad-exception-caught
+        failed = failed or (i, error)
+    if failed is not None:
+      raise self.failed(*failed, 'close()') from failed[1]
+
+  def _fitting_actions(self, actions) -> list[np.ndarray]:
+    """Returns the actions' leaves in the spec's dtypes."""
+    if tree.is_nested(self._action_spec):
+      actions = tree.flatten_up_to(self._action_spec, actions, check_types=False)
+    else:
+      actions = [actions]
+    leaves = []
+    for (name, spec), leaf in zip(self._action_leaves, actions):
+      leaf = np.asarray(leaf)
+      shape = (self.num_environments, *spec.shape)
+      if leaf.shape != shape or not np.can_cast(leaf.dtype, spec.dtype, 'same_kind'):
+        raise ValueError(f'{name} has shape {leaf.shape} and dtype {leaf.dtype}: '
+                         f'expected {shape} and {spec.dtype}')
+      leaves.append(leaf.astype(spec.dtype, copy=False))
+    return leaves
+
+  def _batch(self, time_steps: Iterable[dm_env.TimeStep]) -> BatchedTimeStep:
+    """Writes the time steps into arrays, each as soon as it arrives."""
+    num = self.num_environments
+    step_types = np.empty(num, np.int32)
+    rewards = np.zeros(num, np.float32)
+    discounts = np.ones(num, np.float32)
+    successes = np.full(num, np.nan, np.float32)
+    buffers = [np.empty(shape, dtype) for shape, dtype in self._buffer_specs]
+    first, last = dm_env.StepType.FIRST, dm_env.StepType.LAST
+    nested = tree.is_nested(self._source_spec)
+
+    for i, time_step in enumerate(time_steps):
+      try:
+        step_type, reward, discount, observation = time_step
+        step_types[i] = step_type
+        if step_type != first:
+          rewards[i] = reward
+          discounts[i] = discount
+      except (TypeError, ValueError) as error:
+        raise self._malformed(i, time_step) from error
+      if step_type == first:
+        self._episodes[i] += 1
+        self._first_steps[i] = self._num_steps
+      if step_type == last and self._successes[i] is not None:
+        try:
+          successes[i] = self._successes[i]()
+        except Exception as error:
+          raise self.failed(i, error, 'episode_success()') from error
+
+      if nested:
+        leaves = tree.flatten(observation)
+        # Names are compared once per episode: this takes twice as long as the rest.
+        if step_type == first or len(leaves) != len(buffers):
+          self._check_structure(i, observation)
+      else:
+        leaves = (observation,)
+      for leaf, buffer, (name, shape, dtype) in zip(
+          leaves, buffers, self._source_leaves):
+        # The assignment alone would broadcast and cast silently.
+        if getattr(leaf, 'shape', None) != shape or leaf.dtype != dtype:
+          leaf = self._fitting(i, leaf, name, shape, dtype)
+        buffer[i] = leaf
+
+    self._check_values(rewards, discounts, buffers, step_types == last)
+    return self._with_returns(
+        step_types, rewards, discounts,
+        tree.unflatten_as(self._observation_spec, buffers), successes)
+
+  def _malformed(self, i: int, time_step: Any) -> EnvironmentFailed:
+    """Returns the error for a value other than a time step from environment `i`."""
+    try:
+      step_type, reward, discount, _ = time_step
+    except (TypeError, ValueError):
+      size = f' of {len(time_step)}' if isinstance(time_step, tuple) else ''
+      return EnvironmentFailed(
+          f'environment {i}, {self._time(i)}: returned a {type(time_step).__name__}'
+          f'{size}: expected a dm_env.TimeStep, as dm_env.restart, transition and '
+          'termination make it')
+    try:
+      int(step_type)
+    except (TypeError, ValueError):
+      return self._misfit(i, f'step_type = {step_type!r}: expected a dm_env.StepType')
+    return self._misfit(
+        i, f'reward = {reward!r}, discount = {discount!r}: expected two numbers')
+
+  def _with_returns(self, step_types, rewards, discounts, observations, successes
+                    ) -> BatchedTimeStep:
+    """Adds the rewards to the returns."""
+    first, last = dm_env.StepType.FIRST, dm_env.StepType.LAST
+    self._returns[step_types == first] = 0
+    self._returns += rewards
+    returns = np.where(step_types == last, self._returns, np.nan).astype(np.float32)
+    for i, own_return in self._own_returns:
+      if step_types[i] == last:
+        try:
+          returns[i] = own_return()
+        except Exception as error:
+          raise self.failed(i, error, 'episode_return()') from error
+    if self._is_partial.any():
+      returns[self._is_partial] = successes[self._is_partial] = np.nan
+      self._is_partial &= step_types != last
+    return BatchedTimeStep(
+        step_types, rewards, discounts, observations, returns, successes)
+
+  def _check_structure(self, i: int, observation) -> None:
+    try:
+      tree.assert_same_structure(self._source_spec, observation, check_types=False)
+    except (TypeError, ValueError) as error:
+      expected = [name for name, *_ in self._source_leaves]
+      leaves = batched_specs.named_leaves('observation', observation)
+      found = [name for name, _ in leaves]
+      raise self._misfit(i, f'returned {found}: expected {expected}') from error
+
+  def _fitting(self, i: int, value, name: str, shape, dtype) -> np.ndarray:
+    """Returns `value` as an array; raises an error if that does not fit the spec."""
+    try:
+      value = np.asarray(value)
+    except ValueError as error:  # Lists of different lengths.
+      raise self._misfit(i, f'{name} is no array: expected {shape} and {dtype}, as its '
+                         'spec says') from error
+    if value.shape != shape or value.dtype != dtype:
+      raise self._misfit(
+          i, f'{name} has shape {value.shape} and dtype {value.dtype}: expected {shape} '
+          f'and {dtype}, as its spec says')
+    return value
+
+  def _check_values(self, rewards, discounts, buffers, last) -> None:
+    named = [('reward', rewards)]
+    named += [(name, buffer) for (name, *_), buffer in zip(self._source_leaves, buffers)
+              if buffer.dtype.kind == 'f']
+    for name, values in named:
+      finite = np.isfinite(values)
+      if not finite.all():
+        i = np.argmin(finite.reshape(self.num_environments, -1).all(axis=1))
+        raise self._misfit(i, f'{name} = {" ".join(str(values[i]).split()):.60}: '
+                           'expected finite numbers')
+    in_range = (discounts >= 0) & (discounts <= 1)  # False for NaN.
+    if not in_range.all():
+      i = np.argmin(in_range)
+      raise self._misfit(
+          i, f'discount = {discounts[i]}: expected a number in [0, 1]')
+    for place, num_values in self._discrete:
+      values = buffers[place]
+      in_range = (values >= 0) & (values < num_values)
+      if not in_range.all():
+        i = np.argmin(in_range)
+        raise self._misfit(i, f'{self._source_leaves[place][0]} = {values[i]}: expected '
+                           f'an integer in [0, {num_values})')
+    for place in self._masks:
+      allows = buffers[place].any(axis=-1) | last
+      if not allows.all():
+        i = np.argmin(allows)
+        raise self._misfit(i, f'{self._source_leaves[place][0]} = '
+                           f'{buffers[place][i].tolist()!s:.60} allows no action: '
+                           'expected at least one nonzero entry')
