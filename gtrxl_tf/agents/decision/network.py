@@ -91,7 +91,7 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     if oracle is not None and not (
         isinstance(core, cores.RATE) and core.initial_state(1).memory.shape[1]):
       raise config.ConfigError(
-          f'DecisionNetwork.oracle with the core {type(core).__name__}: expected a RATE '
+          f'DecisionNetwork.oracle with {type(core).__name__}: expected a RATE '
           'with memory tokens, which the oracle turns on and off')
     token_dim = token_dim or core.output_size
     activation = 'tanh' if squash else None
