@@ -71,8 +71,9 @@ class AtariTest(parameterized.TestCase):
   def test_pictures_may_be_smaller_and_single(self):
     settings = dict(full_action_set=False, seed=0)
     actions = _random_actions(6, 30)
-    stacked, single = (_pictures(_play(atari.Atari('pong', **settings, **more), actions))
-                       for more in (dict(side=42), dict(side=42, num_pictures=1)))
+    stacked, single = (
+        _pictures(_play(atari.Atari('pong', **settings, **more), actions))
+        for more in (dict(side=42), dict(side=42, num_pictures=1)))
     self.assertEqual(stacked.shape, (31, 42, 42, 4))
     np.testing.assert_array_equal(stacked[..., 3:], single)
     np.testing.assert_array_equal(stacked[3:, ..., :1], single[:-3])

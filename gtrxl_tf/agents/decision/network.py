@@ -60,10 +60,11 @@ class DecisionNetwork(memory_network.MemoryNetwork):
       this number on share the last embedding. By default the core alone knows order.
     oracle: makes a Decision Transformer an OracleDT, which is told what it should
       remember (RATE, Table 5). Called with the first observations of B episodes, it
-      returns a number for each. A vector of that number stands before the context and
-      after it, in place of the memory tokens of the core, a `RATE` of one segment.
-      Trajectories must begin where episodes do, and acting needs
-      `DecisionPolicy.window`.
+      returns a bit for each. Zeros or a learned vector stand before the context and
+      after it: the memory tokens of the core, a `RATE` of one segment, multiplied by
+      the bit. The paper has ones for the learned vector, but norms before the sublayers
+      turn any constant vector into zeros. Trajectories must begin where episodes do,
+      and acting needs `DecisionPolicy.window`.
 
   Attributes:
     action_space: the `ActionSpace` of `action_spec`.
@@ -73,7 +74,7 @@ class DecisionNetwork(memory_network.MemoryNetwork):
 
   Raises:
     ConfigError: the core's segments do not hold complete steps, or there is an oracle
-      but no memory token for it to replace.
+      but no memory token.
   """
 
   def __init__(self, action_spec: Any, torso: Optional[torsos.Torso] = None,
@@ -90,8 +91,8 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     if oracle is not None and not (
         isinstance(core, cores.RATE) and core.initial_state(1).memory.shape[1]):
       raise config.ConfigError(
-          f'DecisionNetwork.oracle with the core {type(core).__name__}: expected a RATE '
-          'with memory tokens, which the oracle replaces')
+          f'DecisionNetwork.oracle with {type(core).__name__}: expected a RATE '
+          'with memory tokens, which the oracle turns on and off')
     token_dim = token_dim or core.output_size
     activation = 'tanh' if squash else None
     self.token_dim = token_dim
@@ -157,11 +158,12 @@ class DecisionNetwork(memory_network.MemoryNetwork):
 
   def with_answer(self, answer: tf.Tensor, is_first: tf.Tensor, state: Any
                   ) -> Tuple[tf.Tensor, Any]:
-    """Returns `is_first` and state with which the core's memory is the oracle's answer
-    `[B]`, also where an episode begins."""
+    """Returns `is_first` and state with which the core's memory tokens are multiplied
+    by the oracle's answer `[B]`, also where an episode begins."""
     answer = tf.cast(answer, state.memory.dtype)[:, tf.newaxis, tf.newaxis]
+    memory = tf.cast(self.core.initial_memory, state.memory.dtype)
     return tf.zeros_like(is_first), state._replace(
-        memory=answer + tf.zeros_like(state.memory), begun=tf.ones_like(state.begun))
+        memory=answer * memory, begun=tf.ones_like(state.begun))
 
   def read(self, tokens: tf.Tensor, is_first: tf.Tensor, state: Any
            ) -> Tuple[action_space.Policy, Any]:

@@ -136,7 +136,7 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
     def rate(num_memory_tokens=1, segment_length=3 * T):
       return cores.RATE(
           2, D, 2, 4, mlp_dim=D, num_memory_tokens=num_memory_tokens,
-          retention='none', segment_length=segment_length)
+          retention='none', segment_length=segment_length, variant='trxl_i')
 
     def oracle(observation):
       return tf.cast(observation[:, 1] > 0, tf.float32)
@@ -151,7 +151,7 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
     logits = _unroll(network, inputs).logits
     # A core whose own memory token is the vector computes the same.
     for row, bit in enumerate((1.0, 0.0)):
-      plain.core.initial_memory.assign(tf.fill([1, D], bit))
+      plain.core.initial_memory.assign(bit * network.core.initial_memory)
       self.assertAllClose(_unroll(plain, inputs).logits[row], logits[row], atol=1e-5)
       self.assertNotAllClose(
           _unroll(plain, inputs).logits[1 - row], logits[1 - row], atol=1e-3)

@@ -130,8 +130,9 @@ class DecisionWindowTest(tf.test.TestCase):
             lambda x: np.resize(x[row, first:t + 1], [1, _K, *x.shape[2:]]), inputs)
         told = float(inputs.observation['speed'][row, begin] > 0)
         state = network.initial_state(1)
-        state = state._replace(memory=tf.fill(state.memory.shape, told),
-                               begun=tf.constant([True]))
+        state = state._replace(
+            memory=told * network.core.initial_memory[tf.newaxis],
+            begun=tf.constant([True]))
         policy, _ = network.read(
             network.embed(steps), tf.zeros([1, _K], tf.bool), state)
         means.append(policy.mean[0, t - first])
