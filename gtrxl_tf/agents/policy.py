@@ -120,6 +120,21 @@ class ActorCriticPolicy(NetworkPolicy):
     core = self._network.core
     return state._replace(core=core.cache(core.restore(records, is_first)))
 
+  def unmoved_action(self, time_step: ts.TimeStep, state: PolicyState, seed: Any
+                     ) -> policy_step.PolicyStep:
+    """`action` for a caller that applies `move` to the new state where it must."""
+    (action, sample, info), cache = self._act(
+        (time_step, state.previous_action, seed), state.core, move=False)
+    return policy_step.PolicyStep(action, PolicyState(cache, sample), info)
+
+  def must_move(self, state: PolicyState) -> tf.Tensor:
+    """The core's `must_move`."""
+    return self._network.core.must_move(state.core)
+
+  def move(self, state: PolicyState) -> PolicyState:
+    """Applies the core's `move`."""
+    return state._replace(core=self._network.core.move(state.core))
+
   def _action(self, time_step, policy_state, seed):
     batch_size = time_step.step_type.shape[0]
     compiles = self._compiled_act and batch_size and batch_size >= MIN_XLA_BATCH

@@ -16,6 +16,7 @@ from tf_agents.trajectories import policy_step
 from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import seeds
+from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.online import experiment as experiment_lib
@@ -176,15 +177,18 @@ def measure_acting(experiment: experiment_lib.OnlineExperiment, num_steps: int
                    ) -> float:
   """Returns the median CPU seconds of an actor's step: its environments and network."""
   num = experiment.environments_per_actor
-  policy = experiment.make_policy(
-      experiment.acting_network, with_record=True, jit_compile=True)
+  network = experiment.acting_network
+  policy = experiment.make_policy(network, with_record=True)
+  compiles = num >= policy_lib.MIN_XLA_BATCH
+  act = policy.unmoved_action if compiles else policy.action
 
   def action(time_step: ts.TimeStep, state: Any) -> policy_step.PolicyStep:
-    return policy.action(time_step, state, seed=tf.constant([0, 1], tf.int64))
+    return act(time_step, state, seed=tf.constant([0, 1], tf.int64))
 
   rollout = rollout_lib.Rollout(
       experiment.make_environments(num, seeds.Stream.ACTING), action,
-      policy.get_initial_state(num))
+      policy.get_initial_state(num), xla=rollout_lib.XLAStep(
+          network.variables, policy.must_move, policy.move) if compiles else None)
   seconds = []
   for _ in range(2 + num_steps):
     started = time.process_time()

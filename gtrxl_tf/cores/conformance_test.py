@@ -464,6 +464,8 @@ class TailTest(Checks):
       actual = step((inputs[:, t], is_first[:, t]), cache)
       self.assert_nests_close(actual, expected)
       moved = actual[1].keys[0] is not cache.keys[0]
+      unmoved = core.step(inputs[:, t], is_first[:, t], cache, move=False)[1]
+      self.assertEqual(bool(core.must_move(unmoved)), moved)
       self.assertEqual(moved, bool(tf.reduce_all(actual[1].count == 0)))
       moves += moved
       cache = actual[1]

@@ -218,6 +218,11 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     """
     return cache
 
+  def must_move(self, cache: Cache) -> tf.Tensor:
+    """A bool: whether `move` changes a cache that comes from a step."""
+    del cache
+    return tf.constant(False)
+
   @abc.abstractmethod
   def _step(self, inputs: tf.Tensor, is_first: tf.Tensor, cache: Cache
             ) -> Tuple[tf.Tensor, Cache]:

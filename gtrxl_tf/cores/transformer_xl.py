@@ -209,6 +209,9 @@ class TransformerXL(core.Core):
     return tf.cond(
         tf.reduce_any(full), lambda: self._move_windows(full, cache), lambda: cache)
 
+  def must_move(self, cache) -> tf.Tensor:
+    return tf.reduce_any(tf.equal(cache.count, self._tail_length))
+
   def _move_windows(self, full, cache: XLCache) -> XLCache:
     """Moves tails into windows in the rows `full` `[B]`."""
     all_full = tf.reduce_all(full)

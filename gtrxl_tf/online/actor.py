@@ -14,6 +14,7 @@ import tree
 
 from gtrxl_tf import config
 from gtrxl_tf import seeds
+from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.cores import core as core_lib
 from gtrxl_tf.online import agreement
 from gtrxl_tf.online import experiment as experiment_lib
@@ -65,9 +66,9 @@ class Actor:
     self._address = address
     self._should_stop = should_stop
     self._network = experiment.acting_network
-    self._policy = experiment.make_policy(
-        self._network, with_record=True, jit_compile=True)
+    self._policy = experiment.make_policy(self._network, with_record=True)
     num = experiment.environments_per_actor
+    self._compiles = num >= policy_lib.MIN_XLA_BATCH
     self._environment = experiment.make_environments(
         num, seeds.Stream.ACTING, index, life, first=index * num)
     stream = [2 + index, life]
@@ -81,7 +82,11 @@ class Actor:
         self._environment, self._act,
         (self._policy.get_initial_state(num),
          tf.cast(random.make_seeds()[:, 0], tf.int32)),
-        head_starts=head_starts)
+        head_starts=head_starts,
+        xla=rollout_lib.XLAStep(
+            self._network.variables, lambda state: self._policy.must_move(state[0]),
+            lambda state: (self._policy.move(state[0]), state[1])
+            ) if self._compiles else None)
     self._writer = writer_lib.UnrollWriter(
         reverb.Client(address), experiment.row_spec(), experiment.unroll_length,
         experiment.memory_length)
@@ -96,7 +101,8 @@ class Actor:
   def _act(self, time_step: ts.TimeStep, state: Any) -> policy_step.PolicyStep:
     """Acts; `state` is the policy's with the step's seed, which counts the steps."""
     state, seed = state
-    done = self._policy.action(time_step, state, seed=seed)
+    act = self._policy.unmoved_action if self._compiles else self._policy.action
+    done = act(time_step, state, seed=seed)
     return policy_step.PolicyStep(
         done.action, (done.state, seed + [0, 1]),
         (done.state.previous_action, done.info))
@@ -194,6 +200,7 @@ class Actor:
     if step is not None:
       self._target_step = step
       self._unrolls_begun = 0
+      self._rollout.read_variables()
       self._rollout.policy_state = self._with_new_cache()
     return step
 

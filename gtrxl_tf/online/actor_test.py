@@ -20,6 +20,7 @@ import tensorflow as tf
 import tree
 
 from gtrxl_tf import cores
+from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.agents.vmpo import agent as vmpo_agent
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
@@ -165,6 +166,11 @@ class ActorTest(parameterized.TestCase):
     self.channel = weights.WeightsChannel(
         f'localhost:{self.port}', self.network.variables)
 
+  def compile_if(self, compiled):
+    """Whether the actor's policy is compiled with XLA."""
+    self.enter_context(mock.patch.object(
+        policy_lib, 'MIN_XLA_BATCH', _E if compiled else _E + 1))
+
   def publish(self, step):
     """Publishes weights that are new, and large enough for memory to matter."""
     random = np.random.RandomState(step)
@@ -222,8 +228,10 @@ class ActorTest(parameterized.TestCase):
       np.testing.assert_allclose(seen[acted], given[acted], rtol=1e-5, atol=1e-5)
     self.assertGreater(outside, 3)
 
+  @parameterized.parameters(False, True)
   @pytest.mark.medium
-  def test_masked_arrays_of_integers_and_mixed_observations(self):
+  def test_masked_arrays_of_integers_and_mixed_observations(self, compiled):
+    self.compile_if(compiled)
     self.start(_experiment(_CORES['trxl'], _Cards, torso=lambda: None,
                            normalize_observations=True, max_head_start=3))
     taken, steps = set(), set()
@@ -249,9 +257,12 @@ class ActorTest(parameterized.TestCase):
     for batch in itertools.islice(self.batches(), 2):
       np.testing.assert_array_equal(batch.task, [[0], [1], [2]])
 
-  @parameterized.named_parameters(_CORES.items())
+  @parameterized.named_parameters(
+      *((name, core, False) for name, core in _CORES.items()),
+      ('trxl_with_xla', _CORES['trxl'], True), ('lstm_with_xla', _CORES['lstm'], True))
   @pytest.mark.medium
-  def test_the_learner_computes_the_actors_logits(self, core):
+  def test_the_learner_computes_the_actors_logits(self, core, compiled):
+    self.compile_if(compiled)
     self.start(_experiment(core))
     batches = self.batches()
     resets = 0

@@ -30,6 +30,21 @@ class DevicesTest(parameterized.TestCase):
   def test_threads_by_size(self, num_weights, num_rows, expected):
     self.assertEqual(devices.threads_of_step(num_weights, num_rows), expected)
 
+  def test_functions_without_functions_inside_run_in_the_only_thread(self):
+    def executor_of(function, threads=1):
+      concrete = tf.function(function, autograph=False).get_concrete_function(
+          tf.TensorSpec([], tf.float32))
+      with mock.patch.object(tf.config.threading, 'get_inter_op_parallelism_threads',
+                             lambda: threads):
+        return devices.executor_for(concrete)
+
+    self.assertEqual(executor_of(tf.square), 'SINGLE_THREADED_EXECUTOR')
+    self.assertEqual(executor_of(tf.square, threads=0), '')
+    for calls in (lambda x: tf.cond(x > 0, lambda: x, lambda: -x),
+                  lambda x: tf.while_loop(lambda y: y < 9, lambda y: y + 1, [x]),
+                  tf.function(tf.square)):
+      self.assertEqual(executor_of(calls), '')
+
   @parameterized.parameters(
       ('gpu', None, '--strategy=gpu: expected one of default, mirrored, multiworker'),
       ('tpu', None, '--strategy=tpu without --tpu: expected --tpu=local'),

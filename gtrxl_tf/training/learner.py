@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf.agents import agent as agent_lib
+from gtrxl_tf.training import devices
 
 Optimizer = Union[tf.keras.optimizers.legacy.Optimizer, tf.keras.optimizers.Optimizer]
 
@@ -110,6 +111,7 @@ class Learner:
       else:
         optimizer.build(agent.learned_variables)
     self._step = tf.function(self.device_step, autograph=False)
+    self._executor = ''  # TensorFlow's usual one.
 
   @property
   def steps(self) -> int:
@@ -131,7 +133,8 @@ class Learner:
     if self._num_minibatches > 1:
       num_rows = tf.nest.flatten(batch_spec)[0].shape[0]
       rows = tf.TensorSpec([num_rows // self._num_minibatches], tf.int32)
-    self._step.get_concrete_function(batch_spec, rows)
+    self._executor = devices.executor_for(
+        self._step.get_concrete_function(batch_spec, rows))
 
   def step(self, batch: Any) -> Dict[str, Any]:
     """Takes a learner step on a batch; returns metrics of its last gradient step.
@@ -139,7 +142,9 @@ class Learner:
     These are scalars, and the agent's `carried`, if there is one, for all rows.
     """
     for rows in self._minibatches(batch):
-      metrics = self._agent.after_step(self._step(batch, rows))
+      with tf.experimental.function_executor_type(self._executor):
+        metrics = self._step(batch, rows)
+      metrics = self._agent.after_step(metrics)
     return metrics
 
   def _minibatches(self, batch: Any) -> Iterator[Optional[tf.Tensor]]:

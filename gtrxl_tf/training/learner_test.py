@@ -1,6 +1,7 @@
 """Tests of learner.py with V-MPO, which split the CPU into logical devices."""
 
 import os
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -111,6 +112,23 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
       reference.agent.after_step(theirs)
       self.assertAllClose(metrics['loss'], loss, atol=1e-5, rtol=1e-5)
     self.assertAllClose(training.variables(), reference.variables(), atol=1e-5)
+
+  def test_one_thread_takes_the_same_steps(self):
+    one, other = _Training(), _Training()
+    batch = testing.random_unrolls(0, num_tasks=2)
+    with mock.patch.object(
+        tf.config.threading, 'get_inter_op_parallelism_threads', lambda: 1):
+      one.learner.prepare(tf.nest.map_structure(
+          tf.TensorSpec.from_tensor,
+          batch._replace(target_step=(), unroll_id=())))
+    for seed in range(2):
+      with mock.patch.object(
+          tf.experimental, 'function_executor_type',
+          wraps=tf.experimental.function_executor_type) as used:
+        metrics = one.step(seed)
+      used.assert_called_once_with('SINGLE_THREADED_EXECUTOR')
+      self.assertAllClose(metrics, other.step(seed), atol=1e-5, rtol=1e-5)
+    self.assertAllClose(one.variables(), other.variables(), atol=1e-5)
 
   @parameterized.parameters((2, None), (4, 0.1))
   @pytest.mark.long

@@ -4,8 +4,9 @@ Two more loops play without TensorFlow: `datasets.collect` plays scripted polici
 `sources.source` plays algorithms that learn in a batch of tasks.
 """
 
+import contextlib
 import math
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,6 +15,21 @@ from tf_agents.trajectories import time_step as ts
 import tree
 
 from gtrxl_tf import environments
+
+
+class XLAStep(NamedTuple):
+  """What a `Rollout` needs to compile a policy's step with XLA.
+
+  Attributes:
+    variables: those that the step reads. Those of one dtype are one argument of the
+      compiled step: each argument takes about 3 us of CPU time.
+    must_move: maps the state after a step to a bool: whether `move` would change it.
+    move: maps the state after a step to that before the next. It is not compiled: XLA
+      would copy all of the state at every step.
+  """
+  variables: Sequence[tf.Variable]
+  must_move: Callable[[Any], tf.Tensor]
+  move: Callable[[Any], Any]
 
 
 class Rollout:
@@ -26,7 +42,8 @@ class Rollout:
 
   def __init__(self, environment: environments.BatchedEnvironment,
                action: Callable[[ts.TimeStep, Any], policy_step.PolicyStep],
-               policy_state: Any, head_starts: Optional[np.ndarray] = None):
+               policy_state: Any, head_starts: Optional[np.ndarray] = None,
+               xla: Optional[XLAStep] = None):
     """Resets the environments and compiles the policy.
 
     Args:
@@ -34,8 +51,14 @@ class Rollout:
       action: the policy's `action`.
       policy_state: the policy's initial state, for E environments.
       head_starts: see `BatchedEnvironment.reset`.
+      xla: compiles `action` with XLA. When its variables have changed, call
+        `read_variables`.
     """
     self._environment = environment
+    self._variables = xla.variables if xla else []
+    self._packed_variables = _Packing(self._variables)
+    self.read_variables()
+    self._move = xla and tf.function(xla.move, autograph=False)
     self._seen = environment.reset(head_starts)
     self._state_structure = policy_state
     self._state = tf.nest.flatten(policy_state)
@@ -47,19 +70,29 @@ class Rollout:
     def flat_action(*flat):
       flat_inputs = self._packed_inputs.unpack(flat[:len(vectors)], tf.reshape)
       step_type, reward, discount, *leaves = flat_inputs
-      done = action(
-          ts.TimeStep(tf.cast(step_type, tf.int32), reward, discount,
-                      tf.nest.pack_sequence_as(observation, leaves)),
-          tf.nest.pack_sequence_as(policy_state, flat[len(vectors):]))
-      self._done_structure = done._replace(state=())
+      state = flat[len(vectors) + len(self._weights):]
+      with _cached(self._variables, self._packed_variables.unpack(
+          flat[len(vectors):], tf.reshape)):
+        done = action(
+            ts.TimeStep(tf.cast(step_type, tf.int32), reward, discount,
+                        tf.nest.pack_sequence_as(observation, leaves)),
+            tf.nest.pack_sequence_as(policy_state, state))
+      moves = tf.cast(xla.must_move(done.state), tf.int32) if xla else ()
+      self._done_structure = (done._replace(state=()), moves)
       outputs = [tf.convert_to_tensor(x) for x in tf.nest.flatten(self._done_structure)]
       self._packed_outputs = _Packing(outputs)
+      # XLA copies an input that is also an output.
+      new_state = tf.nest.flatten(done.state)
+      self._changed = [
+          i for i, (x, y) in enumerate(zip(state, new_state)) if x is not y]
       return [*self._packed_outputs.pack(outputs, lambda x: tf.concat(x, axis=0)),
-              *tf.nest.flatten(done.state)]
+              *(new_state[i] for i in self._changed)]
 
     self._action = _flat_call(tf.function(
-        flat_action, autograph=False).get_concrete_function(
-            *(tf.TensorSpec(x.shape, x.dtype) for x in (*vectors, *self._state))))
+        flat_action, autograph=False, jit_compile=bool(xla) or None
+        ).get_concrete_function(*(
+            tf.TensorSpec(x.shape, x.dtype)
+            for x in (*vectors, *self._weights, *self._state))))
 
   def _inputs(self) -> List[np.ndarray]:
     """Returns the policy's inputs. Step types are float32, as most of the others."""
@@ -71,6 +104,11 @@ class Rollout:
     """Resets the environments and sets the policy's state."""
     self._seen = self._environment.reset()
     self.policy_state = policy_state
+
+  def read_variables(self) -> None:
+    """Takes the values that the variables have now, if XLA compiles the step."""
+    self._weights = [tf.constant(x) for x in self._packed_variables.pack(
+        [x.numpy() for x in self._variables], np.concatenate)]
 
   @property
   def seen(self) -> environments.BatchedTimeStep:
@@ -88,7 +126,7 @@ class Rollout:
 
   def _outputs(self) -> List[tf.Tensor]:
     vectors = self._packed_inputs.pack(self._inputs(), np.concatenate)
-    return self._action(*map(tf.constant, vectors), *self._state)
+    return self._action(*map(tf.constant, vectors), *self._weights, *self._state)
 
   def warm_up(self) -> None:
     """Runs the policy and drops what it returns: a first call optimizes and compiles.
@@ -96,6 +134,8 @@ class Rollout:
     The policy must be a function of its inputs, with no other state.
     """
     self._outputs()
+    if self._move:
+      self._move(self.policy_state)
 
   def step(self) -> Tuple[environments.BatchedTimeStep, policy_step.PolicyStep]:
     """Acts once.
@@ -105,9 +145,12 @@ class Rollout:
     """
     seen, outputs = self._seen, self._outputs()
     num_vectors = self._packed_outputs.num_vectors
-    done = tree.unflatten_as(self._done_structure, self._packed_outputs.unpack(
+    done, moves = tree.unflatten_as(self._done_structure, self._packed_outputs.unpack(
         [x.numpy() for x in outputs[:num_vectors]], np.reshape))
-    self._state = outputs[num_vectors:]
+    for i, leaf in zip(self._changed, outputs[num_vectors:]):
+      self._state[i] = leaf
+    if self._move and moves:
+      self.policy_state = self._move(self.policy_state)
     self._seen = self._environment.step(done.action)
     return seen, done
 
@@ -134,7 +177,7 @@ class _Packing:
 
   def pack(self, leaves: Sequence[Any], concatenate: Callable[[list], Any]) -> List[Any]:
     """Returns the vectors; `concatenate` joins vectors."""
-    reshape = np.reshape if isinstance(leaves[0], np.ndarray) else tf.reshape
+    reshape = tf.reshape if any(map(tf.is_tensor, leaves)) else np.reshape
     return [concatenate([reshape(leaves[i], [-1]) for i in members])
             for members in self._members]
 
@@ -143,6 +186,23 @@ class _Packing:
     """Inverts `pack`."""
     return [reshape(vectors[vector][start:end], shape)
             for vector, start, end, shape in self._places]
+
+
+@contextlib.contextmanager
+def _cached(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]
+            ) -> Iterator[None]:
+  """Lets a trace read `values` in place of the variables, where it reads them whole.
+
+  It reads the variables themselves where TensorFlow has no such cache.
+  """
+  # pylint: disable=protected-access
+  for variable, value in zip(variables, values):
+    variable._cached_value = value
+  try:
+    yield
+  finally:
+    for variable in variables:
+      variable._cached_value = None
 
 
 def _flat_call(function) -> Callable[..., List[tf.Tensor]]:
