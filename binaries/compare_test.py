@@ -77,7 +77,7 @@ class CompareTest(absltest.TestCase):
                 'models': ['gtrxl', 'lstm'], **given}
     printed = io.StringIO()
     with flagsaver.flagsaver(**settings), contextlib.redirect_stdout(printed):
-      compare.main([])
+      compare.main()
     return printed.getvalue()
 
   def _cells(self, line_start):
