@@ -184,8 +184,6 @@ _POLICIES = {
     'sampling': lambda: policy_lib.ActorCriticPolicy(_actor_critic(), *_ARGUMENTS),
     'greedy': lambda: policy_lib.ActorCriticPolicy(
         _actor_critic(), *_ARGUMENTS, greedy=True),
-    'compiled': lambda: policy_lib.ActorCriticPolicy(
-        _actor_critic(), *_ARGUMENTS, jit_compile=True),
     'decision': lambda: decision_policy.DecisionPolicy(
         _decision(), *_ARGUMENTS, target_return=1.0, greedy=False),
     'window': lambda: decision_policy.DecisionPolicy(
@@ -196,14 +194,15 @@ _POLICIES = {
 
 class ActingTest(tf.test.TestCase, parameterized.TestCase):
 
-  def play(self, policy, num=32, num_steps=4):
+  def play(self, policy, num=32, num_steps=4, action=None):
     """Plays, and checks that all actions are allowed; returns them, `[T, B]`."""
+    action = action or policy.action
     actions, state = [], policy.get_initial_state(num)
     for t in range(num_steps):
       mask = _random_mask(t, num)
       observation = _masked_observation(
           tf.constant(np.random.RandomState(t).randn(num, 4), tf.float32), mask)
-      done = policy.action(
+      done = action(
           ts.transition(observation, tf.ones([num])) if t
           else ts.restart(observation, num), state)
       allowed = mask | ~mask.any(axis=-1, keepdims=True)
@@ -216,6 +215,17 @@ class ActingTest(tf.test.TestCase, parameterized.TestCase):
   def test_only_allowed_actions_are_taken(self, name):
     actions = self.play(_POLICIES[name]())
     self.assertLen(np.unique(actions), 5)
+
+  def test_compiled_steps_take_only_allowed_actions(self):
+    policy = _POLICIES['sampling']()
+    step = tf.function(policy.unmoved_action, autograph=False, jit_compile=True)
+    seeds = iter(range(4))
+
+    def action(time_step, state):
+      done = step(time_step, state, seed=tf.constant([0, next(seeds)]))
+      return done._replace(state=policy.move(done.state))
+
+    self.assertLen(np.unique(self.play(policy, action=action)), 5)
 
   @pytest.mark.long
   def test_an_exported_policy_takes_the_same_actions(self):

@@ -1,6 +1,5 @@
 """The base class of policies, and the policy of actor-critic networks."""
 
-import functools
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -9,13 +8,8 @@ from tf_agents.trajectories import policy_step
 from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import specs
-from gtrxl_tf.cores import core as core_lib
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
-
-# On a CPU, XLA takes 0.7 to 0.8 of the time from a batch of 4 on. At batch 1, a core of
-# the paper's size takes 1.25 times as long with it.
-MIN_XLA_BATCH = 4
 
 
 class PolicyState(NamedTuple):
@@ -84,8 +78,7 @@ class ActorCriticPolicy(NetworkPolicy):
   """
 
   def __init__(self, network: actor_critic.ActorCritic, observation_spec: Any,
-               action_spec: Any, greedy: bool = False, with_record: bool = False,
-               jit_compile: bool = False):
+               action_spec: Any, greedy: bool = False, with_record: bool = False):
     """Creates the policy; the network's variables must exist.
 
     Args:
@@ -94,12 +87,8 @@ class ActorCriticPolicy(NetworkPolicy):
       action_spec: nest of dm_env specs.
       greedy: takes the most likely action instead of sampling.
       with_record: whether a step's `info` has the core's record, which actors need.
-      jit_compile: compiles a step with XLA, except what moves the core's cache, if the
-        batch's size is known and at least `MIN_XLA_BATCH`.
     """
     self._greedy = greedy
-    self._compiled_act = jit_compile and core_lib.compile_step(
-        functools.partial(self._act, move=False), network.core.move)
     self._with_record = with_record
     space = network.action_space
     record = network.core.record(network.initial_cache(1)) if with_record else ()
@@ -123,9 +112,7 @@ class ActorCriticPolicy(NetworkPolicy):
   def unmoved_action(self, time_step: ts.TimeStep, state: PolicyState, seed: Any
                      ) -> policy_step.PolicyStep:
     """`action` for a caller that applies `move` to the new state where it must."""
-    (action, sample, info), cache = self._act(
-        (time_step, state.previous_action, seed), state.core, move=False)
-    return policy_step.PolicyStep(action, PolicyState(cache, sample), info)
+    return self._act(time_step, state, seed, move=False)
 
   def must_move(self, state: PolicyState) -> tf.Tensor:
     """The core's `must_move`."""
@@ -136,20 +123,16 @@ class ActorCriticPolicy(NetworkPolicy):
     return state._replace(core=self._network.core.move(state.core))
 
   def _action(self, time_step, policy_state, seed):
-    batch_size = time_step.step_type.shape[0]
-    compiles = self._compiled_act and batch_size and batch_size >= MIN_XLA_BATCH
-    act = self._compiled_act if compiles else self._act
-    inputs = (time_step, policy_state.previous_action, seed)
-    (action, sample, info), cache = act(inputs, policy_state.core)
-    return policy_step.PolicyStep(action, PolicyState(cache, sample), info)
+    return self._act(time_step, policy_state, seed, move=True)
 
-  def _act(self, inputs, cache, move=True):
-    time_step, previous_action, seed = inputs
+  def _act(self, time_step, state, seed, move):
     outputs, cache = self._network.step(actor_critic.NetworkInputs(
-        observation=time_step.observation, previous_action=previous_action,
-        reward=time_step.reward, is_first=time_step.is_first()), cache, move)
+        observation=time_step.observation, previous_action=state.previous_action,
+        reward=time_step.reward, is_first=time_step.is_first()), state.core, move)
     space = self._network.action_space
     policy = outputs.policy
     sample = space.mode(policy) if self._greedy else space.sample(policy, seed)
     record = self._network.core.record(cache) if self._with_record else ()
-    return (space.to_environment(sample), sample, PolicyInfo(policy, record)), cache
+    return policy_step.PolicyStep(
+        space.to_environment(sample), PolicyState(cache, sample),
+        PolicyInfo(policy, record))

@@ -35,8 +35,9 @@ class ActorCriticPolicyTest(parameterized.TestCase):
 
   @parameterized.parameters(False, True)
   def test_actions_are_samples_of_the_policy_in_info(self, jit_compile):
-    policy = _policy(jit_compile=jit_compile)
-    action = tf.function(policy.action, autograph=False)
+    policy = _policy()
+    action = tf.function(policy.unmoved_action if jit_compile else policy.action,
+                         autograph=False, jit_compile=jit_compile)
     state = policy.get_initial_state(_NUM)
     for step in range(3):
       done = action(_time_step(_NUM), state, seed=tf.constant([7, step]))
@@ -69,25 +70,6 @@ class ActorCriticPolicyTest(parameterized.TestCase):
     next_done = policy.action(_time_step(_NUM, 1), done.state, seed=tf.constant([0, 1]))
     self.assertLen(np.unique(next_done.info.policy.logits.numpy().round(5), axis=0),
                    len(np.unique(done.action)))
-
-  @parameterized.parameters(1, policy_lib.MIN_XLA_BATCH)
-  def test_only_large_batches_are_compiled(self, num):
-    plain, compiled = (
-        _policy(greedy=True, jit_compile=x) for x in (False, True))
-    action = tf.function(compiled.action, autograph=False)
-    states = [policy.get_initial_state(num) for policy in (plain, compiled)]
-    for step in range(10):  # The cache moves its windows several times.
-      arguments = _time_step(num, step), tf.constant([0, step])
-      expected = plain.action(arguments[0], states[0], seed=arguments[1])
-      done = action(arguments[0], states[1], seed=arguments[1])
-      states = [expected.state, done.state]
-      tf.nest.map_structure(
-          lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5, rtol=1e-5),
-          done, expected)
-    graph = action.get_concrete_function(
-        arguments[0], states[1], seed=arguments[1]).graph.as_graph_def()
-    compiles = any(f.attr['_XlaMustCompile'].b for f in graph.library.function)
-    self.assertEqual(compiles, num >= policy_lib.MIN_XLA_BATCH)
 
   def test_results_have_the_specs(self):
     for with_record in (False, True):

@@ -3,15 +3,19 @@
 The sizes match those of a program that times the GTrXLs of other packages.
 """
 
-import functools
 import statistics
 import time
 from typing import Any, Callable, Dict, NamedTuple
 
+import dm_env
+import numpy as np
 import tensorflow as tf
+from tf_agents.trajectories import policy_step
+from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import cores
-from gtrxl_tf.cores import core as core_lib
+from gtrxl_tf import environments
+from gtrxl_tf.training import rollout as rollout_lib
 
 
 class Sizes(NamedTuple):
@@ -75,34 +79,36 @@ def training_step(core: cores.Core, sizes: Sizes, xla: bool) -> Callable[[], Non
 
 def acting_step(core: cores.Core, sizes: Sizes, xla: bool, batch_size: int = 1
                 ) -> Callable[[], None]:
-  """Makes a call that takes the next step in `batch_size` environments."""
+  """Makes a call that takes the next step in `batch_size` environments, as actors do."""
   inputs = tf.random.normal((batch_size, sizes.model_dim))
-  is_first = tf.zeros([batch_size], tf.bool)
-  structure = core.cache(full_state(core, batch_size))
-  cache = tf.nest.flatten(structure)
 
-  def core_step(inputs, cache, move=True):
-    return core.step(*inputs, cache, move)
+  def action(time_step: ts.TimeStep, cache: Any) -> policy_step.PolicyStep:
+    outputs, cache = core.step(
+        time_step.observation, time_step.is_first(), cache, move=not xla)
+    return policy_step.PolicyStep(outputs, cache)
 
-  if xla:
-    core_step = core_lib.compile_step(
-        functools.partial(core_step, move=False), core.move)
+  rollout = rollout_lib.Rollout(
+      _Still(inputs.numpy()), action, core.cache(full_state(core, batch_size)),
+      xla=rollout_lib.XLAStep(core.variables, core.must_move, core.move)
+      if xla else None)
+  return rollout.step
 
-  def flat_step(inputs, is_first, *cache):
-    outputs, cache = core_step(
-        (inputs, is_first), tf.nest.pack_sequence_as(structure, cache))
-    return outputs, tf.nest.flatten(cache)
 
-  # Flat, as `training.rollout` does it.
-  step = tf.function(flat_step, autograph=False).get_concrete_function(
-      *(tf.TensorSpec(x.shape, x.dtype) for x in (inputs, is_first, *cache)))
+class _Still:
+  """A batch of environments whose time steps never change."""
 
-  def call():
-    nonlocal cache
-    outputs, cache = step(inputs, is_first, *cache)
-    outputs.numpy()
+  def __init__(self, observation: np.ndarray):
+    numbers = np.zeros(len(observation), np.float32)
+    self._seen = environments.BatchedTimeStep(
+        step_type=np.full(len(observation), dm_env.StepType.MID, np.int32),
+        reward=numbers, discount=numbers + 1, observation=observation,
+        episode_return=numbers, episode_success=numbers)
 
-  return call
+  def reset(self, unused_head_starts: Any = None) -> environments.BatchedTimeStep:
+    return self._seen
+
+  def step(self, unused_actions: Any) -> environments.BatchedTimeStep:
+    return self._seen
 
 
 def time_calls(call: Callable[[], None], count: int, warmup: int) -> Dict[str, float]:

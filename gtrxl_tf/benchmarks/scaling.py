@@ -12,18 +12,15 @@ import portpicker
 import psutil
 import reverb
 import tensorflow as tf
-from tf_agents.trajectories import policy_step
-from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import seeds
-from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
+from gtrxl_tf.online import actor
 from gtrxl_tf.online import experiment as experiment_lib
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import writer as writer_lib
-from gtrxl_tf.training import rollout as rollout_lib
 from gtrxl_tf.training import run_folder
 
 TITLES = ('actors', 'environments', 'environment steps/s', 'learner steps/s',
@@ -176,19 +173,11 @@ def _serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length:
 def measure_acting(experiment: experiment_lib.OnlineExperiment, num_steps: int
                    ) -> float:
   """Returns the median CPU seconds of an actor's step: its environments and network."""
-  num = experiment.environments_per_actor
-  network = experiment.acting_network
-  policy = experiment.make_policy(network, with_record=True)
-  compiles = num >= policy_lib.MIN_XLA_BATCH
-  act = policy.unmoved_action if compiles else policy.action
-
-  def action(time_step: ts.TimeStep, state: Any) -> policy_step.PolicyStep:
-    return act(time_step, state, seed=tf.constant([0, 1], tf.int64))
-
-  rollout = rollout_lib.Rollout(
-      experiment.make_environments(num, seeds.Stream.ACTING), action,
-      policy.get_initial_state(num), xla=rollout_lib.XLAStep(
-          network.variables, policy.must_move, policy.move) if compiles else None)
+  rollout = actor.make_rollout(
+      experiment.make_policy(experiment.acting_network, with_record=True),
+      experiment.make_environments(
+          experiment.environments_per_actor, seeds.Stream.ACTING),
+      tf.constant([0, 1]))
   seconds = []
   for _ in range(2 + num_steps):
     started = time.process_time()

@@ -78,38 +78,6 @@ def swap_time_and_batch(x: tf.Tensor) -> tf.Tensor:
   return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
 
 
-def compile_step(step: Callable[[Any, Cache], Tuple[Any, Cache]],
-                 move: Callable[[Cache], Cache]
-                 ) -> Callable[[Any, Cache], Tuple[Any, Cache]]:
-  """Compiles a step with XLA, without copying unchanged parts of the cache.
-
-  XLA copies an input that is also an output. The compiled part therefore returns only
-  those tensors of the new cache that are not tensors of the old one.
-
-  Args:
-    step: takes any nest of inputs and a cache; returns any nest and the new cache, to
-      which `move` was not applied.
-    move: the core's.
-  """
-  changed = []
-
-  @tf.function(jit_compile=True, autograph=False)
-  def compiled(inputs, cache):
-    outputs, new = step(inputs, cache)
-    old, new = tf.nest.flatten(cache), tf.nest.flatten(new)
-    changed[:] = [i for i, (x, y) in enumerate(zip(old, new)) if x is not y]
-    return outputs, [new[i] for i in changed]
-
-  def call(inputs, cache):
-    outputs, new = compiled(inputs, cache)
-    flat = tf.nest.flatten(cache)
-    for i, x in zip(changed, new):
-      flat[i] = x
-    return outputs, move(tf.nest.pack_sequence_as(cache, flat))
-
-  return call
-
-
 class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   """Maps `[B, T, D]` inputs to `[B, T, D']` outputs and carries a state.
 
@@ -214,7 +182,8 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     """Makes room in a cache that a step has filled; most steps leave it as it is.
 
     It is separate from the step because XLA copies the results of a condition, and so
-    would copy the cache at every step. See `compile_step`.
+    would copy the cache at every step. A caller that compiles the step returns only the
+    tensors that differ from the old cache's, as XLA also copies unchanged ones.
     """
     return cache
 

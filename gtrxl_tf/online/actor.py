@@ -13,6 +13,7 @@ from tf_agents.trajectories import time_step as ts
 import tree
 
 from gtrxl_tf import config
+from gtrxl_tf import environments
 from gtrxl_tf import seeds
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.cores import core as core_lib
@@ -36,6 +37,38 @@ _MAX_SECONDS_FOR_WEIGHTS = 30
 
 class ActingFailed(Exception):
   """The policy or an environment raised an error."""
+
+
+def make_rollout(policy: policy_lib.ActorCriticPolicy,
+                 environment: environments.BatchedEnvironment, seed: tf.Tensor,
+                 head_starts: Optional[np.ndarray] = None) -> rollout_lib.Rollout:
+  """Makes an actor's rollout, compiled with XLA for batches where that is faster.
+
+  Its state is the policy's and the seed of the next step. The info of a step is the
+  action before clipping, which is the sample that the learner scores, and the policy's.
+
+  Args:
+    policy: acts.
+    environment: E environments.
+    seed: of the first step, [2]. Its second number counts the steps.
+    head_starts: see `BatchedEnvironment.reset`.
+  """
+  num = environment.num_environments
+  compiles = num >= rollout_lib.MIN_XLA_BATCH
+  act = policy.unmoved_action if compiles else policy.action
+
+  def action(time_step: ts.TimeStep, state: Any) -> policy_step.PolicyStep:
+    state, seed = state
+    done = act(time_step, state, seed=seed)
+    return policy_step.PolicyStep(
+        done.action, (done.state, seed + [0, 1]),
+        (done.state.previous_action, done.info))
+
+  return rollout_lib.Rollout(
+      environment, action, (policy.get_initial_state(num), seed), head_starts,
+      rollout_lib.XLAStep(
+          policy.variables(), lambda state: policy.must_move(state[0]),
+          lambda state: (policy.move(state[0]), state[1])) if compiles else None)
 
 
 class Actor:
@@ -68,7 +101,6 @@ class Actor:
     self._network = experiment.acting_network
     self._policy = experiment.make_policy(self._network, with_record=True)
     num = experiment.environments_per_actor
-    self._compiles = num >= policy_lib.MIN_XLA_BATCH
     self._environment = experiment.make_environments(
         num, seeds.Stream.ACTING, index, life, first=index * num)
     stream = [2 + index, life]
@@ -78,15 +110,9 @@ class Actor:
     self._refresh = tf.function(self._refreshed, autograph=False)
     head_starts = np.random.default_rng([experiment.seed, *stream]).integers(
         experiment.max_head_start, size=num, endpoint=True)
-    self._rollout = rollout_lib.Rollout(
-        self._environment, self._act,
-        (self._policy.get_initial_state(num),
-         tf.cast(random.make_seeds()[:, 0], tf.int32)),
-        head_starts=head_starts,
-        xla=rollout_lib.XLAStep(
-            self._network.variables, lambda state: self._policy.must_move(state[0]),
-            lambda state: (self._policy.move(state[0]), state[1])
-            ) if self._compiles else None)
+    self._rollout = make_rollout(
+        self._policy, self._environment,
+        tf.cast(random.make_seeds()[:, 0], tf.int32), head_starts)
     self._writer = writer_lib.UnrollWriter(
         reverb.Client(address), experiment.row_spec(), experiment.unroll_length,
         experiment.memory_length)
@@ -97,15 +123,6 @@ class Actor:
     self._counts = dict(environment_steps=0, unrolls=0, reconnections=-1)
     self._waits_for = 'its environments'
     self._watchdog = watchdog_lib.Watchdog(experiment.stall_seconds, self._describe)
-
-  def _act(self, time_step: ts.TimeStep, state: Any) -> policy_step.PolicyStep:
-    """Acts; `state` is the policy's with the step's seed, which counts the steps."""
-    state, seed = state
-    act = self._policy.unmoved_action if self._compiles else self._policy.action
-    done = act(time_step, state, seed=seed)
-    return policy_step.PolicyStep(
-        done.action, (done.state, seed + [0, 1]),
-        (done.state.previous_action, done.info))
 
   def _refreshed(self, state: Any, records: Any, step_types: tf.Tensor) -> Any:
     """Rebuilds the cache in the policy's state from rows, `[M, E, ...]`."""

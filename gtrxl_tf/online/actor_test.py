@@ -17,10 +17,11 @@ import portpicker
 import pytest
 import reverb
 import tensorflow as tf
+from tf_agents.trajectories import time_step as ts
 import tree
 
 from gtrxl_tf import cores
-from gtrxl_tf.agents import policy as policy_lib
+from gtrxl_tf import seeds
 from gtrxl_tf.agents.vmpo import agent as vmpo_agent
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
@@ -31,6 +32,7 @@ from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import weights
+from gtrxl_tf.training import rollout as rollout_lib
 
 _T, _E = 7, 3
 _CORES = {
@@ -169,7 +171,7 @@ class ActorTest(parameterized.TestCase):
   def compile_if(self, compiled):
     """Whether the actor's policy is compiled with XLA."""
     self.enter_context(mock.patch.object(
-        policy_lib, 'MIN_XLA_BATCH', _E if compiled else _E + 1))
+        rollout_lib, 'MIN_XLA_BATCH', _E if compiled else _E + 1))
 
   def publish(self, step):
     """Publishes weights that are new, and large enough for memory to matter."""
@@ -362,7 +364,7 @@ class ActorTest(parameterized.TestCase):
         time.sleep(0.1)
       self.fail(f'{line!r} is not in {logs.output}')
 
-    with self.assertLogs(level='WARNING') as logs:
+    with self.assertLogs('absl', level='WARNING') as logs:
       self.start(_experiment(_CORES['memoryless'], stall_seconds=1.0))
       said(f' s, with weights of learner step 0 from the server at localhost:{self.port}: '
            'it waits for the learner, which takes nothing from the queue')
@@ -422,6 +424,33 @@ class ActorTest(parameterized.TestCase):
     for column in zip(*drawn):
       self.assertLen(set(column), 4)
       self.assertEqual(column[0], column[4])
+
+
+class RolloutTest(parameterized.TestCase):
+
+  @parameterized.product(core=['trxl', 'lstm'], compiled=[False, True])
+  def test_it_acts_as_the_policy_does(self, core, compiled):
+    num = rollout_lib.MIN_XLA_BATCH - (not compiled)
+    experiment = _experiment(_CORES[core])
+    # Greedy, because XLA draws other samples from a seed.
+    policy = experiment.make_policy(
+        experiment.acting_network, greedy=True, with_record=True)
+    rollout = actor_lib.make_rollout(
+        policy, experiment.make_environments(num, seeds.Stream.ACTING),
+        tf.constant([7, 0]))
+    rollout.warm_up()  # Changes nothing.
+    state = policy.get_initial_state(num)
+    for step in range(12):  # Moves the cache's windows several times.
+      seen, done = rollout.step()
+      expected = policy.action(ts.TimeStep(*tree.map_structure(tf.constant, (
+          seen.step_type, seen.reward, seen.discount, seen.observation))),
+                               state, seed=tf.constant([7, step]))
+      state = expected.state
+      np.testing.assert_array_equal(done.action, expected.action)
+      tree.map_structure(
+          lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5, rtol=1e-5),
+          (done.info, rollout.policy_state),
+          ((state.previous_action, expected.info), (state, np.array([7, step + 1]))))
 
 
 if __name__ == '__main__':

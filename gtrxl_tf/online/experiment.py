@@ -185,12 +185,10 @@ class OnlineExperiment(experiment_lib.Experiment):
     return self._max_age or agent.default_max_age
 
   def make_policy(self, network: actor_critic.ActorCritic, greedy: bool = False,
-                  with_record: bool = False, jit_compile: bool = False
-                  ) -> policy_lib.ActorCriticPolicy:
+                  with_record: bool = False) -> policy_lib.ActorCriticPolicy:
     """Makes a policy that acts with `network`; see `ActorCriticPolicy`."""
     return policy_lib.ActorCriticPolicy(
-        network, self.observation_spec, self.action_spec, greedy, with_record,
-        jit_compile)
+        network, self.observation_spec, self.action_spec, greedy, with_record)
 
   @property
   def memory_length(self) -> int:
