@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import queue
-import threading
 import time
 import typing
-from typing import Any, Callable, Collection, Dict, Iterator, List, Optional
+from typing import Any, Callable, Collection, Dict, Iterator, Optional
 
 from absl import logging
 import reverb
@@ -16,7 +14,7 @@ import tensorflow as tf
 from gtrxl_tf import config
 from gtrxl_tf.online import agreement
 from gtrxl_tf.online import reconnect
-from gtrxl_tf.replay import dataset
+from gtrxl_tf.online import unroll_queue
 from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights
@@ -32,15 +30,6 @@ if typing.TYPE_CHECKING:
   from gtrxl_tf.online import experiment as experiment_lib
 
 _FAREWELL_SECONDS = 120
-# Seconds between checks that the server has the newest weights, and their timeout.
-_LOOK_SECONDS = 1.0
-_LOOK_TIMEOUT = 3
-# Seconds to wait for threads at the end. If the interpreter exited while one of them is
-# inside Reverb's C++ code, the process would abort.
-_JOIN_SECONDS = 5.0
-# Seconds after which a stream is abandoned if it is silent while unrolls wait; half of
-# `stall_seconds` if that is more, because a large transfer takes time.
-_SILENT_SECONDS = 30.0
 
 
 class OnlineTrainer(trainer_lib.Trainer):
@@ -101,10 +90,11 @@ class OnlineTrainer(trainer_lib.Trainer):
     self._published_step = self.step - self.step % self._agent.publish_period
     self._channel = weights.WeightsChannel(
         address, self._agent.acting_network.variables)
-    self._abandon_stream = threading.Event()
-    self._threads: List[threading.Thread] = []
     self._refused_before = self._ledger.refused  # At the last learner step.
     self._watchdog = watchdog_lib.Watchdog(experiment.stall_seconds, self._describe)
+    self._queue = unroll_queue.UnrollQueue(
+        address, self._items_per_worker, self._ledger, self._asked_to_stop,
+        self._watchdog.limit)
     self._gauges.show_health(self._watchdog)
     self._idle = 0.0
     self._prepared = False  # Whether the learner step has been traced.
@@ -133,10 +123,7 @@ class OnlineTrainer(trainer_lib.Trainer):
       try:
         return super().train()
       finally:
-        self._abandon_stream.set()
-        deadline = time.time() + _JOIN_SECONDS
-        for thread in self._threads:
-          thread.join(max(0, deadline - time.time()))
+        self._queue.close()
 
   def _batches(self) -> Iterator[Any]:
     """Yields batches; reconnects to a server that it has lost.
@@ -151,10 +138,10 @@ class OnlineTrainer(trainer_lib.Trainer):
     patience = reconnect.Patience('learner', self._address, self._alive_or_stop)
     while not (self._should_stop() or self._has_ended()):
       try:
-        batches = self._connect()
+        self._connect()
         while not (self._should_stop() or self._has_ended()):
           waiting = time.time()
-          batch = self._next(batches)
+          batch = self._queue.next(self._alive_or_stop)
           self._idle += time.time() - waiting
           patience.reset()
           batch = self._share_out(batch)
@@ -172,8 +159,8 @@ class OnlineTrainer(trainer_lib.Trainer):
       if self._meets and self._asked_to_stop():
         break  # Without a step to agree on it: the others find that this one is gone.
 
-  def _connect(self) -> Iterator[unroll_lib.Unroll]:
-    """Gives the server weights to act with; returns the batches from its queue.
+  def _connect(self) -> None:
+    """Gives the server weights to act with, and connects to its queue.
 
     Raises:
       config.ConfigError: the server was started with other settings.
@@ -182,78 +169,17 @@ class OnlineTrainer(trainer_lib.Trainer):
         reverb.Client(self._address), self._experiment.unroll_signature(),
         "the learner's")
     agreement.check_server(self._address, self._experiment.settings)
-    self._abandon_stream.set()
-    self._abandon_stream = abandoned = threading.Event()
+    self._queue.abandon()
     self._channel = weights.WeightsChannel(
         self._address, self._agent.acting_network.variables)
     self._publish()
-    if self._is_chief:
-      self._start_thread(_keep_published, self._channel, abandoned)
-    batches = dataset.unrolls(
-        self._address, self._items_per_worker, self._ledger,
-        lambda: self._asked_to_stop() or abandoned.is_set(),
-        abandoned=abandoned.is_set)
+    self._queue.connect(self._channel if self._is_chief else None)
     if not self._prepared:  # While actors play the first unrolls.
       self._prepared = True
       self._watchdog.pause()
       with learner_lib.device_errors(self.step + 1):
-        self._learner.prepare(_rows(batches.element_spec))
+        self._learner.prepare(_rows(self._queue.element_spec))
       self._watchdog.progress()
-    return iter(batches)
-
-  def _next(self, batches: Iterator[unroll_lib.Unroll]) -> unroll_lib.Unroll:
-    """Returns the next batch.
-
-    A thread waits for it: if the network is cut, Reverb does not return, and without
-    the thread the learner could not be told to stop.
-
-    Raises:
-      StopIteration: the learner should stop or reconnect. It reconnects, and thereby
-        publishes its weights again, if no unroll of the batch has arrived for
-        `stall_seconds`. This loses nothing, whatever the cause is.
-      RuntimeError: the stream delivers nothing although unrolls wait in the queue.
-    """
-    found = queue.SimpleQueue()
-
-    def fetch():
-      try:
-        found.put((next(batches), None))
-      except Exception as error:  # pylint: disable=broad-exception-caught
-        found.put((None, error))
-
-    self._start_thread(fetch)
-    started, taken_at_start = time.time(), self._ledger.taken
-    taken, since = taken_at_start, started  # The last change of `taken`.
-    longest = max(_SILENT_SECONDS, self._watchdog.limit / 2)
-    while True:
-      try:
-        batch, error = found.get(timeout=1)
-      except queue.Empty:
-        if self._alive_or_stop() or self._abandon_stream.is_set():
-          raise StopIteration from None
-        waited = time.time() - started
-        if self._ledger.taken == taken_at_start and waited > self._watchdog.limit:
-          logging.warning('learner: no unroll has come for %.0f s: it connects again to '
-                          'the server at %s', waited, self._address)
-          self._abandon_stream.set()
-          raise StopIteration
-        if self._ledger.taken != taken:
-          taken, since = self._ledger.taken, time.time()
-        elif time.time() - since > longest:
-          since, waiting = time.time(), self._queue_length()
-          if waiting > 0:
-            self._abandon_stream.set()
-            raise RuntimeError(f'{waiting:.0f} unrolls wait in the queue and none has '
-                               f'come for {longest:.0f} s') from None
-        continue
-      if error is not None:
-        raise error
-      return batch
-
-  def _start_thread(self, target: Callable[..., None], *args) -> None:
-    self._threads = [thread for thread in self._threads if thread.is_alive()]
-    self._threads.append(threading.Thread(target=target, args=args, daemon=True))
-    self._threads[-1].start()
 
   def _share_out(self, batch: unroll_lib.Unroll) -> Any:
     """Gives each replica its rows of this worker's batch."""
@@ -303,7 +229,7 @@ class OnlineTrainer(trainer_lib.Trainer):
         'environment_steps_per_second': (self._steps - self._steps_then) / lap.elapsed,
         'learner_steps_per_second': lap.learner_steps_per_second,
         'learner_idle': self._idle / lap.elapsed,
-        'queue_length': self._queue_length(),
+        'queue_length': self._queue.length(),
         **ledger.gauges(lap.elapsed),
         **metrics,
         **self._agent.gauges(),
@@ -317,22 +243,12 @@ class OnlineTrainer(trainer_lib.Trainer):
     self._idle = 0.0
     return row
 
-  def _queue_length(self, raises: bool = False) -> float:
-    """Returns how many items wait; NaN, or an error, if the server does not answer."""
-    try:
-      info = reverb.Client(self._address).server_info(timeout=1)
-      return info[writer.TABLE].current_size
-    except reconnect.SERVER_ERRORS:
-      if raises:
-        raise
-      return math.nan
-
   def _describe(self, seconds: float) -> str:
     """Returns a log line that says what the learner is waiting for."""
     refused = self._ledger.refused - self._refused_before
     line = f'learner: no step for {seconds:.0f} s, at learner step {self.step}: '
     try:
-      queue_length = self._queue_length(raises=True)
+      queue_length = self._queue.length(raises=True)
       served = self._channel.step_at_server()
     except reconnect.SERVER_ERRORS as error:
       return (line + f'it waits for the server at {self._address}, which does not '
@@ -404,23 +320,3 @@ def _rows(batch: unroll_lib.Unroll) -> unroll_lib.Unroll:
 def _mean(values: Collection[float]) -> float:
   """The mean of numbers; NaN if there are none."""
   return sum(values) / len(values) if values else math.nan
-
-
-def _keep_published(channel: weights.WeightsChannel, abandoned: threading.Event
-                    ) -> None:
-  """Publishes weights again when the server has lost them, until `abandoned` is set.
-
-  It runs in a thread, since the learner itself may be waiting for unrolls, which actors
-  cannot usefully make while the weights are lost, or for workers that wait for unrolls.
-  A server that has lost the weights was restarted, perhaps with other settings. The
-  learner therefore reconnects, which compares the settings.
-  """
-  while not abandoned.wait(_LOOK_SECONDS):
-    try:
-      if channel.publish_again_if_lost(_LOOK_TIMEOUT):
-        logging.info('learner: the server had lost the newest weights; published again')
-        abandoned.set()
-    except config.ConfigError:
-      abandoned.set()
-    except reconnect.SERVER_ERRORS:
-      pass  # The server is gone; the learner connects to the next one.

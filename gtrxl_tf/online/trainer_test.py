@@ -148,13 +148,13 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.feed(2)
     training = self.training(self.experiment(2, num_minibatches=num_minibatches))
     count = training._learner._step.experimental_get_tracing_count
-    traces, wait = [], training._next
+    traces, wait = [], training._queue.next
 
     def count_and_wait(batches):
       traces.append(count())
       return wait(batches)
 
-    with mock.patch.object(training, '_next', count_and_wait):
+    with mock.patch.object(training._queue, 'next', count_and_wait):
       self.assertTrue(training.train())
     self.assertGreater(traces[0], 0)
     self.assertEqual([*traces, count()], 3 * traces[:1])
