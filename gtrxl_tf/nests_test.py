@@ -36,5 +36,23 @@ class WhereTest(absltest.TestCase):
     self.assertEqual(selected[0], 1)
 
 
+class PackingTest(absltest.TestCase):
+
+  def test_leaves_of_every_dtype_and_shape_return_unchanged(self):
+    random = np.random.default_rng(0)
+    leaves = [random.integers(0, 2, shape).astype(dtype) for shape in ((2, 3), (), (0,))
+              for dtype in (np.float32, np.bool_, np.int64, tf.bfloat16.as_numpy_dtype)]
+    packing = nests.Packing(leaves)
+    self.assertEqual(packing.num_vectors, 4)
+    arrays = packing.pack(leaves, np.concatenate)
+    tensors = packing.pack(
+        list(map(tf.constant, leaves)), lambda x: tf.concat(x, axis=0))
+    from_tensors = [x.numpy() for x in packing.unpack(tensors, tf.reshape)]
+    for unpacked in packing.unpack(arrays, np.reshape), from_tensors:
+      for leaf, got in zip(leaves, unpacked):
+        self.assertEqual(leaf.dtype, got.dtype)
+        np.testing.assert_array_equal(leaf, got)
+
+
 if __name__ == '__main__':
   absltest.main()

@@ -254,6 +254,8 @@ class BatchedEnvironment:
     for i, time_step in enumerate(time_steps):
       try:
         step_type, reward, discount, observation = time_step
+        if isinstance(reward, str):
+          raise TypeError('NumPy would make a number of it')
         step_types[i] = step_type
         if step_type != first:
           rewards[i] = reward

@@ -244,6 +244,7 @@ class BatchedEnvironmentTest(parameterized.TestCase):
        'observation has'),
       ('infinite_reward', dict(reward=np.inf), 'reward = inf: expected finite'),
       ('missing_reward', dict(reward=None), 'reward = nan'),
+      ('text_as_reward', dict(reward='1.0'), "reward = '1.0', .*two numbers"),
       ('many_rewards', dict(reward=np.ones(3)), 'reward = array.*two numbers'),
       ('discount_out_of_range', dict(discount=1.5), r'discount = 1.5: .*\[0, 1\]'),
       ('nan_discount', dict(discount=np.nan), 'discount = nan'))

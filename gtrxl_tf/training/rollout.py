@@ -5,7 +5,6 @@ Two more loops play without TensorFlow: `datasets.collect` plays scripted polici
 """
 
 import contextlib
-import math
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from tf_agents.trajectories import time_step as ts
 import tree
 
 from gtrxl_tf import environments
+from gtrxl_tf import nests
 
 # On a CPU, XLA takes 0.7 to 0.8 of the time from a batch of 4 on. At batch 1, a core of
 # the paper's size takes 1.25 times as long with it.
@@ -62,14 +62,14 @@ class Rollout:
     """
     self._environment = environment
     self._variables = xla.variables if xla else []
-    self._packed_variables = _Packing(self._variables)
+    self._packed_variables = nests.Packing(self._variables)
     self.read_variables()
     self._seen = environment.reset(head_starts)
     self._state = tf.nest.map_structure(
         lambda x: tf.Variable(x, trainable=False), policy_state)
     inputs = self._inputs()
     observation = self._seen.observation
-    self._packed_inputs = _Packing(inputs)
+    self._packed_inputs = nests.Packing(inputs)
     vectors = self._packed_inputs.pack(inputs, np.concatenate)
 
     def flat_action(*flat):
@@ -85,7 +85,7 @@ class Rollout:
       self._assign(state, done.state)
       self._done_structure = (done._replace(state=()), moves)
       outputs = [tf.convert_to_tensor(x) for x in tf.nest.flatten(self._done_structure)]
-      self._packed_outputs = _Packing(outputs)
+      self._packed_outputs = nests.Packing(outputs)
       return self._packed_outputs.pack(outputs, lambda x: tf.concat(x, axis=0))
 
     def flat_move():
@@ -159,39 +159,6 @@ class Rollout:
       self._move()
     self._seen = self._environment.step(done.action)
     return seen, done
-
-
-class _Packing:
-  """Packs arrays or tensors of given shapes and dtypes into one vector per dtype.
-
-  Attributes:
-    num_vectors: the number of dtypes.
-  """
-
-  def __init__(self, examples: Sequence[Any]):
-    dtypes = [tf.as_dtype(x.dtype) for x in examples]
-    order = list(dict.fromkeys(dtypes))
-    self.num_vectors = len(order)
-    self._members = [[i for i, dtype in enumerate(dtypes) if dtype == one]
-                     for one in order]
-    ends = [0] * len(order)
-    self._places = []
-    for x, dtype in zip(examples, dtypes):
-      vector, shape = order.index(dtype), tuple(x.shape)
-      start, ends[vector] = ends[vector], ends[vector] + math.prod(shape)
-      self._places.append((vector, start, ends[vector], shape))
-
-  def pack(self, leaves: Sequence[Any], concatenate: Callable[[list], Any]) -> List[Any]:
-    """Returns the vectors; `concatenate` joins vectors."""
-    reshape = tf.reshape if any(map(tf.is_tensor, leaves)) else np.reshape
-    return [concatenate([reshape(leaves[i], [-1]) for i in members])
-            for members in self._members]
-
-  def unpack(self, vectors: Sequence[Any], reshape: Callable[[Any, tuple], Any]
-             ) -> List[Any]:
-    """Inverts `pack`."""
-    return [reshape(vectors[vector][start:end], shape)
-            for vector, start, end, shape in self._places]
 
 
 @contextlib.contextmanager
