@@ -124,11 +124,12 @@ class Actor:
     self._waits_for = 'its environments'
     self._watchdog = watchdog_lib.Watchdog(experiment.stall_seconds, self._describe)
 
-  def _refreshed(self, state: Any, records: Any, step_types: tf.Tensor) -> Any:
+  def _refreshed(self, records: Any, step_types: tf.Tensor) -> None:
     """Rebuilds the cache in the policy's state from rows, `[M, E, ...]`."""
-    return self._policy.refreshed(
+    state, seed = self._rollout.policy_state
+    self._rollout.policy_state = self._policy.refreshed(
         state, tf.nest.map_structure(core_lib.swap_time_and_batch, records),
-        core_lib.swap_time_and_batch(step_types) == int(ts.StepType.FIRST))
+        core_lib.swap_time_and_batch(step_types) == int(ts.StepType.FIRST)), seed
 
   def run(self) -> None:
     """Acts until told to stop or the run is over; reconnects to a lost server.
@@ -218,25 +219,23 @@ class Actor:
       self._target_step = step
       self._unrolls_begun = 0
       self._rollout.read_variables()
-      self._rollout.policy_state = self._with_new_cache()
+      self._refresh_cache()
     return step
 
-  def _with_new_cache(self) -> Any:
-    """Returns the rollout's state with a cache by the weights that it has now."""
-    state, seed = self._rollout.policy_state
+  def _refresh_cache(self) -> None:
+    """Rebuilds the policy's cache by the weights that it has now."""
     memory_length = self._experiment.memory_length
     if memory_length:
       rows = list(self._writer.history)[-memory_length:]
       records = tree.map_structure(
           lambda *x: np.stack(x), *(row.record for row in rows))
-      state = self._refresh(state, records, np.stack([row.step_type for row in rows]))
-    return state, seed
+      self._refresh(records, np.stack([row.step_type for row in rows]))
 
   def _warm_up(self) -> None:
     """Compiles while the learner is being built, rather than when weights come."""
     try:
       self._rollout.warm_up()
-      self._with_new_cache()
+      self._refresh_cache()
     except (ValueError, *reconnect.SERVER_ERRORS) as error:
       raise ActingFailed(config.one_line(error)) from error
 

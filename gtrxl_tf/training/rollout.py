@@ -63,6 +63,9 @@ class Rollout:
     self._environment = environment
     self._variables = xla.variables if xla else []
     self._packed_variables = nests.Packing(self._variables)
+    self._read_variables = tf.function(lambda: self._packed_variables.pack(
+        [x.value() for x in self._variables], lambda x: tf.concat(x, axis=0)),
+                                       autograph=False)
     self.read_variables()
     self._seen = environment.reset(head_starts)
     self._state = tf.nest.map_structure(
@@ -111,8 +114,7 @@ class Rollout:
 
   def read_variables(self) -> None:
     """Takes the values that the variables have now, if XLA compiles the step."""
-    self._weights = [tf.constant(x) for x in self._packed_variables.pack(
-        [x.numpy() for x in self._variables], np.concatenate)]
+    self._weights = self._read_variables() if self._variables else []
 
   @property
   def seen(self) -> environments.BatchedTimeStep:
