@@ -21,6 +21,7 @@ class Steps(NamedTuple):
   advantages: tf.Tensor  # [B, T], in the units of the rewards.
   tasks: tf.Tensor       # [B].
   valid: tf.Tensor       # [B, T] bool; false at an episode's last step.
+  batch: unroll_lib.Unroll  # [B, time, ...]: the unrolls.
 
 
 class ActorCriticAgent(tf.Module):
@@ -92,13 +93,9 @@ class ActorCriticAgent(tf.Module):
       batch: unrolls `[B, time, ...]`. Its policies are those of the target network at
         the time it acted.
     """
-    memory_length = batch.memory_length
-    is_first, is_last = batch.is_first(), batch.is_last()
+    is_last = batch.is_last()
     network, tasks = self.online, batch.task[:, 0]
-    state = network.core.restore(batch.record, is_first[:, :memory_length])
-    outputs, _ = network(actor_critic.NetworkInputs(
-        observation=batch.observation, previous_action=batch.action,
-        reward=batch.reward, is_first=is_first[:, memory_length:]), state)
+    outputs = self._outputs(network, batch)
 
     # The value function of each unroll's task, in PopArt's normalized units.
     normalized_values = tf.gather(outputs.value, tasks, axis=2, batch_dims=1)
@@ -110,11 +107,11 @@ class ActorCriticAgent(tf.Module):
     valid = ~is_last[:, :-1]
     mean = averages.MaskedMean(valid)
     space = network.action_space
-    policy = tf.nest.map_structure(lambda x: x[:, :-1], outputs.policy)
+    policy = _of_actions(outputs.policy)
     policy_loss, policy_metrics = self._policy_loss(Steps(
         policy=policy, acting_policy=batch.policy,
         action=tf.nest.map_structure(lambda x: x[:, 1:], batch.action),
-        advantages=targets - values[:, :-1], tasks=tasks, valid=valid))
+        advantages=targets - values[:, :-1], tasks=tasks, valid=valid, batch=batch))
     value_loss = mean(0.5 * tf.square(
         normalized_values[:, :-1] - self._normalize(targets, tasks)))
     loss = policy_loss + self._value_cost * value_loss
@@ -134,6 +131,21 @@ class ActorCriticAgent(tf.Module):
     if network.popart is not None:
       metrics['popart'] = network.popart.sums(targets, tasks, valid)
     return loss, {'loss': loss, **metrics}
+
+  def _outputs(self, network: actor_critic.ActorCritic, batch: unroll_lib.Unroll
+               ) -> actor_critic.NetworkOutputs:
+    """A network's outputs `[B, T + 1, ...]` for unrolls, with the memory before them."""
+    memory_length, is_first = batch.memory_length, batch.is_first()
+    state = network.core.restore(batch.record, is_first[:, :memory_length])
+    outputs, _ = network(actor_critic.NetworkInputs(
+        observation=batch.observation, previous_action=batch.action,
+        reward=batch.reward, is_first=is_first[:, memory_length:]), state)
+    return outputs
+
+  def _target_policy(self, batch: unroll_lib.Unroll) -> action_space.Policy:
+    """The present target network's policy for the T actions, without gradient."""
+    policy = _of_actions(self._outputs(self.target, batch).policy)
+    return tf.nest.map_structure(tf.stop_gradient, policy)
 
   def _policy_loss(self, steps: Steps) -> Tuple[tf.Tensor, Dict[str, tf.Tensor]]:
     """The loss of the policy, and metrics; on a replica, that replica's share."""
@@ -186,3 +198,8 @@ class ActorCriticAgent(tf.Module):
         pixel_control.pixel_control_rewards(images[0], cell_size),
         is_last, self._pixel_control_discount)
     return averages.MaskedMean(tf.ones_like(losses, tf.bool))(losses)
+
+
+def _of_actions(policy: action_space.Policy) -> action_space.Policy:
+  """The policy at the T steps of T + 1 that an action follows."""
+  return tf.nest.map_structure(lambda x: x[:, :-1], policy)

@@ -22,11 +22,12 @@ testing.split_cpu(NUM_DEVICES)
 class _Training:
   """An agent, its optimizer, its learner and its checkpoint."""
 
-  def __init__(self, strategy=None, clip_norm=None, **uses):
+  def __init__(self, strategy=None, clip_norm=None, kl_reference='acting_policy',
+               **uses):
     self.strategy = strategy or tf.distribute.get_strategy()
     with self.strategy.scope():
       self.agent = testing.tiny_agent(lambda: testing.tiny_network(
-          num_values=2, popart=networks.PopArt))
+          num_values=2, popart=networks.PopArt), kl_reference=kl_reference)
       # With 1e-8, a gradient that is 0 up to rounding would make a full step.
       self.optimizer = tf.keras.optimizers.legacy.Adam(1e-2, epsilon=1e-4)
     self.learner = learner_lib.Learner(
@@ -130,17 +131,18 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
       self.assertAllClose(metrics, other.step(seed), atol=1e-5, rtol=1e-5)
     self.assertAllClose(one.variables(), other.variables(), atol=1e-5)
 
-  @parameterized.parameters((2, None), (4, 0.1))
+  @parameterized.parameters((2, None), (4, 0.1), (2, None, 'target_network'))
   @pytest.mark.long
-  def test_replicas_learn_what_one_learns(self, num_replicas, clip_norm):
+  def test_replicas_learn_what_one_learns(self, num_replicas, clip_norm,
+                                          kl_reference='acting_policy'):
     if len(tf.config.list_logical_devices('CPU')) < NUM_DEVICES:
       self.skipTest('TensorFlow had started before the CPU could be split.')
-    one = _Training(clip_norm=clip_norm)
+    one = _Training(clip_norm=clip_norm, kl_reference=kl_reference)
     # Not the default collectives: in one process, TensorFlow gives strategies of
     # different sizes the same group key, and they abort each other.
     many = _Training(tf.distribute.MirroredStrategy(
         [f'CPU:{i}' for i in range(num_replicas)],
-        cross_device_ops=tf.distribute.ReductionToOneDevice()), clip_norm)
+        cross_device_ops=tf.distribute.ReductionToOneDevice()), clip_norm, kl_reference)
     for seed in range(3):
       self.assertAllClose(many.step(seed), one.step(seed), atol=1e-5, rtol=1e-5)
       if seed == 1:
@@ -162,7 +164,8 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     self.assertEqual(once.learner.steps, 4)
     self.assertAllClose(twice.variables(), once.variables(), atol=1e-5)
 
-  @parameterized.parameters({}, dict(num_epochs=2, num_minibatches=2))
+  @parameterized.parameters(
+      {}, dict(num_epochs=2, num_minibatches=2, kl_reference='target_network'))
   @pytest.mark.medium
   def test_preparing_traces_the_step_and_changes_nothing(self, **uses):
     prepared, other = _Training(**uses), _Training(**uses)

@@ -1,6 +1,6 @@
 """V-MPO: on-policy maximum a posteriori policy optimization."""
 
-from typing import Dict, Optional, Tuple
+from typing import Dict, Literal, Optional, Tuple
 
 import tensorflow as tf
 
@@ -84,6 +84,10 @@ class VMPOAgent(actor_critic_agent.ActorCriticAgent):
       mention this. By default it is done if there is PopArt and more than one task.
     pixel_control_cost: factor of the auxiliary loss, if the network has the head.
     pixel_control_discount: discount of the auxiliary task. Not in the paper; UNREAL's.
+    kl_reference: the policy that the KL is measured from. `acting_policy` is the one
+      that acted, whose parameters are stored with each step. `target_network` is the
+      present target network, which may have been updated since; it costs a second
+      forward pass. The papers do not tell the two apart (docs/gtrxl.md).
 
   The defaults are the paper's (Table 8: DMLab-30 for categorical policies, Numpad for
   Gaussian ones).
@@ -111,7 +115,8 @@ class VMPOAgent(actor_critic_agent.ActorCriticAgent):
       entropy_cost: config.NonNegativeFloat = 0.0,
       normalize_advantages: Optional[bool] = None,
       pixel_control_cost: config.NonNegativeFloat = 2e-3,
-      pixel_control_discount: config.UnitInterval = 0.9):
+      pixel_control_discount: config.UnitInterval = 0.9,
+      kl_reference: Literal['acting_policy', 'target_network'] = 'acting_policy'):
     if normalize_advantages is None:
       normalize_advantages = online.popart is not None and online.num_values > 1
     if normalize_advantages and online.popart is None:
@@ -129,6 +134,7 @@ class VMPOAgent(actor_critic_agent.ActorCriticAgent):
     self.alphas = {name: _dual(initial[name], f'alpha_{name}') for name in constraints}
     self._epsilons = {name: epsilons[name] for name in constraints}
     self._epsilon_temperature = epsilon_temperature
+    self._kl_reference = kl_reference
     self._top_fraction = top_fraction
     self._entropy_cost = entropy_cost
     self._normalize_advantages = normalize_advantages
@@ -160,7 +166,9 @@ class VMPOAgent(actor_critic_agent.ActorCriticAgent):
     advantages = steps.advantages
     if self._normalize_advantages:
       advantages /= self.online.popart.scale(steps.tasks)[:, tf.newaxis]
-    kls = space.kl(steps.acting_policy, steps.policy)
+    reference = (self._target_policy(steps.batch)
+                 if self._kl_reference == 'target_network' else steps.acting_policy)
+    kls = space.kl(reference, steps.policy)
     loss = vmpo.vmpo_loss(
         log_probs=space.log_prob(steps.policy, steps.action),
         advantages=advantages,

@@ -241,6 +241,54 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
         ~batch.is_last()[:, :-1])
     self.assertAllClose(metrics['kl_categorical'], tf.reduce_mean(expected))
 
+  @parameterized.named_parameters(
+      (name, *spec) for name, spec in _ACTION_SPECS.items())
+  def test_kl_can_be_to_the_present_target_network(self, action_spec):
+    acting = _agent(action_spec)
+    target = _agent(action_spec, kl_reference='target_network')
+    for agent in (acting, target):
+      for variable in agent.online.trainable_variables:
+        variable.assign(0.5 * variable)
+    # The policy that acted is another one: the target network has moved on.
+    batch = testing.random_unrolls(0, action_spec=action_spec)
+    outputs = [network(
+        actor_critic.NetworkInputs(
+            batch.observation, batch.action, batch.reward,
+            batch.is_first()[:, batch.memory_length:]),
+        network.core.restore(batch.record, batch.is_first()[:, :batch.memory_length]))[0]
+               for network in (target.target, target.online)]
+    policies = [tf.nest.map_structure(lambda x: x[:, :-1], x.policy) for x in outputs]
+    kls = target.online.action_space.kl(*policies)
+    _, metrics, gradients = _loss_and_gradients(target, batch)
+    _, other_metrics, other_gradients = _loss_and_gradients(acting, batch)
+    for name, kl in kls.items():
+      expected = tf.reduce_mean(tf.boolean_mask(kl, ~batch.is_last()[:, :-1]))
+      self.assertGreater(expected, 1e-3)
+      self.assertAllClose(metrics[f'kl_{name}'], expected, msg=name)
+      self.assertNotAllClose(other_metrics[f'kl_{name}'], expected, msg=name)
+    # In the loss the KL's two terms cancel, but not in the gradient of the policy.
+    self.assertNotAllClose(gradients[0], other_gradients[0])
+    self.assertEqual(metrics['policy_loss'], other_metrics['policy_loss'])
+    # Where it has not moved on, both readings are equal.
+    batch = batch._replace(policy=policies[0])
+    for x, y in zip(tf.nest.flatten(_loss_and_gradients(target, batch)),
+                    tf.nest.flatten(_loss_and_gradients(acting, batch))):
+      self.assertAllClose(x, y, atol=1e-6)
+
+  def test_no_gradient_flows_into_the_target_network(self):
+    agent = _agent(kl_reference='target_network')
+    with tf.GradientTape() as tape:
+      loss, _ = agent.loss(testing.random_unrolls(0))
+    self.assertAllEqual(
+        tape.gradient(loss, agent.target.trainable_variables),
+        [None] * len(agent.target.trainable_variables))
+
+  def test_the_kls_reference_leaves_checkpoints_as_they_are(self):
+    path = tf.train.Checkpoint(agent=_agent()).write(
+        self.create_tempdir().full_path + '/checkpoint')
+    other = _agent(kl_reference='target_network')
+    tf.train.Checkpoint(agent=other).read(path).assert_consumed()
+
   def test_duals_stay_positive_at_any_learning_rate(self):
     # With such wide bounds both decrease as fast as possible.
     agent = testing.tiny_agent(epsilon_temperature=1e6, epsilon_alpha=1e6)
