@@ -110,19 +110,28 @@ def count(experiment: experiment_lib.Experiment, policy: Any, starts: Sequence[i
 
 def describe(counts: Counts, starts: Sequence[int], task_names: Sequence[str]) -> str:
   """Returns a table with a row for each task: the share of right items in each
-  interval, with the numbers of right and wrong ones."""
+  interval, with the numbers of right and wrong ones.
+
+  The last row has the means of the tasks' shares. An agent that always takes items of
+  one colour has a mean of 0.5 there, however long it lives under each pillar.
+  """
   lines = [
       '| '.join(['', 'pillar ', 'episodes ', 'return ',
                  *(f'from {start} ' for start in (0, *starts))]) + '|',
       '|---|--:|--:|' + '--:|' * (1 + len(starts))]
-  for task, name in [*enumerate(task_names), (None, 'both')]:
-    chosen = counts.tasks == (counts.tasks if task is None else task)
+  shares = []
+  for task, name in enumerate(task_names):
+    chosen = counts.tasks == task
+    taken = counts.items[chosen].sum(axis=0)
+    with np.errstate(invalid='ignore'):
+      shares.append(taken[:, 0] / taken.sum(axis=1))
     cells = [name, str(chosen.sum()), f'{counts.returns[chosen].mean():.2f}']
-    for right, wrong in counts.items[chosen].sum(axis=0):
-      share = f'{right / (right + wrong):.2f}' if right + wrong else '-'
-      cells.append(f'{share} ({right}, {wrong})')
+    cells += [f'{share:.2f} ({right}, {wrong})'
+              for share, (right, wrong) in zip(shares[-1], taken)]
     lines.append('| ' + ' | '.join(cells) + ' |')
-  return '\n'.join(lines)
+  cells = ['mean', str(len(counts.tasks)), f'{counts.returns.mean():.2f}',
+           *(f'{share:.2f}' for share in np.mean(shares, axis=0))]
+  return '\n'.join([*lines, '| ' + ' | '.join(cells) + ' |'])
 
 
 def main(root_dir: str, starts: str, *bindings: str) -> None:

@@ -94,7 +94,7 @@ class TwoColorsTest(absltest.TestCase):
       self.assertAlmostEqual(value, sum(rewards), places=4)
       np.testing.assert_array_equal(items, _by_interval(rewards))
 
-  def test_describes_each_task_and_all(self):
+  def test_describes_each_task_and_their_mean(self):
     counts = two_colors.Counts(
         np.array([[[2, 1], [3, 0]], [[0, 0], [1, 3]]]), np.array([5.0, 1.0]),
         np.array([0, 1]))
@@ -102,8 +102,8 @@ class TwoColorsTest(absltest.TestCase):
         '| pillar | episodes | return | from 0 | from 52 |',
         '|---|--:|--:|--:|--:|',
         '| red | 1 | 5.00 | 0.67 (2, 1) | 1.00 (3, 0) |',
-        '| green | 1 | 1.00 | - (0, 0) | 0.25 (1, 3) |',
-        '| both | 2 | 3.00 | 0.67 (2, 1) | 0.57 (4, 3) |'])
+        '| green | 1 | 1.00 | nan (0, 0) | 0.25 (1, 3) |',
+        '| mean | 2 | 3.00 | nan | 0.62 |'])
 
 
 if __name__ == '__main__':
