@@ -1,13 +1,13 @@
 """Counts the items that a run's policy takes in ViZDoom-Two-Colors, by intervals of
-steps: here in actions 0 to 51, 52 to 89, and from 90 on.
+steps: here in actions 0 to 36, 37 to 89, and from 90 on.
 
-  python -m gtrxl_tf.analysis.two_colors runs/two_colors/rate 52,90
+  python -m gtrxl_tf.analysis.two_colors runs/two_colors/rate 37,90
 
 A Decision Transformer with a context of C steps does not see a pillar of P steps in
 actions from P + C - 1 on. Further arguments are settings. Without a pillar nobody knows
 the colour, which shows what the shares are then:
 
-  python -m gtrxl_tf.analysis.two_colors runs/two_colors/rate 52,90 \\
+  python -m gtrxl_tf.analysis.two_colors runs/two_colors/rate 37,90 \\
       'VizdoomTwoColors.pillar_steps = 0'
 """
 
@@ -135,7 +135,7 @@ def describe(counts: Counts, starts: Sequence[int], task_names: Sequence[str]) -
 
 
 def main(root_dir: str, starts: str, *bindings: str) -> None:
-  """Prints the table for a run's policy, of 100 episodes of each task.
+  """Prints the table for a run's policy, of 50 episodes of each task.
 
   Args:
     root_dir: the run's folder.
@@ -147,7 +147,7 @@ def main(root_dir: str, starts: str, *bindings: str) -> None:
   policy = experiment.restore_policy(folder)
   names = experiment.task_names
   numbers = [int(start) for start in starts.split(',')]
-  print(describe(count(experiment, policy, numbers, 100 * len(names)), numbers, names))
+  print(describe(count(experiment, policy, numbers, 50 * len(names)), numbers, names))
 
 
 if __name__ == '__main__':
