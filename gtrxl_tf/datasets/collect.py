@@ -61,6 +61,9 @@ class Collector:
     saved_model: folder of an exported policy that acts instead. TensorFlow cannot seed
       a SavedModel that samples: only greedy ones act the same again.
     epsilon: probability of a random action in place of the policy's, at every step.
+    record: which action a step with a random one has in the dataset: the one 'played',
+      or that of the 'policy', which shows imitators how to recover from mistakes (DART,
+      Laskey et al., 2017). Rewards and observations are those of the action played.
     keep: which episodes to keep: 'all'; 'successful' ones, as in RATE's data from
       oracles; or 'balanced', equally many successful and failed ones.
     seed: of environments and random actions.
@@ -75,7 +78,8 @@ class Collector:
                epsilon: config.UnitInterval = 0.0,
                keep: Literal['all', 'successful', 'balanced'] = 'all',
                seed: config.NonNegativeInt = 0,
-               wrappers: Optional[Sequence[Callable[..., dm_env.Environment]]] = None):
+               wrappers: Optional[Sequence[Callable[..., dm_env.Environment]]] = None,
+               record: Literal['played', 'policy'] = 'played'):
     self._environment = functools.partial(
         environments.make, 'Collector', environment, wrappers=wrappers)
     self.num_episodes = num_episodes
@@ -83,6 +87,7 @@ class Collector:
     self._policy = policy
     self._saved_model = saved_model
     self._epsilon = epsilon
+    self._record = record
     self._keep = keep
     self._seed = seed
     prototype = self._environment(seed=seed, **self._task_settings[0])
@@ -91,6 +96,7 @@ class Collector:
     own = dict(num_episodes=num_episodes, policy=policy, saved_model=saved_model,
                epsilon=epsilon, keep=keep, seed=seed)
     own |= {} if tasks is None else {'tasks': tasks}
+    own |= {} if record == 'played' else {'record': record}
     self.settings = '\n'.join([
         *(f'# Collector.{name} = {value!r}' for name, value in own.items()), '',
         gin.operative_config_str()])
@@ -131,6 +137,7 @@ class Collector:
     over = np.zeros(num, bool)
     while min(map(len, episodes)) < each:
       actions = act(seen, over)  # Lists of leaves, for each environment.
+      chosen = list(actions)
       for i in np.flatnonzero(over | (random.random(num) < self._epsilon)):
         observation = tree.map_structure(lambda x, i=i: x[i], seen.observation)
         actions[i] = tree.flatten(
@@ -139,8 +146,9 @@ class Collector:
           self.specs.action, [np.stack(leaf) for leaf in zip(*actions)]))
       ends = after.last()
       observed = tree.flatten(seen.observation)
+      recorded = actions if self._record == 'played' else chosen
       for i in np.flatnonzero(~over):  # The others begin an episode: no step.
-        rows[i].append((*(leaf[i] for leaf in observed), *actions[i],
+        rows[i].append((*(leaf[i] for leaf in observed), *recorded[i],
                         after.reward[i], after.discount[i]))
         if ends[i]:
           final = [leaf[i] for leaf in tree.flatten(after.observation)]

@@ -171,6 +171,23 @@ class CollectTest(parameterized.TestCase):
     self.assertBetween(different, 0.5 * 0.75 - 0.06, 0.5 * 0.75 + 0.06)
     self.assertEqual(informed.successes.mean(), 1)
 
+  def test_records_what_the_policy_chose_where_noise_was_played(self):
+    settings = dict(environment=action_recall.ActionRecall, num_episodes=100,
+                    epsilon=0.5)
+    played = self._collect('played', **settings)
+    chosen = self._collect('chosen', record='policy', **settings)
+    np.testing.assert_array_equal(chosen.successes, played.successes)
+    self.assertLess(chosen.successes.mean(), 0.7)
+    for i in range(100):
+      episode = chosen.episode(i)
+      np.testing.assert_array_equal(episode.observation, played.episode(i).observation)
+      np.testing.assert_array_equal(episode.reward, played.episode(i).reward)
+      np.testing.assert_array_equal(
+          episode.action, np.argmax(episode.observation[0]))
+    with self.assertRaisesRegex(
+        datasets.DatasetError, "expected .*record = 'policy'"):
+      self._collect('played', record='policy', **settings)
+
   def test_keeps_only_what_is_asked_for(self):
     settings = dict(environment=action_recall.ActionRecall, num_episodes=41,
                     epsilon=1.0)
@@ -285,6 +302,7 @@ class CollectTest(parameterized.TestCase):
       (dict(saved_model='/nowhere'), "Collector.saved_model = '/nowhere': expected"),
       (dict(tasks={}), r'Collector.tasks = \{\}: expected one setting'),
       (dict(keep='good'), "Collector.keep = 'good': expected one of 'all'"),
+      (dict(record='noise'), "Collector.record = 'noise': expected one of 'played'"),
       (dict(epsilon=2.0), 'Collector.epsilon = 2.0: expected a number >= 0'))
   def test_refuses_settings(self, settings, message):
     with self.assertRaisesRegex(config.ConfigError, message):

@@ -1,6 +1,6 @@
 """Finds what a model must remember, for training schemes and for OracleDT."""
 
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping, NamedTuple, Tuple
 
 import numpy as np
 
@@ -48,6 +48,30 @@ def t_maze_bit(observation: Any) -> Any:
 
 
 @config.configurable
+def two_colors_clue(observation: Mapping[str, np.ndarray], mask: np.ndarray,
+                    pillar_steps: config.PositiveInt) -> Clue:
+  """Returns the clues of ViZDoom-Two-Colors: 1 for a green pillar, 0 for a red one.
+
+  Pictures that may show the pillar are black in `without`. The answer is asked for in
+  every step, so its step is the last.
+
+  Args:
+    observation: has `image`, uint8 [B, T, H, W, 3], from the episode's first step on.
+    mask: bool [B, T], True where there is a step.
+    pillar_steps: of the environment.
+  """
+  image = observation['image']
+  without = image.copy()
+  without[:, :pillar_steps] = 0
+  height, width = image.shape[2:4]
+  red, green, _ = np.moveaxis(
+      image[(slice(None), 0, *_middle(height, width))].mean(axis=(1, 2)), -1, 0)
+  return Clue(label=(green > red).astype(np.int64),
+              without={**observation, 'image': without},
+              answer=np.sum(mask, axis=1) - 1)
+
+
+@config.configurable
 def two_colors_bit(observation: Mapping[str, Any]) -> Any:
   """Returns what OracleDT is told of ViZDoom-Two-Colors: 0 for red, 1 for green,
   float32 [B].
@@ -61,7 +85,13 @@ def two_colors_bit(observation: Mapping[str, Any]) -> Any:
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
   image = observation['image']
   height, width = image.shape[1:3]
-  middle = image[:, height * 3 // 8:height * 5 // 8, width * 15 // 32:width * 17 // 32]
+  middle = image[(slice(None), *_middle(height, width))]
   red, green, _ = tf.unstack(
       tf.reduce_mean(tf.cast(middle, tf.float32), [1, 2]), axis=-1)
   return tf.cast(green > red, tf.float32)
+
+
+def _middle(height: int, width: int) -> Tuple[slice, slice]:
+  """The rows and columns of a picture in which the pillar stands at first."""
+  return (slice(height * 3 // 8, height * 5 // 8),
+          slice(width * 15 // 32, width * 17 // 32))

@@ -105,6 +105,12 @@ class VizdoomTwoColors(memory_task.MemoryTask):
     """Whether the agent was alive when the episode was cut off."""
     return not self._game.is_player_dead()
 
+  @property
+  def items_taken(self) -> tuple[int, int]:
+    """How many right and wrong items the agent has taken in this episode."""
+    matching, other = self._taken
+    return int(matching), int(other)
+
   def informed_action(self) -> int:
     """Goes to the nearest item of the right colour in view, around the others.
 

@@ -202,6 +202,15 @@ class VizdoomTwoColorsTest(parameterized.TestCase):
     first, second = [_image(e.reset()) for e in environments]
     np.testing.assert_array_equal(first, second)
 
+  def test_counts_the_items_that_are_taken(self):
+    environment = self.make(pillar='red', penalty=1, max_steps=90, green_bias=0.5)
+    taken = np.zeros(2)
+    self.assertEqual(environment.items_taken, (0, 0))
+    for time_step in _play(environment, environment.biased_action)[1:]:
+      taken += np.round([max(time_step.reward, 0), max(-time_step.reward, 0)])
+    self.assertGreater(taken.min(), 0)
+    self.assertEqual(environment.items_taken, tuple(taken))
+
   def test_observes_a_picture_of_any_size(self):
     for settings, shape in (({}, (64, 112, 3)),
                             (dict(height=72, width=96), (72, 96, 3))):
@@ -216,6 +225,18 @@ class VizdoomTwoColorsTest(parameterized.TestCase):
     seen = np.stack([_image(_play(environment, lambda: FORWARD)[0]) for _ in range(20)])
     np.testing.assert_array_equal(
         clues.two_colors_bit({'image': seen}), [float(pillar == 'green')] * 20)
+
+  def test_a_clue_tells_the_colour_and_hides_the_pillar(self):
+    pictures = [[_image(t) for t in _play(self.make(
+        pillar=pillar, height=24, width=64, pillar_steps=3, max_steps=4), lambda: LEFT)]
+                for pillar in vizdoom_scenario.COLOURS]
+    seen = {'image': np.array(pictures)}
+    clue = clues.two_colors_clue(seen, np.ones([2, 5], bool), pillar_steps=3)
+    np.testing.assert_array_equal(clue.label, [1, 0])
+    np.testing.assert_array_equal(clue.answer, [4, 4])
+    np.testing.assert_array_equal(clue.without['image'][:, :3], 0)
+    np.testing.assert_array_equal(clue.without['image'][:, 3:], seen['image'][:, 3:])
+    self.assertTrue(seen['image'][:, :3].any(axis=(2, 3, 4)).all())
 
   @parameterized.parameters(('red', [255, 0, 0]), ('green', [0, 255, 0]))
   def test_a_revealed_clue_is_a_bar_along_the_upper_edge(self, pillar, colour):

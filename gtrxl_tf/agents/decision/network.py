@@ -65,6 +65,10 @@ class DecisionNetwork(memory_network.MemoryNetwork):
       the bit. The paper has ones for the learned vector, but norms before the sublayers
       turn any constant vector into zeros. Trajectories must begin where episodes do,
       and acting needs `DecisionPolicy.window`.
+    see_actions: whether action tokens hold the actions; otherwise they are zeros. A
+      dataset's last action often tells the next one, and an imitator that copies it
+      looks at nothing else (de Haan et al., 2019). This is worst where the recorded
+      action is not the one that was played, see `Collector.record`.
 
   Attributes:
     action_space: the `ActionSpace` of `action_spec`.
@@ -82,7 +86,8 @@ class DecisionNetwork(memory_network.MemoryNetwork):
                token_dim: Optional[config.PositiveInt] = None, squash: bool = False,
                squash_observations: bool = False, name: Optional[str] = None,
                num_timesteps: Optional[config.PositiveInt] = None,
-               oracle: Optional[Callable[[Any], tf.Tensor]] = None):
+               oracle: Optional[Callable[[Any], tf.Tensor]] = None,
+               see_actions: bool = True):
     super().__init__(action_spec, core, name)
     if core.segment_length > 1 and core.segment_length % TOKENS_PER_STEP:
       raise config.ConfigError(
@@ -103,8 +108,10 @@ class DecisionNetwork(memory_network.MemoryNetwork):
         token_dim, activation, name='return_token')
     self._observation_token = tf.keras.layers.Dense(
         token_dim, 'tanh' if squash_observations else None, name='observation_token')
-    self._action_token = tf.keras.layers.Dense(
-        token_dim, activation, name='action_token')
+    self._action_token = None
+    if see_actions:
+      self._action_token = tf.keras.layers.Dense(
+          token_dim, activation, name='action_token')
     self._policy_head = tf.keras.layers.Dense(
         self.action_space.num_outputs, dtype='float32', name='policy_head')
 
@@ -215,7 +222,10 @@ class DecisionNetwork(memory_network.MemoryNetwork):
 
   def embed_action(self, action: Any) -> tf.Tensor:
     """The tokens `[..., D]` of samples `[...]` of `ActionSpace`."""
-    return self._action_token(self.action_space.encode(action, self.compute_dtype))
+    outputs = self.action_space.encode(action, self.compute_dtype)
+    if self._action_token is None:
+      return tf.zeros_like(outputs[..., :1]) * tf.zeros([self.token_dim], outputs.dtype)
+    return self._action_token(outputs)
 
   def _policy(self, outputs: tf.Tensor) -> action_space.Policy:
     return self.action_space.policy(self._policy_head(outputs))

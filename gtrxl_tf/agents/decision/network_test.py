@@ -81,6 +81,13 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(differs[1], [False] * first_seen + [True] * (3 - first_seen)
                         + [False] * 3)
 
+  def test_it_need_not_see_actions(self):
+    network, inputs = _network('TransformerXL', see_actions=False), _inputs()
+    other = inputs._replace(action=(inputs.action + 1) % testing.DISCRETE.num_values)
+    self.assertAllEqual(_unroll(network, inputs).logits, _unroll(network, other).logits)
+    self.assertAllEqual(network.embed(inputs)[:, :, 2], tf.zeros([B, T, D]))
+    self.assertLen(network.variables, len(_network('TransformerXL').variables) - 2)
+
   @pytest.mark.medium
   def test_its_core_uses_dropout_in_training(self):
     network = network_lib.DecisionNetwork(
