@@ -5,10 +5,11 @@ Beeching et al. (2019). The scenario is this library's own: see vizdoom_scenario
 """
 
 import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
-from typing import Any, Literal, Optional
+from typing import Any, Iterator, Literal, Optional
 import weakref
 
 import dm_env
@@ -156,10 +157,11 @@ class VizdoomTwoColors(memory_task.MemoryTask):
                                 vizdoom.Button.MOVE_FORWARD])
     game.set_mode(vizdoom.Mode.PLAYER)
     game.set_episode_timeout(0)
-    game.init()
-    # The engine leaves an empty folder where it was started.
-    with contextlib.suppress(OSError):
-      os.rmdir('_vizdoom')
+    with _starting_alone():
+      game.init()
+      # The engine leaves an empty folder where it was started.
+      with contextlib.suppress(OSError):
+        os.rmdir('_vizdoom')
     return game
 
   def _reset(self) -> dm_env.TimeStep:
@@ -228,6 +230,22 @@ class VizdoomTwoColors(memory_task.MemoryTask):
     self._steered = vizdoom_steering.steer(
         agent, velocity, heading, target, others, self._steered)
     return self._steered
+
+
+@contextlib.contextmanager
+def _starting_alone() -> Iterator[None]:
+  """Waits until no other process is starting an engine in the working folder.
+
+  An engine makes the folder `_vizdoom` where it is started. It ends if another one makes
+  the folder at the same moment.
+  """
+  folder = os.open('.', os.O_RDONLY)
+  try:
+    with contextlib.suppress(OSError):  # A file system without locks.
+      fcntl.flock(folder, fcntl.LOCK_EX)
+    yield
+  finally:
+    os.close(folder)
 
 
 def _shut_down(game, folder: str) -> None:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from unittest import mock
 
 from absl.testing import absltest
@@ -210,6 +211,15 @@ class VizdoomTwoColorsTest(parameterized.TestCase):
       taken += np.round([max(time_step.reward, 0), max(-time_step.reward, 0)])
     self.assertGreater(taken.min(), 0)
     self.assertEqual(environment.items_taken, tuple(taken))
+
+  def test_engines_start_one_after_another(self):
+    thread = threading.Thread(target=self.make)
+    with vizdoom_two_colors._starting_alone():  # pylint: disable=protected-access
+      thread.start()
+      thread.join(2)
+      self.assertTrue(thread.is_alive())
+    thread.join(60)
+    self.assertFalse(thread.is_alive())
 
   def test_observes_a_picture_of_any_size(self):
     for settings, shape in (({}, (64, 112, 3)),
