@@ -6,6 +6,7 @@ in no package index.
 
 import contextlib
 import functools
+import gc
 import itertools
 import threading
 
@@ -13,6 +14,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 import portpicker
+import pytest
 
 from gtrxl_tf import config
 from gtrxl_tf import cores
@@ -27,6 +29,9 @@ from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import weights
+
+# dm_control frees OpenGL contexts when garbage is collected, whatever thread that is in.
+pytestmark = pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
 
 _STEPS, _UNROLL_LENGTH, _NUM_ENVIRONMENTS = 1000, 10, 2
 
@@ -96,6 +101,7 @@ class WorldsTest(parameterized.TestCase):
     thread = threading.Thread(
         target=lambda: actor_lib.Actor(experiment, address, 0, stop.is_set).run())
     thread.start()
+    self.addCleanup(gc.collect)  # Here, where warnings are ignored.
     self.addCleanup(thread.join)
     self.addCleanup(stop.set)
 

@@ -5,6 +5,7 @@ Two more loops play without TensorFlow: `datasets.collect` plays scripted polici
 """
 
 import contextlib
+import functools
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
@@ -63,9 +64,7 @@ class Rollout:
     self._environment = environment
     self._variables = xla.variables if xla else []
     self._packed_variables = nests.Packing(self._variables)
-    self._read_variables = tf.function(lambda: self._packed_variables.pack(
-        [x.value() for x in self._variables], lambda x: tf.concat(x, axis=0)),
-                                       autograph=False)
+    self._read_variables = _reader(self._variables, self._packed_variables)
     self.read_variables()
     self._seen = environment.reset(head_starts)
     self._state = tf.nest.map_structure(
@@ -85,21 +84,17 @@ class Rollout:
             ts.TimeStep(tf.cast(step_type, tf.int32), reward, discount,
                         tf.nest.pack_sequence_as(observation, leaves)), state)
       moves = tf.cast(xla.must_move(done.state), tf.int32) if xla else ()
-      self._assign(state, done.state)
+      _assign_changes(self._state, state, done.state)
       self._done_structure = (done._replace(state=()), moves)
       outputs = [tf.convert_to_tensor(x) for x in tf.nest.flatten(self._done_structure)]
       self._packed_outputs = nests.Packing(outputs)
       return self._packed_outputs.pack(outputs, lambda x: tf.concat(x, axis=0))
 
-    def flat_move():
-      state = self.policy_state
-      self._assign(state, xla.move(state))
-
     self._action = _flat_call(tf.function(
         flat_action, autograph=False, jit_compile=bool(xla) or None
         ).get_concrete_function(*(
             tf.TensorSpec(x.shape, x.dtype) for x in (*vectors, *self._weights))))
-    self._move = xla and tf.function(flat_move, autograph=False)
+    self._move = xla and _mover(self._state, xla.move)
 
   def _inputs(self) -> List[np.ndarray]:
     """Returns the policy's inputs. Step types are float32, as most of the others."""
@@ -124,17 +119,11 @@ class Rollout:
   @property
   def policy_state(self) -> Any:
     """The policy's state before the next step. May be replaced."""
-    return tf.nest.map_structure(lambda x: x.read_value(), self._state)
+    return _values(self._state)
 
   @policy_state.setter
   def policy_state(self, state: Any) -> None:
     tf.nest.map_structure(lambda x, y: x.assign(y), self._state, state)
-
-  def _assign(self, old: Any, new: Any) -> None:
-    """Sets the state where the step has changed it: XLA would copy the rest."""
-    for variable, x, y in zip(*map(tf.nest.flatten, (self._state, old, new))):
-      if x is not y:
-        variable.assign(y)
 
   def _outputs(self) -> List[tf.Tensor]:
     vectors = self._packed_inputs.pack(self._inputs(), np.concatenate)
@@ -161,6 +150,39 @@ class Rollout:
       self._move()
     self._seen = self._environment.step(done.action)
     return seen, done
+
+
+def _values(variables: Any) -> Any:
+  """The values of a nest of variables."""
+  return tf.nest.map_structure(lambda x: x.read_value(), variables)
+
+
+def _assign_changes(variables: Any, old: Any, new: Any) -> None:
+  """Assigns where the value is another tensor: XLA would copy the others."""
+  for variable, x, y in zip(*map(tf.nest.flatten, (variables, old, new))):
+    if x is not y:
+      variable.assign(y)
+
+
+# Functions that a rollout keeps do not refer to it. Its environments would else live on
+# until garbage is collected, perhaps in a thread that must not close their renderers.
+
+
+def _reader(variables: Sequence[tf.Variable], packing: nests.Packing
+            ) -> Callable[[], List[tf.Tensor]]:
+  """Returns a function that reads variables as vectors."""
+  return tf.function(lambda: packing.pack(
+      [x.value() for x in variables], lambda x: tf.concat(x, axis=0)), autograph=False)
+
+
+def _mover(variables: Any, move: Callable[[Any], Any]) -> Callable[[], None]:
+  """Returns a function that applies `move` to a nest of variables."""
+  @functools.partial(tf.function, autograph=False)
+  def moved():
+    state = _values(variables)
+    _assign_changes(variables, state, move(state))
+
+  return moved
 
 
 @contextlib.contextmanager

@@ -1,5 +1,8 @@
 """Tests of rollout.py."""
 
+import gc
+import weakref
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import dm_env
@@ -121,6 +124,21 @@ class RolloutTest(parameterized.TestCase):
     # Misled once; it sees the later episodes from their beginning.
     self.assertEqual(returns.count(0), len(_LENGTHS))
     self.assertEqual(returns[-1], 1)
+
+  @parameterized.parameters(False, True)
+  def test_its_environments_are_freed_with_it(self, compiled):
+    policy = testing.MazeSolver(_mazes()[0])
+    made = _mazes()
+    rollout = rollout_lib.Rollout(
+        environments.BatchedEnvironment(made), policy.action,
+        policy.get_initial_state(len(made)), xla=rollout_lib.XLAStep(
+            [], lambda _: tf.constant(True), lambda state: state) if compiled else None)
+    rollout.step()
+    alive = weakref.ref(made[0])
+    gc.disable()
+    self.addCleanup(gc.enable)
+    del rollout, made
+    self.assertIsNone(alive())
 
   def test_a_policy_is_traced_once(self):
     policy = testing.MazeSolver(_mazes()[0])
