@@ -55,7 +55,9 @@ class MultiworkerSlowTest(absltest.TestCase):
     said = [worker.communicate(timeout=_SECONDS)[0] for worker in workers]
     self.assertEqual([worker.returncode for worker in workers], [0, 0], said)
     server.stop()
-    return [json.loads(text.splitlines()[-1]) for text in said]
+    # gRPC may say something after it.
+    return [json.loads([line for line in text.splitlines() if line.startswith('{')][-1])
+            for text in said]
 
   def test_no_worker_trains_on_what_another_was_trained_on(self):
     # More than they train on, because each worker has one in flight.

@@ -61,7 +61,12 @@ class UnrollQueue:
   def abandon(self) -> None:
     """Gives up the connection: from now on it takes nothing from the queue."""
     self._abandoned.set()
-    self._iterator = None  # As long as it exists, Reverb fetches items for it.
+    # As long as the iterator exists, Reverb fetches items for it. Its end was seen to
+    # take a minute, for which only a thread should wait.
+    last_reference = [self._iterator]
+    self._iterator = None
+    if last_reference[0] is not None:
+      self._start_thread(last_reference.clear)
 
   def connect(self, channel: Optional[weights.WeightsChannel] = None) -> None:
     """Connects, and gives up the connection before.
