@@ -40,10 +40,10 @@ class Packing:
   >>> packing.num_vectors
   2
   >>> floats, integers = packing.pack(
-  ...     [np.eye(2), np.array(5.0), np.arange(3, dtype=np.int32)], np.concatenate)
+  ...     [np.eye(2), np.array(5.0), np.arange(3, dtype=np.int32)])
   >>> floats
   array([1., 0., 0., 1., 5.])
-  >>> packing.unpack([floats, integers], np.reshape)[0]
+  >>> packing.unpack([floats, integers])[0]
   array([[1., 0.],
          [0., 1.]])
 
@@ -69,22 +69,21 @@ class Packing:
       start, ends[vector] = ends[vector], ends[vector] + math.prod(shape)
       self._places.append((vector, start, ends[vector], shape))
 
-  def pack(self, leaves: Sequence[Any], concatenate: Callable[[list], Any]) -> List[Any]:
-    """Packs arrays or tensors.
-
-    Args:
-      leaves: in the order of the examples.
-      concatenate: joins a list of vectors.
-
-    Returns:
-      The vectors.
-    """
-    reshape = tf.reshape if any(map(tf.is_tensor, leaves)) else np.reshape
-    return [concatenate([reshape(leaves[i], [-1]) for i in members])
+  def pack(self, leaves: Sequence[Any]) -> List[Any]:
+    """Returns the vectors of leaves: arrays or tensors, in the order of the examples."""
+    if leaves and tf.is_tensor(leaves[0]):
+      return [tf.concat([tf.reshape(leaves[i], [-1]) for i in members], axis=0)
+              for members in self._members]
+    return [np.concatenate([np.reshape(leaves[i], [-1]) for i in members])
             for members in self._members]
 
-  def unpack(self, vectors: Sequence[Any], reshape: Callable[[Any, tuple], Any]
-             ) -> List[Any]:
-    """Inverts `pack`; `reshape` gives a vector a shape."""
+  def unpack(self, vectors: Sequence[Any]) -> List[Any]:
+    """Inverts `pack`."""
+    reshape = tf.reshape if vectors and tf.is_tensor(vectors[0]) else np.reshape
     return [reshape(vectors[vector][start:end], shape)
             for vector, start, end, shape in self._places]
+
+  def reader(self, variables: Sequence[tf.Variable]) -> Callable[[], List[tf.Tensor]]:
+    """Returns a function that packs the values of variables in one compiled call."""
+    return tf.function(
+        lambda: self.pack([x.value() for x in variables]), autograph=False)

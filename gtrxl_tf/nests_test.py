@@ -44,11 +44,10 @@ class PackingTest(absltest.TestCase):
               for dtype in (np.float32, np.bool_, np.int64, tf.bfloat16.as_numpy_dtype)]
     packing = nests.Packing(leaves)
     self.assertEqual(packing.num_vectors, 4)
-    arrays = packing.pack(leaves, np.concatenate)
-    tensors = packing.pack(
-        list(map(tf.constant, leaves)), lambda x: tf.concat(x, axis=0))
-    from_tensors = [x.numpy() for x in packing.unpack(tensors, tf.reshape)]
-    for unpacked in packing.unpack(arrays, np.reshape), from_tensors:
+    arrays = packing.pack(leaves)
+    tensors = packing.pack(list(map(tf.constant, leaves)))
+    from_tensors = [x.numpy() for x in packing.unpack(tensors)]
+    for unpacked in packing.unpack(arrays), from_tensors:
       for leaf, got in zip(leaves, unpacked):
         self.assertEqual(leaf.dtype, got.dtype)
         np.testing.assert_array_equal(leaf, got)

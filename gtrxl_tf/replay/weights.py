@@ -47,19 +47,16 @@ class WeightsChannel:
     self._client = reverb.Client(address)
     self._variables = variables = list(variables)
     self._packing = packing = nests.Packing(variables)
+    self._read = packing.reader(variables)
 
-    # They do not refer to `self`: the client would outlive the channel until garbage is
+    # It does not refer to `self`: the client would outlive the channel until garbage is
     # collected, and new clients would share its broken connection.
     @functools.partial(tf.function, autograph=False)
-    def read():
-      return packing.pack([x.value() for x in variables], lambda x: tf.concat(x, axis=0))
-
-    @functools.partial(tf.function, autograph=False)
     def assign(vectors):
-      for variable, value in zip(variables, packing.unpack(vectors, tf.reshape)):
+      for variable, value in zip(variables, packing.unpack(vectors)):
         variable.assign(value)
 
-    self._read, self._assign = read, assign
+    self._assign = assign
     self.finished = False
     self._received = 0
     self._published = 0
@@ -78,7 +75,7 @@ class WeightsChannel:
       config.ConfigError: the server is for weights of another network.
       RuntimeError: the server does not answer.
     """
-    values = self._packing.unpack([x.numpy() for x in self._read()], np.reshape)
+    values = self._packing.unpack([x.numpy() for x in self._read()])
     self._insert([np.int64(step), np.bool_(finished), *values], timeout)
 
   def publish_again_if_lost(self, timeout: int = 10) -> bool:
@@ -182,8 +179,7 @@ class WeightsChannel:
         raise config.ConfigError(
             f'the server at {self._client.server_address} has weights of another '
             f'network: variable {i} is {got}: expected {expected} by these settings')
-    self._assign(list(map(
-        tf.constant, self._packing.pack(values, np.concatenate))))
+    self._assign(list(map(tf.constant, self._packing.pack(values))))
     self._received = published
     self.finished = bool(finished)
     return int(step)

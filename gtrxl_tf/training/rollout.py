@@ -64,7 +64,7 @@ class Rollout:
     self._environment = environment
     self._variables = xla.variables if xla else []
     self._packed_variables = nests.Packing(self._variables)
-    self._read_variables = _reader(self._variables, self._packed_variables)
+    self._read_variables = self._packed_variables.reader(self._variables)
     self.read_variables()
     self._seen = environment.reset(head_starts)
     self._state = tf.nest.map_structure(
@@ -72,14 +72,14 @@ class Rollout:
     inputs = self._inputs()
     observation = self._seen.observation
     self._packed_inputs = nests.Packing(inputs)
-    vectors = self._packed_inputs.pack(inputs, np.concatenate)
+    vectors = self._packed_inputs.pack(inputs)
 
     def flat_action(*flat):
-      flat_inputs = self._packed_inputs.unpack(flat[:len(vectors)], tf.reshape)
+      flat_inputs = self._packed_inputs.unpack(flat[:len(vectors)])
       step_type, reward, discount, *leaves = flat_inputs
       state = self.policy_state
       with _cached(self._variables, self._packed_variables.unpack(
-          flat[len(vectors):], tf.reshape)):
+          flat[len(vectors):])):
         done = action(
             ts.TimeStep(tf.cast(step_type, tf.int32), reward, discount,
                         tf.nest.pack_sequence_as(observation, leaves)), state)
@@ -88,7 +88,7 @@ class Rollout:
       self._done_structure = (done._replace(state=()), moves)
       outputs = [tf.convert_to_tensor(x) for x in tf.nest.flatten(self._done_structure)]
       self._packed_outputs = nests.Packing(outputs)
-      return self._packed_outputs.pack(outputs, lambda x: tf.concat(x, axis=0))
+      return self._packed_outputs.pack(outputs)
 
     self._action = _flat_call(tf.function(
         flat_action, autograph=False, jit_compile=bool(xla) or None
@@ -126,7 +126,7 @@ class Rollout:
     tf.nest.map_structure(lambda x, y: x.assign(y), self._state, state)
 
   def _outputs(self) -> List[tf.Tensor]:
-    vectors = self._packed_inputs.pack(self._inputs(), np.concatenate)
+    vectors = self._packed_inputs.pack(self._inputs())
     return self._action(*map(tf.constant, vectors), *self._weights)
 
   def warm_up(self) -> None:
@@ -145,7 +145,7 @@ class Rollout:
     """
     seen = self._seen
     done, moves = tree.unflatten_as(self._done_structure, self._packed_outputs.unpack(
-        [x.numpy() for x in self._outputs()], np.reshape))
+        [x.numpy() for x in self._outputs()]))
     if self._move and moves:
       self._move()
     self._seen = self._environment.step(done.action)
@@ -164,19 +164,12 @@ def _assign_changes(variables: Any, old: Any, new: Any) -> None:
       variable.assign(y)
 
 
-# Functions that a rollout keeps do not refer to it. Its environments would else live on
-# until garbage is collected, perhaps in a thread that must not close their renderers.
-
-
-def _reader(variables: Sequence[tf.Variable], packing: nests.Packing
-            ) -> Callable[[], List[tf.Tensor]]:
-  """Returns a function that reads variables as vectors."""
-  return tf.function(lambda: packing.pack(
-      [x.value() for x in variables], lambda x: tf.concat(x, axis=0)), autograph=False)
-
-
 def _mover(variables: Any, move: Callable[[Any], Any]) -> Callable[[], None]:
-  """Returns a function that applies `move` to a nest of variables."""
+  """Returns a function that applies `move` to a nest of variables.
+
+  It does not refer to the rollout, whose environments would otherwise live on until
+  garbage is collected, perhaps in a thread that must not close their renderers.
+  """
   @functools.partial(tf.function, autograph=False)
   def moved():
     state = _values(variables)
