@@ -158,7 +158,7 @@ class ActorCriticAgent(tf.Module):
       metrics: the metrics of `loss`, summed over replicas.
 
     Returns:
-      The metrics that are scalars.
+      The metrics without these sums.
     """
     metrics = dict(metrics)
     sums = metrics.pop('popart', None)

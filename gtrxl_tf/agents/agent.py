@@ -21,8 +21,8 @@ class Agent(Protocol):
     """
 
   def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
-    """Called after each step with the metrics summed over replicas; returns the
-    scalars among them, and `carried`."""
+    """Called after each gradient step with the metrics that are not scalars, summed over
+    replicas; returns those that are for the trainer, such as `carried`."""
 
 
 class OnlineAgent(Agent, Protocol):

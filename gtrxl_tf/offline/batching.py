@@ -7,7 +7,7 @@ the checkpoint, so that an interrupted run resumes with the same batches.
 import collections
 import functools
 import io
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -126,7 +126,7 @@ class Scheme(tf.train.experimental.PythonState):
     """Returns the batch of learner step `step`; called for each step in order."""
     raise NotImplementedError
 
-  def observe(self, step: int, metrics: Dict[str, Any]) -> None:
+  def observe(self, step: int, metrics: Mapping[str, Any]) -> None:
     """Observes the metrics of learner step `step`."""
 
   def arrays(self) -> Dict[str, np.ndarray]:
@@ -211,7 +211,7 @@ class SegmentBySegment(Scheme):
         datasets.SegmentBatch(**cut, **of_rows),
         np.full(trajectories.batch_size, segment == 0), self._state)
 
-  def observe(self, step: int, metrics: Dict[str, Any]) -> None:
+  def observe(self, step: int, metrics: Mapping[str, Any]) -> None:
     self._state = tf.nest.map_structure(
         lambda x: x[:, -1].numpy(), metrics['carried'])
 
@@ -300,7 +300,7 @@ class MemoryPool(Scheme):
     self._seen = label, clue.answer // trajectories.segment_length
     return trajectories.segments(batch, is_first, state)
 
-  def observe(self, step: int, metrics: Dict[str, Any]) -> None:
+  def observe(self, step: int, metrics: Mapping[str, Any]) -> None:
     label, segment = self._seen
     # The memory of each row when the segment with the answer began.
     rows = np.arange(len(label))

@@ -4,7 +4,7 @@ A trajectory of T steps, K in each of N segments, may begin in the middle of a h
 it includes the step before.
 """
 
-from typing import Any, Callable, Dict, NamedTuple, Sequence
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -147,7 +147,7 @@ class HistoryChunks(_HistoryScheme):
   def batch(self, step: int) -> agent_lib.HistoryBatch:
     return gather(self._dataset, *self._rows, self._length, self._state)
 
-  def observe(self, step: int, metrics: Dict[str, Any]) -> None:
+  def observe(self, step: int, metrics: Mapping[str, Any]) -> None:
     self._state = metrics['carried']
     history, start = self._rows
     start = start + self._length

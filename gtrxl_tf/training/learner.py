@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from typing import Any, Dict, Iterator, Mapping, Optional, Union
+from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple, Union
 
 from absl import logging
 import numpy as np
@@ -44,7 +44,44 @@ def device_errors(step: int) -> Iterator[None]:
     raise StepFailed(f'learner step {step}: {config.one_line(error)}') from error
 
 
-def check_finite(metrics: Mapping[str, Any], step: int, checkpoint: Optional[str]
+class Metrics(Mapping[str, Any]):
+  """The metrics of a gradient step: scalars, and perhaps the agent's `carried`.
+
+  The scalars stay one vector on the device until they are read, since a tensor that
+  reaches Python costs time, and memory that TensorFlow 2.15 does not free on Python 3.11.
+  """
+
+  def __init__(self, names: Sequence[str], scalars: tf.Tensor, rest: Mapping[str, Any]):
+    """Creates the metrics.
+
+    Args:
+      names: of the scalars.
+      scalars: `[len(names)]`.
+      rest: the other metrics.
+    """
+    self._names = names
+    self._scalars = scalars
+    self._rest = rest
+
+  def __getitem__(self, name: str) -> Any:
+    if name in self._rest:
+      return self._rest[name]
+    if name not in self._names:
+      raise KeyError(name)
+    return self._scalars[self._names.index(name)]
+
+  def __iter__(self) -> Iterator[str]:
+    return iter((*self._names, *self._rest))
+
+  def __len__(self) -> int:
+    return len(self._names) + len(self._rest)
+
+  def numbers(self) -> Dict[str, float]:
+    """Returns the scalars as numbers; waits for the step."""
+    return dict(zip(self._names, self._scalars.numpy().tolist()))
+
+
+def check_finite(metrics: Metrics, step: int, checkpoint: Optional[str]
                  ) -> Dict[str, float]:
   """Returns the metrics of a learner step as numbers, without `carried`.
 
@@ -56,8 +93,7 @@ def check_finite(metrics: Mapping[str, Any], step: int, checkpoint: Optional[str
   Raises:
     Diverged: a metric is not finite.
   """
-  values = {name: float(value) for name, value in metrics.items()
-            if name != 'carried'}
+  values = metrics.numbers()
   if not all(map(math.isfinite, values.values())):
     text = ', '.join(f'{name} = {value:g}' for name, value in values.items())
     raise Diverged(f'loss or gradient is not finite at learner step {step}: {text}; '
@@ -110,7 +146,8 @@ class Learner:
         optimizer._create_all_weights(agent.learned_variables)
       else:
         optimizer.build(agent.learned_variables)
-    self._step = tf.function(self.device_step, autograph=False)
+    self._step = tf.function(self._packed_step, autograph=False)
+    self._names: Sequence[str] = ()  # Of the scalar metrics, once the step is traced.
     self._executor = ''  # TensorFlow's usual one.
 
   @property
@@ -136,16 +173,16 @@ class Learner:
     self._executor = devices.executor_for(
         self._step.get_concrete_function(batch_spec, rows))
 
-  def step(self, batch: Any) -> Dict[str, Any]:
+  def step(self, batch: Any) -> Metrics:
     """Takes a learner step on a batch; returns metrics of its last gradient step.
 
     These are scalars, and the agent's `carried`, if there is one, for all rows.
     """
     for rows in self._minibatches(batch):
       with tf.experimental.function_executor_type(self._executor):
-        metrics = self._step(batch, rows)
-      metrics = self._agent.after_step(metrics)
-    return metrics
+        scalars, rest = self._step(batch, rows)
+      rest = self._agent.after_step(rest)
+    return Metrics(self._names, scalars, rest)
 
   def _minibatches(self, batch: Any) -> Iterator[Optional[tf.Tensor]]:
     """Yields the rows that each gradient step uses on a replica; None for all."""
@@ -172,6 +209,15 @@ class Learner:
         lambda x: self._strategy.reduce(tf.distribute.ReduceOp.SUM, x, axis=None),
         metrics)
     return {**summed, **tf.nest.map_structure(self._gather, carried)}
+
+  def _packed_step(self, batch: Any, rows: Optional[tf.Tensor]
+                   ) -> Tuple[tf.Tensor, Dict[str, Any]]:
+    """Like `device_step`; returns the scalars as a vector, and the other metrics."""
+    metrics = self.device_step(batch, rows)
+    self._names = [name for name, x in metrics.items()
+                   if tf.is_tensor(x) and x.shape.rank == 0]
+    scalars = tf.stack([tf.cast(metrics.pop(name), tf.float32) for name in self._names])
+    return scalars, metrics
 
   def _gather(self, x):
     """Returns the rows of all replicas."""

@@ -181,6 +181,22 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     self.assertEqual(prepared.step(0), other.step(0))
     self.assertEqual(count(), traces)
 
+  def test_scalars_arrive_as_one_tensor(self):
+    training = _Training()
+    batch = testing.random_unrolls(0, num_tasks=2)._replace(target_step=(), unroll_id=())
+    metrics = training.learner.step(batch)
+    numbers = metrics.numbers()
+    self.assertContainsSubset(('loss', 'gradient_norm', 'policy_loss'), numbers)
+    self.assertEqual(list(metrics), list(numbers))
+    self.assertLen(metrics, len(numbers))
+    self.assertEqual(numbers, {name: float(x) for name, x in metrics.items()})
+    with self.assertRaises(KeyError):
+      metrics['carried']  # pylint: disable=pointless-statement
+    outputs = training.learner._step.get_concrete_function(batch, None).outputs
+    self.assertLen([x for x in outputs if x.dtype == tf.float32 and x.shape.rank == 1
+                    and x.shape[0] == len(numbers)], 1)
+    self.assertEmpty([x for x in outputs if x.shape.rank == 0])
+
   def _rows(self, steps, seed=0):
     """The rows of the gradient steps on a batch of 0 to 5, in each learner step."""
     agent = _Seen()

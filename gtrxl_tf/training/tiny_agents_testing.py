@@ -145,7 +145,7 @@ def train(name: str, strategy: tf.distribute.Strategy) -> Dict[str, np.ndarray]:
   learner = learner_lib.Learner(agent, optimizer, strategy, clip_norm=0.1)
   found = {}
   for seed in range(2):
-    metrics = learner.step(devices.share_out(batch(seed), strategy))
+    metrics = dict(learner.step(devices.share_out(batch(seed), strategy)))
     carried = tf.nest.flatten(metrics.pop('carried', ()))
     metrics.update((f'carried_{i}', x) for i, x in enumerate(carried))
     found.update((f'{seed}_{name}', x.numpy()) for name, x in metrics.items())

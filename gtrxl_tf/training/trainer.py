@@ -93,7 +93,7 @@ class Trainer(abc.ABC):
       self._summaries = summaries_lib.Summaries(folder.summaries)
       if folder.config.exists():
         self._summaries.settings(folder.config.read_text(encoding='utf-8'))
-    self._newest: Dict[str, Any] = {}  # Metrics of the last step.
+    self._newest: Optional[learner_lib.Metrics] = None  # Of the last step.
     # Time that imports and construction take is not counted.
     self._started = time.time() - float(self._seconds)
     self._last_log = (time.time(), self.step)
