@@ -32,8 +32,9 @@ gin.constant('ATARI_57', ATARI_57)
 _ACTION_REPEATS = 4
 _MAX_NOOPS = 30
 
-# Heights of ball and paddle in Pong: where the console's memory has them.
-_PONG_BALL, _PONG_PADDLE = 54, 51
+# Where the console's memory has positions in Pong: of the ball, which comes nearer as the
+# first grows, and of the height of the paddle.
+_PONG_BALL, _PONG_PADDLE = (49, 54), 51
 
 
 @config.configurable
@@ -102,7 +103,7 @@ class Atari(dm_env.Environment):
     # The legal action set of Skiing has only 9; the other 9 are no-ops there.
     self._side, self._num_pictures = side, num_pictures
     self._game = game
-    self._heights = None  # Of ball and paddle, when `pong_action` last looked.
+    self._seen = None  # Ball and paddle, when `pong_action` last looked.
     self._actions = (list(ale_py.Action) if full_action_set
                      else self._ale.getMinimalActionSet())
     self._noop = ale_py.Action.NOOP
@@ -117,29 +118,28 @@ class Atari(dm_env.Environment):
     return self._episode_return
 
   def pong_action(self) -> int:
-    """Follows the ball in Pong, for recorded episodes; called at every step.
+    """Moves towards the ball in Pong while it approaches; called at every step.
 
-    A player of medium strength, which makes about as many points as its opponent. It
-    reads the heights of ball and paddle in the console's memory.
+    A player of medium strength for recorded episodes, which makes about as many points
+    as its opponent. It reads the positions of ball and paddle in the console's memory.
     """
     if self._game != 'pong':
       raise ValueError(f"pong_action() in {self._game!r}: expected 'pong'")
     memory = self._ale.getRAM()
-    ball, paddle = heights = int(memory[_PONG_BALL]), int(memory[_PONG_PADDLE])
-    old_ball, old_paddle = self._heights or heights
-    self._heights = heights
+    x, y, paddle = now = tuple(int(memory[i]) for i in (*_PONG_BALL, _PONG_PADDLE))
+    old_x, old_y, old_paddle = self._seen or now
+    self._seen = now
     wanted = 'NOOP'
-    if ball:  # 0 while there is none.
-      ball_moves = ball - old_ball if old_ball else 0
+    if y and old_y and x > old_x:  # The height is 0 while there is no ball.
       # The paddle slides on, and its height is that of its upper end.
-      ahead = paddle + (paddle - old_paddle) - (ball + 2 * ball_moves - 12)
+      ahead = paddle + (paddle - old_paddle) - (y + 2 * (y - old_y) - 12)
       wanted = 'RIGHT' if ahead > 4 else 'LEFT' if ahead < -4 else 'NOOP'
     return [action.name for action in self._actions].index(wanted)
 
   def reset(self) -> dm_env.TimeStep:
     self._reset_next_step = False
     self._episode_return = 0.0
-    self._heights = None
+    self._seen = None
     self._ale.reset_game()
     for _ in range(self._rng.integers(1, _MAX_NOOPS, endpoint=True)):
       self._ale.act(self._noop)

@@ -117,7 +117,7 @@ class ActorCritic(memory_network.MemoryNetwork):
   Raises:
     ConfigError: there is no policy for `action_spec`; `pixel_control_head` does not
       fit it: the actions are not discrete, or their number differs; or a torso expects
-      statistics of a dataset (`VectorTorso.normalize`).
+      statistics of a dataset (`normalize`).
   """
 
   def __init__(self,
@@ -162,11 +162,12 @@ class ActorCritic(memory_network.MemoryNetwork):
     _, observation = self._split(observation_spec)
     if self._torso is None:
       self._torso = spec_torso.SpecTorso(observation)
-    if any(getattr(x, 'normalizes', False) for x in self.submodules):
-      raise config.ConfigError(
-          'VectorTorso.normalize = True: expected False in an ActorCritic, as there is '
-          'no dataset with statistics; ActorCritic.normalize_observations = True '
-          'normalizes')
+    for layer in self.submodules:
+      if getattr(layer, 'normalizes', False):
+        raise config.ConfigError(
+            f'{type(layer).__name__}.normalize = True: expected False in an '
+            'ActorCritic, as there is no dataset with statistics; '
+            'ActorCritic.normalize_observations = True normalizes numbers')
     if self._normalize_observations:
       self.observation_statistics = (
           observation_statistics.ObservationStatistics(observation))

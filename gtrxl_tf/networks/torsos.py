@@ -139,7 +139,7 @@ class PixelTorso(Torso):
     self._linear = tf.keras.layers.Dense(units, 'relu', name='linear')
 
   def embed(self, observation: Any) -> tf.Tensor:
-    outputs = _image(observation, self.compute_dtype)
+    outputs = _rescaled(_image(observation), self.compute_dtype)
     for stack in self._stacks:
       outputs = stack(outputs)
     return self._linear(self._flatten(tf.nn.relu(outputs)))
@@ -159,17 +159,25 @@ class ConvTorso(Torso):
       al., 2015), whose channels and kernels the table has.
     padding: pixels of zeros on each side of the inputs of each convolution; 2 in Memory
       Maze.
+    normalize: whether the mean of each pixel is subtracted, and the result divided by
+      the root mean square of the pixels' deviations, instead of rescaling bytes. A
+      background that never changes becomes 0, so that small objects on it stand out. An
+      offline experiment takes the statistics from its dataset; they are variables,
+      which checkpoints and exported policies have. RATE's code does not do this.
   """
 
   def __init__(self, channels: Sequence[config.PositiveInt] = (32, 64, 64),
                kernel_sizes: Sequence[config.PositiveInt] = (8, 4, 3),
                strides: Sequence[config.PositiveInt] = (4, 2, 1),
-               padding: config.NonNegativeInt = 0, name: Optional[str] = None):
+               padding: config.NonNegativeInt = 0, name: Optional[str] = None,
+               normalize: bool = False):
     super().__init__(name=name)
     if not len(channels) == len(kernel_sizes) == len(strides):
       raise config.ConfigError(
           f'ConvTorso has channels {channels}, kernel_sizes {kernel_sizes} and strides '
           f'{strides}: expected equally many')
+    self.normalizes = normalize
+    self._mean = self._deviation = None
     self._padding = padding
     self._layers = [
         tf.keras.layers.Conv2D(*sizes, activation='relu', name=f'convolution_{i}')
@@ -177,7 +185,9 @@ class ConvTorso(Torso):
     self._flatten = tf.keras.layers.Flatten()
 
   def embed(self, observation: Any) -> tf.Tensor:
-    outputs = _image(observation, self.compute_dtype)
+    image = _image(observation)
+    outputs = (self._normalized(image) if self.normalizes
+               else _rescaled(image, self.compute_dtype))
     around = [self._padding, self._padding]
     for layer in self._layers:
       outputs = tf.pad(outputs, [[0, 0], around, around, [0, 0]])
@@ -188,20 +198,45 @@ class ConvTorso(Torso):
       outputs = layer(outputs)
     return self._flatten(outputs)
 
+  def _normalized(self, image: tf.Tensor) -> tf.Tensor:
+    if self._mean is None:
+      self._mean = self.add_weight(
+          'mean', image.shape[1:], tf.float32, 'zeros', trainable=False)
+      self._deviation = self.add_weight(
+          'deviation', [], tf.float32, 'ones', trainable=False)
+    difference = tf.cast(image, tf.float32) - tf.cast(self._mean, tf.float32)
+    return tf.cast(
+        difference / tf.cast(self._deviation, tf.float32), self.compute_dtype)
 
-def _image(observation: Any, dtype: str) -> tf.Tensor:
-  """The observation's image `[N, H, W, C]`; bytes are rescaled to [0, 1]."""
+  def set_statistics(self, mean: Any, deviation: Any) -> None:
+    """Sets the statistics that normalize images; the variables must exist.
+
+    Args:
+      mean: a nest with one array `[H, W, C]`, as an observation.
+      deviation: the same. If all of it is 0, images are not scaled.
+    """
+    [mean], [deviation] = tf.nest.flatten(mean), tf.nest.flatten(deviation)
+    self._mean.assign(np.asarray(mean, np.float32))
+    self._deviation.assign(np.sqrt(np.mean(np.square(deviation))) or 1.0)
+
+
+def _image(observation: Any) -> tf.Tensor:
+  """The observation's image `[N, H, W, C]`, uint8 or floating point."""
   leaves = tf.nest.flatten(observation)
   if len(leaves) != 1 or leaves[0].shape.rank != 4:
     raise ValueError('observation: expected one image [H, W, C] per step, got '
                      f'{[x.shape[1:].as_list() for x in leaves]}')
   image = leaves[0]
-  if image.dtype == tf.uint8:
-    return tf.cast(image, dtype) / 255
-  if image.dtype.is_floating:
-    return tf.cast(image, dtype)
-  raise ValueError('observation: expected an image of uint8 or floating point, '
-                   f'got {image.dtype.name}')
+  if image.dtype != tf.uint8 and not image.dtype.is_floating:
+    raise ValueError('observation: expected an image of uint8 or floating point, '
+                     f'got {image.dtype.name}')
+  return image
+
+
+def _rescaled(image: tf.Tensor, dtype: str) -> tf.Tensor:
+  """The image as floats; bytes are rescaled to [0, 1]."""
+  floats = tf.cast(image, dtype)
+  return floats / 255 if image.dtype == tf.uint8 else floats
 
 
 class _ResidualStack(tf.keras.layers.Layer):

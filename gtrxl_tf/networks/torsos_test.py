@@ -99,6 +99,22 @@ class ConvTorsoTest(tf.test.TestCase, parameterized.TestCase):
                  for j in range(3)] for i in range(3)]
     self.assertAllClose(outputs, np.maximum(expected + bias, 0))
 
+  @parameterized.parameters(np.uint8, np.float32)
+  def test_images_are_normalized(self, dtype):
+    images = np.random.RandomState(0).randint(100, 120, size=(9, 2, 2, 1)).astype(dtype)
+    images[:, 0, 0] = 7  # A pixel that never changes.
+    torso = torsos.ConvTorso((1,), (1,), (1,), normalize=True)
+    torso(images, batch_dims=1)
+    torso.set_weights([np.ones([1, 1, 1, 1]), np.zeros([1]), *torso.get_weights()[2:]])
+    torso.set_statistics(images.mean(0), images.std(0))
+    numbers = images.astype(np.float64)
+    expected = (numbers - numbers.mean(0)) / np.sqrt(np.mean(numbers.std(0)**2))
+    self.assertAllClose(torso(images, batch_dims=1),
+                        np.maximum(expected, 0).reshape(9, 4), atol=1e-5)
+    self.assertLen(torso.trainable_variables, 2)
+    torso.set_statistics(np.zeros([2, 2, 1]), np.zeros([2, 2, 1]))
+    self.assertAllClose(torso(images, batch_dims=1), images.reshape(9, 4))
+
   def test_refuses_settings_and_images_that_do_not_fit(self):
     with self.assertRaisesRegex(config.ConfigError, 'expected equally many'):
       torsos.ConvTorso((32, 64))

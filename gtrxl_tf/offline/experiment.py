@@ -16,7 +16,6 @@ from gtrxl_tf.agents.decision import agent as decision_agent
 from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.agents.decision import policy as policy_lib
 from gtrxl_tf.networks import action_space
-from gtrxl_tf.networks import torsos
 from gtrxl_tf.offline import batching
 from gtrxl_tf.offline import judge as judge_lib
 from gtrxl_tf.offline import trainer
@@ -157,7 +156,7 @@ class OfflineExperiment(experiment_lib.Experiment):
           f"OfflineExperiment.starts = {self._trajectories['starts']!r} with "
           "DecisionNetwork.oracle: expected 'first', where the oracle looks")
     for layer in network.submodules:
-      if isinstance(layer, torsos.VectorTorso) and layer.normalizes:
+      if getattr(layer, 'normalizes', False):
         layer.set_statistics(*(
             action_masks.split(nest)[0] for nest in self._observation_statistics))
     return network
