@@ -155,7 +155,7 @@ class ActorCriticAgent(tf.Module):
     """Updates the statistics of PopArt and of observations with those of a batch.
 
     Args:
-      metrics: the metrics of `loss`, summed over replicas.
+      metrics: those of `loss` that are not scalars, summed over replicas.
 
     Returns:
       The metrics without these sums.

@@ -21,12 +21,28 @@ class Torso(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
   A torso implements `embed`, which has one batch axis.
   """
 
+  _mean = _deviation = None  # Variables, once `_normalized` was called.
+
   def call(self, observation: Any, batch_dims: int) -> tf.Tensor:
     return batch_apply.batch_apply(self.embed, observation, batch_dims)
 
   @abc.abstractmethod
   def embed(self, observation: Any) -> tf.Tensor:
     """Embeds a nest of `[N, *shape]` as `[N, D]`."""
+
+  def _normalized(self, x: tf.Tensor, deviation_shape: Sequence[int]) -> tf.Tensor:
+    """Subtracts the mean from `[N, *shape]`, and divides by the deviation, in float32.
+
+    It makes the variables, which leave `x` as it is until they are assigned.
+    """
+    if self._mean is None:
+      self._mean, self._deviation = (
+          self.add_weight(name, shape, tf.float32, initial, trainable=False,
+                          experimental_autocast=False)
+          for name, shape, initial in (('mean', x.shape[1:], 'zeros'),
+                                       ('deviation', deviation_shape, 'ones')))
+    normalized = (tf.cast(x, tf.float32) - self._mean) / self._deviation
+    return tf.cast(normalized, self.compute_dtype)
 
 
 @config.configurable
@@ -69,7 +85,6 @@ class VectorTorso(Torso):
           'numbers only')
     self._num_indices = num_indices
     self.normalizes = normalize
-    self._mean = self._deviation = None
     self._layers = [tf.keras.layers.Dense(u, 'tanh', name=f'dense_{i}')
                     for i, u in enumerate(units)]
 
@@ -77,12 +92,7 @@ class VectorTorso(Torso):
     outputs = tf.concat(
         [self._numbers(x) for x in tf.nest.flatten(observation)], axis=-1)
     if self.normalizes:
-      if self._mean is None:
-        self._mean, self._deviation = (
-            self.add_weight(name, [outputs.shape[-1]], initializer=initial,
-                            trainable=False)
-            for name, initial in (('mean', 'zeros'), ('deviation', 'ones')))
-      outputs = (outputs - self._mean) / self._deviation
+      outputs = self._normalized(outputs, outputs.shape[1:])
     for layer in self._layers:
       outputs = layer(outputs)
     return outputs
@@ -177,7 +187,6 @@ class ConvTorso(Torso):
           f'ConvTorso has channels {channels}, kernel_sizes {kernel_sizes} and strides '
           f'{strides}: expected equally many')
     self.normalizes = normalize
-    self._mean = self._deviation = None
     self._padding = padding
     self._layers = [
         tf.keras.layers.Conv2D(*sizes, activation='relu', name=f'convolution_{i}')
@@ -186,7 +195,7 @@ class ConvTorso(Torso):
 
   def embed(self, observation: Any) -> tf.Tensor:
     image = _image(observation)
-    outputs = (self._normalized(image) if self.normalizes
+    outputs = (self._normalized(image, ()) if self.normalizes
                else _rescaled(image, self.compute_dtype))
     around = [self._padding, self._padding]
     for layer in self._layers:
@@ -197,16 +206,6 @@ class ConvTorso(Torso):
                          f'{size.as_list()} pixels, expected {list(kernel)} or more')
       outputs = layer(outputs)
     return self._flatten(outputs)
-
-  def _normalized(self, image: tf.Tensor) -> tf.Tensor:
-    if self._mean is None:
-      self._mean = self.add_weight(
-          'mean', image.shape[1:], tf.float32, 'zeros', trainable=False)
-      self._deviation = self.add_weight(
-          'deviation', [], tf.float32, 'ones', trainable=False)
-    difference = tf.cast(image, tf.float32) - tf.cast(self._mean, tf.float32)
-    return tf.cast(
-        difference / tf.cast(self._deviation, tf.float32), self.compute_dtype)
 
   def set_statistics(self, mean: Any, deviation: Any) -> None:
     """Sets the statistics that normalize images; the variables must exist.

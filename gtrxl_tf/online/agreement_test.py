@@ -61,7 +61,7 @@ class AgreementTest(parameterized.TestCase):
         self.assertIsNotNone(server_settings.read(self.address, timeout=1))
         return
       except reconnect.SERVER_ERRORS:
-        time.sleep(0.1)  # Where nobody listens, an attempt may take no time.
+        time.sleep(0.1)  # An attempt fails at once if nothing listens yet.
     self.fail('no server')
 
   def stop_server(self):
