@@ -1,5 +1,7 @@
 """Tests of nests.py."""
 
+import sys
+
 from absl.testing import absltest
 import numpy as np
 import tensorflow as tf
@@ -34,6 +36,23 @@ class WhereTest(absltest.TestCase):
     selected = nests.where(
         tf.constant([True, False]), tf.ones([2, 1]), tf.fill([2, 1], float('nan')))
     self.assertEqual(selected[0], 1)
+
+
+class FreeAttributesTest(absltest.TestCase):
+
+  def test_deleted_tensors_leave_no_memory_behind(self):
+    before = sys.getallocatedblocks()
+    for _ in range(1000):
+      nests.free_attributes([tf.constant(1), 'no tensor'])
+    self.assertLess(sys.getallocatedblocks() - before, 500)
+
+  def test_tensors_remain_valid(self):
+    x = tf.constant([1, 2])
+    nests.free_attributes([x, x])
+    nests.free_attributes([x])
+    x.name_of_mine = 'x'
+    self.assertEqual((x.name_of_mine, x.shape.rank), ('x', 1))
+    np.testing.assert_array_equal(x + 1, [2, 3])
 
 
 class PackingTest(absltest.TestCase):

@@ -14,6 +14,7 @@ import tree
 
 from gtrxl_tf import config
 from gtrxl_tf import environments
+from gtrxl_tf import nests
 from gtrxl_tf import seeds
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.cores import core as core_lib
@@ -227,9 +228,11 @@ class Actor:
     memory_length = self._experiment.memory_length
     if memory_length:
       rows = list(self._writer.history)[-memory_length:]
-      records = tree.map_structure(
-          lambda *x: np.stack(x), *(row.record for row in rows))
-      self._refresh(records, np.stack([row.step_type for row in rows]))
+      records, step_types = tree.map_structure(
+          lambda *x: tf.constant(np.stack(x)),
+          *((row.record, row.step_type) for row in rows))
+      self._refresh(records, step_types)
+      nests.free_attributes([*tree.flatten(records), step_types])
 
   def _warm_up(self) -> None:
     """Compiles while the learner is being built, rather than when weights come."""

@@ -75,7 +75,9 @@ class WeightsChannel:
       config.ConfigError: the server is for weights of another network.
       RuntimeError: the server does not answer.
     """
-    values = self._packing.unpack([x.numpy() for x in self._read()])
+    tensors = self._read()
+    values = self._packing.unpack([x.numpy() for x in tensors])
+    nests.free_attributes(tensors)
     self._insert([np.int64(step), np.bool_(finished), *values], timeout)
 
   def publish_again_if_lost(self, timeout: int = 10) -> bool:
@@ -179,7 +181,9 @@ class WeightsChannel:
         raise config.ConfigError(
             f'the server at {self._client.server_address} has weights of another '
             f'network: variable {i} is {got}: expected {expected} by these settings')
-    self._assign(list(map(tf.constant, self._packing.pack(values))))
+    tensors = list(map(tf.constant, self._packing.pack(values)))
+    self._assign(tensors)
+    nests.free_attributes(tensors)
     self._received = published
     self.finished = bool(finished)
     return int(step)

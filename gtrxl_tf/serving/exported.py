@@ -17,6 +17,7 @@ from tensorflow.core.protobuf import struct_pb2
 from gtrxl_tf import config
 from gtrxl_tf import files
 from gtrxl_tf import machine
+from gtrxl_tf import nests
 from gtrxl_tf.serving import json_values
 
 CHECKSUMS = 'checksums.json'  # Sizes and checksums of an exported folder's files.
@@ -140,9 +141,9 @@ class ExportedPolicy:
     inputs = {x.name: x for x in action.structured_input_signature[1].values()}
     self.observation_spec, self.action_spec = _read_specs(
         folder / 'policy_specs.pbtxt')
-    self._names = list(json_values.leaves(self.observation_spec, 'observation'))
+    self._specs = json_values.leaves(self.observation_spec, 'observation')
     expected = {f'0/{name}' for name in (
-        'step_type', 'reward', 'discount', *self._names)}
+        'step_type', 'reward', 'discount', *self._specs)}
     given = {name for name in inputs if name.startswith('0/')}
     if given != expected:
       raise config.ConfigError(
@@ -171,7 +172,7 @@ class ExportedPolicy:
         tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.int32),
         tf.TensorSpec([None], tf.float32),
         {name: tf.TensorSpec(inputs[f'0/{name}'].shape, inputs[f'0/{name}'].dtype)
-         for name in self._names}])
+         for name in self._specs}])
     def step(rows, step_type, reward, observation):
       done = action(**{
           '0/step_type': step_type, '0/reward': reward,
@@ -184,9 +185,7 @@ class ExportedPolicy:
       return {name: x for name, x in done.items() if not name.startswith('state/')}
 
     self._begin, self._step = begin, step
-    example = {
-        name: _zeros(spec) for name, spec in json_values.leaves(
-            self.observation_spec, 'observation').items()}
+    example = {name: _zeros(spec) for name, spec in self._specs.items()}
     self.step([Turn(0, True, True, 0.0, example)])  # The first optimizes the graph.
 
   def step(self, turns: Sequence[Turn]) -> List[Answer]:
@@ -194,13 +193,16 @@ class ExportedPolicy:
     for turn in turns:
       if turn.is_new:
         self._begin(tf.constant(turn.row))
-    done = self._step(
+    inputs = (
         tf.constant([turn.row for turn in turns], tf.int32),
         tf.constant([0 if turn.is_first else 1 for turn in turns], tf.int32),
         tf.constant([turn.reward for turn in turns], tf.float32),
-        {name: np.stack([turn.observation[name] for turn in turns])
-         for name in self._names})
-    done = {name: x.numpy() for name, x in done.items()}
+        {name: tf.constant(
+            np.stack([turn.observation[name] for turn in turns]), spec.dtype)
+         for name, spec in self._specs.items()})
+    outputs = self._step(*inputs)
+    done = {name: x.numpy() for name, x in outputs.items()}
+    nests.free_attributes(tf.nest.flatten((inputs, outputs)))
     info = {name.removeprefix('info/'): x
             for name, x in done.items() if name.startswith('info/')}
     action = {name: x for name, x in done.items() if not name.startswith('info/')}

@@ -43,8 +43,7 @@ class Rollout:
   The policy is compiled once. For a small network, converting each array and looking up
   the trace for a nest of arguments take longer than the step. All inputs of one dtype
   are therefore one vector, and so are all outputs. The policy's state is in variables:
-  it does not pass through Python, where TensorFlow 2.15 loses 16 bytes with each tensor
-  (TensorFlow's issue 62551).
+  it does not pass through Python.
   """
 
   def __init__(self, environment: environments.BatchedEnvironment,
@@ -65,6 +64,7 @@ class Rollout:
     self._variables = xla.variables if xla else []
     self._packed_variables = nests.Packing(self._variables)
     self._read_variables = self._packed_variables.reader(self._variables)
+    self._weights: List[tf.Tensor] = []
     self.read_variables()
     self._seen = environment.reset(head_starts)
     self._state = tf.nest.map_structure(
@@ -109,6 +109,7 @@ class Rollout:
 
   def read_variables(self) -> None:
     """Takes the values that the variables have now, if XLA compiles the step."""
+    nests.free_attributes(self._weights)
     self._weights = self._read_variables() if self._variables else []
 
   @property
@@ -125,9 +126,13 @@ class Rollout:
   def policy_state(self, state: Any) -> None:
     tf.nest.map_structure(lambda x, y: x.assign(y), self._state, state)
 
-  def _outputs(self) -> List[tf.Tensor]:
-    vectors = self._packed_inputs.pack(self._inputs())
-    return self._action(*map(tf.constant, vectors), *self._weights)
+  def _outputs(self) -> List[np.ndarray]:
+    """Runs the policy; returns its packed outputs."""
+    inputs = list(map(tf.constant, self._packed_inputs.pack(self._inputs())))
+    outputs = self._action(*inputs, *self._weights)
+    arrays = [x.numpy() for x in outputs]
+    nests.free_attributes((*inputs, *outputs))
+    return arrays
 
   def warm_up(self) -> None:
     """Runs the policy and drops what it does: a first call optimizes and compiles."""
@@ -144,8 +149,8 @@ class Rollout:
       The time steps, and the policy's answer to them as arrays, without its state.
     """
     seen = self._seen
-    done, moves = tree.unflatten_as(self._done_structure, self._packed_outputs.unpack(
-        [x.numpy() for x in self._outputs()]))
+    done, moves = tree.unflatten_as(
+        self._done_structure, self._packed_outputs.unpack(self._outputs()))
     if self._move and moves:
       self._move()
     self._seen = self._environment.step(done.action)

@@ -1,6 +1,7 @@
 """Tests of rollout.py."""
 
 import gc
+import sys
 import weakref
 
 from absl.testing import absltest
@@ -60,6 +61,16 @@ class RolloutTest(parameterized.TestCase):
       seen, _ = rollout.step()
       np.testing.assert_array_equal(
           rollout.policy_state.flag, seen.observation[:, 2])
+
+  def test_steps_leave_no_memory_behind(self):
+    rollout = _rollout()
+    def blocks_after(steps):
+      for _ in range(steps):
+        rollout.step()
+      gc.collect()
+      return sys.getallocatedblocks()
+    before = blocks_after(200)
+    self.assertLess(blocks_after(500) - before, 200)
 
   def test_nests_of_every_dtype_arrive_and_return_unchanged(self):
     dtypes = (np.uint8, np.int64, np.float32, np.bool_)

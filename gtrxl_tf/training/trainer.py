@@ -8,6 +8,7 @@ from absl import logging
 import tensorflow as tf
 
 from gtrxl_tf import files
+from gtrxl_tf import nests
 from gtrxl_tf.serving import export
 from gtrxl_tf.training import checkpoints as checkpoints_lib
 from gtrxl_tf.training import devices
@@ -165,6 +166,7 @@ class Trainer(abc.ABC):
     """Trains and saves; returns whether training came to its end. See `run`."""
     for batch in self._batches():
       self._take_step(batch)
+      nests.free_attributes(tf.nest.flatten(batch, expand_composites=True))
     self._save(last=True)
     return self._has_ended()
 
