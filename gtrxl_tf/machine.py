@@ -1,6 +1,7 @@
-"""The free memory of this machine, or of the container of this process."""
+"""The memory of this machine, or of the container of this process."""
 
 import contextlib
+import ctypes
 import math
 import pathlib
 
@@ -13,6 +14,19 @@ _CGROUPS = (('/sys/fs/cgroup/memory.max', '/sys/fs/cgroup/memory.current',
             ('/sys/fs/cgroup/memory/memory.limit_in_bytes',
              '/sys/fs/cgroup/memory/memory.usage_in_bytes',
              '/sys/fs/cgroup/memory/memory.stat', 'total_cache'))
+
+_M_ARENA_MAX = -8  # Of <malloc.h>.
+
+
+def limit_heaps(num: int) -> None:
+  """Limits how many heaps the C library's `malloc` keeps, if it is glibc.
+
+  By default new threads get new heaps, up to eight for each core, and memory that was
+  freed in one heap is not used for another. An actor grew by 7 to 16 MiB whenever the
+  server was restarted and Reverb's client made new threads; with two heaps by 1 or 2.
+  """
+  with contextlib.suppress(OSError, AttributeError):
+    ctypes.CDLL(None).mallopt(_M_ARENA_MAX, num)
 
 
 def free_bytes() -> float:

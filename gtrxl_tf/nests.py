@@ -1,10 +1,11 @@
 """Helpers for nests of tensors."""
 
 import math
-from typing import Any, Callable, Iterable, List, Sequence
+from typing import Any, Callable, Iterable, Iterator, List, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
+import tree
 
 
 def where(mask: tf.Tensor, x: Any, y: Any) -> Any:
@@ -88,19 +89,61 @@ class Packing:
 
   def pack(self, leaves: Sequence[Any]) -> List[Any]:
     """Returns the vectors of leaves: arrays or tensors, in the order of the examples."""
-    if leaves and tf.is_tensor(leaves[0]):
-      return [tf.concat([tf.reshape(leaves[i], [-1]) for i in members], axis=0)
+    if _are_arrays(leaves):
+      return [np.concatenate([leaves[i].reshape(-1) for i in members])
               for members in self._members]
-    return [np.concatenate([np.reshape(leaves[i], [-1]) for i in members])
+    return [tf.concat([tf.reshape(leaves[i], [-1]) for i in members], axis=0)
             for members in self._members]
 
   def unpack(self, vectors: Sequence[Any]) -> List[Any]:
     """Inverts `pack`."""
-    reshape = tf.reshape if vectors and tf.is_tensor(vectors[0]) else np.reshape
-    return [reshape(vectors[vector][start:end], shape)
+    if _are_arrays(vectors):
+      return [vectors[vector][start:end].reshape(shape)
+              for vector, start, end, shape in self._places]
+    return [tf.reshape(vectors[vector][start:end], shape)
             for vector, start, end, shape in self._places]
 
   def reader(self, variables: Sequence[tf.Variable]) -> Callable[[], List[tf.Tensor]]:
     """Returns a function that packs the values of variables in one compiled call."""
     return tf.function(
         lambda: self.pack([x.value() for x in variables]), autograph=False)
+
+
+def unflattener(structure: Any) -> Callable[[Sequence[Any]], Any]:
+  """Returns a function of the leaves of a nest that returns the nest.
+
+  It does what `tree.unflatten_as` does for one structure, in a tenth of the time.
+
+  >>> unflattener({'a': (0, [0]), 'b': 0})([1, 2, 3])
+  {'a': (1, [2]), 'b': 3}
+
+  Args:
+    structure: A nest of dictionaries, lists, tuples and named tuples.
+  """
+  build = _builder(structure)
+  return lambda leaves: build(iter(leaves))
+
+
+def _builder(structure: Any) -> Callable[[Iterator[Any]], Any]:
+  """Returns a function that takes a nest's leaves from an iterator."""
+  if not tree.is_nested(structure):
+    return next
+  kind = type(structure)
+  if isinstance(structure, Mapping):
+    names = sorted(structure)  # As the leaves are.
+    builders = [_builder(structure[name]) for name in names]
+
+    def mapping(leaves):
+      values = dict(zip(names, [build(leaves) for build in builders]))
+      return kind((name, values[name]) for name in structure)
+
+    return mapping
+  builders = [_builder(x) for x in structure]
+  if hasattr(kind, '_fields'):
+    return lambda leaves: kind(*[build(leaves) for build in builders])
+  return lambda leaves: kind([build(leaves) for build in builders])
+
+
+def _are_arrays(values: Sequence[Any]) -> bool:
+  """Whether these are NumPy's and not tensors. `tf.is_tensor` takes 10 us for arrays."""
+  return all(isinstance(x, (np.ndarray, np.generic)) for x in values)

@@ -17,6 +17,7 @@ import tensorflow as tf
 from gtrxl_tf import config
 from gtrxl_tf import environments
 from gtrxl_tf import files
+from gtrxl_tf import machine
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import prepare as prepare_lib
 from gtrxl_tf.launch import signals
@@ -137,6 +138,8 @@ def _started(name: str, settings: Settings) -> Iterator[_Part]:
   """
   logging.set_verbosity(logging.INFO)
   devices.set_threads(settings.threads)
+  if settings.threads == 1:  # The others are clients' threads, which do little.
+    machine.limit_heaps(2)
   asked_to_stop = (signals.stop_requested_by_parent if settings.supervised
                    else signals.stop_requested)
   with asked_to_stop() as should_stop, keepalive.keep_alive(), kept_failure(

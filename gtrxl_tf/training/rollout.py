@@ -6,10 +6,13 @@ Two more loops play without TensorFlow: `datasets.collect` plays scripted polici
 
 import contextlib
 import functools
+import itertools
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.python.eager import execute
 from tf_agents.trajectories import policy_step
 from tf_agents.trajectories import time_step as ts
 import tree
@@ -85,8 +88,9 @@ class Rollout:
                         tf.nest.pack_sequence_as(observation, leaves)), state)
       moves = tf.cast(xla.must_move(done.state), tf.int32) if xla else ()
       _assign_changes(self._state, state, done.state)
-      self._done_structure = (done._replace(state=()), moves)
-      outputs = [tf.convert_to_tensor(x) for x in tf.nest.flatten(self._done_structure)]
+      returned = (done._replace(state=()), moves)
+      self._unflatten_done = nests.unflattener(returned)
+      outputs = [tf.convert_to_tensor(x) for x in tf.nest.flatten(returned)]
       self._packed_outputs = nests.Packing(outputs)
       return self._packed_outputs.pack(outputs)
 
@@ -149,8 +153,7 @@ class Rollout:
       The time steps, and the policy's answer to them as arrays, without its state.
     """
     seen = self._seen
-    done, moves = tree.unflatten_as(
-        self._done_structure, self._packed_outputs.unpack(self._outputs()))
+    done, moves = self._unflatten_done(self._packed_outputs.unpack(self._outputs()))
     if self._move and moves:
       self._move()
     self._seen = self._environment.step(done.action)
@@ -203,12 +206,19 @@ def _cached(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]
 def _flat_call(function) -> Callable[..., List[tf.Tensor]]:
   """Returns a faster way to call a concrete function of tensors that returns a list.
 
-  A concrete function binds and checks its arguments at every call, which takes longer
-  than calling the function inside it. Where TensorFlow has no such function, it is
-  called itself.
+  A concrete function binds and checks its arguments at every call, and saves the state
+  of gradient tapes, which takes 0.1 of a step of a small network in 32 environments.
   """
-  inner = getattr(function, '_inference_function', None)
-  if not hasattr(inner, 'call_flat'):
-    return function
-  captured = function.captured_inputs
-  return lambda *tensors: inner.call_flat(*tensors, *captured)
+  inner = function._inference_function  # pylint: disable=protected-access
+  name, num_outputs = inner.name.decode(), len(inner.function_type.flat_outputs)
+  captured = list(function.captured_inputs)
+  eager_context = context.context()
+  attributes = tuple(itertools.chain.from_iterable(
+      eager_context.function_call_options.as_attrs().items()))
+
+  def call(*tensors):
+    return execute.quick_execute(
+        name, num_outputs, [*tensors, *captured], attributes, eager_context)
+
+  call.function = function  # TensorFlow forgets functions to which nothing refers.
+  return call
