@@ -138,8 +138,8 @@ def _started(name: str, settings: Settings) -> Iterator[_Part]:
   """
   logging.set_verbosity(logging.INFO)
   devices.set_threads(settings.threads)
-  if settings.threads == 1:  # The others are clients' threads, which do little.
-    machine.limit_heaps(2)
+  # One for each thread that computes. Those of Reverb's clients can share them.
+  machine.limit_heaps(max(2, settings.threads or os.cpu_count()))
   asked_to_stop = (signals.stop_requested_by_parent if settings.supervised
                    else signals.stop_requested)
   with asked_to_stop() as should_stop, keepalive.keep_alive(), kept_failure(
