@@ -6,7 +6,7 @@ from typing import Dict, Sequence
 import tensorflow as tf
 
 from gtrxl_tf.benchmarks import cores as cores_lib
-from gtrxl_tf.training import rollout
+from gtrxl_tf.online import actor
 
 _WIDTH = 2048              # Rows of the matrices to multiply, which exceed caches.
 _MATRIX_BYTES = 4 * 2**26  # Size of the matrix to read.
@@ -60,8 +60,6 @@ def training_flops(sizes: cores_lib.Sizes) -> int:
 def measure(size: str, batches: Sequence[int], repeat: int) -> Dict[str, float]:
   """Times a core on one thread; the process must be limited to one.
 
-  A step of acting is compiled with XLA where actors compile it.
-
   Args:
     size: a key of `cores.SIZES`.
     batches: numbers of environments to act in at once.
@@ -80,7 +78,7 @@ def measure(size: str, batches: Sequence[int], repeat: int) -> Dict[str, float]:
   row = {'gflop': 1e-9 * training_flops(sizes),
          'train': median(cores_lib.training_step(core, sizes, xla=False), repeat)}
   for batch in batches:
-    xla = batch >= rollout.MIN_XLA_BATCH
     row[f'act_{batch}'] = median(
-        cores_lib.acting_step(core, sizes, xla=xla, batch_size=batch), 5 * repeat)
+        cores_lib.acting_step(
+            core, sizes, xla=True, batch_size=max(batch, actor.MIN_ROWS)), 5 * repeat)
   return row

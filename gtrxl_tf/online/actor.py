@@ -31,6 +31,9 @@ from gtrxl_tf.training import watchdog as watchdog_lib
 _WAIT_MS = 500
 # How long an actor that is told to stop waits until its last unrolls are in the queue.
 _FLUSH_SECONDS = 5
+# A single environment has a second row that is not used: XLA multiplies a matrix by two
+# rows in half the time that it takes for one.
+MIN_ROWS = 2
 # How long an actor waits for newer weights, if it does. It then acts with the ones it
 # has: the unrolls that the learner needs to make newer ones may have been lost.
 _MAX_SECONDS_FOR_WEIGHTS = 30
@@ -43,7 +46,7 @@ class ActingFailed(Exception):
 def make_rollout(policy: policy_lib.ActorCriticPolicy,
                  environment: environments.BatchedEnvironment, seed: tf.Tensor,
                  head_starts: Optional[np.ndarray] = None) -> rollout_lib.Rollout:
-  """Makes an actor's rollout, compiled with XLA for batches where that is faster.
+  """Makes an actor's rollout, compiled with XLA.
 
   Its state is the policy's and the seed of the next step. The info of a step is the
   action before clipping, which is the sample that the learner scores, and the policy's.
@@ -55,21 +58,29 @@ def make_rollout(policy: policy_lib.ActorCriticPolicy,
     head_starts: see `BatchedEnvironment.reset`.
   """
   num = environment.num_environments
-  compiles = num >= rollout_lib.MIN_XLA_BATCH
-  act = policy.unmoved_action if compiles else policy.action
 
   def action(time_step: ts.TimeStep, state: Any) -> policy_step.PolicyStep:
     state, seed = state
-    done = act(time_step, state, seed=seed)
+    done = policy.unmoved_action(_padded(time_step), state, seed=seed)
+    action, sample, info = tf.nest.map_structure(
+        lambda x: x[:num], (done.action, done.state.previous_action, done.info))
     return policy_step.PolicyStep(
-        done.action, (done.state, seed + [0, 1]),
-        (done.state.previous_action, done.info))
+        action, (done.state, seed + [0, 1]), (sample, info))
 
   return rollout_lib.Rollout(
-      environment, action, (policy.get_initial_state(num), seed), head_starts,
+      environment, action,
+      (policy.get_initial_state(max(num, MIN_ROWS)), seed), head_starts,
       rollout_lib.XLAStep(
           policy.variables(), lambda state: policy.must_move(state[0]),
-          lambda state: (policy.move(state[0]), state[1])) if compiles else None)
+          lambda state: (policy.move(state[0]), state[1])))
+
+
+def _padded(rows: Any) -> Any:
+  """Repeats the last row of a nest of `[E, ...]` up to the least number of rows."""
+  def pad(x):
+    missing = max(0, MIN_ROWS - x.shape[0])
+    return tf.concat([x, tf.repeat(x[-1:], missing, axis=0)], axis=0) if missing else x
+  return tf.nest.map_structure(pad, rows)
 
 
 class Actor:
@@ -128,9 +139,10 @@ class Actor:
   def _refreshed(self, records: Any, step_types: tf.Tensor) -> None:
     """Rebuilds the cache in the policy's state from rows, `[M, E, ...]`."""
     state, seed = self._rollout.policy_state
+    records, step_types = _padded(tf.nest.map_structure(
+        core_lib.swap_time_and_batch, (records, step_types)))
     self._rollout.policy_state = self._policy.refreshed(
-        state, tf.nest.map_structure(core_lib.swap_time_and_batch, records),
-        core_lib.swap_time_and_batch(step_types) == int(ts.StepType.FIRST)), seed
+        state, records, step_types == int(ts.StepType.FIRST)), seed
 
   def run(self) -> None:
     """Acts until told to stop or the run is over; reconnects to a lost server.

@@ -9,6 +9,7 @@ import functools
 import itertools
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from absl import logging
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
@@ -17,12 +18,9 @@ from tf_agents.trajectories import policy_step
 from tf_agents.trajectories import time_step as ts
 import tree
 
+from gtrxl_tf import config
 from gtrxl_tf import environments
 from gtrxl_tf import nests
-
-# On a CPU, XLA takes 0.7 to 0.8 of the time from a batch of 4 on. At batch 1, a core of
-# the paper's size takes 1.25 times as long with it.
-MIN_XLA_BATCH = 4
 
 
 class XLAStep(NamedTuple):
@@ -64,40 +62,41 @@ class Rollout:
         `read_variables`.
     """
     self._environment = environment
-    self._variables = xla.variables if xla else []
-    self._packed_variables = nests.Packing(self._variables)
-    self._read_variables = self._packed_variables.reader(self._variables)
+    variables = xla.variables if xla else []
+    packed_variables = nests.Packing(variables)
+    self._read_variables = packed_variables.reader(variables) if xla else list
     self._weights: List[tf.Tensor] = []
     self.read_variables()
     self._seen = environment.reset(head_starts)
-    self._state = tf.nest.map_structure(
+    self._state = state_variables = tf.nest.map_structure(
         lambda x: tf.Variable(x, trainable=False), policy_state)
     inputs = self._inputs()
     observation = self._seen.observation
-    self._packed_inputs = nests.Packing(inputs)
-    vectors = self._packed_inputs.pack(inputs)
+    self._packed_inputs = packed_inputs = nests.Packing(inputs)
+    vectors = packed_inputs.pack(inputs)
+    layout = []  # Of the outputs.
 
-    def flat_action(*flat):
-      flat_inputs = self._packed_inputs.unpack(flat[:len(vectors)])
+    def flat_action(*flat):  # It does not refer to the rollout, see `_mover`.
+      flat_inputs = packed_inputs.unpack(flat[:len(vectors)])
       step_type, reward, discount, *leaves = flat_inputs
-      state = self.policy_state
-      with _cached(self._variables, self._packed_variables.unpack(
-          flat[len(vectors):])):
+      state = _values(state_variables)
+      with _cached(variables, packed_variables.unpack(flat[len(vectors):])):
         done = action(
             ts.TimeStep(tf.cast(step_type, tf.int32), reward, discount,
                         tf.nest.pack_sequence_as(observation, leaves)), state)
       moves = tf.cast(xla.must_move(done.state), tf.int32) if xla else ()
-      _assign_changes(self._state, state, done.state)
+      _assign_changes(state_variables, state, done.state)
       returned = (done._replace(state=()), moves)
-      self._unflatten_done = nests.unflattener(returned)
       outputs = [tf.convert_to_tensor(x) for x in tf.nest.flatten(returned)]
-      self._packed_outputs = nests.Packing(outputs)
-      return self._packed_outputs.pack(outputs)
+      layout[:] = nests.unflattener(returned), nests.Packing(outputs)
+      return layout[1].pack(outputs)
 
-    self._action = _flat_call(tf.function(
-        flat_action, autograph=False, jit_compile=bool(xla) or None
-        ).get_concrete_function(*(
-            tf.TensorSpec(x.shape, x.dtype) for x in (*vectors, *self._weights))))
+    specs = [tf.TensorSpec(x.shape, x.dtype) for x in (*vectors, *self._weights)]
+    self._trace = lambda jit_compile: _flat_call(tf.function(
+        flat_action, autograph=False, jit_compile=jit_compile
+        ).get_concrete_function(*specs))
+    self._action = self._trace(bool(xla) or None)
+    self._unflatten_done, self._packed_outputs = layout
     self._move = xla and _mover(self._state, xla.move)
 
   def _inputs(self) -> List[np.ndarray]:
@@ -114,7 +113,7 @@ class Rollout:
   def read_variables(self) -> None:
     """Takes the values that the variables have now, if XLA compiles the step."""
     nests.free_attributes(self._weights)
-    self._weights = self._read_variables() if self._variables else []
+    self._weights = self._read_variables()
 
   @property
   def seen(self) -> environments.BatchedTimeStep:
@@ -139,9 +138,19 @@ class Rollout:
     return arrays
 
   def warm_up(self) -> None:
-    """Runs the policy and drops what it does: a first call optimizes and compiles."""
+    """Runs the policy and drops what it does: a first call optimizes and compiles.
+
+    A policy with an operation that XLA does not have is compiled without XLA.
+    """
     state = self.policy_state
-    self._outputs()
+    try:
+      self._outputs()
+    except tf.errors.InvalidArgumentError as error:
+      if not self._move or 'unsupported operations' not in error.message:
+        raise
+      logging.warning('acting without XLA, which is slower: %s', config.one_line(error))
+      self._action = self._trace(None)
+      self._outputs()
     if self._move:
       self._move()
     self.policy_state = state

@@ -151,6 +151,28 @@ class RolloutTest(parameterized.TestCase):
     del rollout, made
     self.assertIsNone(alive())
 
+  def test_a_policy_that_xla_cannot_compile_acts_without(self):
+    seen = []
+
+    def action(time_step, state):
+      action = tf.numpy_function(
+          lambda x: seen.append(x.copy()) or np.argmax(x, -1).astype(np.int32),
+          [time_step.observation], tf.int32)
+      action.set_shape([len(_LENGTHS)])
+      return policy_step.PolicyStep(action, state + 1)
+
+    rollout = rollout_lib.Rollout(
+        environments.BatchedEnvironment(_mazes()), action, tf.constant(0),
+        xla=rollout_lib.XLAStep([], lambda _: tf.constant(False), lambda state: state))
+    with self.assertLogs(level='WARNING') as logs:
+      rollout.warm_up()
+    self.assertRegex(logs.output[0], 'acting without XLA, .*PyFunc')
+    self.assertEqual(rollout.policy_state, 0)
+    time_step, done = rollout.step()
+    np.testing.assert_array_equal(seen[-1], time_step.observation)
+    np.testing.assert_array_equal(done.action, np.argmax(time_step.observation, -1))
+    self.assertEqual(rollout.policy_state, 1)
+
   def test_a_policy_is_traced_once(self):
     policy = testing.MazeSolver(_mazes()[0])
     traces = []
