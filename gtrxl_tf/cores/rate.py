@@ -105,8 +105,8 @@ class RATE(core.Core):
       RATE's code stops them, and so never trains its valve.
     dropout: share of hidden units dropped in training, that is, where Keras' `training`
       is true: of the first layer's inputs and the last layer's outputs, of position
-      encodings, and of the outputs of attention and MLP. The paper has 0.05 for T-Maze;
-      the default is 0, so that it can be compared with other cores.
+      encodings, of the outputs of attention and MLP, and within the MLP. The paper has
+      0.05 for T-Maze; the default is 0, as for the cores that it is compared with.
     attention_dropout: share of the attention weights dropped in training, except the
       valve's.
     memory_noise: tests what a trained model stores in its memory tokens (Figures 6, 7,

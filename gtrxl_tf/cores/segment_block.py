@@ -116,7 +116,19 @@ def _rotate(x: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:
 
 
 class SegmentBlock(saving.SavableLayer):
-  """A layer: attention, then a ReLU MLP, each with a residual and a LayerNorm."""
+  """A layer: attention, then a ReLU MLP, each with a residual and a LayerNorm.
+
+  Args:
+    num_heads: H.
+    head_dim: d.
+    mlp_dim: hidden units of the MLP.
+    post_norm: whether norms follow the residuals; otherwise they precede the sublayers.
+    positions: see `Attention`.
+    num_slots: see `Attention`.
+    dropout: share of hidden units dropped when a dropout key is given: of the outputs
+      of attention and MLP, and within the MLP.
+    attention_dropout: share of the attention weights dropped, likewise.
+  """
 
   def __init__(self, num_heads: int, head_dim: int, mlp_dim: int, post_norm: bool,
                positions: Positions, num_slots: int, dropout: float,

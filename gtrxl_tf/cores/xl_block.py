@@ -19,6 +19,18 @@ class XLBlock(saving.SavableLayer):
   `trxl` normalizes after each sub-module (equations 2 to 4 of "Stabilizing Transformers
   for Reinforcement Learning"). The other variants normalize before it and apply a ReLU
   to its output (equations 5 to 8 and 23 to 26).
+
+  Args:
+    num_heads: H.
+    head_dim: d.
+    mlp_dim: hidden units of the MLP; 0 for no MLP.
+    post_norm: whether to normalize after each sub-module, as in `trxl`.
+    gate: name in `gates.GATES`.
+    gate_bias: initial value of `b_g`.
+    use_bias: adds biases to the attention's projections.
+    dropout: share of hidden units dropped when a dropout key is given: of position
+      encodings, of the outputs of attention and MLP, and within the MLP.
+    attention_dropout: share of the attention weights dropped, likewise.
   """
 
   def __init__(self, num_heads: int, head_dim: int, mlp_dim: int, post_norm: bool,
@@ -79,7 +91,18 @@ class XLBlock(saving.SavableLayer):
 
   def call(self, inputs: tf.Tensor, memory: tf.Tensor, mask: tf.Tensor,
            lookahead: int = 0, key: Optional[tf.Tensor] = None) -> tf.Tensor:
-    """Outputs `[B, T, D]`, from `[B, T, D]`, `[B, M, D]` and `[B, T, M+T]`."""
+    """Computes the layer's outputs.
+
+    Args:
+      inputs: `[B, T, D]`.
+      memory: `[B, M, D]`, into which no gradient flows.
+      mask: bool `[B, T, M+T]`.
+      lookahead: as for the attention.
+      key: a dropout key; without one nothing is dropped.
+
+    Returns:
+      `[B, T, D]`.
+    """
     memory, affine = tf.stop_gradient(tf.cast(memory, inputs.dtype)), None
     if not self._post_norm:
       norm = self.attention_norm

@@ -34,17 +34,18 @@ def _comparable(*specs: dm_specs.Array) -> List[Dict[str, Any]]:
 
   Specs of imported datasets have no bounds, and those of older datasets have no names.
   """
-  found = []
+  properties = []
   for spec in specs:
-    told = {'num_values': getattr(spec, 'num_values', None)}
-    if told['num_values'] is None and hasattr(spec, 'minimum'):
-      told['bounds'] = [np.broadcast_to(np.float32(bound), spec.shape).tolist()
-                        for bound in (spec.minimum, spec.maximum)]
+    known = {'num_values': getattr(spec, 'num_values', None)}
+    if known['num_values'] is None and hasattr(spec, 'minimum'):
+      known['bounds'] = [np.broadcast_to(np.float32(bound), spec.shape).tolist()
+                         for bound in (spec.minimum, spec.maximum)]
     if hasattr(spec, 'names'):
-      told['names'] = list(spec.names)
-    found.append(told)
-  return [{name: told[name] for name in told if all(name in x for x in found)}
-          for told in found]
+      known['names'] = list(spec.names)
+    properties.append(known)
+  shared = set.intersection(*map(set, properties))
+  return [{name: value for name, value in known.items() if name in shared}
+          for known in properties]
 
 
 @config.configurable
@@ -109,17 +110,16 @@ class OfflineExperiment(experiment_lib.Experiment):
 
   def _check_specs(self) -> None:
     """Checks that the dataset's shapes and actions are those of the environment."""
-    frames = self._trajectories['frame_stack']
-
-    def shapes(nest, frames=1):
+    def shapes(nest, num_frames=1):
+      """Shapes and types, where `num_frames` are stacked along the last axis."""
       def shape(spec):
-        *outer, last = spec.shape or (None,)
-        stacked = () if last is None else (*outer, last * frames)
+        stacked = (*spec.shape[:-1], spec.shape[-1] * num_frames) if spec.shape else ()
         return stacked, np.dtype(spec.dtype).name
       return tf.nest.map_structure(shape, nest)
 
-    for kind, frames in (('observation', frames), ('action', 1)):
-      found = shapes(getattr(self.dataset, f'{kind}_spec')(), frames)
+    for kind, num_frames in (
+        ('observation', self._trajectories['frame_stack']), ('action', 1)):
+      found = shapes(getattr(self.dataset, f'{kind}_spec')(), num_frames)
       expected = shapes(getattr(self, f'{kind}_spec'))
       if found != expected:
         raise config.ConfigError(

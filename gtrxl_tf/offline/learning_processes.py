@@ -166,23 +166,23 @@ class LearningProcesses:
       curves.write_csv(self._picture.with_suffix('.csv'), self.curves)
       curves.draw(self._picture, self.curves, f'{self._collector.family.name}: '
                   f'{tasks.num_tasks} tasks', self.optimum)
-    returns, of_greedy, of_source = (
-        curves.returns_by_part(x.reward, x.end, _PARTS)[:, -1]
-        for x in all_played.values())
+    returns = {name: curves.returns_by_part(x.reward, x.end, _PARTS)[:, -1]
+               for name, x in all_played.items()}
     late = played.end[:, -(played.end.shape[1] // _PARTS):]
     num_ends = np.sum(late != 0, axis=1)
     successes = np.divide(
         np.sum(late == format_lib.End.TERMINATION, axis=1), num_ends,
         where=num_ends > 0, out=np.full(len(late), np.nan))
     self.evaluation = evaluation_lib.Evaluation(
-        returns.tolist(), successes.tolist(), [0] * len(returns))
-    last, of_greedy, of_source = (
-        float(np.mean(x)) for x in (returns, of_greedy, of_source))
-    scale = self._random_return, of_source
-    return dict(zip(self.columns, (
-        last, float(np.mean(successes)), of_source, self._random_return,
-        curves.normalized(last, *scale), of_greedy,
-        curves.normalized(of_greedy, *scale))))
+        returns['policy'].tolist(), successes.tolist(), [0] * tasks.num_tasks)
+    means = {name: float(np.mean(x)) for name, x in returns.items()}
+    scale = self._random_return, means['source']
+    return {
+        'return': means['policy'], 'success': float(np.mean(successes)),
+        'source_return': means['source'], 'random_return': self._random_return,
+        'normalized': curves.normalized(means['policy'], *scale),
+        'greedy_return': means['greedy'],
+        'greedy_normalized': curves.normalized(means['greedy'], *scale)}
 
 
 def describe(found: Mapping[str, float]) -> str:
