@@ -15,9 +15,9 @@ from gtrxl_tf.replay import unroll as unroll_lib
 
 class Steps(NamedTuple):
   """The inputs of a policy loss, for the T actions of each unroll."""
-  policy: action_space.Policy  # [B, T, ...]: the online network's.
-  acting_policy: action_space.Policy  # [B, T, ...]: that of the network that acted.
-  action: Any            # [B, T, ...]: samples of the acting policy.
+  policy: action_space.Policy  # [B, T, ...], of the online network.
+  acting_policy: action_space.Policy  # [B, T, ...], of the network that acted.
+  action: Any            # [B, T, ...], samples of the acting policy.
   advantages: tf.Tensor  # [B, T], in the units of the rewards.
   tasks: tf.Tensor       # [B].
   valid: tf.Tensor       # [B, T] bool; false at an episode's last step.
@@ -25,12 +25,12 @@ class Steps(NamedTuple):
 
 
 class ActorCriticAgent(tf.Module):
-  """Two networks, and a loss without that of the policy, which subclasses add.
+  """Two networks and their losses, except that of the policy, which subclasses add.
 
-  The online network learns, and the target network, a copy that lags, acts. The loss
-  contains a regression of the value function of each unroll's task on its returns,
-  which PopArt normalizes if there is one, and pixel control if the network has the
-  head.
+  The online network learns, and the target network, a copy that lags, acts. The value
+  function of each unroll's task learns by regression on returns, in PopArt's normalized
+  units if the network has PopArt. A network with a pixel-control head also learns that
+  auxiliary task.
 
   Subclasses define `publish_period`, `default_max_age` and `_policy_loss`.
 
@@ -40,7 +40,7 @@ class ActorCriticAgent(tf.Module):
     target: a second network with the same settings; it becomes a copy.
     discount: gamma.
     td_lambda: lambda of the returns; see `returns.n_step_returns`.
-    value_cost: factor of the value loss, half the mean squared error.
+    value_cost: factor of the value loss, which is half the mean squared error.
     pixel_control_cost: factor of the auxiliary loss.
     pixel_control_discount: discount of the auxiliary task.
   """
@@ -134,7 +134,7 @@ class ActorCriticAgent(tf.Module):
 
   def _outputs(self, network: actor_critic.ActorCritic, batch: unroll_lib.Unroll
                ) -> actor_critic.NetworkOutputs:
-    """A network's outputs `[B, T + 1, ...]` for unrolls, with the memory before them."""
+    """A network's outputs `[B, T + 1, ...]` for unrolls, from the restored memory."""
     memory_length, is_first = batch.memory_length, batch.is_first()
     state = network.core.restore(batch.record, is_first[:, :memory_length])
     outputs, _ = network(actor_critic.NetworkInputs(
@@ -143,7 +143,7 @@ class ActorCriticAgent(tf.Module):
     return outputs
 
   def _target_policy(self, batch: unroll_lib.Unroll) -> action_space.Policy:
-    """The present target network's policy for the T actions, without gradient."""
+    """The current target network's policy for the T actions, without gradient."""
     policy = _of_actions(self._outputs(self.target, batch).policy)
     return tf.nest.map_structure(tf.stop_gradient, policy)
 
@@ -201,5 +201,5 @@ class ActorCriticAgent(tf.Module):
 
 
 def _of_actions(policy: action_space.Policy) -> action_space.Policy:
-  """The policy at the T steps of T + 1 that an action follows."""
+  """The policy at the first T of T + 1 steps, those that an action follows."""
   return tf.nest.map_structure(lambda x: x[:, :-1], policy)

@@ -21,8 +21,14 @@ class Agent(Protocol):
     """
 
   def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
-    """Called after each gradient step with the metrics that are not scalars, summed over
-    replicas; returns those that are for the trainer, such as `carried`."""
+    """Updates anything but the learned variables, after each gradient step.
+
+    Args:
+      metrics: those of `loss` that are not scalars, summed over replicas.
+
+    Returns:
+      Those that are for the trainer, such as `carried`.
+    """
 
 
 class OnlineAgent(Agent, Protocol):
@@ -34,8 +40,10 @@ class OnlineAgent(Agent, Protocol):
 
   @property
   def publish_period(self) -> int:
-    """Learner steps between refreshes of the acting network, each of which is
-    published to the actors."""
+    """Learner steps between refreshes of the acting network.
+
+    Each refresh is published to the actors.
+    """
 
   @property
   def default_max_age(self) -> int:

@@ -19,7 +19,7 @@ class PolicyState(NamedTuple):
 
 
 class NetworkPolicy(tf_policy.TFPolicy):
-  """Base of TF-Agents policies that act with a network on a memory core.
+  """The base class of TF-Agents policies that act with a network on a memory core.
 
   A subclass implements a step, `_action`. If its state is not a `PolicyState`, it also
   overrides `_get_initial_state`, from which the state's spec follows.
@@ -111,11 +111,11 @@ class ActorCriticPolicy(NetworkPolicy):
 
   def unmoved_action(self, time_step: ts.TimeStep, state: PolicyState, seed: Any
                      ) -> policy_step.PolicyStep:
-    """`action` for a caller that applies `move` to the new state where it must."""
+    """Acts like `action`, but leaves it to the caller to `move` the new state."""
     return self._act(time_step, state, seed, move=False)
 
   def must_move(self, state: PolicyState) -> tf.Tensor:
-    """The core's `must_move`."""
+    """A bool: whether `move` changes a state that comes from `unmoved_action`."""
     return self._network.core.must_move(state.core)
 
   def move(self, state: PolicyState) -> PolicyState:

@@ -1,4 +1,4 @@
-"""The base class of sliding windows, which give token networks only the last steps."""
+"""The base class of sliding windows, which show a network only the last steps."""
 
 from typing import Any, Sequence
 
@@ -11,16 +11,17 @@ from gtrxl_tf import nests
 class SlidingWindow(tf.Module):
   """Acts with a network that sees the last K steps and no memory from before them.
 
-  A network's own `step` continues from its memory, and a core in segments cuts at the
-  same steps as in training. With a core of a single segment, such as a Decision
-  Transformer, it would forget everything whenever a segment is full. The window instead
-  moves by one step (Chen et al., 2021; RATE's code does the same). The layers' outputs
-  at the steps that stay depend on the step that leaves, so each step runs the core over
-  the complete window again. Tokens are kept, so an image passes the torso only once.
+  The network's `step` continues from its memory, and a core in segments starts a new
+  segment at the same steps as in training. With a core of a single segment, such as a
+  Decision Transformer, it would forget everything whenever the segment is full. The
+  window instead moves by one step (Chen et al., 2021; RATE's code does the same). When
+  a step leaves the window, the layers' outputs at all other steps change, so each step
+  runs the core over the complete window again. Tokens are kept, so an image passes the
+  torso only once.
 
-  Within the first K steps the result equals the network's own `step`. Each row counts
-  its own steps. A row that holds fewer than K steps may hold anything after them, which
-  a causal network does not see.
+  Within the first K steps the result equals that of the network's `step`. Each row
+  counts its steps separately. After fewer than K steps, the rest of a row may hold
+  anything, since a causal network does not see it.
   """
 
   def __init__(self, network: Any, length: int, tokens_per_step: int, token_dim: int):
@@ -58,7 +59,7 @@ class SlidingWindow(tf.Module):
     return nests.where(tf.equal(count, self._length), tf.roll(x, -1, axis=1), x)
 
   def _next_index(self, count: tf.Tensor) -> tf.Tensor:
-    """The place `[B]` of the next step in rows of `count` steps, after `_make_room`."""
+    """The index `[B]` of the next step in rows of `count` steps, after `_make_room`."""
     return tf.minimum(count, self._length - 1)
 
 
@@ -68,8 +69,8 @@ def put(tokens: tf.Tensor, new: tf.Tensor, index: tf.Tensor, kind: int) -> tf.Te
   Args:
     tokens: `[B, K, n, D]`.
     new: `[B, D]`, the new token of each row.
-    index: `[B]`, its step.
-    kind: its place among the n tokens of the step.
+    index: `[B]`, the token's step.
+    kind: the token's place among the n tokens of the step.
   """
   step = tf.equal(tf.range(tokens.shape[1]), index[:, tf.newaxis])
   here = step[:, :, tf.newaxis] & tf.equal(tf.range(tokens.shape[2]), kind)

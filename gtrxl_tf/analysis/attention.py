@@ -1,6 +1,7 @@
-"""The attention weights of a network's core, as numbers and as a picture.
+"""The attention weights of a network's core, as numbers and as pictures.
 
-They follow RATE, appendix K, and *Memory-Efficient Algorithm Distillation*, Figure 9.
+The pictures follow RATE, appendix K; the shares of attention on a recurrence follow
+*Memory-Efficient Algorithm Distillation*, Figure 9.
 """
 
 import math
@@ -47,7 +48,7 @@ def attend(network: network_lib.DecisionNetwork, inputs: network_lib.DecisionInp
   """Returns attention weights of the network's core, unrolled from its initial state.
 
   Args:
-    network: its core must have attention.
+    network: a network whose core has attention.
     inputs: recorded steps, `[B, T, ...]`, such as an episode. The last segment may be
       unfinished: it then has no `write` tokens.
 
@@ -60,22 +61,22 @@ def attend(network: network_lib.DecisionNetwork, inputs: network_lib.DecisionInp
   core = network.core
   check_attends(core)
   batch_size, num_steps = inputs.is_first.shape
-  lacking = -num_steps % max(1, core.segment_length // network_lib.TOKENS_PER_STEP)
-  filled = tf.nest.map_structure(
-      lambda x: tf.concat([x, tf.repeat(x[:, -1:], lacking, axis=1)], axis=1), inputs)
-  is_first = filled.is_first & (tf.range(num_steps + lacking) < num_steps)
+  missing = -num_steps % max(1, core.segment_length // network_lib.TOKENS_PER_STEP)
+  padded = tf.nest.map_structure(
+      lambda x: tf.concat([x, tf.repeat(x[:, -1:], missing, axis=1)], axis=1), inputs)
+  is_first = padded.is_first & (tf.range(num_steps + missing) < num_steps)
   is_first, state = network.with_oracle(
-      filled._replace(is_first=is_first), network.initial_state(batch_size))
+      padded._replace(is_first=is_first), network.initial_state(batch_size))
   weights, queries, keys = core.attention_weights(
-      *network_lib.flatten(network.embed(filled), is_first), state)
+      *network_lib.flatten(network.embed(padded), is_first), state)
   segments = [Segment(w.numpy(), queries, keys) for w in tf.unstack(weights, axis=1)]
-  if lacking:
-    segments[-1] = _cut(segments[-1], lacking * network_lib.TOKENS_PER_STEP)
+  if missing:
+    segments[-1] = _cut(segments[-1], missing * network_lib.TOKENS_PER_STEP)
   return segments
 
 
 def check_attends(core: cores.Core) -> None:
-  """Raises a `config.ConfigError` if a core has no attention."""
+  """Checks that a core has attention; raises a `config.ConfigError` otherwise."""
   if not hasattr(core, 'attention_weights'):
     raise config.ConfigError(
         f'attention of a {type(core).__name__}: expected a core that attends, such as '
@@ -87,7 +88,7 @@ def attend_online(network: actor_critic.ActorCritic, inputs: actor_critic.Networ
   """Returns attention weights of an unroll from the initial state, as one segment.
 
   Args:
-    network: its core must have attention.
+    network: a network whose core has attention.
     inputs: steps that were played, `[B, T, ...]`.
 
   Raises:
@@ -105,7 +106,7 @@ def mean_distance(segment: Segment) -> float:
   """Returns how many steps back attention goes, as a mean over all queries.
 
   Args:
-    segment: from `attend_online`.
+    segment: the result of `attend_online`.
   """
   num_keys, num_queries = len(segment.keys), len(segment.queries)
   distance = (np.arange(num_queries)[:, np.newaxis] + num_keys - num_queries
@@ -134,7 +135,7 @@ def shares(segment: Segment) -> Dict[str, np.ndarray]:
 
 
 def check_recurs(core: cores.Core) -> None:
-  """Raises an error if a core does not attend to earlier segments.
+  """Checks that a core attends to earlier segments.
 
   Raises:
     config.ConfigError: the core has no attention, or keeps nothing of earlier segments.
@@ -150,7 +151,7 @@ def recurrence_shares(network: distillation.DistillationNetwork,
   """Returns the share of attention that goes to a core's memory of earlier segments.
 
   Args:
-    network: its core must have attention, and keep something of earlier segments.
+    network: a network whose core has attention and a memory of earlier segments.
     inputs: histories of T steps from their beginning, with samples of `ActionSpace` as
       actions. An incomplete last segment is left out.
 
@@ -192,7 +193,7 @@ def draw(path: pathlib.Path, segment: Segment, title: str, row: int = 0,
 
   Args:
     path: the picture to write.
-    segment: from `attend`.
+    segment: one of `attend`, or that of `attend_online`.
     title: the picture's title.
     row: the row of the batch.
     by_head: whether each head has a panel, and each layer a row of them. By default the
@@ -225,7 +226,8 @@ def draw(path: pathlib.Path, segment: Segment, title: str, row: int = 0,
     _label(panel.yaxis, panel.axhline, segment.queries, tokens_per_step)
     panel.set_xlabel('attended to')
     panel.set_ylabel('attending')
-  figure.colorbar(image, ax=panels, label='attention weight' + ', mean over heads' * (not by_head))
+  label = 'attention weight' + ', mean over heads' * (not by_head)
+  figure.colorbar(image, ax=panels, label=label)
   figure.suptitle(title)
   figure.savefig(path, dpi=120)
   plt.close(figure)
@@ -242,13 +244,17 @@ def _label(axis, draw_line, kinds: Sequence[str], tokens_per_step: int) -> None:
   axis.set_tick_params(length=0)
   if len(kinds) <= _MOST_LABELS:
     axis.remove_overlapping_locs = False  # A group's name would hide a token's.
-    axis.set_ticks(range(len(kinds)), _tokens(kinds, tokens_per_step), minor=True, fontsize=6)
+    axis.set_ticks(range(len(kinds)), _tokens(kinds, tokens_per_step), minor=True,
+                   fontsize=6)
     axis.set_tick_params(pad=14)
 
 
 def _tokens(kinds: Sequence[str], tokens_per_step: int) -> List[str]:
-  """Returns a label for each token: R, o, a in steps, or the step's number if it is one
-  token; m for memory, none for cache."""
+  """Returns a label for each token.
+
+  The tokens of a step are R, o and a, or the step's number if it is a single token.
+  Memory tokens are m, and the cache has no labels.
+  """
   first = kinds.index('step')
   names = {'step': lambda i: (str(i - first) if tokens_per_step == 1
                               else 'Roa'[(i - first) % tokens_per_step]),

@@ -1,4 +1,4 @@
-"""Tables that compare the runs of several models of an experiment, seed by seed.
+"""Tables that compare the runs of several models on an experiment, seed by seed.
 
 From the point where a run diverged, its return counts as 0, as in *GTrXL* (Table 3).
 """
@@ -49,7 +49,7 @@ class PointRuns(NamedTuple):
     informed: the informed policy's return, if there is one.
     tasks: names of the tasks; one empty name if there is only one task.
     scores: names of the experiment's scores. 'score', if it is among them, ranks runs.
-    lines: `Experiment.reference_lines`.
+    lines: the experiment's `reference_lines`.
   """
   value: str
   runs: Sequence[Run]
@@ -93,7 +93,25 @@ def table(point: PointRuns) -> str:
 
   Returns, successes and scores have the standard error of the mean over runs.
   """
-  runs, informed = point.runs, point.informed
+  columns = _columns(point)
+  rows = [['model', 'seed', *(column.title for column in columns)],
+          ['---'] + ['--:'] * (1 + len(columns))]
+  for model, seeds in group_by_model(point.runs).items():
+    values = [[column.value(run) for column in columns] for run in seeds]
+    for run, row in zip(seeds, values):
+      rows.append([model, str(run.seed), *(
+          '-' if value is None else format(value, column.format)
+          for column, value in zip(columns, row))])
+    rows.append([f'**{model}**', 'mean', *(
+        '' if column.mean_format is None
+        else _mean_cell(column_values, column.mean_format, column.error)
+        for column, column_values in zip(columns, zip(*values)))])
+  return f'{_markdown(rows)}\n\n{_caption(point)}\n'
+
+
+def _columns(point: PointRuns) -> List[_Column]:
+  """The columns of `table` after model and seed."""
+  runs, goal = point.runs, _goal(point)
   steps, measure = steps_column(runs), measure_of(runs)
 
   def column(title: str, value: Callable[[Run], Optional[float]], form: str) -> _Column:
@@ -122,48 +140,50 @@ def table(point: PointRuns) -> str:
   columns += [
       column('steps', lambda run: last(run, steps), ',.0f'),
       column('minutes', lambda run: last(run, 'seconds') / 60, '.1f')]
+  if goal is not None:
+    columns += [
+        column(f'steps to {_LEARNED:.0%}',
+               lambda run: _first(run, goal, steps), ',.0f'),
+        column(f'minutes to {_LEARNED:.0%}',
+               lambda run: _first(run, goal, 'seconds', 60), '.1f')]
+  columns.append(
+      _Column('diverged', lambda run: float(run.diverged), '.0f', '.0%'))
+  return columns + [
+      _Column(name, lambda run, name=name: run.samples.get(name), '.3g', None)
+      for name in _sampled(runs)]
+
+
+def _caption(point: PointRuns) -> str:
+  """The text below `table`, which explains its columns."""
+  steps, goal = steps_column(point.runs), _goal(point)
   caption = ('Return and success: means over the episodes of the evaluation after '
              f'training. Steps: of the {steps.partition("_")[0]}. -: not reached, or '
              'not evaluated. ±: standard error of the mean over runs.')
   if point.scores:
     caption = (f'{", ".join(point.scores)}: `Experiment.score` of the mean return of '
                f'each task in the evaluation after training. {caption}')
-  if learns(runs):
-    caption += (' Episodes: those in the last fifth of learning processes. Ratio: of '
-                "the return to the source's, or the inverse where returns are costs.")
-  if informed is not None and informed > 0:
-    goal = _LEARNED * informed
-    columns += [
-        column(f'steps to {_LEARNED:.0%}',
-               lambda run: _first(run, goal, steps), ',.0f'),
-        column(f'minutes to {_LEARNED:.0%}',
-               lambda run: _first(run, goal, 'seconds', 60), '.1f')]
+  if learns(point.runs):
+    caption += (' Episodes: those in the last fifth of learning processes. Normalized: '
+                'the return on a scale where random actions have 0 and the source 1.')
+  if goal is not None:
     returns = ('of the last 100 training episodes' if steps == 'environment_steps'
                else 'in an evaluation')
     caption += (f' To {_LEARNED:.0%}: until the mean return {returns} first is '
-                f'{goal:.2f}; the informed policy\'s is {informed:.2f}.')
-  columns.append(
-      _Column('diverged', lambda run: float(run.diverged), '.0f', '.0%'))
+                f'{goal:.2f}; the informed policy\'s is {point.informed:.2f}.')
   caption += (' Diverged: 1 if loss or gradient was not finite, and the share of such '
               'runs; their return and success count as 0.')
-  names = list(dict.fromkeys(name for run in runs for name in run.samples))
-  columns += [_Column(name, lambda run, name=name: run.samples.get(name), '.3g', None)
-              for name in names]
-  if names:
-    caption += f' Drawn by the seed: {", ".join(names)}.'
-  rows = [['model', 'seed', *(column.title for column in columns)],
-          ['---'] + ['--:'] * (1 + len(columns))]
-  for model, seeds in group_by_model(runs).items():
-    values = [[column.value(run) for column in columns] for run in seeds]
-    for run, row in zip(seeds, values):
-      rows.append([model, str(run.seed), *(
-          '-' if value is None else format(value, column.format)
-          for column, value in zip(columns, row))])
-    rows.append([f'**{model}**', 'mean', *(
-        '' if column.mean_format is None
-        else _mean_cell(column_values, column.mean_format, column.error)
-        for column, column_values in zip(columns, zip(*values)))])
-  return f'{_markdown(rows)}\n\n{caption}\n'
+  names = _sampled(point.runs)
+  return caption + f' Drawn by the seed: {", ".join(names)}.' if names else caption
+
+
+def _goal(point: PointRuns) -> Optional[float]:
+  """The return from which a task counts as learned; None if it is not known."""
+  return _LEARNED * point.informed if (point.informed or 0) > 0 else None
+
+
+def _sampled(runs: Sequence[Run]) -> List[str]:
+  """The names of the settings that were drawn for any of the runs."""
+  return list(dict.fromkeys(name for run in runs for name in run.samples))
 
 
 def task_table(point: PointRuns) -> str:
@@ -192,8 +212,8 @@ def sweep_table(setting: str, points: Sequence[PointRuns], measure: str = 'retur
   Args:
     setting: the setting that the sweep varies.
     points: the points of the sweep.
-    measure: 'return', 'score', or 'normalized', which is 0 for random actions and 1 for
-      the source.
+    measure: 'return', 'score', or 'normalized': the return on a scale where random
+      actions have 0 and the source 1.
   """
   models = models_of(points)
   rows = [[setting, *models, 'informed policy'], ['--:'] * (2 + len(models))]
@@ -212,9 +232,9 @@ def ranked(runs: Sequence[Run], steps: float) -> List[float]:
   """Returns the returns or scores of runs at one point of their training, best first.
 
   Args:
-    runs: those that have not reached the point, or had not finished an episode by then,
-      are left out.
-    steps: environment steps, or learner steps if runs count only these.
+    runs: the runs to rank. Those that have not reached the point, or had not finished
+      an episode by then, are left out.
+    steps: the point in environment steps, or in learner steps if runs count only these.
   """
   returns = []
   column, measure = steps_column(runs), curves.measure_column(metrics_of(runs))
@@ -230,10 +250,12 @@ def ranked(runs: Sequence[Run], steps: float) -> List[float]:
 
 
 def models_of(points: Sequence[PointRuns]) -> List[str]:
+  """Returns the names of all models, in order."""
   return list(dict.fromkeys(run.model for point in points for run in point.runs))
 
 
 def group_by_model(runs: Sequence[Run]) -> Dict[str, List[Run]]:
+  """Returns each model's runs, in order."""
   grouped = {}
   for run in runs:
     grouped.setdefault(run.model, []).append(run)
@@ -247,6 +269,7 @@ def metrics_of(runs: Sequence[Run]) -> Dict[str, List[curves.Rows]]:
 
 
 def steps_column(runs: Sequence[Run]) -> str:
+  """Returns the column of steps, see `curves.steps_column`."""
   return curves.steps_column(metrics_of(runs))
 
 
@@ -337,8 +360,8 @@ def _finals_cell(runs: Sequence[Run], *what) -> str:
 
 def _finals_caption(measure: str) -> str:
   return (f'Mean over the runs ± its standard error, and in brackets the {measure} of '
-          'each in the evaluation after training, in the order of their seeds. A run that '
-          'diverged counts as 0. -: not evaluated, and not in the mean.')
+          'each in the evaluation after training, in the order of their seeds. A run '
+          'that diverged counts as 0. -: not evaluated, and not in the mean.')
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> str:

@@ -53,7 +53,7 @@ def draw_sweep(path: pathlib.Path, setting: str,
   Final returns are in units of the informed policy's, which depends on the task, if
   there is one (*GTrXL*, Figure 3). Where runs have several tasks, the panel below each
   panel of curves shows how each task ended. Where policies learn while they act, curves
-  are learning processes, and the last panel has final returns on a scale on which random
+  are learning processes, and the last panel has final returns on a scale where random
   play has 0 and the source 1.
 
   Args:
@@ -114,6 +114,7 @@ def _grid(num_panels: int, two_each: bool
 
 def _plot_final_returns(panel: plt.Axes, points: Sequence[comparison.PointRuns],
                         models: Sequence[str]) -> None:
+  """Plots final returns, or scores, against the values of a sweep."""
   learns = all(comparison.learns(point.runs) for point in points)
   scored = not learns and all('score' in point.scores for point in points)
   relative = not (learns or scored) and all(
@@ -133,6 +134,7 @@ def _plot_final_returns(panel: plt.Axes, points: Sequence[comparison.PointRuns],
 
 def _plot_score(panel: plt.Axes, point: comparison.PointRuns, models: Sequence[str],
                 name: str) -> None:
+  """Plots the curves of a further score."""
   curves.plot(panel, _curves(point, models), comparison.steps_column(point.runs),
               measure=name, lines=point.lines.get(name, {}))
   panel.set_ylabel(name)
@@ -140,6 +142,7 @@ def _plot_score(panel: plt.Axes, point: comparison.PointRuns, models: Sequence[s
 
 def _plot_processes(panel: plt.Axes, point: comparison.PointRuns,
                     models: Sequence[str]) -> None:
+  """Plots the learning processes of each model and of the source."""
   of_model = {model: [run.processes['policy'] for run in point.runs
                       if run.model == model and run.processes] for model in models}
   source = [run.processes['source'] for run in point.runs if run.processes][:1]
@@ -149,6 +152,7 @@ def _plot_processes(panel: plt.Axes, point: comparison.PointRuns,
 
 def _plot_tasks(panel: plt.Axes, point: comparison.PointRuns,
                 models: Sequence[str]) -> None:
+  """Plots the final value of each task."""
   measure = comparison.measure_of(point.runs)
   by_model = comparison.group_by_model(point.runs)
   _plot_finals(panel, point.tasks, {model: [
@@ -223,7 +227,7 @@ def draw_ranked(path: pathlib.Path, setting: Optional[str],
 
 def _curves(point: comparison.PointRuns, models: Sequence[str]
             ) -> Dict[str, List[curves.Rows]]:
-  """Each model's metrics; those of runs that diverged are 0 from there to the end."""
+  """Each model's metrics; those of a run that diverged continue as 0 to the end."""
   runs = point.runs
   columns = (comparison.steps_column(runs), 'seconds')
   first = next((run.metrics[0] for run in runs if run.metrics), {'return'})

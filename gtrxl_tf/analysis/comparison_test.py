@@ -1,4 +1,4 @@
-"""Tests for comparison."""
+"""Tests of comparison.py and comparison_plots.py."""
 
 import math
 import pathlib
@@ -161,7 +161,9 @@ class LearningTest(absltest.TestCase):
   def test_table_has_the_scale_from_random_play_to_the_source(self):
     runs = [_learning_run('ed', 0, -20., -8.), _learning_run('ed', 1, -10., -8.),
             comparison.Run('ed', 2, [], [], True, {})]
-    rows = _cells(comparison.table(comparison.PointRuns('', runs, -6.)))
+    table = comparison.table(comparison.PointRuns('', runs, -6.))
+    self.assertIn('Normalized: the return on a scale where random actions', table)
+    rows = _cells(table)
     self.assertEqual(
         [[row["source's return"], row['normalized'], row['greedy normalized']]
          for row in rows],

@@ -46,7 +46,7 @@ class Filmed(environments.Wrapper):
 
 
 def _picture(environment: dm_env.Environment, observation: Any) -> np.ndarray:
-  """Returns a picture of the environment's present state, uint8 [H, W, 3].
+  """Returns a picture of the environment's current state, uint8 [H, W, 3].
 
   Raises:
     config.ConfigError: the environment cannot be drawn.

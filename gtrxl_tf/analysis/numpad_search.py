@@ -55,10 +55,10 @@ def _successors(size: int) -> Dict[Sequence, collections.Counter]:
 def bound(size: int, episode_length: int = 100) -> float:
   """Returns an upper bound of the mean return of any agent.
 
-  With k pads known, a wrong press costs at least itself and the k presses that light
-  the known pads again. Which pad follows tells nothing else, so the fewest wrong
-  presses come from trying pads in the order of their probability. All other steps are
-  counted as rewarded, though many are needed to walk.
+  When k pads are known, a wrong press costs at least its own step and the k presses
+  that light the known pads again. It reveals nothing but that the pad is not the next
+  one, so trying pads in the order of their probability minimizes wrong presses. All
+  other steps are counted as rewarded, though many are needed to walk.
 
   Args:
     size: pads along each side.
@@ -80,8 +80,8 @@ def search_return(size: int, episode_length: int = 100, num_episodes: int = 200
                   ) -> float:
   """Returns the mean return of a search with a perfect memory.
 
-  It knows all sequences that can be hidden, remembers every press, and tries the pad
-  with the greatest probability per step that a failure costs.
+  The search knows all sequences that can be hidden, remembers every press, and tries
+  the pad with the highest ratio of probability to the steps that a failure costs.
 
   Args:
     size: pads along each side.

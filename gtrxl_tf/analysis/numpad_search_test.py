@@ -1,3 +1,5 @@
+"""Tests of numpad_search.py."""
+
 from absl.testing import absltest
 
 from gtrxl_tf.analysis import numpad_search

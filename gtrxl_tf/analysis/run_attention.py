@@ -1,4 +1,4 @@
-"""Draws the attention of the model of a run, in the run's folder."""
+"""Draws the attention of a run's model, in the run's folder."""
 
 import pathlib
 
@@ -18,7 +18,7 @@ from gtrxl_tf.plots import histories
 from gtrxl_tf.training import rollout as rollout_lib
 from gtrxl_tf.training import run_folder
 
-_MOST_STEPS = 300  # Steps of an episode; more could not be seen.
+_MOST_STEPS = 300  # Of an episode; more could not be distinguished in a picture.
 
 
 def draw(folder: run_folder.RunFolder, episode: int) -> None:
@@ -26,7 +26,7 @@ def draw(folder: run_folder.RunFolder, episode: int) -> None:
 
   Args:
     folder: the run's folder.
-    episode: number of the episode in the run's dataset or, if the run is online, of
+    episode: number of the episode in the run's dataset or, if the run is online, among
       those that its policy plays. Ignored if the model learns while it acts: learning
       processes are then played instead.
 

@@ -112,8 +112,8 @@ def d4rl_score(returns: Mapping[str, float], low: float, high: float) -> float:
 
   Args:
     returns: the mean return on each task; their mean counts.
-    low: the return of random actions, by D4RL's `infos.py`.
-    high: that of an expert.
+    low: the return of random actions, from D4RL's `infos.py`.
+    high: the return of an expert, from the same file.
   """
   return 100 * (_mean(list(returns.values())) - low) / (high - low)
 

@@ -1,4 +1,4 @@
-"""Tests for scores."""
+"""Tests of scores.py."""
 
 import importlib
 import math

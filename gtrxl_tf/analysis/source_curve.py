@@ -1,4 +1,4 @@
-"""The learning curve of a source, in the tasks that are kept for evaluation."""
+"""Draws the learning curve of a source in the evaluation tasks."""
 
 import os
 import pathlib
@@ -19,7 +19,7 @@ def draw(collector: sources.HistoryCollector, evaluation: datasets.Dataset,
 
   Args:
     collector: the collector of the histories.
-    evaluation: histories in the tasks kept for evaluation.
+    evaluation: histories in the evaluation tasks.
     path: the folder to write into.
     stream: the stream to print to.
   """

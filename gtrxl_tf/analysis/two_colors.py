@@ -1,11 +1,12 @@
-"""Counts the items that a run's policy takes in ViZDoom-Two-Colors, by intervals of
-steps: here in actions 0 to 36, 37 to 89, and from 90 on.
+"""Counts the items that a run's policy takes in ViZDoom-Two-Colors, by intervals.
+
+The intervals here are actions 0 to 36, 37 to 89, and from 90 on:
 
   python -m gtrxl_tf.analysis.two_colors runs/two_colors/rate 37,90
 
 A Decision Transformer with a context of C steps does not see a pillar of P steps in
-actions from P + C - 1 on. Further arguments override the run's settings. For comparison,
-this shows the shares when there is no pillar, so that no agent can know the colour:
+actions from P + C - 1 on. Further arguments override the run's settings. For
+comparison, this plays without a pillar, so that no agent can know the colour:
 
   python -m gtrxl_tf.analysis.two_colors runs/two_colors/rate 37,90 \\
       'VizdoomTwoColors.pillar_steps = 0'
@@ -26,12 +27,12 @@ from gtrxl_tf.training import run_folder
 
 
 class Counts(NamedTuple):
-  """E episodes.
+  """The items that were taken in E episodes.
 
   Attributes:
     items: integers [E, I, 2]: right and wrong items (last axis) in I intervals.
-    returns: [E].
-    tasks: the number of the task of each, [E].
+    returns: [E], of the episodes.
+    tasks: [E], the number of each episode's task.
   """
   items: np.ndarray
   returns: np.ndarray
@@ -49,9 +50,9 @@ class Counted(environments.Wrapper):
     """Wraps `environment`.
 
     Args:
-      environment: whose items are counted.
-      starts: I - 1 increasing numbers of actions, from 0 on: the first one of each
-        interval but the first.
+      environment: the environment whose items are counted.
+      starts: the first action of each interval except the first, counted from 0: I - 1
+        increasing numbers.
     """
     super().__init__(environment)
     self.episodes: List[np.ndarray] = []
@@ -87,9 +88,9 @@ def count(experiment: experiment_lib.Experiment, policy: Any, starts: Sequence[i
   """Plays `num_episodes` episodes and counts the items that are taken.
 
   Args:
-    experiment: has the environment, a `VizdoomTwoColors`, and its tasks.
+    experiment: an experiment on `VizdoomTwoColors`, whose tasks are played.
     policy: a TF-Agents policy.
-    starts: of the intervals, see `Counted`.
+    starts: the starts of the intervals, see `Counted`.
     num_episodes: rounded up to a multiple of 50 if there are more than 50.
   """
   made = []
@@ -109,11 +110,11 @@ def count(experiment: experiment_lib.Experiment, policy: Any, starts: Sequence[i
 
 
 def describe(counts: Counts, starts: Sequence[int], task_names: Sequence[str]) -> str:
-  """Returns a table with a row for each task: the share of right items in each
-  interval, with the numbers of right and wrong ones.
+  """Returns a table of the share of right items, with a row for each task.
 
-  The last row has the means of the tasks' shares. An agent that always takes items of
-  one colour has a mean of 0.5 there, however long it lives under each pillar.
+  There is a column for each interval, with the numbers of right and wrong items in
+  brackets. The last row has the means of the tasks' shares. An agent that always takes
+  items of one colour has a mean of 0.5 there, however long it lives under each pillar.
   """
   lines = [
       '| '.join(['', 'pillar ', 'episodes ', 'return ',
@@ -139,7 +140,7 @@ def main(root_dir: str, starts: str, *bindings: str) -> None:
 
   Args:
     root_dir: the run's folder.
-    starts: of the intervals, see `Counted`, separated by commas.
+    starts: the starts of the intervals, see `Counted`, separated by commas.
     *bindings: settings that override the run's.
   """
   folder = run_folder.RunFolder(root_dir)

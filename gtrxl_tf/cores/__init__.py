@@ -18,7 +18,7 @@ from gtrxl_tf.cores.xl_block import XLBlock
 CORES = (
     TransformerXL, SegmentTransformer, RATE, DeepLSTM, DeepGRU, Mamba, Memoryless)
 
-# Files of Keras have layers under the names that are registered.
+# Keras files refer to layers by these registered names.
 for _layer in (*CORES, *GATES.values(), RelativeMultiHeadAttention, XLBlock):
   tf.keras.saving.register_keras_serializable('gtrxl_tf')(_layer)
 

@@ -12,6 +12,9 @@ State = Any
 Cache = Any
 Records = Any
 
+# Of an attention layer, each `[B, H, S, d]`.
+KeysAndValues = Tuple[tf.Tensor, tf.Tensor]
+
 BatchSize = Union[int, tf.Tensor]
 
 
@@ -24,7 +27,7 @@ def build_layer(layer: tf.keras.layers.Layer, input_shape) -> None:
 class LayerNorm(tf.keras.layers.LayerNormalization):
   """Layer norm over the last axis, in float32.
 
-  Keras' own takes only inputs of the rank that it was built for.
+  Keras' own layer accepts only inputs of the rank that it was built for.
   """
 
   def normalize(self, inputs: tf.Tensor) -> tf.Tensor:
@@ -128,7 +131,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
 
   @property
   def drops(self) -> bool:
-    """Whether it drops units where Keras' `training` is true."""
+    """Whether the core applies dropout where Keras' `training` is true."""
     return self._drops
 
   @abc.abstractmethod
@@ -214,7 +217,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     """The state after `memory_length` steps.
 
     Args:
-      records: the steps' records, `[B, memory_length, ...]`, oldest first. Records
-        from before an actor's first step may hold anything.
+      records: the steps' records, `[B, memory_length, ...]`, oldest first. Those from
+        before an actor's first step may hold anything.
       is_first: the same steps' flags, `[B, memory_length]`.
     """

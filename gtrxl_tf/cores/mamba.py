@@ -129,7 +129,8 @@ class _Mixer(tf.keras.layers.Layer):
 
   def call(self, inputs: tf.Tensor, is_first: tf.Tensor, hidden: tf.Tensor,
            window: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Outputs and states, from `[B, T, D]`, `[B, T]`, `[B, N, E]` and `[B, W-1, E]`."""
+    """Outputs, hidden state and window, from `[B, T, D]`, `[B, T]`, `[B, N, E]` and
+    `[B, W-1, E]`."""
     x, z = tf.split(tf.tensordot(inputs, self.in_kernel, axes=1), 2, axis=-1)
     convolved, window = self._convolve(x, is_first, window)
     x = tf.nn.silu(convolved)
@@ -199,8 +200,8 @@ class _Block(tf.keras.layers.Layer):
 class Mamba(core.Core):
   """A stack of Mamba blocks and a layer norm.
 
-  A step is an unroll of one step. The state is its own record, for which replay keeps
-  `L * (N + W - 1) * E` floats per step.
+  A step is an unroll of one step. The record of a step is the complete state: replay
+  keeps `L * (N + W - 1) * E` floats per step.
 
     >>> mamba = Mamba(num_layers=1, model_dim=8, state_dim=2)
     >>> inputs, is_first = tf.zeros([1, 5, 8]), tf.zeros([1, 5], tf.bool)

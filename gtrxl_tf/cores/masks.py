@@ -30,7 +30,7 @@ def keys_of_episode(is_first: tf.Tensor, valid: tf.Tensor
 
 def attention_mask(is_first: tf.Tensor, valid: tf.Tensor, banded: bool = True
                    ) -> tf.Tensor:
-  """`[B, T, M+T]`, true where a query may attend.
+  """The attention mask of an unroll, `[B, T, M+T]`: true where a query may attend.
 
   A query sees itself and earlier steps of its own episode: the last M of them if
   `banded`, otherwise all that memory and unroll hold. The band matches an actor with
@@ -49,16 +49,17 @@ def attention_mask(is_first: tf.Tensor, valid: tf.Tensor, banded: bool = True
 
 
 def memory_validity(is_first: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
-  """`[B, M]`: validity of the memory after the unroll, which is the last M keys."""
+  """The validity `[B, M]` of the memory after the unroll, which is the last M keys."""
   episode, key_episode = keys_of_episode(is_first, valid)
   return (key_episode == episode[:, -1:])[:, -valid.shape[1]:]
 
 
 def segment_mask(valid: tf.Tensor, segment_length: int, num_memory_tokens: int
                  ) -> tf.Tensor:
-  """`[B, m+S+m, C+m+S+m]`: a segment's S steps between memory tokens read and written.
+  """The attention mask of a segment between its memory tokens, `[B, m+S+m, C+m+S+m]`.
 
-  The mask of RATE's code, which the paper does not describe:
+  Tokens are read before the segment's S steps and written after them. The mask is that
+  of RATE's code, since the paper does not describe one:
 
     query    cache       read   steps    write
     read     no          all    no       no
@@ -84,7 +85,7 @@ def segment_mask(valid: tf.Tensor, segment_length: int, num_memory_tokens: int
 
 
 def restored_validity(is_first: tf.Tensor) -> tf.Tensor:
-  """`[B, M]`: validity of a memory of M steps with the flags `is_first` `[B, M]`.
+  """The validity `[B, M]` of a memory of M steps with the flags `is_first` `[B, M]`.
 
   A step is valid if no episode began after it. Steps from before an actor's first
   episode are therefore never valid.

@@ -1,4 +1,4 @@
-"""Segments between memory tokens: RATE, and RMT, Transformer-XL and DT as its settings.
+"""RATE, a transformer on segments with memory tokens; also RMT, Transformer-XL and DT.
 
 "Recurrent Action Transformer with Memory", section 3. The paper omits most details of
 the model; unless stated otherwise, this core follows its code.
@@ -49,7 +49,7 @@ class RATE(core.Core):
   earlier segments, the M_n before the steps, and the steps up to itself;
   `masks.segment_mask` has the complete table. The last layer's outputs at the M_n after
   the steps are the candidate that a retention valve combines with M_n into M_{n+1}.
-  Positions are relative and signed, so that memory tokens see one another in both
+  Positions are relative and signed, so that memory tokens see each other in both
   directions; the shift in RATE's code gives later tokens no meaningful position.
 
   Episodes start where segments do. In an unroll, `is_first` may be true only on the
@@ -91,8 +91,9 @@ class RATE(core.Core):
       memory grows from segment to segment without bound.
     num_memory_tokens: m. With 0 there is no retention valve either.
     cache_length: C, the number of positions of earlier segments that a step sees,
-      including memory tokens. RATE recommends (S + 2m) times the segments of a
-      trajectory, and 0 for sparse tasks. No gradient flows through the cache.
+      including memory tokens. RATE (appendix F) recommends (S + 2m) times the number of
+      segments of a trajectory, and 0 for tasks with sparse events. No gradient flows
+      through the cache.
     segment_length: S, in steps of the core. RATE has three tokens per environment step.
     retention: the valve, see `retention`.
     retention_heads: heads of `ca1` and `ca2`; divides `model_dim`.
@@ -104,8 +105,8 @@ class RATE(core.Core):
       RATE's code stops them, and so never trains its valve.
     dropout: share of hidden units dropped in training, that is, where Keras' `training`
       is true: of the first layer's inputs and the last layer's outputs, of position
-      encodings, and of the outputs of attention and MLP. RATE has 0.05 on T-Maze; the
-      default is 0 for comparison with other cores.
+      encodings, of the outputs of attention and MLP, and within the MLP. The paper has
+      0.05 for T-Maze; the default is 0, as for the cores that it is compared with.
     attention_dropout: share of the attention weights dropped in training, except the
       valve's.
     memory_noise: tests what a trained model stores in its memory tokens (Figures 6, 7,
@@ -252,6 +253,7 @@ class RATE(core.Core):
     return [(stream[:, segment], is_first[:, segment.start]) for segment in segments]
 
   def _segment(self, steps, is_first, state: RATEState, key=None):
+    """Outputs, the next state, and the arguments of `xl_block.weigh`."""
     num_tokens, num_steps = self._num_memory_tokens, self._segment_length
     memory, carry, valid = self._begin_episodes(
         is_first | ~state.begun, state.memory, state.carry, state.valid)
@@ -285,7 +287,7 @@ class RATE(core.Core):
     return memory, carry, valid & ~where[:, tf.newaxis]
 
   def _retain(self, memory, candidate, carry):
-    """M_{n+1} and its carry, in the dtype of `memory`."""
+    """Memory M_{n+1} and its carry, in the dtype of `memory`."""
     memory_dtype = memory.dtype
     memory, carry = tf.nest.map_structure(
         lambda x: tf.cast(x, self.compute_dtype), (memory, carry))
@@ -332,7 +334,7 @@ class RATE(core.Core):
         phase=tf.zeros(tf.shape(valid)[:1], tf.int32), noise=noise)
 
   def _run_memory_tokens(self, memory, keys, values):
-    """Runs memory tokens, which see one another and all of `keys`, through all layers.
+    """Runs memory tokens, which see each other and all of `keys`, through all layers.
 
     Returns:
       The last layer's outputs, and each layer's keys and values of the tokens.

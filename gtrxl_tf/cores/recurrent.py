@@ -1,9 +1,9 @@
 """Deep LSTM and GRU with skip connections across layers: the papers' baselines.
 
-The layers are not those of Keras, which neither reset a state within a sequence nor
-keep it in float32 under mixed precision. `retention` has no sequences and uses Keras'
-cells. Its LSTM has the same formula, but sums in another order: sharing one cell would
-change results in the last bits.
+Keras' own layers neither reset a state within a sequence nor keep it in float32 under
+mixed precision. `retention` has no sequences and uses Keras' cells. Its LSTM has the
+same formula but sums in another order: sharing one cell would change the last bits of
+results.
 """
 
 from typing import Any, Callable, Literal, Optional, Sequence, Tuple
@@ -154,7 +154,7 @@ class _DeepRecurrent(core.Core):
   def _apply(self, inputs: tf.Tensor, state: tf.Tensor,
              run_layer: Callable[[Any, tf.Tensor, tf.Tensor], tf.Tensor]
              ) -> Tuple[tf.Tensor, tf.Tensor]:
-    """Runs the layers one after the other.
+    """Runs the layers in sequence.
 
     Args:
       inputs: `[..., D]`.
@@ -209,9 +209,9 @@ class DeepLSTM(_DeepRecurrent):
   Args:
     num_layers: L.
     hidden_dim: H, units of each layer.
-    skip: `concat`: each layer's input is the core's input beside the output of the
-      layer below, and the core's output, `L * H` wide, is the concatenation of all
-      layers' outputs; the parameter counts of the GTrXL paper (Table 2) fit this.
+    skip: `concat`: each layer's input is the output of the layer below concatenated
+      with the core's input, and the core's output, `L * H` wide, is the concatenation
+      of all layers' outputs; the parameter counts of the GTrXL paper (Table 2) fit it.
       `residual`: from the second layer on, each layer's output is added to its input;
       the core's output is `H` wide.
 

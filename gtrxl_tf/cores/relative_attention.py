@@ -7,24 +7,23 @@ import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import config
+from gtrxl_tf.cores import core
 from gtrxl_tf.cores import dropout as dropout_lib
 from gtrxl_tf.cores import masks
 from gtrxl_tf.cores import saving
 
-KeysAndValues = Tuple[tf.Tensor, tf.Tensor]
-
 
 @functools.lru_cache(maxsize=None)
 def sinusoids(num_positions: int, width: int, lookahead: int = 0) -> np.ndarray:
-  """Encodings of the distances `num_positions - 1 .. -lookahead`, each `width` wide.
+  """Sinusoidal encodings of the distances `num_positions - 1 .. -lookahead`.
 
-  The first half holds sines, the second cosines, as in Dai et al. (2019).
+  Each is `width` wide: first sines, then cosines, as in Dai et al. (2019).
   """
   return _sinusoids(num_positions, width, lookahead)[:, :width]
 
 
 def _sinusoids(num_positions: int, width: int, lookahead: int = 0) -> np.ndarray:
-  """`sinusoids` with as many cosines as sines, also if `width` is odd."""
+  """`sinusoids` with as many cosines as sines, even if `width` is odd."""
   distances = np.arange(num_positions - 1, -1 - lookahead, -1.0)[:, np.newaxis]
   frequencies = 1 / 10000 ** (np.arange(0, width, 2) / width)
   angles = distances * frequencies
@@ -32,7 +31,7 @@ def _sinusoids(num_positions: int, width: int, lookahead: int = 0) -> np.ndarray
 
 
 def slot_positions(query_slot: tf.Tensor, num_slots: int, width: int) -> tf.Tensor:
-  """Positions for `step` where each row's query is in another slot.
+  """Positions for `step` where the slot of the query differs by row.
 
   Args:
     query_slot: the query's slot, `[B]`.
@@ -52,9 +51,9 @@ def slot_positions(query_slot: tf.Tensor, num_slots: int, width: int) -> tf.Tens
 class Distances(NamedTuple):
   """Encodings of the distances from a step to a window and to a tail of keys.
 
-  The distances to a window differ by row, because rows moved their windows at
-  different steps. The sinusoids of a sum of two angles are those of one, rotated by the
-  other: rotating the query is less work than encoding each row's distances.
+  The distances to a window differ by row, because rows move their windows at different
+  steps. The sinusoids of a sum of two angles are those of one angle, rotated by the
+  other, and rotating the query is less work than encoding each row's distances.
   """
   window: tf.Tensor  # [W, M], for the first step after a move. W is D or D + 1, even.
   tail: tf.Tensor    # [W, K]
@@ -71,7 +70,7 @@ def distances(memory_length: int, tail_length: int, width: int, count: tf.Tensor
     tail_length: K.
     width: D.
     count: steps since each row's window moved, int32 `[B]` in `0..K-1`.
-    dtype: of the encodings.
+    dtype: the encodings' type.
   """
   table = _sinusoids(tail_length, width)
   sine, cosine = tf.split(
@@ -83,7 +82,7 @@ def distances(memory_length: int, tail_length: int, width: int, count: tf.Tensor
 
 @config.configurable
 class RelativeMultiHeadAttention(saving.SavableLayer):
-  """Attention that sees a key's position as its distance to the query.
+  """Multi-head attention that sees a key's position as its distance from the query.
 
   Equations 15 to 21 of "Stabilizing Transformers for Reinforcement Learning" (from Dai
   et al., 2019), without the residual. The scores are scaled by `1/sqrt(head_dim)`,
@@ -94,12 +93,12 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
     >>> attention(inputs, memory, mask=tf.ones([1, 3, 5], tf.bool)).shape
     TensorShape([1, 3, 8])
 
-  This attention, that of `segment_block` and that of `retention` share only the masked
-  softmax. The scores of this one have two more terms, with biases u and v and projected
-  distances. The second may rotate queries and keys or add a bias for each distance, and
-  projects keys and values with one kernel. The third takes queries from one set of
-  tokens and keys from another, and has no mask. One class for all three would change
-  the variables of checkpoints and the initial values.
+  `segment_block` and `retention` have attention layers that share only the softmax with
+  this one. Here scores have further terms, with biases u and v and projected distances.
+  `segment_block` instead rotates queries and keys or adds a bias for each distance, and
+  projects keys and values with one kernel. `retention` takes queries and keys from
+  different tokens, without a mask. One class for all three would change the variables
+  of checkpoints and the initial values.
 
   Args:
     num_heads: H.
@@ -168,10 +167,10 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
     """Projects `[B, S, D]` to `[B, H, S, d]`, times `scale`."""
     return tf.transpose(self._project(inputs, name, scale), [0, 2, 1, 3])
 
-  def cached_keys_and_values(self, inputs: tf.Tensor) -> KeysAndValues:
+  def cached_keys_and_values(self, inputs: tf.Tensor) -> core.KeysAndValues:
     """Keys and values `[B, H, S, d]` of `inputs` `[B, S, D]`.
 
-    With time first, every product with them would have to transpose them.
+    If time came before heads, every product with them would transpose them.
     """
     return self._heads_first(inputs, 'key'), self._heads_first(inputs, 'value')
 
@@ -180,7 +179,7 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
     return outputs + self._weight('output_bias') if self.use_bias else outputs
 
   def _weigh(self, inputs, keys, mask, lookahead, key=None):
-    """Weights `[B, H, T, S]` of keys `[B, H, S, d]`, the last T of which are of `inputs`."""
+    """Weights `[B, H, T, S]` of keys `[B, H, S, d]`, the last T of them of `inputs`."""
     width, num_keys = self.relative_kernel.shape[0], keys.shape[2]
     positions = tf.cast(sinusoids(num_keys, width, lookahead), self.compute_dtype)
     positions = dropout_lib.drop(positions, self._dropout, key, 0)
@@ -226,11 +225,12 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
       memory: the steps before the inputs, `[B, M, D]`; M may be 0. Gradients flow into
         it: the caller stops them where the paper does (equation 3).
       mask: bool `[B, T, M+T]`, true where a query may attend.
-      lookahead: how many positions after its own a query may attend to.
+      lookahead: how many positions beyond its own a query may attend to.
       key: a dropout key; without one nothing is dropped.
-      scale_and_offset: two `[D]`; with them, attends to `memory * scale + offset`
-        instead. If no gradient flows into memory, this saves two products with all its
-        rows: the gradients of scale and offset follow from those of the kernels.
+      scale_and_offset: two vectors `[D]`; if given, attends to
+        `memory * scale + offset` instead of memory. If no gradient flows into memory,
+        this saves two products with all its rows: the gradients of scale and offset
+        follow from those of the kernels.
 
     Returns:
       `[B, T, D]`.
@@ -266,7 +266,7 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
   def extend(self, inputs: tf.Tensor, keys: tf.Tensor, values: tf.Tensor,
              mask: tf.Tensor, lookahead: int = 0
              ) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Attends from several inputs at once to a cache and to one another.
+    """Attends from several inputs at once to a cache and to each other.
 
     Args:
       inputs: `[B, T, D]`, which come after the cached steps.
@@ -323,15 +323,15 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
     attended += weights[..., -1:] * value
     return self._output(attended), key, value
 
-  def step_with_tail(self, inputs: tf.Tensor, window: KeysAndValues,
-                     tail: KeysAndValues, positions: Distances, bias: tf.Tensor
-                     ) -> Tuple[tf.Tensor, KeysAndValues]:
+  def step_with_tail(self, inputs: tf.Tensor, window: core.KeysAndValues,
+                     tail: core.KeysAndValues, positions: Distances, bias: tf.Tensor
+                     ) -> Tuple[tf.Tensor, core.KeysAndValues]:
     """Attends from one step to a window, a tail and the step itself.
 
     Args:
       inputs: `[B, D]`.
       window: keys and values `[B, H, M, d]` from `cached_keys_and_values`.
-      tail: those of the K steps before this one, `[B, H, K, d]`.
+      tail: keys and values of the K steps before this one, `[B, H, K, d]`.
       positions: see `distances`.
       bias: added to the scores of the window and of the new tail, to hide keys,
         `[B, 1, M+K]`.
@@ -362,7 +362,7 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
     return self._output(attended[:, :, 0]), tail
 
   def _position_query(self, query: tf.Tensor) -> tf.Tensor:
-    """`[B, H, d]` to `[B, H, W]`, the queries of encoded distances; W is even."""
+    """Projects queries `[B, H, d]` to the encodings' space, `[B, H, W]`; W is even."""
     # One product for each head: XLA has only slow code for batches of matrices.
     projected = tf.stack([
         tf.matmul(x, kernel, transpose_b=True) for x, kernel in zip(
@@ -400,11 +400,11 @@ def _relative_scores(queries: tf.Tensor, relative_keys: tf.Tensor) -> tf.Tensor:
     `[B, H, T, S]`.
   """
   unroll_length, num_distances = queries.shape[2], relative_keys.shape[2]
-  # A column of zeros, for the move. Padding the scores would take longer.
+  # The move needs a column of zeros. Padding the scores would take longer.
   scores = tf.matmul(queries, tf.pad(relative_keys, [[0, 0], [0, 0], [1, 0]]))
   batch_and_heads = tf.shape(scores)[:2]
-  # One long row: the gradient of a slice of many short rows took a third of the time
-  # of a small RATE's learner step.
+  # Sliced as one long row: the gradient of a slice of many short rows took a third of
+  # the time of a small RATE's learner step.
   flat = tf.reshape(scores, tf.concat(
       [batch_and_heads, [unroll_length * (num_distances + 1)]], axis=0))
   moved = tf.slice(flat, [0, 0, unroll_length], [-1, -1, -1])

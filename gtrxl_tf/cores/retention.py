@@ -6,7 +6,7 @@ write tokens, into the memory `M_{n+1}` of the next segment:
 
   memory, carry = valve(memory, candidate, carry)
 
-Memories are `[B, m, D]`. `carry` is the valve's recurrent state besides memory;
+Memories are `[B, m, D]`. `carry` is the rest of the valve's recurrent state;
 `initial_carry` returns it for an episode's first segment.
 """
 
@@ -29,7 +29,7 @@ class _Valve(saving.SavableLayer):
 
   Args:
     num_heads: heads of the cross-attention valves; divides D.
-    activation: name in `ACTIVATIONS` of what these valves apply to `H`.
+    activation: name in `ACTIVATIONS` of the function that these valves apply to `H`.
   """
 
   def __init__(self, num_heads: int = 4, activation: str = 'relu', name=None):
@@ -38,7 +38,7 @@ class _Valve(saving.SavableLayer):
     self._activation = ACTIVATIONS[activation]
 
   def initial_carry(self, memory: tf.Tensor) -> Any:
-    """The carry beside an episode's first memory, empty unless overridden."""
+    """The carry of an episode's first segment, empty unless overridden."""
     del memory
     return ()
 
@@ -51,7 +51,7 @@ class Replace(_Valve):
 
 
 class CrossAttention2(_Valve):
-  """Old memory attends to new: `Attention(Q = M_n, K = V = act(H))`, RATE's own valve.
+  """Old memory attends to new: `Attention(Q = M_n, K = V = act(H))`; RATE's default.
 
   Four projections with biases, no residual and no norm. Scores are divided by
   sqrt(D / num_heads) as in RATE's code, where Algorithm 2 has sqrt(D); `act` and the

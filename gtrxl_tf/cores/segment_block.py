@@ -11,21 +11,20 @@ from gtrxl_tf.cores import masks
 from gtrxl_tf.cores import saving
 from gtrxl_tf.cores import slots as slots_lib
 
-KeysAndValues = Tuple[tf.Tensor, tf.Tensor]
 Positions = Literal['none', 'rope', 'bias']
 
 
 class Attention(saving.SavableLayer):
   """Multi-head attention of Vaswani et al. (2017), with biases in its projections.
 
-  Keys occupy slots `0 .. K-1`. A query's slot is that of its own key.
+  Keys occupy slots `0 .. K-1`. A query has the slot of its key.
 
   Args:
     num_heads: H.
     head_dim: d.
     positions: how attention sees the distance from query to key. `'none'`: not at all.
-      `'rope'`: queries and keys are rotated (Su et al., 2021). `'bias'`: scores have a
-      learned bias for each head and distance.
+      `'rope'`: queries and keys are rotated (Su et al., 2021). `'bias'`: a learned bias
+      for each head and distance is added to scores.
     num_slots: the largest K.
     dropout: share of the weights dropped when a dropout key is given.
   """
@@ -53,7 +52,7 @@ class Attention(saving.SavableLayer):
           'distance_bias', (self._num_heads, self._num_slots), initializer='zeros')
     super().build(input_shape)
 
-  def keys_and_values(self, inputs: tf.Tensor) -> KeysAndValues:
+  def keys_and_values(self, inputs: tf.Tensor) -> core.KeysAndValues:
     """Keys and values of `inputs` `[B, S, D]`, each `[B, H, S, d]`, without slots."""
     split = self._split(self._key_and_value(inputs), 2)
     return split[0], split[1]
@@ -117,7 +116,19 @@ def _rotate(x: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:
 
 
 class SegmentBlock(saving.SavableLayer):
-  """A layer: attention, then a ReLU MLP, each with a residual and a LayerNorm."""
+  """A layer: attention, then a ReLU MLP, each with a residual and a LayerNorm.
+
+  Args:
+    num_heads: H.
+    head_dim: d.
+    mlp_dim: hidden units of the MLP.
+    post_norm: whether norms follow the residuals; otherwise they precede the sublayers.
+    positions: see `Attention`.
+    num_slots: see `Attention`.
+    dropout: share of hidden units dropped when a dropout key is given: of the outputs
+      of attention and MLP, and within the MLP.
+    attention_dropout: share of the attention weights dropped, likewise.
+  """
 
   def __init__(self, num_heads: int, head_dim: int, mlp_dim: int, post_norm: bool,
                positions: Positions, num_slots: int, dropout: float,
@@ -138,14 +149,14 @@ class SegmentBlock(saving.SavableLayer):
     core.build_layer(self._outputs, input_shape[:-1] + [self._hidden.units])
     super().build(input_shape)
 
-  def keys_and_values(self, memory: tf.Tensor) -> KeysAndValues:
+  def keys_and_values(self, memory: tf.Tensor) -> core.KeysAndValues:
     """Keys and values `[B, H, S, d]` of `memory` `[B, S, D]`, for `step`."""
     return self.attention.keys_and_values(
         self._normalized(tf.cast(memory, self.compute_dtype)))
 
-  def call(self, stream: tf.Tensor, memory: tf.Tensor, prefix: Optional[KeysAndValues],
-           mask: tf.Tensor, slots: tf.Tensor, key: Optional[tf.Tensor] = None
-           ) -> tf.Tensor:
+  def call(self, stream: tf.Tensor, memory: tf.Tensor,
+           prefix: Optional[core.KeysAndValues], mask: tf.Tensor, slots: tf.Tensor,
+           key: Optional[tf.Tensor] = None) -> tf.Tensor:
     """Attends to a prefix, memory and inputs, which occupy slots in this order.
 
     Args:
@@ -166,7 +177,7 @@ class SegmentBlock(saving.SavableLayer):
     return self._join(stream, attended, key)
 
   def attention_weights(self, stream: tf.Tensor, memory: tf.Tensor,
-                        prefix: Optional[KeysAndValues], mask: tf.Tensor,
+                        prefix: Optional[core.KeysAndValues], mask: tf.Tensor,
                         slots: tf.Tensor) -> tf.Tensor:
     """The attention weights `[B, H, T, P+M+T]` of `call`."""
     inputs = self._normalized(stream)
@@ -195,7 +206,7 @@ class SegmentBlock(saving.SavableLayer):
         inputs, keys, values, mask[:, tf.newaxis], slot[:, tf.newaxis])
     return self._join(stream, attended), keys, values
 
-  def _keys(self, inputs, memory, prefix) -> KeysAndValues:
+  def _keys(self, inputs, memory, prefix) -> core.KeysAndValues:
     if memory.shape[1]:
       memory = self._normalized(tf.cast(memory, inputs.dtype))
       inputs = tf.concat([memory, inputs], axis=1)

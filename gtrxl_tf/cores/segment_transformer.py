@@ -78,14 +78,14 @@ class SegmentTransformer(core.Core):
     segment_length: S, in units of `tokens_per_step` inputs.
     recurrence: what a layer's memory of the M steps before a segment holds: nothing
       (`none`), its inputs (`xl`, Dai et al., 2019, equation 3), or its outputs
-      (`same_layer`, ERNIE-Doc, Ding et al., 2021, equation 4), with which memory
-      reaches back without bound.
+      (`same_layer`, ERNIE-Doc, Ding et al., 2021, equation 4), so that memory reaches
+      back without bound.
     memory_length: M, in the unit of `segment_length`; 0 without recurrence.
     num_prefix: P, the number of learned vectors that all steps see (MemCtrl of Burtsev
       et al., 2021); 0 with recurrence. They pass separate layers, in which they see
-      only one another: if they saw steps, earlier steps would see later ones through
+      only each other: if they saw steps, earlier steps would see later ones through
       them.
-    tokens_per_step: tokens per step, for models that feed a step as several inputs.
+    tokens_per_step: inputs per step, for models that turn a step into several tokens.
     positions: how the attention sees distances, see `segment_block.Attention`.
     memory_gradient: whether gradients pass from a segment to earlier ones of the same
       unroll (`through_segments`) or are `stopped`, as in the paper.
@@ -94,8 +94,8 @@ class SegmentTransformer(core.Core):
     attention_dropout: share of the attention weights dropped in training.
 
   The defaults are the paper's (Table S3), with the context of its setting dr (Table 1).
-  What the paper leaves open follows PyTorch's encoder layer, whose default sizes it
-  has.
+  Where the paper is silent they follow PyTorch's encoder layer, whose default sizes the
+  paper uses.
   """
 
   def __init__(
@@ -236,6 +236,7 @@ class SegmentTransformer(core.Core):
     return found
 
   def _segment(self, stream, is_first, state: SegmentState, prefix, key=None):
+    """Outputs, the next state, and what determines the attention weights."""
     memory = tf.stop_gradient(state.memory) if self._stop_memory else state.memory
     mask = masks.attention_mask(is_first, state.valid, banded=False)
     mask = tf.pad(mask, [[0, 0], [0, 0], [self._num_prefix, 0]], constant_values=True)

@@ -27,11 +27,11 @@ class XLState(NamedTuple):
 class XLCache(NamedTuple):
   """State between steps.
 
-  New keys and values go to a tail of K rows, which every step moves by one row. When K
-  steps of a row of the batch are not in its window yet, the window takes them all,
-  since moving the window at every step would take longer than the step itself. A step
-  sees the last M steps, so it sees as many rows of the tail as it leaves out of the
-  window.
+  New keys and values enter a tail of K rows, which moves by one row at every step. The
+  window moves only when K steps are not in it yet, and then takes all of them: moving
+  it at every step would take longer than the step itself. A step sees the last M steps,
+  so for each row that it sees in the tail it leaves out one of the window. Rows of the
+  batch move their windows at different steps.
   """
   keys: Tuple[tf.Tensor, ...]         # The window: for each layer, [B, H, M, d].
   values: Tuple[tf.Tensor, ...]
@@ -43,7 +43,7 @@ class XLCache(NamedTuple):
   record: tf.Tensor                   # [B, L, D], the step's own row of memory.
 
 
-# The longest tail, K. A longer one makes steps slower, and the window move less often.
+# The longest tail, K. With a longer one steps are slower and windows move less often.
 TAIL_LENGTH = 32
 
 
@@ -148,7 +148,7 @@ class TransformerXL(core.Core):
         weights[:, tf.newaxis], queries, ['cache'] * self._memory_length + queries)
 
   def _unroll(self, inputs, is_first, state: XLState, key=None):
-    """Outputs, next state, and what determines the attention weights."""
+    """Outputs, the next state, and the arguments of `xl_block.weigh`."""
     mask = masks.attention_mask(is_first, state.valid)
     num_layers = len(self.blocks)
     stream = dropout_lib.drop(self.embedding(inputs), self._dropout, key, num_layers)
@@ -173,7 +173,7 @@ class TransformerXL(core.Core):
         for i, block in enumerate(self.blocks)))
     tail = slice(self._memory_length - self._tail_length, None)
     tail_keys, tail_values = (
-        tuple(tf.zeros_like(x[:, :, tail]) for x in window) for window in (keys, values))
+        tuple(tf.zeros_like(x[:, :, tail]) for x in rows) for rows in (keys, values))
     return XLCache(
         keys, values, state.valid, tail_keys, tail_values,
         tail_valid=tf.zeros_like(state.valid[:, tail]),
@@ -205,22 +205,25 @@ class TransformerXL(core.Core):
         record=tf.cast(tf.stack(record, axis=1), cache.record.dtype))
 
   def move(self, cache) -> XLCache:
-    full = tf.equal(cache.count, self._tail_length)
     return tf.cond(
-        tf.reduce_any(full), lambda: self._move_windows(full, cache), lambda: cache)
+        self.must_move(cache), lambda: self._move_windows(cache), lambda: cache)
 
   def must_move(self, cache) -> tf.Tensor:
-    return tf.reduce_any(tf.equal(cache.count, self._tail_length))
+    return tf.reduce_any(self._has_full_tail(cache))
 
-  def _move_windows(self, full, cache: XLCache) -> XLCache:
-    """Moves tails into windows in the rows `full` `[B]`."""
+  def _has_full_tail(self, cache: XLCache) -> tf.Tensor:
+    return tf.equal(cache.count, self._tail_length)
+
+  def _move_windows(self, cache: XLCache) -> XLCache:
+    """Moves tails into windows in the rows whose tails are full."""
+    full = self._has_full_tail(cache)
     all_full = tf.reduce_all(full)
 
     def move(window, tail, axis):
       kept = tf.split(
           window, [self._tail_length, window.shape[axis] - self._tail_length], axis)[1]
       moved = tf.concat([kept, tail], axis)
-      # In the usual case, that rows are in step, this saves a pass.
+      # Usually all rows move together, and this saves a pass.
       return tf.cond(all_full, lambda: moved, lambda: nests.where(full, moved, window))
 
     def move_layers(windows, tails):

@@ -16,8 +16,21 @@ Variant = Literal['trxl', 'trxl_i', 'gtrxl']
 class XLBlock(saving.SavableLayer):
   """One layer: attention over memory and inputs, then an optional position-wise MLP.
 
-  `trxl` normalizes after each sub-module (equations 1 and 2). The other variants
-  normalize before it and apply a ReLU to its output (equations 5 to 8 and 23 to 26).
+  `trxl` normalizes after each sub-module (equations 2 to 4 of "Stabilizing Transformers
+  for Reinforcement Learning"). The other variants normalize before it and apply a ReLU
+  to its output (equations 5 to 8 and 23 to 26).
+
+  Args:
+    num_heads: H.
+    head_dim: d.
+    mlp_dim: hidden units of the MLP; 0 for no MLP.
+    post_norm: whether to normalize after each sub-module, as in `trxl`.
+    gate: name in `gates.GATES`.
+    gate_bias: initial value of `b_g`.
+    use_bias: adds biases to the attention's projections.
+    dropout: share of hidden units dropped when a dropout key is given: of position
+      encodings, of the outputs of attention and MLP, and within the MLP.
+    attention_dropout: share of the attention weights dropped, likewise.
   """
 
   def __init__(self, num_heads: int, head_dim: int, mlp_dim: int, post_norm: bool,
@@ -78,7 +91,18 @@ class XLBlock(saving.SavableLayer):
 
   def call(self, inputs: tf.Tensor, memory: tf.Tensor, mask: tf.Tensor,
            lookahead: int = 0, key: Optional[tf.Tensor] = None) -> tf.Tensor:
-    """Outputs `[B, T, D]`, from `[B, T, D]`, `[B, M, D]` and `[B, T, M+T]`."""
+    """Computes the layer's outputs.
+
+    Args:
+      inputs: `[B, T, D]`.
+      memory: `[B, M, D]`, into which no gradient flows.
+      mask: bool `[B, T, M+T]`.
+      lookahead: as for the attention.
+      key: a dropout key; without one nothing is dropped.
+
+    Returns:
+      `[B, T, D]`.
+    """
     memory, affine = tf.stop_gradient(tf.cast(memory, inputs.dtype)), None
     if not self._post_norm:
       norm = self.attention_norm
@@ -123,10 +147,10 @@ class XLBlock(saving.SavableLayer):
     return self._join(inputs, attended[:, tf.newaxis]), key, value
 
   def step_with_tail(self, inputs: tf.Tensor,
-                     window: relative_attention.KeysAndValues,
-                     tail: relative_attention.KeysAndValues,
+                     window: core.KeysAndValues,
+                     tail: core.KeysAndValues,
                      positions: relative_attention.Distances, bias: tf.Tensor
-                     ) -> Tuple[tf.Tensor, relative_attention.KeysAndValues]:
+                     ) -> Tuple[tf.Tensor, core.KeysAndValues]:
     """Outputs `[B, D]` of one step `[B, D]`, and the new tail.
 
     The other arguments are those of the attention's `step_with_tail`.
@@ -140,7 +164,7 @@ def make_blocks(num_layers: int, num_heads: int, head_dim: int, mlp_dim: int,
                 variant: Variant, gate: str = 'gru', gate_bias: float = 2.0,
                 use_bias: bool = False, dropout: float = 0.0,
                 attention_dropout: float = 0.0) -> List[XLBlock]:
-  """The layers of a `variant`; see `TransformerXL`. No MLP if `mlp_dim` is 0."""
+  """Makes the layers of a `variant`, see `TransformerXL`; no MLP if `mlp_dim` is 0."""
   return [
       XLBlock(num_heads, head_dim, mlp_dim, post_norm=variant == 'trxl',
               gate=gate if variant == 'gtrxl' else 'residual',
@@ -169,7 +193,7 @@ def weigh(blocks: Sequence[XLBlock], inputs: Sequence[tf.Tensor], memory: tf.Ten
     inputs: each layer's inputs, `[B, T, D]`.
     memory: `[B, M, L, D]`.
     mask: `[B, T, M+T]`.
-    lookahead: as for the attention.
+    lookahead: as for `RelativeMultiHeadAttention`.
   """
   return tf.stack([
       block.attention_weights(x, memory[:, :, i], mask, lookahead)

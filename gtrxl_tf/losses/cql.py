@@ -83,9 +83,7 @@ def double_q_targets(rewards: tf.Tensor, discounts: tf.Tensor, q_values: tf.Tens
 
 
 def have_targets(valid: tf.Tensor, discounts: tf.Tensor) -> tf.Tensor:
-  """Returns which steps have a target.
-
-  They are the steps whose next step is in the row, and those at a termination.
+  """Returns which steps have a target: those with a next step, and terminations.
 
   The last step of a row has a target only if the episode terminated there. A time limit
   is therefore never mistaken for a termination, although no observation after it was

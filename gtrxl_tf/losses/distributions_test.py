@@ -1,3 +1,5 @@
+"""Compares distributions with a reference, and tests them at their limits."""
+
 import pathlib
 
 from absl.testing import absltest

@@ -1,3 +1,5 @@
+"""Compares pixel control with a reference and with its definition."""
+
 import pathlib
 
 from absl.testing import absltest

@@ -13,8 +13,8 @@ from gtrxl_tf.losses import shapes
 # exp of this is finite, also squared. Ratios this large are clipped in any case where
 # the advantage is positive, but an infinite one would make the gradient NaN.
 _LARGEST_LOG_RATIO = 40.
-# Added to the standard deviation of advantages.
-_SMALLEST_DEVIATION = 1e-8
+# Added to the standard deviation of advantages, so that it is not 0.
+_DEVIATION_EPSILON = 1e-8
 
 
 class PPOLoss(NamedTuple):
@@ -104,7 +104,7 @@ def ppo_loss(
   if normalize_advantages:
     advantages -= averages.sum_over_replicas(mean(advantages))
     deviation = tf.sqrt(averages.sum_over_replicas(mean(tf.square(advantages))))
-    advantages /= deviation + _SMALLEST_DEVIATION
+    advantages /= deviation + _DEVIATION_EPSILON
 
   ratios = tf.exp(tf.minimum(log_ratios, _LARGEST_LOG_RATIO))
   clipped = tf.clip_by_value(ratios, 1. - clip_ratio, 1. + clip_ratio)

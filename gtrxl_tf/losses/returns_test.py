@@ -1,3 +1,5 @@
+"""Compares returns with a reference and with their definition."""
+
 import pathlib
 
 from absl.testing import absltest

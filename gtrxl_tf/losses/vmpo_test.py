@@ -1,3 +1,5 @@
+"""Compares V-MPO's loss with a reference, and tests its properties."""
+
 import pathlib
 
 from absl.testing import absltest

@@ -1,7 +1,7 @@
 """Schemes of offline training: the steps in each batch, and the memory they start with.
 
-A scheme gives the batch of every learner step and observes its metrics. It is a part of
-the checkpoint, so that an interrupted run resumes with the same batches.
+A scheme makes the batch of every learner step and observes the step's metrics. It is
+part of the checkpoint, so that an interrupted run resumes with the same batches.
 """
 
 import collections
@@ -21,7 +21,7 @@ _POOL_STREAM = 1  # A stream of random numbers; the order of episodes has anothe
 
 
 class Trajectories:
-  """The trajectories of a dataset, in batches as agents take them.
+  """Reads the trajectories of a dataset in batches.
 
   Attributes:
     dataset: the dataset.
@@ -42,10 +42,10 @@ class Trajectories:
       segment_length: K.
       num_segments: N.
       batch_size: B.
-      seed: see above.
+      seed: seeds the order of episodes and the draws of schemes.
       return_scale: returns are divided by it.
       frame_stack: see `datasets.gather`.
-      **draw: other settings of `datasets.segments`.
+      **draw: further arguments of `datasets.segments`.
     """
     self.dataset = dataset
     self.segment_length = segment_length
@@ -62,7 +62,7 @@ class Trajectories:
     """Yields batches, starting with number `first_batch`.
 
     Args:
-      first_batch: the number of the first batch.
+      first_batch: number of the first batch.
       num_segments: segments per trajectory; N by default.
       max_length: longer episodes are left out.
     """
@@ -81,7 +81,7 @@ class Trajectories:
     """Returns a batch as tensors.
 
     Args:
-      batch: [B, T, ...]
+      batch: [B, T, ...].
       is_first: [B], whether a row begins without memory.
       state: see `agent_lib.Segments`.
     """
@@ -100,7 +100,7 @@ class Trajectories:
 
 
 class Scheme(tf.train.experimental.PythonState):
-  """Gives the batches of learner steps; a part of checkpoints."""
+  """Makes the batches of learner steps; its state is part of checkpoints."""
 
   def __init__(self, trajectories: Trajectories,
                initial_state: Callable[[int], Any], learner_steps: int):
@@ -109,7 +109,7 @@ class Scheme(tf.train.experimental.PythonState):
     Args:
       trajectories: the trajectories to take batches from.
       initial_state: makes the network's state for a batch size.
-      learner_steps: how many the run takes.
+      learner_steps: number of learner steps in the run.
     """
     self._trajectories = trajectories
     self._make_state = initial_state
@@ -148,8 +148,9 @@ class Scheme(tf.train.experimental.PythonState):
 
 @config.configurable
 class WholeTrajectories(Scheme):
-  """Trains on N segments of each row in every learner step; gradients pass through all
-  of them as far as the core lets them.
+  """Trains on N segments of each row in every learner step.
+
+  Gradients pass through all of them, as far as the core lets them.
 
   Args:
     curriculum: trains in N stages of equal length, the j-th on the episodes of at most
@@ -180,12 +181,11 @@ class WholeTrajectories(Scheme):
 
 @config.configurable
 class SegmentBySegment(Scheme):
-  """Trains on one segment in every learner step, starting from the state in which the
-  last step ended; no gradient passes between them.
+  """Trains on one segment in every learner step, from the state after the last one.
 
-  RATE's published code trains in this way: N optimizer steps for each batch of
-  trajectories, which need the memory of one segment only. What a segment writes to the
-  core's memory is then never trained.
+  No gradient passes between segments. RATE's published code trains in this way: it
+  takes N optimizer steps for each batch of trajectories and needs the memory of one
+  segment only. What a segment writes to the core's memory is then never trained.
   """
 
   def __init__(self, trajectories: Trajectories,
@@ -227,13 +227,13 @@ class SegmentBySegment(Scheme):
 class MemoryPool(Scheme):
   """Trains on whole trajectories, half of which begin with an earlier batch's memory.
 
-  A memory that is trained on N segments has no reason to last longer. Here, once the
-  loss has fallen, half of the rows begin with what a row of an earlier batch
-  remembered, and go through an episode with the same clue, which is hidden from them:
-  their memory must have kept it. What they remember before the answer then replaces
-  what they began with. With a small probability a memory is replaced by a young one, so
-  that ages are geometrically distributed with a mean of 1 / `renewal` passes, whatever
-  N is. Neither batches nor gradients become longer.
+  Nothing in training on N segments makes a memory last longer. Here, once the loss has
+  fallen, half of the rows begin with the memory of a row of an earlier batch. They go
+  through an episode with the same clue, which is hidden from them, so they can answer
+  only from memory. Their memory just before the answer then replaces the one that they
+  began with. At each step a memory is replaced by a young one with probability
+  `renewal`, so that ages are geometrically distributed with a mean of 1 / `renewal`
+  passes, whatever N is. Neither batches nor gradients become longer.
 
   The scheme is not from the papers. It trains on memories written by the weights of
   many steps ago, like truncated back-propagation with a carried state, or the sample
@@ -242,7 +242,7 @@ class MemoryPool(Scheme):
   Args:
     clue: a function of a batch's observations and mask that returns what must be
       remembered, such as `t_maze_clue`.
-    start_loss: the pool is used once the mean loss of 20 steps is below it. For a
+    start_loss: the pool is used once the mean loss of 20 steps is below this. For a
       choice between two turns at the end of up to T steps, 0.4 / T is a third of the
       loss of guessing.
     renewal: the probability, at each step, that a memory is replaced by a young one.
@@ -262,7 +262,7 @@ class MemoryPool(Scheme):
     self._losses = collections.deque(maxlen=20)
     self._labels = None  # [P], the clues of the memories; None before there are any.
     self._states = None  # Nest of [P, ...].
-    self._seen = None    # Labels of the present batch, and segments with the answer.
+    self._seen = None    # Labels of the current batch, and segments with the answer.
 
   @functools.cached_property
   def _episodes(self) -> Dict[int, np.ndarray]:

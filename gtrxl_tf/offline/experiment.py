@@ -30,26 +30,27 @@ from gtrxl_tf.training import run_folder
 
 
 def _comparable(*specs: dm_specs.Array) -> List[Dict[str, Any]]:
-  """Returns the properties of an action that several specs of it all have.
+  """Returns the properties of each spec of an action that all the specs have.
 
-  Specs of imported datasets have no bounds, and those of older ones no names.
+  Specs of imported datasets have no bounds, and those of older datasets have no names.
   """
-  found = []
+  properties = []
   for spec in specs:
-    told = {'num_values': getattr(spec, 'num_values', None)}
-    if told['num_values'] is None and hasattr(spec, 'minimum'):
-      told['bounds'] = [np.broadcast_to(np.float32(bound), spec.shape).tolist()
-                        for bound in (spec.minimum, spec.maximum)]
+    known = {'num_values': getattr(spec, 'num_values', None)}
+    if known['num_values'] is None and hasattr(spec, 'minimum'):
+      known['bounds'] = [np.broadcast_to(np.float32(bound), spec.shape).tolist()
+                         for bound in (spec.minimum, spec.maximum)]
     if hasattr(spec, 'names'):
-      told['names'] = list(spec.names)
-    found.append(told)
-  return [{name: told[name] for name in told if all(name in x for x in found)}
-          for told in found]
+      known['names'] = list(spec.names)
+    properties.append(known)
+  shared = set.intersection(*map(set, properties))
+  return [{name: value for name, value in known.items() if name in shared}
+          for known in properties]
 
 
 @config.configurable
 class OfflineExperiment(experiment_lib.Experiment):
-  """An experiment on a dataset, whose policy is evaluated by playing.
+  """An experiment that trains on a dataset and evaluates its policy by playing.
 
   `Experiment.network` makes a network for an `action_spec`; `Experiment.agent` makes an
   agent of a network. The defaults are `DecisionNetwork`, `DecisionAgent` and `AdamW`.
@@ -59,10 +60,10 @@ class OfflineExperiment(experiment_lib.Experiment):
     dataset: folder of a dataset that `binaries.collect` or an importer wrote.
     policy: makes a policy of a network, its `observation_spec` and `action_spec`.
     scheme: selects the steps of each batch, see `batching`.
-    learner_steps: how long to train.
-    segment_length: K, steps of a segment.
-    num_segments: N, segments of a trajectory in training.
-    batch_size: trajectories of a learner step, for all replicas together.
+    learner_steps: learner steps of the run.
+    segment_length: K, steps per segment.
+    num_segments: N, segments per trajectory in training.
+    batch_size: trajectories per learner step, over all replicas.
     starts: where trajectories start, see `datasets.segments`.
     min_window_return: see `datasets.segments`.
     frame_stack: see `datasets.gather`.
@@ -109,17 +110,16 @@ class OfflineExperiment(experiment_lib.Experiment):
 
   def _check_specs(self) -> None:
     """Checks that the dataset's shapes and actions are those of the environment."""
-    frames = self._trajectories['frame_stack']
-
-    def shapes(nest, frames=1):
+    def shapes(nest, num_frames=1):
+      """Shapes and types, where `num_frames` are stacked along the last axis."""
       def shape(spec):
-        *outer, last = spec.shape or (None,)
-        stacked = () if last is None else (*outer, last * frames)
+        stacked = (*spec.shape[:-1], spec.shape[-1] * num_frames) if spec.shape else ()
         return stacked, np.dtype(spec.dtype).name
       return tf.nest.map_structure(shape, nest)
 
-    for kind, frames in (('observation', frames), ('action', 1)):
-      found = shapes(getattr(self.dataset, f'{kind}_spec')(), frames)
+    for kind, num_frames in (
+        ('observation', self._trajectories['frame_stack']), ('action', 1)):
+      found = shapes(getattr(self.dataset, f'{kind}_spec')(), num_frames)
       expected = shapes(getattr(self, f'{kind}_spec'))
       if found != expected:
         raise config.ConfigError(
@@ -163,7 +163,7 @@ class OfflineExperiment(experiment_lib.Experiment):
 
   @functools.cached_property
   def _observation_statistics(self) -> Tuple[Any, Any]:
-    """Mean and deviation of the dataset's observations, stacked as the network's."""
+    """Mean and deviation of the dataset's observations, stacked like its frames."""
     frames = self._trajectories['frame_stack']
     return tuple(
         tf.nest.map_structure(lambda x: np.tile(x, frames) if frames > 1 else x, nest)
@@ -179,7 +179,7 @@ class OfflineExperiment(experiment_lib.Experiment):
                         return_scale=self._return_scale)
 
   def restore_policy(self, folder: run_folder.RunFolder) -> policy_lib.DecisionPolicy:
-    """Makes the policy of the newest checkpoint, with the present settings."""
+    """Makes the policy of the newest checkpoint, with the current settings."""
     return self.make_policy(self.restore_agent(folder.checkpoints).network)
 
   def make_judge(self, policy: Any, folder: Optional[run_folder.RunFolder] = None
@@ -194,7 +194,7 @@ class OfflineExperiment(experiment_lib.Experiment):
     return judge_lib.EpisodeJudge(self, policy)
 
   def make_scheme(self, agent: agent_lib.Agent) -> batching.Scheme:
-    """Makes the scheme that gives the batches."""
+    """Makes the scheme, which makes the batches."""
     return self._scheme(self._make_trajectories(agent.network.action_space),
                         agent.network.initial_state, self.learner_steps)
 

@@ -18,16 +18,16 @@ from gtrxl_tf.training import run_folder
 
 @config.configurable
 class HistoryExperiment(offline_experiment.OfflineExperiment):
-  """An experiment on a dataset of learning histories, whose source it distills.
+  """An experiment that distills the source of a dataset of learning histories.
 
-  The policy is evaluated by learning in the tasks in which the source was evaluated.
+  Evaluations are learning processes in the tasks in which the source was evaluated.
   Tasks come from the collector: `Experiment.environment` must not be set. The other
   settings are those of `Experiment` and `OfflineExperiment`; `OfflineExperiment.scheme`
   must be one of `history_schemes`. The defaults are `DistillationNetwork`,
   `DistillationAgent` and `AdamW`.
 
   Args:
-    collector: the one with which the dataset was collected.
+    collector: the collector of the dataset.
     **shared: the settings of `OfflineExperiment`.
   """
   kind = 'HistoryExperiment'

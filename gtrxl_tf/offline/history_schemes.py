@@ -33,9 +33,9 @@ def gather(dataset: datasets.Dataset, histories: Sequence[int], starts: Sequence
   Before a history's first step and after its last one, everything is 0.
 
   Args:
-    dataset: of the kind 'histories'.
-    histories: [B] numbers of histories.
-    starts: [B] the first step of each part.
+    dataset: a dataset of the kind 'histories'.
+    histories: [B], numbers of histories.
+    starts: [B], the first step of each part.
     length: T.
     state: the batch's state, see `HistoryBatch`.
   """
@@ -71,7 +71,7 @@ def gather(dataset: datasets.Dataset, histories: Sequence[int], starts: Sequence
 
 
 class _HistoryScheme(batching.Scheme):
-  """The base of the schemes."""
+  """The base class of schemes for histories."""
 
   def __init__(self, trajectories: batching.Trajectories,
                initial_state: Callable[[int], Any], learner_steps: int):
@@ -93,18 +93,17 @@ class _HistoryScheme(batching.Scheme):
 
 @config.configurable
 class HistoryWindows(_HistoryScheme):
-  """Trains on windows of T steps, drawn uniformly over histories and starts, without
-  memory of earlier steps.
+  """Trains on windows of T steps, drawn uniformly over histories and starts.
 
-  ADF, ADR and MEM are trained in this way, with T the context. Cores with a recurrence
-  can be, too: their memory is then empty at first.
+  ADF, ADR and MEM are trained in this way, where T is the context. Cores with a
+  recurrence can be trained in this way too; every window starts with an empty memory.
 
   Args:
-    whole_ends: a history's first and last steps are in one window each, steps in the
-      middle in T windows. If this is true, the windows at both ends are drawn T times
-      as often as others, so that no step is rarer than those in the middle; none is
-      more than twice as frequent. The paper says only that chunks are sampled, so
-      that starts are uniform by default.
+    whole_ends: whether the windows at both ends of a history are drawn T times as often
+      as others. If not, a history's first and last steps are in one window each, and
+      steps in the middle are in T. If so, no step is rarer than those in the middle,
+      and none is more than twice as frequent. The paper says only that chunks are
+      sampled, so by default starts are uniform.
   """
 
   def __init__(self, trajectories: batching.Trajectories,
@@ -124,14 +123,14 @@ class HistoryWindows(_HistoryScheme):
 
 @config.configurable
 class HistoryChunks(_HistoryScheme):
-  """Trains on consecutive chunks of histories, T steps in each learner step, and keeps
-  the state in which the last step ended.
+  """Trains on consecutive chunks of histories, from the state after the last one.
 
-  This is truncated back-propagation through time, which XL and ED need: gradients pass
-  through the N segments of a learner step, if the core lets them, and no further. The
-  paper has N = 1. Rows begin at a random chunk of their first history, with an empty
-  memory, because otherwise all would be at the same step; later histories are seen from
-  their first step. There, `is_first` makes the core forget the last history.
+  A chunk is the T steps of a learner step. This is truncated back-propagation through
+  time, which XL and ED need: gradients pass through the N segments of a learner step,
+  if the core lets them, and no further. The paper has N = 1. Rows begin at a random
+  chunk of their first history, with an empty memory, because otherwise all would be at
+  the same step. Later histories begin at their first step, where `is_first` makes the
+  core forget the last history.
   """
 
   def __init__(self, trajectories: batching.Trajectories,
@@ -139,7 +138,7 @@ class HistoryChunks(_HistoryScheme):
     super().__init__(trajectories, initial_state, learner_steps)
     random = self._random(_FIRST_ROWS, 0)
     histories = self._histories(random)
-    # With the last chunk, which may be shorter.
+    # These include the last chunk, which may be shorter.
     counts = -(-self._dataset.lengths[histories] // self._length)
     self._rows = _Rows(histories, self._length * random.integers(counts))
     self._state = self._initial_state

@@ -75,7 +75,7 @@ class HistorySchemesTest(absltest.TestCase):
     np.testing.assert_array_equal(parts.is_first, parts.position == 0)
     self.assertEqual(parts.reward.dtype, np.float32)
 
-  def test_windows_are_anywhere(self):
+  def test_windows_begin_anywhere(self):
     scheme = self.make(history_schemes.HistoryWindows)
     starts = set()
     for step in range(150):

@@ -1,4 +1,4 @@
-"""Judges, with which an offline trainer evaluates policies."""
+"""Judges, which evaluate the policy of an offline trainer."""
 
 from typing import Any, Dict, Optional, Sequence
 
@@ -10,7 +10,7 @@ from gtrxl_tf.training import experiment as experiment_lib
 
 
 class Judge(Protocol):
-  """Evaluates one policy, whose weights may change in between.
+  """Evaluates one policy, whose weights may change between evaluations.
 
   Attributes:
     columns: the names of the numbers that `evaluate` returns.
@@ -20,17 +20,17 @@ class Judge(Protocol):
   evaluation: Optional[evaluation_lib.Evaluation]
 
   def evaluate(self) -> Dict[str, float]:
-    """Plays; returns a number for each of the columns."""
+    """Plays, and returns a number for each of the columns."""
 
 
 class EpisodeJudge:
-  """Judges a policy by episodes of an experiment's tasks; a `Judge`."""
+  """A `Judge` that plays episodes of an experiment's tasks."""
 
   def __init__(self, experiment: experiment_lib.Experiment, policy: Any):
     """Compiles the policy, whose weights may change.
 
     Args:
-      experiment: has the tasks.
+      experiment: the experiment, whose tasks are played.
       policy: a TF-Agents policy, or a SavedModel of one.
     """
     self.evaluation: Optional[evaluation_lib.Evaluation] = None
@@ -41,7 +41,7 @@ class EpisodeJudge:
         policy, experiment.make_evaluation_environments())
 
   def evaluate(self) -> Dict[str, float]:
-    """Plays; returns mean return and success, and the success in each task."""
+    """Plays, and returns mean return and success, and the success in each task."""
     self.evaluation = played = self._evaluator.play(
         self._experiment.evaluation_episodes)
     successes, tasks = np.array(played.successes), np.array(played.tasks)

@@ -17,12 +17,12 @@ from gtrxl_tf.environments import task_batch
 from gtrxl_tf.plots import histories as curves
 from gtrxl_tf.training import evaluation as evaluation_lib
 
-# A policy is judged by the last of this many equal parts of the process.
+# A policy is judged by the last of this many equal parts of a process.
 _PARTS = 5
 
 
 class PolicySource(sources.Source):
-  """A policy as a `Source`, which learns in a batch of tasks.
+  """A policy that learns while it acts, as a `Source`.
 
   The policy does not see the last time step of an episode: the first one of the next
   episode has the reward.
@@ -32,7 +32,8 @@ class PolicySource(sources.Source):
     """Compiles the policy, whose weights may change.
 
     Args:
-      policy: learns in its state, like `DistillationPolicy`, or a SavedModel of one.
+      policy: a policy that learns in its state, such as `DistillationPolicy`, or a
+        SavedModel of one.
       seed: the seed of the actions.
     """
     self._policy = policy
@@ -69,10 +70,10 @@ class PolicySource(sources.Source):
 def as_inputs(played: sources.LearningHistories,
               network: network_lib.DistillationNetwork,
               policy: policy_lib.DistillationPolicy) -> network_lib.Histories:
-  """Returns the inputs of a network in histories that its policy played."""
+  """Returns the inputs that a network received in histories that its policy played."""
 
   def before(x: np.ndarray) -> tf.Tensor:
-    """Shifts by a step, so that each step has the values of the step before."""
+    """Shifts by one, so that each step has the values of the step before."""
     return tf.constant(np.pad(x, [(0, 0), (1, 0)] + [(0, 0)] * (x.ndim - 2)))
 
   num, num_steps = played.reward.shape
@@ -85,7 +86,7 @@ def as_inputs(played: sources.LearningHistories,
 
 
 class RandomSource(sources.Source):
-  """Draws actions uniformly and learns nothing."""
+  """A `Source` that draws actions uniformly and learns nothing."""
 
   def __init__(self, tasks: task_batch.TaskBatch, seed: int = 0):
     self._num_actions = tasks.num_actions
@@ -99,7 +100,7 @@ class RandomSource(sources.Source):
 
 
 class LearningProcesses:
-  """Judges a policy by a learning process in each task in which a source was evaluated.
+  """A `Judge` that plays a learning process in each of a source's evaluation tasks.
 
   It also judges the greedy policy, which takes the most likely actions.
 
@@ -120,10 +121,10 @@ class LearningProcesses:
 
     Args:
       policy: the policy to judge.
-      collector: has the tasks and the source.
+      collector: the collector of the histories, with the tasks and the source.
       seed: the seed of the policy's actions.
-      picture: where each evaluation's curves are drawn, and written with the suffix
-        `.csv`.
+      picture: the file for a picture of each evaluation's curves; their numbers are
+        written beside it with the suffix `.csv`. None for no files.
     """
     self.evaluation: Optional[evaluation_lib.Evaluation] = None
     self.curves: Dict[str, curves.Curve] = {}
@@ -146,9 +147,14 @@ class LearningProcesses:
     return float(np.mean(curves.returns_by_part(played.reward, played.end, 1)))
 
   def evaluate(self) -> Dict[str, float]:
-    """Plays; returns results of the last fifth of the processes: the mean return of an
-    episode, the share of episodes that were not cut off, the source's return, that of
-    random actions, and the `curves.normalized` return; the same of the greedy policy."""
+    """Plays all processes, and returns results of their last fifth.
+
+    Returns:
+      A number for each of `columns`: the mean return of an episode, the share of
+      episodes that were not cut off, the source's return, the return of random actions
+      and the `curves.normalized` return; return and normalized return of the greedy
+      policy.
+    """
     tasks = self._collector.evaluation_tasks()
     num_steps = self._collector.family.num_steps
     self.played = played = self._policy.play(tasks, num_steps)
@@ -160,30 +166,29 @@ class LearningProcesses:
       curves.write_csv(self._picture.with_suffix('.csv'), self.curves)
       curves.draw(self._picture, self.curves, f'{self._collector.family.name}: '
                   f'{tasks.num_tasks} tasks', self.optimum)
-    returns, of_greedy, of_source = (
-        curves.returns_by_part(x.reward, x.end, _PARTS)[:, -1]
-        for x in all_played.values())
+    returns = {name: curves.returns_by_part(x.reward, x.end, _PARTS)[:, -1]
+               for name, x in all_played.items()}
     late = played.end[:, -(played.end.shape[1] // _PARTS):]
     num_ends = np.sum(late != 0, axis=1)
     successes = np.divide(
         np.sum(late == format_lib.End.TERMINATION, axis=1), num_ends,
         where=num_ends > 0, out=np.full(len(late), np.nan))
     self.evaluation = evaluation_lib.Evaluation(
-        returns.tolist(), successes.tolist(), [0] * len(returns))
-    last, of_greedy, of_source = (
-        float(np.mean(x)) for x in (returns, of_greedy, of_source))
-    scale = self._random_return, of_source
-    return dict(zip(self.columns, (
-        last, float(np.mean(successes)), of_source, self._random_return,
-        curves.normalized(last, *scale), of_greedy,
-        curves.normalized(of_greedy, *scale))))
+        returns['policy'].tolist(), successes.tolist(), [0] * tasks.num_tasks)
+    means = {name: float(np.mean(x)) for name, x in returns.items()}
+    scale = self._random_return, means['source']
+    return {
+        'return': means['policy'], 'success': float(np.mean(successes)),
+        'source_return': means['source'], 'random_return': self._random_return,
+        'normalized': curves.normalized(means['policy'], *scale),
+        'greedy_return': means['greedy'],
+        'greedy_normalized': curves.normalized(means['greedy'], *scale)}
 
 
 def describe(found: Mapping[str, float]) -> str:
-  """Describes the results of `LearningProcesses.evaluate` in a line."""
-  return (f'In the last fifth of learning processes: return {found["return"]:.2f}, '
-          f'success {found["success"]:.2f}, with the most likely actions '
-          f'{found["greedy_return"]:.2f}, of the source {found["source_return"]:.2f}, '
-          f'of random actions {found["random_return"]:.2f}. Where random actions have '
-          f'0 and the source 1: {found["normalized"]:.2f}, with the most likely '
-          f'actions {found["greedy_normalized"]:.2f}')
+  """Describes the results of `LearningProcesses.evaluate` in one line."""
+  return (f'In the last fifth of learning processes: return {found["return"]:.2f} '
+          f'(greedy {found["greedy_return"]:.2f}, source {found["source_return"]:.2f}, '
+          f'random {found["random_return"]:.2f}), success {found["success"]:.2f}; '
+          f'normalized (random 0, source 1) {found["normalized"]:.2f} '
+          f'(greedy {found["greedy_normalized"]:.2f})')

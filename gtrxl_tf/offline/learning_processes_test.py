@@ -77,6 +77,15 @@ class LearningProcessesTest(tf.test.TestCase):
       self.assertEqual({row['name'] for row in csv.DictReader(file)},
                        {'policy', 'greedy', 'source'})
 
+  def test_results_are_described_in_one_line(self):
+    values = 0.5, 0.75, 0.9, 0.1, 0.5, 0.6, 0.625
+    self.assertEqual(
+        learning_processes.describe(
+            dict(zip(learning_processes.LearningProcesses.columns, values))),
+        'In the last fifth of learning processes: return 0.50 (greedy 0.60, source '
+        '0.90, random 0.10), success 0.75; normalized (random 0, source 1) 0.50 '
+        '(greedy 0.62)')
+
   @pytest.mark.medium
   def test_returns_lie_between_random_play_and_the_source(self):
     collector = _collector()

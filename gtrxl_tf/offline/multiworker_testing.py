@@ -55,7 +55,7 @@ def start(arguments: List[List[str]],
 
 
 def experiment(dataset: str) -> offline_experiment.OfflineExperiment:
-  """Makes an experiment of 20 steps, whose states have an empty part."""
+  """Makes an experiment of 20 learner steps, whose core has an empty carry."""
   def network(action_spec):
     return network_lib.DecisionNetwork(
         action_spec, torsos.VectorTorso((8,)),

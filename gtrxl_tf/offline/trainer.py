@@ -20,13 +20,13 @@ if typing.TYPE_CHECKING:
 
 
 class OfflineTrainer(trainer_lib.Trainer):
-  """Trains an experiment's agent on a dataset, and evaluates it from time to time.
+  """Trains an experiment's agent on a dataset, and evaluates it periodically.
 
   Workers that train together all make the same batches, and each takes its share. Only
   the chief evaluates.
 
   Attributes:
-    judge: has the last evaluation; None for a worker that is not the chief.
+    judge: the judge, with the last evaluation; None unless this worker is the chief.
   """
 
   def __init__(self, experiment: experiment_lib.OfflineExperiment,
@@ -60,7 +60,7 @@ class OfflineTrainer(trainer_lib.Trainer):
     if self._is_chief:
       self.judge = experiment.make_judge(
           experiment.make_policy(self._acting), folder)
-    self._judged: Dict[str, float] = {}  # From after this step.
+    self._judged: Dict[str, float] = {}  # The evaluation after this step, if any.
 
   def _make_checkpointed(self) -> Dict[str, Any]:
     self._scheme = self._experiment.make_scheme(self._agent)
@@ -70,7 +70,7 @@ class OfflineTrainer(trainer_lib.Trainer):
     return self.step >= self._experiment.learner_steps
 
   def _should_stop(self) -> bool:
-    """Whether to stop; several workers all stop at the same step."""
+    """Whether to stop; all workers stop at the same step."""
     with learner_lib.device_errors(self.step + 1):
       return devices.any_worker(self._asked_to_stop(), self._strategy)
 

@@ -115,9 +115,9 @@ def return_label(runs: Dict[str, List[Rows]]) -> str:
 
 def draw_reference(panel: plt.Axes, value: float, label: str = 'informed policy',
                    number: int = 0) -> None:
-  """Draws a line of reference; those of one panel have different numbers."""
-  panel.axhline(value, color='black', linestyle=_REFERENCE_STYLES[number % 4],
-                linewidth=1, label=label)
+  """Draws a line of reference in a style that depends on its `number`."""
+  linestyle = _REFERENCE_STYLES[number % len(_REFERENCE_STYLES)]
+  panel.axhline(value, color='black', linestyle=linestyle, linewidth=1, label=label)
 
 
 def pyplot() -> types.ModuleType:
@@ -161,7 +161,7 @@ def draw(path: pathlib.Path, runs: Dict[str, List[Rows]], title: str,
     runs: see `plot`.
     title: the picture's title.
     reference: the informed policy's return, drawn as a line.
-    more: functions that each plot in another panel, beside the curves.
+    more: functions that each plot in a further panel, to the right of the curves.
     lines: further lines of reference, by label.
   """
   figure, panels = pyplot().subplots(

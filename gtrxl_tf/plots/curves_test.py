@@ -1,4 +1,4 @@
-"""Tests for curves."""
+"""Tests of curves.py."""
 
 from absl.testing import absltest
 import numpy as np

@@ -1,7 +1,7 @@
 """Curves of learning processes: returns of episodes against transitions.
 
-They follow *Memory-Efficient Algorithm Distillation* (Figures 5 to 9), for sources and
-for the models that distill them.
+The pictures follow *Memory-Efficient Algorithm Distillation* (Figures 5 to 9), for
+sources and for the models that distill them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Curve(NamedTuple):
 
   Attributes:
     steps: [N], transitions at the end of each part.
-    mean: [N], over the environments; NaN until an episode has ended in each of them, as
-      the first episodes to end are the best.
+    mean: [N], over the environments; NaN until an episode has ended in each of them,
+      because the first episodes to end are the best.
     interval: [N], half the width of the 95 % confidence interval of the mean; NaN if
       there is only one environment.
   """
@@ -81,7 +81,7 @@ def summarize(steps: np.ndarray, values: np.ndarray) -> Curve:
 
 
 def normalized(value: float, random: float, source: float) -> float:
-  """Returns a return on the scale on which random play has 0 and the source 1.
+  """Returns a return on a scale where random play has 0 and the source 1.
 
   A ratio of returns would mislead where they are costs, as in the tasks quick and
   dense. NaN if the source is no better or worse than random play.

@@ -1,4 +1,4 @@
-"""Tests for histories."""
+"""Tests of histories.py."""
 
 import math
 import pathlib

@@ -1,10 +1,10 @@
 """Sources: algorithms that learn while they play, and whose histories are recorded.
 
 A learning history is everything that an algorithm saw and did from its first step to
-its last. A model that predicts the actions in many of them distills the algorithm. A
-source plays a batch of tasks of one family (`environments/task_batch.py`) at once and
-learns in each of them separately. `histories.py` lets it play and writes the histories
-to disk.
+its last. A model that learns to predict the actions in many histories distills the
+algorithm. A source plays a batch of tasks of one family (`environments/task_batch.py`)
+at once and learns in each of them separately. `histories.py` writes the histories that
+it plays to disk.
 
 A new source, or a new family, is one file: the smallest examples are `bandit.py` here
 and in `environments`.

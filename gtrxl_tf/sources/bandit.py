@@ -19,9 +19,9 @@ class UCB(source.Source):
     """Creates the source.
 
     Args:
-      tasks: to play; every action is an arm, whatever the state.
-      num_steps: of a history; not used here.
-      seed: of the choice between equal bounds.
+      tasks: the tasks to play; every action is an arm, whatever the state.
+      num_steps: steps per history; not used.
+      seed: seeds the choice between equal bounds.
       width: c in mean + sqrt(c ln t / n), for n pulls of the arm among t; 2 is UCB1.
     """
     del num_steps

@@ -5,8 +5,8 @@ The folder of a collection has
   training/     a dataset of the kind 'histories', see `datasets/format.py`
   evaluation/   a dataset of histories in other tasks, which are never in training
 
-Work is divided into pieces with their own random numbers, so that a collection that was
-interrupted continues after the last piece that was written, with the same result.
+Work is divided into pieces, each with its own random numbers, so that an interrupted
+collection continues after the last complete piece, with the same result.
 """
 
 import os
@@ -26,7 +26,7 @@ from gtrxl_tf.datasets import writer as writer_lib
 from gtrxl_tf.environments import task_batch
 from gtrxl_tf.sources import source as source_lib
 
-# Tasks that are played at once. More take memory and are hardly faster.
+# Tasks that are played at once. More take more memory and are hardly faster.
 _PIECE = 1000
 
 
@@ -34,17 +34,17 @@ _PIECE = 1000
 class HistoryCollector:
   """Settings of a collection of histories, and the play of its pieces.
 
-  A dataset keeps these settings and gin's, and only a collector with the same settings
+  A dataset stores these settings and gin's, and only a collector with the same settings
   continues it.
 
   Args:
-    family: of the tasks.
+    family: the family of tasks.
     source: makes the algorithm that learns; called with `tasks`, `num_steps`, `seed`.
-    num_histories: for training, each in a task that is drawn with replacement; 10,000
-      in the paper (Table S1).
+    num_histories: number of histories for training, each in a task that is drawn with
+      replacement; 10,000 in the paper (Table S1).
     num_evaluation: number of `evaluation_tasks`, with one history each; 100 in the
       paper.
-    seed: of the tasks and the source.
+    seed: seeds the tasks and the source.
   """
 
   def __init__(self,
@@ -108,8 +108,8 @@ def collect_split(collector: HistoryCollector, split: task_batch.Split,
   Args:
     collector: what to collect.
     split: 'training' or 'evaluation'.
-    path: of the folder; the dataset is in its subfolder of the split's name.
-    stream: where the progress is shown.
+    path: the folder; the dataset is in its subfolder with the split's name.
+    stream: where progress is printed.
 
   Raises:
     format_lib.DatasetError: the folder holds something else.

@@ -19,11 +19,11 @@ class QLearning(source.Source):
   and ties are broken uniformly. With these values, the source reaches the optimum in
   all eight settings within their steps.
 
-  `sweep_on_success` is not in the paper. With it a source updates along an episode
+  `sweep_on_success` is not in the paper. With it, the source replays an episode
   backwards as soon as it terminates, so that the value of its end reaches its start at
   once. Histories then need a third of the steps, and small models learn from them in
-  minutes; `gin/distillation/histories/dark_room_backward_sweep.gin` has the settings for
-  it.
+  minutes. The settings are in
+  `gin/distillation/histories/dark_room_backward_sweep.gin`.
   """
 
   def __init__(self,
@@ -39,16 +39,16 @@ class QLearning(source.Source):
     """Creates the source.
 
     Args:
-      tasks: to play.
+      tasks: the tasks to play.
       num_steps: T, the steps of a history.
-      seed: of the actions.
-      discount: of later rewards.
+      seed: seeds the actions.
+      discount: gamma, per step.
       learning_rate: 1 replaces the old value of a state and action, which is right in
         deterministic tasks.
       initial_epsilon: the probability of a random action at the first step.
-      epsilon_share: share of the steps in which epsilon falls to 0.
-      bootstrap_truncations: whether the state in which an episode is cut off has a
-        value.
+      epsilon_share: share of the steps over which epsilon falls to 0.
+      bootstrap_truncations: whether targets include the value of the state in which an
+        episode is cut off.
       sweep_on_success: whether to update along an episode backwards when it terminates.
 
     Raises:
@@ -77,7 +77,7 @@ class QLearning(source.Source):
 
   @property
   def epsilon(self) -> float:
-    """The probability of a random action now."""
+    """The current probability of a random action."""
     return self._initial_epsilon * max(0.0, 1 - self._num_steps / self._epsilon_steps)
 
   def act(self, observation: np.ndarray, state: np.ndarray) -> np.ndarray:
@@ -106,7 +106,7 @@ class QLearning(source.Source):
     self._flat[entry] = value + self._learning_rate * (target - value)
 
   def _sweep(self, step: Sequence[np.ndarray], outcome: task_batch.Outcome) -> None:
-    """Remembers the step, and updates along episodes that terminate, backwards."""
+    """Stores the step, and replays the episodes that terminate with it backwards."""
     self._episode.append(step)
     self._lengths += 1
     learning = np.flatnonzero(outcome.terminated)

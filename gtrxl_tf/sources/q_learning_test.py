@@ -1,4 +1,4 @@
-"""Tests for q_learning."""
+"""Tests of q_learning.py."""
 
 from unittest import mock
 
@@ -29,7 +29,7 @@ def _family(setting, **settings):
 class QLearningTest(parameterized.TestCase):
 
   @parameterized.parameters('dr', 'dktd', 'drlq', 'dktdlq', 'drld')
-  def test_comes_to_the_optimum(self, setting):
+  def test_reaches_the_optimum(self, setting):
     tasks, histories = _play(_family(setting, num_episodes=200), 60)
     curve = curves.curve(histories.reward, histories.end, 20)
     optimum = task_batch.informed_return(tasks).mean()

@@ -36,9 +36,9 @@ class Source(abc.ABC):
     """Learns from a step.
 
     Args:
-      state: [B, ...], in which the actions were chosen.
-      action: [B], as `act` returned them.
-      outcome: of the step.
+      state: [B, ...], the states in which the actions were chosen.
+      action: [B], the actions that `act` returned.
+      outcome: the outcome of the step.
     """
 
 
@@ -85,21 +85,22 @@ def play(tasks: task_batch.TaskBatch, source: Source, num_steps: int
                  + outcome.truncated * np.uint8(format_lib.End.TRUNCATION))
   except Exception as error:
     raise environments.EnvironmentFailed(
-        f'{type(tasks).__name__} played by {type(source).__name__}, step {t + 1} of the '
-        f'history: {type(error).__name__}: {config.one_line(error)}') from error
-  # They are filled by time and read by history.
-  return LearningHistories(*(np.ascontiguousarray(array.swapaxes(0, 1))
-                     for array in (observations, actions, rewards, ends)))
+        f'{type(tasks).__name__} played by {type(source).__name__}, step {t + 1} of '
+        f'the history: {type(error).__name__}: {config.one_line(error)}') from error
+  # The arrays are filled by time and read by history.
+  return LearningHistories(*(
+      np.ascontiguousarray(array.swapaxes(0, 1))
+      for array in (observations, actions, rewards, ends)))
 
 
 def random_maximum(values: np.ndarray, also: np.ndarray, random: np.random.Generator
                    ) -> np.ndarray:
-  """Returns the index of a greatest value in each column, drawn uniformly: [B].
+  """Returns the index of a largest value in each column, drawn uniformly: [B].
 
   Args:
     values: [A, B].
-    also: bool, broadcast against [A, B]: whether a value counts as a greatest one too.
-    random: for the choice.
+    also: bool, broadcast against [A, B]: true for further values to draw from.
+    random: the generator to draw with.
   """
   admitted = (values == values.max(axis=0)) | also
   # 1 - random() is in (0, 1], so that admitted values are never 0.

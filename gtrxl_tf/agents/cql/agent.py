@@ -20,8 +20,7 @@ class CQLAgent(tf.Module):
   The paper's Atari results use QR-DQN with the same conservative term. Here Q values
   are single numbers, and the Bellman error is squared as in the equation.
 
-  A network with memory sees each row from its first step on, as with all agents here
-  that learn from recorded episodes.
+  A network with memory starts each row of a batch from its initial state.
 
   Args:
     network: the network that learns; its variables must exist. The target network is a
@@ -30,8 +29,8 @@ class CQLAgent(tf.Module):
       DQN-replay data, which is the size of RATE's 500,000 steps, and 1 for 10 %.
     discount: gamma. 0.99 in the authors' code.
     target_update_period: learner steps between copies to the target network. The
-      authors' is 8000 actor steps at 4 per learner step. A reward takes k periods to
-      affect the values k steps before it, so short runs need a shorter period.
+      authors' code has 8000 actor steps, at 4 per learner step. A reward takes k
+      periods to reach the values k steps before it, so short runs need a shorter one.
   """
 
   def __init__(self, network: network_lib.CQLNetwork,

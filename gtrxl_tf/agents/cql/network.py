@@ -17,7 +17,7 @@ from gtrxl_tf.networks import torsos
 
 @config.configurable
 class CQLNetwork(memory_network.MemoryNetwork):
-  """Q values: torso, core, linear layer.
+  """Q values of discrete actions: a torso, a core and a linear layer.
 
   `call` unrolls over sequences; `step` takes one step for acting and computes the same
   function.
@@ -87,8 +87,12 @@ class CQLNetwork(memory_network.MemoryNetwork):
 
   def best_action(self, inputs: actor_critic.NetworkInputs, cache: Any
                   ) -> Tuple[Any, Any]:
-    """Takes one step; returns the action with the highest Q value, a sample of
-    `ActionSpace` `[B]`, and the core's cache."""
+    """Takes one step on `inputs` `[B, ...]`.
+
+    Returns:
+      The action with the highest Q value, a sample of `ActionSpace` `[B]`, and the
+      core's cache after the step.
+    """
     q_values, cache = self.step(inputs, cache)
     return self.action_space.mode(action_space.Policy(logits=q_values)), cache
 

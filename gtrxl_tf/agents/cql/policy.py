@@ -18,7 +18,7 @@ class CQLPolicy(policy_lib.NetworkPolicy):
   The state need not be reset: the network clears its memory at steps that are FIRST.
 
   Args:
-    network: acts; its variables must exist.
+    network: the network that acts; its variables must exist.
     observation_spec: nest of dm_env specs.
     action_spec: nest of dm_env specs.
     return_scale: ignored, since the policy is not conditioned on a return.

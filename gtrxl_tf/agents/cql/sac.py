@@ -24,7 +24,7 @@ from gtrxl_tf.networks import torsos
 
 @config.configurable
 class CQLSACActor(tf.Module):
-  """TF-Agents' tanh-Gaussian actor. It sees one observation and has no memory.
+  """TF-Agents' tanh-Gaussian actor, without memory.
 
   Args:
     action_spec: the environment's; one array of floats with finite bounds.
@@ -80,16 +80,24 @@ class CQLSACActor(tf.Module):
     self.observe(specs_lib.zeros(observation_spec, [1]), 1)  # If it normalizes.
 
   def initial_state(self, batch_size) -> Any:
-    """An empty state, as there is no memory."""
+    """The empty state, since there is no memory."""
     return ()
 
   def initial_cache(self, batch_size) -> Any:
-    """An empty cache, as there is no memory."""
+    """The empty cache, since there is no memory."""
     return ()
 
   def best_action(self, inputs: actor_critic.NetworkInputs, cache: Any
                   ) -> Tuple[Any, Any]:
-    """The mode of the policy, a sample of `ActionSpace` `[B, ...]`, and the cache."""
+    """Takes the mode of the policy.
+
+    Args:
+      inputs: `[B, ...]`; only the observation is used.
+      cache: returned as it is.
+
+    Returns:
+      A sample of `ActionSpace` `[B, ...]`, and the cache.
+    """
     distribution, _ = self.network(
         self.observe(inputs.observation, 1), step_type=(), network_state=())
     shape = [-1, *self.action_space.action_spec.shape]

@@ -15,19 +15,20 @@ class Segments(NamedTuple):
   return_to_go: tf.Tensor  # In the network's units.
   observation: Any
   action: Any              # A sample of `ActionSpace`.
-  reward: tf.Tensor        # The action's, in the environment's units.
+  reward: tf.Tensor        # Of the action, in the environment's units.
   discount: tf.Tensor      # After the action; 0 where it ended the task.
   is_first: tf.Tensor      # True at a row's first step: memory is cleared there.
   valid: tf.Tensor         # False where a row is padded.
-  state: Any = ()          # The network's before each row; by default the initial one.
+  state: Any = ()          # The network's state before each row; () is the initial one.
   timestep: Any = ()       # Int32: steps since the episode began.
 
 
 @config.configurable
 class DecisionAgent(tf.Module):
-  """Imitates recorded actions: the loss is the cross-entropy of discrete actions plus
-  the squared error of the mean of continuous ones (Chen et al., 2021; RATE,
-  Algorithm 1).
+  """Imitates recorded actions.
+
+  The loss is the cross-entropy of discrete actions plus the squared error of the mean
+  of continuous ones (Chen et al., 2021; RATE, Algorithm 1).
 
   >>> from dm_env import specs
   >>> import numpy as np
@@ -50,7 +51,7 @@ class DecisionAgent(tf.Module):
   ['accuracy', 'cross_entropy', 'loss']
 
   Args:
-    network: learns; its variables must exist.
+    network: the network that learns; its variables must exist.
   """
 
   def __init__(self, network: network_lib.DecisionNetwork):

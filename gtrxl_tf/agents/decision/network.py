@@ -23,7 +23,7 @@ class DecisionInputs(NamedTuple):
   return_to_go: tf.Tensor  # Floats: the remaining return, in the network's units.
   observation: Any         # A nest of tensors.
   action: Any              # A sample of `ActionSpace`: taken at the observation.
-  is_first: tf.Tensor      # Bools: where an episode begins.
+  is_first: tf.Tensor      # Bool: where an episode begins.
   timestep: Any = ()       # Int32: steps since the episode began, if embedded.
 
 
@@ -33,9 +33,9 @@ class DecisionNetwork(memory_network.MemoryNetwork):
 
   Each step becomes three tokens (return, observation, action) for a memory core. The
   policy is a linear function of the core's output at the observation. It therefore
-  depends on all tokens before, and on the return and observation of its own step. The
-  core determines the model: a Decision Transformer is a core that sees one window, RATE
-  is a core with memory tokens, DLSTM is an LSTM.
+  depends on all earlier steps, and on the return and observation of the current one.
+  The core determines the model: a Decision Transformer is a core that sees one window,
+  RATE is a core with memory tokens, DLSTM is an LSTM.
 
   `call` unrolls over sequences; `step` and `remember_action` take one step for acting
   and compute the same function.
@@ -55,9 +55,9 @@ class DecisionNetwork(memory_network.MemoryNetwork):
       its action tokens do for T-Maze. By default they do not.
     squash_observations: whether observation tokens pass a tanh, as those of images do
       in Decision Transformer's code.
-    num_timesteps: if given, the tokens of a step have a learned embedding of its number
-      in the episode added, as in Decision Transformer (Chen et al., 2021). Steps from
-      this number on share the last embedding. By default the core alone knows order.
+    num_timesteps: if given, a learned embedding of a step's number in the episode is
+      added to its tokens, as in Decision Transformer (Chen et al., 2021). Steps from
+      this number on share the last embedding. By default only the core sees order.
     oracle: makes a Decision Transformer an OracleDT, which is told what it should
       remember (RATE, Table 5). Called with the first observations of B episodes, it
       returns a bit for each. Zeros or a learned vector stand before the context and
@@ -65,10 +65,10 @@ class DecisionNetwork(memory_network.MemoryNetwork):
       the bit. The paper has ones for the learned vector, but norms before the sublayers
       turn any constant vector into zeros. Trajectories must begin where episodes do,
       and acting needs `DecisionPolicy.window`.
-    see_actions: whether action tokens hold the actions; otherwise they are zeros. A
-      dataset's last action often tells the next one, and an imitator that copies it
-      looks at nothing else (de Haan et al., 2019). This is worst where the recorded
-      action is not the one that was played, see `Collector.record`.
+    see_actions: whether action tokens hold the actions; otherwise they are zeros. In
+      many datasets the previous action predicts the next one, and a model that copies
+      it ignores everything else (de Haan et al., 2019). This is worst where the
+      recorded action is not the one that was played, see `Collector.record`.
 
   Attributes:
     action_space: the `ActionSpace` of `action_spec`.
@@ -174,7 +174,7 @@ class DecisionNetwork(memory_network.MemoryNetwork):
 
   def read(self, tokens: tf.Tensor, is_first: tf.Tensor, state: Any
            ) -> Tuple[action_space.Policy, Any]:
-    """`call` on tokens instead of inputs, and without oracle and action mask."""
+    """Computes `call` from tokens `[B, T, 3, D]`, without oracle and action mask."""
     outputs, state = self.core(*flatten(tokens, is_first), state)
     return self._policy(outputs[:, 1::TOKENS_PER_STEP]), state
 

@@ -133,7 +133,7 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
     plain = _network('Memoryless').embed_observation(_inputs().observation, 2)
     self.assertAllClose(tokens, tf.tanh(plain))
 
-  def test_an_oracle_s_vector_encloses_the_context(self):
+  def test_an_oracles_vector_encloses_the_context(self):
     def make(core, **settings):
       network = network_lib.DecisionNetwork(
           testing.DISCRETE, torsos.VectorTorso((D,)), core, **settings)

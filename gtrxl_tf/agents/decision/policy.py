@@ -26,7 +26,7 @@ class DecisionPolicy(policy_lib.NetworkPolicy):
   is FIRST the network clears its memory, and the return starts again at the target.
 
   Args:
-    network: acts; its variables must exist.
+    network: the network that acts; its variables must exist.
     observation_spec: nest of dm_env specs.
     action_spec: nest of dm_env specs.
     target_return: the return to reach, in the rewards' units.

@@ -13,7 +13,7 @@ class WindowCache(NamedTuple):
   """The last K steps of every row, oldest first."""
   tokens: tf.Tensor  # [B, K, 3, D]; an action's is valid after it was taken.
   count: tf.Tensor   # [B] int32 in 0..K: number of steps.
-  answer: Any = ()   # [B], the oracle's at the episode's first step, if there is one.
+  answer: Any = ()   # [B], the oracle's answer at the episode's first step, if any.
 
 
 class DecisionWindow(windows.SlidingWindow):
@@ -30,7 +30,8 @@ class DecisionWindow(windows.SlidingWindow):
         self._no_tokens(batch_size), tf.zeros([batch_size], tf.int32), answer)
 
   def step(self, return_to_go: tf.Tensor, observation: Any, is_first: tf.Tensor,
-           cache: WindowCache, timestep: Any = ()) -> Tuple[action_space.Policy, WindowCache]:
+           cache: WindowCache, timestep: Any = ()
+           ) -> Tuple[action_space.Policy, WindowCache]:
     """Computes the policy, see `DecisionNetwork.step`."""
     count = tf.where(is_first, 0, cache.count)
     index = self._next_index(count)

@@ -13,21 +13,22 @@ from gtrxl_tf.networks import action_space
 class HistoryBatch(NamedTuple):
   """A batch of parts of learning histories."""
   histories: network_lib.Histories  # With actions as the environment had them.
-  valid: tf.Tensor  # Bools [B, T]: False where a row is padded.
-  state: Any = ()   # The network's before each row; by default the initial one.
+  valid: tf.Tensor  # Bool [B, T]: false where a row is padded.
+  state: Any = ()   # The network's state before each row; () is the initial one.
 
 
 @config.configurable
 class DistillationAgent(tf.Module):
-  """Imitates the algorithm's actions: the loss is the cross-entropy of discrete actions
-  plus the squared error of the mean of continuous ones ("Memory-Efficient Algorithm
-  Distillation", equation 1).
+  """Imitates the actions of a learning algorithm.
+
+  The loss is the cross-entropy of discrete actions plus the squared error of the mean
+  of continuous ones ("Memory-Efficient Algorithm Distillation", equation 1).
 
   Gradients flow through all steps of a batch that the core lets them reach: with a
   `SegmentTransformer` whose `memory_gradient` is not stopped, through all segments.
 
   Args:
-    network: learns; its variables must exist.
+    network: the network that learns; its variables must exist.
     label_smoothing: fraction of the target that is spread over all actions (Table S3).
   """
 
@@ -81,7 +82,13 @@ class DistillationAgent(tf.Module):
 
   def _smooth(self, policy: action_space.Policy, action: Any, surprise: tf.Tensor
               ) -> tf.Tensor:
-    """The cross-entropy with smoothed targets, from `surprise`, that without."""
+    """The cross-entropy with smoothed targets.
+
+    Args:
+      policy: `[B, T, ...]`.
+      action: the recorded actions.
+      surprise: the cross-entropy without smoothing, `[B, T]`.
+    """
     if not self._label_smoothing:
       return surprise
     space = self.network.action_space

@@ -24,15 +24,15 @@ class Histories(NamedTuple):
   The preceding step is ignored where a history begins with the first step.
   """
   observation: Any         # Nest of [B, T+1, ...].
-  action: Any              # Samples of `ActionSpace`, [B, T+1, ...]: taken there.
+  action: Any              # Samples of `ActionSpace`, [B, T+1, ...].
   reward: tf.Tensor        # [B, T+1], of the actions.
-  done: tf.Tensor          # Bools [B, T+1]: whether an episode ended with the action.
-  is_first: tf.Tensor      # Bools [B, T]: where a history begins.
-  position: tf.Tensor      # int32 [B, T]: index of the step in its history.
+  done: tf.Tensor          # Bool [B, T+1]: whether an episode ended with the action.
+  is_first: tf.Tensor      # Bool [B, T]: where a history begins.
+  position: tf.Tensor      # Int32 [B, T]: index of the step in its history.
 
 
 class Transition(NamedTuple):
-  """One step of acting, each field `[B, ...]`; the fields are those of `Histories`."""
+  """One step of acting: the fields of `Histories`, each `[B, ...]`."""
   observation: Any
   action: Any
   reward: tf.Tensor
@@ -53,11 +53,11 @@ class DistillationNetwork(memory_network.MemoryNetwork):
 
   Each step is one token: the sum of embeddings of the observation, of the action,
   reward and end of episode before it, and of its position. The policy is a linear
-  function of a memory core's output at the token. With four tokens per step (its
-  observation, action, reward and end of episode) the policy is read at the first. The
-  paper mentions four in its introduction; the memory use that it reports fits one.
+  function of a memory core's output at the token. With four tokens per step
+  (observation, action, reward and end of episode), the policy is read at the first. The
+  paper mentions four in its introduction, but the memory use that it reports fits one.
 
-  Memory persists over the ends of episodes. It is cleared only where a history begins.
+  Memory persists across episodes. It is cleared only where a history begins.
 
   Args:
     action_spec: the environment's; discrete, continuous, or a nest of both.
@@ -181,7 +181,7 @@ class DistillationNetwork(memory_network.MemoryNetwork):
 
   def read(self, tokens: tf.Tensor, position: tf.Tensor, is_first: tf.Tensor,
            state: Any) -> Tuple[action_space.Policy, Any]:
-    """`call` on tokens `[B, T, n, D]` instead of inputs."""
+    """Computes `call` from tokens `[B, T, n, D]`."""
     outputs, state = self.core(*self._flattened(tokens, position, is_first), state)
     return self._policy(outputs[:, ::self.tokens_per_transition]), state
 
@@ -209,9 +209,12 @@ class DistillationNetwork(memory_network.MemoryNetwork):
     Args:
       previous: the step before.
       observation: nest of `[B, ...]`.
-      position: `[B]`, of this step.
+      position: `[B]`, the position of this step.
       is_first: `[B]`, whether a history begins with this step.
-      cache: as the step before returned it.
+      cache: the cache that the step before returned.
+
+    Returns:
+      The policy `[B, ...]`, and the cache after the step.
     """
     tokens, late = self.embed_step(previous, observation, is_first)
     core_cache, count = cache

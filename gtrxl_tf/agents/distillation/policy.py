@@ -15,12 +15,16 @@ from gtrxl_tf.agents.distillation import window as window_lib
 
 
 class DistillationState(NamedTuple):
-  """The memory between steps, and what is known about the last step."""
-  cache: Any           # The network's, or the window's.
-  observation: Any     # The last one with an action.
+  """The memory between steps, and the last step as far as it is known.
+
+  Reward and end of the last step are known only if the episode's last time step was
+  shown. Otherwise they are 0 and False.
+  """
+  cache: Any           # Of the network or the window.
+  observation: Any     # The last one that an action followed.
   action: Any          # That action, a sample of `ActionSpace`.
-  reward: tf.Tensor    # [B]: the action's reward, if it is already known because the
-  done: tf.Tensor      # [B] bool: episode's last time step was shown; else 0 and False.
+  reward: tf.Tensor    # [B]
+  done: tf.Tensor      # [B] bool
   steps: tf.Tensor     # [B] int32: number of steps since the history began.
 
 
@@ -28,20 +32,20 @@ class DistillationState(NamedTuple):
 class DistillationPolicy(policy_lib.NetworkPolicy):
   """A TF-Agents policy that learns while it acts, through its network's memory.
 
-  A history begins with `get_initial_state` and continues over the ends of episodes. An
-  episode's last time step needs no action and is not a step of the history, as in
-  recorded histories. Where such time steps are left out, the next episode's first one
-  may have the last reward.
+  A history begins with `get_initial_state` and continues across episodes. An episode's
+  last time step needs no action and is not a step of the history, as in recorded
+  histories. If last time steps are left out, the next episode's first one may carry the
+  last reward.
 
   Args:
-    network: acts; its variables must exist.
+    network: the network that acts; its variables must exist.
     observation_spec: nest of dm_env specs.
     action_spec: nest of dm_env specs.
     window: how many of the last steps the network sees, see
       `window.DistillationWindow`; the context if the core has no recurrence. By default
       the network uses the core's memory.
     temperature: the temperature of action sampling; 0 takes the most likely action.
-      A network that was trained with smoothed labels never becomes certain.
+      Label smoothing keeps a network from ever becoming certain.
     position_scale: the network receives the position `scale * step + shift`, rounded.
       A larger value makes it exploit sooner, a smaller one explore longer (Figure 7).
     position_shift: see above.
@@ -61,7 +65,7 @@ class DistillationPolicy(policy_lib.NetworkPolicy):
     self._position_scale = position_scale
     self._position_shift = position_shift
     super().__init__(network, observation_spec, action_spec)
-    # A network that has a window already gets no other.
+    # `network` may already be a window, which needs no other.
     self._with_temperature = functools.partial(
         DistillationPolicy, network, observation_spec, action_spec, None,
         position_scale=position_scale, position_shift=position_shift)

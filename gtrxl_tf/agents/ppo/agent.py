@@ -17,16 +17,16 @@ class PPOAgent(actor_critic_agent.ActorCriticAgent):
 
   Its name in gin is `PPO`, since TF-Agents registers a `PPOAgent`.
 
-  The policy learns by the clipped surrogate objective. The ratio in it is to the policy
-  that acted, whose parameters come with each unroll, so unrolls of several learner
-  steps may be mixed. Any kind of action has one ratio: that of the probabilities, or
-  densities, of all its parts.
+  The policy maximizes the clipped surrogate objective. Its ratio is to the policy that
+  acted, whose parameters are stored with each unroll, so a batch may contain unrolls of
+  several learner steps. Any kind of action has a single ratio, that of the joint
+  probability or density of all its parts.
 
-  Advantages are generalized advantage estimates. They are computed with the current
-  value function in every gradient step: recomputing them in each epoch helped in a large
-  study (Andrychowicz et al., 2021, arXiv 2006.05990). Values are not clipped, which
-  harmed in the same study. How often each batch is used is a setting of the experiment:
-  `OnlineExperiment.num_epochs` and `num_minibatches`, shares of whole unrolls.
+  Advantages are generalized advantage estimates, computed with the current value
+  function in every gradient step: recomputing them in each epoch helped in a large
+  study (Andrychowicz et al., 2021, arXiv 2006.05990). Values are not clipped, since
+  clipping hurt in the same study. `OnlineExperiment.num_epochs` and `num_minibatches`
+  determine how often each batch is used; minibatches consist of complete unrolls.
 
   A network with PopArt learns normalized values, with a scale for each task, and
   advantages are in the same units. One with a pixel-control head learns that auxiliary
@@ -52,16 +52,18 @@ class PPOAgent(actor_critic_agent.ActorCriticAgent):
     target: a second network with the same settings; it becomes a copy.
     discount: gamma.
     td_lambda: lambda of the advantages and of the value targets, G = A + V.
-    clip_ratio: eps, how far from 1 a ratio may still gain.
-    entropy_cost: factor of the entropy bonus (paper: 0.01 in Atari, none in MuJoCo).
-    value_cost: factor of the value loss, which is half of the mean squared error. Not
-      in the paper, which has 1 for the whole square; 0.5 is customary.
+    clip_ratio: eps; the objective does not reward ratios beyond 1 +- eps.
+    entropy_cost: factor of the entropy bonus. The default is the paper's for Atari; it
+      has no bonus for MuJoCo.
+    value_cost: factor of the value loss, which is half the mean squared error. 0.5 is
+      customary; the paper has a factor of 1 for the squared error.
     normalize_advantages: whether advantages have mean 0 and standard deviation 1 over
       the valid steps of each gradient step. Not in the paper, but in its code.
-    publish_period: learner steps between refreshes of the acting network. With 1 the
-      data are as new as possible.
-    pixel_control_cost: factor of the auxiliary loss, if the network has the head.
-    pixel_control_discount: discount of the auxiliary task. Both are V-MPO's here.
+    publish_period: learner steps between refreshes of the acting network. With 1, data
+      are as close to on-policy as possible.
+    pixel_control_cost: factor of the auxiliary loss, if the network has the head. The
+      default is `VMPOAgent`'s.
+    pixel_control_discount: discount of the auxiliary task, likewise.
 
   The other defaults are the paper's for MuJoCo (Table 3).
   """
@@ -95,7 +97,7 @@ class PPOAgent(actor_critic_agent.ActorCriticAgent):
   def default_max_age(self) -> int:
     """Twice the publish period and 8 learner steps.
 
-    If the learner is slower than the actors, waiting batches are about 5 steps old.
+    If the learner is slower than the actors, batches are about 5 steps old.
     """
     return 2 * self._publish_period + 8
 

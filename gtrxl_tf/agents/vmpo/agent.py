@@ -61,12 +61,12 @@ class VMPOAgent(actor_critic_agent.ActorCriticAgent):
     online: the network that learns; its variables must exist.
     target: a second network with the same settings; it becomes a copy.
     discount: gamma.
-    td_lambda: weight of later rewards against the next step's value in the returns, of
-      which advantages and value targets are made; see `n_step_returns`. The paper uses
-      returns to the end of the unroll, which is 1. On small tasks 0.5 to 0.9 learned
-      from a fraction of the steps (docs/performance.md).
+    td_lambda: lambda of the returns, from which advantages and value targets are
+      computed; see `n_step_returns`. The paper uses returns to the end of the unroll,
+      which is 1. On small tasks 0.5 to 0.9 learned from a fraction of the steps
+      (docs/performance.md).
     target_update_period: learner steps between copies to the target network.
-    initial_temperature: initial value of eta.
+    initial_temperature: initial value of eta. The paper has 10 for Numpad.
     epsilon_temperature: eps_eta, the bound of the E-step's KL.
     initial_alpha: initial multiplier of the categorical policy's KL.
     epsilon_alpha: the bound of that KL. The paper samples this and the next two bounds
@@ -77,20 +77,21 @@ class VMPOAgent(actor_critic_agent.ActorCriticAgent):
     epsilon_alpha_scale: its bound, the middle of logU[5e-6, 4e-4), Numpad's.
     top_fraction: fraction of steps, by advantage, that the policy learns from.
     entropy_cost: factor of an entropy bonus, which the paper does not have. It keeps
-      the policy trying actions whose reward has not been found yet
-      (docs/performance.md).
-    normalize_advantages: divides advantages by the task's scale before they are ranked;
-      otherwise the tasks with the largest rewards would fill the top. V-MPO does not
-      mention this. By default it is done if there is PopArt and more than one task.
+      the policy exploring until a reward is found (docs/performance.md).
+    normalize_advantages: whether advantages are divided by the task's scale before they
+      are ranked; otherwise the tasks with the largest rewards would fill the top. The
+      V-MPO paper does not mention this. By default they are if there is PopArt and more
+      than one task.
     pixel_control_cost: factor of the auxiliary loss, if the network has the head.
-    pixel_control_discount: discount of the auxiliary task. Not in the paper; UNREAL's.
+    pixel_control_discount: discount of the auxiliary task. The paper does not give it;
+      0.9 is UNREAL's.
     kl_reference: the policy that the KL is measured from. `acting_policy` is the one
       that acted, whose parameters are stored with each step. `target_network` is the
-      present target network, which may have been updated since; it costs a second
-      forward pass. The papers do not tell the two apart (docs/gtrxl.md).
+      current target network, which may have been updated since; it costs a second
+      forward pass. The papers do not distinguish the two (docs/gtrxl.md).
 
-  The defaults are the paper's (Table 8: DMLab-30 for categorical policies, Numpad for
-  Gaussian ones).
+  The other defaults are the GTrXL paper's (Table 8: DMLab-30, and Numpad for what
+  belongs to Gaussian policies).
 
   Raises:
     ConfigError: advantages are to be normalized, and the network has no PopArt.
