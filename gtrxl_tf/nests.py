@@ -1,6 +1,7 @@
 """Helpers for nests of tensors."""
 
 import math
+import sys
 from typing import Any, Callable, Iterable, Iterator, List, Mapping, Sequence
 
 import numpy as np
@@ -42,6 +43,8 @@ def free_attributes(tensors: Iterable[Any]) -> None:
   Args:
     tensors: Eager tensors. Other values are ignored.
   """
+  if sys.version_info < (3, 11):
+    return
   eager = tf.__internal__.EagerTensor
   for x in tensors:
     if isinstance(x, eager):
