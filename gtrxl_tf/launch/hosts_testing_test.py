@@ -86,7 +86,7 @@ with hosts_testing.Hosts(['left']) as hosts:
     return process, pid
 
   def assert_ends(self, pid):
-    deadline = time.time() + 10
+    deadline = time.time() + 60
     while _state(pid) not in (None, 'Z'):
       self.assertLess(time.time(), deadline)
       time.sleep(0.1)

@@ -78,7 +78,7 @@ class ProcessesTest(parameterized.TestCase):
       os.killpg(process.pid, signal.SIGTERM)
     else:
       process.send_signal(signal.SIGTERM)
-    self.assertEqual(process.wait(timeout=20), 128 + signal.SIGTERM)
+    self.assertEqual(process.wait(timeout=120), 128 + signal.SIGTERM)
 
   def test_a_signal_before_the_beginning_is_one_line(self):
     process = self.start('''
@@ -90,7 +90,7 @@ class ProcessesTest(parameterized.TestCase):
                                lambda _: signal.raise_signal(signal.SIGINT)):
           processes.run('work', 'wait')
         ''')
-    self.assertEqual(process.wait(timeout=20), 130)
+    self.assertEqual(process.wait(timeout=120), 130)
     self.assertEqual(process.stderr.read(), 'Interrupted before it began.\n')
 
 

@@ -381,7 +381,7 @@ class ActorTest(parameterized.TestCase):
     next(self.batches())
     time.sleep(0.3)
     self.stop.set()
-    self.thread.join(timeout=10)
+    self.thread.join(timeout=60)
     self.assertFalse(self.thread.is_alive())
 
   @parameterized.parameters(

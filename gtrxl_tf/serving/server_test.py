@@ -46,8 +46,8 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     await self._serve()
 
   async def _serve(self, idle_seconds=600, max_batch=3):
-    server = server_lib.Server(self.policy, idle_seconds, max_batch)
-    self.client = test_utils.TestClient(test_utils.TestServer(server.app()))
+    self.server = server_lib.Server(self.policy, idle_seconds, max_batch)
+    self.client = test_utils.TestClient(test_utils.TestServer(self.server.app()))
     await self.client.start_server()
     self.addAsyncCleanup(self.client.close)
 
@@ -71,7 +71,8 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     answers = [self._act(sessions[0])]
     await self._wait_for_steps(1)
     answers += [self._act(session) for session in sessions[1:]]
-    await asyncio.sleep(0.2)
+    while len(self.server._waiting) < 3:
+      await asyncio.sleep(0.01)
     self.policy.gate.set()
     return [await x for x in answers]
 
@@ -139,12 +140,18 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     self.assertTrue(turn.is_new)
 
   async def test_idle_sessions_are_dropped(self):
+    clock = [0.0]  # It moves only here, however slow the machine is.
+    patch = mock.patch.object(server_lib, 'time', mock.Mock(monotonic=lambda: clock[0]))
+    patch.start()
+    self.addCleanup(patch.stop)
     await self._serve(idle_seconds=0.4)
     idle, active, busy = [await self._begin() for _ in range(3)]
     await self._act(idle)
     for _ in range(8):
       self.assertEqual((await self._act(active)).status, 200)
-      await asyncio.sleep(0.1)
+      clock[0] += 0.1
+    while len(self.server._sessions) > 1:
+      await asyncio.sleep(0.01)
     await self.assert_refused(self._act(idle), 404, 'or was idle for 0.4 s')
     self.assertEqual((await self.client.get('/v1/spec')).status, 200)
     text = await (await self.client.get('/metrics')).text()
