@@ -160,7 +160,8 @@ class RepeatAction(Wrapper):
       return self.reset()
     reward, discount = 0.0, 1.0
     for _ in range(self._repeats):
-      time_step = self._environment.step(action)
+      # A copy, since an environment may write into its action.
+      time_step = self._environment.step(tree.map_structure(np.array, action))
       reward += time_step.reward
       discount *= time_step.discount
       if time_step.last():

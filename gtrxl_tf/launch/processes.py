@@ -19,6 +19,9 @@ from typing import Callable
 from gtrxl_tf.launch import logs
 
 _SIGNALS = signal.SIGINT, signal.SIGTERM
+# The exit code of a process whose function returned 0. A process that exits with 0 was
+# ended by something else, such as os._exit() in an environment.
+_RETURNED_ZERO = 79
 
 
 def context() -> context_lib.BaseContext:
@@ -64,7 +67,8 @@ def run(module: str, function: str, *args) -> int:
     *args: its arguments.
 
   Returns:
-    The process's exit code, as a shell has it.
+    The process's exit code, as a shell has it; 1 if it ended with 0 without the function
+    having returned.
   """
   # Not a daemon, which could not have children.
   process = context().Process(target=_call, args=(module, function, *args))
@@ -82,6 +86,12 @@ def run(module: str, function: str, *args) -> int:
   finally:
     for signum, handler in handlers.items():
       signal.signal(signum, handler)
+  if process.exitcode == 0:
+    print('Stopped: the process ended with exit code 0 before its work was done, as after '
+          'os._exit(0) in an environment', file=sys.stderr)
+    return 1
+  if process.exitcode == _RETURNED_ZERO:
+    return 0
   return process.exitcode if process.exitcode >= 0 else 128 - process.exitcode
 
 
@@ -91,4 +101,5 @@ def _call(module: str, function: str, *args) -> None:
   # start another one, since it is not a child of this process.
   # pylint: disable-next=protected-access
   forkserver._forkserver.ensure_running = lambda: None
-  sys.exit(getattr(importlib.import_module(module), function)(*args))
+  code = getattr(importlib.import_module(module), function)(*args)
+  sys.exit(code or _RETURNED_ZERO)

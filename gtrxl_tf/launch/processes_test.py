@@ -29,6 +29,9 @@ _MODULE = '''
     def say_parent():
       print(os.getppid(), 'matplotlib' in sys.modules, flush=True)
 
+    def leave(leaves):
+      leaves(0)
+
     def wait():
       print('ready', flush=True)
       time.sleep(100)
@@ -64,6 +67,18 @@ class ProcessesTest(parameterized.TestCase):
     self.assertEqual(of_part, of_run)
     self.assertNotEqual(of_run, f'{caller} False')
     self.assertEndsWith(of_run, ' False')
+
+  @parameterized.parameters('sys.exit', 'os._exit')
+  @pytest.mark.medium
+  def test_a_process_that_leaves_has_failed(self, leaves):
+    process = self.start(f'''
+        import os, sys
+        from gtrxl_tf.launch import processes
+        sys.exit(processes.run('work', 'leave', {leaves}))
+        ''')
+    _, stderr = process.communicate(timeout=120)
+    self.assertEqual(process.returncode, 1)
+    self.assertRegex(stderr, '^Stopped: the process ended with exit code 0 before its')
 
   @parameterized.parameters(False, True)
   @pytest.mark.medium
