@@ -8,7 +8,7 @@ Logs, evaluations and scores report the returns of unclipped and unscaled reward
 """
 
 import collections
-from typing import Any, Optional
+from typing import Annotated, Any, Optional
 
 import dm_env
 from dm_env import specs
@@ -219,7 +219,8 @@ class FrameStack(Wrapper):
     frames: the number of observations. 4 is DQN's.
   """
 
-  def __init__(self, environment: Any, frames: config.PositiveInt = 4):
+  def __init__(self, environment: Any,
+               frames: Annotated[int, config.Range(1, 1000)] = 4):
     super().__init__(environment)
     self._frames = collections.deque(maxlen=frames)
     self._spec = self._stacked(
