@@ -127,13 +127,23 @@ class EpisodeWriter:
   def write(self, episodes: Sequence[format_lib.Episode], progress: Any = None) -> None:
     """Adds episodes: all of them, or none if this fails.
 
+    Their arrays are copied: the caller may use them again.
+
     Args:
       episodes: any number.
       progress: where to continue after them; any JSON value.
 
     Raises:
-      DatasetError: an episode does not fit the specs; the message says which and why.
+      DatasetError: an episode does not fit the specs, or `progress` is not JSON; the
+        message says which and why. Or the writer is closed.
     """
+    if self._lock is None:
+      raise DatasetError(f'{self._path}: the writer is closed: expected no more episodes')
+    try:
+      json.dumps(progress)
+    except (TypeError, ValueError, RecursionError) as error:
+      raise DatasetError(
+          f'progress = {progress!r:.60}: expected a JSON value: {error}') from error
     checked = [self._checked(episode) for episode in episodes]
     self._waiting += checked
     self._waiting_bytes += sum(
@@ -146,12 +156,18 @@ class EpisodeWriter:
       self._commit()
 
   def close(self) -> None:
-    """Writes the episodes that wait, and lets other processes write."""
+    """Writes the episodes that wait, and lets other processes write.
+
+    Closing again does nothing.
+    """
+    if self._lock is None:
+      return
     try:
       if self._waiting or self.progress != self._description['progress']:
         self._commit()
     finally:
       os.close(self._lock)
+      self._lock = None
 
   def _checked(self, episode: format_lib.Episode) -> Dict[str, np.ndarray]:
     """Returns the arrays of steps, and those of the episode as [1, ...], by name."""
@@ -163,13 +179,16 @@ class EpisodeWriter:
     _check_fit(place, arrays, self._step_specs, num)
     format_lib.check_steps(self._specs, self._description['kind'], arrays,
                            np.array([0, num]))
-    once = {'success': np.float32([episode.success])}
+    once = {'success': np.array([episode.success], np.float32)}
+    if not (np.isnan(once['success'][0]) or 0 <= once['success'][0] <= 1):
+      raise DatasetError(f'{place}: success is {episode.success}: expected 1, 0, or NaN '
+                         'if it is not known')
     if episode.final_observation is not None:
       once.update({
           format_lib.array_name('final_observation', path): np.asarray(leaf)[None]
           for path, leaf in tree.flatten_with_path(episode.final_observation)})
     _check_fit(place, once, self._episode_specs, 1)
-    return {**arrays, **once}
+    return {name: np.array(array) for name, array in (arrays | once).items()}
 
   def _commit(self) -> None:
     """Writes the episodes that wait as a shard."""
