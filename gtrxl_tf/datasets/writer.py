@@ -1,5 +1,6 @@
 """Writes datasets; a writer that is killed at any moment leaves a valid one."""
 
+import errno
 import fcntl
 import io
 import itertools
@@ -17,6 +18,9 @@ from gtrxl_tf import files as files_lib
 from gtrxl_tf.datasets import format as format_lib
 
 DatasetError = format_lib.DatasetError
+
+_NO_FOLDER = (errno.EACCES, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR,
+              errno.EPERM, errno.EROFS)
 
 
 class EpisodeWriter:
@@ -85,8 +89,14 @@ class EpisodeWriter:
                    for name, spec in specs.leaves().items()},
         'final_observation': final_observation,
     }
-    self._path.mkdir(parents=True, exist_ok=True)
-    self._lock = os.open(self._path, os.O_RDONLY)
+    try:
+      self._path.mkdir(parents=True, exist_ok=True)
+      self._lock = os.open(self._path, os.O_RDONLY)
+    except OSError as error:
+      if error.errno not in _NO_FOLDER:
+        raise
+      raise DatasetError(f'{self._path}: {error.strerror}: expected a folder for the '
+                         'dataset, which exists or can be made') from error
     try:
       fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
       self._description = self._read_or_begin(head)

@@ -158,6 +158,13 @@ class EpisodeWriterTest(parameterized.TestCase):
         writer.write(_episodes(1), progress={1})
     self.assertEqual(datasets.check(self._path).num_episodes, 2)
 
+  @parameterized.parameters('', 'dataset', 300 * 'x')
+  def test_refuses_a_path_that_cannot_be_a_folder(self, name):
+    file = self.create_tempfile().full_path if len(name) < 100 else self._path
+    path = pathlib.Path(file) / name
+    with self.assertRaisesRegex(datasets.DatasetError, 'expected a folder for the dataset'):
+      datasets.EpisodeWriter(path, _SPECS)
+
   def test_refuses_a_second_writer(self):
     with datasets.EpisodeWriter(self._path, _SPECS) as writer:
       with self.assertRaisesRegex(datasets.DatasetError, 'another process'):
