@@ -20,6 +20,8 @@ _GREEDY = flags.DEFINE_bool(
 
 def main() -> None:
   # pylint: disable=import-outside-toplevel
+  import tensorflow as tf
+
   from gtrxl_tf import config
   from gtrxl_tf.launch import prepare
   from gtrxl_tf.serving import export
@@ -29,16 +31,23 @@ def main() -> None:
   output_dir = pathlib.Path(_OUTPUT_DIR.value)
   if not folder.config.exists():
     sys.exit(f'{folder.config} does not exist: --root_dir is not the folder of a run')
-  if output_dir.exists():
+  if output_dir.exists() or output_dir.is_symlink():
     sys.exit(f'{output_dir} exists: --output_dir must name a new folder')
+  try:  # Before the work, which takes a while.
+    output_dir.parent.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    sys.exit(f'Not exported: {output_dir.parent}: {error.strerror}: expected a folder')
   try:
     experiment = prepare.prepare([str(folder.config)], [])
     agent = experiment.restore_agent(folder.checkpoints)
   except (config.ConfigError, FileNotFoundError) as error:
     sys.exit(f'Not exported: {error}')
-  export.save_policy(
-      experiment.make_policy(experiment.learned_network(agent), greedy=_GREEDY.value),
-      output_dir)
+  policy = experiment.make_policy(
+      experiment.learned_network(agent), greedy=_GREEDY.value)
+  try:
+    export.save_policy(policy, output_dir)
+  except (OSError, tf.errors.OpError) as error:
+    sys.exit(f'Not exported: {output_dir}: {config.one_line(error)}')
   print('Look at it:  saved_model_cli show '
         f'--dir {shlex.quote(str(output_dir))} --tag_set serve --signature_def action')
 

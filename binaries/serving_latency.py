@@ -4,6 +4,7 @@
   gtrxl serving_latency --url=http://localhost:8080 --clients=1,16,64
 """
 
+import sys
 from typing import Sequence
 
 from absl import flags
@@ -20,12 +21,22 @@ def _print_row(cells: Sequence[str]) -> None:
 
 
 def main() -> None:
-  from gtrxl_tf.benchmarks import serving  # pylint: disable=import-outside-toplevel
+  # pylint: disable=import-outside-toplevel
+  import aiohttp
 
+  from gtrxl_tf.benchmarks import serving
+
+  if not all(x.isdecimal() and int(x) for x in _CLIENTS.value):
+    print(f'Not started: --clients={",".join(_CLIENTS.value)}: expected numbers >= 1',
+          file=sys.stderr)
+    sys.exit(2)
   _print_row(serving.TITLES)
   _print_row(['--:'] * len(serving.TITLES))
   for num_clients in map(int, _CLIENTS.value):
-    _print_row(serving.measure(_URL.value, num_clients, _SECONDS.value))
+    try:
+      _print_row(serving.measure(_URL.value, num_clients, _SECONDS.value))
+    except (OSError, ValueError, aiohttp.ClientError) as error:
+      sys.exit(f'Stopped: {_URL.value}: {error}')
 
 
 if __name__ == '__main__':

@@ -35,6 +35,7 @@ from gtrxl_tf import gin_files
 
 MODULE = 'gtrxl_tf'
 _LONGEST, _LONGEST_VALUE = 2000, 200  # Characters of a message, and of a value in it.
+_GREATEST = (2 - 2**-23) * 2.0**127  # Of float32, in which networks and losses compute.
 
 _parameters = {}  # The parameters that gin may set, by the configurable's name.
 _classes = {}  # The configurables that are classes, by name.
@@ -66,6 +67,8 @@ NumLayers = Annotated[int, Range(1, 1000)]
 NonNegativeInt = Annotated[int, Range(0)]
 PositiveFloat = Annotated[float, Range(0, open=True)]
 NonNegativeFloat = Annotated[float, Range(0)]
+# Seeds of TensorFlow and NumPy.
+Seed = Annotated[int, Range(0, 2**32 - 1)]
 UnitInterval = Annotated[float, Range(0, 1)]
 PositiveFraction = Annotated[float, Range(0, 1, open=True)]
 
@@ -93,6 +96,17 @@ def _mismatch(value: Any, hint: Any) -> Optional[str]:
     expected = [_mismatch(v, *args) for v in value]
     wrong = [e for e in expected if e is not None]
     return f'a list of which each is {wrong[0]}' if wrong else None
+  if origin is collections.abc.Mapping:
+    if not isinstance(value, collections.abc.Mapping):
+      return 'a dictionary'
+    for part, items, inner in zip(('key', 'value'), (value, value.values()), args):
+      if inner is float:  # Returns of tasks, say, of which some may be NaN.
+        wrong = ['a number'] * any(not isinstance(x, numbers.Real) for x in items)
+      else:
+        wrong = [e for e in (_mismatch(x, inner) for x in items) if e is not None]
+      if wrong:
+        return f'a dictionary of which each {part} is {wrong[0]}'
+    return None
   if hint is bool:
     return None if isinstance(value, bool) else 'True or False'
   if hint is int:
@@ -100,7 +114,7 @@ def _mismatch(value: Any, hint: Any) -> Optional[str]:
     return None if fits else 'an integer'
   if hint is float:
     fits = (isinstance(value, numbers.Real) and not isinstance(value, bool)
-            and math.isfinite(value))
+            and abs(value) <= _GREATEST)  # False for NaN.
     return None if fits else 'a finite number'
   if hint is str:
     return None if isinstance(value, str) else 'a string'
@@ -123,7 +137,10 @@ def _checked(function: Callable, name: str) -> Callable:
 
   @functools.wraps(function)
   def wrapper(*args, **kwargs):
-    bound = signature.bind_partial(*args, **kwargs)
+    try:
+      bound = signature.bind_partial(*args, **kwargs)
+    except TypeError as error:  # It names no function.
+      raise TypeError(f'{name} {error}') from None
     for parameter in required:
       if parameter not in bound.arguments:
         raise ConfigError(f'{name}.{parameter} is not set, and has no default')

@@ -1,7 +1,7 @@
 """Tests of config.py."""
 
 import math
-from typing import Any, Callable, Literal, Optional, Sequence
+from typing import Any, Callable, Literal, Mapping, Optional, Sequence
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -37,6 +37,7 @@ class Machine:
                loud: bool = False,
                part: Optional[Part] = None,
                maker: Callable[..., Part] = Part,
+               lines: Optional[Mapping[str, Mapping[str, float]]] = None,
                anything: Any = None,
                unspoken=None):
     self.settings = dict(locals())
@@ -65,7 +66,8 @@ class CheckedArgumentsTest(parameterized.TestCase):
       ('size', 1), ('size', 10**12), ('count', 0), ('rate', 1), ('rate', 1e-30),
       ('cost', 0), ('share', 0), ('share', 1.0), ('fraction', 1), ('fraction', 1e-9),
       ('kind', 'slow'), ('limit', None), ('limit', 3), ('units', [1, 2]), ('units', ()),
-      ('name', 'x'), ('number', -1e9), ('number', 3), ('loud', True), ('part', None),
+      ('name', 'x'), ('number', -1e9), ('number', 3), ('loud', True),
+      ('lines', {}), ('lines', {'return': {'best': math.inf}}), ('part', None),
       ('part', OtherPart()), ('maker', OtherPart), ('anything', object),
       ('unspoken', 'anything'))
   def test_valid_values_are_passed_on(self, argument, value):
@@ -92,6 +94,11 @@ class CheckedArgumentsTest(parameterized.TestCase):
       ('units', 'ab', 'a list of which each is an integer >= 1'),
       ('name', 3, 'a string'),
       ('number', math.nan, 'a finite number'),
+      ('number', 1e39, 'a finite number'),  # Infinite in float32.
+      ('lines', 3, 'a dictionary or None'),
+      ('lines', {1: {}}, 'a dictionary of which each key is a string or None'),
+      ('lines', {'return': {'best': 'x'}}, 'a dictionary of which each value is a '
+       'dictionary of which each value is a number or None'),
       ('loud', 1, 'True or False'),
       ('part', OtherPart, 'a Part (@Name() with parentheses) or None'),
       ('maker', 3, 'a callable (@Name without parentheses)'))
@@ -100,6 +107,10 @@ class CheckedArgumentsTest(parameterized.TestCase):
       Machine(**{'size': 1, argument: value})
     self.assertEqual(config.one_line(caught.exception),
                      f'Machine.{argument} = {value!r}: expected {expected}')
+
+  def test_an_unknown_argument_is_refused_by_name(self):
+    with self.assertRaisesRegex(TypeError, "^Machine got an unexpected .* 'weight'"):
+      Machine(size=1, weight=2)
 
   def test_positional_arguments_are_checked_too(self):
     with self.assertRaisesRegex(config.ConfigError, 'Machine.count = -1: expected'):

@@ -26,7 +26,7 @@ class ProgressLine:
     self._last_time = time.time()
     if self._live:
       start = f'\033[{self._rows - 1}F' if self._rows > 1 else '\r'
-      rows = textwrap.wrap(line, shutil.get_terminal_size().columns - 1)
+      rows = textwrap.wrap(line, max(shutil.get_terminal_size().columns - 1, 1))
       self._stream.write(f'{start}\033[J' + '\n'.join(rows))
       self._rows = len(rows)
     else:

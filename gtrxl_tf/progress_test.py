@@ -43,6 +43,13 @@ class ProgressLineTest(absltest.TestCase):
     self.assertEqual(stream.getvalue(),
                      '\r\033[Jone\r\033[Jtwo of\nthree\nrows\033[2F\033[Jfour\n')
 
+  def test_a_terminal_of_one_column_has_lines_too(self):
+    stream = _Terminal()
+    with mock.patch.object(
+        shutil, 'get_terminal_size', return_value=os.terminal_size((1, 24))):
+      progress.ProgressLine(stream).show('ab')
+    self.assertEqual(stream.getvalue(), '\r\033[Ja\nb')
+
   def test_without_a_line_there_is_nothing_to_end(self):
     stream = _Terminal()
     progress.ProgressLine(stream).close()

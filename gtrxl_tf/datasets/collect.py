@@ -172,7 +172,7 @@ class Collector:
       try:
         action = tree.flatten(getattr(made[i], self._policy)())
         return [np.asarray(x, spec.dtype) for spec, x in zip(leaves, action)]
-      except Exception as error:
+      except (Exception, SystemExit) as error:
         raise batched.failed(i, error, f'{self._policy}()') from error
 
     def act(unused_seen: environments.BatchedTimeStep, over: np.ndarray) -> List[Any]:

@@ -158,6 +158,9 @@ def from_dm_env(time_steps: Sequence[dm_env.TimeStep], actions: Sequence[Any],
                 specs: Specs, success: float = float('nan')) -> Episode:
   """Makes an episode of T + 1 time steps, from FIRST to LAST, and T actions.
 
+  Every time step needs an observation of its own: keep a copy if an environment returns
+  the same array each time.
+
   Raises:
     DatasetError: the time steps are not one complete episode.
   """

@@ -1,5 +1,6 @@
 """Writes datasets; a writer that is killed at any moment leaves a valid one."""
 
+import errno
 import fcntl
 import io
 import itertools
@@ -17,6 +18,9 @@ from gtrxl_tf import files as files_lib
 from gtrxl_tf.datasets import format as format_lib
 
 DatasetError = format_lib.DatasetError
+
+_NO_FOLDER = (errno.EACCES, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR,
+              errno.EPERM, errno.EROFS)
 
 
 class EpisodeWriter:
@@ -85,8 +89,14 @@ class EpisodeWriter:
                    for name, spec in specs.leaves().items()},
         'final_observation': final_observation,
     }
-    self._path.mkdir(parents=True, exist_ok=True)
-    self._lock = os.open(self._path, os.O_RDONLY)
+    try:
+      self._path.mkdir(parents=True, exist_ok=True)
+      self._lock = os.open(self._path, os.O_RDONLY)
+    except OSError as error:
+      if error.errno not in _NO_FOLDER:
+        raise
+      raise DatasetError(f'{self._path}: {error.strerror}: expected a folder for the '
+                         'dataset, which exists or can be made') from error
     try:
       fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
       self._description = self._read_or_begin(head)
@@ -127,13 +137,23 @@ class EpisodeWriter:
   def write(self, episodes: Sequence[format_lib.Episode], progress: Any = None) -> None:
     """Adds episodes: all of them, or none if this fails.
 
+    Their arrays are copied: the caller may use them again.
+
     Args:
       episodes: any number.
       progress: where to continue after them; any JSON value.
 
     Raises:
-      DatasetError: an episode does not fit the specs; the message says which and why.
+      DatasetError: an episode does not fit the specs, or `progress` is not JSON; the
+        message says which and why. Or the writer is closed.
     """
+    if self._lock is None:
+      raise DatasetError(f'{self._path}: the writer is closed: expected no more episodes')
+    try:
+      json.dumps(progress)
+    except (TypeError, ValueError, RecursionError) as error:
+      raise DatasetError(
+          f'progress = {progress!r:.60}: expected a JSON value: {error}') from error
     checked = [self._checked(episode) for episode in episodes]
     self._waiting += checked
     self._waiting_bytes += sum(
@@ -146,12 +166,18 @@ class EpisodeWriter:
       self._commit()
 
   def close(self) -> None:
-    """Writes the episodes that wait, and lets other processes write."""
+    """Writes the episodes that wait, and lets other processes write.
+
+    Closing again does nothing.
+    """
+    if self._lock is None:
+      return
     try:
       if self._waiting or self.progress != self._description['progress']:
         self._commit()
     finally:
       os.close(self._lock)
+      self._lock = None
 
   def _checked(self, episode: format_lib.Episode) -> Dict[str, np.ndarray]:
     """Returns the arrays of steps, and those of the episode as [1, ...], by name."""
@@ -163,13 +189,16 @@ class EpisodeWriter:
     _check_fit(place, arrays, self._step_specs, num)
     format_lib.check_steps(self._specs, self._description['kind'], arrays,
                            np.array([0, num]))
-    once = {'success': np.float32([episode.success])}
+    once = {'success': np.array([episode.success], np.float32)}
+    if not (np.isnan(once['success'][0]) or 0 <= once['success'][0] <= 1):
+      raise DatasetError(f'{place}: success is {episode.success}: expected 1, 0, or NaN '
+                         'if it is not known')
     if episode.final_observation is not None:
       once.update({
           format_lib.array_name('final_observation', path): np.asarray(leaf)[None]
           for path, leaf in tree.flatten_with_path(episode.final_observation)})
     _check_fit(place, once, self._episode_specs, 1)
-    return {**arrays, **once}
+    return {name: np.array(array) for name, array in (arrays | once).items()}
 
   def _commit(self) -> None:
     """Writes the episodes that wait as a shard."""

@@ -125,6 +125,46 @@ class EpisodeWriterTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, "kind = 'books': expected one of"):
       datasets.EpisodeWriter(self._path, _SPECS, kind='books')
 
+  def test_arrays_that_the_caller_uses_again_are_kept_as_they_were(self):
+    episode, = _episodes(1)
+    with datasets.EpisodeWriter(self._path, _SPECS) as writer:
+      for i in range(3):
+        episode.reward[:] = i
+        episode.observation[:] = i
+        episode.final_observation[:] = i
+        writer.write([episode])
+    dataset = datasets.check(self._path)
+    for i in range(3):
+      found = dataset.episode(i)
+      for array in found.reward, found.observation, found.final_observation:
+        np.testing.assert_array_equal(array, np.full_like(array, i))
+
+  def test_a_closed_writer_refuses_episodes(self):
+    writer = datasets.EpisodeWriter(self._path, _SPECS)
+    writer.write(_episodes(1))
+    writer.close()
+    other = os.open(self._path, os.O_RDONLY)  # Perhaps the same number.
+    writer.close()
+    os.close(other)  # An OSError if the writer has closed it.
+    with self.assertRaisesRegex(datasets.DatasetError, 'dataset: the writer is closed'):
+      writer.write(_episodes(1))
+    self.assertEqual(datasets.check(self._path).num_episodes, 1)
+
+  def test_refuses_progress_that_is_not_json(self):
+    with datasets.EpisodeWriter(self._path, _SPECS) as writer:
+      writer.write(_episodes(2))
+      with self.assertRaisesRegex(
+          datasets.DatasetError, r'^progress = \{1\}: expected a JSON value'):
+        writer.write(_episodes(1), progress={1})
+    self.assertEqual(datasets.check(self._path).num_episodes, 2)
+
+  @parameterized.parameters('', 'dataset', 300 * 'x')
+  def test_refuses_a_path_that_cannot_be_a_folder(self, name):
+    file = self.create_tempfile().full_path if len(name) < 100 else self._path
+    path = pathlib.Path(file) / name
+    with self.assertRaisesRegex(datasets.DatasetError, 'expected a folder for the dataset'):
+      datasets.EpisodeWriter(path, _SPECS)
+
   def test_refuses_a_second_writer(self):
     with datasets.EpisodeWriter(self._path, _SPECS) as writer:
       with self.assertRaisesRegex(datasets.DatasetError, 'another process'):
@@ -149,6 +189,8 @@ class EpisodeWriterTest(parameterized.TestCase):
       (dict(reward=np.zeros(3, np.float32)), r'has shape \(2, 2\).*expected \(3, 2\)'),
       (dict(observation={'x': np.zeros((2, 2), np.float32)}), 'observation.x'),
       (dict(final_observation=None), 'final_observation'),
+      (dict(success=7), 'success is 7: expected 1, 0, or NaN'),
+      (dict(success=-np.inf), 'success is -inf: expected'),
       (dict(observation=np.zeros((0, 2), np.float32), action=np.zeros(0, np.int32),
             reward=np.zeros(0, np.float32), discount=np.zeros(0, np.float32),
             end=np.zeros(0, np.uint8)), 'no steps'))

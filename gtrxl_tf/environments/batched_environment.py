@@ -1,9 +1,9 @@
 """Steps many environments in turn and batches their time steps."""
 
-from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
+import math
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 import dm_env
-from dm_env import specs
 import numpy as np
 import tree
 
@@ -11,6 +11,12 @@ from gtrxl_tf import action_masks
 from gtrxl_tf import config
 from gtrxl_tf.environments import batched_specs
 from gtrxl_tf.environments import random_actions
+
+# What an environment may raise. Its sys.exit() must not end a run as if all were well.
+ERRORS = Exception, SystemExit
+
+_STEP_TYPES = frozenset(dm_env.StepType)
+_TEXTS = str, bytes
 
 
 class EnvironmentFailed(ValueError):
@@ -95,12 +101,14 @@ class BatchedEnvironment:
     source_spec = self._environments[0].observation_spec()
     leaves = batched_specs.named_leaves('observation', source_spec)
     self._source_leaves = [(name, spec.shape, spec.dtype) for name, spec in leaves]
-    # Places of leaves that are checked further: integers with their number of values,
-    # and the action mask.
-    self._discrete = [(place, spec.num_values) for place, (_, spec) in enumerate(leaves)
-                      if isinstance(spec, specs.DiscreteArray)]
+    # Places of leaves that are checked further: the action mask, and integers with
+    # their bounds.
     self._masks = [place for place, (name, _) in enumerate(leaves)
                    if name == f'observation[{action_masks.KEY!r}]']
+    self._bounded = [(place, spec.minimum, spec.maximum,
+                      batched_specs.describe_bounds(spec))
+                     for place, (_, spec) in enumerate(leaves)
+                     if place not in self._masks and batched_specs.is_narrow(spec)]
     self._source_spec = source_spec
     self._observation_spec = tree.map_structure(batched_specs.narrowed, source_spec)
     self._buffer_specs = [
@@ -113,6 +121,8 @@ class BatchedEnvironment:
         for i, environment in enumerate(self._environments)
         if hasattr(environment, 'episode_return')]
     self._returns = np.zeros(self.num_environments)
+    # Whether the next step of each environment must be a first one.
+    self._must_begin = np.ones(self.num_environments, bool)
     # Whether the beginning of the present episode was a head start.
     self._is_partial = np.zeros(self.num_environments, bool)
     # Number of steps of the batch; for each environment, this number at the first step
@@ -145,21 +155,25 @@ class BatchedEnvironment:
 
     Raises:
       EnvironmentFailed: an environment raised an error, or returned an observation that
-        does not fit its spec or is not finite.
+        does not fit its spec or is not finite, or no first step.
     """
     if head_starts is None:
       head_starts = np.zeros(self.num_environments, np.int64)
-    steps = []
+    self._must_begin[:] = True
+    return self._batch(self._played(head_starts))
+
+  def _played(self, head_starts: np.ndarray) -> Iterator[dm_env.TimeStep]:
+    """Begins an episode in each environment, and yields a first step of it."""
     for i, environment in enumerate(self._environments):
       try:
-        steps.append(random_actions.play(environment, head_starts[i]))
-      except Exception as error:
+        time_step = random_actions.play(environment, head_starts[i])
+      except ERRORS as error:
         raise EnvironmentFailed(
             f'environment {i}, before episode {self._episodes[i] + 1}, with '
             f'{head_starts[i]} random actions: {type(error).__name__}: '
             f'{config.one_line(error)}{config.place(error)}') from error
-    self._is_partial = np.array([not step.first() for step in steps])
-    return self._batch(dm_env.restart(step.observation) for step in steps)
+      self._is_partial[i] = not time_step.first()
+      yield dm_env.restart(time_step.observation)
 
   def step(self, actions) -> BatchedTimeStep:
     """Steps every environment.
@@ -185,11 +199,12 @@ class BatchedEnvironment:
     for i, (environment, action) in enumerate(zip(self._environments, actions)):
       try:
         time_step = environment.step(action)
-      except Exception as error:
+      except ERRORS as error:
         raise self.failed(i, error) from error
       yield time_step
 
-  def failed(self, i: int, error: Exception, where: str = '') -> EnvironmentFailed:
+  def failed(self, i: int, error: BaseException, where: str = ''
+             ) -> EnvironmentFailed:
     """Returns the `EnvironmentFailed` for an error that environment `i` raised.
 
     Args:
@@ -219,13 +234,16 @@ class BatchedEnvironment:
     for i, environment in enumerate(self._environments):
       try:
         environment.close()
-      except Exception as error:  # pylint: disable=broad-exception-caught
+      except ERRORS as error:
         failed = failed or (i, error)
     if failed is not None:
       raise self.failed(*failed, 'close()') from failed[1]
 
   def _fitting_actions(self, actions) -> list[np.ndarray]:
-    """Returns the actions' leaves in the spec's dtypes."""
+    """Returns copies of the actions' leaves, in the spec's dtypes.
+
+    An environment may write into its action, which the caller may still need.
+    """
     if tree.is_nested(self._action_spec):
       actions = tree.flatten_up_to(self._action_spec, actions, check_types=False)
     else:
@@ -237,7 +255,7 @@ class BatchedEnvironment:
       if leaf.shape != shape or not np.can_cast(leaf.dtype, spec.dtype, 'same_kind'):
         raise ValueError(f'{name} has shape {leaf.shape} and dtype {leaf.dtype}: '
                          f'expected {shape} and {spec.dtype}')
-      leaves.append(leaf.astype(spec.dtype, copy=False))
+      leaves.append(leaf.astype(spec.dtype))
     return leaves
 
   def _batch(self, time_steps: Iterable[dm_env.TimeStep]) -> BatchedTimeStep:
@@ -254,22 +272,24 @@ class BatchedEnvironment:
     for i, time_step in enumerate(time_steps):
       try:
         step_type, reward, discount, observation = time_step
-        if isinstance(reward, str):
+        if isinstance(reward, _TEXTS) or isinstance(discount, _TEXTS):
           raise TypeError('NumPy would make a number of it')
+        if step_type not in _STEP_TYPES:
+          raise ValueError('NumPy might round it')
         step_types[i] = step_type
         if step_type != first:
           rewards[i] = reward
           discounts[i] = discount
-      except (TypeError, ValueError) as error:
+      except (TypeError, ValueError, OverflowError) as error:
         raise self._malformed(i, time_step) from error
+      if (step_type == first) != self._must_begin[i]:
+        raise self._out_of_order(i, step_type)
+      self._must_begin[i] = step_type == last
       if step_type == first:
         self._episodes[i] += 1
         self._first_steps[i] = self._num_steps
       if step_type == last and self._successes[i] is not None:
-        try:
-          successes[i] = self._successes[i]()
-        except Exception as error:
-          raise self.failed(i, error, 'episode_success()') from error
+        successes[i] = self._called(i, self._successes[i], 'episode_success')
 
       if nested:
         leaves = tree.flatten(observation)
@@ -301,11 +321,37 @@ class BatchedEnvironment:
           f'{size}: expected a dm_env.TimeStep, as dm_env.restart, transition and '
           'termination make it')
     try:
-      int(step_type)
-    except (TypeError, ValueError):
-      return self._misfit(i, f'step_type = {step_type!r}: expected a dm_env.StepType')
-    return self._misfit(
-        i, f'reward = {reward!r}, discount = {discount!r}: expected two numbers')
+      known = step_type in _STEP_TYPES
+    except TypeError:
+      known = False
+    if not known:
+      return self._misfit(
+          i, f'step_type = {step_type!r:.60}: expected a dm_env.StepType')
+    return self._misfit(i, f'reward = {reward!r:.60}, discount = {discount!r:.60}: '
+                        'expected two numbers')
+
+  def _out_of_order(self, i: int, step_type: int) -> EnvironmentFailed:
+    """Returns the error for a step that cannot follow the one before."""
+    name = dm_env.StepType(step_type).name
+    if self._must_begin[i]:
+      before = 'at the start' if not self._episodes[i] else 'after LAST'
+      return self._misfit(i, f'step_type = {name} {before}: expected FIRST, since the '
+                          "step after an episode's last begins the next episode")
+    return self._misfit(i, f'step_type = {name} within an episode: expected MID or LAST')
+
+  def _called(self, i: int, method: Callable[[], Any], name: str) -> float:
+    """Returns the number that a method of environment `i` returns; None as NaN."""
+    try:
+      value = method()
+      value = float('nan') if value is None else float(value)
+    except ERRORS as error:
+      raise self.failed(i, error, f'{name}()') from error
+    if math.isinf(value) or name == 'episode_success' and not 0 <= value <= 1 and (
+        not math.isnan(value)):
+      raise self._misfit(i, f'{name}() = {value}: expected a '
+                         + ('number in [0, 1]' if name == 'episode_success'
+                            else 'finite number'))
+    return value
 
   def _with_returns(self, step_types, rewards, discounts, observations, successes
                     ) -> BatchedTimeStep:
@@ -316,10 +362,7 @@ class BatchedEnvironment:
     returns = np.where(step_types == last, self._returns, np.nan).astype(np.float32)
     for i, own_return in self._own_returns:
       if step_types[i] == last:
-        try:
-          returns[i] = own_return()
-        except Exception as error:
-          raise self.failed(i, error, 'episode_return()') from error
+        returns[i] = self._called(i, own_return, 'episode_return')
     if self._is_partial.any():
       returns[self._is_partial] = successes[self._is_partial] = np.nan
       self._is_partial &= step_types != last
@@ -363,13 +406,13 @@ class BatchedEnvironment:
       i = np.argmin(in_range)
       raise self._misfit(
           i, f'discount = {discounts[i]}: expected a number in [0, 1]')
-    for place, num_values in self._discrete:
+    for place, low, high, expected in self._bounded:
       values = buffers[place]
-      in_range = (values >= 0) & (values < num_values)
+      in_range = (values >= low) & (values <= high)
       if not in_range.all():
-        i = np.argmin(in_range)
-        raise self._misfit(i, f'{self._source_leaves[place][0]} = {values[i]}: expected '
-                           f'an integer in [0, {num_values})')
+        i = np.argmin(in_range.reshape(self.num_environments, -1).all(axis=1))
+        raise self._misfit(i, f'{self._source_leaves[place][0]} = '
+                           f'{values[i].tolist()!s:.60}: expected {expected}')
     for place in self._masks:
       allows = buffers[place].any(axis=-1) | last
       if not allows.all():

@@ -22,6 +22,22 @@ def narrowed(spec: specs.Array) -> specs.Array:
     return spec.replace(dtype=np.float32)
 
 
+def is_narrow(spec: specs.Array) -> bool:
+  """Whether a spec bounds integers more than their dtype does."""
+  if not isinstance(spec, specs.BoundedArray) or spec.dtype.kind not in 'iu':
+    return False
+  limits = np.iinfo(spec.dtype)
+  return bool(np.any(spec.minimum > limits.min) or np.any(spec.maximum < limits.max))
+
+
+def describe_bounds(spec: specs.BoundedArray) -> str:
+  """Describes the integers that a spec admits."""
+  if isinstance(spec, specs.DiscreteArray):
+    return f'an integer in [0, {spec.num_values})'
+  low, high = (str(np.unique(x))[1:-1] for x in (spec.minimum, spec.maximum))
+  return f'integers from {low:.60} to {high:.60}, as its spec says'
+
+
 def check(environments: list[dm_env.Environment]) -> None:
   """Checks that environments can be batched.
 

@@ -1,6 +1,7 @@
 """Tests for batched."""
 
 import collections
+import sys
 from unittest import mock
 
 from absl.testing import absltest
@@ -359,6 +360,100 @@ class BatchedEnvironmentTest(parameterized.TestCase):
           ValueError, f'^environment 1, episode 1, step 2: returned {named}: expected a '
           'dm_env.TimeStep'):
         batch.step([0, 0])
+
+  @parameterized.parameters(
+      (['LAST', 'MID'], 'step_type = MID after LAST: expected FIRST, since'),
+      (['LAST', 'LAST'], 'step_type = LAST after LAST: expected FIRST, since'),
+      (['MID', 'FIRST'], 'step_type = FIRST within an episode: expected MID or LAST'),
+      ([3], 'step_type = 3: expected a dm_env.StepType'),
+      ([1.5], 'step_type = 1.5: expected a dm_env.StepType'),
+      ([np.array([1])], r'step_type = array\(\[1\]\): expected a dm_env.StepType'))
+  def test_steps_that_are_no_episode_are_refused(self, step_types, message):
+    fakes = FakeEnvironment(), FakeEnvironment()
+    batch = batched.BatchedEnvironment(fakes)
+    batch.reset()
+    *before, last = [getattr(dm_env.StepType, x) if isinstance(x, str) else x
+                     for x in step_types]
+    with mock.patch.object(fakes[1], 'step') as step:
+      for step_type in before:
+        step.return_value = dm_env.TimeStep(step_type, 1.0, 1.0, np.zeros(3, np.float32))
+        batch.step([0, 0])
+      step.return_value = dm_env.TimeStep(last, 1.0, 1.0, np.zeros(3, np.float32))
+      with self.assertRaisesRegex(batched.EnvironmentFailed, f'^environment 1: {message}'):
+        batch.step([0, 0])
+
+  @parameterized.parameters(0, 1)
+  def test_an_episode_begins_with_a_first_step(self, head_start):
+    fake = FakeEnvironment()
+    batch = batched.BatchedEnvironment([fake])
+    over = dm_env.termination(1.0, np.zeros(3, np.float32))
+    with mock.patch.object(fake, 'step' if head_start else 'reset', lambda *_: over):
+      with self.assertRaisesRegex(
+          batched.EnvironmentFailed, r'^environment 0, before episode 1, .*\(\) returned a '
+          'step of type .*LAST.* where an episode begins: expected FIRST'):
+        batch.reset(np.array([2 * head_start]))  # It once played without end.
+
+  @parameterized.parameters('reset', 'step', 'close')
+  def test_an_environment_that_exits_is_a_fault(self, method):
+    class Exits(FakeEnvironment):
+      pass
+
+    setattr(Exits, method, lambda *_: sys.exit(0))
+    batch = batched.BatchedEnvironment([Exits()])
+    with self.assertRaisesRegex(batched.EnvironmentFailed, '^environment 0.*SystemExit: 0'):
+      if method != 'reset':
+        batch._must_begin[:] = False  # pylint: disable=protected-access
+      getattr(batch, method)(*[[0]] * (method == 'step'))
+
+  @parameterized.parameters(
+      ('episode_return', np.inf, r'episode_return\(\) = inf: expected a finite number'),
+      ('episode_success', 5, r'episode_success\(\) = 5.0: expected a number in \[0, 1\]'))
+  def test_results_of_episodes_are_checked(self, method, value, message):
+    class Named(FakeEnvironment):
+      pass
+
+    setattr(Named, method, lambda _: value)
+    batch = batched.BatchedEnvironment([Named()])
+    batch.reset()
+    batch.step([0])
+    with self.assertRaisesRegex(batched.EnvironmentFailed, f'^environment 0: {message}'):
+      batch.step([0])
+
+  def test_environments_that_share_an_array_are_told_apart(self):
+    shared = np.zeros(3, np.float32)
+
+    class Shares(FakeEnvironment):
+      def reset(self):
+        shared[:] = id(self) % 1000
+        return dm_env.restart(shared)
+
+    fakes = [Shares(), Shares()]
+    seen = batched.BatchedEnvironment(fakes).reset()
+    np.testing.assert_array_equal(
+        seen.observation[:, 0], [id(fake) % 1000 for fake in fakes])
+
+  def test_an_environment_that_changes_its_action_changes_a_copy(self):
+    class Scales(FakeEnvironment):
+      def step(self, action):
+        action *= 3
+        return super().step(action)
+
+    batch = batched.BatchedEnvironment([Scales(action_spec=specs.Array([2], np.float32))])
+    batch.reset()
+    actions = np.ones([1, 2], np.float32)
+    batch.step(actions)
+    np.testing.assert_array_equal(actions, np.ones([1, 2]))
+
+  def test_integers_out_of_their_bounds_are_a_fault(self):
+    spec = specs.BoundedArray([3], np.int32, [0, 0, 1], 4)
+    batch = _batch_of_fakes(2, observation=np.int32([0, 5, 1]), observation_spec=spec)
+    with mock.patch.object(FakeEnvironment, 'reset', lambda _: dm_env.restart(
+        np.int32([0, 0, 1]))):
+      batch.reset()
+    with self.assertRaisesRegex(
+        batched.EnvironmentFailed, r'^environment 0: observation = \[0, 5, 1\]: expected '
+        'integers from 0 1 to 4, as its spec says'):
+      batch.step([0, 0])
 
   def test_other_objects_than_environments_are_refused(self):
     class Gym:

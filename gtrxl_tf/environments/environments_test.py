@@ -1,5 +1,8 @@
 """Tests of what the environments have in common: names, settings, errors."""
 
+import os
+import sys
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import dm_env
@@ -7,6 +10,7 @@ import gin
 
 from gtrxl_tf import config
 from gtrxl_tf import environments
+from gtrxl_tf.environments import making
 
 
 class EnvironmentsTest(parameterized.TestCase):
@@ -51,6 +55,24 @@ class EnvironmentsTest(parameterized.TestCase):
   def test_refuses_what_does_not_fit(self, name, settings, message):
     with self.assertRaisesRegex(config.ConfigError, message):
       getattr(environments, name)(**settings)
+
+  def test_a_constructor_that_changes_the_folder_does_so_for_itself(self):
+    before, other = os.getcwd(), self.create_tempdir().full_path
+
+    class Moves(environments.TMaze):
+
+      def __init__(self, seed):
+        os.chdir(other)
+        super().__init__(seed=seed)
+
+    making.make('Experiment', Moves, seed=0)
+    self.assertEqual(os.getcwd(), before)
+
+  def test_a_constructor_that_exits_has_failed(self):
+    with self.assertRaisesRegex(
+        environments.EnvironmentFailed,
+        r'making Experiment.environment = <lambda>: SystemExit: 0'):
+      making.make('Experiment', lambda seed: sys.exit(0), seed=0)
 
 
 if __name__ == '__main__':

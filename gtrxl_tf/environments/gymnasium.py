@@ -85,7 +85,7 @@ class FromGymnasium(dm_env.Environment):
     try:
       self._first = task.reset(seed=seed)
       _, info = self._first
-    except Exception as error:
+    except (Exception, SystemExit) as error:
       raise config.ConfigError(
           f'{owner}: reset() failed with {type(error).__name__}: '
           f'{config.one_line(error)}{config.place(error)}') from error

@@ -1,5 +1,6 @@
 """Makes the environments of experiments and collections."""
 
+import os
 import sys
 from typing import Any, Callable, Mapping, Optional, Sequence
 
@@ -7,6 +8,7 @@ import dm_env
 
 from gtrxl_tf import config
 from gtrxl_tf.environments import batched
+from gtrxl_tf.environments import batched_environment
 from gtrxl_tf.environments import gymnasium
 
 
@@ -14,6 +16,8 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
          wrappers: Optional[Sequence[Callable[[Any], dm_env.Environment]]] = None,
          **settings) -> dm_env.Environment:
   """Makes an environment, and converts it to dm_env's interface if it is gymnasium's.
+
+  A constructor that changes the working folder does so for itself only.
 
   >>> from gtrxl_tf import environments
   >>> environment = make('Experiment', environments.TMaze, seed=0,
@@ -33,9 +37,10 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
     batched.EnvironmentFailed: the constructor raised an error.
     ValueError: the constructor does not take `seed`, or another argument.
   """
+  folder = os.getcwd()
   try:
     made = _construct(owner, constructor, seed, settings)
-  except Exception as error:
+  except batched_environment.ERRORS as error:
     place = config.place(error)
     # Without a place, an argument does not fit, or the library refuses one of its own.
     if isinstance(error, config.ConfigError) or (
@@ -47,6 +52,8 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
         f'{config.one_line(error)}{place}')
     # With the traceback of its cause, since gin drops causes.
     raise failed.with_traceback(error.__traceback__) from error
+  finally:  # Otherwise files of the run with relative paths would be elsewhere.
+    os.chdir(folder)
   if _is_gymnasium(made):
     made = gymnasium.FromGymnasium(made, seed)
   for wrapper in wrappers or ():

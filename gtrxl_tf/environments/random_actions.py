@@ -15,14 +15,27 @@ def play(environment: dm_env.Environment, num_actions: int) -> dm_env.TimeStep:
 
   Returns:
     The step after `num_actions` actions, or after more of them if that is a last step.
+
+  Raises:
+    ValueError: an episode does not begin with a first step.
   """
   random = np.random.default_rng(num_actions)
-  time_step = environment.reset()
-  while num_actions > 0 or time_step.last():
+  time_step, method = environment.reset(), 'reset()'
+  begins = True
+  while True:
+    if not callable(getattr(time_step, 'first', None)):
+      raise ValueError(f'{method} returned a {type(time_step).__name__}: expected a '
+                       'dm_env.TimeStep')
+    if begins and not time_step.first():
+      raise ValueError(f'{method} returned a step of type {time_step.step_type!r} '
+                       'where an episode begins: expected FIRST')
+    begins = time_step.last()
+    if num_actions <= 0 and not begins:
+      return time_step
     time_step = environment.step(
         random_action(environment.action_spec(), time_step.observation, random))
+    method = 'step()'
     num_actions -= 1
-  return time_step
 
 
 def random_action(action_spec: Any, observation: Any, random: np.random.Generator

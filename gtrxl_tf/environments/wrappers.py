@@ -8,7 +8,7 @@ Logs, evaluations and scores report the returns of unclipped and unscaled reward
 """
 
 import collections
-from typing import Any, Optional
+from typing import Annotated, Any, Optional
 
 import dm_env
 from dm_env import specs
@@ -160,7 +160,8 @@ class RepeatAction(Wrapper):
       return self.reset()
     reward, discount = 0.0, 1.0
     for _ in range(self._repeats):
-      time_step = self._environment.step(action)
+      # A copy, since an environment may write into its action.
+      time_step = self._environment.step(tree.map_structure(np.array, action))
       reward += time_step.reward
       discount *= time_step.discount
       if time_step.last():
@@ -218,7 +219,8 @@ class FrameStack(Wrapper):
     frames: the number of observations. 4 is DQN's.
   """
 
-  def __init__(self, environment: Any, frames: config.PositiveInt = 4):
+  def __init__(self, environment: Any,
+               frames: Annotated[int, config.Range(1, 1000)] = 4):
     super().__init__(environment)
     self._frames = collections.deque(maxlen=frames)
     self._spec = self._stacked(

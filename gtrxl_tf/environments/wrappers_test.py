@@ -148,6 +148,24 @@ class WrappersTest(parameterized.TestCase):
     self.assertEqual([int(step.observation['number']) for step in steps], [0, 2, 4, 5])
     self.assertEqual(inside.actions, [1, 1, 2, 2, 0])
 
+  def test_too_many_frames_are_refused(self):
+    with self.assertRaisesRegex(
+        config.ConfigError, 'frames = 1000000000: expected an integer >= 1 and <= 1000'):
+      wrappers.FrameStack(Count(), frames=10**9)
+
+  def test_an_environment_that_changes_its_action_gets_the_same_again(self):
+    class Scales(Count):
+      def step(self, action):
+        seen.append(action.tolist())
+        action *= 3
+        return super().step(action)
+
+    seen = []
+    repeated = wrappers.RepeatAction(Scales(), repeats=3)
+    repeated.reset()
+    repeated.step(np.ones(2))
+    self.assertEqual(seen, [[1, 1]] * 3)
+
   def test_the_time_limit_cuts_off_and_begins_again(self):
     steps = _play(wrappers.StepLimit(Count(), steps=3), 9)
     self.assertEqual([step.step_type for step in steps], [0, 1, 1, 2, 0, 1, 1, 2, 0])

@@ -9,6 +9,7 @@ import tree
 
 from gtrxl_tf import config
 from gtrxl_tf import machine
+from gtrxl_tf.online import experiment as online_experiment
 from gtrxl_tf.training import experiment as experiment_lib
 
 # The least memory that a process of a run needs.
@@ -42,6 +43,28 @@ def checked_variables() -> Iterator[None]:
 
   with tf.variable_creator_scope(create):
     yield
+
+
+def check_row(experiment: experiment_lib.Experiment) -> None:
+  """Checks that an unroll of one environment, with its memory, fits in free memory.
+
+  Args:
+    experiment: makes its acting network, if it has one.
+
+  Raises:
+    config.ConfigError: it does not.
+  """
+  if not isinstance(experiment, online_experiment.OnlineExperiment):
+    return
+  free = machine.free_bytes()
+  needed = sum(spec.shape.num_elements() * spec.dtype.size
+               for spec in tf.nest.flatten(experiment.unroll_signature()))
+  needed //= experiment.environments_per_actor
+  if needed > free:
+    raise config.ConfigError(
+        f'an unroll of {experiment.unroll_length:,} steps with a memory of '
+        f'{experiment.memory_length:,} needs at least {_gib(needed)}; this machine has '
+        f'{_gib(free)} left: expected a smaller memory_length or unroll_length')
 
 
 def check_run(experiment: experiment_lib.Experiment) -> None:

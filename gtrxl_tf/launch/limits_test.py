@@ -55,6 +55,13 @@ class LimitsTest(parameterized.TestCase):
           tf.keras.layers.Dense(4).build([None, 25])
       tf.keras.layers.Dense(4).build([None, 25])
 
+  def test_unrolls_that_do_not_fit_are_not_made(self):
+    with self.assertRaisesRegex(
+        config.ConfigError, r'^an unroll of 100,000,000,000 steps with a memory of [0-9]+ '
+        r'needs at least [0-9,.]+ GiB; this machine has .* GiB left: expected a smaller '
+        'memory_length or unroll_length$'):
+      prepare.prepare([_GIN_FILE], ['OnlineExperiment.unroll_length = 100_000_000_000'])
+
   @parameterized.parameters(
       ('num_actors = 1_000_000', 'OnlineExperiment.num_actors = 1000000: these processes '
        'need at least 31,250.0 GiB; this machine has '),

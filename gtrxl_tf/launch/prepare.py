@@ -51,16 +51,24 @@ def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str], check: bool =
     kind = experiment_kind()
     _check_settings_are_of(kind)
     experiment = kind()
+    if not isinstance(experiment, experiment_lib.Experiment):
+      raise config.ConfigError(
+          f'train.experiment makes a {type(experiment).__name__}: expected one of '
+          + ', '.join(f'@{known.__name__}' for known in _KINDS))
     experiment.settings = settings_lib.given()
     try:
       if check:
         with limits.checked_variables():
+          limits.check_row(experiment)
           experiment.check()
     finally:
       experiment.close_prototype()
   except (ValueError, TypeError, OverflowError, MemoryError,
           tf.errors.ResourceExhaustedError) as error:
     raise config.ConfigError(config.one_line(error)) from error
+  except RecursionError as error:
+    raise config.ConfigError('the settings refer to themselves, as macros in a circle '
+                             'do: x = %y, y = %x') from error
   return experiment
 
 

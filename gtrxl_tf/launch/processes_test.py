@@ -29,6 +29,19 @@ _MODULE = '''
     def say_parent():
       print(os.getppid(), 'matplotlib' in sys.modules, flush=True)
 
+    def wait_for_stop():
+      from gtrxl_tf.launch import signals
+      with signals.stop_requested_by_parent() as should_stop:
+        print('ready', flush=True)
+        while not should_stop():
+          time.sleep(0.1)
+        time.sleep(0.5)
+        print('saved', flush=True)
+      return 5
+
+    def leave(leaves):
+      leaves(0)
+
     def wait():
       print('ready', flush=True)
       time.sleep(100)
@@ -64,6 +77,47 @@ class ProcessesTest(parameterized.TestCase):
     self.assertEqual(of_part, of_run)
     self.assertNotEqual(of_run, f'{caller} False')
     self.assertEndsWith(of_run, ' False')
+
+  @parameterized.parameters('sys.exit', 'os._exit')
+  @pytest.mark.medium
+  def test_a_process_that_leaves_has_failed(self, leaves):
+    process = self.start(f'''
+        import os, sys
+        from gtrxl_tf.launch import processes
+        sys.exit(processes.run('work', 'leave', {leaves}))
+        ''')
+    _, stderr = process.communicate(timeout=120)
+    self.assertEqual(process.returncode, 1)
+    self.assertRegex(stderr, '^Stopped: the process ended with exit code 0 before its')
+
+  @parameterized.parameters(
+      "os.dup2(os.open('/dev/full', os.O_WRONLY), 1)", 'os.closerange(0, 3)')
+  @pytest.mark.medium
+  def test_output_that_cannot_be_written_is_lost_and_the_work_is_done(self, breaks):
+    process = self.start(f'''
+        import os, sys
+        from gtrxl_tf.launch import processes
+        {breaks}
+        sys.exit(processes.run('work', 'main', 7))
+        ''')
+    self.assertEqual(process.wait(timeout=120), 7)
+
+  @parameterized.parameters(False, True)
+  @pytest.mark.medium
+  def test_a_terminal_that_is_closed_ends_the_work_once(self, to_all):
+    process = self.start('''
+        import sys
+        from gtrxl_tf.launch import processes
+        sys.exit(processes.run('work', 'wait_for_stop'))
+        ''')
+    self.assertEqual(process.stdout.readline(), 'ready\n')
+    for _ in range(2):  # By the shell, and by the system.
+      if to_all:
+        os.killpg(process.pid, signal.SIGHUP)
+      else:
+        process.send_signal(signal.SIGHUP)
+    self.assertEqual(process.stdout.readline(), 'saved\n')
+    self.assertEqual(process.wait(timeout=20), 5)
 
   @parameterized.parameters(False, True)
   @pytest.mark.medium

@@ -19,12 +19,17 @@ def stop_requested(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
 
   Signals are noticed even while the main thread is inside TensorFlow, where Python runs
   no handler: a thread reads what the interpreter writes when a signal arrives. The
-  second signal ends the process at once.
+  second signal ends the process at once, unless it is SIGHUP: a shell and the system may
+  both send it.
 
   Args:
-    *signals: the signals that request a stop; by default SIGTERM and SIGINT.
+    *signals: the signals that request a stop; by default SIGTERM, SIGINT and, unless
+      it is ignored, as after `nohup`, SIGHUP.
   """
-  signals = signals or (signal.SIGTERM, signal.SIGINT)
+  if not signals:
+    signals = signal.SIGTERM, signal.SIGINT
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+      signals += (signal.SIGHUP,)
   stop = threading.Event()
   ours, pythons = socket.socketpair()
   pythons.setblocking(False)
@@ -33,7 +38,7 @@ def stop_requested(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
     with ours:
       for number in iter(lambda: ours.recv(1), b''):
         if number[0] in signals:
-          if stop.is_set():
+          if stop.is_set() and number[0] != signal.SIGHUP:
             os._exit(128 + number[0])
           stop.set()
 

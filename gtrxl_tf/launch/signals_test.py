@@ -26,6 +26,21 @@ class SignalsTest(absltest.TestCase):
       self.assertTrue(should_stop())
     self.assertIs(signal.getsignal(signal.SIGTERM), before)
 
+  def test_a_closed_terminal_requests_a_stop_however_often_it_says_so(self):
+    with signals.stop_requested() as should_stop:
+      for _ in range(3):
+        os.kill(os.getpid(), signal.SIGHUP)
+        time.sleep(0.05)
+      self.assertTrue(should_stop())
+
+  def test_a_closed_terminal_is_ignored_after_nohup(self):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    self.addCleanup(signal.signal, signal.SIGHUP, before)
+    with signals.stop_requested() as should_stop:
+      os.kill(os.getpid(), signal.SIGHUP)
+      time.sleep(0.05)
+      self.assertFalse(should_stop())
+
   def test_no_thread_outlives_the_context(self):
     before = set(threading.enumerate())
     with signals.stop_requested() as should_stop:

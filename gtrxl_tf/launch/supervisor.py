@@ -27,6 +27,8 @@ from gtrxl_tf.training import run_folder
 # this without progress of the run in between, however long its lives last.
 _DEATHS_FORGIVEN = 5
 _WITHIN_SECONDS = 60
+# What `multiprocessing` gives as exit code once the fork server has been killed.
+_UNKNOWN = 255
 
 
 class PartFailed(exit_codes.RunFailed):
@@ -67,6 +69,10 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
 
 def _check_saved(exit_code: int, folder: run_folder.RunFolder) -> None:
   """Raises an error if a learner that was told to stop did not save a checkpoint."""
+  if exit_code == _UNKNOWN:
+    raise exit_codes.RunFailed(
+        'the fork server, which started the parts of the run, was killed: the newest '
+        f'checkpoint is in {folder.checkpoints}. Run the same command to continue from it.')
   if exit_code not in (0, -signal.SIGTERM):  # Killed by it while starting.
     why = ('the reason is above' if exit_code > 0
            else f'it died by {signal.Signals(-exit_code).name}')

@@ -163,6 +163,12 @@ class SavedTest(parameterized.TestCase):
   def test_a_learner_that_saved_or_had_not_begun(self, exit_code):
     supervisor_lib._check_saved(exit_code, run_folder.RunFolder('run'))
 
+  def test_a_learner_whose_exit_code_is_lost_may_have_saved(self):
+    with self.assertRaisesRegex(
+        exit_codes.RunFailed, 'the fork server, .* was killed: the newest checkpoint is in '
+        'run/checkpoints. Run the same command'):
+      supervisor_lib._check_saved(255, run_folder.RunFolder('run'))
+
   @parameterized.parameters((1, 'the reason is above'),
                             (-signal.SIGKILL, 'it died by SIGKILL'))
   def test_a_lost_save_is_an_error(self, exit_code, why):

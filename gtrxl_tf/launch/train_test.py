@@ -151,6 +151,13 @@ class RefusedTest(parameterized.TestCase):
       ('ActorCritic.torso = @PixelTorso()', 'observation: expected one image'),
       ('Experiment.seed == 1', "not gin: 'Experiment.seed == 1'"),
       ('Experiment.seed =', "not gin: 'Experiment.seed =': Unable to parse value"),
+      ('Experiment.seed = 4294967296', 'Experiment.seed = 4294967296: expected an integer '
+       '>= 0 and <= 4294967295'),
+      ('Experiment.network = @ActionRecall', 'ActionRecall got an unexpected keyword '
+       "argument 'action_spec'"),
+      ('train.experiment = @train', 'train.experiment makes a function: expected one of '
+       '@OnlineExperiment, @OfflineExperiment, @HistoryExperiment'),
+      ('x = %y\ny = %x\nExperiment.seed = %x', 'refer to themselves, as macros in a circle'),
       ('Experiment.seed = (1', 'not gin: a bracket .* Experiment.seed = '))
   def test_a_setting_that_cannot_be_used(self, binding, expected):
     self.assertRegex(self.refused([_GIN_FILE], [binding]), expected)
@@ -245,6 +252,15 @@ def unmade(seed):
     self.assertEqual(code, 2)
     self.assertRegex(stderr.getvalue(), rf'^Not started: {self.temporary}/{path}: .*: '
                      r'expected a folder of its own for the run, .*\n$')
+
+  def test_a_folder_whose_name_is_not_text(self):
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr):
+      code = train.train([_GIN_FILE], _TINY, f'{self.temporary}/a\udcff')
+    self.assertEqual(code, 2)
+    self.assertRegex(stderr.getvalue(), r"^Not started: --root_dir='.*a\\udcff': expected "
+                     r'a name in UTF-8\n$')
+    self.assertEmpty(os.listdir(self.temporary))
 
   def test_a_file_that_is_not_there(self):
     self.assertIn('nowhere.gin', self.refused(['nowhere.gin'], []))

@@ -50,11 +50,15 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
   path = pathlib.Path(path)
   partial = path.with_name(path.name + '.partial')
   shutil.rmtree(partial, ignore_errors=True)
-  with exported.only_errors_logged():
-    policy_saver.PolicySaver(_checked(policy), batch_size=None).save(str(partial))
-  exported.write_checksums(partial)
-  shutil.rmtree(path, ignore_errors=True)
-  os.replace(partial, path)
+  try:
+    with exported.only_errors_logged():
+      policy_saver.PolicySaver(_checked(policy), batch_size=None).save(str(partial))
+    exported.write_checksums(partial)
+    shutil.rmtree(path, ignore_errors=True)
+    os.replace(partial, path)
+  except BaseException:
+    shutil.rmtree(partial, ignore_errors=True)
+    raise
 
 
 def _checked(policy: policy_lib.NetworkPolicy) -> policy_lib.NetworkPolicy:

@@ -125,6 +125,13 @@ class ExportTest(parameterized.TestCase):
     self.assertLen(list(folder.parent.iterdir()), 1)
     self.assertTrue(tf.saved_model.contains_saved_model(str(folder)))
 
+  def test_an_export_that_fails_leaves_nothing(self):
+    path = pathlib.Path(self.create_tempdir().full_path) / 'policy'
+    path.symlink_to(path)
+    with self.assertRaises(OSError):
+      export.save_policy(policy_testing.make_policy('memoryless'), path)
+    self.assertEqual(os.listdir(path.parent), ['policy'])
+
   @parameterized.parameters(
       ('observation', dict(observation=[[0., 0, 0, 0], [0, np.nan, 0, 0]])),
       ('observation', dict(observation=[[-np.inf, 0, 0, 0], [0, 0, 0, 0]])),

@@ -354,7 +354,8 @@ def serve(policy_dir: pathlib.Path, host: str, port: int, max_sessions: int,
   logging.getLogger('aiohttp.server').setLevel(logging.CRITICAL)
 
   def say_ready(*_: Any) -> None:
-    print(f'Serving {policy_dir} at http://{host}:{port}, for up to {max_sessions} '
+    name = f'[{host}]' if ':' in host else host  # IPv6.
+    print(f'Serving {policy_dir} at http://{name}:{port}, for up to {max_sessions} '
           f'sessions with memories of {policy.row_bytes / 1024:,.1f} KiB', flush=True)
 
   try:

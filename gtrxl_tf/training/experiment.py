@@ -108,7 +108,7 @@ class Experiment(abc.ABC):
       evaluation_episodes: config.PositiveInt = 100,
       compute_dtype: Literal['float32', 'bfloat16'] = 'float32',
       log_period: config.PositiveInt = 10,
-      seed: config.NonNegativeInt = 0,
+      seed: config.Seed = 0,
       wrappers: Optional[Sequence[Callable[..., dm_env.Environment]]] = None):
     self._environment = environment
     self._wrappers = wrappers
