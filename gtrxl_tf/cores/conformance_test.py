@@ -522,6 +522,7 @@ class ShapesTest(tf.test.TestCase):
          rf'inputs of shape \({_B}, {_D}\): expected \[B, T, D\]$'),
         ((inputs, is_first[:, :3], state),
          rf'is_first of shape .*: expected .*, as inputs with B = {_B}, T = 8$'),
+        ((inputs, state, is_first), r'is_first of type XLState: expected \[B, T\]'),
         ((inputs, is_first, core.initial_state(1)),
          rf'state of shape \(1, .*: expected \[B, ...\], as inputs with B = {_B}$')):
       with self.assertRaisesRegex(ValueError, error):

@@ -91,6 +91,8 @@ def _shape(name: str, x: Any, sizes: Sequence[Any], expected: str
   Raises:
     ValueError: the shape differs.
   """
+  if hasattr(x, '_fields'):  # A state.
+    raise ValueError(f'{name} of type {type(x).__name__}: expected {expected}')
   more = sizes[-1:] == (...,)
   sizes = sizes[:-1] if more else sizes
   shape = tf.TensorShape(getattr(x, 'shape', None))

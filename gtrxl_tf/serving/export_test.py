@@ -179,6 +179,7 @@ class SamplingTest(absltest.TestCase):
     return [policy.action(time_step, policy.get_initial_state(50)).action.numpy().tolist()
             for _ in range(2)]
 
+  @pytest.mark.medium
   def test_each_program_draws_its_own_samples(self):
     self.assertNotEqual(self._actions(False), self._actions(False))
 
