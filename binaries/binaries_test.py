@@ -204,6 +204,19 @@ def BrokenRecall(seed):
     tf.debugging.assert_equal(step.action, expected.action)
 
   @pytest.mark.long
+  def test_evaluate_can_play_greedily(self):
+    folder = self._make_run()
+    export.save_policy(
+        self._experiment.make_policy(self._agent.target), folder.policy)
+    sampled, again, greedy = (
+        _run('evaluate', root_dir=folder.root, greedy=greedy)
+        for greedy in (False, False, True))
+    self.assertEqual(greedy.returncode, 0, greedy.stderr)
+    self.assertStartsWith(greedy.stdout, 'Evaluation over 100 episodes: return ')
+    self.assertEqual(sampled.stdout, again.stdout)
+    self.assertNotEqual(sampled.stdout, greedy.stdout)
+
+  @pytest.mark.long
   def test_export_overwrites_nothing(self):
     folder = run_folder.RunFolder(self._temporary)
     folder.config.touch()
@@ -272,6 +285,26 @@ class LearningProcessesTest(absltest.TestCase):
     self.assertNotEqual(first.partition(': ')[2], second.partition(': ')[2])
     self.assertEqual(picture, f'Learning processes: {self._folder.root}/evaluation.png')
     self.assertTrue((self._folder.root / 'evaluation.png').exists())
+
+  @pytest.mark.long
+  def test_export_takes_the_policys_settings(self):
+    folder = pathlib.Path(self.create_tempdir().full_path)
+    greedy = _run('export', root_dir=self._folder.root, output_dir=folder / 'greedy',
+                  greedy=True)
+    self.assertEqual(greedy.returncode, 0, greedy.stderr)
+    random = _run('export', root_dir=self._folder.root, output_dir=folder / 'random',
+                  gin_bindings='DistillationPolicy.temperature = 100.0')
+    self.assertEqual(random.returncode, 0, random.stderr)
+    kinds = []
+    for name in ('greedy', 'random'):
+      policy = tf.saved_model.load(str(folder / name))
+      spec = next(x for x in policy.signatures['action'].structured_input_signature[1]
+                  .values() if x.name == '0/observation')
+      step = policy.action(
+          ts.restart(tf.zeros([100, *spec.shape[1:]], spec.dtype), 100),
+          policy.get_initial_state(100))
+      kinds.append(len(set(step.action.numpy())))
+    self.assertEqual(kinds, [1, 5])
 
   @pytest.mark.long
   def test_attention_draws_the_share_of_the_recurrence(self):

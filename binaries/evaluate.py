@@ -41,6 +41,8 @@ _SWEEP = flags.DEFINE_string(
     'sweep', None, 'SETTING=VALUE,VALUE,... or FILE,FILE,...: evaluates with each '
     'value of a setting, or with each gin file.')
 _VIDEO = flags.DEFINE_bool('video', False, 'Also film three episodes.')
+_GREEDY = flags.DEFINE_bool(
+    'greedy', False, 'Take the most likely actions instead of sampling them.')
 _GIN_BINDINGS = flags.DEFINE_multi_string(
     'gin_bindings', [], "Single settings, which override the files'.")
 
@@ -62,7 +64,8 @@ def main() -> None:
     run_evaluation.evaluate(
         folder, _GIN_FILE.value, _GIN_BINDINGS.value, _SWEEP.value,
         _NUM_EPISODES.value, _NUM_ENVIRONMENTS.value,
-        show=functools.partial(print, flush=True), video=_VIDEO.value)
+        show=functools.partial(print, flush=True), video=_VIDEO.value,
+        greedy=_GREEDY.value)
   except config.ConfigError as error:
     sys.exit(f'Not started: {error}')
   except exit_codes.RunFailed as error:

@@ -1,6 +1,11 @@
-"""Writes the policy in the newest checkpoint of a run as a SavedModel.
+r"""Writes the policy in the newest checkpoint of a run as a SavedModel.
 
   gtrxl export --root_dir=runs/numpad_2x2 --output_dir=/tmp/policy --greedy
+
+The policy of an offline run takes its settings, such as a target return, from here:
+
+  gtrxl export --root_dir=runs/t_maze_30 --output_dir=/tmp/policy \
+      --gin_bindings='DecisionPolicy.target_return = 0.5'
 """
 
 import pathlib
@@ -16,6 +21,10 @@ _OUTPUT_DIR = flags.DEFINE_string(
     'output_dir', None, 'The folder to write, which must not exist yet.', required=True)
 _GREEDY = flags.DEFINE_bool(
     'greedy', False, 'Take the most likely action instead of sampling one.')
+_GIN_FILE = flags.DEFINE_multi_string(
+    'gin_file', [], "Files of settings, which override the run's.")
+_GIN_BINDINGS = flags.DEFINE_multi_string(
+    'gin_bindings', [], "Single settings, which override the files'.")
 
 
 def main() -> None:
@@ -38,14 +47,14 @@ def main() -> None:
   except OSError as error:
     sys.exit(f'Not exported: {output_dir.parent}: {error.strerror}: expected a folder')
   try:
-    experiment = prepare.prepare([str(folder.config)], [])
+    experiment = prepare.prepare(
+        [str(folder.config), *_GIN_FILE.value], _GIN_BINDINGS.value)
     agent = experiment.restore_agent(folder.checkpoints)
   except (config.ConfigError, FileNotFoundError) as error:
     sys.exit(f'Not exported: {error}')
-  policy = experiment.make_policy(
-      experiment.learned_network(agent), greedy=_GREEDY.value)
+  policy = experiment.make_policy(experiment.learned_network(agent))
   try:
-    export.save_policy(policy, output_dir)
+    export.save_policy(policy.greedy() if _GREEDY.value else policy, output_dir)
   except (OSError, tf.errors.OpError) as error:
     sys.exit(f'Not exported: {output_dir}: {config.one_line(error)}')
   print('Look at it:  saved_model_cli show '

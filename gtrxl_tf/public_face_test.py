@@ -5,6 +5,7 @@ import sys
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import pytest
 
 import gtrxl_tf
 
@@ -52,6 +53,11 @@ loaded()""")
     self.assertContainsSubset(['t_maze', 'numpad'], before.split())
     self.assertContainsSubset(['apple_maze', 'atari', 'maze_room'],
                               set(after.split()) - set(before.split()))
+
+  @pytest.mark.medium
+  def test_losses_offer_their_modules(self):
+    [loaded] = _python('import gtrxl_tf; print(gtrxl_tf.losses.vmpo.__name__)')
+    self.assertEqual(loaded, 'gtrxl_tf.losses.vmpo')
 
   @parameterized.parameters(*gtrxl_tf.__all__)
   def test_offers(self, name):

@@ -1,5 +1,6 @@
 """The base class of policies, and the policy of actor-critic networks."""
 
+import functools
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -43,6 +44,10 @@ class NetworkPolicy(tf_policy.TFPolicy):
         action_spec=specs.tensor_specs(action_spec),
         policy_state_spec=specs.without_batch(self._get_initial_state(1)),
         info_spec=info_spec, automatic_state_reset=False, clip=False)
+
+  def greedy(self) -> 'NetworkPolicy':
+    """The policy that takes the most likely actions; this one if it never samples."""
+    return self
 
   def _get_initial_state(self, batch_size):
     return PolicyState(
@@ -90,12 +95,18 @@ class ActorCriticPolicy(NetworkPolicy):
     """
     self._greedy = greedy
     self._with_record = with_record
+    self._make = functools.partial(
+        ActorCriticPolicy, network, observation_spec, action_spec,
+        with_record=with_record)
     space = network.action_space
     record = network.core.record(network.initial_cache(1)) if with_record else ()
     super().__init__(
         network, observation_spec, action_spec,
         info_spec=specs.without_batch(PolicyInfo(
             space.policy(tf.zeros([1, space.num_outputs])), record)))
+
+  def greedy(self) -> 'ActorCriticPolicy':
+    return self if self._greedy else self._make(greedy=True)
 
   def refreshed(self, state: PolicyState, records: Any, is_first: tf.Tensor
                 ) -> PolicyState:

@@ -55,8 +55,10 @@ class ActorCriticPolicyTest(parameterized.TestCase):
     self.assert_drawn_from(one.action, one.info.policy.logits[0])
     self.assertGreater(np.sum(one.action != two.action), _NUM / 10)
 
-  def test_a_greedy_policy_takes_the_most_likely_action(self):
-    policy = _policy(greedy=True)
+  @parameterized.parameters(
+      lambda: _policy(greedy=True), lambda: _policy().greedy())
+  def test_a_greedy_policy_takes_the_most_likely_action(self, make):
+    policy = make()
     done = policy.action(_time_step(3), policy.get_initial_state(3))
     np.testing.assert_array_equal(
         done.action, np.argmax(done.info.policy.logits, axis=-1))

@@ -24,8 +24,8 @@ _NUM_FILMS = 3
 
 def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
              gin_bindings: Sequence[str], sweep: Optional[str], num_episodes: int,
-             num_environments: int, show: Callable[[str], None], video: bool = False
-             ) -> None:
+             num_environments: int, show: Callable[[str], None], video: bool = False,
+             greedy: bool = False) -> None:
   """Evaluates a run's policy at every point of a sweep.
 
   Where the policy learns while it acts, learning processes are played instead of
@@ -41,6 +41,8 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
     num_environments: the most environments to play side by side.
     show: called with a text about each point, and about the picture if there is one.
     video: whether to film a few episodes of each point, as `videos/*.gif`.
+    greedy: whether to take the most likely actions, with the weights of the newest
+      checkpoint, instead of acting as the run's policy does.
 
   Raises:
     config.ConfigError: a setting that cannot be used with this policy.
@@ -55,13 +57,14 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
                             [*gin_bindings, *point.bindings])
       name = f'{point.name}: ' if point.name else ''
       if video:
-        show(name + _film(experiment, folder, point.name))
+        show(name + _film(experiment, folder, point.name, greedy))
       if experiment.learns_while_acting:
-        judge = experiment.make_judge(experiment.restore_policy(folder))
+        judge = experiment.make_judge(_restore(experiment, folder, greedy))
         show(name + learning_processes.describe(judge.evaluate()))
         lines[point.name] = judge.curves['policy']
       else:
-        show(name + _play(experiment, folder, num_episodes, num_environments))
+        show(name + _play(
+            experiment, folder, num_episodes, num_environments, greedy))
   if lines and sweep:
     picture = folder.root / 'evaluation.png'
     histories.draw(picture, {**lines, 'source': judge.curves['source']},
@@ -95,8 +98,17 @@ def _shapes(experiment: experiment_lib.Experiment) -> Any:
               experiment.action_spec))
 
 
+def _restore(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
+             greedy: bool) -> Any:
+  """The run's policy, or the greedy one of the newest checkpoint."""
+  if not greedy:
+    return experiment.restore_policy(folder)
+  agent = experiment.restore_agent(folder.checkpoints)
+  return experiment.make_policy(experiment.learned_network(agent)).greedy()
+
+
 def _film(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
-          name: str) -> str:
+          name: str, greedy: bool) -> str:
   """Films one episode in each of a few environments; returns a text that names them.
 
   Raises:
@@ -116,7 +128,7 @@ def _film(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   environment = experiment.make_environments(
       _NUM_FILMS, seeds.Stream.EVALUATION, wrap=film)
   played = evaluation.Evaluator(
-      experiment.restore_policy(folder), environment).play(_NUM_FILMS)
+      _restore(experiment, folder, greedy), environment).play(_NUM_FILMS)
   environment.close()
   board, texts = summaries.Summaries(folder.summaries / 'films'), []
   for i, (made, task, value) in enumerate(zip(filmed, played.tasks, played.returns)):
@@ -130,11 +142,11 @@ def _film(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
 
 
 def _play(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
-          num_episodes: int, num_environments: int) -> str:
+          num_episodes: int, num_environments: int, greedy: bool) -> str:
   """Plays episodes; returns a text that describes the results."""
   names = experiment.task_names
   environment = experiment.make_evaluation_environments(num_episodes, num_environments)
-  policy = experiment.restore_policy(folder)
+  policy = _restore(experiment, folder, greedy)
   played = evaluation.Evaluator(policy, environment).play(num_episodes)
   environment.close()
   return evaluation.describe(

@@ -508,5 +508,31 @@ class ReachTest(tf.test.TestCase):
       core(inputs, is_first, core.initial_state(_B))
 
 
+class ShapesTest(tf.test.TestCase):
+
+  def test_an_error_names_the_argument_of_another_shape(self):
+    core = cores.TransformerXL(1, 8, 2, 4, memory_length=3)
+    inputs, is_first = _inputs(0, 8)
+    state = core.initial_state(_B)
+    with self.assertRaisesRegex(ValueError, r'no variables yet.*build\(\[None, None, D'):
+      core.initial_cache(_B)
+    core.build([None, None, _D])
+    for arguments, error in (
+        ((inputs[:, 0], is_first, state),
+         rf'inputs of shape \({_B}, {_D}\): expected \[B, T, D\]$'),
+        ((inputs, is_first[:, :3], state),
+         rf'is_first of shape .*: expected .*, as inputs with B = {_B}, T = 8$'),
+        ((inputs, state, is_first), r'is_first of type XLState: expected \[B, T\]'),
+        ((inputs, is_first, core.initial_state(1)),
+         rf'state of shape \(1, .*: expected \[B, ...\], as inputs with B = {_B}$')):
+      with self.assertRaisesRegex(ValueError, error):
+        core(*arguments)
+    cache = core.initial_cache(_B)
+    with self.assertRaisesRegex(ValueError, r'inputs of shape .*: expected \[B, D\]$'):
+      core.step(inputs, is_first, cache)
+    with self.assertRaisesRegex(ValueError, rf'is_first .* as inputs with B = {_B}$'):
+      core.step(inputs[:, 0], is_first, cache)
+
+
 if __name__ == '__main__':
   tf.test.main()

@@ -1,7 +1,7 @@
 """The interface of a memory core, and small pieces that several cores share."""
 
 import abc
-from typing import Any, Callable, List, Tuple, Union
+from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
@@ -81,6 +81,35 @@ def swap_time_and_batch(x: tf.Tensor) -> tf.Tensor:
   return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
 
 
+def _shape(name: str, x: Any, sizes: Sequence[Any], expected: str
+           ) -> Sequence[Optional[int]]:
+  """The sizes of an argument's leading axes, so far as they are known.
+
+  Args:
+    name: of the argument.
+    x: tensor, array, or nested list, whose shape is not known.
+    sizes: of each axis; None admits any. Further axes may follow a last `...`.
+    expected: the shape as text.
+
+  Raises:
+    ValueError: the shape differs.
+  """
+  if hasattr(x, '_fields'):  # A state.
+    raise ValueError(f'{name} of type {type(x).__name__}: expected {expected}')
+  more = sizes[-1:] == (...,)
+  sizes = sizes[:-1] if more else sizes
+  shape = tf.TensorShape(getattr(x, 'shape', None))
+  unknown = (None,) * len(sizes)
+  if shape.rank is None:
+    return unknown
+  if not (shape[:len(sizes)] if more else shape).is_compatible_with(sizes):
+    known = ' with ' + ', '.join(
+        f'{letter} = {size}' for letter, size in zip('BT', sizes) if size)
+    raise ValueError(f'{name} of shape {tuple(shape)}: expected {expected}'
+                     f'{known if any(sizes) else ""}')
+  return tuple(shape[:len(sizes)])
+
+
 class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   """Maps `[B, T, D]` inputs to `[B, T, D']` outputs and carries a state.
 
@@ -151,6 +180,10 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     if isinstance(state, list):
       state = tf.nest.pack_sequence_as(
           self.initial_state(1), tf.nest.flatten(state))
+    batch, steps, _ = _shape('inputs', inputs, (None, None, None), '[B, T, D]')
+    _shape('is_first', is_first, (batch, steps), '[B, T], as inputs')
+    for part in tf.nest.flatten(state)[:1]:
+      _shape('state', part, (batch, ...), '[B, ...], as inputs')
     return super().__call__(inputs, is_first, state, **kwargs)
 
   @abc.abstractmethod
@@ -175,6 +208,8 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     Returns:
       Outputs `[B, D']` and the cache after the step.
     """
+    batch, _ = _shape('inputs', inputs, (None, None), '[B, D]')
+    _shape('is_first', is_first, (batch,), '[B], as inputs')
     if not self.built:
       self.build(tf.TensorShape([None, None, inputs.shape[-1]]))
     outputs, cache = self._step(
@@ -205,8 +240,19 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     """The acting form of `state` for the current weights, which must be built."""
 
   def initial_cache(self, batch_size: BatchSize) -> Cache:
-    """The cache before the first step of an episode."""
-    return self.cache(self.initial_state(batch_size))
+    """The cache before the first step of an episode; see `cache`.
+
+    Raises:
+      ValueError: the core needs its variables for it, and is not built.
+    """
+    try:
+      return self.cache(self.initial_state(batch_size))
+    except AttributeError as error:
+      if self.built:
+        raise
+      raise ValueError(
+          f'{self.name} has no variables yet, of which its cache is made: expected a '
+          'call of build([None, None, D]), or of the core, before') from error
 
   @abc.abstractmethod
   def record(self, cache: Cache) -> Records:

@@ -60,7 +60,8 @@ class Collector:
       played by such an oracle; Minigrid's `looking_action` lets the agent see it first.
     saved_model: folder of an exported policy that acts instead. TensorFlow cannot seed
       a SavedModel that samples: only greedy ones act the same again.
-    epsilon: probability of a random action in place of the policy's, at every step.
+    epsilon: probability of a random action in place of the policy's, at every step;
+      with 1 the environment needs no such method.
     record: which action a step with a random one has in the dataset: the one 'played',
       or that of the 'policy', which shows imitators how to recover from mistakes (DART,
       Laskey et al., 2017). Rewards and observations are those of the action played.
@@ -103,9 +104,13 @@ class Collector:
     batched = environments.BatchedEnvironment([prototype])
     self.specs = format_lib.Specs(batched.observation_spec(), batched.action_spec())
     batched.close()
-    if saved_model is None and not callable(getattr(prototype, policy, None)):
-      raise config.ConfigError(f'Collector.policy = {policy!r}: expected a method of '
-                               f'{self.environment_name}')
+    self._only_random = saved_model is None and not callable(
+        getattr(prototype, policy, None))
+    if self._only_random and (epsilon < 1 or record == 'policy'):
+      raise config.ConfigError(
+          f'Collector.policy = {policy!r}: expected a method of '
+          f'{self.environment_name}, or an exported policy as Collector.saved_model, or '
+          'Collector.epsilon = 1.0, which plays at random')
     if saved_model is not None and not os.path.isdir(saved_model):
       raise config.ConfigError(f'Collector.saved_model = {saved_model!r}: expected the '
                                'folder of a SavedModel')
@@ -117,7 +122,7 @@ class Collector:
   def _loaded(self) -> Any:
     """The SavedModel."""
     from gtrxl_tf.serving import exported  # pylint: disable=g-import-not-at-top
-    return exported.load(pathlib.Path(self._saved_model))
+    return exported.load(pathlib.Path(self._saved_model), repeats=False)
 
   def play(self, piece: int) -> List[format_lib.Episode]:
     """Plays the episodes of a piece of work."""
@@ -128,15 +133,20 @@ class Collector:
     settings = self._task_settings[piece % len(self._task_settings)]
     made = [self._environment(seed=int(seed), **settings) for seed in seeds]
     batched = environments.BatchedEnvironment(made)
-    act = (self._saved_model_actions(num) if self._saved_model
-           else self._method_actions(made, batched))
+    if self._only_random:
+      act = None
+    elif self._saved_model:
+      act = self._saved_model_actions(num)
+    else:
+      act = self._method_actions(made, batched)
 
     rows: List[list] = [[] for _ in made]
     episodes: List[list] = [[] for _ in made]
     seen = batched.reset()
     over = np.zeros(num, bool)
     while min(map(len, episodes)) < each:
-      actions = act(seen, over)  # Lists of leaves, for each environment.
+      # Lists of leaves, for each environment.
+      actions = act(seen, over) if act else [None] * num
       chosen = list(actions)
       for i in np.flatnonzero(over | (random.random(num) < self._epsilon)):
         observation = tree.map_structure(lambda x, i=i: x[i], seen.observation)

@@ -299,6 +299,7 @@ class CollectTest(parameterized.TestCase):
 
   @parameterized.parameters(
       (dict(policy='guess'), r"Collector.policy = 'guess': expected a method of TMaze"),
+      (dict(policy='guess', epsilon=1.0, record='policy'), 'expected a method of TMaze'),
       (dict(saved_model='/nowhere'), "Collector.saved_model = '/nowhere': expected"),
       (dict(tasks={}), r'Collector.tasks = \{\}: expected one setting'),
       (dict(keep='good'), "Collector.keep = 'good': expected one of 'all'"),
@@ -307,6 +308,14 @@ class CollectTest(parameterized.TestCase):
   def test_refuses_settings(self, settings, message):
     with self.assertRaisesRegex(config.ConfigError, message):
       collect.Collector(t_maze.TMaze, **settings)
+
+  def test_random_play_needs_no_method_of_the_environment(self):
+    class Plain(_Walk):
+      informed_action = None
+    dataset = self._collect('plain', Plain, num_episodes=50, epsilon=1.0)
+    actions = np.concatenate(
+        [dataset.episode(i).action['b'] for i in range(dataset.num_episodes)])
+    self.assertEqual(set(actions), {0, 1, 2})
 
   def test_an_error_of_the_policy_names_its_place(self):
     class Lost(_Walk):

@@ -1,1 +1,9 @@
 """Losses as pure functions of tensors, without variables."""
+
+from gtrxl_tf.losses import averages
+from gtrxl_tf.losses import cql
+from gtrxl_tf.losses import distributions
+from gtrxl_tf.losses import pixel_control
+from gtrxl_tf.losses import ppo
+from gtrxl_tf.losses import returns
+from gtrxl_tf.losses import vmpo

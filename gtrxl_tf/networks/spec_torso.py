@@ -3,6 +3,7 @@
 import math
 from typing import Any, Callable, List, Optional, Tuple
 
+from absl import logging
 from dm_env import specs
 import numpy as np
 import tensorflow as tf
@@ -112,8 +113,13 @@ class SpecTorso(torsos.Torso):
       raise config.ConfigError(
           f'observation_spec = {observation_spec!r}: expected at least one array')
     for path, spec in tree.flatten_with_path(observation_spec):
+      name = 'observation_spec' + ''.join(f'[{key!r}]' for key in path)
+      if isinstance(spec, specs.Array) and self._kind(spec) == 'image' and (
+          spec.shape[0] in _COLOURS and min(spec.shape[1:]) >= _SMALLEST_IMAGE):
+        logging.log_first_n(
+            logging.WARNING, '%s: an image of shape %s seems to be [C, H, W]: expected '
+            '[H, W, C]', 1, name, spec.shape)
       if not isinstance(spec, specs.Array) or spec.dtype.kind not in 'biuf':
-        name = 'observation_spec' + ''.join(f'[{key!r}]' for key in path)
         raise config.ConfigError(f'{name} = {spec!r}: expected an array of numbers')
 
   @staticmethod

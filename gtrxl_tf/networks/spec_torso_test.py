@@ -106,6 +106,14 @@ class SpecTorsoTest(tf.test.TestCase, parameterized.TestCase):
     if is_image:
       self.assertEqual(outputs.shape, [2, 4])
 
+  def test_warns_of_channels_that_come_first(self):
+    with self.assertLogs(level='WARNING') as logs:
+      for shape in ((3, 24, 24), (24, 24, 3), (3, 3, 3)):
+        spec_torso.SpecTorso({'view': specs.Array(shape, np.uint8)}, _FEATURES, _IMAGE)
+    self.assertLen(logs.output, 1)
+    self.assertIn("observation_spec['view']: an image of shape (3, 24, 24) seems to be "
+                  '[C, H, W]: expected [H, W, C]', logs.output[0])
+
   @parameterized.parameters(
       (specs.Array((5,), np.float32),),
       ({'b': specs.Array((), np.float32),

@@ -29,6 +29,10 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
   step a reward that is NaN counts as 0. XLA omits such checks: if a caller compiles
   `action` with XLA, NaN inputs give NaN outputs.
 
+  Where the policy samples, each program that loads it draws its own random numbers.
+  After `loaded.metadata['repeats'].assign(True)` they are instead those of the seed
+  that TensorFlow had when the policy was saved, the same in each program.
+
   >>> import pathlib
   >>> import tempfile
   >>> from dm_env import specs
@@ -50,9 +54,12 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
   path = pathlib.Path(path)
   partial = path.with_name(path.name + '.partial')
   shutil.rmtree(partial, ignore_errors=True)
+  repeats = tf.Variable(False, trainable=False, name='repeats')
   try:
     with exported.only_errors_logged():
-      policy_saver.PolicySaver(_checked(policy), batch_size=None).save(str(partial))
+      policy_saver.PolicySaver(
+          _exported(policy, repeats), batch_size=None, metadata={'repeats': repeats}
+          ).save(str(partial))
     exported.write_checksums(partial)
     shutil.rmtree(path, ignore_errors=True)
     os.replace(partial, path)
@@ -61,8 +68,10 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
     raise
 
 
-def _checked(policy: policy_lib.NetworkPolicy) -> policy_lib.NetworkPolicy:
-  """Returns a copy of a policy that checks its inputs; see `save_policy`."""
+def _exported(policy: policy_lib.NetworkPolicy, repeats: tf.Variable
+              ) -> policy_lib.NetworkPolicy:
+  """Returns a copy of a policy that checks its inputs and draws its own seeds; see
+  `save_policy`."""
 
   def action(time_step: ts.TimeStep, policy_state: Any = (), seed: Any = None
              ) -> policy_step.PolicyStep:
@@ -74,11 +83,17 @@ def _checked(policy: policy_lib.NetworkPolicy) -> policy_lib.NetworkPolicy:
         reward=_finite('reward', reward),
         observation=tf.nest.pack_sequence_as(
             time_step.observation, [_finite(*leaf) for leaf in observation.items()]))
+    if seed is None:
+      # The graph keeps the seed of `tf.random.set_seed` for the first, but the second
+      # has none, so that TensorFlow seeds it when it is loaded.
+      seed = tf.where(
+          repeats, tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32),
+          tf.raw_ops.RandomUniformInt(shape=[2], minval=0, maxval=tf.int32.max))
     return policy.action(time_step, policy_state, seed)
 
-  checked = copy.copy(policy)
-  checked.action = action
-  return checked
+  copied = copy.copy(policy)
+  copied.action = action
+  return copied
 
 
 def _finite(name: str, x: tf.Tensor) -> tf.Tensor:

@@ -20,6 +20,7 @@ from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.serving import export
+from gtrxl_tf.serving import exported
 from gtrxl_tf.serving import policy_testing
 from gtrxl_tf.training import rollout as rollout_lib
 
@@ -161,18 +162,43 @@ class ExportTest(parameterized.TestCase):
     return policy.action(time_step, policy.get_initial_state(2)).info.policy.logits
 
 
-class NestedObservationsTest(absltest.TestCase):
+class SamplingTest(absltest.TestCase):
+  """A policy that samples, and observes a dictionary."""
 
-  def test_the_error_names_the_part(self):
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
     spec = {'mask': specs.Array((2,), np.int8), 'place': specs.Array((2,), np.float32)}
     network = actor_critic.ActorCritic(
         specs.DiscreteArray(2), torsos.VectorTorso((4,)), cores.Memoryless(1, 4),
         head_units=4)
     network.create_variables(spec)
-    folder = pathlib.Path(self.create_tempdir().full_path) / 'policy'
-    export.save_policy(
-        policy_lib.ActorCriticPolicy(network, spec, specs.DiscreteArray(2)), folder)
-    policy = tf.saved_model.load(str(folder))
+    tf.random.set_seed(0)
+    cls._policy = policy_lib.ActorCriticPolicy(network, spec, specs.DiscreteArray(2))
+    cls._folder = policy_testing.export_for_class(cls, cls._policy)
+
+  def _actions(self, repeats):
+    policy = tf.saved_model.load(str(self._folder))
+    if repeats:
+      policy.metadata['repeats'].assign(True)
+    time_step = ts.restart(
+        {'mask': tf.zeros([50, 2], tf.int8), 'place': tf.zeros([50, 2])}, 50)
+    return [policy.action(time_step, policy.get_initial_state(50)).action.numpy().tolist()
+            for _ in range(2)]
+
+  @pytest.mark.medium
+  def test_each_program_draws_its_own_samples(self):
+    self.assertNotEqual(self._actions(False), self._actions(False))
+
+  def test_samples_repeat_where_asked(self):
+    first, second = self._actions(True)
+    self.assertNotEqual(first, second)
+    self.assertEqual(self._actions(True), [first, second])
+    self.assertEqual(
+        exported.load(self._folder).metadata['repeats'].numpy(), True)
+
+  def test_the_error_names_the_part(self):
+    policy = tf.saved_model.load(str(self._folder))
     time_step = ts.restart({'mask': tf.zeros([1, 2], tf.int8),
                             'place': tf.constant([[0., np.nan]])}, 1)
     with self.assertRaisesRegex(

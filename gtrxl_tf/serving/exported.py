@@ -76,8 +76,13 @@ def only_errors_logged() -> Iterator[None]:
     tf.get_logger().setLevel(level)
 
 
-def load(folder: pathlib.Path) -> Any:
+def load(folder: pathlib.Path, repeats: bool = True) -> Any:
   """Loads an exported policy.
+
+  Args:
+    folder: of the policy.
+    repeats: whether a policy that samples draws the same random numbers whenever it is
+      loaded; see `export.save_policy`. One of an older version always does.
 
   Raises:
     config.ConfigError: the folder is damaged, or not one of an exported policy.
@@ -95,6 +100,8 @@ def load(folder: pathlib.Path) -> Any:
     raise config.ConfigError(
         f'{folder}: has no signature {", ".join(sorted(missing))}: expected the folder '
         'of an exported policy')
+  if 'repeats' in getattr(policy, 'metadata', ()):
+    policy.metadata['repeats'].assign(repeats)
   return policy
 
 
@@ -136,7 +143,7 @@ class ExportedPolicy:
         the memories do not fit in this machine.
     """
     self.num_rows = num_rows
-    self._policy = load(folder)
+    self._policy = load(folder, repeats=False)
     action = self._policy.signatures['action']
     inputs = {x.name: x for x in action.structured_input_signature[1].values()}
     self.observation_spec, self.action_spec = _read_specs(

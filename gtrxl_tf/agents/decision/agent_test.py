@@ -135,12 +135,14 @@ class DecisionPolicyTest(tf.test.TestCase, parameterized.TestCase):
       policy_lib.DecisionPolicy(
           network, _OBSERVATION_SPEC, testing.DISCRETE, target_return=1.0)
 
-  @parameterized.parameters(True, False)
-  def test_it_acts_on_the_networks_policy(self, greedy):
+  @parameterized.parameters((True, False), (True, True), (False, False))
+  def test_it_acts_on_the_networks_policy(self, greedy, made_of_another):
     network = _network(testing.CONTINUOUS)
     policy = policy_lib.DecisionPolicy(
         network, _OBSERVATION_SPEC, testing.CONTINUOUS, target_return=1.0,
-        greedy=greedy)
+        greedy=greedy and not made_of_another)
+    if made_of_another:
+      policy = policy.greedy()
     returns, actions = self._play(policy, num_steps=5, new_episode=None)
     random = np.random.RandomState(0)
     observation = tf.constant(

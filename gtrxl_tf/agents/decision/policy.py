@@ -1,5 +1,6 @@
 """Policies conditioned on a return, for evaluation and export."""
 
+import functools
 from typing import Any, NamedTuple, Optional
 
 import tensorflow as tf
@@ -45,6 +46,9 @@ class DecisionPolicy(policy_lib.NetworkPolicy):
                return_scale: config.PositiveFloat = 1.0,
                return_reset_period: Optional[config.PositiveInt] = None,
                greedy: bool = True, window: Optional[config.PositiveInt] = None):
+    self._make = functools.partial(
+        DecisionPolicy, network, observation_spec, action_spec, target_return,
+        return_scale, return_reset_period, window=window)
     if window is None and network.oracle is not None:
       raise config.ConfigError(
           'DecisionPolicy.window = None with DecisionNetwork.oracle: expected the '
@@ -56,6 +60,9 @@ class DecisionPolicy(policy_lib.NetworkPolicy):
     self._period = return_reset_period
     self._greedy = greedy
     super().__init__(network, observation_spec, action_spec)
+
+  def greedy(self) -> 'DecisionPolicy':
+    return self if self._greedy else self._make(greedy=True)
 
   def _get_initial_state(self, batch_size):
     return DecisionState(
