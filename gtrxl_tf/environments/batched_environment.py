@@ -282,7 +282,8 @@ class BatchedEnvironment:
           discounts[i] = discount
       except (TypeError, ValueError, OverflowError) as error:
         raise self._malformed(i, time_step) from error
-      if (step_type == first) != self._must_begin[i]:
+      # Before its first episode here, an environment may be within another one.
+      if self._episodes[i] and (step_type == first) != self._must_begin[i]:
         raise self._out_of_order(i, step_type)
       self._must_begin[i] = step_type == last
       if step_type == first:
@@ -334,8 +335,7 @@ class BatchedEnvironment:
     """Returns the error for a step that cannot follow the one before."""
     name = dm_env.StepType(step_type).name
     if self._must_begin[i]:
-      before = 'at the start' if not self._episodes[i] else 'after LAST'
-      return self._misfit(i, f'step_type = {name} {before}: expected FIRST, since the '
+      return self._misfit(i, f'step_type = {name} after LAST: expected FIRST, since the '
                           "step after an episode's last begins the next episode")
     return self._misfit(i, f'step_type = {name} within an episode: expected MID or LAST')
 

@@ -401,8 +401,6 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     setattr(Exits, method, lambda *_: sys.exit(0))
     batch = batched.BatchedEnvironment([Exits()])
     with self.assertRaisesRegex(batched.EnvironmentFailed, '^environment 0.*SystemExit: 0'):
-      if method != 'reset':
-        batch._must_begin[:] = False  # pylint: disable=protected-access
       getattr(batch, method)(*[[0]] * (method == 'step'))
 
   @parameterized.parameters(

@@ -251,6 +251,7 @@ class ActorTest(parameterized.TestCase):
     self.assertGreater(len(taken), 3)
     self.assertEqual(steps, {0, 1})
 
+  @pytest.mark.medium
   def test_tasks_of_the_environments_are_written(self):
     self.start(_experiment(_CORES['memoryless'], _maze_of_length,
                            tasks={'length': (3, 4, 5)}))

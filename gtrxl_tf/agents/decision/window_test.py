@@ -107,6 +107,7 @@ class DecisionWindowTest(tf.test.TestCase):
       self.assert_equal_policies(
           _act(window, inputs, jit_compile=True), _unroll_windows(network, inputs))
 
+  @pytest.mark.medium
   def test_an_oracle_tells_at_an_episodes_first_step_what_it_saw(self):
     def oracle(observation):
       return tf.cast(observation['speed'] > 0, tf.float32)
