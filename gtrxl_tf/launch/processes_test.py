@@ -106,8 +106,9 @@ class ProcessesTest(parameterized.TestCase):
   @pytest.mark.medium
   def test_a_terminal_that_is_closed_ends_the_work_once(self, to_all):
     process = self.start('''
-        import sys
+        import signal, sys
         from gtrxl_tf.launch import processes
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # If the tests run with nohup.
         sys.exit(processes.run('work', 'wait_for_stop'))
         ''')
     self.assertEqual(process.stdout.readline(), 'ready\n')
@@ -117,7 +118,7 @@ class ProcessesTest(parameterized.TestCase):
       else:
         process.send_signal(signal.SIGHUP)
     self.assertEqual(process.stdout.readline(), 'saved\n')
-    self.assertEqual(process.wait(timeout=20), 5)
+    self.assertEqual(process.wait(timeout=120), 5)
 
   @parameterized.parameters(False, True)
   @pytest.mark.medium

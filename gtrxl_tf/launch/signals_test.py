@@ -27,6 +27,8 @@ class SignalsTest(absltest.TestCase):
     self.assertIs(signal.getsignal(signal.SIGTERM), before)
 
   def test_a_closed_terminal_requests_a_stop_however_often_it_says_so(self):
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # It is ignored with nohup.
+    self.addCleanup(signal.signal, signal.SIGHUP, before)
     with signals.stop_requested() as should_stop:
       for _ in range(3):
         os.kill(os.getpid(), signal.SIGHUP)
