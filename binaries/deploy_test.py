@@ -13,6 +13,8 @@ import subprocess
 from absl.testing import absltest
 from absl.testing import parameterized
 import kubernetes_validate
+from packaging import requirements
+from packaging import utils
 import yaml
 
 from binaries import commands_testing
@@ -226,11 +228,41 @@ class DeployTest(_Test):
       self.assertTrue((_ROOT / source).exists(), source)
     users = [rest for name, rest in instructions if name == 'USER']
     self.assertEqual(users, ['1000:1000'])
-    # It installs as make does.
+    # A base with TensorFlow: as make does.
     install, = re.findall(r'PIP_CONSTRAINT=\S+ python (-m pip install)', text)
     self.assertRegex((_ROOT / 'Makefile').read_text(),
                      rf'PIP_CONSTRAINT=requirements.lock \S+/python {install} ')
-    self.assertRegex(text, r'-e "\.\$\{EXTRAS:\+\[\$EXTRAS\]\}"')
+    # Otherwise nothing is installed without a hash but the project itself.
+    first, project, _ = re.findall(r'pip install (.*?)(?: \|\||;)', text)
+    for flag in '--require-hashes', '--no-deps', '--no-build-isolation':
+      self.assertIn(flag, first)
+    self.assertIn('--no-deps --no-build-isolation -e .', project)
+    self.assertIn('pip inspect --local > sbom.json', text)
+
+  @parameterized.parameters('build', 'cpu', 'gpu', 'serve', 'envs')
+  def test_the_image_s_packages_are_locked_by_hash(self, name):
+    environment = {'python_version': '3.11', 'extra': ''}
+    def fits(line):
+      marker = requirements.Requirement(line).marker
+      return marker is None or marker.evaluate(environment)
+    locked = [line for line in (_ROOT / 'requirements.lock').read_text().splitlines()
+              if line and not line.startswith('#') and fits(line)]
+    versions = {utils.canonicalize_name(line.split('==')[0]):
+                re.split('==|;', line)[1].strip() for line in locked}
+    found = {}
+    for line in (_DEPLOY / f'requirements/{name}.txt').read_text().splitlines():
+      if not line.startswith('#'):
+        self.assertRegex(line, r'^[\w.-]+==\S+ --hash=sha256:[0-9a-f]{64}$')
+        package, version = line.split()[0].split('==')
+        found[utils.canonicalize_name(package)] = version
+    for package, version in found.items():
+      # TensorFlow itself pins the packages of CUDA.
+      if not (name == 'gpu' and package.startswith('nvidia-')):
+        self.assertEqual(version, versions.get(package), package)
+    if name != 'build':
+      section = {'cpu': 'tensorflow-cpu', 'gpu': 'tensorflow', 'serve': 'aiohttp',
+                 'envs': 'minigrid'}[name]
+      self.assertContainsSubset({section, 'tf-agents', 'dm-reverb'}, found)
 
 
 class GcloudTest(_Test):
