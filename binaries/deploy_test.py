@@ -317,6 +317,49 @@ class GcloudTest(_Test):
                  for name in names.split()]
       self.assertCountEqual(made, deleted)
 
+  def test_no_machine_has_a_public_address(self):
+    for tpu in 'v3-8', '':
+      up = self.run_script('--dry_run', 'up', BUCKET='gs://mine', TPU=tpu).stdout
+      machines = [shlex.split(line) for line in up.splitlines() if re.search(
+          '(instances|instance-templates|tpu-vm) create', line)]
+      self.assertLen(machines, 3)
+      for command in machines:
+        self.assertIn('--internal-ips' if 'tpus' in command else '--no-address', command)
+      logs = self.run_script('--dry_run', 'logs', 'learner', TPU=tpu).stdout
+      self.assertIn('--tunnel-through-iap', logs)
+
+  def test_extras_and_the_copy_of_the_run(self):
+    up = self.run_script('--dry_run', 'up', BUCKET='gs://mine', EXTRAS='cpu,envs').stdout
+    told = re.findall('--metadata=(.*?)(?: --|$)', ' '.join(
+        word for line in up.splitlines() if not line.startswith('#')
+        for word in shlex.split(line)))
+    source = '^;^source=gs://mine/gtrxl/source.tar.gz;'
+    self.assertEqual([x.split(' --')[0] for x in told], [
+        f'{source}extras=cpu,envs', f'{source}copy=gs://mine/gtrxl/run;extras=',
+        f'{source}extras=cpu,envs'])
+
+  def test_the_service_is_never_root(self):
+    startup = (_DEPLOY / 'startup.sh').read_text()
+    self.assertEqual(re.findall(r'DynamicUser=(\S+)', startup), ['yes'])
+    self.assertIn('SupplementaryGroups=tpu', startup)
+
+  @parameterized.parameters(
+      ('instance-templates create', True), ('firewall-rules create gtrxl-deny', True),
+      ('firewall-rules create gtrxl-allow', False), (None, False))
+  def test_a_failed_up_deletes_what_it_created(self, fails, deletes):
+    folder = pathlib.Path(self.create_tempdir().full_path)
+    stub = folder / 'gcloud'
+    stub.write_text(f'#!/bin/bash\necho "$@" >> {folder}/calls\n'
+                    f'if [[ "$*" == *"{fails}"* ]]; then exit 3; fi\n')
+    stub.chmod(0o755)
+    done = self.run_script('up', BUCKET='gs://mine',
+                           PATH=f'{folder}:{os.environ["PATH"]}')
+    self.assertEqual(done.returncode, 3 if fails else 0, done.stderr)
+    deleted = re.findall(r'(\S+) delete gtrxl-', (folder / 'calls').read_text())
+    self.assertEqual(deleted, [
+        'managed', 'instance-templates', 'tpu-vm', 'instances', 'firewall-rules'
+    ] if deletes else [])
+
   def test_wrong_arguments(self):
     for arguments, message in ((['up'], 'BUCKET is not set'),
                                (['--dry_run', 'logs', 'actor'], 'expected server or'),
