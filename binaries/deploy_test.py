@@ -327,6 +327,8 @@ class GcloudTest(_Test):
         self.assertIn('--internal-ips' if 'tpus' in command else '--no-address', command)
       logs = self.run_script('--dry_run', 'logs', 'learner', TPU=tpu).stdout
       self.assertIn('--tunnel-through-iap', logs)
+      # gcloud has this flag for TPU VMs in its alpha commands only.
+      self.assertStartsWith(logs, 'gcloud alpha' if tpu else 'gcloud compute ssh')
 
   def test_extras_and_the_copy_of_the_run(self):
     up = self.run_script('--dry_run', 'up', BUCKET='gs://mine', EXTRAS='cpu,envs').stdout

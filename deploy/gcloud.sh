@@ -142,10 +142,10 @@ up() {
   state=done
 }
 
-# Runs a command on a part's VM, which may be a TPU VM.
+# Runs a command on a part's VM, which may be a TPU VM. For these only `alpha` has tunnels.
 ssh_to() {  # PART COMMAND
   if [ "$1" = learner ] && [ -n "$TPU" ]; then
-    run gcloud compute tpus tpu-vm ssh "$RUN-$1" --zone="$ZONE" --tunnel-through-iap \
+    run gcloud alpha compute tpus tpu-vm ssh "$RUN-$1" --zone="$ZONE" --tunnel-through-iap \
       --command="$2"
   else
     run gcloud compute ssh "$RUN-$1" --zone="$ZONE" --tunnel-through-iap --command="$2"
@@ -170,7 +170,7 @@ fetch() {
   ssh_to learner 'sudo rm -rf /tmp/gtrxl_run; sudo cp -rL /var/lib/gtrxl /tmp/gtrxl_run
     sudo chmod -R a+rX /tmp/gtrxl_run'
   if [ -n "$TPU" ]; then
-    run gcloud compute tpus tpu-vm scp --recurse --zone="$ZONE" --tunnel-through-iap \
+    run gcloud alpha compute tpus tpu-vm scp --recurse --zone="$ZONE" --tunnel-through-iap \
       "$RUN-learner:/tmp/gtrxl_run" "$to"
   else
     run gcloud compute scp --recurse --zone="$ZONE" --tunnel-through-iap \
