@@ -13,6 +13,8 @@ import subprocess
 from absl.testing import absltest
 from absl.testing import parameterized
 import kubernetes_validate
+from packaging import requirements
+from packaging import utils
 import yaml
 
 from binaries import commands_testing
@@ -226,11 +228,41 @@ class DeployTest(_Test):
       self.assertTrue((_ROOT / source).exists(), source)
     users = [rest for name, rest in instructions if name == 'USER']
     self.assertEqual(users, ['1000:1000'])
-    # It installs as make does.
+    # A base with TensorFlow: as make does.
     install, = re.findall(r'PIP_CONSTRAINT=\S+ python (-m pip install)', text)
     self.assertRegex((_ROOT / 'Makefile').read_text(),
                      rf'PIP_CONSTRAINT=requirements.lock \S+/python {install} ')
-    self.assertRegex(text, r'-e "\.\$\{EXTRAS:\+\[\$EXTRAS\]\}"')
+    # Otherwise nothing is installed without a hash but the project itself.
+    first, project, _ = re.findall(r'pip install (.*?)(?: \|\||;)', text)
+    for flag in '--require-hashes', '--no-deps', '--no-build-isolation':
+      self.assertIn(flag, first)
+    self.assertIn('--no-deps --no-build-isolation -e .', project)
+    self.assertIn('pip inspect --local > sbom.json', text)
+
+  @parameterized.parameters('build', 'cpu', 'gpu', 'serve', 'envs')
+  def test_the_image_s_packages_are_locked_by_hash(self, name):
+    environment = {'python_version': '3.11', 'extra': ''}
+    def fits(line):
+      marker = requirements.Requirement(line).marker
+      return marker is None or marker.evaluate(environment)
+    locked = [line for line in (_ROOT / 'requirements.lock').read_text().splitlines()
+              if line and not line.startswith('#') and fits(line)]
+    versions = {utils.canonicalize_name(line.split('==')[0]):
+                re.split('==|;', line)[1].strip() for line in locked}
+    found = {}
+    for line in (_DEPLOY / f'requirements/{name}.txt').read_text().splitlines():
+      if not line.startswith('#'):
+        self.assertRegex(line, r'^[\w.-]+==\S+ --hash=sha256:[0-9a-f]{64}$')
+        package, version = line.split()[0].split('==')
+        found[utils.canonicalize_name(package)] = version
+    for package, version in found.items():
+      # TensorFlow itself pins the packages of CUDA.
+      if not (name == 'gpu' and package.startswith('nvidia-')):
+        self.assertEqual(version, versions.get(package), package)
+    if name != 'build':
+      section = {'cpu': 'tensorflow-cpu', 'gpu': 'tensorflow', 'serve': 'aiohttp',
+                 'envs': 'minigrid'}[name]
+      self.assertContainsSubset({section, 'tf-agents', 'dm-reverb'}, found)
 
 
 class GcloudTest(_Test):
@@ -284,6 +316,51 @@ class GcloudTest(_Test):
                  re.findall(r'(\S+) delete ((?:gtrxl-\S+ )+)', down)
                  for name in names.split()]
       self.assertCountEqual(made, deleted)
+
+  def test_no_machine_has_a_public_address(self):
+    for tpu in 'v3-8', '':
+      up = self.run_script('--dry_run', 'up', BUCKET='gs://mine', TPU=tpu).stdout
+      machines = [shlex.split(line) for line in up.splitlines() if re.search(
+          '(instances|instance-templates|tpu-vm) create', line)]
+      self.assertLen(machines, 3)
+      for command in machines:
+        self.assertIn('--internal-ips' if 'tpus' in command else '--no-address', command)
+      logs = self.run_script('--dry_run', 'logs', 'learner', TPU=tpu).stdout
+      self.assertIn('--tunnel-through-iap', logs)
+      # gcloud has this flag for TPU VMs in its alpha commands only.
+      self.assertStartsWith(logs, 'gcloud alpha' if tpu else 'gcloud compute ssh')
+
+  def test_extras_and_the_copy_of_the_run(self):
+    up = self.run_script('--dry_run', 'up', BUCKET='gs://mine', EXTRAS='cpu,envs').stdout
+    told = re.findall('--metadata=(.*?)(?: --|$)', ' '.join(
+        word for line in up.splitlines() if not line.startswith('#')
+        for word in shlex.split(line)))
+    source = '^;^source=gs://mine/gtrxl/source.tar.gz;'
+    self.assertEqual([x.split(' --')[0] for x in told], [
+        f'{source}extras=cpu,envs', f'{source}copy=gs://mine/gtrxl/run;extras=',
+        f'{source}extras=cpu,envs'])
+
+  def test_the_service_is_never_root(self):
+    startup = (_DEPLOY / 'startup.sh').read_text()
+    self.assertEqual(re.findall(r'DynamicUser=(\S+)', startup), ['yes'])
+    self.assertIn('SupplementaryGroups=tpu', startup)
+
+  @parameterized.parameters(
+      ('instance-templates create', True), ('firewall-rules create gtrxl-deny', True),
+      ('firewall-rules create gtrxl-allow', False), (None, False))
+  def test_a_failed_up_deletes_what_it_created(self, fails, deletes):
+    folder = pathlib.Path(self.create_tempdir().full_path)
+    stub = folder / 'gcloud'
+    stub.write_text(f'#!/bin/bash\necho "$@" >> {folder}/calls\n'
+                    f'if [[ "$*" == *"{fails}"* ]]; then exit 3; fi\n')
+    stub.chmod(0o755)
+    done = self.run_script('up', BUCKET='gs://mine',
+                           PATH=f'{folder}:{os.environ["PATH"]}')
+    self.assertEqual(done.returncode, 3 if fails else 0, done.stderr)
+    deleted = re.findall(r'(\S+) delete gtrxl-', (folder / 'calls').read_text())
+    self.assertEqual(deleted, [
+        'managed', 'instance-templates', 'tpu-vm', 'instances', 'firewall-rules'
+    ] if deletes else [])
 
   def test_wrong_arguments(self):
     for arguments, message in ((['up'], 'BUCKET is not set'),

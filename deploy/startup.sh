@@ -23,12 +23,30 @@ if [ ! -e .installed ]; then
   touch .installed
 fi
 
-# TPU devices belong to root.
-user=yes
-if compgen -G '/dev/accel*' > /dev/null || [ -e /dev/vfio/0 ]; then user=no; fi
+# TPU devices belong to root: a group of their own gives them to the service.
+groupadd --system --force tpu
+for device in /dev/accel* /dev/vfio/*; do
+  if [ -e "$device" ]; then
+    chgrp tpu "$device"
+    chmod g+rw "$device"
+  fi
+done
+
+# The learner's folder is copied to the bucket, and a new machine begins with the copy.
+folder=/var/lib/private/gtrxl
+if copy=$(attribute copy); then
+  if [ ! -e "$folder" ] && gcloud storage ls "$copy/" > /dev/null 2>&1; then
+    mkdir -p -m 700 /var/lib/private
+    gcloud storage rsync --recursive "$copy" "$folder"
+  fi
+  systemctl is-active --quiet gtrxl-copy.timer || systemd-run --unit=gtrxl-copy \
+    --on-active=5min --on-unit-inactive=5min \
+    "$(command -v gcloud)" storage rsync --recursive "$folder" "$copy"
+fi
 
 readarray -t part < <(attribute part)
-exec systemd-run --unit=gtrxl --collect --property=DynamicUser=$user \
+exec systemd-run --unit=gtrxl --collect --property=DynamicUser=yes \
+  --property=SupplementaryGroups=tpu --property=LimitMEMLOCK=infinity \
   --property=StateDirectory=gtrxl --property=WorkingDirectory=/opt/gtrxl_tf \
   --property=Restart=on-failure --property=RestartSec=5 \
   --property=TimeoutStopSec=120 --setenv=PYTHONDONTWRITEBYTECODE=1 \
