@@ -97,6 +97,13 @@ class DeployTest(_Test):
           'capabilities': {'drop': ['ALL']}})
       given = {x['name'] for x in container['env']}
       self.assertEqual(given, set(re.findall(r'\$\((\w+)\)', str(container['args']))))
+      for needs in container['resources'].values():
+        self.assertContainsSubset({'memory', 'ephemeral-storage'}, needs)
+      self.assertContainsSubset({'startupProbe', 'livenessProbe'}, container)
+      # The documented command writes the checksum of the settings here.
+      self.assertEqual(
+          workload['spec']['template']['metadata']['annotations']['gtrxl/settings'],
+          'SETTINGS')
       volumes = {x['name'] for x in spec['volumes']} | {
           x['metadata']['name']
           for x in workload['spec'].get('volumeClaimTemplates', [])}
@@ -106,7 +113,7 @@ class DeployTest(_Test):
     self.assertTrue((_ROOT / settings['data']['GIN_FILE']).exists())
 
   def test_only_this_run_s_pods_reach_reverb(self):
-    service, = _of_kind('Service')
+    service, = (x for x in _of_kind('Service') if x['metadata']['name'] == 'gtrxl-server')
     labels = {self.assert_starts_a_part(_container(x)['args']):
               x['spec']['template']['metadata']['labels']
               for x in _of_kind('StatefulSet', 'Deployment')}
@@ -118,7 +125,8 @@ class DeployTest(_Test):
     self.assertEqual(service['spec']['selector'], labels['reverb_server'])
     self.assertIn(f'--port={ports["reverb"]}', server['args'])
 
-    policies = [x['spec'] for x in _of_kind('NetworkPolicy')]
+    policies = [x['spec'] for x in _of_kind('NetworkPolicy')
+                if 'Ingress' in x['spec']['policyTypes']]
     def admitted(pod_labels, number, **where):
       """Whether a pod with these labels reaches a port of the server."""
       return any(
@@ -150,6 +158,38 @@ class DeployTest(_Test):
       metadata = workload['spec']['template']['metadata']
       self.assertEqual(metadata['annotations']['prometheus.io/port'],
                        str(ports['metrics']))
+
+  def test_pods_of_stateful_sets_have_names(self):
+    services = {x['metadata']['name']: x['spec'] for x in _of_kind('Service')}
+    for workload in _of_kind('StatefulSet'):
+      service = services[workload['spec']['serviceName']]
+      self.assertEqual(service['clusterIP'], 'None')
+      self.assertEqual(service['selector'],
+                       workload['spec']['template']['metadata']['labels'])
+
+  def test_pods_reach_only_the_server_and_names(self):
+    policy, = (x['spec'] for x in _of_kind('NetworkPolicy')
+               if x['spec']['policyTypes'] == ['Egress'])
+    labels = {x['metadata']['name']: x['spec']['template']['metadata']['labels']
+              for x in _of_kind('StatefulSet', 'Deployment')}
+    for its in labels.values():
+      self.assertTrue(_selected(policy['podSelector'], its))
+    to_server, to_names = policy['egress']
+    self.assertEqual(
+        [name for name, its in labels.items()
+         if _selected(to_server['to'][0]['podSelector'], its)], ['gtrxl-server'])
+    self.assertEqual([x['port'] for x in to_server['ports']], [8000])
+    self.assertEqual([x['port'] for x in to_names['ports']], [53, 53])
+
+  def test_server_and_learner_are_not_evicted_together(self):
+    labels = {x['metadata']['name']: x['spec']['template']['metadata']['labels']
+              for x in _of_kind('StatefulSet', 'Deployment')}
+    budgets = {
+        tuple(sorted(name for name, its in labels.items()
+                     if _selected(x['spec']['selector'], its))):
+        x['spec']['maxUnavailable'] for x in _of_kind('PodDisruptionBudget')}
+    self.assertEqual(budgets, {('gtrxl-learner', 'gtrxl-server'): 1,
+                               ('gtrxl-actor',): '50%'})
 
   @parameterized.parameters('gpu', 'tpu')
   def test_a_learner_on_a_device_differs_only_in_the_device(self, device):
@@ -208,6 +248,14 @@ class DeployTest(_Test):
         self.assertIn(volume, file['volumes'])
         self.assertIn(f'--root_dir={folder}', arguments)
       self.assertTrue(service['read_only'], name)
+      self.assertEqual(set(service['deploy']['resources']['limits']), {'cpus', 'memory'})
+      *_, check = service['healthcheck']['test']
+      asked = re.search(r"'localhost', (\d+)|localhost:(\d+)/healthz", check)
+      flag = '--port' if asked[1] else '--metrics_port'
+      self.assertIn(f'{flag}={asked[1] or asked[2]}', arguments)
+      compile(check, name, 'exec')
+      self.assertEqual(service.get('depends_on', {}), {} if name == 'server' else {
+          'server': {'condition': 'service_healthy'}})
     self.assertCountEqual(started, _PARTS)
     build = file['services']['server']['build']
     self.assertEqual((_DEPLOY / build['context']).resolve(), _ROOT)
