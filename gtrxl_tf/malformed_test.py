@@ -22,6 +22,7 @@ import hypothesis
 from hypothesis import configuration
 from hypothesis import strategies as st
 import numpy as np
+import pytest
 import tensorflow as tf
 import tree
 
@@ -420,6 +421,7 @@ class MalformedTest(parameterized.TestCase):
         np.testing.assert_array_equal(part, value)
     return same
 
+  @pytest.mark.medium
   def test_a_damaged_checkpoint(self):
     same, agent = self.save(), self.agent()
 

@@ -70,6 +70,7 @@ loaded()""")
     with self.assertRaises(ImportError):
       from gtrxl_tf import nothing  # noqa: F401
 
+  @pytest.mark.medium
   def test_nothing_of_gym_is_printed(self):
     printed = subprocess.run(
         [sys.executable, '-c', 'import gtrxl_tf; gtrxl_tf.agents; gtrxl_tf.networks\n'

@@ -18,6 +18,7 @@ def _row(seconds, steps, value):
 
 class JobTest(absltest.TestCase):
 
+  @pytest.mark.medium
   def test_cpu_seconds_of_a_tree_keep_those_of_a_process_that_ended(self):
     # The grandchild uses 1.5 s and is killed; its parent continues. /proc counts in
     # ticks of the system, so that a few hundredths may be missing.

@@ -344,6 +344,7 @@ class ActorTest(parameterized.TestCase):
     self.publish(1)
     self.assertEqual(self.steps_of_the_next(3), [1, 1, 1])
 
+  @pytest.mark.medium
   def test_an_actor_does_not_wait_forever_for_newer_weights(self):
     with mock.patch.object(actor_lib, '_MAX_SECONDS_FOR_WEIGHTS', 0.2):
       self.start(_waiting_experiment('memoryless', 1))

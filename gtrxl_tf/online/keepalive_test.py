@@ -4,6 +4,7 @@ import socket
 import time
 
 from absl.testing import absltest
+import pytest
 
 from gtrxl_tf.online import keepalive
 
@@ -14,6 +15,7 @@ def _timeout(connection: socket.socket) -> int:
 
 class KeepaliveTest(absltest.TestCase):
 
+  @pytest.mark.medium
   def test_connections_from_before_and_within_the_context_are_bounded(self):
     with socket.create_server(('127.0.0.1', 0)) as server:
       address = server.getsockname()

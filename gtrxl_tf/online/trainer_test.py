@@ -236,6 +236,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     for name, value in self.checkpoint(folder).items():
       np.testing.assert_array_equal(value, before[name], name)
 
+  @pytest.mark.medium
   def test_a_run_that_is_told_to_stop_saves_first(self):
     self.start()
     self.feed(4)

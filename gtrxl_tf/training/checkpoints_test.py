@@ -11,6 +11,7 @@ from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import testing
@@ -152,6 +153,7 @@ class CheckpointsTest(parameterized.TestCase):
     checkpoints.restore_agent(self.folder, agent)
     self.assertEqual(float(agent.scale), 2)
 
+  @pytest.mark.medium
   def test_replicas_and_one_device_have_the_same_checkpoints(self):
     cpus = tf.config.list_logical_devices('CPU')
     if len(cpus) < 2:

@@ -114,6 +114,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
       self.assertAllClose(metrics['loss'], loss, atol=1e-5, rtol=1e-5)
     self.assertAllClose(training.variables(), reference.variables(), atol=1e-5)
 
+  @pytest.mark.medium
   def test_one_thread_takes_the_same_steps(self):
     one, other = _Training(), _Training()
     batch = testing.random_unrolls(0, num_tasks=2)
