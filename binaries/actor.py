@@ -34,10 +34,9 @@ def main() -> None:
   from gtrxl_tf.launch import parts
 
   index = random.randrange(2**20) if _INDEX.value is None else _INDEX.value
-  # A new life each time, so that no episode is repeated.
-  life = int(time.time())
+  # This process does not know of earlier ones. The time in ns repeats no episode of theirs.
   sys.exit(parts.act(
-      part.settings(_THREADS.value), _SERVER.value, index, life))
+      part.settings(_THREADS.value), _SERVER.value, index, time.time_ns()))
 
 
 if __name__ == '__main__':

@@ -13,7 +13,7 @@ class Stream(enum.IntEnum):
   """The purposes of environments, with what numbers the environments of a seed."""
   SPECS = 0
   EVALUATION = 1
-  ACTING = 2      # By actor and life.
+  ACTING = 2      # By actor and number of its start.
   COLLECTION = 3  # By piece of work.
 
 

@@ -80,19 +80,19 @@ def serve(settings: Settings, root_dir: str, port: int,
 
 
 @exit_codes.returned
-def act(settings: Settings, server: str, index: int, life: int) -> None:
+def act(settings: Settings, server: str, index: int, start: int) -> None:
   """Runs an actor.
 
   Args:
     settings: the part's settings.
     server: address of the Reverb server.
     index: the actor's index, from 0.
-    life: see `Actor`.
+    start: see `Actor`.
   """
   with _started('actor', settings) as part:
     actor.Actor(
         part.experiment, reconnect.check_address(server), index, part.should_stop,
-        life, part.gauges).run()
+        start, part.gauges).run()
 
 
 @exit_codes.returned

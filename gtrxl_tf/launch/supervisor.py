@@ -24,7 +24,7 @@ from gtrxl_tf.training import devices
 from gtrxl_tf.training import run_folder
 
 # A run fails when one part dies more often than this in this time, or more often than
-# this without progress of the run in between, however long its lives last.
+# this without progress of the run in between, however long it lasts each time.
 _DEATHS_FORGIVEN = 5
 _WITHIN_SECONDS = 60
 # What `multiprocessing` gives as exit code once the fork server has been killed.
@@ -133,7 +133,8 @@ class Supervisor:
     # For each part, the times of its deaths and the run's progress at each.
     self._deaths: Dict[str, List[Tuple[float, float]]] = {
         name: [] for name in self._mains}
-    self._step = self._evaluated_step = 0.0  # The newest, of all lives.
+    self._step = self._evaluated_step = 0.0  # The newest, of all starts.
+    self._begins = not self._folder.was_started
     self._has_episodes = False
     self.processes: Dict[str, multiprocessing.Process] = {}
 
@@ -154,7 +155,10 @@ class Supervisor:
   def _start(self, name: str) -> None:
     main = self._mains[name]
     if name.startswith('actor_'):
-      main = functools.partial(main, life=len(self._deaths[name]))
+      # A run begins with the episodes of its seed. Later starts, also those of another
+      # process, which resumes the run, must not repeat them.
+      first = self._begins and not self._deaths[name]
+      main = functools.partial(main, start=0 if first else time.time_ns())
     self.processes[name] = self._context.Process(
         target=processes.exit_with, args=(main, self._log(name)), name=name,
         daemon=True)

@@ -19,7 +19,8 @@ _FORGIVEN = 5
 class _Process:
   """A process that runs until the test ends it."""
 
-  def __init__(self, **_):
+  def __init__(self, *, args, **_):
+    self.main, _ = args
     self.exitcode = None
 
   def start(self):
@@ -34,14 +35,22 @@ class SupervisorTest(parameterized.TestCase):
   def setUp(self):
     super().setUp()
     self.folder = run_folder.RunFolder(self.create_tempdir().full_path)
-    self.now, self.step = 0.0, 0
+    self.now, self.step, self.started = 0.0, 0, []
     self.enter_context(mock.patch.object(
         supervisor_lib.time, 'time', lambda: self.now))
+    self.start()
+
+  def start(self):
+    """Starts all parts by a new supervisor."""
     self.supervisor = supervisor_lib.Supervisor(
         '', str(self.folder.root), num_actors=2, evaluator=True)
     self.enter_context(mock.patch.object(
-        self.supervisor, '_context', mock.Mock(Process=_Process)))
+        self.supervisor, '_context', mock.Mock(Process=self.process)))
     self.supervisor.start()
+
+  def process(self, **settings):
+    self.started.append(_Process(**settings))
+    return self.started[-1]
 
   def write(self, path, **row):
     self.step += 10
@@ -97,7 +106,7 @@ class SupervisorTest(parameterized.TestCase):
         '^learner died 6 times while the run made no progress: SIGKILL$', 'learner')
     self.assertStartsWith(self.failure('learner').read_text(), 'learner died 6 times')
 
-  def test_progress_is_counted_from_the_farthest_step_of_all_lives(self):
+  def test_progress_is_counted_from_the_farthest_step_of_all_starts(self):
     # A learner that always dies before its first checkpoint repeats its steps.
     for i in range(_FORGIVEN):
       self.step = 0 if i else 50
@@ -150,6 +159,24 @@ class SupervisorTest(parameterized.TestCase):
     self.assertTrue(self.failure('actor_0').exists())
     self.die('actor_0')
     self.assertFalse(self.failure('actor_0').exists())
+
+  def test_no_start_of_an_actor_repeats_an_earlier_one_of_the_run(self):
+    self.die('actor_1')
+    for _ in range(2):  # The run is interrupted and resumed.
+      self.write(self.folder.metrics, **{'return': 0.5})
+      self.start()
+      self.die('actor_1')
+    numbers = [tuple(process.main.keywords.values()) for process in self.started
+               if process.main.args[-1] == 1]
+    self.assertLen(numbers, 6)
+    self.assertLen(set(numbers), 6)
+
+  def test_a_run_that_begins_plays_the_episodes_of_its_seed(self):
+    for _ in range(2):  # The first was interrupted before it learned anything.
+      self.start()
+    numbers = [process.main.keywords['start'] for process in self.started
+               if 'start' in process.main.keywords]
+    self.assertEqual(numbers, [0] * 6)
 
   def test_the_errors_of_an_earlier_attempt_are_removed(self):
     self.die('actor_0', 1, 'once')

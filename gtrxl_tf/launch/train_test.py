@@ -513,10 +513,12 @@ class RunTest(parameterized.TestCase):
     super().setUp()
     self.folder = run_folder.RunFolder(
         pathlib.Path(self.create_tempdir().full_path) / 'run')
+    self.files = [_GIN_FILE]
 
   def start(self, *bindings, allow_changes=False) -> subprocess.Popen:
     process = subprocess.Popen(
-        [sys.executable, '-m', 'binaries.train', f'--gin_file={_GIN_FILE}',
+        [sys.executable, '-m', 'binaries.train',
+         *(f'--gin_file={file}' for file in self.files),
          f'--root_dir={self.folder.root}', f'--allow_changes={allow_changes}',
          *(f'--gin_bindings={binding}' for binding in (*_TINY, *bindings))],
         cwd=_ROOT, env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'}, text=True,
@@ -526,6 +528,20 @@ class RunTest(parameterized.TestCase):
 
   @pytest.mark.long
   def test_a_run_is_interrupted_and_resumed(self):
+    world = self.folder.root.parent / 'recorded_world.py'
+    world.write_text(f'''
+import multiprocessing
+from gtrxl_tf.environments import action_recall
+class RecordedRecall(action_recall.ActionRecall):
+  def __init__(self, seed):
+    super().__init__(delay=2, seed=seed)
+    with open({str(self.folder.root.parent / 'seeds.txt')!r}, 'a') as file:
+      print(multiprocessing.current_process().name, seed, file=file)
+''')
+    settings = self.folder.root.parent / 'world.gin'
+    settings.write_text(
+        f'import {world.stem}\nExperiment.environment = @RecordedRecall\n')
+    self.files.append(str(settings))
     process = self.start('OnlineExperiment.environment_steps = 1000000000')
     deadline = time.time() + 240  # On a busy machine, starting takes minutes.
     while (run_folder.last_metrics(self.folder.metrics) is None
@@ -564,6 +580,12 @@ class RunTest(parameterized.TestCase):
                  self.folder.evaluation, self.folder.policy / 'saved_model.pb'):
       self.assertTrue(path.exists(), path)
     self.assertFalse(self.folder.diverged.exists())
+    seeds = [line.split() for line in
+             (self.folder.root.parent / 'seeds.txt').read_text().splitlines()]
+    of_specs = {seed for name, seed in seeds if name == 'learner'}
+    played = [seed for name, seed in seeds if name == 'actor_0' and seed not in of_specs]
+    self.assertLen(played, 2 * 16)
+    self.assertLen(set(played), 2 * 16, 'a resumed run plays the same episodes again')
 
   @pytest.mark.long
   def test_a_save_that_a_full_disk_prevents_is_reported(self):

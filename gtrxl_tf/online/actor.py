@@ -94,7 +94,7 @@ class Actor:
   """
 
   def __init__(self, experiment: experiment_lib.OnlineExperiment, address: str,
-               index: int, should_stop: Callable[[], bool], life: int = 0,
+               index: int, should_stop: Callable[[], bool], start: int = 0,
                gauges: Optional[gauges_lib.Gauges] = None):
     """Creates the actor.
 
@@ -103,8 +103,8 @@ class Actor:
       address: the Reverb server's address.
       index: the actor's index, from 0.
       should_stop: called after every unroll and while waiting.
-      life: how often this actor was started before, or any number not used before, so
-        that it does not repeat the episodes of an earlier life.
+      start: the number of this start, which no earlier start of this actor in the same
+        run had. With the run's seed it decides episodes, head starts and noise.
       gauges: shows its counts to Prometheus.
     """
     self._experiment = experiment
@@ -114,8 +114,8 @@ class Actor:
     self._policy = experiment.make_policy(self._network, with_record=True)
     num = experiment.environments_per_actor
     self._environment = experiment.make_environments(
-        num, seeds.Stream.ACTING, index, life, first=index * num)
-    stream = [2 + index, life]
+        num, seeds.Stream.ACTING, index, start, first=index * num)
+    stream = [2 + index, start]
     # Its own generator, because compiled code does not use `tf.random.set_seed`.
     random = tf.random.Generator.from_seed(
         [experiment.seed, *stream], alg='philox')

@@ -410,12 +410,14 @@ class ActorTest(parameterized.TestCase):
     with self.assertRaisesRegex(actor_lib.ActingFailed, message):
       actor.run()
 
-  def test_every_actor_in_every_life_of_every_run_draws_its_own_numbers(self):
+  def test_every_start_of_every_actor_of_every_run_draws_its_own_numbers(self):
     drawn = []
-    for seed, index, life in ((0, 0, 0), (0, 1, 0), (0, 0, 1), (1, 0, 0), (0, 0, 0)):
+    now = time.time_ns()
+    for seed, index, start in (
+        (0, 0, 0), (0, 1, 0), (0, 0, now), (0, 0, now + 1), (1, 0, 0), (0, 0, 0)):
       actor = actor_lib.Actor(
           _experiment(_CORES['memoryless'], num_actors=2, seed=seed), 'localhost:1',
-          index, should_stop=lambda: False, life=life)
+          index, should_stop=lambda: False, start=start)
       for variable in actor._network.variables:
         variable.assign(tf.zeros_like(variable))  # All actions are equally likely.
       actor._rollout.read_variables()
@@ -423,8 +425,8 @@ class ActorTest(parameterized.TestCase):
       drawn.append((np.stack([done.action for _, done in steps]).tobytes(),
                     np.stack([seen.observation for seen, _ in steps]).tobytes()))
     for column in zip(*drawn):
-      self.assertLen(set(column), 4)
-      self.assertEqual(column[0], column[4])
+      self.assertLen(set(column), 5)
+      self.assertEqual(column[0], column[-1])
 
 
 class RolloutTest(parameterized.TestCase):

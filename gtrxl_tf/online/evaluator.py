@@ -76,7 +76,7 @@ class OnlineEvaluator:
   def _evaluate_until_ended(self) -> None:
     patience = reconnect.Patience('evaluator', self._address, self._told_to_stop)
     channel = None
-    last = run_folder.last_metrics(self._path)  # From an earlier life.
+    last = run_folder.last_metrics(self._path)  # From an earlier process.
     evaluated = last and last['learner_step']
     while not (self._told_to_stop() or (channel and channel.finished)):
       try:
