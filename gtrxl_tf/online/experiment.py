@@ -53,7 +53,7 @@ class OnlineExperiment(experiment_lib.Experiment):
       batch, and checkpoints are saved between batches.
     num_minibatches: gradient steps of an epoch, each on an equal share of the unrolls
       (V-MPO: 1). It divides the unrolls of a replica.
-    num_actors: actor processes.
+    num_actors: actor processes. Actors that are started elsewhere are as many too.
     environments_per_actor: environments that an actor steps in one batch; it divides
       `batch_size`, because an actor's unrolls travel together. The paper does not give
       it; 32 keep a small network's step busy.
@@ -63,11 +63,16 @@ class OnlineExperiment(experiment_lib.Experiment):
     queue_batches: batches that may wait in the queue before actors wait. Not in the
       paper; the smallest number keeps the data freshest.
     max_age: learner steps after which an unroll is too old to be trained on, counted
-      from when its weights were published. Not in the paper; by default the agent's.
+      from when its weights were published. Not in the paper; by default
+      `batches_per_weights` if that is set, and else the agent's.
     batches_per_weights: how many batches the actors make with the same weights before
       they wait for newer ones; None: they never wait, as in the papers. With 1, an agent
       that publishes after every learner step learns on-policy: acting and learning take
-      turns.
+      turns, and the policy that a batch is first used for is the one that acted in all
+      of it. The actors share these batches equally, so `num_actors` divides
+      `batches_per_weights` x `batch_size` / `environments_per_actor`. After half a
+      minute without newer weights an actor acts again with those it has, since an
+      unroll may have been lost. If none was, `max_age` refuses the additional ones.
     stall_seconds: time without a learner step after which a warning says what the
       learner waits for, and its health check fails; the same holds for an actor without
       an unroll. A part that hangs in a single call for three times as long ends, and is
@@ -115,6 +120,9 @@ class OnlineExperiment(experiment_lib.Experiment):
           'of OnlineExperiment.num_actors x OnlineExperiment.environments_per_actor = '
           f'{num_actors} x {environments_per_actor}, so that every task has the same '
           'share of the data')
+    if batches_per_weights:
+      _check_shares(batches_per_weights, batch_size, environments_per_actor, num_actors,
+                    num_minibatches)
     self.environment_steps = math.ceil(environment_steps / frames_per_action)
     self.unroll_length = unroll_length
     self.batch_size = batch_size
@@ -126,8 +134,8 @@ class OnlineExperiment(experiment_lib.Experiment):
     self.items_per_batch = batch_size // environments_per_actor
     self.queue_size = queue_batches * self.items_per_batch
     self.batches_per_weights = batches_per_weights
-    self.unrolls_per_weights = batches_per_weights and math.ceil(
-        batches_per_weights * self.items_per_batch / num_actors)
+    self.unrolls_per_weights = batches_per_weights and (
+        batches_per_weights * self.items_per_batch // num_actors)
     self.stall_seconds = stall_seconds
     self.evaluator = evaluator
     self._max_age = max_age
@@ -182,7 +190,7 @@ class OnlineExperiment(experiment_lib.Experiment):
 
   def max_age(self, agent: agent_lib.OnlineAgent) -> int:
     """The bound on the age of data, in learner steps."""
-    return self._max_age or agent.default_max_age
+    return self._max_age or self.batches_per_weights or agent.default_max_age
 
   def make_policy(self, network: actor_critic.ActorCritic, greedy: bool = False,
                   with_record: bool = False) -> policy_lib.ActorCriticPolicy:
@@ -248,3 +256,25 @@ class OnlineExperiment(experiment_lib.Experiment):
             show: Optional[Callable[[Dict[str, float]], None]] = None) -> None:
     trainer.OnlineTrainer(
         self, folder, strategy, should_stop, server, gauges, show).run()
+
+
+def _check_shares(batches: int, batch_size: int, environments: int, num_actors: int,
+                  num_minibatches: int) -> None:
+  """Refuses actors that cannot make equally many of the unrolls of `batches` batches."""
+  items = batches * batch_size // environments
+  if items % num_actors == 0:
+    return
+  divisors = [x for x in range(1, items + 1) if items % x == 0]
+  nearest = {max(x for x in divisors if x < num_actors),
+             min((x for x in divisors if x > num_actors), default=items)}
+  # Of the sizes that fit: whole items, equally many from each actor, whole minibatches.
+  step = math.lcm(
+      environments * num_actors // math.gcd(num_actors, batches), num_minibatches)
+  raise config.ConfigError(
+      f'OnlineExperiment.num_actors = {num_actors}: expected a divisor of '
+      'OnlineExperiment.batches_per_weights x OnlineExperiment.batch_size / '
+      'OnlineExperiment.environments_per_actor = '
+      f'{batches} x {batch_size} / {environments} = {items}, so that all actors make '
+      'equally many unrolls before they wait: '
+      f'{" or ".join(map(str, sorted(nearest)))}; '
+      f'or OnlineExperiment.batch_size = {math.ceil(batch_size / step) * step}')

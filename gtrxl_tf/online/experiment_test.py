@@ -3,6 +3,7 @@
 import functools
 
 from absl.testing import absltest
+from absl.testing import parameterized
 import numpy as np
 import tensorflow as tf
 
@@ -27,7 +28,7 @@ def _experiment(core=lambda: cores.TransformerXL(1, 4, 2, 2, memory_length=3),
       unroll_length=4, batch_size=6, environments_per_actor=3), **settings})
 
 
-class ExperimentTest(absltest.TestCase):
+class ExperimentTest(parameterized.TestCase):
 
   def test_networks_start_as_the_seed_says(self):
     def weights(seed):
@@ -134,7 +135,7 @@ class ExperimentTest(absltest.TestCase):
       _experiment(core).make_agent()
 
   def test_actors_that_wait_for_weights_make_the_batches_that_these_need(self):
-    for num_actors, batches, unrolls in ((1, 1, 2), (1, 5, 10), (3, 1, 1), (3, 5, 4)):
+    for num_actors, batches, unrolls in ((1, 1, 2), (1, 5, 10), (2, 1, 1), (5, 5, 2)):
       experiment = _experiment(num_actors=num_actors, batches_per_weights=batches)
       self.assertEqual(experiment.unrolls_per_weights, unrolls)
     self.assertIsNone(_experiment().unrolls_per_weights)
@@ -144,6 +145,25 @@ class ExperimentTest(absltest.TestCase):
         config.ConfigError,
         '^OnlineExperiment.batches_per_weights = 4: expected at least 5,'):
       _experiment(batches_per_weights=4, agent=agent).make_agent()
+
+  @parameterized.parameters(
+      (dict(batch_size=3, num_actors=2), '1 x 3 / 3 = 1, .*: 1', 6),
+      (dict(num_actors=3), '1 x 6 / 3 = 2, .*: 2', 9),
+      (dict(num_actors=4, batches_per_weights=3), '3 x 6 / 3 = 6, .*: 3 or 6', 12),
+      (dict(num_actors=3, num_minibatches=2), '1 x 6 / 3 = 2, .*: 2', 18),
+      (dict(batch_size=9, num_actors=2), '1 x 9 / 3 = 3, .*: 1 or 3', 12))
+  def test_actors_that_wait_for_weights_share_the_batches_that_these_make(
+      self, settings, numbers, batch_size):
+    settings = {'batches_per_weights': 1, **settings}
+    with self.assertRaisesRegex(
+        config.ConfigError, f'^OnlineExperiment.num_actors = {settings["num_actors"]}: '
+        'expected a divisor of OnlineExperiment.batches_per_weights x .* = '
+        f'{numbers}; or OnlineExperiment.batch_size = {batch_size}\n'):
+      _experiment(**settings)
+    _experiment(**{**settings, 'batch_size': batch_size})
+    for number in numbers.split(': ')[1].split(' or '):
+      _experiment(**{**settings, 'num_actors': int(number)})
+    _experiment(**{**settings, 'batches_per_weights': None})
 
   def test_a_batch_is_whole_items(self):
     self.assertEqual(_experiment().items_per_batch, 2)
@@ -157,8 +177,11 @@ class ExperimentTest(absltest.TestCase):
     agent = functools.partial(agent_lib.VMPOAgent, target_update_period=7)
     experiment = _experiment(agent=agent)
     self.assertEqual(experiment.max_age(experiment.make_agent()), 14)
-    experiment = _experiment(agent=agent, max_age=5)
-    self.assertEqual(experiment.max_age(experiment.make_agent()), 5)
+    for settings, expected in (
+        (dict(max_age=5), 5), (dict(batches_per_weights=7), 7),
+        (dict(batches_per_weights=7, max_age=9), 9)):
+      experiment = _experiment(agent=agent, **settings)
+      self.assertEqual(experiment.max_age(experiment.make_agent()), expected)
 
   def test_a_blank_batch_has_the_shapes_of_those_to_come(self):
     for core in (lambda: cores.TransformerXL(1, 4, 2, 2, memory_length=3),
