@@ -176,9 +176,18 @@ class OnlineExperiment(experiment_lib.Experiment):
           'publishes newer weights')
     return agent
 
-  def make_optimizer(self) -> learner_lib.Optimizer:
+  def make_optimizer(self, progress: Optional[tf.Variable] = None
+                     ) -> learner_lib.Optimizer:
+    """Makes the optimizer.
+
+    Args:
+      progress: the share of the run that is over. Schedules follow it since the number
+        of learner steps is not known: the first row of an episode is no environment
+        step. None if the optimizer is not for a run.
+    """
     batches = math.ceil(self.environment_steps / (self.batch_size * self.unroll_length))
-    return self.optimizer.make(batches * self.num_epochs * self.num_minibatches)
+    return self.optimizer.make(
+        batches * self.num_epochs * self.num_minibatches, progress)
 
   def restore_agent(self, checkpoints: pathlib.Path) -> agent_lib.OnlineAgent:
     agent = self.make_agent()

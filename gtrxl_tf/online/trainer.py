@@ -99,6 +99,11 @@ class OnlineTrainer(trainer_lib.Trainer):
     self._idle = 0.0
     self._prepared = False  # Whether the learner step has been traced.
 
+  def _make_optimizer(self) -> learner_lib.Optimizer:
+    # It follows from the environment steps, and is in no checkpoint.
+    self._progress = tf.Variable(0.0, trainable=False)
+    return self._experiment.make_optimizer(self._progress)
+
   def _make_checkpointed(self) -> Dict[str, Any]:
     self._ledger = ledger_lib.Ledger(
         self._experiment.max_age(self._agent), len(self._experiment.task_names),
@@ -145,6 +150,7 @@ class OnlineTrainer(trainer_lib.Trainer):
           self._idle += time.time() - waiting
           patience.reset()
           batch = self._share_out(batch)
+          self._progress.assign(self._steps / self._experiment.environment_steps)
           if self._newest:
             self._watchdog.progress()
           else:

@@ -141,6 +141,56 @@ class OnlineTrainingTest(parameterized.TestCase):
     # Online and target network, their duals, Adam's moments and step.
     self.assertGreater(len(whole), 4 * len(self.variables))
 
+  def rates(self, training):
+    """Trains to the end or until it should stop; returns each step's learning rate."""
+    rates, step = [], training._learner.step
+
+    def recorded(batch):
+      rates.append(float(training._learner._optimizer._decayed_lr(tf.float32)))
+      return step(batch)
+
+    with mock.patch.object(training._learner, 'step', recorded):
+      training.train()
+    return rates
+
+  def falling(self, num_batches):
+    return self.experiment(num_batches, optimizer=optimizers.Adam(1e-2, 0.0))
+
+  @pytest.mark.medium
+  def test_a_schedule_ends_with_the_run_whatever_the_length_of_episodes(self):
+    self.start()
+    # Every other row begins an episode, so that a batch has half as many steps.
+    self.feed(6, step_type=np.array([0, 1], np.int32))
+    rates = self.rates(self.training(self.falling(3)))
+    np.testing.assert_allclose(rates, 1e-2 * (1 - np.arange(6) / 6), rtol=1e-5)
+    # A run that is extended goes on at its share of the longer run.
+    self.feed(6, step_type=np.array([0, 1], np.int32))
+    rates = self.rates(self.training(self.falling(6), self.folder))
+    np.testing.assert_allclose(rates, 1e-2 * (1 - np.arange(6, 12) / 12), rtol=1e-5)
+
+  @pytest.mark.medium
+  def test_a_schedule_goes_on_where_the_run_was_interrupted(self):
+    self.start()
+    self.feed(7)
+    whole = self.rates(self.training(self.falling(7)))
+    expected = self.checkpoint(self.folder)
+    self.start()
+    self.feed(4)
+
+    def should_stop():
+      rows = run_folder.read_metrics(self.folder.metrics)
+      return bool(rows) and rows[-1]['learner_step'] == 4
+
+    rates = self.rates(self.training(self.falling(7), should_stop=should_stop))
+    self.assertLen(rates, 4)
+    self.feed(3)
+    rates += self.rates(self.training(self.falling(7), self.folder))
+    self.assertEqual(rates, whole)
+    found = self.checkpoint(self.folder)
+    self.assertEqual(list(found), list(expected))
+    for name, value in expected.items():
+      np.testing.assert_array_equal(value, found[name], name)
+
   @parameterized.parameters(1, 2)
   @pytest.mark.medium
   def test_the_step_is_traced_before_the_first_batch_comes(self, num_minibatches):
@@ -175,9 +225,10 @@ class OnlineTrainingTest(parameterized.TestCase):
   def test_replicas_share_the_queue_and_learn_what_one_learns(self):
     if len(tf.config.list_logical_devices('CPU')) < _ITEMS:
       self.skipTest('TensorFlow was started with one device')
-    one = self.checkpoint(self.train_in_parts(3))
+    optimizer = optimizers.Adam(1e-2, 0.1)
+    one = self.checkpoint(self.train_in_parts(3, optimizer=optimizer))
     two = self.checkpoint(self.train_in_parts(
-        3, strategy=tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1'])))
+        3, optimizer=optimizer, strategy=tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1'])))
     self.assertEqual(list(one), list(two))
     for name, value in one.items():
       # One step agrees to 1e-5 (learner_test.py); these are three of Adam's.

@@ -13,17 +13,23 @@ from gtrxl_tf.training import schedules
 class OptimizerSettings(abc.ABC):
   """The settings of an optimizer.
 
+  Optimizers count gradient steps. A learner step takes one of them, or more with
+  `OnlineExperiment.num_epochs` or `num_minibatches`.
+
   Attributes:
     clip_norm: the norm to which gradients are clipped; None for no clipping.
   """
   clip_norm: Optional[float] = None
 
   @abc.abstractmethod
-  def make(self, gradient_steps: Optional[int]) -> learner.Optimizer:
+  def make(self, gradient_steps: Optional[int],
+           progress: Optional[tf.Variable] = None) -> learner.Optimizer:
     """Makes the optimizer.
 
     Args:
-      gradient_steps: how many gradient steps it will take; None if that is not known.
+      gradient_steps: how many gradient steps it will take, exactly or, if there is a
+        `progress`, about; None if that is not known.
+      progress: the share of the run that is over, which schedules then follow.
     """
 
 
@@ -35,8 +41,10 @@ class Adam(OptimizerSettings):
   are TensorFlow's.
 
   Args:
-    learning_rate: at the first gradient step.
-    final_learning_rate: the share of it at the last one, to which it falls linearly.
+    learning_rate: at the start of the run.
+    final_learning_rate: the share of it at the end of the run, to which it falls
+      linearly: with the environment steps that were trained on, or offline with the
+      learner steps.
     clip_norm: the norm to which gradients are clipped; None for no clipping.
   """
 
@@ -47,7 +55,8 @@ class Adam(OptimizerSettings):
     self._learning_rate = learning_rate
     self._final_learning_rate = final_learning_rate
 
-  def make(self, gradient_steps: Optional[int]) -> learner.Optimizer:
+  def make(self, gradient_steps: Optional[int],
+           progress: Optional[tf.Variable] = None) -> learner.Optimizer:
     learning_rate = self._learning_rate
     if self._final_learning_rate < 1:
       if gradient_steps is None:
@@ -55,7 +64,8 @@ class Adam(OptimizerSettings):
             f'Adam.final_learning_rate = {self._final_learning_rate}: expected 1.0, '
             'since the experiment does not set how many steps it takes')
       learning_rate = schedules.WarmUpAndDecay(
-          learning_rate, 0, 'linear', gradient_steps, self._final_learning_rate)
+          learning_rate, 0, 'linear', gradient_steps, self._final_learning_rate,
+          progress)
     # The legacy class has one fused op for each variable, and traces in half the time
     # of the newer class.
     return tf.keras.optimizers.legacy.Adam(learning_rate, epsilon=1e-8)
@@ -72,12 +82,13 @@ class AdamW(OptimizerSettings):
     weight_decay: decoupled from the gradient.
     beta_1: decay of the first moment.
     beta_2: decay of the second moment.
-    warmup_steps: learner steps over which the learning rate rises from 0.
+    warmup_steps: gradient steps over which the learning rate rises from 0.
     decay: how the learning rate falls afterwards: `linear` or `cosine`. The published
       code of RATE continues the cosine beyond its end, so that the rate rises again:
       `cyclic_cosine`.
-    decay_steps: the learner step at which the decay ends; by default the last one.
-    final_learning_rate: the share of the learning rate at that step.
+    decay_steps: the gradient step at which the decay ends. By default it ends with the
+      run, see `Adam`.
+    final_learning_rate: the share of the learning rate at the end of the decay.
     clip_norm: the norm to which gradients are clipped.
   """
 
@@ -102,15 +113,16 @@ class AdamW(OptimizerSettings):
     self._decay_steps = decay_steps
     self._final_learning_rate = final_learning_rate
 
-  def make(self, gradient_steps: Optional[int]) -> learner.Optimizer:
+  def make(self, gradient_steps: Optional[int],
+           progress: Optional[tf.Variable] = None) -> learner.Optimizer:
     decay_steps = self._decay_steps or gradient_steps
     if decay_steps is None:
       raise config.ConfigError(
-          'AdamW.decay_steps is not set: expected a number of learner steps, since the '
+          'AdamW.decay_steps is not set: expected a number of gradient steps, since the '
           'experiment does not set how many it takes')
     return tf.keras.optimizers.AdamW(
         learning_rate=schedules.WarmUpAndDecay(
             self._learning_rate, self._warmup_steps, self._decay, decay_steps,
-            self._final_learning_rate),
+            self._final_learning_rate, None if self._decay_steps else progress),
         weight_decay=self._weight_decay, beta_1=self._beta_1, beta_2=self._beta_2,
         epsilon=1e-8)

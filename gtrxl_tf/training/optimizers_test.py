@@ -1,20 +1,41 @@
+"""Tests of optimizers.py."""
+
 from absl.testing import absltest
 from absl.testing import parameterized
+import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf.training import optimizers
 
 
-def _learning_rates(settings, gradient_steps, num_steps):
-  """The learning rate at each of some gradient steps."""
-  optimizer = settings.make(gradient_steps)
-  variable = tf.Variable(0.)
+def _learning_rates(settings, gradient_steps, num_steps, shares=()):
+  """The learning rate at each of some gradient steps, of a compiled function.
+
+  Args:
+    settings: the optimizer's; it does not decay weights.
+    gradient_steps: see `OptimizerSettings.make`.
+    num_steps: how many rates are returned.
+    shares: the share of the run that is over before each step, if the rate follows it.
+  """
+  progress = tf.Variable(0.0) if shares else None
+  optimizer = settings.make(gradient_steps, progress)
+  variable = tf.Variable(0.0)
+  # Adam's step on a gradient that does not change is as long as the learning rate.
+  optimizer.apply_gradients([(tf.constant(0.0), variable)])  # Makes its variables.
+  optimizer.iterations.assign(0)
+
+  @tf.function
+  def step():
+    optimizer.apply_gradients([(tf.constant(1.0), variable)])
+
   rates = []
-  for _ in range(num_steps):
-    # pylint: disable-next=protected-access
-    rates.append(float(optimizer._decayed_lr(tf.float32)))
-    optimizer.apply_gradients([(tf.constant(1.), variable)])
+  for i in range(num_steps):
+    if shares:
+      progress.assign(shares[i])
+    before = float(variable)
+    step()
+    rates.append(before - float(variable))
   return rates
 
 
@@ -23,19 +44,44 @@ class AdamTest(parameterized.TestCase):
   def test_the_learning_rate_is_constant_by_default(self):
     for gradient_steps in (4, None):
       rates = _learning_rates(optimizers.Adam(0.5), gradient_steps, 3)
-      self.assertEqual(rates, [0.5] * 3)
+      np.testing.assert_allclose(rates, 0.5, rtol=1e-5)
     self.assertIsNone(optimizers.Adam().clip_norm)
 
   def test_the_learning_rate_falls_linearly_to_its_last_share(self):
     settings = optimizers.Adam(0.5, final_learning_rate=0.2)
     rates = _learning_rates(settings, 4, 6)
-    for rate, expected in zip(rates, [0.5, 0.4, 0.3, 0.2, 0.1, 0.1]):
-      self.assertAlmostEqual(rate, expected)
+    np.testing.assert_allclose(rates, [0.5, 0.4, 0.3, 0.2, 0.1, 0.1], rtol=1e-5)
+
+  def test_it_falls_with_the_progress_of_a_run_however_many_steps_that_takes(self):
+    settings = optimizers.Adam(0.5, final_learning_rate=0.2)
+    rates = _learning_rates(settings, 2, 6, [0.0, 0.0, 0.25, 0.5, 1.0, 1.5])
+    np.testing.assert_allclose(rates, [0.5, 0.5, 0.4, 0.3, 0.1, 0.1], rtol=1e-5)
 
   def test_a_falling_rate_needs_the_number_of_steps(self):
     with self.assertRaisesRegex(
         config.ConfigError, r'^Adam.final_learning_rate = 0.0: expected 1.0, since'):
       optimizers.Adam(final_learning_rate=0.).make(None)
+
+
+class AdamWTest(parameterized.TestCase):
+
+  def adamw(self, **settings):
+    return optimizers.AdamW(
+        0.5, weight_decay=0.0, beta_1=0.9, beta_2=0.9, warmup_steps=2,
+        final_learning_rate=0.0, **settings)
+
+  def test_it_warms_up_by_steps_and_falls_with_the_progress_of_a_run(self):
+    rates = _learning_rates(self.adamw(), 4, 5, [0.0, 0.1, 0.5, 0.75, 1.0])
+    np.testing.assert_allclose(rates, [0.25, 0.5, 0.5, 0.25, 0.0], rtol=1e-5)
+
+  def test_a_decay_of_some_steps_does_not_follow_the_run(self):
+    rates = _learning_rates(self.adamw(decay_steps=4), 100, 5, [0.0] * 5)
+    np.testing.assert_allclose(rates, [0.25, 0.5, 0.5, 0.25, 0.0], rtol=1e-5)
+
+  def test_a_decay_needs_an_end(self):
+    with self.assertRaisesRegex(
+        config.ConfigError, '^AdamW.decay_steps is not set: expected a number of gradient'):
+      self.adamw().make(None)
 
 
 if __name__ == '__main__':

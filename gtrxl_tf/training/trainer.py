@@ -74,7 +74,7 @@ class Trainer(abc.ABC):
     self._is_chief = devices.is_chief(strategy)
     with strategy.scope():
       self._agent = experiment.make_agent()
-      optimizer = experiment.make_optimizer()
+      optimizer = self._make_optimizer()
     self._learner = learner_lib.Learner(
         self._agent, optimizer, strategy, experiment.optimizer.clip_norm,
         experiment.num_epochs, experiment.num_minibatches, experiment.seed)
@@ -98,6 +98,9 @@ class Trainer(abc.ABC):
     # Time that imports and construction take is not counted.
     self._started = time.time() - float(self._seconds)
     self._last_log = (time.time(), self.step)
+
+  def _make_optimizer(self) -> learner_lib.Optimizer:
+    return self._experiment.make_optimizer()
 
   @abc.abstractmethod
   def _make_checkpointed(self) -> Dict[str, Any]:
