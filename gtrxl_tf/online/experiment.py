@@ -68,11 +68,11 @@ class OnlineExperiment(experiment_lib.Experiment):
     batches_per_weights: how many batches the actors make with the same weights before
       they wait for newer ones; None: they never wait, as in the papers. With 1, an agent
       that publishes after every learner step learns on-policy: acting and learning take
-      turns, and the policy that a batch is first used for is the one that acted in all
-      of it. The actors share these batches equally, so `num_actors` divides
-      `batches_per_weights` x `batch_size` / `environments_per_actor`. After half a
-      minute without newer weights an actor acts again with those it has, since an
-      unroll may have been lost. If none was, `max_age` refuses the additional ones.
+      turns, and a batch is first used with the weights that acted in all of it. The
+      actors share these batches equally, so `num_actors` divides `batches_per_weights`
+      x `batch_size` / `environments_per_actor`. After half a minute without newer
+      weights an actor acts again with those it has, since an unroll may have been lost.
+      If none was, `max_age` refuses the additional ones.
     stall_seconds: time without a learner step after which a warning says what the
       learner waits for, and its health check fails; the same holds for an actor without
       an unroll. A part that hangs in a single call for three times as long ends, and is

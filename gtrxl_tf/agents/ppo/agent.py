@@ -59,8 +59,8 @@ class PPOAgent(actor_critic_agent.ActorCriticAgent):
       customary; the paper has a factor of 1 for the squared error.
     normalize_advantages: whether advantages have mean 0 and standard deviation 1 over
       the valid steps of each gradient step. Not in the paper, but in its code.
-    publish_period: learner steps between refreshes of the acting network. With 1, data
-      are as close to on-policy as possible.
+    publish_period: learner steps between refreshes of the acting network. With 1, and
+      `OnlineExperiment.batches_per_weights = 1`, PPO learns on-policy.
     pixel_control_cost: factor of the auxiliary loss, if the network has the head. The
       default is `VMPOAgent`'s.
     pixel_control_discount: discount of the auxiliary task, likewise.
