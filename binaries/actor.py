@@ -34,7 +34,7 @@ def main() -> None:
   from gtrxl_tf.launch import parts
 
   index = random.randrange(2**20) if _INDEX.value is None else _INDEX.value
-  # This process does not know of earlier ones. The time in ns repeats no episode of theirs.
+  # The time in ns: this process knows no earlier one, whose episodes it must not repeat.
   sys.exit(parts.act(
       part.settings(_THREADS.value), _SERVER.value, index, time.time_ns()))
 

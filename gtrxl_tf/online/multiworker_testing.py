@@ -19,6 +19,7 @@ from gtrxl_tf.online import experiment as experiment_lib
 from gtrxl_tf.online import trainer
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import devices
+from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
 
 UNROLL_LENGTH, NUM_ENVIRONMENTS, ITEMS_PER_BATCH = 4, 2, 2
@@ -39,6 +40,7 @@ def experiment(num_batches: int) -> experiment_lib.OnlineExperiment:
           num_batches * ITEMS_PER_BATCH * UNROLL_LENGTH * NUM_ENVIRONMENTS),
       unroll_length=UNROLL_LENGTH, batch_size=ITEMS_PER_BATCH * NUM_ENVIRONMENTS,
       environments_per_actor=NUM_ENVIRONMENTS, max_age=100,
+      optimizer=optimizers.Adam(final_learning_rate=0.1),
       checkpoints=checkpoints.Settings(period=3), log_period=2)
 
 

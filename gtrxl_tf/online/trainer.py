@@ -100,7 +100,8 @@ class OnlineTrainer(trainer_lib.Trainer):
     self._prepared = False  # Whether the learner step has been traced.
 
   def _make_optimizer(self) -> learner_lib.Optimizer:
-    # It follows from the environment steps, and is in no checkpoint.
+    # It follows from the environment steps, on which workers agree, and is therefore in
+    # no checkpoint.
     self._progress = tf.Variable(0.0, trainable=False)
     return self._experiment.make_optimizer(self._progress)
 
