@@ -53,7 +53,7 @@ class OnlineExperiment(experiment_lib.Experiment):
       batch, and checkpoints are saved between batches.
     num_minibatches: gradient steps of an epoch, each on an equal share of the unrolls
       (V-MPO: 1). It divides the unrolls of a replica.
-    num_actors: actor processes. Actors that are started elsewhere are as many too.
+    num_actors: how many actor processes there are, also if they are started one by one.
     environments_per_actor: environments that an actor steps in one batch; it divides
       `batch_size`, because an actor's unrolls travel together. The paper does not give
       it; 32 keep a small network's step busy.
