@@ -121,18 +121,15 @@ class GinFilesTest(GinTest):
   @parameterized.parameters(*LARGE)
   @pytest.mark.long
   def test_ppo_at_the_papers_size_is_on_policy(self, name):
-    num_tasks, actors, environments = {
-        'dmlab30.gin': (30, 15, 8), 'atari57.gin': (57, 57, 4)}.get(name, (1, 4, 32))
-    sizes = {'batch_size': actors * environments, 'num_actors': actors,
-             'environments_per_actor': environments}
-    for bindings in ([f'OnlineExperiment.{key} = {x}' for key, x in sizes.items()],
-                     *[[]] * (num_tasks == 1)):
-      gin.clear_config()
-      experiment = self.prepare(
-          [GTRXL / name, GTRXL / 'agents' / 'ppo.gin'],
-          ['TransformerXL.num_layers = 1', *BINDINGS.get(name, []), *bindings])
-      self.assertEqual(experiment.unrolls_per_weights, 1)
-      self.assertEqual(experiment.max_age(experiment.make_agent()), 1)
+    # Tasks that share the environments equally need the sizes that ppo.gin names.
+    sizes = {'dmlab30.gin': (120, 15, 8), 'atari57.gin': (228, 57, 4)}.get(name, ())
+    names = 'batch_size', 'num_actors', 'environments_per_actor'
+    experiment = self.prepare(
+        [GTRXL / name, GTRXL / 'agents' / 'ppo.gin'],
+        ['TransformerXL.num_layers = 1', *BINDINGS.get(name, []),
+         *(f'OnlineExperiment.{name} = {size}' for name, size in zip(names, sizes))])
+    self.assertEqual(experiment.unrolls_per_weights, 1)
+    self.assertEqual(experiment.max_age(experiment.make_agent()), 1)
 
   @parameterized.parameters(*_CORES)
   @pytest.mark.long
