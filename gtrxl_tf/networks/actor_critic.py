@@ -101,7 +101,7 @@ class ActorCritic(memory_network.MemoryNetwork):
     pixel_control_head: computes the Q values of the auxiliary loss.
     normalize_observations: whether floats in observations, except images, are brought
       to mean 0 and deviation 1 by the statistics of all steps so far; see
-      `ObservationStatistics`. The agent updates them after each step. They are
+      `ObservationStatistics`. The agent updates them after each learner step. They are
       variables, and go wherever the weights go: to the actors, into checkpoints, and
       into exported policies.
 

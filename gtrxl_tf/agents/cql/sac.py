@@ -233,6 +233,9 @@ class CQLSACAgent(tf.Module):
     self._update_target()
     return metrics
 
+  def after_batch(self, batch: Any) -> None:
+    """Does nothing; this agent updates nothing once a batch."""
+
   def _transitions(self, batch: agent_lib.Segments, mask: tf.Tensor):
     """The N steps in the mask, their actions `[N, C]`, and the steps after them."""
     observation = self.network.observe(batch.observation, 2)
