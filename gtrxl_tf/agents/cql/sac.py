@@ -46,7 +46,7 @@ class CQLSACActor(tf.Module):
     self.action_space = action_space.ActionSpace(action_spec)
     if not (isinstance(action_spec, specs.BoundedArray)
             and np.issubdtype(action_spec.dtype, np.floating)
-            and np.isfinite(action_spec.maximum - action_spec.minimum).all()):
+            and self.action_space.is_bounded):
       raise config.ConfigError(
           f'CQLSACActor.action_spec = {action_spec!r}: expected one BoundedArray of '
           'floats with finite bounds')
