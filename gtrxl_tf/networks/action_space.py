@@ -78,8 +78,6 @@ class ActionSpace:
           and max(action_masks.num_values(spec), default=1) > _MOST_VALUES):
         raise config.ConfigError(
             f'{name} = {spec!r}: expected integers of at most {_MOST_VALUES} values')
-    if not leaves:
-      raise config.ConfigError(f'action_spec = {action_spec!r}: expected an action')
     self.action_spec = action_spec
     self._leaves = [spec for _, spec in leaves]
     self._num_values = [num for spec in self._leaves if _is_discrete(spec)
@@ -91,6 +89,8 @@ class ActionSpace:
         np.concatenate([np.ravel(x) for x in limits]).astype(np.float32)
         for limits in zip(*map(_sample_bounds, continuous))) if continuous else ((), ())
     self.num_outputs = sum(self._num_values) + 2 * sum(self._sizes)
+    if not self.num_outputs:
+      raise config.ConfigError(f'action_spec = {action_spec!r}: expected an action')
     self.sample_spec = tree.map_structure(_sample_spec, action_spec)
     self.constraints = (('categorical',) * bool(self._num_values)
                         + ('mean', 'scale') * bool(self._sizes))
