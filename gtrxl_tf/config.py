@@ -39,6 +39,7 @@ _GREATEST = (2 - 2**-23) * 2.0**127  # Of float32, in which networks and losses 
 
 _parameters = {}  # The parameters that gin may set, by the configurable's name.
 _classes = {}  # The configurables that are classes, by name.
+_names = {}  # The names of configurables.
 _modules = set()  # Names of the modules that define configurables.
 
 
@@ -75,12 +76,12 @@ UnitInterval = Annotated[float, Range(0, 1)]
 PositiveFraction = Annotated[float, Range(0, 1, open=True)]
 
 
-def _mismatch(value: Any, hint: Any) -> Optional[str]:
-  """Returns what `hint` expects if `value` does not fit it, else None."""
+def mismatch(value: Any, hint: Any) -> Optional[str]:
+  """Returns what the annotation `hint` expects if `value` does not fit it, else None."""
   origin, args = typing.get_origin(hint), typing.get_args(hint)
   if origin is Annotated:
     bounds = [a for a in args[1:] if isinstance(a, Range)]
-    expected = _mismatch(value, args[0])
+    expected = mismatch(value, args[0])
     if expected is None and all(b.admits(value) for b in bounds):
       return None
     kind = 'an integer' if args[0] is int else 'a number'
@@ -88,14 +89,14 @@ def _mismatch(value: Any, hint: Any) -> Optional[str]:
   if origin is typing.Literal:
     return None if value in args else 'one of ' + ', '.join(map(repr, args))
   if origin is typing.Union:
-    expected = [_mismatch(value, a) for a in args]
+    expected = [mismatch(value, a) for a in args]
     return None if None in expected else ' or '.join(expected)
   if hint is type(None):
     return None if value is None else 'None'
   if origin in (list, tuple, Sequence, typing.get_origin(Sequence[int])):
     if not isinstance(value, (list, tuple)):
       value = [object()]  # A sentinel that no type accepts.
-    expected = [_mismatch(v, *args) for v in value]
+    expected = [mismatch(v, *args) for v in value]
     wrong = [e for e in expected if e is not None]
     return f'a list of which each is {wrong[0]}' if wrong else None
   if origin is collections.abc.Mapping:
@@ -105,7 +106,7 @@ def _mismatch(value: Any, hint: Any) -> Optional[str]:
       if inner is float:  # Returns of tasks, say, of which some may be NaN.
         wrong = ['a number'] * any(not isinstance(x, numbers.Real) for x in items)
       else:
-        wrong = [e for e in (_mismatch(x, inner) for x in items) if e is not None]
+        wrong = [e for e in (mismatch(x, inner) for x in items) if e is not None]
       if wrong:
         return f'a dictionary of which each {part} is {wrong[0]}'
     return None
@@ -147,7 +148,7 @@ def _checked(function: Callable, name: str) -> Callable:
       if parameter not in bound.arguments:
         raise ConfigError(f'{name}.{parameter} is not set, and has no default')
     for parameter, value in bound.arguments.items():
-      expected = _mismatch(value, hints.get(parameter))
+      expected = mismatch(value, hints.get(parameter))
       if expected is not None:
         shown = _short(repr(value), _LONGEST_VALUE)
         raise ConfigError(f'{name}.{parameter} = {shown}: expected {expected}')
@@ -185,7 +186,14 @@ def configurable(target: Any = None, *, name: Optional[str] = None) -> Any:
     target.__init__ = _checked(target.__init__, name)
   else:
     target = _checked(target, name)
-  return gin.configurable(name, module=MODULE, allowlist=allowlist)(target)
+  made = gin.configurable(name, module=MODULE, allowlist=allowlist)(target)
+  _names[made] = name
+  return made
+
+
+def name_of(target: Callable) -> str:
+  """The name of a class or a function in gin files; its own if it is not there."""
+  return _names.get(target) or getattr(target, '__name__', repr(target))
 
 
 def modules() -> list[str]:

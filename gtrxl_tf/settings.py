@@ -4,6 +4,9 @@ Gin text becomes a dictionary from a setting's name to its value as text. Macros
 replaced by their values, numbers and lists are written in one way, and settings that
 have their default value are left out. Gin files that mean the same therefore give the
 same dictionary, whichever defaults they mention.
+
+Where a signature has None, the attribute `default_X` of the class says what it means
+for the parameter `X`. For `Experiment` that is the class that `train.experiment` names.
 """
 
 import fnmatch
@@ -48,6 +51,7 @@ CHANGEABLE = (
     'OnlineExperiment.num_actors',
 )
 
+_KIND = 'train.experiment'  # The setting that names the kind of experiment.
 _MOST_NAMED = 10  # Differences that a message lists.
 
 
@@ -112,9 +116,11 @@ def parse(text: str) -> Dict[str, str]:
   except (SyntaxError, tokenize.TokenError, ValueError, TypeError) as error:
     raise config.ConfigError(f'not gin: {config.one_line(error)}') from error
   texts = {key: _text(value, macros) for key, value in values.items()}
+  kind = texts.get(((), *_KIND.split('.')))
+  texts = {key: _canonical(text, *key[1:], kind) for key, text in texts.items()}
   return {'/'.join([*scope, f'{name}.{parameter}']): value
           for (scope, name, parameter), value in texts.items()
-          if value != _inherited(texts, scope, name, parameter)}
+          if value != _inherited(texts, scope, name, parameter, kind)}
 
 
 def _split(scoped_name: str) -> Tuple[Tuple[str, ...], str]:
@@ -124,21 +130,59 @@ def _split(scoped_name: str) -> Tuple[Tuple[str, ...], str]:
 
 
 def _inherited(texts: Mapping[Tuple[Tuple[str, ...], str, str], str],
-               scope: Tuple[str, ...], name: str, parameter: str) -> Optional[str]:
+               scope: Tuple[str, ...], name: str, parameter: str, kind: Optional[str]
+               ) -> Optional[str]:
   """The value that a setting has without its own line; None if it has none."""
   for length in reversed(range(len(scope))):
     if (key := (scope[:length], name, parameter)) in texts:
       return texts[key]
-  return _default(name, parameter)
+  return _default(name, parameter, kind)
 
 
-def _default(name: str, parameter: str) -> Optional[str]:
-  try:
-    parameters = inspect.signature(gin.get_configurable(name)).parameters
-    default = parameters[parameter].default
-  except (KeyError, TypeError, ValueError):  # From an older or another library.
+def _default(name: str, parameter: str, kind: Optional[str]) -> Optional[str]:
+  """The default of a setting; None if it has none.
+
+  Args:
+    name: the configurable's.
+    parameter: its parameter.
+    kind: the setting `train.experiment`; None for its default.
+  """
+  found = _parameter(name, parameter)
+  if found is None or found.default is inspect.Parameter.empty:
     return None
-  return None if default is inspect.Parameter.empty else _text(default, {})
+  return _canonical(_text(found.default, {}), name, parameter, kind)
+
+
+def _canonical(text: str, name: str, parameter: str, kind: Optional[str]) -> str:
+  """A value as text; None is replaced by what it means, see the module's docstring."""
+  found = _parameter(name, parameter)
+  if text != 'None' or found is None:
+    return text
+  meant = getattr(_owner(name, kind), f'default_{parameter}', None)
+  if meant is None:
+    return text
+  # A class where its instance is expected is called, as in `@Adam()`.
+  called = config.mismatch(meant, found.annotation) is not None
+  return _text(meant, {}) + '()' * called
+
+
+def _parameter(name: str, parameter: str) -> Optional[inspect.Parameter]:
+  """A parameter of a configurable; None for one of an older or another library."""
+  try:
+    return inspect.signature(gin.get_configurable(name)).parameters.get(parameter)
+  except (TypeError, ValueError):
+    return None
+
+
+def _owner(name: str, kind: Optional[str]) -> Any:
+  """The configurable of a name, or the kind of experiment that is a subclass of it."""
+  owner = gin.get_configurable(name)
+  kind = kind or _default(*_KIND.split('.'), None)
+  try:
+    made = gin.get_configurable(kind.removeprefix('@'))
+    return made if issubclass(made, owner) else owner
+  except (AttributeError, TypeError, ValueError):  # It is no class, or not known.
+    return owner
 
 
 def _text(value: Any, macros: Mapping[str, Any]) -> str:
@@ -158,7 +202,7 @@ def _text(value: Any, macros: Mapping[str, Any]) -> str:
   if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
     return repr(int(value))
   if callable(value):
-    return f'@{value.__name__}' if hasattr(value, '__name__') else repr(value)
+    return f'@{config.name_of(value)}'
   return repr(value)
 
 
@@ -190,7 +234,7 @@ def _value(name: str, settings: Settings) -> str:
     key = '/'.join([*scope[:length], f'{owner}.{parameter}'])
     if key in settings:
       return settings[key]
-  default = _default(owner, parameter)
+  default = _default(owner, parameter, settings.get(_KIND))
   return 'not set' if default is None else default
 
 

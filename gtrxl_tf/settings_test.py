@@ -25,6 +25,16 @@ class ParseTest(parameterized.TestCase):
       ('TMaze.corridor_length = 7', 'TMaze.corridor_length = 7\n'
        'a/TMaze.corridor_length = 7'),
       ('Experiment.seed = 1\nExperiment.seed = 2', 'Experiment.seed = 2'),
+      ('', 'Experiment.agent = @VMPOAgent\nExperiment.network = @ActorCritic'),
+      ('', 'Experiment.agent = None\nExperiment.optimizer = @Adam()'),
+      ('', 'Experiment.checkpoints = @Checkpoints()\nCQLNetwork.core = @Memoryless()'),
+      ('train.experiment = @OfflineExperiment', 'train.experiment = @OfflineExperiment\n'
+       'Experiment.agent = @DecisionAgent\nExperiment.optimizer = @AdamW()\n'
+       'OfflineExperiment.policy = @DecisionPolicy'),
+      ('train.experiment = @HistoryExperiment\nExperiment.optimizer = None',
+       'train.experiment = @HistoryExperiment\nExperiment.agent = @DistillationAgent'),
+      ('Experiment.agent = @PPO', 'Experiment.agent = @PPO\n'
+       'a/Experiment.agent = @PPO'),
       ('', 'unused = 1'))
   def test_texts_that_mean_the_same_are_equal(self, one, other):
     self.assertEqual(settings.parse(one), settings.parse(other))
@@ -35,6 +45,14 @@ class ParseTest(parameterized.TestCase):
       ('ActorCritic.core = @a/GRU()', 'ActorCritic.core = @b/GRU()'),
       ('TMaze.corridor_length = 7', 'TMaze.corridor_length = 7\n'
        'a/TMaze.corridor_length = 8'),
+      ('', 'ClipReward.low = None'),
+      ('', 'Experiment.agent = @PPO'),
+      # The default of another kind of experiment.
+      ('', 'Experiment.agent = @DecisionAgent'),
+      ('train.experiment = @OfflineExperiment', 'train.experiment = @OfflineExperiment\n'
+       'Experiment.agent = @VMPOAgent'),
+      ('Experiment.agent = @PPO', 'Experiment.agent = @PPO\n'
+       'a/Experiment.agent = @VMPOAgent'),
       # The default, where the setting without a scope has another value.
       ('Experiment.seed = 1', 'Experiment.seed = 1\na/Experiment.seed = 0'))
   def test_texts_that_mean_something_else_differ(self, one, other):
@@ -65,6 +83,14 @@ class DifferencesTest(absltest.TestCase):
     self.assertEqual(settings.describe(found), (
         'Experiment.seed = 0 (here 5), Numpad.episode_length = 50 (here 7)'))
     self.assertEmpty(settings.differences(here, here))
+
+  def test_the_default_of_the_kind_of_experiment_is_named(self):
+    found = settings.differences(
+        settings.parse('Experiment.agent = @PPO\nExperiment.optimizer = @AdamW()'),
+        settings.parse('Experiment.agent = @VMPOAgent'))
+    self.assertEqual(settings.describe(found), (
+        'Experiment.agent = @VMPOAgent (here @PPO), '
+        'Experiment.optimizer = @Adam() (here @AdamW())'))
 
   def test_long_lists_are_cut(self):
     here = {f'x{i:02}.y': '1' for i in range(14)}

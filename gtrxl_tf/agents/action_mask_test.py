@@ -24,7 +24,9 @@ from gtrxl_tf.agents.decision import policy as decision_policy
 from gtrxl_tf.agents.distillation import network as distillation_network
 from gtrxl_tf.agents.ppo import agent as ppo_agent
 from gtrxl_tf.agents.vmpo import agent as vmpo_agent
+from gtrxl_tf.losses import pixel_control
 from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.networks import heads
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.serving import export
 
@@ -44,11 +46,12 @@ def _create(network, observation_spec):
   return network
 
 
-def _actor_critic(action_spec=_MANY, observation_spec=None):
+def _actor_critic(action_spec=_MANY, observation_spec=None, **settings):
   return _create(actor_critic.ActorCritic(
       action_spec, torsos.VectorTorso((4,)),
       cores.TransformerXL(1, 4, num_heads=2, head_dim=2, memory_length=3),
-      previous_action_and_reward=False, head_units=4), observation_spec or _MASKED)
+      previous_action_and_reward=False, head_units=4, **settings),
+                 observation_spec or _MASKED)
 
 
 def _decision(action_spec=_MANY, observation_spec=None):
@@ -151,6 +154,42 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(metrics, of_many, rtol=1e-5, atol=1e-5)
     for gradient in gradients:
       self.assertTrue(np.isfinite(tf.convert_to_tensor(gradient)).all())
+
+  @pytest.mark.medium
+  def test_pixel_control_expects_the_best_of_the_allowed_actions(self):
+    spec = {**_MASKED, 'x': specs.Array((8, 8, 1), np.float32)}
+    head = heads.PixelControlHead(5, (1, 1, 2))
+    agent = ppo_agent.PPOAgent(
+        _actor_critic(_MANY, spec, pixel_control_head=head), _actor_critic(
+            _MANY, spec, pixel_control_head=heads.PixelControlHead(5, (1, 1, 2))))
+    for variable in head.trainable_variables:
+      if variable.shape == [5]:  # The bias of the advantages: two are not allowed.
+        variable.assign([9., 0., 1., 8., 2.])
+    batch = testing.random_unrolls(0, action_spec=_FEW)
+    frames = tf.constant(np.random.RandomState(0).rand(
+        *batch.reward.shape, 8, 8, 1).astype(np.float32))
+    mask = np.zeros([*batch.reward.shape, 5], np.int8)
+    mask[..., _ALLOWED] = 1
+    masked, free = (batch._replace(
+        observation={'x': frames, 'action_mask': tf.constant(x)},
+        action=tf.gather(_ALLOWED.astype(np.int32), batch.action),
+        policy=batch.policy._replace(
+            logits=tf.constant(_with_many(batch.policy.logits, 0.))))
+                    for x in (mask, np.ones_like(mask)))
+    q_values = agent._outputs(agent.online, free).pixel_control  # pylint: disable=protected-access
+
+    def expected(q_values, actions):
+      return tf.reduce_mean(pixel_control.pixel_control_loss(
+          q_values, actions[:, 1:], pixel_control.pixel_control_rewards(frames),
+          batch.is_last()))
+
+    of_allowed = expected(tf.gather(q_values, _ALLOWED, axis=-1), batch.action)
+    self.assertNotAllClose(expected(q_values, free.action), of_allowed)
+    for rows, loss in (masked, of_allowed), (free, expected(q_values, free.action)):
+      metrics, gradients = _loss_and_gradients(agent, agent.online, rows)
+      self.assertAllClose(metrics['pixel_control_loss'], loss)
+      for gradient in gradients:
+        self.assertTrue(np.isfinite(gradient).all())
 
   @parameterized.product(name=list(_AGENTS), precision=['float32', 'mixed_bfloat16'])
   def test_it_is_finite_for_any_masks(self, name, precision):

@@ -125,9 +125,6 @@ class ActorCriticAgent(tf.Module):
       pixel_loss = self._pixel_control_loss(batch, outputs.pixel_control, is_last)
       loss += self._pixel_control_cost * pixel_loss
       metrics['pixel_control_loss'] = pixel_loss
-    if network.observation_statistics is not None:
-      metrics['observations'] = network.observation_sums(
-          tf.nest.map_structure(lambda x: x[:, :-1], batch.observation))
     if network.popart is not None:
       metrics['popart'] = network.popart.sums(targets, tasks, valid)
     return loss, {'loss': loss, **metrics}
@@ -152,30 +149,41 @@ class ActorCriticAgent(tf.Module):
     raise NotImplementedError
 
   def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
-    """Updates the statistics of PopArt and of observations with those of a batch.
+    """Updates PopArt's statistics with the value targets of a gradient step.
 
     Args:
       metrics: those of `loss` that are not scalars, summed over replicas.
 
     Returns:
-      The metrics without these sums.
+      The metrics without PopArt's sums.
     """
     metrics = dict(metrics)
     sums = metrics.pop('popart', None)
     if sums is not None:
       self._update_popart(sums)
-    sums = metrics.pop('observations', None)
-    if sums is not None:
-      self._update_observations(sums)
     return metrics
+
+  def after_batch(self, batch: unroll_lib.Unroll) -> None:
+    """Adds a batch to the statistics of observations.
+
+    They stay the same in all gradient steps of the batch. Otherwise the policy would
+    move away from the one that acted by statistics alone.
+    """
+    if self.online.observation_statistics is not None:
+      self._update_observations(batch.observation)
 
   @tf.function(autograph=False)
   def _update_popart(self, sums) -> None:
     self.online.popart.update(sums, self.online.value_head.output_layer)
 
   @tf.function(autograph=False)
-  def _update_observations(self, sums) -> None:
-    self.online.observation_statistics.update(sums)
+  def _update_observations(self, observation) -> None:
+    """Updates the statistics with all steps `[B, T + 1, ...]` but the overlap."""
+    strategy = tf.distribute.get_strategy()
+    sums = strategy.run(lambda x: self.online.observation_sums(
+        tf.nest.map_structure(lambda x: x[:, :-1], x)), [observation])
+    self.online.observation_statistics.update(tf.nest.map_structure(
+        lambda x: strategy.reduce(tf.distribute.ReduceOp.SUM, x, axis=None), sums))
 
   def _normalize(self, values: tf.Tensor, tasks: tf.Tensor) -> tf.Tensor:
     popart = self.online.popart

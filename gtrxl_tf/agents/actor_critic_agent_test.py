@@ -1,5 +1,6 @@
 """Tests of actor_critic_agent.py: the statistics of observations."""
 
+import functools
 import pathlib
 
 from absl.testing import absltest
@@ -12,6 +13,7 @@ from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import config
 from gtrxl_tf import cores
+from gtrxl_tf import networks
 from gtrxl_tf import testing
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.agents.ppo import agent as ppo_agent
@@ -19,7 +21,10 @@ from gtrxl_tf.agents.vmpo import agent as vmpo_agent
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.serving import export
+from gtrxl_tf.training import devices
 from gtrxl_tf.training import learner as learner_lib
+
+testing.split_cpu(2)
 
 _SPEC = specs.Array((4,), np.float32, name='observation')
 
@@ -31,6 +36,11 @@ def _agent(make=vmpo_agent.VMPOAgent):
 def _batch(seed):
   batch = testing.random_unrolls(seed)
   return batch._replace(observation=3 * batch.observation + 50)
+
+
+def _on_policy(agent, batch):
+  """The batch with the policies that the acting network has on it."""
+  return batch._replace(policy=agent._target_policy(batch))  # pylint: disable=protected-access
 
 
 def _trained(make=vmpo_agent.VMPOAgent):
@@ -58,6 +68,49 @@ class ObservationStatisticsTest(tf.test.TestCase, parameterized.TestCase):
       self.assertAllEqual(ours, theirs)
     for metric in metrics[-1].values():  # They are not metrics.
       self.assertEqual(metric.shape, ())
+
+  @pytest.mark.medium
+  def test_a_batch_counts_once_and_does_not_move_the_policy_within_it(self):
+    agent = ppo_agent.PPOAgent(*(testing.tiny_network(
+        normalize_observations=True,
+        popart=functools.partial(networks.PopArt, step_size=0.1)) for _ in range(2)))
+    statistics = agent.online.observation_statistics
+    learner = learner_lib.Learner(
+        agent, tf.keras.optimizers.legacy.SGD(0.), tf.distribute.get_strategy(),
+        num_epochs=10, num_minibatches=2)
+    for seed in range(2):
+      batch = _on_policy(agent, _batch(seed))
+      scale = agent.online.popart.variance.numpy()
+      metrics = learner.step(batch).numbers()
+      self.assertEqual(metrics['clip_fraction'], 0)
+      self.assertAllClose(metrics['kl_categorical'], 0, atol=1e-6)
+      self.assertAllEqual(statistics.count, (seed + 1) * 4 * 5)
+      # PopArt's value head moves with its statistics, in every gradient step.
+      self.assertNotAllClose(agent.online.popart.variance, scale)
+      agent.refresh_acting_network()
+    seen = np.concatenate([_batch(seed).observation[:, :-1] for seed in range(2)])
+    self.assertAllClose(statistics.mean, seen.mean(axis=(0, 1)), rtol=1e-5)
+    self.assertAllClose(statistics.variance, seen.var(axis=(0, 1)), rtol=1e-3)
+
+  @pytest.mark.medium
+  def test_replicas_update_them_with_the_rows_of_all(self):
+    if len(tf.config.list_logical_devices('CPU')) < 2:
+      self.skipTest('TensorFlow had started before the CPU could be split.')
+    strategy = tf.distribute.MirroredStrategy(
+        ['CPU:0', 'CPU:1'], cross_device_ops=tf.distribute.ReductionToOneDevice())
+    found = []
+    for strategy in strategy, tf.distribute.get_strategy():
+      with strategy.scope():
+        agent = _agent(ppo_agent.PPOAgent)
+        optimizer = tf.keras.optimizers.legacy.SGD(0.)
+      learner = learner_lib.Learner(
+          agent, optimizer, strategy, num_epochs=2, num_minibatches=2)
+      for seed in range(2):
+        learner.step(devices.share_out(
+            _batch(seed)._replace(target_step=(), unroll_id=()), strategy))
+      found.append([x.numpy() for x in agent.online.observation_statistics.variables])
+    self.assertAllClose(*found, rtol=1e-5)
+    self.assertEqual(found[0][0], 40)
 
   def test_a_network_computes_what_one_without_does_on_normalized_observations(self):
     agent, _ = _trained()

@@ -30,6 +30,15 @@ class Agent(Protocol):
       Those that are for the trainer, such as `carried`.
     """
 
+  def after_batch(self, batch: Any) -> None:
+    """Updates what takes each batch once, after the batch's last gradient step.
+
+    It is called in the scope of the learner's strategy.
+
+    Args:
+      batch: the global batch.
+    """
+
 
 class OnlineAgent(Agent, Protocol):
   """An agent that an `OnlineTrainer` can train: actors play while it learns."""

@@ -6,6 +6,7 @@ from typing import Any, Iterator, Literal, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 import tree
 
+from gtrxl_tf import environments
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import reader
 
@@ -51,17 +52,19 @@ def gather(dataset: reader.Dataset, episodes: Sequence[int], starts: Sequence[in
     starts: [B] the first step of each.
     length: T.
     frame_stack: number of steps whose observations are stacked along their last axis,
-      the newest last; 0 stands for steps before the episode. Atari's pictures are
-      stored once and seen four at a time.
+      the newest last; 0 stands for steps before the episode. `environments.FrameStack`
+      does the same while an agent plays. Atari's pictures are stored once and seen four
+      at a time.
   """
   num = len(episodes)
+  specs = dataset.specs
+  if frame_stack > 1:
+    specs = specs._replace(
+        observation=environments.stacked_spec(specs.observation, frame_stack))
   blank = {}
-  for name, spec in dataset.specs.leaves().items():
-    shape = spec.shape
-    if format_lib.is_observation(name) and frame_stack > 1:
-      shape = (*shape[:-1], shape[-1] * frame_stack)
+  for name, spec in specs.leaves().items():
     dtype = np.float32 if name in ('reward', 'discount') else spec.dtype
-    blank[name] = np.zeros((num, length, *shape), dtype)
+    blank[name] = np.zeros((num, length, *spec.shape), dtype)
   end = np.zeros((num, length), np.uint8)
   return_to_go = np.zeros((num, length), np.float32)
   mask = np.zeros((num, length), bool)
@@ -74,7 +77,7 @@ def gather(dataset: reader.Dataset, episodes: Sequence[int], starts: Sequence[in
     for name, rows in blank.items():
       array = dataset.array(shard, name)
       if format_lib.is_observation(name):
-        _stack_frames(rows[b], array, begin, first, last, frame_stack)
+        _stack_frames(rows[b], array, begin, first, last)
         rows[b, valid:] = rows[b, valid - 1]
       else:
         rows[b, :valid] = array[first:last]
@@ -91,12 +94,18 @@ def gather(dataset: reader.Dataset, episodes: Sequence[int], starts: Sequence[in
 
 
 def _stack_frames(rows: np.ndarray, array: np.ndarray, begin: int, first: int,
-                  last: int, frame_stack: int) -> None:
-  """Fills [T, ..., C S] from [steps, ..., C], without rows before `begin`."""
-  if frame_stack == 1:
+                  last: int) -> None:
+  """Fills [T, ..., C S] from [steps, ..., C], without rows before `begin`.
+
+  Single numbers, `[steps]`, fill [T, S].
+  """
+  if rows.shape[1:] == array.shape[1:]:
     rows[:last - first] = array[first:last]
     return
+  if array.ndim == 1:
+    array = array[:, np.newaxis]
   channels = array.shape[-1]
+  frame_stack = rows.shape[-1] // channels
   for lag in range(min(frame_stack, last - begin)):
     known = max(first - lag, begin)
     place = slice((frame_stack - 1 - lag) * channels, (frame_stack - lag) * channels)

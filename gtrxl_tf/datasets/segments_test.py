@@ -2,14 +2,17 @@
 
 import itertools
 import pathlib
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import dm_env
 from dm_env import specs as dm_specs
 import numpy as np
 import tree
 
 from gtrxl_tf import datasets
+from gtrxl_tf import environments
 from gtrxl_tf.datasets import episodes_testing
 
 _SPECS = datasets.Specs(
@@ -147,6 +150,31 @@ class SegmentsTest(parameterized.TestCase):
           expected = pictures[now - lag] if now >= lag else np.zeros((2, 2))
           np.testing.assert_array_equal(
               batch.observation[row, t, ..., stack - 1 - lag], expected)
+
+  def test_observations_are_stacked_as_the_wrapper_stacks_them(self):
+    observation_spec = {
+        'action_mask': dm_specs.BoundedArray((3,), np.int8, 0, 1),
+        'image': dm_specs.BoundedArray((2, 2, 1), np.uint8, 0, 255),
+        'number': dm_specs.Array((), np.float32), 'vector': dm_specs.Array((2,), bool)}
+    specs = datasets.Specs(observation_spec, dm_specs.DiscreteArray(3))
+    episode = episodes_testing.random_episode(specs, np.random.default_rng(0), 6)
+    dataset = episodes_testing.write(
+        pathlib.Path(self.create_tempdir().full_path), specs, [episode])
+    batch = datasets.gather(dataset, [0, 0], [0, 3], 3, frame_stack=2)
+    found = tree.map_structure(np.concatenate, batch.observation)
+
+    replay = mock.create_autospec(dm_env.Environment, instance=True)
+    replay.observation_spec.return_value = observation_spec
+    steps = [tree.map_structure(lambda x, t=t: x[t], episode.observation)
+             for t in range(6)]
+    replay.reset.return_value = dm_env.restart(steps[0])
+    replay.step.side_effect = [dm_env.transition(0.0, step) for step in steps[1:]]
+    wrapper = environments.FrameStack(replay, frames=2)
+    seen = [wrapper.reset().observation] + [
+        wrapper.step(0).observation for _ in range(5)]
+    expected = tree.map_structure(lambda *x: np.stack(x), *seen)
+    tree.map_structure(np.testing.assert_array_equal, found, expected)
+    self.assertEqual(found['action_mask'].shape, (6, 3))
 
   def test_refuses_settings(self):
     dataset = self._dataset()

@@ -7,6 +7,7 @@ from dm_env import specs
 import numpy as np
 import tree
 
+from gtrxl_tf import action_bounds
 from gtrxl_tf import action_masks
 
 
@@ -61,14 +62,16 @@ def random_action(action_spec: Any, observation: Any, random: np.random.Generato
 
 
 def random_value(spec: specs.Array, random: np.random.Generator) -> np.ndarray:
-  """Draws a value within the bounds of `spec`; within [-1, 1] where it has none."""
-  low, high = _bound(spec, 'minimum', -1), _bound(spec, 'maximum', 1)
+  """Draws a value within the bounds of `spec`.
+
+  Where it has no bounds, the value is within [-1, 1]; where a float has one, within 1
+  of it.
+  """
   if spec.dtype.kind == 'f':
-    return np.asarray(random.uniform(low, high, spec.shape), spec.dtype)
+    middle, half = action_bounds.middle_and_half(spec)
+    low, high = action_bounds.bounds(spec)
+    value = random.uniform(np.maximum(low, middle - half),
+                           np.minimum(high, middle + half), spec.shape)
+    return np.asarray(value, spec.dtype)
+  low, high = getattr(spec, 'minimum', -1), getattr(spec, 'maximum', 1)
   return np.asarray(random.integers(low, high, spec.shape, endpoint=True), spec.dtype)
-
-
-def _bound(spec: specs.Array, name: str, default: float) -> np.ndarray:
-  """Returns a finite bound: `default` where the spec has none."""
-  bound = getattr(spec, name, default)
-  return np.where(np.isfinite(bound), bound, default)

@@ -23,6 +23,18 @@ class RandomActionTest(absltest.TestCase):
     free = [random_actions.random_action(spec, np.zeros(3), random) for _ in range(200)]
     self.assertLen({tuple(x['a'].tolist()) for x in free}, 12)
 
+  def test_random_floats_are_within_their_bounds_and_near_a_single_one(self):
+    most = np.finfo(np.float64).max
+    spec = specs.BoundedArray((6,), np.float64, [0, 3, -most, 5, -np.inf, -np.inf],
+                              [10, 3, most, np.inf, -5, np.inf])
+    random = np.random.default_rng(0)
+    drawn = [random_actions.random_value(spec, random) for _ in range(200)]
+    for value in drawn:
+      spec.validate(value)
+    low, high = np.min(drawn, axis=0), np.max(drawn, axis=0)
+    np.testing.assert_allclose(low, [0, 3, -1, 5, -6, -1], atol=0.2)
+    np.testing.assert_allclose(high, [10, 3, 1, 6, -5, 1], atol=0.2)
+
 
 if __name__ == '__main__':
   absltest.main()

@@ -223,8 +223,7 @@ class FrameStack(Wrapper):
                frames: Annotated[int, config.Range(1, 1000)] = 4):
     super().__init__(environment)
     self._frames = collections.deque(maxlen=frames)
-    self._spec = self._stacked(
-        [environment.observation_spec()] * frames, _stacked_spec)
+    self._spec = stacked_spec(environment.observation_spec(), frames)
 
   def reset(self) -> dm_env.TimeStep:
     return self._seen(self._environment.reset())
@@ -243,13 +242,25 @@ class FrameStack(Wrapper):
           [tree.map_structure(np.zeros_like, observation)] * self._frames.maxlen)
     self._frames.append(observation)
     return time_step._replace(
-        observation=self._stacked(self._frames, _stacked_arrays))
+        observation=_stacked(self._frames, _stacked_arrays))
 
-  def _stacked(self, frames: Any, stack: Any) -> Any:
-    stacked = tree.map_structure(lambda *x: stack(x), *frames)
-    if isinstance(stacked, dict) and action_masks.KEY in stacked:
-      stacked[action_masks.KEY] = frames[-1][action_masks.KEY]
-    return stacked
+
+def stacked_spec(observation_spec: Any, frames: int) -> Any:
+  """Returns the spec of observations that are stacked as `FrameStack` does.
+
+  Args:
+    observation_spec: nest of specs of one observation.
+    frames: the number of observations.
+  """
+  return _stacked([observation_spec] * frames, _stacked_spec)
+
+
+def _stacked(frames: Any, stack: Any) -> Any:
+  """Stacks nests of arrays or of specs; of action masks it keeps the last."""
+  stacked = tree.map_structure(lambda *x: stack(x), *frames)
+  if isinstance(stacked, dict) and action_masks.KEY in stacked:
+    stacked[action_masks.KEY] = frames[-1][action_masks.KEY]
+  return stacked
 
 
 def _stacked_arrays(arrays: Any) -> np.ndarray:

@@ -70,7 +70,8 @@ def pixel_control_loss(
 
   Args:
     q_values: [B, T + 1, h, w, A], Q of each action in each cell. Gradients flow to
-      those of the actions taken; G_t is constant.
+      those of the actions taken; G_t is constant. Those of actions that are not allowed
+      are far below all others, so that the maximum is never one of them.
     actions: [B, T] integers in [0, A), taken at steps 0 to T - 1.
     rewards: [B, T, h, w] of `pixel_control_rewards`.
     is_last: [B, T + 1] bool, true at an episode's last step. Values of the other

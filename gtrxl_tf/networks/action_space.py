@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tree
 
+from gtrxl_tf import action_bounds
 from gtrxl_tf import action_masks
 from gtrxl_tf import config
 from gtrxl_tf.losses import distributions
@@ -41,9 +42,11 @@ class ActionSpace:
   A *sample* has the spec's structure. Its discrete actions are the environment's; those
   of an array of integers are int32 and counted from the minimum. Its continuous actions
   are float32 samples of the Gaussian, in units in which the bounds are [-1, 1], so that
-  a scale means the same in every dimension; they may lie outside the bounds. Samples
-  are stored and scored. `to_environment` clips them and converts them to the spec's
-  units.
+  a scale means the same in every dimension; they may lie outside the bounds. Without
+  two finite bounds the units are the spec's, and a single bound is their zero. Bounds
+  of 1e30 and more count as none, and a dimension whose bounds are equal as constant:
+  its samples have no effect. Samples are stored and scored. `to_environment` converts
+  them to the spec's units and clips them.
 
   An action mask `[..., A]`, see `action_masks`, has the order of the logits.
 
@@ -75,15 +78,19 @@ class ActionSpace:
           and max(action_masks.num_values(spec), default=1) > _MOST_VALUES):
         raise config.ConfigError(
             f'{name} = {spec!r}: expected integers of at most {_MOST_VALUES} values')
-    if not leaves:
-      raise config.ConfigError(f'action_spec = {action_spec!r}: expected an action')
     self.action_spec = action_spec
     self._leaves = [spec for _, spec in leaves]
     self._num_values = [num for spec in self._leaves if _is_discrete(spec)
                         for num in action_masks.num_values(spec)]
-    self._sizes = [int(np.prod(spec.shape)) for spec in self._leaves
-                   if not _is_discrete(spec)]
+    continuous = [spec for spec in self._leaves if not _is_discrete(spec)]
+    self._sizes = [int(np.prod(spec.shape)) for spec in continuous]
+    # The bounds [C] of samples.
+    self._low, self._high = (
+        np.concatenate([np.ravel(x) for x in limits]).astype(np.float32)
+        for limits in zip(*map(_sample_bounds, continuous))) if continuous else ((), ())
     self.num_outputs = sum(self._num_values) + 2 * sum(self._sizes)
+    if not self.num_outputs:
+      raise config.ConfigError(f'action_spec = {action_spec!r}: expected an action')
     self.sample_spec = tree.map_structure(_sample_spec, action_spec)
     self.constraints = (('categorical',) * bool(self._num_values)
                         + ('mean', 'scale') * bool(self._sizes))
@@ -98,6 +105,11 @@ class ActionSpace:
     """Whether an action is one integer."""
     return (len(self._leaves) == 1 and bool(self._num_values)
             and not self._leaves[0].shape)
+
+  @property
+  def is_bounded(self) -> bool:
+    """Whether every continuous dimension has two finite bounds."""
+    return bool(np.isfinite([*self._low, *self._high]).all())
 
   def policy(self, outputs: tf.Tensor) -> Policy:
     """Converts the policy head's outputs [..., num_outputs] to parameters.
@@ -231,18 +243,18 @@ class ActionSpace:
     return self._sample(discrete, continuous)
 
   def to_environment(self, samples: Any) -> Any:
-    """Converts samples to the spec's units and dtypes, and clips them to its bounds.
-
-    A dimension without bounds is neither clipped nor rescaled.
-    """
+    """Converts samples to the spec's units and dtypes, and clips them to its bounds."""
     def convert(spec: specs.Array, sample: tf.Tensor) -> tf.Tensor:
       if isinstance(spec, specs.DiscreteArray):
         return sample
       if _is_discrete(spec):
         return tf.cast(tf.cast(sample, tf.int64) + _minimum(spec), spec.dtype)
       middle, half = _middle_and_half(spec)
-      clipped = tf.clip_by_value(middle + half * sample, *_bounds(spec))
-      return tf.cast(clipped, spec.dtype)
+      action = tf.cast(middle + half * sample, spec.dtype)
+      if not isinstance(spec, specs.BoundedArray):
+        return action
+      # In the spec's dtype, as float32's nearest number to a bound may exceed it.
+      return tf.clip_by_value(action, spec.minimum, spec.maximum)
     return tree.map_structure_up_to(
         self.action_spec, convert, self.action_spec, samples)
 
@@ -267,12 +279,13 @@ class ActionSpace:
 
   def encode(self, samples: Any, dtype: tf.DType) -> tf.Tensor:
     """Converts samples to features: discrete actions become one-hot vectors, continuous
-    ones are clipped to [-1, 1] as they are for the environment."""
+    ones are clipped to their bounds as they are for the environment."""
     discrete, continuous = self._parts(samples)
     features = [tf.one_hot(action, num_values, dtype=dtype)
                 for action, num_values in zip(discrete, self._num_values)]
     if self._sizes:
-      features.append(tf.cast(tf.clip_by_value(continuous, -1, 1), dtype))
+      clipped = tf.clip_by_value(continuous, self._low, self._high)
+      features.append(tf.cast(clipped, dtype))
     return tf.concat(features, axis=-1)
 
   def _logits(self, policy: Policy) -> List[tf.Tensor]:
@@ -332,22 +345,15 @@ def _sample_spec(spec: specs.Array) -> tf.TensorSpec:
   return tf.TensorSpec(spec.shape, tf.int32 if _is_discrete(spec) else tf.float32)
 
 
-def _bounds(spec: specs.Array):
-  if not isinstance(spec, specs.BoundedArray):
-    bounds = -np.inf, np.inf
-  else:
-    bounds = spec.minimum, spec.maximum
-  return [np.broadcast_to(bound, spec.shape).astype(np.float32) for bound in bounds]
-
-
 def _middle_and_half(spec: specs.Array):
-  """Returns the middle and half the width of the bounds; 0 and 1 without bounds."""
-  low, high = _bounds(spec)
-  finite = np.isfinite(low) & np.isfinite(high)
-  middle, half = np.zeros_like(low), np.ones_like(low)
-  middle[finite] = (high[finite] + low[finite]) / 2
-  half[finite] = (high[finite] - low[finite]) / 2
-  return middle, half
+  """Returns the zero and the unit of samples, in the spec's units, float32."""
+  return [x.astype(np.float32) for x in action_bounds.middle_and_half(spec)]
+
+
+def _sample_bounds(spec: specs.Array):
+  """Returns the bounds of samples, infinite where there are none."""
+  middle, half = action_bounds.middle_and_half(spec)
+  return [(bound - middle) / half for bound in action_bounds.bounds(spec)]
 
 
 def _fold_in(seed: tf.Tensor, data: int) -> tf.Tensor:

@@ -119,6 +119,39 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(space.to_environment(tf.constant([[-70.], [70.]])),
                         [[-70], [70]])
 
+  @parameterized.parameters(np.float32, np.float64)
+  def test_bounds_as_large_as_the_dtypes_are_none(self, dtype):
+    most = np.finfo(dtype).max
+    space = action_space.ActionSpace(
+        specs.BoundedArray((3,), dtype, [-most, 2, -most], [most, most, -3]))
+    sample = tf.constant([[0.5, 0.5, 0.5], [-70, -70, -70], [70, 70, 70]])
+    actions = space.to_environment(sample)
+    self.assertAllClose(actions, [[0.5, 2.5, -3], [-70, 2, -73], [70, 72, -3]])
+    self.assertAllClose(
+        space.from_environment(actions),
+        [[0.5, 0.5, 0], [-70, 0, -70], [70, 70, 0]])
+    self.assertFalse(space.is_bounded)
+
+  def test_a_dimension_with_equal_bounds_is_constant(self):
+    space = action_space.ActionSpace(
+        specs.BoundedArray((2,), np.float32, [3, 0], [3, 10]))
+    actions = space.to_environment(tf.constant([[-1., -1], [0, 0], [7, 7]]))
+    self.assertAllEqual(actions, [[3, 0], [3, 5], [3, 10]])
+    samples = space.from_environment(actions)
+    self.assertAllEqual(samples, [[0, -1], [0, 0], [0, 1]])
+    policy = space.policy(tf.zeros([3, 4]))
+    self.assertAllClose(space.squared_error(policy, samples), [0.5, 0, 0.5])
+    self.assertAllEqual(tf.math.is_finite(space.log_prob(policy, samples)), [True] * 3)
+    self.assertTrue(space.is_bounded)
+
+  def test_actions_of_float64_do_not_exceed_its_bounds(self):
+    spec = specs.BoundedArray((2,), np.float64, [0.1, -0.3], [0.7, 0.1])
+    actions = action_space.ActionSpace(spec).to_environment(
+        tf.constant([[-9., -9.], [9., 9.]]))
+    for action in actions.numpy():
+      spec.validate(action)
+    self.assertAllEqual(actions, [spec.minimum, spec.maximum])
+
   @parameterized.named_parameters(*_SPECS)
   def test_kl_of_equal_policies_is_zero(self, spec):
     space, policy = _space_and_policy(spec, num=2)
@@ -144,6 +177,16 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
     features = space.encode(
         {'grip': tf.constant([1]), 'move': tf.constant([[-3., 0.5]])}, tf.float32)
     self.assertAllClose(features, [[0, 1, -1, 0.5]])
+
+  def test_encoded_actions_are_those_that_were_played(self):
+    # Bounded, constant, without bounds, and with one bound each.
+    space = action_space.ActionSpace(specs.BoundedArray(
+        (5,), np.float32, [0, 3, -np.inf, 2, -np.inf], [10, 3, np.inf, np.inf, 2]))
+    sample = tf.constant([[-3., -3, -3, -3, -3], [5, 5, 5, 5, 5]])
+    features = space.encode(sample, tf.float32)
+    self.assertAllEqual(features, [[-1, 0, -3, 0, -3], [1, 0, 5, 5, 0]])
+    self.assertAllEqual(
+        space.from_environment(space.to_environment(sample)), features)
 
   def test_integers_are_counted_from_their_minimum(self):
     space = action_space.ActionSpace(
@@ -194,6 +237,9 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
     with self.assertRaisesRegex(
         config.ConfigError, 'action_spec = .*integers of at most 65536 values'):
       action_space.ActionSpace(specs.BoundedArray((3,), np.int32, 0, 2 ** 16))
+    for spec in {}, specs.Array((0,), np.float32):
+      with self.assertRaisesRegex(config.ConfigError, 'action_spec = .*an action$'):
+        action_space.ActionSpace(spec)
 
 
 class MaskTest(tf.test.TestCase, parameterized.TestCase):

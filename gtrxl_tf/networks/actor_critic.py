@@ -68,7 +68,8 @@ class ActorCritic(memory_network.MemoryNetwork):
 
   If the observation is a dictionary with the entry `action_mask`, only the actions that
   it allows have a probability above 0, in acting and in learning; see `ActionSpace`.
-  The torso does not see the mask.
+  Pixel control gives the others Q values far below all that are allowed. The torso does
+  not see the mask.
 
   >>> from dm_env import specs
   >>> import numpy as np
@@ -101,7 +102,7 @@ class ActorCritic(memory_network.MemoryNetwork):
     pixel_control_head: computes the Q values of the auxiliary loss.
     normalize_observations: whether floats in observations, except images, are brought
       to mean 0 and deviation 1 by the statistics of all steps so far; see
-      `ObservationStatistics`. The agent updates them after each step. They are
+      `ObservationStatistics`. The agent updates them after each learner step. They are
       variables, and go wherever the weights go: to the actors, into checkpoints, and
       into exported policies.
 
@@ -191,8 +192,8 @@ class ActorCritic(memory_network.MemoryNetwork):
         self._embed(inputs, batch_dims=2), inputs.is_first, state)
     outputs = self._policy_and_value(core_outputs, inputs.observation)
     if self._pixel_control_head is not None:
-      outputs = outputs._replace(
-          pixel_control=self._pixel_control_head(core_outputs))
+      outputs = outputs._replace(pixel_control=self._pixel_control(
+          core_outputs, inputs.observation))
     return outputs, state
 
   def step(self, inputs: NetworkInputs, cache: Any, move: bool = True
@@ -242,6 +243,16 @@ class ActorCritic(memory_network.MemoryNetwork):
     observation = dict(observation)
     instruction = observation.pop(self._instruction_key)
     return instruction, observation
+
+  def _pixel_control(self, core_outputs: tf.Tensor, observation: Any) -> tf.Tensor:
+    """The Q values of the cells, far below all others where the mask forbids one."""
+    q_values = self._pixel_control_head(core_outputs)
+    _, mask = action_masks.split(observation)
+    if mask is None:
+      return q_values
+    return self.action_space.masked(
+        action_space.Policy(logits=q_values),
+        mask[:, :, tf.newaxis, tf.newaxis]).logits
 
   def _policy_and_value(self, core_outputs: tf.Tensor, observation: Any
                         ) -> NetworkOutputs:

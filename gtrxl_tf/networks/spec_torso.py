@@ -109,9 +109,6 @@ class SpecTorso(torsos.Torso):
           'expected numbers only')
 
   def _check(self, observation_spec: Any) -> None:
-    if not self._specs:
-      raise config.ConfigError(
-          f'observation_spec = {observation_spec!r}: expected at least one array')
     for path, spec in tree.flatten_with_path(observation_spec):
       name = 'observation_spec' + ''.join(f'[{key!r}]' for key in path)
       if isinstance(spec, specs.Array) and self._kind(spec) == 'image' and (
@@ -121,6 +118,9 @@ class SpecTorso(torsos.Torso):
             '[H, W, C]', 1, name, spec.shape)
       if not isinstance(spec, specs.Array) or spec.dtype.kind not in 'biuf':
         raise config.ConfigError(f'{name} = {spec!r}: expected an array of numbers')
+    if not any(math.prod(spec.shape) for spec in self._specs):
+      raise config.ConfigError(
+          f'observation_spec = {observation_spec!r}: expected at least one number')
 
   @staticmethod
   def _names(kinds: List[str]) -> str:

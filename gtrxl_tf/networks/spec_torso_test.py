@@ -185,7 +185,8 @@ class SpecTorsoTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.parameters(
       ({'a': specs.StringArray(())}, r"observation_spec\['a'\] = StringArray.*numbers"),
       (specs.Array((2,), np.complex64), 'observation_spec = .*an array of numbers'),
-      ({}, 'observation_spec = {}: expected at least one array'))
+      ({}, 'observation_spec = {}: expected at least one number'),
+      (specs.Array((0,), np.float32), 'observation_spec = .*at least one number'))
   def test_refuses_what_is_not_numbers(self, spec, message):
     with self.assertRaisesRegex(config.ConfigError, message):
       spec_torso.SpecTorso(spec)

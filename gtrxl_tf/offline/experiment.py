@@ -11,6 +11,7 @@ import tensorflow as tf
 from gtrxl_tf import action_masks
 from gtrxl_tf import config
 from gtrxl_tf import datasets
+from gtrxl_tf import environments
 from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.agents.decision import agent as decision_agent
 from gtrxl_tf.agents.decision import network as network_lib
@@ -110,17 +111,17 @@ class OfflineExperiment(experiment_lib.Experiment):
 
   def _check_specs(self) -> None:
     """Checks that the dataset's shapes and actions are those of the environment."""
-    def shapes(nest, num_frames=1):
-      """Shapes and types, where `num_frames` are stacked along the last axis."""
-      def shape(spec):
-        stacked = (*spec.shape[:-1], spec.shape[-1] * num_frames) if spec.shape else ()
-        return stacked, np.dtype(spec.dtype).name
-      return tf.nest.map_structure(shape, nest)
+    def shapes(nest):
+      return tf.nest.map_structure(
+          lambda spec: (spec.shape, np.dtype(spec.dtype).name), nest)
 
-    for kind, num_frames in (
-        ('observation', self._trajectories['frame_stack']), ('action', 1)):
-      found = shapes(getattr(self.dataset, f'{kind}_spec')(), num_frames)
-      expected = shapes(getattr(self, f'{kind}_spec'))
+    observation_spec = self.dataset.observation_spec()
+    if self._trajectories['frame_stack'] > 1:
+      observation_spec = environments.stacked_spec(
+          observation_spec, self._trajectories['frame_stack'])
+    for kind, spec in (('observation', observation_spec),
+                       ('action', self.dataset.action_spec())):
+      found, expected = shapes(spec), shapes(getattr(self, f'{kind}_spec'))
       if found != expected:
         raise config.ConfigError(
             f'OfflineExperiment.dataset has {kind}s {found}: expected those of '

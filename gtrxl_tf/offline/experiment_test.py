@@ -20,6 +20,7 @@ from gtrxl_tf import testing
 from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.agents.decision import policy as policy_lib
 from gtrxl_tf.datasets import collect
+from gtrxl_tf.datasets import episodes_testing
 from gtrxl_tf.environments import action_recall
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import torsos
@@ -51,6 +52,29 @@ class _Maze(t_maze.TMaze):
 
   def action_spec(self):
     return self._claimed
+
+
+class _MaskedMaze(environments.Wrapper):
+  """A maze with an action mask that allows everything."""
+
+  def __init__(self, seed):
+    super().__init__(_MAZE(seed=seed))
+
+  def reset(self):
+    return self._masked(self._environment.reset())
+
+  def step(self, action):
+    return self._masked(self._environment.step(action))
+
+  def observation_spec(self):
+    return {'observation': self._environment.observation_spec(),
+            'action_mask': specs.BoundedArray(
+                (self.action_spec().num_values,), np.int8, 0, 1)}
+
+  def _masked(self, time_step):
+    return time_step._replace(observation={
+        'observation': time_step.observation,
+        'action_mask': np.ones(self.action_spec().num_values, np.int8)})
 
 
 class OfflineTrainingTest(parameterized.TestCase):
@@ -99,6 +123,22 @@ class OfflineTrainingTest(parameterized.TestCase):
         self.folder.policy,
         experiment.make_environments(20, seeds.Stream.EVALUATION), 20)
     self.assertGreaterEqual(np.mean(played.successes), 0.9)
+
+  def test_stacks_frames_beside_an_action_mask(self):
+    maze = _MaskedMaze(seed=0)
+    of_steps = datasets.Specs(maze.observation_spec(), maze.action_spec())
+    path = pathlib.Path(self.create_tempdir().full_path) / 'masked'
+    episodes_testing.write(path, of_steps, [
+        episodes_testing.random_episode(of_steps, np.random.default_rng(i), 8)
+        for i in range(4)])
+    experiment = self.experiment(
+        dataset=str(path), environment=_MaskedMaze, frame_stack=2, batch_size=4,
+        wrappers=[functools.partial(environments.FrameStack, frames=2)])
+    experiment.check()
+    observation = experiment.make_batch(experiment.make_agent()).observation
+    self.assertEqual(observation['observation'].shape[2:], (8,))
+    self.assertEqual(
+        observation['action_mask'].shape[2:], (maze.action_spec().num_values,))
 
   def test_replicas_share_a_batch_evenly(self):
     if len(tf.config.list_logical_devices('CPU')) == 1:

@@ -93,6 +93,7 @@ class Experiment(abc.ABC):
   default_network: Callable[..., tf.keras.layers.Layer]
   default_agent: Callable[..., agent_lib.Agent]
   default_optimizer: Type[optimizers.OptimizerSettings]
+  default_checkpoints = checkpoints_lib.Settings
 
   def __init__(
       self,
@@ -118,7 +119,7 @@ class Experiment(abc.ABC):
     self._score = score
     self.reference_lines = reference_lines or {}
     self.optimizer = optimizer or self.default_optimizer()
-    self.checkpoints = checkpoints or checkpoints_lib.Settings()
+    self.checkpoints = checkpoints or self.default_checkpoints()
     self.evaluation_episodes = evaluation_episodes * len(self._task_settings)
     self.compute_dtype = compute_dtype
     self.log_period = log_period

@@ -182,6 +182,8 @@ class Learner:
       with tf.experimental.function_executor_type(self._executor):
         scalars, rest = self._step(batch, rows)
       rest = self._agent.after_step(rest)
+    with self._strategy.scope():
+      self._agent.after_batch(batch)
     return Metrics(self._names, scalars, rest)
 
   def _minibatches(self, batch: Any) -> Iterator[Optional[tf.Tensor]]:

@@ -67,6 +67,9 @@ class _Lookup(tf.Module):
   def after_step(self, metrics):
     return metrics
 
+  def after_batch(self, batch):
+    pass
+
 
 class _Seen(tf.Module):
   """Notes the rows of every gradient step."""
@@ -75,6 +78,7 @@ class _Seen(tf.Module):
     super().__init__()
     self.weight = tf.Variable(0.)
     self.rows = []
+    self.batches = []
 
   learned_variables = property(lambda self: (self.weight,))
 
@@ -84,6 +88,9 @@ class _Seen(tf.Module):
   def after_step(self, metrics):
     self.rows.append(metrics['rows'].numpy().tolist())
     return {}
+
+  def after_batch(self, batch):
+    self.batches.append(batch.numpy().tolist())
 
 
 class LearnerTest(tf.test.TestCase, parameterized.TestCase):
@@ -210,6 +217,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
       found.append(agent.rows)
       agent.rows = []
     self.assertEqual(learner.steps, steps)
+    self.assertEqual(agent.batches, [list(range(6))] * steps)
     return found
 
   def test_every_epoch_uses_every_row_once_in_random_minibatches(self):

@@ -82,6 +82,9 @@ class CQLAgent(tf.Module):
       self._update_target()
     return metrics
 
+  def after_batch(self, batch: Any) -> None:
+    """Does nothing; this agent updates nothing once a batch."""
+
   @tf.function(autograph=False)
   def _update_target(self) -> None:
     for target, online in zip(self.target.variables, self.network.variables):

@@ -43,10 +43,12 @@ class CQLNetwork(memory_network.MemoryNetwork):
     ConfigError: the action is not discrete.
   """
 
+  default_core = cores.Memoryless
+
   def __init__(self, action_spec: Any, torso: Optional[torsos.Torso] = None,
                core: Optional[cores.Core] = None,
                previous_action_and_reward: bool = False, name: Optional[str] = None):
-    super().__init__(action_spec, core or cores.Memoryless(), name)
+    super().__init__(action_spec, core or self.default_core(), name)
     if not self.action_space.is_discrete:
       raise config.ConfigError(
           f'CQLNetwork.action_spec = {action_spec!r}: expected one DiscreteArray')

@@ -46,7 +46,7 @@ class CQLSACActor(tf.Module):
     self.action_space = action_space.ActionSpace(action_spec)
     if not (isinstance(action_spec, specs.BoundedArray)
             and np.issubdtype(action_spec.dtype, np.floating)
-            and np.isfinite(action_spec.maximum - action_spec.minimum).all()):
+            and self.action_space.is_bounded):
       raise config.ConfigError(
           f'CQLSACActor.action_spec = {action_spec!r}: expected one BoundedArray of '
           'floats with finite bounds')
@@ -232,6 +232,9 @@ class CQLSACAgent(tf.Module):
     """Moves the target critics towards the critics."""
     self._update_target()
     return metrics
+
+  def after_batch(self, batch: Any) -> None:
+    """Does nothing; this agent updates nothing once a batch."""
 
   def _transitions(self, batch: agent_lib.Segments, mask: tf.Tensor):
     """The N steps in the mask, their actions `[N, C]`, and the steps after them."""

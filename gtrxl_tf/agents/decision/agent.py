@@ -110,3 +110,6 @@ class DecisionAgent(tf.Module):
   def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
     """Returns the metrics; this agent has nothing to update."""
     return metrics
+
+  def after_batch(self, batch: Any) -> None:
+    """Does nothing; this agent updates nothing once a batch."""

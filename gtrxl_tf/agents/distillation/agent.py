@@ -103,3 +103,6 @@ class DistillationAgent(tf.Module):
   def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
     """Returns the metrics; this agent has nothing to update."""
     return metrics
+
+  def after_batch(self, batch: Any) -> None:
+    """Does nothing; this agent updates nothing once a batch."""
