@@ -3,6 +3,7 @@
 import math
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
+from absl import logging
 import dm_env
 import numpy as np
 import tree
@@ -16,6 +17,10 @@ from gtrxl_tf.environments import random_actions
 ERRORS = Exception, SystemExit
 
 _STEP_TYPES = frozenset(dm_env.StepType)
+# How often floats are compared with their bounds, which takes time and only warns. It is
+# not done at the step that an experiment plays to check its environment: a run that then
+# starts would say everything twice.
+_STEPS_BETWEEN_LOOKS = 10
 _TEXTS = str, bytes
 
 
@@ -109,6 +114,8 @@ class BatchedEnvironment:
                       batched_specs.describe_bounds(spec))
                      for place, (_, spec) in enumerate(leaves)
                      if place not in self._masks and batched_specs.is_narrow(spec)]
+    self._far = [(place, *limits) for place, (_, spec) in enumerate(leaves)
+                 if (limits := batched_specs.far(spec)) is not None]
     self._source_spec = source_spec
     self._observation_spec = tree.map_structure(batched_specs.narrowed, source_spec)
     self._buffer_specs = [
@@ -135,6 +142,12 @@ class BatchedEnvironment:
   def num_environments(self) -> int:
     """E, the size of the batch."""
     return len(self._environments)
+
+  @property
+  def name(self) -> str:
+    """The attribute `name` of the first environment, such as its id, or its class."""
+    first = self._environments[0]
+    return getattr(first, 'name', type(first).__name__)
 
   def observation_spec(self) -> Any:
     """Returns the nest of specs of one environment, with float32 for float64."""
@@ -307,9 +320,29 @@ class BatchedEnvironment:
         buffer[i] = leaf
 
     self._check_values(rewards, discounts, buffers, step_types == last)
+    if self._far and self._num_steps % _STEPS_BETWEEN_LOOKS == 2:
+      self._warn_of_far(buffers)
     return self._with_returns(
         step_types, rewards, discounts,
         tree.unflatten_as(self._observation_spec, buffers), successes)
+
+  def _warn_of_far(self, buffers) -> None:
+    """Logs a warning, once, if an observation is far outside its bounds."""
+    for place, low, high in self._far:
+      values = buffers[place].astype(np.float64, copy=False)
+      is_far = (values < low) | (values > high)
+      if is_far.any():
+        i, *where = np.argwhere(is_far)[0]
+        name, spec = self._source_leaves[place][0], tree.flatten(self._source_spec)[place]
+        least, most = (np.broadcast_to(x, spec.shape)[tuple(where)]
+                       for x in (spec.minimum, spec.maximum))
+        logging.warning(
+            'environment %d: %s has a value of %g, and bounds of %g and %g (%s): expected '
+            'values near the bounds. Networks learn little from numbers of another scale: '
+            'correct the bounds, or scale the observation', i, name,
+            values[(i, *where)], least, most, self._time(i))
+        self._far = []
+        return
 
   def _malformed(self, i: int, time_step: Any) -> EnvironmentFailed:
     """Returns the error for a value other than a time step from environment `i`."""
@@ -385,6 +418,9 @@ class BatchedEnvironment:
     except ValueError as error:  # Lists of different lengths.
       raise self._misfit(i, f'{name} is no array: expected {shape} and {dtype}, as its '
                          'spec says') from error
+    if value.dtype.kind not in 'biuf':  # None, say.
+      raise self._misfit(i, f'{name} = {value.tolist()!r:.60}: expected an array of shape '
+                         f'{shape} and dtype {dtype}, as its spec says')
     if value.shape != shape or value.dtype != dtype:
       raise self._misfit(
           i, f'{name} has shape {value.shape} and dtype {value.dtype}: expected {shape} '
