@@ -29,9 +29,11 @@ from gtrxl_tf.training import run_folder
 _DEATHS_FORGIVEN = 5
 _WITHIN_SECONDS = 60
 # An actor that ends with an error takes seconds to start again. If it ends in the same way
-# each time, as when an environment returns NaN at a fixed step, the run fails earlier.
+# each time, as when an environment returns NaN at a fixed step, the run fails earlier: at
+# the same step of the same episode at any time, elsewhere within this time.
 _SAME_ERRORS_FORGIVEN = 2
 _SAME_WITHIN_SECONDS = 120
+_PLACE = re.compile(r'episode \d+, step \d+')
 # How long a learner that is told to stop may take, besides the step that it is in.
 _SECONDS_TO_SAVE = 30.0
 # What `multiprocessing` gives as exit code once the fork server has been killed.
@@ -228,14 +230,16 @@ class Supervisor:
       self._start(name)
 
   def _count_same_errors(self, name: str, now: float) -> int:
-    """Returns how often a part has lately ended with the error that it ended with now.
+    """Returns how often a part has ended in the same way as now.
 
-    Errors are the same if they differ in numbers only, such as the environment's.
+    Lately, errors are the same if they differ in numbers only.
     """
-    error = re.sub(r'\d+', '0', self._error(name).partition('\n')[0])
+    error = self._error(name).partition('\n')[0]
     self._errors[name].append((now, error))
-    return sum(error == other and now - then < _SAME_WITHIN_SECONDS
-               for then, other in self._errors[name])
+    return sum(
+        error == other and bool(_PLACE.search(error))
+        or _kind(error) == _kind(other) and now - then < _SAME_WITHIN_SECONDS
+        for then, other in self._errors[name])
 
   def _error(self, name: str) -> str:
     """Returns the text of the error that ended a part; '' if there is none."""
@@ -299,6 +303,11 @@ class Supervisor:
           self.killed.add(name)
           self.processes[name].kill()
           self.processes[name].join()
+
+
+def _kind(error: str) -> str:
+  """An error without its numbers, such as those of environment and step."""
+  return re.sub(r'\d+', '0', error)
 
 
 def _cause(exit_code: int) -> str:

@@ -139,6 +139,14 @@ class SupervisorTest(parameterized.TestCase):
         r'^actor_0 died 3 times in the same way: environment 7: reward = nan \(step 9\)',
         'actor_0', 1, 'environment 7: reward = nan (step 9)', after=25.0)
 
+  def test_errors_at_the_same_step_end_it_whenever_they_come(self):
+    error = 'environment 0: reward = nan (episode 10, step 20)'
+    for step in (20, 21, 22, 20):
+      self.write(self.folder.metrics, **{'return': 0.5})
+      self.die('actor_0', 1, error.replace('20', str(step)), after=500.0)
+    self.gives_up('^actor_0 died 3 times in the same way: environment 0: reward = nan ',
+                  'actor_0', 1, error, after=500.0)
+
   def test_different_errors_of_an_actor_do_not_end_it_soon(self):
     for error in ('one', 'two', 'three') * 2:
       self.write(self.folder.metrics, **{'return': 0.5})
