@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from typing import Tuple
 from unittest import mock
@@ -637,11 +638,14 @@ class RecordedRecall(action_recall.ActionRecall):
         f'include "{_GIN_FILE}"\nimport slow_agent\nExperiment.agent = @SlowAgent\n')
     self.files = [folder / 'slow.gin']
     process = self.start()
+    timer = threading.Timer(240, process.kill)  # Then `readline` returns ''.
+    timer.start()
+    self.addCleanup(timer.cancel)
     line = ''
     while line is not None and 'takes learner step 1' not in line:
       line = process.stderr.readline() or None
     self.assertRegex(
-        line, r'^WARNING: no line of progress yet after \d+ s: the learner takes learner '
+        line or '', r'^WARNING: no line of progress yet after \d+ s: the learner takes learner '
         r'step 1, for \d+ s so far\. A batch has .* observations\. Cheaper: ')
     begun = time.time()
     process.send_signal(signal.SIGINT)
