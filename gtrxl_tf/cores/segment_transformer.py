@@ -73,8 +73,8 @@ class SegmentTransformer(core.Core):
     num_heads: H.
     head_dim: d.
     mlp_dim: hidden units of the position-wise MLP.
-    norm: LayerNorms follow the residuals (`post`), or precede the sublayers and follow
-      the last layer (`pre`). The paper does not say which.
+    norm: LayerNorms follow the residuals (`post`, Table S3), or precede the sublayers
+      and follow the last layer (`pre`).
     segment_length: S, in units of `tokens_per_step` inputs.
     recurrence: what a layer's memory of the M steps before a segment holds: nothing
       (`none`), its inputs (`xl`, Dai et al., 2019, equation 3), or its outputs

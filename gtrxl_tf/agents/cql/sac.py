@@ -53,7 +53,7 @@ class CQLSACActor(tf.Module):
     dtype = tf.keras.mixed_precision.global_policy().compute_dtype
     if dtype != 'float32':
       raise config.ConfigError(
-          f"OfflineExperiment.compute_dtype = {dtype!r}: expected 'float32' with "
+          f"Experiment.compute_dtype = {dtype!r}: expected 'float32' with "
           'CQLSACActor, as the networks of TF-Agents support no other')
     self.observe = torsos.VectorTorso((), name='observe')
     self.network = None
