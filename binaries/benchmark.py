@@ -2,6 +2,7 @@
 
   gtrxl benchmark --seeds=0,1,2 --json=/tmp/gtrxl_tf.json
   gtrxl benchmark --sizes=paper --batches=1,16 --job=
+  gtrxl benchmark --alike --sizes= --job=
 
 Times are CPU seconds, which are steadier than wall time; cores use one thread. By
 default it takes about three minutes.
@@ -22,6 +23,8 @@ _SIZES = flags.DEFINE_list('sizes', 'small,paper', 'Cores: tiny, small, paper.')
 flags.register_validator(
     'sizes', lambda sizes: set(sizes) <= {'tiny', 'small', 'paper'},
     'expected some of tiny, small, paper')
+_ALIKE = flags.DEFINE_bool(
+    'alike', False, 'Also every core with two layers of 64, in unrolls of 64 x 32.')
 _BATCHES = flags.DEFINE_list(
     'batches', '1,16,64', 'Numbers of environments to act in at once.')
 _REPEAT = flags.DEFINE_integer(
@@ -57,6 +60,7 @@ def _informed() -> Any:
 
 def _measure_cores(found: dict) -> None:
   # pylint: disable=import-outside-toplevel
+  from gtrxl_tf.benchmarks import cores as cores_lib
   from gtrxl_tf.benchmarks import machine
   from gtrxl_tf.training import devices
 
@@ -67,14 +71,22 @@ def _measure_cores(found: dict) -> None:
     found['machine'] = peaks = pool.apply(machine.peaks)
     print(f'One thread: {peaks["gflops"]:.0f} GFLOP/s in a product of matrices, '
           f'{peaks["gbps"]:.0f} GB/s in a product of matrix and vector.\n')
-    _print_titles('core', 'learning, CPU ms', 'share of the matrix peak',
-                  *(f'acting in {batch}, CPU ms' for batch in batches))
+    acting = [f'acting in {batch}, CPU ms' for batch in batches]
+    if _SIZES.value:
+      _print_titles('core', 'learning, CPU ms', 'share of the matrix peak', *acting)
     for size in _SIZES.value:
       found[size] = row = pool.apply(
           machine.measure, (size, batches, _REPEAT.value))
       share = row['gflop'] / (1e-3 * row['train']) / peaks['gflops']
       _print_row([size, f'{row["train"]:.0f}', f'{share:.2f}',
                   *(f'{row[f"act_{batch}"]:.2f}' for batch in batches)])
+    if _ALIKE.value:
+      _print_titles('core', 'parameters', 'learning, CPU ms', *acting)
+      for name in cores_lib.ALIKE:
+        found[name] = row = pool.apply(
+            machine.measure_alike, (name, batches, _REPEAT.value))
+        _print_row([name, f'{row["parameters"]:,}', f'{row["train"]:.0f}',
+                    *(f'{row[f"act_{batch}"]:.2f}' for batch in batches)])
 
 
 def _measure_job(found: dict) -> None:
@@ -116,7 +128,7 @@ def main() -> None:
 
   found = {}
   try:
-    if _SIZES.value:
+    if _SIZES.value or _ALIKE.value:
       _measure_cores(found)
     if _JOB.value:
       _measure_job(found)

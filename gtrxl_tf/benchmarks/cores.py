@@ -38,6 +38,28 @@ SIZES = {
 }
 
 
+# Those of the small twins, for all cores.
+ALIKE_SIZES = Sizes(2, 64, 4, 16, 64, 32, 32, 64)
+
+_ATTENTION = dict(num_layers=2, model_dim=64, num_heads=4, head_dim=16, mlp_dim=64)
+_SEGMENTS = dict(_ATTENTION, segment_length=16)  # Two in an unroll.
+
+# Every core with two layers of 64, so that their costs can be compared.
+ALIKE = {
+    'TransformerXL': lambda: cores.TransformerXL(**_ATTENTION, memory_length=32),
+    "TransformerXL, variant = 'trxl_i'": lambda: cores.TransformerXL(
+        **_ATTENTION, memory_length=32, variant='trxl_i'),
+    'DeepLSTM': lambda: cores.DeepLSTM(num_layers=2, hidden_dim=64),
+    'DeepGRU': lambda: cores.DeepGRU(num_layers=2, hidden_dim=64),
+    'Mamba': lambda: cores.Mamba(num_layers=2, model_dim=64),
+    'RATE': lambda: cores.RATE(**_SEGMENTS),
+    "SegmentTransformer, recurrence = 'same_layer'": lambda: cores.SegmentTransformer(
+        **_SEGMENTS, recurrence='same_layer', memory_length=16, dropout=0.0,
+        attention_dropout=0.0),
+    'Memoryless': lambda: cores.Memoryless(num_layers=2, hidden_dim=64),
+}
+
+
 def make_core(sizes: Sizes) -> cores.TransformerXL:
   """Makes a GTrXL with variables; its inputs are as wide as the model."""
   core = cores.TransformerXL(
@@ -49,7 +71,13 @@ def make_core(sizes: Sizes) -> cores.TransformerXL:
 
 
 def full_state(core: cores.Core, batch_size: int) -> Any:
-  """Makes a state whose memory is full of steps of the present episode."""
+  """Makes a state whose memory is full of steps of the present episode.
+
+  Records cannot restore the state of a core that works in segments: it is the initial
+  one, whose tensors have the same shapes.
+  """
+  if core.segment_length > 1:
+    return core.initial_state(batch_size)
   past = (batch_size, core.memory_length)
   record = core.record(core.initial_cache(batch_size))
   records = tf.nest.map_structure(

@@ -4,8 +4,10 @@ import time
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import pytest
 import tensorflow as tf
 
+from gtrxl_tf import cores
 from gtrxl_tf.benchmarks import cores as cores_lib
 
 
@@ -19,6 +21,20 @@ class BenchmarkTest(tf.test.TestCase, parameterized.TestCase):
     self.assertEqual(times['n'], 3)
     self.assertGreater(times['cpu_min_ms'], 0)
     self.assertGreaterEqual(times['median_ms'], times['min_ms'])
+
+  @pytest.mark.medium
+  @parameterized.parameters(*cores_lib.ALIKE)
+  def test_every_core_can_be_timed(self, name):
+    core = cores_lib.ALIKE[name]()
+    sizes = cores_lib.ALIKE_SIZES._replace(batch_size=1)
+    core.build(tf.TensorShape([None, None, sizes.model_dim]))
+    for make_step in (cores_lib.training_step, cores_lib.acting_step):
+      times = cores_lib.time_calls(make_step(core, sizes, xla=False), 1, warmup=0)
+      self.assertGreater(times['cpu_min_ms'], 0)
+
+  def test_no_core_is_left_out(self):
+    self.assertEqual({type(make()) for make in cores_lib.ALIKE.values()},
+                     set(cores.CORES))
 
   def test_memory_is_full(self):
     sizes = cores_lib.SIZES['tiny']

@@ -5,6 +5,7 @@ from typing import Dict, Sequence
 
 import tensorflow as tf
 
+from gtrxl_tf import cores
 from gtrxl_tf.benchmarks import cores as cores_lib
 from gtrxl_tf.online import actor
 
@@ -70,13 +71,28 @@ def measure(size: str, batches: Sequence[int], repeat: int) -> Dict[str, float]:
     of a training step.
   """
   sizes = cores_lib.SIZES[size]
-  core = cores_lib.make_core(sizes)
+  return {'gflop': 1e-9 * training_flops(sizes),
+          **_times(cores_lib.make_core(sizes), sizes, batches, repeat)}
 
+
+def measure_alike(name: str, batches: Sequence[int], repeat: int) -> Dict[str, float]:
+  """Times one of `cores.ALIKE`; arguments and results are as for `measure`.
+
+  Returns:
+    The medians, and the number of parameters as `parameters`.
+  """
+  core = cores_lib.ALIKE[name]()
+  core.build(tf.TensorShape([None, None, cores_lib.ALIKE_SIZES.model_dim]))
+  return {'parameters': core.count_params(),
+          **_times(core, cores_lib.ALIKE_SIZES, batches, repeat)}
+
+
+def _times(core: cores.Core, sizes: cores_lib.Sizes, batches: Sequence[int],
+           repeat: int) -> Dict[str, float]:
   def median(call, count):
     return cores_lib.time_calls(call, count, warmup=2)['cpu_median_ms']
 
-  row = {'gflop': 1e-9 * training_flops(sizes),
-         'train': median(cores_lib.training_step(core, sizes, xla=False), repeat)}
+  row = {'train': median(cores_lib.training_step(core, sizes, xla=False), repeat)}
   for batch in batches:
     row[f'act_{batch}'] = median(
         cores_lib.acting_step(
