@@ -40,7 +40,7 @@ _NOT_RUN = {
     '.venv/bin/': 'installs on a TPU VM',
     'python3 ': 'installs on a TPU VM',
     'grep ': 'installs on a TPU VM',
-    'export ': 'names a TPU',
+    'export ': 'sets a variable of the shell',
     'gcloud ': 'needs an account',
     'deploy/gcloud.sh': 'needs an account; deploy_test.py runs it with a stand-in',
     'docker ': 'needs Docker; deploy_test.py checks the files',
@@ -64,6 +64,7 @@ _NOT_RUN = {
     '#': 'a comment',
     'Not started: ': 'what a command prints',
     '1,368,768 of ': 'what a command prints',
+    '299,712 of ': 'what a command prints',
     'observation/position: ': 'an error of TensorFlow',
 }
 
