@@ -1,10 +1,12 @@
 """The learner's end of the queue: batches of unrolls, from one connection or more."""
 
+import functools
+import gc
 import math
 import queue
 import threading
 import time
-from typing import Any, Callable, Iterator, List, Optional
+from typing import Callable, Iterator, List, Optional
 
 from absl import logging
 import reverb
@@ -13,6 +15,7 @@ import tensorflow as tf
 from gtrxl_tf import config
 from gtrxl_tf.online import reconnect
 from gtrxl_tf.replay import dataset
+from gtrxl_tf.replay import deadline
 from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights
@@ -76,6 +79,8 @@ class UnrollQueue:
         Otherwise it publishes them again and gives up the connection.
     """
     self.abandon()
+    if self._batches is not None:
+      gc.collect()  # As in `reconnect.Patience`, if no error was seen.
     self._abandoned = abandoned = threading.Event()
     if channel:
       self._start_thread(_keep_published, channel, abandoned)
@@ -101,7 +106,8 @@ class UnrollQueue:
     if self._iterator is None:
       self._iterator = iter(self._batches)
     found = queue.SimpleQueue()
-    self._start_thread(_fetch, self._iterator, found)
+    self._start_thread(
+        deadline.run, functools.partial(next, self._iterator), found)
     started, taken_at_start = time.time(), self._ledger.taken
     taken, since = taken_at_start, started  # The last change of `taken`.
     longest = max(_SILENT_SECONDS, self._stall_seconds / 2)
@@ -126,9 +132,12 @@ class UnrollQueue:
             raise RuntimeError(f'{waiting:.0f} unrolls wait in the queue and none has '
                                f'come for {longest:.0f} s') from None
         continue
-      if error is not None:
-        raise error
-      return batch
+      try:
+        if error is not None:
+          raise error
+        return batch
+      finally:
+        del error  # Its traceback has this frame: a cycle, which keeps the iterator.
 
   def length(self, raises: bool = False) -> float:
     """Returns how many items wait; NaN, or an error, if the server does not answer."""
@@ -143,22 +152,14 @@ class UnrollQueue:
   def close(self) -> None:
     """Gives up the connection, and waits a little for threads to end."""
     self.abandon()
-    deadline = time.time() + _JOIN_SECONDS
+    end = time.time() + _JOIN_SECONDS
     for thread in self._threads:
-      thread.join(max(0, deadline - time.time()))
+      thread.join(max(0, end - time.time()))
 
   def _start_thread(self, target: Callable[..., None], *args) -> None:
     self._threads = [thread for thread in self._threads if thread.is_alive()]
     self._threads.append(threading.Thread(target=target, args=args, daemon=True))
     self._threads[-1].start()
-
-
-def _fetch(batches: Iterator[Any], found: queue.SimpleQueue) -> None:
-  """Puts the next batch and None, or None and an error, into `found`."""
-  try:
-    found.put((next(batches), None))
-  except Exception as error:  # pylint: disable=broad-exception-caught
-    found.put((None, error))
 
 
 def _keep_published(channel: weights.WeightsChannel, abandoned: threading.Event

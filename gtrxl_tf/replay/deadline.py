@@ -24,18 +24,26 @@ def call(function: Callable[[], Any], what: str, seconds: float = SECONDS) -> An
     RuntimeError: the deadline has passed.
   """
   found = queue.SimpleQueue()
-
-  def run() -> None:
-    try:
-      found.put((function(), None))
-    except BaseException as error:  # pylint: disable=broad-exception-caught
-      found.put((None, error))
-
-  threading.Thread(target=run, daemon=True).start()
+  threading.Thread(target=run, args=(function, found), daemon=True).start()
   try:
     result, error = found.get(timeout=seconds)
   except queue.Empty:
     raise RuntimeError(f'no answer for {seconds:.0f} s: {what}') from None
-  if error is not None:
-    raise error
-  return result
+  try:
+    if error is not None:
+      raise error
+    return result
+  finally:
+    del error  # Its traceback has this frame: a reference cycle.
+
+
+def run(function: Callable[[], Any], found: queue.SimpleQueue) -> None:
+  """Puts the result of `function` and None, or None and its error, into `found`."""
+  try:
+    found.put((function(), None))
+  except BaseException as error:  # pylint: disable=broad-exception-caught
+    found.put((None, error))
+  finally:
+    # The error's traceback has this frame. If nobody takes the error out of the queue,
+    # the cycle would keep the client or iterator that `function` uses.
+    del function, found
