@@ -4,6 +4,7 @@ Checks that take seconds run here for one core of each kind, and for the others 
 conformance_slow_test.py.
 """
 
+import functools
 import inspect
 import json
 import os
@@ -91,7 +92,15 @@ def _inputs(seed, unroll_length, core=None, resets=True):
 
 
 def _make(name):
-  """A core with every variable away from its initial value, and a used state."""
+  """A core with every variable away from its initial value, and a used state.
+
+  All checks share it, so that none may change a variable of a float32 core.
+  """
+  return _made(name, tf.keras.mixed_precision.global_policy().name)
+
+
+@functools.cache
+def _made(name, _):
   tf.random.set_seed(0)
   core = _CASES[name]()
   inputs, is_first = _inputs(100, 2 * _T, core)
