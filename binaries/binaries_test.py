@@ -14,8 +14,8 @@ import numpy as np
 from PIL import Image
 import pytest
 import tensorflow as tf
-from tf_agents.trajectories import time_step as ts
 
+from gtrxl_tf import testing
 from gtrxl_tf.launch import history_runs_testing
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.serving import export
@@ -230,7 +230,7 @@ def BrokenRecall(seed):
 
     exported = tf.saved_model.load(str(output_dir))
     policy = self._experiment.make_policy(self._agent.target, greedy=True)
-    seen = ts.restart(tf.eye(3, *self._experiment.observation_spec.shape), 3)
+    seen = testing.restart(tf.eye(3, *self._experiment.observation_spec.shape), 3)
     expected = policy.action(seen, policy.get_initial_state(3))
     step = exported.action(seen, exported.get_initial_state(3))
     tf.debugging.assert_near(
@@ -335,7 +335,7 @@ class LearningProcessesTest(absltest.TestCase):
       spec = next(x for x in policy.signatures['action'].structured_input_signature[1]
                   .values() if x.name == '0/observation')
       step = policy.action(
-          ts.restart(tf.zeros([100, *spec.shape[1:]], spec.dtype), 100),
+          testing.restart(tf.zeros([100, *spec.shape[1:]], spec.dtype), 100),
           policy.get_initial_state(100))
       kinds.append(len(set(step.action.numpy())))
     self.assertEqual(kinds, [1, 5])

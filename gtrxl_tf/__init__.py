@@ -5,6 +5,9 @@ imports TensorFlow, `import gtrxl_tf` does not.
 """
 
 import importlib
+import importlib.util
+import os
+import sys
 
 _ROOMS = ('agents', 'cores', 'datasets', 'environments', 'losses', 'networks')
 
@@ -32,3 +35,26 @@ def _version() -> str:
     return metadata.version(__name__)
   except metadata.PackageNotFoundError:
     return 'unknown'
+
+
+def _choose_keras() -> None:
+  """Makes `tf.keras` Keras 2 where the package tf_keras is installed.
+
+  Since TensorFlow 2.16 it is Keras 3, unless TF_USE_LEGACY_KERAS is set before `tf.keras`
+  is first used. Nothing changes if the user has set that variable or has already used
+  `tf.keras`. Where tf_keras is not installed, `tf.keras` is what TensorFlow brings.
+  """
+  tensorflow = sys.modules.get('tensorflow')
+  unused = 'KerasLazyLoader' in repr(vars(tensorflow).get('keras')) if tensorflow else True
+  if 'TF_USE_LEGACY_KERAS' in os.environ or not unused:
+    return
+  found = importlib.util.find_spec('tf_keras')
+  if found is None:
+    return
+  os.environ['TF_USE_LEGACY_KERAS'] = '1'
+  if tensorflow:  # It has set where `import tensorflow.keras` leads, too.
+    tensorflow.__path__.insert(
+        0, os.path.join(os.path.dirname(found.origin), 'api', '_v2'))
+
+
+_choose_keras()

@@ -1,7 +1,5 @@
 """Prepares the import of tf_agents; must be imported before it.
 
-The package `__init__` of every room that imports tf_agents does so.
-
 - tf_agents imports gym, which prints a page about its successor at every import, in
   every process, unless its list of notices is empty.
 - Where dm_control is installed, tf_agents imports it, and dm_control then chooses the

@@ -5,8 +5,7 @@ from typing import Any, Sequence, Union
 from dm_env import specs
 import numpy as np
 import tensorflow as tf
-
-import gtrxl_tf.before_tf_agents  # noqa: F401
+from tensorflow.python.framework import tensor_spec
 
 
 def tensor_specs(nest: Any) -> Any:
@@ -15,9 +14,6 @@ def tensor_specs(nest: Any) -> Any:
   >>> tensor_specs(specs.Array((3,), np.float32))
   TensorSpec(shape=(3,), dtype=tf.float32, name=None)
   """
-  # Imported here because TF-Agents takes seconds to import, and networks do without it.
-  from tf_agents.specs import tensor_spec  # pylint: disable=import-outside-toplevel
-
   def convert(spec: specs.Array) -> tf.TensorSpec:
     dtype = tf.as_dtype(spec.dtype)
     if isinstance(spec, specs.BoundedArray):

@@ -11,15 +11,12 @@ import dm_env
 from dm_env import specs
 import numpy as np
 import tensorflow as tf
-from tf_agents.policies import tf_policy
-from tf_agents.trajectories import policy_step
-from tf_agents.trajectories import time_step as ts
 import tree
 
 from gtrxl_tf import cores
 from gtrxl_tf import datasets
 from gtrxl_tf import environments
-from gtrxl_tf import specs as specs_lib
+from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.agents.vmpo import agent as agent_lib
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import action_space
@@ -134,13 +131,34 @@ def full(disk: pathlib.Path, free_pages: int = 0) -> Iterator[None]:
     stuff.unlink()
 
 
+def restart(observation: Any, num: int) -> dm_env.TimeStep:
+  """The first time steps of episodes in `num` environments."""
+  return dm_env.TimeStep(
+      tf.fill([num], int(dm_env.StepType.FIRST)), tf.zeros([num]), tf.ones([num]),
+      observation)
+
+
+def transition(observation: Any, reward: tf.Tensor) -> dm_env.TimeStep:
+  """Time steps within episodes, with their rewards `[B]`."""
+  return dm_env.TimeStep(
+      tf.fill(reward.shape, int(dm_env.StepType.MID)), reward, tf.ones_like(reward),
+      observation)
+
+
+def termination(observation: Any, reward: tf.Tensor) -> dm_env.TimeStep:
+  """The last time steps of episodes, with their rewards `[B]`."""
+  return dm_env.TimeStep(
+      tf.fill(reward.shape, int(dm_env.StepType.LAST)), reward, tf.zeros_like(reward),
+      observation)
+
+
 class MazeState(NamedTuple):
   """The memory of `MazeSolver`."""
   clue: tf.Tensor  # [B], the episode's.
   flag: tf.Tensor  # [B], the previous step's.
 
 
-class MazeSolver(tf_policy.TFPolicy):
+class MazeSolver:
   """Solves T-Mazes from memory: after the flag, it turns as the clue showed.
 
   With `turn = -1` it always turns the wrong way.
@@ -148,28 +166,21 @@ class MazeSolver(tf_policy.TFPolicy):
 
   def __init__(self, maze: t_maze.TMaze, turn: int = 1):
     self._turn = turn
-    scalar = tf.TensorSpec([])
-    super().__init__(
-        ts.time_step_spec(specs_lib.tensor_specs(maze.observation_spec())),
-        specs_lib.tensor_specs(maze.action_spec()),
-        policy_state_spec=MazeState(scalar, scalar), automatic_state_reset=False)
+    self._dtype = maze.action_spec().dtype
 
-  def _variables(self):
-    return ()
-
-  def _get_initial_state(self, batch_size):
+  def get_initial_state(self, batch_size: int) -> MazeState:
+    """The memory before the first step."""
     return MazeState(tf.zeros([batch_size]), tf.zeros([batch_size]))
 
-  def _action(self, time_step, policy_state, seed):
+  def action(self, time_step: dm_env.TimeStep, policy_state: MazeState
+             ) -> policy_lib.PolicyStep:
+    """Takes one step."""
     clue = tf.where(
-        time_step.is_first(), time_step.observation[:, 1], policy_state.clue)
-    at_junction = ~time_step.is_first() & (policy_state.flag == 1)
+        time_step.first(), time_step.observation[:, 1], policy_state.clue)
+    at_junction = ~time_step.first() & (policy_state.flag == 1)
     turn = tf.where(self._turn * clue == 1, t_maze.UP, t_maze.DOWN)
-    action = tf.cast(tf.where(at_junction, turn, t_maze.RIGHT), self.action_spec.dtype)
-    return policy_step.PolicyStep(action, MazeState(clue, time_step.observation[:, 2]))
-
-  def _distribution(self, time_step, policy_state):
-    raise NotImplementedError('the policy is deterministic')
+    action = tf.cast(tf.where(at_junction, turn, t_maze.RIGHT), self._dtype)
+    return policy_lib.PolicyStep(action, MazeState(clue, time_step.observation[:, 2]))
 
 
 def write_informed_episodes(path: Any, environment: environments.MemoryTask,

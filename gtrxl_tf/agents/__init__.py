@@ -1,14 +1,11 @@
 """Agents, their networks and their policies.
 
 `AGENTS` lists the agents by name. To add an agent, add a folder here and its classes to
-the tables below. A class is imported when it is first used, since TF-Agents, on which
-some of them depend, takes seconds to import.
+the tables below. A class is imported when it is first used.
 """
 
 import importlib
 from typing import Any, List
-
-import gtrxl_tf.before_tf_agents  # noqa: F401
 
 # Each class's module.
 _MODULES = {

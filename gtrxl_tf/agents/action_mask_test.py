@@ -8,7 +8,6 @@ from dm_env import specs
 import numpy as np
 import pytest
 import tensorflow as tf
-from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import config
 from gtrxl_tf import cores
@@ -242,8 +241,8 @@ class ActingTest(tf.test.TestCase, parameterized.TestCase):
       observation = _masked_observation(
           tf.constant(np.random.RandomState(t).randn(num, 4), tf.float32), mask)
       done = action(
-          ts.transition(observation, tf.ones([num])) if t
-          else ts.restart(observation, num), state)
+          testing.transition(observation, tf.ones([num])) if t
+          else testing.restart(observation, num), state)
       allowed = mask | ~mask.any(axis=-1, keepdims=True)
       self.assertTrue(allowed[np.arange(num), done.action].all())
       state = done.state

@@ -9,7 +9,6 @@ from dm_env import specs
 import numpy as np
 import pytest
 import tensorflow as tf
-from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import config
 from gtrxl_tf import cores
@@ -143,7 +142,7 @@ class ObservationStatisticsTest(tf.test.TestCase, parameterized.TestCase):
     policy = policy_lib.ActorCriticPolicy(
         restored.acting_network, _SPEC, testing.DISCRETE, greedy=True)
     export.save_policy(policy, folder / 'policy')
-    time_step = ts.restart(_batch(3).observation[:, 0], 4)
+    time_step = testing.restart(_batch(3).observation[:, 0], 4)
     logits = [
         x.action(time_step, x.get_initial_state(4)).info.policy.logits
         for x in (policy, tf.saved_model.load(str(folder / 'policy')))]

@@ -1,16 +1,27 @@
 """The base class of policies, and the policy of actor-critic networks."""
 
+import abc
 import functools
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Sequence
 
+import dm_env
+from dm_env import specs as dm_specs
+import numpy as np
 import tensorflow as tf
-from tf_agents.policies import tf_policy
-from tf_agents.trajectories import policy_step
-from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import specs
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
+
+
+class PolicyStep(NamedTuple):
+  """What a policy answers to a batch of time steps.
+
+  It has the name and the fields of TF-Agents' `PolicyStep`, which SavedModels keep.
+  """
+  action: Any      # [B, ...], in the environment's units.
+  state: Any = ()  # The memory for the next step.
+  info: Any = ()   # What else is known of the step.
 
 
 class PolicyState(NamedTuple):
@@ -19,11 +30,17 @@ class PolicyState(NamedTuple):
   previous_action: Any  # A sample of `ActionSpace`, not yet clipped: [B, ...].
 
 
-class NetworkPolicy(tf_policy.TFPolicy):
-  """The base class of TF-Agents policies that act with a network on a memory core.
+class NetworkPolicy(abc.ABC):
+  """The base class of policies that act with a network on a memory core.
 
-  A subclass implements a step, `_action`. If its state is not a `PolicyState`, it also
-  overrides `_get_initial_state`, from which the state's spec follows.
+  A subclass implements a step, `action`. If its state is not a `PolicyState`, it also
+  overrides `get_initial_state`, from which the state's spec follows.
+
+  Attributes:
+    time_step_spec: a `dm_env.TimeStep` of tensor specs without batch, as are the others.
+    action_spec: nest of tensor specs.
+    policy_state_spec: nest of tensor specs.
+    info_spec: nest of tensor specs.
   """
 
   def __init__(self, network: Any, observation_spec: Any, action_spec: Any,
@@ -38,30 +55,41 @@ class NetworkPolicy(tf_policy.TFPolicy):
       info_spec: nest of tensor specs of a step's `info`.
     """
     self._network = network
-    self._observation_spec = specs.tensor_specs(observation_spec)
-    super().__init__(
-        time_step_spec=ts.time_step_spec(self._observation_spec),
-        action_spec=specs.tensor_specs(action_spec),
-        policy_state_spec=specs.without_batch(self._get_initial_state(1)),
-        info_spec=info_spec, automatic_state_reset=False, clip=False)
+    self.time_step_spec = specs.tensor_specs(dm_env.TimeStep(
+        step_type=dm_specs.Array((), np.int32, 'step_type'),
+        reward=dm_specs.Array((), np.float32, 'reward'),
+        discount=dm_specs.BoundedArray((), np.float32, 0, 1, 'discount'),
+        observation=observation_spec))
+    self.action_spec = specs.tensor_specs(action_spec)
+    self.policy_state_spec = specs.without_batch(self.get_initial_state(1))
+    self.info_spec = info_spec
 
   def greedy(self) -> 'NetworkPolicy':
     """The policy that takes the most likely actions; this one if it never samples."""
     return self
 
-  def _get_initial_state(self, batch_size):
+  @property
+  def variables(self) -> Sequence[tf.Variable]:
+    """The network's variables."""
+    return self._network.variables
+
+  def get_initial_state(self, batch_size: Any) -> Any:
+    """The memory before the first step, `[B, ...]`."""
     return PolicyState(
         core=self._network.initial_cache(batch_size),
         previous_action=specs.zeros(
             self._network.action_space.sample_spec, [batch_size]))
 
-  def _variables(self):
-    return self._network.variables
+  @abc.abstractmethod
+  def action(self, time_step: dm_env.TimeStep, policy_state: Any, seed: Any = None
+             ) -> PolicyStep:
+    """Takes one step.
 
-  def _distribution(self, time_step, policy_state):
-    # PolicySaver therefore leaves `distribution` out of the SavedModel, which could
-    # otherwise be loaded only with tensorflow_probability.
-    raise NotImplementedError('this policy only offers `action`')
+    Args:
+      time_step: of tensors `[B, ...]`.
+      policy_state: from `get_initial_state` or the last step.
+      seed: see `ActionSpace.sample`; ignored if the policy does not sample.
+    """
 
 
 class PolicyInfo(NamedTuple):
@@ -71,15 +99,15 @@ class PolicyInfo(NamedTuple):
 
 
 class ActorCriticPolicy(NetworkPolicy):
-  """A TF-Agents policy whose state is the core's cache.
+  """A policy whose state is the core's cache.
 
   The state need not be reset: the network clears its memory at steps that are FIRST.
 
   An action is in the environment's units and clipped to its bounds. The sample before
   clipping, which the learner scores, is the new state's `previous_action`.
 
-  `action` takes a `seed` as any TF-Agents policy does, or a tensor [2] as the stateless
-  functions of `tf.random` do. XLA ignores any other seed.
+  `action` takes a `seed` as the functions of `tf.random` do, or a tensor [2] as its
+  stateless functions do. XLA ignores any other seed.
   """
 
   def __init__(self, network: actor_critic.ActorCritic, observation_spec: Any,
@@ -120,8 +148,8 @@ class ActorCriticPolicy(NetworkPolicy):
     core = self._network.core
     return state._replace(core=core.cache(core.restore(records, is_first)))
 
-  def unmoved_action(self, time_step: ts.TimeStep, state: PolicyState, seed: Any
-                     ) -> policy_step.PolicyStep:
+  def unmoved_action(self, time_step: dm_env.TimeStep, state: PolicyState, seed: Any
+                     ) -> PolicyStep:
     """Acts like `action`, but leaves it to the caller to `move` the new state."""
     return self._act(time_step, state, seed, move=False)
 
@@ -133,17 +161,18 @@ class ActorCriticPolicy(NetworkPolicy):
     """Applies the core's `move`."""
     return state._replace(core=self._network.core.move(state.core))
 
-  def _action(self, time_step, policy_state, seed):
+  def action(self, time_step: dm_env.TimeStep, policy_state: PolicyState,
+             seed: Any = None) -> PolicyStep:
     return self._act(time_step, policy_state, seed, move=True)
 
   def _act(self, time_step, state, seed, move):
     outputs, cache = self._network.step(actor_critic.NetworkInputs(
         observation=time_step.observation, previous_action=state.previous_action,
-        reward=time_step.reward, is_first=time_step.is_first()), state.core, move)
+        reward=time_step.reward, is_first=time_step.first()), state.core, move)
     space = self._network.action_space
     policy = outputs.policy
     sample = space.mode(policy) if self._greedy else space.sample(policy, seed)
     record = self._network.core.record(cache) if self._with_record else ()
-    return policy_step.PolicyStep(
+    return PolicyStep(
         space.to_environment(sample), PolicyState(cache, sample),
         PolicyInfo(policy, record))

@@ -5,7 +5,6 @@ from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
 import tensorflow as tf
-from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import testing
 from gtrxl_tf.agents import policy as policy_lib
@@ -23,7 +22,7 @@ def _time_step(num, step=0):
   """The same observation for each of `num` environments."""
   observation = np.random.RandomState(step).randn(4).astype(np.float32)
   observation = tf.tile(observation[np.newaxis], [num, 1])
-  return ts.restart(observation, num) if step == 0 else ts.transition(
+  return testing.restart(observation, num) if step == 0 else testing.transition(
       observation, tf.ones([num]))
 
 
@@ -79,7 +78,8 @@ class ActorCriticPolicyTest(parameterized.TestCase):
       done = policy.action(_time_step(2), policy.get_initial_state(2))
       tf.nest.map_structure(
           lambda spec, x: self.assertTrue(spec.is_compatible_with(x[0])),
-          policy.policy_step_spec, done)
+          policy_lib.PolicyStep(
+              policy.action_spec, policy.policy_state_spec, policy.info_spec), done)
       self.assertEqual(bool(tf.nest.flatten(done.info.record)), with_record)
 
   def test_a_state_restored_from_records_gives_the_same_logits(self):

@@ -89,7 +89,7 @@ def count(experiment: experiment_lib.Experiment, policy: Any, starts: Sequence[i
 
   Args:
     experiment: an experiment on `VizdoomTwoColors`, whose tasks are played.
-    policy: a TF-Agents policy.
+    policy: a policy.
     starts: the starts of the intervals, see `Counted`.
     num_episodes: rounded up to a multiple of 50 if there are more than 50.
   """

@@ -6,9 +6,9 @@ from absl.testing import absltest
 import numpy as np
 import pytest
 import tensorflow as tf
-from tf_agents.trajectories import policy_step
 
 from gtrxl_tf import environments
+from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.analysis import two_colors
 from gtrxl_tf.environments import vizdoom_steering
 from gtrxl_tf.environments import vizdoom_two_colors
@@ -40,7 +40,7 @@ class _Circling:
 
   def action(self, time_step, state):
     action = tf.fill(tf.shape(time_step.reward), vizdoom_steering.FORWARD_LEFT)
-    return policy_step.PolicyStep(action, state)
+    return policy_lib.PolicyStep(action, state)
 
 
 class TwoColorsTest(absltest.TestCase):

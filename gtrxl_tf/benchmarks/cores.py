@@ -10,11 +10,10 @@ from typing import Any, Callable, Dict, NamedTuple
 import dm_env
 import numpy as np
 import tensorflow as tf
-from tf_agents.trajectories import policy_step
-from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import cores
 from gtrxl_tf import environments
+from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.training import rollout as rollout_lib
 
 
@@ -110,10 +109,10 @@ def acting_step(core: cores.Core, sizes: Sizes, xla: bool, batch_size: int = 1
   """Makes a call that takes the next step in `batch_size` environments, as actors do."""
   inputs = tf.random.normal((batch_size, sizes.model_dim))
 
-  def action(time_step: ts.TimeStep, cache: Any) -> policy_step.PolicyStep:
+  def action(time_step: dm_env.TimeStep, cache: Any) -> policy_lib.PolicyStep:
     outputs, cache = core.step(
-        time_step.observation, time_step.is_first(), cache, move=not xla)
-    return policy_step.PolicyStep(outputs, cache)
+        time_step.observation, time_step.first(), cache, move=not xla)
+    return policy_lib.PolicyStep(outputs, cache)
 
   rollout = rollout_lib.Rollout(
       _Still(inputs.numpy()), action, core.cache(full_state(core, batch_size)),

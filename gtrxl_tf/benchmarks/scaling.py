@@ -10,7 +10,6 @@ import gin
 import numpy as np
 import portpicker
 import psutil
-import reverb
 import tensorflow as tf
 
 from gtrxl_tf import seeds
@@ -18,6 +17,7 @@ from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.online import actor
 from gtrxl_tf.online import experiment as experiment_lib
+from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import writer as writer_lib

@@ -192,15 +192,13 @@ class Collector:
 
   def _saved_model_actions(self, num: int) -> Callable[..., List[Any]]:
     """Returns a replacement of `_method_actions`, which keeps the policy's state."""
-    # pylint: disable=g-import-not-at-top
-    import tensorflow as tf
-    from tf_agents.trajectories import time_step as ts
+    import tensorflow as tf  # pylint: disable=g-import-not-at-top
     state = self._loaded.get_initial_state(num)
 
     def act(seen: environments.BatchedTimeStep, unused_over: Any
             ) -> List[Any]:
       nonlocal state
-      step = self._loaded.action(ts.TimeStep(*tree.map_structure(
+      step = self._loaded.action(dm_env.TimeStep(*tree.map_structure(
           tf.constant, (seen.step_type, seen.reward, seen.discount, seen.observation))),
                                  state)
       state = step.state

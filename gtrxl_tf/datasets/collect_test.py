@@ -13,7 +13,6 @@ import gin
 import numpy as np
 import pytest
 import tensorflow as tf
-from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import config
 from gtrxl_tf import configurables  # noqa: F401
@@ -282,7 +281,7 @@ class CollectTest(parameterized.TestCase):
     for episode in map(dataset.episode, range(20)):
       memory = acting.get_initial_state(1)
       for t, action in enumerate(episode.action):
-        done = step(ts.TimeStep(
+        done = step(dm_env.TimeStep(
             tf.constant([0 if t == 0 else 1]),
             tf.constant([episode.reward[t - 1] if t else 0.0]),
             tf.constant([episode.discount[t - 1] if t else 1.0]),

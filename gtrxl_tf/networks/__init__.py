@@ -6,7 +6,7 @@
 import importlib
 from typing import Any
 
-import gtrxl_tf.before_tf_agents  # noqa: F401
+import gtrxl_tf.keras_2  # noqa: F401
 from gtrxl_tf.networks.actor_critic import ActorCritic
 from gtrxl_tf.networks.actor_critic import NetworkInputs
 from gtrxl_tf.networks.actor_critic import NetworkOutputs

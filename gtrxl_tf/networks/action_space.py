@@ -226,7 +226,7 @@ class ActionSpace:
     Args:
       policy: `[B, ...]`.
       seed: two integers, as for `tf.random.stateless_*`: the same seed gives the same
-        sample. Or a seed of TF-Agents' policies: one integer or None.
+        sample. Or one integer or None, as for `tf.random.uniform`.
     """
     if seed is None or isinstance(seed, int):
       seed = tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32, seed=seed)

@@ -2,15 +2,18 @@
 
 from typing import Any, Callable, Optional, Tuple
 
+import dm_env
 import tensorflow as tf
-from tf_agents.networks import network
-from tf_agents.trajectories import time_step as ts
-from tf_agents.utils import nest_utils
 
 from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf import specs
+import gtrxl_tf.before_tf_agents  # noqa: F401
+from gtrxl_tf.environments import optional
 from gtrxl_tf.networks import torsos
+
+network = optional.load('tf_agents.networks.network', 'CoreNetwork', 'online')
+nest_utils = optional.load('tf_agents.utils.nest_utils', 'CoreNetwork', 'online')
 
 
 @config.configurable
@@ -89,7 +92,7 @@ class CoreNetwork(network.Network):
       is_first = tf.zeros(tf.shape(embedded)[:2], tf.bool)
       is_first = tf.ensure_shape(is_first, embedded.shape[:2])
     else:
-      is_first = tf.equal(step_type, ts.StepType.FIRST)
+      is_first = tf.equal(step_type, int(dm_env.StepType.FIRST))
     if network_state is None or isinstance(network_state, tuple) and not network_state:
       network_state = self._core.initial_state(tf.shape(embedded)[0])
     outputs, network_state = self._core(embedded, is_first, network_state)

@@ -31,7 +31,7 @@ class EpisodeJudge:
 
     Args:
       experiment: the experiment, whose tasks are played.
-      policy: a TF-Agents policy, or a SavedModel of one.
+      policy: a policy, or a SavedModel of one.
     """
     self.evaluation: Optional[evaluation_lib.Evaluation] = None
     self._experiment = experiment

@@ -4,12 +4,12 @@ import functools
 import pathlib
 from typing import Any, Dict, Mapping, Optional
 
+import dm_env
 import numpy as np
 import tensorflow as tf
-from tf_agents.policies import tf_policy
-from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import sources
+from gtrxl_tf.agents import policy as agents_policy
 from gtrxl_tf.agents.distillation import network as network_lib
 from gtrxl_tf.agents.distillation import policy as policy_lib
 from gtrxl_tf.datasets import format as format_lib
@@ -28,12 +28,11 @@ class PolicySource(sources.Source):
   episode has the reward.
   """
 
-  def __init__(self, policy: tf_policy.TFPolicy, seed: int = 0):
+  def __init__(self, policy: agents_policy.NetworkPolicy, seed: int = 0):
     """Compiles the policy, whose weights may change.
 
     Args:
-      policy: a policy that learns in its state, such as `DistillationPolicy`, or a
-        SavedModel of one.
+      policy: a policy that learns in its state, such as `DistillationPolicy`.
       seed: the seed of the actions.
     """
     self._policy = policy
@@ -51,8 +50,8 @@ class PolicySource(sources.Source):
 
   def act(self, observation: Any, state: Any) -> np.ndarray:
     del state
-    step_type = np.where(self._ended, ts.StepType.FIRST, ts.StepType.MID)
-    time_step = ts.TimeStep(
+    step_type = np.where(self._ended, dm_env.StepType.FIRST, dm_env.StepType.MID)
+    time_step = dm_env.TimeStep(
         tf.constant(step_type, tf.int32), tf.constant(self._reward),
         tf.ones(len(self._reward)), tf.nest.map_structure(tf.constant, observation))
     done = self._action(

@@ -5,11 +5,9 @@ import time
 from typing import Any, Callable, Iterator, Optional
 
 from absl import logging
+import dm_env
 import numpy as np
-import reverb
 import tensorflow as tf
-from tf_agents.trajectories import policy_step
-from tf_agents.trajectories import time_step as ts
 import tree
 
 from gtrxl_tf import config
@@ -21,6 +19,7 @@ from gtrxl_tf.cores import core as core_lib
 from gtrxl_tf.online import agreement
 from gtrxl_tf.online import experiment as experiment_lib
 from gtrxl_tf.online import reconnect
+from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer as writer_lib
@@ -59,19 +58,19 @@ def make_rollout(policy: policy_lib.ActorCriticPolicy,
   """
   num = environment.num_environments
 
-  def action(time_step: ts.TimeStep, state: Any) -> policy_step.PolicyStep:
+  def action(time_step: dm_env.TimeStep, state: Any) -> policy_lib.PolicyStep:
     state, seed = state
     done = policy.unmoved_action(_padded(time_step), state, seed=seed)
     action, sample, info = tf.nest.map_structure(
         lambda x: x[:num], (done.action, done.state.previous_action, done.info))
-    return policy_step.PolicyStep(
+    return policy_lib.PolicyStep(
         action, (done.state, seed + [0, 1]), (sample, info))
 
   return rollout_lib.Rollout(
       environment, action,
       (policy.get_initial_state(max(num, MIN_ROWS)), seed), head_starts,
       rollout_lib.XLAStep(
-          policy.variables(), lambda state: policy.must_move(state[0]),
+          policy.variables, lambda state: policy.must_move(state[0]),
           lambda state: (policy.move(state[0]), state[1])))
 
 
@@ -142,7 +141,7 @@ class Actor:
     records, step_types = _padded(tf.nest.map_structure(
         core_lib.swap_time_and_batch, (records, step_types)))
     self._rollout.policy_state = self._policy.refreshed(
-        state, records, step_types == int(ts.StepType.FIRST)), seed
+        state, records, step_types == int(dm_env.StepType.FIRST)), seed
 
   def run(self) -> None:
     """Acts until told to stop or the run is over; reconnects to a lost server.

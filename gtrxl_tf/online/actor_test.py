@@ -17,7 +17,6 @@ import portpicker
 import pytest
 import reverb
 import tensorflow as tf
-from tf_agents.trajectories import time_step as ts
 import tree
 
 from gtrxl_tf import cores
@@ -444,7 +443,7 @@ class RolloutTest(parameterized.TestCase):
     state = policy.get_initial_state(num)
     for step in range(12):  # Moves the cache's windows several times.
       seen, done = rollout.step()
-      expected = policy.action(ts.TimeStep(*tree.map_structure(tf.constant, (
+      expected = policy.action(dm_env.TimeStep(*tree.map_structure(tf.constant, (
           seen.step_type, seen.reward, seen.discount, seen.observation))),
                                state, seed=tf.constant([7, step]))
       state = expected.state

@@ -3,20 +3,28 @@
 import gc
 import random
 import time
-from typing import Callable
+from typing import Callable, Tuple, Type
 
 from absl import logging
-import reverb
 import tensorflow as tf
 
 from gtrxl_tf import config
-
-# The errors of Reverb and TensorFlow if the server is gone, depending on the call.
-SERVER_ERRORS = (RuntimeError, reverb.ReverbError, tf.errors.AbortedError,
-                 tf.errors.CancelledError, tf.errors.DeadlineExceededError,
-                 tf.errors.UnavailableError)
+from gtrxl_tf.replay import lazy_reverb as reverb
 
 _LONGEST = 30.0  # Seconds.
+
+
+def __getattr__(name: str) -> Tuple[Type[Exception], ...]:
+  """Looks up `SERVER_ERRORS` (PEP 562), which needs Reverb.
+
+  They are the errors of Reverb and TensorFlow if the server is gone, depending on the
+  call.
+  """
+  if name == 'SERVER_ERRORS':
+    return (RuntimeError, reverb.ReverbError, tf.errors.AbortedError,
+            tf.errors.CancelledError, tf.errors.DeadlineExceededError,
+            tf.errors.UnavailableError)
+  raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
 def check_address(address: str) -> str:

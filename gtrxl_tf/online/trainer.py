@@ -8,13 +8,13 @@ import typing
 from typing import Any, Callable, Collection, Dict, Iterator, Optional
 
 from absl import logging
-import reverb
 import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf.online import agreement
 from gtrxl_tf.online import reconnect
 from gtrxl_tf.online import unroll_queue
+from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights

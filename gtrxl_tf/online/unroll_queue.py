@@ -9,13 +9,13 @@ import time
 from typing import Callable, Iterator, List, Optional
 
 from absl import logging
-import reverb
 import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf.online import reconnect
 from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import deadline
+from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights

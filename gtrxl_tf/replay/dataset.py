@@ -3,9 +3,9 @@
 from typing import Callable
 
 import numpy as np
-import reverb
 import tensorflow as tf
 
+from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import writer

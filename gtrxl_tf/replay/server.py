@@ -1,17 +1,18 @@
 """The Reverb server: a queue of unrolls and a table of weights."""
 
+from __future__ import annotations
+
 import pathlib
 import socket
 from typing import Dict, Optional, Sequence
 import zlib
 
 from absl import logging
-import reverb
-from reverb.platform import checkpointers_lib
 import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import files
+from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import server_settings
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights
@@ -47,7 +48,8 @@ def serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length: 
     checkpointer = None
     if folder is not None:
       folder.mkdir(parents=True, exist_ok=True)
-      checkpointer = checkpointers_lib.DefaultCheckpointer(path=str(folder))
+      checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(
+          path=str(folder))
     served = [reverb.Table.queue(writer.TABLE, queue_size, signature=signature),
               weights.table(variables)]
     if settings is not None:

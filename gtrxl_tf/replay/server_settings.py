@@ -1,12 +1,14 @@
 """The settings with which a server was started, in a table of one item."""
 
+from __future__ import annotations
+
 from typing import Optional
 
 import numpy as np
-import reverb
 import tensorflow as tf
 
 from gtrxl_tf.replay import deadline
+from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import table_info
 
 TABLE = 'settings'

@@ -1,14 +1,16 @@
 """The state of one table of a server."""
 
-from typing import Optional
+from __future__ import annotations
 
-import reverb
-from reverb.cc import schema_pb2
+from typing import Any, Optional
+
+from gtrxl_tf.environments import optional
+from gtrxl_tf.replay import lazy_reverb as reverb
 
 
 def read(client: reverb.Client, table: str, timeout: int
-         ) -> Optional[schema_pb2.TableInfo]:
-  """Returns the state of a table; None if the server has no such table.
+         ) -> Optional[Any]:
+  """Returns the `TableInfo` of a table; None if the server has no such table.
 
   `Client.server_info` also decodes the signatures of all tables, which takes ten times
   as long, and actors ask before every unroll.
@@ -21,6 +23,7 @@ def read(client: reverb.Client, table: str, timeout: int
   Raises:
     RuntimeError: the server does not answer.
   """
+  schema_pb2 = optional.load('reverb.cc.schema_pb2', 'online training', 'online')
   for serialized in client._client.ServerInfo(timeout):  # pylint: disable=protected-access
     info = schema_pb2.TableInfo.FromString(serialized)
     if info.name == table:

@@ -1,16 +1,18 @@
 """Transfer of weights from the learner to the actors, in a table of one item."""
 
+from __future__ import annotations
+
 import functools
 import threading
 from typing import Any, List, Optional, Sequence
 
 import numpy as np
-import reverb
 import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import nests
 from gtrxl_tf.replay import deadline
+from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import table_info
 
 TABLE = 'weights'

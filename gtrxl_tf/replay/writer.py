@@ -1,14 +1,16 @@
 """Writes an actor's rows to Reverb, and items that refer to them."""
 
+from __future__ import annotations
+
 import collections
 from typing import Any, List, Optional
 
 import numpy as np
-import reverb
 import tensorflow as tf
 import tree
 
 from gtrxl_tf import config
+from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import unroll as unroll_lib
 
 TABLE = 'unrolls'

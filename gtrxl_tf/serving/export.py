@@ -1,28 +1,38 @@
 """Export of a policy as a SavedModel that loads with TensorFlow alone."""
 
-import copy
 import os
 import pathlib
 import shutil
-from typing import Any
+from typing import Any, Callable, Dict, NamedTuple, Sequence
 
+import dm_env
+from google.protobuf import text_format
 import tensorflow as tf
-from tf_agents.policies import policy_saver
-from tf_agents.trajectories import policy_step
-from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.serving import exported
 from gtrxl_tf.serving import json_values
 
 
+class Trajectory(NamedTuple):
+  """Specs of the steps of an exported policy, as TF-Agents writes and reads them."""
+  step_type: Any
+  observation: Any
+  action: Any
+  policy_info: Any
+  next_step_type: Any
+  reward: Any
+  discount: Any
+
+
 def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
   """Writes `policy` to the folder `path`, atomically.
 
-  The signatures are those of TF-Agents and accept any batch size. `get_initial_state`
-  takes `batch_size` and returns the memory. `action` takes step type, reward, discount,
-  observation and memory, and returns the action, the policy's parameters, if it offers
-  them, and the next memory.
+  The files are those of TF-Agents' `PolicySaver`, which can load them, and its functions
+  accept any batch size. `get_initial_state` takes `batch_size` and returns the memory.
+  `action` takes step type, reward, discount, observation and memory, and returns the
+  action, the policy's parameters, if it offers them, and the next memory. Both are also
+  signatures, with flat names such as `0/reward`.
 
   The exported `action` raises `InvalidArgumentError` if an observation or a reward in
   any row of a batch is NaN or infinite; the message names it. At an episode's first
@@ -49,17 +59,32 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
   ...   export.save_policy(policy, pathlib.Path(folder) / 'policy')
   ...   loaded = tf.saved_model.load(f'{folder}/policy')
   >>> sorted(loaded.signatures)
-  ['action', 'get_initial_state', 'get_metadata', 'get_train_step']
+  ['action', 'get_initial_state']
   """
   path = pathlib.Path(path)
   partial = path.with_name(path.name + '.partial')
   shutil.rmtree(partial, ignore_errors=True)
   repeats = tf.Variable(False, trainable=False, name='repeats')
+  module = tf.Module()
+  module.metadata = {'repeats': repeats}
+  module.model_variables = policy.variables
+  module.action = tf.function(_checked_action(policy, repeats), autograph=False)
+  module.get_initial_state = tf.function(policy.get_initial_state, autograph=False)
+  seen = [_named(policy.time_step_spec, '0'), _named(policy.policy_state_spec, '1')]
+  batch_size = [tf.TensorSpec([], tf.int32, 'batch_size')]
+  signatures = {
+      'action': _flat(module.action, seen, lambda step: {
+          **json_values.leaves(step.action, 'action'),
+          **json_values.leaves(step.state, 'state'),
+          **json_values.leaves(step.info, 'info')}),
+      'get_initial_state': _flat(
+          module.get_initial_state, batch_size, lambda memory: {
+              name.removeprefix('memory/'): x
+              for name, x in json_values.leaves(memory, 'memory').items()})}
   try:
     with exported.only_errors_logged():
-      policy_saver.PolicySaver(
-          _exported(policy, repeats), batch_size=None, metadata={'repeats': repeats}
-          ).save(str(partial))
+      tf.saved_model.save(module, str(partial), signatures)
+    (partial / exported.SPECS).write_text(_specs_text(policy), encoding='utf-8')
     exported.write_checksums(partial)
     shutil.rmtree(path, ignore_errors=True)
     os.replace(partial, path)
@@ -68,32 +93,61 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
     raise
 
 
-def _exported(policy: policy_lib.NetworkPolicy, repeats: tf.Variable
-              ) -> policy_lib.NetworkPolicy:
-  """Returns a copy of a policy that checks its inputs and draws its own seeds; see
+def _checked_action(policy: policy_lib.NetworkPolicy, repeats: tf.Variable
+                    ) -> Callable[..., policy_lib.PolicyStep]:
+  """The `action` of a policy, with checks of its inputs and seeds of its own; see
   `save_policy`."""
 
-  def action(time_step: ts.TimeStep, policy_state: Any = (), seed: Any = None
-             ) -> policy_step.PolicyStep:
+  def action(time_step: dm_env.TimeStep, policy_state: Any) -> policy_lib.PolicyStep:
     reward = time_step.reward
-    unknown = time_step.is_first() & tf.math.is_nan(reward)
+    unknown = time_step.first() & tf.math.is_nan(reward)
     reward = tf.where(unknown, tf.zeros_like(reward), reward)
     observation = json_values.leaves(time_step.observation, 'observation')
     time_step = time_step._replace(
         reward=_finite('reward', reward),
         observation=tf.nest.pack_sequence_as(
             time_step.observation, [_finite(*leaf) for leaf in observation.items()]))
-    if seed is None:
-      # The graph keeps the seed of `tf.random.set_seed` for the first, but the second
-      # has none, so that TensorFlow seeds it when it is loaded.
-      seed = tf.where(
-          repeats, tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32),
-          tf.raw_ops.RandomUniformInt(shape=[2], minval=0, maxval=tf.int32.max))
+    # The graph keeps the seed of `tf.random.set_seed` for the first, but the second has
+    # none, so that TensorFlow seeds it when it is loaded.
+    seed = tf.where(
+        repeats, tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32),
+        tf.raw_ops.RandomUniformInt(shape=[2], minval=0, maxval=tf.int32.max))
     return policy.action(time_step, policy_state, seed)
 
-  copied = copy.copy(policy)
-  copied.action = action
-  return copied
+  return action
+
+
+def _flat(function: Callable[..., Any], inputs: Sequence[Any],
+          names: Callable[[Any], Dict[str, tf.Tensor]]) -> Callable[..., Any]:
+  """A function of tensors with names, which a signature needs, to a dictionary of them.
+
+  Args:
+    function: takes nests of tensors.
+    inputs: a nest of named tensor specs for each argument.
+    names: turns what the function returns into the dictionary.
+  """
+  @tf.function(autograph=False, input_signature=tf.nest.flatten(inputs))
+  def flat(*tensors):
+    return names(function(*tf.nest.pack_sequence_as(inputs, tensors)))
+
+  return flat
+
+
+def _named(nest: Any, name: str) -> Any:
+  """The tensor specs of a batch, with the names of `json_values.leaves`."""
+  return tf.nest.pack_sequence_as(nest, [
+      tf.TensorSpec([None, *spec.shape], spec.dtype, name)
+      for name, spec in json_values.leaves(nest, name).items()])
+
+
+def _specs_text(policy: policy_lib.NetworkPolicy) -> str:
+  """The text of `exported.SPECS`."""
+  time_step = policy.time_step_spec
+  recorded = Trajectory(
+      time_step.step_type, time_step.observation, policy.action_spec, policy.info_spec,
+      time_step.step_type, time_step.reward, time_step.discount)
+  return text_format.MessageToString(tf.__internal__.saved_model.encode_structure(
+      {'collect_data_spec': recorded, 'policy_state_spec': policy.policy_state_spec}))
 
 
 def _finite(name: str, x: tf.Tensor) -> tf.Tensor:

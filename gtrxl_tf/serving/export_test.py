@@ -9,13 +9,14 @@ import sys
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import dm_env
 from dm_env import specs
 import numpy as np
 import pytest
 import tensorflow as tf
-from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import cores
+from gtrxl_tf import testing
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
@@ -156,7 +157,7 @@ class ExportTest(parameterized.TestCase):
     policy = tf.saved_model.load(str(self.folders['lstm'] / 'policy'))
     shown = dict(step_type=[0, 1], reward=[0., 0.], discount=[1., 1.],
                  observation=np.zeros([2, 4], np.float32))
-    time_step = ts.TimeStep(**{
+    time_step = dm_env.TimeStep(**{
         name: tf.constant(value, tf.int32 if name == 'step_type' else tf.float32)
         for name, value in {**shown, **changes}.items()})
     return policy.action(time_step, policy.get_initial_state(2)).info.policy.logits
@@ -181,7 +182,7 @@ class SamplingTest(absltest.TestCase):
     policy = tf.saved_model.load(str(self._folder))
     if repeats:
       policy.metadata['repeats'].assign(True)
-    time_step = ts.restart(
+    time_step = testing.restart(
         {'mask': tf.zeros([50, 2], tf.int8), 'place': tf.zeros([50, 2])}, 50)
     return [policy.action(time_step, policy.get_initial_state(50)).action.numpy().tolist()
             for _ in range(2)]
@@ -199,7 +200,7 @@ class SamplingTest(absltest.TestCase):
 
   def test_the_error_names_the_part(self):
     policy = tf.saved_model.load(str(self._folder))
-    time_step = ts.restart({'mask': tf.zeros([1, 2], tf.int8),
+    time_step = testing.restart({'mask': tf.zeros([1, 2], tf.int8),
                             'place': tf.constant([[0., np.nan]])}, 1)
     with self.assertRaisesRegex(
         tf.errors.InvalidArgumentError, 'observation/place: expected finite numbers'):

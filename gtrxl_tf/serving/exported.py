@@ -21,6 +21,7 @@ from gtrxl_tf import nests
 from gtrxl_tf.serving import json_values
 
 CHECKSUMS = 'checksums.json'  # Sizes and checksums of an exported folder's files.
+SPECS = 'policy_specs.pbtxt'  # The specs of what a policy takes and returns.
 
 
 def write_checksums(folder: pathlib.Path) -> None:
@@ -152,8 +153,7 @@ class ExportedPolicy:
     self._policy = load(folder, repeats=False)
     action = self._policy.signatures['action']
     expects = inputs(self._policy)
-    self.observation_spec, self.action_spec = _read_specs(
-        folder / 'policy_specs.pbtxt')
+    self.observation_spec, self.action_spec = _read_specs(folder / SPECS)
     self._specs = json_values.leaves(self.observation_spec, 'observation')
     expected = {f'0/{name}' for name in (
         'step_type', 'reward', 'discount', *self._specs)}
@@ -225,7 +225,7 @@ class ExportedPolicy:
 
 
 def _read_specs(path: pathlib.Path) -> Tuple[Any, Any]:
-  """Returns the specs of observations and actions that TF-Agents' `PolicySaver` wrote."""
+  """Returns the specs of observations and actions that `export` wrote."""
   try:
     proto = text_format.Parse(
         path.read_text(encoding='utf-8'), struct_pb2.StructuredValue())

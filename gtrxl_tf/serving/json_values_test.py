@@ -7,7 +7,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 import tensorflow as tf
-from tf_agents.specs import tensor_spec
+from tensorflow.python.framework import tensor_spec
 
 from gtrxl_tf.serving import json_values
 

@@ -32,7 +32,7 @@ class Evaluator:
     """Compiles the policy.
 
     Args:
-      policy: a TF-Agents policy, or a SavedModel of one.
+      policy: a policy, or a SavedModel of one.
       environment: E environments, which it resets.
     """
     self._environment = environment

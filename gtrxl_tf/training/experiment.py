@@ -257,7 +257,7 @@ class Experiment(abc.ABC):
 
   @abc.abstractmethod
   def make_policy(self, network: tf.keras.layers.Layer) -> Any:
-    """Makes a TF-Agents policy that acts with `network`."""
+    """Makes a policy that acts with `network`."""
 
   @abc.abstractmethod
   def make_batch(self, agent: agent_lib.Agent) -> Any:

@@ -10,17 +10,17 @@ import itertools
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from absl import logging
+import dm_env
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.eager import execute
-from tf_agents.trajectories import policy_step
-from tf_agents.trajectories import time_step as ts
 import tree
 
 from gtrxl_tf import config
 from gtrxl_tf import environments
 from gtrxl_tf import nests
+from gtrxl_tf.agents import policy as policy_lib
 
 
 class XLAStep(NamedTuple):
@@ -48,7 +48,7 @@ class Rollout:
   """
 
   def __init__(self, environment: environments.BatchedEnvironment,
-               action: Callable[[ts.TimeStep, Any], policy_step.PolicyStep],
+               action: Callable[[dm_env.TimeStep, Any], policy_lib.PolicyStep],
                policy_state: Any, head_starts: Optional[np.ndarray] = None,
                xla: Optional[XLAStep] = None):
     """Resets the environments and compiles the policy.
@@ -82,7 +82,7 @@ class Rollout:
       state = _values(state_variables)
       with _cached(variables, packed_variables.unpack(flat[len(vectors):])):
         done = action(
-            ts.TimeStep(tf.cast(step_type, tf.int32), reward, discount,
+            dm_env.TimeStep(tf.cast(step_type, tf.int32), reward, discount,
                         tf.nest.pack_sequence_as(observation, leaves)), state)
       moves = tf.cast(xla.must_move(done.state), tf.int32) if xla else ()
       _assign_changes(state_variables, state, done.state)
@@ -155,7 +155,7 @@ class Rollout:
       self._move()
     self.policy_state = state
 
-  def step(self) -> Tuple[environments.BatchedTimeStep, policy_step.PolicyStep]:
+  def step(self) -> Tuple[environments.BatchedTimeStep, policy_lib.PolicyStep]:
     """Acts once.
 
     Returns:

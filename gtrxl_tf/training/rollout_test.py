@@ -10,11 +10,11 @@ import dm_env
 from dm_env import specs
 import numpy as np
 import tensorflow as tf
-from tf_agents.trajectories import policy_step
 import tree
 
 from gtrxl_tf import environments
 from gtrxl_tf import testing
+from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.training import rollout as rollout_lib
 
@@ -99,7 +99,7 @@ class RolloutTest(parameterized.TestCase):
 
     def action(time_step, state):
       images = time_step.observation['images']
-      return policy_step.PolicyStep(
+      return policy_lib.PolicyStep(
           {'to': tf.stack([time_step.reward, time_step.observation['scalar']], axis=1),
            'do': tf.cast(images[1][:, 0, 0], tf.int32) + 100}, state + 1,
           (time_step.step_type, time_step.observation, state))
@@ -159,7 +159,7 @@ class RolloutTest(parameterized.TestCase):
           lambda x: seen.append(x.copy()) or np.argmax(x, -1).astype(np.int32),
           [time_step.observation], tf.int32)
       action.set_shape([len(_LENGTHS)])
-      return policy_step.PolicyStep(action, state + 1)
+      return policy_lib.PolicyStep(action, state + 1)
 
     rollout = rollout_lib.Rollout(
         environments.BatchedEnvironment(_mazes()), action, tf.constant(0),

@@ -7,7 +7,6 @@ from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
 import tensorflow as tf
-from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import config
 from gtrxl_tf import cores
@@ -70,9 +69,9 @@ def _play(policy, observations, rewards=None, restart=0):
   for t in range(observations.shape[1]):
     observation = tf.constant(observations[:, t])
     if t in (0, restart):
-      time_step = ts.restart(observation, len(observations))
+      time_step = testing.restart(observation, len(observations))
     else:
-      time_step = ts.transition(observation, tf.constant(rewards[:, t]))
+      time_step = testing.transition(observation, tf.constant(rewards[:, t]))
     step = policy.action(time_step, state)
     state = step.state
     actions.append(step.action)

@@ -2,7 +2,7 @@
 
 from typing import Any, Union
 
-from tf_agents.trajectories import policy_step
+import dm_env
 
 from gtrxl_tf import config
 from gtrxl_tf.agents import policy as policy_lib
@@ -13,7 +13,7 @@ from gtrxl_tf.networks import actor_critic
 
 @config.configurable
 class CQLPolicy(policy_lib.NetworkPolicy):
-  """A TF-Agents policy that takes its network's best action.
+  """A policy that takes its network's best action.
 
   The state need not be reset: the network clears its memory at steps that are FIRST.
 
@@ -30,13 +30,14 @@ class CQLPolicy(policy_lib.NetworkPolicy):
     del return_scale
     super().__init__(network, observation_spec, action_spec)
 
-  def _action(self, time_step, policy_state, seed):
+  def action(self, time_step: dm_env.TimeStep, policy_state: policy_lib.PolicyState,
+             seed: Any = None) -> policy_lib.PolicyStep:
     sample, cache = self._network.best_action(
         actor_critic.NetworkInputs(
             observation=time_step.observation,
             previous_action=policy_state.previous_action,
-            reward=time_step.reward, is_first=time_step.is_first()),
+            reward=time_step.reward, is_first=time_step.first()),
         policy_state.core)
-    return policy_step.PolicyStep(
+    return policy_lib.PolicyStep(
         self._network.action_space.to_environment(sample),
         policy_lib.PolicyState(cache, sample))

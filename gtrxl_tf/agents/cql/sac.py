@@ -1,25 +1,29 @@
 """Conservative Q-learning with continuous actions, by TF-Agents' `CqlSacAgent`."""
 
+import types
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
+import dm_env
 from dm_env import specs
 import numpy as np
 import tensorflow as tf
-from tf_agents.agents.cql import cql_sac_agent
-from tf_agents.agents.ddpg import critic_network
-from tf_agents.agents.sac import tanh_normal_projection_network
-from tf_agents.networks import actor_distribution_network
-from tf_agents.specs import tensor_spec
-from tf_agents.trajectories import time_step as ts
+from tensorflow.python.framework import tensor_spec
 
 from gtrxl_tf import config
 from gtrxl_tf import specs as specs_lib
 from gtrxl_tf.agents.decision import agent as agent_lib
+import gtrxl_tf.before_tf_agents  # noqa: F401
+from gtrxl_tf.environments import optional
 from gtrxl_tf.losses import averages
 from gtrxl_tf.losses import cql
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
+
+
+def _tf_agents(module: str) -> types.ModuleType:
+  """Imports a module of TF-Agents, which only these two classes need."""
+  return optional.load(f'tf_agents.{module}', 'conservative SAC', 'online')
 
 
 @config.configurable
@@ -69,13 +73,15 @@ class CQLSACActor(tf.Module):
     self.action_space.check_mask(observation_spec)
     size = sum(int(np.prod(spec.shape)) for spec in tf.nest.flatten(observation_spec))
     num_dimensions = int(np.prod(self.action_space.action_spec.shape))
-    self.network = actor_distribution_network.ActorDistributionNetwork(
+    make_network = _tf_agents('networks.actor_distribution_network')
+    projection = _tf_agents('agents.sac.tanh_normal_projection_network')
+    self.network = make_network.ActorDistributionNetwork(
         tf.TensorSpec([size]),
         # Scalar bounds, since with vectors TF-Agents 0.19 counts the density of uniform
         # actions once too often for each further dimension.
         tensor_spec.BoundedTensorSpec([num_dimensions], tf.float32, -1.0, 1.0),
         fc_layer_params=self._units, continuous_projection_net=(
-            tanh_normal_projection_network.TanhNormalProjectionNetwork))
+            projection.TanhNormalProjectionNetwork))
     self.network.create_variables()
     self.observe(specs_lib.zeros(observation_spec, [1]), 1)  # If it normalizes.
 
@@ -154,13 +160,14 @@ class CQLSACAgent(tf.Module):
     actor = network.network
     observation_spec, action_spec = actor.input_tensor_spec, actor.output_tensor_spec
     self._critics = [
-        critic_network.CriticNetwork(
+        _tf_agents('agents.ddpg.critic_network').CriticNetwork(
             (observation_spec, action_spec), joint_fc_layer_params=tuple(critic_units),
             kernel_initializer='glorot_uniform',
             last_kernel_initializer='glorot_uniform', name=f'critic_{i}')
         for i in range(2)]
-    self._sac = cql_sac_agent.CqlSacAgent(
-        ts.time_step_spec(observation_spec), action_spec, actor_network=actor,
+    self._time_step = _tf_agents('trajectories.time_step')
+    self._sac = _tf_agents('agents.cql.cql_sac_agent').CqlSacAgent(
+        self._time_step.time_step_spec(observation_spec), action_spec, actor_network=actor,
         critic_network=self._critics[0], critic_network_2=self._critics[1],
         actor_optimizer=None, critic_optimizer=None, alpha_optimizer=None,
         cql_alpha=alpha, use_lagrange_cql_alpha=False, num_cql_samples=num_samples,
@@ -241,10 +248,11 @@ class CQLSACAgent(tf.Module):
     observation = self.network.observe(batch.observation, 2)
     # A row's last step is in the mask only if its episode terminates there.
     after = tf.concat([observation[:, 1:], observation[:, -1:]], axis=1)
-    step_type = tf.fill(tf.shape(mask), ts.StepType.MID)
-    step = ts.TimeStep(step_type, tf.zeros_like(batch.reward),
-                       tf.ones_like(batch.discount), observation)
-    next_step = ts.TimeStep(step_type, batch.reward, batch.discount, after)
+    step_type = tf.fill(tf.shape(mask), int(dm_env.StepType.MID))
+    time_step = self._time_step.TimeStep
+    step = time_step(step_type, tf.zeros_like(batch.reward),
+                     tf.ones_like(batch.discount), observation)
+    next_step = time_step(step_type, batch.reward, batch.discount, after)
     actions = tf.reshape(batch.action, [
         *batch.valid.shape, *self.network.network.output_tensor_spec.shape])
     return tf.nest.map_structure(

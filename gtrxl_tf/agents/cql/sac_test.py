@@ -8,7 +8,6 @@ import gin
 import numpy as np
 import pytest
 import tensorflow as tf
-from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import config
 from gtrxl_tf import testing
@@ -64,7 +63,7 @@ def _batch(seed):
 def _act(policy, observation):
   """The policy's action in [-1, 1] units."""
   num = len(observation['y'])
-  time_step = ts.restart(tf.nest.map_structure(tf.constant, observation), num)
+  time_step = testing.restart(tf.nest.map_structure(tf.constant, observation), num)
   action = policy.action(time_step, policy.get_initial_state(num)).action
   return (action - [0, 5]) / [1, 5]
 

@@ -6,7 +6,6 @@ from dm_env import specs
 import numpy as np
 import pytest
 import tensorflow as tf
-from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import config
 from gtrxl_tf import cores
@@ -104,8 +103,8 @@ class DecisionPolicyTest(tf.test.TestCase, parameterized.TestCase):
     random = np.random.RandomState(0)
     for t in range(num_steps):
       observation = tf.constant(random.randn(2, 4), tf.float32)
-      time_step = (ts.restart(observation, 2) if t in (0, new_episode)
-                   else ts.transition(observation, tf.fill([2], 0.5)))
+      time_step = (testing.restart(observation, 2) if t in (0, new_episode)
+                   else testing.transition(observation, tf.fill([2], 0.5)))
       done = policy.action(time_step, state, seed=tf.constant([0, t]))
       state = done.state
       returns.append(float(state.return_to_go[0]))

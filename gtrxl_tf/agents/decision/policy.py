@@ -3,8 +3,8 @@
 import functools
 from typing import Any, NamedTuple, Optional
 
+import dm_env
 import tensorflow as tf
-from tf_agents.trajectories import policy_step
 
 from gtrxl_tf import config
 from gtrxl_tf.agents import policy as policy_lib
@@ -21,7 +21,7 @@ class DecisionState(NamedTuple):
 
 @config.configurable
 class DecisionPolicy(policy_lib.NetworkPolicy):
-  """A TF-Agents policy conditioned on the rest of a target return.
+  """A policy conditioned on the rest of a target return.
 
   Each reward is subtracted from the return. The state need not be reset: at a step that
   is FIRST the network clears its memory, and the return starts again at the target.
@@ -64,13 +64,14 @@ class DecisionPolicy(policy_lib.NetworkPolicy):
   def greedy(self) -> 'DecisionPolicy':
     return self if self._greedy else self._make(greedy=True)
 
-  def _get_initial_state(self, batch_size):
+  def get_initial_state(self, batch_size: Any) -> DecisionState:
     return DecisionState(
         core=self._network.initial_cache(batch_size),
         return_to_go=tf.zeros([batch_size]), steps=tf.zeros([batch_size], tf.int32))
 
-  def _action(self, time_step, policy_state, seed):
-    is_first = time_step.is_first()
+  def action(self, time_step: dm_env.TimeStep, policy_state: DecisionState,
+             seed: Any = None) -> policy_lib.PolicyStep:
+    is_first = time_step.first()
     steps = tf.where(is_first, 0, policy_state.steps)
     resets = is_first if self._period is None else tf.equal(steps % self._period, 0)
     return_to_go = tf.where(
@@ -82,5 +83,5 @@ class DecisionPolicy(policy_lib.NetworkPolicy):
     space = self._network.action_space
     sample = space.mode(policy) if self._greedy else space.sample(policy, seed)
     cache = self._network.remember_action(sample, cache, timestep=steps)
-    return policy_step.PolicyStep(
+    return policy_lib.PolicyStep(
         space.to_environment(sample), DecisionState(cache, return_to_go, steps + 1))

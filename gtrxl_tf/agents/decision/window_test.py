@@ -7,7 +7,6 @@ from dm_env import specs
 import numpy as np
 import pytest
 import tensorflow as tf
-from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import config
 from gtrxl_tf import cores
@@ -158,8 +157,8 @@ class DecisionWindowTest(tf.test.TestCase):
       state, actions = policy.get_initial_state(_B), []
       for t in range(first, 5):
         observation = tf.nest.map_structure(lambda x: x[:, t], inputs.observation)
-        time_step = (ts.restart(observation, _B) if t == first
-                     else ts.transition(observation, tf.zeros([_B])))
+        time_step = (testing.restart(observation, _B) if t == first
+                     else testing.transition(observation, tf.zeros([_B])))
         done = policy.action(time_step, state)
         state = done.state
         actions.append(done.action['move'])

@@ -2,12 +2,13 @@
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import dm_env
 from dm_env import specs
 import numpy as np
 import tensorflow as tf
-from tf_agents.trajectories import time_step as ts
 
 from gtrxl_tf import config
+from gtrxl_tf import testing
 from gtrxl_tf.agents.distillation import network as network_lib
 from gtrxl_tf.agents.distillation import policy as policy_lib
 from gtrxl_tf.agents.distillation import window as window_lib
@@ -173,11 +174,11 @@ class PolicyTest(tf.test.TestCase, parameterized.TestCase):
     for t in range(_T):
       before, first = tf.constant(reward[:, t]), t == 0 or done[0, t]
       if t and first and shows_last:
-        shown = ts.termination(inputs.observation[:, 0], before)
+        shown = testing.termination(inputs.observation[:, 0], before)
         state = policy.action(shown, state).state
         before = tf.zeros_like(before)
-      kind = ts.StepType.FIRST if first else ts.StepType.MID
-      shown = ts.TimeStep(tf.fill([_B], kind), before if t else tf.zeros([_B]),
+      kind = int(dm_env.StepType.FIRST if first else dm_env.StepType.MID)
+      shown = dm_env.TimeStep(tf.fill([_B], kind), before if t else tf.zeros([_B]),
                           tf.ones([_B]), inputs.observation[:, t + 1])
       done_now = policy.action(shown, state, seed=random.randint(9))
       state = done_now.state
@@ -197,7 +198,7 @@ class PolicyTest(tf.test.TestCase, parameterized.TestCase):
     network, _ = self._policy()
     state = policy_lib.DistillationPolicy(
         network, _OBSERVATION_SPEC, _ACTION_SPEC).get_initial_state(400)
-    step = ts.restart(tf.zeros([400, 2], tf.uint8), 400)
+    step = testing.restart(tf.zeros([400, 2], tf.uint8), 400)
     share = {}
     for temperature in (0.0, 1.0, 100.0):
       policy = policy_lib.DistillationPolicy(

@@ -3,8 +3,8 @@
 import functools
 from typing import Any, NamedTuple, Optional, Union
 
+import dm_env
 import tensorflow as tf
-from tf_agents.trajectories import policy_step
 
 from gtrxl_tf import config
 from gtrxl_tf import nests
@@ -30,7 +30,7 @@ class DistillationState(NamedTuple):
 
 @config.configurable
 class DistillationPolicy(policy_lib.NetworkPolicy):
-  """A TF-Agents policy that learns while it acts, through its network's memory.
+  """A policy that learns while it acts, through its network's memory.
 
   A history begins with `get_initial_state` and continues across episodes. An episode's
   last time step needs no action and is not a step of the history, as in recorded
@@ -74,19 +74,20 @@ class DistillationPolicy(policy_lib.NetworkPolicy):
     """Makes the policy that always takes the most likely action instead."""
     return self._with_temperature(temperature=0.0)
 
-  def _get_initial_state(self, batch_size):
+  def get_initial_state(self, batch_size: Any) -> DistillationState:
     return DistillationState(
         cache=self._network.initial_cache(batch_size),
-        observation=specs.zeros(self._observation_spec, [batch_size]),
+        observation=specs.zeros(self.time_step_spec.observation, [batch_size]),
         action=specs.zeros(self._network.action_space.sample_spec, [batch_size]),
         reward=tf.zeros([batch_size]), done=tf.zeros([batch_size], tf.bool),
         steps=tf.zeros([batch_size], tf.int32))
 
-  def _action(self, time_step, policy_state, seed):
+  def action(self, time_step: dm_env.TimeStep, policy_state: DistillationState,
+             seed: Any = None) -> policy_lib.PolicyStep:
     last = policy_state
     reward = last.reward + time_step.reward
     previous = network_lib.Transition(
-        last.observation, last.action, reward, last.done | time_step.is_first(),
+        last.observation, last.action, reward, last.done | time_step.first(),
         self.position(last.steps - 1))
     policy, cache = self._network.step(
         previous, time_step.observation, self.position(last.steps),
@@ -99,11 +100,11 @@ class DistillationPolicy(policy_lib.NetworkPolicy):
     state = DistillationState(
         cache, time_step.observation, sample, tf.zeros_like(reward),
         tf.zeros_like(last.done), last.steps + 1)
-    ends = time_step.is_last()
+    ends = time_step.last()
     waiting = last._replace(reward=reward, done=tf.ones_like(last.done))
     state = tf.cond(
         tf.reduce_any(ends), lambda: nests.where(ends, waiting, state), lambda: state)
-    return policy_step.PolicyStep(space.to_environment(sample), state)
+    return policy_lib.PolicyStep(space.to_environment(sample), state)
 
   def position(self, steps: tf.Tensor) -> tf.Tensor:
     """The position, int32, that the network receives after a number of steps."""
