@@ -1,14 +1,29 @@
 """Lets pytest run tests that are written for absl."""
 
+import importlib.util
 import os
+import pathlib
+import re
 import tempfile
 
 from absl import flags
 import pytest
 import tensorflow as tf
 
-# Test files may import tf_agents first.
-import gtrxl_tf.before_tf_agents  # noqa: F401
+_IMPORTED = re.compile(
+    r'^(?:import|from) (ale_py|gymnasium|kubernetes_validate|reverb|tf_agents)\b', re.M)
+
+if importlib.util.find_spec('tf_agents'):  # Test files may import it first.
+  import gtrxl_tf.before_tf_agents  # noqa: F401
+
+
+def pytest_ignore_collect(collection_path: pathlib.Path):
+  """Leaves out test files that import a package of an extra that is not installed."""
+  if collection_path.name.endswith('_test.py'):
+    imported = set(_IMPORTED.findall(collection_path.read_text(encoding='utf-8')))
+    if not all(map(importlib.util.find_spec, imported)):
+      return True
+  return None
 
 
 def pytest_configure():

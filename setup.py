@@ -37,26 +37,33 @@ setuptools.setup(
         include=['gtrxl_tf', 'gtrxl_tf.*', 'binaries']),
     package_data={'gtrxl_tf.analysis': ['data/*.csv']},
     entry_points={'console_scripts': ['gtrxl = binaries.gtrxl:main']},
-    # The last dm-reverb, 0.14, is built against TensorFlow 2.15, and both end at
-    # Python 3.11. Every upper bound below follows from these two.
-    python_requires='>=3.10,<3.12',
+    python_requires='>=3.10',
     install_requires=[
         'absl-py>=1.4',
         'dm-env>=1.6',
-        'dm-reverb>=0.14,<0.15',
         'dm-tree>=0.1.8',
         'gin-config>=0.5',
-        'keras>=2.15,<2.16',
         'matplotlib>=3.7',
-        'numpy>=1.23,<2',
+        'numpy>=1.23',
         'pillow>=9.4',
+        'portpicker>=1.5',
         'prometheus-client>=0.20',
-        'tensorflow-probability>=0.23,<0.24',
-        'tf-agents>=0.19,<0.20',
+        'tensorboard>=2.15',
     ],
+    # None of these is needed for cores, networks, offline training and serving, with
+    # any TensorFlow from 2.15.
     extras_require={
-        # TensorFlow is an extra because its flavours overwrite each other: choose one,
-        # and none on a TPU VM, which brings its own.
+        # Online training. The last dm-reverb, 0.14, is built against TensorFlow 2.15, and
+        # both end at Python 3.11. The upper bounds follow from these two.
+        'online': [f"{package}; python_version < '3.12'" for package in (
+            'dm-reverb>=0.14,<0.15',
+            'keras>=2.15,<2.16',
+            'numpy<2',
+            'tensorflow-probability>=0.23,<0.24',
+            'tf-agents>=0.19,<0.20',
+        )],
+        # The TensorFlow of `online`. It is an extra because its flavours overwrite each
+        # other: choose one, and none on a TPU VM, which brings its own.
         'cpu': ['tensorflow-cpu>=2.15,<2.16'],
         'gpu': ['tensorflow[and-cuda]>=2.15,<2.16'],
         'envs': [

@@ -1,6 +1,8 @@
 """Imports everything that a gin file may name."""
 
 # pylint: disable=unused-import
+import importlib.util
+
 import gtrxl_tf.agents.cql.agent
 import gtrxl_tf.agents.cql.network
 import gtrxl_tf.agents.cql.policy
@@ -28,10 +30,12 @@ import gtrxl_tf.environments.minigrid_memory
 import gtrxl_tf.environments.numpad_mujoco
 import gtrxl_tf.environments.vizdoom_two_colors
 import gtrxl_tf.networks
-import gtrxl_tf.networks.core_network
 import gtrxl_tf.offline.experiment
 import gtrxl_tf.offline.history_experiment
 import gtrxl_tf.offline.history_schemes
 import gtrxl_tf.online.experiment
 import gtrxl_tf.sampling
 import gtrxl_tf.sources
+
+if importlib.util.find_spec('tf_agents'):  # Of the extra `online`.
+  import gtrxl_tf.networks.core_network

@@ -27,7 +27,8 @@ def load(module: str, needed_by: str, extra: str = 'envs') -> types.ModuleType:
   except ModuleNotFoundError as error:
     raise config.ConfigError(
         f'{needed_by} needs the package {error.name}, which is not installed: '
-        f'expected `{_install(extra)}`') from error
+        f'expected `{_install(extra)}`'
+        + (' with Python 3.10 or 3.11' if extra == 'online' else '')) from error
 
 
 def _install(extra: str) -> str:

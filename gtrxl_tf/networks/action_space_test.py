@@ -6,7 +6,6 @@ from dm_env import specs
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_probability as tfp
 import tree
 
 from gtrxl_tf import config
@@ -83,6 +82,7 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(np.mean(one == other), 0.5, atol=0.02)
 
   def test_log_prob_is_a_sum_over_parts(self):
+    tfp = pytest.importorskip('tensorflow_probability')
     space, policy = _space_and_policy(testing.HYBRID, num=5)
     sample = space.sample(policy, [0, 1])
     expected = (
@@ -161,6 +161,7 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
       self.assertAllClose(kl, [0, 0], atol=1e-7)
 
   def test_kl_of_several_discrete_actions_is_their_sum(self):
+    tfp = pytest.importorskip('tensorflow_probability')
     space = action_space.ActionSpace([specs.DiscreteArray(2), specs.DiscreteArray(3)])
     one, other = (
         space.policy(tf.constant(np.random.RandomState(s).randn(4, 5), tf.float32))

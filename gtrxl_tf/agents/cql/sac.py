@@ -1,5 +1,6 @@
 """Conservative Q-learning with continuous actions, by TF-Agents' `CqlSacAgent`."""
 
+import importlib
 import types
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
@@ -12,7 +13,6 @@ from tensorflow.python.framework import tensor_spec
 from gtrxl_tf import config
 from gtrxl_tf import specs as specs_lib
 from gtrxl_tf.agents.decision import agent as agent_lib
-import gtrxl_tf.before_tf_agents  # noqa: F401
 from gtrxl_tf.environments import optional
 from gtrxl_tf.losses import averages
 from gtrxl_tf.losses import cql
@@ -23,6 +23,7 @@ from gtrxl_tf.networks import torsos
 
 def _tf_agents(module: str) -> types.ModuleType:
   """Imports a module of TF-Agents, which only these two classes need."""
+  importlib.import_module('gtrxl_tf.before_tf_agents')
   return optional.load(f'tf_agents.{module}', 'conservative SAC', 'online')
 
 
