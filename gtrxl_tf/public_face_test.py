@@ -1,5 +1,7 @@
 """Tests of `import gtrxl_tf`: the modules that it loads, and its attributes."""
 
+import importlib.util
+import os
 import subprocess
 import sys
 
@@ -11,6 +13,8 @@ import gtrxl_tf
 
 _CHANGES = """
 import importlib, os, sys
+import importlib.util
+os.environ['TF_USE_LEGACY_KERAS'] = '0'  # The user has chosen, see KerasTest.
 modules, environment = dict(sys.modules), dict(os.environ)
 import gtrxl_tf
 changed = [name for name, module in modules.items() if sys.modules.get(name) != module]
@@ -71,11 +75,63 @@ loaded()""")
       from gtrxl_tf import nothing  # noqa: F401
 
   @pytest.mark.medium
-  def test_nothing_of_gym_is_printed(self):
-    printed = subprocess.run(
-        [sys.executable, '-c', 'import gtrxl_tf; gtrxl_tf.agents; gtrxl_tf.networks\n'
-         'from gtrxl_tf import specs'], capture_output=True, text=True, check=True)
-    self.assertNotIn('Gym has been unmaintained', printed.stderr)
+  def test_the_library_does_without_the_packages_of_online(self):
+    [loaded] = _python("""
+import sys
+for name in 'reverb', 'tf_agents', 'tensorflow_probability':
+  sys.modules[name] = None
+from gtrxl_tf import agents, configurables, networks, online
+from gtrxl_tf.launch import train
+agents.AGENTS
+print(train.__name__)""")
+    self.assertEqual(loaded, 'gtrxl_tf.launch.train')
+
+
+_HAS_TF_KERAS = importlib.util.find_spec('tf_keras') is not None
+_KERAS = """
+import os
+{before}
+import gtrxl_tf, tensorflow as tf
+{after}
+print('tf_keras' in tf.keras.layers.Layer.__module__, os.environ.get('TF_USE_LEGACY_KERAS'))"""
+
+
+@absltest.skipUnless(_HAS_TF_KERAS, 'tf_keras is not installed')
+@pytest.mark.medium
+class KerasTest(parameterized.TestCase):
+
+  def _chosen(self, before, after=''):
+    environment = {name: value for name, value in os.environ.items()
+                   if name != 'TF_USE_LEGACY_KERAS'}
+    done = subprocess.run(
+        [sys.executable, '-c', _KERAS.format(before=before, after=after)], text=True,
+        env=environment, capture_output=True, check=False)
+    self.assertEqual(done.returncode, 0, done.stderr)
+    return done.stdout.strip()
+
+  @parameterized.parameters('', 'import tensorflow')
+  def test_keras_2_is_chosen(self, before):
+    self.assertEqual(self._chosen(before), 'True 1')
+
+  def test_an_import_of_tensorflow_keras_finds_the_same(self):
+    self.assertEqual(self._chosen('import tensorflow', """
+from tensorflow.keras import layers
+assert layers.Layer is tf.keras.layers.Layer"""), 'True 1')
+
+  @parameterized.parameters(
+      ("os.environ['TF_USE_LEGACY_KERAS'] = '0'", 'False 0'),
+      ('import tensorflow; tensorflow.keras.layers', 'False None'),
+      ('from tensorflow.keras import layers', 'False None'))
+  def test_the_user_s_choice_is_followed(self, before, expected):
+    self.assertEqual(self._chosen(before), expected)
+
+  def test_networks_refuse_keras_3_in_one_line(self):
+    done = subprocess.run(
+        [sys.executable, '-c', 'from gtrxl_tf import cores, losses, networks'], text=True,
+        env={**os.environ, 'TF_USE_LEGACY_KERAS': '0'}, capture_output=True, check=False)
+    self.assertRegex(
+        done.stderr.splitlines()[-1], r'^ImportError: networks, .* need Keras 2; .*'
+        r'tf.keras is Keras 3\..*: expected TF_USE_LEGACY_KERAS=1, or unset')
 
 
 if __name__ == '__main__':

@@ -15,6 +15,7 @@ import tensorflow as tf
 from gtrxl_tf import config
 from gtrxl_tf import files
 from gtrxl_tf import settings as settings_lib
+from gtrxl_tf.environments import optional
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import limits
 from gtrxl_tf.launch import logs
@@ -59,6 +60,8 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
                    else signals.stop_requested)
   with asked_to_stop() as should_stop:
     experiment = _prepare(gin_files, gin_bindings, folder)
+    if experiment.needs_server:
+      optional.load('reverb', 'online training', 'online')
     limits.check_run(experiment)
     with (_claimed(folder, experiment, allow_changes) as begins,
           logs.kept(folder.logs / 'train.log')):

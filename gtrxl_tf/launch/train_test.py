@@ -111,6 +111,12 @@ class RefusedTest(parameterized.TestCase):
     self.assertStartsWith(line, 'Not started: ')
     return line.removeprefix('Not started: ')
 
+  def test_without_reverb_an_online_run_says_what_to_install(self):
+    with mock.patch.dict(sys.modules, reverb=None):
+      line = self.refused([_GIN_FILE], [])
+    self.assertRegex(line, '^online training needs the package reverb, which is not '
+                     r'installed: expected `.*\[online\].*` with Python 3.10 or 3.11$')
+
   @parameterized.parameters(
       (None, '--server: expected the address .* if there are actors'),
       ('nowhere', '--server=nowhere: expected HOST:PORT'))
