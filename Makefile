@@ -1,4 +1,5 @@
 # `make train` and `make test` need Python 3.10 or 3.11 and make; they install the rest.
+# `make test-newest` needs Python 3.12 or 3.13.
 # Variables, as in `make train ARGS='--gin_bindings=Experiment.seed=1'`:
 #   ARGS        arguments appended to a target's command
 #   PYTHON      the Python that creates .venv; by default the first suitable one
@@ -8,9 +9,11 @@ TENSORFLOW ?= $(or $(shell cat .venv/core 2>/dev/null),cpu)
 
 # Not ?=, so that an empty PYTHON in the environment counts as unset.
 PYTHONS := $(or $(PYTHON),python3.11 python3.10 python3 python)
-FITS = import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 12))
-FITTING = $(firstword $(foreach python,$(PYTHONS),\
-    $(shell $(python) -c '$(FITS)' 2>/dev/null && echo $(python))))
+# $(call fitting,PYTHONS,LOWEST,BELOW): the first that is Python 3.LOWEST or later.
+fitting = $(firstword $(foreach python,$(1),$(shell $(python) -c 'import sys; \
+    sys.exit(not $(2) <= sys.version_info.minor < $(3))' 2>/dev/null && echo $(python))))
+FITTING = $(call fitting,$(PYTHONS),10,12)
+NEWEST = $(call fitting,$(PYTHON) python3.13 python3.12 python3,12,14)
 FOUND = $(or $(sort $(shell for p in $(PYTHONS); do $$p -c \
     'import platform; print(platform.python_version())'; done 2>/dev/null; :)),none)
 
@@ -22,7 +25,7 @@ TESTS = --ignore-glob='*_slow_test.py' --ignore-glob='*_envs_test.py'
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help train compare figure3 ablations test test-medium test-all test-slow test-envs test-hostile wheel-check lint envs offline table2 bench tpu-check docs bazel-check clean
+.PHONY: help train compare figure3 ablations test test-medium test-all test-slow test-envs test-hostile test-newest wheel-check lint envs offline table2 bench tpu-check docs bazel-check clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -86,7 +89,7 @@ ablations: .venv/core ## Draw the ablations of algorithm distillation; takes hou
 # Tests spend most of their time compiling; only the slow ones use XLA's optimizations.
 # In random order: make test ARGS='--random-order -v'. It prints a seed; to repeat the
 # order, make test ARGS='--random-order --random-order-seed=<seed>'.
-test test-medium test-all test-hostile wheel-check: export XLA_FLAGS ?= --xla_backend_optimization_level=0
+test test-medium test-all test-hostile test-newest wheel-check: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 test: .venv/core ## Run the quick tests: about four minutes
 	$(PYTEST) $(TESTS) -m 'not medium and not long' $(ARGS) gtrxl_tf binaries examples
 
@@ -101,6 +104,16 @@ test-slow: .venv/core ## Run the tests that take minutes each
 
 test-envs: .venv/envs ## Run the tests of third-party environments
 	$(PYTEST) --dist=load -rs -o python_files='*_envs_test.py' $(ARGS) gtrxl_tf
+
+# The tests of what the wheel alone can do: all but those of online training, of binaries
+# that start it, and of environments.
+NEWEST_TESTS := $(addprefix gtrxl_tf/,agents analysis cores datasets losses networks offline \
+    plots serving sources training config_test.py nests_test.py public_face_test.py)
+
+test-newest: .venv-newest/core .venv/core ## Run tests on the newest TensorFlow and Python
+	.venv-newest/bin/python -m pytest -q -n 2 --dist=loadfile $(TESTS) \
+	    -m 'not medium and not long' $(ARGS) $(NEWEST_TESTS)
+	$(RUN) pytest -q $(ARGS) gtrxl_tf/serving/versions_slow_test.py
 
 wheel-check: .venv/core ## Build the wheel, install it elsewhere, and train with it
 	$(PYTEST) -n 0 $(ARGS) binaries/wheel_slow_test.py
@@ -147,7 +160,7 @@ bazel-check: ## Query the Bazel targets and lint BUILD; needs bazel and npx
 	    -warnings=-native-py BUILD WORKSPACE
 
 clean: ## Remove .venv, .venv-tpu, .venv-docs and build products; keeps runs/
-	rm -rf .venv .venv-tpu .venv-docs build dist *.egg-info .pytest_cache bazel-*
+	rm -rf .venv .venv-newest .venv-tpu .venv-docs build dist *.egg-info .pytest_cache bazel-*
 	find gtrxl_tf binaries -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp file marks a complete installation: it is removed before pip starts and written
@@ -159,14 +172,23 @@ clean: ## Remove .venv, .venv-tpu, .venv-docs and build products; keeps runs/
 	@test -e $@ || { rm -rf .venv && $(FITTING) -m venv .venv; }
 	@rm -f $@
 	@echo 'Setting up .venv: about a minute, 1.5 GB'
-	@$(INSTALL) -e '.[$(TENSORFLOW),dev]'
+	@$(INSTALL) -e '.[$(TENSORFLOW),online,dev]'
 	@echo $(TENSORFLOW) > $@
 
 .venv/envs .venv/offline: .venv/core
 	@mv $< $@.unfinished
 	@echo 'Adding to .venv: $(@F)'
-	@$(INSTALL) -e '.[$(TENSORFLOW),dev,$(@F)]'
+	@$(INSTALL) -e '.[$(TENSORFLOW),online,dev,$(@F)]'
 	@mv $@.unfinished $<
+	@touch $@
+
+.venv-newest/core: setup.py requirements-newest.lock
+	@$(if $(NEWEST),,$(error test-newest needs Python 3.12 or 3.13; \
+	    try: make test-newest PYTHON=/path/to/python3.13))
+	@rm -rf $(@D) && $(NEWEST) -m venv $(@D)
+	@echo 'Setting up $(@D): TensorFlow takes 2 GB'
+	@PIP_CONSTRAINT=requirements-newest.lock $(@D)/bin/python -m pip install -qq \
+	    -e '.[serve,dev]' tensorflow tf_keras
 	@touch $@
 
 # Separate: the TPU compiler and TensorFlow 2.15 need different versions of packages, and

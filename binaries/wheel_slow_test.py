@@ -50,7 +50,8 @@ class WheelTest(absltest.TestCase):
     cls.programs = cls.folder / 'environment/bin'
     # Only imported modules are compiled, which saves half of the time.
     cls.run_in(cls.folder, f'{cls.programs}/pip', 'install', '--quiet', '--no-compile',
-               f'--constraint={_ROOT}/requirements.lock', f'gtrxl_tf[cpu] @ file://{wheel}')
+               f'--constraint={_ROOT}/requirements.lock', 
+               f'gtrxl_tf[cpu,online] @ file://{wheel}')
 
   @classmethod
   def run_in(cls, folder, *command, fails=False):
@@ -78,6 +79,26 @@ class WheelTest(absltest.TestCase):
     text = self.gtrxl('empty', 'train', '--help')
     self.assertRegex(text, r'--gin_bindings: (.*\n)*  --gin_file: ')
     self.assertEqual(text, self.gtrxl('empty', 'train', '-h'))
+
+  def test_the_wheel_alone_brings_what_offline_work_needs(self):
+    self.run_in(self.folder, sys.executable, '-m', 'venv', 'light')
+    pip, = (self.folder / 'light/bin').glob('pip')
+    wheel, = (self.folder / 'dist').glob('*.whl')
+    self.run_in(self.folder, pip, 'install', '--quiet', '--no-compile',
+                f'--constraint={_ROOT}/requirements.lock', wheel, 'tensorflow-cpu')
+    said = self.run_in(self.folder / 'empty', self.folder / 'light/bin/python', '-c', '''
+import importlib.util, numpy as np
+from gtrxl_tf import agents, cores, datasets, environments, losses, networks
+from gtrxl_tf.launch import train
+from gtrxl_tf.serving import export
+print(cores.TransformerXL(1, 8, 2, 4, memory_length=4).name, agents.AGENTS.keys())
+print([importlib.util.find_spec(name) for name in ('reverb', 'tf_agents')])''')
+    self.assertIn('[None, None]', said)
+    said = self.run_in(
+        self.folder / 'empty', self.folder / 'light/bin/gtrxl', 'train',
+        '--gin_file=numpad_2x2_cpu.gin', '--root_dir=run', fails=True)
+    self.assertRegex(said, r'Not started: online training needs the package reverb, which '
+                     r"is not installed: expected `pip install 'gtrxl_tf\[online\] @ file://")
 
   def test_a_package_of_an_extra(self):
     said = self.run_in(

@@ -45,7 +45,7 @@ def main() -> None:
     raise SystemExit('hashes.py: expected Python 3.11, as in the image, '
                      f'got {sys.version.split()[0]}')
   for name, wanted in (('build', ['setuptools', 'wheel']),
-                       *((extra, [f'.[{extra}]']) for extra in _EXTRAS)):
+                       *((extra, [f'.[{extra},online]']) for extra in _EXTRAS)):
     text = '# Written by deploy/hashes.py, for Python 3.11 on Linux x86-64.\n'
     text += ''.join(line + '\n' for line in _lines(*wanted))
     (_ROOT / f'deploy/requirements/{name}.txt').write_text(text, encoding='utf-8')

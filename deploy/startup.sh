@@ -19,7 +19,7 @@ if [ ! -e .installed ]; then
   python3 -m venv --clear --system-site-packages .venv
   extras=$(attribute extras)
   PIP_CONSTRAINT=requirements.lock .venv/bin/python -m pip install --no-cache-dir \
-    -e ".${extras:+[$extras]}"
+    -e ".[online${extras:+,$extras}]"
   touch .installed
 fi
 
