@@ -8,6 +8,7 @@ import gin
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_agents  # noqa: F401 (the classes need it)
 
 from gtrxl_tf import config
 from gtrxl_tf import testing
