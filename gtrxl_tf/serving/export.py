@@ -28,8 +28,8 @@ class Trajectory(NamedTuple):
 def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
   """Writes `policy` to the folder `path`, atomically.
 
-  The files are those of TF-Agents' `PolicySaver`, which can load them, and its functions
-  accept any batch size. `get_initial_state` takes `batch_size` and returns the memory.
+  The files and functions are those of TF-Agents' `PolicySaver`. The functions accept any
+  batch size. `get_initial_state` takes `batch_size` and returns the memory.
   `action` takes step type, reward, discount, observation and memory, and returns the
   action, the policy's parameters, if it offers them, and the next memory. Both are also
   signatures, with flat names such as `0/reward`.
@@ -98,7 +98,9 @@ def _checked_action(policy: policy_lib.NetworkPolicy, repeats: tf.Variable
   """The `action` of a policy, with checks of its inputs and seeds of its own; see
   `save_policy`."""
 
-  def action(time_step: dm_env.TimeStep, policy_state: Any) -> policy_lib.PolicyStep:
+  def action(time_step: dm_env.TimeStep, policy_state: Any, seed: None = None
+             ) -> policy_lib.PolicyStep:
+    del seed  # TF-Agents passes one.
     reward = time_step.reward
     unknown = time_step.first() & tf.math.is_nan(reward)
     reward = tf.where(unknown, tf.zeros_like(reward), reward)
