@@ -50,7 +50,7 @@ class WheelTest(absltest.TestCase):
     cls.programs = cls.folder / 'environment/bin'
     # Only imported modules are compiled, which saves half of the time.
     cls.run_in(cls.folder, f'{cls.programs}/pip', 'install', '--quiet', '--no-compile',
-               f'--constraint={_ROOT}/requirements.lock', 
+               f'--constraint={_ROOT}/requirements.lock',
                f'gtrxl_tf[cpu,online] @ file://{wheel}')
 
   @classmethod

@@ -158,7 +158,7 @@ class MazeState(NamedTuple):
   flag: tf.Tensor  # [B], the previous step's.
 
 
-class MazeSolver:
+class MazeSolver(policy_lib.NetworkPolicy):
   """Solves T-Mazes from memory: after the flag, it turns as the clue showed.
 
   With `turn = -1` it always turns the wrong way.
@@ -166,20 +166,25 @@ class MazeSolver:
 
   def __init__(self, maze: t_maze.TMaze, turn: int = 1):
     self._turn = turn
-    self._dtype = maze.action_spec().dtype
+    super().__init__(None, maze.observation_spec(), maze.action_spec())
+
+  @property
+  def variables(self) -> tuple:
+    """None: it does not learn."""
+    return ()
 
   def get_initial_state(self, batch_size: int) -> MazeState:
     """The memory before the first step."""
     return MazeState(tf.zeros([batch_size]), tf.zeros([batch_size]))
 
-  def action(self, time_step: dm_env.TimeStep, policy_state: MazeState
-             ) -> policy_lib.PolicyStep:
+  def action(self, time_step: dm_env.TimeStep, policy_state: MazeState,
+             seed: Any = None) -> policy_lib.PolicyStep:
     """Takes one step."""
     clue = tf.where(
         time_step.first(), time_step.observation[:, 1], policy_state.clue)
     at_junction = ~time_step.first() & (policy_state.flag == 1)
     turn = tf.where(self._turn * clue == 1, t_maze.UP, t_maze.DOWN)
-    action = tf.cast(tf.where(at_junction, turn, t_maze.RIGHT), self._dtype)
+    action = tf.cast(tf.where(at_junction, turn, t_maze.RIGHT), self.action_spec.dtype)
     return policy_lib.PolicyStep(action, MazeState(clue, time_step.observation[:, 2]))
 
 
