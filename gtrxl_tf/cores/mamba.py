@@ -258,7 +258,8 @@ class Mamba(core.Core):
     return MambaState(hidden=tf.zeros((batch_size, *self._state_shape)),
                       window=tf.zeros((batch_size, *self._window_shape)))
 
-  def call(self, inputs, is_first, state) -> Tuple[tf.Tensor, MambaState]:
+  def _unroll(self, inputs, is_first, state, training=None
+              ) -> Tuple[tf.Tensor, MambaState]:
     stream = self.embedding(inputs)
     hidden, window = [], []
     for i, block in enumerate(self.blocks):
@@ -270,11 +271,8 @@ class Mamba(core.Core):
         tf.stack(hidden, axis=1), tf.stack(window, axis=1))
 
   def _step(self, inputs, is_first, cache):
-    outputs, cache = self(inputs[:, tf.newaxis], is_first[:, tf.newaxis], cache)
+    outputs, cache = self._unroll(inputs[:, tf.newaxis], is_first[:, tf.newaxis], cache)
     return outputs[:, 0], cache
-
-  def cache(self, state) -> MambaState:
-    return state
 
   def record(self, cache) -> MambaState:
     return cache

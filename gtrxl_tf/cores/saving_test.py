@@ -130,6 +130,31 @@ class SavingTest(tf.test.TestCase, parameterized.TestCase):
     other.load_weights(weights)
     self.assert_same(other((inputs, is_first, state)), model((inputs, is_first, state)))
 
+  @parameterized.named_parameters(
+      ('gtrxl', _gtrxl),
+      ('segments', lambda: cores.SegmentTransformer(1, 8, 2, 4, 8)),
+      ('memoryless', lambda: cores.Memoryless(1, 7)))
+  def test_a_sequential_model_is_saved_and_loaded(self, make):
+    inputs, _ = _data()
+    before, after = self.path('before.keras'), self.path('after.keras')
+    model = tf.keras.Sequential([make(), tf.keras.layers.Dense(3)])
+    model.save(before)  # Without variables.
+    self.assertEqual(tf.keras.models.load_model(before)(inputs).shape, (_B, _T, 3))
+    model.compile('adam', 'mse')
+    model.fit(inputs, tf.zeros([_B, _T, 3]), verbose=0)
+    model.save(after)
+    loaded = tf.keras.models.load_model(after)
+    self.assert_same(loaded(inputs), model(inputs))
+
+  def test_a_functional_model_begins_with_the_initial_state(self):
+    core = _gtrxl()
+    inputs, is_first = _data()
+    symbols = tf.keras.Input([_T, _D]), tf.keras.Input([_T], dtype=tf.bool)
+    path = self.path('model.keras')
+    tf.keras.Model(symbols, core(*symbols, None)).save(path)
+    loaded = tf.keras.models.load_model(path)
+    self.assert_same(loaded((inputs, is_first)), core(inputs, is_first, None))
+
   def test_a_functional_model_trains_after_loading(self):
     core = _gtrxl()
     path = self.path('model.keras')
