@@ -16,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
+from gtrxl_tf.cores import keras
 from gtrxl_tf.cores import transformer_xl
 
 _B, _T, _D = 3, 6, 5  # Batch size, unroll length, input width.
@@ -216,7 +217,8 @@ class Checks(tf.test.TestCase, parameterized.TestCase):
     # The loaded core is a core, which also takes steps, and its variables have the
     # same names.
     other = loaded.get_layer(core.name)
-    self.assertEqual([x.name for x in other.variables], [x.name for x in core.variables])
+    self.assertEqual(*([keras.variable_name(x) for x in y.variables]
+                       for y in (other, core)))
     self.assert_nests_close(
         other.step(inputs[:, 0], is_first[:, 0], other.cache(state)),
         core.step(inputs[:, 0], is_first[:, 0], core.cache(state)))
@@ -228,6 +230,9 @@ class Checks(tf.test.TestCase, parameterized.TestCase):
     inputs, is_first = _inputs(11, _T, core)
     other(inputs, is_first, other.initial_state(_B))
     tf.train.Checkpoint(core=other).restore(path).assert_consumed()
+    self.assertLen(tf.train.list_variables(path), len(core.variables) + 2)
+    for restored, saved in zip(other.variables, core.variables):
+      self.assertAllEqual(restored, saved)
     self.assert_nests_close(
         other(inputs, is_first, state), core(inputs, is_first, state))
 
@@ -276,7 +281,7 @@ class ConformanceTest(Checks):
   def test_every_variable_has_its_own_name(self, name):
     core = _CASES[name]()
     core.build(tf.TensorShape([None, None, _D]))
-    names = [variable.name for variable in core.variables]
+    names = [keras.variable_name(variable) for variable in core.variables]
     self.assertLen(set(names), len(names), names)
 
   @parameterized.named_parameters(_ALL)
@@ -439,9 +444,9 @@ class ConformanceTest(Checks):
   @parameterized.named_parameters(_ALL)
   def test_a_config_makes_an_equal_core(self, name):
     core = _CASES[name]()
-    config = json.loads(json.dumps(tf.keras.saving.serialize_keras_object(core)))
+    config = json.loads(json.dumps(tf.keras.utils.serialize_keras_object(core)))
     self.assertEqual(config['registered_name'], f'gtrxl_tf>{type(core).__name__}')
-    other = tf.keras.saving.deserialize_keras_object(config)
+    other = tf.keras.utils.deserialize_keras_object(config)
     self.assertIs(type(other), type(core))
     self.assertEqual(other.get_config(), core.get_config())
     constructor = inspect.signature(type(core)).parameters

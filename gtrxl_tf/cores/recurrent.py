@@ -13,9 +13,10 @@ import tensorflow as tf
 from gtrxl_tf import config
 from gtrxl_tf import nests
 from gtrxl_tf.cores import core
+from gtrxl_tf.cores import keras
 
 
-class _Layer(tf.keras.layers.Layer):
+class _Layer(keras.Layer):
   """One recurrent layer. Row 0 of its state `[B, S, H]` is its output."""
 
   kind: str       # The cell's name, used in layer names.
