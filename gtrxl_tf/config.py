@@ -57,6 +57,13 @@ class Range:
   def admits(self, value) -> bool:
     return self.low <= value <= self.high and not (self.open and value == self.low)
 
+  def of(self, kind: str) -> str:
+    """The numbers of a kind, as Python would compare them: `1 <= int <= 1000`."""
+    above = '<' if self.open else '<='
+    if math.isinf(self.high):
+      return f'{kind} {above.replace("<", ">")} {self.low}'
+    return f'{self.low} {above} {kind} <= {self.high}'
+
   def __str__(self):
     text = f'{">" if self.open else ">="} {self.low}'
     return text if math.isinf(self.high) else f'{text} and <= {self.high}'
@@ -129,6 +136,32 @@ def mismatch(value: Any, hint: Any) -> Optional[str]:
   return None  # The body checks everything else.
 
 
+class _Readable:
+  """A type as `help` shows it: `int >= 1` for `PositiveInt`."""
+
+  def __init__(self, hint: Any):
+    self._text = _text(hint)
+
+  def __repr__(self):
+    return self._text
+
+
+def _text(hint: Any) -> str:
+  """A type as text, with the bounds of numbers and without modules."""
+  origin, args = typing.get_origin(hint), typing.get_args(hint)
+  if origin is Annotated:
+    return args[1].of(_text(args[0]))
+  if origin is typing.Union:
+    return ' or '.join(map(_text, args))
+  if origin is not typing.Literal and args and getattr(hint, '__name__', None):
+    return f'{hint.__name__}[{", ".join(map(_text, args))}]'
+  if hint is type(None):
+    return 'None'
+  if inspect.isclass(hint):
+    return hint.__name__
+  return re.sub(r'[\w.]+\.(?=\w)', '', repr(hint))
+
+
 def _checked(function: Callable, name: str) -> Callable:
   """Returns `function` with arguments checked against its annotations."""
   signature = inspect.signature(function)
@@ -154,7 +187,9 @@ def _checked(function: Callable, name: str) -> Callable:
         raise ConfigError(f'{name}.{parameter} = {shown}: expected {expected}')
     return function(*args, **kwargs)
 
-  wrapper.__signature__ = signature
+  wrapper.__signature__ = signature.replace(parameters=[
+      p.replace(annotation=_Readable(hints[p.name])) if p.name in hints else p
+      for p in signature.parameters.values()])
   return wrapper
 
 

@@ -1,5 +1,6 @@
 """Tests of config.py."""
 
+import inspect
 import math
 from typing import Any, Callable, Literal, Mapping, Optional, Sequence
 
@@ -107,6 +108,16 @@ class CheckedArgumentsTest(parameterized.TestCase):
       Machine(**{'size': 1, argument: value})
     self.assertEqual(config.one_line(caught.exception),
                      f'Machine.{argument} = {value!r}: expected {expected}')
+
+  def test_help_shows_types_that_a_person_reads(self):
+    shown = str(inspect.signature(Machine))
+    for argument in (
+        'size: int >= 1,', 'count: int >= 0 = 0,', 'rate: float > 0 = 1.0,',
+        'share: 0 <= float <= 1 = 0.5,', 'fraction: 0 < float <= 1 = 0.5,',
+        "kind: Literal['fast', 'slow'] = 'fast',", 'limit: int >= 1 or None = None,',
+        'units: Sequence[int >= 1] = (1,),', 'part: Part or None = None,',
+        'lines: Mapping[str, Mapping[str, float]] or None = None'):
+      self.assertIn(argument, shown)
 
   def test_an_unknown_argument_is_refused_by_name(self):
     with self.assertRaisesRegex(TypeError, "^Machine got an unexpected .* 'weight'"):

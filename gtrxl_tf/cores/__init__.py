@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from gtrxl_tf.cores import retention
 from gtrxl_tf.cores.core import Core
 from gtrxl_tf.cores.gates import GATES
 from gtrxl_tf.cores.mamba import Mamba
@@ -20,7 +21,9 @@ CORES = (
 
 # Keras files refer to layers by these registered names.
 for _layer in (*CORES, *GATES.values(), RelativeMultiHeadAttention, XLBlock):
-  tf.keras.saving.register_keras_serializable('gtrxl_tf')(_layer)
+  tf.keras.utils.register_keras_serializable('gtrxl_tf')(_layer)
+for _layer in retention.RETENTION.values():  # Two have the names of gates.
+  tf.keras.utils.register_keras_serializable('gtrxl_tf.retention')(_layer)
 
 __all__ = [
     'CORES', 'Core', 'DeepGRU', 'DeepLSTM', 'GATES', 'Mamba', 'Memoryless', 'RATE',

@@ -16,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
+from gtrxl_tf.cores import keras
 from gtrxl_tf.cores import transformer_xl
 
 _B, _T, _D = 3, 6, 5  # Batch size, unroll length, input width.
@@ -216,7 +217,8 @@ class Checks(tf.test.TestCase, parameterized.TestCase):
     # The loaded core is a core, which also takes steps, and its variables have the
     # same names.
     other = loaded.get_layer(core.name)
-    self.assertEqual([x.name for x in other.variables], [x.name for x in core.variables])
+    self.assertEqual(*([keras.variable_name(x) for x in y.variables]
+                       for y in (other, core)))
     self.assert_nests_close(
         other.step(inputs[:, 0], is_first[:, 0], other.cache(state)),
         core.step(inputs[:, 0], is_first[:, 0], core.cache(state)))
@@ -228,6 +230,9 @@ class Checks(tf.test.TestCase, parameterized.TestCase):
     inputs, is_first = _inputs(11, _T, core)
     other(inputs, is_first, other.initial_state(_B))
     tf.train.Checkpoint(core=other).restore(path).assert_consumed()
+    self.assertLen(tf.train.list_variables(path), len(core.variables) + 2)
+    for restored, saved in zip(other.variables, core.variables):
+      self.assertAllEqual(restored, saved)
     self.assert_nests_close(
         other(inputs, is_first, state), core(inputs, is_first, state))
 
@@ -276,8 +281,62 @@ class ConformanceTest(Checks):
   def test_every_variable_has_its_own_name(self, name):
     core = _CASES[name]()
     core.build(tf.TensorShape([None, None, _D]))
-    names = [variable.name for variable in core.variables]
+    names = [keras.variable_name(variable) for variable in core.variables]
     self.assertLen(set(names), len(names), names)
+
+  @parameterized.named_parameters(_ALL)
+  def test_a_call_without_a_state_returns_the_outputs_of_one_with_it(self, name):
+    core, _ = _make(name)
+    inputs, is_first = _inputs(15, _T, core)
+    expected, state = core(inputs, is_first, core.initial_state(_B))
+    self.assertAllClose(core(inputs, is_first), expected, **_TOLERANCE)
+    self.assert_nests_close(core(inputs, is_first, None), (expected, state))
+    no_resets, _ = core(inputs, tf.zeros_like(is_first), core.initial_state(_B))
+    self.assertAllClose(core(inputs), no_resets, **_TOLERANCE)
+    # The last segment may then be incomplete.
+    self.assertAllClose(core(inputs[:, :4]), no_resets[:, :4], **_TOLERANCE)
+
+  @parameterized.named_parameters(_DISTINCT)
+  def test_a_sequential_model_is_built_from_a_core(self, name):
+    core, _ = _make(name)
+    inputs, _ = _inputs(16, _T)
+    model = tf.keras.Sequential([tf.keras.Input([_T, _D]), core])
+    self.assertAllClose(model(inputs), core(inputs), **_TOLERANCE)
+
+  @parameterized.named_parameters(_ALL)
+  def test_a_state_or_cache_that_does_not_fit_is_refused_in_one_line(self, name):
+    core, state = _make(name)
+    inputs, is_first = _inputs(17, _T, core)
+    cache = core.cache(state)
+    pair = inputs, state
+    wrong = [(pair, None), (None, pair)]
+    if tf.nest.flatten(state):
+      more = core.initial_state(_B + 1)
+      wrong += [(more, None), (None, core.cache(more))]
+    if type(state) is not type(cache):
+      wrong += [(cache, None), (None, state)]
+    for wrong_state, wrong_cache in wrong:
+      with self.assertRaisesRegex(ValueError, (
+          rf'\A(state|cache)\S* of (type|shape) .*: expected .*, as from core\.initial_'
+          rf'(state\({_B}\)|cache\({_B}\) or core\.cache\(state\))\Z')):
+        if wrong_state is not None:
+          core(inputs, is_first, wrong_state)
+        core.step(inputs[:, 0], is_first[:, 0], wrong_cache)
+
+  @parameterized.named_parameters(_DISTINCT)
+  def test_integers_and_numpys_arrays_are_cast(self, name):
+    core, state = _make(name)
+    inputs, is_first = (x.numpy() for x in _inputs(18, _T, core))
+    inputs = np.round(inputs)
+    expected = core(tf.constant(inputs), tf.constant(is_first), state)
+    arrays = tf.nest.map_structure(np.array, state)
+    for given in (inputs.astype(np.int32), inputs.astype(np.float64)):
+      self.assert_nests_close(core(given, is_first.astype(np.float32), arrays), expected)
+    cache = core.cache(state)
+    self.assert_nests_close(
+        core.step(inputs[:, 0].astype(np.int32), is_first[:, 0],
+                  tf.nest.map_structure(np.array, cache)),
+        core.step(tf.constant(inputs[:, 0]), tf.constant(is_first[:, 0]), cache))
 
   @parameterized.named_parameters(_WITH_EMPTY_STATE)
   def test_an_unroll_from_the_empty_state_equals_one_from_the_initial(self, name):
@@ -385,9 +444,9 @@ class ConformanceTest(Checks):
   @parameterized.named_parameters(_ALL)
   def test_a_config_makes_an_equal_core(self, name):
     core = _CASES[name]()
-    config = json.loads(json.dumps(tf.keras.saving.serialize_keras_object(core)))
+    config = json.loads(json.dumps(tf.keras.utils.serialize_keras_object(core)))
     self.assertEqual(config['registered_name'], f'gtrxl_tf>{type(core).__name__}')
-    other = tf.keras.saving.deserialize_keras_object(config)
+    other = tf.keras.utils.deserialize_keras_object(config)
     self.assertIs(type(other), type(core))
     self.assertEqual(other.get_config(), core.get_config())
     constructor = inspect.signature(type(core)).parameters
@@ -513,8 +572,16 @@ class ReachTest(tf.test.TestCase):
   def test_unroll_must_be_complete_segments(self):
     core = cores.SegmentTransformer(1, 8, 2, 4, 8, segment_length=4)
     inputs, is_first = _inputs(0, 6)
-    with self.assertRaisesRegex(ValueError, '6 steps: expected a multiple of segment_'):
+    with self.assertRaisesRegex(
+        ValueError, '^inputs have 6 steps: expected a multiple of segment_.*them$'):
       core(inputs, is_first, core.initial_state(_B))
+
+  def test_the_defaults_take_short_sequences(self):
+    inputs = tf.zeros([1, 6, 4])
+    for make in (cores.RATE, cores.SegmentTransformer):
+      core = make(num_layers=1)
+      self.assertGreater(core.segment_length, 6)
+      self.assertEqual(core(inputs).shape, (1, 6, core.output_size))
 
 
 class ShapesTest(tf.test.TestCase):
@@ -528,19 +595,40 @@ class ShapesTest(tf.test.TestCase):
     core.build([None, None, _D])
     for arguments, error in (
         ((inputs[:, 0], is_first, state),
-         rf'inputs of shape \({_B}, {_D}\): expected \[B, T, D\]$'),
+         rf'inputs of shape \({_B}, {_D}\): expected \[B, T, D\] with D = {_D}$'),
         ((inputs, is_first[:, :3], state),
          rf'is_first of shape .*: expected .*, as inputs with B = {_B}, T = 8$'),
         ((inputs, state, is_first), r'is_first of type XLState: expected \[B, T\]'),
         ((inputs, is_first, core.initial_state(1)),
-         rf'state of shape \(1, .*: expected \[B, ...\], as inputs with B = {_B}$')):
+         rf'state.memory of shape \(1, 3, 1, 8\): expected \({_B}, 3, 1, 8\), as from '),
+        ((inputs[:, :, :2],),
+         rf'inputs of shape \({_B}, 8, 2\): expected \[B, T, D\] with D = {_D}$'),
+        ((inputs[:, :0],), '^inputs have 0 steps: expected at least one$')):
       with self.assertRaisesRegex(ValueError, error):
         core(*arguments)
     cache = core.initial_cache(_B)
-    with self.assertRaisesRegex(ValueError, r'inputs of shape .*: expected \[B, D\]$'):
+    with self.assertRaisesRegex(ValueError, r'inputs of shape .*: expected \[B, D\]'):
       core.step(inputs, is_first, cache)
     with self.assertRaisesRegex(ValueError, rf'is_first .* as inputs with B = {_B}$'):
       core.step(inputs[:, 0], is_first, cache)
+    with self.assertRaisesRegex(ValueError, rf'expected \[B, D\] with D = {_D}$'):
+      core.step(inputs[:, 0, :2], is_first[:, 0], cache)
+    other = cores.TransformerXL(1, 16, 2, 4, memory_length=3)
+    other.build([None, None, _D])
+    with self.assertRaisesRegex(ValueError, 'cache.record of shape .*, 16.: expected .*'):
+      core.step(inputs[:, 0], is_first[:, 0], other.initial_cache(_B))
+
+  def test_what_a_functional_model_cannot_hold_is_refused_in_one_line(self):
+    core = cores.TransformerXL(1, 8, 2, 4, memory_length=3)
+    symbol = tf.keras.Input([_T, _D])
+    for arguments, error in (
+        ((symbol, None, core.initial_state(_B)), '^state is a constant .* of the model$'),
+        ((symbol, tf.zeros([_B, _T], tf.bool)), '^is_first is a constant .* the model$'),
+        ((tf.keras.Input([None, _D]),), '^inputs have an unknown number of steps T: .*')):
+      with self.assertRaisesRegex(ValueError, error):
+        core(*arguments)
+    for core in (cores.DeepLSTM(1, 7), cores.Memoryless(1, 7)):
+      self.assertEqual(tuple(core(tf.keras.Input([None, _D])).shape), (None, None, 7))
 
 
 if __name__ == '__main__':

@@ -1,9 +1,12 @@
 """The interface of a memory core, and small pieces that several cores share."""
 
 import abc
+import re
 from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
+import numpy as np
 import tensorflow as tf
+import tree
 
 from gtrxl_tf.cores import saving
 
@@ -16,6 +19,10 @@ Records = Any
 KeysAndValues = Tuple[tf.Tensor, tf.Tensor]
 
 BatchSize = Union[int, tf.Tensor]
+
+# The default of a call's state, as None stands for the initial one. It is text because a
+# SavedModel has to store it.
+_LEFT_OUT = 'left out'
 
 
 def build_layer(layer: tf.keras.layers.Layer, input_shape) -> None:
@@ -70,8 +77,10 @@ def segment_slices(unroll_length: int, segment_length: int) -> List[slice]:
     ValueError: the unroll does not consist of complete segments.
   """
   if unroll_length % segment_length:
-    raise ValueError(f'inputs have {unroll_length} steps: expected a multiple of '
-                     f'segment_length = {segment_length}')
+    raise ValueError(
+        f'inputs have {unroll_length} steps: expected a multiple of segment_length = '
+        f'{segment_length}; another segment_length, or a call without a state, takes '
+        'them')
   return [slice(start, start + segment_length)
           for start in range(0, unroll_length, segment_length)]
 
@@ -81,33 +90,71 @@ def swap_time_and_batch(x: tf.Tensor) -> tf.Tensor:
   return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
 
 
-def _shape(name: str, x: Any, sizes: Sequence[Any], expected: str
+def _shape(name: str, x: Any, sizes: Sequence[Optional[int]], expected: str
            ) -> Sequence[Optional[int]]:
-  """The sizes of an argument's leading axes, so far as they are known.
+  """The sizes of an argument's axes, so far as they are known.
 
   Args:
     name: of the argument.
     x: tensor, array, or nested list, whose shape is not known.
-    sizes: of each axis; None admits any. Further axes may follow a last `...`.
+    sizes: of each axis; None admits any.
     expected: the shape as text.
 
   Raises:
     ValueError: the shape differs.
   """
-  if hasattr(x, '_fields'):  # A state.
+  if x is None or isinstance(x, tuple):  # A tuple is a state, or all the arguments.
     raise ValueError(f'{name} of type {type(x).__name__}: expected {expected}')
-  more = sizes[-1:] == (...,)
-  sizes = sizes[:-1] if more else sizes
   shape = tf.TensorShape(getattr(x, 'shape', None))
-  unknown = (None,) * len(sizes)
   if shape.rank is None:
-    return unknown
-  if not (shape[:len(sizes)] if more else shape).is_compatible_with(sizes):
+    return (None,) * len(sizes)
+  if not shape.is_compatible_with(sizes):
     known = ' with ' + ', '.join(
-        f'{letter} = {size}' for letter, size in zip('BT', sizes) if size)
+        f'{letter} = {size}' for letter, size in zip(re.findall('[BTD]', expected), sizes) if size)
     raise ValueError(f'{name} of shape {tuple(shape)}: expected {expected}'
                      f'{known if any(sizes) else ""}')
-  return tuple(shape[:len(sizes)])
+  return tuple(shape)
+
+
+def _is_left_out(state: Any) -> bool:
+  return isinstance(state, str) and state == _LEFT_OUT
+
+
+def _fitted(name: str, nest: Any, specs: Any, batch_size: Optional[int], source: str
+            ) -> Any:
+  """A state or cache with the structure of its specs.
+
+  Args:
+    name: of the argument.
+    nest: the argument. Keras loads functional models with lists for named tuples.
+    specs: nest of `tf.TensorSpec`.
+    batch_size: None admits any.
+    source: the methods that make such a nest, as text.
+
+  Raises:
+    ValueError: the structure or the shape of a tensor differs.
+  """
+  plain = isinstance(nest, (list, tuple)) and not hasattr(nest, '_fields')
+  leaves = tf.nest.flatten(nest)
+  if plain and len(leaves) == len(tf.nest.flatten(specs)):
+    nest = tf.nest.pack_sequence_as(specs, leaves)
+  try:
+    tf.nest.assert_same_structure(nest, specs)
+    shapes = [tf.TensorShape(x.shape) for x in leaves]
+  except (AttributeError, TypeError, ValueError):
+    kind = ('a tensor' if isinstance(specs, tf.TensorSpec) else
+            type(specs).__name__ if specs else '()')
+    raise ValueError(
+        f'{name} of type {type(nest).__name__}: expected {kind}, as from {source}'
+    ) from None
+  for (path, spec), shape in zip(tree.flatten_with_path(specs), shapes):
+    expected = tf.TensorShape([batch_size, *spec.shape[1:]])
+    if not expected.is_compatible_with(shape):
+      part = ''.join(f'[{x}]' if isinstance(x, int) else f'.{x}' for x in path)
+      raise ValueError(f'{name}{part} of shape {tuple(shape)}: expected '
+                       f'{tuple(expected)}, as from {source}')
+  return tf.nest.map_structure(
+      lambda x: tf.constant(x) if isinstance(x, np.ndarray) else x, nest)
 
 
 class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
@@ -115,11 +162,26 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
 
   A core has two forms, which compute the same function:
 
-    outputs, state = core(inputs, is_first, state)        # unroll, for learning
-    outputs, cache = core.step(inputs, is_first, cache)   # one step, for acting
+  ```python
+  outputs, state = core(inputs, is_first, state)        # unroll, for learning
+  outputs, cache = core.step(inputs, is_first, cache)   # one step, for acting
+  ```
 
   `is_first` is true on the first step of an episode. This step and those after it
-  see nothing from before it, whatever the state holds.
+  see nothing from before it, whatever the state holds. If it is left out or None, no
+  episode begins within the unroll.
+
+  The first state is `core.initial_state(batch_size)`, or None. If the state is left
+  out, an unroll begins with the initial one too and returns only outputs, of any number
+  of steps, as a layer of `tf.keras.Sequential` does:
+
+  ```python
+  outputs = core(inputs)
+  outputs = core(inputs, is_first)
+  outputs, state = core(inputs, is_first, None)
+  ```
+
+  The first cache is `core.initial_cache(batch_size)`.
 
   The two forms do not exchange states. To rebuild the state before an unroll, a
   learner needs the *records* of the `memory_length` steps before it: each step of
@@ -127,13 +189,23 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   them into a state, and `cache` turns a state into its acting form. An actor does the
   same after its weights change, so that it never mixes keys from two sets of weights.
 
-  In a functional Keras model the state is a nest of inputs, as in
-  `examples/keras_model.py`. Keras saves and loads models that use a core.
+  Keras saves and loads models that use a core. In a functional model, a state is a nest
+  of inputs, as in `examples/keras_model.py`.
 
-  The conformance suite (`conformance_test.py`) checks three equalities for every core:
-  one unroll of 2T steps equals two of T; T steps equal an unroll of T; an unroll with
-  resets equals its episodes run separately.
+  A subclass implements `_unroll`, `_step` and, where acting has a form of its own,
+  `_cache`; `docs/your_core.md` has an example. The conformance suite
+  (`conformance_test.py`) checks three equalities for every core: one unroll of 2T steps
+  equals two of T; T steps equal an unroll of T; an unroll with resets equals its
+  episodes run separately.
   """
+
+  _input_width: Optional[int] = None  # D, once the core is built.
+  _drops = False
+  _unknown_length = False  # Whether the number of steps may be unknown in a graph.
+
+  def build(self, input_shape) -> None:
+    self._input_width = input_shape[-1]
+    super().build(input_shape)
 
   @property
   @abc.abstractmethod
@@ -152,11 +224,10 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   def segment_length(self) -> int:
     """Steps per segment; 1 if an unroll may start and end anywhere.
 
-    Unrolls consist of complete segments, and acting cuts at the same steps.
+    Unrolls that return a state consist of complete segments, and acting cuts at the
+    same steps.
     """
     return 1
-
-  _drops = False
 
   @property
   def drops(self) -> bool:
@@ -175,21 +246,62 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     """
     return self.initial_state(batch_size)
 
-  def __call__(self, inputs, is_first, state, **kwargs):
-    # A functional model that Keras loads has lists in place of named tuples.
-    if isinstance(state, list):
-      state = tf.nest.pack_sequence_as(
-          self.initial_state(1), tf.nest.flatten(state))
-    batch, steps, _ = _shape('inputs', inputs, (None, None, None), '[B, T, D]')
-    _shape('is_first', is_first, (batch, steps), '[B, T], as inputs')
-    for part in tf.nest.flatten(state)[:1]:
-      _shape('state', part, (batch, ...), '[B, ...], as inputs')
-    return super().__call__(inputs, is_first, state, **kwargs)
+  def __call__(self, inputs, is_first=None, state=_LEFT_OUT, **kwargs):
+    batch, steps, _ = _shape(
+        'inputs', inputs, (None, None, self._input_width), '[B, T, D]')
+    if steps == 0:
+      raise ValueError('inputs have 0 steps: expected at least one')
+    if steps is None and not self._unknown_length and hasattr(inputs, 'shape'):
+      raise ValueError('inputs have an unknown number of steps T: expected a known one, '
+                       'as in tf.keras.Input([T, D])')
+    arguments = {}
+    if is_first is not None:
+      _shape('is_first', is_first, (batch, steps), '[B, T], as inputs')
+      arguments['is_first'] = is_first
+    if not _is_left_out(state):
+      if steps:
+        segment_slices(steps, self.segment_length)
+      arguments['state'] = (
+          None if state is None else self._fitted_state(state, batch))
+    if hasattr(inputs, '_keras_history'):  # Symbolic, in a functional model.
+      for name, value in arguments.items():
+        if not all(hasattr(x, '_keras_history') for x in tf.nest.flatten(value)
+                   if x is not None):
+          raise ValueError(
+              f'{name} is a constant in a functional model: expected None or inputs of '
+              'the model')
+    return super().__call__(inputs, **arguments, **kwargs)
+
+  def call(self, inputs: tf.Tensor, is_first: Optional[tf.Tensor] = None,
+           state: Optional[State] = _LEFT_OUT, training: Optional[bool] = None) -> Any:
+    """Unrolls over `inputs` `[B, T, D]`, `is_first` `[B, T]`.
+
+    Returns:
+      Outputs `[B, T, D']`, and the state after the last step unless `state` is left
+      out.
+    """
+    inputs = tf.cast(inputs, self.compute_dtype)
+    if is_first is None:
+      is_first = tf.zeros_like(inputs[:, :, 0], tf.bool)
+    is_first = tf.cast(is_first, tf.bool)
+    batch_size = inputs.shape[0] or tf.shape(inputs)[0]
+    if state is None:
+      state = self.initial_state(batch_size)
+    if not _is_left_out(state):
+      return self._unroll(inputs, is_first, state, training)
+    num_steps = inputs.shape[1]
+    if self.segment_length > 1:  # No step sees those that complete the last segment.
+      missing = -num_steps % self.segment_length
+      inputs = tf.pad(inputs, [[0, 0], [0, missing], [0, 0]])
+      is_first = tf.pad(is_first, [[0, 0], [0, missing]])
+    outputs, _ = self._unroll(
+        inputs, is_first, self.empty_state(batch_size), training)
+    return outputs[:, :num_steps]
 
   @abc.abstractmethod
-  def call(self, inputs: tf.Tensor, is_first: tf.Tensor, state: State
-           ) -> Tuple[tf.Tensor, State]:
-    """Unrolls over `inputs` `[B, T, D]`, `is_first` `[B, T]`.
+  def _unroll(self, inputs: tf.Tensor, is_first: tf.Tensor, state: State,
+              training: Optional[bool]) -> Tuple[tf.Tensor, State]:
+    """Implements a call, after inputs are cast and variables built.
 
     Returns:
       Outputs `[B, T, D']` and the state after the last step.
@@ -207,11 +319,17 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
 
     Returns:
       Outputs `[B, D']` and the cache after the step.
+
+    Raises:
+      ValueError: an argument has another shape, or is not this core's.
     """
-    batch, _ = _shape('inputs', inputs, (None, None), '[B, D]')
+    batch, _ = _shape('inputs', inputs, (None, self._input_width), '[B, D]')
     _shape('is_first', is_first, (batch,), '[B], as inputs')
     if not self.built:
       self.build(tf.TensorShape([None, None, inputs.shape[-1]]))
+    cache = _fitted(
+        'cache', cache, self._specs(self.initial_cache), batch,
+        f'core.initial_cache({batch or "batch_size"}) or core.cache(state)')
     outputs, cache = self._step(
         tf.cast(inputs, self.compute_dtype), tf.cast(is_first, tf.bool), cache)
     return outputs, self.move(cache) if move else cache
@@ -235,24 +353,48 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
             ) -> Tuple[tf.Tensor, Cache]:
     """Implements `step`, after inputs are cast and variables built."""
 
-  @abc.abstractmethod
   def cache(self, state: State) -> Cache:
-    """The acting form of `state` for the current weights, which must be built."""
-
-  def initial_cache(self, batch_size: BatchSize) -> Cache:
-    """The cache before the first step of an episode; see `cache`.
+    """The acting form of `state` for the current weights.
 
     Raises:
-      ValueError: the core needs its variables for it, and is not built.
+      ValueError: the state is not this core's, or the core has no variables yet.
     """
-    try:
-      return self.cache(self.initial_state(batch_size))
-    except AttributeError as error:
-      if self.built:
-        raise
+    if not self.built and type(self)._cache is not Core._cache:
       raise ValueError(
           f'{self.name} has no variables yet, of which its cache is made: expected a '
-          'call of build([None, None, D]), or of the core, before') from error
+          'call of build([None, None, D]), or of the core, before')
+    return self._cache(self._fitted_state(state, None))
+
+  def _cache(self, state: State) -> Cache:
+    """Implements `cache`; the state itself unless overridden."""
+    return state
+
+  def initial_cache(self, batch_size: BatchSize) -> Cache:
+    """The cache before the first step of an episode; see `cache`."""
+    return self.cache(self.initial_state(batch_size))
+
+  def _fitted_state(self, state, batch_size):
+    """The state with its named tuples.
+
+    Raises:
+      ValueError: the state is not this core's.
+    """
+    specs = tf.nest.map_structure(
+        lambda x, y: tf.TensorSpec(x.shape.most_specific_compatible_shape(y.shape)),
+        self._specs(self.initial_state), self._specs(self.empty_state))
+    return _fitted('state', state, specs, batch_size,
+                   f'core.initial_state({batch_size or "batch_size"})')
+
+  def _specs(self, make: Callable[[BatchSize], Any]) -> Any:
+    """Specs `[None, ...]` of what one of the core's methods makes for a batch."""
+    # Not an attribute, which TensorFlow would track.
+    specs = self.__dict__.setdefault('_specs_of', {})
+    if make.__name__ not in specs:
+      made = make(1) if tf.executing_eagerly() else tf.function(
+          make, autograph=False).get_concrete_function(1).structured_outputs
+      specs[make.__name__] = tf.nest.map_structure(
+          lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), made)
+    return specs[make.__name__]
 
   @abc.abstractmethod
   def record(self, cache: Cache) -> Records:

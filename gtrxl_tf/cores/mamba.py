@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf.cores import core
+from gtrxl_tf.cores import keras
 
 # Steps per iteration of the scan's loop. More are not faster and compile more slowly.
 _CHUNK = 4
@@ -92,7 +93,7 @@ def _initial_dt_bias(shape, dtype=None, **kwargs):
   return dt + tf.math.log(-tf.math.expm1(-dt))
 
 
-class _Mixer(tf.keras.layers.Layer):
+class _Mixer(keras.Layer):
   """The layer that mixes steps: convolution, state space and gate (Figure 3)."""
 
   def __init__(self, state_dim: int, conv_width: int, expand: int, name=None):
@@ -163,7 +164,7 @@ class _Mixer(tf.keras.layers.Layer):
     return convolved, tf.cast(window, tf.float32)
 
 
-class _Block(tf.keras.layers.Layer):
+class _Block(keras.Layer):
   """`x + Mixer(LN(x))`, then `x + MLP(LN(x))` if there is an MLP."""
 
   def __init__(self, mixer: _Mixer, mlp_dim: int, name=None):
@@ -258,7 +259,8 @@ class Mamba(core.Core):
     return MambaState(hidden=tf.zeros((batch_size, *self._state_shape)),
                       window=tf.zeros((batch_size, *self._window_shape)))
 
-  def call(self, inputs, is_first, state) -> Tuple[tf.Tensor, MambaState]:
+  def _unroll(self, inputs, is_first, state, training=None
+              ) -> Tuple[tf.Tensor, MambaState]:
     stream = self.embedding(inputs)
     hidden, window = [], []
     for i, block in enumerate(self.blocks):
@@ -270,11 +272,8 @@ class Mamba(core.Core):
         tf.stack(hidden, axis=1), tf.stack(window, axis=1))
 
   def _step(self, inputs, is_first, cache):
-    outputs, cache = self(inputs[:, tf.newaxis], is_first[:, tf.newaxis], cache)
+    outputs, cache = self._unroll(inputs[:, tf.newaxis], is_first[:, tf.newaxis], cache)
     return outputs[:, 0], cache
-
-  def cache(self, state) -> MambaState:
-    return state
 
   def record(self, cache) -> MambaState:
     return cache

@@ -22,6 +22,8 @@ class Memoryless(core.Core):
     hidden_dim: units of each layer. Both defaults match the GTrXL paper's LSTM.
   """
 
+  _unknown_length = True
+
   def __init__(self, num_layers: config.NumLayers = 3,
                hidden_dim: config.PositiveInt = 256, name: Optional[str] = None):
     super().__init__(name=name)
@@ -29,9 +31,10 @@ class Memoryless(core.Core):
                    for i in range(num_layers)]
 
   def build(self, input_shape) -> None:
+    shape = input_shape
     for layer in self.layers:
-      core.build_layer(layer, input_shape)
-      input_shape = layer.compute_output_shape(input_shape)
+      core.build_layer(layer, shape)
+      shape = layer.compute_output_shape(shape)
     super().build(input_shape)
 
   @property
@@ -45,16 +48,14 @@ class Memoryless(core.Core):
   def initial_state(self, batch_size) -> Tuple[()]:
     return ()
 
-  def call(self, inputs, is_first, state) -> Tuple[tf.Tensor, Tuple[()]]:
+  def _unroll(self, inputs, is_first, state, training=None
+              ) -> Tuple[tf.Tensor, Tuple[()]]:
     for layer in self.layers:
       inputs = layer(inputs)
     return inputs, state
 
   def _step(self, inputs, is_first, cache):
-    return self.call(inputs, is_first, cache)
-
-  def cache(self, state) -> Tuple[()]:
-    return state
+    return self._unroll(inputs, is_first, cache)
 
   def record(self, cache) -> Tuple[()]:
     return ()

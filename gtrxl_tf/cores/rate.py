@@ -216,8 +216,8 @@ class RATE(core.Core):
         hidden=tf.zeros((*shape, len(self.blocks), self._model_dim)),
         valid=tf.zeros(shape, tf.bool), noise=self._noise.first_numbers(batch_size))
 
-  def call(self, inputs, is_first, state, training: Optional[bool] = None
-           ) -> Tuple[tf.Tensor, RATEState]:
+  def _unroll(self, inputs, is_first, state, training
+              ) -> Tuple[tf.Tensor, RATEState]:
     key = dropout_lib.make_key(inputs) if training and self._drops else None
     outputs = []
     for n, (steps, begins) in enumerate(self._segments(inputs, is_first)):
@@ -303,7 +303,7 @@ class RATE(core.Core):
     sizes = [joined.shape[axis] - self._cache_length, self._cache_length]
     return tf.split(joined, sizes, axis)[1]
 
-  def cache(self, state) -> RATECache:
+  def _cache(self, state) -> RATECache:
     memory, carry, valid = self._begin_episodes(
         ~state.begun, state.memory, state.carry, state.valid)
     keys, values = self._keys_and_values(state.hidden)

@@ -13,9 +13,10 @@ import tensorflow as tf
 from gtrxl_tf import config
 from gtrxl_tf import nests
 from gtrxl_tf.cores import core
+from gtrxl_tf.cores import keras
 
 
-class _Layer(tf.keras.layers.Layer):
+class _Layer(keras.Layer):
   """One recurrent layer. Row 0 of its state `[B, S, H]` is its output."""
 
   kind: str       # The cell's name, used in layer names.
@@ -118,6 +119,7 @@ class _DeepRecurrent(core.Core):
   """A stack of recurrent layers. Its state is `[B, L, S, H]`."""
 
   layer: type  # A subclass of `_Layer`.
+  _unknown_length = True
 
   def __init__(self, num_layers: config.NumLayers = 3,
                hidden_dim: config.PositiveInt = 256,
@@ -176,7 +178,8 @@ class _DeepRecurrent(core.Core):
       stream = tf.concat(outputs, axis=-1)
     return stream, tf.stack(states, axis=-3)
 
-  def call(self, inputs, is_first, state) -> Tuple[tf.Tensor, tf.Tensor]:
+  def _unroll(self, inputs, is_first, state, training
+              ) -> Tuple[tf.Tensor, tf.Tensor]:
     outputs, states = self._apply(
         inputs, state, lambda layer, x, state: layer(x, is_first, state))
     return outputs, states[:, -1]
@@ -185,9 +188,6 @@ class _DeepRecurrent(core.Core):
     return self._apply(
         inputs, cache,
         lambda layer, x, state: layer.step(layer.project(x), is_first, state))
-
-  def cache(self, state) -> tf.Tensor:
-    return state
 
   def record(self, cache) -> tf.Tensor:
     return cache

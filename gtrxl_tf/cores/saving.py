@@ -7,8 +7,10 @@ from typing import Any, Callable, Dict, Iterator, Union
 
 import tensorflow as tf
 
+from gtrxl_tf.cores import keras
 
-class SavableLayer(tf.keras.layers.Layer):
+
+class SavableLayer(keras.Layer):
   """A layer that Keras saves as the arguments of its constructor.
 
   Keras records the arguments that the caller passes. This class records all of them,

@@ -46,7 +46,7 @@ class Attention(saving.SavableLayer):
     core.build_layer(self._key_and_value, input_shape)
     self._output = tf.keras.layers.Dense(input_shape[-1], name='output')
     core.build_layer(
-        self._output, input_shape[:-1] + [self._num_heads * self._head_dim])
+        self._output, (*input_shape[:-1], self._num_heads * self._head_dim))
     if self._positions == 'bias':
       self.distance_bias = self.add_weight(
           'distance_bias', (self._num_heads, self._num_slots), initializer='zeros')
@@ -146,7 +146,7 @@ class SegmentBlock(saving.SavableLayer):
     self._outputs = tf.keras.layers.Dense(input_shape[-1], name='outputs')
     for layer in (self.attention, self._attention_norm, self._mlp_norm, self._hidden):
       core.build_layer(layer, input_shape)
-    core.build_layer(self._outputs, input_shape[:-1] + [self._hidden.units])
+    core.build_layer(self._outputs, (*input_shape[:-1], self._hidden.units))
     super().build(input_shape)
 
   def keys_and_values(self, memory: tf.Tensor) -> core.KeysAndValues:

@@ -187,8 +187,8 @@ class SegmentTransformer(core.Core):
         memory=tf.zeros((*shape, len(self.blocks), self._model_dim)),
         valid=tf.zeros(shape, tf.bool))
 
-  def call(self, inputs, is_first, state, training: Optional[bool] = None
-           ) -> Tuple[tf.Tensor, SegmentState]:
+  def _unroll(self, inputs, is_first, state, training
+              ) -> Tuple[tf.Tensor, SegmentState]:
     key = dropout_lib.make_key(inputs) if training and self._drops else None
     stream = self.embedding(inputs)
     prefix = self._run_prefix(dropout_lib.fold(key, 0))
@@ -260,7 +260,7 @@ class SegmentTransformer(core.Core):
     """The last M rows of `x` `[B, S, ...]`, or all if there are fewer."""
     return x[:, max(x.shape[1] - self._memory_length, 0):]
 
-  def cache(self, state) -> SegmentCache:
+  def _cache(self, state) -> SegmentCache:
     prefix = self._run_prefix()
     batch_size, num_rows = tf.shape(state.memory)[0], state.memory.shape[1]
     missing = self._memory_length - num_rows

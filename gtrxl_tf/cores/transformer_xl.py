@@ -131,23 +131,23 @@ class TransformerXL(core.Core):
         memory=tf.zeros((*shape, len(self.blocks), self._model_dim)),
         valid=tf.zeros(shape, tf.bool))
 
-  def call(self, inputs, is_first, state, training: Optional[bool] = None
-           ) -> Tuple[tf.Tensor, XLState]:
+  def _unroll(self, inputs, is_first, state, training
+              ) -> Tuple[tf.Tensor, XLState]:
     key = dropout_lib.make_key(inputs) if training and self._drops else None
-    outputs, state, _ = self._unroll(
+    outputs, state, _ = self._run_layers(
         inputs, is_first, state, dropout_lib.fold(key, 0))
     return outputs, state
 
   def attention_weights(self, inputs: tf.Tensor, is_first: tf.Tensor, state: XLState
                         ) -> xl_block.AttentionWeights:
     """The attention weights of an unroll, as one segment."""
-    _, _, seen = self._unroll(tf.cast(inputs, self.compute_dtype), is_first, state)
+    _, _, seen = self._run_layers(tf.cast(inputs, self.compute_dtype), is_first, state)
     weights = xl_block.weigh(self.blocks, *seen)
     queries = ['step'] * weights.shape[-2]
     return xl_block.AttentionWeights(
         weights[:, tf.newaxis], queries, ['cache'] * self._memory_length + queries)
 
-  def _unroll(self, inputs, is_first, state: XLState, key=None):
+  def _run_layers(self, inputs, is_first, state: XLState, key=None):
     """Outputs, the next state, and the arguments of `xl_block.weigh`."""
     mask = masks.attention_mask(is_first, state.valid)
     num_layers = len(self.blocks)
@@ -167,7 +167,7 @@ class TransformerXL(core.Core):
   def restore(self, records, is_first) -> XLState:
     return XLState(records, masks.restored_validity(is_first))
 
-  def cache(self, state) -> XLCache:
+  def _cache(self, state) -> XLCache:
     keys, values = zip(*(
         block.keys_and_values(state.memory[:, :, i])
         for i, block in enumerate(self.blocks)))
