@@ -130,11 +130,9 @@ class TMaze(vector_task.VectorTask):
 
   @staticmethod
   def advance(tables, e, action) -> vector_task.Outcome:
-    at_junction = e.x == e.length
-    up, down = at_junction & (action == UP), at_junction & (action == DOWN)
-    turns = up | down
-    e.y = 1 * up - down
-    e.success = turns & (e.y == e.clue)
+    turns = (e.x == e.length) & ((action == UP) | (action == DOWN))
+    e.y = turns * (RIGHT - action)  # 1 for UP, -1 for DOWN.
+    e.success = e.y == e.clue
     advances = (action == RIGHT) & (e.x < e.length)
     e.x = e.x + advances - ((action == LEFT) & (e.x > 0))
     e.num_steps = e.num_steps + 1
