@@ -109,6 +109,44 @@ class BinariesTest(absltest.TestCase):
     self.assertEqual({path: after[path] for path in before}, before)
 
   @pytest.mark.long
+  def test_evaluate_prints_nothing_else_with_images(self):
+    (self._temporary / 'pictures.py').write_text('''
+import dm_env
+import gin
+import numpy as np
+
+@gin.configurable
+class Pictures(dm_env.Environment):
+  def __init__(self, seed):
+    self.over = True
+  def observation_spec(self):
+    return dm_env.specs.BoundedArray([16, 16, 3], np.uint8, 0, 255)
+  def action_spec(self):
+    return dm_env.specs.DiscreteArray(2)
+  def reset(self):
+    self.over = False
+    return dm_env.restart(np.zeros([16, 16, 3], np.uint8))
+  def step(self, action):
+    if self.over:
+      return self.reset()
+    self.over = True
+    return dm_env.termination(1.0, np.ones([16, 16, 3], np.uint8))
+''')
+    path = f'{self._temporary}{os.pathsep}{_ROOT}'
+    with mock.patch.object(sys, 'path', [str(self._temporary), *sys.path]):
+      folder = self._make_run('gin/gtrxl/gymnasium_cpu.gin', [
+          'import pictures', 'Experiment.environment = @Pictures'])
+    export.save_policy(
+        self._experiment.make_policy(self._agent.target), folder.policy)
+    with mock.patch.dict(os.environ, PYTHONPATH=path, TF_CPP_MIN_LOG_LEVEL='2'):
+      done = subprocess.run(
+          [sys.executable, '-m', 'binaries.evaluate', f'--root_dir={folder.root}'],
+          cwd=_ROOT, capture_output=True, text=True, check=False)
+    self.assertEqual(done.returncode, 0, done.stderr)
+    self.assertNotIn('remapper', done.stderr)
+    self.assertStartsWith(done.stdout, 'Evaluation over 100 episodes: return 1.00 ')
+
+  @pytest.mark.long
   def test_an_environment_that_cannot_be_drawn_is_not_filmed(self):
     folder = self._make_run()
     export.save_policy(
@@ -129,33 +167,25 @@ import gin
 from gtrxl_tf.environments import action_recall
 
 class Broken(action_recall.ActionRecall):
-  resets = 0
-  def reset(self):
-    self.resets += 1
-    return super().reset()
   def step(self, action):
-    return super().step(action) if self.resets < LAST else None
+    return None
 
 @gin.configurable
 def BrokenRecall(seed):
   return Broken(delay=2, seed=seed)
 ''')
-    module = self._temporary / 'broken_recall.py'
-    text = module.read_text()
     settings = self._temporary / 'broken.gin'
     settings.write_text('import broken_recall\nExperiment.environment = @BrokenRecall\n')
     path = f'{self._temporary}{os.pathsep}{_ROOT}'
-    for episode in 1, 2:  # When the settings are checked; and the first that is played.
-      module.write_text(text.replace('LAST', str(episode)))
-      with mock.patch.dict(os.environ, PYTHONPATH=path):
-        done = _run('evaluate', root_dir=folder.root, gin_file=settings)
-      self.assertEqual(done.returncode, 1)
-      failure = folder.failures / 'evaluate.txt'
-      self.assertIn(f'Stopped: evaluation: environment 0, episode {episode}, step 1: '
-                    'returned a NoneType: expected a dm_env.TimeStep', done.stderr)
-      self.assertIn(f'(traceback: {failure})\n', done.stderr)
-      self.assertNotIn('Traceback', done.stderr)
-      self.assertIn('Traceback', failure.read_text())
+    with mock.patch.dict(os.environ, PYTHONPATH=path):
+      done = _run('evaluate', root_dir=folder.root, gin_file=settings)
+    self.assertEqual(done.returncode, 1)
+    failure = folder.failures / 'evaluate.txt'
+    self.assertIn('Stopped: evaluation: environment 0, episode 2, step 1: '  # Of play().
+                  'returned a NoneType: expected a dm_env.TimeStep', done.stderr)
+    self.assertIn(f'(traceback: {failure})\n', done.stderr)
+    self.assertNotIn('Traceback', done.stderr)
+    self.assertIn('Traceback', failure.read_text())
 
   @pytest.mark.long
   def test_evaluate_refuses_observations_that_the_policy_does_not_know(self):
@@ -193,6 +223,10 @@ def BrokenRecall(seed):
     self.assertEqual(_contents(folder), before)
     self.assertEqual(done.returncode, 0, done.stderr)
     self.assertIn(f'saved_model_cli show --dir {output_dir}', done.stdout)
+    self.assertRegex(
+        done.stdout, r'^Inputs of the signature action, for any number of rows:\n'
+        r'  0/discount +float32  \[rows\]\n  0/observation +float32  \[rows, 5\]\n'
+        r'  0/reward +float32  \[rows\]\n  0/step_type +int32    \[rows\]\n  1/')
 
     exported = tf.saved_model.load(str(output_dir))
     policy = self._experiment.make_policy(self._agent.target, greedy=True)

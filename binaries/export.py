@@ -34,6 +34,7 @@ def main() -> None:
   from gtrxl_tf import config
   from gtrxl_tf.launch import prepare
   from gtrxl_tf.serving import export
+  from gtrxl_tf.serving import exported
   from gtrxl_tf.training import run_folder
 
   folder = run_folder.RunFolder(_ROOT_DIR.value)
@@ -57,6 +58,12 @@ def main() -> None:
     export.save_policy(policy.greedy() if _GREEDY.value else policy, output_dir)
   except (OSError, tf.errors.OpError) as error:
     sys.exit(f'Not exported: {output_dir}: {config.one_line(error)}')
+  given = sorted(exported.inputs(exported.load(output_dir)).items())
+  width = max(len(name) for name, _ in given)
+  print('Inputs of the signature action, for any number of rows:')
+  for name, spec in given:
+    shape = ', '.join('rows' if size is None else str(size) for size in spec.shape)
+    print(f'  {name:<{width}}  {spec.dtype.name:<7}  [{shape}]')
   print('Look at it:  saved_model_cli show '
         f'--dir {shlex.quote(str(output_dir))} --tag_set serve --signature_def action')
 

@@ -4,6 +4,7 @@ from typing import Any, Callable, List, Optional, Sequence
 
 import dm_env
 import gin
+import tensorflow as tf
 import tree
 
 from gtrxl_tf import config
@@ -49,6 +50,9 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
     exit_codes.RunFailed: an environment or the policy failed; `failures/` has the
       traceback.
   """
+  # In graphs with residual convolutions this pass of TensorFlow's optimizer fails, changes
+  # nothing, and prints an error.
+  tf.config.optimizer.set_experimental_options({'remapping': False})
   lines = {}
   for point in variants.sweep(sweep):
     with parts.kept_failure(
@@ -79,10 +83,14 @@ def _prepare(folder: run_folder.RunFolder, gin_files: List[str],
   Raises:
     config.ConfigError: they change what the policy sees or does.
   """
+  # Without the checks of a run that begins, which take longer than to play.
   gin.clear_config()
-  trained = prepare.prepare([str(folder.config)], [])
+  trained = prepare.prepare([str(folder.config)], [], check=False)
+  if not (gin_files or gin_bindings):
+    return trained
   gin.clear_config()
-  experiment = prepare.prepare([str(folder.config), *gin_files], gin_bindings)
+  experiment = prepare.prepare(
+      [str(folder.config), *gin_files], gin_bindings, check=False)
   if _shapes(experiment) != _shapes(trained):
     raise config.ConfigError(
         '--gin_bindings change what the policy sees or does: expected '

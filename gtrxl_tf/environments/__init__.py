@@ -52,6 +52,7 @@ from gtrxl_tf.environments.wrappers import ClipReward
 from gtrxl_tf.environments.wrappers import FrameStack
 from gtrxl_tf.environments.wrappers import RepeatAction
 from gtrxl_tf.environments.wrappers import ScaleReward
+from gtrxl_tf.environments.wrappers import ShrinkImages
 from gtrxl_tf.environments.wrappers import stacked_spec
 from gtrxl_tf.environments.wrappers import StepLimit
 from gtrxl_tf.environments.wrappers import Wrapper

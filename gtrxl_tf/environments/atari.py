@@ -2,6 +2,7 @@
 
 import collections
 import operator
+import re
 from typing import Literal, Optional
 
 import dm_env
@@ -35,6 +36,17 @@ _MAX_NOOPS = 30
 # Where the console's memory has positions in Pong: of the ball, which comes nearer as the
 # first grows, and of the height of the paddle.
 _PONG_BALL, _PONG_PADDLE = (49, 54), 51
+
+
+def game_of(task_id: str) -> Optional[str]:
+  """Returns the game of `ATARI_57` that an id of gymnasium plays; None for other ids.
+
+  >>> game_of('ALE/MsPacman-v5')
+  'ms_pacman'
+  """
+  match = re.fullmatch(r'ALE/(\w+)-v\d+', task_id)
+  game = match and re.sub(r'(?<!^)(?=[A-Z])', '_', match[1]).lower()
+  return game if game in ATARI_57 else None
 
 
 @config.configurable

@@ -16,6 +16,10 @@ from gtrxl_tf.environments import random_actions
 ERRORS = Exception, SystemExit
 
 _STEP_TYPES = frozenset(dm_env.StepType)
+# How often floats are compared with their bounds, which takes time and only warns. It is
+# not done at the step that an experiment plays to check its environment: a run that then
+# starts would say everything twice.
+_STEPS_BETWEEN_LOOKS = 10
 _TEXTS = str, bytes
 
 
@@ -121,6 +125,12 @@ class BatchedEnvironment:
   def num_environments(self) -> int:
     """E, the size of the batch."""
     return len(self._environments)
+
+  @property
+  def name(self) -> str:
+    """The attribute `name` of the first environment, such as its id, or its class."""
+    first = self._environments[0]
+    return getattr(first, 'name', type(first).__name__)
 
   def observation_spec(self) -> Any:
     """Returns the nest of specs of one environment, with float32 for float64."""
@@ -280,6 +290,8 @@ class BatchedEnvironment:
 
     self._check_numbers(rewards, discounts)
     observations = self._writer.checked(arrays, step_types == last)
+    if self._num_steps % _STEPS_BETWEEN_LOOKS == 2:
+      self._writer.warn_of_far(arrays, self._time)
     return self._with_returns(step_types, rewards, discounts, observations, successes)
 
   def _malformed(self, i: int, time_step: Any) -> EnvironmentFailed:

@@ -2,6 +2,7 @@
 
 from typing import Any, Callable, Optional
 
+from absl import logging
 import numpy as np
 import tree
 
@@ -42,6 +43,8 @@ class ObservationWriter:
                       batched_specs.describe_bounds(leaf))
                      for place, (_, leaf) in enumerate(leaves)
                      if place not in self._masks and batched_specs.is_narrow(leaf)]
+    self._far = [(place, *limits) for place, (_, leaf) in enumerate(leaves)
+                 if (limits := batched_specs.far(leaf)) is not None]
 
   def new_arrays(self) -> list[np.ndarray]:
     """Returns arrays for one step of all environments."""
@@ -101,6 +104,29 @@ class ObservationWriter:
                            'expected at least one nonzero entry')
     return tree.unflatten_as(self.spec, arrays)
 
+  def warn_of_far(self, arrays: list[np.ndarray], time: Callable[[int], str]) -> None:
+    """Logs a warning, once, if an observation is far outside its bounds.
+
+    Args:
+      arrays: to which all environments have been written.
+      time: returns the episode and the step of an environment, given its number.
+    """
+    for place, low, high in self._far:
+      values = arrays[place].astype(np.float64, copy=False)
+      is_far = (values < low) | (values > high)
+      if is_far.any():
+        i, *where = np.argwhere(is_far)[0]
+        name, spec = self._leaves[place][0], tree.flatten(self._source_spec)[place]
+        least, most = (np.broadcast_to(x, spec.shape)[tuple(where)]
+                       for x in (spec.minimum, spec.maximum))
+        logging.warning(
+            'environment %d: %s has a value of %g, and bounds of %g and %g (%s): expected '
+            'values near the bounds. Networks learn little from numbers of another scale: '
+            'correct the bounds, or scale the observation', i, name,
+            values[(i, *where)], least, most, time(i))
+        self._far = []
+        return
+
   def _check_structure(self, i: int, observation: Any) -> None:
     try:
       tree.assert_same_structure(self._source_spec, observation, check_types=False)
@@ -117,6 +143,9 @@ class ObservationWriter:
     except ValueError as error:  # Lists of different lengths.
       raise self._misfit(i, f'{name} is no array: expected {shape} and {dtype}, as its '
                          'spec says') from error
+    if value.dtype.kind not in 'biuf':  # None, say.
+      raise self._misfit(i, f'{name} = {value.tolist()!r:.60}: expected an array of shape '
+                         f'{shape} and dtype {dtype}, as its spec says')
     if value.shape != shape or value.dtype != dtype:
       raise self._misfit(
           i, f'{name} has shape {value.shape} and dtype {value.dtype}: expected {shape} '

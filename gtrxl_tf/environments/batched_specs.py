@@ -1,6 +1,6 @@
 """The specs of environments that are batched."""
 
-from typing import Any
+from typing import Any, Optional
 
 import dm_env
 from dm_env import specs
@@ -28,6 +28,22 @@ def is_narrow(spec: specs.Array) -> bool:
     return False
   limits = np.iinfo(spec.dtype)
   return bool(np.any(spec.minimum > limits.min) or np.any(spec.maximum < limits.max))
+
+
+def far(spec: specs.Array) -> Optional[tuple[np.ndarray, np.ndarray]]:
+  """Returns the least and the greatest floats that are not far outside a spec's bounds.
+
+  These are as far outside as the bounds are apart. None for other arrays; infinite where
+  there are no two different bounds.
+  """
+  if not isinstance(spec, specs.BoundedArray) or spec.dtype.kind != 'f':
+    return None
+  low, high = (np.asarray(x, np.float64) for x in (spec.minimum, spec.maximum))
+  with np.errstate(invalid='ignore'):
+    width = np.where(np.isfinite(high - low) & (high > low), high - low, np.inf)
+    low, high = (np.where(np.isinf(width), sign * np.inf, bound + sign * width)
+                 for sign, bound in ((-1, low), (1, high)))
+  return None if np.isinf(high).all() else (low, high)
 
 
 def describe_bounds(spec: specs.BoundedArray) -> str:

@@ -4,6 +4,7 @@ import collections
 import sys
 from unittest import mock
 
+from absl import logging
 from absl.testing import absltest
 from absl.testing import parameterized
 import dm_env
@@ -16,6 +17,7 @@ from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import numpad
 from gtrxl_tf.environments import t_maze
 
+_BOUNDS = specs.BoundedArray([2], np.float32, [0, -np.inf], [1, np.inf])
 _Pair = collections.namedtuple('_Pair', ['left', 'right'])
 
 
@@ -70,6 +72,21 @@ def _batch_of_fakes(num=1, **settings):
 
 
 class BatchedEnvironmentTest(parameterized.TestCase):
+
+  @parameterized.parameters(((1.9, 1e9), False), ((255, 0), True), ((-3, 0), True))
+  def test_observations_far_outside_their_bounds_get_one_warning(self, values, warns):
+    batch = _batch_of_fakes(
+        2, observation_spec={'speed': _BOUNDS},
+        observation={'speed': np.array(values, np.float32)})
+    batch.reset()
+    with self.assertLogs('absl', 'WARNING') as logs:
+      logging.warning('the first')
+      for _ in range(50):
+        batch.step(np.zeros(2, np.int32))
+    self.assertLen(logs.output, 1 + warns)
+    if warns:
+      self.assertIn(f"environment 0: observation['speed'] has a value of {values[0]}, and "
+                    'bounds of 0 and 1 (episode 1, step 2): expected', logs.output[1])
 
   def test_every_environment_is_stepped_as_if_alone(self):
     # Corridors of different lengths, so that episodes end at different times.
@@ -242,7 +259,7 @@ class BatchedEnvironmentTest(parameterized.TestCase):
       ('dtype', dict(observation=np.zeros(3)),
        r'observation has .* dtype float64: expected \(3,\) and float32'),
       ('nest_for_an_array', dict(observation={'a': np.zeros(3, np.float32)}),
-       'observation has'),
+       'observation = {.*}: expected an array of shape'),
       ('infinite_reward', dict(reward=np.inf), 'reward = inf: expected finite'),
       ('missing_reward', dict(reward=None), 'reward = nan'),
       ('text_as_reward', dict(reward='1.0'), "reward = '1.0', .*two numbers"),

@@ -2,7 +2,8 @@
 
 import importlib
 import os
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+import re
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 import warnings
 
 from absl import logging
@@ -17,7 +18,9 @@ from gtrxl_tf import instructions
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import rendering
 
-_INFO_MASK = f"info['{action_masks.KEY}']"  # For errors.
+# For errors.
+_INFO_MASK = f"info['{action_masks.KEY}']"
+_RESET = '`def reset(self, *, seed=None, options=None)`'
 
 # Packages that register ids when they are imported, by the beginning of the id.
 _REGISTERED_BY = {
@@ -83,15 +86,17 @@ class FromGymnasium(dm_env.Environment):
         sum(action_masks.num_values(spec)) for spec in tree.flatten(action.spec)
         if spec.dtype.kind in 'iu')
     try:
-      self._first = task.reset(seed=seed)
-      _, info = self._first
+      returned = task.reset(seed=seed)
     except (Exception, SystemExit) as error:
+      takes = re.search("unexpected keyword argument '(seed|options)'", str(error))
       raise config.ConfigError(
           f'{owner}: reset() failed with {type(error).__name__}: '
-          f'{config.one_line(error)}{config.place(error)}') from error
-    if not isinstance(info, Mapping):
-      raise config.ConfigError(f'{owner}: reset() returned {type(info).__name__} after '
-                               'the observation: expected the dictionary info')
+          f'{config.one_line(error)}{config.place(error)}'
+          + (f': expected {_RESET}' if takes else '')) from error
+    try:
+      self._first = _, info = self._checked_reset(returned)
+    except ValueError as error:
+      raise config.ConfigError(str(error)) from error
     is_dict = isinstance(observation.spec, dict)
     self._has_own_mask = is_dict and action_masks.KEY in observation.spec
     self._has_info_mask = action_masks.KEY in info and not self._has_own_mask
@@ -109,7 +114,7 @@ class FromGymnasium(dm_env.Environment):
   def reset(self) -> dm_env.TimeStep:
     self._reset_next_step = False
     # The constructor has begun the first episode.
-    observation, info = self._first or self._task.reset()
+    observation, info = self._first or self._checked_reset(self._task.reset())
     self._first = None
     return dm_env.restart(self._observation(observation, info, last=False))
 
@@ -118,17 +123,19 @@ class FromGymnasium(dm_env.Environment):
       return self.reset()
     stepped = self._task.step(self._decode(action))
     if not isinstance(stepped, tuple) or len(stepped) != 5:
-      came = f'{len(stepped)} values' if isinstance(stepped, tuple) else repr(stepped)
-      raise ValueError(f'{self._owner}.step returned {came[:80]}: expected observation, '
-                       'reward, terminated, truncated and info')
+      raise ValueError(f'{self._owner}.step returned {_came(stepped)}: expected '
+                       'observation, reward, terminated, truncated and info')
     observation, reward, terminated, truncated, info = stepped
+    reward = float(self._number('reward', reward, 'a number'))
+    terminated = self._number('terminated', terminated, 'True or False')
+    truncated = self._number('truncated', truncated, 'True or False')
     last = self._reset_next_step = bool(terminated or truncated)
     observation = self._observation(observation, info, last)
     if terminated:
-      return dm_env.termination(float(reward), observation)
+      return dm_env.termination(reward, observation)
     if truncated:
-      return dm_env.truncation(float(reward), observation)
-    return dm_env.transition(float(reward), observation)
+      return dm_env.truncation(reward, observation)
+    return dm_env.transition(reward, observation)
 
   def observation_spec(self) -> Any:
     return self._observation_spec
@@ -157,6 +164,27 @@ class FromGymnasium(dm_env.Environment):
 
   def close(self) -> None:
     self._task.close()
+
+  def _checked_reset(self, returned: Any) -> Tuple[Any, Mapping[str, Any]]:
+    """Returns what the task's `reset` returned, if it is an observation and an info."""
+    if isinstance(returned, tuple) and len(returned) == 2:
+      if isinstance(returned[1], Mapping):
+        return returned
+      came = f'info = {_shown(returned[1])}'
+    else:
+      came = _came(returned)
+    raise ValueError(f'{self._owner}.reset returned {came}: expected observation and '
+                     'info, a dictionary, as in `return observation, {}`')
+
+  def _number(self, name: str, value: Any, expected: str) -> Any:
+    """Returns a number or bool that `step` returned, also in an array of size 1."""
+    if isinstance(value, (float, bool)):
+      return value
+    number = np.asarray(value) if np.ndim(value) == 0 or np.size(value) == 1 else None
+    if number is None or number.dtype.kind not in 'biuf':
+      raise ValueError(f'{self._owner}.step returned {name} = {_shown(value)}: expected '
+                       f'{expected}')
+    return number.item()
 
   def _observation(self, value: Any, info: Mapping[str, Any], last: bool) -> Any:
     """Returns an observation as the spec has it."""
@@ -251,6 +279,17 @@ class GymnasiumEnvironment(FromGymnasium):
     super().__init__(task, seed, max_words, owner=setting)
 
 
+def _shown(value: Any) -> str:
+  """Returns the beginning of a value's text, in one line."""
+  return f'{" ".join(repr(value).split()):.80}'
+
+
+def _came(returned: Any) -> str:
+  """Describes a value that is not the tuple it should be."""
+  return (f'{len(returned)} values' if isinstance(returned, tuple)
+          else _shown(returned))
+
+
 class _Converted(NamedTuple):
   """A space as a nest of specs, and how values are converted."""
   spec: Any
@@ -273,6 +312,7 @@ def _convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
     The conversion, or None for texts that are left out.
   """
   name = str(path[-1]) if path else kind
+  where = kind + ''.join(f'[{key!r}]' for key in path)
   spaces = importlib.import_module('gymnasium').spaces
   if isinstance(space, (spaces.Dict, spaces.Tuple)):
     is_dict = isinstance(space, spaces.Dict)
@@ -282,7 +322,7 @@ def _convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
       part = _convert(inner, kind, owner, max_words, [*path, key])
       if part is not None:
         parts[key] = part
-    return _nest(parts, is_dict) if parts else None
+    return _nest(parts, is_dict, owner, where) if parts else None
   if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
     return _integers(space, name)
   if isinstance(space, spaces.MultiBinary):
@@ -292,32 +332,48 @@ def _convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
     if space.dtype.kind in 'iu' and all(np.all(x == x.flat[:1]) for x in bounds):
       bounds = [x.flat[0] for x in bounds]  # An image's bounds would be as large.
     return _same(specs.BoundedArray(space.shape, space.dtype, *bounds, name), space)
-  where = ''.join(f'[{key!r}]' for key in path)
   # A dtype, since MiniGrid's missions are not of class `Text`.
-  if kind == 'observation' and getattr(space.dtype, 'kind', None) == 'U':
+  dtype = getattr(space, 'dtype', None)
+  if kind == 'observation' and getattr(dtype, 'kind', None) == 'U':
     if max_words is None:
       logging.log_first_n(
-          logging.WARNING, '%s: the text observation%s is left out; '
+          logging.WARNING, '%s: the text %s is left out; '
           'GymnasiumEnvironment.max_words keeps texts', 1, owner, where)
       return None
     return _Converted(
         specs.BoundedArray([max_words], np.int32, 0, instructions.VOCABULARY_SIZE,
                            name),
         lambda value: instructions.hash_instruction(str(value), max_words), str)
+  if not isinstance(space, spaces.Space):
+    raise config.ConfigError(
+        f'{owner} has {kind}_space{where[len(kind):]} = {_shown(space)}: expected one of '
+        'gymnasium.spaces, such as Box(-1, 1, (4,)) or Discrete(3)')
   raise config.ConfigError(
-      f'{owner} has {kind}s{where} of {space}: expected Box, Discrete, MultiDiscrete, '
-      'MultiBinary, or Dict or Tuple of these; a wrapper of gymnasium such as '
-      'FilterObservation leaves out others')
+      f'{owner} has {kind}s{where[len(kind):]} of {space}: expected Box, Discrete, '
+      'MultiDiscrete, MultiBinary, or Dict or Tuple of these; a wrapper of gymnasium '
+      'such as FilterObservation leaves out others')
 
 
-def _nest(parts: Mapping[Any, _Converted], is_dict: bool) -> _Converted:
-  """Joins the parts of a Dict or a Tuple."""
+def _nest(parts: Mapping[Any, _Converted], is_dict: bool, owner: str, where: str
+          ) -> _Converted:
+  """Joins the parts of a Dict or a Tuple, which `where` names in errors."""
   def join(values: dict) -> Any:
     return values if is_dict else tuple(values.values())
 
+  def encode(value: Any) -> Any:
+    try:
+      entries = {key: value[key] for key in parts}
+    except (KeyError, IndexError, TypeError) as error:
+      came = (f'has the entries {list(value)}' if isinstance(value, Mapping)
+              else f'= {_shown(value)}')
+      expected = (f'a dictionary with the entries {list(parts)}' if is_dict
+                  else f'a tuple of {len(parts)} values')
+      raise ValueError(
+          f'{owner}: {where} {came:.200}: expected {expected}') from error
+    return join({key: part.encode(entries[key]) for key, part in parts.items()})
+
   return _Converted(
-      join({key: part.spec for key, part in parts.items()}),
-      lambda value: join({k: part.encode(value[k]) for k, part in parts.items()}),
+      join({key: part.spec for key, part in parts.items()}), encode,
       lambda value: join({k: part.decode(value[k]) for k, part in parts.items()}))
 
 
@@ -333,16 +389,31 @@ def _integers(space: Any, name: str) -> _Converted:
     value = np.asarray(value, space.dtype) + start
     return value if space.shape else space.dtype.type(value)
 
-  return _Converted(spec, lambda value: np.asarray(value - start, dtype), decode)
+  def encode(value: Any) -> Any:
+    value = _array(value)
+    # `BatchedEnvironment` refuses others, which NumPy would round or not subtract from.
+    is_whole = getattr(value, 'dtype', np.dtype(object)).kind in 'biu'
+    return np.asarray(value - start, dtype) if is_whole else value
+
+  return _Converted(spec, encode, decode)
 
 
 def _same(spec: specs.Array, space: Any) -> _Converted:
   """Converts the dtype of arrays only."""
-  def encode(value: Any) -> np.ndarray:
-    value = np.asarray(value)
+  def encode(value: Any) -> Any:
+    value = _array(value)
     # Many tasks return float64 for float32. `BatchedEnvironment` refuses the rest.
-    if value.dtype != spec.dtype and np.can_cast(value.dtype, spec.dtype, 'same_kind'):
+    dtype = getattr(value, 'dtype', spec.dtype)
+    if dtype != spec.dtype and np.can_cast(dtype, spec.dtype, 'same_kind'):
       value = value.astype(spec.dtype)
     return value
 
   return _Converted(spec, encode, lambda value: np.asarray(value, space.dtype))
+
+
+def _array(value: Any) -> Any:
+  """Returns `value` as an array; as it is if its parts have different lengths."""
+  try:
+    return np.asarray(value)
+  except ValueError:
+    return value

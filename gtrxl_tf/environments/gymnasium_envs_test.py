@@ -358,14 +358,82 @@ class SpacesTest(parameterized.TestCase):
         config.ConfigError, r"Broken: reset\(\) failed with KeyError: 'boom'"):
       gymnasium.FromGymnasium(Broken())
 
-  def test_a_reset_without_info_is_refused(self):
-    class Old(Everything):
-      def reset(self, **_):
-        return np.zeros(2)
-
+  @parameterized.parameters(
+      (np.zeros(2), r'array\(\[0., 0.\]\)'), (None, 'None'), ((1, {}, 2), '3 values'),
+      ((1, None), 'info = None'))
+  def test_a_reset_that_returns_something_else(self, returned, came):
+    task = Everything()
+    task.reset = lambda seed: returned
     with self.assertRaisesRegex(
-        config.ConfigError, r'Old: reset\(\) returned float64 after.*dictionary info'):
-      gymnasium.FromGymnasium(Old(spaces.Box(0, 1, [2])))
+        config.ConfigError, f'^Everything.reset returned {came}: expected observation and '
+        'info, a dictionary, as in `return observation, {}`$'):
+      gymnasium.FromGymnasium(task)
+
+  @parameterized.parameters(
+      (lambda: (0, {}), 'seed'), (lambda seed: Everything().reset(option=1), None))
+  def test_a_reset_without_seed_names_the_signature(self, reset, argument):
+    task = Everything()
+    task.reset = reset
+    with self.assertRaises(config.ConfigError) as caught:
+      gymnasium.FromGymnasium(task)
+    mend = ': expected `def reset(self, *, seed=None, options=None)`'
+    self.assertEqual(str(caught.exception).endswith(f"'{argument}'{mend}"),
+                     argument is not None)
+
+  @parameterized.parameters(
+      (dict(reward=None), 'reward = None: expected a number'),
+      (dict(reward='1'), "reward = '1': expected a number"),
+      (dict(reward=np.zeros(2)), r'reward = array\(.*\): expected a number'),
+      (dict(terminated=None), 'terminated = None: expected True or False'),
+      (dict(terminated=np.zeros(2, bool)), 'terminated = array.*: expected True or False'),
+      (dict(truncated='no'), "truncated = 'no': expected True or False"))
+  def test_a_step_with_another_kind_of_value(self, values, message):
+    task = Everything()
+    returned = dict(reward=1.0, terminated=False, truncated=False)
+    task.step = lambda action: (0, *{**returned, **values}.values(), {})
+    environment = gymnasium.FromGymnasium(task)
+    environment.reset()
+    with self.assertRaisesRegex(ValueError, f'^Everything.step returned {message}$'):
+      environment.step(0)
+
+  def test_numbers_may_come_in_arrays_of_one(self):
+    task = Everything()
+    task.step = lambda action: (
+        0, np.array([2], np.float64), np.array([True]), np.bool_(False), {})
+    environment = gymnasium.FromGymnasium(task)
+    environment.reset()
+    time_step = environment.step(0)
+    self.assertEqual((time_step.reward, time_step.last()), (2.0, True))
+    self.assertIsInstance(time_step.reward, float)
+
+  @parameterized.parameters(
+      (spaces.Dict(a=spaces.Discrete(2), b=spaces.Discrete(2)), {'a': 1},
+       r"observation has the entries \['a'\]: expected a dictionary with the entries "
+       r"\['a', 'b'\]"),
+      (spaces.Dict(a=spaces.Discrete(2)), np.zeros(2),
+       r"observation = array\(\[0., 0.\]\): expected a dictionary"),
+      (spaces.Dict(a=spaces.Tuple([spaces.Discrete(2)] * 2)), {'a': (1,)},
+       r"observation\['a'\] = \(1,\): expected a tuple of 2 values"),
+      (spaces.Box(0, 1, [2]), None, r'observation = None: expected .* shape \(2,\)'),
+      (spaces.Box(0, 1, [2]), 'left', "observation = 'left': expected an array"),
+      (spaces.Box(0, 1, [2]), [[1], [1, 2]], 'observation is no array: expected'),
+      (spaces.Discrete(3), None, 'observation = None: expected'),
+      (spaces.Discrete(3), 1.5, r'dtype float64: expected \(\) and int32'))
+  def test_an_observation_that_does_not_fit_its_space(self, space, value, message):
+    task = Everything(space)
+    task.reset = lambda seed: (value, {})
+    batch = batched.BatchedEnvironment([gymnasium.FromGymnasium(task)])
+    with self.assertRaisesRegex(batched.EnvironmentFailed, message):
+      batch.reset()
+
+  @parameterized.parameters('observation_space', 'action_space')
+  def test_spaces_of_other_types(self, name):
+    for value in 4, (84, 84), spaces.Box:
+      task = Everything()
+      setattr(task, name, value)
+      with self.assertRaisesRegex(
+          config.ConfigError, f'^Everything has {name} = .*: expected one of gymnasium.sp'):
+        gymnasium.FromGymnasium(task)
 
 
 class MaskTest(parameterized.TestCase):
@@ -494,6 +562,14 @@ class MakeTest(parameterized.TestCase):
     self.addCleanup(environment.close)
     self.assertEqual(environment.observation_spec().shape, (20, 20, 3))
     self.assertEqual(environment.reset().observation.dtype, np.uint8)
+
+  @parameterized.parameters(
+      (type('Plain', (), {}), 'Plain'), (lambda seed: None, 'NoneType'))
+  def test_objects_that_are_no_environments(self, constructor, name):
+    with self.assertRaisesRegex(
+        config.ConfigError, f'^Experiment.environment makes an object of class {name}, which '
+        'is neither a gymnasium.Env nor a dm_env.Environment: expected'):
+      making.make('Experiment', constructor, seed=0)
 
   def test_other_environments_need_a_seed(self):
     with self.assertRaisesRegex(

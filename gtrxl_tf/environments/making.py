@@ -56,6 +56,8 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
     os.chdir(folder)
   if _is_gymnasium(made):
     made = gymnasium.FromGymnasium(made, seed)
+  elif not hasattr(made, 'observation_spec'):
+    raise _no_environment(owner, made)
   for wrapper in wrappers or ():
     made = wrapper(made)
   return made
@@ -73,10 +75,19 @@ def _construct(owner: str, constructor: Callable[..., Any], seed: int,
       raise
     made = constructor(**settings)
     if not _is_gymnasium(made):
+      if not isinstance(made, dm_env.Environment):
+        raise _no_environment(owner, made) from error
       raise config.ConfigError(
           f'{owner}.environment does not take the argument seed: expected a callable '
           'whose environments draw their random numbers from it') from error
     return made
+
+
+def _no_environment(owner: str, made: Any) -> config.ConfigError:
+  return config.ConfigError(
+      f'{owner}.environment makes an object of class {type(made).__name__}, which is neither a '
+      'gymnasium.Env nor a dm_env.Environment: expected a class that derives from one, '
+      'as in `class MyTask(gymnasium.Env)`')
 
 
 def _is_gymnasium(environment: Any) -> bool:

@@ -205,6 +205,71 @@ class StepLimit(Wrapper):
 
 
 @config.configurable
+class ShrinkImages(Wrapper):
+  """Makes images smaller: each pixel becomes the mean of a square of pixels.
+
+  Images are the arrays [H, W, C] of uint8 in the observation; those of 210 x 160 become
+  105 x 80. Rows and columns that do not fill a square are left out. Learning time is
+  about proportional to the number of pixels.
+
+  Args:
+    environment: any `dm_env.Environment` with images.
+    factor: height and width of a square, in pixels.
+  """
+
+  def __init__(self, environment: Any,
+               factor: Annotated[int, config.Range(2, 16)] = 2):
+    super().__init__(environment)
+    self._factor = factor
+    spec = environment.observation_spec()
+    if not any(map(_is_image, tree.flatten(spec))):
+      raise config.ConfigError(
+          f'ShrinkImages: the observation is {spec}: expected an image, uint8 [H, W, C]')
+    self._spec = tree.map_structure(self._shrunk_spec, spec)
+
+  def reset(self) -> dm_env.TimeStep:
+    return self._seen(self._environment.reset())
+
+  def step(self, action) -> dm_env.TimeStep:
+    return self._seen(self._environment.step(action))
+
+  def observation_spec(self) -> Any:
+    return self._spec
+
+  def _seen(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
+    return time_step._replace(
+        observation=tree.map_structure(self._shrunk, time_step.observation))
+
+  def _shrunk_spec(self, spec: specs.Array) -> specs.Array:
+    if not _is_image(spec):
+      return spec
+    height, width, channels = spec.shape
+    shape = (height // self._factor, width // self._factor, channels)
+    if not all(shape):
+      raise config.ConfigError(
+          f'ShrinkImages.factor = {self._factor}: expected at most the height and width '
+          f'of an image of {height} x {width}')
+    return specs.BoundedArray(shape, np.uint8, 0, 255, spec.name)
+
+  def _shrunk(self, image: Any) -> Any:
+    if not _is_image(image):
+      return image
+    factor = self._factor
+    height, width = (size // factor for size in image.shape[:2])
+    # Sums of slices take a tenth of the time of `mean` over two axes. The largest is 256
+    # times 255.
+    total = sum(
+        image[i:height * factor:factor, j:width * factor:factor].astype(np.uint16)
+        for i in range(factor) for j in range(factor))
+    return (total // factor ** 2).astype(np.uint8)
+
+
+def _is_image(array: Any) -> bool:
+  """Whether an array or a spec is an image."""
+  return (getattr(array, 'dtype', None) == np.uint8 and len(array.shape) == 3)
+
+
+@config.configurable
 class FrameStack(Wrapper):
   """Concatenates the last observations, the newest last.
 

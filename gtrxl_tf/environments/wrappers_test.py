@@ -15,6 +15,26 @@ from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import wrappers
 
 
+class Images(dm_env.Environment):
+  """Shows an image, and a vector of uint8 that is none."""
+
+  def __init__(self, image):
+    self._image = image
+
+  def observation_spec(self):
+    return {'image': specs.BoundedArray(self._image.shape, np.uint8, 0, 255, 'image'),
+            'bytes': specs.BoundedArray([6], np.uint8, 0, 255)}
+
+  def action_spec(self):
+    return specs.DiscreteArray(2)
+
+  def reset(self):
+    return dm_env.restart({'image': self._image, 'bytes': np.arange(6, dtype=np.uint8)})
+
+  def step(self, action):
+    return dm_env.termination(1.0, self.reset().observation)
+
+
 class Count(dm_env.Environment):
   """Shows the number of the step in several ways; the reward is -3 times it.
 
@@ -209,6 +229,32 @@ class WrappersTest(parameterized.TestCase):
   def test_refuses_settings(self, make, message):
     with self.assertRaisesRegex(config.ConfigError, message):
       make()
+
+
+class ShrinkImagesTest(parameterized.TestCase):
+
+  @parameterized.parameters(2, 3, 16)
+  def test_a_pixel_is_the_mean_of_a_square(self, factor):
+    image = np.random.default_rng(0).integers(0, 256, [35, 50, 3], np.uint8)
+    image[:, :20] = 255
+    environment = wrappers.ShrinkImages(Images(image), factor)
+    height, width = 35 // factor, 50 // factor
+    squares = image[:height * factor, :width * factor].reshape(
+        height, factor, width, factor, 3)
+    for time_step in environment.reset(), environment.step(0):
+      np.testing.assert_array_equal(
+          time_step.observation['image'], np.floor(squares.mean((1, 3))).astype(np.uint8))
+      self.assertLen(time_step.observation['bytes'], 6)
+      for name, spec in environment.observation_spec().items():
+        spec.validate(time_step.observation[name])
+    self.assertEqual(environment.observation_spec()['image'].name, 'image')
+
+  @parameterized.parameters(
+      ([8, 4, 3], 5, 'factor = 5: expected at most the height and width of an image of 8 x '),
+      ([8, 8], 2, r'expected an image, uint8 \[H, W, C\]'))
+  def test_refuses(self, shape, factor, message):
+    with self.assertRaisesRegex(config.ConfigError, message):
+      wrappers.ShrinkImages(Images(np.zeros(shape, np.uint8)), factor)
 
 
 if __name__ == '__main__':

@@ -57,9 +57,7 @@ def check_row(experiment: experiment_lib.Experiment) -> None:
   if not isinstance(experiment, online_experiment.OnlineExperiment):
     return
   free = machine.free_bytes()
-  needed = sum(spec.shape.num_elements() * spec.dtype.size
-               for spec in tf.nest.flatten(experiment.unroll_signature()))
-  needed //= experiment.environments_per_actor
+  needed = _item_bytes(experiment) // experiment.environments_per_actor
   if needed > free:
     raise config.ConfigError(
         f'an unroll of {experiment.unroll_length:,} steps with a memory of '
@@ -70,6 +68,11 @@ def check_row(experiment: experiment_lib.Experiment) -> None:
 def check_run(experiment: experiment_lib.Experiment) -> None:
   """Checks that a run's batches and processes fit on this machine.
 
+  Only the data is counted: the observations and actions of a batch; of an online run,
+  all columns of a batch and of a full queue (`Unroll`), with the memory's records,
+  before Reverb compresses them. The learner's activations, which often take more, the
+  network and the actors' own rows are not.
+
   Args:
     experiment: the run's, all of whose processes will be on this machine.
 
@@ -77,22 +80,36 @@ def check_run(experiment: experiment_lib.Experiment) -> None:
     config.ConfigError: they need more memory than is free.
   """
   free = machine.free_bytes()
-  specs = tree.flatten((experiment.observation_spec, experiment.action_spec))
-  steps = experiment.batch_size * getattr(experiment, 'unroll_length', 1)
-  needed = steps * sum(math.prod(x.shape) * x.dtype.itemsize for x in specs)
-  if needed > free:
-    raise config.ConfigError(
-        f'a batch of {experiment.batch_size:,} rows, {steps:,} steps, needs at least '
-        f'{_gib(needed)}; this machine has {_gib(free)} left: expected a smaller '
-        'batch_size or unroll_length')
   if not experiment.needs_server:
+    specs = tree.flatten((experiment.observation_spec, experiment.action_spec))
+    needed = experiment.batch_size * sum(
+        math.prod(x.shape) * x.dtype.itemsize for x in specs)
+    if needed > free:
+      raise config.ConfigError(
+          f'a batch of {experiment.batch_size:,} rows needs at least {_gib(needed)}; this '
+          f'machine has {_gib(free)} left: expected a smaller batch_size')
     return
+  batch, queue = (_item_bytes(experiment) * number for number in (
+      experiment.items_per_batch, experiment.queue_size))
+  if batch + queue > free:
+    raise config.ConfigError(
+        f'a batch of {experiment.batch_size:,} unrolls of {experiment.unroll_length:,} '
+        f'steps has {_gib(batch)} of data, and a full queue {_gib(queue)}; this machine '
+        f'has {_gib(free)} left: expected smaller observations, or a smaller batch_size, '
+        'unroll_length or queue_batches')
   needed = experiment.num_actors * _BYTES_PER_PROCESS
   if needed > free:
     raise config.ConfigError(
         f'OnlineExperiment.num_actors = {experiment.num_actors}: these processes need '
         f'at least {_gib(needed)}; this machine has {_gib(free)} left: expected fewer, '
         'or actors on other machines (`gtrxl actor`)')
+
+
+def _item_bytes(experiment: online_experiment.OnlineExperiment) -> int:
+  """Returns the bytes of an item of the queue, which has an unroll of each environment
+  of an actor."""
+  return sum(spec.shape.num_elements() * spec.dtype.size
+             for spec in tf.nest.flatten(experiment.unroll_signature()))
 
 
 def _gib(number: float) -> str:

@@ -66,8 +66,8 @@ class LimitsTest(parameterized.TestCase):
   @parameterized.parameters(
       ('num_actors = 1_000_000', 'OnlineExperiment.num_actors = 1000000: these processes '
        'need at least 31,250.0 GiB; this machine has '),
-      ('batch_size = 1_000_000_000_000', 'a batch of 1,000,000,000,000 rows, .* steps, '
-       'needs at least .* GiB; this machine has '))
+      ('batch_size = 1_000_000_000_000', 'a batch of 1,000,000,000,000 unrolls of .* '
+       'steps has .* GiB of data, and a full queue .* GiB; this machine has '))
   def test_runs_that_do_not_fit_are_not_started(self, setting, expected):
     root = self.create_tempdir().full_path + '/run'
     said = io.StringIO()
@@ -76,6 +76,19 @@ class LimitsTest(parameterized.TestCase):
     self.assertEqual(code, 2)
     self.assertRegex(said.getvalue(), f'^Not started: {expected}.*\n$')
     self.assertFalse(pathlib.Path(root).exists())
+
+  def test_the_memory_of_a_batch_and_the_queue_count(self):
+    experiment = prepare.prepare(
+        [_GIN_FILE], ['OnlineExperiment.batch_size = 32_000'], check=False)
+    unrolls = tf.nest.flatten(experiment.unroll_signature())
+    needed = 2 * experiment.items_per_batch * sum(
+        spec.shape.num_elements() * spec.dtype.size for spec in unrolls)
+    with mock.patch.object(machine, 'free_bytes', return_value=needed):
+      limits.check_run(experiment)
+    with mock.patch.object(machine, 'free_bytes', return_value=needed - 1):
+      with self.assertRaisesRegex(
+          config.ConfigError, 'has (.*) GiB of data, and a full queue .* GiB; this machine'):
+        limits.check_run(experiment)
 
   def test_what_fits_is_started(self):
     experiment = prepare.prepare(

@@ -140,9 +140,10 @@ def _started(name: str, settings: Settings) -> Iterator[_Part]:
   devices.set_threads(settings.threads)
   # One for each thread that computes. Those of Reverb's clients can share them.
   machine.limit_heaps(max(2, settings.threads or os.cpu_count()))
-  asked_to_stop = (signals.stop_requested_by_parent if settings.supervised
-                   else signals.stop_requested)
-  with asked_to_stop() as should_stop, keepalive.keep_alive(), kept_failure(
+  asked_to_stop = (
+      signals.stop_requested_by_parent(ends_at_second=False) if settings.supervised
+      else signals.stop_requested())
+  with asked_to_stop as should_stop, keepalive.keep_alive(), kept_failure(
       name, settings.failure):
     experiment = prepare_lib.prepare(
         settings.gin_files, settings.gin_bindings, check=not settings.supervised)

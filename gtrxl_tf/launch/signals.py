@@ -14,7 +14,8 @@ _JOIN_SECONDS = 5  # For a thread to end, which takes it no time.
 
 
 @contextlib.contextmanager
-def stop_requested(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
+def stop_requested(*signals: signal.Signals, ends_at_second: bool = True
+                   ) -> Iterator[Callable[[], bool]]:
   """Yields a function that returns whether the user or the system requested a stop.
 
   Signals are noticed even while the main thread is inside TensorFlow, where Python runs
@@ -25,6 +26,7 @@ def stop_requested(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
   Args:
     *signals: the signals that request a stop; by default SIGTERM, SIGINT and, unless
       it is ignored, as after `nohup`, SIGHUP.
+    ends_at_second: whether the second signal ends the process at once.
   """
   if not signals:
     signals = signal.SIGTERM, signal.SIGINT
@@ -38,7 +40,7 @@ def stop_requested(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
     with ours:
       for number in iter(lambda: ours.recv(1), b''):
         if number[0] in signals:
-          if stop.is_set() and number[0] != signal.SIGHUP:
+          if ends_at_second and stop.is_set() and number[0] != signal.SIGHUP:
             os._exit(128 + number[0])
           stop.set()
 
@@ -61,12 +63,18 @@ def stop_requested(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
 
 
 @contextlib.contextmanager
-def stop_requested_by_parent() -> Iterator[Callable[[], bool]]:
+def stop_requested_by_parent(ends_at_second: bool = True
+                             ) -> Iterator[Callable[[], bool]]:
   """Does the same as `stop_requested`, for a process of `multiprocessing`.
 
   SIGTERM requests a stop, and so does the end of the process that started this one, or
   of the fork server; 20 seconds after that the process exits in any case. SIGINT is
   ignored and left to the parent, because a terminal sends it to all processes.
+
+  Args:
+    ends_at_second: whether a second SIGTERM ends the process at once. A service manager
+      such as systemd sends SIGTERM to all processes of a service: a part that saves when
+      its supervisor stops it then gets two.
   """
   orphaned, ended = threading.Event(), threading.Event()
   parent, forked_from = multiprocessing.parent_process(), os.getppid()
@@ -82,7 +90,8 @@ def stop_requested_by_parent() -> Iterator[Callable[[], bool]]:
   thread = threading.Thread(target=watch, daemon=True)
   thread.start()
   try:
-    with stop_requested(signal.SIGTERM) as should_stop:
+    with stop_requested(
+        signal.SIGTERM, ends_at_second=ends_at_second) as should_stop:
       signal.signal(signal.SIGINT, signal.SIG_IGN)
       yield lambda: should_stop() or orphaned.is_set()
   finally:

@@ -38,6 +38,13 @@ class SignalsTest(absltest.TestCase):
         time.sleep(0.01)
       self.assertTrue(should_stop())
 
+  def test_a_part_survives_a_second_signal(self):
+    with signals.stop_requested(signal.SIGTERM, ends_at_second=False) as should_stop:
+      for _ in range(3):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.05)
+      self.assertTrue(should_stop())
+
   def test_a_closed_terminal_is_ignored_after_nohup(self):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     self.addCleanup(signal.signal, signal.SIGHUP, before)

@@ -5,10 +5,11 @@ import functools
 import math
 import multiprocessing
 import pathlib
+import re
 import shutil
 import signal
 import time
-from typing import Callable, Dict, List, Tuple
+from typing import Callable, Dict, List, Set, Tuple
 
 from absl import logging
 import gin
@@ -27,6 +28,14 @@ from gtrxl_tf.training import run_folder
 # this without progress of the run in between, however long it lasts each time.
 _DEATHS_FORGIVEN = 5
 _WITHIN_SECONDS = 60
+# An actor that ends with an error takes seconds to start again. If it ends in the same way
+# each time, as when an environment returns NaN at a fixed step, the run fails earlier: at
+# the same step of the same episode at any time, elsewhere within this time.
+_SAME_ERRORS_FORGIVEN = 2
+_SAME_WITHIN_SECONDS = 120
+_PLACE = re.compile(r'episode \d+, step \d+')
+# How long a learner that is told to stop may take, besides the step that it is in.
+_SECONDS_TO_SAVE = 30.0
 # What `multiprocessing` gives as exit code once the fork server has been killed.
 _UNKNOWN = 255
 
@@ -60,25 +69,43 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
       time.sleep(0.5)  # Then it first looks whether the dead were told to stop.
   finally:
     console.close()
-    supervisor.stop()
+    supervisor.stop(_seconds_to_save(folder))
   if folder.diverged.exists():
     raise exit_codes.RunFailed(folder.diverged.read_text(encoding='utf-8').strip())
   if not folder.done.exists():
-    _check_saved(supervisor.processes['learner'].exitcode, folder)
+    _check_saved(supervisor.processes['learner'].exitcode, folder,
+                 'learner' in supervisor.killed)
 
 
-def _check_saved(exit_code: int, folder: run_folder.RunFolder) -> None:
-  """Raises an error if a learner that was told to stop did not save a checkpoint."""
+def _seconds_to_save(folder: run_folder.RunFolder) -> float:
+  """Returns how long a learner may take to end its step and save."""
+  row = run_folder.last_metrics(folder.metrics) or {}
+  speed = row.get('learner_steps_per_second', math.nan)
+  return _SECONDS_TO_SAVE + (2 / speed if speed > 0 else 0)
+
+
+def _check_saved(exit_code: int, folder: run_folder.RunFolder, killed: bool) -> None:
+  """Raises an error if a learner that was told to stop did not save a checkpoint.
+
+  Args:
+    exit_code: the learner's.
+    folder: the run's folder.
+    killed: whether it was killed because it did not stop.
+  """
   if exit_code == _UNKNOWN:
     raise exit_codes.RunFailed(
         'the fork server, which started the parts of the run, was killed: the newest '
         f'checkpoint is in {folder.checkpoints}. Run the same command to continue from it.')
   if exit_code not in (0, -signal.SIGTERM):  # Killed by it while starting.
-    why = ('the reason is above' if exit_code > 0
+    why = ('its learner step did not end in time, and it was killed' if killed
+           else 'the reason is above' if exit_code > 0
            else f'it died by {signal.Signals(-exit_code).name}')
-    raise exit_codes.RunFailed(
-        f'the learner did not save ({why}): its steps since the newest checkpoint in '
-        f'{folder.checkpoints} are lost. Run the same command to continue from it.')
+    lost = ('its steps since the newest checkpoint in '
+            f'{folder.checkpoints} are lost. Run the same command to continue from it.'
+            if folder.has_checkpoint else
+            'all its steps are lost, since there is no checkpoint yet. Run the same '
+            'command to begin again.')
+    raise exit_codes.RunFailed(f'the learner did not save ({why}): {lost}')
 
 
 def threads_of_learner(experiment: experiment_lib.OnlineExperiment) -> int:
@@ -99,6 +126,7 @@ class Supervisor:
 
   Attributes:
     processes: the newest of each part, by its name.
+    killed: the names of parts that did not stop when they were told to.
   """
 
   def __init__(self, config: str, root: str, num_actors: int, evaluator: bool = False,
@@ -133,10 +161,14 @@ class Supervisor:
     # For each part, the times of its deaths and the run's progress at each.
     self._deaths: Dict[str, List[Tuple[float, float]]] = {
         name: [] for name in self._mains}
+    # For each actor, when it ended with an error, and with which.
+    self._errors: Dict[str, List[Tuple[float, str]]] = {
+        name: [] for name in self._mains}
     self._step = self._evaluated_step = 0.0  # The newest, of all starts.
     self._begins = not self._folder.was_started
     self._has_episodes = False
     self.processes: Dict[str, multiprocessing.Process] = {}
+    self.killed: Set[str] = set()
 
   def _failure(self, name: str) -> pathlib.Path:
     """The file with the error that ended a part."""
@@ -185,6 +217,10 @@ class Supervisor:
       futile = sum(before >= progress for _, before in deaths)
       if recent > _DEATHS_FORGIVEN:
         raise self._failed(name, f'{recent} times within {_WITHIN_SECONDS} s')
+      if name.startswith('actor_') and process.exitcode > 0:
+        same = self._count_same_errors(name, now)
+        if same > _SAME_ERRORS_FORGIVEN:
+          raise self._failed(name, f'{same} times in the same way')
       if futile > _DEATHS_FORGIVEN:
         raise self._failed(name, f'{futile} times while the run made no progress')
       if process.exitcode < 0:  # An earlier error is not why it died.
@@ -192,6 +228,24 @@ class Supervisor:
       logging.warning(
           '%s died (%s); starting it again', name, _cause(process.exitcode))
       self._start(name)
+
+  def _count_same_errors(self, name: str, now: float) -> int:
+    """Returns how often a part has ended in the same way as now.
+
+    Lately, errors are the same if they differ in numbers only.
+    """
+    error = self._error(name).partition('\n')[0]
+    self._errors[name].append((now, error))
+    return sum(
+        error == other and bool(_PLACE.search(error))
+        or _kind(error) == _kind(other) and now - then < _SAME_WITHIN_SECONDS
+        for then, other in self._errors[name])
+
+  def _error(self, name: str) -> str:
+    """Returns the text of the error that ended a part; '' if there is none."""
+    with contextlib.suppress(OSError):
+      return self._failure(name).read_text(encoding='utf-8')
+    return ''
 
   def _progress(self, name: str, exit_code: int) -> float:
     """The newest learner step; for the evaluator, the newest that it has evaluated.
@@ -216,9 +270,8 @@ class Supervisor:
     failure, cause = self._failure(name), _cause(self.processes[name].exitcode)
     text = ''
     if self.processes[name].exitcode > 0:
-      with contextlib.suppress(OSError):
-        text = failure.read_text(encoding='utf-8')
-        cause = text.partition('\n')[0]
+      text = self._error(name)
+      cause = text.partition('\n')[0] or cause
     line = f'{name} died {how_often}: {cause}'
     with contextlib.suppress(OSError):
       failure.parent.mkdir(exist_ok=True)
@@ -229,7 +282,7 @@ class Supervisor:
         line += f' (log: {self._log(name)})'
     return PartFailed(line)
 
-  def stop(self, timeout: float = 30) -> None:
+  def stop(self, timeout: float = _SECONDS_TO_SAVE) -> None:
     """Asks all parts to stop, and kills those that do not.
 
     Args:
@@ -247,8 +300,14 @@ class Supervisor:
         self.processes[name].join(
             max(0.1, left if name == 'learner' else min(5, left)))
         if self.processes[name].is_alive():
+          self.killed.add(name)
           self.processes[name].kill()
           self.processes[name].join()
+
+
+def _kind(error: str) -> str:
+  """An error without its numbers, such as those of environment and step."""
+  return re.sub(r'\d+', '0', error)
 
 
 def _cause(exit_code: int) -> str:

@@ -129,6 +129,29 @@ class SupervisorTest(parameterized.TestCase):
       self.write(self.folder.metrics, **{'return': 0.5})
       self.die('actor_0', 1, 'seldom')
 
+  def test_an_actor_that_fails_in_the_same_way_each_time_ends_the_run_soon(self):
+    for i in range(2):
+      self.write(self.folder.metrics, **{'return': 0.5})
+      self.die('actor_0', 1, f'environment {i}: reward = nan (step 30{i})', after=25.0)
+      self.die('actor_1', 1, f'another error {i}', after=1.0)
+    self.write(self.folder.metrics, **{'return': 0.5})
+    self.gives_up(
+        r'^actor_0 died 3 times in the same way: environment 7: reward = nan \(step 9\)',
+        'actor_0', 1, 'environment 7: reward = nan (step 9)', after=25.0)
+
+  def test_errors_at_the_same_step_end_it_whenever_they_come(self):
+    error = 'environment 0: reward = nan (episode 10, step 20)'
+    for step in (20, 21, 22, 20):
+      self.write(self.folder.metrics, **{'return': 0.5})
+      self.die('actor_0', 1, error.replace('20', str(step)), after=500.0)
+    self.gives_up('^actor_0 died 3 times in the same way: environment 0: reward = nan ',
+                  'actor_0', 1, error, after=500.0)
+
+  def test_different_errors_of_an_actor_do_not_end_it_soon(self):
+    for error in ('one', 'two', 'three') * 2:
+      self.write(self.folder.metrics, **{'return': 0.5})
+      self.die('actor_0', 1, error, after=25.0)
+
   def test_deaths_at_a_high_rate_end_it_in_spite_of_progress(self):
     for _ in range(_FORGIVEN):
       self.write(self.folder.metrics, **{'return': 0.5})
@@ -188,21 +211,42 @@ class SavedTest(parameterized.TestCase):
 
   @parameterized.parameters(0, -signal.SIGTERM)
   def test_a_learner_that_saved_or_had_not_begun(self, exit_code):
-    supervisor_lib._check_saved(exit_code, run_folder.RunFolder('run'))
+    supervisor_lib._check_saved(exit_code, self.folder, False)
+
+  def setUp(self):
+    super().setUp()
+    self.folder = run_folder.RunFolder(self.create_tempdir().full_path)
+
+  def save(self):
+    self.folder.checkpoints.mkdir()
+    (self.folder.checkpoints / 'ckpt-10.index').touch()
 
   def test_a_learner_whose_exit_code_is_lost_may_have_saved(self):
     with self.assertRaisesRegex(
         exit_codes.RunFailed, 'the fork server, .* was killed: the newest checkpoint is in '
-        'run/checkpoints. Run the same command'):
-      supervisor_lib._check_saved(255, run_folder.RunFolder('run'))
+        '.*/checkpoints. Run the same command'):
+      supervisor_lib._check_saved(255, self.folder, False)
 
-  @parameterized.parameters((1, 'the reason is above'),
-                            (-signal.SIGKILL, 'it died by SIGKILL'))
-  def test_a_lost_save_is_an_error(self, exit_code, why):
+  @parameterized.parameters(
+      (1, False, 'the reason is above'), (-signal.SIGKILL, False, 'it died by SIGKILL'),
+      (-signal.SIGKILL, True, 'its learner step did not end in time, and it was killed'))
+  def test_a_lost_save_is_an_error(self, exit_code, killed, why):
+    with self.assertRaisesRegex(
+        exit_codes.RunFailed, rf'^the learner did not save \({why}\): all its steps are '
+        'lost, since there is no checkpoint yet. Run the same command to begin again.$'):
+      supervisor_lib._check_saved(exit_code, self.folder, killed)
+    self.save()
     with self.assertRaisesRegex(
         exit_codes.RunFailed, rf'^the learner did not save \({why}\): its steps since '
-        'the newest checkpoint in run/checkpoints are lost. Run the same command'):
-      supervisor_lib._check_saved(exit_code, run_folder.RunFolder('run'))
+        'the newest checkpoint in .*/checkpoints are lost. Run the same command to cont'):
+      supervisor_lib._check_saved(exit_code, self.folder, killed)
+
+  @parameterized.parameters((None, 30), (math.nan, 30), (0.0, 30), (0.1, 50))
+  def test_a_learner_with_long_steps_has_time_to_end_one(self, speed, seconds):
+    if speed is not None:
+      run_folder.MetricsWriter(self.folder.metrics).append(
+          {'learner_step': 1, 'learner_steps_per_second': speed})
+    self.assertEqual(supervisor_lib._seconds_to_save(self.folder), seconds)
 
 
 if __name__ == '__main__':

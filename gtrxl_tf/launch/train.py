@@ -245,7 +245,9 @@ def _finish(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
     evaluation: from the end of training; None to evaluate now.
   """
   if not folder.done.exists():
-    print(f'Interrupted. Run the same command to continue from {folder.checkpoints}.')
+    print('Interrupted. Run the same command to ' + (
+        f'continue from {folder.checkpoints}.'
+        if folder.has_checkpoint else 'begin again: there is no checkpoint yet.'))
     return exit_codes.INTERRUPTED
   if evaluation is None:
     with parts.kept_failure('evaluation', folder.failures / 'evaluation.txt'):
@@ -268,7 +270,13 @@ def _command(name: str) -> str:
   gtrxl = os.path.join(os.path.dirname(sys.executable), 'gtrxl')
   if shutil.which('gtrxl') == gtrxl:
     return f'gtrxl {name}'
-  return f'{shlex.quote(os.path.relpath(sys.executable))} -m binaries.{name}'
+  if os.access(gtrxl, os.X_OK):  # In an environment that is not activated.
+    relative = os.path.relpath(gtrxl)
+    return f'{shlex.quote(min(relative, gtrxl, key=len))} {name}'
+  python = sys.executable
+  if shutil.which(os.path.basename(python)) == python:
+    python = os.path.basename(python)
+  return f'{shlex.quote(python)} -m binaries.{name}'
 
 
 def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,

@@ -9,6 +9,8 @@ import pathlib
 import signal
 import subprocess
 import sys
+import textwrap
+import threading
 import time
 from typing import Tuple
 from unittest import mock
@@ -507,6 +509,31 @@ class OfflineRunTest(parameterized.TestCase):
     self.assertTrue((folder.root / 'attention' / 'segment_0.png').exists())
 
 
+class CommandTest(parameterized.TestCase):
+
+  def command(self, python, on_path=(), files=('bin/gtrxl',)):
+    """The command that is printed if `python` runs, with `on_path` in `PATH`."""
+    folder = pathlib.Path(self.create_tempdir().full_path).resolve()
+    for file in (*files, 'bin/python3'):
+      (folder / file).parent.mkdir(exist_ok=True)
+      (folder / file).touch(mode=0o755)
+    self.addCleanup(os.chdir, os.getcwd())
+    (folder / 'work').mkdir()
+    os.chdir(folder / 'work')
+    path = os.pathsep.join(str(folder / x) for x in on_path)
+    with mock.patch.object(sys, 'executable', str(folder / python)), (
+        mock.patch.dict(os.environ, PATH=path)):
+      return train._command('evaluate').replace(str(folder), 'FOLDER')
+
+  def test_names_what_works_when_it_is_copied(self):
+    self.assertEqual(self.command('bin/python3', ['bin']), 'gtrxl evaluate')
+    self.assertEqual(self.command('bin/python3'), '../bin/gtrxl evaluate')
+    self.assertEqual(self.command('bin/python3', ['bin'], []),
+                     'python3 -m binaries.evaluate')
+    self.assertEqual(self.command('bin/python3', [], []),
+                     'FOLDER/bin/python3 -m binaries.evaluate')
+
+
 class RunTest(parameterized.TestCase):
 
   def setUp(self):
@@ -568,7 +595,7 @@ class RecordedRecall(action_recall.ActionRecall):
         r'\.\nTraining in ')
     self.assertRegex(stdout, r'Evaluation over 10 episodes: return .* success ')
     self.assertRegex(
-        stdout, rf'(gtrxl |python[\d.]* -m binaries\.)evaluate --root_dir={self.folder.root}\n')
+        stdout, rf'(gtrxl |-m binaries\.)evaluate --root_dir={self.folder.root}\n')
     for line in stderr.splitlines():  # The messages of libraries are in the logs.
       self.assertStartsWith(line, 'WARNING: ')
     self.assertCountEqual(
@@ -586,6 +613,49 @@ class RecordedRecall(action_recall.ActionRecall):
     played = [seed for name, seed in seeds if name == 'actor_0' and seed not in of_specs]
     self.assertLen(played, 2 * 16)
     self.assertLen(set(played), 2 * 16, 'a resumed run plays the same episodes again')
+
+  @pytest.mark.long
+  def test_a_stop_within_a_long_first_step_has_nothing_to_save(self):
+    folder = pathlib.Path(self.create_tempdir().full_path)
+    (folder / 'slow_agent.py').write_text(textwrap.dedent("""
+        import time
+
+        import gin
+        import tensorflow as tf
+
+        from gtrxl_tf import agents
+
+        @gin.configurable
+        class SlowAgent(agents.VMPOAgent):
+          def loss(self, batch):
+            loss, metrics = super().loss(batch)
+            if not tf.executing_eagerly():  # Not in the check of the settings.
+              loss += tf.numpy_function(
+                  lambda x: time.sleep(200) or x, [0 * loss], tf.float32)
+            return loss, metrics
+        """))
+    (folder / 'slow.gin').write_text(
+        f'include "{_GIN_FILE}"\nimport slow_agent\nExperiment.agent = @SlowAgent\n')
+    self.files = [folder / 'slow.gin']
+    process = self.start()
+    timer = threading.Timer(240, process.kill)  # Then `readline` returns ''.
+    timer.start()
+    self.addCleanup(timer.cancel)
+    line = ''
+    while line is not None and 'takes learner step 1' not in line:
+      line = process.stderr.readline() or None
+    self.assertRegex(
+        line or '', r'^WARNING: no line of progress yet after \d+ s: the learner takes learner '
+        r'step 1, for \d+ s so far\. A batch has .* observations\. Cheaper: ')
+    begun = time.time()
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=120)
+    self.assertLess(time.time() - begun, 30)
+    self.assertEqual(process.returncode, 130, stderr)
+    self.assertRegex(stderr, r'^WARNING: learner step 1, under way for \d+ s, is given up: '
+                     'no step was taken before, so there is nothing to save\n$')
+    self.assertEndsWith(stdout, 'Interrupted. Run the same command to begin again: there is '
+                        'no checkpoint yet.\n')
 
   @pytest.mark.long
   def test_a_save_that_a_full_disk_prevents_is_reported(self):

@@ -6,13 +6,16 @@ import pathlib
 from typing import Any, Callable, Dict, Optional
 
 import tensorflow as tf
+import tree
 
 from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.agents.vmpo import agent as vmpo_agent
+from gtrxl_tf.environments import atari
 from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.networks import spec_torso
 from gtrxl_tf.online import trainer
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.training import checkpoints as checkpoints_lib
@@ -255,6 +258,27 @@ class OnlineExperiment(experiment_lib.Experiment):
   def description(self) -> str:
     return (f'1 server, 1 learner, {self.num_actors} actor(s) of '
             f'{self.environments_per_actor} environments')
+
+  def describe_cost(self) -> str:
+    images = [spec for spec in tree.flatten(self.observation_spec)
+              if spec_torso.is_image(spec)]
+    rows = self.batch_size * (self.unroll_length + 1)
+    what = f'A batch has {rows:,} observations'
+    cheaper = []
+    if images:
+      sizes = ' and '.join(' x '.join(map(str, spec.shape)) for spec in images)
+      what += f' with images of {sizes}'
+      game = atari.game_of(self.environment_name)
+      if game:
+        cheaper.append(
+            f"Experiment.environment = @Atari with Atari.game = '{game}', whose images are "
+            'grey and of 84 x 84, and whose actions last four frames')
+      cheaper.append('Experiment.wrappers = [@ShrinkImages]')
+    cheaper.append(
+        f'less than OnlineExperiment.batch_size = {self.batch_size}, '
+        f'OnlineExperiment.environments_per_actor = {self.environments_per_actor} or '
+        f'OnlineExperiment.unroll_length = {self.unroll_length}')
+    return f'{what}. Cheaper: {"; ".join(cheaper)}'
 
   def make_console(self) -> console_lib.Console:
     return console_lib.Console(self.environment_steps)

@@ -4,6 +4,7 @@ import functools
 
 from absl.testing import absltest
 from absl.testing import parameterized
+from dm_env import specs
 import numpy as np
 import tensorflow as tf
 
@@ -50,6 +51,25 @@ class ExperimentTest(parameterized.TestCase):
     with self.assertRaisesRegex(
         ValueError, '^Experiment.environment does not take the argument seed: expected'):
       _experiment(environment=lambda: t_maze.TMaze(3))
+
+  def test_says_what_makes_a_step_cheaper(self):
+    self.assertEqual(
+        _experiment().describe_cost(),
+        'A batch has 30 observations. Cheaper: less than OnlineExperiment.batch_size = 6, '
+        'OnlineExperiment.environments_per_actor = 3 or OnlineExperiment.unroll_length = 4')
+
+    class Game(t_maze.TMaze):
+      name = 'ALE/MsPacman-v5'
+
+      def observation_spec(self):
+        return specs.BoundedArray([210, 160, 3], np.uint8, 0, 255)
+
+    self.assertStartsWith(
+        _experiment(environment=lambda seed: Game(3, seed=seed)).describe_cost(),
+        'A batch has 30 observations with images of 210 x 160 x 3. Cheaper: '
+        "Experiment.environment = @Atari with Atari.game = 'ms_pacman', whose images are "
+        'grey and of 84 x 84, and whose actions last four frames; '
+        'Experiment.wrappers = [@ShrinkImages]; less than ')
 
   def test_an_environment_s_other_errors_are_its_own(self):
     with self.assertRaisesRegex(TypeError, 'corridor'):

@@ -80,9 +80,9 @@ class OnlineTrainer(trainer_lib.Trainer):
           'OnlineExperiment.batch_size / OnlineExperiment.environments_per_actor = '
           f'{experiment.items_per_batch}: expected a multiple of the {num_workers} '
           'workers that share it')
+    self._meets = num_workers > 1
     super().__init__(experiment, folder, strategy, should_stop, gauges, show)
     self._address = address
-    self._meets = num_workers > 1
     self._stopping = False
     self._ledger.learner_step = self.step
     self._steps = self._steps_then = int(self._environment_steps)
@@ -111,6 +111,9 @@ class OnlineTrainer(trainer_lib.Trainer):
         worker=devices.worker_number(self._strategy))
     self._environment_steps = tf.Variable(0, dtype=tf.int64)
     return dict(ledger=self._ledger, environment_steps=self._environment_steps)
+
+  def _may_exit(self) -> bool:
+    return not self._meets  # Other workers would fail in the step.
 
   def _has_ended(self) -> bool:
     return self._steps >= self._experiment.environment_steps

@@ -105,6 +105,12 @@ def load(folder: pathlib.Path, repeats: bool = True) -> Any:
   return policy
 
 
+def inputs(policy: Any) -> Dict[str, tf.TensorSpec]:
+  """Returns the inputs of a loaded policy's signature `action`, by their names."""
+  _, named = policy.signatures['action'].structured_input_signature
+  return {spec.name: spec for spec in named.values()}
+
+
 class Turn(NamedTuple):
   """One client's input to a step of the policy."""
   row: int         # Row of the client's memory.
@@ -145,13 +151,13 @@ class ExportedPolicy:
     self.num_rows = num_rows
     self._policy = load(folder, repeats=False)
     action = self._policy.signatures['action']
-    inputs = {x.name: x for x in action.structured_input_signature[1].values()}
+    expects = inputs(self._policy)
     self.observation_spec, self.action_spec = _read_specs(
         folder / 'policy_specs.pbtxt')
     self._specs = json_values.leaves(self.observation_spec, 'observation')
     expected = {f'0/{name}' for name in (
         'step_type', 'reward', 'discount', *self._specs)}
-    given = {name for name in inputs if name.startswith('0/')}
+    given = {name for name in expects if name.startswith('0/')}
     if given != expected:
       raise config.ConfigError(
           f'{folder}: the inputs of its signature action are {sorted(given)}: expected '
@@ -178,7 +184,7 @@ class ExportedPolicy:
     @tf.function(autograph=False, input_signature=[
         tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.int32),
         tf.TensorSpec([None], tf.float32),
-        {name: tf.TensorSpec(inputs[f'0/{name}'].shape, inputs[f'0/{name}'].dtype)
+        {name: tf.TensorSpec(expects[f'0/{name}'].shape, expects[f'0/{name}'].dtype)
          for name in self._specs}])
     def step(rows, step_type, reward, observation):
       done = action(**{

@@ -79,6 +79,7 @@ class Experiment(abc.ABC):
     evaluation_episodes: episodes of an evaluation, for all tasks together.
     settings: all settings that it was made from, as parts of a run compare them; None
       if it was not made from gin, see `launch.prepare`.
+    environment_name: the name of the (first) task's environment, such as its id.
     observation_spec: the observation spec of an environment.
     action_spec: the action spec of an environment.
   """
@@ -90,6 +91,7 @@ class Experiment(abc.ABC):
   num_epochs = 1
   num_minibatches = 1
   batch_size: int
+  environment_name = ''
   default_network: Callable[..., tf.keras.layers.Layer]
   default_agent: Callable[..., agent_lib.Agent]
   default_optimizer: Type[optimizers.OptimizerSettings]
@@ -132,6 +134,7 @@ class Experiment(abc.ABC):
     if self._environment is None:
       raise config.ConfigError('Experiment.environment is not set, and has no default')
     self._prototype = self.make_environments(1, seeds_lib.Stream.SPECS)
+    self.environment_name = self._prototype.name
     return self._prototype.observation_spec(), self._prototype.action_spec()
 
   def close_prototype(self) -> None:
@@ -283,6 +286,10 @@ class Experiment(abc.ABC):
   @abc.abstractmethod
   def description(self) -> str:
     """A short description of the training, shown after the name of the folder."""
+
+  def describe_cost(self) -> str:
+    """Says what makes a learner step cheaper, in a sentence without a full stop."""
+    return 'A smaller batch, shorter rows or a smaller network make a step cheaper'
 
   @abc.abstractmethod
   def make_console(self) -> console_lib.Console:

@@ -72,7 +72,12 @@ class RunFolder:
     """Whether a run has left anything that depends on its settings."""
     return (self.done.exists() or self.diverged.exists()
             or self.metrics.exists() and self.metrics.stat().st_size > 0
-            or any(self.checkpoints.glob('*.index')))
+            or self.has_checkpoint)
+
+  @property
+  def has_checkpoint(self) -> bool:
+    """Whether there is a checkpoint, perhaps an incomplete one."""
+    return any(self.checkpoints.glob('*.index'))
 
   @contextlib.contextmanager
   def in_use(self) -> Iterator[None]:

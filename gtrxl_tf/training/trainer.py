@@ -15,6 +15,7 @@ from gtrxl_tf.training import devices
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import learner as learner_lib
+from gtrxl_tf.training import long_steps
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import summaries as summaries_lib
 
@@ -95,6 +96,8 @@ class Trainer(abc.ABC):
       if folder.config.exists():
         self._summaries.settings(folder.config.read_text(encoding='utf-8'))
     self._newest: Optional[learner_lib.Metrics] = None  # Of the last step.
+    self._long_steps = long_steps.LongSteps(
+        should_stop, experiment.describe_cost(), self._may_exit())
     # Time that imports and construction take is not counted.
     self._started = time.time() - float(self._seconds)
     self._last_log = (time.time(), self.step)
@@ -129,6 +132,10 @@ class Trainer(abc.ABC):
   @abc.abstractmethod
   def _network_that_acts(self) -> tf.keras.layers.Layer:
     """A network for policies with the newest weights, in float32 on one device."""
+
+  def _may_exit(self) -> bool:
+    """Whether the process may exit within a long step if there is nothing to save."""
+    return False
 
   def _announce_end(self) -> bool:
     """Tells other processes that the run is over; returns False if it was told to
@@ -167,9 +174,10 @@ class Trainer(abc.ABC):
 
   def train(self) -> bool:
     """Trains and saves; returns whether training came to its end. See `run`."""
-    for batch in self._batches():
-      self._take_step(batch)
-      nests.free_attributes(tf.nest.flatten(batch, expand_composites=True))
+    with self._long_steps:
+      for batch in self._batches():
+        self._take_step(batch)
+        nests.free_attributes(tf.nest.flatten(batch, expand_composites=True))
     self._save(last=True)
     return self._has_ended()
 
@@ -180,8 +188,10 @@ class Trainer(abc.ABC):
           self._experiment.make_policy(self._network_that_acts()), self._folder.policy)
 
   def _take_step(self, batch: Any) -> None:
+    self._long_steps.step_begins(self.step + 1, self.step - self._saved_step)
     with learner_lib.device_errors(self.step + 1):
       self._newest = self._learner.step(batch)
+    self._long_steps.step_ends()
     self.step += 1
     logs = self._logs()
     if logs:
@@ -202,6 +212,7 @@ class Trainer(abc.ABC):
 
   def _log(self) -> None:
     """Adds a row to `metrics.csv` and the summaries, and shows it."""
+    self._long_steps.row_logged()
     if not self._is_chief:
       return
     now = time.time()
