@@ -1,21 +1,20 @@
 """Action recall: repeat, when asked, an action that was shown or taken earlier."""
 
-# pylint: disable=protected-access
+from typing import Annotated, Optional
 
-from typing import Annotated, Optional, Sequence
-
-import dm_env
 from dm_env import specs
 import numpy as np
 
 from gtrxl_tf import config
 from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import vector_task
 
 STAY = 2  # An action of `ActionAssociativeRetrieval`.
+_NONE = -1  # Its first action, before there is one.
 
 
 @config.configurable
-class ActionRecall(memory_task.MemoryTask):
+class ActionRecall(vector_task.VectorTask):
   """A cue names an action, which the agent must take after `delay` blank observations.
 
   The first observation shows the cue, drawn uniformly among the actions. Next come
@@ -40,71 +39,36 @@ class ActionRecall(memory_task.MemoryTask):
       delay: blank observations between the cue and the flag.
       seed: of the cues.
     """
-    super().__init__(num_actions=num_actions, seed=seed)
+    super().__init__(
+        num_actions, seed,
+        # The observations without and with the flag.
+        seen=memory_task.constant_rows(np.eye(num_actions + 1)[-1] * [[0], [1]]))
     self._delay = delay
-    *self._cues, self._flag = memory_task.constant_rows(np.eye(num_actions + 1))
-    [self._blank] = memory_task.constant_rows(np.zeros([1, num_actions + 1]))
-    self._reset()  # Every attribute of an episode exists from here on.
-
-  def episode_success(self) -> bool:
-    """Whether the action taken at the flag was the one that the cue named."""
-    return self._success
+    self._cues = memory_task.constant_rows(np.eye(num_actions, num_actions + 1))
+    self._reset()
 
   def informed_action(self) -> int:
     """Takes the action that the cue named, at every step."""
-    return self._cue
+    return self.episode.cue
 
   def observation_spec(self) -> specs.BoundedArray:
-    return specs.BoundedArray(self._blank.shape, np.float32, 0, 1, 'cue_and_flag')
+    return specs.BoundedArray(self._cues[0].shape, np.float32, 0, 1, 'cue_and_flag')
 
-  def _reset(self) -> dm_env.TimeStep:
-    self._cue = int(self._rng.integers(self._num_actions))
-    self._blanks_left = self._delay
-    self._asked = False
-    self._success = False
-    return dm_env.restart(self._cues[self._cue])
+  def _begin(self) -> tuple[vector_task.Episode, np.ndarray]:
+    cue = int(self._rng.integers(self._num_actions))
+    return vector_task.Episode(
+        cue=cue, steps_left=self._delay + 2, success=False), self._cues[cue]
 
-  def _step(self, action: int) -> dm_env.TimeStep:
-    if self._asked:
-      self._success = action == self._cue
-      return dm_env.termination(float(self._success), self._blank)
-    if self._blanks_left:
-      self._blanks_left -= 1
-      return dm_env.transition(0.0, self._blank)
-    self._asked = True
-    return dm_env.transition(0.0, self._flag)
-
-  @classmethod
-  def together(cls, tasks: Sequence['ActionRecall']) -> memory_task.TasksTogether:
-    return _RecallsTogether(tasks)
-
-
-class _RecallsTogether(memory_task.TasksTogether):
-  """The rules of `ActionRecall` for E of them at once."""
-
-  def __init__(self, tasks: Sequence[ActionRecall]):
-    self._tasks = tasks
-    self._cue, self._blanks_left = np.zeros([2, len(tasks)], np.int64)
-    self._asked = np.zeros(len(tasks), bool)
-
-  def load(self, i: int) -> None:
-    task = self._tasks[i]
-    self._cue[i] = task._cue
-    self._blanks_left[i] = task._blanks_left
-    self._asked[i] = task._asked
-
-  def step(self, actions: np.ndarray) -> memory_task.Outcome:
-    last = self._asked
-    success = last & (actions == self._cue)
-    self._asked = ~last & (self._blanks_left == 0)
-    self._blanks_left -= 1
-    observation = np.zeros([len(last), self._tasks[0]._num_actions + 1], np.float32)
-    observation[:, -1] = self._asked
-    return memory_task.Outcome(success, last, success, observation)
+  @staticmethod
+  def advance(tables, e, action) -> vector_task.Outcome:
+    e.steps_left = e.steps_left - 1
+    last = e.steps_left == 0
+    e.success = last & (action == e.cue)
+    return e.success, last, tables['seen'][e.steps_left == 1]
 
 
 @config.configurable
-class ActionAssociativeRetrieval(memory_task.MemoryTask):
+class ActionAssociativeRetrieval(vector_task.VectorTask):
   """The first action must be repeated `delay` steps later (RATE, appendix C).
 
   There are two states, S0, where the agent starts, and S1. The actions 0 and 1 move to
@@ -146,48 +110,40 @@ class ActionAssociativeRetrieval(memory_task.MemoryTask):
     self._min_delay = min_delay
     self._max_delay = delay
     self._failure_reward = failure_reward
-    self._reset()  # Every attribute of an episode exists from here on.
-
-  def episode_success(self) -> bool:
-    """Whether the last action went back to S0 and was the same as the first."""
-    return self._success
+    self._reset()
 
   def informed_action(self) -> int:
     """Goes to S1 at once, by 0 or 1 equally often, and back by the same at the flag."""
-    if self._first is None:
-      return self._beginning
-    if self._steps_left == 1 or self._state == 0:
-      return self._first
+    if self.episode.first == _NONE:
+      return self.episode.beginning
+    if self.episode.steps_left == 1 or self.episode.state == 0:
+      return self.episode.first
     return STAY
 
   def observation_spec(self) -> specs.BoundedArray:
     return specs.BoundedArray(
         [3], np.float32, [0, 0, -1], [1, 1, 1], 'state_flag_noise')
 
-  def _reset(self) -> dm_env.TimeStep:
+  def _begin(self) -> tuple[vector_task.Episode, np.ndarray]:
     delay = self._max_delay
     if self._min_delay is not None:
       delay = int(self._rng.integers(self._min_delay, self._max_delay + 1))
-    self._steps_left = delay + 2
-    self._beginning = int(self._rng.integers(2))
-    self._noise = self._rng.integers(-1, 2, size=delay + 3).tolist()
-    self._first = None
-    self._state = 0
-    self._success = False
-    return dm_env.restart(self._observation())
+    beginning = int(self._rng.integers(2))
+    noise = self._rng.integers(-1, 2, size=delay + 3).tolist()
+    episode = vector_task.Episode(
+        first=_NONE, state=0, steps_left=delay + 2, success=False, beginning=beginning,
+        noise=noise + [0] * (self._max_delay - delay),  # By the steps left.
+        failure_reward=self._failure_reward)
+    return episode, vector_task.features(0, 0, noise[delay + 2])
 
-  def _step(self, action: int) -> dm_env.TimeStep:
-    if self._first is None:
-      self._first = action
-    self._success = (self._steps_left == 1 and self._state == 1 and action != STAY
-                     and action == self._first)
-    self._state = self._state if action == STAY else 1 - self._state
-    self._steps_left -= 1
-    if self._steps_left:
-      return dm_env.transition(0.0, self._observation())
-    return dm_env.termination(
-        1.0 if self._success else self._failure_reward, self._observation())
-
-  def _observation(self) -> np.ndarray:
-    flag = self._steps_left == 1
-    return np.array([self._state, flag, self._noise[self._steps_left]], np.float32)
+  @staticmethod
+  def advance(tables, e, action) -> vector_task.Outcome:
+    moves = action != STAY
+    e.first = e.first + (e.first == _NONE) * (action - _NONE)  # Set only once.
+    last = e.steps_left == 1
+    e.success = last & (e.state == 1) & moves & (action == e.first)
+    e.state = e.state ^ moves
+    e.steps_left = e.steps_left - 1
+    reward = e.success + (last ^ e.success) * e.failure_reward
+    return reward, last, vector_task.features(
+        e.state, e.steps_left == 1, e.noise[e.steps_left])

@@ -7,22 +7,22 @@ import dm_env
 import numpy as np
 import tree
 
-from gtrxl_tf.environments import memory_task
+from gtrxl_tf.environments import vector_task
 from gtrxl_tf.environments.batched_environment import BatchedEnvironment
 from gtrxl_tf.environments.batched_environment import BatchedTimeStep
 from gtrxl_tf.environments.batched_environment import EnvironmentFailed  # noqa: F401
 
 
 class _BatchedTogether(BatchedEnvironment):
-  """Computes the steps of tasks together, see `memory_task.TasksTogether`.
+  """Steps tasks of one class together, as `vector_task.VectorTask` describes.
 
-  Their results are not checked, and the task objects themselves are not stepped.
+  Their results are not checked, and the tasks only begin their own episodes.
   """
 
-  def __init__(self, environments: Sequence[memory_task.MemoryTask],
+  def __init__(self, environments: Sequence[vector_task.VectorTask],
                tasks: Optional[Sequence[int]]):
     super().__init__(environments, tasks)
-    self._together = type(environments[0]).together(environments)
+    self._together = vector_task.Together(environments)
     self._num_actions = self._action_spec.num_values
     self._begins = np.zeros(self.num_environments, bool)
 
@@ -42,9 +42,8 @@ class _BatchedTogether(BatchedEnvironment):
       wrong = actions[(actions < 0) | (actions >= self._num_actions)][0]
       raise ValueError(
           f'action = {wrong}: expected an integer in [0, {self._num_actions})')
-    rewards, last, successes, observations = self._together.step(actions)
+    rewards, last, observations = self._together.step(actions)
     rewards = rewards.astype(np.float32)
-    last = last.copy()
     for i in begins:
       time_step = self._environments[i].reset()
       self._together.load(i)
@@ -54,9 +53,10 @@ class _BatchedTogether(BatchedEnvironment):
     step_types = last.astype(np.int32) + np.int32(dm_env.StepType.MID)
     step_types[begins] = dm_env.StepType.FIRST
     self._begins = last
+    successes = np.where(last, self._together.episodes.success, np.nan)
     return self._with_returns(
         step_types, rewards, (~last).astype(np.float32), observations,
-        np.where(last, successes, np.nan).astype(np.float32))
+        successes.astype(np.float32))
 
 
 def batch(environments: Sequence[dm_env.Environment],
@@ -68,7 +68,7 @@ def batch(environments: Sequence[dm_env.Environment],
   """
   kinds = {type(environment) for environment in environments}
   # Not that of a base class, which may have other rules.
-  together = len(kinds) == 1 and 'together' in vars(*kinds)
+  together = len(kinds) == 1 and 'advance' in vars(*kinds)
   return (_BatchedTogether if together else BatchedEnvironment)(environments, tasks)
 
 

@@ -3,13 +3,12 @@
 import math
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
-from absl import logging
 import dm_env
 import numpy as np
 import tree
 
-from gtrxl_tf import action_masks
 from gtrxl_tf import config
+from gtrxl_tf.environments import batched_observations
 from gtrxl_tf.environments import batched_specs
 from gtrxl_tf.environments import random_actions
 
@@ -103,24 +102,8 @@ class BatchedEnvironment:
     batched_specs.check(self._environments)
     self._action_spec = self._environments[0].action_spec()
     self._action_leaves = batched_specs.named_leaves('action', self._action_spec)
-    source_spec = self._environments[0].observation_spec()
-    leaves = batched_specs.named_leaves('observation', source_spec)
-    self._source_leaves = [(name, spec.shape, spec.dtype) for name, spec in leaves]
-    # Places of leaves that are checked further: the action mask, and integers with
-    # their bounds.
-    self._masks = [place for place, (name, _) in enumerate(leaves)
-                   if name == f'observation[{action_masks.KEY!r}]']
-    self._bounded = [(place, spec.minimum, spec.maximum,
-                      batched_specs.describe_bounds(spec))
-                     for place, (_, spec) in enumerate(leaves)
-                     if place not in self._masks and batched_specs.is_narrow(spec)]
-    self._far = [(place, *limits) for place, (_, spec) in enumerate(leaves)
-                 if (limits := batched_specs.far(spec)) is not None]
-    self._source_spec = source_spec
-    self._observation_spec = tree.map_structure(batched_specs.narrowed, source_spec)
-    self._buffer_specs = [
-        ((self.num_environments, *spec.shape), spec.dtype)
-        for spec in tree.flatten(self._observation_spec)]
+    self._writer = batched_observations.ObservationWriter(
+        self._environments[0].observation_spec(), self.num_environments, self._misfit)
     self._successes = [getattr(environment, 'episode_success', None)
                        for environment in self._environments]
     self._own_returns = [
@@ -151,7 +134,7 @@ class BatchedEnvironment:
 
   def observation_spec(self) -> Any:
     """Returns the nest of specs of one environment, with float32 for float64."""
-    return self._observation_spec
+    return self._writer.spec
 
   def action_spec(self) -> Any:
     """Returns the nest of specs of one environment."""
@@ -278,9 +261,8 @@ class BatchedEnvironment:
     rewards = np.zeros(num, np.float32)
     discounts = np.ones(num, np.float32)
     successes = np.full(num, np.nan, np.float32)
-    buffers = [np.empty(shape, dtype) for shape, dtype in self._buffer_specs]
+    arrays = self._writer.new_arrays()
     first, last = dm_env.StepType.FIRST, dm_env.StepType.LAST
-    nested = tree.is_nested(self._source_spec)
 
     for i, time_step in enumerate(time_steps):
       try:
@@ -304,45 +286,13 @@ class BatchedEnvironment:
         self._first_steps[i] = self._num_steps
       if step_type == last and self._successes[i] is not None:
         successes[i] = self._called(i, self._successes[i], 'episode_success')
+      self._writer.write(arrays, i, observation, step_type == first)
 
-      if nested:
-        leaves = tree.flatten(observation)
-        # Names are compared once per episode: this takes twice as long as the rest.
-        if step_type == first or len(leaves) != len(buffers):
-          self._check_structure(i, observation)
-      else:
-        leaves = (observation,)
-      for leaf, buffer, (name, shape, dtype) in zip(
-          leaves, buffers, self._source_leaves):
-        # The assignment alone would broadcast and cast silently.
-        if getattr(leaf, 'shape', None) != shape or leaf.dtype != dtype:
-          leaf = self._fitting(i, leaf, name, shape, dtype)
-        buffer[i] = leaf
-
-    self._check_values(rewards, discounts, buffers, step_types == last)
-    if self._far and self._num_steps % _STEPS_BETWEEN_LOOKS == 2:
-      self._warn_of_far(buffers)
-    return self._with_returns(
-        step_types, rewards, discounts,
-        tree.unflatten_as(self._observation_spec, buffers), successes)
-
-  def _warn_of_far(self, buffers) -> None:
-    """Logs a warning, once, if an observation is far outside its bounds."""
-    for place, low, high in self._far:
-      values = buffers[place].astype(np.float64, copy=False)
-      is_far = (values < low) | (values > high)
-      if is_far.any():
-        i, *where = np.argwhere(is_far)[0]
-        name, spec = self._source_leaves[place][0], tree.flatten(self._source_spec)[place]
-        least, most = (np.broadcast_to(x, spec.shape)[tuple(where)]
-                       for x in (spec.minimum, spec.maximum))
-        logging.warning(
-            'environment %d: %s has a value of %g, and bounds of %g and %g (%s): expected '
-            'values near the bounds. Networks learn little from numbers of another scale: '
-            'correct the bounds, or scale the observation', i, name,
-            values[(i, *where)], least, most, self._time(i))
-        self._far = []
-        return
+    self._check_numbers(rewards, discounts)
+    observations = self._writer.checked(arrays, step_types == last)
+    if self._num_steps % _STEPS_BETWEEN_LOOKS == 2:
+      self._writer.warn_of_far(arrays, self._time)
+    return self._with_returns(step_types, rewards, discounts, observations, successes)
 
   def _malformed(self, i: int, time_step: Any) -> EnvironmentFailed:
     """Returns the error for a value other than a time step from environment `i`."""
@@ -402,57 +352,12 @@ class BatchedEnvironment:
     return BatchedTimeStep(
         step_types, rewards, discounts, observations, returns, successes)
 
-  def _check_structure(self, i: int, observation) -> None:
-    try:
-      tree.assert_same_structure(self._source_spec, observation, check_types=False)
-    except (TypeError, ValueError) as error:
-      expected = [name for name, *_ in self._source_leaves]
-      leaves = batched_specs.named_leaves('observation', observation)
-      found = [name for name, _ in leaves]
-      raise self._misfit(i, f'returned {found}: expected {expected}') from error
-
-  def _fitting(self, i: int, value, name: str, shape, dtype) -> np.ndarray:
-    """Returns `value` as an array; raises an error if that does not fit the spec."""
-    try:
-      value = np.asarray(value)
-    except ValueError as error:  # Lists of different lengths.
-      raise self._misfit(i, f'{name} is no array: expected {shape} and {dtype}, as its '
-                         'spec says') from error
-    if value.dtype.kind not in 'biuf':  # None, say.
-      raise self._misfit(i, f'{name} = {value.tolist()!r:.60}: expected an array of shape '
-                         f'{shape} and dtype {dtype}, as its spec says')
-    if value.shape != shape or value.dtype != dtype:
-      raise self._misfit(
-          i, f'{name} has shape {value.shape} and dtype {value.dtype}: expected {shape} '
-          f'and {dtype}, as its spec says')
-    return value
-
-  def _check_values(self, rewards, discounts, buffers, last) -> None:
-    named = [('reward', rewards)]
-    named += [(name, buffer) for (name, *_), buffer in zip(self._source_leaves, buffers)
-              if buffer.dtype.kind == 'f']
-    for name, values in named:
-      finite = np.isfinite(values)
-      if not finite.all():
-        i = np.argmin(finite.reshape(self.num_environments, -1).all(axis=1))
-        raise self._misfit(i, f'{name} = {" ".join(str(values[i]).split()):.60}: '
-                           'expected finite numbers')
-    in_range = (discounts >= 0) & (discounts <= 1)  # False for NaN.
-    if not in_range.all():
-      i = np.argmin(in_range)
+  def _check_numbers(self, rewards: np.ndarray, discounts: np.ndarray) -> None:
+    i = batched_observations.first_false(np.isfinite(rewards))
+    if i is not None:
+      raise self._misfit(i, f'reward = {rewards[i]}: expected finite numbers')
+    # False for NaN.
+    i = batched_observations.first_false((discounts >= 0) & (discounts <= 1))
+    if i is not None:
       raise self._misfit(
           i, f'discount = {discounts[i]}: expected a number in [0, 1]')
-    for place, low, high, expected in self._bounded:
-      values = buffers[place]
-      in_range = (values >= low) & (values <= high)
-      if not in_range.all():
-        i = np.argmin(in_range.reshape(self.num_environments, -1).all(axis=1))
-        raise self._misfit(i, f'{self._source_leaves[place][0]} = '
-                           f'{values[i].tolist()!s:.60}: expected {expected}')
-    for place in self._masks:
-      allows = buffers[place].any(axis=-1) | last
-      if not allows.all():
-        i = np.argmin(allows)
-        raise self._misfit(i, f'{self._source_leaves[place][0]} = '
-                           f'{buffers[place][i].tolist()!s:.60} allows no action: '
-                           'expected at least one nonzero entry')

@@ -553,8 +553,11 @@ class BatchTest(parameterized.TestCase):
       ('large_numpad', lambda i: numpad.Numpad(3, episode_length=30, seed=i)),
       ('maze', lambda i: t_maze.TMaze(2 + i, penalty=1.0, seed=i)),
       ('mazes_of_any_length', lambda i: t_maze.TMaze(
-          7, min_corridor_length=1, flag='at', reveal_clue=i % 2 == 0, seed=i)),
-      ('recall', lambda i: action_recall.ActionRecall(3, delay=i, seed=i)))
+          7, i / 2, min_corridor_length=1 + i, flag=['before', 'at'][i % 2],
+          reveal_clue=i % 2 == 0, seed=i)),
+      ('recall', lambda i: action_recall.ActionRecall(3, delay=i, seed=i)),
+      ('retrieval', lambda i: action_recall.ActionAssociativeRetrieval(
+          4 + i, min_delay=i, failure_reward=-i / 3, seed=i)))
   def test_tasks_stepped_together_are_those_stepped_in_turn(self, make):
     together = batched.batch([make(i) for i in range(5)], [0, 1, 0, 1, 0])
     in_turn = batched.BatchedEnvironment(
@@ -583,6 +586,20 @@ class BatchTest(parameterized.TestCase):
         self.assertEqual(x.dtype, y.dtype)
         np.testing.assert_array_equal(x, y)
     self.assertIn(1, successes)
+
+  def test_a_subclass_with_rules_of_its_own_is_stepped_by_them(self):
+    class Pays(action_recall.ActionRecall):
+
+      @staticmethod
+      def advance(tables, e, action):
+        _, last, observation = action_recall.ActionRecall.advance(tables, e, action)
+        return 5 * last, last, observation
+
+    batch = batched.batch([Pays(delay=0, seed=i) for i in range(2)])
+    self.assertIsNot(type(batch), batched.BatchedEnvironment)
+    batch.reset()
+    rewards = [batch.step([0, 0]).reward.tolist() for _ in range(4)]
+    self.assertEqual(rewards, [[0, 0], [5, 5], [0, 0], [0, 0]])
 
   def test_an_action_out_of_range_is_refused(self):
     batch = batched.batch([numpad.Numpad(2, seed=0), numpad.Numpad(2, seed=1)])

@@ -6,7 +6,6 @@ environment of each of its eight settings.
 
 from typing import Optional, Sequence
 
-import dm_env
 import numpy as np
 
 from gtrxl_tf import config
@@ -23,20 +22,10 @@ class _DrawnRoom(task_batch.SingleTask):
   def render(self) -> np.ndarray:
     """Returns a picture, uint8 [H, W, 3], with the targets, which agents do not see."""
     size = int(self.observation_spec().maximum) + 1
-    x, y = map(int, self._seen)
+    x, y = map(int, self._observation())
     cells = {(size - 1 - y, x): colour for (x, y), colour in zip(
         reversed(self._tasks.targets[0].tolist()), (rendering.GOAL, rendering.LIT))}
     return rendering.draw_grid(size, size, cells, (size - 1 - y, x))
-
-  def _reset(self) -> dm_env.TimeStep:
-    return self._noted(super()._reset())
-
-  def _step(self, action: int) -> dm_env.TimeStep:
-    return self._noted(super()._step(action))
-
-  def _noted(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
-    self._seen = time_step.observation
-    return time_step
 
 
 @config.configurable

@@ -2,7 +2,7 @@
 
 import abc
 import operator
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 import dm_env
 from dm_env import specs
@@ -78,43 +78,6 @@ class MemoryTask(dm_env.Environment):
     """Returns a good action, given what the task hides from the agent.
 
     Where actions are discrete it is the best action: no policy returns more.
-    """
-
-
-class Outcome(NamedTuple):
-  """The result of a step of E tasks.
-
-  Attributes:
-    reward: numbers [E].
-    last: bool [E], whether the step was the last of its episode. Discount is then 0.
-    success: bool [E], whether the episode was solved; counts on last steps only.
-    observation: nest of float32 [E, ...], new arrays.
-  """
-  reward: np.ndarray
-  last: np.ndarray
-  success: np.ndarray
-  observation: Any
-
-
-class TasksTogether(abc.ABC):
-  """E tasks of one class, whose steps are computed together as arrays.
-
-  A task's class has a class method `together` that makes this from a list of tasks.
-  Subclasses do not inherit it, since their rules may differ. Each task still begins its
-  episodes by itself, with its own random numbers, so the results are those of stepping
-  the tasks one by one.
-  """
-
-  @abc.abstractmethod
-  def load(self, i: int) -> None:
-    """Copies the current episode of task `i`, which the task has begun."""
-
-  @abc.abstractmethod
-  def step(self, actions: np.ndarray) -> Outcome:
-    """Steps every task; what it returns for an episode that has ended is arbitrary.
-
-    Args:
-      actions: integers [E] that fit the spec.
     """
 
 

@@ -38,8 +38,8 @@ _PROPRIOCEPTION = ('position', 'velocity', 'acceleration', 'angular_velocity')
 
 
 @config.configurable
-class NumpadMujoco(numpad.HiddenSequence):
-  """The Numpad with a ball; for the rules of the sequence see `HiddenSequence`.
+class NumpadMujoco(memory_task.MemoryTask):
+  """The Numpad with a ball; for the rules of the sequence see `numpad`.
 
   The ball starts at rest, at a place drawn uniformly. It presses a pad by touching the
   pad's centre (figure 8), which is three quarters as wide as the pad. It cannot press
@@ -87,7 +87,11 @@ class NumpadMujoco(numpad.HiddenSequence):
     Raises:
       config.ConfigError: dm_control is not installed.
     """
-    super().__init__(size, episode_length, seed)
+    super().__init__(num_actions=None, seed=seed)
+    self._size = size
+    self._num_pads = size**2
+    self._episode_length = episode_length
+    self._rewards = memory_task.constant_rows([[0.], [1.]])
     rendering.choose_backend()
     dm_mujoco = optional.load('dm_control.mujoco', needed_by='NumpadMujoco')
     self._mujoco = optional.load('mujoco', needed_by='NumpadMujoco')
@@ -115,20 +119,30 @@ class NumpadMujoco(numpad.HiddenSequence):
             [1], np.float32, 0, 1, 'previous_reward'),
     }
 
+  @property
+  def sequence(self) -> tuple[int, ...]:
+    """The hidden sequence of the current episode, as pad numbers."""
+    return tuple(self._episode.sequence)
+
+  def episode_success(self) -> bool:
+    """Whether the sequence was completed at least once."""
+    return self._episode.success
+
   def informed_action(self) -> np.ndarray:
     """Steers to the next pad in the sequence, and jumps where a wrong one is near.
 
     The policy is good but not optimal: it brakes on each pad instead of cutting
     corners. Wrong pads matter only while they would clear lit ones.
     """
-    target = self._sequence[self._num_lit]
+    target = self._episode.sequence[self._episode.num_lit]
     goal = target
     if target == self._pad:  # It can be pressed only after the ball has left it.
-      goal = next(pad for pad in self._destinations[target] if pad != target)
+      ways = numpad.destinations(self._size)[target]
+      goal = next(pad for pad in ways if pad != target)
     position, velocity = self._data.qpos[:2], self._data.qvel[:2]
     steer = 20 * (self._centres[goal] - position - 0.1 * velocity)
     ahead = self._pad_at(*(position + 0.08 * velocity), _CENTRE)
-    jump = self._num_lit > 0 and ahead not in (None, self._pad, target)
+    jump = self._episode.num_lit > 0 and ahead not in (None, self._pad, target)
     return np.clip([*steer, jump], -1, 1).astype(np.float32)
 
   def render(self, height: int = 240, width: int = 320) -> np.ndarray:
@@ -142,7 +156,7 @@ class NumpadMujoco(numpad.HiddenSequence):
     self._mujoco.mj_kinematics(self._model, self._data)
     self._mujoco.mj_camlight(self._model, self._data)
     model = self._physics.model
-    for pad, lit in enumerate(self._lights[self._num_lit]):
+    for pad, lit in enumerate(self._episode.lights[self._episode.num_lit]):
       for part in ('pad', 'centre'):
         material = model.name2id(f'lit_{part}' if lit else part, 'material')
         self._model.geom_matid[model.name2id(f'{part}_{pad}', 'geom')] = material
@@ -158,12 +172,14 @@ class NumpadMujoco(numpad.HiddenSequence):
       raise ValueError(f'action = {action}: expected 3 numbers in [-1, 1]')
     return checked
 
-  def _begin(self) -> dict[str, np.ndarray]:
+  def _reset(self) -> dm_env.TimeStep:
+    self._episode = numpad.hide_sequence(self._size, self._rng)
+    self._num_steps = 0
     self._mujoco.mj_resetData(self._model, self._data)
     x, y = self._rng.uniform(-self._limit, self._limit, 2).tolist()
     self._data.qpos[:3] = x, y, _RADIUS
     self._pad = self._pad_at(x, y, _PAD)
-    return self._observation(self._zeros, self._zeros, reward=0)
+    return dm_env.restart(self._observation(self._zeros, self._zeros, reward=0))
 
   def _step(self, action: np.ndarray) -> dm_env.TimeStep:
     data = self._data
@@ -182,9 +198,12 @@ class NumpadMujoco(numpad.HiddenSequence):
       pad = self._pad_at(x, y, _CENTRE)
       if pad is not None and pad != self._pad:
         self._pad = pad
-        reward = self._press(pad)
+        reward = numpad.press(self._episode, pad, pressed=True)
     acceleration = (data.qvel[:3] - velocity) / (_CONTROL_TIMESTEP * _GRAVITY)
-    return self._time_step(reward, self._observation(acceleration, action, reward))
+    self._num_steps += 1
+    ends = (dm_env.termination if self._num_steps == self._episode_length
+            else dm_env.transition)
+    return ends(float(reward), self._observation(acceleration, action, reward))
 
   def _on_floor(self) -> bool:
     return self._data.qpos[2] < _RADIUS + _CLEARANCE
@@ -210,7 +229,7 @@ class NumpadMujoco(numpad.HiddenSequence):
         'velocity': qvel[:3].astype(np.float32),
         'acceleration': acceleration.astype(np.float32),
         'angular_velocity': (spin / (2 * np.pi)).astype(np.float32),
-        'pads': self._lights[self._num_lit],
+        'pads': self._episode.lights[self._episode.num_lit],
         'previous_action': previous_action,
         'previous_reward': self._rewards[reward],
     }

@@ -253,12 +253,12 @@ class NumpadTest(parameterized.TestCase):
       for _ in range(num_random_steps):
         environment.step(rng.integers(9))
       # A step replaces attributes and writes into none of them.
-      start = dict(vars(environment))
+      start = dict(vars(environment.episode))
       informed = sum(environment.step(environment.informed_action()).reward
                      for _ in range(horizon))
       best = 0
       for actions in itertools.product([0, 1, 2, 3, 5, 6, 7, 8], repeat=horizon):
-        vars(environment).update(start)
+        vars(environment.episode).update(start)
         best = max(best, sum(environment.step(a).reward for a in actions))
       self.assertEqual(informed, best)
 

@@ -3,30 +3,27 @@
 The variant of *RATE* (appendix, "T-Maze"), after Ni et al. (2023).
 """
 
-# pylint: disable=protected-access
+from typing import Literal, Optional
 
-from typing import Literal, Optional, Sequence
-
-import dm_env
 from dm_env import specs
 import numpy as np
 
 from gtrxl_tf import config
-from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import rendering
+from gtrxl_tf.environments import vector_task
 
 LEFT, UP, RIGHT, DOWN = range(4)
 
 
 @config.configurable
-class TMaze(memory_task.MemoryTask):
+class TMaze(vector_task.VectorTask):
   """A corridor of `corridor_length` steps to a junction, and one turn there.
 
   The agent starts at x = 0; the junction is at x = L = `corridor_length`. In the
   corridor `RIGHT` and `LEFT` move by one. `UP` and `DOWN` hit a wall, as does `LEFT` at
   x = 0: the agent stays where it is, and the step is spent. At the junction `UP` and
-  `DOWN` turn and end the episode, with reward 1 if the turn is the one that the clue
-  named, else 0; `RIGHT` hits a wall and `LEFT` goes back into the corridor.
+  `DOWN` turn and end the episode, with reward 1 and success if the turn is the one that
+  the clue named, else 0; `RIGHT` hits a wall and `LEFT` goes back into the corridor.
 
   The episode also ends, without the turn's reward, after L + 2 steps. The shortest way
   takes L + 1, so one step may be lost. This limit is a rule of the task and not a
@@ -90,117 +87,57 @@ class TMaze(memory_task.MemoryTask):
     self._penalty = penalty
     self._flag_distance = 1 if flag == 'before' else 0
     self._reveal_clue = reveal_clue
-    self._reset()  # Every attribute of an episode exists from here on.
-
-  def episode_success(self) -> bool:
-    """Whether the agent turned as the clue said."""
-    return self._success
+    self._reset()
 
   def informed_action(self) -> int:
     """Goes to the junction and turns there as the clue said."""
-    if self._x < self._length:
+    if self.episode.x < self.episode.length:
       return RIGHT
-    return UP if self._clue == 1 else DOWN
+    return UP if self.episode.clue == 1 else DOWN
 
   def persistent_action(self) -> int:
     """Goes to the junction and turns up whatever the clue is (RATE, Figure 4)."""
-    return RIGHT if self._x < self._length else UP
+    return RIGHT if self.episode.x < self.episode.length else UP
 
   def render(self) -> np.ndarray:
     """Returns a picture, uint8 [H, W, 3]; the correct end is always green."""
     cells = {(row, column): rendering.WALL
-             for row in (0, 2) for column in range(self._length)}
-    cells[1 - self._clue, self._length] = rendering.GOAL
+             for row in (0, 2) for column in range(self.episode.length)}
+    cells[1 - self.episode.clue, self.episode.length] = rendering.GOAL
     return rendering.draw_grid(
-        3, self._length + 1, cells, (1 - self._y, self._x),
-        max(4, min(24, 640 // (self._length + 1))))
+        3, self.episode.length + 1, cells, (1 - self.episode.y, self.episode.x),
+        max(4, min(24, 640 // (self.episode.length + 1))))
 
   def observation_spec(self) -> specs.BoundedArray:
     return specs.BoundedArray(
         [4], np.float32, [-1, -1, 0, -1], [1, 1, 1, 1], 'y_clue_flag_noise')
 
-  def _reset(self) -> dm_env.TimeStep:
-    self._length = self._max_length
+  def _begin(self) -> tuple[vector_task.Episode, np.ndarray]:
+    length = self._max_length
     if self._min_length is not None:
-      self._length = int(self._rng.integers(self._min_length, self._max_length + 1))
-    self._max_steps = self._length + 2
-    self._clue = 2 * int(self._rng.integers(2)) - 1
-    self._noise = self._rng.integers(-1, 2, size=self._max_steps + 1).tolist()
-    self._x = self._y = 0
-    self._num_steps = 0
-    self._success = False
-    return dm_env.restart(self._observation(y=0))
+      length = int(self._rng.integers(self._min_length, self._max_length + 1))
+    max_steps = length + 2
+    clue = 2 * int(self._rng.integers(2)) - 1
+    noise = self._rng.integers(-1, 2, size=max_steps + 1).tolist()
+    flag_x = length - self._flag_distance
+    episode = vector_task.Episode(
+        length=length, max_steps=max_steps, flag_x=flag_x, clue=clue,
+        later_clue=clue if self._reveal_clue else 0,
+        noise=noise + [0] * (self._max_length - length),
+        standing_reward=0.0 - self._penalty / length,
+        x=0, y=0, num_steps=0, success=False)
+    return episode, vector_task.features(0, clue, flag_x == 0, noise[0])
 
-  def _step(self, action: int) -> dm_env.TimeStep:
-    self._num_steps += 1
-    if self._x == self._length and action in (UP, DOWN):
-      self._y = y = 1 if action == UP else -1
-      self._success = y == self._clue
-      return dm_env.termination(float(self._success), self._observation(y))
-
-    reward = self._standing_reward()
-    if action == RIGHT and self._x < self._length:
-      self._x += 1
-      reward = 0.0
-    elif action == LEFT and self._x > 0:
-      self._x -= 1
-    if self._num_steps == self._max_steps:
-      return dm_env.termination(reward, self._observation(y=0))
-    return dm_env.transition(reward, self._observation(y=0))
-
-  def _standing_reward(self) -> float:
-    """Returns the reward of a step that neither advances nor turns."""
-    return 0.0 - self._penalty / self._length
-
-  def _observation(self, y: int) -> np.ndarray:
-    clue = self._clue if self._reveal_clue or self._num_steps == 0 else 0
-    flag = y == 0 and self._x == self._length - self._flag_distance
-    return np.array([y, clue, flag, self._noise[self._num_steps]], np.float32)
-
-  @classmethod
-  def together(cls, tasks: Sequence['TMaze']) -> memory_task.TasksTogether:
-    return _MazesTogether(tasks)
-
-
-class _MazesTogether(memory_task.TasksTogether):
-  """The rules of `TMaze` for E of them at once."""
-
-  def __init__(self, tasks: Sequence[TMaze]):
-    self._tasks = tasks
-    num = len(tasks)
-    (self._length, self._x, self._flag_x, self._num_steps, self._max_steps, self._clue
-     ) = np.zeros([6, num], np.int64)
-    self._standing_reward = np.zeros(num)
-    # A column for the step after an episode, whose noise does not matter.
-    self._noise = np.zeros([num, max(task._max_length for task in tasks) + 4])
-    self._rows = np.arange(num)
-    self._reveal_clue = np.array([task._reveal_clue for task in tasks])
-
-  def load(self, i: int) -> None:
-    task = self._tasks[i]
-    self._length[i] = task._length
-    self._x[i] = task._x
-    self._flag_x[i] = task._length - task._flag_distance
-    self._num_steps[i] = task._num_steps
-    self._max_steps[i] = task._max_steps
-    self._clue[i] = task._clue
-    self._standing_reward[i] = task._standing_reward()
-    self._noise[i, :len(task._noise)] = task._noise
-
-  def step(self, actions: np.ndarray) -> memory_task.Outcome:
-    up = actions == UP
-    turns = (self._x == self._length) & (up | (actions == DOWN))
-    y = turns * np.where(up, 1, -1)
-    success = turns & (y == self._clue)
-    advances = (actions == RIGHT) & (self._x < self._length)
-    self._x += advances
-    self._x -= (actions == LEFT) & (self._x > 0)
-    self._num_steps += 1
-    observation = np.empty([len(y), 4], np.float32)
-    observation[:, 0] = y
-    observation[:, 1] = self._reveal_clue * self._clue
-    observation[:, 2] = ~turns & (self._x == self._flag_x)
-    observation[:, 3] = self._noise[self._rows, self._num_steps]
-    return memory_task.Outcome(
-        np.where(turns, success, np.where(advances, 0, self._standing_reward)),
-        turns | (self._num_steps == self._max_steps), success, observation)
+  @staticmethod
+  def advance(tables, e, action) -> vector_task.Outcome:
+    turns = (e.x == e.length) & ((action == UP) | (action == DOWN))
+    e.y = turns * (RIGHT - action)  # 1 for UP, -1 for DOWN.
+    e.success = e.y == e.clue
+    advances = (action == RIGHT) & (e.x < e.length)
+    e.x = e.x + advances - ((action == LEFT) & (e.x > 0))
+    e.num_steps = e.num_steps + 1
+    flag = (e.y == 0) & (e.x == e.flag_x)
+    reward = e.success + (1 - (turns | advances)) * e.standing_reward
+    last = turns | (e.num_steps == e.max_steps)
+    return reward, last, vector_task.features(
+        e.y, e.later_clue, flag, e.noise[e.num_steps])

@@ -141,15 +141,20 @@ class SingleTask(memory_task.MemoryTask):
 
   def _reset(self) -> dm_env.TimeStep:
     self._tasks.restart()
+    self._state = self._tasks.state
     self._success = False
-    return dm_env.restart(self._tasks.observe(self._tasks.state)[0])
+    return dm_env.restart(self._observation())
 
   def _step(self, action: int) -> dm_env.TimeStep:
     outcome = self._tasks.step(np.array([action]))
+    self._state = outcome.state
     self._success = bool(outcome.terminated[0])
     ends = (dm_env.termination if self._success else
             dm_env.truncation if outcome.truncated[0] else dm_env.transition)
-    return ends(float(outcome.reward[0]), self._tasks.observe(outcome.state)[0])
+    return ends(float(outcome.reward[0]), self._observation())
+
+  def _observation(self) -> np.ndarray:
+    return self._tasks.observe(self._state)[0]
 
 
 def informed_return(tasks: TaskBatch) -> np.ndarray:

@@ -1,0 +1,142 @@
+"""Tasks whose rules are written once, for one episode and for many at a time."""
+
+import abc
+from typing import Any, Optional, Sequence
+
+import dm_env
+import numpy as np
+
+from gtrxl_tf.environments import memory_task
+
+# Reward; whether the step was its episode's last; observation.
+Outcome = tuple[Any, Any, Any]
+
+
+class Episode:
+  """Numbers and lists of one episode, or arrays [E] and tables of E episodes.
+
+  Python reads the attributes of such a class faster than those of `SimpleNamespace`.
+  """
+
+  def __init__(self, **values):
+    vars(self).update(values)
+
+
+class VectorTask(memory_task.MemoryTask):
+  """A memory task that steps one episode, or E of them as arrays, by the same lines.
+
+  `_begin` draws an episode: numbers, which become arrays [E] in a batch, and lists,
+  which become tables there. `advance` uses only what means the same for a number and
+  for an array: arithmetic, comparisons, `&`, `|`, `^` and looking up `entries[i]`. So
+  `batched.batch` steps many tasks at once, and a single task computes with Python's
+  numbers, which is several times faster than arrays of one.
+
+  An episode has a bool `success`, which is read at its end. It also has every setting
+  that changes the rules, since tasks of one batch may differ in it.
+
+  Attributes:
+    episode: the present episode.
+    tables: lists that all episodes of all tasks with the same specs share.
+  """
+
+  def __init__(self, num_actions: int, seed: Optional[int], **tables: list):
+    """Creates the task; `MemoryTask` explains the first two arguments.
+
+    A subclass then calls `_reset`, so that there always is an episode.
+    """
+    super().__init__(num_actions, seed)
+    self.tables = tables
+
+  def episode_success(self) -> bool:
+    return self.episode.success
+
+  @abc.abstractmethod
+  def _begin(self) -> tuple[Episode, Any]:
+    """Draws an episode; returns it and its first observation.
+
+    Each list of an episode is as long as in the task's other episodes.
+    """
+
+  @staticmethod
+  @abc.abstractmethod
+  def advance(tables: dict[str, Any], e: Episode, action: Any) -> Outcome:
+    """Steps one episode, or E episodes.
+
+    Args:
+      tables: as given to the constructor.
+      e: the episode or episodes, whose attributes are replaced, not written into.
+      action: integer or integers [E], which have been checked.
+
+    Returns:
+      The reward, a number or numbers [E]; whether the step was the last of its episode,
+      with discount 0, a bool or bool [E]; and the observation, a nest of float32 [...]
+      or [E, ...].
+    """
+
+  def _reset(self) -> dm_env.TimeStep:
+    self.episode, observation = self._begin()
+    return dm_env.restart(observation)
+
+  def _step(self, action: int) -> dm_env.TimeStep:
+    reward, last, observation = self.advance(self.tables, self.episode, action)
+    ends = dm_env.termination if last else dm_env.transition
+    return ends(float(reward), observation)
+
+
+class Together:
+  """E tasks of one class that are stepped at once.
+
+  The tasks begin their episodes themselves, with their own random numbers.
+  """
+
+  def __init__(self, tasks: Sequence[VectorTask]):
+    """Takes over the present episodes of the tasks."""
+    self._tasks = tasks
+    self._tables = {
+        name: _Table(entries) for name, entries in tasks[0].tables.items()}
+    self.episodes = Episode(**{
+        name: (_Tables if isinstance(value, list) else np.array)(
+            [getattr(task.episode, name) for task in tasks])
+        for name, value in vars(tasks[0].episode).items()})
+
+  def load(self, i: int) -> None:
+    """Copies the episode that task `i` has begun."""
+    for name, value in vars(self._tasks[i].episode).items():
+      getattr(self.episodes, name)[i] = value
+
+  def step(self, actions: np.ndarray) -> Outcome:
+    """Steps every task; the outcome of an episode that has ended is arbitrary."""
+    return self._tasks[0].advance(self._tables, self.episodes, actions)
+
+
+class _Table:
+  """Looks up E entries at once, as a list looks up one."""
+
+  def __init__(self, entries: Sequence):
+    self._entries = np.asarray(entries)
+
+  def __getitem__(self, i: np.ndarray) -> np.ndarray:
+    # Indices out of bounds are those of episodes that have ended.
+    return self._entries.take(i, axis=0, mode='clip')
+
+
+class _Tables(_Table):
+  """A table for each of E tasks; entry i[e] is looked up in table e."""
+
+  def __init__(self, tables: Sequence[list]):
+    longest = max(map(len, tables))
+    self._tables = np.array([
+        np.resize(entries, (longest, *np.shape(entries)[1:])) for entries in tables])
+    super().__init__(self._tables.reshape(-1, *self._tables.shape[2:]))  # A view.
+    self._begins = longest * np.arange(len(tables))
+
+  def __getitem__(self, i: np.ndarray) -> np.ndarray:
+    return super().__getitem__(self._begins + i)
+
+  def __setitem__(self, task: int, entries: list) -> None:
+    self._tables[task, :len(entries)] = entries
+
+
+def features(*columns: Any) -> np.ndarray:
+  """Returns a vector float32 [F] of F numbers, or float32 [E, F] of F arrays [E]."""
+  return np.array(columns, np.float32).T
