@@ -48,27 +48,32 @@ figure3: .venv/core ## Compare on Numpad 2 x 2, 3 x 3 and 4 x 4; takes 1.5 hours
 	    $(ARGS)
 
 # Figures 6 to 11 of *Memory-Efficient Algorithm Distillation*. At the paper's size:
-#   make ablations SETTING=dr ED=ed SIZES='width_256_heads_32 width_128_heads_16' \
-#       HEADS='heads_32_of_16 heads_128_of_4'
+#   make ablations SETTING=dr ED=ed HEADS='$(call heads,32,16) $(call heads,128,4)' \
+#       SIZES='$(call size,32,8,256,1024) $(call size,16,8,128,512)'
 SETTING ?= dr_cpu
 ED ?= ed_gradient
-POSITIONS ?= positions_global_sinusoidal positions_local_learnable \
-    positions_local_sinusoidal
-SIZES ?= width_32_heads_2 width_16_heads_1
-HEADS ?= heads_2_of_32 heads_8_of_8
-LENGTHS ?= chunk_10_recurrence_20 chunk_10_recurrence_30 chunk_20_recurrence_10 \
-    chunk_20_recurrence_20 chunk_20_recurrence_30
+POSITIONS ?= $(addprefix DistillationNetwork.positions=,\
+    global_sinusoidal local_learnable local_sinusoidal)
+# $(call heads,NUMBER,WIDTH OF EACH) $(call size,HEADS,WIDTH OF EACH,WIDTH,WIDTH OF MLP)
+heads = SegmentTransformer.num_heads=$(1)+SegmentTransformer.head_dim=$(2)
+size = $(heads)+SegmentTransformer.model_dim=$(3)+SegmentTransformer.mlp_dim=$(4)
+SIZES ?= $(call size,2,16,32,128) $(call size,1,16,16,64)
+HEADS ?= $(call heads,2,32) $(call heads,8,8)
+# $(call lengths,CHUNK,RECURRENCE)
+lengths = chunk_length=$(1)+memory_length=$(2)
+LENGTHS ?= $(call lengths,10,20) $(call lengths,10,30) $(call lengths,20,10) \
+    $(call lengths,20,20) $(call lengths,20,30)
 
 AD := gin/distillation
 ABLATIONS = runs/ablations_$(SETTING)
 COMMA := ,
 SPACE := $(subst ,, )
 
-# $(call ablate,PICTURE,MODEL,VARIANTS): compares a model with its variants.
+# $(call ablate,PICTURE,MODEL,SETTINGS): compares a model with its variants.
 define ablate
 $(RUN) binaries.compare --gin_file=$(AD)/$(SETTING).gin --root_dir=$(ABLATIONS) \
     --seeds=1 --models=$(subst $(SPACE),$(COMMA),$(strip $(2:%=$(AD)/models/%.gin) \
-    $(3:%=$(AD)/models/$(2).gin+$(AD)/ablations/%.gin))) $(ARGS)
+    $(3:%=$(AD)/models/$(2).gin+%))) $(ARGS)
 for kind in png md; do \
     cp $(ABLATIONS)/comparison.$$kind $(ABLATIONS)/$(1).$$kind; done
 endef

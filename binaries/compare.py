@@ -6,7 +6,12 @@ r"""Trains the same experiment with several models and seeds, and compares them.
       --root_dir=runs/compare_t_maze_30 --models=dt.gin,rate.gin,rate.gin+memory_pool.gin
 
 A model is a gin file, or several with a + between them; a name without a path is a file
-in gin/cores. Runs go to ROOT/<model>/seed_<i>, one after the other. If the command
+in gin/cores. Single settings can be added in the same way, and give the run its name:
+
+  gtrxl compare --gin_file=gin/gtrxl/numpad_2x2_cpu.gin --root_dir=runs/gates \
+      --models=gtrxl,gtrxl+TransformerXL.gate=highway
+
+Runs go to ROOT/<model>/seed_<i>, one after the other. If the command
 is started again on the same folder, it resumes. `comparison.md` and `comparison.png` in
 ROOT are updated after every run.
 
@@ -43,7 +48,7 @@ _ROOT_DIR = flags.DEFINE_string(
     'root_dir', None, 'A folder for all runs.', required=True)
 _MODELS = flags.DEFINE_list(
     'models', 'gtrxl,lstm,memoryless',
-    'Names from gin/cores, or FILE or FILE+FILE+...')
+    'Names from gin/cores or gin files; +FILE or +SETTING=VALUE adds to one.')
 flags.register_validator('models', bool, 'expected at least one')
 _SEEDS = flags.DEFINE_integer('seeds', 5, 'Runs of each model.', lower_bound=1)
 _SWEEP = flags.DEFINE_string(

@@ -7,7 +7,7 @@ The policy of an offline run acts with all settings given here, such as a target
 or noise in place of its memory:
 
   gtrxl evaluate --root_dir=runs/t_maze_90 \
-      --gin_file=gin/rate/ablations/memory_noise.gin
+      --gin_bindings='RATE.memory_noise = 1.0'
 
 With --video, three episodes are filmed, as ROOT/videos/*.gif: what the environment's
 method render() returns, or the image that it shows the agent.

@@ -8,6 +8,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from binaries import gin_files_test
+from gtrxl_tf.launch import variants
 
 # Each is like another file, which is tested.
 _LIKE_OTHERS = (
@@ -32,12 +33,27 @@ class DistillationTest(gin_files_test.DistillationGinTest):
   def test_model(self, name, model):
     self.build(name, f'models/{model}')
 
-  @parameterized.parameters(*gin_files_test.ADDED)
-  def test_ablation(self, name):
-    large = ('128_of_4.gin', '32_of_16.gin', 'heads_16.gin', 'heads_32.gin')
-    setting = ('dktdln.gin' if name.startswith(('chunk_25', 'chunk_50')) else
-               'dr.gin' if name.endswith(large) else 'dr_cpu.gin')
-    self.build(setting, 'models/ed.gin', f'ablations/{name}')
+  @parameterized.parameters(
+      *(('dr_cpu.gin', f'DistillationNetwork.positions={positions}') for positions in (
+          'global_sinusoidal', 'local_learnable', 'local_sinusoidal')),  # Figure 6
+      *((name, f'SegmentTransformer.num_heads={heads}+SegmentTransformer.head_dim={dim}')
+        for name, heads, dim in (  # Figure 10
+            ('dr.gin', 128, 4), ('dr.gin', 32, 16), ('dr_cpu.gin', 2, 32),
+            ('dr_cpu.gin', 8, 8))),
+      *((name, f'SegmentTransformer.num_heads={heads}+SegmentTransformer.head_dim={dim}'
+         f'+SegmentTransformer.model_dim={width}+SegmentTransformer.mlp_dim={4 * width}')
+        for name, heads, dim, width in (  # Figure 8
+            ('dr.gin', 32, 8, 256), ('dr.gin', 16, 8, 128), ('dr_cpu.gin', 2, 16, 32),
+            ('dr_cpu.gin', 1, 16, 16))),
+      *((name, f'chunk_length={chunk}+memory_length={recurrence}')
+        for name, chunk, recurrence in (  # Figure 11
+            *(('dr_cpu.gin', *x) for x in (
+                (10, 20), (10, 30), (20, 10), (20, 20), (20, 30))),
+            *(('dktdln.gin', *x) for x in (
+                (25, 100), (25, 150), (50, 50), (50, 100), (50, 150))))))
+  def test_ablation(self, name, settings):
+    [model] = variants.models([f'models/ed.gin+{settings}']).values()
+    self.build(name, *model.gin_files, bindings=model.bindings)
 
 
 class GinFilesTest(gin_files_test.GinTest):

@@ -25,6 +25,7 @@ from gtrxl_tf.datasets import episodes_testing
 from gtrxl_tf.environments import dark_room_batch
 from gtrxl_tf.environments import dmlab_stand_in
 from gtrxl_tf.launch import prepare
+from gtrxl_tf.launch import variants
 from gtrxl_tf.training import experiment as experiment_lib
 
 GIN = pathlib.Path(__file__).parents[1] / 'gin'
@@ -39,17 +40,24 @@ BINDINGS = {'dmlab_avm.gin': ['DMLab.dataset_path = "/photographs"']}
 
 _RATE = GIN / 'rate'
 OFFLINE = sorted(path.name for path in _RATE.glob('*.gin'))
-_ADDED_TO_RATE = sorted(
-    f'{folder}/{path.name}' for folder in ('ablations', 'variants')
-    for path in (_RATE / folder).glob('*.gin') if path.name != 'published_code.gin')
+_VARIANTS = sorted(path.name for path in _RATE.glob('variants/*.gin')
+                   if path.name != 'published_code.gin')
 _MODELS = sorted(path.name for path in _RATE.glob('models/*.gin'))
-_OF_30_STEPS = (
-    'ablations/segments_2x15.gin', 'ablations/segments_3x10.gin',
-    'ablations/segments_6x5.gin', 'variants/memory_pool.gin',
-    'variants/segment_by_segment.gin')
+_OF_30_STEPS = 'memory_pool.gin', 'segment_by_segment.gin'
+# The paper's ablations of RATE, as settings of `gtrxl compare --models`.
+_ABLATIONS = [
+    *(('t_maze_30_cpu.gin' if num * length == 30 else 't_maze.gin',
+       f'OfflineExperiment.num_segments={num}+OfflineExperiment.segment_length={length}'
+       f'+segment_tokens={3 * length}')
+      for num, length in ((2, 45), (3, 30), (6, 15), (9, 10), (2, 15), (3, 10), (6, 5))),
+    ('t_maze.gin', 'RATE.mlp_dim=%mlp_dim'),
+    ('t_maze.gin', 'RATE.memory_noise=1.0'),
+    ('t_maze.gin', 'RATE.cache_noise=1.0'),
+    ('t_maze.gin', 'WholeTrajectories.curriculum=True'),
+    ('minigrid_memory.gin', 'OfflineExperiment.segment_length=10+segment_tokens=30'
+     '+context_tokens=90+context_steps=30+cache_tokens=180')]
 _DISTILLATION = GIN / 'distillation'
 DISTILLED = sorted(path.name for path in _DISTILLATION.glob('models/*.gin'))
-ADDED = sorted(path.name for path in _DISTILLATION.glob('ablations/*.gin'))
 _COLLECTOR = dict.fromkeys(  # Any folder.
     ('memory_maze.gin', 'mujoco_hopper_cpu.gin'), {'saved_model': str(GIN)})
 
@@ -233,11 +241,17 @@ class OfflineFilesTest(OfflineGinTest):
     self.build(self.episodes(name), name, 'models/bc.gin')
     self.assertIn('d4rl_score.high = 3234.3', config.operative_text())
 
-  @parameterized.parameters(*_ADDED_TO_RATE)
-  def test_what_is_added_to_an_experiment(self, name):
-    experiment = ('minigrid_memory.gin' if 'minigrid' in name else
-                  't_maze_30_cpu.gin' if name in _OF_30_STEPS else 't_maze.gin')
-    self.build(self.episodes(experiment), experiment, 'models/rate.gin', name)
+  @parameterized.parameters(*_VARIANTS)
+  def test_variant(self, name):
+    experiment = 't_maze_30_cpu.gin' if name in _OF_30_STEPS else 't_maze.gin'
+    self.build(self.episodes(experiment), experiment, 'models/rate.gin',
+               f'variants/{name}')
+
+  @parameterized.parameters(*_ABLATIONS)
+  def test_ablation(self, experiment, settings):
+    [model] = variants.models([f'models/rate.gin+{settings}']).values()
+    self.build(self.episodes(experiment), experiment, *model.gin_files,
+               bindings=model.bindings)
 
   @parameterized.product(
       task=['minigrid_memory', 'vizdoom_two_colors'], size=['', '_cpu'])

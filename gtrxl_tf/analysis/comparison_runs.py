@@ -123,10 +123,10 @@ class Comparison:
           yield point, model, seed
 
   def _files(self, point: variants.Point, model: str) -> List[str]:
-    return [*self._gin_files, *point.gin_files, *self._models[model]]
+    return [*self._gin_files, *point.gin_files, *self._models[model].gin_files]
 
-  def _bindings(self, point: variants.Point) -> List[str]:
-    return [*self._gin_bindings, *point.bindings]
+  def _bindings(self, point: variants.Point, model: str) -> List[str]:
+    return [*self._gin_bindings, *point.bindings, *self._models[model].bindings]
 
   def _folder(self, point: variants.Point, model: str, seed: int
               ) -> run_folder.RunFolder:
@@ -136,13 +136,14 @@ class Comparison:
     """Prepares the experiment of each model; they have the same environment."""
     for model in models:
       gin.clear_config()
-      experiment = prepare.prepare(self._files(point, model), self._bindings(point))
+      experiment = prepare.prepare(
+          self._files(point, model), self._bindings(point, model))
     return _Prepared(experiment.informed_return(), experiment.task_names,
                      list(experiment.scores_of([], [])), experiment.reference_lines)
 
   def _train(self, point: variants.Point, model: str, seed: int) -> int:
     """Runs `binaries.train` to its end; returns its exit code."""
-    bindings = [*self._bindings(point), f'Experiment.seed = {seed}']
+    bindings = [*self._bindings(point, model), f'Experiment.seed = {seed}']
     process = subprocess.Popen(
         [sys.executable, '-m', 'binaries.train',
          *(f'--gin_file={file}' for file in self._files(point, model)),

@@ -3,6 +3,7 @@
 Both are gin files or settings that are added to those of the experiment.
 """
 
+import ast
 import pathlib
 import re
 from typing import Dict, List, NamedTuple, Optional, Sequence
@@ -16,6 +17,12 @@ _FILES = r'[^\s,=]+\.gin(,[^\s,=]+\.gin)*'
 _VALUES = r'[\w.]+=[^\s,/]+(,[^\s,/]+)*'
 
 
+class Model(NamedTuple):
+  """The settings that make a model of an experiment."""
+  gin_files: List[str]
+  bindings: List[str]
+
+
 class Point(NamedTuple):
   """A point of a sweep; without a sweep there is one point with an empty name."""
   name: str   # Can be the name of a folder.
@@ -24,27 +31,54 @@ class Point(NamedTuple):
   bindings: List[str]
 
 
-def models(names: Sequence[str]) -> Dict[str, List[str]]:
-  """Returns the gin files of models, by labels made from the files' names.
+def models(names: Sequence[str]) -> Dict[str, Model]:
+  """Returns models by their labels.
 
   Args:
-    names: `gtrxl` is gin/cores/gtrxl.gin; all else are paths, and `+` joins several, as
-      in `gin/rate/models/rate.gin+gin/rate/variants/memory_pool.gin`, labelled
-      `rate+memory_pool`.
+    names: each has one or more parts, joined by `+`: a name is a file in gin/cores, a
+      path is a gin file, and SETTING=VALUE is a single setting. Thus
+      `gtrxl+TransformerXL.gate=highway` is gin/cores/gtrxl.gin with another gate, and
+      its label is `gtrxl+gate=highway`.
 
   Raises:
-    config.ConfigError: a name is neither a core nor a path, or two models would have
-      one label.
+    config.ConfigError: a part is none of these, or two models would have one label.
   """
   labelled = {}
   for name in names:
-    files = [_gin_file(part) for part in name.split('+')]
-    label = '+'.join(file.stem for file in files)
+    labels, model = [], Model([], [])
+    for part in name.split('+'):
+      if '=' in part:
+        labels.append(part.partition('=')[0].rpartition('.')[2] + '='
+                      + part.partition('=')[2])
+        model.bindings.append(_binding(part))
+      else:
+        file = _gin_file(part)
+        labels.append(file.stem)
+        model.gin_files.append(str(file))
+    label = '+'.join(labels)
     if label in labelled:
       raise config.ConfigError(f'--models has two of the name {label}: expected files '
                                'of different names')
-    labelled[label] = list(map(str, files))
+    labelled[label] = model
   return labelled
+
+
+def _binding(text: str) -> str:
+  """Returns `SETTING=VALUE` as gin; a word needs no quotes to be a string.
+
+  Raises:
+    config.ConfigError: the text is something else.
+  """
+  if not re.fullmatch(_VALUES, text) or ',' in text:
+    raise config.ConfigError(f'{text!r}: expected SETTING=VALUE, as in '
+                             'TransformerXL.gate=highway')
+  setting, _, value = text.partition('=')
+  if value[0] not in '@%':
+    try:
+      ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+      value = repr(value)
+  return f'{setting}={value}'
 
 
 def _gin_file(name: str) -> pathlib.Path:
@@ -52,8 +86,9 @@ def _gin_file(name: str) -> pathlib.Path:
     return pathlib.Path(name)
   cores = sorted(path.stem for path in _CORES.glob('*.gin'))
   if name not in cores:
-    raise config.ConfigError(f'--models has {name!r}: expected the path of a gin file, '
-                             f'or one of {", ".join(cores)}')
+    raise config.ConfigError(
+        f'--models has {name!r}: expected the path of a gin file, SETTING=VALUE, or one '
+        f'of {", ".join(cores)}')
   return _CORES / f'{name}.gin'
 
 
@@ -72,7 +107,7 @@ def sweep(text: Optional[str]) -> List[Point]:
     raise config.ConfigError(f'--sweep={text}: expected SETTING=VALUE,VALUE,... as in '
                              "'Numpad.size=2,3,4', or gin files")
   setting, _, values = text.partition('=')
-  return [Point(f'{setting}={value}', value, [], [f'{setting}={value}'])
+  return [Point(f'{setting}={value}', value, [], [_binding(f'{setting}={value}')])
           for value in values.split(',')]
 
 

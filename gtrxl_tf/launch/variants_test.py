@@ -16,13 +16,24 @@ class VariantsTest(parameterized.TestCase):
   def test_a_model_is_a_core_or_gin_files(self):
     self.assertEqual(
         variants.models(['gtrxl', 'a/rate.gin', 'a/rate.gin+a/pool.gin', 'lstm+x.gin']),
-        {'gtrxl': [str(_GIN / 'cores/gtrxl.gin')], 'rate': ['a/rate.gin'],
-         'rate+pool': ['a/rate.gin', 'a/pool.gin'],
-         'lstm+x': [str(_GIN / 'cores/lstm.gin'), 'x.gin']})
+        {'gtrxl': ([str(_GIN / 'cores/gtrxl.gin')], []), 'rate': (['a/rate.gin'], []),
+         'rate+pool': (['a/rate.gin', 'a/pool.gin'], []),
+         'lstm+x': ([str(_GIN / 'cores/lstm.gin'), 'x.gin'], [])})
+
+  def test_a_model_may_have_settings_of_its_own(self):
+    self.assertEqual(
+        variants.models(['gtrxl+TransformerXL.gate=highway',
+                         'a/rate.gin+RATE.mlp_dim=%mlp_dim+chunk=10+x.y=True']),
+        {'gtrxl+gate=highway': ([str(_GIN / 'cores/gtrxl.gin')],
+                                ["TransformerXL.gate='highway'"]),
+         'rate+mlp_dim=%mlp_dim+chunk=10+y=True': (
+             ['a/rate.gin'], ['RATE.mlp_dim=%mlp_dim', 'chunk=10', 'x.y=True'])})
 
   @parameterized.parameters(
-      (['gtrlx'], "has 'gtrlx': expected the path of a gin file, or one of gru, gtrxl"),
+      (['gtrlx'], "has 'gtrlx': expected the path of a gin file, SETTING=VALUE, or one of gru"),
       (['a.gin+'], "has '': expected"),
+      (['gtrxl+x.y='], "'x.y=': expected SETTING=VALUE"),
+      (['gtrxl+x.gate=a', 'gtrxl+y.gate=a'], r'two of the name gtrxl\+gate=a'),
       (['a/rate.gin', 'b/rate.gin'], 'two of the name rate'))
   def test_refuses_what_is_no_model(self, names, message):
     with self.assertRaisesRegex(config.ConfigError, message):
@@ -34,6 +45,8 @@ class VariantsTest(parameterized.TestCase):
         [variants.Point('Numpad.size=2', '2', [], ['Numpad.size=2']),
          variants.Point('Numpad.size=3', '3', [], ['Numpad.size=3'])])
     self.assertEqual(variants.swept('Numpad.size=2,3'), 'Numpad.size')
+    self.assertEqual(variants.sweep('TransformerXL.gate=gru'), [variants.Point(
+        'TransformerXL.gate=gru', 'gru', [], ["TransformerXL.gate='gru'"])])
     self.assertEqual(
         variants.sweep('a/x.gin,y.gin'),
         [variants.Point('x', 'x', ['a/x.gin'], []),
