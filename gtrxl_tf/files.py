@@ -1,10 +1,16 @@
 """Atomic writes and checksums of files, and damaged files."""
 
+import json
 import os
 import pathlib
+from typing import Any, Dict
 import zlib
 
 BLOCK_BYTES = 2**24
+
+
+class DamagedFile(ValueError):
+  """A file that is not as it was written. The message is one line."""
 
 
 def write_atomically(path: pathlib.Path, text: str) -> None:
@@ -51,3 +57,42 @@ def checksum(path: pathlib.Path) -> str:
     while block := stream.read(BLOCK_BYTES):
       value = zlib.crc32(block, value)
   return f'{value:08x}'
+
+
+def write_sealed(path: pathlib.Path, contents: Dict[str, Any]) -> None:
+  """Writes a dictionary as JSON, atomically and with a checksum, for `read_sealed`."""
+  sealed = {**contents, 'crc32': seal(contents)}
+  write_atomically(path, json.dumps(sealed, indent=1) + '\n')
+
+
+def seal(contents: Dict[str, Any]) -> str:
+  """Returns the checksum of a dictionary, whatever the order and white space of its
+  JSON."""
+  return f'{zlib.crc32(json.dumps(contents, sort_keys=True).encode()):08x}'
+
+
+def read_sealed(path: pathlib.Path, *keys: str) -> Dict[str, Any]:
+  """Reads what `write_sealed` wrote.
+
+  Args:
+    path: the file.
+    *keys: expected among the contents.
+
+  Raises:
+    DamagedFile: it is missing, was changed, or lacks a key.
+  """
+  try:
+    contents = json.loads(path.read_bytes())
+    found = contents.pop('crc32', None)
+    expected = seal(contents)
+  except FileNotFoundError as error:
+    raise DamagedFile(f'{path}: missing') from error
+  except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
+    raise DamagedFile(f'{path}: damaged: {error}') from error
+  if found != expected:
+    raise DamagedFile(f'{path}: was changed after it was written: its checksum is '
+                      f'{expected}: expected {str(found):.20}')
+  if not set(keys) <= contents.keys():
+    raise DamagedFile(f'{path}: has {", ".join(contents)}: expected it to have '
+                      f'{", ".join(keys)}')
+  return contents

@@ -29,8 +29,8 @@ import tree
 from gtrxl_tf import config
 from gtrxl_tf import configurables  # noqa: F401 (for gin)
 from gtrxl_tf import datasets
+from gtrxl_tf import files as files_lib
 from gtrxl_tf.datasets import episodes_testing
-from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import writer as writer_lib
 from gtrxl_tf.training import checkpoints
@@ -172,7 +172,8 @@ class MalformedTest(parameterized.TestCase):
         node = node[key]
       hypothesis.assume(node[last] != value)
       node[last] = value
-      changed['crc32'] = format_lib.checksum(changed)
+      del changed['crc32']
+      changed['crc32'] = files_lib.seal(changed)
       _put(self.folder, {**whole, file.relative_to(self.folder):
                          json.dumps(changed).encode()})
       self.assert_read_or_refused(
@@ -187,7 +188,8 @@ class MalformedTest(parameterized.TestCase):
     file = self.folder / 'dataset.json'
     description = json.loads(file.read_text())
     change(description)
-    description['crc32'] = format_lib.checksum(description)
+    del description['crc32']
+    description['crc32'] = files_lib.seal(description)
     file.write_text(json.dumps(description))
 
   @parameterized.parameters(
@@ -432,7 +434,7 @@ class MalformedTest(parameterized.TestCase):
       _put(self.folder, files)
       self.assert_read_or_refused(
           lambda: self.restore(agent), checkpoints.CheckpointError,
-          list(map(str, changed)), same)
+          [path.name.split('.')[0] for path in changed], same)
 
     check()
     self.assertGreaterEqual(self.refusals, 40)

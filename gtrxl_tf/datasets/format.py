@@ -52,7 +52,7 @@ dataset.json has
   progress          where the writer is to continue, in the writer's own terms
   shards            for each shard: name, num_episodes, num_steps, and for each file its
                     bytes and crc32
-  crc32             of all the above, see `checksum`
+  crc32             of all the above, see `files.seal`
 
 Bounds may be Infinity, which Python's JSON writes and reads. Arrays are little-endian.
 
@@ -68,7 +68,6 @@ import math
 import pathlib
 import re
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
-import zlib
 
 import dm_env
 from dm_env import specs as dm_specs
@@ -76,6 +75,7 @@ import numpy as np
 import tree
 
 from gtrxl_tf import environments
+from gtrxl_tf import files
 
 FORMAT, VERSION = 'gtrxl_tf episodes', 1
 KINDS = ('episodes', 'histories')
@@ -314,13 +314,6 @@ def _with_tuples(nest: Any) -> Any:
   return found
 
 
-def checksum(description: Dict[str, Any]) -> str:
-  """Returns the checksum of dataset.json without its own entry and white space."""
-  text = json.dumps({key: value for key, value in description.items()
-                     if key != 'crc32'}, sort_keys=True)
-  return f'{zlib.crc32(text.encode()):08x}'
-
-
 def check_is_file(file: pathlib.Path) -> None:
   """Raises a `DatasetError` if something is not a file, such as a folder or a pipe."""
   if not file.exists():
@@ -361,11 +354,7 @@ def read_description(path: pathlib.Path) -> Optional[Dict[str, Any]]:
     raise DatasetError(f'{file}: has version {description.get("version")!r}: '
                        f'expected {VERSION}')
   try:
-    found = checksum(description)
-  except RecursionError as error:
-    raise DatasetError(f'{file}: not as a writer leaves it: {error}') from error
-  if description.get('crc32') != found:
-    raise DatasetError(f'{file}: was changed after it was written: its checksum is '
-                       f'{found}, expected {str(description.get("crc32")):.20}')
-  return description
+    return files.read_sealed(file)
+  except files.DamagedFile as error:
+    raise DatasetError(str(error)) from error
 

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import shutil
+import zlib
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -10,8 +11,8 @@ from dm_env import specs as dm_specs
 import numpy as np
 
 from gtrxl_tf import datasets
+from gtrxl_tf import files
 from gtrxl_tf.datasets import episodes_testing
-from gtrxl_tf.datasets import format as format_lib
 
 _SPECS = datasets.Specs(
     {'image': dm_specs.BoundedArray((3, 2), np.uint8, 0, 255),
@@ -45,11 +46,12 @@ class ReaderTest(parameterized.TestCase):
     [shard] = [s for s in description['shards'] if s['name'] == name.split('/')[0]]
     data = (self._path / name).read_bytes()
     shard['files'][name.split('/')[1]] = {
-        'bytes': len(data), 'crc32': f'{format_lib.zlib.crc32(data):08x}'}
+        'bytes': len(data), 'crc32': f'{zlib.crc32(data):08x}'}
     self._sign(description)
 
   def _sign(self, description):
-    description['crc32'] = format_lib.checksum(description)
+    description.pop('crc32', None)
+    description['crc32'] = files.seal(description)
     (self._path / 'dataset.json').write_text(json.dumps(description))
 
   def test_views_are_of_the_files(self):

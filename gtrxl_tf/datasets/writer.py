@@ -231,9 +231,7 @@ class EpisodeWriter:
 
   def _replace(self, description: Dict[str, Any]) -> None:
     """Replaces dataset.json atomically."""
-    text = json.dumps(
-        {**description, 'crc32': format_lib.checksum(description)}, indent=1)
-    files_lib.write_atomically(self._path / 'dataset.json', text + '\n')
+    files_lib.write_sealed(self._path / 'dataset.json', description)
 
 
 def _check_fit(place: str, arrays: Dict[str, np.ndarray], specs: Dict[str, Any],

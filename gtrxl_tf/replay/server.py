@@ -5,7 +5,6 @@ from __future__ import annotations
 import pathlib
 import socket
 from typing import Dict, Optional, Sequence
-import zlib
 
 from absl import logging
 import tensorflow as tf
@@ -60,7 +59,7 @@ def serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length: 
   tables = None
   if checkpoints is not None:
     tables = checkpoints / 'tables'  # For Reverb alone, which removes other files.
-    _check_stamp(checkpoints / 'signatures', tables,
+    _check_stamp(checkpoints / 'signatures.json', tables,
                  str((signature, weights.table(variables).info.signature)))
   try:
     server = make_server(tables)
@@ -89,28 +88,25 @@ def _check_stamp(path: pathlib.Path, tables: pathlib.Path, text: str) -> None:
   """Refuses tables with other signatures; Reverb itself compares only their names.
 
   Args:
-    path: the file with the signatures and, in its last line, their checksum.
+    path: the file with the signatures.
     tables: the folder of the tables.
     text: the signatures of these settings.
   """
-  stamp = f'{text}\n{_checksum(text)}\n'
+  stamp = {'signatures': text}
   if path.exists():
-    found = path.read_text(encoding='utf-8', errors='replace')
-    if found in (stamp, text):  # The latter by earlier versions.
-      return
-    *lines, checksum = found.rstrip('\n').split('\n')
-    if checksum == _checksum('\n'.join(lines)):
+    try:
+      found = files.read_sealed(path)
+    except files.DamagedFile:
+      aside = files.set_aside(path)
+      _start_empty(tables, f'{path} was damaged and is now {aside.name}')
+    else:
+      if found == stamp:
+        return
       raise config.ConfigError(
           f'{path.parent} has tables of other shapes than these settings give; without '
           'the folder the server starts with empty tables')
-    aside = files.set_aside(path)
-    _start_empty(tables, f'{path} was damaged and is now {aside.name}')
   path.parent.mkdir(parents=True, exist_ok=True)
-  files.write_atomically(path, stamp)
-
-
-def _checksum(text: str) -> str:
-  return f'{zlib.crc32(text.encode()):08x}'
+  files.write_sealed(path, stamp)
 
 
 def _start_empty(tables: pathlib.Path, reason: str) -> None:

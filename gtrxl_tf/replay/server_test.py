@@ -121,7 +121,7 @@ class ServerTest(parameterized.TestCase):
     self.refused('has tables of other shapes', row=_row_spec(size=5))
 
   @parameterized.product(
-      name=['chunks.tfrecord', 'items.tfrecord', 'tables.tfrecord', 'signatures'],
+      name=['chunks.tfrecord', 'items.tfrecord', 'tables.tfrecord', 'signatures.json'],
       damage=['truncated', 'flipped', 'garbage'])
   def test_a_server_starts_empty_if_its_checkpoint_is_damaged(self, name, damage):
     server = self.serve()
@@ -155,13 +155,6 @@ class ServerTest(parameterized.TestCase):
       file = self.folder / relative
       damaged = b'damaged again'
       file.write_bytes(damaged)
-
-  def test_signatures_without_a_checksum_are_those_of_earlier_versions(self):
-    self.serve().stop()
-    stamp = self.folder / 'signatures'
-    stamp.write_text(stamp.read_text().splitlines()[0])
-    with self.assertNoLogs('absl', 'WARNING'):
-      self.serve()
 
   def test_a_full_disk_is_reported_in_one_line(self):
     # The error that Reverb raises for tables of more than a few kilobytes.

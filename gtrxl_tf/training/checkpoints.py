@@ -1,20 +1,34 @@
-"""Checkpoints of a run: saved atomically, and restored only where they fit."""
+"""Checkpoints of a run: saved while it trains, and restored only where they fit.
+
+The folder `checkpoints/` has what `tf.train.CheckpointManager` writes, each checkpoint
+named after its learner step, and `stamp.json`, which identifies the experiment: its kind
+and the variables of its agent. Nothing is pickled.
+"""
 
 import dataclasses
+import functools
 import importlib.metadata
-import math
 import pathlib
-import time
-from typing import Callable, Dict, Optional
+import re
+import shutil
+from typing import Callable, Optional, Sequence, Set
 
 from absl import logging
 import tensorflow as tf
 
 from gtrxl_tf import config
-from gtrxl_tf.training import checkpoint_files
+from gtrxl_tf import files
 from gtrxl_tf.training import checkpoint_variables
 
-CheckpointError = checkpoint_files.CheckpointError
+_STAMP = 'stamp.json'
+_INDEX = 'ckpt-*.index'  # Written last.
+# The errors of TensorFlow if a checkpoint is damaged or does not fit.
+_TF_ERRORS = (
+    tf.errors.OpError, RuntimeError, ValueError, IndexError, AssertionError)
+
+
+class CheckpointError(config.ConfigError):
+  """Checkpoints cannot be used, or not with these settings. The message is one line."""
 
 
 class SaveFailed(Exception):
@@ -59,14 +73,14 @@ class Checkpoints:
       **objects: other objects that training depends on.
     """
     self.latest: Optional[str] = None
-    self._files = checkpoint_files.CheckpointFiles(folder)
+    self._folder = folder
     self._max_to_keep = max_to_keep
     self._keep_every_hours = keep_every_hours
     self._kind = kind
     self._agent = agent
     self._writes = writes
     self._checkpoint = tf.train.Checkpoint(agent=agent, **objects)
-    self._saved: Optional[Dict[int, float]] = None  # Times, by step.
+    self._manager: Optional[tf.train.CheckpointManager] = None
 
   def restore(self) -> Optional[str]:
     """Restores the newest checkpoint; returns its path, or None if there is none.
@@ -74,17 +88,30 @@ class Checkpoints:
     Raises:
       CheckpointError: it is damaged, or does not fit. Nothing was changed.
     """
-    self.latest = check(self._files.folder, self._kind, lambda: self._agent)
+    self.latest = check(self._folder, self._kind, lambda: self._agent)
     if self.latest is not None:
       _read(self.latest, self._checkpoint)
     if self._writes:
-      self._files.write_stamp(
-          library=f'gtrxl_tf {_library_version()}, TensorFlow {tf.__version__}',
-          kind=self._kind, variables=checkpoint_variables.of_agent(self._agent))
-      self._saved = self._files.saved()
-      for step in self._files.steps_of_files() - set(self._saved):
-        self._files.remove(step)  # Left by a process that was killed while it saved.
+      stamp = self._folder / _STAMP
+      if not stamp.exists():
+        self._folder.mkdir(parents=True, exist_ok=True)
+        files.write_sealed(stamp, {
+            'library': f'gtrxl_tf {_library_version()}, TensorFlow {tf.__version__}',
+            'kind': self._kind, 'variables': checkpoint_variables.of_agent(self._agent)})
+      for step in _steps(self._folder, 'ckpt-*') - _steps(self._folder, _INDEX):
+        self._remove(step)  # Left by a process that was killed while it saved.
+      self._manager = self._make_manager()
     return self.latest
+
+  def _make_manager(self) -> tf.train.CheckpointManager:
+    make = functools.partial(
+        tf.train.CheckpointManager, self._checkpoint, self._folder, self._max_to_keep,
+        self._keep_every_hours)
+    try:
+      return make()
+    except ValueError:  # The manager's list is damaged; the checkpoints are not.
+      (self._folder / 'checkpoint').unlink()
+      return make()
 
   def save(self, step: int, last: bool = False) -> bool:
     """Saves a checkpoint of learner step `step`; returns whether that succeeded.
@@ -100,40 +127,31 @@ class Checkpoints:
     """
     if not self._writes:
       return True
-    if self._saved is None:
+    if self._manager is None:
       raise ValueError('save was called before restore: expected restore first')
-    if step in self._saved:
+    path = _path(self._folder, step)
+    if path == self.latest:
       return True
-    saved = {**self._saved, step: time.time()}
-    kept = self._kept(saved)
     try:
-      self._checkpoint.write(self._files.path(step))
-      self._files.write_record(step, saved[step])
-      self._files.write_names(kept)
+      self._manager.save(step)
     except (OSError, tf.errors.OpError) as error:
-      self._files.remove(step)
-      text = (f'checkpoint {step} was not saved in {self._files.folder}: '
-              f'{config.one_line(error)}; the newest is {self.latest or "none"}')
-      if last:
-        raise SaveFailed(text) from error
-      logging.error('%s; training continues', text)
-      return False
-    for old in set(saved) - set(kept):
-      self._files.remove(old)
-    self._saved = {step: saved[step] for step in kept}
-    self.latest = self._files.path(step)
+      # What the manager knows is not what is on the disk.
+      self._manager = self._make_manager()
+      if self._manager.latest_checkpoint != path:
+        self._remove(step)
+        text = (f'checkpoint {step} was not saved in {self._folder}: '
+                f'{config.one_line(error)}; the newest is {self.latest or "none"}')
+        if last:
+          raise SaveFailed(text) from error
+        logging.error('%s; training continues', text)
+        return False
+    self.latest = path
     return True
 
-  def _kept(self, saved: Dict[int, float]) -> list[int]:
-    """Returns the steps of the checkpoints to keep, in ascending order."""
-    steps = sorted(saved)
-    older, newest = steps[:-self._max_to_keep], steps[-self._max_to_keep:]
-    kept, last = [], -math.inf
-    for step in older if self._keep_every_hours is not None else ():
-      if saved[step] >= last + 3600 * self._keep_every_hours:
-        kept.append(step)
-        last = saved[step]
-    return kept + newest
+  def _remove(self, step: int) -> None:
+    """Removes what a failed or interrupted save has left."""
+    for file in self._folder.glob(f'ckpt-{step}[._]*'):
+      shutil.rmtree(file) if file.is_dir() else file.unlink()
 
 
 def check(folder: pathlib.Path, kind: Optional[str],
@@ -152,23 +170,81 @@ def check(folder: pathlib.Path, kind: Optional[str],
     CheckpointError: the checkpoint is damaged, or the folder belongs to another kind of
       experiment or another network.
   """
-  files = checkpoint_files.CheckpointFiles(folder)
-  stamp = files.read_stamp()
-  if stamp is not None and kind not in (None, stamp['kind']):
-    raise CheckpointError(
-        f'{folder} belongs to an experiment of kind {stamp["kind"]}: expected {kind}, '
-        'as in the settings; another experiment needs another folder')
-  step = files.newest()
-  if stamp is None:
+  steps = sorted(_steps(folder, _INDEX) | _listed(folder), reverse=True)
+  stamp = folder / _STAMP
+  if not stamp.exists():
+    if steps:
+      raise CheckpointError(f'{stamp}: missing: expected it beside checkpoints')
     return None
+  try:
+    experiment = files.read_sealed(stamp, 'kind', 'variables')
+  except files.DamagedFile as error:
+    raise CheckpointError(str(error)) from error
+  if kind not in (None, experiment['kind']):
+    raise CheckpointError(
+        f'{folder} belongs to an experiment of kind {experiment["kind"]}: expected '
+        f'{kind}, as in the settings; another experiment needs another folder')
+  newest = _newest_intact(folder, steps)
   saved = {path: checkpoint_variables.Variable(tuple(shape), dtype)
-           for path, (shape, dtype) in stamp['variables'].items()}
+           for path, (shape, dtype) in experiment['variables'].items()}
   difference = checkpoint_variables.difference(
       saved, checkpoint_variables.of_agent(make_agent()))
   if difference:
     raise CheckpointError(
         f'{folder} belongs to another network than that of the settings: {difference}')
-  return None if step is None else files.path(step)
+  return newest
+
+
+def _newest_intact(folder: pathlib.Path, steps: Sequence[int]) -> Optional[str]:
+  """Returns the newest checkpoint, of these steps; None if there is none.
+
+  Raises:
+    CheckpointError: it is damaged. The message says how to resume from an older one.
+  """
+  damaged, first = [], None
+  for step in steps:
+    path = _path(folder, step)
+    try:
+      reader = tf.train.load_checkpoint(path)
+      for name in reader.get_variable_to_shape_map():
+        reader.get_tensor(name)  # TensorFlow compares its checksum.
+    except _TF_ERRORS as error:
+      first = first or f'{path}: is damaged: {config.one_line(error)}'
+      damaged.append(f'ckpt-{step}.*')
+    else:
+      if first is None:
+        return path
+      raise CheckpointError(
+          f'{first}. The newest intact checkpoint is ckpt-{step}: to resume from it, '
+          f'remove {", ".join(damaged)} from {folder}')
+  if first is not None:
+    raise CheckpointError(
+        f'{first}. No checkpoint is intact: to start again, use another folder')
+  return None
+
+
+def _path(folder: pathlib.Path, step: int) -> str:
+  """Returns the path of a checkpoint as TensorFlow takes it."""
+  return str(folder / f'ckpt-{step}')
+
+
+def _steps(folder: pathlib.Path, pattern: str) -> Set[int]:
+  """Returns the steps of the checkpoints' files that match."""
+  names = [re.match(r'ckpt-(\d+)[._]', path.name) for path in folder.glob(pattern)]
+  return {int(name[1]) for name in names if name}
+
+
+def _listed(folder: pathlib.Path) -> Set[int]:
+  """Returns the steps that the manager lists and that have files.
+
+  One without an index was copied in part, and is not to be passed over silently.
+  """
+  try:
+    text = (folder / 'checkpoint').read_bytes()
+  except FileNotFoundError:
+    return set()
+  listed = {int(number) for number in re.findall(rb'ckpt-(\d+)"', text)}
+  return listed & _steps(folder, 'ckpt-*')
 
 
 def restore_agent(folder: pathlib.Path, agent: tf.Module) -> None:
@@ -192,7 +268,7 @@ def _read(path: str, checkpoint: tf.train.Checkpoint) -> None:
   try:
     # Partial, because a checkpoint has more than an agent.
     checkpoint.read(path).expect_partial().assert_existing_objects_matched()
-  except checkpoint_files.TF_ERRORS as error:
+  except _TF_ERRORS as error:
     raise CheckpointError(f'{path} does not have the parts that these settings make: '
                           f'{config.one_line(error)}') from error
 
