@@ -19,7 +19,7 @@ class RewardsTest(tf.test.TestCase, parameterized.TestCase):
   def test_equal_the_reference(self, jit_compile):
     golden = np.load(GOLDEN)
     evaluate = tf.function(
-        pixel_control.pixel_control_rewards, jit_compile=jit_compile)
+        pixel_control.pixel_control_rewards, autograph=False, jit_compile=jit_compile)
     got = evaluate(tf.constant(golden['pixel_control/frames'].swapaxes(0, 1)),
                    cell_size=int(golden['pixel_control/cell_size']))
     self.assertAllClose(
@@ -149,7 +149,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
   def test_values_at_last_steps_have_no_influence(self, garbage, jit_compile):
     unroll = _unroll()
     unroll['is_last'][0, -1] = True
-    evaluate = tf.function(_evaluate, jit_compile=jit_compile)
+    evaluate = tf.function(_evaluate, autograph=False, jit_compile=jit_compile)
     want = evaluate(tf.nest.map_structure(tf.constant, unroll))
     is_last = unroll['is_last']
     unroll['q_values'][is_last] = garbage
@@ -161,7 +161,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_compiled_equals_not_compiled(self):
     unroll = tf.nest.map_structure(tf.constant, _unroll(num_steps=95))
-    compiled = tf.function(_evaluate, jit_compile=True)
+    compiled = tf.function(_evaluate, autograph=False, jit_compile=True)
     tf.nest.map_structure(self.assertAllClose, compiled(unroll), _evaluate(unroll))
 
   def test_half_precision_is_computed_in_float32(self):

@@ -54,7 +54,7 @@ class GoldenTest(tf.test.TestCase, parameterized.TestCase):
     actions, advantages = read('actions'), read('advantages')
     valid = None if case == 'all' else read('valid')
 
-    @tf.function(jit_compile=jit_compile)
+    @tf.function(autograph=False, jit_compile=jit_compile)
     def evaluate(online):
       with tf.GradientTape() as tape:
         tape.watch(online)
@@ -144,7 +144,7 @@ class MaskTest(tf.test.TestCase, parameterized.TestCase):
     spoilt = {k: tf.where(valid, v, garbage) for k, v in batch.items()}
     evaluate = tf.function(
         lambda batch: _evaluate(batch, valid, normalize_advantages=normalize),
-        jit_compile=jit_compile)
+        autograph=False, jit_compile=jit_compile)
     want, got = evaluate(batch), evaluate(spoilt)
     tf.nest.map_structure(self.assertAllEqual, got, want)
     for gradient in got[1].values():

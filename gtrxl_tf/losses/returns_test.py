@@ -47,7 +47,8 @@ class GoldenTest(tf.test.TestCase, parameterized.TestCase):
     rewards, discounts, values, is_last = (
         golden[f'returns/{name}']
         for name in ('rewards', 'discounts', 'values', 'is_last'))
-    evaluate = tf.function(returns.n_step_returns, jit_compile=jit_compile)
+    evaluate = tf.function(
+        returns.n_step_returns, autograph=False, jit_compile=jit_compile)
     got = evaluate(rewards, discounts, values, is_last, float(golden['returns/gamma']),
                    float(golden['returns/lambdas'][i])).numpy()
     valid = ~is_last[:, :-1]
@@ -88,7 +89,8 @@ class NStepReturnsTest(tf.test.TestCase, parameterized.TestCase):
     rewards, values = (
         np.stack([cell[i] for cell in cells], axis=-1).reshape([4, 14, 2, 3])
         for i in (0, 2))
-    evaluate = tf.function(returns.n_step_returns, jit_compile=jit_compile)
+    evaluate = tf.function(
+        returns.n_step_returns, autograph=False, jit_compile=jit_compile)
     got = evaluate(rewards, discounts, values, is_last, GAMMA)
     want = [_loop(cell[0], discounts, cell[2], is_last, GAMMA) for cell in cells]
     self.assertAllClose(
@@ -139,7 +141,7 @@ class NStepReturnsTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_compiles(self):
     unroll = _unroll(3, 95)
-    compiled = tf.function(returns.n_step_returns, jit_compile=True)
+    compiled = tf.function(returns.n_step_returns, autograph=False, jit_compile=True)
     self.assertAllClose(
         compiled(*unroll, GAMMA), returns.n_step_returns(*unroll, GAMMA), rtol=1e-5)
 

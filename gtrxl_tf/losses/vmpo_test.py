@@ -71,7 +71,7 @@ class GoldenTest(tf.test.TestCase, parameterized.TestCase):
                'temperature': golden['discrete/temperature'],
                'alpha': golden['discrete/alpha']}
 
-    @tf.function(jit_compile=jit_compile)
+    @tf.function(autograph=False, jit_compile=jit_compile)
     def evaluate(trained):
       with tf.GradientTape() as tape:
         tape.watch(trained)
@@ -97,7 +97,7 @@ class GoldenTest(tf.test.TestCase, parameterized.TestCase):
     trained |= {k: golden[f'continuous/{k}']
                 for k in ('temperature', 'alpha_mean', 'alpha_scale')}
 
-    @tf.function(jit_compile=jit_compile)
+    @tf.function(autograph=False, jit_compile=jit_compile)
     def evaluate(trained):
       with tf.GradientTape() as tape:
         tape.watch(trained)
@@ -175,7 +175,7 @@ class EStepTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(False, True)
   def test_a_nan_among_valid_advantages_appears_in_the_loss(self, jit_compile):
-    evaluate = tf.function(_evaluate, jit_compile=jit_compile)
+    evaluate = tf.function(_evaluate, autograph=False, jit_compile=jit_compile)
     batch = _batch()
     batch['advantages'][2, 3] = np.nan
     loss, _ = evaluate(tf.nest.map_structure(tf.constant, batch))
@@ -218,7 +218,7 @@ class GradientsTest(tf.test.TestCase, parameterized.TestCase):
   def test_variables_are_read_once_and_before_their_gradients(self):
     variables = [tf.Variable(0.7), tf.Variable(3.)]
 
-    @tf.function
+    @tf.function(autograph=False)
     def evaluate():
       batch = _batch()
       with tf.GradientTape() as tape:
@@ -251,7 +251,7 @@ class GradientsTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.parameters(False, True)
   def test_compiled_equals_not_compiled(self, masked):
     valid = np.random.RandomState(1).rand(6, 8) < 0.6 if masked else None
-    compiled = tf.function(_evaluate, jit_compile=True)
+    compiled = tf.function(_evaluate, autograph=False, jit_compile=True)
     got = compiled(tf.nest.map_structure(tf.constant, _batch()), valid)
     tf.nest.map_structure(self.assertAllClose, got, _evaluate(_batch(), valid))
 
@@ -388,7 +388,7 @@ class MaskTest(tf.test.TestCase, parameterized.TestCase):
       garbage=[1e30, np.nan, np.inf, -np.inf], jit_compile=[False, True])
   def test_values_at_masked_steps_have_no_influence(self, garbage, jit_compile):
     valid = np.random.RandomState(1).rand(6, 8) < 0.6
-    evaluate = tf.function(_evaluate, jit_compile=jit_compile)
+    evaluate = tf.function(_evaluate, autograph=False, jit_compile=jit_compile)
     batch = tf.nest.map_structure(tf.constant, _batch())
     spoilt = {k: tf.where(valid, v, garbage) if v.shape.rank else v
               for k, v in batch.items()}
@@ -412,7 +412,7 @@ class MaskTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(False, True)
   def test_no_valid_step_gives_zeros(self, jit_compile):
-    evaluate = tf.function(_evaluate, jit_compile=jit_compile)
+    evaluate = tf.function(_evaluate, autograph=False, jit_compile=jit_compile)
     batch = {k: tf.fill(v.shape, np.nan) if v.ndim else tf.constant(v)
              for k, v in _batch().items()}
     result = evaluate(batch, np.zeros([6, 8], bool))

@@ -53,7 +53,7 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
     # Monte Carlo: the mean of -log pi over samples is the entropy.
     space, policy = _space_and_policy(spec)
     for jit_compile in (False, True):
-      sample = tf.function(space.sample, jit_compile=jit_compile)
+      sample = tf.function(space.sample, autograph=False, jit_compile=jit_compile)
       one, again, other = (
           sample(policy, tf.constant(s)) for s in ([0, 1], [0, 1], [5, 1]))
       tree.map_structure(self.assertAllEqual, one, again)

@@ -37,7 +37,7 @@ class InstructionEncoderTest(tf.test.TestCase):
   def test_runs_under_xla(self):
     encoder = language.InstructionEncoder()
     ids = tf.constant([[[3, 1, 4, 0], [0, 0, 0, 0]]])
-    compiled = tf.function(encoder, jit_compile=True)
+    compiled = tf.function(encoder, autograph=False, jit_compile=True)
     self.assertAllClose(compiled(ids), encoder(ids))
 
 

@@ -159,7 +159,7 @@ class StatisticsTest(tf.test.TestCase, parameterized.TestCase):
   def test_values_at_invalid_steps_have_no_influence(self, garbage, compiled):
     random = np.random.RandomState(0)
     statistics = popart.PopArt(NUM_TASKS)
-    sums = tf.function(statistics.sums, jit_compile=compiled)
+    sums = tf.function(statistics.sums, autograph=False, jit_compile=compiled)
     targets = random.randn(8, 5).astype(np.float32)
     tasks, valid = random.randint(NUM_TASKS, size=8), random.rand(8, 5) < 0.6
     spoilt = np.where(valid, targets, np.float32(garbage))
@@ -185,7 +185,7 @@ class HeadTest(tf.test.TestCase, parameterized.TestCase):
     def update(*sums):
       statistics.update(popart.PopArtSums(*sums), layer)
 
-    update = tf.function(update) if compiled else update
+    update = tf.function(update, autograph=False) if compiled else update
     for _ in range(20):
       tasks = random.randint(NUM_TASKS, size=6)
       scale = 10 ** random.uniform(-2, 3)
@@ -240,7 +240,7 @@ class ReplicasTest(tf.test.TestCase):
     with strategy.scope():
       statistics, layer = popart.PopArt(NUM_TASKS, 1e-2), _layer()
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(seed):
       def share(context):
         random = np.random.RandomState(seed)

@@ -52,7 +52,8 @@ class VectorTorsoTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_batch_size_may_be_unknown(self):
     torso = torsos.VectorTorso(units=(4,))
-    @tf.function(input_signature=[tf.TensorSpec([None, 3, 2])])
+    @tf.function(
+        autograph=False, input_signature=[tf.TensorSpec([None, 3, 2])])
     def embed(observation):
       outputs = torso(observation, batch_dims=2)
       self.assertEqual(outputs.shape.as_list(), [None, 3, 4])

@@ -52,8 +52,9 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
   @pytest.mark.medium
   def test_steps_equal_the_unroll(self, core, jit_compile):
     network, inputs = _network(core, testing.HYBRID), _inputs(testing.HYBRID)
-    step = tf.function(network.step, jit_compile=jit_compile)
-    remember = tf.function(network.remember_action, jit_compile=jit_compile)
+    step = tf.function(network.step, autograph=False, jit_compile=jit_compile)
+    remember = tf.function(
+        network.remember_action, autograph=False, jit_compile=jit_compile)
     cache, policies = network.initial_cache(B), []
     for t in range(T):
       at_t = tf.nest.map_structure(lambda x: x[:, t], inputs)
@@ -96,7 +97,8 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
     network.create_variables(specs.Array((4,), np.float32))
     inputs = _inputs()
     run = tf.function(
-        lambda **settings: network(inputs, network.initial_state(B), **settings)[0])
+        lambda **settings: network(inputs, network.initial_state(B), **settings)[0],
+        autograph=False)
     self.assertNotAllClose(run(training=True).logits, run().logits, atol=1e-2)
     self.assertAllEqual(run(training=False).logits, run().logits)
 

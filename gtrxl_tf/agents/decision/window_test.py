@@ -53,8 +53,9 @@ def _inputs(starts):
 
 def _act(acting, inputs, jit_compile=False):
   """The policy at every step, given the actions of `inputs`."""
-  step = tf.function(acting.step, jit_compile=jit_compile)
-  remember = tf.function(acting.remember_action, jit_compile=jit_compile)
+  step = tf.function(acting.step, autograph=False, jit_compile=jit_compile)
+  remember = tf.function(
+      acting.remember_action, autograph=False, jit_compile=jit_compile)
   cache, policies = acting.initial_cache(_B), []
   for t in range(_T):
     at_t = tf.nest.map_structure(lambda x: x[:, t], inputs)
