@@ -4,7 +4,7 @@ import contextlib
 import os
 import pathlib
 import subprocess
-from typing import Any, Callable, Iterator, NamedTuple
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Tuple
 
 from absl.testing import absltest
 import dm_env
@@ -59,6 +59,28 @@ def tiny_network(action_spec: Any = DISCRETE, **settings) -> actor_critic.ActorC
   for variable in network.trainable_variables:
     variable.assign(0.5 * random.randn(*variable.shape))
   return network
+
+
+_shared: Dict[str, Tuple[Any, Any]] = {}  # Networks, and the values they began with.
+
+
+def shared_networks(*args, **settings
+                    ) -> Tuple[actor_critic.ActorCritic, actor_critic.ActorCritic]:
+  """Two equal networks of `tiny_network`, built once: building takes longer than tests.
+
+  Each call gives all variables the values they began with. So the networks are a
+  test's own until somebody asks for the same ones again.
+  """
+  key = repr((args, settings))
+  if key not in _shared:
+    networks = tiny_network(*args, **settings), tiny_network(*args, **settings)
+    _shared[key] = networks, [
+        (variable, variable.numpy()) for network in networks
+        for variable in network.variables]
+  networks, values = _shared[key]
+  for variable, value in values:
+    variable.assign(value)
+  return networks
 
 
 def tiny_agent(network: Callable[[], actor_critic.ActorCritic] = tiny_network,

@@ -19,10 +19,9 @@ from gtrxl_tf.training import learner as learner_lib
 
 
 def _agent(action_spec=testing.DISCRETE, num_tasks=1, popart=None, **settings):
-  online, target = (
-      testing.tiny_network(action_spec, num_values=num_tasks, popart=popart)
-      for _ in range(2))
-  return agent_lib.PPOAgent(online, target, **settings)
+  return agent_lib.PPOAgent(
+      *testing.shared_networks(action_spec, num_values=num_tasks, popart=popart),
+      **settings)
 
 
 def _loss_and_gradients(agent, batch):
@@ -100,9 +99,8 @@ class PPOAgentTest(tf.test.TestCase, parameterized.TestCase):
 
   @pytest.mark.medium
   def test_it_learns_which_action_is_rewarded(self):
-    online, target = (testing.tiny_network(previous_action_and_reward=False)
-                      for _ in range(2))
-    agent = agent_lib.PPOAgent(online, target, discount=0.0)
+    agent = agent_lib.PPOAgent(
+        *testing.shared_networks(previous_action_and_reward=False), discount=0.0)
     learner = _learner(agent, 0.02)
     space = agent.online.action_space
     for seed in range(40):

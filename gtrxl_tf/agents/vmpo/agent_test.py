@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from gtrxl_tf import config
 from gtrxl_tf import testing
+from gtrxl_tf.agents.vmpo import agent as agent_lib
 from gtrxl_tf.losses import distributions
 from gtrxl_tf.losses import vmpo
 from gtrxl_tf.networks import action_space
@@ -31,8 +32,8 @@ _ACTION_SPECS = dict(
 
 
 def _agent(action_spec=testing.DISCRETE, num_tasks=1, popart=None, **settings):
-  return testing.tiny_agent(
-      lambda: testing.tiny_network(action_spec, num_values=num_tasks, popart=popart),
+  return agent_lib.VMPOAgent(
+      *testing.shared_networks(action_spec, num_values=num_tasks, popart=popart),
       **settings)
 
 
@@ -88,22 +89,18 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_the_entropy_bonus_is_part_of_the_loss(self):
     batch = testing.random_unrolls(0)
-    plain = _agent()
-    loss, metrics, _ = _loss_and_gradients(plain, batch)
-    agent = _agent(entropy_cost=0.3)
-    for ours, theirs in zip(agent.online.variables, plain.online.variables):
-      ours.assign(theirs)
-    with_bonus, _, _ = _loss_and_gradients(agent, batch)
+    loss, metrics = _agent().loss(batch)
+    with_bonus, _ = _agent(entropy_cost=0.3).loss(batch)
     self.assertGreater(metrics['entropy'], 0.1)
     self.assertAllClose(with_bonus, loss - 0.3 * metrics['entropy'], atol=1e-6)
 
   def test_a_hybrid_action_with_a_single_choice_equals_a_continuous_one(self):
     # The categorical part has one value: log-probability and KL are zero.
     hybrid = {'a': specs.DiscreteArray(1), 'b': testing.CONTINUOUS}
-    agents = {name: testing.tiny_agent(lambda spec=spec: testing.tiny_network(
-        spec, previous_action_and_reward=False))
-        for name, spec in (('continuous', testing.CONTINUOUS), ('hybrid', hybrid))}
-    one, both = agents['continuous'], agents['hybrid']
+    one, both = (
+        agent_lib.VMPOAgent(*testing.shared_networks(
+            spec, previous_action_and_reward=False))
+        for spec in (testing.CONTINUOUS, hybrid))
     for theirs, ours in zip(one.online.trainable_variables,
                             both.online.trainable_variables):
       if theirs.shape == ours.shape:
@@ -111,9 +108,9 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
       else:  # The logit is the first output of the policy head.
         ours.assign(tf.concat([tf.zeros_like(ours)[..., :1], theirs], axis=-1))
     batch = testing.random_unrolls(0, action_spec=testing.CONTINUOUS)
-    loss, metrics, _ = _loss_and_gradients(one, batch)
+    loss, metrics = one.loss(batch)
     zeros = tf.zeros(batch.action.shape[:2], tf.int32)
-    hybrid_loss, hybrid_metrics, _ = _loss_and_gradients(both, batch._replace(
+    hybrid_loss, hybrid_metrics = both.loss(batch._replace(
         action={'a': zeros, 'b': batch.action},
         policy=batch.policy._replace(logits=tf.zeros([*zeros[:, 1:].shape, 1]))))
     for name, value in metrics.items():
@@ -184,13 +181,13 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
       _agent(normalize_advantages=True)
 
   def test_the_target_network_is_not_learned(self):
-    agent = testing.tiny_agent()
+    agent = _agent()
     learned = {v.ref() for v in agent.learned_variables}
     self.assertTrue(learned.issuperset(v.ref() for v in agent.online.variables))
     self.assertTrue(learned.isdisjoint(v.ref() for v in agent.target.variables))
 
   def test_the_action_at_an_episodes_last_step_has_no_influence(self):
-    agent = testing.tiny_agent()
+    agent = _agent()
     batch = testing.random_unrolls(0)
     is_last = batch.is_last()
     at_last = is_last[:, :-1]
@@ -207,7 +204,7 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
       self.assertAllEqual(x, y)
 
   def test_an_ended_episode_has_no_influence_on_the_next(self):
-    agent = testing.tiny_agent()
+    agent = _agent()
     batch = testing.random_unrolls(0, batch_size=2)
     # The second row's episode ends at step 0, so none of its memory is visible.
     record = tf.concat([batch.record[:1], 1e3 * batch.record[1:]], axis=0)
@@ -224,7 +221,7 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
         values(batch)[:, 1:], values(batch._replace(record=record))[:, 1:])
 
   def test_kl_is_to_the_policy_that_acted(self):
-    agent = testing.tiny_agent()
+    agent = _agent()
     batch = testing.random_unrolls(0)
     outputs, _ = agent.online(
         actor_critic.NetworkInputs(
@@ -244,11 +241,11 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.named_parameters(
       (name, *spec) for name, spec in _ACTION_SPECS.items())
   def test_kl_can_be_to_the_present_target_network(self, action_spec):
+    # Two agents on the same networks.
     acting = _agent(action_spec)
     target = _agent(action_spec, kl_reference='target_network')
-    for agent in (acting, target):
-      for variable in agent.online.trainable_variables:
-        variable.assign(0.5 * variable)
+    for variable in target.online.trainable_variables:
+      variable.assign(0.5 * variable)
     # The policy that acted is another one: the target network has moved on.
     batch = testing.random_unrolls(0, action_spec=action_spec)
     outputs = [network(
@@ -291,7 +288,7 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_duals_stay_positive_at_any_learning_rate(self):
     # With such wide bounds both decrease as fast as possible.
-    agent = testing.tiny_agent(epsilon_temperature=1e6, epsilon_alpha=1e6)
+    agent = _agent(epsilon_temperature=1e6, epsilon_alpha=1e6)
     learner = learner_lib.Learner(
         agent, tf.keras.optimizers.legacy.Adam(1e3), tf.distribute.get_strategy())
     for seed in range(3):
@@ -303,7 +300,7 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
       self.assertTrue(np.isfinite(metrics['loss']))
 
   def test_update_target_copies_the_online_network(self):
-    agent = testing.tiny_agent()
+    agent = _agent()
     for variable in agent.online.variables:
       variable.assign_add(tf.ones_like(variable))
     before = [v.numpy() for v in agent.target.variables]
@@ -317,7 +314,7 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
     online, target = testing.tiny_network(), testing.tiny_network()
     for variable in target.variables:
       variable.assign(tf.zeros_like(variable))
-    agent = type(testing.tiny_agent())(online, target)
+    agent = agent_lib.VMPOAgent(online, target)
     for ours, theirs in zip(agent.target.variables, agent.online.variables):
       self.assertAllEqual(ours, theirs)
 
