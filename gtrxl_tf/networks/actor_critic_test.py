@@ -1,3 +1,5 @@
+import functools
+
 from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
@@ -35,6 +37,10 @@ def make_network(core='TransformerXL', **settings):
   return network
 
 
+# For tests that change no variable: building takes longer than running.
+shared_network = functools.cache(make_network)
+
+
 def make_inputs():
   """An unroll that contains the end of an episode."""
   random = np.random.RandomState(0)
@@ -70,7 +76,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(*CORES)
   def test_unroll_equals_steps(self, core):
-    network = make_network(core, num_values=3)
+    network = shared_network(core, num_values=3)
     unrolled = unroll(network, make_inputs())
     stepped = steps(network, make_inputs())
     self.assertAllClose(unrolled.policy.logits, stepped.policy.logits, atol=1e-5)
@@ -78,7 +84,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(*CORES)
   def test_unroll_equals_two_of_half_the_length(self, core):
-    network = make_network(core)
+    network = shared_network(core, num_values=3)
     inputs = make_inputs()
     first, state = network(
         tf.nest.map_structure(lambda x: x[:, :3], inputs), network.initial_state(B))
@@ -87,15 +93,15 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
                         unroll(network, inputs).value, atol=1e-5)
 
   def test_shapes(self):
-    outputs = unroll(make_network(), make_inputs())
+    outputs = unroll(shared_network('TransformerXL'), make_inputs())
     self.assertEqual(outputs.policy.logits.shape, [B, T, A])
     self.assertEqual(outputs.value.shape, [B, T, 1])
     self.assertEqual(outputs.pixel_control, ())
 
   def test_several_values(self):
-    network = make_network(num_values=5)
-    self.assertEqual(unroll(network, make_inputs()).value.shape, [B, T, 5])
-    self.assertEqual(steps(network, make_inputs()).value.shape, [B, T, 5])
+    network = shared_network('TransformerXL', num_values=3)
+    self.assertEqual(unroll(network, make_inputs()).value.shape, [B, T, 3])
+    self.assertEqual(steps(network, make_inputs()).value.shape, [B, T, 3])
 
   def test_pixel_control_in_unrolls_only(self):
     network = make_network(
@@ -105,7 +111,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
     self.assertEqual(steps(network, make_inputs()).pixel_control, ())
 
   def test_sees_the_previous_action_and_reward(self):
-    network = make_network('Memoryless')
+    network = shared_network('Memoryless')
     inputs = make_inputs()
     outputs = unroll(network, inputs)
     for changed in (
@@ -117,7 +123,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(unroll, steps)
   def test_first_steps_ignore_any_value_of_them(self, run):
-    network = make_network()
+    network = shared_network('TransformerXL')
     inputs = make_inputs()
     changed = inputs._replace(
         previous_action=tf.where(inputs.is_first, 99, inputs.previous_action),
@@ -134,7 +140,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
         unroll(network, inputs).policy.logits, unroll(network, changed).policy.logits)
 
   def test_sees_the_instruction(self):
-    network = make_network('Memoryless')
+    network = shared_network('Memoryless')
     inputs = make_inputs()
     observation = {**inputs.observation, 'instruction': tf.ones([B, T, 3], tf.int32)}
     changed = inputs._replace(observation=observation)
@@ -178,7 +184,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
 
   @pytest.mark.long
   def test_runs_under_xla(self):
-    network = make_network()
+    network = shared_network('TransformerXL')
     inputs = make_inputs()
     compiled = tf.function(network, jit_compile=True)
     outputs, _ = compiled(inputs, network.initial_state(B))
