@@ -323,14 +323,14 @@ class ChangedSettingsTest(parameterized.TestCase):
     self.assertRegex(line, '^Not started: .* was started with other settings: '
                      f'{message}$')
 
-  @parameterized.parameters(True, False)
-  def test_other_settings_are_refused(self, allow_changes):
-    self.refused(
-        r'ActionRecall.delay = 2 \(now 5\), Experiment.seed = 0 \(now 5\), '
-        r'OnlineExperiment.num_epochs = 1 \(now 2\); other settings need another folder',
-        'ActionRecall.delay = 5', 'Experiment.seed = 5',
-        'OnlineExperiment.num_epochs = 2', 'OnlineExperiment.environment_steps = 70',
-        allow_changes=allow_changes)
+  def test_other_settings_are_refused(self):
+    for allow_changes in (True, False):
+      self.refused(
+          r'ActionRecall.delay = 2 \(now 5\), Experiment.seed = 0 \(now 5\), '
+          r'OnlineExperiment.num_epochs = 1 \(now 2\); other settings need another '
+          'folder', 'ActionRecall.delay = 5', 'Experiment.seed = 5',
+          'OnlineExperiment.num_epochs = 2', 'OnlineExperiment.environment_steps = 70',
+          allow_changes=allow_changes)
 
   @pytest.mark.medium
   def test_a_change_on_purpose_needs_the_flag(self):
