@@ -6,6 +6,7 @@ chosen by TF_USE_LEGACY_KERAS=1.
 
 from typing import Any, Tuple
 
+import numpy as np
 import tensorflow as tf
 
 # Keras 2 of the package tf_keras names no version there.
@@ -24,6 +25,11 @@ class _Layer3(tf.keras.layers.Layer):
     super().__init__(**kwargs)
     self._convert_input_args = False
     self._allow_non_tensor_positional_args = True
+
+  def __call__(self, *args, **kwargs):
+    args, kwargs = tf.nest.map_structure(
+        lambda x: tf.constant(x) if isinstance(x, np.ndarray) else x, (args, kwargs))
+    return super().__call__(*args, **kwargs)
 
   def __setattr__(self, name: str, value: Any) -> None:
     super().__setattr__(name, value)

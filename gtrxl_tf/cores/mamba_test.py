@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import cores
+from gtrxl_tf.cores import keras
 from gtrxl_tf.cores import mamba
 
 _B, _D, _N, _W = 2, 4, 3, 4
@@ -72,7 +73,7 @@ def _variables(core):
   """A core's variables in float64, nested by the parts of their names."""
   tree = {}
   for variable in core.variables:
-    *path, name = variable.name.split(':')[0].split('/')
+    *path, name = keras.variable_name(variable).split(':')[0].split('/')
     node = tree
     for part in path:
       node = node.setdefault(part, {})
