@@ -177,7 +177,7 @@ class OfflineGinTest(GinTest):
     episodes_testing.write(folder, specs, [
         episode._replace(reward=np.ones_like(episode.reward)) for episode in episodes])
     environment = mock.Mock(
-        spec_set=['observation_spec', 'action_spec', 'close', 'reset', 'step'])
+        spec_set=['observation_spec', 'action_spec', 'close', 'reset', 'step', 'name'])
     environment.reset.return_value.observation = tree.map_structure(
         lambda spec: np.zeros([1, *spec.shape], spec.dtype), observation_spec)
     environment.observation_spec.return_value = observation_spec

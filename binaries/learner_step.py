@@ -50,18 +50,19 @@ def main() -> None:
 
   swept = variants.swept(_SWEEP.value)
   try:
-    models = variants.models(_MODELS.value) or {'as it is': []}
+    models = variants.models(_MODELS.value) or {'as it is': variants.Model([], [])}
     sweep = variants.sweep(_SWEEP.value)
     _print_row([swept] * bool(swept) + list(learner_cost.TITLES))
     _print_row(['---'] * (1 + bool(swept)) + ['--:'] * (len(learner_cost.TITLES) - 1))
     for point in sweep:
       first = None
-      for model, gin_files in models.items():
+      for label, model in models.items():
         cost = learner_cost.measure_apart(
-            _PROCESSES.value, [*_GIN_FILE.value, *point.gin_files, *gin_files],
-            [*_GIN_BINDINGS.value, *point.bindings], _BATCH_SIZE.value, _REPEAT.value)
+            _PROCESSES.value, [*_GIN_FILE.value, *point.gin_files, *model.gin_files],
+            [*_GIN_BINDINGS.value, *point.bindings, *model.bindings], _BATCH_SIZE.value,
+            _REPEAT.value)
         first = first or cost
-        _print_row([point.value] * bool(swept) + learner_cost.cells(model, cost, first))
+        _print_row([point.value] * bool(swept) + learner_cost.cells(label, cost, first))
   except config.ConfigError as error:
     sys.exit(f'Stopped: {error}')
   except process.BrokenProcessPool:

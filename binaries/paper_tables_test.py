@@ -147,8 +147,8 @@ class CommandsTest(parameterized.TestCase):
     """Parses the settings of each model of a command, and yields its label."""
     if not known:
       self.skipTest('not in the table')
-    for label, files in _COMMANDS[what].models.items():
-      self.parse(_COMMANDS[what].gin_file, files)
+    for label, model in _COMMANDS[what].models.items():
+      self.parse(_COMMANDS[what].gin_file, model.gin_files)
       yield label
 
   def paper_names(self, what):
@@ -266,8 +266,8 @@ class CommandsTest(parameterized.TestCase):
   def test_an_lstm_is_trained_twice_as_long_on_numpad(self, size):
     command = _COMMANDS[f'Figure 3: Numpad {size}']
     steps = {}
-    for label, files in command.models.items():
-      self.parse(command.gin_file, files)
+    for label, model in command.models.items():
+      self.parse(command.gin_file, model.gin_files)
       steps[label] = gin.query_parameter('OnlineExperiment.environment_steps')
       self.assertIn(_NAMES[label], ('LSTM', 'GTrXL (GRU)'))
     self.assertEqual(steps[f'lstm_{size}_twice_as_long'], 2 * steps['lstm'])

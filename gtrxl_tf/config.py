@@ -140,6 +140,7 @@ class _Readable:
   """A type as `help` shows it: `int >= 1` for `PositiveInt`."""
 
   def __init__(self, hint: Any):
+    self.hint = hint
     self._text = _text(hint)
 
   def __repr__(self):

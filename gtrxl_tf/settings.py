@@ -162,7 +162,8 @@ def _canonical(text: str, name: str, parameter: str, kind: Optional[str]) -> str
   if meant is None:
     return text
   # A class where its instance is expected is called, as in `@Adam()`.
-  called = config.mismatch(meant, found.annotation) is not None
+  hint = getattr(found.annotation, 'hint', found.annotation)
+  called = config.mismatch(meant, hint) is not None
   return _text(meant, {}) + '()' * called
 
 

@@ -103,7 +103,7 @@ class BatchedEnvironment:
     self._action_spec = self._environments[0].action_spec()
     self._action_leaves = batched_specs.named_leaves('action', self._action_spec)
     self._writer = batched_observations.ObservationWriter(
-        self._environments[0].observation_spec(), self.num_environments, self._misfit)
+        self._environments[0].observation_spec(), self.num_environments)
     self._successes = [getattr(environment, 'episode_success', None)
                        for environment in self._environments]
     self._own_returns = [
@@ -255,7 +255,14 @@ class BatchedEnvironment:
     return leaves
 
   def _batch(self, time_steps: Iterable[dm_env.TimeStep]) -> BatchedTimeStep:
-    """Writes the time steps into arrays, each as soon as it arrives."""
+    """Writes the time steps into arrays, if they fit their specs."""
+    try:
+      return self._written(time_steps)
+    except batched_observations.Misfit as error:
+      raise self._misfit(*error.args) from error.__cause__
+
+  def _written(self, time_steps: Iterable[dm_env.TimeStep]) -> BatchedTimeStep:
+    """Writes each time step into arrays as soon as it arrives."""
     num = self.num_environments
     step_types = np.empty(num, np.int32)
     rewards = np.zeros(num, np.float32)

@@ -10,6 +10,10 @@ from gtrxl_tf import action_masks
 from gtrxl_tf.environments import batched_specs
 
 
+class Misfit(Exception):
+  """A value that does not fit its spec: the environment's number, and a description."""
+
+
 class ObservationWriter:
   """Writes observations of E environments with one spec.
 
@@ -17,19 +21,15 @@ class ObservationWriter:
     spec: nest of specs of what is written, with float32 for float64.
   """
 
-  def __init__(self, spec: Any, num_environments: int,
-               misfit: Callable[[int, str], Exception]):
+  def __init__(self, spec: Any, num_environments: int):
     """Creates the writer.
 
     Args:
       spec: nest of specs of an environment's observations.
       num_environments: E.
-      misfit: returns the error for a wrong value, from the environment's number and a
-        description of the value.
     """
     self.spec = tree.map_structure(batched_specs.narrowed, spec)
     self._source_spec = spec
-    self._misfit = misfit
     leaves = batched_specs.named_leaves('observation', spec)
     self._leaves = [(name, leaf.shape, leaf.dtype) for name, leaf in leaves]
     self._is_nested = tree.is_nested(spec)
@@ -62,7 +62,7 @@ class ObservationWriter:
         then, as this takes twice as long as the rest.
 
     Raises:
-      the error of `misfit`: structure, shape or dtype are not those of the spec.
+      Misfit: structure, shape or dtype are not those of the spec.
     """
     if self._is_nested:
       leaves = tree.flatten(observation)
@@ -84,24 +84,24 @@ class ObservationWriter:
       last: bool [E], whether the steps are last ones, in which no action is needed.
 
     Raises:
-      the error of `misfit`: floats are not finite, integers are out of their bounds, or
-        a mask allows no action.
+      Misfit: floats are not finite, integers are out of their bounds, or a mask allows
+        no action.
     """
     for (name, *_), values in zip(self._leaves, arrays):
       if values.dtype.kind == 'f' and (i := first_false(np.isfinite(values))) is not None:
-        raise self._misfit(i, f'{name} = {" ".join(str(values[i]).split()):.60}: '
-                           'expected finite numbers')
+        raise Misfit(i, f'{name} = {" ".join(str(values[i]).split()):.60}: '
+                     'expected finite numbers')
     for place, low, high, expected in self._bounded:
       values = arrays[place]
       if (i := first_false((values >= low) & (values <= high))) is not None:
-        raise self._misfit(i, f'{self._leaves[place][0]} = '
-                           f'{values[i].tolist()!s:.60}: expected {expected}')
+        raise Misfit(i, f'{self._leaves[place][0]} = '
+                     f'{values[i].tolist()!s:.60}: expected {expected}')
     for place in self._masks:
       values = arrays[place]
       if (i := first_false(values.any(axis=-1) | last)) is not None:
-        raise self._misfit(i, f'{self._leaves[place][0]} = '
-                           f'{values[i].tolist()!s:.60} allows no action: '
-                           'expected at least one nonzero entry')
+        raise Misfit(i, f'{self._leaves[place][0]} = '
+                     f'{values[i].tolist()!s:.60} allows no action: '
+                     'expected at least one nonzero entry')
     return tree.unflatten_as(self.spec, arrays)
 
   def warn_of_far(self, arrays: list[np.ndarray], time: Callable[[int], str]) -> None:
@@ -132,8 +132,8 @@ class ObservationWriter:
       tree.assert_same_structure(self._source_spec, observation, check_types=False)
     except (TypeError, ValueError) as error:
       leaves = batched_specs.named_leaves('observation', observation)
-      raise self._misfit(i, f'returned {[name for name, _ in leaves]}: expected '
-                         f'{[name for name, *_ in self._leaves]}') from error
+      raise Misfit(i, f'returned {[name for name, _ in leaves]}: expected '
+                   f'{[name for name, *_ in self._leaves]}') from error
 
   def _fitting(self, i: int, value: Any, name: str, shape: tuple, dtype: np.dtype
                ) -> np.ndarray:
@@ -141,13 +141,13 @@ class ObservationWriter:
     try:
       value = np.asarray(value)
     except ValueError as error:  # Lists of different lengths.
-      raise self._misfit(i, f'{name} is no array: expected {shape} and {dtype}, as its '
-                         'spec says') from error
+      raise Misfit(i, f'{name} is no array: expected {shape} and {dtype}, as its '
+                   'spec says') from error
     if value.dtype.kind not in 'biuf':  # None, say.
-      raise self._misfit(i, f'{name} = {value.tolist()!r:.60}: expected an array of shape '
-                         f'{shape} and dtype {dtype}, as its spec says')
+      raise Misfit(i, f'{name} = {value.tolist()!r:.60}: expected an array of shape '
+                   f'{shape} and dtype {dtype}, as its spec says')
     if value.shape != shape or value.dtype != dtype:
-      raise self._misfit(
+      raise Misfit(
           i, f'{name} has shape {value.shape} and dtype {value.dtype}: expected {shape} '
           f'and {dtype}, as its spec says')
     return value
