@@ -4,7 +4,6 @@ The exported folder may come from another version of this library.
 """
 
 import contextlib
-import json
 import pathlib
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
@@ -26,16 +25,15 @@ SPECS = 'policy_specs.pbtxt'  # The specs of what a policy takes and returns.
 
 def write_checksums(folder: pathlib.Path) -> None:
   """Writes the record of a folder's files that `verify` reads."""
-  record = {
+  files.write_sealed(folder / CHECKSUMS, {'files': {
       str(path.relative_to(folder)): [path.stat().st_size, files.checksum(path)]
-      for path in sorted(folder.rglob('*')) if path.is_file()}
-  (folder / CHECKSUMS).write_text(json.dumps(record, indent=1) + '\n', encoding='utf-8')
+      for path in sorted(folder.rglob('*')) if path.is_file()}})
 
 
 def verify(folder: pathlib.Path) -> None:
   """Compares the files of an exported policy with their recorded checksums.
 
-  A folder without a record, as older versions wrote them, is accepted.
+  A folder without a record, as other programs write it, is accepted.
 
   Raises:
     config.ConfigError: a file is missing or was changed.
@@ -46,12 +44,11 @@ def verify(folder: pathlib.Path) -> None:
   if not (folder / CHECKSUMS).exists():
     return
   try:
-    record = json.loads((folder / CHECKSUMS).read_text(encoding='utf-8'))
-    expected = [(folder / name, size, checksum)
-                for name, (size, checksum) in record.items()]
-  except (ValueError, TypeError, AttributeError) as error:
-    raise config.ConfigError(f'{folder / CHECKSUMS}: is damaged: {error}') from error
-  for path, size, checksum in expected:
+    record = files.read_sealed(folder / CHECKSUMS, 'files')['files']
+  except files.DamagedFile as error:
+    raise config.ConfigError(str(error)) from error
+  for name, (size, checksum) in record.items():
+    path = folder / name
     if not path.is_file():
       raise config.ConfigError(f'{path}: is missing')
     if path.stat().st_size != size:
