@@ -181,7 +181,7 @@ def BrokenRecall(seed):
       done = _run('evaluate', root_dir=folder.root, gin_file=settings)
     self.assertEqual(done.returncode, 1)
     failure = folder.failures / 'evaluate.txt'
-    self.assertIn('Stopped: evaluation: environment 0, episode 2, step 1: '  # Of play().
+    self.assertIn('Stopped: evaluation: environment 0, episode 2, step 1: '  # play() failed.
                   'returned a NoneType: expected a dm_env.TimeStep', done.stderr)
     self.assertIn(f'(traceback: {failure})\n', done.stderr)
     self.assertNotIn('Traceback', done.stderr)

@@ -37,5 +37,5 @@ import gtrxl_tf.online.experiment
 import gtrxl_tf.sampling
 import gtrxl_tf.sources
 
-if importlib.util.find_spec('tf_agents'):  # Of the extra `online`.
+if importlib.util.find_spec('tf_agents'):  # The extra `online` brings it.
   import gtrxl_tf.networks.core_network

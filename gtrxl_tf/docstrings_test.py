@@ -37,7 +37,7 @@ REQUIRED = {
     'serving.export': ['save_policy'],
 }
 
-if not importlib.util.find_spec('tf_agents'):  # Of the extra `online`.
+if not importlib.util.find_spec('tf_agents'):  # The extra `online` brings it.
   del REQUIRED['networks.core_network']
 
 

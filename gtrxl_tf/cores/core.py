@@ -201,7 +201,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
 
   _input_width: Optional[int] = None  # D, once the core is built.
   _drops = False
-  _unknown_length = False  # Whether the number of steps may be unknown in a graph.
+  _unknown_length = False  # True if a graph need not know T.
 
   def build(self, input_shape) -> None:
     self._input_width = input_shape[-1]

@@ -132,7 +132,7 @@ class ActionAssociativeRetrieval(vector_task.VectorTask):
     noise = self._rng.integers(-1, 2, size=delay + 3).tolist()
     episode = vector_task.Episode(
         first=_NONE, state=0, steps_left=delay + 2, success=False, beginning=beginning,
-        noise=noise + [0] * (self._max_delay - delay),  # By the steps left.
+        noise=noise + [0] * (self._max_delay - delay),  # Indexed by the steps left.
         failure_reward=self._failure_reward)
     return episode, vector_task.features(0, 0, noise[delay + 2])
 

@@ -152,7 +152,7 @@ def hide_sequence(size: int, rng: np.random.Generator) -> vector_task.Episode:
   lights[:, sequence] = np.tri(num_pads, k=-1)
   return vector_task.Episode(
       sequence=sequence, num_pads=num_pads,
-      lights=memory_task.constant_rows(lights),  # By the number of lit pads.
+      lights=memory_task.constant_rows(lights),  # Indexed by how many are lit.
       num_lit=0,
       num_rewarded=0,  # In the current repetition of the sequence.
       success=False)

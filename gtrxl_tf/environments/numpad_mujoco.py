@@ -125,7 +125,7 @@ class NumpadMujoco(memory_task.MemoryTask):
     return tuple(self._episode.sequence)
 
   def episode_success(self) -> bool:
-    """Whether the sequence was completed at least once."""
+    """Returns whether the sequence was completed at least once."""
     return self._episode.success
 
   def informed_action(self) -> np.ndarray:

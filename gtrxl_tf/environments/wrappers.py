@@ -204,8 +204,26 @@ class StepLimit(Wrapper):
     return time_step
 
 
+class _ObservationWrapper(Wrapper):
+  """Changes what is observed; a subclass has `_spec` and changes each time step."""
+
+  _spec: Any
+
+  def reset(self) -> dm_env.TimeStep:
+    return self._seen(self._environment.reset())
+
+  def step(self, action) -> dm_env.TimeStep:
+    return self._seen(self._environment.step(action))
+
+  def observation_spec(self) -> Any:
+    return self._spec
+
+  def _seen(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
+    raise NotImplementedError
+
+
 @config.configurable
-class ShrinkImages(Wrapper):
+class ShrinkImages(_ObservationWrapper):
   """Makes images smaller: each pixel becomes the mean of a square of pixels.
 
   Images are the arrays [H, W, C] of uint8 in the observation; those of 210 x 160 become
@@ -226,15 +244,6 @@ class ShrinkImages(Wrapper):
       raise config.ConfigError(
           f'ShrinkImages: the observation is {spec}: expected an image, uint8 [H, W, C]')
     self._spec = tree.map_structure(self._shrunk_spec, spec)
-
-  def reset(self) -> dm_env.TimeStep:
-    return self._seen(self._environment.reset())
-
-  def step(self, action) -> dm_env.TimeStep:
-    return self._seen(self._environment.step(action))
-
-  def observation_spec(self) -> Any:
-    return self._spec
 
   def _seen(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
     return time_step._replace(
@@ -265,12 +274,12 @@ class ShrinkImages(Wrapper):
 
 
 def _is_image(array: Any) -> bool:
-  """Whether an array or a spec is an image."""
+  """Returns whether an array or a spec is an image."""
   return (getattr(array, 'dtype', None) == np.uint8 and len(array.shape) == 3)
 
 
 @config.configurable
-class FrameStack(Wrapper):
+class FrameStack(_ObservationWrapper):
   """Concatenates the last observations, the newest last.
 
   Arrays are concatenated along their last axis: images [H, W, C] become
@@ -289,15 +298,6 @@ class FrameStack(Wrapper):
     super().__init__(environment)
     self._frames = collections.deque(maxlen=frames)
     self._spec = stacked_spec(environment.observation_spec(), frames)
-
-  def reset(self) -> dm_env.TimeStep:
-    return self._seen(self._environment.reset())
-
-  def step(self, action) -> dm_env.TimeStep:
-    return self._seen(self._environment.step(action))
-
-  def observation_spec(self) -> Any:
-    return self._spec
 
   def _seen(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
     # A copy, since an environment may write into the array that it returned.

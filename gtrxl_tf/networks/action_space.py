@@ -108,7 +108,7 @@ class ActionSpace:
 
   @property
   def is_bounded(self) -> bool:
-    """Whether every continuous dimension has two finite bounds."""
+    """True if every continuous dimension has two finite bounds."""
     return bool(np.isfinite([*self._low, *self._high]).all())
 
   def policy(self, outputs: tf.Tensor) -> Policy:

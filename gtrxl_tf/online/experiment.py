@@ -300,7 +300,8 @@ def _check_shares(batches: int, batch_size: int, environments: int, num_actors: 
   divisors = [x for x in range(1, items + 1) if items % x == 0]
   nearest = {max(x for x in divisors if x < num_actors),
              min((x for x in divisors if x > num_actors), default=items)}
-  # Of the sizes that fit: whole items, equally many from each actor, whole minibatches.
+  # Sizes that fit are multiples of this: each actor makes equally many whole items, and
+  # minibatches are whole.
   step = math.lcm(
       environments * num_actors // math.gcd(num_actors, batches), num_minibatches)
   raise config.ConfigError(

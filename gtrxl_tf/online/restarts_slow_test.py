@@ -31,7 +31,7 @@ from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import run_folder
 
-_PR_SET_PDEATHSIG = 1  # Of <sys/prctl.h>: the signal for the end of the parent.
+_PR_SET_PDEATHSIG = 1  # From <sys/prctl.h>: sets the signal sent when the parent ends.
 _SECONDS = 120  # To train on a few batches, with the start of the processes.
 _FIRST, _RESTARTS = 3, 12  # What is made once is made in the first restarts.
 # It was 0.4 to 0.7 and 2.9 before what a lost connection leaves was collected.

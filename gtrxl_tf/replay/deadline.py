@@ -44,6 +44,6 @@ def run(function: Callable[[], Any], found: queue.SimpleQueue) -> None:
   except BaseException as error:  # pylint: disable=broad-exception-caught
     found.put((None, error))
   finally:
-    # The error's traceback has this frame. If nobody takes the error out of the queue,
+    # The error's traceback has this frame. If no call takes the error out of the queue,
     # the cycle would keep the client or iterator that `function` uses.
     del function, found

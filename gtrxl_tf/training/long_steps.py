@@ -42,7 +42,7 @@ class LongSteps:
     self._may_exit = may_exit
     self._ended = threading.Event()
     self._logs = True  # Until a row of metrics is logged.
-    self._number: Optional[int] = None  # Of the step under way.
+    self._number: Optional[int] = None  # The step under way.
     self._unsaved = 0
     self._takes = 0.0  # Seconds of the first step.
     self._now('waits for its first batch')

@@ -76,7 +76,7 @@ class RunFolder:
 
   @property
   def has_checkpoint(self) -> bool:
-    """Whether there is a checkpoint, perhaps an incomplete one."""
+    """True if there is a checkpoint, perhaps an incomplete one."""
     return any(self.checkpoints.glob('*.index'))
 
   @contextlib.contextmanager

@@ -134,7 +134,7 @@ class Trainer(abc.ABC):
     """A network for policies with the newest weights, in float32 on one device."""
 
   def _may_exit(self) -> bool:
-    """Whether the process may exit within a long step if there is nothing to save."""
+    """Returns whether the process may exit within a step if nothing is unsaved."""
     return False
 
   def _announce_end(self) -> bool:
