@@ -14,7 +14,7 @@ _IMPORTED = re.compile(
     r'^(?:import|from) (ale_py|gymnasium|kubernetes_validate|reverb|tf_agents)\b', re.M)
 
 if importlib.util.find_spec('tf_agents'):  # Test files may import it first.
-  import gtrxl_tf.before_tf_agents  # noqa: F401
+  import gtrxl_tf.networks.before_tf_agents  # noqa: F401
 
 
 def pytest_ignore_collect(collection_path: pathlib.Path):

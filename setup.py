@@ -35,7 +35,7 @@ setuptools.setup(
     package_dir={'': '.'},
     packages=setuptools.find_packages(
         include=['gtrxl_tf', 'gtrxl_tf.*', 'binaries']),
-    package_data={'gtrxl_tf.analysis': ['data/*.csv']},
+    package_data={'gtrxl_tf.environments': ['data/*.csv']},
     entry_points={'console_scripts': ['gtrxl = binaries.gtrxl:main']},
     python_requires='>=3.10',
     install_requires=[

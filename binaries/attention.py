@@ -27,8 +27,8 @@ _EPISODE = flags.DEFINE_integer(
 
 def main() -> None:
   # pylint: disable=import-outside-toplevel
-  from gtrxl_tf import config
   from gtrxl_tf.analysis import run_attention
+  from gtrxl_tf.settings import config
   from gtrxl_tf.training import run_folder
 
   try:

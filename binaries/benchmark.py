@@ -60,8 +60,8 @@ def _informed() -> Any:
 
 def _measure_cores(found: dict) -> None:
   # pylint: disable=import-outside-toplevel
-  from gtrxl_tf.benchmarks import cores as cores_lib
-  from gtrxl_tf.benchmarks import machine
+  from gtrxl_tf.analysis.benchmarks import cores as cores_lib
+  from gtrxl_tf.analysis.benchmarks import machine
   from gtrxl_tf.training import devices
 
   batches = [int(batch) for batch in _BATCHES.value]
@@ -90,7 +90,7 @@ def _measure_cores(found: dict) -> None:
 
 
 def _measure_job(found: dict) -> None:
-  from gtrxl_tf.benchmarks import job  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf.analysis.benchmarks import job  # pylint: disable=import-outside-toplevel
 
   informed = _informed()
   files = ' '.join(_JOB.value)
@@ -124,7 +124,7 @@ def _cell(name: str, value: Any) -> str:
 
 
 def main() -> None:
-  from gtrxl_tf import config  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf.settings import config  # pylint: disable=import-outside-toplevel
 
   found = {}
   try:

@@ -27,7 +27,7 @@ _NUM_PROCESSES = flags.DEFINE_integer(
 
 
 def main() -> None:
-  from gtrxl_tf.datasets import collect  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf.collecting import episodes as collect  # pylint: disable=import-outside-toplevel
 
   collecting.run(
       _GIN_FILE.value, _GIN_BINDINGS.value, _OUTPUT_DIR.value, collect.Collector,

@@ -26,7 +26,7 @@ def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf import datasets
   from gtrxl_tf.analysis import source_curve
-  from gtrxl_tf.sources import histories
+  from gtrxl_tf.collecting import histories
 
   def collect(collector: histories.HistoryCollector) -> datasets.Dataset:
     evaluation = histories.collect_split(collector, 'evaluation', _OUTPUT_DIR.value)

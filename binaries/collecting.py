@@ -27,13 +27,13 @@ def run(gin_files: Sequence[str], gin_bindings: Sequence[str], output_dir: str,
     collect: called with the collector; returns the dataset.
   """
   # pylint: disable=import-outside-toplevel
-  from gtrxl_tf import config
   from gtrxl_tf import datasets
   from gtrxl_tf import environments
   from gtrxl_tf.datasets import inspection
   from gtrxl_tf.launch import exit_codes
   from gtrxl_tf.launch import parts
   from gtrxl_tf.launch import prepare  # noqa: F401 (for gin)
+  from gtrxl_tf.settings import config
 
   try:
     with parts.kept_failure('', f'{output_dir.rstrip("/")}.failure.txt',

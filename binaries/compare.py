@@ -29,7 +29,7 @@ returns where random play has 0 and the source 1:
       --sweep=gin/distillation/dr_cpu.gin,gin/distillation/dktd_cpu.gin \
       --models=gin/distillation/models/adf.gin,gin/distillation/models/ed.gin
 
-If some settings are sampled for each run (gtrxl_tf/sampling.py), a seed draws the same
+If some settings are sampled for each run (gtrxl_tf/settings/sampling.py), a seed draws the same
 values for every model. The table then shows the values, and `ranked.png` shows how much
 a model's returns depend on them.
 """
@@ -60,8 +60,8 @@ _ONLY_REPORT = flags.DEFINE_bool(
 
 def main() -> None:
   # pylint: disable=import-outside-toplevel
-  from gtrxl_tf import config
   from gtrxl_tf.analysis import comparison_runs
+  from gtrxl_tf.settings import config
 
   try:
     comparison = comparison_runs.Comparison(

@@ -10,10 +10,10 @@ import gin
 import pytest
 
 from binaries import compare  # No test may import another one: flags would clash.
-from gtrxl_tf import config
 from gtrxl_tf import testing
 from gtrxl_tf.analysis import comparison_runs
 from gtrxl_tf.environments import t_maze
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import run_folder
 
 _GIN = pathlib.Path(__file__).parents[1] / 'gin'

@@ -19,8 +19,8 @@ from absl.testing import parameterized
 import gin
 
 from binaries import commands_testing
-from gtrxl_tf import config
 from gtrxl_tf.launch import prepare  # noqa: F401 (for gin)
+from gtrxl_tf.settings import config
 
 _ROOT = commands_testing.ROOT
 _PAGES = sorted(str(path.relative_to(_ROOT)) for path in (

@@ -49,9 +49,9 @@ _GIN_BINDINGS = flags.DEFINE_multi_string(
 
 def main() -> None:
   # pylint: disable=import-outside-toplevel
-  from gtrxl_tf import config
   from gtrxl_tf.analysis import run_evaluation
   from gtrxl_tf.launch import exit_codes
+  from gtrxl_tf.settings import config
   from gtrxl_tf.training import run_folder
 
   folder = run_folder.RunFolder(_ROOT_DIR.value)

@@ -31,10 +31,10 @@ def main() -> None:
   # pylint: disable=import-outside-toplevel
   import tensorflow as tf
 
-  from gtrxl_tf import config
   from gtrxl_tf.launch import prepare
   from gtrxl_tf.serving import export
   from gtrxl_tf.serving import exported
+  from gtrxl_tf.settings import config
   from gtrxl_tf.training import run_folder
 
   folder = run_folder.RunFolder(_ROOT_DIR.value)

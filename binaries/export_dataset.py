@@ -21,9 +21,9 @@ _OUTPUT = flags.DEFINE_string(
 
 def main() -> None:
   # pylint: disable=import-outside-toplevel
-  from gtrxl_tf import config
   from gtrxl_tf import datasets
   from gtrxl_tf.datasets import exporters
+  from gtrxl_tf.settings import config
 
   logging.set_verbosity(logging.ERROR)  # TensorFlow Datasets reports each step.
   try:

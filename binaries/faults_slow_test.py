@@ -25,10 +25,10 @@ import numpy as np
 
 from binaries import faults_soak_testing
 from binaries import faults_testing
-from gtrxl_tf import seeds
 from gtrxl_tf.launch import hosts_testing
 from gtrxl_tf.launch import parts_testing
 from gtrxl_tf.launch import prepare
+from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import run_folder
 

@@ -16,16 +16,16 @@ import numpy as np
 import pytest
 import tree
 
-from gtrxl_tf import config
+from gtrxl_tf import collecting
 from gtrxl_tf import datasets
 from gtrxl_tf import environments
-from gtrxl_tf import sources
-from gtrxl_tf.datasets import collect
+from gtrxl_tf.collecting import episodes as collect
 from gtrxl_tf.datasets import episodes_testing
 from gtrxl_tf.environments import dark_room_batch
 from gtrxl_tf.environments import dmlab_stand_in
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import variants
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import experiment as experiment_lib
 
 GIN = pathlib.Path(__file__).parents[1] / 'gin'
@@ -280,7 +280,7 @@ class DistillationGinTest(GinTest):
     gin.clear_config()
     files = [_DISTILLATION / name, *(_DISTILLATION / file for file in added)]
     config.parse(list(map(str, files)), [])
-    collector = sources.HistoryCollector()  # pylint: disable=no-value-for-parameter
+    collector = collecting.HistoryCollector()  # pylint: disable=no-value-for-parameter
     family = collector.family
     folder = self.create_tempdir().full_path + '/dataset'
     blank = [np.zeros((family.num_steps, *spec.shape), spec.dtype)

@@ -11,8 +11,8 @@ from absl.testing import parameterized
 
 from binaries import commands_testing
 from binaries import gtrxl
-from gtrxl_tf.benchmarks import learner_hlo
-from gtrxl_tf.benchmarks import tpu_compiler
+from gtrxl_tf.analysis.benchmarks import learner_hlo
+from gtrxl_tf.analysis.benchmarks import tpu_compiler
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import evaluation
 

@@ -7,10 +7,10 @@ from absl.testing import absltest
 import gin
 import numpy as np
 
-from gtrxl_tf import seeds
 from gtrxl_tf.launch import hosts_testing
 from gtrxl_tf.launch import parts_testing
 from gtrxl_tf.launch import prepare
+from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import run_folder
 

@@ -36,10 +36,10 @@ _ACTION_NAMES = flags.DEFINE_list(
 
 def main() -> None:
   # pylint: disable=import-outside-toplevel
-  from gtrxl_tf import config
   from gtrxl_tf import datasets
   from gtrxl_tf.datasets import importers
   from gtrxl_tf.datasets import inspection
+  from gtrxl_tf.settings import config
 
   logging.set_verbosity(logging.ERROR)  # TensorFlow Datasets reports each step.
   try:

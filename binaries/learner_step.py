@@ -44,9 +44,9 @@ def _print_row(cells: Sequence[str]) -> None:
 
 def main() -> None:
   # pylint: disable=import-outside-toplevel
-  from gtrxl_tf import config
-  from gtrxl_tf.benchmarks import learner_cost
+  from gtrxl_tf.analysis.benchmarks import learner_cost
   from gtrxl_tf.launch import variants
+  from gtrxl_tf.settings import config
 
   swept = variants.swept(_SWEEP.value)
   try:

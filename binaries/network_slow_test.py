@@ -28,7 +28,7 @@ server.wait()
 _CLIENT = '''
 import contextlib, sys, time
 import reverb
-from gtrxl_tf.online import keepalive
+from gtrxl_tf.training.online import keepalive
 address, seconds, call = sys.argv[1:]
 client = reverb.Client(address)
 client.server_info(30)

@@ -13,8 +13,8 @@ from dm_env import test_utils
 import gin
 
 from binaries import commands_testing
-from gtrxl_tf import config
-from gtrxl_tf import configurables  # noqa: F401 (for gin)
+from gtrxl_tf.launch import configurables  # noqa: F401 (for gin)
+from gtrxl_tf.settings import config
 
 _ROOT = commands_testing.ROOT
 

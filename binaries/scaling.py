@@ -35,7 +35,7 @@ def _print_row(cells: Sequence[str]) -> None:
 
 def _print_traffic() -> None:
   # pylint: disable=import-outside-toplevel
-  from gtrxl_tf.benchmarks import scaling
+  from gtrxl_tf.analysis.benchmarks import scaling
   from gtrxl_tf.environments import dmlab_stand_in
   from gtrxl_tf.launch import prepare
 
@@ -66,7 +66,7 @@ def main() -> None:
   if _TRAFFIC.value:
     _print_traffic()
     return
-  from gtrxl_tf.benchmarks import scaling  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf.analysis.benchmarks import scaling  # pylint: disable=import-outside-toplevel
 
   _print_row(scaling.TITLES)
   _print_row(['--:'] * len(scaling.TITLES))

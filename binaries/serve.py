@@ -32,8 +32,8 @@ _MAX_BATCH = flags.DEFINE_integer(
 
 def main() -> None:
   # pylint: disable=import-outside-toplevel
-  from gtrxl_tf import config
   from gtrxl_tf.environments import optional
+  from gtrxl_tf.settings import config
 
   try:
     optional.load('aiohttp', needed_by='gtrxl serve', extra='serve')

@@ -19,7 +19,7 @@ import numpy as np
 import portpicker
 import pytest
 
-from gtrxl_tf.benchmarks import serving
+from gtrxl_tf.analysis.benchmarks import serving
 from gtrxl_tf.serving import policy_testing
 
 _ROOT = pathlib.Path(__file__).parents[1]

@@ -24,7 +24,7 @@ def main() -> None:
   # pylint: disable=import-outside-toplevel
   import aiohttp
 
-  from gtrxl_tf.benchmarks import serving
+  from gtrxl_tf.analysis.benchmarks import serving
 
   if not all(x.isdecimal() and int(x) for x in _CLIENTS.value):
     print(f'Not started: --clients={",".join(_CLIENTS.value)}: expected numbers >= 1',

@@ -23,7 +23,7 @@ from absl import flags
 import binaries
 
 if typing.TYPE_CHECKING:
-  from gtrxl_tf.benchmarks import learner_hlo
+  from gtrxl_tf.analysis.benchmarks import learner_hlo
 
 _NAMES = ['vmpo', 'rate', 'adf', 'ed']  # The keys of `learner_hlo.STEPS`.
 _STEPS = flags.DEFINE_multi_enum(
@@ -43,7 +43,7 @@ def _print_row(cells: Sequence[str]) -> None:
 
 def _write(*args) -> str:
   """Calls `learner_hlo.write` in a new process, with its own settings."""
-  from gtrxl_tf.benchmarks import learner_hlo  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf.analysis.benchmarks import learner_hlo  # pylint: disable=import-outside-toplevel
 
   with futures.ProcessPoolExecutor(
       1, mp_context=multiprocessing.get_context('spawn')) as pool:
@@ -51,7 +51,7 @@ def _write(*args) -> str:
 
 
 def _check(step: learner_hlo.Step, folder: pathlib.Path) -> None:
-  from gtrxl_tf.benchmarks import learner_hlo  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf.analysis.benchmarks import learner_hlo  # pylint: disable=import-outside-toplevel
 
   bindings = []
   if step.collect:
@@ -71,8 +71,8 @@ def _check(step: learner_hlo.Step, folder: pathlib.Path) -> None:
 
 def main() -> None:
   # pylint: disable=import-outside-toplevel
-  from gtrxl_tf import config
-  from gtrxl_tf.benchmarks import learner_hlo
+  from gtrxl_tf.analysis.benchmarks import learner_hlo
+  from gtrxl_tf.settings import config
 
   if not pathlib.Path(_PYTHON.value).exists():
     sys.exit(f'--python={_PYTHON.value}: no such file; `make tpu-check` makes it')

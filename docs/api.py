@@ -2,7 +2,7 @@
 
 Griffe reads the sources and does not import them. Markdown takes neither examples
 (`>>>`) nor lines indented by two spaces for code, so these are fenced. The types of
-gtrxl_tf/config.py become what they stand for: `int >= 1` for `PositiveInt`.
+gtrxl_tf/settings/config.py become what they stand for: `int >= 1` for `PositiveInt`.
 """
 
 import ast

@@ -20,7 +20,7 @@ _PROGRAMS = sorted(path.name for path in FOLDER.glob('*.py')
 # Makes the policy of a run of own_environment.py, which has learned nothing.
 _EXPORT = """
 import pathlib, sys
-from gtrxl_tf.agents import policy as policy_lib
+from gtrxl_tf.agents import policy
 from gtrxl_tf import cores, networks
 from gtrxl_tf.serving import export
 import own_environment

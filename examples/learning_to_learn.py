@@ -26,10 +26,10 @@ from dm_env import specs
 import gin
 import numpy as np
 
-from gtrxl_tf import config
+from gtrxl_tf.collecting import histories
 from gtrxl_tf.environments import task_batch
 from gtrxl_tf.launch import train
-from gtrxl_tf.sources import histories
+from gtrxl_tf.settings import config
 
 GIN = pathlib.Path(__file__).resolve().parents[1] / 'gin'
 NUM_KEYS, CODE_LENGTH, EPISODE_LENGTH = 4, 3, 12

@@ -26,13 +26,13 @@ import pytest
 import tensorflow as tf
 import tree
 
-from gtrxl_tf import config
-from gtrxl_tf import configurables  # noqa: F401 (for gin)
 from gtrxl_tf import datasets
 from gtrxl_tf import files as files_lib
 from gtrxl_tf.datasets import episodes_testing
-from gtrxl_tf.replay import unroll as unroll_lib
+from gtrxl_tf.launch import configurables  # noqa: F401 (for gin)
+from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import writer as writer_lib
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -256,7 +256,7 @@ class MalformedTest(parameterized.TestCase):
   # The writer of unrolls.
 
   def test_rows_that_do_not_fit(self):
-    row = unroll_lib.Unroll(
+    row = unroll.Unroll(
         observation={'image': np.zeros((2, 3, 3), np.uint8),
                      'x': np.zeros((2, 4), np.float32)},
         step_type=np.zeros(2, np.int32), reward=np.zeros(2, np.float32),
@@ -267,7 +267,7 @@ class MalformedTest(parameterized.TestCase):
         target_step=np.int64(0), unroll_id=np.int64(0))
     client = mock.Mock()
     client.server_info.return_value = {
-        writer_lib.TABLE: mock.Mock(signature=unroll_lib.signature(row, 4, 2))}
+        writer_lib.TABLE: mock.Mock(signature=unroll.signature(row, 4, 2))}
     writer = writer_lib.UnrollWriter(client, row, 4, 2)
     writer.open()
     stream = client.trajectory_writer.return_value

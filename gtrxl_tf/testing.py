@@ -16,13 +16,13 @@ import tree
 from gtrxl_tf import cores
 from gtrxl_tf import datasets
 from gtrxl_tf import environments
-from gtrxl_tf.agents import policy as policy_lib
-from gtrxl_tf.agents.vmpo import agent as agent_lib
+from gtrxl_tf.agents import policy
+from gtrxl_tf.agents import vmpo
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
-from gtrxl_tf.replay import unroll as unroll_lib
+from gtrxl_tf.replay import unroll
 
 _OBSERVATION_SIZE = 4
 DISCRETE = specs.DiscreteArray(3)
@@ -84,14 +84,14 @@ def shared_networks(*args, **settings
 
 
 def tiny_agent(network: Callable[[], actor_critic.ActorCritic] = tiny_network,
-               **settings) -> agent_lib.VMPOAgent:
+               **settings) -> vmpo.VMPOAgent:
   """A V-MPO agent on two networks."""
-  return agent_lib.VMPOAgent(network(), network(), **settings)
+  return vmpo.VMPOAgent(network(), network(), **settings)
 
 
 def random_unrolls(seed: int, batch_size: int = 4, unroll_length: int = 5,
                    action_spec: Any = DISCRETE, num_tasks: int = 1
-                   ) -> unroll_lib.Unroll:
+                   ) -> unroll.Unroll:
   """A random batch; an episode ends and another begins in all rows but the first."""
   random = np.random.RandomState(seed)
   t, m = unroll_length, _MEMORY_LENGTH
@@ -115,7 +115,7 @@ def random_unrolls(seed: int, batch_size: int = 4, unroll_length: int = 5,
 
   action = tree.map_structure(draw, action_spec)
   no_episode = np.full((batch_size, t), np.nan, np.float32)
-  return tf.nest.map_structure(tf.constant, unroll_lib.Unroll(
+  return tf.nest.map_structure(tf.constant, unroll.Unroll(
       observation=normal(t + 1, _OBSERVATION_SIZE), step_type=step_type,
       reward=normal(t + 1),
       discount=random.randint(2, size=(batch_size, t + 1)).astype(np.float32),
@@ -180,7 +180,7 @@ class MazeState(NamedTuple):
   flag: tf.Tensor  # [B], the previous step's.
 
 
-class MazeSolver(policy_lib.NetworkPolicy):
+class MazeSolver(policy.NetworkPolicy):
   """Solves T-Mazes from memory: after the flag, it turns as the clue showed.
 
   With `turn = -1` it always turns the wrong way.
@@ -200,14 +200,14 @@ class MazeSolver(policy_lib.NetworkPolicy):
     return MazeState(tf.zeros([batch_size]), tf.zeros([batch_size]))
 
   def action(self, time_step: dm_env.TimeStep, policy_state: MazeState,
-             seed: Any = None) -> policy_lib.PolicyStep:
+             seed: Any = None) -> policy.PolicyStep:
     """Takes one step."""
     clue = tf.where(
         time_step.first(), time_step.observation[:, 1], policy_state.clue)
     at_junction = ~time_step.first() & (policy_state.flag == 1)
     turn = tf.where(self._turn * clue == 1, t_maze.UP, t_maze.DOWN)
     action = tf.cast(tf.where(at_junction, turn, t_maze.RIGHT), self.action_spec.dtype)
-    return policy_lib.PolicyStep(action, MazeState(clue, time_step.observation[:, 2]))
+    return policy.PolicyStep(action, MazeState(clue, time_step.observation[:, 2]))
 
 
 def write_informed_episodes(path: Any, environment: environments.MemoryTask,

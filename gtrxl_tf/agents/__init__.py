@@ -10,21 +10,21 @@ from typing import Any, List
 # Each class's module.
 _MODULES = {
     'ActorCriticPolicy': 'policy',
-    'CQLAgent': 'cql.agent',
+    'CQLAgent': 'cql',
     'CQLNetwork': 'cql.network',
-    'CQLPolicy': 'cql.policy',
-    'CQLSACActor': 'cql.sac',
-    'CQLSACAgent': 'cql.sac',
-    'DecisionAgent': 'decision.agent',
+    'CQLPolicy': 'cql',
+    'CQLSACActor': 'cql_sac',
+    'CQLSACAgent': 'cql_sac',
+    'DecisionAgent': 'decision',
     'DecisionNetwork': 'decision.network',
-    'DecisionPolicy': 'decision.policy',
-    'DistillationAgent': 'distillation.agent',
+    'DecisionPolicy': 'decision',
+    'DistillationAgent': 'distillation',
     'DistillationNetwork': 'distillation.network',
-    'DistillationPolicy': 'distillation.policy',
+    'DistillationPolicy': 'distillation',
     'NetworkPolicy': 'policy',
-    'PPOAgent': 'ppo.agent',
-    'Segments': 'decision.agent',
-    'VMPOAgent': 'vmpo.agent',
+    'PPOAgent': 'ppo',
+    'Segments': 'decision',
+    'VMPOAgent': 'vmpo',
 }
 
 _AGENTS = {

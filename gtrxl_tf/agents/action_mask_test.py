@@ -9,31 +9,29 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf import testing
+from gtrxl_tf.agents import cql as cql_agent
+from gtrxl_tf.agents import cql_sac
+from gtrxl_tf.agents import decision as decision_agent
 from gtrxl_tf.agents import policy as policy_lib
-from gtrxl_tf.agents.cql import agent as cql_agent
-from gtrxl_tf.agents.cql import network as cql_network
-from gtrxl_tf.agents.cql import policy as cql_policy
-from gtrxl_tf.agents.cql import sac
-from gtrxl_tf.agents.decision import agent as decision_agent
-from gtrxl_tf.agents.decision import network as decision_network
-from gtrxl_tf.agents.decision import policy as decision_policy
-from gtrxl_tf.agents.distillation import network as distillation_network
-from gtrxl_tf.agents.ppo import agent as ppo_agent
-from gtrxl_tf.agents.vmpo import agent as vmpo_agent
+from gtrxl_tf.agents import ppo
+from gtrxl_tf.agents import vmpo
 from gtrxl_tf.losses import pixel_control
 from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.networks import cql as cql_network
+from gtrxl_tf.networks import decision as decision_network
+from gtrxl_tf.networks import distillation
 from gtrxl_tf.networks import heads
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.serving import export
+from gtrxl_tf.settings import config
 
 _FEW, _MANY = specs.DiscreteArray(3), specs.DiscreteArray(5)
 _ALLOWED = np.array([1, 2, 4])  # The few actions, among the many.
 _PLAIN = specs.Array((4,), np.float32)
 _MASKED = {'x': _PLAIN, 'action_mask': specs.BoundedArray((5,), np.int8, 0, 1)}
-_AGENTS = {'vmpo': vmpo_agent.VMPOAgent, 'ppo': ppo_agent.PPOAgent}
+_AGENTS = {'vmpo': vmpo.VMPOAgent, 'ppo': ppo.PPOAgent}
 
 
 def _create(network, observation_spec):
@@ -158,7 +156,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
   def test_pixel_control_expects_the_best_of_the_allowed_actions(self):
     spec = {**_MASKED, 'x': specs.Array((8, 8, 1), np.float32)}
     head = heads.PixelControlHead(5, (1, 1, 2))
-    agent = ppo_agent.PPOAgent(
+    agent = ppo.PPOAgent(
         _actor_critic(_MANY, spec, pixel_control_head=head), _actor_critic(
             _MANY, spec, pixel_control_head=heads.PixelControlHead(5, (1, 1, 2))))
     for variable in head.trainable_variables:
@@ -222,11 +220,11 @@ _POLICIES = {
     'sampling': lambda: policy_lib.ActorCriticPolicy(_actor_critic(), *_ARGUMENTS),
     'greedy': lambda: policy_lib.ActorCriticPolicy(
         _actor_critic(), *_ARGUMENTS, greedy=True),
-    'decision': lambda: decision_policy.DecisionPolicy(
+    'decision': lambda: decision_agent.DecisionPolicy(
         _decision(), *_ARGUMENTS, target_return=1.0, greedy=False),
-    'window': lambda: decision_policy.DecisionPolicy(
+    'window': lambda: decision_agent.DecisionPolicy(
         _decision(), *_ARGUMENTS, target_return=1.0, window=4),
-    'cql': lambda: cql_policy.CQLPolicy(_cql(), *_ARGUMENTS),
+    'cql': lambda: cql_agent.CQLPolicy(_cql(), *_ARGUMENTS),
 }
 
 
@@ -276,9 +274,9 @@ class ActingTest(tf.test.TestCase, parameterized.TestCase):
     core = cores.SegmentTransformer(1, 4, 2, 2, 4, segment_length=4)
     with self.assertRaisesRegex(
         config.ConfigError, "observation_spec has 'action_mask': expected none"):
-      distillation_network.DistillationNetwork(_MANY, core).create_variables(_MASKED)
+      distillation.DistillationNetwork(_MANY, core).create_variables(_MASKED)
     with self.assertRaisesRegex(config.ConfigError, 'no action is discrete'):
-      sac.CQLSACActor(testing.CONTINUOUS).create_variables(_MASKED)
+      cql_sac.CQLSACActor(testing.CONTINUOUS).create_variables(_MASKED)
 
 
 if __name__ == '__main__':

@@ -4,13 +4,13 @@ from typing import Any, Dict, NamedTuple, Tuple
 
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf.losses import averages
 from gtrxl_tf.losses import pixel_control
 from gtrxl_tf.losses import returns
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
-from gtrxl_tf.replay import unroll as unroll_lib
+from gtrxl_tf.replay import unroll
+from gtrxl_tf.settings import config
 
 
 class Steps(NamedTuple):
@@ -21,7 +21,7 @@ class Steps(NamedTuple):
   advantages: tf.Tensor  # [B, T], in the units of the rewards.
   tasks: tf.Tensor       # [B].
   valid: tf.Tensor       # [B, T] bool; false at an episode's last step.
-  batch: unroll_lib.Unroll  # [B, time, ...]: the unrolls.
+  batch: unroll.Unroll  # [B, time, ...]: the unrolls.
 
 
 class ActorCriticAgent(tf.Module):
@@ -83,7 +83,7 @@ class ActorCriticAgent(tf.Module):
     """No gauges."""
     return {}
 
-  def loss(self, batch: unroll_lib.Unroll) -> Tuple[tf.Tensor, Dict[str, Any]]:
+  def loss(self, batch: unroll.Unroll) -> Tuple[tf.Tensor, Dict[str, Any]]:
     """The loss of a batch, and metrics.
 
     In a replica context both are this replica's share: their sums over replicas are
@@ -129,7 +129,7 @@ class ActorCriticAgent(tf.Module):
       metrics['popart'] = network.popart.sums(targets, tasks, valid)
     return loss, {'loss': loss, **metrics}
 
-  def _outputs(self, network: actor_critic.ActorCritic, batch: unroll_lib.Unroll
+  def _outputs(self, network: actor_critic.ActorCritic, batch: unroll.Unroll
                ) -> actor_critic.NetworkOutputs:
     """A network's outputs `[B, T + 1, ...]` for unrolls, from the restored memory."""
     memory_length, is_first = batch.memory_length, batch.is_first()
@@ -139,7 +139,7 @@ class ActorCriticAgent(tf.Module):
         reward=batch.reward, is_first=is_first[:, memory_length:]), state)
     return outputs
 
-  def _target_policy(self, batch: unroll_lib.Unroll) -> action_space.Policy:
+  def _target_policy(self, batch: unroll.Unroll) -> action_space.Policy:
     """The current target network's policy for the T actions, without gradient."""
     policy = _of_actions(self._outputs(self.target, batch).policy)
     return tf.nest.map_structure(tf.stop_gradient, policy)
@@ -163,7 +163,7 @@ class ActorCriticAgent(tf.Module):
       self._update_popart(sums)
     return metrics
 
-  def after_batch(self, batch: unroll_lib.Unroll) -> None:
+  def after_batch(self, batch: unroll.Unroll) -> None:
     """Adds a batch to the statistics of observations.
 
     They stay the same in all gradient steps of the batch. Otherwise the policy would
@@ -193,7 +193,7 @@ class ActorCriticAgent(tf.Module):
     popart = self.online.popart
     return values if popart is None else popart.denormalize(values, tasks)
 
-  def _pixel_control_loss(self, batch: unroll_lib.Unroll, q_values: tf.Tensor,
+  def _pixel_control_loss(self, batch: unroll.Unroll, q_values: tf.Tensor,
                           is_last: tf.Tensor) -> tf.Tensor:
     """The mean of the auxiliary loss over unrolls."""
     images = [x for x in tf.nest.flatten(batch.observation) if x.shape.rank == 5]

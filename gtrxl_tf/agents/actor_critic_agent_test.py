@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf import networks
 from gtrxl_tf import testing
 from gtrxl_tf.agents import policy as policy_lib
-from gtrxl_tf.agents.ppo import agent as ppo_agent
-from gtrxl_tf.agents.vmpo import agent as vmpo_agent
+from gtrxl_tf.agents import ppo
+from gtrxl_tf.agents import vmpo
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.serving import export
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import learner as learner_lib
 
@@ -28,7 +28,7 @@ testing.split_cpu(2)
 _SPEC = specs.Array((4,), np.float32, name='observation')
 
 
-def _agent(make=vmpo_agent.VMPOAgent):
+def _agent(make=vmpo.VMPOAgent):
   return make(*(testing.tiny_network(normalize_observations=True) for _ in range(2)))
 
 
@@ -42,7 +42,7 @@ def _on_policy(agent, batch):
   return batch._replace(policy=agent._target_policy(batch))  # pylint: disable=protected-access
 
 
-def _trained(make=vmpo_agent.VMPOAgent):
+def _trained(make=vmpo.VMPOAgent):
   """An agent after two learner steps; its target network is the older one."""
   agent = _agent(make)
   learner = learner_lib.Learner(agent, tf.keras.optimizers.legacy.Adam(0.01),
@@ -53,7 +53,7 @@ def _trained(make=vmpo_agent.VMPOAgent):
 
 class ObservationStatisticsTest(tf.test.TestCase, parameterized.TestCase):
 
-  @parameterized.parameters(vmpo_agent.VMPOAgent, ppo_agent.PPOAgent)
+  @parameterized.parameters(vmpo.VMPOAgent, ppo.PPOAgent)
   def test_a_step_updates_them_and_a_refresh_sends_them_to_the_actors(self, make):
     agent, metrics = _trained(make)
     seen = np.concatenate([_batch(seed).observation[:, :-1] for seed in range(2)])
@@ -70,7 +70,7 @@ class ObservationStatisticsTest(tf.test.TestCase, parameterized.TestCase):
 
   @pytest.mark.medium
   def test_a_batch_counts_once_and_does_not_move_the_policy_within_it(self):
-    agent = ppo_agent.PPOAgent(*(testing.tiny_network(
+    agent = ppo.PPOAgent(*(testing.tiny_network(
         normalize_observations=True,
         popart=functools.partial(networks.PopArt, step_size=0.1)) for _ in range(2)))
     statistics = agent.online.observation_statistics
@@ -100,7 +100,7 @@ class ObservationStatisticsTest(tf.test.TestCase, parameterized.TestCase):
     found = []
     for strategy in strategy, tf.distribute.get_strategy():
       with strategy.scope():
-        agent = _agent(ppo_agent.PPOAgent)
+        agent = _agent(ppo.PPOAgent)
         optimizer = tf.keras.optimizers.legacy.SGD(0.)
       learner = learner_lib.Learner(
           agent, optimizer, strategy, num_epochs=2, num_minibatches=2)

@@ -9,9 +9,9 @@ from dm_env import specs as dm_specs
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import specs
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.networks import tensor_specs
 
 
 class PolicyStep(NamedTuple):
@@ -55,13 +55,13 @@ class NetworkPolicy(abc.ABC):
       info_spec: nest of tensor specs of a step's `info`.
     """
     self._network = network
-    self.time_step_spec = specs.tensor_specs(dm_env.TimeStep(
+    self.time_step_spec = tensor_specs.tensor_specs(dm_env.TimeStep(
         step_type=dm_specs.Array((), np.int32, 'step_type'),
         reward=dm_specs.Array((), np.float32, 'reward'),
         discount=dm_specs.BoundedArray((), np.float32, 0, 1, 'discount'),
         observation=observation_spec))
-    self.action_spec = specs.tensor_specs(action_spec)
-    self.policy_state_spec = specs.without_batch(self.get_initial_state(1))
+    self.action_spec = tensor_specs.tensor_specs(action_spec)
+    self.policy_state_spec = tensor_specs.without_batch(self.get_initial_state(1))
     self.info_spec = info_spec
 
   def greedy(self) -> 'NetworkPolicy':
@@ -77,7 +77,7 @@ class NetworkPolicy(abc.ABC):
     """The memory before the first step, `[B, ...]`."""
     return PolicyState(
         core=self._network.initial_cache(batch_size),
-        previous_action=specs.zeros(
+        previous_action=tensor_specs.zeros(
             self._network.action_space.sample_spec, [batch_size]))
 
   @abc.abstractmethod
@@ -130,7 +130,7 @@ class ActorCriticPolicy(NetworkPolicy):
     record = network.core.record(network.initial_cache(1)) if with_record else ()
     super().__init__(
         network, observation_spec, action_spec,
-        info_spec=specs.without_batch(PolicyInfo(
+        info_spec=tensor_specs.without_batch(PolicyInfo(
             space.policy(tf.zeros([1, space.num_outputs])), record)))
 
   def greedy(self) -> 'ActorCriticPolicy':

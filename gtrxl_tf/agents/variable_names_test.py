@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from gtrxl_tf import cores
 from gtrxl_tf import testing
-from gtrxl_tf.agents.cql import network as cql
-from gtrxl_tf.agents.decision import network as decision
-from gtrxl_tf.agents.distillation import network as distillation
-from gtrxl_tf.cores import core as core_lib
+from gtrxl_tf.cores import core
+from gtrxl_tf.networks import cql
+from gtrxl_tf.networks import decision
+from gtrxl_tf.networks import distillation
 from gtrxl_tf.networks import torsos
 
 _NETWORKS = {
@@ -48,7 +48,7 @@ class VariableNamesTest(parameterized.TestCase, tf.test.TestCase):
   @parameterized.parameters(*_NETWORKS)
   def test_checkpoints_do_not_depend_on_names(self, name):
     with mock.patch.object(
-        core_lib, 'build_layer', lambda layer, shape: layer.build(shape)):
+        core, 'build_layer', lambda layer, shape: layer.build(shape)):
       unnamed = _made(name)
     network = _made(name)
     self.assertNotEqual([v.name.split('/')[1:] for v in unnamed.variables],

@@ -1,11 +1,14 @@
-"""The base class of sliding windows, which show a network only the last steps."""
+"""Sliding windows, which show a network only the last steps."""
 
-from typing import Any, Sequence
+from typing import Any, NamedTuple, Sequence, Tuple
 
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import nests
+from gtrxl_tf.networks import action_space
+from gtrxl_tf.networks import decision
+from gtrxl_tf.networks import distillation
+from gtrxl_tf.settings import config
 
 
 class SlidingWindow(tf.Module):
@@ -81,3 +84,96 @@ def take(nest: Any, index: tf.Tensor) -> Any:
   """Takes the step `index` `[B]` from each row of a nest of `[B, K, ...]`."""
   return tf.nest.map_structure(
       lambda x: tf.gather(x, index, axis=1, batch_dims=1), nest)
+
+
+class DecisionWindowCache(NamedTuple):
+  """The last K steps of every row, oldest first."""
+  tokens: tf.Tensor  # [B, K, 3, D]; an action's is valid after it was taken.
+  count: tf.Tensor   # [B] int32 in 0..K: number of steps.
+  answer: Any = ()   # [B], the oracle's answer at the episode's first step, if any.
+
+
+class DecisionWindow(SlidingWindow):
+  """Acts on an episode's last K steps, see `SlidingWindow`."""
+
+  def __init__(self, network: decision.DecisionNetwork, length: int):
+    super().__init__(
+        network, length, decision.TOKENS_PER_STEP, network.token_dim)
+
+  def initial_cache(self, batch_size) -> DecisionWindowCache:
+    """The cache before the first step."""
+    answer = () if self._network.oracle is None else tf.zeros([batch_size])
+    return DecisionWindowCache(
+        self._no_tokens(batch_size), tf.zeros([batch_size], tf.int32), answer)
+
+  def step(self, return_to_go: tf.Tensor, observation: Any, is_first: tf.Tensor,
+           cache: DecisionWindowCache, timestep: Any = ()
+           ) -> Tuple[action_space.Policy, DecisionWindowCache]:
+    """Computes the policy, see `DecisionNetwork.step`."""
+    count = tf.where(is_first, 0, cache.count)
+    index = self._next_index(count)
+    tokens = self._make_room(cache.tokens, count)
+    for i, token in enumerate((self._network.embed_return(return_to_go),
+                               self._network.embed_observation(observation, 1))):
+      tokens = put(tokens, self._network.placed(token, timestep), index, i)
+    begins = tf.equal(tf.range(self._length), 0) & tf.ones_like(is_first)[:, tf.newaxis]
+    state = self._network.initial_state(tf.shape(count)[0])
+    answer = cache.answer
+    if self._network.oracle is not None:
+      new = tf.cast(self._network.oracle(observation), tf.float32)
+      answer = tf.where(is_first, new, answer)
+      begins, state = self._network.with_answer(answer, begins, state)
+    policies, _ = self._network.read(tokens, begins, state)
+    policy = self._network.masked(take(policies, index), observation)
+    return policy, DecisionWindowCache(tokens, index + 1, answer)
+
+  def remember_action(self, action: Any, cache: DecisionWindowCache, timestep: Any = ()
+                      ) -> DecisionWindowCache:
+    """The cache after the action, see `DecisionNetwork.remember_action`."""
+    token = self._network.placed(self._network.embed_action(action), timestep)
+    return cache._replace(tokens=put(cache.tokens, token, cache.count - 1, 2))
+
+
+class DistillationWindowCache(NamedTuple):
+  """The last K steps of every row, oldest first."""
+  tokens: tf.Tensor    # [B, K, n, D], without positions.
+  position: tf.Tensor  # [B, K] int32, in the history.
+  count: tf.Tensor     # [B] int32 in 0..K: number of steps.
+
+
+class DistillationWindow(SlidingWindow):
+  """Acts on a history's last K steps, see `SlidingWindow`.
+
+  The network was trained on windows that begin anywhere in a history. It acts on the
+  window that ends with the current step.
+  """
+
+  def __init__(self, network: distillation.DistillationNetwork, length: int):
+    super().__init__(
+        network, length, network.tokens_per_transition, network.core.output_size)
+
+  def initial_cache(self, batch_size) -> DistillationWindowCache:
+    """The cache before the first step."""
+    return DistillationWindowCache(
+        self._no_tokens(batch_size), tf.zeros([batch_size, self._length], tf.int32),
+        tf.zeros([batch_size], tf.int32))
+
+  def step(self, previous: distillation.Transition, observation: Any,
+           position: tf.Tensor, is_first: tf.Tensor, cache: DistillationWindowCache
+           ) -> Tuple[action_space.Policy, DistillationWindowCache]:
+    """Computes the policy, see `DistillationNetwork.step`."""
+    network = self._network
+    token, late = network.embed_step(previous, observation, is_first)
+    count = tf.where(is_first, 0, cache.count)
+    tokens = cache.tokens
+    for kind, new in enumerate(late, 1):
+      tokens = put(tokens, new, count - 1, kind)
+    index = self._next_index(count)
+    tokens = put(self._make_room(tokens, count), token, index, 0)
+    here = tf.equal(tf.range(self._length), index[:, tf.newaxis])
+    positions = tf.where(here, position[:, tf.newaxis],
+                         self._make_room(cache.position, count))
+    policies, _ = network.read(
+        tokens, positions, tf.zeros_like(here),
+        network.core.empty_state(tf.shape(count)[0]))
+    return take(policies, index), DistillationWindowCache(tokens, positions, index + 1)

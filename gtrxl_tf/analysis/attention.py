@@ -14,11 +14,11 @@ from matplotlib import pyplot as plt
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import cores
-from gtrxl_tf.agents.decision import network as network_lib
-from gtrxl_tf.agents.distillation import network as distillation
 from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.networks import decision
+from gtrxl_tf.networks import distillation
+from gtrxl_tf.settings import config
 
 matplotlib.use('Agg')  # Draws to files only; there may be no screen.
 
@@ -43,7 +43,7 @@ class Segment(NamedTuple):
   keys: List[str]
 
 
-def attend(network: network_lib.DecisionNetwork, inputs: network_lib.DecisionInputs
+def attend(network: decision.DecisionNetwork, inputs: decision.DecisionInputs
            ) -> List[Segment]:
   """Returns attention weights of the network's core, unrolled from its initial state.
 
@@ -61,17 +61,17 @@ def attend(network: network_lib.DecisionNetwork, inputs: network_lib.DecisionInp
   core = network.core
   check_attends(core)
   batch_size, num_steps = inputs.is_first.shape
-  missing = -num_steps % max(1, core.segment_length // network_lib.TOKENS_PER_STEP)
+  missing = -num_steps % max(1, core.segment_length // decision.TOKENS_PER_STEP)
   padded = tf.nest.map_structure(
       lambda x: tf.concat([x, tf.repeat(x[:, -1:], missing, axis=1)], axis=1), inputs)
   is_first = padded.is_first & (tf.range(num_steps + missing) < num_steps)
   is_first, state = network.with_oracle(
       padded._replace(is_first=is_first), network.initial_state(batch_size))
   weights, queries, keys = core.attention_weights(
-      *network_lib.flatten(network.embed(padded), is_first), state)
+      *decision.flatten(network.embed(padded), is_first), state)
   segments = [Segment(w.numpy(), queries, keys) for w in tf.unstack(weights, axis=1)]
   if missing:
-    segments[-1] = _cut(segments[-1], missing * network_lib.TOKENS_PER_STEP)
+    segments[-1] = _cut(segments[-1], missing * decision.TOKENS_PER_STEP)
   return segments
 
 
@@ -185,7 +185,7 @@ def recurrence_shares(network: distillation.DistillationNetwork,
 
 def draw(path: pathlib.Path, segment: Segment, title: str, row: int = 0,
          by_head: bool = False,
-         tokens_per_step: int = network_lib.TOKENS_PER_STEP) -> None:
+         tokens_per_step: int = decision.TOKENS_PER_STEP) -> None:
   """Draws the weights of one row in a panel for each layer, or for each head of it.
 
   Lines separate cache, memory tokens and steps. The empty part of the cache is left

@@ -9,12 +9,12 @@ from matplotlib import pyplot as plt
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf import testing
-from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.analysis import attention
+from gtrxl_tf.networks import decision
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.settings import config
 
 _B, _D, _L, _H = 2, 8, 3, 2
 
@@ -27,7 +27,7 @@ def _rate(**settings):
 
 def _network(core):
   tf.keras.utils.set_random_seed(0)
-  network = network_lib.DecisionNetwork(
+  network = decision.DecisionNetwork(
       testing.DISCRETE, torsos.VectorTorso((_D,)), core)
   network.create_variables(specs.Array((4,), np.float32))
   random = np.random.RandomState(0)
@@ -41,7 +41,7 @@ def _inputs(length):
   is_first = np.zeros([_B, length], bool)
   is_first[:, 0] = True
   returns = np.random.RandomState(1).randn(_B, length)
-  return network_lib.DecisionInputs(
+  return decision.DecisionInputs(
       tf.constant(returns, tf.float32), unrolls.observation, unrolls.action,
       tf.constant(is_first))
 

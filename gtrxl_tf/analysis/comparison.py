@@ -8,8 +8,8 @@ import statistics
 import types
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from gtrxl_tf.plots import curves
-from gtrxl_tf.plots import histories
+from gtrxl_tf.training import curves
+from gtrxl_tf.training.offline import history_curves
 
 # A task counts as learned at this share of the informed policy's return.
 _LEARNED = 0.9
@@ -36,7 +36,7 @@ class Run(NamedTuple):
   evaluation: curves.Rows
   diverged: bool
   samples: Mapping[str, float]
-  processes: Mapping[str, histories.Curve] = types.MappingProxyType({})
+  processes: Mapping[str, history_curves.Curve] = types.MappingProxyType({})
   scores: Mapping[str, float] = types.MappingProxyType({})
 
 

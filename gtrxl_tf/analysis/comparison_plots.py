@@ -10,8 +10,8 @@ from matplotlib import pyplot as plt
 import numpy as np
 
 from gtrxl_tf.analysis import comparison
-from gtrxl_tf.plots import curves
-from gtrxl_tf.plots import histories
+from gtrxl_tf.training import curves
+from gtrxl_tf.training.offline import history_curves
 
 matplotlib.use('Agg')  # Draws to files only; there may be no screen.
 
@@ -146,7 +146,7 @@ def _plot_processes(panel: plt.Axes, point: comparison.PointRuns,
   of_model = {model: [run.processes['policy'] for run in point.runs
                       if run.model == model and run.processes] for model in models}
   source = [run.processes['source'] for run in point.runs if run.processes][:1]
-  histories.plot(panel, {**of_model, 'source': source}, point.informed)
+  history_curves.plot(panel, {**of_model, 'source': source}, point.informed)
   panel.set_ylabel('return of an episode')
 
 

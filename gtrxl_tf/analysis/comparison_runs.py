@@ -9,14 +9,14 @@ from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tupl
 import gin
 
 from gtrxl_tf import files
-from gtrxl_tf import sampling
 from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import comparison_plots
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import variants
-from gtrxl_tf.plots import histories
+from gtrxl_tf.settings import sampling
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import summaries
+from gtrxl_tf.training.offline import history_curves
 
 
 class RunStopped(Exception):
@@ -170,6 +170,6 @@ class Comparison:
           runs.append(comparison.Run(
               model, seed, metrics, run_folder.read_metrics(folder.evaluation),
               folder.diverged.exists(), samples,
-              histories.read_csv(folder.learning_process.with_suffix('.csv')),
+              history_curves.read_csv(folder.learning_process.with_suffix('.csv')),
               next(iter(run_folder.read_metrics(folder.scores)), {})))
     return runs

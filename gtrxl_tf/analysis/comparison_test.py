@@ -9,8 +9,8 @@ import numpy as np
 
 from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import comparison_plots
-from gtrxl_tf.plots import curves
-from gtrxl_tf.plots import histories
+from gtrxl_tf.training import curves
+from gtrxl_tf.training.offline import history_curves
 
 
 def _run(model, seed, returns, evaluation=(), success=1., diverged=False, samples=None):
@@ -142,7 +142,7 @@ class OfflineTest(absltest.TestCase):
 def _learning_run(model, seed, returns, source):
   """A run that is judged by a learning process of two parts."""
   def curve(last):
-    return histories.Curve(
+    return history_curves.Curve(
         np.array([10., 20.]), np.array([math.nan, last]), np.array([math.nan, 0.1]))
 
   random = 0. if source > 0 else -28.
@@ -150,7 +150,7 @@ def _learning_run(model, seed, returns, source):
       model, seed,
       [{'learner_step': 400., 'seconds': 60., 'return': returns,
         'source_return': source, 'random_return': random,
-        'normalized': histories.normalized(returns, random, source),
+        'normalized': history_curves.normalized(returns, random, source),
         'greedy_return': -18., 'greedy_normalized': 0.5}],
       [{'return': returns, 'success': 0.5}], False, {},
       {'policy': curve(returns), 'source': curve(source)})

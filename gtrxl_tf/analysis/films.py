@@ -8,8 +8,8 @@ import numpy as np
 from PIL import Image
 import tree
 
-from gtrxl_tf import config
 from gtrxl_tf import environments
+from gtrxl_tf.settings import config
 
 MOST_FRAMES = 1000  # The frames of a film; later steps of an episode are left out.
 _FRAMES_PER_SECOND = 12

@@ -10,9 +10,9 @@ from dm_env import specs
 import numpy as np
 from PIL import Image
 
-from gtrxl_tf import config
 from gtrxl_tf import environments
 from gtrxl_tf.analysis import films
+from gtrxl_tf.settings import config
 
 
 class _Images(dm_env.Environment):

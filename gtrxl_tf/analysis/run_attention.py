@@ -5,18 +5,18 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import seeds
-from gtrxl_tf.agents.decision import network as network_lib
 from gtrxl_tf.analysis import attention
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.networks import actor_critic
-from gtrxl_tf.offline import experiment as offline_experiment
-from gtrxl_tf.offline import history_experiment
-from gtrxl_tf.offline import learning_processes
-from gtrxl_tf.online import experiment as online_experiment
-from gtrxl_tf.plots import histories
+from gtrxl_tf.networks import decision
+from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import rollout as rollout_lib
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training.offline import experiment as offline_experiment
+from gtrxl_tf.training.offline import history_curves
+from gtrxl_tf.training.offline import history_experiment
+from gtrxl_tf.training.offline import learning_processes
+from gtrxl_tf.training.online import experiment as online_experiment
 
 _MOST_STEPS = 300  # Of an episode; more could not be distinguished in a picture.
 
@@ -51,7 +51,7 @@ def _draw_episode(experiment: offline_experiment.OfflineExperiment,
   """Draws the mean over heads and each head of each segment of an episode."""
   network = experiment.restore_agent(folder.checkpoints).network
   batch = experiment.episode(network.action_space, episode)
-  segments = attention.attend(network, network_lib.DecisionInputs(
+  segments = attention.attend(network, decision.DecisionInputs(
       batch.return_to_go, batch.observation, batch.action, batch.is_first,
       batch.timestep))
   pictures.mkdir(exist_ok=True)
@@ -107,15 +107,15 @@ def _draw_processes(experiment: history_experiment.HistoryExperiment,
   shares = attention.recurrence_shares(
       network, learning_processes.as_inputs(judge.played, network, policy))
   parts = np.array_split(np.arange(shares.shape[1]),
-                         min(shares.shape[1], histories.NUM_BINS))
-  curve = histories.summarize(
+                         min(shares.shape[1], history_curves.NUM_BINS))
+  curve = history_curves.summarize(
       np.array([network.context_length * (part[-1] + 1) for part in parts]),
       np.stack([shares[:, part].mean(axis=1) for part in parts], axis=1))
   pictures.mkdir(exist_ok=True)
   picture = pictures / 'recurrence.png'
-  histories.write_csv(
+  history_curves.write_csv(
       picture.with_suffix('.csv'), {folder.root.name: curve}, measure='share')
-  histories.draw(picture, {folder.root.name: curve}, folder.root.name,
+  history_curves.draw(picture, {folder.root.name: curve}, folder.root.name,
                  measure='share of attention to the recurrence')
   first, mean, last = curve.mean[0], curve.mean.mean(), curve.mean[-1]
   print(f'{picture}: {first:.3f} at the start, {mean:.3f} on average, '

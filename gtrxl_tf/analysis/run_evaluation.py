@@ -7,18 +7,18 @@ import gin
 import tensorflow as tf
 import tree
 
-from gtrxl_tf import config
-from gtrxl_tf import seeds
 from gtrxl_tf.analysis import films
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import variants
-from gtrxl_tf.offline import learning_processes
-from gtrxl_tf.plots import histories
+from gtrxl_tf.settings import config
+from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import summaries
+from gtrxl_tf.training.offline import history_curves
+from gtrxl_tf.training.offline import learning_processes
 
 _NUM_FILMS = 3
 
@@ -71,7 +71,7 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
             experiment, folder, num_episodes, num_environments, greedy))
   if lines and sweep:
     picture = folder.root / 'evaluation.png'
-    histories.draw(picture, {**lines, 'source': judge.curves['source']},
+    history_curves.draw(picture, {**lines, 'source': judge.curves['source']},
                    folder.root.name, judge.optimum)
     show(f'Learning processes: {picture}')
 

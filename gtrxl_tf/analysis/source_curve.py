@@ -7,13 +7,13 @@ from typing import Union
 
 import numpy as np
 
+from gtrxl_tf import collecting
 from gtrxl_tf import datasets
-from gtrxl_tf import sources
 from gtrxl_tf.environments import task_batch
-from gtrxl_tf.plots import histories
+from gtrxl_tf.training.offline import history_curves
 
 
-def draw(collector: sources.HistoryCollector, evaluation: datasets.Dataset,
+def draw(collector: collecting.HistoryCollector, evaluation: datasets.Dataset,
          path: Union[str, os.PathLike], stream=sys.stdout) -> None:
   """Writes the curve as source.csv and source.png, and prints the mean of each fifth.
 
@@ -28,11 +28,11 @@ def draw(collector: sources.HistoryCollector, evaluation: datasets.Dataset,
   reward = np.stack([history.reward for history in played])
   end = np.stack([history.end for history in played])
   optimum = task_batch.informed_return(collector.evaluation_tasks()).mean()
-  curves = {'source': histories.curve(reward, end)}
-  histories.write_csv(path / 'source.csv', curves)
-  histories.draw(path / 'source.png', curves,
+  curves = {'source': history_curves.curve(reward, end)}
+  history_curves.write_csv(path / 'source.csv', curves)
+  history_curves.draw(path / 'source.png', curves,
                  f'{collector.family.name}: {len(reward)} tasks', optimum)
-  fifths = ' '.join(f'{x:.2f}' for x in histories.curve(reward, end, 5).mean)
+  fifths = ' '.join(f'{x:.2f}' for x in history_curves.curve(reward, end, 5).mean)
   print(f'evaluation: the source returns {fifths} in the fifths of its steps, '
         f'{curves["source"].mean[-1]:.2f} at its end; the informed policy '
         f'{optimum:.2f}', file=stream, flush=True)

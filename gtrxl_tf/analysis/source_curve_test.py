@@ -6,18 +6,18 @@ import pathlib
 
 from absl.testing import absltest
 
+from gtrxl_tf import collecting
 from gtrxl_tf import environments
-from gtrxl_tf import sources
 from gtrxl_tf.analysis import source_curve
-from gtrxl_tf.sources import histories
+from gtrxl_tf.collecting import histories
 
 
 class SourceCurveTest(absltest.TestCase):
 
   def test_the_curve_of_a_bandit_rises(self):
     path = pathlib.Path(self.create_tempdir().full_path)
-    collector = sources.HistoryCollector(
-        environments.BanditFamily(num_arms=5, num_steps=200), sources.UCB, 3, 100)
+    collector = collecting.HistoryCollector(
+        environments.BanditFamily(num_arms=5, num_steps=200), collecting.UCB, 3, 100)
     evaluation = histories.collect_split(
         collector, 'evaluation', path, io.StringIO())
     printed = io.StringIO()

@@ -19,8 +19,8 @@ import dm_env
 import numpy as np
 
 from gtrxl_tf import environments
-from gtrxl_tf import seeds
 from gtrxl_tf.launch import prepare
+from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import run_folder

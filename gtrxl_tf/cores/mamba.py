@@ -10,9 +10,9 @@ from typing import NamedTuple, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf.cores import core
 from gtrxl_tf.cores import keras
+from gtrxl_tf.settings import config
 
 # Steps per iteration of the scan's loop. More are not faster and compile more slowly.
 _CHUNK = 4

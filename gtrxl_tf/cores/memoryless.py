@@ -4,8 +4,8 @@ from typing import Optional, Tuple
 
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf.cores import core
+from gtrxl_tf.settings import config
 
 
 @config.configurable

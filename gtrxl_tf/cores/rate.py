@@ -8,7 +8,6 @@ from typing import Any, List, Literal, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import nests
 from gtrxl_tf.cores import core
 from gtrxl_tf.cores import dropout as dropout_lib
@@ -18,6 +17,7 @@ from gtrxl_tf.cores import relative_attention
 from gtrxl_tf.cores import retention as retention_valves
 from gtrxl_tf.cores import slots
 from gtrxl_tf.cores import xl_block
+from gtrxl_tf.settings import config
 
 
 class RATEState(NamedTuple):

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf.cores import keras
 from gtrxl_tf.cores import masks
+from gtrxl_tf.settings import config
 
 _B, _D = 2, 8
 _TOLERANCE = dict(atol=1e-5, rtol=1e-5)

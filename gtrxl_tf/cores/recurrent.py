@@ -10,10 +10,10 @@ from typing import Any, Callable, Literal, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import nests
 from gtrxl_tf.cores import core
 from gtrxl_tf.cores import keras
+from gtrxl_tf.settings import config
 
 
 class _Layer(keras.Layer):

@@ -6,11 +6,11 @@ from typing import NamedTuple, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf.cores import core
 from gtrxl_tf.cores import dropout as dropout_lib
 from gtrxl_tf.cores import masks
 from gtrxl_tf.cores import saving
+from gtrxl_tf.settings import config
 
 
 @functools.lru_cache(maxsize=None)

@@ -7,11 +7,11 @@ import gin
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf.cores import retention
 from gtrxl_tf.cores import saving
 from gtrxl_tf.cores import xl_block
+from gtrxl_tf.settings import config
 
 _B, _T, _D = 2, 4, 6
 

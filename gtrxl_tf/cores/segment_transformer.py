@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import nests
 from gtrxl_tf.cores import core
 from gtrxl_tf.cores import dropout as dropout_lib
@@ -16,6 +15,7 @@ from gtrxl_tf.cores import masks
 from gtrxl_tf.cores import segment_block
 from gtrxl_tf.cores import slots as slots_lib
 from gtrxl_tf.cores import xl_block
+from gtrxl_tf.settings import config
 
 
 class SegmentState(NamedTuple):

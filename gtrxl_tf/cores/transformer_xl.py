@@ -7,7 +7,6 @@ from typing import NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import nests
 from gtrxl_tf.cores import core
 from gtrxl_tf.cores import dropout as dropout_lib
@@ -15,6 +14,7 @@ from gtrxl_tf.cores import gates
 from gtrxl_tf.cores import masks
 from gtrxl_tf.cores import relative_attention
 from gtrxl_tf.cores import xl_block
+from gtrxl_tf.settings import config
 
 
 class XLState(NamedTuple):

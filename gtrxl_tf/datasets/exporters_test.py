@@ -11,12 +11,12 @@ from absl.testing import parameterized
 from dm_env import specs as dm_specs
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf import datasets
 from gtrxl_tf import environments
 from gtrxl_tf.datasets import episodes_testing
 from gtrxl_tf.datasets import exporters
 from gtrxl_tf.datasets import importers
+from gtrxl_tf.settings import config
 
 
 def _needs(package):

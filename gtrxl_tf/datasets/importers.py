@@ -24,12 +24,12 @@ from dm_env import specs as dm_specs
 import numpy as np
 from PIL import Image
 
-from gtrxl_tf import config
 from gtrxl_tf import environments
 from gtrxl_tf import progress
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import reader
 from gtrxl_tf.datasets import writer as writer_lib
+from gtrxl_tf.settings import config
 
 DatasetError = format_lib.DatasetError
 

@@ -17,9 +17,9 @@ from dm_env import specs as dm_specs
 import numpy as np
 from PIL import Image
 
-from gtrxl_tf import config
 from gtrxl_tf import datasets
 from gtrxl_tf.datasets import importers
+from gtrxl_tf.settings import config
 
 try:
   import h5py

@@ -5,9 +5,9 @@ from typing import Annotated, Optional
 from dm_env import specs
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import vector_task
+from gtrxl_tf.settings import config
 
 STAY = 2  # An action of `ActionAssociativeRetrieval`.
 _NONE = -1  # Its first action, before there is one.

@@ -5,9 +5,9 @@ from absl.testing import parameterized
 from dm_env import test_utils
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import action_recall
 from gtrxl_tf.environments import memory_task
+from gtrxl_tf.settings import config
 
 
 class ActionRecallContractTest(test_utils.EnvironmentTestMixin,

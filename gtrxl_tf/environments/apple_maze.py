@@ -12,10 +12,10 @@ import dm_env
 from dm_env import specs
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import maze_room
 from gtrxl_tf.environments import maze_scene
 from gtrxl_tf.environments import memory_task
+from gtrxl_tf.settings import config
 
 # Table 7, in its order: that of the array 'continuous'; 'grip' is separate.
 CONTINUOUS_ACTIONS = (

@@ -10,10 +10,10 @@ from absl.testing import parameterized
 from dm_env import test_utils
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import apple_maze
 from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import memory_task
+from gtrxl_tf.settings import config
 
 NAMES = [name for name, _ in apple_maze.CONTINUOUS_ACTIONS]
 

@@ -10,9 +10,9 @@ from dm_env import specs
 import gin
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import named_actions
 from gtrxl_tf.environments import optional
+from gtrxl_tf.settings import config
 
 ATARI_57 = (
     'alien', 'amidar', 'assault', 'asterix', 'asteroids', 'atlantis', 'bank_heist',

@@ -12,9 +12,9 @@ import cv2
 from dm_env import test_utils
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import atari
 from gtrxl_tf.environments import batched
+from gtrxl_tf.settings import config
 
 _NOOP, _FIRE, _, _RIGHT = range(4)
 

@@ -5,8 +5,8 @@ from typing import Annotated
 from dm_env import specs
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import task_batch
+from gtrxl_tf.settings import config
 
 
 class Bandits(task_batch.TaskBatch):

@@ -7,10 +7,10 @@ import dm_env
 import numpy as np
 import tree
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import batched_observations
 from gtrxl_tf.environments import batched_specs
 from gtrxl_tf.environments import random_actions
+from gtrxl_tf.settings import config
 
 # What an environment may raise. Its sys.exit() must not end a run as if all were well.
 ERRORS = Exception, SystemExit

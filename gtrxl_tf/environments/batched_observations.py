@@ -6,7 +6,7 @@ from absl import logging
 import numpy as np
 import tree
 
-from gtrxl_tf import action_masks
+from gtrxl_tf.environments import action_masks
 from gtrxl_tf.environments import batched_specs
 
 

@@ -3,9 +3,9 @@
 import inspect
 from typing import Optional
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import wrappers
+from gtrxl_tf.settings import config
 
 
 @config.configurable

@@ -8,9 +8,9 @@ from absl.testing import parameterized
 from dm_env import test_utils
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import bsuite
+from gtrxl_tf.settings import config
 
 
 def _make(test, name, seed=0):

@@ -4,7 +4,7 @@ from typing import Any, Mapping, NamedTuple, Tuple
 
 import numpy as np
 
-from gtrxl_tf import config
+from gtrxl_tf.settings import config
 
 
 class Clue(NamedTuple):

@@ -8,10 +8,10 @@ from typing import Optional, Sequence
 
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import dark_room_batch
 from gtrxl_tf.environments import rendering
 from gtrxl_tf.environments import task_batch
+from gtrxl_tf.settings import config
 
 Cell = Sequence[config.NonNegativeInt]
 

@@ -11,8 +11,8 @@ from typing import Annotated, Dict, Literal, NamedTuple, Optional
 from dm_env import specs
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import task_batch
+from gtrxl_tf.settings import config
 
 UP, DOWN, LEFT, RIGHT, NONE = range(5)
 _MOVES = np.array([(0, 1), (0, -1), (-1, 0), (1, 0), (0, 0)])

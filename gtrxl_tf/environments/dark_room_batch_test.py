@@ -4,7 +4,6 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import dark_room_batch
 from gtrxl_tf.environments import task_batch
 from gtrxl_tf.environments.dark_room_batch import DOWN
@@ -12,6 +11,7 @@ from gtrxl_tf.environments.dark_room_batch import LEFT
 from gtrxl_tf.environments.dark_room_batch import NONE
 from gtrxl_tf.environments.dark_room_batch import RIGHT
 from gtrxl_tf.environments.dark_room_batch import UP
+from gtrxl_tf.settings import config
 
 
 class _Reference:

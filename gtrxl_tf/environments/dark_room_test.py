@@ -5,7 +5,6 @@ from absl.testing import parameterized
 from dm_env import test_utils
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf import environments
 from gtrxl_tf.environments import dark_room
 from gtrxl_tf.environments import dark_room_batch
@@ -13,6 +12,7 @@ from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments.dark_room_batch import LEFT
 from gtrxl_tf.environments.dark_room_batch import RIGHT
 from gtrxl_tf.environments.dark_room_batch import UP
+from gtrxl_tf.settings import config
 
 
 class DarkRoomContractTest(test_utils.EnvironmentTestMixin, parameterized.TestCase):

@@ -10,8 +10,8 @@ from dm_env import specs
 import gin
 import numpy as np
 
-from gtrxl_tf import config
-from gtrxl_tf import instructions
+from gtrxl_tf.environments import instructions
+from gtrxl_tf.settings import config
 
 # In the order of IMPALA's code; a level's index may number its value function.
 DMLAB_30 = (

@@ -9,12 +9,12 @@ from dm_env import test_utils
 import gin
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf import environments
-from gtrxl_tf import instructions
 from gtrxl_tf.environments import dmlab
 from gtrxl_tf.environments import dmlab_stand_in
+from gtrxl_tf.environments import instructions
 from gtrxl_tf.networks import table2
+from gtrxl_tf.settings import config
 
 FORWARD, FIRE = 0, 14
 

@@ -8,9 +8,9 @@ from absl.testing import parameterized
 import dm_env
 import gin
 
-from gtrxl_tf import config
 from gtrxl_tf import environments
 from gtrxl_tf.environments import making
+from gtrxl_tf.settings import config
 
 
 class EnvironmentsTest(parameterized.TestCase):

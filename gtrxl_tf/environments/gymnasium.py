@@ -12,11 +12,11 @@ from dm_env import specs
 import numpy as np
 import tree
 
-from gtrxl_tf import action_masks
-from gtrxl_tf import config
-from gtrxl_tf import instructions
+from gtrxl_tf.environments import action_masks
+from gtrxl_tf.environments import instructions
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import rendering
+from gtrxl_tf.settings import config
 
 # For errors.
 _INFO_MASK = f"info['{action_masks.KEY}']"

@@ -17,13 +17,13 @@ import numpy as np
 import tree
 
 import gtrxl_tf
-from gtrxl_tf import config
-from gtrxl_tf import instructions
 from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import gymnasium
+from gtrxl_tf.environments import instructions
 from gtrxl_tf.environments import making
 from gtrxl_tf.environments import random_actions
 from gtrxl_tf.environments import wrappers
+from gtrxl_tf.settings import config
 
 
 class PendulumTest(test_utils.EnvironmentTestMixin, absltest.TestCase):

@@ -6,10 +6,10 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 
 import dm_env
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import batched_environment
 from gtrxl_tf.environments import gymnasium
+from gtrxl_tf.settings import config
 
 
 def make(owner: str, constructor: Callable[..., Any], /, seed: int,

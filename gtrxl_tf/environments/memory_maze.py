@@ -7,9 +7,9 @@ from typing import Literal, Optional
 import dm_env
 from dm_env import specs
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import rendering
+from gtrxl_tf.settings import config
 
 
 @config.configurable

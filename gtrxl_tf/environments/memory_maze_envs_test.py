@@ -4,11 +4,11 @@ from absl.testing import absltest
 from dm_env import test_utils
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import memory_maze
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import rendering
+from gtrxl_tf.settings import config
 
 FORWARD, LEFT, RIGHT = 1, 2, 3
 

@@ -10,9 +10,9 @@ import dm_env
 from dm_env import specs
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import optional
+from gtrxl_tf.settings import config
 
 # The package's actions; in this task PICKUP, DROP, TOGGLE and DONE do nothing.
 LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)

@@ -9,7 +9,6 @@ from absl.testing import parameterized
 from dm_env import test_utils
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import minigrid_memory
@@ -20,6 +19,7 @@ from gtrxl_tf.environments.minigrid_memory import LEFT
 from gtrxl_tf.environments.minigrid_memory import PICKUP
 from gtrxl_tf.environments.minigrid_memory import RIGHT
 from gtrxl_tf.environments.minigrid_memory import TOGGLE
+from gtrxl_tf.settings import config
 
 _KEY_AND_BALL = (5, 6)  # As the package numbers them.
 

@@ -26,10 +26,10 @@ from typing import Annotated, Any, Optional
 from dm_env import specs
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import rendering
 from gtrxl_tf.environments import vector_task
+from gtrxl_tf.settings import config
 
 _NUM_ACTIONS = 9
 

@@ -6,11 +6,11 @@ import dm_env
 from dm_env import specs
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import numpad
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import rendering
+from gtrxl_tf.settings import config
 
 # Lengths in metres. The gap of 0.2 between the centres of neighbouring pads lets the
 # ball reach every other pad without pressing one, straight or diagonally.

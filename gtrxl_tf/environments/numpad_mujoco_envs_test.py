@@ -9,9 +9,9 @@ from absl.testing import parameterized
 from dm_env import test_utils
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import numpad_mujoco
+from gtrxl_tf.settings import config
 
 _SPACING = 0.5  # From pad to pad, in metres.
 _REST = np.zeros(3)

@@ -7,7 +7,7 @@ import json
 import pathlib
 import types
 
-from gtrxl_tf import config
+from gtrxl_tf.settings import config
 
 
 def load(module: str, needed_by: str, extra: str = 'envs') -> types.ModuleType:

@@ -7,9 +7,9 @@ from unittest import mock
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from gtrxl_tf import config
 from gtrxl_tf import environments
 from gtrxl_tf.environments import optional
+from gtrxl_tf.settings import config
 
 
 class OptionalTest(parameterized.TestCase):

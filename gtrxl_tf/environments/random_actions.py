@@ -7,8 +7,8 @@ from dm_env import specs
 import numpy as np
 import tree
 
-from gtrxl_tf import action_bounds
-from gtrxl_tf import action_masks
+from gtrxl_tf.environments import action_bounds
+from gtrxl_tf.environments import action_masks
 
 
 def play(environment: dm_env.Environment, num_actions: int) -> dm_env.TimeStep:

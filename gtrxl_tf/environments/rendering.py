@@ -10,7 +10,7 @@ from typing import Mapping, Sequence, Tuple
 
 import numpy as np
 
-from gtrxl_tf import config
+from gtrxl_tf.settings import config
 
 _NO_RENDERER = ('disable', 'disabled', 'off', 'false', '0')  # As dm_control reads it.
 

@@ -7,8 +7,8 @@ from unittest import mock
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import rendering
+from gtrxl_tf.settings import config
 
 
 class FakeEgl:

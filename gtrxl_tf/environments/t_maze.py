@@ -8,9 +8,9 @@ from typing import Literal, Optional
 from dm_env import specs
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import rendering
 from gtrxl_tf.environments import vector_task
+from gtrxl_tf.settings import config
 
 LEFT, UP, RIGHT, DOWN = range(4)
 

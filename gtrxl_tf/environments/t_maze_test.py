@@ -5,7 +5,6 @@ from absl.testing import parameterized
 from dm_env import test_utils
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import clues
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import t_maze
@@ -13,6 +12,7 @@ from gtrxl_tf.environments.t_maze import DOWN
 from gtrxl_tf.environments.t_maze import LEFT
 from gtrxl_tf.environments.t_maze import RIGHT
 from gtrxl_tf.environments.t_maze import UP
+from gtrxl_tf.settings import config
 
 
 def _play(environment, actions):

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from gtrxl_tf import config
+from gtrxl_tf.settings import config
 
 
 def task_settings(owner: str, tasks: Optional[Mapping[str, Sequence[Any]]]

@@ -16,11 +16,11 @@ import dm_env
 from dm_env import specs
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import vizdoom_scenario
 from gtrxl_tf.environments import vizdoom_steering
+from gtrxl_tf.settings import config
 
 _LIVING_REWARD = 0.01  # A tic.
 _HALF_VIEW = np.radians(45)

@@ -14,7 +14,6 @@ from dm_env import test_utils
 import numpy as np
 import pytest
 
-from gtrxl_tf import config
 from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import clues
 from gtrxl_tf.environments import vizdoom_scenario
@@ -22,6 +21,7 @@ from gtrxl_tf.environments import vizdoom_two_colors
 from gtrxl_tf.environments.vizdoom_steering import FORWARD
 from gtrxl_tf.environments.vizdoom_steering import LEFT
 from gtrxl_tf.environments.vizdoom_steering import RIGHT
+from gtrxl_tf.settings import config
 
 # Rarely, DoomGame.init ends the process with a segmentation fault: seen once, and not in
 # 1,000 further starts. Such a test is run again; one that fails otherwise is not.

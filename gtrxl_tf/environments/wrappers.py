@@ -15,8 +15,8 @@ from dm_env import specs
 import numpy as np
 import tree
 
-from gtrxl_tf import action_masks
-from gtrxl_tf import config
+from gtrxl_tf.environments import action_masks
+from gtrxl_tf.settings import config
 
 
 class Wrapper(dm_env.Environment):

@@ -9,10 +9,10 @@ from dm_env import specs
 from dm_env import test_utils
 import numpy as np
 
-from gtrxl_tf import config
 from gtrxl_tf import environments
 from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import wrappers
+from gtrxl_tf.settings import config
 
 
 class Images(dm_env.Environment):

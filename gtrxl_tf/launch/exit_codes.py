@@ -4,11 +4,11 @@ import functools
 import sys
 from typing import Callable, Optional
 
-from gtrxl_tf import config
-from gtrxl_tf.online import actor
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import learner
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training.online import actor
 
 DONE = 0
 FAILED = 1

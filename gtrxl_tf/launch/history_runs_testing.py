@@ -6,11 +6,11 @@ from typing import List
 
 import gin
 
-from gtrxl_tf import config
-from gtrxl_tf import configurables  # noqa: F401 (for gin)
-from gtrxl_tf import sources
+from gtrxl_tf import collecting
+from gtrxl_tf.collecting import histories
+from gtrxl_tf.launch import configurables  # noqa: F401 (for gin)
 from gtrxl_tf.launch import prepare
-from gtrxl_tf.sources import histories
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import run_folder
 
@@ -36,7 +36,7 @@ def collect(path: str) -> List[str]:
   gin.clear_config()
   config.parse(files('adf')[:1], _DATA)
   # pylint: disable-next=no-value-for-parameter
-  histories.collect(sources.HistoryCollector(), path, io.StringIO())
+  histories.collect(collecting.HistoryCollector(), path, io.StringIO())
   gin.clear_config()
   return [*_DATA, *_TINY, f"dataset = '{path}/training'"]
 

@@ -7,10 +7,10 @@ from typing import Any, Iterator
 import tensorflow as tf
 import tree
 
-from gtrxl_tf import config
 from gtrxl_tf import machine
-from gtrxl_tf.online import experiment as online_experiment
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training.online import experiment as online_experiment
 
 # The least memory that a process of a run needs.
 _BYTES_PER_PROCESS = 32 * 2**20

@@ -12,12 +12,12 @@ from absl.testing import parameterized
 import gin
 import tensorflow as tf
 
-from gtrxl_tf import config
-from gtrxl_tf import gin_files
 from gtrxl_tf import machine
 from gtrxl_tf.launch import limits
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import train
+from gtrxl_tf.settings import config
+from gtrxl_tf.settings import gin_files
 
 _GIN_FILE = str(gin_files.FOLDER / 'gtrxl/action_recall_cpu.gin')
 

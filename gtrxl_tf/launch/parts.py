@@ -14,22 +14,22 @@ from typing import Callable, Iterator, NamedTuple, Optional, Sequence, Union
 from absl import logging
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import environments
 from gtrxl_tf import files
 from gtrxl_tf import machine
 from gtrxl_tf.launch import exit_codes
-from gtrxl_tf.launch import prepare as prepare_lib
+from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import signals
-from gtrxl_tf.online import actor
-from gtrxl_tf.online import evaluator
-from gtrxl_tf.online import experiment as experiment_lib
-from gtrxl_tf.online import keepalive
-from gtrxl_tf.online import reconnect
-from gtrxl_tf.online import server as server_lib
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training.online import actor
+from gtrxl_tf.training.online import evaluator
+from gtrxl_tf.training.online import experiment as experiment_lib
+from gtrxl_tf.training.online import keepalive
+from gtrxl_tf.training.online import reconnect
+from gtrxl_tf.training.online import server as server_lib
 
 
 class Settings(NamedTuple):
@@ -145,7 +145,7 @@ def _started(name: str, settings: Settings) -> Iterator[_Part]:
       else signals.stop_requested())
   with asked_to_stop as should_stop, keepalive.keep_alive(), kept_failure(
       name, settings.failure):
-    experiment = prepare_lib.prepare(
+    experiment = prepare.prepare(
         settings.gin_files, settings.gin_bindings, check=not settings.supervised)
     if not experiment.needs_server:
       raise config.ConfigError(

@@ -6,14 +6,14 @@ from typing import Callable, Sequence
 import gin
 import tensorflow as tf
 
-from gtrxl_tf import config
-from gtrxl_tf import configurables  # noqa: F401 (for gin)
-from gtrxl_tf import settings as settings_lib
+from gtrxl_tf.launch import configurables  # noqa: F401 (for gin)
 from gtrxl_tf.launch import limits
-from gtrxl_tf.offline import experiment as offline_experiment
-from gtrxl_tf.offline import history_experiment
-from gtrxl_tf.online import experiment as online_experiment
+from gtrxl_tf.settings import config
+from gtrxl_tf.settings import differences
 from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training.offline import experiment as offline_experiment
+from gtrxl_tf.training.offline import history_experiment
+from gtrxl_tf.training.online import experiment as online_experiment
 
 _KINDS = (online_experiment.OnlineExperiment, offline_experiment.OfflineExperiment,
           history_experiment.HistoryExperiment)
@@ -55,7 +55,7 @@ def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str], check: bool =
       raise config.ConfigError(
           f'train.experiment makes a {type(experiment).__name__}: expected one of '
           + ', '.join(f'@{known.__name__}' for known in _KINDS))
-    experiment.settings = settings_lib.given()
+    experiment.settings = differences.given()
     try:
       if check:
         with limits.checked_variables():

@@ -9,10 +9,10 @@ from absl.testing import absltest
 import gin
 import numpy as np
 
-from gtrxl_tf import seeds
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.launch import train
+from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import run_folder
 

@@ -19,10 +19,10 @@ from gtrxl_tf import files
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import processes
-from gtrxl_tf.online import experiment as experiment_lib
 from gtrxl_tf.training import console as console_lib
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training.online import experiment as experiment_lib
 
 # A run fails when one part dies more often than this in this time, or more often than
 # this without progress of the run in between, however long it lasts each time.

@@ -10,7 +10,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from gtrxl_tf.launch import exit_codes
-from gtrxl_tf.launch import supervisor as supervisor_lib
+from gtrxl_tf.launch import supervisor
 from gtrxl_tf.training import run_folder
 
 _FORGIVEN = 5
@@ -37,12 +37,12 @@ class SupervisorTest(parameterized.TestCase):
     self.folder = run_folder.RunFolder(self.create_tempdir().full_path)
     self.now, self.step, self.started = 0.0, 0, []
     self.enter_context(mock.patch.object(
-        supervisor_lib.time, 'time', lambda: self.now))
+        supervisor.time, 'time', lambda: self.now))
     self.start()
 
   def start(self):
     """Starts all parts by a new supervisor."""
-    self.supervisor = supervisor_lib.Supervisor(
+    self.supervisor = supervisor.Supervisor(
         '', str(self.folder.root), num_actors=2, evaluator=True)
     self.enter_context(mock.patch.object(
         self.supervisor, '_context', mock.Mock(Process=self.process)))
@@ -211,7 +211,7 @@ class SavedTest(parameterized.TestCase):
 
   @parameterized.parameters(0, -signal.SIGTERM)
   def test_a_learner_that_saved_or_had_not_begun(self, exit_code):
-    supervisor_lib._check_saved(exit_code, self.folder, False)
+    supervisor._check_saved(exit_code, self.folder, False)
 
   def setUp(self):
     super().setUp()
@@ -225,7 +225,7 @@ class SavedTest(parameterized.TestCase):
     with self.assertRaisesRegex(
         exit_codes.RunFailed, 'the fork server, .* was killed: the newest checkpoint is in '
         '.*/checkpoints. Run the same command'):
-      supervisor_lib._check_saved(255, self.folder, False)
+      supervisor._check_saved(255, self.folder, False)
 
   @parameterized.parameters(
       (1, False, 'the reason is above'), (-signal.SIGKILL, False, 'it died by SIGKILL'),
@@ -234,19 +234,19 @@ class SavedTest(parameterized.TestCase):
     with self.assertRaisesRegex(
         exit_codes.RunFailed, rf'^the learner did not save \({why}\): all its steps are '
         'lost, since there is no checkpoint yet. Run the same command to begin again.$'):
-      supervisor_lib._check_saved(exit_code, self.folder, killed)
+      supervisor._check_saved(exit_code, self.folder, killed)
     self.save()
     with self.assertRaisesRegex(
         exit_codes.RunFailed, rf'^the learner did not save \({why}\): its steps since '
         'the newest checkpoint in .*/checkpoints are lost. Run the same command to cont'):
-      supervisor_lib._check_saved(exit_code, self.folder, killed)
+      supervisor._check_saved(exit_code, self.folder, killed)
 
   @parameterized.parameters((None, 30), (math.nan, 30), (0.0, 30), (0.1, 50))
   def test_a_learner_with_long_steps_has_time_to_end_one(self, speed, seconds):
     if speed is not None:
       run_folder.MetricsWriter(self.folder.metrics).append(
           {'learner_step': 1, 'learner_steps_per_second': speed})
-    self.assertEqual(supervisor_lib._seconds_to_save(self.folder), seconds)
+    self.assertEqual(supervisor._seconds_to_save(self.folder), seconds)
 
 
 if __name__ == '__main__':

@@ -12,27 +12,27 @@ from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
 
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import files
-from gtrxl_tf import settings as settings_lib
 from gtrxl_tf.environments import optional
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import limits
 from gtrxl_tf.launch import logs
 from gtrxl_tf.launch import parts
-from gtrxl_tf.launch import prepare as prepare_lib
+from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import signals
-from gtrxl_tf.launch import supervisor as supervisor_lib
-from gtrxl_tf.online import keepalive
-from gtrxl_tf.online import reconnect
-from gtrxl_tf.plots import curves
+from gtrxl_tf.launch import supervisor
+from gtrxl_tf.settings import config
+from gtrxl_tf.settings import differences
 from gtrxl_tf.training import checkpoints
+from gtrxl_tf.training import curves
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import evaluation as evaluation_lib
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training import summaries as summaries_lib
+from gtrxl_tf.training import summaries
+from gtrxl_tf.training.online import keepalive
+from gtrxl_tf.training.online import reconnect
 
 # Its name in the files of a checkpoint, see `OnlineTrainer`.
 _ENVIRONMENT_STEPS = 'environment_steps/.ATTRIBUTES/VARIABLE_VALUE'
@@ -74,7 +74,7 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
         print(f'Training in {folder.root}: {experiment.description}.', flush=True)
         with contextlib.closing(experiment.make_console()) as console:
           if experiment.needs_server:
-            supervisor_lib.supervise(experiment, folder, should_stop, console)
+            supervisor.supervise(experiment, folder, should_stop, console)
           else:
             with parts.kept_failure('training', folder.failures / 'training.txt'):
               evaluation = experiment.train(
@@ -145,7 +145,7 @@ def _prepare(gin_files: Sequence[str], gin_bindings: Sequence[str],
   """As `prepare.prepare`; the traceback of an error in the user's code is kept."""
   with parts.kept_failure(
       'preparation', folder.failures / 'preparation.txt', unexpected_only=True):
-    return prepare_lib.prepare(gin_files, gin_bindings)
+    return prepare.prepare(gin_files, gin_bindings)
 
 
 def _check_server(experiment: experiment_lib.Experiment, server: Optional[str]) -> None:
@@ -177,9 +177,9 @@ def _claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment
     if changed:
       kept = folder.keep_record()
       print(f'Settings changed in {folder.root}: '
-            f'{settings_lib.describe(changed, "now")}. {kept} has the earlier ones.')
+            f'{differences.describe(changed, "now")}. {kept} has the earlier ones.')
     if folder.done.exists() and any(
-        settings_lib.matches(x.name, settings_lib.OF_LENGTH) for x in changed):
+        differences.matches(x.name, differences.OF_LENGTH) for x in changed):
       begins = True
       folder.done.unlink()
     files.write_atomically(folder.config, config.operative_text())
@@ -201,7 +201,7 @@ def _describe_checkpoint(path: str) -> str:
 
 
 def _check_settings(folder: run_folder.RunFolder, allow_changes: bool
-                    ) -> List[settings_lib.Difference]:
+                    ) -> List[differences.Difference]:
   """Compares the settings with those that the run in a folder was started with.
 
   Args:
@@ -217,21 +217,21 @@ def _check_settings(folder: run_folder.RunFolder, allow_changes: bool
   if not (folder.was_started and folder.config.exists()):
     return []  # A run that was refused, or interrupted before it learned anything.
   try:
-    before = settings_lib.parse(folder.config.read_text(encoding='utf-8'))
+    before = differences.parse(folder.config.read_text(encoding='utf-8'))
   except ValueError as error:
     raise config.ConfigError(f'{folder.config}: {config.one_line(error)}; another '
                              'experiment needs another folder') from error
-  now = settings_lib.operative()
-  fixed = settings_lib.differences(now, before, settings_lib.CHANGEABLE)
+  now = differences.operative()
+  fixed = differences.differences(now, before, differences.CHANGEABLE)
   if fixed:
     raise config.ConfigError(
         f'{folder.root} was started with other settings: '
-        f'{settings_lib.describe(fixed, "now")}; other settings need another folder')
-  changed = settings_lib.differences(now, before)
+        f'{differences.describe(fixed, "now")}; other settings need another folder')
+  changed = differences.differences(now, before)
   if changed and not allow_changes:
     raise config.ConfigError(
         f'{folder.root} was started with other settings: '
-        f'{settings_lib.describe(changed, "now")}; --allow_changes continues with '
+        f'{differences.describe(changed, "now")}; --allow_changes continues with '
         'the new ones, and keeps a record of the earlier ones')
   return changed
 
@@ -296,7 +296,7 @@ def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   runs = {'training': [run_folder.read_metrics(folder.metrics)]}
   curves.draw(folder.curve, runs, folder.root.name, informed,
               lines=experiment.reference_lines.get(curves.measure_column(runs), {}))
-  board = summaries_lib.Summaries(folder.summaries / 'evaluation')
+  board = summaries.Summaries(folder.summaries / 'evaluation')
   board.picture('episodes/curve', folder.curve)
   board.flush()
   print(experiment.describe(folder, evaluation, informed))

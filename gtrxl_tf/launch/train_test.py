@@ -21,7 +21,6 @@ import gin
 import pytest
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import environments
 from gtrxl_tf import testing
 from gtrxl_tf.environments import action_recall
@@ -31,10 +30,11 @@ from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.launch import train
-from gtrxl_tf.online import experiment as experiment_lib
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training.online import experiment as experiment_lib
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _GIN_FILE = str(_ROOT / 'gin/gtrxl/action_recall_cpu.gin')
@@ -208,7 +208,6 @@ class RefusedTest(parameterized.TestCase):
     world = self.temporary / f'{name.lower()}.py'
     world.write_text(f"""
 import dm_env
-from gtrxl_tf import environments
 class {name}(environments.ActionRecall):
   def {method}(self, *args):
     {does}
@@ -564,7 +563,6 @@ class RunTest(parameterized.TestCase):
     world = self.folder.root.parent / 'recorded_world.py'
     world.write_text(f'''
 import multiprocessing
-from gtrxl_tf.environments import action_recall
 class RecordedRecall(action_recall.ActionRecall):
   def __init__(self, seed):
     super().__init__(delay=2, seed=seed)

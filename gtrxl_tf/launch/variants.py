@@ -8,8 +8,8 @@ import pathlib
 import re
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
-from gtrxl_tf import config
-from gtrxl_tf import gin_files
+from gtrxl_tf.settings import config
+from gtrxl_tf.settings import gin_files
 
 _CORES = gin_files.FOLDER / 'cores'
 

@@ -5,8 +5,8 @@ import pathlib
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from gtrxl_tf import config
 from gtrxl_tf.launch import variants
+from gtrxl_tf.settings import config
 
 _GIN = pathlib.Path(__file__).parents[2] / 'gin'
 

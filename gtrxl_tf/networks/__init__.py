@@ -6,12 +6,12 @@
 import importlib
 from typing import Any
 
-import gtrxl_tf.keras_2  # noqa: F401
 from gtrxl_tf.networks.actor_critic import ActorCritic
 from gtrxl_tf.networks.actor_critic import NetworkInputs
 from gtrxl_tf.networks.actor_critic import NetworkOutputs
 from gtrxl_tf.networks.heads import MLPHead
 from gtrxl_tf.networks.heads import PixelControlHead
+import gtrxl_tf.networks.keras_2  # noqa: F401
 from gtrxl_tf.networks.language import InstructionEncoder
 from gtrxl_tf.networks.memory_network import MemoryNetwork
 from gtrxl_tf.networks.popart import PopArt

@@ -8,10 +8,10 @@ import numpy as np
 import tensorflow as tf
 import tree
 
-from gtrxl_tf import action_bounds
-from gtrxl_tf import action_masks
-from gtrxl_tf import config
+from gtrxl_tf.environments import action_bounds
+from gtrxl_tf.environments import action_masks
 from gtrxl_tf.losses import distributions
+from gtrxl_tf.settings import config
 
 # Added to the softplus, since a scale of zero has no log-probability.
 _SMALLEST_SCALE = 1e-4

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 import tree
 
-from gtrxl_tf import config
 from gtrxl_tf import testing
 from gtrxl_tf.networks import action_space
+from gtrxl_tf.settings import config
 
 _NUM = 20_000
 _SPECS = (

@@ -4,10 +4,8 @@ from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
-from gtrxl_tf import action_masks
-from gtrxl_tf import config
 from gtrxl_tf import cores
-from gtrxl_tf import specs
+from gtrxl_tf.environments import action_masks
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import heads
 from gtrxl_tf.networks import language
@@ -15,7 +13,9 @@ from gtrxl_tf.networks import memory_network
 from gtrxl_tf.networks import observation_statistics
 from gtrxl_tf.networks import popart as popart_lib
 from gtrxl_tf.networks import spec_torso
+from gtrxl_tf.networks import tensor_specs
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.settings import config
 
 
 class NetworkInputs(NamedTuple):
@@ -37,8 +37,8 @@ def zero_inputs(observation_spec: Any, space: action_space.ActionSpace
                 ) -> NetworkInputs:
   """Zeros `[1, ...]` as the inputs of one step, an episode's first."""
   return NetworkInputs(
-      observation=specs.zeros(observation_spec, [1]),
-      previous_action=specs.zeros(space.sample_spec, [1]),
+      observation=tensor_specs.zeros(observation_spec, [1]),
+      previous_action=tensor_specs.zeros(space.sample_spec, [1]),
       reward=tf.zeros([1]), is_first=tf.ones([1], tf.bool))
 
 

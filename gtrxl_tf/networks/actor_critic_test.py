@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import heads
 from gtrxl_tf.networks import language
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.settings import config
 
 B, T, A = 2, 7, 4
 

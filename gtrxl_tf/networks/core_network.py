@@ -5,12 +5,12 @@ from typing import Any, Callable, Optional, Tuple
 import dm_env
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import cores
-from gtrxl_tf import specs
-import gtrxl_tf.before_tf_agents  # noqa: F401
 from gtrxl_tf.environments import optional
+from gtrxl_tf.networks import tensor_specs
 from gtrxl_tf.networks import torsos
+import gtrxl_tf.networks.before_tf_agents  # noqa: F401
+from gtrxl_tf.settings import config
 
 network = optional.load('tf_agents.networks.network', 'CoreNetwork', 'online')
 nest_utils = optional.load('tf_agents.utils.nest_utils', 'CoreNetwork', 'online')
@@ -71,7 +71,7 @@ class CoreNetwork(network.Network):
           f'{made.segment_length} steps: expected a core that can be unrolled by one '
           'step, such as TransformerXL')
     super().__init__(
-        input_tensor_spec, state_spec=specs.without_batch(made.initial_state(1)),
+        input_tensor_spec, state_spec=tensor_specs.without_batch(made.initial_state(1)),
         name=name or 'CoreNetwork')
     self._core = made
     self._torso = torso()

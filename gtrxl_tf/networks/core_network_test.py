@@ -18,11 +18,11 @@ from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
 from tf_agents.trajectories import trajectory
 
-from gtrxl_tf import config
 from gtrxl_tf import cores
 from gtrxl_tf import networks
 from gtrxl_tf.networks import core_network
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.settings import config
 
 _B, _T = 3, 6
 _SPEC = tf.TensorSpec([4])

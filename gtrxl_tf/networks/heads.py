@@ -8,8 +8,8 @@ from typing import Optional, Sequence
 
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf.networks import batch_apply
+from gtrxl_tf.settings import config
 
 
 @config.configurable

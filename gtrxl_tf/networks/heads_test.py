@@ -3,8 +3,8 @@ from absl.testing import parameterized
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf.networks import heads
+from gtrxl_tf.settings import config
 
 
 class MLPHeadTest(tf.test.TestCase, parameterized.TestCase):

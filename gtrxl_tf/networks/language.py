@@ -4,9 +4,9 @@ from typing import Optional
 
 import tensorflow as tf
 
-from gtrxl_tf import config
-from gtrxl_tf import instructions
+from gtrxl_tf.environments import instructions
 from gtrxl_tf.networks import batch_apply
+from gtrxl_tf.settings import config
 
 
 @config.configurable

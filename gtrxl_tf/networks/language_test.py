@@ -2,7 +2,7 @@ from absl.testing import absltest
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import instructions
+from gtrxl_tf.environments import instructions
 from gtrxl_tf.networks import language
 
 

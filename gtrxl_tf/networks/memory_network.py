@@ -5,10 +5,10 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
-from gtrxl_tf import action_masks
-from gtrxl_tf import config
 from gtrxl_tf.cores import core as core_lib
+from gtrxl_tf.environments import action_masks
 from gtrxl_tf.networks import action_space
+from gtrxl_tf.settings import config
 
 
 class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):

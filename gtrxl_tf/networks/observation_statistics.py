@@ -7,9 +7,9 @@ from dm_env import specs
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf.losses import averages
 from gtrxl_tf.networks import spec_torso
+from gtrxl_tf.settings import config
 
 # Normalized values are clipped to +-10, as in OpenAI's baselines.
 _LIMIT = 10.0

@@ -5,9 +5,9 @@ from dm_env import specs
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import testing
 from gtrxl_tf.networks import observation_statistics
+from gtrxl_tf.settings import config
 
 testing.split_cpu(2)
 

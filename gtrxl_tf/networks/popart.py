@@ -8,8 +8,8 @@ from typing import NamedTuple, Tuple
 
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf.losses import shapes
+from gtrxl_tf.settings import config
 
 
 class PopArtSums(NamedTuple):

@@ -5,9 +5,9 @@ from absl.testing import parameterized
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import testing
 from gtrxl_tf.networks import popart
+from gtrxl_tf.settings import config
 
 GOLDEN = pathlib.Path(__file__).parents[2] / 'testdata' / 'golden' / 'vmpo.npz'
 NUM_TASKS, NUM_FEATURES = 3, 4

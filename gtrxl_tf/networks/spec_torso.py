@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 import tree
 
-from gtrxl_tf import config
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.settings import config
 
 # Floats of this rank and size are images if their last axis can be colour channels.
 _SMALLEST_IMAGE = 8

@@ -10,12 +10,12 @@ import gin
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import cores
-from gtrxl_tf import specs as specs_lib
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import spec_torso
+from gtrxl_tf.networks import tensor_specs
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.settings import config
 
 _IMAGE = functools.partial(torsos.PixelTorso, (2,), 4)
 _FEATURES = functools.partial(torsos.VectorTorso, ())  # Concatenates only.
@@ -100,7 +100,7 @@ class SpecTorsoTest(tf.test.TestCase, parameterized.TestCase):
       (specs.Array((9, 9, 3), np.int32), False))
   def test_which_arrays_are_images(self, spec, is_image):
     torso = spec_torso.SpecTorso(spec, _FEATURES, _IMAGE)
-    outputs = torso(specs_lib.zeros(spec, [2]), 1)
+    outputs = torso(tensor_specs.zeros(spec, [2]), 1)
     convolutions = [x for x in torso.submodules if isinstance(x, torsos.PixelTorso)]
     self.assertLen(convolutions, is_image)
     if is_image:

@@ -6,8 +6,8 @@ from typing import Any, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf.networks import batch_apply
+from gtrxl_tf.settings import config
 
 
 class Torso(tf.keras.layers.Layer, metaclass=abc.ABCMeta):

@@ -3,8 +3,8 @@ from absl.testing import parameterized
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.settings import config
 
 
 def small_pixel_torso():

@@ -5,7 +5,7 @@ from typing import Callable
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf.replay import lazy_reverb as reverb
+from gtrxl_tf.replay import lazy_reverb
 from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import writer
@@ -35,7 +35,7 @@ def unrolls(address: str, num_items: int, ledger: ledger_lib.Ledger,
   Returns:
     A dataset of `Unroll`, batch first: `[num_items * E, time, ...]`, static shapes.
   """
-  samples = reverb.TrajectoryDataset.from_table_signature(
+  samples = lazy_reverb.TrajectoryDataset.from_table_signature(
       address, writer.TABLE, max_in_flight_samples_per_worker=1,
       num_workers_per_iterator=1, rate_limiter_timeout_ms=timeout_ms,
       get_signature_timeout_secs=10)

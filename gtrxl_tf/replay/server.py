@@ -9,19 +9,19 @@ from typing import Dict, Optional, Sequence
 from absl import logging
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import files
-from gtrxl_tf.replay import lazy_reverb as reverb
+from gtrxl_tf.replay import lazy_reverb
 from gtrxl_tf.replay import server_settings
-from gtrxl_tf.replay import unroll as unroll_lib
+from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer
+from gtrxl_tf.settings import config
 
 
-def serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length: int,
+def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
           queue_size: int, variables: Sequence[tf.Variable],
           checkpoints: Optional[pathlib.Path] = None,
-          settings: Optional[str] = None) -> reverb.Server:
+          settings: Optional[str] = None) -> lazy_reverb.Server:
   """Starts a server.
 
   Args:
@@ -41,19 +41,19 @@ def serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length: 
     config.ConfigError: the checkpoint's tables have other signatures, or the port is
       taken.
   """
-  signature = unroll_lib.signature(row, unroll_length, memory_length)
+  signature = unroll.signature(row, unroll_length, memory_length)
 
-  def make_server(folder: Optional[pathlib.Path]) -> reverb.Server:
+  def make_server(folder: Optional[pathlib.Path]) -> lazy_reverb.Server:
     checkpointer = None
     if folder is not None:
       folder.mkdir(parents=True, exist_ok=True)
-      checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(
+      checkpointer = lazy_reverb.platform.checkpointers_lib.DefaultCheckpointer(
           path=str(folder))
-    served = [reverb.Table.queue(writer.TABLE, queue_size, signature=signature),
+    served = [lazy_reverb.Table.queue(writer.TABLE, queue_size, signature=signature),
               weights.table(variables)]
     if settings is not None:
       served.append(server_settings.table())
-    return reverb.Server(served, port=port, checkpointer=checkpointer)
+    return lazy_reverb.Server(served, port=port, checkpointer=checkpointer)
 
   _check_port(port)
   tables = None
@@ -120,8 +120,8 @@ def _start_empty(tables: pathlib.Path, reason: str) -> None:
 def checkpoint(port: int) -> None:
   """Makes the local server at `port` write its tables to its folder."""
   try:
-    reverb.Client(f'localhost:{port}').checkpoint()
-  except (RuntimeError, IndexError, reverb.ReverbError) as error:  # IndexError: no room.
+    lazy_reverb.Client(f'localhost:{port}').checkpoint()
+  except (RuntimeError, IndexError, lazy_reverb.ReverbError) as error:  # IndexError: no room.
     logging.error('server: no checkpoint of the tables; the queued items are lost if it '
                   'ends: %s', config.one_line(error))
 
@@ -129,7 +129,7 @@ def checkpoint(port: int) -> None:
 def sizes(port: int) -> Dict[str, float]:
   """Counts of items of the tables of unrolls and weights: present, inserted, sampled."""
   found = {}
-  for name, table in reverb.Client(f'localhost:{port}').server_info(10).items():
+  for name, table in lazy_reverb.Client(f'localhost:{port}').server_info(10).items():
     if name == server_settings.TABLE:
       continue
     limiter = table.rate_limiter_info

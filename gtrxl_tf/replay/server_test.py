@@ -10,14 +10,14 @@ import portpicker
 import reverb
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import server_settings
-from gtrxl_tf.replay import unroll as unroll_lib
+from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer as writer_lib
+from gtrxl_tf.settings import config
 
 _T, _M, _E = 3, 2, 2
 
@@ -26,7 +26,7 @@ def _row_spec(size=4):
   scalars = tf.TensorSpec([_E], tf.float32)
   integers = tf.TensorSpec([_E], tf.int32)
   number = tf.TensorSpec([], tf.int64)
-  return unroll_lib.Unroll(
+  return unroll.Unroll(
       observation=tf.TensorSpec([_E, size], tf.float32), step_type=integers,
       reward=scalars, discount=scalars, action=integers, policy=scalars, record=scalars,
       episode_return=scalars, episode_success=scalars, task=integers,

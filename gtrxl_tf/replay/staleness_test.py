@@ -14,7 +14,7 @@ import tensorflow as tf
 from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import server as server_lib
-from gtrxl_tf.replay import unroll as unroll_lib
+from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import writer as writer_lib
 
 _T, _E, _ITEMS = 4, 2, 4
@@ -25,7 +25,7 @@ def _row_spec():
   scalars = tf.TensorSpec([_E], tf.float32)
   integers = tf.TensorSpec([_E], tf.int32)
   number = tf.TensorSpec([], tf.int64)
-  return unroll_lib.Unroll(
+  return unroll.Unroll(
       observation=scalars, step_type=integers, reward=scalars, discount=scalars,
       action=integers, policy=scalars, record=(), episode_return=scalars,
       episode_success=scalars, task=integers, target_step=number, unroll_id=number)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from gtrxl_tf.environments import optional
-from gtrxl_tf.replay import lazy_reverb as reverb
+from gtrxl_tf.replay import lazy_reverb
 
 
-def read(client: reverb.Client, table: str, timeout: int
+def read(client: lazy_reverb.Client, table: str, timeout: int
          ) -> Optional[Any]:
   """Returns the `TableInfo` of a table; None if the server has no such table.
 

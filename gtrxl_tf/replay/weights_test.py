@@ -9,8 +9,8 @@ import reverb
 from reverb.platform import checkpointers_lib
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf.replay import weights
+from gtrxl_tf.settings import config
 
 
 def _variables(value):

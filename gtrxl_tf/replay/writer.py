@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 import tree
 
-from gtrxl_tf import config
-from gtrxl_tf.replay import lazy_reverb as reverb
-from gtrxl_tf.replay import unroll as unroll_lib
+from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import unroll
+from gtrxl_tf.settings import config
 
 TABLE = 'unrolls'
 _SECONDS_FOR_AN_ANSWER = 10
@@ -28,7 +28,7 @@ def chunk_length(unroll_length: int) -> int:
   return max(d for d in range(1, 33) if unroll_length % d == 0)
 
 
-def check_signature(client: reverb.Client, signature: unroll_lib.Unroll, whose: str
+def check_signature(client: lazy_reverb.Client, signature: unroll.Unroll, whose: str
                     ) -> None:
   """Checks that a server's unrolls have the given signature.
 
@@ -42,7 +42,7 @@ def check_signature(client: reverb.Client, signature: unroll_lib.Unroll, whose: 
     RuntimeError: there is no server.
   """
   served = client.server_info(_SECONDS_FOR_AN_ANSWER)[TABLE].signature
-  misfit = unroll_lib.misfit(signature, unroll_lib.Unroll(*served))
+  misfit = unroll.misfit(signature, unroll.Unroll(*served))
   if misfit:
     raise config.ConfigError(
         f"{whose} unrolls do not fit the server's: {misfit}. Both need the same "
@@ -67,7 +67,7 @@ class UnrollWriter:
   Separate items would have the same windows at the same time, at E times the cost.
   """
 
-  def __init__(self, client: reverb.Client, row: unroll_lib.Unroll, unroll_length: int,
+  def __init__(self, client: lazy_reverb.Client, row: unroll.Unroll, unroll_length: int,
                memory_length: int, identity: Optional[int] = None):
     """Creates a writer; `open` connects it.
 
@@ -85,9 +85,9 @@ class UnrollWriter:
     self._unroll_length = unroll_length
     self._windows = [
         window for window, column in zip(
-            unroll_lib.columns(unroll_length, memory_length), row)
+            unroll.columns(unroll_length, memory_length), row)
         for _ in tree.flatten(column)]
-    self._signature = unroll_lib.signature(row, unroll_length, memory_length)
+    self._signature = unroll.signature(row, unroll_length, memory_length)
     self._chunk_length = chunk_length(unroll_length)
     # The rows that an item refers to, and enough to end a chunk with its last row.
     before = max(memory_length, 1)
@@ -141,7 +141,7 @@ class UnrollWriter:
     """Whether the next row is the first of an unroll (and the last of another)."""
     return self._rows in (0, self._unroll_length)
 
-  def append(self, row: unroll_lib.Unroll) -> bool:
+  def append(self, row: unroll.Unroll) -> bool:
     """Writes a row, and sets its `unroll_id`.
 
     Returns:
@@ -167,7 +167,7 @@ class UnrollWriter:
     self._rows = 1 if complete else self._rows + 1
     return complete
 
-  def end_unroll(self, row: unroll_lib.Unroll) -> None:
+  def end_unroll(self, row: unroll.Unroll) -> None:
     """Writes the item that the next row completes, before the policy acts in that row.
 
     It may be called where `starts_unroll`, unless the stream has just begun. `append`
@@ -196,15 +196,15 @@ class UnrollWriter:
     self._writer.create_item(TABLE, priority=1.0, trajectory=self._item())
     self._next_id += 1
 
-  def _checked_leaves(self, row: unroll_lib.Unroll) -> List[np.ndarray]:
+  def _checked_leaves(self, row: unroll.Unroll) -> List[np.ndarray]:
     """Returns the row as a flat list. Only a stream's first row is compared by name."""
     # Reverb checks too, but only after writing half of the row.
     leaves = tree.flatten(row)
     found = [(getattr(leaf, 'shape', None), getattr(leaf, 'dtype', None))
              for leaf in leaves]
-    is_unroll = isinstance(row, unroll_lib.Unroll)
+    is_unroll = isinstance(row, unroll.Unroll)
     if not (self._checked and is_unroll and found == self._leaves):
-      misfit = (unroll_lib.misfit(row, self._blank) if is_unroll
+      misfit = (unroll.misfit(row, self._blank) if is_unroll
                 else f'it has type {type(row).__name__}: expected Unroll')
       if misfit:
         raise ValueError(f'a row does not fit the unrolls: {misfit}')
@@ -228,7 +228,7 @@ class UnrollWriter:
     """
     try:
       self._writer.flush(pending_items, timeout_ms=timeout_ms)
-    except reverb.DeadlineExceededError:
+    except lazy_reverb.DeadlineExceededError:
       return False
     return True
 

@@ -12,12 +12,12 @@ import pytest
 import reverb
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf.replay import dataset
-from gtrxl_tf.replay import ledger as ledger_lib
-from gtrxl_tf.replay import server as server_lib
+from gtrxl_tf.replay import ledger
+from gtrxl_tf.replay import server
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import writer as writer_lib
+from gtrxl_tf.settings import config
 
 _E = 3
 _TIMEOUT_MS = 5000  # Time-out for items that should arrive.
@@ -70,13 +70,13 @@ class UnrollsTest(parameterized.TestCase):
     self.unroll_length, self.memory_length = unroll_length, memory_length
     self.row_spec = _row(0, memory_length > 0)
     port = portpicker.pick_unused_port()
-    self.server = server_lib.serve(
+    self.server = server.serve(
         port, self.row_spec, unroll_length, memory_length, queue_size,
         [tf.Variable(0.0)])
     self.addCleanup(self.server.stop)
     self.address = f'localhost:{port}'
     self.client = reverb.Client(self.address)
-    self.ledger = ledger_lib.Ledger(max_age=100)
+    self.ledger = ledger.Ledger(max_age=100)
     return self.writer()
 
   def writer(self, identity=1):

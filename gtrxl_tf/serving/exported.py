@@ -13,11 +13,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import struct_pb2
 
-from gtrxl_tf import config
 from gtrxl_tf import files
 from gtrxl_tf import machine
 from gtrxl_tf import nests
 from gtrxl_tf.serving import json_values
+from gtrxl_tf.settings import config
 
 CHECKSUMS = 'checksums.json'  # Sizes and checksums of an exported folder's files.
 SPECS = 'policy_specs.pbtxt'  # The specs of what a policy takes and returns.

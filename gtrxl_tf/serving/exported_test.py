@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf.serving import exported
 from gtrxl_tf.serving import policy_testing
+from gtrxl_tf.settings import config
 
 _NUM_CLIENTS, _NUM_STEPS = 5, 15
 

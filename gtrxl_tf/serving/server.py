@@ -26,9 +26,9 @@ import numpy as np
 import prometheus_client
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf.serving import exported
 from gtrxl_tf.serving import json_values
+from gtrxl_tf.settings import config
 
 _BODY_SECONDS = 10      # For the body of a request to arrive.
 _STOP_SECONDS = 20      # For requests in progress, after SIGTERM.

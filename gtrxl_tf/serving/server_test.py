@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf.serving import exported
-from gtrxl_tf.serving import server as server_lib
+from gtrxl_tf.serving import server
 
 _BODY = {'observation': [1, 2], 'reward': 0.5}
 
@@ -46,7 +46,7 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     await self._serve()
 
   async def _serve(self, idle_seconds=600, max_batch=3):
-    self.server = server_lib.Server(self.policy, idle_seconds, max_batch)
+    self.server = server.Server(self.policy, idle_seconds, max_batch)
     self.client = test_utils.TestClient(test_utils.TestServer(self.server.app()))
     await self.client.start_server()
     self.addAsyncCleanup(self.client.close)
@@ -141,7 +141,7 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
 
   async def test_idle_sessions_are_dropped(self):
     clock = [0.0]  # It moves only here, however slow the machine is.
-    patch = mock.patch.object(server_lib, 'time', mock.Mock(monotonic=lambda: clock[0]))
+    patch = mock.patch.object(server, 'time', mock.Mock(monotonic=lambda: clock[0]))
     patch.start()
     self.addCleanup(patch.stop)
     await self._serve(idle_seconds=0.4)
@@ -221,7 +221,7 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
       yield b'{'
       await asyncio.sleep(1)
 
-    with mock.patch.object(server_lib, '_BODY_SECONDS', 0.1):
+    with mock.patch.object(server, '_BODY_SECONDS', 0.1):
       await self.assert_refused(
           self.client.post(session + '/act', data=body()), 408, 'did not arrive')
 
@@ -239,7 +239,7 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     self.policy.gate.clear()
     answer = self._act(await self._begin())
     await self._wait_for_steps(1)
-    with mock.patch.object(server_lib, '_STALL_SECONDS', 0):
+    with mock.patch.object(server, '_STALL_SECONDS', 0):
       await self.assert_refused(
           self.client.get('/healthz'), 503, 'a step has taken more than 0 s')
     self.policy.gate.set()

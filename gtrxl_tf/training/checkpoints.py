@@ -16,8 +16,8 @@ from typing import Callable, Optional, Sequence, Set
 from absl import logging
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import files
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoint_variables
 
 _STAMP = 'stamp.json'

@@ -10,8 +10,8 @@ from urllib import error as urllib_error
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf.cores import saving
+from gtrxl_tf.settings import config
 
 STRATEGIES = ('default', 'mirrored', 'multiworker', 'tpu')
 

@@ -10,8 +10,8 @@ from absl.testing import parameterized
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf import testing
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
 
 testing.split_cpu(4)

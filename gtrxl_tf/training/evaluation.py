@@ -10,7 +10,7 @@ import numpy as np
 
 from gtrxl_tf import environments
 from gtrxl_tf.serving import exported
-from gtrxl_tf.training import rollout as rollout_lib
+from gtrxl_tf.training import rollout
 
 # Steps without the end of an episode after which a warning says so.
 _MANY_STEPS = 10_000
@@ -37,7 +37,7 @@ class Evaluator:
     """
     self._environment = environment
     self._initial_state = policy.get_initial_state(environment.num_environments)
-    self._rollout = rollout_lib.Rollout(environment, policy.action, self._initial_state)
+    self._rollout = rollout.Rollout(environment, policy.action, self._initial_state)
 
   def play(self, num_episodes: int, should_stop: Callable[[], bool] = lambda: False
            ) -> Optional[Evaluation]:

@@ -22,17 +22,17 @@ import numpy as np
 import tensorflow as tf
 import tree
 
-from gtrxl_tf import config
 from gtrxl_tf import environments
-from gtrxl_tf import seeds as seeds_lib
-from gtrxl_tf import settings as settings_lib
 from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.serving import exported
+from gtrxl_tf.settings import config
+from gtrxl_tf.settings import differences
+from gtrxl_tf.settings import seeds as seeds_lib
 from gtrxl_tf.training import checkpoints as checkpoints_lib
-from gtrxl_tf.training import console as console_lib
+from gtrxl_tf.training import console
 from gtrxl_tf.training import evaluation as evaluation_lib
 from gtrxl_tf.training import gauges as gauges_lib
-from gtrxl_tf.training import learner as learner_lib
+from gtrxl_tf.training import learner
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
 
@@ -86,7 +86,7 @@ class Experiment(abc.ABC):
   kind: str
   learns_while_acting = False
   needs_server = False
-  settings: Optional[settings_lib.Settings] = None
+  settings: Optional[differences.Settings] = None
   learner_steps: Optional[int] = None
   num_epochs = 1
   num_minibatches = 1
@@ -247,7 +247,7 @@ class Experiment(abc.ABC):
   def restore_agent(self, checkpoints: pathlib.Path) -> agent_lib.Agent:
     """Makes the agent of the newest checkpoint in a folder, see `checkpoints`."""
 
-  def make_optimizer(self) -> learner_lib.Optimizer:
+  def make_optimizer(self) -> learner.Optimizer:
     """Makes the optimizer."""
     return self.optimizer.make(self.learner_steps)
 
@@ -292,7 +292,7 @@ class Experiment(abc.ABC):
     return 'A smaller batch, shorter rows or a smaller network make a step cheaper'
 
   @abc.abstractmethod
-  def make_console(self) -> console_lib.Console:
+  def make_console(self) -> console.Console:
     """Makes the line that shows how far training has come."""
 
   @abc.abstractmethod

@@ -6,7 +6,7 @@ from typing import Callable, Iterable, Mapping, Optional
 
 import prometheus_client
 
-from gtrxl_tf import config
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import watchdog as watchdog_lib
 
 

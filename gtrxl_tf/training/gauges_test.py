@@ -9,7 +9,7 @@ from absl.testing import absltest
 import portpicker
 from prometheus_client import parser
 
-from gtrxl_tf import config
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import watchdog as watchdog_lib
 

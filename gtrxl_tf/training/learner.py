@@ -8,8 +8,8 @@ from absl import logging
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import config
 from gtrxl_tf.agents import agent as agent_lib
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
 
 Optimizer = Union[tf.keras.optimizers.legacy.Optimizer, tf.keras.optimizers.Optimizer]

@@ -5,7 +5,7 @@ from typing import Optional
 
 import tensorflow as tf
 
-from gtrxl_tf import config
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import learner
 from gtrxl_tf.training import schedules
 

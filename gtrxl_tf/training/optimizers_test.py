@@ -5,7 +5,7 @@ from absl.testing import parameterized
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import config
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import optimizers
 
 

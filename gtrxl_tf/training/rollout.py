@@ -17,10 +17,10 @@ from tensorflow.python.eager import context
 from tensorflow.python.eager import execute
 import tree
 
-from gtrxl_tf import config
 from gtrxl_tf import environments
 from gtrxl_tf import nests
-from gtrxl_tf.agents import policy as policy_lib
+from gtrxl_tf.agents import policy
+from gtrxl_tf.settings import config
 
 
 class XLAStep(NamedTuple):
@@ -48,7 +48,7 @@ class Rollout:
   """
 
   def __init__(self, environment: environments.BatchedEnvironment,
-               action: Callable[[dm_env.TimeStep, Any], policy_lib.PolicyStep],
+               action: Callable[[dm_env.TimeStep, Any], policy.PolicyStep],
                policy_state: Any, head_starts: Optional[np.ndarray] = None,
                xla: Optional[XLAStep] = None):
     """Resets the environments and compiles the policy.
@@ -155,7 +155,7 @@ class Rollout:
       self._move()
     self.policy_state = state
 
-  def step(self) -> Tuple[environments.BatchedTimeStep, policy_lib.PolicyStep]:
+  def step(self) -> Tuple[environments.BatchedTimeStep, policy.PolicyStep]:
     """Acts once.
 
     Returns:

@@ -12,8 +12,8 @@ from typing import Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from absl import logging
 
-from gtrxl_tf import config as config_lib
 from gtrxl_tf import files
+from gtrxl_tf.settings import config as config_lib
 
 # The codes of an OSError on a full disk.
 NO_ROOM = errno.ENOSPC, errno.EDQUOT, errno.EFBIG

@@ -9,7 +9,7 @@ from absl import logging
 from PIL import Image
 import tensorflow as tf
 
-from gtrxl_tf import config
+from gtrxl_tf.settings import config
 
 # The metadata of a number, as `tf.summary.scalar` writes it.
 _SCALAR = tf.compat.v1.SummaryMetadata(

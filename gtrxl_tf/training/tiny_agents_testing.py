@@ -10,13 +10,13 @@ from gtrxl_tf import cores
 from gtrxl_tf import networks
 from gtrxl_tf import testing
 from gtrxl_tf.agents import agent as agent_lib
-from gtrxl_tf.agents.cql import agent as cql_agent
-from gtrxl_tf.agents.cql import network as cql_network
-from gtrxl_tf.agents.decision import agent as decision_agent
-from gtrxl_tf.agents.decision import network as decision_network
-from gtrxl_tf.agents.distillation import agent as distillation_agent
-from gtrxl_tf.agents.distillation import network as distillation_network
-from gtrxl_tf.agents.ppo import agent as ppo_agent
+from gtrxl_tf.agents import cql
+from gtrxl_tf.agents import decision
+from gtrxl_tf.agents import distillation
+from gtrxl_tf.agents import ppo
+from gtrxl_tf.networks import cql as cql_network
+from gtrxl_tf.networks import decision as decision_network
+from gtrxl_tf.networks import distillation as distillation_network
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import learner as learner_lib
@@ -49,7 +49,7 @@ def _vmpo():
 def _ppo():
   online, target = (testing.tiny_network(num_values=2, popart=networks.PopArt)
                     for _ in range(2))
-  return ppo_agent.PPOAgent(online, target)
+  return ppo.PPOAgent(online, target)
 
 
 def _unrolls(seed):
@@ -62,14 +62,14 @@ def _decision(core):
   return _with_variables(
       decision_network.DecisionNetwork(
           testing.DISCRETE, torsos.VectorTorso((_D,)), core()),
-      decision_agent.DecisionAgent)
+      decision.DecisionAgent)
 
 
 def _cql():
   return _with_variables(
       cql_network.CQLNetwork(
           testing.DISCRETE, torsos.VectorTorso((_D,)), cores.Memoryless(1, _D)),
-      cql_agent.CQLAgent)
+      cql.CQLAgent)
 
 
 def _valid():
@@ -81,7 +81,7 @@ def _valid():
 
 def _segments(seed, state=()):
   unrolls = testing.random_unrolls(seed, _B, _T - 1)
-  return decision_agent.Segments(
+  return decision.Segments(
       return_to_go=unrolls.reward, observation=unrolls.observation,
       action=unrolls.action, reward=unrolls.reward, discount=tf.ones([_B, _T]),
       state=state, **_valid())
@@ -93,14 +93,14 @@ def _distillation(**settings):
       attention_dropout=0.0), **settings})
   return _with_variables(
       distillation_network.DistillationNetwork(_BYTES, core, num_positions=_T),
-      distillation_agent.DistillationAgent)
+      distillation.DistillationAgent)
 
 
 def _histories(seed):
   unrolls = testing.random_unrolls(seed, _B, _T)
   flags = _valid()
   done = np.random.RandomState(seed).rand(_B, _T + 1) < 0.3
-  return distillation_agent.HistoryBatch(
+  return distillation.HistoryBatch(
       distillation_network.Histories(
           unrolls.observation, tf.cast(unrolls.action, tf.uint8), unrolls.reward,
           tf.constant(done), flags['is_first'],

@@ -10,14 +10,14 @@ import tensorflow as tf
 from gtrxl_tf import files
 from gtrxl_tf import nests
 from gtrxl_tf.serving import export
-from gtrxl_tf.training import checkpoints as checkpoints_lib
+from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import gauges as gauges_lib
-from gtrxl_tf.training import learner as learner_lib
+from gtrxl_tf.training import learner
 from gtrxl_tf.training import long_steps
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training import summaries as summaries_lib
+from gtrxl_tf.training import summaries
 
 
 class Lap(NamedTuple):
@@ -76,11 +76,11 @@ class Trainer(abc.ABC):
     with strategy.scope():
       self._agent = experiment.make_agent()
       optimizer = self._make_optimizer()
-    self._learner = learner_lib.Learner(
+    self._learner = learner.Learner(
         self._agent, optimizer, strategy, experiment.optimizer.clip_norm,
         experiment.num_epochs, experiment.num_minibatches, experiment.seed)
     self._seconds = tf.Variable(0.0, dtype=tf.float64)
-    self._checkpoints = checkpoints_lib.Checkpoints(
+    self._checkpoints = checkpoints.Checkpoints(
         folder.checkpoints, experiment.checkpoints.kept,
         experiment.checkpoints.keep_every_hours, kind=experiment.kind,
         agent=self._agent, writes=self._is_chief, optimizer=optimizer,
@@ -92,17 +92,17 @@ class Trainer(abc.ABC):
     devices.check_equal(self.step, strategy, f'learner steps in {folder.checkpoints}')
     if self._is_chief:
       self._metrics = run_folder.MetricsWriter(folder.metrics, self.step)
-      self._summaries = summaries_lib.Summaries(folder.summaries)
+      self._summaries = summaries.Summaries(folder.summaries)
       if folder.config.exists():
         self._summaries.settings(folder.config.read_text(encoding='utf-8'))
-    self._newest: Optional[learner_lib.Metrics] = None  # Of the last step.
+    self._newest: Optional[learner.Metrics] = None  # Of the last step.
     self._long_steps = long_steps.LongSteps(
         should_stop, experiment.describe_cost(), self._may_exit())
     # Time that imports and construction take is not counted.
     self._started = time.time() - float(self._seconds)
     self._last_log = (time.time(), self.step)
 
-  def _make_optimizer(self) -> learner_lib.Optimizer:
+  def _make_optimizer(self) -> learner.Optimizer:
     return self._experiment.make_optimizer()
 
   @abc.abstractmethod
@@ -160,7 +160,7 @@ class Trainer(abc.ABC):
     """
     try:
       ended = self.train()
-    except learner_lib.Diverged as error:
+    except learner.Diverged as error:
       if self._is_chief:
         files.write_atomically(self._folder.diverged, f'{error}\n')
       raise
@@ -189,7 +189,7 @@ class Trainer(abc.ABC):
 
   def _take_step(self, batch: Any) -> None:
     self._long_steps.step_begins(self.step + 1, self.step - self._saved_step)
-    with learner_lib.device_errors(self.step + 1):
+    with learner.device_errors(self.step + 1):
       self._newest = self._learner.step(batch)
     self._long_steps.step_ends()
     self.step += 1
@@ -208,7 +208,7 @@ class Trainer(abc.ABC):
 
   def _check_finite(self) -> Dict[str, float]:
     """Returns the newest metrics as numbers; raises `Diverged` if one is not finite."""
-    return learner_lib.check_finite(self._newest, self.step, self._checkpoints.latest)
+    return learner.check_finite(self._newest, self.step, self._checkpoints.latest)
 
   def _log(self) -> None:
     """Adds a row to `metrics.csv` and the summaries, and shows it."""

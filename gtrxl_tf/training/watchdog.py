@@ -8,7 +8,7 @@ from typing import Callable, Optional
 
 from absl import logging
 
-from gtrxl_tf import config
+from gtrxl_tf.settings import config
 
 _JOIN_SECONDS = 10.0  # Seconds to wait for a description to finish.
 # Calls with their own deadlines take up to 10 s, and more on a busy machine.

@@ -1,1 +1,0 @@
-"""Conservative Q-learning, a baseline that learns from recorded episodes."""

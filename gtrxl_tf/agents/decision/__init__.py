@@ -1,1 +1,0 @@
-"""Policies learned from recorded episodes: RATE, Decision Transformer and others."""

@@ -1,0 +1,212 @@
+"""Distillation of a learning algorithm from its learning histories: agent and policy."""
+
+import functools
+from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
+
+import dm_env
+import tensorflow as tf
+
+from gtrxl_tf import nests
+from gtrxl_tf.agents import policy as policy_lib
+from gtrxl_tf.agents import windows
+from gtrxl_tf.losses import averages
+from gtrxl_tf.networks import action_space
+from gtrxl_tf.networks import distillation
+from gtrxl_tf.networks import tensor_specs
+from gtrxl_tf.settings import config
+
+
+class HistoryBatch(NamedTuple):
+  """A batch of parts of learning histories."""
+  histories: distillation.Histories  # With actions as the environment had them.
+  valid: tf.Tensor  # Bool [B, T]: false where a row is padded.
+  state: Any = ()   # The network's state before each row; () is the initial one.
+
+
+@config.configurable
+class DistillationAgent(tf.Module):
+  """Imitates the actions of a learning algorithm.
+
+  The loss is the cross-entropy of discrete actions plus the squared error of the mean
+  of continuous ones ("Memory-Efficient Algorithm Distillation", equation 1).
+
+  Gradients flow through all steps of a batch that the core lets them reach: with a
+  `SegmentTransformer` whose `memory_gradient` is not stopped, through all segments.
+
+  Args:
+    network: the network that learns; its variables must exist.
+    label_smoothing: fraction of the target that is spread over all actions (Table S3).
+  """
+
+  def __init__(self, network: distillation.DistillationNetwork,
+               label_smoothing: config.UnitInterval = 0.1):
+    super().__init__(name='distillation')
+    self.network = network
+    self._label_smoothing = label_smoothing
+
+  @property
+  def learned_variables(self) -> Tuple[tf.Variable, ...]:
+    """The variables that an optimizer changes."""
+    return tuple(self.network.trainable_variables)
+
+  def loss(self, batch: HistoryBatch) -> Tuple[tf.Tensor, Dict[str, Any]]:
+    """The loss of a batch, and metrics. In a replica context, the replica's share.
+
+    Values at steps that are not valid have no influence, but must be finite.
+
+    Returns:
+      The loss, and metrics. If the batch has states, the metrics contain `carried`: the
+      nest of states after the last step.
+    """
+    space, network = self.network.action_space, self.network
+    inputs = batch.histories._replace(
+        action=space.from_environment(batch.histories.action))
+    # Histories store discrete actions as bytes, which the losses do not accept.
+    action = tf.nest.map_structure(
+        lambda x: x[:, 1:] if x.dtype.is_floating else tf.cast(x[:, 1:], tf.int32),
+        inputs.action)
+    carries = bool(tf.nest.flatten(batch.state))
+    state = batch.state if carries else network.core.empty_state(
+        tf.shape(batch.valid)[0])
+    policy, state = network(inputs, state, training=True)
+    mean = averages.MaskedMean(batch.valid)
+    metrics, losses = {}, []
+    if space.num_discrete:
+      surprise = -space.discrete_log_prob(policy, action)
+      metrics['cross_entropy'] = mean(surprise)
+      losses.append(mean(self._smooth(policy, action, surprise)))
+    if 'mean' in space.constraints:
+      metrics['squared_error'] = mean(space.squared_error(policy, action))
+      losses.append(metrics['squared_error'])
+    if space.is_discrete:
+      hit = tf.equal(tf.cast(space.mode(policy), tf.int32), action)
+      metrics['accuracy'] = mean(tf.cast(hit, tf.float32))
+    loss = tf.add_n(losses)
+    if carries:
+      metrics['carried'] = state
+    return loss, {'loss': loss, **metrics}
+
+  def _smooth(self, policy: action_space.Policy, action: Any, surprise: tf.Tensor
+              ) -> tf.Tensor:
+    """The cross-entropy with smoothed targets.
+
+    Args:
+      policy: `[B, T, ...]`.
+      action: the recorded actions.
+      surprise: the cross-entropy without smoothing, `[B, T]`.
+    """
+    if not self._label_smoothing:
+      return surprise
+    space = self.network.action_space
+    uniform = action_space.Policy(logits=tf.zeros_like(policy.logits),
+                                  mean=policy.mean, scale=policy.scale)
+    # The cross-entropy with uniform targets is their entropy plus the KL from them.
+    of_uniform = (space.kl(uniform, policy)['categorical']
+                  - space.discrete_log_prob(uniform, action))
+    return ((1 - self._label_smoothing) * surprise
+            + self._label_smoothing * of_uniform)
+
+  def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
+    """Returns the metrics; this agent has nothing to update."""
+    return metrics
+
+  def after_batch(self, batch: Any) -> None:
+    """Does nothing; this agent updates nothing once a batch."""
+
+
+class DistillationState(NamedTuple):
+  """The memory between steps, and the last step as far as it is known.
+
+  Reward and end of the last step are known only if the episode's last time step was
+  shown. Otherwise they are 0 and False.
+  """
+  cache: Any           # Of the network or the window.
+  observation: Any     # The last one that an action followed.
+  action: Any          # That action, a sample of `ActionSpace`.
+  reward: tf.Tensor    # [B]
+  done: tf.Tensor      # [B] bool
+  steps: tf.Tensor     # [B] int32: number of steps since the history began.
+
+
+@config.configurable
+class DistillationPolicy(policy_lib.NetworkPolicy):
+  """A policy that learns while it acts, through its network's memory.
+
+  A history begins with `get_initial_state` and continues across episodes. An episode's
+  last time step needs no action and is not a step of the history, as in recorded
+  histories. If last time steps are left out, the next episode's first one may carry the
+  last reward.
+
+  Args:
+    network: the network that acts; its variables must exist.
+    observation_spec: nest of dm_env specs.
+    action_spec: nest of dm_env specs.
+    window: how many of the last steps the network sees, see
+      `window.DistillationWindow`; the context if the core has no recurrence. By default
+      the network uses the core's memory.
+    temperature: the temperature of action sampling; 0 takes the most likely action.
+      Label smoothing keeps a network from ever becoming certain.
+    position_scale: the network receives the position `scale * step + shift`, rounded.
+      A larger value makes it exploit sooner, a smaller one explore longer (Figure 7).
+    position_shift: see above.
+  """
+
+  def __init__(self,
+               network: Union[distillation.DistillationNetwork,
+                              windows.DistillationWindow],
+               observation_spec: Any, action_spec: Any,
+               window: Optional[config.PositiveInt] = None,
+               temperature: config.NonNegativeFloat = 1.0,
+               position_scale: config.NonNegativeFloat = 1.0,
+               position_shift: int = 0):
+    if window is not None:
+      network = windows.DistillationWindow(network, window)
+    self._temperature = temperature
+    self._position_scale = position_scale
+    self._position_shift = position_shift
+    super().__init__(network, observation_spec, action_spec)
+    # `network` may already be a window, which needs no other.
+    self._with_temperature = functools.partial(
+        DistillationPolicy, network, observation_spec, action_spec, None,
+        position_scale=position_scale, position_shift=position_shift)
+
+  def greedy(self) -> 'DistillationPolicy':
+    """Makes the policy that always takes the most likely action instead."""
+    return self._with_temperature(temperature=0.0)
+
+  def get_initial_state(self, batch_size: Any) -> DistillationState:
+    return DistillationState(
+        cache=self._network.initial_cache(batch_size),
+        observation=tensor_specs.zeros(self.time_step_spec.observation, [batch_size]),
+        action=tensor_specs.zeros(self._network.action_space.sample_spec, [batch_size]),
+        reward=tf.zeros([batch_size]), done=tf.zeros([batch_size], tf.bool),
+        steps=tf.zeros([batch_size], tf.int32))
+
+  def action(self, time_step: dm_env.TimeStep, policy_state: DistillationState,
+             seed: Any = None) -> policy_lib.PolicyStep:
+    last = policy_state
+    reward = last.reward + time_step.reward
+    previous = distillation.Transition(
+        last.observation, last.action, reward, last.done | time_step.first(),
+        self.position(last.steps - 1))
+    policy, cache = self._network.step(
+        previous, time_step.observation, self.position(last.steps),
+        tf.equal(last.steps, 0), last.cache)
+    space = self._network.action_space
+    if self._temperature:
+      sample = space.sample(space.with_temperature(policy, self._temperature), seed)
+    else:
+      sample = space.mode(policy)
+    state = DistillationState(
+        cache, time_step.observation, sample, tf.zeros_like(reward),
+        tf.zeros_like(last.done), last.steps + 1)
+    ends = time_step.last()
+    waiting = last._replace(reward=reward, done=tf.ones_like(last.done))
+    state = tf.cond(
+        tf.reduce_any(ends), lambda: nests.where(ends, waiting, state), lambda: state)
+    return policy_lib.PolicyStep(space.to_environment(sample), state)
+
+  def position(self, steps: tf.Tensor) -> tf.Tensor:
+    """The position, int32, that the network receives after a number of steps."""
+    position = self._position_scale * tf.cast(steps, tf.float32)
+    return tf.cast(tf.round(position), tf.int32) + self._position_shift

@@ -1,1 +1,0 @@
-"""Algorithm distillation: policies learned from learning histories."""

@@ -1,1 +1,0 @@
-"""PPO, which learns online."""

@@ -1,1 +1,0 @@
-"""V-MPO, which learns online."""

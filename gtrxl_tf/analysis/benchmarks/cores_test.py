@@ -1,0 +1,52 @@
+"""Tests for benchmark."""
+
+import time
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import pytest
+import tensorflow as tf
+
+from gtrxl_tf import cores
+from gtrxl_tf.analysis.benchmarks import cores as cores_lib
+
+
+class BenchmarkTest(tf.test.TestCase, parameterized.TestCase):
+
+  @parameterized.parameters(cores_lib.training_step, cores_lib.acting_step)
+  def test_steps_can_be_called_repeatedly(self, make_step):
+    sizes = cores_lib.SIZES['tiny']
+    step = make_step(cores_lib.make_core(sizes), sizes, xla=False)
+    times = cores_lib.time_calls(step, count=3, warmup=1)
+    self.assertEqual(times['n'], 3)
+    self.assertGreater(times['cpu_min_ms'], 0)
+    self.assertGreaterEqual(times['median_ms'], times['min_ms'])
+
+  @pytest.mark.medium
+  @parameterized.parameters(*cores_lib.ALIKE)
+  def test_every_core_can_be_timed(self, name):
+    core = cores_lib.ALIKE[name]()
+    sizes = cores_lib.ALIKE_SIZES._replace(batch_size=1)
+    core.build(tf.TensorShape([None, None, sizes.model_dim]))
+    for make_step in (cores_lib.training_step, cores_lib.acting_step):
+      times = cores_lib.time_calls(make_step(core, sizes, xla=False), 1, warmup=0)
+      self.assertGreater(times['cpu_min_ms'], 0)
+
+  def test_no_core_is_left_out(self):
+    self.assertEqual({type(make()) for make in cores_lib.ALIKE.values()},
+                     set(cores.CORES))
+
+  def test_memory_is_full(self):
+    sizes = cores_lib.SIZES['tiny']
+    state = cores_lib.full_state(cores_lib.make_core(sizes), batch_size=2)
+    self.assertAllEqual(state.valid, tf.ones([2, sizes.memory_length], tf.bool))
+    self.assertAllGreater(tf.math.reduce_std(state.memory, axis=[0, 1, 3]), 0.5)
+
+  def test_sleep_takes_wall_time_but_no_cpu_time(self):
+    times = cores_lib.time_calls(lambda: time.sleep(0.02), count=3, warmup=0)
+    self.assertGreater(times['min_ms'], 19)
+    self.assertLess(times['cpu_median_ms'], 10)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,58 @@
+"""Tests that the step of every agent is one that a TPU could take; see docs/tpu.md."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import pytest
+import tensorflow as tf
+
+from gtrxl_tf.analysis.benchmarks import learner_hlo
+from gtrxl_tf.training import learner as learner_lib
+from gtrxl_tf.training import tiny_agents_testing
+
+
+def _make(name):
+  agent = tiny_agents_testing.AGENTS[name].make()
+  # With 1e-8, a gradient that is 0 up to rounding would make a full step.
+  optimizer = tf.keras.optimizers.legacy.Adam(1e-2, epsilon=1e-4)
+  return agent, learner_lib.Learner(
+      agent, optimizer, tf.distribute.get_strategy(), clip_norm=0.1)
+
+
+class TpuTest(tf.test.TestCase, parameterized.TestCase):
+
+  @parameterized.parameters(*tiny_agents_testing.AGENTS)
+  @pytest.mark.long
+  def test_the_step_is_one_for_xla(self, name):
+    batch = tiny_agents_testing.AGENTS[name].batch(0)
+    (plain, plain_learner), (agent, learner) = _make(name), _make(name)
+    text = learner_hlo.hlo(learner, batch)
+    self.assertIn('f32[', text)
+    self.assertEmpty(learner_hlo.forbidden(text))
+
+    step = tf.function(learner.device_step, jit_compile=True, autograph=False)
+    found, expected = step(batch), plain_learner.device_step(batch)
+    self.assertAllClose(found, expected, atol=1e-5, rtol=1e-5)
+    self.assertAllClose(agent.variables, plain.variables, atol=1e-5)
+
+  def test_a_lookup_is_one_for_xla(self):
+    agent = tf.Module()
+    agent.table = tf.Variable(tf.ones([3, 2]))
+    agent.learned_variables = [agent.table]
+    agent.loss = lambda batch: (tf.reduce_sum(tf.gather(agent.table, batch)), {})
+    learner = learner_lib.Learner(
+        agent, tf.keras.optimizers.legacy.Adam(), tf.distribute.get_strategy())
+    self.assertEmpty(learner_hlo.forbidden(learner_hlo.hlo(learner, tf.range(2))))
+
+  def test_unsupported_operations_are_found(self):
+    for x, name in (('f32[<=4,2]{1,0} add', 'a dynamic shape'),
+                    ('f64[] constant(0)', 'float64'),
+                    ('f32[2] custom-call(x)', 'a custom call')):
+      self.assertEqual(learner_hlo.forbidden(f'%x.1 = {x}'), [name])
+    step = tf.function(lambda x, mask: tf.boolean_mask(x, mask), jit_compile=True)
+    text = step.experimental_get_compiler_ir(
+        tf.zeros([3]), tf.zeros([3], tf.bool))(stage='hlo')
+    self.assertEqual(learner_hlo.forbidden(text), ['a dynamic shape'])
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,186 @@
+"""Measures how well the parts of a run keep up with each other, and their traffic."""
+
+import multiprocessing
+import statistics
+import tempfile
+import time
+from typing import Any, Callable, List, NamedTuple, Sequence
+
+import gin
+import numpy as np
+import portpicker
+import psutil
+import tensorflow as tf
+
+from gtrxl_tf.launch import prepare
+from gtrxl_tf.launch import supervisor as supervisor_lib
+from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import server as server_lib
+from gtrxl_tf.replay import unroll as unroll_lib
+from gtrxl_tf.replay import writer as writer_lib
+from gtrxl_tf.settings import seeds
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training.online import actor
+from gtrxl_tf.training.online import experiment as experiment_lib
+
+TITLES = ('actors', 'environments', 'environment steps/s', 'learner steps/s',
+          'learner idle', 'data age, learner steps', 'oldest', 'allowed',
+          'refused as stale', 'queue')
+CAPTION = (
+    'Idle: the share of time in which the learner waits for unrolls. Data age: mean '
+    "number of learner steps since an unroll's weights were the newest target network. "
+    'Refused: the share of unrolls that came when they were too old. Queue: items that '
+    'waited, median.')
+_WARM_UP_ROWS = 3
+
+
+def measure(gin_files: Sequence[str], gin_bindings: Sequence[str], num_actors: int,
+            seconds: float) -> List[str]:
+  """Measures a run, and returns a row of the table with `TITLES`.
+
+  Args:
+    gin_files: files of settings.
+    gin_bindings: single settings.
+    num_actors: how many actors the run has.
+    seconds: how long to measure, from the third row of metrics on.
+  """
+  gin.clear_config()
+  experiment = prepare.prepare(gin_files, [
+      *gin_bindings, f'OnlineExperiment.num_actors = {num_actors}',
+      f'OnlineExperiment.environment_steps = {10**12}'])
+  with tempfile.TemporaryDirectory() as root:
+    folder = run_folder.RunFolder(root)
+    supervisor = supervisor_lib.Supervisor(
+        gin.config_str(), root, num_actors,
+        learner_threads=supervisor_lib.threads_of_learner(experiment))
+    supervisor.start()
+    rows = []
+    try:
+      while len(rows) <= _WARM_UP_ROWS + 1 or (
+          rows[-1]['seconds'] - rows[_WARM_UP_ROWS]['seconds'] < seconds):
+        time.sleep(0.5)
+        supervisor.restart_the_dead()
+        rows = run_folder.read_metrics(folder.metrics)
+    finally:
+      supervisor.stop()
+  first, *measured = rows[_WARM_UP_ROWS:]
+  last = measured[-1]
+
+  def gone(name: str) -> float:
+    return last[name] - first[name]
+
+  elapsed = gone('seconds')
+  queue_length = statistics.median(row['queue_length'] for row in measured)
+  return [
+      f'{num_actors}', f'{num_actors * experiment.environments_per_actor}',
+      f'{gone("environment_steps") / elapsed:,.0f}',
+      f'{gone("learner_step") / elapsed:.1f}',
+      f'{statistics.mean(row["learner_idle"] for row in measured):.2f}',
+      f'{statistics.mean(row["data_age"] for row in measured):.1f}',
+      f'{last["oldest_unroll"]:.0f}', f'{last["oldest_allowed"]:.0f}',
+      f'{gone("unrolls_stale") / (gone("unrolls_stale") + gone("unrolls")):.3f}',
+      f'{queue_length:.0f}']
+
+
+class Traffic(NamedTuple):
+  """Bytes, before Reverb compresses them."""
+  row: int      # Written by an actor for each step of each environment.
+  unroll: int   # Read by the learner for each unroll of a batch, with its memory.
+  weights: int  # Read by an actor at each update of the target network.
+
+
+def traffic(experiment: experiment_lib.OnlineExperiment) -> Traffic:
+  """Returns how many bytes an online experiment sends through Reverb."""
+
+  def size(nest: Any) -> int:
+    return sum(
+        spec.shape.num_elements() * spec.dtype.size for spec in tf.nest.flatten(nest))
+
+  row = experiment.row_spec()
+  signature = experiment.unroll_signature()
+  num = experiment.environments_per_actor
+  return Traffic(size(row) // num, size(signature) // num,
+                 size([tf.TensorSpec(v.shape, v.dtype)
+                       for v in experiment.acting_network.variables]))
+
+
+class Rate(NamedTuple):
+  """CPU seconds for each unroll through a Reverb server on this machine."""
+  write: float         # By the writer,
+  server_write: float  # and by the server meanwhile.
+  read: float          # By the reader,
+  server_read: float   # and by the server meanwhile.
+
+
+def measure_reverb(experiment: experiment_lib.OnlineExperiment, num_unrolls: int
+                   ) -> Rate:
+  """Writes and samples unrolls of random numbers, which cannot be compressed.
+
+  Args:
+    experiment: its unrolls have as many environments as an actor.
+    num_unrolls: items to write and to sample.
+  """
+  row = experiment.row_spec()
+  port = portpicker.pick_unused_port()
+  process = multiprocessing.get_context('spawn').Process(
+      target=_serve, daemon=True, args=(
+          port, row, experiment.unroll_length, experiment.memory_length, num_unrolls))
+  process.start()
+  server = psutil.Process(process.pid)
+  client = lazy_reverb.Client(f'localhost:{port}')
+  client.server_info(timeout=60)
+  random = np.random.default_rng(0)
+
+  def draw(spec: tf.TensorSpec) -> np.ndarray:
+    drawn = random.integers(0, 256, (*spec.shape, spec.dtype.size), np.uint8)
+    return drawn.view(spec.dtype.as_numpy_dtype)[..., 0]
+
+  rows = [tf.nest.map_structure(draw, row) for _ in range(32)]
+  writer = writer_lib.UnrollWriter(
+      client, row, experiment.unroll_length, experiment.memory_length)
+  writer.open()
+
+  def cpu(work: Callable[[], None]) -> Sequence[float]:
+    before = time.process_time(), sum(server.cpu_times()[:2])
+    work()
+    after = time.process_time(), sum(server.cpu_times()[:2])
+    return [(y - x) / num_unrolls for x, y in zip(before, after)]
+
+  def write():
+    items = number = 0
+    while items < num_unrolls:
+      items += writer.append(rows[number % len(rows)])
+      number += 1
+    while not writer.wait(0, 10_000):
+      pass
+
+  def read():
+    for _ in client.sample(writer_lib.TABLE, num_unrolls, emit_timesteps=False):
+      pass
+
+  rate = Rate(*cpu(write), *cpu(read))
+  writer.close()
+  process.kill()
+  process.join()
+  return rate
+
+
+def _serve(port: int, row: unroll_lib.Unroll, unroll_length: int, memory_length: int,
+           queue_size: int) -> None:
+  server_lib.serve(port, row, unroll_length, memory_length, queue_size, []).wait()
+
+
+def measure_acting(experiment: experiment_lib.OnlineExperiment, num_steps: int
+                   ) -> float:
+  """Returns the median CPU seconds of an actor's step: its environments and network."""
+  rollout = actor.make_rollout(
+      experiment.make_policy(experiment.acting_network, with_record=True),
+      experiment.make_environments(
+          experiment.environments_per_actor, seeds.Stream.ACTING),
+      tf.constant([0, 1]))
+  seconds = []
+  for _ in range(2 + num_steps):
+    started = time.process_time()
+    rollout.step()
+    seconds.append(time.process_time() - started)
+  return statistics.median(seconds[2:])  # The first ones compile.

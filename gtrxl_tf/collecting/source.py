@@ -1,0 +1,107 @@
+"""The base class of sources, and the loop in which they play."""
+
+import abc
+from typing import NamedTuple
+
+import numpy as np
+
+from gtrxl_tf import environments
+from gtrxl_tf.datasets import format as format_lib
+from gtrxl_tf.environments import task_batch
+from gtrxl_tf.settings import config
+
+
+class Source(abc.ABC):
+  """An algorithm that learns while it plays B tasks, in each of them separately.
+
+  Its constructor takes `tasks`, a batch whose specs it may read; `num_steps`, the steps
+  that it will play; and `seed`. It plays one history in each task.
+  """
+
+  @abc.abstractmethod
+  def act(self, observation: np.ndarray, state: np.ndarray) -> np.ndarray:
+    """Returns the next actions.
+
+    Args:
+      observation: [B, ...], what an agent sees.
+      state: [B, ...], the complete state, for sources that use it.
+
+    Returns:
+      Integers [B].
+    """
+
+  @abc.abstractmethod
+  def learn(self, state: np.ndarray, action: np.ndarray, outcome: task_batch.Outcome
+            ) -> None:
+    """Learns from a step.
+
+    Args:
+      state: [B, ...], the states in which the actions were chosen.
+      action: [B], the actions that `act` returned.
+      outcome: the outcome of the step.
+    """
+
+
+class LearningHistories(NamedTuple):
+  """B histories of T steps, in the dtypes in which they are stored.
+
+  Attributes:
+    observation: [B, T, ...].
+    action: uint8 [B, T].
+    reward: [B, T].
+    end: uint8 [B, T], values of `format.End`. The last step of a history need not end
+      an episode.
+  """
+  observation: np.ndarray
+  action: np.ndarray
+  reward: np.ndarray
+  end: np.ndarray
+
+
+def play(tasks: task_batch.TaskBatch, source: Source, num_steps: int
+         ) -> LearningHistories:
+  """Lets a source play `num_steps` steps in every task, from an episode's start.
+
+  Raises:
+    environments.EnvironmentFailed: the tasks or the source raised an error.
+  """
+  observations, actions, rewards = (
+      np.empty((num_steps, tasks.num_tasks, *spec.shape), spec.dtype) for spec in (
+          tasks.observation_spec(), tasks.action_spec(), tasks.reward_spec()))
+  ends = np.empty((num_steps, tasks.num_tasks), np.uint8)
+  tasks.restart()
+  t = 0
+  try:
+    for t in range(num_steps):
+      state = tasks.state
+      observation = tasks.observe(state)
+      action = source.act(observation, state)
+      outcome = tasks.step(action)
+      source.learn(state, action, outcome)
+      observations[t] = observation
+      actions[t] = action
+      rewards[t] = outcome.reward
+      ends[t] = (outcome.terminated * np.uint8(format_lib.End.TERMINATION)
+                 + outcome.truncated * np.uint8(format_lib.End.TRUNCATION))
+  except Exception as error:
+    raise environments.EnvironmentFailed(
+        f'{type(tasks).__name__} played by {type(source).__name__}, step {t + 1} of '
+        f'the history: {type(error).__name__}: {config.one_line(error)}') from error
+  # The arrays are filled by time and read by history.
+  return LearningHistories(*(
+      np.ascontiguousarray(array.swapaxes(0, 1))
+      for array in (observations, actions, rewards, ends)))
+
+
+def random_maximum(values: np.ndarray, also: np.ndarray, random: np.random.Generator
+                   ) -> np.ndarray:
+  """Returns the index of a largest value in each column, drawn uniformly: [B].
+
+  Args:
+    values: [A, B].
+    also: bool, broadcast against [A, B]: true for further values to draw from.
+    random: the generator to draw with.
+  """
+  admitted = (values == values.max(axis=0)) | also
+  # 1 - random() is in (0, 1], so that admitted values are never 0.
+  return (admitted * (1 - random.random(values.shape, np.float32))).argmax(axis=0)

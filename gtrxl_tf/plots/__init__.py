@@ -1,1 +1,0 @@
-"""Computes learning curves, writes them as CSV and draws them."""

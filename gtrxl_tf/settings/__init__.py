@@ -1,0 +1,1 @@
+"""Settings: what lies over gin. Checked arguments, files, differences, samples, seeds."""

@@ -1,0 +1,268 @@
+"""The settings of a run, as two processes compare them.
+
+Gin text becomes a dictionary from a setting's name to its value as text. Macros are
+replaced by their values, numbers and lists are written in one way, and settings that
+have their default value are left out. Gin files that mean the same therefore give the
+same dictionary, whichever defaults they mention.
+
+Where a signature has None, the attribute `default_X` of the class says what it means
+for the parameter `X`. For `Experiment` that is the class that `train.experiment` names.
+"""
+
+import fnmatch
+import inspect
+import json
+import tokenize
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import gin
+from gin import config_parser
+
+from gtrxl_tf.settings import config
+
+Settings = Mapping[str, str]
+
+# Settings that may differ between the parts of a run: each concerns one part only, and
+# changes nothing in what the others send or expect.
+OF_ONE_PART = (
+    'Checkpoints.*',
+    'Experiment.checkpoints',
+    'Experiment.compute_dtype',
+    'Experiment.evaluation_episodes',
+    'Experiment.log_period',
+    'Experiment.reference_lines',
+    'OnlineExperiment.environment_steps',
+    'OnlineExperiment.evaluator',
+    'OnlineExperiment.stall_seconds',
+)
+# Settings that decide how long a run trains. More steps extend a run that is done, and
+# stretch a schedule that ends with it.
+OF_LENGTH = ('OnlineExperiment.environment_steps', 'OfflineExperiment.learner_steps')
+# Settings that may be changed on purpose in a run that was started. All others decide
+# what its weights, its optimizer and its data are.
+CHANGEABLE = (
+    *OF_ONE_PART,
+    *OF_LENGTH,
+    'Experiment.score',
+    'd4rl_score.*',
+    'HistoryCollector.num_evaluation',
+    'OfflineExperiment.dataset',  # It may have moved.
+    'OfflineExperiment.evaluation_period',
+    'OnlineExperiment.num_actors',
+)
+
+_KIND = 'train.experiment'  # The setting that names the kind of experiment.
+_MOST_NAMED = 10  # Differences that a message lists.
+
+
+class Difference(NamedTuple):
+  """A setting with different values, as text."""
+  name: str
+  here: str
+  there: str
+
+
+class _Reference(NamedTuple):
+  """A reference to a configurable, as in `@GTrXL()`."""
+  text: str
+
+
+class _Macro(NamedTuple):
+  """A use of a macro, as in `%size`."""
+  name: str
+
+
+class _Delegate(config_parser.ParserDelegate):
+  """Keeps references as text, so that nothing needs to be registered with gin."""
+
+  def configurable_reference(self, scoped_name: str, evaluate: bool) -> _Reference:
+    scope, name = _split(scoped_name)
+    return _Reference('@' + '/'.join([*scope, name]) + '()' * evaluate)
+
+  def macro(self, name: str) -> _Macro:
+    return _Macro(name)
+
+
+def given() -> Dict[str, str]:
+  """The settings that gin has been given in this process."""
+  return parse(gin.config_str())
+
+
+def operative() -> Dict[str, str]:
+  """The settings that this process has used so far."""
+  return parse(gin.operative_config_str())
+
+
+def parse(text: str) -> Dict[str, str]:
+  """Reads settings that differ from their defaults.
+
+  Args:
+    text: gin, without includes. Later lines override earlier ones.
+
+  Raises:
+    config.ConfigError: the text is not gin.
+  """
+  macros, values = {}, {}
+  try:
+    for line in config_parser.ConfigParser(text, _Delegate()):
+      if not isinstance(line, config_parser.BindingStatement):
+        continue
+      scope, name = _split(f'{line.scope}/{line.selector}' if line.scope
+                           else line.selector)
+      if line.arg_name:
+        values[scope, name, line.arg_name] = line.value
+      else:
+        macros['/'.join([*scope, name])] = line.value
+  except (SyntaxError, tokenize.TokenError, ValueError, TypeError) as error:
+    raise config.ConfigError(f'not gin: {config.one_line(error)}') from error
+  texts = {key: _text(value, macros) for key, value in values.items()}
+  kind = texts.get(((), *_KIND.split('.')))
+  texts = {key: _canonical(text, *key[1:], kind) for key, text in texts.items()}
+  return {'/'.join([*scope, f'{name}.{parameter}']): value
+          for (scope, name, parameter), value in texts.items()
+          if value != _inherited(texts, scope, name, parameter, kind)}
+
+
+def _split(scoped_name: str) -> Tuple[Tuple[str, ...], str]:
+  """Returns the scopes, and the name without this library's module."""
+  *scope, name = scoped_name.split('/')
+  return tuple(scope), name.removeprefix(f'{config.MODULE}.')
+
+
+def _inherited(texts: Mapping[Tuple[Tuple[str, ...], str, str], str],
+               scope: Tuple[str, ...], name: str, parameter: str, kind: Optional[str]
+               ) -> Optional[str]:
+  """The value that a setting has without its own line; None if it has none."""
+  for length in reversed(range(len(scope))):
+    if (key := (scope[:length], name, parameter)) in texts:
+      return texts[key]
+  return _default(name, parameter, kind)
+
+
+def _default(name: str, parameter: str, kind: Optional[str]) -> Optional[str]:
+  """The default of a setting; None if it has none.
+
+  Args:
+    name: the configurable's.
+    parameter: its parameter.
+    kind: the setting `train.experiment`; None for its default.
+  """
+  found = _parameter(name, parameter)
+  if found is None or found.default is inspect.Parameter.empty:
+    return None
+  return _canonical(_text(found.default, {}), name, parameter, kind)
+
+
+def _canonical(text: str, name: str, parameter: str, kind: Optional[str]) -> str:
+  """A value as text; None is replaced by what it means, see the module's docstring."""
+  found = _parameter(name, parameter)
+  if text != 'None' or found is None:
+    return text
+  meant = getattr(_owner(name, kind), f'default_{parameter}', None)
+  if meant is None:
+    return text
+  # A class where its instance is expected is called, as in `@Adam()`.
+  hint = getattr(found.annotation, 'hint', found.annotation)
+  called = config.mismatch(meant, hint) is not None
+  return _text(meant, {}) + '()' * called
+
+
+def _parameter(name: str, parameter: str) -> Optional[inspect.Parameter]:
+  """A parameter of a configurable; None for one of an older or another library."""
+  try:
+    return inspect.signature(gin.get_configurable(name)).parameters.get(parameter)
+  except (TypeError, ValueError):
+    return None
+
+
+def _owner(name: str, kind: Optional[str]) -> Any:
+  """The configurable of a name, or the kind of experiment that is a subclass of it."""
+  owner = gin.get_configurable(name)
+  kind = kind or _default(*_KIND.split('.'), None)
+  try:
+    made = gin.get_configurable(kind.removeprefix('@'))
+    return made if issubclass(made, owner) else owner
+  except (AttributeError, TypeError, ValueError):  # It is no class, or not known.
+    return owner
+
+
+def _text(value: Any, macros: Mapping[str, Any]) -> str:
+  """Writes a value so that equal values have equal texts."""
+  if isinstance(value, _Reference):
+    return value.text
+  if isinstance(value, _Macro):
+    if value.name not in macros:
+      return f'%{value.name}'
+    rest = {name: x for name, x in macros.items() if name != value.name}
+    return _text(macros[value.name], rest)
+  if isinstance(value, dict):
+    items = sorted(f'{_text(k, macros)}: {_text(v, macros)}' for k, v in value.items())
+    return '{' + ', '.join(items) + '}'
+  if isinstance(value, (list, tuple)):
+    return '[' + ', '.join(_text(x, macros) for x in value) + ']'
+  if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+    return repr(int(value))
+  if callable(value):
+    return f'@{config.name_of(value)}'
+  return repr(value)
+
+
+def differences(here: Settings, there: Settings, ignored: Sequence[str] = ()
+                ) -> list[Difference]:
+  """Returns the settings whose values differ, sorted by name.
+
+  Args:
+    here: settings.
+    there: other settings.
+    ignored: patterns of names that may differ, as `fnmatch` has them; a scope before a
+      name is not part of it.
+  """
+  return [Difference(name, *(_value(name, x) for x in (here, there)))
+          for name in sorted({*here, *there})
+          if here.get(name) != there.get(name) and not matches(name, ignored)]
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+  """Whether the name of a setting, without its scope, matches one of the patterns."""
+  return any(fnmatch.fnmatchcase(name.rpartition('/')[2], x) for x in patterns)
+
+
+def _value(name: str, settings: Settings) -> str:
+  """Returns the value of a setting, which may be an inherited one."""
+  scoped, _, parameter = name.rpartition('.')
+  *scope, owner = scoped.split('/')
+  for length in reversed(range(len(scope) + 1)):
+    key = '/'.join([*scope[:length], f'{owner}.{parameter}'])
+    if key in settings:
+      return settings[key]
+  default = _default(owner, parameter, settings.get(_KIND))
+  return 'not set' if default is None else default
+
+
+def describe(found: Sequence[Difference], here: str = 'here') -> str:
+  """Lists differences in one line, as `Adam.learning_rate = 0.1 (here 0.2)`."""
+  named = [f'{x.name} = {x.there} ({here} {x.here})' for x in found[:_MOST_NAMED]]
+  if len(found) > _MOST_NAMED:
+    named.append(f'and {len(found) - _MOST_NAMED} more')
+  return ', '.join(named)
+
+
+def to_json(settings: Settings) -> str:
+  """Writes settings for another process."""
+  return json.dumps(dict(settings), sort_keys=True)
+
+
+def from_json(text: str) -> Dict[str, str]:
+  """Reads what `to_json` wrote.
+
+  Raises:
+    config.ConfigError: the text is something else.
+  """
+  try:
+    settings = json.loads(text)
+  except ValueError as error:
+    raise config.ConfigError(f'not settings: {config.one_line(error)}') from error
+  if not (isinstance(settings, dict)
+          and all(isinstance(value, str) for value in settings.values())):
+    raise config.ConfigError('not settings: expected names with values')
+  return settings

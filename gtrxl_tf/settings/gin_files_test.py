@@ -1,0 +1,344 @@
+"""Tests of gin_files.py, through config.parse."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+import time
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import gin
+
+from gtrxl_tf.settings import config
+from gtrxl_tf.settings import gin_files
+
+
+@config.configurable
+def furnished(size: config.PositiveInt = 1, door=None, wall=None):
+  return size, door, wall
+
+
+class _Test(parameterized.TestCase):
+  """In an empty folder, with this library's gin files replaced by those of a test."""
+
+  def setUp(self):
+    super().setUp()
+    gin.clear_config()
+    self.addCleanup(gin.clear_config)
+    self.folder = pathlib.Path(self.create_tempdir().full_path)
+    self.library = self.folder / 'library'
+    self.write('library/a/room.gin', 'furnished.size = 2')
+    self.write('library/a/both.gin')
+    self.write('library/b/both.gin')
+    self.enter_context(mock.patch.object(gin_files, 'FOLDER', self.library))
+    self.work = self.folder / 'work'
+    self.work.mkdir()
+    before = os.getcwd()
+    os.chdir(self.work)
+    self.addCleanup(os.chdir, before)
+    # What imports change.
+    for name in '_modules', '_folders':
+      kept = type(getattr(gin_files, name))()
+      self.enter_context(mock.patch.object(gin_files, name, kept))
+    self.enter_context(mock.patch.object(sys, 'path', sys.path[:]))
+    self.enter_context(mock.patch.dict(sys.modules))
+
+  def write(self, name, text='') -> str:
+    path = self.folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(textwrap.dedent(text))
+    return str(path)
+
+  def error(self, files, bindings=()) -> str:
+    """The line that says why these settings cannot be read, which takes little time."""
+    start = time.process_time()
+    with self.assertRaises(config.ConfigError) as caught:
+      config.parse(files, bindings)
+    self.assertLess(time.process_time() - start, 5)
+    self.assertNotIn('\n', str(caught.exception))
+    self.assertLess(len(str(caught.exception)), 2100)
+    return str(caught.exception)
+
+
+class LookUpTest(_Test):
+
+  @parameterized.parameters('gin/a/room.gin', 'a/room.gin', 'room.gin')
+  def test_files_of_the_library_are_found_from_any_folder(self, name):
+    config.parse([name], [])
+    self.assertEqual(furnished()[0], 2)
+
+  @parameterized.parameters('room.gin', 'a/room.gin')
+  def test_files_of_the_working_folder_go_first(self, name):
+    self.write(f'work/{name}', 'furnished.size = 3')
+    config.parse([name], [])
+    self.assertEqual(furnished()[0], 3)
+
+  def test_a_name_of_several_files(self):
+    self.assertRegex(self.error(['both.gin']),
+                     '^both.gin: several .* expected one of a/both.gin, b/both.gin$')
+    config.parse(['b/both.gin'], [])
+
+  @parameterized.parameters('rom.gin', 'room', 'c/room.gin', '/nowhere/room.gin')
+  def test_a_file_that_is_not_there(self, name):
+    self.assertRegex(self.error([name]),
+                     f'^{name}: no such gin file.*Did you mean a/room.gin')
+
+  def test_a_misspelt_file_of_ones_own(self):
+    self.write('work/my_world.gin')
+    self.assertEndsWith(self.error(['my_wrld.gin']), 'Did you mean my_world.gin?')
+
+  @parameterized.parameters(
+      ('', 'is a directory'), ('../library', 'is a directory'),
+      ('/dev/zero', 'is not a regular file'), ('nothing', 'no such gin file'))
+  def test_what_is_no_file(self, name, expected):
+    self.assertIn(expected, self.error([name]))
+
+  def test_a_fifo_is_not_waited_for(self):
+    os.mkfifo('fifo.gin')
+    self.assertEqual(self.error(['fifo.gin']),
+                     'fifo.gin is not a regular file: expected a gin file')
+
+  def test_a_file_that_is_too_large(self):
+    with open('large.gin', 'wb') as file:
+      file.truncate(2**40)
+    self.assertIn('large.gin has 1,099,511,627,776 bytes', self.error(['large.gin']))
+
+  def test_a_file_that_is_no_text(self):
+    pathlib.Path('binary.gin').write_bytes(b'furnished.size = \xff')
+    self.assertStartsWith(self.error(['binary.gin']), 'binary.gin: not gin: ')
+
+  def test_this_librarys_own_files(self):
+    folder = pathlib.Path(__file__).parents[1] / 'gin'
+    with mock.patch.object(gin_files, 'FOLDER', folder):
+      self.assertEqual(gin_files.find('numpad_2x2_cpu.gin'),
+                       folder / 'gtrxl/numpad_2x2_cpu.gin')
+      with self.assertRaisesRegex(
+          ValueError, 'one of gtrxl/t_maze_30_cpu.gin, rate/t_maze_30_cpu.gin$'):
+        gin_files.find('t_maze_30_cpu.gin')
+
+
+class IncludeTest(_Test):
+
+  def test_includes_are_looked_for_beside_the_file_that_has_them(self):
+    top = self.write('top.gin', "include 'deep/middle.gin'")
+    self.write('deep/middle.gin', "include 'part.gin'\ninclude '../other/part.gin'")
+    self.write('deep/part.gin', 'furnished.door = 1')
+    self.write('other/part.gin', 'furnished.wall = 2')
+    self.write('part.gin', 'furnished.door = 7')
+    config.parse([top], [])
+    self.assertEqual(furnished(), (1, 1, 2))
+
+  @parameterized.parameters('a/room.gin', 'gin/a/room.gin', 'room.gin')
+  def test_then_in_the_working_folder_and_the_library(self, name):
+    top = self.write('elsewhere/top.gin', f"include '{name}'\nfurnished.door = 1")
+    config.parse([top], [])
+    self.assertEqual(furnished()[:2], (2, 1))
+    self.write(f'work/{name}', 'furnished.size = 3')
+    gin.clear_config()
+    config.parse([top], [])
+    self.assertEqual(furnished()[:2], (3, 1))
+
+  def test_single_settings_include_from_the_working_folder(self):
+    self.write('work/part.gin', 'furnished.size = 5')
+    config.parse([], ["include 'part.gin'"])
+    self.assertEqual(furnished()[0], 5)
+
+  def test_the_file_that_includes_what_is_not_there_is_named(self):
+    top = self.write('top.gin', "include 'nowhere.gin'")
+    self.assertRegex(self.error([top]), f'^nowhere.gin: no such .*included in {top}$')
+
+  def test_gin_itself_finds_no_files(self):
+    readers = gin.config._FILE_READERS[:]  # pylint: disable=protected-access
+    self.error(['nowhere.gin'])
+    # pylint: disable-next=protected-access
+    self.assertEqual(gin.config._FILE_READERS, readers)
+
+  def test_a_file_that_includes_itself(self):
+    top = self.write('top.gin', "furnished.size = 1\ninclude 'top.gin'")
+    self.assertEqual(self.error([top]), f'{top} includes itself: {top} -> {top}')
+
+  def test_files_that_include_each_other(self):
+    one = self.write('one.gin', "include 'two.gin'")
+    two = self.write('two.gin', f"include '{self.folder}/x/../one.gin'")
+    (self.folder / 'x').mkdir()
+    self.assertRegex(self.error([one]), f'includes itself: {one} -> {two} -> .*one.gin$')
+
+  def test_files_that_include_too_many(self):
+    for i in range(40):
+      self.write(f'{i}.gin', f"include '{i + 1}.gin'\ninclude '{i + 1}.gin'")
+    self.write('40.gin')
+    top = f'{self.folder}/0.gin'
+    self.assertEqual(self.error([top]), f'{top} includes more than 100 files')
+
+  def test_a_file_may_be_included_twice(self):
+    top = self.write('top.gin', "include 'room.gin'\ninclude 'room.gin'")
+    config.parse([top, top], [])
+    self.assertEqual(furnished()[0], 2)
+
+
+class MalformedTest(_Test):
+
+  @parameterized.parameters('[', '(', '{1: ', '[(')
+  def test_brackets_in_each_other(self, bracket):
+    line = f'furnished.wall = {5000 * bracket}'
+    for text in line, f'{line}{5000 * "]"}':
+      top = self.write('top.gin', f'furnished.size = 1\n{text}')
+      self.assertEqual(
+          self.error([top]),
+          f'not gin: more than 50 nested brackets ({top}, line 2)')
+      self.assertIn('--gin_bindings, line 1', self.error([], [text]))
+
+  def test_many_brackets_that_are_not_in_each_other(self):
+    config.parse([], [f'furnished.wall = [{"(1, 2), " * 1000}]'])
+    self.assertLen(furnished()[2], 1000)
+
+  @parameterized.named_parameters(
+      ('a number', 'furnished.size = ' + 10**6 * '9'),
+      ('a name', 'a' * 10**6),
+      ('a string that is not closed', 'furnished.wall = """' + 10**6 * '\n'),
+      ('a type', 'furnished.size = "' + 10**6 * 'x' + '"'),
+      ('dots', 'a.' * 400_000 + ' = 1'),
+      ('references', 'furnished.wall = ' + '@a/' * 300_000))
+  def test_long_lines(self, text):
+    top = self.write('top.gin')
+    pathlib.Path(top).write_text(text)
+    start = time.process_time()
+    with self.assertRaises(config.ConfigError) as caught:
+      config.parse([top], [])
+      furnished()
+    self.assertLess(time.process_time() - start, 20)
+    self.assertLess(len(config.one_line(caught.exception)), 2100)
+
+
+class ImportTest(_Test):
+
+  def test_a_module_beside_the_file(self):
+    top = self.write('own/top.gin', """
+        import my_doors
+        furnished.door = @Door()
+        furnished.wall = @my_doors.wall
+        Door.width = 3
+        """)
+    self.write('own/my_doors.py', """
+        import my_helper
+        class Door:
+          def __init__(self, width=1):
+            self.width = width
+        class Unused:
+          pass
+        def wall():
+          return my_helper.HEIGHT
+        """)
+    self.write('own/my_helper.py', 'HEIGHT = 4')
+    config.parse([top], [])
+    _, door, wall = furnished()
+    self.assertEqual((door.width, wall()), (3, 4))
+    self.assertRaises(ValueError, gin.get_configurable, 'Unused')
+    self.assertEqual(sys.path[-1], f'{self.folder}/own')
+    # Named later, without an import.
+    gin.clear_config()
+    config.parse([top], ['furnished.wall = @Unused()'])
+    self.assertEqual(type(furnished()[2]).__name__, 'Unused')
+
+  @parameterized.parameters(
+      ('GateA', 'furnished.door = @GaatA', 'Did you mean GateA?'),
+      ('GateB', 'GateB.widht = 3', "'widht'.*Did you mean width?"),
+      ('GateC', 'GateC.zzz = 3', 'Known: width, height'))
+  def test_a_misspelt_name_of_ones_own(self, name, binding, expected):
+    top = self.write('own/top.gin', f'import my_{name}\n{binding}')
+    self.write(f'own/my_{name}.py', f"""
+        class {name}:
+          def __init__(self, width=1, height=2):
+            pass
+        """)
+    self.assertRegex(self.error([top]), expected)
+
+  def test_a_module_with_gins_decorator(self):
+    top = self.write('top.gin', """
+        from my_house import my_decorated
+        furnished.door = @DecoratedDoor()
+        DecoratedDoor.width = 3
+        """)
+    self.write('my_house/my_decorated.py', """
+        import gin
+        @gin.configurable
+        class DecoratedDoor:
+          def __init__(self, width=1):
+            self.width = width
+        """)
+    config.parse([top], [])
+    self.assertEqual(furnished()[1].width, 3)
+
+  def test_a_module_in_the_working_folder(self):
+    self.write('work/my_binding.py', 'class BoundDoor: pass')
+    config.parse([], ['import my_binding', 'furnished.door = @BoundDoor'])
+    self.assertEqual(furnished()[1].__name__, 'BoundDoor')
+
+  def test_another_process_reads_what_was_used(self):
+    top = self.write('own/top.gin', 'import my_kept\nfurnished.door = @KeptDoor()')
+    self.write('own/my_kept.py', 'class KeptDoor: pass')
+    config.parse([top], [])
+    furnished()
+    record = self.write('run/config.gin', config.operative_text())
+    code = f"""
+from gtrxl_tf import config, gin_files_test
+config.parse([{record!r}], [])
+print(type(gin_files_test.furnished()[1]).__name__)"""
+    def read():
+      return subprocess.run(
+          [sys.executable, '-c', code], capture_output=True, text=True, check=False,
+          cwd='/', env={**os.environ, 'PYTHONPATH': str(
+              pathlib.Path(__file__).parents[1])})
+    self.assertEqual(read().stdout, 'KeptDoor\n', read().stderr)
+    # A run's folder may go to another machine, with the module in it.
+    (self.folder / 'own/my_kept.py').rename(self.folder / 'run/my_kept.py')
+    self.assertEqual(read().stdout, 'KeptDoor\n')
+    (self.folder / 'run/my_kept.py').unlink()
+    self.assertIn(f"import my_kept: No module named 'my_kept': expected my_kept.py "
+                  f'beside {record}, or in', read().stderr)
+
+  def test_a_name_that_the_library_has_too(self):
+    top = self.write('top.gin', 'import my_twin\nfurnished.door = @furnished')
+    self.write('my_twin.py', 'def furnished(): pass')
+    self.assertEqual(
+        self.error([top]), 'my_twin.furnished: there is another configurable of this '
+        'name: expected a name of its own')
+    gin_files._modules.clear()  # pylint: disable=protected-access
+    # What the module only imports stays the library's.
+    self.write('my_other.py', 'from my_twin import furnished')
+    config.parse([self.write('other.gin', 'import my_other\nfurnished.size = 4')], [])
+    self.assertEqual(furnished()[0], 4)
+
+  def test_a_module_that_python_finds_elsewhere(self):
+    top = self.write('top.gin', 'import json')
+    self.write('json.py')
+    self.assertRegex(self.error([top]), f'^import json: Python finds .*json/__init__.py '
+                     f'before the json in {self.folder}: expected .* another name$')
+
+  @parameterized.parameters(
+      ('import my_lost', "import my_lost: No module named 'my_lost': expected my_lost.py "
+       'beside .*top.gin, or in a folder of PYTHONPATH'),
+      ('import my_wrong', r"import my_wrong: ModuleNotFoundError: No module named 'nix' "
+       r'\(.*/my_wrong.py, line 2\)'),
+      ('import my_bad', r'import my_bad: SyntaxError: .* \(.*/my_bad.py, line 1\)'),
+      ('import my_exit', r"import my_exit: SystemExit: ended \(.*/my_exit.py, line 1\)"),
+      ('from my_good import Door', "import my_good.Door: .*: expected the name of a "
+       'module, as in `import my_world`'))
+  def test_a_module_that_cannot_be_imported(self, line, expected):
+    self.write('my_wrong.py', '\nimport nix')
+    self.write('my_bad.py', 'class')
+    self.write('my_exit.py', 'raise SystemExit("ended")')
+    self.write('my_good.py', 'class Door: pass')
+    self.assertRegex(self.error([self.write('top.gin', line)]), f'^{expected}$')
+
+  def test_a_class_of_a_module_that_is_not_imported(self):
+    self.assertRegex(self.error([], ['furnished.door = @MyVeryOwnDoor']),
+                     "'@MyVeryOwnDoor'.*: a name in a module of your own needs `import "
+                     'MODULE` in the gin file, and MODULE.py beside that file')
+
+
+if __name__ == '__main__':
+  absltest.main()

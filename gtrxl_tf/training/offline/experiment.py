@@ -1,0 +1,247 @@
+"""Experiments that learn from recorded episodes."""
+
+import functools
+import pathlib
+from typing import Any, Callable, Dict, List, Literal, Optional, Tuple
+
+from dm_env import specs as dm_specs
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf import datasets
+from gtrxl_tf import environments
+from gtrxl_tf.agents import agent as agent_lib
+from gtrxl_tf.agents import decision
+from gtrxl_tf.environments import action_masks
+from gtrxl_tf.networks import action_space
+from gtrxl_tf.networks import decision as network_lib
+from gtrxl_tf.settings import config
+from gtrxl_tf.training import checkpoints as checkpoints_lib
+from gtrxl_tf.training import console
+from gtrxl_tf.training import devices
+from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import experiment
+from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import optimizers
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training.offline import batching
+from gtrxl_tf.training.offline import judge
+from gtrxl_tf.training.offline import trainer
+
+
+def _comparable(*specs: dm_specs.Array) -> List[Dict[str, Any]]:
+  """Returns the properties of each spec of an action that all the specs have.
+
+  Specs of imported datasets have no bounds, and those of older datasets have no names.
+  """
+  properties = []
+  for spec in specs:
+    known = {'num_values': getattr(spec, 'num_values', None)}
+    if known['num_values'] is None and hasattr(spec, 'minimum'):
+      known['bounds'] = [np.broadcast_to(np.float32(bound), spec.shape).tolist()
+                         for bound in (spec.minimum, spec.maximum)]
+    if hasattr(spec, 'names'):
+      known['names'] = list(spec.names)
+    properties.append(known)
+  shared = set.intersection(*map(set, properties))
+  return [{name: value for name, value in known.items() if name in shared}
+          for known in properties]
+
+
+@config.configurable
+class OfflineExperiment(experiment.Experiment):
+  """An experiment that trains on a dataset and evaluates its policy by playing.
+
+  `Experiment.network` makes a network for an `action_spec`; `Experiment.agent` makes an
+  agent of a network. The defaults are `DecisionNetwork`, `DecisionAgent` and `AdamW`.
+  Evaluations play `Experiment.environment` and `Experiment.tasks`.
+
+  Args:
+    dataset: folder of a dataset that `binaries.collect` or an importer wrote.
+    policy: makes a policy of a network, its `observation_spec` and `action_spec`.
+    scheme: selects the steps of each batch, see `batching`.
+    learner_steps: learner steps of the run.
+    segment_length: K, steps per segment.
+    num_segments: N, segments per trajectory in training.
+    batch_size: trajectories per learner step, over all replicas.
+    starts: where trajectories start, see `datasets.segments`.
+    min_window_return: see `datasets.segments`.
+    frame_stack: see `datasets.gather`.
+    return_scale: returns are divided by it, in training and in acting.
+    evaluation_period: learner steps between evaluations; None for one at the end.
+    **shared: the settings of `Experiment`.
+
+  The defaults are RATE's (Table 8, T-Maze), except `learner_steps`, which the paper
+  gives in epochs.
+  """
+  kind = 'OfflineExperiment'
+  default_network = network_lib.DecisionNetwork
+  default_agent = decision.DecisionAgent
+  default_optimizer = optimizers.AdamW
+
+  def __init__(
+      self,
+      dataset: str,
+      policy: Callable[..., decision.DecisionPolicy] = decision.DecisionPolicy,
+      scheme: Callable[..., batching.Scheme] = batching.WholeTrajectories,
+      learner_steps: config.PositiveInt = 10_000,
+      segment_length: config.PositiveInt = 30,
+      num_segments: config.PositiveInt = 3,
+      batch_size: config.PositiveInt = 64,
+      starts: Literal['first', 'random'] = 'first',
+      min_window_return: Optional[float] = None,
+      frame_stack: config.PositiveInt = 1,
+      return_scale: config.PositiveFloat = 1.0,
+      evaluation_period: Optional[config.PositiveInt] = None,
+      **shared):
+    super().__init__(**shared)
+    self.dataset = datasets.check(dataset)
+    self.learner_steps = learner_steps
+    self.batch_size = batch_size
+    self.evaluation_period = evaluation_period or learner_steps
+    self._policy = policy
+    self._scheme = scheme
+    self._trajectories = dict(
+        segment_length=segment_length, num_segments=num_segments,
+        batch_size=batch_size, seed=self.seed, return_scale=return_scale,
+        frame_stack=frame_stack, starts=starts, min_window_return=min_window_return)
+    self._return_scale = return_scale
+    self._check_specs()
+
+  def _check_specs(self) -> None:
+    """Checks that the dataset's shapes and actions are those of the environment."""
+    def shapes(nest):
+      return tf.nest.map_structure(
+          lambda spec: (spec.shape, np.dtype(spec.dtype).name), nest)
+
+    observation_spec = self.dataset.observation_spec()
+    if self._trajectories['frame_stack'] > 1:
+      observation_spec = environments.stacked_spec(
+          observation_spec, self._trajectories['frame_stack'])
+    for kind, spec in (('observation', observation_spec),
+                       ('action', self.dataset.action_spec())):
+      found, expected = shapes(spec), shapes(getattr(self, f'{kind}_spec'))
+      if found != expected:
+        raise config.ConfigError(
+            f'OfflineExperiment.dataset has {kind}s {found}: expected those of '
+            f'Experiment.environment, {expected}')
+    for found, expected in zip(*map(
+        tf.nest.flatten, (self.dataset.action_spec(), self.action_spec))):
+      found, expected = _comparable(found, expected)
+      if found != expected:
+        raise config.ConfigError(
+            f'OfflineExperiment.dataset has actions with {found}: expected those of '
+            f'Experiment.environment, with {expected}')
+
+  def make_agent(self) -> agent_lib.Agent:
+    tf.keras.utils.set_random_seed(self.seed)
+    with devices.compute_dtype(self.compute_dtype):
+      return self._agent(self.make_network())
+
+  def restore_agent(self, checkpoints: pathlib.Path) -> agent_lib.Agent:
+    tf.keras.utils.set_random_seed(self.seed)
+    agent = self._agent(self.make_network())  # In float32, because it will act.
+    checkpoints_lib.restore_agent(checkpoints, agent)
+    return agent
+
+  def learned_network(self, agent: agent_lib.Agent) -> tf.keras.layers.Layer:
+    return agent.network
+
+  def make_network(self) -> tf.keras.layers.Layer:
+    """Makes a network with variables."""
+    network = self._make_network()
+    network.create_variables(self.observation_spec)
+    if getattr(network, 'oracle', None) and self._trajectories['starts'] != 'first':
+      raise config.ConfigError(
+          f"OfflineExperiment.starts = {self._trajectories['starts']!r} with "
+          "DecisionNetwork.oracle: expected 'first', where the oracle looks")
+    for layer in network.submodules:
+      if getattr(layer, 'normalizes', False):
+        layer.set_statistics(*(
+            action_masks.split(nest)[0] for nest in self._observation_statistics))
+    return network
+
+  @functools.cached_property
+  def _observation_statistics(self) -> Tuple[Any, Any]:
+    """Mean and deviation of the dataset's observations, stacked like its frames."""
+    frames = self._trajectories['frame_stack']
+    return tuple(
+        tf.nest.map_structure(lambda x: np.tile(x, frames) if frames > 1 else x, nest)
+        for nest in self.dataset.observation_statistics())
+
+  def _make_network(self) -> tf.keras.layers.Layer:
+    return self._network(action_spec=self.action_spec)
+
+  def make_policy(self, network: network_lib.DecisionNetwork
+                  ) -> decision.DecisionPolicy:
+    """Makes a policy that acts with `network`."""
+    return self._policy(network, self.observation_spec, self.action_spec,
+                        return_scale=self._return_scale)
+
+  def restore_policy(self, folder: run_folder.RunFolder) -> decision.DecisionPolicy:
+    """Makes the policy of the newest checkpoint, with the current settings."""
+    return self.make_policy(self.restore_agent(folder.checkpoints).network)
+
+  def make_judge(self, policy: Any, folder: Optional[run_folder.RunFolder] = None
+                 ) -> judge.Judge:
+    """Makes the judge that evaluates a policy.
+
+    Args:
+      policy: the policy to evaluate.
+      folder: the run's folder, for pictures; None for no pictures.
+    """
+    del folder
+    return judge.EpisodeJudge(self, policy)
+
+  def make_scheme(self, agent: agent_lib.Agent) -> batching.Scheme:
+    """Makes the scheme, which makes the batches."""
+    return self._scheme(self._make_trajectories(agent.network.action_space),
+                        agent.network.initial_state, self.learner_steps)
+
+  def make_batch(self, agent: agent_lib.Agent) -> Any:
+    """Makes the first batch."""
+    return self.make_scheme(agent).batch(0)
+
+  def describe_row(self, batch: Any) -> str:
+    return f'{batch.valid.shape[1]}'
+
+  def _make_trajectories(self, space: action_space.ActionSpace
+                         ) -> batching.Trajectories:
+    return batching.Trajectories(self.dataset, space, **self._trajectories)
+
+  def episode(self, space: action_space.ActionSpace, number: int
+              ) -> decision.Segments:
+    """Returns the first N segments of an episode of the dataset, as a batch of one.
+
+    Args:
+      space: the space of the actions.
+      number: the episode's number.
+
+    Raises:
+      IndexError: the dataset has no such episode.
+    """
+    if number >= self.dataset.num_episodes:
+      raise IndexError(f'episode {number} of {self.dataset.path}: it has '
+                       f'{self.dataset.num_episodes}')
+    trajectories = self._make_trajectories(space)
+    length = min(int(self.dataset.lengths[number]),
+                 trajectories.segment_length * trajectories.num_segments)
+    return trajectories.segments(
+        trajectories.gather(np.array([number]), length), np.ones(1, bool))
+
+  @property
+  def description(self) -> str:
+    return (f'on the {self.dataset.num_episodes:,} {self.dataset.kind} of '
+            f'{self.dataset.path}')
+
+  def make_console(self) -> console.Console:
+    return console.Console(self.learner_steps, 'learner')
+
+  def train(self, folder: run_folder.RunFolder, strategy: tf.distribute.Strategy,
+            should_stop: Callable[[], bool], server: Optional[str] = None,
+            gauges: Optional[gauges_lib.Gauges] = None,
+            show: Optional[Callable[[Dict[str, float]], None]] = None
+            ) -> Optional[evaluation.Evaluation]:
+    del server
+    made = trainer.OfflineTrainer(self, folder, strategy, should_stop, gauges, show)
+    return made.judge.evaluation if made.run() and made.judge else None

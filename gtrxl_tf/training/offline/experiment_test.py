@@ -1,0 +1,232 @@
+"""Tests of offline experiments: small runs on episodes of small mazes."""
+
+import functools
+import pathlib
+import tempfile
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from dm_env import specs
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gtrxl_tf import cores
+from gtrxl_tf import datasets
+from gtrxl_tf import environments
+from gtrxl_tf import testing
+from gtrxl_tf.agents import decision as policy_lib
+from gtrxl_tf.collecting import episodes
+from gtrxl_tf.datasets import episodes_testing
+from gtrxl_tf.environments import action_recall
+from gtrxl_tf.environments import t_maze
+from gtrxl_tf.networks import decision
+from gtrxl_tf.networks import torsos
+from gtrxl_tf.settings import config
+from gtrxl_tf.settings import seeds
+from gtrxl_tf.training import devices
+from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import optimizers
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training.offline import experiment as offline_experiment
+from gtrxl_tf.training.offline import trainer
+
+testing.split_cpu(2)
+
+_MAZE = functools.partial(t_maze.TMaze, corridor_length=4)
+
+
+def _network(action_spec, segment_length=18):
+  return decision.DecisionNetwork(
+      action_spec, torsos.VectorTorso((16,)),
+      cores.RATE(1, 16, 2, 8, variant='trxl_i', num_memory_tokens=1,
+                 segment_length=segment_length))
+
+
+class _Maze(t_maze.TMaze):
+  """A maze whose spec has other actions."""
+
+  def __init__(self, action_spec, seed):
+    super().__init__(corridor_length=4, seed=seed)
+    self._claimed = action_spec
+
+  def action_spec(self):
+    return self._claimed
+
+
+class _MaskedMaze(environments.Wrapper):
+  """A maze with an action mask that allows everything."""
+
+  def __init__(self, seed):
+    super().__init__(_MAZE(seed=seed))
+
+  def reset(self):
+    return self._masked(self._environment.reset())
+
+  def step(self, action):
+    return self._masked(self._environment.step(action))
+
+  def observation_spec(self):
+    return {'observation': self._environment.observation_spec(),
+            'action_mask': specs.BoundedArray(
+                (self.action_spec().num_values,), np.int8, 0, 1)}
+
+  def _masked(self, time_step):
+    return time_step._replace(observation={
+        'observation': time_step.observation,
+        'action_mask': np.ones(self.action_spec().num_values, np.int8)})
+
+
+class OfflineTrainingTest(parameterized.TestCase):
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    temporary = cls.enter_context(tempfile.TemporaryDirectory())
+    cls.dataset = str(pathlib.Path(temporary) / 'dataset')
+    testing.write_informed_episodes(cls.dataset, _MAZE(seed=0), 300)
+
+  def setUp(self):
+    super().setUp()
+    self.folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    self.rows = []
+
+  def experiment(self, **settings):
+    return offline_experiment.OfflineExperiment(**{**dict(
+        dataset=self.dataset, environment=_MAZE, network=_network,
+        policy=functools.partial(policy_lib.DecisionPolicy, target_return=1.0),
+        learner_steps=200, segment_length=6, num_segments=1, batch_size=16,
+        optimizer=optimizers.AdamW(learning_rate=5e-3, warmup_steps=10),
+        evaluation_episodes=20, log_period=20), **settings})
+
+  def train(self, experiment, strategy='default'):
+    training = trainer.OfflineTrainer(
+        experiment, self.folder, devices.make_strategy(strategy), lambda: False,
+        show=self.rows.append)
+    return training.run()
+
+  @pytest.mark.long
+  def test_it_learns_to_turn_as_the_clue_says(self):
+    experiment = self.experiment(
+        evaluation_period=100, tasks={'corridor_length': (3, 4)})
+    self.assertTrue(self.train(experiment))
+    self.assertTrue(self.folder.done.exists())
+    rows = run_folder.read_metrics(self.folder.metrics)
+    self.assertEqual(rows[-1]['learner_step'], 200)
+    self.assertGreaterEqual(rows[-1]['success'], 0.9)
+    judged = [row['learner_step'] for row in rows if not np.isnan(row['return'])]
+    self.assertEqual(judged, [100, 200])
+    self.assertEqual(self.rows[-1]['success'], rows[-1]['success'])
+    self.assertEqual(
+        rows[-1]['success'], (rows[-1]['success_3'] + rows[-1]['success_4']) / 2)
+    played = evaluation.evaluate(
+        self.folder.policy,
+        experiment.make_environments(20, seeds.Stream.EVALUATION), 20)
+    self.assertGreaterEqual(np.mean(played.successes), 0.9)
+
+  def test_stacks_frames_beside_an_action_mask(self):
+    maze = _MaskedMaze(seed=0)
+    of_steps = datasets.Specs(maze.observation_spec(), maze.action_spec())
+    path = pathlib.Path(self.create_tempdir().full_path) / 'masked'
+    episodes_testing.write(path, of_steps, [
+        episodes_testing.random_episode(of_steps, np.random.default_rng(i), 8)
+        for i in range(4)])
+    experiment = self.experiment(
+        dataset=str(path), environment=_MaskedMaze, frame_stack=2, batch_size=4,
+        wrappers=[functools.partial(environments.FrameStack, frames=2)])
+    experiment.check()
+    observation = experiment.make_batch(experiment.make_agent()).observation
+    self.assertEqual(observation['observation'].shape[2:], (8,))
+    self.assertEqual(
+        observation['action_mask'].shape[2:], (maze.action_spec().num_values,))
+
+  def test_replicas_share_a_batch_evenly(self):
+    if len(tf.config.list_logical_devices('CPU')) == 1:
+      self.skipTest('TensorFlow had started before the CPU could be split.')
+    with self.assertRaisesRegex(
+        config.ConfigError, 'OfflineExperiment.batch_size = 13: expected a mult'):
+      self.train(self.experiment(batch_size=13), strategy='mirrored')
+
+  def test_observations_are_normalized_as_the_dataset_says(self):
+    def network(action_spec):
+      return decision.DecisionNetwork(
+          action_spec, torsos.VectorTorso((), normalize=True), cores.Memoryless(1, 8))
+    experiment = self.experiment(network=network)
+    made = experiment.make_agent().network
+    everything = np.concatenate([
+        experiment.dataset.episode(i).observation for i in range(300)])
+    [torso] = [x for x in made.submodules if isinstance(x, torsos.VectorTorso)]
+    seen = torso(tf.constant(everything), 1).numpy()
+    varies = everything.std(axis=0) > 0
+    np.testing.assert_allclose(seen.mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(seen.std(axis=0)[varies], 1, rtol=1e-5)
+
+  def test_an_oracle_needs_trajectories_from_the_start(self):
+    def network(action_spec):
+      return decision.DecisionNetwork(
+          action_spec, torsos.VectorTorso((8,)),
+          cores.RATE(1, 8, 2, 4, segment_length=18), oracle=lambda first: first[:, 1])
+    with self.assertRaisesRegex(
+        config.ConfigError, "OfflineExperiment.starts = 'random' with .*: expected 'f"):
+      self.experiment(network=network, starts='random').make_agent()
+
+  def test_no_environment_is_both_collected_from_and_evaluated_in(self):
+    made = []
+
+    def environment(seed):
+      made.append(seed)
+      return _MAZE(seed=seed)
+
+    collector = episodes.Collector(environment)
+    made.clear()
+    for piece in range(20):
+      collector.play(piece)
+    collected = set(made)
+    experiment = self.experiment(environment=environment, evaluation_episodes=50)
+    made.clear()
+    experiment.make_evaluation_environments()
+    self.assertLen(collected, 20)
+    self.assertLen(set(made), 50)
+    self.assertEmpty(collected.intersection(made))
+
+  def test_refuses_a_dataset_of_another_task(self):
+    with self.assertRaisesRegex(
+        config.ConfigError, 'OfflineExperiment.dataset has observations'):
+      self.experiment(environment=action_recall.ActionRecall)
+
+  @parameterized.parameters(
+      (specs.DiscreteArray(3), "'num_values': 4.* with .*'num_values': 3"),
+      (specs.DiscreteArray(18), "'num_values': 4.* with .*'num_values': 18"),
+      (environments.NamedActions(['up', 'left', 'right', 'down']),
+       "'left', 'up', .* with .*'up', 'left', "))
+  def test_refuses_a_dataset_of_other_actions(self, spec, message):
+    with self.assertRaisesRegex(
+        config.ConfigError, 'OfflineExperiment.dataset has actions with .*' + message):
+      self.experiment(environment=functools.partial(_Maze, spec))
+
+  def test_reads_a_dataset_without_names_of_actions(self):
+    path = self.create_tempdir().full_path
+    testing.write_informed_episodes(path, _Maze(specs.DiscreteArray(4), seed=0), 20)
+    self.experiment(dataset=path)
+    with self.assertRaisesRegex(config.ConfigError, "'num_values': 4"):
+      self.experiment(
+          dataset=path, environment=functools.partial(_Maze, specs.DiscreteArray(5)))
+
+  def test_compares_the_bounds_of_continuous_actions(self):
+    bounded = specs.BoundedArray((2,), np.float32, [-1, -2], 1)
+    self.assertEqual(*offline_experiment._comparable(
+        specs.BoundedArray((2,), np.float64, [-1, -2], [1, 1]), bounded))
+    self.assertNotEqual(*offline_experiment._comparable(
+        specs.BoundedArray((2,), np.float32, -1, 1), bounded))
+    self.assertEqual(*offline_experiment._comparable(
+        specs.Array((2,), np.float32), bounded))
+    self.assertNotEqual(*offline_experiment._comparable(
+        specs.Array((), np.int32), specs.DiscreteArray(3)))
+
+  def test_refuses_other_folders(self):
+    with self.assertRaisesRegex(datasets.DatasetError, 'nowhere'):
+      self.experiment(dataset='/nowhere')
+
+
+if __name__ == '__main__':
+  absltest.main()

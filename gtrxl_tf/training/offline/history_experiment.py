@@ -1,0 +1,102 @@
+"""Experiments that learn from learning histories, for algorithm distillation."""
+
+from typing import Any, Callable, Optional, Tuple
+
+import numpy as np
+
+from gtrxl_tf import collecting
+from gtrxl_tf.agents import distillation
+from gtrxl_tf.environments import task_batch
+from gtrxl_tf.networks import distillation as network_lib
+from gtrxl_tf.settings import config
+from gtrxl_tf.training import evaluation as evaluation_lib
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training.offline import experiment
+from gtrxl_tf.training.offline import learning_processes
+
+
+@config.configurable
+class HistoryExperiment(experiment.OfflineExperiment):
+  """An experiment that distills the source of a dataset of learning histories.
+
+  Evaluations are learning processes in the tasks in which the source was evaluated.
+  Tasks come from the collector: `Experiment.environment` must not be set. The other
+  settings are those of `Experiment` and `OfflineExperiment`; `OfflineExperiment.scheme`
+  must be one of `history_schemes`. The defaults are `DistillationNetwork`,
+  `DistillationAgent` and `AdamW`.
+
+  Args:
+    collector: the collector of the dataset.
+    **shared: the settings of `OfflineExperiment`.
+  """
+  kind = 'HistoryExperiment'
+  learns_while_acting = True
+  default_network = network_lib.DistillationNetwork
+  default_agent = distillation.DistillationAgent
+
+  def __init__(self, collector: collecting.HistoryCollector, **shared):
+    self._collector = collector
+    super().__init__(**shared)
+
+  def _make_specs(self) -> Tuple[Any, Any]:
+    for name, value in (
+        ('environment', self._environment), ('wrappers', self._wrappers)):
+      if value is not None:
+        raise config.ConfigError(
+            f'Experiment.{name} is set: expected none with a HistoryExperiment, '
+            'whose tasks come from its collector')
+    return self._collector.specs.observation, self._collector.specs.action
+
+  def _check_specs(self) -> None:
+    family = self._collector.family
+    found = {'environment': self.dataset.environment, **self.dataset.specs._asdict(),
+             'lengths': sorted(set(self.dataset.lengths.tolist()))}
+    expected = {'environment': family.name, **self._collector.specs._asdict(),
+                'lengths': [family.num_steps]}
+    for what in found:
+      if found[what] != expected[what]:
+        raise config.ConfigError(
+            f'OfflineExperiment.dataset has the {what} {found[what]!r}: expected that '
+            f'of HistoryExperiment.collector, {expected[what]!r}')
+
+  def _make_network(self) -> network_lib.DistillationNetwork:
+    return self._network(action_spec=self.action_spec,
+                         num_positions=self._collector.family.num_steps)
+
+  def make_policy(self, network: network_lib.DistillationNetwork
+                  ) -> distillation.DistillationPolicy:
+    """Makes a policy that learns while it acts, with `network`."""
+    return self._policy(network, self.observation_spec, self.action_spec)
+
+  def make_judge(self, policy: Any, folder: Optional[run_folder.RunFolder] = None
+                 ) -> learning_processes.LearningProcesses:
+    """Makes the judge that evaluates a policy by learning processes.
+
+    Args:
+      policy: the policy to evaluate.
+      folder: the run's folder, where their curves are drawn; None for no pictures.
+    """
+    return learning_processes.LearningProcesses(
+        policy, self._collector, self.seed, folder and folder.learning_process)
+
+  def informed_return(self, num_episodes: int = 100) -> float:
+    """Returns the mean return of a policy that knows the tasks of the evaluation."""
+    del num_episodes  # All episodes of a task have the same return.
+    return float(np.mean(
+        task_batch.informed_return(self._collector.evaluation_tasks())))
+
+  def evaluate(self, folder: run_folder.RunFolder, should_stop: Callable[[], bool]
+               ) -> Optional[evaluation_lib.Evaluation]:
+    """Plays learning processes with the newest checkpoint."""
+    del should_stop
+    # Not with the exported policy, whose actions do not depend on the seed.
+    judge = self.make_judge(self.restore_policy(folder), folder)
+    judge.evaluate()
+    return judge.evaluation
+
+  def describe(self, folder: run_folder.RunFolder,
+               evaluation: evaluation_lib.Evaluation, informed: Optional[float]) -> str:
+    del evaluation, informed
+    last = run_folder.read_metrics(folder.metrics)[-1]
+    return (f'{learning_processes.describe(last)}\n'
+            f'Learning process: {folder.learning_process}')

@@ -1,0 +1,193 @@
+"""Evaluates policies that learn while they act, by learning processes."""
+
+import functools
+import pathlib
+from typing import Any, Dict, Mapping, Optional
+
+import dm_env
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf import collecting
+from gtrxl_tf.agents import distillation as policy_lib
+from gtrxl_tf.agents import policy as agents_policy
+from gtrxl_tf.datasets import format as format_lib
+from gtrxl_tf.environments import task_batch
+from gtrxl_tf.networks import distillation
+from gtrxl_tf.training import evaluation
+from gtrxl_tf.training.offline import history_curves
+
+# A policy is judged by the last of this many equal parts of a process.
+_PARTS = 5
+
+
+class PolicySource(collecting.Source):
+  """A policy that learns while it acts, as a `Source`.
+
+  The policy does not see the last time step of an episode: the first one of the next
+  episode has the reward.
+  """
+
+  def __init__(self, policy: agents_policy.NetworkPolicy, seed: int = 0):
+    """Compiles the policy, whose weights may change.
+
+    Args:
+      policy: a policy that learns in its state, such as `DistillationPolicy`.
+      seed: the seed of the actions.
+    """
+    self._policy = policy
+    self._seed = seed
+    self._action = tf.function(policy.action, autograph=False)
+
+  def play(self, tasks: task_batch.TaskBatch, num_steps: int
+           ) -> collecting.LearningHistories:
+    """Plays `num_steps` steps in each task, beginning with a new state."""
+    self._state: Any = self._policy.get_initial_state(tasks.num_tasks)
+    self._reward = np.zeros(tasks.num_tasks, np.float32)
+    self._ended = np.ones(tasks.num_tasks, bool)
+    self._time = 0
+    return collecting.play(tasks, self, num_steps)
+
+  def act(self, observation: Any, state: Any) -> np.ndarray:
+    del state
+    step_type = np.where(self._ended, dm_env.StepType.FIRST, dm_env.StepType.MID)
+    time_step = dm_env.TimeStep(
+        tf.constant(step_type, tf.int32), tf.constant(self._reward),
+        tf.ones(len(self._reward)), tf.nest.map_structure(tf.constant, observation))
+    done = self._action(
+        time_step, self._state, seed=tf.constant([self._seed, self._time], tf.int32))
+    self._state = done.state
+    self._time += 1
+    return done.action.numpy()
+
+  def learn(self, state: Any, action: Any, outcome: task_batch.Outcome) -> None:
+    del state, action
+    self._reward = outcome.reward.astype(np.float32)
+    self._ended = outcome.terminated | outcome.truncated
+
+
+def as_inputs(played: collecting.LearningHistories,
+              network: distillation.DistillationNetwork,
+              policy: policy_lib.DistillationPolicy) -> distillation.Histories:
+  """Returns the inputs that a network received in histories that its policy played."""
+
+  def before(x: np.ndarray) -> tf.Tensor:
+    """Shifts by one, so that each step has the values of the step before."""
+    return tf.constant(np.pad(x, [(0, 0), (1, 0)] + [(0, 0)] * (x.ndim - 2)))
+
+  num, num_steps = played.reward.shape
+  steps = tf.tile(tf.range(num_steps)[tf.newaxis], [num, 1])
+  return distillation.Histories(
+      before(played.observation),
+      network.action_space.from_environment(before(played.action)),
+      before(played.reward.astype(np.float32)), before(played.end != 0),
+      is_first=tf.equal(steps, 0), position=policy.position(steps))
+
+
+class RandomSource(collecting.Source):
+  """A `Source` that draws actions uniformly and learns nothing."""
+
+  def __init__(self, tasks: task_batch.TaskBatch, seed: int = 0):
+    self._num_actions = tasks.num_actions
+    self._random = np.random.default_rng(seed)
+
+  def act(self, observation: Any, state: Any) -> np.ndarray:
+    return self._random.integers(self._num_actions, size=len(state))
+
+  def learn(self, state: Any, action: Any, outcome: task_batch.Outcome) -> None:
+    pass
+
+
+class LearningProcesses:
+  """A `Judge` that plays a learning process in each of a source's evaluation tasks.
+
+  It also judges the greedy policy, which takes the most likely actions.
+
+  Attributes:
+    columns: the names of the numbers that `evaluate` returns.
+    evaluation: the last part of each process, in the last evaluation.
+    curves: the curves of `policy`, `greedy` and `source`, in the last evaluation.
+    played: the policy's histories in the last evaluation.
+    optimum: the return of a policy that knows the tasks.
+  """
+  columns = ('return', 'success', 'source_return', 'random_return', 'normalized',
+             'greedy_return', 'greedy_normalized')
+
+  def __init__(self, policy: policy_lib.DistillationPolicy,
+               collector: collecting.HistoryCollector,
+               seed: int, picture: Optional[pathlib.Path] = None):
+    """Compiles the policy, whose weights may change.
+
+    Args:
+      policy: the policy to judge.
+      collector: the collector of the histories, with the tasks and the source.
+      seed: the seed of the policy's actions.
+      picture: the file for a picture of each evaluation's curves; their numbers are
+        written beside it with the suffix `.csv`. None for no files.
+    """
+    self.evaluation: Optional[evaluation.Evaluation] = None
+    self.curves: Dict[str, history_curves.Curve] = {}
+    self.played: Optional[collecting.LearningHistories] = None
+    self.optimum = task_batch.informed_return(collector.evaluation_tasks()).mean()
+    self._policy = PolicySource(policy, seed)
+    self._greedy = PolicySource(policy.greedy(), seed)
+    self._collector = collector
+    self._picture = picture
+
+  @functools.cached_property
+  def _source(self) -> collecting.LearningHistories:
+    return self._collector.play('evaluation', 0)
+
+  @functools.cached_property
+  def _random_return(self) -> float:
+    """The mean return of an episode of random actions."""
+    tasks = self._collector.evaluation_tasks()
+    played = collecting.play(tasks, RandomSource(tasks), self._collector.family.num_steps)
+    return float(np.mean(history_curves.returns_by_part(played.reward, played.end, 1)))
+
+  def evaluate(self) -> Dict[str, float]:
+    """Plays all processes, and returns results of their last fifth.
+
+    Returns:
+      A number for each of `columns`: the mean return of an episode, the share of
+      episodes that were not cut off, the source's return, the return of random actions
+      and the `curves.normalized` return; return and normalized return of the greedy
+      policy.
+    """
+    tasks = self._collector.evaluation_tasks()
+    num_steps = self._collector.family.num_steps
+    self.played = played = self._policy.play(tasks, num_steps)
+    greedy = self._greedy.play(self._collector.evaluation_tasks(), num_steps)
+    all_played = {'policy': played, 'greedy': greedy, 'source': self._source}
+    self.curves = {
+        name: history_curves.curve(x.reward, x.end) for name, x in all_played.items()}
+    if self._picture is not None:
+      history_curves.write_csv(self._picture.with_suffix('.csv'), self.curves)
+      history_curves.draw(self._picture, self.curves, f'{self._collector.family.name}: '
+                  f'{tasks.num_tasks} tasks', self.optimum)
+    returns = {name: history_curves.returns_by_part(x.reward, x.end, _PARTS)[:, -1]
+               for name, x in all_played.items()}
+    late = played.end[:, -(played.end.shape[1] // _PARTS):]
+    num_ends = np.sum(late != 0, axis=1)
+    successes = np.divide(
+        np.sum(late == format_lib.End.TERMINATION, axis=1), num_ends,
+        where=num_ends > 0, out=np.full(len(late), np.nan))
+    self.evaluation = evaluation.Evaluation(
+        returns['policy'].tolist(), successes.tolist(), [0] * tasks.num_tasks)
+    means = {name: float(np.mean(x)) for name, x in returns.items()}
+    scale = self._random_return, means['source']
+    return {
+        'return': means['policy'], 'success': float(np.mean(successes)),
+        'source_return': means['source'], 'random_return': self._random_return,
+        'normalized': history_curves.normalized(means['policy'], *scale),
+        'greedy_return': means['greedy'],
+        'greedy_normalized': history_curves.normalized(means['greedy'], *scale)}
+
+
+def describe(found: Mapping[str, float]) -> str:
+  """Describes the results of `LearningProcesses.evaluate` in one line."""
+  return (f'In the last fifth of learning processes: return {found["return"]:.2f} '
+          f'(greedy {found["greedy_return"]:.2f}, source {found["source_return"]:.2f}, '
+          f'random {found["random_return"]:.2f}), success {found["success"]:.2f}; '
+          f'normalized (random 0, source 1) {found["normalized"]:.2f} '
+          f'(greedy {found["greedy_normalized"]:.2f})')

@@ -1,0 +1,117 @@
+"""Tests of learning_processes.py."""
+
+import csv
+import pathlib
+
+from absl.testing import absltest
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gtrxl_tf import collecting
+from gtrxl_tf import environments
+from gtrxl_tf.agents import distillation as policy_lib
+from gtrxl_tf.cores import segment_transformer
+from gtrxl_tf.networks import distillation
+from gtrxl_tf.training.offline import history_curves
+from gtrxl_tf.training.offline import learning_processes
+
+_B, _T = 5, 24
+
+
+def _collector():
+  family = environments.DarkRoomFamily('dr', size=3, episode_length=4, num_episodes=6)
+  return collecting.HistoryCollector(family, collecting.QLearning, num_evaluation=_B)
+
+
+def _network(specs):
+  core = segment_transformer.SegmentTransformer(
+      1, 8, 2, 4, 8, segment_length=3, recurrence='same_layer', memory_length=4)
+  network = distillation.DistillationNetwork(specs.action, core, num_positions=_T)
+  network.create_variables(specs.observation)
+  random = np.random.RandomState(0)
+  for variable in network.trainable_variables:
+    variable.assign_add(0.1 * random.randn(*variable.shape))
+  return network
+
+
+class LearningProcessesTest(tf.test.TestCase):
+
+  def test_a_policy_sees_the_inputs_of_training_histories(self):
+    collector = _collector()
+    network = _network(collector.specs)
+    policy = policy_lib.DistillationPolicy(
+        network, collector.specs.observation, collector.specs.action)
+    played = learning_processes.PolicySource(policy, seed=3).play(
+        collector.evaluation_tasks(), _T)
+    self.assertGreater(np.sum(played.end == 1), 0)
+    self.assertGreater(np.sum(played.end == 2), 0)
+    def before(x):
+      return tf.constant(np.concatenate([x[:, :1], x], axis=1))
+    expected, _ = network(distillation.Histories(
+        before(played.observation), before(played.action),
+        before(played.reward.astype(np.float32)), before(played.end != 0),
+        is_first=tf.tile(tf.range(_T)[tf.newaxis] == 0, [_B, 1]),
+        position=tf.tile(tf.range(_T)[tf.newaxis], [_B, 1])), network.initial_state(_B))
+    for t in range(_T):
+      of_step = expected._replace(logits=expected.logits[:, t])
+      drawn = network.action_space.sample(of_step, tf.constant([3, t]))
+      self.assertAllEqual(played.action[:, t], drawn)
+
+  def test_policy_and_source_are_in_one_picture(self):
+    collector = _collector()
+    policy = policy_lib.DistillationPolicy(
+        _network(collector.specs), collector.specs.observation, collector.specs.action)
+    picture = pathlib.Path(self.create_tempdir().full_path) / 'learning.png'
+    judge = learning_processes.LearningProcesses(policy, collector, 0, picture)
+    found = judge.evaluate()
+    self.assertEqual(tuple(found), judge.columns)
+    source = collector.play('evaluation', 0)
+    last = history_curves.curve(source.reward, source.end, 5).mean[-1]
+    self.assertAllClose(found['source_return'], last)
+    self.assertBetween(found['success'], 0, 1)
+    self.assertAllClose(found['return'], np.mean(judge.evaluation.returns))
+    self.assertEqual(judge.evaluate(), found)
+    self.assertTrue(picture.exists())
+    with open(picture.with_suffix('.csv'), encoding='utf-8') as file:
+      self.assertEqual({row['name'] for row in csv.DictReader(file)},
+                       {'policy', 'greedy', 'source'})
+
+  def test_results_are_described_in_one_line(self):
+    values = 0.5, 0.75, 0.9, 0.1, 0.5, 0.6, 0.625
+    self.assertEqual(
+        learning_processes.describe(
+            dict(zip(learning_processes.LearningProcesses.columns, values))),
+        'In the last fifth of learning processes: return 0.50 (greedy 0.60, source '
+        '0.90, random 0.10), success 0.75; normalized (random 0, source 1) 0.50 '
+        '(greedy 0.62)')
+
+  @pytest.mark.medium
+  def test_returns_lie_between_random_play_and_the_source(self):
+    collector = _collector()
+    policy = policy_lib.DistillationPolicy(
+        _network(collector.specs), collector.specs.observation, collector.specs.action)
+    found = learning_processes.LearningProcesses(policy, collector, 0).evaluate()
+    random, source = found['random_return'], found['source_return']
+    self.assertBetween(random, 0.1, source - 0.1)
+    for kind in ('', 'greedy_'):
+      self.assertAllClose(found[f'{kind}normalized'],
+                          (found[f'{kind}return'] - random) / (source - random))
+    # Greedy actions need no random numbers.
+    again = learning_processes.LearningProcesses(policy, collector, 1).evaluate()
+    self.assertEqual(again['greedy_return'], found['greedy_return'])
+
+  @pytest.mark.medium
+  def test_the_seed_changes_the_sampled_actions(self):
+    collector = _collector()
+    policy = policy_lib.DistillationPolicy(
+        _network(collector.specs), collector.specs.observation, collector.specs.action)
+    first, second, again = (
+        learning_processes.PolicySource(policy, seed).play(
+            collector.evaluation_tasks(), _T).action for seed in (0, 1, 0))
+    self.assertAllEqual(first, again)
+    self.assertNotAllEqual(first, second)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,153 @@
+"""Tests that an interrupted and resumed run equals an uninterrupted one, bit for bit.
+
+Each run has dropout. The tests compare everything in the last checkpoint except the
+time spent: network, optimizer, and the scheme's state.
+"""
+
+import contextlib
+import functools
+import pathlib
+import shutil
+import tempfile
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import gin
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gtrxl_tf import cores
+from gtrxl_tf import testing
+from gtrxl_tf.environments import clues
+from gtrxl_tf.environments import t_maze
+from gtrxl_tf.launch import history_runs_testing
+from gtrxl_tf.launch import prepare
+from gtrxl_tf.networks import decision
+from gtrxl_tf.networks import torsos
+from gtrxl_tf.training import checkpoints
+from gtrxl_tf.training import optimizers
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training.offline import batching
+from gtrxl_tf.training.offline import experiment as offline_experiment
+from gtrxl_tf.training.offline import trainer
+
+_MAZE = functools.partial(t_maze.TMaze, corridor_length=4)
+
+
+def _network(action_spec, segment_length):
+  return decision.DecisionNetwork(
+      action_spec, torsos.VectorTorso((8,)),
+      cores.RATE(1, 8, 2, 4, num_memory_tokens=1, dropout=0.3, attention_dropout=0.3,
+                 segment_length=3 * segment_length))
+
+
+class _NoJudge:
+  """A judge for runs whose policies need not be evaluated."""
+  columns, evaluation = ['return', 'success'], None
+
+  def evaluate(self):
+    return dict.fromkeys(self.columns, 0.0)
+
+
+class OfflineResumeTest(parameterized.TestCase):
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.path = pathlib.Path(cls.enter_context(tempfile.TemporaryDirectory()))
+    testing.write_informed_episodes(cls.path / 'mazes', _MAZE(seed=0), 100)
+    cls.tiny = history_runs_testing.collect(str(cls.path))
+
+  def setUp(self):
+    super().setUp()
+    self.addCleanup(gin.clear_config)
+
+  def train(self, experiment, folder):
+    """Trains to the end; returns the contents of the checkpoint."""
+    experiment.make_policy = experiment.make_judge = lambda *_: _NoJudge()
+    self.assertTrue(trainer.OfflineTrainer(
+        experiment, folder, tf.distribute.get_strategy(), lambda: False).train())
+    reader = tf.train.load_checkpoint(str(folder.checkpoints))
+    return {name: reader.get_tensor(name)
+            for name in reader.get_variable_to_shape_map()
+            if not name.startswith(('seconds', '_CHECKPOINTABLE'))}
+
+  def assert_resumes(self, experiment, saved_at):
+    """Trains, and repeats the end from a checkpoint in the middle."""
+    folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    whole = self.train(experiment, folder)
+    rows = run_folder.read_metrics(folder.metrics)
+    other = run_folder.RunFolder(pathlib.Path(self.create_tempdir().full_path) / 'run')
+    shutil.copytree(folder.root, other.root)
+    for path in other.checkpoints.glob(f'ckpt-{experiment.learner_steps}.*'):
+      path.unlink()
+    self.assertTrue((other.checkpoints / f'ckpt-{saved_at}.index').exists())
+    resumed = self.train(experiment, other)
+    self.assertEqual(list(whole), list(resumed))
+    self.assertIn('scheme/.ATTRIBUTES/py_state', whole)
+    for name, value in whole.items():
+      np.testing.assert_array_equal(value, resumed[name], name)
+    for name in ('learner_step', 'loss', 'gradient_norm'):
+      self.assertEqual([row[name] for row in rows],
+                       [row[name] for row in run_folder.read_metrics(other.metrics)])
+
+  @parameterized.parameters(
+      (functools.partial(batching.WholeTrajectories, curriculum=True), 6),
+      (batching.SegmentBySegment, 2),
+      # It has begun to be used at step 20.
+      (functools.partial(
+          batching.MemoryPool, clue=clues.t_maze_clue, start_loss=9.), 2))
+  @pytest.mark.long
+  def test_rate(self, scheme, segment_length):
+    self.assert_resumes(offline_experiment.OfflineExperiment(
+        dataset=str(self.path / 'mazes'), environment=_MAZE,
+        network=functools.partial(_network, segment_length=segment_length),
+        scheme=scheme, learner_steps=28, segment_length=segment_length, num_segments=2,
+        batch_size=8, optimizer=optimizers.AdamW(warmup_steps=5),
+        checkpoints=checkpoints.Settings(period=23), log_period=5), saved_at=23)
+
+  @pytest.mark.long
+  def test_a_disk_that_is_full_for_a_while(self):
+    disk = testing.small_disk(self, 2048)
+    experiment = offline_experiment.OfflineExperiment(
+        dataset=str(self.path / 'mazes'), environment=_MAZE,
+        network=functools.partial(_network, segment_length=2), learner_steps=12,
+        segment_length=2, num_segments=2, batch_size=8,
+        checkpoints=checkpoints.Settings(period=2), log_period=1)
+    whole = self.train(
+        experiment, run_folder.RunFolder(self.create_tempdir().full_path))
+
+    folder = run_folder.RunFolder(disk / 'run')
+    with contextlib.ExitStack() as room:
+      def fill(row):
+        if row['learner_step'] == 5:
+          room.enter_context(testing.full(disk))
+      training = trainer.OfflineTrainer(
+          experiment, folder, tf.distribute.get_strategy(), lambda: False, show=fill)
+      with self.assertRaisesRegex(checkpoints.SaveFailed, 'checkpoint 12 .*ckpt-4$'):
+        with self.assertLogs('absl', 'ERROR') as logs:
+          training.train()
+      # It continued and tried to save at steps 6, 8, 10 and 12.
+      self.assertEqual(str(logs.output).count('was not saved'), 3)
+      run_folder.read_metrics(folder.metrics)  # All lines are complete.
+    resumed = self.train(experiment, folder)
+    for name, value in whole.items():
+      np.testing.assert_array_equal(value, resumed[name], name)
+    self.assertEqual([row['learner_step'] for row in run_folder.read_metrics(
+        folder.metrics)], list(range(1, 13)))
+
+  # Windows, and chunks that carry their memory.
+  @parameterized.parameters('adf', 'ed')
+  @pytest.mark.long
+  def test_distillation(self, model):
+    gin.clear_config()
+    self.assert_resumes(prepare.prepare(history_runs_testing.files(model), [
+        *self.tiny, 'adf_steps = 6', 'recurrent_steps = 6',
+        'SegmentTransformer.dropout = 0.3',
+        'SegmentTransformer.attention_dropout = 0.3',
+        'Checkpoints.period = 4']), saved_at=4)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,114 @@
+"""The trainer of offline experiments: batches from a dataset, and evaluations."""
+
+from __future__ import annotations
+
+import math
+import typing
+from typing import Any, Callable, Dict, Iterator, Optional
+
+import tensorflow as tf
+
+from gtrxl_tf.training import devices
+from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import learner
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import trainer
+from gtrxl_tf.training.offline import judge
+
+if typing.TYPE_CHECKING:
+  from gtrxl_tf.training.offline import experiment as experiment_lib
+
+
+class OfflineTrainer(trainer.Trainer):
+  """Trains an experiment's agent on a dataset, and evaluates it periodically.
+
+  Workers that train together all make the same batches, and each takes its share. Only
+  the chief evaluates.
+
+  Attributes:
+    judge: the judge, with the last evaluation; None unless this worker is the chief.
+  """
+
+  def __init__(self, experiment: experiment_lib.OfflineExperiment,
+               folder: run_folder.RunFolder, strategy: tf.distribute.Strategy,
+               should_stop: Callable[[], bool],
+               gauges: Optional[gauges_lib.Gauges] = None,
+               show: Optional[Callable[[Dict[str, float]], None]] = None):
+    """Creates agent and learner, and restores the newest checkpoint if there is one.
+
+    Args:
+      experiment: what to train.
+      folder: the run's folder.
+      strategy: distributes the learner.
+      should_stop: called before every step.
+      gauges: shows the rows of metrics to Prometheus.
+      show: called with the rows of metrics.
+
+    Raises:
+      config.ConfigError: the replicas cannot share a batch, the checkpoint
+        belongs to another experiment, or workers would continue from different
+        checkpoints.
+    """
+    devices.rows_per_replica(
+        experiment.batch_size, strategy, 'OfflineExperiment.batch_size')
+    super().__init__(experiment, folder, strategy, should_stop, gauges, show)
+    # The network that plays is in float32 and not replicated.
+    plain = (experiment.compute_dtype == 'float32'
+             and strategy is tf.distribute.get_strategy())
+    self._acting = self._agent.network if plain else experiment.make_network()
+    self.judge: Optional[judge.Judge] = None
+    if self._is_chief:
+      self.judge = experiment.make_judge(
+          experiment.make_policy(self._acting), folder)
+    self._judged: Dict[str, float] = {}  # The evaluation after this step, if any.
+
+  def _make_checkpointed(self) -> Dict[str, Any]:
+    self._scheme = self._experiment.make_scheme(self._agent)
+    return dict(scheme=self._scheme)
+
+  def _has_ended(self) -> bool:
+    return self.step >= self._experiment.learner_steps
+
+  def _should_stop(self) -> bool:
+    """Whether to stop; all workers stop at the same step."""
+    with learner.device_errors(self.step + 1):
+      return devices.any_worker(self._asked_to_stop(), self._strategy)
+
+  def _batches(self) -> Iterator[Any]:
+    while not self._has_ended() and not self._should_stop():
+      yield devices.share_out(self._scheme.batch(self.step), self._strategy)
+
+  def _is_due(self, period: int) -> bool:
+    return self.step % period == 0 or self._has_ended()
+
+  def _logs(self) -> bool:
+    return (super()._logs() or self._is_due(self._experiment.evaluation_period)
+            or self._is_due(self._experiment.checkpoints.period))
+
+  def _between_steps(self, logs: bool) -> None:
+    self._scheme.observe(self.step - 1, self._newest)
+    self._judged = {}
+    if self.judge is not None and self._is_due(self._experiment.evaluation_period):
+      self._network_that_acts()  # The judge's policy has it.
+      self._judged = self.judge.evaluate()
+
+  def _make_row(self, metrics: Dict[str, float], lap: trainer.Lap
+                ) -> Dict[str, float]:
+    return {
+        'seconds': lap.seconds,
+        **dict.fromkeys(self.judge.columns, math.nan), **self._judged,
+        'learner_steps_per_second': lap.learner_steps_per_second,
+        **metrics}
+
+  def train(self) -> bool:
+    ended = super().train()
+    # A barrier: no worker continues before the chief has saved.
+    with learner.device_errors(self.step):
+      devices.any_worker(False, self._strategy)
+    return ended
+
+  def _network_that_acts(self) -> tf.keras.layers.Layer:
+    if self._acting is not self._agent.network:
+      for acting, learned in zip(self._acting.variables, self._agent.network.variables):
+        acting.assign(learned)
+    return self._acting

@@ -1,0 +1,311 @@
+"""An actor: plays with the newest weights, and writes unrolls to the queue."""
+
+import contextlib
+import time
+from typing import Any, Callable, Iterator, Optional
+
+from absl import logging
+import dm_env
+import numpy as np
+import tensorflow as tf
+import tree
+
+from gtrxl_tf import environments
+from gtrxl_tf import nests
+from gtrxl_tf.agents import policy as policy_lib
+from gtrxl_tf.cores import core
+from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import unroll
+from gtrxl_tf.replay import weights
+from gtrxl_tf.replay import writer
+from gtrxl_tf.settings import config
+from gtrxl_tf.settings import seeds
+from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import rollout
+from gtrxl_tf.training import watchdog
+from gtrxl_tf.training.online import agreement
+from gtrxl_tf.training.online import experiment as experiment_lib
+from gtrxl_tf.training.online import reconnect
+
+_WAIT_MS = 500
+# How long an actor that is told to stop waits until its last unrolls are in the queue.
+_FLUSH_SECONDS = 5
+# A single environment has a second row that is not used: XLA multiplies a matrix by two
+# rows in half the time that it takes for one.
+MIN_ROWS = 2
+# How long an actor waits for newer weights, if it does. It then acts with the ones it
+# has: the unrolls that the learner needs to make newer ones may have been lost.
+_MAX_SECONDS_FOR_WEIGHTS = 30
+
+
+class ActingFailed(Exception):
+  """The policy or an environment raised an error."""
+
+
+def make_rollout(policy: policy_lib.ActorCriticPolicy,
+                 environment: environments.BatchedEnvironment, seed: tf.Tensor,
+                 head_starts: Optional[np.ndarray] = None) -> rollout.Rollout:
+  """Makes an actor's rollout, compiled with XLA.
+
+  Its state is the policy's and the seed of the next step. The info of a step is the
+  action before clipping, which is the sample that the learner scores, and the policy's.
+
+  Args:
+    policy: acts.
+    environment: E environments.
+    seed: of the first step, [2]. Its second number counts the steps.
+    head_starts: see `BatchedEnvironment.reset`.
+  """
+  num = environment.num_environments
+
+  def action(time_step: dm_env.TimeStep, state: Any) -> policy_lib.PolicyStep:
+    state, seed = state
+    done = policy.unmoved_action(_padded(time_step), state, seed=seed)
+    action, sample, info = tf.nest.map_structure(
+        lambda x: x[:num], (done.action, done.state.previous_action, done.info))
+    return policy_lib.PolicyStep(
+        action, (done.state, seed + [0, 1]), (sample, info))
+
+  return rollout.Rollout(
+      environment, action,
+      (policy.get_initial_state(max(num, MIN_ROWS)), seed), head_starts,
+      rollout.XLAStep(
+          policy.variables, lambda state: policy.must_move(state[0]),
+          lambda state: (policy.move(state[0]), state[1])))
+
+
+def _padded(rows: Any) -> Any:
+  """Repeats the last row of a nest of `[E, ...]` up to the least number of rows."""
+  def pad(x):
+    missing = max(0, MIN_ROWS - x.shape[0])
+    return tf.concat([x, tf.repeat(x[-1:], missing, axis=0)], axis=0) if missing else x
+  return tf.nest.map_structure(pad, rows)
+
+
+class Actor:
+  """Acts in a batch of environments and writes unrolls.
+
+  Before each unroll it takes the newest weights, so that an unroll has a single policy,
+  and rebuilds the policy's cache: keys of old weights are stale, and the learner does
+  not have them. After each unroll it waits until the one before it is in the queue: a
+  full queue stops it, so that data is never older than the queue is long. With
+  `OnlineExperiment.batches_per_weights` it also waits for newer weights.
+  """
+
+  def __init__(self, experiment: experiment_lib.OnlineExperiment, address: str,
+               index: int, should_stop: Callable[[], bool], start: int = 0,
+               gauges: Optional[gauges_lib.Gauges] = None):
+    """Creates the actor.
+
+    Args:
+      experiment: the run's.
+      address: the Reverb server's address.
+      index: the actor's index, from 0.
+      should_stop: called after every unroll and while waiting.
+      start: the number of this start, which no earlier start of this actor in the same
+        run had. With the run's seed it decides episodes, head starts and noise.
+      gauges: shows its counts to Prometheus.
+    """
+    self._experiment = experiment
+    self._address = address
+    self._should_stop = should_stop
+    self._network = experiment.acting_network
+    self._policy = experiment.make_policy(self._network, with_record=True)
+    num = experiment.environments_per_actor
+    self._environment = experiment.make_environments(
+        num, seeds.Stream.ACTING, index, start, first=index * num)
+    stream = [2 + index, start]
+    # Its own generator, because compiled code does not use `tf.random.set_seed`.
+    random = tf.random.Generator.from_seed(
+        [experiment.seed, *stream], alg='philox')
+    self._refresh = tf.function(self._refreshed, autograph=False)
+    head_starts = np.random.default_rng([experiment.seed, *stream]).integers(
+        experiment.max_head_start, size=num, endpoint=True)
+    self._rollout = make_rollout(
+        self._policy, self._environment,
+        tf.cast(random.make_seeds()[:, 0], tf.int32), head_starts)
+    self._writer = writer.UnrollWriter(
+        lazy_reverb.Client(address), experiment.row_spec(), experiment.unroll_length,
+        experiment.memory_length)
+    self._target_step = 0
+    self._unrolls_begun = 0  # With the weights that it has.
+    self._finished = False
+    self._gauges = gauges or gauges_lib.Gauges('actor')
+    self._counts = dict(environment_steps=0, unrolls=0, reconnections=-1)
+    self._waits_for = 'its environments'
+    self._watchdog = watchdog.Watchdog(experiment.stall_seconds, self._describe)
+
+  def _refreshed(self, records: Any, step_types: tf.Tensor) -> None:
+    """Rebuilds the cache in the policy's state from rows, `[M, E, ...]`."""
+    state, seed = self._rollout.policy_state
+    records, step_types = _padded(tf.nest.map_structure(
+        core.swap_time_and_batch, (records, step_types)))
+    self._rollout.policy_state = self._policy.refreshed(
+        state, records, step_types == int(dm_env.StepType.FIRST)), seed
+
+  def run(self) -> None:
+    """Acts until told to stop or the run is over; reconnects to a lost server.
+
+    Raises:
+      ActingFailed: the policy or an environment failed; reconnecting cannot fix it.
+      config.ConfigError: the server has other settings, or the learner another
+        network.
+    """
+    self._warm_up()
+    with self._watchdog:
+      self._act_until_ended()
+    self._flush()
+    self._writer.close()
+    self._environment.close()
+
+  def _act_until_ended(self) -> None:
+    patience = reconnect.Patience('actor', self._address, self._ended)
+    while not self._ended():
+      try:
+        channel = self._connect()
+        while not self._ended():
+          self._unroll(channel)
+          self._watchdog.progress()
+          patience.reset()
+      except reconnect.SERVER_ERRORS as error:
+        with self._waiting_for('the server, which does not answer'):
+          patience.wait(error)
+
+  def _ended(self) -> bool:
+    self._watchdog.alive()
+    return self._finished or self._should_stop()
+
+  @contextlib.contextmanager
+  def _waiting_for(self, what: str) -> Iterator[None]:
+    """Sets the cause of a wait, for the watchdog's warning."""
+    before, self._waits_for = self._waits_for, what
+    try:
+      yield
+    finally:
+      self._waits_for = before
+
+  def _describe(self, seconds: float) -> str:
+    """Returns a log line that says what the actor is waiting for."""
+    return (f'actor: no unroll for {seconds:.0f} s, with weights of learner step '
+            f'{self._target_step} from the server at {self._address}: it waits for '
+            f'{self._waits_for}')
+
+  def _flush(self) -> None:
+    """Waits a little until the written items are in the queue."""
+    deadline = time.time() + _FLUSH_SECONDS
+    try:
+      while not self._finished and time.time() < deadline and self._writer.is_open:
+        if self._writer.wait(0, _WAIT_MS):
+          break
+    except reconnect.SERVER_ERRORS:
+      pass  # The unrolls are lost with the server.
+
+  def _connect(self) -> weights.WeightsChannel:
+    with self._waiting_for('the server, to connect'):
+      agreement.check_server(self._address, self._experiment.settings)
+      channel = weights.WeightsChannel(self._address, self._network.variables)
+    waiting = time.time()
+    with self._waiting_for('a learner, which has published no weights'):
+      while self._receive(channel) is None and not self._ended():
+        if time.time() - waiting > 10:
+          logging.info('actor: the server at %s has no weights yet; waiting for a '
+                       'learner', self._address)
+          waiting = time.time()
+        time.sleep(0.1)
+    with self._waiting_for('the server, to connect'):
+      self._writer.open()
+    self._show(reconnections=1)
+    return channel
+
+  def _show(self, **more: int) -> None:
+    """Adds to the counts and shows them."""
+    for name, count in more.items():
+      self._counts[name] += count
+    self._gauges.show({**self._counts, 'target_step': self._target_step})
+
+  def _receive(self, channel: weights.WeightsChannel) -> Optional[int]:
+    """Takes new weights if there are any; returns their learner step."""
+    step = channel.receive()
+    self._finished = channel.finished
+    if step is not None:
+      self._target_step = step
+      self._unrolls_begun = 0
+      self._rollout.read_variables()
+      self._refresh_cache()
+    return step
+
+  def _refresh_cache(self) -> None:
+    """Rebuilds the policy's cache by the weights that it has now."""
+    memory_length = self._experiment.memory_length
+    if memory_length:
+      rows = list(self._writer.history)[-memory_length:]
+      records, step_types = tree.map_structure(
+          lambda *x: tf.constant(np.stack(x)),
+          *((row.record, row.step_type) for row in rows))
+      self._refresh(records, step_types)
+      nests.free_attributes([*tree.flatten(records), step_types])
+
+  def _warm_up(self) -> None:
+    """Compiles while the learner is being built, rather than when weights come."""
+    try:
+      self._rollout.warm_up()
+      self._refresh_cache()
+    except (ValueError, *reconnect.SERVER_ERRORS) as error:
+      raise ActingFailed(config.one_line(error)) from error
+
+  def _unroll(self, channel: weights.WeightsChannel) -> None:
+    """Acts until an item is complete."""
+    complete = False
+    while not complete:
+      if self._writer.starts_unroll:
+        with self._waiting_for('the learner, which takes nothing from the queue'):
+          self._wait_for_queue(channel)
+        with self._waiting_for('the server, to send weights'):
+          received = self._receive(channel)
+        if received is None:
+          with self._waiting_for('the learner, which publishes no newer weights'):
+            self._wait_for_weights(channel)
+        self._unrolls_begun += 1
+      self._watchdog.alive()
+      try:
+        seen, done = self._rollout.step()
+      except (ValueError, *reconnect.SERVER_ERRORS) as error:
+        raise ActingFailed(config.one_line(error)) from error
+      action, (policy, record) = done.info
+      complete = self._writer.append(self._row(seen, action, policy, record))
+    experiment = self._experiment
+    self._show(unrolls=1, environment_steps=(
+        experiment.unroll_length * experiment.environments_per_actor))
+
+  def _row(self, seen: Any, action: Any = (), policy: Any = (), record: Any = ()
+           ) -> unroll.Unroll:
+    return unroll.Unroll(
+        observation=seen.observation, step_type=seen.step_type, reward=seen.reward,
+        discount=seen.discount, action=action, policy=policy, record=record,
+        episode_return=seen.episode_return, episode_success=seen.episode_success,
+        task=self._environment.tasks, target_step=np.int64(self._target_step),
+        unroll_id=np.int64(0))
+
+  def _wait_for_queue(self, channel: weights.WeightsChannel) -> None:
+    """Waits until all unrolls but the newest are in the queue."""
+    while not self._writer.wait(0, _WAIT_MS) and not self._ended():
+      self._receive(channel)  # Also notices the end of the run.
+
+  def _wait_for_weights(self, channel: weights.WeightsChannel) -> None:
+    """Waits for newer weights if it has begun as many unrolls as it may with these."""
+    limit = self._experiment.unrolls_per_weights
+    if limit is None or self._unrolls_begun < limit:
+      return
+    # Otherwise the learner would wait for the unroll that the next row completes.
+    self._writer.end_unroll(self._row(self._rollout.seen))
+    self._wait_for_queue(channel)
+    begun = time.time()
+    while self._unrolls_begun and not self._ended():
+      waited = time.time() - begun
+      if waited > _MAX_SECONDS_FOR_WEIGHTS:
+        logging.warning('actor: no newer weights for %d s; acting with those of learner '
+                        'step %d', waited, self._target_step)
+        return
+      # It asks more rarely the longer it has waited, since asking costs time too.
+      time.sleep(min(max(waited / 20, 0.001), 0.1))
+      self._receive(channel)

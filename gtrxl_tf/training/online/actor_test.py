@@ -1,0 +1,460 @@
+"""Tests of actor.py: learner and actor compute the same from an unroll."""
+
+# pylint: disable=protected-access
+
+import functools
+import itertools
+import threading
+import time
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import dm_env
+from dm_env import specs
+import numpy as np
+import portpicker
+import pytest
+import reverb
+import tensorflow as tf
+import tree
+
+from gtrxl_tf import cores
+from gtrxl_tf.agents import vmpo
+from gtrxl_tf.environments import t_maze
+from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.networks import torsos
+from gtrxl_tf.replay import dataset
+from gtrxl_tf.replay import ledger
+from gtrxl_tf.replay import server
+from gtrxl_tf.replay import weights
+from gtrxl_tf.settings import seeds
+from gtrxl_tf.training.online import actor as actor_lib
+from gtrxl_tf.training.online import experiment as experiment_lib
+
+_T, _E = 7, 3
+_CORES = {
+    'trxl': lambda: cores.TransformerXL(2, 8, 2, 4, memory_length=5),
+    'trxl_long_memory': lambda: cores.TransformerXL(2, 8, 2, 4, memory_length=18),
+    'lstm': lambda: cores.DeepLSTM(2, 8),
+    'memoryless': lambda: cores.Memoryless(1, 8),
+}
+
+
+def _maze(seed):
+  # Episodes of 4 or 5 steps, so that most unrolls hold the ends of two.
+  return t_maze.TMaze(corridor_length=3, penalty=1.0, seed=seed)
+
+
+def _maze_of_length(length, seed):
+  return t_maze.TMaze(length, seed=seed)
+
+
+class _Reach(dm_env.Environment):
+  """Shows the action that it was given, in episodes of 4 steps."""
+
+  def __init__(self, seed):
+    del seed
+    self._steps = 0
+
+  def observation_spec(self):
+    return specs.Array((3,), np.float32)
+
+  def action_spec(self):
+    return {'grip': specs.DiscreteArray(2),
+            'move': specs.BoundedArray((2,), np.float32, 0, 10)}
+
+  def reset(self):
+    self._steps = 0
+    return dm_env.restart(np.zeros(3, np.float32))
+
+  def step(self, action):
+    if self._steps == 4:
+      return self.reset()
+    tree.map_structure(lambda spec, x: spec.validate(x), self.action_spec(), action)
+    self._steps += 1
+    observation = np.float32([*action['move'], action['grip']])
+    if self._steps == 4:
+      return dm_env.termination(0.0, observation)
+    return dm_env.transition(0.0, observation)
+
+
+class _Cards(dm_env.Environment):
+  """Mixed observations, an array of integers as action, and a mask; 4 steps."""
+
+  def __init__(self, seed):
+    self._random = np.random.default_rng(seed)
+    self._steps = 0
+
+  def observation_spec(self):
+    return {'action_mask': specs.BoundedArray((7,), np.int8, 0, 1),
+            'hand': specs.BoundedArray((2,), np.int64, 1, [3, 200]),
+            'place': specs.DiscreteArray(4), 'speed': specs.Array((2,), np.float32)}
+
+  def action_spec(self):
+    return specs.BoundedArray((2,), np.int64, [1, -2], [3, 1])  # 3 and 4 values.
+
+  def _observe(self):
+    # The first value is never allowed, and neither are some of the others.
+    self._mask = self._random.random(7) < 0.5
+    self._mask[[0, 3]], self._mask[[1, 6]] = False, True
+    return {'action_mask': self._mask.astype(np.int8),
+            'hand': self._random.integers(1, [4, 201]),
+            'place': np.int32(self._random.integers(4)),
+            'speed': self._random.normal(size=2).astype(np.float32)}
+
+  def reset(self):
+    self._steps = 0
+    return dm_env.restart(self._observe())
+
+  def step(self, action):
+    if self._steps == 4:
+      return self.reset()
+    self.action_spec().validate(action)
+    if not self._mask[action[0] - 1] or not self._mask[3 + action[1] + 2]:
+      raise ValueError(f'the action {action} is not allowed')
+    self._steps += 1
+    last = self._steps == 4
+    observation = self._observe()
+    if last:
+      observation['action_mask'][:] = 0
+    return (dm_env.termination if last else dm_env.transition)(1.0, observation)
+
+
+def _experiment(core, environment=_maze, torso=lambda: torsos.VectorTorso((8,)),
+                normalize_observations=False, **settings):
+  def network(action_spec, num_values=1):
+    return actor_critic.ActorCritic(
+        action_spec, torso(), core(), head_units=8, num_values=num_values,
+        normalize_observations=normalize_observations)
+  return experiment_lib.OnlineExperiment(**{**dict(
+      environment=environment, network=network, unroll_length=_T, batch_size=_E,
+      environments_per_actor=_E), **settings})
+
+
+def _waiting_experiment(core, limit):
+  """Publishes weights at every learner step, and has a queue that is never full."""
+  agent = functools.partial(vmpo.VMPOAgent, target_update_period=1)
+  return _experiment(_CORES[core], agent=agent, queue_batches=10,
+                     batches_per_weights=limit)
+
+
+class ActorTest(parameterized.TestCase):
+
+  def start(self, experiment):
+    """Starts a server and an actor in a thread; `weights` are kept by their step."""
+    self.experiment = experiment
+    self.port = portpicker.pick_unused_port()
+    self.network = experiment.make_agent().online
+    self.weights = {}
+    self.stop = threading.Event()
+    self.start_server()
+    self.publish(step=0)
+    self.actor = actor_lib.Actor(
+        experiment, f'localhost:{self.port}', 0, self.stop.is_set)
+    self.thread = threading.Thread(target=self.actor.run)
+    self.thread.start()
+    self.addCleanup(self.thread.join)
+    self.addCleanup(self.stop.set)
+
+  def start_server(self):
+    experiment = self.experiment
+    self.server = server.serve(
+        self.port, experiment.row_spec(), experiment.unroll_length,
+        experiment.memory_length, experiment.queue_size, self.network.variables)
+    self.addCleanup(self.server.stop)
+    self.channel = weights.WeightsChannel(
+        f'localhost:{self.port}', self.network.variables)
+
+  def pad_if(self, padded):
+    """Whether the actor's policy has a row more than there are environments."""
+    self.enter_context(mock.patch.object(actor_lib, 'MIN_ROWS', _E + padded))
+
+  def publish(self, step):
+    """Publishes weights that are new, and large enough for memory to matter."""
+    random = np.random.RandomState(step)
+    for variable in self.network.variables:
+      values = 0.4 * random.randn(*variable.shape)
+      variable.assign(np.abs(values) if 'variance' in variable.name else values)
+    self.weights[step] = [v.numpy() for v in self.network.variables]
+    self.channel.publish(step)
+
+  def batches(self):
+    """Batches until the test has enough."""
+    deadline = time.time() + 60
+    self.ledger = ledger.Ledger(
+        max_age=1000, num_tasks=len(self.experiment.task_names))
+    self.ledger.learner_step = 100
+    def lost():
+      return time.time() > deadline or not self.thread.is_alive()
+    while not lost():
+      try:
+        yield from dataset.unrolls(
+            f'localhost:{self.port}', 1, self.ledger, lost, timeout_ms=500)
+      except tf.errors.UnavailableError:
+        pass  # The error of a server that was stopped.
+    self.fail('The actor has died, or no batch came for a minute.')
+
+  def assert_learner_agrees(self, batch):
+    """Unrolls the network that acted from restored memory, and compares logits."""
+    for variable, value in zip(
+        self.network.variables, self.weights[batch.target_step.numpy().item()]):
+      variable.assign(value)
+    memory_length = batch.memory_length
+    is_first = batch.is_first()
+    state = self.network.core.restore(batch.record, is_first[:, :memory_length])
+    outputs, _ = self.network(actor_critic.NetworkInputs(
+        batch.observation, batch.action, batch.reward, is_first[:, memory_length:]),
+                              state)
+    tf.nest.map_structure(
+        lambda ours, its: np.testing.assert_allclose(
+            ours[:, :-1], its, atol=1e-5, rtol=1e-5),
+        tuple(outputs.policy), tuple(batch.policy))
+
+  @pytest.mark.long
+  def test_continuous_actions_are_stored_as_drawn_and_clipped_for_the_task(self):
+    self.start(_experiment(_CORES['trxl'], _Reach))
+    outside = 0
+    for batch in itertools.islice(self.batches(), 3):
+      self.assert_learner_agrees(batch)
+      move = batch.action['move'].numpy()
+      outside += np.sum(np.abs(move) > 1)
+      # The task shows the action that it was given, so rows 0 .. T-1 hold the actions
+      # before them.
+      given = np.clip(5 + 5 * move, 0, 10)
+      seen = batch.observation.numpy()[..., :2]
+      acted = ~batch.is_first()[:, batch.memory_length:].numpy()
+      np.testing.assert_allclose(seen[acted], given[acted], rtol=1e-5, atol=1e-5)
+    self.assertGreater(outside, 3)
+
+  @parameterized.parameters(False, True)
+  @pytest.mark.medium
+  def test_masked_arrays_of_integers_and_mixed_observations(self, padded):
+    self.pad_if(padded)
+    self.start(_experiment(_CORES['trxl'], _Cards, torso=lambda: None,
+                           normalize_observations=True, max_head_start=3))
+    taken, steps = set(), set()
+    for i, batch in enumerate(itertools.islice(self.batches(), 6)):
+      if not i:
+        self.publish(step=1)  # With other statistics of observations.
+      steps.add(batch.target_step.numpy().item())
+      self.assert_learner_agrees(batch)
+      mask = batch.observation['action_mask'].numpy()
+      acting = mask[:, :-1].any(axis=-1)
+      masked = batch.policy.logits.numpy() < -1e8
+      np.testing.assert_array_equal(masked[acting], ~mask[:, :-1][acting].astype(bool))
+      self.assertFalse(masked[~acting].any())
+      taken |= set(map(tuple, batch.action.numpy()[:, 1:][acting].tolist()))
+    self.assertLessEqual(max(first for first, _ in taken), 2)
+    self.assertGreaterEqual(min(min(pair) for pair in taken), 1)
+    self.assertGreater(len(taken), 3)
+    self.assertEqual(steps, {0, 1})
+
+  @pytest.mark.medium
+  def test_tasks_of_the_environments_are_written(self):
+    self.start(_experiment(_CORES['memoryless'], _maze_of_length,
+                           tasks={'length': (3, 4, 5)}))
+    for batch in itertools.islice(self.batches(), 2):
+      np.testing.assert_array_equal(batch.task, [[0], [1], [2]])
+
+  @parameterized.named_parameters(
+      *((name, core, False) for name, core in _CORES.items()),
+      ('trxl_padded', _CORES['trxl'], True), ('lstm_padded', _CORES['lstm'], True))
+  @pytest.mark.medium
+  def test_the_learner_computes_the_actors_logits(self, core, padded):
+    self.pad_if(padded)
+    self.start(_experiment(core))
+    batches = self.batches()
+    resets = 0
+    for batch in itertools.islice(batches, 6):
+      self.assert_learner_agrees(batch)
+      resets += np.sum(batch.is_first()[:, batch.memory_length + 1:-1])
+    self.assertGreater(resets, 6)
+    # Also when its memory was computed with other weights than those that act.
+    self.publish(step=1)
+    for step in (1, 2):
+      while batch.target_step.numpy().item() < step:
+        batch = next(batches)
+        self.assert_learner_agrees(batch)
+      self.publish(step + 1)
+      for batch in itertools.islice(batches, 3):
+        self.assert_learner_agrees(batch)
+    self.assertEqual(self.ledger.duplicate, 0)
+
+  @pytest.mark.long
+  def test_an_actor_reconnects_to_a_restarted_server(self):
+    self.start(_experiment(_CORES['trxl_long_memory']))
+    batches = self.batches()
+    for batch in itertools.islice(batches, 3):
+      self.assert_learner_agrees(batch)
+    del batches
+    self.server.stop()
+    self.start_server()
+    for step in (1, 2):
+      self.publish(step)
+    for batch in itertools.islice(self.batches(), 6):
+      self.assert_learner_agrees(batch)
+    self.assertEqual(batch.target_step.numpy().item(), 2)
+
+  @pytest.mark.long
+  def test_an_actor_waits_while_the_queue_is_full(self):
+    self.start(_experiment(_CORES['memoryless']))
+    batches = self.batches()
+    next(batches)
+    time.sleep(0.5)
+    next_id = self.actor._writer._next_id
+    time.sleep(0.5)
+    self.assertEqual(self.actor._writer._next_id, next_id)
+    next(batches)
+    next(batches)
+    time.sleep(0.5)
+    self.assertEqual(self.actor._writer._next_id, next_id + 2)
+
+  def steps_of_the_next(self, number):
+    """Returns the learner steps whose weights acted in the `number` queued unrolls."""
+    steps = []
+    for batch in itertools.islice(self.batches(), number):
+      self.assert_learner_agrees(batch)
+      steps.append(batch.target_step.numpy().item())
+    time.sleep(0.3)
+    self.assertEqual(self.queue_length(), 0)
+    return steps
+
+  def queue_length(self):
+    return reverb.Client(f'localhost:{self.port}').server_info()['unrolls'].current_size
+
+  @pytest.mark.medium
+  def test_an_actor_waits_for_newer_weights_if_told(self):
+    self.start(_waiting_experiment('trxl', 1))
+    self.assertEqual(self.steps_of_the_next(1), [0])
+    for step in (1, 2):
+      self.publish(step)
+      self.assertEqual(self.steps_of_the_next(1), [step])
+    # A learner that is started again may publish weights of an earlier step, or the same.
+    for _ in range(2):
+      self.publish(step=1)
+      self.assertEqual(self.steps_of_the_next(1), [1])
+    self.assertEqual(self.ledger.duplicate, 0)
+
+  @pytest.mark.medium
+  def test_an_actor_plays_several_unrolls_with_the_same_weights_if_told(self):
+    self.start(_waiting_experiment('lstm', 3))
+    self.assertEqual(self.steps_of_the_next(3), [0, 0, 0])
+    self.publish(1)
+    self.assertEqual(self.steps_of_the_next(3), [1, 1, 1])
+
+  @pytest.mark.medium
+  def test_an_actor_does_not_wait_forever_for_newer_weights(self):
+    with mock.patch.object(actor_lib, '_MAX_SECONDS_FOR_WEIGHTS', 0.2):
+      self.start(_waiting_experiment('memoryless', 1))
+      with self.assertLogs(level='WARNING') as logs:
+        for batch in itertools.islice(self.batches(), 3):
+          self.assert_learner_agrees(batch)
+    self.assertRegex(logs.output[0], 'no newer weights for 0 s; acting with those of '
+                     'learner step 0')
+
+  @pytest.mark.long
+  def test_an_actor_that_waits_logs_what_it_waits_for(self):
+    def said(line):
+      deadline = time.time() + 30
+      while time.time() < deadline:
+        if any(line in x for x in logs.output):
+          return
+        time.sleep(0.1)
+      self.fail(f'{line!r} is not in {logs.output}')
+
+    with self.assertLogs('absl', level='WARNING') as logs:
+      self.start(_experiment(_CORES['memoryless'], stall_seconds=1.0))
+      said(f' s, with weights of learner step 0 from the server at localhost:{self.port}: '
+           'it waits for the learner, which takes nothing from the queue')
+      next(self.batches())  # The actor continues; then the server is gone.
+      self.server.stop()
+      said(f'the Reverb server at localhost:{self.port} does not answer')
+    self.assertRegex(logs.output[0], r'actor: no unroll for \d s, with')
+
+  @pytest.mark.long
+  @parameterized.parameters(None, 1)
+  @pytest.mark.medium
+  def test_an_actor_stops_when_told_while_it_waits(self, limit):
+    # Without a limit, it waits for the queue.
+    self.start(_waiting_experiment('memoryless', limit) if limit
+               else _experiment(_CORES['memoryless']))
+    next(self.batches())
+    time.sleep(0.3)
+    self.stop.set()
+    self.thread.join(timeout=60)
+    self.assertFalse(self.thread.is_alive())
+
+  @parameterized.parameters(
+      (None, r'^environment 0, episode 1, step \d+: RuntimeError: the maze fell in$'),
+      (np.nan, '^environment 0: reward = nan: expected finite'))
+  def test_an_environments_error_is_not_taken_for_a_servers(self, reward, message):
+
+    class Broken(t_maze.TMaze):
+
+      def _step(self, action) -> dm_env.TimeStep:
+        if reward is None:
+          raise RuntimeError('the maze fell in')
+        return super()._step(action)._replace(reward=reward)
+
+    self.experiment = _experiment(
+        _CORES['memoryless'], lambda seed: Broken(corridor_length=3, seed=seed))
+    self.port = portpicker.pick_unused_port()
+    self.network = self.experiment.make_agent().online
+    self.weights = {}
+    self.start_server()
+    self.publish(step=0)
+    actor = actor_lib.Actor(
+        self.experiment, f'localhost:{self.port}', 0, should_stop=lambda: False)
+    with self.assertRaisesRegex(actor_lib.ActingFailed, message):
+      actor.run()
+
+  def test_every_start_of_every_actor_of_every_run_draws_its_own_numbers(self):
+    drawn = []
+    now = time.time_ns()
+    for seed, index, start in (
+        (0, 0, 0), (0, 1, 0), (0, 0, now), (0, 0, now + 1), (1, 0, 0), (0, 0, 0)):
+      actor = actor_lib.Actor(
+          _experiment(_CORES['memoryless'], num_actors=2, seed=seed), 'localhost:1',
+          index, should_stop=lambda: False, start=start)
+      for variable in actor._network.variables:
+        variable.assign(tf.zeros_like(variable))  # All actions are equally likely.
+      actor._rollout.read_variables()
+      steps = [actor._rollout.step() for _ in range(12)]
+      drawn.append((np.stack([done.action for _, done in steps]).tobytes(),
+                    np.stack([seen.observation for seen, _ in steps]).tobytes()))
+    for column in zip(*drawn):
+      self.assertLen(set(column), 5)
+      self.assertEqual(column[0], column[-1])
+
+
+class RolloutTest(parameterized.TestCase):
+
+  @parameterized.product(core=['trxl', 'lstm'], num=[1, 2])
+  def test_it_acts_as_the_policy_does(self, core, num):
+    experiment = _experiment(_CORES[core])
+    # Greedy, because XLA draws other samples from a seed.
+    policy = experiment.make_policy(
+        experiment.acting_network, greedy=True, with_record=True)
+    rollout = actor_lib.make_rollout(
+        policy, experiment.make_environments(num, seeds.Stream.ACTING),
+        tf.constant([7, 0]))
+    rollout.warm_up()  # Changes nothing.
+    state = policy.get_initial_state(num)
+    for step in range(12):  # Moves the cache's windows several times.
+      seen, done = rollout.step()
+      expected = policy.action(dm_env.TimeStep(*tree.map_structure(tf.constant, (
+          seen.step_type, seen.reward, seen.discount, seen.observation))),
+                               state, seed=tf.constant([7, step]))
+      state = expected.state
+      np.testing.assert_array_equal(done.action, expected.action)
+      found, seed = rollout.policy_state
+      np.testing.assert_array_equal(seed, [7, step + 1])
+      tree.map_structure(
+          lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5, rtol=1e-5),
+          (done.info, tree.map_structure(lambda x: x[:num], found)),
+          ((state.previous_action, expected.info), state))
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,63 @@
+"""Checks that all parts of a run have the same settings.
+
+The server's are the reference: it is the part that all others connect to.
+"""
+
+import pathlib
+from typing import Optional
+
+from gtrxl_tf.replay import server_settings
+from gtrxl_tf.settings import config
+from gtrxl_tf.settings import differences
+
+SETTINGS = 'settings.json'  # In `replay/`: the settings that the tables come from.
+
+
+def check_server(address: str, settings: Optional[differences.Settings]) -> None:
+  """Compares a part's settings with those of the server that it connects to.
+
+  Args:
+    address: the Reverb server's address.
+    settings: the part's; None for an experiment that was not made from gin, which is
+      not compared. Neither is a server of such an experiment.
+
+  Raises:
+    config.ConfigError: they differ in more than `settings.OF_ONE_PART`.
+    RuntimeError: the server does not answer.
+  """
+  if settings is None or (text := server_settings.read(address)) is None:
+    return
+  different = differences.differences(
+      settings, differences.from_json(text), differences.OF_ONE_PART)
+  if different:
+    raise config.ConfigError(
+        f'the server at {address} has other settings: '
+        f'{differences.describe(different)}; expected the same in all parts of a run')
+
+
+def check_tables(folder: pathlib.Path, settings: Optional[differences.Settings]
+                 ) -> None:
+  """Compares the server's settings with those that the tables in a folder come from.
+
+  Args:
+    folder: `replay/` of a run.
+    settings: the server's; None as in `check_server`.
+
+  Raises:
+    config.ConfigError: they differ in more than what may be changed in a run.
+  """
+  if settings is None:
+    return
+  path = folder / SETTINGS
+  if not path.exists():
+    return
+  try:
+    before = differences.from_json(path.read_text(encoding='utf-8', errors='replace'))
+  except config.ConfigError as error:
+    raise config.ConfigError(f'{path}: {error}; without the folder the server starts '
+                             'with empty tables') from error
+  different = differences.differences(settings, before, differences.CHANGEABLE)
+  if different:
+    raise config.ConfigError(
+        f'{folder} has unrolls of other settings: {differences.describe(different)}; '
+        'without the folder the server starts with empty tables')

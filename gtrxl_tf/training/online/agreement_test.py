@@ -1,0 +1,133 @@
+"""Tests of agreement.py: parts with other settings are refused even if shapes fit."""
+
+# pylint: disable=protected-access
+
+import pathlib
+import threading
+import time
+import types
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import gin
+import portpicker
+import pytest
+
+from gtrxl_tf.launch import prepare
+from gtrxl_tf.replay import server_settings
+from gtrxl_tf.settings import config
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training.online import actor
+from gtrxl_tf.training.online import agreement
+from gtrxl_tf.training.online import evaluator
+from gtrxl_tf.training.online import reconnect
+from gtrxl_tf.training.online import server
+from gtrxl_tf.training.online import trainer
+
+_GIN_FILE = str(
+    pathlib.Path(__file__).parents[2] / 'gin' / 'gtrxl' / 'numpad_2x2_cpu.gin')
+_SMALL = ['TransformerXL.num_layers = 1', 'OnlineExperiment.unroll_length = 4']
+_OTHER = ['Numpad.episode_length = 7', 'VMPOAgent.discount = 0.8']
+_REFUSED = (r'^the server at localhost:\d+ has other settings: '
+            r'Numpad.episode_length = \d+ \(here 7\), '
+            r'VMPOAgent.discount = 0.\d+ \(here 0.8\); expected the same in all parts of '
+            'a run$')
+
+
+class AgreementTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.addCleanup(gin.clear_config)
+    self.folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    self.port = portpicker.pick_unused_port()
+    self.address = f'localhost:{self.port}'
+
+  def experiment(self, *bindings):
+    gin.clear_config()
+    return prepare.prepare([_GIN_FILE], [*_SMALL, *bindings], check=False)
+
+  def serve(self, experiment):
+    """Serves until the test ends or `stop_server` is called."""
+    self.stop = threading.Event()
+    self.server = threading.Thread(target=server.serve, args=(
+        experiment, self.port, self.folder, self.stop.is_set))
+    self.server.start()
+    self.addCleanup(self.stop_server)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+      try:
+        self.assertIsNotNone(server_settings.read(self.address, timeout=1))
+        return
+      except reconnect.SERVER_ERRORS:
+        time.sleep(0.1)  # An attempt fails at once if nothing listens yet.
+    self.fail('no server')
+
+  def stop_server(self):
+    self.stop.set()
+    self.server.join()
+
+  @pytest.mark.medium
+  def test_an_actor_with_other_settings_is_refused(self):
+    self.serve(self.experiment())
+    with mock.patch.object(actor.Actor, '_warm_up'):
+      refused = actor.Actor(
+          self.experiment(*_OTHER), self.address, 0, should_stop=lambda: False)
+      with self.assertRaisesRegex(config.ConfigError, _REFUSED):
+        refused.run()
+
+  def test_an_evaluator_with_other_settings_is_refused(self):
+    self.serve(self.experiment())
+    refused = evaluator.OnlineEvaluator(
+        self.experiment(*_OTHER), self.address, self.folder, lambda: False)
+    with self.assertRaisesRegex(config.ConfigError, _REFUSED):
+      refused.run()
+
+  def test_a_learner_with_other_settings_is_refused(self):
+    self.serve(self.experiment())
+    learner = types.SimpleNamespace(
+        _experiment=self.experiment(*_OTHER), _address=self.address)
+    with self.assertRaisesRegex(config.ConfigError, _REFUSED):
+      trainer.OnlineTrainer._connect(learner)
+
+  def test_parts_may_differ_in_what_concerns_one_only(self):
+    served = self.experiment()
+    self.serve(served)
+    for bindings in (
+        ["Experiment.compute_dtype = 'bfloat16'", 'Experiment.log_period = 3'],
+        ['Checkpoints.period = 7', 'Checkpoints.kept = 1'],
+        ['OnlineExperiment.environment_steps = 7', 'Experiment.seed = 0']):
+      agreement.check_server(self.address, self.experiment(*bindings).settings)
+    agreement.check_server(self.address, None)  # Not made from gin.
+    with self.assertRaisesRegex(config.ConfigError, r'Experiment.seed = 0 \(here 1\)'):
+      agreement.check_server(
+          self.address, self.experiment('Experiment.seed = 1').settings)
+
+  @pytest.mark.medium
+  def test_a_server_with_other_settings_than_its_tables_is_refused(self):
+    self.serve(self.experiment())
+    self.stop_server()
+    before = {path: path.read_bytes() for path in self.folder.replay.rglob('*')
+              if path.is_file()}
+    with self.assertRaisesRegex(
+        config.ConfigError, r'replay has unrolls of other settings: '
+        r'Numpad.episode_length = \d+ \(here 7\).* without the folder'):
+      server.serve(
+          self.experiment(*_OTHER), self.port, self.folder, lambda: True)
+    self.assertEqual(before, {path: path.read_bytes() for path in before})
+    # It restarts with settings that may change in a run; the parts that connect get
+    # them.
+    changed = self.experiment('OnlineExperiment.num_actors = 3')
+    self.serve(changed)
+    agreement.check_server(self.address, changed.settings)
+
+  def test_settings_that_cannot_be_read_are_refused(self):
+    self.folder.replay.mkdir()
+    (self.folder.replay / agreement.SETTINGS).write_bytes(b'\xff')
+    with self.assertRaisesRegex(config.ConfigError, 'settings.json: not settings'):
+      agreement.check_tables(self.folder.replay, {})
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,112 @@
+"""An evaluator: plays with the newest weights during training."""
+
+import time
+from typing import Callable, Optional
+
+from absl import logging
+import numpy as np
+
+from gtrxl_tf.replay import weights
+from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import summaries
+from gtrxl_tf.training import watchdog
+from gtrxl_tf.training.online import agreement
+from gtrxl_tf.training.online import experiment as experiment_lib
+from gtrxl_tf.training.online import reconnect
+
+COLUMNS = ('learner_step', 'return', 'success', 'episodes')
+
+
+class OnlineEvaluator:
+  """Evaluates the acting policy on episodes that are not trained on.
+
+  Each evaluation is a row of `evaluations.csv` and a point in TensorBoard, at the
+  learner step of its weights. The next one begins when there are new weights; the last
+  one has the weights from the end of the run.
+  """
+
+  def __init__(self, experiment: experiment_lib.OnlineExperiment, address: str,
+               folder: run_folder.RunFolder, should_stop: Callable[[], bool],
+               gauges: Optional[gauges_lib.Gauges] = None):
+    """Creates the policy and its environments.
+
+    Args:
+      experiment: the run's.
+      address: the Reverb server's address.
+      folder: for the results; the run's, or another where that cannot be reached.
+      should_stop: called after every evaluation and while waiting.
+      gauges: shows the results to Prometheus.
+    """
+    self._address = address
+    self._should_stop = should_stop
+    self._network = experiment.acting_network
+    self._experiment = experiment
+    self._evaluator = evaluation.Evaluator(
+        experiment.make_policy(self._network),
+        experiment.make_evaluation_environments())
+    self._gauges = gauges or gauges_lib.Gauges('evaluator')
+    self._path = folder.evaluations
+    self._rows = run_folder.MetricsWriter(self._path)
+    self._summaries = summaries.Summaries(folder.summaries / 'evaluation')
+    self._plays = False
+    self._watchdog = watchdog.Watchdog(experiment.stall_seconds, self._describe)
+
+  def run(self) -> None:
+    """Plays until told to stop or the run is over.
+
+    Raises:
+      config.ConfigError: the server has other settings, or the learner another
+        network.
+    """
+    with self._watchdog:
+      self._evaluate_until_ended()
+
+  def _told_to_stop(self) -> bool:
+    self._watchdog.alive()
+    return self._should_stop()
+
+  def _describe(self, seconds: float) -> str:
+    """Returns a log line that says what the evaluator is waiting for."""
+    what = ('its environments' if self._plays
+            else f'newer weights from the server at {self._address}')
+    return f'evaluator: no evaluation for {seconds:.0f} s: it waits for {what}'
+
+  def _evaluate_until_ended(self) -> None:
+    patience = reconnect.Patience('evaluator', self._address, self._told_to_stop)
+    channel = None
+    last = run_folder.last_metrics(self._path)  # From an earlier process.
+    evaluated = last and last['learner_step']
+    while not (self._told_to_stop() or (channel and channel.finished)):
+      try:
+        if channel is None:
+          agreement.check_server(self._address, self._experiment.settings)
+          channel = weights.WeightsChannel(self._address, self._network.variables)
+        step = channel.receive()
+        patience.reset()
+      except reconnect.SERVER_ERRORS as error:
+        patience.wait(error)
+        channel = None
+        continue
+      if step in (None, evaluated):  # The same weights come again at the end.
+        time.sleep(0.2)
+      else:
+        self._plays = True
+        played = self._evaluator.play(
+            self._experiment.evaluation_episodes, self._told_to_stop)
+        self._plays = False
+        if played is not None:
+          self._write(step, played)
+          evaluated = step
+          self._watchdog.progress()
+
+  def _write(self, step: int, played: evaluation.Evaluation) -> None:
+    row = dict(zip(COLUMNS, (step, float(np.mean(played.returns)),
+                             float(np.mean(played.successes)), len(played.returns))))
+    row.update(self._experiment.scores_of(played.returns, played.tasks))
+    logging.info('evaluator: %s', ', '.join(f'{k} {v:g}' for k, v in row.items()))
+    self._rows.append(row)
+    self._summaries.write(step, row)
+    self._summaries.flush()
+    self._gauges.show(row)

@@ -1,0 +1,314 @@
+"""Experiments in which actors play while a learner trains."""
+
+import functools
+import math
+import pathlib
+from typing import Any, Callable, Dict, Optional
+
+import tensorflow as tf
+import tree
+
+from gtrxl_tf import cores
+from gtrxl_tf.agents import agent as agent_lib
+from gtrxl_tf.agents import policy as policy_lib
+from gtrxl_tf.agents import vmpo
+from gtrxl_tf.environments import atari
+from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.networks import spec_torso
+from gtrxl_tf.replay import unroll
+from gtrxl_tf.settings import config
+from gtrxl_tf.training import checkpoints as checkpoints_lib
+from gtrxl_tf.training import console
+from gtrxl_tf.training import devices
+from gtrxl_tf.training import experiment
+from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import learner
+from gtrxl_tf.training import optimizers
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training.online import trainer
+
+
+@config.configurable
+class OnlineExperiment(experiment.Experiment):
+  """An experiment with actors, a queue and a learner.
+
+  `Experiment.environment` must be set. `Experiment.network` makes an `ActorCritic` for
+  an `action_spec`; `Experiment.agent` makes an `OnlineAgent` from two such networks, an
+  `online` one, which learns, and a `target` one, which acts. The defaults are
+  `ActorCritic`, `VMPOAgent` and `Adam`.
+
+  If there are several tasks, equally many environments play each. Network and
+  agent have one value function for each task (`num_values`), but the policy is not told
+  which task it plays. Actors run at their own pace, so two runs with the same seed are
+  similar but not identical.
+
+  Args:
+    environment_steps: how many actions the run takes; or frames, see the next setting.
+    frames_per_action: the environment's action repeat if `environment_steps` counts
+      frames; 1 if it counts actions. The attribute `environment_steps`, all logs and
+      curves count actions.
+    unroll_length: T, actions of an unroll (GTrXL: 95).
+    batch_size: unrolls of a learner step (GTrXL: 128).
+    num_epochs: how often a learner step uses each unroll of its batch. More than one
+      learns from fewer environment steps; the papers use each once. A learner step
+      counts as one whatever its number of gradient steps: in the age of data, the
+      target update period, checkpoints and the log. An unroll is still in a single
+      batch, and checkpoints are saved between batches.
+    num_minibatches: gradient steps of an epoch, each on an equal share of the unrolls
+      (V-MPO: 1). It divides the unrolls of a replica.
+    num_actors: how many actor processes there are, also if they are started one by one.
+    environments_per_actor: environments that an actor steps in one batch; it divides
+      `batch_size`, because an actor's unrolls travel together. The paper does not give
+      it; 32 keep a small network's step busy.
+    max_head_start: each environment of an actor begins with up to this many random
+      actions. Without them, episodes of fixed length would begin and end at the same
+      time in all environments; the paper has too many actors for that.
+    queue_batches: batches that may wait in the queue before actors wait. Not in the
+      paper; the smallest number keeps the data freshest.
+    max_age: learner steps after which an unroll is too old to be trained on, counted
+      from when its weights were published. Not in the paper; by default
+      `batches_per_weights` if that is set, and else the agent's.
+    batches_per_weights: how many batches the actors make with the same weights before
+      they wait for newer ones; None: they never wait, as in the papers. With 1, an agent
+      that publishes after every learner step learns on-policy: acting and learning take
+      turns, and a batch is first used with the weights that acted in all of it. The
+      actors share these batches equally, so `num_actors` divides `batches_per_weights`
+      x `batch_size` / `environments_per_actor`. After half a minute without newer
+      weights an actor acts again with those it has, since an unroll may have been lost.
+      If none was, `max_age` refuses the additional ones.
+    stall_seconds: time without a learner step after which a warning says what the
+      learner waits for, and its health check fails; the same holds for an actor without
+      an unroll. A part that hangs in a single call for three times as long ends, and is
+      started again. Not in the paper; ten minutes are more than a first step takes to
+      compile.
+    evaluator: whether `binaries.train` plays with the newest weights during training,
+      which takes processor time from the other parts.
+    **shared: the settings of `Experiment`.
+  """
+  kind = 'Experiment'  # The name of older versions, which checkpoints keep.
+  needs_server = True
+  default_network = actor_critic.ActorCritic
+  default_agent = vmpo.VMPOAgent
+  default_optimizer = optimizers.Adam
+
+  def __init__(
+      self,
+      environment_steps: config.PositiveInt = 1_000_000,
+      frames_per_action: config.PositiveInt = 1,
+      unroll_length: config.PositiveInt = 95,
+      batch_size: config.PositiveInt = 128,
+      num_epochs: config.PositiveInt = 1,
+      num_minibatches: config.PositiveInt = 1,
+      num_actors: config.PositiveInt = 1,
+      environments_per_actor: config.PositiveInt = 32,
+      max_head_start: config.NonNegativeInt = 0,
+      queue_batches: config.PositiveInt = 1,
+      max_age: Optional[config.PositiveInt] = None,
+      batches_per_weights: Optional[config.PositiveInt] = None,
+      stall_seconds: config.PositiveFloat = 600.0,
+      evaluator: bool = False,
+      **shared):
+    if batch_size % environments_per_actor:
+      raise config.ConfigError(
+          f'OnlineExperiment.batch_size = {batch_size}: expected a multiple of '
+          f'OnlineExperiment.environments_per_actor = {environments_per_actor}')
+    if batch_size % num_minibatches:
+      raise config.ConfigError(
+          f'OnlineExperiment.batch_size = {batch_size}: expected a multiple of '
+          f'OnlineExperiment.num_minibatches = {num_minibatches}')
+    super().__init__(**shared)
+    if num_actors * environments_per_actor % len(self._task_settings):
+      raise config.ConfigError(
+          f'Experiment.tasks has {len(self._task_settings)} values: expected a divisor '
+          'of OnlineExperiment.num_actors x OnlineExperiment.environments_per_actor = '
+          f'{num_actors} x {environments_per_actor}, so that every task has the same '
+          'share of the data')
+    if batches_per_weights:
+      _check_shares(batches_per_weights, batch_size, environments_per_actor, num_actors,
+                    num_minibatches)
+    self.environment_steps = math.ceil(environment_steps / frames_per_action)
+    self.unroll_length = unroll_length
+    self.batch_size = batch_size
+    self.num_epochs = num_epochs
+    self.num_minibatches = num_minibatches
+    self.num_actors = num_actors
+    self.environments_per_actor = environments_per_actor
+    self.max_head_start = max_head_start
+    self.items_per_batch = batch_size // environments_per_actor
+    self.queue_size = queue_batches * self.items_per_batch
+    self.batches_per_weights = batches_per_weights
+    self.unrolls_per_weights = batches_per_weights and (
+        batches_per_weights * self.items_per_batch // num_actors)
+    self.stall_seconds = stall_seconds
+    self.evaluator = evaluator
+    self._max_age = max_age
+
+  @functools.cached_property
+  def acting_network(self) -> actor_critic.ActorCritic:
+    """A network with variables, one for each process that acts."""
+    return self._make_network()
+
+  def _make_network(self) -> actor_critic.ActorCritic:
+    num_tasks = len(self._task_settings)
+    network = self._network(action_spec=self.action_spec,
+                            **({'num_values': num_tasks} if num_tasks > 1 else {}))
+    core = network.core
+    if core.segment_length > 1 or isinstance(core, cores.RATE):
+      raise config.ConfigError(
+          f'ActorCritic.core = {type(core).__name__} works in segments: expected a '
+          'core that does not, such as TransformerXL, in an '
+          'OnlineExperiment, whose unrolls do not begin where segments do')
+    if core.drops:
+      name = type(core).__name__
+      raise config.ConfigError(
+          f'{name}.dropout or {name}.attention_dropout is not 0: expected 0 in an '
+          'OnlineExperiment, whose agents drop nothing')
+    network.create_variables(self.observation_spec)
+    return network
+
+  def make_agent(self) -> agent_lib.OnlineAgent:
+    # tf.random.set_seed does not reach the initializers of Keras.
+    tf.keras.utils.set_random_seed(self.seed)
+    with devices.compute_dtype(self.compute_dtype):
+      online = self._make_network()
+    agent = self._agent(online=online, target=self._make_network())
+    if (self.batches_per_weights or agent.publish_period) < agent.publish_period:
+      raise config.ConfigError(
+          f'OnlineExperiment.batches_per_weights = {self.batches_per_weights}: expected '
+          f'at least {agent.publish_period}, the learner steps until the agent '
+          'publishes newer weights')
+    return agent
+
+  def make_optimizer(self, progress: Optional[tf.Variable] = None
+                     ) -> learner.Optimizer:
+    """Makes the optimizer.
+
+    Args:
+      progress: the share of the run that is over. Schedules follow it since the number
+        of learner steps is not known: the first row of an episode is no environment
+        step. None if the optimizer is not for a run.
+    """
+    batches = math.ceil(self.environment_steps / (self.batch_size * self.unroll_length))
+    return self.optimizer.make(
+        batches * self.num_epochs * self.num_minibatches, progress)
+
+  def restore_agent(self, checkpoints: pathlib.Path) -> agent_lib.OnlineAgent:
+    agent = self.make_agent()
+    checkpoints_lib.restore_agent(checkpoints, agent)
+    return agent
+
+  def learned_network(self, agent: agent_lib.OnlineAgent) -> tf.keras.layers.Layer:
+    return agent.acting_network
+
+  def max_age(self, agent: agent_lib.OnlineAgent) -> int:
+    """The bound on the age of data, in learner steps."""
+    return self._max_age or self.batches_per_weights or agent.default_max_age
+
+  def make_policy(self, network: actor_critic.ActorCritic, greedy: bool = False,
+                  with_record: bool = False) -> policy_lib.ActorCriticPolicy:
+    """Makes a policy that acts with `network`; see `ActorCriticPolicy`."""
+    return policy_lib.ActorCriticPolicy(
+        network, self.observation_spec, self.action_spec, greedy, with_record)
+
+  @property
+  def memory_length(self) -> int:
+    """M: the number of records that an unroll refers to."""
+    return self.acting_network.core.memory_length
+
+  def row_spec(self) -> unroll.Unroll:
+    """Specs of an actor's rows, which it writes at every step, `[E, ...]`."""
+    num = self.environments_per_actor
+
+    def batched(spec: Any) -> tf.TensorSpec:
+      return tf.TensorSpec((num, *spec.shape), spec.dtype)
+
+    policy = self.make_policy(self.acting_network, with_record=True)
+    scalars = tf.TensorSpec((num,), tf.float32)
+    return unroll.Unroll(
+        observation=tf.nest.map_structure(batched, self.observation_spec),
+        step_type=tf.TensorSpec((num,), tf.int32), reward=scalars, discount=scalars,
+        action=tf.nest.map_structure(
+            batched, policy.policy_state_spec.previous_action),
+        policy=tf.nest.map_structure(batched, policy.info_spec.policy),
+        record=tf.nest.map_structure(batched, policy.info_spec.record),
+        episode_return=scalars, episode_success=scalars,
+        task=tf.TensorSpec((num,), tf.int32),
+        target_step=tf.TensorSpec((), tf.int64), unroll_id=tf.TensorSpec((), tf.int64))
+
+  def unroll_signature(self) -> unroll.Unroll:
+    """Specs of an item of the queue."""
+    return unroll.signature(
+        self.row_spec(), self.unroll_length, self.memory_length)
+
+  def make_batch(self, agent: Optional[agent_lib.OnlineAgent] = None
+                 ) -> unroll.Unroll:
+    """Makes one unroll of zeros, `[1, time, ...]`, as an agent's loss takes it."""
+    del agent
+
+    def zeros(spec: tf.TensorSpec) -> tf.Tensor:
+      return tf.zeros((1, spec.shape[0], *spec.shape[2:]), spec.dtype)
+
+    return tf.nest.map_structure(zeros, self.unroll_signature())
+
+  def describe_row(self, batch: unroll.Unroll) -> str:
+    del batch
+    return f'{self.unroll_length} + {self.memory_length}'
+
+  @property
+  def description(self) -> str:
+    return (f'1 server, 1 learner, {self.num_actors} actor(s) of '
+            f'{self.environments_per_actor} environments')
+
+  def describe_cost(self) -> str:
+    images = [spec for spec in tree.flatten(self.observation_spec)
+              if spec_torso.is_image(spec)]
+    rows = self.batch_size * (self.unroll_length + 1)
+    what = f'A batch has {rows:,} observations'
+    cheaper = []
+    if images:
+      sizes = ' and '.join(' x '.join(map(str, spec.shape)) for spec in images)
+      what += f' with images of {sizes}'
+      game = atari.game_of(self.environment_name)
+      if game:
+        cheaper.append(
+            f"Experiment.environment = @Atari with Atari.game = '{game}', whose images are "
+            'grey and of 84 x 84, and whose actions last four frames')
+      cheaper.append('Experiment.wrappers = [@ShrinkImages]')
+    cheaper.append(
+        f'less than OnlineExperiment.batch_size = {self.batch_size}, '
+        f'OnlineExperiment.environments_per_actor = {self.environments_per_actor} or '
+        f'OnlineExperiment.unroll_length = {self.unroll_length}')
+    return f'{what}. Cheaper: {"; ".join(cheaper)}'
+
+  def make_console(self) -> console.Console:
+    return console.Console(self.environment_steps)
+
+  def train(self, folder: run_folder.RunFolder, strategy: tf.distribute.Strategy,
+            should_stop: Callable[[], bool], server: Optional[str] = None,
+            gauges: Optional[gauges_lib.Gauges] = None,
+            show: Optional[Callable[[Dict[str, float]], None]] = None) -> None:
+    trainer.OnlineTrainer(
+        self, folder, strategy, should_stop, server, gauges, show).run()
+
+
+def _check_shares(batches: int, batch_size: int, environments: int, num_actors: int,
+                  num_minibatches: int) -> None:
+  """Refuses actors that cannot make equally many of the unrolls of `batches` batches."""
+  items = batches * batch_size // environments
+  if items % num_actors == 0:
+    return
+  divisors = [x for x in range(1, items + 1) if items % x == 0]
+  nearest = {max(x for x in divisors if x < num_actors),
+             min((x for x in divisors if x > num_actors), default=items)}
+  # Sizes that fit are multiples of this: each actor makes equally many whole items, and
+  # minibatches are whole.
+  step = math.lcm(
+      environments * num_actors // math.gcd(num_actors, batches), num_minibatches)
+  raise config.ConfigError(
+      f'OnlineExperiment.num_actors = {num_actors}: expected a divisor of '
+      'OnlineExperiment.batches_per_weights x OnlineExperiment.batch_size / '
+      'OnlineExperiment.environments_per_actor = '
+      f'{batches} x {batch_size} / {environments} = {items}, so that all actors make '
+      'equally many unrolls before they wait: '
+      f'{" or ".join(map(str, sorted(nearest)))}; '
+      f'or OnlineExperiment.batch_size = {math.ceil(batch_size / step) * step}')

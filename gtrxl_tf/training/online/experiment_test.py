@@ -1,0 +1,226 @@
+"""Tests of experiment.py."""
+
+import functools
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from dm_env import specs
+import numpy as np
+import tensorflow as tf
+
+from gtrxl_tf import cores
+from gtrxl_tf import environments
+from gtrxl_tf.agents import vmpo
+from gtrxl_tf.environments import t_maze
+from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.networks import torsos
+from gtrxl_tf.replay import dataset
+from gtrxl_tf.replay import unroll
+from gtrxl_tf.settings import config
+from gtrxl_tf.training.online import experiment as experiment_lib
+
+
+def _experiment(core=lambda: cores.TransformerXL(1, 4, 2, 2, memory_length=3),
+                **settings):
+  return experiment_lib.OnlineExperiment(**{**dict(
+      environment=lambda seed: t_maze.TMaze(3, seed=seed),
+      network=lambda action_spec: actor_critic.ActorCritic(
+          action_spec, torsos.VectorTorso((4,)), core(), head_units=4),
+      unroll_length=4, batch_size=6, environments_per_actor=3), **settings})
+
+
+class ExperimentTest(parameterized.TestCase):
+
+  def test_networks_start_as_the_seed_says(self):
+    def weights(seed):
+      return [
+            v.numpy() for v in _experiment(seed=seed).make_agent().online.variables]
+    for one, same, other in zip(weights(0), weights(0), weights(1)):
+      np.testing.assert_array_equal(one, same)
+      if np.ptp(one):  # Not a bias or a scale.
+        self.assertTrue((one != other).any())
+
+  def test_environments_differ_by_seed_and_stream(self):
+    def clues(seed, stream):
+      return _experiment(seed=seed).make_environments(
+            32, stream).reset().observation[:, 1].tobytes()
+    self.assertEqual(clues(0, 2), clues(0, 2))
+    self.assertLen({clues(0, 2), clues(0, 3), clues(1, 2), clues(1, 3)}, 4)
+
+  def test_an_environment_without_a_seed_is_refused(self):
+    with self.assertRaisesRegex(
+        ValueError, '^Experiment.environment does not take the argument seed: expected'):
+      _experiment(environment=lambda: t_maze.TMaze(3))
+
+  def test_says_what_makes_a_step_cheaper(self):
+    self.assertEqual(
+        _experiment().describe_cost(),
+        'A batch has 30 observations. Cheaper: less than OnlineExperiment.batch_size = 6, '
+        'OnlineExperiment.environments_per_actor = 3 or OnlineExperiment.unroll_length = 4')
+
+    class Game(t_maze.TMaze):
+      name = 'ALE/MsPacman-v5'
+
+      def observation_spec(self):
+        return specs.BoundedArray([210, 160, 3], np.uint8, 0, 255)
+
+    self.assertStartsWith(
+        _experiment(environment=lambda seed: Game(3, seed=seed)).describe_cost(),
+        'A batch has 30 observations with images of 210 x 160 x 3. Cheaper: '
+        "Experiment.environment = @Atari with Atari.game = 'ms_pacman', whose images are "
+        'grey and of 84 x 84, and whose actions last four frames; '
+        'Experiment.wrappers = [@ShrinkImages]; less than ')
+
+  def test_an_environment_s_other_errors_are_its_own(self):
+    with self.assertRaisesRegex(TypeError, 'corridor'):
+      _experiment(environment=lambda seed: t_maze.TMaze(corridor=3, seed=seed))
+
+  def test_wrappers_change_all_environments_and_the_specs(self):
+    experiment = _experiment(
+        environment=lambda seed: t_maze.TMaze(3, penalty=3.0, seed=seed), wrappers=[
+            functools.partial(environments.ScaleReward, factor=5.0),
+            functools.partial(environments.FrameStack, frames=2)])
+    self.assertEqual(experiment.observation_spec.shape, (8,))
+    environment = experiment.make_evaluation_environments(1)
+    self.assertEqual(environment.reset().observation.shape, (1, 8))
+    seen = [environment.step(np.array([t_maze.UP])) for _ in range(5)]
+    self.assertEqual([x.reward[0] for x in seen], [-5] * 5)
+    self.assertEqual(seen[-1].episode_return[0], -5)  # Before it was scaled.
+    self.assertIsNone(experiment.informed_return(2))
+
+  def test_scores_are_of_the_mean_return_of_each_task(self):
+    def experiment(score):
+      return _experiment(score=score, tasks={'corridor_length': (2, 5)},
+                         environment=lambda **settings: t_maze.TMaze(**settings),
+                         environments_per_actor=2)
+    one = experiment(lambda returns: returns['2'] + 10 * returns['5'])
+    self.assertEqual(one.scores_of([1, 3, 4], [0, 0, 1]), {'score': 42})
+    several = experiment(lambda returns: {'score': returns['2'], 'other': 7})
+    self.assertEqual(several.scores_of([1, 3, 4], [0, 0, 1]), {'score': 2, 'other': 7})
+    np.testing.assert_equal(
+        several.scores_of([1], [0]), {'score': np.nan, 'other': np.nan})
+    self.assertEqual(experiment(None).scores_of([1], [0]), {})
+
+  def test_every_task_is_played_by_equally_many_environments(self):
+    def settings(num_tasks):
+      return dict(environment=lambda corridor_length, seed: t_maze.TMaze(
+          corridor_length, seed=seed), num_actors=4,
+                  tasks={'corridor_length': tuple(range(2, 2 + num_tasks))})
+    experiment = _experiment(**settings(6))
+    tasks = np.concatenate([
+        experiment.make_environments(3, actor, first=3 * actor).tasks
+        for actor in range(4)])
+    np.testing.assert_array_equal(np.bincount(tasks), [2] * 6)
+    for num_tasks in (5, 13):  # 13 is more than there are environments.
+      with self.assertRaisesRegex(
+          config.ConfigError, f'Experiment.tasks has {num_tasks} values: expected a '
+          r'divisor of .* = 4 x 3, so that every task has the same share'):
+        _experiment(**settings(num_tasks))
+
+  def test_a_budget_counts_actions_or_frames(self):
+    self.assertEqual(_experiment(environment_steps=1001).environment_steps, 1001)
+    self.assertEqual(_experiment(
+        environment_steps=1001, frames_per_action=4).environment_steps, 251)
+
+  def test_every_task_is_evaluated_on_as_many_episodes(self):
+    for num_tasks, episodes, expected in (
+        (1, 100, 50), (1, 101, 34), (30, 200, 30), (4, 100, 48), (3, 2, 6)):
+      experiment = _experiment(
+          environment=lambda corridor_length, seed: t_maze.TMaze(
+              corridor_length, seed=seed), num_actors=40, evaluation_episodes=episodes,
+          tasks={'corridor_length': tuple(range(2, 2 + num_tasks))})
+      environment = experiment.make_evaluation_environments()
+      self.assertEqual(environment.num_environments, expected)
+      self.assertEqual(experiment.evaluation_episodes, num_tasks * episodes)
+      self.assertLen(set(np.bincount(environment.tasks)), 1)
+    self.assertEqual(
+        experiment.make_evaluation_environments(100, 10).num_environments, 9)
+
+  def test_dropout_which_would_do_nothing_is_refused(self):
+    for setting in 'dropout', 'attention_dropout':
+      def core(setting=setting):
+        return cores.TransformerXL(
+            1, 4, 2, 2, memory_length=3, **{setting: 0.1})
+      with self.assertRaisesRegex(
+          config.ConfigError, r'TransformerXL.dropout or TransformerXL.attention_dropout'
+          ' is not 0: expected 0 in an OnlineExperiment'):
+        _experiment(core).make_agent()
+
+  def test_recurrence_by_segments_is_refused(self):
+    def core():
+      return cores.SegmentTransformer(
+            1, 4, 2, 2, 4, segment_length=5, recurrence='same_layer', memory_length=3)
+    with self.assertRaisesRegex(
+        config.ConfigError, 'SegmentTransformer works in segments'):
+      _experiment(core).make_agent()
+
+  def test_actors_that_wait_for_weights_make_the_batches_that_these_need(self):
+    for num_actors, batches, unrolls in ((1, 1, 2), (1, 5, 10), (2, 1, 1), (5, 5, 2)):
+      experiment = _experiment(num_actors=num_actors, batches_per_weights=batches)
+      self.assertEqual(experiment.unrolls_per_weights, unrolls)
+    self.assertIsNone(_experiment().unrolls_per_weights)
+    agent = functools.partial(vmpo.VMPOAgent, target_update_period=5)
+    _experiment(batches_per_weights=5, agent=agent).make_agent()
+    with self.assertRaisesRegex(
+        config.ConfigError,
+        '^OnlineExperiment.batches_per_weights = 4: expected at least 5,'):
+      _experiment(batches_per_weights=4, agent=agent).make_agent()
+
+  @parameterized.parameters(
+      (dict(batch_size=3, num_actors=2), '1 x 3 / 3 = 1, .*: 1', 6),
+      (dict(num_actors=3), '1 x 6 / 3 = 2, .*: 2', 9),
+      (dict(num_actors=4, batches_per_weights=3), '3 x 6 / 3 = 6, .*: 3 or 6', 12),
+      (dict(num_actors=3, num_minibatches=2), '1 x 6 / 3 = 2, .*: 2', 18),
+      (dict(batch_size=9, num_actors=2), '1 x 9 / 3 = 3, .*: 1 or 3', 12))
+  def test_actors_that_wait_for_weights_share_the_batches_that_these_make(
+      self, settings, numbers, batch_size):
+    settings = {'batches_per_weights': 1, **settings}
+    with self.assertRaisesRegex(
+        config.ConfigError, f'^OnlineExperiment.num_actors = {settings["num_actors"]}: '
+        'expected a divisor of OnlineExperiment.batches_per_weights x .* = '
+        f'{numbers}; or OnlineExperiment.batch_size = {batch_size}\n'):
+      _experiment(**settings)
+    _experiment(**{**settings, 'batch_size': batch_size})
+    for number in numbers.split(': ')[1].split(' or '):
+      _experiment(**{**settings, 'num_actors': int(number)})
+    _experiment(**{**settings, 'batches_per_weights': None})
+
+  def test_a_batch_is_whole_items(self):
+    self.assertEqual(_experiment().items_per_batch, 2)
+    self.assertEqual(_experiment(queue_batches=3).queue_size, 6)
+    with self.assertRaisesRegex(
+        config.ConfigError, 'OnlineExperiment.batch_size = 7: expected a multiple of '
+        'OnlineExperiment.environments_per_actor = 3'):
+      _experiment(batch_size=7)
+
+  def test_data_may_be_two_target_periods_old_by_default(self):
+    agent = functools.partial(vmpo.VMPOAgent, target_update_period=7)
+    experiment = _experiment(agent=agent)
+    self.assertEqual(experiment.max_age(experiment.make_agent()), 14)
+    for settings, expected in (
+        (dict(max_age=5), 5), (dict(batches_per_weights=7), 7),
+        (dict(batches_per_weights=7, max_age=9), 9)):
+      experiment = _experiment(agent=agent, **settings)
+      self.assertEqual(experiment.max_age(experiment.make_agent()), expected)
+
+  def test_a_blank_batch_has_the_shapes_of_those_to_come(self):
+    for core in (lambda: cores.TransformerXL(1, 4, 2, 2, memory_length=3),
+                 lambda: cores.DeepLSTM(1, 4), lambda: cores.Memoryless(1, 4)):
+      experiment = _experiment(core)
+      blank = experiment.make_batch()
+      signature = unroll.signature(
+          experiment.row_spec(), experiment.unroll_length, experiment.memory_length)
+      item = tf.nest.map_structure(
+          lambda x: tf.zeros((1, *x.shape), x.dtype), signature)
+      tf.nest.map_structure(
+          lambda x, y: self.assertEqual((x.shape[1:], x.dtype), (y.shape[1:], y.dtype)),
+          blank, dataset._batch_first(item))  # pylint: disable=protected-access
+      loss, _ = experiment.make_agent().loss(blank)
+      self.assertTrue(np.isfinite(loss))
+
+  def test_the_informed_return_is_that_of_the_task(self):
+    self.assertEqual(_experiment().informed_return(10), 1.0)
+
+
+if __name__ == '__main__':
+  absltest.main()

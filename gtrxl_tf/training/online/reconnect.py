@@ -1,0 +1,81 @@
+"""Waiting for a server that does not answer, before another attempt."""
+
+import gc
+import random
+import time
+from typing import Callable, Tuple, Type
+
+from absl import logging
+import tensorflow as tf
+
+from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.settings import config
+
+_LONGEST = 30.0  # Seconds.
+
+
+def __getattr__(name: str) -> Tuple[Type[Exception], ...]:
+  """Looks up `SERVER_ERRORS` (PEP 562), which needs Reverb.
+
+  They are the errors of Reverb and TensorFlow if the server is gone, depending on the
+  call.
+  """
+  if name == 'SERVER_ERRORS':
+    return (RuntimeError, lazy_reverb.ReverbError, tf.errors.AbortedError,
+            tf.errors.CancelledError, tf.errors.DeadlineExceededError,
+            tf.errors.UnavailableError)
+  raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+
+
+def check_address(address: str) -> str:
+  """Returns `address`.
+
+  Raises:
+    config.ConfigError: it is not of the form host:port.
+  """
+  host, _, port = address.rpartition(':')
+  if not host or '/' in host or not port.isdigit() or not 0 < int(port) < 65536:
+    raise config.ConfigError(
+        f'--server={address}: expected HOST:PORT, as in localhost:8000')
+  return address
+
+
+class Patience:
+  """Exponential backoff: waits for one second, then twice as long each time, up to 30.
+
+  Each wait is drawn between half of that and all of it, so that actors that lost the
+  server together do not reconnect together.
+  """
+
+  def __init__(self, who: str, address: str, should_stop: Callable[[], bool]):
+    """Creates the backoff.
+
+    Args:
+      who: the name of the part that waits, for the log.
+      address: the Reverb server's address.
+      should_stop: ends a wait.
+    """
+    self._who = who
+    self._address = address
+    self._should_stop = should_stop
+    self.reset()
+
+  def reset(self) -> None:
+    """Resets the delay."""
+    self._seconds = 1.0
+
+  def wait(self, error: Exception) -> None:
+    """Logs the error and waits; does neither if it should stop."""
+    if self._should_stop():  # The server may have been stopped at the same time.
+      return
+    seconds = self._seconds * random.uniform(0.5, 1)
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    logging.warning('%s: the Reverb server at %s does not answer (%s); trying again in '
+                    '%.1f s', self._who, self._address, reason, seconds)
+    end = time.time() + seconds
+    # TensorFlow's functions of a connection, 1 to 2 MiB, are in reference cycles, which
+    # Python alone would collect after dozens of connections.
+    gc.collect()
+    while time.time() < end and not self._should_stop():
+      time.sleep(0.1)
+    self._seconds = min(2 * self._seconds, _LONGEST)

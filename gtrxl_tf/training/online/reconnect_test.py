@@ -1,0 +1,50 @@
+"""Tests of reconnect.py."""
+
+import time
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import pytest
+
+from gtrxl_tf.settings import config
+from gtrxl_tf.training.online import reconnect
+
+
+class PatienceTest(parameterized.TestCase):
+
+  @parameterized.parameters('', '8000', 'localhost', 'localhost:', 'localhost:http',
+                            'localhost:0', 'localhost:70000', 'http://localhost:8000')
+  def test_an_invalid_address_is_refused(self, address):
+    with self.assertRaisesRegex(
+        config.ConfigError, f'^--server={address}: expected HOST:PORT'):
+      reconnect.check_address(address)
+
+  def test_a_valid_address(self):
+    self.assertEqual(reconnect.check_address('10.0.0.1:8000'), '10.0.0.1:8000')
+
+  @pytest.mark.long
+  def test_waits_grow_until_the_server_answers(self):
+    asked = []
+    patience = reconnect.Patience('actor', 'host:1', lambda: bool(asked.append(1)))
+    def wait():
+      before = time.time()
+      with self.assertLogs(level='WARNING') as logs:
+        patience.wait(RuntimeError('gone\nfar'))
+      self.assertRegex(logs.output[0], r'actor: .* at host:1 does not answer \(gone\);')
+      return time.time() - before
+    first, second = wait(), wait()
+    self.assertBetween(first, 0.5, 1.2)
+    self.assertBetween(second, 1, 2.2)
+    patience.reset()
+    self.assertBetween(wait(), 0.5, 1.2)
+
+  def test_a_part_that_is_told_to_stop_does_not_wait(self):
+    with self.assertNoLogs(), mock.patch.object(time, 'sleep') as sleep:
+      # The server was probably told to stop, too.
+      reconnect.Patience('actor', 'host:1', lambda: True).wait(RuntimeError(''))
+    sleep.assert_not_called()
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,61 @@
+"""The server of an online run: Reverb's tables of unrolls and weights."""
+
+import math
+import time
+from typing import Callable, Optional
+
+from absl import logging
+
+from gtrxl_tf import files
+from gtrxl_tf.replay import server as server_lib
+from gtrxl_tf.settings import config
+from gtrxl_tf.settings import differences
+from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training.online import agreement
+from gtrxl_tf.training.online import experiment as experiment_lib
+from gtrxl_tf.training.online import reconnect
+
+
+def serve(experiment: experiment_lib.OnlineExperiment, port: int,
+          folder: run_folder.RunFolder, should_stop: Callable[[], bool],
+          checkpoint_seconds: float = math.inf,
+          gauges: Optional[gauges_lib.Gauges] = None) -> None:
+  """Runs the Reverb server until told to stop; then writes a checkpoint of its tables.
+
+  Args:
+    experiment: the run's.
+    port: the port to listen on.
+    folder: the run's folder; the tables' checkpoints go into `replay/`.
+    should_stop: called five times a second.
+    checkpoint_seconds: seconds between checkpoints. There is little to save: the queue
+      holds one batch, which is soon too old to be trained on.
+    gauges: shows how full the tables are.
+
+  Raises:
+    config.ConfigError: the tables are damaged or of other settings, or the port is taken.
+  """
+  agreement.check_tables(folder.replay, experiment.settings)
+  settings = None if experiment.settings is None else differences.to_json(
+      experiment.settings)
+  server = server_lib.serve(
+      port, experiment.row_spec(), experiment.unroll_length, experiment.memory_length,
+      experiment.queue_size, experiment.acting_network.variables, folder.replay,
+      settings)
+  if settings is not None:
+    files.write_atomically(folder.replay / agreement.SETTINGS, settings)
+  logging.info('server: listening on port %d, on all interfaces', port)
+  saved = shown = time.time()
+  while not should_stop():
+    time.sleep(0.2)
+    if gauges is not None and gauges.listens and time.time() - shown > 1:
+      try:
+        gauges.show(server_lib.sizes(port))
+      except reconnect.SERVER_ERRORS as error:  # The machine is overloaded.
+        logging.warning('server: no gauges: %s', config.one_line(error))
+      shown = time.time()
+    if time.time() - saved > checkpoint_seconds:
+      server_lib.checkpoint(port)
+      saved = time.time()
+  server_lib.checkpoint(port)
+  server.stop()

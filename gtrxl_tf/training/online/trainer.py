@@ -1,0 +1,332 @@
+"""The trainer of online experiments: batches from a queue, weights for actors."""
+
+from __future__ import annotations
+
+import math
+import time
+import typing
+from typing import Any, Callable, Collection, Dict, Iterator, Optional
+
+from absl import logging
+import tensorflow as tf
+
+from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import ledger as ledger_lib
+from gtrxl_tf.replay import unroll
+from gtrxl_tf.replay import weights
+from gtrxl_tf.replay import writer
+from gtrxl_tf.settings import config
+from gtrxl_tf.training import devices
+from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import learner
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import trainer
+from gtrxl_tf.training import watchdog
+from gtrxl_tf.training.online import agreement
+from gtrxl_tf.training.online import reconnect
+from gtrxl_tf.training.online import unroll_queue
+
+if typing.TYPE_CHECKING:
+  from gtrxl_tf.training.online import experiment as experiment_lib
+
+_FAREWELL_SECONDS = 120
+
+
+class OnlineTrainer(trainer.Trainer):
+  """Trains an experiment's agent on unrolls from the queue.
+
+  Besides what every trainer saves, a checkpoint holds the number of environment steps
+  and the ledger of the unrolls that were trained on. A killed learner loses the steps
+  since its last checkpoint; a killed server loses what waited in the queue.
+
+  Several workers each take their share of a batch from the queue. The chief publishes
+  weights. Workers synchronize when metrics are logged: they sum their environment steps
+  and check whether one of them should stop, so that all end at the same step. Each
+  worker has its own ledger, and a checkpoint has the ledgers of all workers, which
+  exchange them when metrics are logged and before each checkpoint. If the chief stops
+  while it waits for unrolls, it saves the other ledgers as of the last exchange.
+  """
+
+  def __init__(self, experiment: experiment_lib.OnlineExperiment,
+               folder: run_folder.RunFolder, strategy: tf.distribute.Strategy,
+               should_stop: Callable[[], bool], address: str,
+               gauges: Optional[gauges_lib.Gauges] = None,
+               show: Optional[Callable[[Dict[str, float]], None]] = None):
+    """Creates agent and learner, and restores the newest checkpoint if there is one.
+
+    Args:
+      experiment: what to train.
+      folder: the run's folder.
+      strategy: distributes the learner.
+      should_stop: called between steps and while waiting.
+      address: the Reverb server's address.
+      gauges: shows the rows of metrics to Prometheus.
+      show: called with the rows of metrics.
+
+    Raises:
+      config.ConfigError: the batch cannot be divided among the replicas, or the
+        checkpoint belongs to another experiment.
+    """
+    rows = devices.rows_per_replica(
+        experiment.batch_size, strategy, 'OnlineExperiment.batch_size')
+    if rows % experiment.num_minibatches:
+      raise config.ConfigError(
+          f'OnlineExperiment.num_minibatches = {experiment.num_minibatches}: expected '
+          f'a divisor of the {rows} unrolls of a replica')
+    num_workers = devices.num_workers(strategy)
+    self._items_per_worker, rest = divmod(experiment.items_per_batch, num_workers)
+    if rest:
+      raise config.ConfigError(
+          'OnlineExperiment.batch_size / OnlineExperiment.environments_per_actor = '
+          f'{experiment.items_per_batch}: expected a multiple of the {num_workers} '
+          'workers that share it')
+    self._meets = num_workers > 1
+    super().__init__(experiment, folder, strategy, should_stop, gauges, show)
+    self._address = address
+    self._stopping = False
+    self._ledger.learner_step = self.step
+    self._steps = self._steps_then = int(self._environment_steps)
+    self._counted = self._ledger.environment_steps
+    self._published_step = self.step - self.step % self._agent.publish_period
+    self._channel = weights.WeightsChannel(
+        address, self._agent.acting_network.variables)
+    self._refused_before = self._ledger.refused  # At the last learner step.
+    self._watchdog = watchdog.Watchdog(experiment.stall_seconds, self._describe)
+    self._queue = unroll_queue.UnrollQueue(
+        address, self._items_per_worker, self._ledger, self._asked_to_stop,
+        self._watchdog.limit)
+    self._gauges.show_health(self._watchdog)
+    self._idle = 0.0
+    self._prepared = False  # Whether the learner step has been traced.
+
+  def _make_optimizer(self) -> learner.Optimizer:
+    # It follows from the environment steps, on which workers agree, and is therefore in
+    # no checkpoint.
+    self._progress = tf.Variable(0.0, trainable=False)
+    return self._experiment.make_optimizer(self._progress)
+
+  def _make_checkpointed(self) -> Dict[str, Any]:
+    self._ledger = ledger_lib.Ledger(
+        self._experiment.max_age(self._agent), len(self._experiment.task_names),
+        worker=devices.worker_number(self._strategy))
+    self._environment_steps = tf.Variable(0, dtype=tf.int64)
+    return dict(ledger=self._ledger, environment_steps=self._environment_steps)
+
+  def _may_exit(self) -> bool:
+    return not self._meets  # Other workers would fail in the step.
+
+  def _has_ended(self) -> bool:
+    return self._steps >= self._experiment.environment_steps
+
+  def _alive_or_stop(self) -> bool:
+    """Returns whether to stop; a call shows that the learner does not hang."""
+    self._watchdog.alive()
+    return self._asked_to_stop()
+
+  def _should_stop(self) -> bool:
+    """Whether to stop; of several workers, all do at once or none."""
+    return self._stopping if self._meets else self._asked_to_stop()
+
+  def train(self) -> bool:
+    with self._watchdog:
+      try:
+        return super().train()
+      finally:
+        self._queue.close()
+
+  def _batches(self) -> Iterator[Any]:
+    """Yields batches; reconnects to a server that it has lost.
+
+    Between two batches it publishes weights if they are due. This comes last after a
+    step, because it fails if the server is gone, and after the checkpoint is saved, so
+    that a restarted learner is never behind its actors.
+
+    Raises:
+      config.ConfigError: the server was started with other settings.
+    """
+    patience = reconnect.Patience('learner', self._address, self._alive_or_stop)
+    while not (self._should_stop() or self._has_ended()):
+      try:
+        self._connect()
+        while not (self._should_stop() or self._has_ended()):
+          waiting = time.time()
+          batch = self._queue.next(self._alive_or_stop)
+          self._idle += time.time() - waiting
+          patience.reset()
+          batch = self._share_out(batch)
+          self._progress.assign(self._steps / self._experiment.environment_steps)
+          if self._newest:
+            self._watchdog.progress()
+          else:
+            self._watchdog.pause()  # The first step compiles, for any length of time.
+          yield batch
+          if self._published_step == self.step:
+            self._publish()
+      except StopIteration:
+        pass  # It should stop, or a restarted server is to be checked.
+      except reconnect.SERVER_ERRORS as error:
+        patience.wait(error)
+      if self._meets and self._asked_to_stop():
+        break  # Without a step to agree on it: the others find that this one is gone.
+
+  def _connect(self) -> None:
+    """Gives the server weights to act with, and connects to its queue.
+
+    Raises:
+      config.ConfigError: the server was started with other settings.
+    """
+    writer.check_signature(
+        lazy_reverb.Client(self._address), self._experiment.unroll_signature(),
+        "the learner's")
+    agreement.check_server(self._address, self._experiment.settings)
+    self._queue.abandon()
+    self._channel = weights.WeightsChannel(
+        self._address, self._agent.acting_network.variables)
+    self._publish()
+    self._queue.connect(self._channel if self._is_chief else None)
+    if not self._prepared:  # While actors play the first unrolls.
+      self._prepared = True
+      self._watchdog.pause()
+      with learner.device_errors(self.step + 1):
+        self._learner.prepare(_rows(self._queue.element_spec))
+      self._watchdog.progress()
+
+  def _share_out(self, batch: unroll.Unroll) -> Any:
+    """Gives each replica its rows of this worker's batch."""
+    return devices.share_out(_rows(batch), self._strategy, own=True)
+
+  def _publish(self, finished: bool = False) -> None:
+    if self._is_chief:
+      self._channel.publish(self._published_step, finished)
+
+  def _between_steps(self, logs: bool) -> None:
+    self._watchdog.progress()
+    self._refused_before = self._ledger.refused
+    self._ledger.learner_step = self.step
+    refreshes = self.step % self._agent.publish_period == 0
+    if refreshes:
+      self._check_finite()
+    if logs or not self._meets:
+      self._count()
+    if self._meets and (
+        logs or self.step % self._experiment.checkpoints.period == 0):
+      with learner.device_errors(self.step):
+        self._ledger.set_workers(
+            devices.texts_of_workers(self._ledger.own_state(), self._strategy))
+    if logs and self._meets:
+      with learner.device_errors(self.step):
+        self._stopping = devices.any_worker(self._asked_to_stop(), self._strategy)
+    if refreshes:
+      self._agent.refresh_acting_network()
+      self._published_step = self.step
+
+  def _count(self) -> None:
+    """Adds the environment steps since the last call, of all workers."""
+    new = self._ledger.environment_steps - self._counted
+    self._counted = self._ledger.environment_steps
+    with learner.device_errors(self.step):
+      self._steps += devices.sum_over_workers(new, self._strategy)
+
+  def _make_row(self, metrics: Dict[str, float], lap: trainer.Lap
+                ) -> Dict[str, float]:
+    ledger = self._ledger
+    row = {
+        'environment_steps': self._steps,
+        'seconds': lap.seconds,
+        'return': _mean(ledger.returns),
+        'success': _mean(ledger.successes),
+        **self._returns_of_tasks(),
+        'environment_steps_per_second': (self._steps - self._steps_then) / lap.elapsed,
+        'learner_steps_per_second': lap.learner_steps_per_second,
+        'learner_idle': self._idle / lap.elapsed,
+        'queue_length': self._queue.length(),
+        **ledger.gauges(lap.elapsed),
+        **metrics,
+        **self._agent.gauges(),
+        'unrolls': ledger.unrolls,
+        'unrolls_stale': ledger.stale,
+        'unrolls_duplicate': ledger.duplicate,
+        'oldest_unroll': ledger.oldest,
+        'oldest_allowed': ledger.max_age,
+    }
+    self._steps_then = self._steps
+    self._idle = 0.0
+    return row
+
+  def _describe(self, seconds: float) -> str:
+    """Returns a log line that says what the learner is waiting for."""
+    refused = self._ledger.refused - self._refused_before
+    line = f'learner: no step for {seconds:.0f} s, at learner step {self.step}: '
+    try:
+      queue_length = self._queue.length(raises=True)
+      served = self._channel.step_at_server()
+    except reconnect.SERVER_ERRORS as error:
+      return (line + f'it waits for the server at {self._address}, which does not '
+              f'answer ({config.one_line(error)})')
+    if served is None:
+      line += f'the server at {self._address} has no weights, and actors wait for them'
+    elif refused:
+      line += 'it waits for actors, whose unrolls are too old or not newer than seen'
+    else:
+      line += 'it waits for actors, which send nothing'
+    return (f'{line}; {queue_length:.0f} unrolls in the queue, {refused} refused since '
+            f'the last step, weights of step {"none" if served is None else served} at '
+            f'the server and of step {self._published_step} at the learner')
+
+  def _returns_of_tasks(self) -> Dict[str, float]:
+    """The mean return of each task, if there are several, and the scores if any."""
+    experiment, returns = self._experiment, self._ledger.task_returns
+    columns = {}
+    if len(returns) > 1:
+      columns = {f'return_{name}': _mean(x)
+                 for name, x in zip(experiment.task_names, returns)}
+    return {**columns, **experiment.scores_of(
+        [x for task in returns for x in task],
+        [task for task, x in enumerate(returns) for _ in x])}
+
+  def _save(self, last: bool) -> None:
+    self._environment_steps.assign(self._steps)
+    super()._save(last)
+
+  def _announce_end(self) -> bool:
+    """Tells actors and evaluators that the run is over.
+
+    It waits for a server that is being started again; after `_FAREWELL_SECONDS` without
+    a server, no process is left to be told.
+
+    Returns:
+      Whether that is settled; False if it should stop before.
+    """
+    deadline = time.time() + _FAREWELL_SECONDS
+    patience = reconnect.Patience(
+        'learner', self._address,
+        lambda: self._should_stop() or time.time() > deadline)
+    while not self._should_stop():
+      try:
+        self._publish(finished=True)
+        return True
+      except reconnect.SERVER_ERRORS as error:
+        if time.time() > deadline:
+          logging.warning(
+              'learner: the server at %s cannot be told that the run is over: %s',
+              self._address, config.one_line(error))
+          return True
+        patience.wait(error)
+    return False
+
+  def _network_that_acts(self) -> tf.keras.layers.Layer:
+    network = self._experiment.acting_network
+    for variable, learned in zip(
+        network.variables, self._agent.acting_network.variables):
+      variable.assign(learned.numpy())
+    return network
+
+
+def _rows(batch: unroll.Unroll) -> unroll.Unroll:
+  """A batch without the two columns that have no rows, and that no loss reads."""
+  return batch._replace(target_step=(), unroll_id=())
+
+
+def _mean(values: Collection[float]) -> float:
+  """The mean of numbers; NaN if there are none."""
+  return sum(values) / len(values) if values else math.nan

@@ -1,0 +1,182 @@
+"""The learner's end of the queue: batches of unrolls, from one connection or more."""
+
+import functools
+import gc
+import math
+import queue
+import threading
+import time
+from typing import Callable, Iterator, List, Optional
+
+from absl import logging
+import tensorflow as tf
+
+from gtrxl_tf.replay import dataset
+from gtrxl_tf.replay import deadline
+from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import ledger as ledger_lib
+from gtrxl_tf.replay import unroll
+from gtrxl_tf.replay import weights
+from gtrxl_tf.replay import writer
+from gtrxl_tf.settings import config
+from gtrxl_tf.training.online import reconnect
+
+# Seconds between checks that the server has the newest weights, and their timeout.
+_LOOK_SECONDS = 1.0
+_LOOK_TIMEOUT = 3
+# Seconds to wait for threads at the end. If the interpreter exited while one of them is
+# inside Reverb's C++ code, the process would abort.
+_JOIN_SECONDS = 5.0
+# Seconds after which a connection is abandoned if it is silent while unrolls wait; half
+# of `stall_seconds` if that is more, because a large transfer takes time.
+_SILENT_SECONDS = 30.0
+
+
+class UnrollQueue:
+  """Takes batches from a Reverb server's queue; connects again as often as asked."""
+
+  def __init__(self, address: str, items_per_batch: int, ledger: ledger_lib.Ledger,
+               should_stop: Callable[[], bool], stall_seconds: float):
+    """Creates the queue's end; nothing is connected yet.
+
+    Args:
+      address: the Reverb server's address.
+      items_per_batch: the items of a batch, each of E environments.
+      ledger: admits items.
+      should_stop: called while waiting, also from another thread.
+      stall_seconds: after which a connection without unrolls is given up.
+    """
+    self._address = address
+    self._items_per_batch = items_per_batch
+    self._ledger = ledger
+    self._should_stop = should_stop
+    self._stall_seconds = stall_seconds
+    self._abandoned = threading.Event()  # Each connection has its own.
+    self._batches: Optional[tf.data.Dataset] = None
+    self._iterator: Optional[Iterator[unroll.Unroll]] = None
+    self._threads: List[threading.Thread] = []
+
+  @property
+  def element_spec(self) -> unroll.Unroll:
+    """Specs of a batch, `[B, time, ...]`."""
+    return self._batches.element_spec
+
+  def abandon(self) -> None:
+    """Gives up the connection: from now on it takes nothing from the queue."""
+    self._abandoned.set()
+    # As long as the iterator exists, Reverb fetches items for it. Its end was seen to
+    # take a minute, for which only a thread should wait.
+    last_reference = [self._iterator]
+    self._iterator = None
+    if last_reference[0] is not None:
+      self._start_thread(last_reference.clear)
+
+  def connect(self, channel: Optional[weights.WeightsChannel] = None) -> None:
+    """Connects, and gives up the connection before.
+
+    Args:
+      channel: if given, a thread looks whether the server still has its weights.
+        Otherwise it publishes them again and gives up the connection.
+    """
+    self.abandon()
+    if self._batches is not None:
+      gc.collect()  # As in `reconnect.Patience`, if no error was seen.
+    self._abandoned = abandoned = threading.Event()
+    if channel:
+      self._start_thread(_keep_published, channel, abandoned)
+    self._batches = dataset.unrolls(
+        self._address, self._items_per_batch, self._ledger,
+        lambda: self._should_stop() or abandoned.is_set(), abandoned=abandoned.is_set)
+
+  def next(self, alive_or_stop: Callable[[], bool]) -> unroll.Unroll:
+    """Returns the next batch.
+
+    A thread waits for it: if the network is cut, Reverb does not return, and without
+    the thread the learner could not be told to stop.
+
+    Args:
+      alive_or_stop: called every second; returns whether to stop.
+
+    Raises:
+      StopIteration: the learner should stop or reconnect. It reconnects, and thereby
+        publishes its weights again, if no unroll of the batch has arrived for
+        `stall_seconds`. This loses nothing, whatever the cause is.
+      RuntimeError: the connection delivers nothing although unrolls wait in the queue.
+    """
+    if self._iterator is None:
+      self._iterator = iter(self._batches)
+    found = queue.SimpleQueue()
+    self._start_thread(
+        deadline.run, functools.partial(next, self._iterator), found)
+    started, taken_at_start = time.time(), self._ledger.taken
+    taken, since = taken_at_start, started  # The last change of `taken`.
+    longest = max(_SILENT_SECONDS, self._stall_seconds / 2)
+    while True:
+      try:
+        batch, error = found.get(timeout=1)
+      except queue.Empty:
+        if alive_or_stop() or self._abandoned.is_set():
+          raise StopIteration from None
+        waited = time.time() - started
+        if self._ledger.taken == taken_at_start and waited > self._stall_seconds:
+          logging.warning('learner: no unroll has come for %.0f s: it connects again to '
+                          'the server at %s', waited, self._address)
+          self.abandon()
+          raise StopIteration from None
+        if self._ledger.taken != taken:
+          taken, since = self._ledger.taken, time.time()
+        elif time.time() - since > longest:
+          since, waiting = time.time(), self.length()
+          if waiting > 0:
+            self.abandon()
+            raise RuntimeError(f'{waiting:.0f} unrolls wait in the queue and none has '
+                               f'come for {longest:.0f} s') from None
+        continue
+      try:
+        if error is not None:
+          raise error
+        return batch
+      finally:
+        del error  # Its traceback has this frame: a cycle, which keeps the iterator.
+
+  def length(self, raises: bool = False) -> float:
+    """Returns how many items wait; NaN, or an error, if the server does not answer."""
+    try:
+      info = lazy_reverb.Client(self._address).server_info(timeout=1)
+      return info[writer.TABLE].current_size
+    except reconnect.SERVER_ERRORS:
+      if raises:
+        raise
+      return math.nan
+
+  def close(self) -> None:
+    """Gives up the connection, and waits a little for threads to end."""
+    self.abandon()
+    end = time.time() + _JOIN_SECONDS
+    for thread in self._threads:
+      thread.join(max(0, end - time.time()))
+
+  def _start_thread(self, target: Callable[..., None], *args) -> None:
+    self._threads = [thread for thread in self._threads if thread.is_alive()]
+    self._threads.append(threading.Thread(target=target, args=args, daemon=True))
+    self._threads[-1].start()
+
+
+def _keep_published(channel: weights.WeightsChannel, abandoned: threading.Event
+                    ) -> None:
+  """Publishes weights again when the server has lost them, until `abandoned` is set.
+
+  It runs in a thread, since the learner itself may be waiting for unrolls, which actors
+  cannot usefully make while the weights are lost, or for workers that wait for unrolls.
+  A server that has lost the weights was restarted, perhaps with other settings. The
+  learner therefore reconnects, which compares the settings.
+  """
+  while not abandoned.wait(_LOOK_SECONDS):
+    try:
+      if channel.publish_again_if_lost(_LOOK_TIMEOUT):
+        logging.info('learner: the server had lost the newest weights; published again')
+        abandoned.set()
+    except config.ConfigError:
+      abandoned.set()
+    except reconnect.SERVER_ERRORS:
+      pass  # The server is gone; the learner connects to the next one.
