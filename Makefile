@@ -112,11 +112,12 @@ test-envs: .venv/envs ## Run the tests of third-party environments
 
 # The tests of what the wheel alone can do: all but those of online training, of binaries
 # that start it, and of environments.
-NEWEST_TESTS := $(addprefix gtrxl_tf/,agents analysis cores datasets losses networks offline \
-    plots serving sources training config_test.py nests_test.py public_face_test.py)
+NEWEST_TESTS := $(addprefix gtrxl_tf/,agents analysis collecting cores datasets losses networks \
+    serving settings training nests_test.py public_face_test.py)
 
 test-newest: .venv-newest/core .venv/core ## Run tests on the newest TensorFlow and Python
 	.venv-newest/bin/python -m pytest -q -n 2 --dist=loadfile $(TESTS) \
+	    --ignore=gtrxl_tf/training/online --ignore=gtrxl_tf/analysis/benchmarks \
 	    -m 'not medium and not long' $(ARGS) $(NEWEST_TESTS)
 	$(RUN) pytest -q $(ARGS) gtrxl_tf/serving/versions_slow_test.py
 
@@ -129,7 +130,7 @@ HOSTILE := malformed_test.py environments/batched_test.py \
     $(addprefix datasets/,reader_test.py writer_test.py importers_test.py) \
     $(addprefix training/,checkpoints_test.py run_folder_test.py watchdog_test.py) \
     $(addprefix replay/,ledger_test.py server_test.py staleness_test.py) \
-    $(addprefix online/,keepalive_test.py agreement_test.py multiworker_slow_test.py) \
+    $(addprefix training/online/,keepalive_test.py agreement_test.py multiworker_slow_test.py) \
     $(addprefix launch/,signals_test.py parts_test.py supervisor_test.py train_test.py)
 HOSTILE := $(HOSTILE:%=gtrxl_tf/%) $(addprefix binaries/,datasets_slow_test.py \
     collect_histories_slow_test.py network_slow_test.py faults_slow_test.py)

@@ -13,7 +13,7 @@ from typing import Dict
 
 import griffe
 
-_CONFIG = pathlib.Path(__file__).parents[1] / 'gtrxl_tf' / 'config.py'
+_CONFIG = pathlib.Path(__file__).parents[1] / 'gtrxl_tf' / 'settings' / 'config.py'
 
 
 def _types() -> Dict[str, str]:

@@ -9,15 +9,15 @@ import importlib.util
 import os
 import sys
 
-_ROOMS = ('agents', 'cores', 'datasets', 'environments', 'losses', 'networks')
+_PACKAGES = ('agents', 'cores', 'datasets', 'environments', 'losses', 'networks')
 
 # pylint: disable-next=undefined-all-variable
-__all__ = ['__version__', *_ROOMS]
+__all__ = ['__version__', *_PACKAGES]
 
 
 def __getattr__(name: str) -> object:
-  """Imports a room, or looks up the installed version (PEP 562)."""
-  if name in _ROOMS:
+  """Imports a package, or looks up the installed version (PEP 562)."""
+  if name in _PACKAGES:
     return importlib.import_module(f'{__name__}.{name}')
   if name == '__version__':
     return _version()

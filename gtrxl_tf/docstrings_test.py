@@ -13,8 +13,8 @@ import gtrxl_tf
 # Classes and functions that must have an example, by module. All other examples in the
 # library are run too. An example runs in about a second: sizes are tiny.
 REQUIRED = {
-    'agents.decision.agent': ['DecisionAgent'],
-    'agents.vmpo.agent': ['VMPOAgent'],
+    'agents.decision': ['DecisionAgent'],
+    'agents.vmpo': ['VMPOAgent'],
     'cores.mamba': ['Mamba'],
     'cores.memoryless': ['Memoryless'],
     'cores.rate': ['RATE'],

@@ -1,7 +1,7 @@
-"""Agents, their networks and their policies.
+"""Agents and their policies.
 
-`AGENTS` lists the agents by name. To add an agent, add a folder here and its classes to
-the tables below. A class is imported when it is first used.
+`AGENTS` lists the agents by name. To add an agent, add a file here and its classes to the
+tables below. A class is imported when it is first used.
 """
 
 import importlib
@@ -11,15 +11,12 @@ from typing import Any, List
 _MODULES = {
     'ActorCriticPolicy': 'policy',
     'CQLAgent': 'cql',
-    'CQLNetwork': 'cql.network',
     'CQLPolicy': 'cql',
     'CQLSACActor': 'cql_sac',
     'CQLSACAgent': 'cql_sac',
     'DecisionAgent': 'decision',
-    'DecisionNetwork': 'decision.network',
     'DecisionPolicy': 'decision',
     'DistillationAgent': 'distillation',
-    'DistillationNetwork': 'distillation.network',
     'DistillationPolicy': 'distillation',
     'NetworkPolicy': 'policy',
     'PPOAgent': 'ppo',

@@ -29,7 +29,7 @@ class AgentsTest(absltest.TestCase):
   @pytest.mark.long
   def test_a_class_does_not_import_the_others(self):
     program = ('import sys; from gtrxl_tf import agents; agents.VMPOAgent; '
-               'print([m for m in sys.modules if m.endswith(".cql.sac")])')
+               'print([m for m in sys.modules if m.endswith(".cql_sac")])')
     result = subprocess.run(
         [sys.executable, '-c', program], capture_output=True, text=True, check=True)
     self.assertEqual(result.stdout.strip().splitlines()[-1], '[]')

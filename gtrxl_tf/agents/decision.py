@@ -40,7 +40,7 @@ class DecisionAgent(tf.Module):
   >>> from gtrxl_tf import agents
   >>> from gtrxl_tf import cores
   >>> from gtrxl_tf import networks
-  >>> network = agents.DecisionNetwork(
+  >>> network = networks.DecisionNetwork(
   ...     specs.DiscreteArray(3), networks.VectorTorso([8]),
   ...     cores.RATE(1, 8, num_heads=2, head_dim=4, mlp_dim=8, segment_length=6))
   >>> network.create_variables(specs.Array((5,), np.float32))

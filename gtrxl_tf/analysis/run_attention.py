@@ -102,10 +102,10 @@ def _draw_processes(experiment: history_experiment.HistoryExperiment,
   network = experiment.restore_agent(folder.checkpoints).network
   attention.check_recurs(network.core)  # Before anything is played.
   policy = experiment.make_policy(network)
-  judge = experiment.make_judge(policy)
-  judge.evaluate()
+  evaluator = experiment.make_evaluator(policy)
+  evaluator.evaluate()
   shares = attention.recurrence_shares(
-      network, learning_processes.as_inputs(judge.played, network, policy))
+      network, learning_processes.as_inputs(evaluator.played, network, policy))
   parts = np.array_split(np.arange(shares.shape[1]),
                          min(shares.shape[1], history_curves.NUM_BINS))
   curve = history_curves.summarize(

@@ -63,16 +63,16 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
       if video:
         show(name + _film(experiment, folder, point.name, greedy))
       if experiment.learns_while_acting:
-        judge = experiment.make_judge(_restore(experiment, folder, greedy))
-        show(name + learning_processes.describe(judge.evaluate()))
-        lines[point.name] = judge.curves['policy']
+        evaluator = experiment.make_evaluator(_restore(experiment, folder, greedy))
+        show(name + learning_processes.describe(evaluator.evaluate().means))
+        lines[point.name] = evaluator.curves['policy']
       else:
         show(name + _play(
             experiment, folder, num_episodes, num_environments, greedy))
   if lines and sweep:
     picture = folder.root / 'evaluation.png'
-    history_curves.draw(picture, {**lines, 'source': judge.curves['source']},
-                   folder.root.name, judge.optimum)
+    history_curves.draw(picture, {**lines, 'source': evaluator.curves['source']},
+                   folder.root.name, evaluator.optimum)
     show(f'Learning processes: {picture}')
 
 
@@ -135,8 +135,8 @@ def _film(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
 
   environment = experiment.make_environments(
       _NUM_FILMS, seeds.Stream.EVALUATION, wrap=film)
-  played = evaluation.Evaluator(
-      _restore(experiment, folder, greedy), environment).play(_NUM_FILMS)
+  played = evaluation.EpisodeEvaluator(
+      _restore(experiment, folder, greedy), environment, _NUM_FILMS).evaluate()
   environment.close()
   board, texts = summaries.Summaries(folder.summaries / 'films'), []
   for i, (made, task, value) in enumerate(zip(filmed, played.tasks, played.returns)):
@@ -155,7 +155,8 @@ def _play(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   names = experiment.task_names
   environment = experiment.make_evaluation_environments(num_episodes, num_environments)
   policy = _restore(experiment, folder, greedy)
-  played = evaluation.Evaluator(policy, environment).play(num_episodes)
+  played = evaluation.EpisodeEvaluator(
+      policy, environment, num_episodes).evaluate()
   environment.close()
   return evaluation.describe(
       played, experiment.informed_return(), names,

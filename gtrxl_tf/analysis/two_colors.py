@@ -102,7 +102,8 @@ def count(experiment: experiment_lib.Experiment, policy: Any, starts: Sequence[i
   environment = experiment.make_environments(
       min(num_episodes, evaluation.NUM_ENVIRONMENTS), seeds.Stream.EVALUATION,
       wrap=counted)
-  played = evaluation.Evaluator(policy, environment).play(num_episodes)
+  played = evaluation.EpisodeEvaluator(
+      policy, environment, num_episodes).evaluate()
   environment.close()
   each = len(played.returns) // len(made)
   items = np.concatenate([of_one.episodes[:each] for of_one in made])

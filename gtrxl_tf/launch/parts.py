@@ -20,10 +20,12 @@ from gtrxl_tf import machine
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import signals
+from gtrxl_tf.launch import trainers
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import trainer
 from gtrxl_tf.training.online import actor
 from gtrxl_tf.training.online import evaluator
 from gtrxl_tf.training.online import experiment as experiment_lib
@@ -105,9 +107,9 @@ def learn(settings: Settings, server: str, root_dir: str) -> None:
     root_dir: the run's folder.
   """
   with _started('learner', settings) as part:
-    part.experiment.train(
+    trainers.train(part.experiment, trainer.Process(
         run_folder.RunFolder(root_dir), tf.distribute.get_strategy(),
-        part.should_stop, server, part.gauges)
+        part.should_stop, server, part.gauges))
 
 
 @exit_codes.returned

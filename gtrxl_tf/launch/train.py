@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import dataclasses
 import io
 import os
 import pathlib
@@ -21,6 +22,7 @@ from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import signals
 from gtrxl_tf.launch import supervisor
+from gtrxl_tf.launch import trainers
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
 from gtrxl_tf.training import checkpoints
@@ -31,6 +33,7 @@ from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import summaries
+from gtrxl_tf.training import trainer
 from gtrxl_tf.training.online import keepalive
 from gtrxl_tf.training.online import reconnect
 
@@ -77,9 +80,9 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
             supervisor.supervise(experiment, folder, should_stop, console)
           else:
             with parts.kept_failure('training', folder.failures / 'training.txt'):
-              evaluation = experiment.train(
+              evaluation = trainers.train(experiment, trainer.Process(
                   folder, tf.distribute.get_strategy(), should_stop,
-                  show=console.update)
+                  show=console.update))
       return _finish(experiment, folder, should_stop, evaluation)
 
 
@@ -124,9 +127,10 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
         with parts.kept_failure(
             'learner', failure, unexpected_only=True), contextlib.closing(
                 experiment.make_console()) as console:
-          evaluation = experiment.train(
-              folder, strategy, should_stop, server, gauges,
-              None if server else console.update)  # The parts of a run keep logs.
+          process = trainer.Process(folder, strategy, should_stop, server, gauges)
+          if not server:  # The parts of a run keep logs.
+            process = dataclasses.replace(process, show=console.update)
+          evaluation = trainers.train(experiment, process)
       if is_chief:
         _finish(experiment, folder, should_stop, evaluation)
 
@@ -290,7 +294,8 @@ def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
     _write_table(folder.scores, [scores, scores.values()])
   _write_table(folder.evaluation, [
       ['episode', 'return', 'success', 'task'],
-      *([i, *episode] for i, episode in enumerate(zip(*evaluation)))])
+      *([i, *episode] for i, episode in enumerate(
+          zip(evaluation.returns, evaluation.successes, evaluation.tasks)))])
 
   informed = experiment.informed_return()
   runs = {'training': [run_folder.read_metrics(folder.metrics)]}

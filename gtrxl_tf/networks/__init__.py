@@ -9,6 +9,9 @@ from typing import Any
 from gtrxl_tf.networks.actor_critic import ActorCritic
 from gtrxl_tf.networks.actor_critic import NetworkInputs
 from gtrxl_tf.networks.actor_critic import NetworkOutputs
+from gtrxl_tf.networks.cql import CQLNetwork
+from gtrxl_tf.networks.decision import DecisionNetwork
+from gtrxl_tf.networks.distillation import DistillationNetwork
 from gtrxl_tf.networks.heads import MLPHead
 from gtrxl_tf.networks.heads import PixelControlHead
 import gtrxl_tf.networks.keras_2  # noqa: F401
@@ -22,7 +25,8 @@ from gtrxl_tf.networks.torsos import Torso
 from gtrxl_tf.networks.torsos import VectorTorso
 
 __all__ = [  # pylint: disable=undefined-all-variable
-    'ActorCritic', 'ConvTorso', 'CoreNetwork', 'InstructionEncoder', 'MLPHead', 'MemoryNetwork',
+    'ActorCritic', 'CQLNetwork', 'ConvTorso', 'CoreNetwork', 'DecisionNetwork',
+    'DistillationNetwork', 'InstructionEncoder', 'MLPHead', 'MemoryNetwork',
     'NetworkInputs', 'NetworkOutputs', 'PixelControlHead', 'PixelTorso', 'PopArt',
     'SpecTorso', 'Torso', 'VectorTorso']
 

@@ -52,7 +52,7 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
   >>> from gtrxl_tf.serving import export
   >>> observation_spec = specs.Array((5,), np.float32)
   >>> action_spec = specs.DiscreteArray(3)
-  >>> network = agents.CQLNetwork(action_spec, networks.VectorTorso([8]))
+  >>> network = networks.CQLNetwork(action_spec, networks.VectorTorso([8]))
   >>> network.create_variables(observation_spec)
   >>> policy = agents.CQLPolicy(network, observation_spec, action_spec)
   >>> with tempfile.TemporaryDirectory() as folder:

@@ -358,7 +358,7 @@ def place(error: BaseException) -> str:
   That is the innermost of the lines that are neither this library's nor those of
   installed packages; '' if there is none.
   """
-  others = (os.path.dirname(__file__), *(
+  others = (os.path.dirname(os.path.dirname(__file__)), *(
       sysconfig.get_path(name) for name in ('stdlib', 'platstdlib', 'purelib', 'platlib')))
   for frame in reversed(traceback.extract_tb(error.__traceback__)):
     if os.path.isfile(frame.filename) and not os.path.realpath(

@@ -25,7 +25,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import gin
 
-_HERE = pathlib.Path(__file__).parent
+_HERE = pathlib.Path(__file__).parents[1]
 # In a wheel the files are the library's data; in a clone they are beside the library.
 FOLDER = _HERE / 'gin' if (_HERE / 'gin').is_dir() else _HERE.parent / 'gin'
 

@@ -111,7 +111,7 @@ class LookUpTest(_Test):
     self.assertStartsWith(self.error(['binary.gin']), 'binary.gin: not gin: ')
 
   def test_this_librarys_own_files(self):
-    folder = pathlib.Path(__file__).parents[1] / 'gin'
+    folder = pathlib.Path(__file__).parents[2] / 'gin'
     with mock.patch.object(gin_files, 'FOLDER', folder):
       self.assertEqual(gin_files.find('numpad_2x2_cpu.gin'),
                        folder / 'gtrxl/numpad_2x2_cpu.gin')
@@ -284,14 +284,14 @@ class ImportTest(_Test):
     furnished()
     record = self.write('run/config.gin', config.operative_text())
     code = f"""
-from gtrxl_tf import config, gin_files_test
+from gtrxl_tf.settings import config, gin_files_test
 config.parse([{record!r}], [])
 print(type(gin_files_test.furnished()[1]).__name__)"""
     def read():
       return subprocess.run(
           [sys.executable, '-c', code], capture_output=True, text=True, check=False,
           cwd='/', env={**os.environ, 'PYTHONPATH': str(
-              pathlib.Path(__file__).parents[1])})
+              pathlib.Path(__file__).parents[2])})
     self.assertEqual(read().stdout, 'KeptDoor\n', read().stderr)
     # A run's folder may go to another machine, with the module in it.
     (self.folder / 'own/my_kept.py').rename(self.folder / 'run/my_kept.py')

@@ -1,12 +1,17 @@
-"""Evaluates a policy by playing episodes that are not trained on."""
+"""Evaluates policies: by episodes here, by learning processes in `offline`.
+
+All evaluators have one protocol, `Evaluator`. Training, the evaluator process and
+`gtrxl evaluate` call nothing else.
+"""
 
 import math
 import pathlib
 import types
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from absl import logging
 import numpy as np
+from typing_extensions import Protocol
 
 from gtrxl_tf import environments
 from gtrxl_tf.serving import exported
@@ -19,42 +24,63 @@ NUM_ENVIRONMENTS = 50
 
 
 class Evaluation(NamedTuple):
-  """Episodes that were played, one entry for each."""
+  """Episodes or learning processes that were played, one entry of each list for each."""
   returns: List[float]
-  successes: List[float]  # 1 or 0; NaN if the environment does not report success.
-  tasks: List[int]        # The number of the task that was played.
+  successes: List[float]   # 1 or 0; NaN if the environment does not report success.
+  tasks: List[int]         # The number of the task that was played.
+  means: Dict[str, float]  # By the names of the evaluator's `columns`.
 
 
-class Evaluator:
-  """Plays episodes with one policy, whose weights may change in between."""
+class Evaluator(Protocol):
+  """Evaluates one policy, whose weights may change between evaluations.
 
-  def __init__(self, policy: Any, environment: environments.BatchedEnvironment):
+  Attributes:
+    columns: the names of the means of an evaluation, as columns of `metrics.csv`.
+  """
+  columns: Sequence[str]
+
+  def evaluate(self, should_stop: Callable[[], bool] = lambda: False
+               ) -> Optional[Evaluation]:
+    """Plays; returns None if it should stop before the end."""
+
+
+class EpisodeEvaluator:
+  """An `Evaluator` that plays episodes."""
+
+  def __init__(self, policy: Any, environment: environments.BatchedEnvironment,
+               num_episodes: int, task_names: Sequence[str] = ('',)):
     """Compiles the policy.
 
     Args:
       policy: a policy, or a SavedModel of one.
       environment: E environments, which it resets.
+      num_episodes: episodes of an evaluation, rounded up to a multiple of E.
+      task_names: the name of each task; one empty name if there is only one task.
     """
+    self._task_names = [name for name in task_names if name]
+    self.columns = [
+        'return', 'success', *(f'success_{name}' for name in self._task_names)]
+    self._num_episodes = num_episodes
     self._environment = environment
     self._initial_state = policy.get_initial_state(environment.num_environments)
     self._rollout = rollout.Rollout(environment, policy.action, self._initial_state)
 
-  def play(self, num_episodes: int, should_stop: Callable[[], bool] = lambda: False
-           ) -> Optional[Evaluation]:
-    """Plays at least `num_episodes` episodes, equally many in each environment.
+  def evaluate(self, should_stop: Callable[[], bool] = lambda: False
+               ) -> Optional[Evaluation]:
+    """Plays equally many episodes in each environment.
 
     Taking the first episodes that end, wherever they do, would favour short ones.
 
     Args:
-      num_episodes: rounded up to a multiple of E.
       should_stop: called before every step.
 
     Returns:
-      None if it should stop before the end.
+      The episodes, with the means of return and success, and of the success in each of
+      several tasks; None if it should stop before the end.
     """
     num = self._environment.num_environments
     self._rollout.restart(self._initial_state)
-    each = -(-num_episodes // num)
+    each = -(-self._num_episodes // num)
     returns = [[] for _ in range(num)]
     successes = [[] for _ in range(num)]
     steps = 0  # Since the beginning, until an episode ends.
@@ -70,23 +96,28 @@ class Evaluator:
       for i in np.flatnonzero(seen.last()):
         returns[i].append(float(seen.episode_return[i]))
         successes[i].append(float(seen.episode_success[i]))
+    returns, successes = (np.array([row[:each] for row in played])
+                          for played in (returns, successes))
+    of_tasks = [np.mean(successes[self._environment.tasks == task])
+                for task in range(len(self._task_names))]
+    means = map(float, (np.mean(returns), np.mean(successes), *of_tasks))
     return Evaluation(
-        [x for row in returns for x in row[:each]],
-        [x for row in successes for x in row[:each]],
-        np.repeat(self._environment.tasks, each).tolist())
+        returns.ravel().tolist(), successes.ravel().tolist(),
+        np.repeat(self._environment.tasks, each).tolist(),
+        dict(zip(self.columns, means)))
 
 
 def evaluate(policy: pathlib.Path, environment: environments.BatchedEnvironment,
              num_episodes: int, should_stop: Callable[[], bool] = lambda: False
              ) -> Optional[Evaluation]:
   """Plays `num_episodes` episodes with the SavedModel in the folder `policy`, and
-  closes the environments. See `Evaluator.play`.
+  closes the environments. See `EpisodeEvaluator.evaluate`.
 
   Raises:
     config.ConfigError: the folder is damaged.
   """
-  evaluation = Evaluator(
-      exported.load(policy), environment).play(num_episodes, should_stop)
+  evaluation = EpisodeEvaluator(
+      exported.load(policy), environment, num_episodes).evaluate(should_stop)
   environment.close()
   return evaluation
 

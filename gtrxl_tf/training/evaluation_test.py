@@ -39,7 +39,8 @@ class EvaluationTest(parameterized.TestCase):
 
   def test_an_informed_policys_episodes_are_successes(self):
     result = self.evaluate((4, 4, 4), num_episodes=6)
-    self.assertEqual(result, ([1.0] * 6, [1.0] * 6, [0] * 6))
+    self.assertEqual(result, (
+        [1.0] * 6, [1.0] * 6, [0] * 6, {'return': 1.0, 'success': 1.0}))
     self.assertEqual(
         evaluation.describe(result, informed=1.0),
         'Evaluation over 6 episodes: return 1.00 ± 0.00 (s.e.), '
@@ -47,7 +48,8 @@ class EvaluationTest(parameterized.TestCase):
 
   def test_a_misled_policys_episodes_are_not_successes(self):
     result = self.evaluate((4, 4, 4), num_episodes=6, turn=-1)
-    self.assertEqual(result, ([0.0] * 6, [0.0] * 6, [0] * 6))
+    self.assertEqual(result, (
+        [0.0] * 6, [0.0] * 6, [0] * 6, {'return': 0.0, 'success': 0.0}))
 
   @parameterized.parameters((1, 3), (3, 3), (4, 6), (7, 9))
   def test_each_environment_plays_as_many_episodes(self, asked, played):

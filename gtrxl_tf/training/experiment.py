@@ -31,7 +31,6 @@ from gtrxl_tf.settings import seeds as seeds_lib
 from gtrxl_tf.training import checkpoints as checkpoints_lib
 from gtrxl_tf.training import console
 from gtrxl_tf.training import evaluation as evaluation_lib
-from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import learner
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
@@ -200,6 +199,19 @@ class Experiment(abc.ABC):
     return self.make_environments(
         tasks * math.ceil(of_task / rounds), seeds_lib.Stream.EVALUATION)
 
+  def make_evaluator(self, policy: Any, folder: Optional[run_folder.RunFolder] = None
+                     ) -> evaluation_lib.Evaluator:
+    """Makes the evaluator of a policy, which plays the tasks of the experiment.
+
+    Args:
+      policy: the policy to evaluate; its weights may change between evaluations.
+      folder: the run's folder, for pictures; None for no pictures.
+    """
+    del folder
+    return evaluation_lib.EpisodeEvaluator(
+        policy, self.make_evaluation_environments(), self.evaluation_episodes,
+        self.task_names)
+
   def informed_return(self, num_episodes: int = 100) -> Optional[float]:
     """Returns the mean return of the informed policy, if the environments have one.
 
@@ -294,26 +306,6 @@ class Experiment(abc.ABC):
   @abc.abstractmethod
   def make_console(self) -> console.Console:
     """Makes the line that shows how far training has come."""
-
-  @abc.abstractmethod
-  def train(self, folder: run_folder.RunFolder, strategy: tf.distribute.Strategy,
-            should_stop: Callable[[], bool], server: Optional[str] = None,
-            gauges: Optional[gauges_lib.Gauges] = None,
-            show: Optional[Callable[[Dict[str, float]], None]] = None
-            ) -> Optional[evaluation_lib.Evaluation]:
-    """Trains in this process to the end, or until it should stop; see `Trainer`.
-
-    Args:
-      folder: the run's folder.
-      strategy: distributes the learner.
-      should_stop: called repeatedly.
-      server: address of the Reverb server, if the experiment needs one.
-      gauges: shows the rows of metrics to Prometheus.
-      show: called with the rows of metrics.
-
-    Returns:
-      The last evaluation, if training evaluates and came to its end.
-    """
 
   def restore_policy(self, folder: run_folder.RunFolder) -> Any:
     """Returns the policy of a finished run; here the exported one."""

@@ -1,23 +1,47 @@
 """The trainer: one loop from batches to checkpoints, metrics and a policy."""
 
 import abc
+import dataclasses
 import time
-from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional
 
 from absl import logging
 import tensorflow as tf
 
 from gtrxl_tf import files
 from gtrxl_tf import nests
+from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.serving import export
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import devices
+from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import learner
 from gtrxl_tf.training import long_steps
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import summaries
+
+
+@dataclasses.dataclass(frozen=True)
+class Process:
+  """What a trainer needs of the process that it runs in.
+
+  Attributes:
+    folder: the run's folder.
+    strategy: distributes the learner.
+    should_stop: called between steps and while waiting.
+    server: address of the Reverb server; None for training on a dataset.
+    gauges: shows the rows of metrics to Prometheus.
+    show: called with the rows of metrics.
+  """
+  folder: run_folder.RunFolder
+  strategy: tf.distribute.Strategy
+  should_stop: Callable[[], bool]
+  server: Optional[str] = None
+  gauges: gauges_lib.Gauges = dataclasses.field(
+      default_factory=lambda: gauges_lib.Gauges('learner'))
+  show: Callable[[Dict[str, float]], None] = lambda row: None
 
 
 class Lap(NamedTuple):
@@ -44,47 +68,46 @@ class Trainer(abc.ABC):
 
   Attributes:
     step: the number of learner steps taken.
+    evaluation: the last evaluation in training, if there was one.
   """
 
-  def __init__(self, experiment: experiment_lib.Experiment,
-               folder: run_folder.RunFolder, strategy: tf.distribute.Strategy,
-               should_stop: Callable[[], bool],
-               gauges: Optional[gauges_lib.Gauges] = None,
-               show: Optional[Callable[[Dict[str, float]], None]] = None):
-    """Creates agent and learner, and restores the newest checkpoint if there is one.
+  def __init__(self, experiment: experiment_lib.Experiment, process: Process,
+               agent: agent_lib.Agent, optimizer: learner.Optimizer,
+               checkpointed: Mapping[str, Any], may_exit: bool = False):
+    """Creates the learner, and restores the newest checkpoint if there is one.
 
     Args:
       experiment: what to train.
-      folder: the run's folder.
-      strategy: distributes the learner.
-      should_stop: called between steps and while waiting.
-      gauges: shows the rows of metrics to Prometheus.
-      show: called with the rows of metrics.
+      process: where to train.
+      agent: the experiment's, made in the scope of the strategy.
+      optimizer: made there too.
+      checkpointed: other objects that training depends on, by their names in
+        checkpoints.
+      may_exit: whether the process may exit within a step if nothing is unsaved.
 
     Raises:
       config.ConfigError: the replicas cannot share a batch, the checkpoint
         belongs to another experiment, or workers would continue from different
         checkpoints.
     """
+    self.evaluation: Optional[evaluation.Evaluation] = None
     self._experiment = experiment
-    self._folder = folder
-    self._strategy = strategy
-    self._asked_to_stop = should_stop
-    self._gauges = gauges or gauges_lib.Gauges('learner')
-    self._show = show
+    self._folder = folder = process.folder
+    self._strategy = strategy = process.strategy
+    self._asked_to_stop = process.should_stop
+    self._gauges = process.gauges
+    self._show = process.show
     self._is_chief = devices.is_chief(strategy)
-    with strategy.scope():
-      self._agent = experiment.make_agent()
-      optimizer = self._make_optimizer()
+    self._agent = agent
     self._learner = learner.Learner(
-        self._agent, optimizer, strategy, experiment.optimizer.clip_norm,
+        agent, optimizer, strategy, experiment.optimizer.clip_norm,
         experiment.num_epochs, experiment.num_minibatches, experiment.seed)
     self._seconds = tf.Variable(0.0, dtype=tf.float64)
     self._checkpoints = checkpoints.Checkpoints(
         folder.checkpoints, experiment.checkpoints.kept,
         experiment.checkpoints.keep_every_hours, kind=experiment.kind,
-        agent=self._agent, writes=self._is_chief, optimizer=optimizer,
-        seconds=self._seconds, **self._make_checkpointed())
+        agent=agent, writes=self._is_chief, optimizer=optimizer,
+        seconds=self._seconds, **checkpointed)
     path = self._checkpoints.restore()
     if path:
       logging.info('learner: resuming from %s', path)
@@ -97,17 +120,10 @@ class Trainer(abc.ABC):
         self._summaries.settings(folder.config.read_text(encoding='utf-8'))
     self._newest: Optional[learner.Metrics] = None  # Of the last step.
     self._long_steps = long_steps.LongSteps(
-        should_stop, experiment.describe_cost(), self._may_exit())
+        self._asked_to_stop, experiment.describe_cost(), may_exit)
     # Time that imports and construction take is not counted.
     self._started = time.time() - float(self._seconds)
     self._last_log = (time.time(), self.step)
-
-  def _make_optimizer(self) -> learner.Optimizer:
-    return self._experiment.make_optimizer()
-
-  @abc.abstractmethod
-  def _make_checkpointed(self) -> Dict[str, Any]:
-    """Makes other objects that training depends on, by their names in checkpoints."""
 
   @abc.abstractmethod
   def _batches(self) -> Iterator[Any]:
@@ -132,10 +148,6 @@ class Trainer(abc.ABC):
   @abc.abstractmethod
   def _network_that_acts(self) -> tf.keras.layers.Layer:
     """A network for policies with the newest weights, in float32 on one device."""
-
-  def _may_exit(self) -> bool:
-    """Returns whether the process may exit within a step if nothing is unsaved."""
-    return False
 
   def _announce_end(self) -> bool:
     """Tells other processes that the run is over; returns False if it was told to
@@ -223,8 +235,7 @@ class Trainer(abc.ABC):
     self._metrics.append(row)
     self._summaries.write(self.step, row)
     self._gauges.show(row)
-    if self._show is not None:
-      self._show(row)
+    self._show(row)
     self._last_log = (now, self.step)
 
   def _save(self, last: bool) -> None:

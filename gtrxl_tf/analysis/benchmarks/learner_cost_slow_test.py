@@ -9,7 +9,7 @@ from gtrxl_tf import testing
 from gtrxl_tf.analysis.benchmarks import learner_cost
 from gtrxl_tf.environments import t_maze
 
-_GIN = pathlib.Path(__file__).parents[2] / 'gin'
+_GIN = pathlib.Path(__file__).parents[3] / 'gin'
 
 
 class LearnerCostTest(absltest.TestCase):

@@ -19,14 +19,10 @@ from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints as checkpoints_lib
 from gtrxl_tf.training import console
 from gtrxl_tf.training import devices
-from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import experiment
-from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.offline import batching
-from gtrxl_tf.training.offline import judge
-from gtrxl_tf.training.offline import trainer
 
 
 def _comparable(*specs: dm_specs.Array) -> List[Dict[str, Any]]:
@@ -182,17 +178,6 @@ class OfflineExperiment(experiment.Experiment):
     """Makes the policy of the newest checkpoint, with the current settings."""
     return self.make_policy(self.restore_agent(folder.checkpoints).network)
 
-  def make_judge(self, policy: Any, folder: Optional[run_folder.RunFolder] = None
-                 ) -> judge.Judge:
-    """Makes the judge that evaluates a policy.
-
-    Args:
-      policy: the policy to evaluate.
-      folder: the run's folder, for pictures; None for no pictures.
-    """
-    del folder
-    return judge.EpisodeJudge(self, policy)
-
   def make_scheme(self, agent: agent_lib.Agent) -> batching.Scheme:
     """Makes the scheme, which makes the batches."""
     return self._scheme(self._make_trajectories(agent.network.action_space),
@@ -236,12 +221,3 @@ class OfflineExperiment(experiment.Experiment):
 
   def make_console(self) -> console.Console:
     return console.Console(self.learner_steps, 'learner')
-
-  def train(self, folder: run_folder.RunFolder, strategy: tf.distribute.Strategy,
-            should_stop: Callable[[], bool], server: Optional[str] = None,
-            gauges: Optional[gauges_lib.Gauges] = None,
-            show: Optional[Callable[[Dict[str, float]], None]] = None
-            ) -> Optional[evaluation.Evaluation]:
-    del server
-    made = trainer.OfflineTrainer(self, folder, strategy, should_stop, gauges, show)
-    return made.judge.evaluation if made.run() and made.judge else None

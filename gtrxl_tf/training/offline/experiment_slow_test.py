@@ -16,6 +16,7 @@ from gtrxl_tf.networks import torsos
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.offline import experiment as offline_experiment
 from gtrxl_tf.training.offline import trainer
 
@@ -49,8 +50,9 @@ class OfflineReplicasTest(absltest.TestCase):
     rows = []
     experiment = self.experiment(compute_dtype='bfloat16')
     training = trainer.OfflineTrainer(
-        experiment, folder, devices.make_strategy('mirrored'), lambda: False,
-        show=rows.append)
+        experiment, training_lib.Process(
+            folder, devices.make_strategy('mirrored'), lambda: False,
+            show=rows.append))
     training.train()
     training.export()
     agent = experiment.restore_agent(folder.checkpoints)

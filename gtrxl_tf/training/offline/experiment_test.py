@@ -28,6 +28,7 @@ from gtrxl_tf.training import devices
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.offline import experiment as offline_experiment
 from gtrxl_tf.training.offline import trainer
 
@@ -101,8 +102,9 @@ class OfflineTrainingTest(parameterized.TestCase):
 
   def train(self, experiment, strategy='default'):
     training = trainer.OfflineTrainer(
-        experiment, self.folder, devices.make_strategy(strategy), lambda: False,
-        show=self.rows.append)
+        experiment, training_lib.Process(
+            self.folder, devices.make_strategy(strategy), lambda: False,
+            show=self.rows.append))
     return training.run()
 
   @pytest.mark.long

@@ -68,13 +68,13 @@ class HistoryExperiment(experiment.OfflineExperiment):
     """Makes a policy that learns while it acts, with `network`."""
     return self._policy(network, self.observation_spec, self.action_spec)
 
-  def make_judge(self, policy: Any, folder: Optional[run_folder.RunFolder] = None
-                 ) -> learning_processes.LearningProcesses:
-    """Makes the judge that evaluates a policy by learning processes.
+  def make_evaluator(self, policy: Any, folder: Optional[run_folder.RunFolder] = None
+                     ) -> learning_processes.LearningProcesses:
+    """Makes the evaluator of a policy, which plays learning processes.
 
     Args:
-      policy: the policy to evaluate.
-      folder: the run's folder, where their curves are drawn; None for no pictures.
+      policy: the policy to evaluate; its weights may change between evaluations.
+      folder: the run's folder, where curves are drawn; None for no pictures.
     """
     return learning_processes.LearningProcesses(
         policy, self._collector, self.seed, folder and folder.learning_process)
@@ -88,11 +88,8 @@ class HistoryExperiment(experiment.OfflineExperiment):
   def evaluate(self, folder: run_folder.RunFolder, should_stop: Callable[[], bool]
                ) -> Optional[evaluation_lib.Evaluation]:
     """Plays learning processes with the newest checkpoint."""
-    del should_stop
-    # Not with the exported policy, whose actions do not depend on the seed.
-    judge = self.make_judge(self.restore_policy(folder), folder)
-    judge.evaluate()
-    return judge.evaluation
+    # The exported policy would not do: its actions do not depend on the seed.
+    return self.make_evaluator(self.restore_policy(folder), folder).evaluate(should_stop)
 
   def describe(self, folder: run_folder.RunFolder,
                evaluation: evaluation_lib.Evaluation, informed: Optional[float]) -> str:

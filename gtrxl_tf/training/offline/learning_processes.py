@@ -2,7 +2,7 @@
 
 import functools
 import pathlib
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Callable, Dict, Mapping, Optional
 
 import dm_env
 import numpy as np
@@ -17,7 +17,7 @@ from gtrxl_tf.networks import distillation
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training.offline import history_curves
 
-# A policy is judged by the last of this many equal parts of a process.
+# A policy is evaluated by the last of this many equal parts of a process.
 _PARTS = 5
 
 
@@ -99,13 +99,12 @@ class RandomSource(collecting.Source):
 
 
 class LearningProcesses:
-  """A `Judge` that plays a learning process in each of a source's evaluation tasks.
+  """An `Evaluator` that plays a learning process in each of a source's evaluation tasks.
 
-  It also judges the greedy policy, which takes the most likely actions.
+  It also evaluates the greedy policy, which takes the most likely actions.
 
   Attributes:
-    columns: the names of the numbers that `evaluate` returns.
-    evaluation: the last part of each process, in the last evaluation.
+    columns: the names of the means of an evaluation.
     curves: the curves of `policy`, `greedy` and `source`, in the last evaluation.
     played: the policy's histories in the last evaluation.
     optimum: the return of a policy that knows the tasks.
@@ -119,13 +118,12 @@ class LearningProcesses:
     """Compiles the policy, whose weights may change.
 
     Args:
-      policy: the policy to judge.
+      policy: the policy to evaluate.
       collector: the collector of the histories, with the tasks and the source.
       seed: the seed of the policy's actions.
       picture: the file for a picture of each evaluation's curves; their numbers are
         written beside it with the suffix `.csv`. None for no files.
     """
-    self.evaluation: Optional[evaluation.Evaluation] = None
     self.curves: Dict[str, history_curves.Curve] = {}
     self.played: Optional[collecting.LearningHistories] = None
     self.optimum = task_batch.informed_return(collector.evaluation_tasks()).mean()
@@ -145,15 +143,20 @@ class LearningProcesses:
     played = collecting.play(tasks, RandomSource(tasks), self._collector.family.num_steps)
     return float(np.mean(history_curves.returns_by_part(played.reward, played.end, 1)))
 
-  def evaluate(self) -> Dict[str, float]:
-    """Plays all processes, and returns results of their last fifth.
+  def evaluate(self, should_stop: Callable[[], bool] = lambda: False
+               ) -> evaluation.Evaluation:
+    """Plays all processes, and returns the results of their last fifth.
+
+    Args:
+      should_stop: ignored; processes of a whole batch take seconds.
 
     Returns:
-      A number for each of `columns`: the mean return of an episode, the share of
+      Return and success of each process, and the means: the mean return of an episode, the share of
       episodes that were not cut off, the source's return, the return of random actions
       and the `curves.normalized` return; return and normalized return of the greedy
       policy.
     """
+    del should_stop
     tasks = self._collector.evaluation_tasks()
     num_steps = self._collector.family.num_steps
     self.played = played = self._policy.play(tasks, num_steps)
@@ -172,20 +175,20 @@ class LearningProcesses:
     successes = np.divide(
         np.sum(late == format_lib.End.TERMINATION, axis=1), num_ends,
         where=num_ends > 0, out=np.full(len(late), np.nan))
-    self.evaluation = evaluation.Evaluation(
-        returns['policy'].tolist(), successes.tolist(), [0] * tasks.num_tasks)
     means = {name: float(np.mean(x)) for name, x in returns.items()}
     scale = self._random_return, means['source']
-    return {
+    columns = {
         'return': means['policy'], 'success': float(np.mean(successes)),
         'source_return': means['source'], 'random_return': self._random_return,
         'normalized': history_curves.normalized(means['policy'], *scale),
         'greedy_return': means['greedy'],
         'greedy_normalized': history_curves.normalized(means['greedy'], *scale)}
+    return evaluation.Evaluation(
+        returns['policy'].tolist(), successes.tolist(), [0] * tasks.num_tasks, columns)
 
 
 def describe(found: Mapping[str, float]) -> str:
-  """Describes the results of `LearningProcesses.evaluate` in one line."""
+  """Describes the means of an evaluation by `LearningProcesses` in one line."""
   return (f'In the last fifth of learning processes: return {found["return"]:.2f} '
           f'(greedy {found["greedy_return"]:.2f}, source {found["source_return"]:.2f}, '
           f'random {found["random_return"]:.2f}), success {found["success"]:.2f}; '

@@ -63,15 +63,16 @@ class LearningProcessesTest(tf.test.TestCase):
     policy = policy_lib.DistillationPolicy(
         _network(collector.specs), collector.specs.observation, collector.specs.action)
     picture = pathlib.Path(self.create_tempdir().full_path) / 'learning.png'
-    judge = learning_processes.LearningProcesses(policy, collector, 0, picture)
-    found = judge.evaluate()
-    self.assertEqual(tuple(found), judge.columns)
+    evaluator = learning_processes.LearningProcesses(policy, collector, 0, picture)
+    played = evaluator.evaluate()
+    found = played.means
+    self.assertEqual(tuple(found), evaluator.columns)
     source = collector.play('evaluation', 0)
     last = history_curves.curve(source.reward, source.end, 5).mean[-1]
     self.assertAllClose(found['source_return'], last)
     self.assertBetween(found['success'], 0, 1)
-    self.assertAllClose(found['return'], np.mean(judge.evaluation.returns))
-    self.assertEqual(judge.evaluate(), found)
+    self.assertAllClose(found['return'], np.mean(played.returns))
+    self.assertEqual(evaluator.evaluate(), played)
     self.assertTrue(picture.exists())
     with open(picture.with_suffix('.csv'), encoding='utf-8') as file:
       self.assertEqual({row['name'] for row in csv.DictReader(file)},
@@ -91,14 +92,16 @@ class LearningProcessesTest(tf.test.TestCase):
     collector = _collector()
     policy = policy_lib.DistillationPolicy(
         _network(collector.specs), collector.specs.observation, collector.specs.action)
-    found = learning_processes.LearningProcesses(policy, collector, 0).evaluate()
+    found = learning_processes.LearningProcesses(
+        policy, collector, 0).evaluate().means
     random, source = found['random_return'], found['source_return']
     self.assertBetween(random, 0.1, source - 0.1)
     for kind in ('', 'greedy_'):
       self.assertAllClose(found[f'{kind}normalized'],
                           (found[f'{kind}return'] - random) / (source - random))
     # Greedy actions need no random numbers.
-    again = learning_processes.LearningProcesses(policy, collector, 1).evaluate()
+    again = learning_processes.LearningProcesses(
+        policy, collector, 1).evaluate().means
     self.assertEqual(again['greedy_return'], found['greedy_return'])
 
   @pytest.mark.medium

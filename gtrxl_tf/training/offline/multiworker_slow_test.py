@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from gtrxl_tf import testing
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.offline import multiworker_testing
 from gtrxl_tf.training.offline import trainer
 
@@ -46,8 +47,8 @@ class MultiworkerSlowTest(absltest.TestCase):
 
     one = run_folder.RunFolder(self.root / 'one')
     trainer.OfflineTrainer(
-        multiworker_testing.experiment(self.dataset), one,
-        tf.distribute.get_strategy(), lambda: False).train()
+        multiworker_testing.experiment(self.dataset), training_lib.Process(
+            one, tf.distribute.get_strategy(), lambda: False)).train()
     together, alone = (run_folder.read_metrics(x.metrics) for x in (two, one))
     self.assertEqual([row['learner_step'] for row in together], [5, 7, 10, 14, 15, 20])
     for name in ('loss', 'gradient_norm'):

@@ -28,6 +28,7 @@ from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import tiny_agents_testing
+from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.offline import batching
 from gtrxl_tf.training.offline import experiment as offline_experiment
 from gtrxl_tf.training.offline import trainer
@@ -79,8 +80,9 @@ def _agent(strategy, name: str, path: str) -> None:
 def _offline(strategy, dataset: str, folder: str, stop_after: str) -> None:
   asked = itertools.count()
   training = trainer.OfflineTrainer(
-      experiment(dataset), run_folder.RunFolder(folder), strategy,
-      lambda: next(asked) >= int(stop_after))
+      experiment(dataset), training_lib.Process(
+          run_folder.RunFolder(folder), strategy,
+          lambda: next(asked) >= int(stop_after)))
   done = training.train()
   training.export()
   print(f'chief: {devices.is_chief(strategy)}, done: {done}')

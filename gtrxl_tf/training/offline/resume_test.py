@@ -26,8 +26,10 @@ from gtrxl_tf.launch import prepare
 from gtrxl_tf.networks import decision
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.training import checkpoints
+from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.offline import batching
 from gtrxl_tf.training.offline import experiment as offline_experiment
 from gtrxl_tf.training.offline import trainer
@@ -42,12 +44,12 @@ def _network(action_spec, segment_length):
                  segment_length=3 * segment_length))
 
 
-class _NoJudge:
-  """A judge for runs whose policies need not be evaluated."""
-  columns, evaluation = ['return', 'success'], None
+class _NoEvaluator:
+  """An evaluator for runs whose policies need not be evaluated."""
+  columns = ['return', 'success']
 
   def evaluate(self):
-    return dict.fromkeys(self.columns, 0.0)
+    return evaluation.Evaluation([], [], [], dict.fromkeys(self.columns, 0.0))
 
 
 class OfflineResumeTest(parameterized.TestCase):
@@ -65,9 +67,10 @@ class OfflineResumeTest(parameterized.TestCase):
 
   def train(self, experiment, folder):
     """Trains to the end; returns the contents of the checkpoint."""
-    experiment.make_policy = experiment.make_judge = lambda *_: _NoJudge()
+    experiment.make_policy = experiment.make_evaluator = lambda *_: _NoEvaluator()
     self.assertTrue(trainer.OfflineTrainer(
-        experiment, folder, tf.distribute.get_strategy(), lambda: False).train())
+        experiment, training_lib.Process(
+            folder, tf.distribute.get_strategy(), lambda: False)).train())
     reader = tf.train.load_checkpoint(str(folder.checkpoints))
     return {name: reader.get_tensor(name)
             for name in reader.get_variable_to_shape_map()
@@ -124,7 +127,8 @@ class OfflineResumeTest(parameterized.TestCase):
         if row['learner_step'] == 5:
           room.enter_context(testing.full(disk))
       training = trainer.OfflineTrainer(
-          experiment, folder, tf.distribute.get_strategy(), lambda: False, show=fill)
+          experiment, training_lib.Process(
+              folder, tf.distribute.get_strategy(), lambda: False, show=fill))
       with self.assertRaisesRegex(checkpoints.SaveFailed, 'checkpoint 12 .*ckpt-4$'):
         with self.assertLogs('absl', 'ERROR') as logs:
           training.train()

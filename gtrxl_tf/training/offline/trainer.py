@@ -1,22 +1,14 @@
 """The trainer of offline experiments: batches from a dataset, and evaluations."""
 
-from __future__ import annotations
-
 import math
-import typing
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator
 
 import tensorflow as tf
 
 from gtrxl_tf.training import devices
-from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import learner
-from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer
-from gtrxl_tf.training.offline import judge
-
-if typing.TYPE_CHECKING:
-  from gtrxl_tf.training.offline import experiment as experiment_lib
+from gtrxl_tf.training.offline import experiment as experiment_lib
 
 
 class OfflineTrainer(trainer.Trainer):
@@ -24,47 +16,37 @@ class OfflineTrainer(trainer.Trainer):
 
   Workers that train together all make the same batches, and each takes its share. Only
   the chief evaluates.
-
-  Attributes:
-    judge: the judge, with the last evaluation; None unless this worker is the chief.
   """
 
   def __init__(self, experiment: experiment_lib.OfflineExperiment,
-               folder: run_folder.RunFolder, strategy: tf.distribute.Strategy,
-               should_stop: Callable[[], bool],
-               gauges: Optional[gauges_lib.Gauges] = None,
-               show: Optional[Callable[[Dict[str, float]], None]] = None):
+               process: trainer.Process):
     """Creates agent and learner, and restores the newest checkpoint if there is one.
 
     Args:
       experiment: what to train.
-      folder: the run's folder.
-      strategy: distributes the learner.
-      should_stop: called before every step.
-      gauges: shows the rows of metrics to Prometheus.
-      show: called with the rows of metrics.
+      process: where to train.
 
     Raises:
       config.ConfigError: the replicas cannot share a batch, the checkpoint
         belongs to another experiment, or workers would continue from different
         checkpoints.
     """
+    strategy = process.strategy
     devices.rows_per_replica(
         experiment.batch_size, strategy, 'OfflineExperiment.batch_size')
-    super().__init__(experiment, folder, strategy, should_stop, gauges, show)
+    with strategy.scope():
+      agent = experiment.make_agent()
+      optimizer = experiment.make_optimizer()
+    self._scheme = experiment.make_scheme(agent)
+    super().__init__(experiment, process, agent, optimizer, dict(scheme=self._scheme))
     # The network that plays is in float32 and not replicated.
     plain = (experiment.compute_dtype == 'float32'
              and strategy is tf.distribute.get_strategy())
     self._acting = self._agent.network if plain else experiment.make_network()
-    self.judge: Optional[judge.Judge] = None
+    self._means: Dict[str, float] = {}  # Of the evaluation after this step, if any.
     if self._is_chief:
-      self.judge = experiment.make_judge(
-          experiment.make_policy(self._acting), folder)
-    self._judged: Dict[str, float] = {}  # The evaluation after this step, if any.
-
-  def _make_checkpointed(self) -> Dict[str, Any]:
-    self._scheme = self._experiment.make_scheme(self._agent)
-    return dict(scheme=self._scheme)
+      self._evaluator = experiment.make_evaluator(
+          experiment.make_policy(self._acting), self._folder)
 
   def _has_ended(self) -> bool:
     return self.step >= self._experiment.learner_steps
@@ -87,16 +69,17 @@ class OfflineTrainer(trainer.Trainer):
 
   def _between_steps(self, logs: bool) -> None:
     self._scheme.observe(self.step - 1, self._newest)
-    self._judged = {}
-    if self.judge is not None and self._is_due(self._experiment.evaluation_period):
-      self._network_that_acts()  # The judge's policy has it.
-      self._judged = self.judge.evaluate()
+    self._means = {}
+    if self._is_chief and self._is_due(self._experiment.evaluation_period):
+      self._network_that_acts()  # The evaluator's policy has it.
+      self.evaluation = self._evaluator.evaluate()
+      self._means = self.evaluation.means
 
   def _make_row(self, metrics: Dict[str, float], lap: trainer.Lap
                 ) -> Dict[str, float]:
     return {
         'seconds': lap.seconds,
-        **dict.fromkeys(self.judge.columns, math.nan), **self._judged,
+        **dict.fromkeys(self._evaluator.columns, math.nan), **self._means,
         'learner_steps_per_second': lap.learner_steps_per_second,
         **metrics}
 

@@ -26,7 +26,7 @@ from gtrxl_tf.training.online import server
 from gtrxl_tf.training.online import trainer
 
 _GIN_FILE = str(
-    pathlib.Path(__file__).parents[2] / 'gin' / 'gtrxl' / 'numpad_2x2_cpu.gin')
+    pathlib.Path(__file__).parents[3] / 'gin' / 'gtrxl' / 'numpad_2x2_cpu.gin')
 _SMALL = ['TransformerXL.num_layers = 1', 'OnlineExperiment.unroll_length = 4']
 _OTHER = ['Numpad.episode_length = 7', 'VMPOAgent.discount = 0.8']
 _REFUSED = (r'^the server at localhost:\d+ has other settings: '

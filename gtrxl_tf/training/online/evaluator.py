@@ -4,7 +4,6 @@ import time
 from typing import Callable, Optional
 
 from absl import logging
-import numpy as np
 
 from gtrxl_tf.replay import weights
 from gtrxl_tf.training import evaluation
@@ -43,9 +42,7 @@ class OnlineEvaluator:
     self._should_stop = should_stop
     self._network = experiment.acting_network
     self._experiment = experiment
-    self._evaluator = evaluation.Evaluator(
-        experiment.make_policy(self._network),
-        experiment.make_evaluation_environments())
+    self._evaluator = experiment.make_evaluator(experiment.make_policy(self._network))
     self._gauges = gauges or gauges_lib.Gauges('evaluator')
     self._path = folder.evaluations
     self._rows = run_folder.MetricsWriter(self._path)
@@ -93,8 +90,7 @@ class OnlineEvaluator:
         time.sleep(0.2)
       else:
         self._plays = True
-        played = self._evaluator.play(
-            self._experiment.evaluation_episodes, self._told_to_stop)
+        played = self._evaluator.evaluate(self._told_to_stop)
         self._plays = False
         if played is not None:
           self._write(step, played)
@@ -102,8 +98,8 @@ class OnlineEvaluator:
           self._watchdog.progress()
 
   def _write(self, step: int, played: evaluation.Evaluation) -> None:
-    row = dict(zip(COLUMNS, (step, float(np.mean(played.returns)),
-                             float(np.mean(played.successes)), len(played.returns))))
+    row = dict(zip(COLUMNS, (
+        step, played.means['return'], played.means['success'], len(played.returns))))
     row.update(self._experiment.scores_of(played.returns, played.tasks))
     logging.info('evaluator: %s', ', '.join(f'{k} {v:g}' for k, v in row.items()))
     self._rows.append(row)

@@ -34,7 +34,8 @@ class ScoreTest(absltest.TestCase):
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
     evaluator = evaluator_lib.OnlineEvaluator(
         _experiment(), 'localhost:1', folder, lambda: True)
-    evaluator._write(3, evaluation.Evaluation([1., 2., 5.], [1., 1., 0.], [0, 0, 1]))
+    evaluator._write(3, evaluation.Evaluation(
+        [1., 2., 5.], [1., 1., 0.], [0, 0, 1], {'return': 8 / 3, 'success': 2 / 3}))
     [row] = run_folder.read_metrics(folder.evaluations)
     self.assertEqual((row['learner_step'], row['score'], row['other']), (3, 51.5, 7))
 

@@ -3,7 +3,7 @@
 import functools
 import math
 import pathlib
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Optional
 
 import tensorflow as tf
 import tree
@@ -21,11 +21,8 @@ from gtrxl_tf.training import checkpoints as checkpoints_lib
 from gtrxl_tf.training import console
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import experiment
-from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import learner
 from gtrxl_tf.training import optimizers
-from gtrxl_tf.training import run_folder
-from gtrxl_tf.training.online import trainer
 
 
 @config.configurable
@@ -282,13 +279,6 @@ class OnlineExperiment(experiment.Experiment):
 
   def make_console(self) -> console.Console:
     return console.Console(self.environment_steps)
-
-  def train(self, folder: run_folder.RunFolder, strategy: tf.distribute.Strategy,
-            should_stop: Callable[[], bool], server: Optional[str] = None,
-            gauges: Optional[gauges_lib.Gauges] = None,
-            show: Optional[Callable[[Dict[str, float]], None]] = None) -> None:
-    trainer.OnlineTrainer(
-        self, folder, strategy, should_stop, server, gauges, show).run()
 
 
 def _check_shares(batches: int, batch_size: int, environments: int, num_actors: int,

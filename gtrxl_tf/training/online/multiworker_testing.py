@@ -19,6 +19,7 @@ from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import trainer
 
@@ -48,8 +49,9 @@ def _train(address: str, folder: str, num_batches: str) -> None:
   strategy = devices.make_strategy('multiworker')
   deadline = time.time() + _SECONDS
   training = trainer.OnlineTrainer(
-      experiment(int(num_batches)), run_folder.RunFolder(folder), strategy,
-      lambda: time.time() > deadline, address)
+      experiment(int(num_batches)), training_lib.Process(
+          run_folder.RunFolder(folder), strategy, lambda: time.time() > deadline,
+          address))
   before = json.loads(training._ledger.own_state())  # pylint: disable=protected-access
   done = training.train()
   after = json.loads(training._ledger.own_state())  # pylint: disable=protected-access

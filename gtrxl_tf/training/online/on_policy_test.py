@@ -19,6 +19,7 @@ from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.online import actor as actor_lib
 from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import trainer as trainer_lib
@@ -59,8 +60,9 @@ class OnPolicyTest(parameterized.TestCase):
     for thread in threads:
       thread.start()
     trainer = trainer_lib.OnlineTrainer(
-        experiment, run_folder.RunFolder(self.create_tempdir().full_path),
-        tf.distribute.get_strategy(), lambda: time.time() > deadline, address)
+        experiment, training_lib.Process(
+            run_folder.RunFolder(self.create_tempdir().full_path),
+            tf.distribute.get_strategy(), lambda: time.time() > deadline, address))
     ages, next_batch = [], trainer._queue.next
 
     def recorded(*args):

@@ -26,6 +26,7 @@ from gtrxl_tf.replay import writer
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.online import actor
 from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import reconnect
@@ -84,8 +85,9 @@ def _work(name, address, folder, pipe):
     actor.Actor(_experiment(), address, 0, lambda: False).run()
   else:
     trainer.OnlineTrainer(
-        _experiment(), run_folder.RunFolder(folder), devices.make_strategy('default'),
-        lambda: False, address).train()
+        _experiment(), training_lib.Process(
+            run_folder.RunFolder(folder), devices.make_strategy('default'),
+            lambda: False, address)).train()
 
 
 def _answer(pipe):

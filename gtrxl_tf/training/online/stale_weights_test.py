@@ -28,6 +28,7 @@ from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer as writer_lib
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.online import experiment
 from gtrxl_tf.training.online import reconnect
 from gtrxl_tf.training.online import trainer
@@ -124,8 +125,9 @@ class StaleWeightsTest(absltest.TestCase):
     """
     finished = threading.Event()
     training = trainer.OnlineTrainer(
-        self.experiment, self.folder, tf.distribute.get_strategy(),
-        lambda: finished.is_set() or time.time() > self.deadline, self.address)
+        self.experiment, training_lib.Process(
+            self.folder, tf.distribute.get_strategy(),
+            lambda: finished.is_set() or time.time() > self.deadline, self.address))
 
     def run():
       script(lambda: training.step)

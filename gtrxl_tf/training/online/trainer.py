@@ -1,11 +1,8 @@
 """The trainer of online experiments: batches from a queue, weights for actors."""
 
-from __future__ import annotations
-
 import math
 import time
-import typing
-from typing import Any, Callable, Collection, Dict, Iterator, Optional
+from typing import Any, Collection, Dict, Iterator
 
 from absl import logging
 import tensorflow as tf
@@ -17,17 +14,13 @@ from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
-from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import learner
-from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer
 from gtrxl_tf.training import watchdog
 from gtrxl_tf.training.online import agreement
+from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import reconnect
 from gtrxl_tf.training.online import unroll_queue
-
-if typing.TYPE_CHECKING:
-  from gtrxl_tf.training.online import experiment as experiment_lib
 
 _FAREWELL_SECONDS = 120
 
@@ -48,25 +41,18 @@ class OnlineTrainer(trainer.Trainer):
   """
 
   def __init__(self, experiment: experiment_lib.OnlineExperiment,
-               folder: run_folder.RunFolder, strategy: tf.distribute.Strategy,
-               should_stop: Callable[[], bool], address: str,
-               gauges: Optional[gauges_lib.Gauges] = None,
-               show: Optional[Callable[[Dict[str, float]], None]] = None):
+               process: trainer.Process):
     """Creates agent and learner, and restores the newest checkpoint if there is one.
 
     Args:
       experiment: what to train.
-      folder: the run's folder.
-      strategy: distributes the learner.
-      should_stop: called between steps and while waiting.
-      address: the Reverb server's address.
-      gauges: shows the rows of metrics to Prometheus.
-      show: called with the rows of metrics.
+      process: where to train, with the address of a Reverb server.
 
     Raises:
       config.ConfigError: the batch cannot be divided among the replicas, or the
         checkpoint belongs to another experiment.
     """
+    strategy = process.strategy
     rows = devices.rows_per_replica(
         experiment.batch_size, strategy, 'OnlineExperiment.batch_size')
     if rows % experiment.num_minibatches:
@@ -81,8 +67,21 @@ class OnlineTrainer(trainer.Trainer):
           f'{experiment.items_per_batch}: expected a multiple of the {num_workers} '
           'workers that share it')
     self._meets = num_workers > 1
-    super().__init__(experiment, folder, strategy, should_stop, gauges, show)
-    self._address = address
+    with strategy.scope():
+      # It follows from the environment steps, on which workers agree, and is therefore
+      # in no checkpoint.
+      self._progress = tf.Variable(0.0, trainable=False)
+      agent = experiment.make_agent()
+      optimizer = experiment.make_optimizer(self._progress)
+    self._environment_steps = tf.Variable(0, dtype=tf.int64)
+    self._ledger = ledger_lib.Ledger(
+        experiment.max_age(agent), len(experiment.task_names),
+        worker=devices.worker_number(strategy))
+    super().__init__(
+        experiment, process, agent, optimizer,
+        dict(ledger=self._ledger, environment_steps=self._environment_steps),
+        may_exit=not self._meets)  # Other workers would fail in the step.
+    self._address = address = process.server
     self._stopping = False
     self._ledger.learner_step = self.step
     self._steps = self._steps_then = int(self._environment_steps)
@@ -98,22 +97,6 @@ class OnlineTrainer(trainer.Trainer):
     self._gauges.show_health(self._watchdog)
     self._idle = 0.0
     self._prepared = False  # Whether the learner step has been traced.
-
-  def _make_optimizer(self) -> learner.Optimizer:
-    # It follows from the environment steps, on which workers agree, and is therefore in
-    # no checkpoint.
-    self._progress = tf.Variable(0.0, trainable=False)
-    return self._experiment.make_optimizer(self._progress)
-
-  def _make_checkpointed(self) -> Dict[str, Any]:
-    self._ledger = ledger_lib.Ledger(
-        self._experiment.max_age(self._agent), len(self._experiment.task_names),
-        worker=devices.worker_number(self._strategy))
-    self._environment_steps = tf.Variable(0, dtype=tf.int64)
-    return dict(ledger=self._ledger, environment_steps=self._environment_steps)
-
-  def _may_exit(self) -> bool:
-    return not self._meets  # Other workers would fail in the step.
 
   def _has_ended(self) -> bool:
     return self._steps >= self._experiment.environment_steps

@@ -29,6 +29,7 @@ from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import learner
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import trainer
 
@@ -95,8 +96,9 @@ class OnlineTrainingTest(parameterized.TestCase):
     deadline = time.time() + 30  # A bound, in case something goes wrong.
     self.folder = folder or run_folder.RunFolder(self.create_tempdir().full_path)
     return trainer.OnlineTrainer(
-        experiment, self.folder, strategy or tf.distribute.get_strategy(),
-        lambda: should_stop() or time.time() > deadline, f'localhost:{self.port}')
+        experiment, training_lib.Process(
+            self.folder, strategy or tf.distribute.get_strategy(),
+            lambda: should_stop() or time.time() > deadline, f'localhost:{self.port}'))
 
   def train_in_parts(self, *ends, strategy=None, **settings):
     """Trains from the start, with a new learner for each part, up to `ends` batches."""
