@@ -63,8 +63,9 @@ def _reference(package: str) -> str:
     for name, module in sorted(exports.items(), key=lambda item: item[0].lower()):
       lines += [f'::: {module}.{name}', '']
   else:
-    for path in _modules(folder, '*.py'):
-      lines += [f'::: gtrxl_tf.{package}.{path.stem}', '    options:',
+    for path in _modules(folder, '**/*.py'):
+      module = '.'.join(path.relative_to(_ROOT).with_suffix('').parts)
+      lines += [f'::: {module}', '    options:',
                 '      show_root_full_path: true', '']
   return '\n'.join(lines)
 
