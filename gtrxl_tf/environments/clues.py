@@ -1,4 +1,4 @@
-"""Finds what a model must remember, for training schemes and for OracleDT."""
+"""Finds what a model must remember, for samplers and for OracleDT."""
 
 from typing import Any, Mapping, NamedTuple, Tuple
 

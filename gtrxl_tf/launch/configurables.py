@@ -31,7 +31,7 @@ import gtrxl_tf.networks.distillation
 import gtrxl_tf.settings.sampling
 import gtrxl_tf.training.offline.experiment
 import gtrxl_tf.training.offline.history_experiment
-import gtrxl_tf.training.offline.history_schemes
+import gtrxl_tf.training.offline.history_samplers
 import gtrxl_tf.training.online.experiment
 
 if importlib.util.find_spec('tf_agents'):  # The extra `online` brings it.

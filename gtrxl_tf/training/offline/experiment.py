@@ -22,7 +22,7 @@ from gtrxl_tf.training import devices
 from gtrxl_tf.training import experiment
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training.offline import batching
+from gtrxl_tf.training.offline import samplers
 
 
 def _comparable(*specs: dm_specs.Array) -> List[Dict[str, Any]]:
@@ -55,7 +55,7 @@ class OfflineExperiment(experiment.Experiment):
   Args:
     dataset: folder of a dataset that `binaries.collect` or an importer wrote.
     policy: makes a policy of a network, its `observation_spec` and `action_spec`.
-    scheme: selects the steps of each batch, see `batching`.
+    sampler: selects the steps of each batch, see `samplers`.
     learner_steps: learner steps of the run.
     segment_length: K, steps per segment.
     num_segments: N, segments per trajectory in training.
@@ -79,7 +79,7 @@ class OfflineExperiment(experiment.Experiment):
       self,
       dataset: str,
       policy: Callable[..., decision.DecisionPolicy] = decision.DecisionPolicy,
-      scheme: Callable[..., batching.Scheme] = batching.WholeTrajectories,
+      sampler: Callable[..., samplers.Sampler] = samplers.WholeTrajectories,
       learner_steps: config.PositiveInt = 10_000,
       segment_length: config.PositiveInt = 30,
       num_segments: config.PositiveInt = 3,
@@ -96,7 +96,7 @@ class OfflineExperiment(experiment.Experiment):
     self.batch_size = batch_size
     self.evaluation_period = evaluation_period or learner_steps
     self._policy = policy
-    self._scheme = scheme
+    self._sampler = sampler
     self._trajectories = dict(
         segment_length=segment_length, num_segments=num_segments,
         batch_size=batch_size, seed=self.seed, return_scale=return_scale,
@@ -178,21 +178,21 @@ class OfflineExperiment(experiment.Experiment):
     """Makes the policy of the newest checkpoint, with the current settings."""
     return self.make_policy(self.restore_agent(folder.checkpoints).network)
 
-  def make_scheme(self, agent: agent_lib.Agent) -> batching.Scheme:
-    """Makes the scheme, which makes the batches."""
-    return self._scheme(self._make_trajectories(agent.network.action_space),
+  def make_sampler(self, agent: agent_lib.Agent) -> samplers.Sampler:
+    """Makes the sampler, which makes the batches."""
+    return self._sampler(self._make_trajectories(agent.network.action_space),
                         agent.network.initial_state, self.learner_steps)
 
   def make_batch(self, agent: agent_lib.Agent) -> Any:
     """Makes the first batch."""
-    return self.make_scheme(agent).batch(0)
+    return self.make_sampler(agent).batch(0)
 
   def describe_row(self, batch: Any) -> str:
     return f'{batch.valid.shape[1]}'
 
   def _make_trajectories(self, space: action_space.ActionSpace
-                         ) -> batching.Trajectories:
-    return batching.Trajectories(self.dataset, space, **self._trajectories)
+                         ) -> samplers.Trajectories:
+    return samplers.Trajectories(self.dataset, space, **self._trajectories)
 
   def episode(self, space: action_space.ActionSpace, number: int
               ) -> decision.Segments:

@@ -65,7 +65,7 @@ class OfflineReplicasTest(absltest.TestCase):
       self.assertTrue(any(np.array_equal(learned.numpy(), x.numpy()) for x in exported))
     exact = self.experiment()
     agent = exact.make_agent()
-    loss = float(agent.loss(exact.make_scheme(agent).batch(0))[0])
+    loss = float(agent.loss(exact.make_sampler(agent).batch(0))[0])
     self.assertAlmostEqual(rows[0]['loss'], loss, delta=0.01)
     self.assertNotAlmostEqual(rows[0]['loss'], loss, delta=1e-6)
 

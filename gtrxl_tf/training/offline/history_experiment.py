@@ -21,8 +21,8 @@ class HistoryExperiment(experiment.OfflineExperiment):
 
   Evaluations are learning processes in the tasks in which the source was evaluated.
   Tasks come from the collector: `Experiment.environment` must not be set. The other
-  settings are those of `Experiment` and `OfflineExperiment`; `OfflineExperiment.scheme`
-  must be one of `history_schemes`. The defaults are `DistillationNetwork`,
+  settings are those of `Experiment` and `OfflineExperiment`; `OfflineExperiment.sampler`
+  must be one of `history_samplers`. The defaults are `DistillationNetwork`,
   `DistillationAgent` and `AdamW`.
 
   Args:

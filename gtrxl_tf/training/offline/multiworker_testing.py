@@ -29,8 +29,8 @@ from gtrxl_tf.training import devices
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import tiny_agents_testing
 from gtrxl_tf.training import trainer as training_lib
-from gtrxl_tf.training.offline import batching
 from gtrxl_tf.training.offline import experiment as offline_experiment
+from gtrxl_tf.training.offline import samplers
 from gtrxl_tf.training.offline import trainer
 
 MAZE = functools.partial(t_maze.TMaze, corridor_length=4)
@@ -64,7 +64,7 @@ def experiment(dataset: str) -> offline_experiment.OfflineExperiment:
   return offline_experiment.OfflineExperiment(
       dataset=dataset, environment=MAZE, network=network,
       policy=functools.partial(policy_lib.DecisionPolicy, target_return=1.0),
-      scheme=batching.SegmentBySegment, learner_steps=20, segment_length=2,
+      sampler=samplers.SegmentBySegment, learner_steps=20, segment_length=2,
       num_segments=3, batch_size=16, evaluation_episodes=4,
       checkpoints=checkpoints.Settings(period=7), log_period=5)
 

@@ -1,7 +1,7 @@
 """Tests that an interrupted and resumed run equals an uninterrupted one, bit for bit.
 
 Each run has dropout. The tests compare everything in the last checkpoint except the
-time spent: network, optimizer, and the scheme's state.
+time spent: network, optimizer, and the sampler's state.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer as training_lib
-from gtrxl_tf.training.offline import batching
 from gtrxl_tf.training.offline import experiment as offline_experiment
+from gtrxl_tf.training.offline import samplers
 from gtrxl_tf.training.offline import trainer
 
 _MAZE = functools.partial(t_maze.TMaze, corridor_length=4)
@@ -88,7 +88,7 @@ class OfflineResumeTest(parameterized.TestCase):
     self.assertTrue((other.checkpoints / f'ckpt-{saved_at}.index').exists())
     resumed = self.train(experiment, other)
     self.assertEqual(list(whole), list(resumed))
-    self.assertIn('scheme/.ATTRIBUTES/py_state', whole)
+    self.assertIn('sampler/.ATTRIBUTES/py_state', whole)
     for name, value in whole.items():
       np.testing.assert_array_equal(value, resumed[name], name)
     for name in ('learner_step', 'loss', 'gradient_norm'):
@@ -96,17 +96,17 @@ class OfflineResumeTest(parameterized.TestCase):
                        [row[name] for row in run_folder.read_metrics(other.metrics)])
 
   @parameterized.parameters(
-      (functools.partial(batching.WholeTrajectories, curriculum=True), 6),
-      (batching.SegmentBySegment, 2),
+      (functools.partial(samplers.WholeTrajectories, curriculum=True), 6),
+      (samplers.SegmentBySegment, 2),
       # It has begun to be used at step 20.
       (functools.partial(
-          batching.MemoryPool, clue=clues.t_maze_clue, start_loss=9.), 2))
+          samplers.MemoryPool, clue=clues.t_maze_clue, start_loss=9.), 2))
   @pytest.mark.long
-  def test_rate(self, scheme, segment_length):
+  def test_rate(self, sampler, segment_length):
     self.assert_resumes(offline_experiment.OfflineExperiment(
         dataset=str(self.path / 'mazes'), environment=_MAZE,
         network=functools.partial(_network, segment_length=segment_length),
-        scheme=scheme, learner_steps=28, segment_length=segment_length, num_segments=2,
+        sampler=sampler, learner_steps=28, segment_length=segment_length, num_segments=2,
         batch_size=8, optimizer=optimizers.AdamW(warmup_steps=5),
         checkpoints=checkpoints.Settings(period=23), log_period=5), saved_at=23)
 

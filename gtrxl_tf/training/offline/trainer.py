@@ -37,8 +37,8 @@ class OfflineTrainer(trainer.Trainer):
     with strategy.scope():
       agent = experiment.make_agent()
       optimizer = experiment.make_optimizer()
-    self._scheme = experiment.make_scheme(agent)
-    super().__init__(experiment, process, agent, optimizer, dict(scheme=self._scheme))
+    self._sampler = experiment.make_sampler(agent)
+    super().__init__(experiment, process, agent, optimizer, dict(sampler=self._sampler))
     # The network that plays is in float32 and not replicated.
     plain = (experiment.compute_dtype == 'float32'
              and strategy is tf.distribute.get_strategy())
@@ -58,7 +58,7 @@ class OfflineTrainer(trainer.Trainer):
 
   def _batches(self) -> Iterator[Any]:
     while not self._has_ended() and not self._should_stop():
-      yield devices.share_out(self._scheme.batch(self.step), self._strategy)
+      yield devices.share_out(self._sampler.batch(self.step), self._strategy)
 
   def _is_due(self, period: int) -> bool:
     return self.step % period == 0 or self._has_ended()
@@ -68,7 +68,7 @@ class OfflineTrainer(trainer.Trainer):
             or self._is_due(self._experiment.checkpoints.period))
 
   def _between_steps(self, logs: bool) -> None:
-    self._scheme.observe(self.step - 1, self._newest)
+    self._sampler.observe(self.step - 1, self._newest)
     self._means = {}
     if self._is_chief and self._is_due(self._experiment.evaluation_period):
       self._network_that_acts()  # The evaluator's policy has it.

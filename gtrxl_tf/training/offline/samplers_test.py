@@ -1,4 +1,4 @@
-"""Tests of batching.py, on episodes of small mazes."""
+"""Tests of samplers.py, on episodes of small mazes."""
 
 import functools
 import pathlib
@@ -14,7 +14,7 @@ from gtrxl_tf import testing
 from gtrxl_tf.environments import clues
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import action_space
-from gtrxl_tf.training.offline import batching
+from gtrxl_tf.training.offline import samplers
 
 _B, _K, _N = 6, 4, 3
 _MAZE = functools.partial(t_maze.TMaze, corridor_length=10, min_corridor_length=1)
@@ -36,7 +36,7 @@ def _carried(first):
   return tf.nest.map_structure(fill, state)
 
 
-class SchemesTest(absltest.TestCase):
+class SamplersTest(absltest.TestCase):
 
   @classmethod
   def setUpClass(cls):
@@ -44,25 +44,25 @@ class SchemesTest(absltest.TestCase):
     path = pathlib.Path(cls.enter_context(tempfile.TemporaryDirectory()), 'dataset')
     maze = _MAZE(seed=0)
     testing.write_informed_episodes(path, maze, 60)
-    cls.trajectories = batching.Trajectories(
+    cls.trajectories = samplers.Trajectories(
         datasets.open_dataset(path), action_space.ActionSpace(maze.action_spec()),
         _K, _N, _B, seed=0, return_scale=1.0, starts='first')
 
-  def make(self, scheme, **settings):
-    return scheme(self.trajectories, _state, 30, **settings)
+  def make(self, sampler, **settings):
+    return sampler(self.trajectories, _state, 30, **settings)
 
   def test_a_curriculum_goes_from_short_to_long(self):
-    scheme = self.make(batching.WholeTrajectories, curriculum=True)
-    batches = [scheme.batch(step) for step in range(30)]
+    sampler = self.make(samplers.WholeTrajectories, curriculum=True)
+    batches = [sampler.batch(step) for step in range(30)]
     lengths = [batch.valid.shape[1] for batch in batches]
     self.assertEqual(lengths, [_K] * 10 + [2 * _K] * 10 + [3 * _K] * 10)
     self.assertTrue(np.all(np.any(batches[0].discount == 0, axis=1)))
 
   def test_single_segments_carry_their_state(self):
-    scheme = self.make(batching.SegmentBySegment)
-    whole = self.make(batching.WholeTrajectories)
+    sampler = self.make(samplers.SegmentBySegment)
+    whole = self.make(samplers.WholeTrajectories)
     for step in range(2 * _N):
-      batch = scheme.batch(step)
+      batch = sampler.batch(step)
       minibatch, segment = divmod(step, _N)
       if segment == 0:
         expected = whole.batch(minibatch)
@@ -75,19 +75,19 @@ class SchemesTest(absltest.TestCase):
       if segment:
         np.testing.assert_array_equal(batch.state.memory[:, 0, 0],
                                       [step + 10 * b + 1 for b in range(_B)])
-      scheme.observe(step, {'carried': tf.nest.map_structure(
+      sampler.observe(step, {'carried': tf.nest.map_structure(
           lambda x: x[:, :2], _carried(step + 1))})
 
   def test_the_pool_is_used_when_the_loss_has_fallen(self):
-    scheme = self.make(batching.MemoryPool, clue=clues.t_maze_clue, start_loss=0.5)
+    sampler = self.make(samplers.MemoryPool, clue=clues.t_maze_clue, start_loss=0.5)
     for step, loss in enumerate([1.] * 5 + [0.] * 20):
-      batch = scheme.batch(step)
+      batch = sampler.batch(step)
       self.assertTrue(np.all(batch.is_first[:, 0]), step)
-      scheme.observe(step, {'loss': tf.constant(loss), 'carried': _carried(0)})
-      if scheme.arrays().get('labels') is not None:
+      sampler.observe(step, {'loss': tf.constant(loss), 'carried': _carried(0)})
+      if sampler.arrays().get('labels') is not None:
         break
     self.assertEqual(step, 19)
-    batch = scheme.batch(step + 1)
+    batch = sampler.batch(step + 1)
     young = _B // 2
     np.testing.assert_array_equal(
         batch.is_first[:, 0], np.arange(_B) < young)
@@ -95,11 +95,11 @@ class SchemesTest(absltest.TestCase):
                                   np.arange(_B) < young)
 
   def test_old_rows_must_answer_with_the_clue_in_their_memory(self):
-    scheme = self.make(batching.MemoryPool, clue=clues.t_maze_clue, start_loss=9.,
+    sampler = self.make(samplers.MemoryPool, clue=clues.t_maze_clue, start_loss=9.,
                        renewal=0.3)
     labels, taken = {}, 0
     for step in range(60):
-      batch = scheme.batch(step)
+      batch = sampler.batch(step)
       memory = batch.state.memory.numpy()[:, 0, 0]
       last = np.sum(batch.valid, axis=1) - 1
       turned_up = batch.action.numpy()[np.arange(_B), last] == t_maze.UP
@@ -111,7 +111,7 @@ class SchemesTest(absltest.TestCase):
       for row in range(_B):
         for segment in range(_N):
           labels[float(carried.memory[row, segment, 0, 0])] = turned_up[row]
-      scheme.observe(step, {'loss': tf.constant(0.), 'carried': carried})
+      sampler.observe(step, {'loss': tf.constant(0.), 'carried': carried})
     self.assertGreater(taken, 50)
     ages = step - np.floor(memory[_B // 2:] / 1000)
     self.assertLess(ages.max(), 10)  # They are replaced or kept.

@@ -1,4 +1,4 @@
-"""Schemes of training on learning histories: the steps in each batch.
+"""Samplers of training on learning histories: the steps in each batch.
 
 A trajectory of T steps, K in each of N segments, may begin in the middle of a history;
 it includes the step before.
@@ -14,7 +14,7 @@ from gtrxl_tf import datasets
 from gtrxl_tf.agents import distillation
 from gtrxl_tf.networks import distillation as network_lib
 from gtrxl_tf.settings import config
-from gtrxl_tf.training.offline import batching
+from gtrxl_tf.training.offline import samplers
 
 # Streams of random numbers.
 _WINDOWS, _FIRST_ROWS, _NEXT_ROWS = range(3)
@@ -70,10 +70,10 @@ def gather(dataset: datasets.Dataset, histories: Sequence[int], starts: Sequence
       tf.constant(valid), tf.nest.map_structure(tf.convert_to_tensor, state))
 
 
-class _HistoryScheme(batching.Scheme):
-  """The base class of schemes for histories."""
+class _HistorySampler(samplers.Sampler):
+  """The base class of samplers for histories."""
 
-  def __init__(self, trajectories: batching.Trajectories,
+  def __init__(self, trajectories: samplers.Trajectories,
                initial_state: Callable[[int], Any], learner_steps: int):
     super().__init__(trajectories, initial_state, learner_steps)
     dataset = trajectories.dataset
@@ -92,7 +92,7 @@ class _HistoryScheme(batching.Scheme):
 
 
 @config.configurable
-class HistoryWindows(_HistoryScheme):
+class HistoryWindows(_HistorySampler):
   """Trains on windows of T steps, drawn uniformly over histories and starts.
 
   ADF, ADR and MEM are trained in this way, where T is the context. Cores with a
@@ -106,7 +106,7 @@ class HistoryWindows(_HistoryScheme):
       sampled, so by default starts are uniform.
   """
 
-  def __init__(self, trajectories: batching.Trajectories,
+  def __init__(self, trajectories: samplers.Trajectories,
                initial_state: Callable[[int], Any], learner_steps: int,
                whole_ends: bool = False):
     super().__init__(trajectories, initial_state, learner_steps)
@@ -122,7 +122,7 @@ class HistoryWindows(_HistoryScheme):
 
 
 @config.configurable
-class HistoryChunks(_HistoryScheme):
+class HistoryChunks(_HistorySampler):
   """Trains on consecutive chunks of histories, from the state after the last one.
 
   A chunk is the T steps of a learner step. This is truncated back-propagation through
@@ -133,7 +133,7 @@ class HistoryChunks(_HistoryScheme):
   core forget the last history.
   """
 
-  def __init__(self, trajectories: batching.Trajectories,
+  def __init__(self, trajectories: samplers.Trajectories,
                initial_state: Callable[[int], Any], learner_steps: int):
     super().__init__(trajectories, initial_state, learner_steps)
     random = self._random(_FIRST_ROWS, 0)

@@ -1,4 +1,4 @@
-"""Tests of history_schemes.py."""
+"""Tests of history_samplers.py."""
 
 import pathlib
 import tempfile
@@ -12,8 +12,8 @@ from gtrxl_tf import datasets
 from gtrxl_tf.cores import segment_transformer
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.settings import config
-from gtrxl_tf.training.offline import batching
-from gtrxl_tf.training.offline import history_schemes
+from gtrxl_tf.training.offline import history_samplers
+from gtrxl_tf.training.offline import samplers
 
 _B, _K, _N = 6, 3, 2
 _SPECS = datasets.Specs(
@@ -43,7 +43,7 @@ def _carried(step):
       lambda x: tf.cast(tf.fill(x.shape, step + 1), x.dtype), _state(_B))
 
 
-class HistorySchemesTest(absltest.TestCase):
+class HistorySamplersTest(absltest.TestCase):
 
   @classmethod
   def setUpClass(cls):
@@ -52,12 +52,12 @@ class HistorySchemesTest(absltest.TestCase):
     with datasets.EpisodeWriter(path, _SPECS, kind='histories', final_observation=False,
                                 shard_episodes=3) as writer:
       writer.write([_history(*x) for x in enumerate(_LENGTHS)])
-    cls.trajectories = batching.Trajectories(
+    cls.trajectories = samplers.Trajectories(
         datasets.open_dataset(path), action_space.ActionSpace(_SPECS.action), _K, _N,
         _B, seed=0, return_scale=1.0)
 
-  def make(self, scheme):
-    return scheme(self.trajectories, _state, 30)
+  def make(self, sampler):
+    return sampler(self.trajectories, _state, 30)
 
   def check(self, batch):
     """Checks that rows hold the histories' steps and the step before."""
@@ -76,10 +76,10 @@ class HistorySchemesTest(absltest.TestCase):
     self.assertEqual(parts.reward.dtype, np.float32)
 
   def test_windows_begin_anywhere(self):
-    scheme = self.make(history_schemes.HistoryWindows)
+    sampler = self.make(history_samplers.HistoryWindows)
     starts = set()
     for step in range(150):
-      batch = scheme.batch(step)
+      batch = sampler.batch(step)
       if step < 10:
         self.check(batch)
       self.assertEqual(batch.state, ())
@@ -88,16 +88,16 @@ class HistorySchemesTest(absltest.TestCase):
     expected = {(number, start) for number, length in enumerate(_LENGTHS)
                 for start in range(max(length - _K * _N + 1, 1))}
     self.assertEqual(starts, expected)
-    again = self.make(history_schemes.HistoryWindows).batch(149)
+    again = self.make(history_samplers.HistoryWindows).batch(149)
     self.assertTrue(np.all(np.array(again.histories.reward == batch.histories.reward)))
 
   def test_first_and_last_steps_need_not_be_rare(self):
     def frequency(**settings):
       """How often each step of the first history is in a window."""
-      scheme = history_schemes.HistoryWindows(self.trajectories, _state, 30, **settings)
+      sampler = history_samplers.HistoryWindows(self.trajectories, _state, 30, **settings)
       counts = np.zeros(_LENGTHS[0])
       for step in range(1500):
-        parts = scheme.batch(step).histories
+        parts = sampler.batch(step).histories
         rows = np.array(parts.observation)[:, 1, 0] == 0
         np.add.at(counts, np.array(parts.position)[rows].ravel(), 1)
       return counts / counts[8:12].mean()
@@ -111,10 +111,10 @@ class HistorySchemesTest(absltest.TestCase):
     self.assertLess(whole.max(), 2.1)
 
   def test_rows_pass_through_histories_and_carry_their_state(self):
-    scheme = self.make(history_schemes.HistoryChunks)
+    sampler = self.make(history_samplers.HistoryChunks)
     previous, began = None, 0
     for step in range(12):
-      batch = scheme.batch(step)
+      batch = sampler.batch(step)
       self.check(batch)
       position = np.array(batch.histories.position)
       history = np.array(batch.histories.observation)[:, 1, 0]
@@ -129,20 +129,20 @@ class HistorySchemesTest(absltest.TestCase):
       else:
         self.assertGreater(len(set(position[:, 0])), 1)
       previous = history, position[:, 0]
-      scheme.observe(step, {'carried': _carried(step)})
+      sampler.observe(step, {'carried': _carried(step)})
     self.assertGreater(began, 10)
 
   def test_an_interrupted_run_resumes_with_the_same_batches(self):
-    scheme = self.make(history_schemes.HistoryChunks)
+    sampler = self.make(history_samplers.HistoryChunks)
     for step in range(7):
-      scheme.batch(step)
-      scheme.observe(step, {'carried': _carried(step)})
-    other = self.make(history_schemes.HistoryChunks)
-    other.deserialize(scheme.serialize())
+      sampler.batch(step)
+      sampler.observe(step, {'carried': _carried(step)})
+    other = self.make(history_samplers.HistoryChunks)
+    other.deserialize(sampler.serialize())
     for step in range(7, 14):
-      expected, found = scheme.batch(step), other.batch(step)
+      expected, found = sampler.batch(step), other.batch(step)
       tf.nest.map_structure(np.testing.assert_array_equal, expected, found)
-      for each in (scheme, other):
+      for each in (sampler, other):
         each.observe(step, {'carried': _carried(step)})
 
   def test_needs_histories(self):
@@ -150,7 +150,7 @@ class HistorySchemesTest(absltest.TestCase):
     self.addCleanup(setattr, episodes, 'kind', 'histories')
     episodes.kind = 'episodes'
     with self.assertRaisesRegex(config.ConfigError, 'has episodes: expected histories'):
-      self.make(history_schemes.HistoryWindows)
+      self.make(history_samplers.HistoryWindows)
 
 
 if __name__ == '__main__':

@@ -1,6 +1,6 @@
-"""Schemes of offline training: the steps in each batch, and the memory they start with.
+"""Samplers of offline training: the steps in each batch, and the memory they start with.
 
-A scheme makes the batch of every learner step and observes the step's metrics. It is
+A sampler makes the batch of every learner step and observes the step's metrics. It is
 part of the checkpoint, so that an interrupted run resumes with the same batches.
 """
 
@@ -28,7 +28,7 @@ class Trajectories:
     segment_length: K.
     num_segments: N.
     batch_size: B.
-    seed: seeds the order of episodes and the draws of schemes.
+    seed: seeds the order of episodes and the draws of samplers.
   """
 
   def __init__(self, dataset: datasets.Dataset, space: action_space.ActionSpace,
@@ -42,7 +42,7 @@ class Trajectories:
       segment_length: K.
       num_segments: N.
       batch_size: B.
-      seed: seeds the order of episodes and the draws of schemes.
+      seed: seeds the order of episodes and the draws of samplers.
       return_scale: returns are divided by it.
       frame_stack: see `datasets.gather`.
       **draw: further arguments of `datasets.segments`.
@@ -99,12 +99,12 @@ class Trajectories:
             batch.start[:, np.newaxis] + np.arange(batch.mask.shape[1]), tf.int32))
 
 
-class Scheme(tf.train.experimental.PythonState):
+class Sampler(tf.train.experimental.PythonState):
   """Makes the batches of learner steps; its state is part of checkpoints."""
 
   def __init__(self, trajectories: Trajectories,
                initial_state: Callable[[int], Any], learner_steps: int):
-    """Creates the scheme.
+    """Creates the sampler.
 
     Args:
       trajectories: the trajectories to take batches from.
@@ -147,7 +147,7 @@ class Scheme(tf.train.experimental.PythonState):
 
 
 @config.configurable
-class WholeTrajectories(Scheme):
+class WholeTrajectories(Sampler):
   """Trains on N segments of each row in every learner step.
 
   Gradients pass through all of them, as far as the core lets them.
@@ -180,7 +180,7 @@ class WholeTrajectories(Scheme):
 
 
 @config.configurable
-class SegmentBySegment(Scheme):
+class SegmentBySegment(Sampler):
   """Trains on one segment in every learner step, from the state after the last one.
 
   No gradient passes between segments. RATE's published code trains in this way: it
@@ -224,7 +224,7 @@ class SegmentBySegment(Scheme):
 
 
 @config.configurable
-class MemoryPool(Scheme):
+class MemoryPool(Sampler):
   """Trains on whole trajectories, half of which begin with an earlier batch's memory.
 
   Nothing in training on N segments makes a memory last longer. Here, once the loss has
@@ -235,7 +235,7 @@ class MemoryPool(Scheme):
   `renewal`, so that ages are geometrically distributed with a mean of 1 / `renewal`
   passes, whatever N is. Neither batches nor gradients become longer.
 
-  The scheme is not from the papers. It trains on memories written by the weights of
+  The sampler is not from the papers. It trains on memories written by the weights of
   many steps ago, like truncated back-propagation with a carried state, or the sample
   pool of neural cellular automata (Mordvintsev et al., 2020).
 
