@@ -34,6 +34,7 @@ class LimitHeapsTest(absltest.TestCase):
     # In a process of its own, whose later tests would have the limit, too.
     heaps = int(subprocess.run([sys.executable, '-c', """
 import ctypes, threading
+from gtrxl_tf import machine
 machine.limit_heaps(2)
 barrier = threading.Barrier(9)
 libc = ctypes.CDLL(None)

@@ -239,6 +239,7 @@ class EpisodeWriterTest(parameterized.TestCase):
     program = f"""
 import os, signal
 import numpy as np
+from gtrxl_tf import datasets
 from gtrxl_tf.datasets import episodes_testing, writer_test
 writer = datasets.EpisodeWriter({str(self._path)!r}, writer_test._SPECS,
                                 shard_episodes=4)

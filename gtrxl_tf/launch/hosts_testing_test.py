@@ -76,6 +76,7 @@ class HostsTest(absltest.TestCase):
       pass  # Skips the test if hosts cannot be made.
     process = subprocess.Popen([sys.executable, '-c', f'''
 import os, time
+from gtrxl_tf.launch import hosts_testing
 with hosts_testing.Hosts(['left']) as hosts:
   print(hosts.run('left', ['sleep', '100']).pid, flush=True)
   os.kill(os.getpid(), {int(signum)})

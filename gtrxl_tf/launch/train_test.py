@@ -208,6 +208,7 @@ class RefusedTest(parameterized.TestCase):
     world = self.temporary / f'{name.lower()}.py'
     world.write_text(f"""
 import dm_env
+from gtrxl_tf import environments
 class {name}(environments.ActionRecall):
   def {method}(self, *args):
     {does}
@@ -563,6 +564,7 @@ class RunTest(parameterized.TestCase):
     world = self.folder.root.parent / 'recorded_world.py'
     world.write_text(f'''
 import multiprocessing
+from gtrxl_tf.environments import action_recall
 class RecordedRecall(action_recall.ActionRecall):
   def __init__(self, seed):
     super().__init__(delay=2, seed=seed)

@@ -68,6 +68,7 @@ class WatchdogTest(absltest.TestCase):
     said = subprocess.run([sys.executable, '-c', '''
 import time
 from absl import logging
+from gtrxl_tf.training import watchdog as watchdog_lib
 logging.use_absl_handler()
 with watchdog_lib.Watchdog(1.0, lambda _: 'it waits for a door', hang=1.5) as watchdog:
   for _ in range(5):  # It waits, and lives.
