@@ -32,21 +32,6 @@ INTEGERS = specs.BoundedArray((3,), np.int64, [1, 0, -2], [3, 1, 2])
 _MEMORY_LENGTH, _NUM_LAYERS, _MODEL_DIM = 3, 1, 4
 
 
-def split_cpu(num_devices: int) -> None:
-  """Splits the CPU into logical devices, unless TensorFlow has already started.
-
-  Call it where a test file is imported. Its tests should skip if it was too late.
-  """
-  cpu = tf.config.list_physical_devices('CPU')[0]
-  if len(tf.config.get_logical_device_configuration(cpu) or []) >= num_devices:
-    return
-  try:
-    tf.config.set_logical_device_configuration(
-        cpu, [tf.config.LogicalDeviceConfiguration()] * num_devices)
-  except RuntimeError:
-    pass
-
-
 def tiny_network(action_spec: Any = DISCRETE, **settings) -> actor_critic.ActorCritic:
   """A small GTrXL network with random trained variables."""
   network = actor_critic.ActorCritic(

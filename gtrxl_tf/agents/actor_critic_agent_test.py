@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
+from gtrxl_tf import devices_testing
 from gtrxl_tf import networks
 from gtrxl_tf import testing
 from gtrxl_tf.agents import policy as policy_lib
@@ -23,7 +24,7 @@ from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import learner as learner_lib
 
-testing.split_cpu(2)
+devices_testing.split_cpu(2)
 
 _SPEC = specs.Array((4,), np.float32, name='observation')
 

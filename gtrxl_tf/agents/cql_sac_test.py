@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 import tf_agents  # noqa: F401 (the classes need it)
 
+from gtrxl_tf import devices_testing
 from gtrxl_tf import testing
 from gtrxl_tf.agents import cql
 from gtrxl_tf.agents import cql_sac
@@ -19,7 +20,7 @@ from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import learner as learner_lib
 
-testing.split_cpu(2)
+devices_testing.split_cpu(2)
 
 _OBSERVATION_SPEC = {
     'x': specs.Array((1,), np.float32), 'y': specs.Array((), np.int32)}

@@ -6,11 +6,11 @@ from absl.testing import parameterized
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import testing
+from gtrxl_tf import devices_testing
 from gtrxl_tf.losses import ppo
 
 NUM_DEVICES = 4
-testing.split_cpu(NUM_DEVICES)
+devices_testing.split_cpu(NUM_DEVICES)
 
 
 def _batch(**replaced):

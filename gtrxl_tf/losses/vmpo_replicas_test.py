@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gtrxl_tf import testing
+from gtrxl_tf import devices_testing
 from gtrxl_tf.losses import distributions
 from gtrxl_tf.losses import vmpo
 
 NUM_DEVICES = 4
 BATCH_SIZE, NUM_STEPS, NUM_FEATURES, NUM_ACTIONS = 8, 5, 3, 4
 
-testing.split_cpu(NUM_DEVICES)
+devices_testing.split_cpu(NUM_DEVICES)
 
 
 def _batch():

@@ -5,11 +5,11 @@ from dm_env import specs
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import testing
+from gtrxl_tf import devices_testing
 from gtrxl_tf.networks import observation_statistics
 from gtrxl_tf.settings import config
 
-testing.split_cpu(2)
+devices_testing.split_cpu(2)
 
 _SPEC = {'a': specs.Array((2,), np.float32), 'b': specs.DiscreteArray(3),
          'c': specs.Array((), np.float32), 'd': specs.Array((8, 8, 3), np.float32)}

@@ -5,14 +5,14 @@ from absl.testing import parameterized
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import testing
+from gtrxl_tf import devices_testing
 from gtrxl_tf.networks import popart
 from gtrxl_tf.settings import config
 
 GOLDEN = pathlib.Path(__file__).parents[2] / 'testdata' / 'golden' / 'vmpo.npz'
 NUM_TASKS, NUM_FEATURES = 3, 4
 
-testing.split_cpu(2)
+devices_testing.split_cpu(2)
 
 
 def _layer(num_features=NUM_FEATURES, num_tasks=NUM_TASKS, seed=0):

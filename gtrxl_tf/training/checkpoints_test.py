@@ -14,11 +14,12 @@ from absl.testing import parameterized
 import pytest
 import tensorflow as tf
 
+from gtrxl_tf import devices_testing
 from gtrxl_tf import testing
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import learner
 
-testing.split_cpu(2)
+devices_testing.split_cpu(2)
 
 _ROOT = pathlib.Path(__file__).parents[2]
 

@@ -10,11 +10,11 @@ from absl.testing import parameterized
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import testing
+from gtrxl_tf import devices_testing
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
 
-testing.split_cpu(4)
+devices_testing.split_cpu(4)
 
 
 def _tf_config(cluster=None, **task):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from gtrxl_tf import devices_testing
 from gtrxl_tf import networks
 from gtrxl_tf import testing
 from gtrxl_tf.training import devices
@@ -16,7 +17,7 @@ from gtrxl_tf.training import learner as learner_lib
 
 NUM_DEVICES = 4
 
-testing.split_cpu(NUM_DEVICES)
+devices_testing.split_cpu(NUM_DEVICES)
 
 
 class _Training:

@@ -5,10 +5,10 @@ from absl.testing import parameterized
 import pytest
 import tensorflow as tf
 
-from gtrxl_tf import testing
+from gtrxl_tf import devices_testing
 from gtrxl_tf.training import tiny_agents_testing
 
-testing.split_cpu(4)
+devices_testing.split_cpu(4)
 
 
 class ReplicasTest(tf.test.TestCase, parameterized.TestCase):

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import cores
+from gtrxl_tf import devices_testing
 from gtrxl_tf import testing
 from gtrxl_tf.agents import decision as policy_lib
 from gtrxl_tf.environments import t_maze
@@ -20,7 +21,7 @@ from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.offline import experiment as offline_experiment
 from gtrxl_tf.training.offline import trainer
 
-testing.split_cpu(2)
+devices_testing.split_cpu(2)
 
 _MAZE = functools.partial(t_maze.TMaze, corridor_length=4)
 

@@ -16,7 +16,7 @@ import reverb
 import tensorflow as tf
 
 from gtrxl_tf import cores
-from gtrxl_tf import testing
+from gtrxl_tf import devices_testing
 from gtrxl_tf.agents import vmpo
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
@@ -33,7 +33,7 @@ from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import trainer
 
-testing.split_cpu(3)
+devices_testing.split_cpu(3)
 
 _T, _E, _ITEMS = 4, 2, 2
 _STEPS_A_BATCH = _ITEMS * _T * _E
