@@ -24,7 +24,7 @@ from gtrxl_tf.settings import config
 
 _ROOT = commands_testing.ROOT
 _PAGES = sorted(str(path.relative_to(_ROOT)) for path in (
-    *_ROOT.glob('*.md'), *_ROOT.glob('docs/*.md')))
+    *_ROOT.glob('*.md'), *_ROOT.glob('docs/**/*.md')))
 
 # Pages whose Python runs in another test.
 _RUN_ELSEWHERE = {

@@ -25,7 +25,7 @@ def _read(path):
 
 README = _read('README.md')
 _PAGES = sorted(str(path.relative_to(_ROOT)) for path in (
-    *_ROOT.glob('*.md'), *_ROOT.glob('docs/*.md')))
+    *_ROOT.glob('*.md'), *_ROOT.glob('docs/**/*.md')))
 
 CORE, WORLD, POLICY = re.findall(r'```python\n(.*?)```', README, re.DOTALL)
 SETTINGS = textwrap.dedent(re.search(

@@ -5,6 +5,7 @@ README is the first page. The API reference has a page for each package in mkdoc
 """
 
 import ast
+import os
 import pathlib
 import re
 from typing import Dict, List
@@ -34,15 +35,16 @@ def on_page_markdown(markdown: str, page, **_) -> str:
   Files that are not on the site are named without a link.
   """
   source = pathlib.Path(page.file.src_uri)
-  folder = _ROOT if source.name in ('index.md', *_PAGES) else _ROOT / 'docs'
+  docs = _ROOT / 'docs'
+  folder = _ROOT if source.name in ('index.md', *_PAGES) else docs / source.parent
 
   def replaced(match):
     image, text, target, section = match.groups()
     if not target or '://' in target:
       return match.group()
     path = (folder / target).resolve()
-    if path.is_relative_to(_ROOT / 'docs'):
-      target = str(path.relative_to(_ROOT / 'docs'))
+    if path.is_relative_to(docs):
+      target = os.path.relpath(path, docs / source.parent)
     elif path.is_relative_to(_ROOT) and path.exists():
       target = _PAGES.get(str(path.relative_to(_ROOT)))
       if target is None:
