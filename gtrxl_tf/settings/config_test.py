@@ -195,7 +195,7 @@ class ParseTest(parameterized.TestCase):
       ('FastMachine.size = 1', "'size'.*Did you mean Machine.size?"),
       ('renamed.limit = 1', "'limit'.*Did you mean Machine.limit?"),
       ('renamed.machines_limit = 1', "_limit'.*Did you mean Machine.limit?"),
-      ('Machine.part = @OtherPrt()', "'@OtherPrt.*Did you mean OtherPart?"),
+      ('Machine.part = @OtherPrt()', "'OtherPrt'.*Did you mean OtherPart?"),
       ('Machine.size = %big', '%big is used, and nothing is bound to it'))
   def test_an_unknown_name_is_refused_with_suggestions(self, binding, expected):
     self.assertRegex(self.error([], [binding]), expected)
