@@ -31,6 +31,7 @@ MODULE = 'gtrxl_tf'
 # The greatest number in float32. Networks and losses compute in it.
 _GREATEST = (2 - 2**-23) * 2.0**127
 
+# Other modules use these as parts of this one.
 ConfigError = errors.ConfigError
 one_line = errors.one_line
 place = errors.place

@@ -189,6 +189,8 @@ class ParseTest(parameterized.TestCase):
 
   @parameterized.parameters(
       ('Machin.size = 1', "'Machin'.*Did you mean Machine?"),
+      ('Machin:\n  size = 1', "'Machin'.*Did you mean Machine?"),
+      ('Machine:\n  sise = 1', "'sise'.*Did you mean size?"),
       ('Machine.sise = 1', "'sise'.*Did you mean size?"),
       ('Machine.zzz = 1', "'zzz'.*Known: size, count, rate, cost,"),
       ('Machine.top_speed = 1', "'top_speed'.*Did you mean FastMachine.top_speed?"),

