@@ -106,11 +106,11 @@ def _import(module: str, folders: Sequence[str]) -> None:
                      f'{errors.one_line(error)}{hint}{errors.place(error)}') from error
   if top == 'gtrxl_tf':
     return
-  file = getattr(found, '__file__', None) or 'a module of its own'
-  if own and not f'{os.path.realpath(os.path.dirname(file))}{os.sep}'.startswith(
-      f'{own}{os.sep}'):
-    raise ValueError(f'import {module}: Python finds {file} before the {module} in '
-                     f'{own}: expected a module of another name')
+  file = getattr(found, '__file__', None)
+  folder = os.path.realpath(os.path.dirname(file)) if file else ''
+  if own and not f'{folder}{os.sep}'.startswith(f'{own}{os.sep}'):
+    raise ValueError(f'import {module}: Python finds {file or "its own"} before the '
+                     f'{module} in {own}: expected a module of another name')
   installed = map(os.path.realpath, sysconfig.get_paths().values())
   if own and own not in [*installed, *_folders]:
     _folders.append(own)

@@ -242,7 +242,7 @@ print(type(gin_files_test.furnished()[1]).__name__)"""
     config.parse([self.write('other.gin', 'import my_other\nfurnished.size = 4')], [])
     self.assertEqual(furnished()[0], 4)
 
-  @parameterized.parameters(('json', 'json/__init__.py'), ('sys', 'of its own'))
+  @parameterized.parameters(('json', 'json/__init__.py'), ('sys', 'its own'))
   def test_a_module_that_python_finds_elsewhere(self, name, found):
     top = self.write('top.gin', f'import {name}')
     self.write(f'{name}.py')

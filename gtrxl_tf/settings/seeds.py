@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Stream(enum.IntEnum):
-  """The purposes of environments, each with the numbers that tell its environments apart."""
+  """The purposes of environments. A comment names the `numbers` of a purpose."""
   SPECS = 0
   EVALUATION = 1
   ACTING = 2      # The actor, and the number of its start.
