@@ -331,7 +331,7 @@ class MalformedTest(parameterized.TestCase):
         word.map(lambda x: (f'{x}Configurable.size = 1', f'{x}Configurable')),
         word.map(lambda x: (f'TransformerXL.{x}_ = 1', f'{x}_')),
         word.map(lambda x: (f'TransformerXL.gate = %{x}', f'%{x}')),
-        word.map(lambda x: (f'TransformerXL.gate = @{x}Name', f'@{x}Name')),
+        word.map(lambda x: (f'TransformerXL.gate = @{x}Name', f'{x}Name')),
         word.map(lambda x: (f'TransformerXL.gate = {x}_', f'{x}_')),
         word.map(lambda x: (f'import {x}_', f'{x}_')),
         word.map(lambda x: (f"include '{x}.gin'", f'{x}.gin')),

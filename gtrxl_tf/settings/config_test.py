@@ -189,13 +189,15 @@ class ParseTest(parameterized.TestCase):
 
   @parameterized.parameters(
       ('Machin.size = 1', "'Machin'.*Did you mean Machine?"),
+      ('Machin:\n  size = 1', "'Machin'.*Did you mean Machine?"),
+      ('Machine:\n  sise = 1', "'sise'.*Did you mean size?"),
       ('Machine.sise = 1', "'sise'.*Did you mean size?"),
       ('Machine.zzz = 1', "'zzz'.*Known: size, count, rate, cost,"),
       ('Machine.top_speed = 1', "'top_speed'.*Did you mean FastMachine.top_speed?"),
       ('FastMachine.size = 1', "'size'.*Did you mean Machine.size?"),
       ('renamed.limit = 1', "'limit'.*Did you mean Machine.limit?"),
       ('renamed.machines_limit = 1', "_limit'.*Did you mean Machine.limit?"),
-      ('Machine.part = @OtherPrt()', "'@OtherPrt.*Did you mean OtherPart?"),
+      ('Machine.part = @OtherPrt()', "'OtherPrt'.*Did you mean OtherPart?"),
       ('Machine.size = %big', '%big is used, and nothing is bound to it'))
   def test_an_unknown_name_is_refused_with_suggestions(self, binding, expected):
     self.assertRegex(self.error([], [binding]), expected)

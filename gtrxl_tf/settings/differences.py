@@ -13,7 +13,7 @@ import fnmatch
 import inspect
 import json
 import tokenize
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
 import gin
 from gin import config_parser
@@ -35,7 +35,7 @@ OF_ONE_PART = (
     'OnlineExperiment.evaluator',
     'OnlineExperiment.stall_seconds',
 )
-# Settings that decide how long a run trains. More steps extend a run that is done, and
+# Settings that decide how long a run trains. More steps extend a run that has ended, and
 # stretch a schedule that ends with it.
 OF_LENGTH = ('OnlineExperiment.environment_steps', 'OfflineExperiment.learner_steps')
 # Settings that may be changed on purpose in a run that was started. All others decide
@@ -76,8 +76,7 @@ class _Delegate(config_parser.ParserDelegate):
   """Keeps references as text, so that nothing needs to be registered with gin."""
 
   def configurable_reference(self, scoped_name: str, evaluate: bool) -> _Reference:
-    scope, name = _split(scoped_name)
-    return _Reference('@' + '/'.join([*scope, name]) + '()' * evaluate)
+    return _Reference(f'@{_key(scoped_name)}' + '()' * evaluate)
 
   def macro(self, name: str) -> _Macro:
     return _Macro(name)
@@ -105,60 +104,55 @@ def parse(text: str) -> Dict[str, str]:
   macros, values = {}, {}
   try:
     for line in config_parser.ConfigParser(text, _Delegate()):
-      if not isinstance(line, config_parser.BindingStatement):
-        continue
-      scope, name = _split(f'{line.scope}/{line.selector}' if line.scope
-                           else line.selector)
-      if line.arg_name:
-        values[scope, name, line.arg_name] = line.value
-      else:
-        macros['/'.join([*scope, name])] = line.value
+      if isinstance(line, config_parser.BindingStatement):
+        key = _key('/'.join(filter(None, [line.scope, line.selector])))
+        if line.arg_name:
+          values[f'{key}.{line.arg_name}'] = line.value
+        else:
+          macros[key] = line.value
   except (SyntaxError, tokenize.TokenError, ValueError, TypeError) as error:
     raise config.ConfigError(f'not gin: {config.one_line(error)}') from error
-  texts = {key: _text(value, macros) for key, value in values.items()}
-  kind = texts.get(((), *_KIND.split('.')))
-  texts = {key: _canonical(text, *key[1:], kind) for key, text in texts.items()}
-  return {'/'.join([*scope, f'{name}.{parameter}']): value
-          for (scope, name, parameter), value in texts.items()
-          if value != _inherited(texts, scope, name, parameter, kind)}
+  texts = {name: _text(value, macros) for name, value in values.items()}
+  kind = texts.get(_KIND)
+  texts = {name: _canonical(text, name, kind) for name, text in texts.items()}
+  return {name: text for name, text in texts.items() if text != _inherited(name, texts)}
 
 
-def _split(scoped_name: str) -> Tuple[Tuple[str, ...], str]:
-  """Returns the scopes, and the name without this library's module."""
-  *scope, name = scoped_name.split('/')
-  return tuple(scope), name.removeprefix(f'{config.MODULE}.')
+def _key(scoped_name: str) -> str:
+  """A name without this library's module, which gin writes where a name is not unique."""
+  scope, slash, name = scoped_name.rpartition('/')
+  return f'{scope}{slash}{name.removeprefix(f"{config.MODULE}.")}'
 
 
-def _inherited(texts: Mapping[Tuple[Tuple[str, ...], str, str], str],
-               scope: Tuple[str, ...], name: str, parameter: str, kind: Optional[str]
-               ) -> Optional[str]:
+def _inherited(name: str, settings: Settings) -> Optional[str]:
   """The value that a setting has without its own line; None if it has none."""
+  *scope, own = name.split('/')
   for length in reversed(range(len(scope))):
-    if (key := (scope[:length], name, parameter)) in texts:
-      return texts[key]
-  return _default(name, parameter, kind)
+    if (shorter := '/'.join([*scope[:length], own])) in settings:
+      return settings[shorter]
+  return _default(own, settings.get(_KIND))
 
 
-def _default(name: str, parameter: str, kind: Optional[str]) -> Optional[str]:
+def _default(name: str, kind: Optional[str]) -> Optional[str]:
   """The default of a setting; None if it has none.
 
   Args:
-    name: the configurable's.
-    parameter: its parameter.
+    name: the setting's, without a scope.
     kind: the setting `train.experiment`; None for its default.
   """
-  found = _parameter(name, parameter)
+  found = _parameter(name)
   if found is None or found.default is inspect.Parameter.empty:
     return None
-  return _canonical(_text(found.default, {}), name, parameter, kind)
+  return _canonical(_text(found.default, {}), name, kind)
 
 
-def _canonical(text: str, name: str, parameter: str, kind: Optional[str]) -> str:
+def _canonical(text: str, name: str, kind: Optional[str]) -> str:
   """A value as text; None is replaced by what it means, see the module's docstring."""
-  found = _parameter(name, parameter)
+  found = _parameter(name)
   if text != 'None' or found is None:
     return text
-  meant = getattr(_owner(name, kind), f'default_{parameter}', None)
+  owner, _, parameter = name.rpartition('/')[2].rpartition('.')
+  meant = getattr(_owner(owner, kind), f'default_{parameter}', None)
   if meant is None:
     return text
   # A class where its instance is expected is called, as in `@Adam()`.
@@ -167,10 +161,11 @@ def _canonical(text: str, name: str, parameter: str, kind: Optional[str]) -> str
   return _text(meant, {}) + '()' * called
 
 
-def _parameter(name: str, parameter: str) -> Optional[inspect.Parameter]:
-  """A parameter of a configurable; None for one of an older or another library."""
+def _parameter(name: str) -> Optional[inspect.Parameter]:
+  """The parameter of a setting; None if it is of an older or another library."""
+  owner, _, parameter = name.rpartition('/')[2].rpartition('.')
   try:
-    return inspect.signature(gin.get_configurable(name)).parameters.get(parameter)
+    return inspect.signature(gin.get_configurable(owner)).parameters.get(parameter)
   except (TypeError, ValueError):
     return None
 
@@ -178,7 +173,7 @@ def _parameter(name: str, parameter: str) -> Optional[inspect.Parameter]:
 def _owner(name: str, kind: Optional[str]) -> Any:
   """The configurable of a name, or the kind of experiment that is a subclass of it."""
   owner = gin.get_configurable(name)
-  kind = kind or _default(*_KIND.split('.'), None)
+  kind = kind or _default(_KIND, None)
   try:
     made = gin.get_configurable(kind.removeprefix('@'))
     return made if issubclass(made, owner) else owner
@@ -217,7 +212,9 @@ def differences(here: Settings, there: Settings, ignored: Sequence[str] = ()
     ignored: patterns of names that may differ, as `fnmatch` has them; a scope before a
       name is not part of it.
   """
-  return [Difference(name, *(_value(name, x) for x in (here, there)))
+  def value(name, settings):
+    return settings.get(name) or _inherited(name, settings) or 'not set'
+  return [Difference(name, value(name, here), value(name, there))
           for name in sorted({*here, *there})
           if here.get(name) != there.get(name) and not matches(name, ignored)]
 
@@ -225,18 +222,6 @@ def differences(here: Settings, there: Settings, ignored: Sequence[str] = ()
 def matches(name: str, patterns: Sequence[str]) -> bool:
   """Whether the name of a setting, without its scope, matches one of the patterns."""
   return any(fnmatch.fnmatchcase(name.rpartition('/')[2], x) for x in patterns)
-
-
-def _value(name: str, settings: Settings) -> str:
-  """Returns the value of a setting, which may be an inherited one."""
-  scoped, _, parameter = name.rpartition('.')
-  *scope, owner = scoped.split('/')
-  for length in reversed(range(len(scope) + 1)):
-    key = '/'.join([*scope[:length], f'{owner}.{parameter}'])
-    if key in settings:
-      return settings[key]
-  default = _default(owner, parameter, settings.get(_KIND))
-  return 'not set' if default is None else default
 
 
 def describe(found: Sequence[Difference], here: str = 'here') -> str:

@@ -1,4 +1,4 @@
-"""Tests of settings.py: what is equal, and how differences are named."""
+"""Tests of differences.py: what is equal, and how differences are named."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -8,6 +8,7 @@ from gtrxl_tf.launch import configurables  # noqa: F401 (for gin)
 from gtrxl_tf.launch import prepare  # noqa: F401 (for gin)
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
+from gtrxl_tf.settings import gin_files
 
 
 class ParseTest(parameterized.TestCase):
@@ -104,7 +105,8 @@ class DifferencesTest(absltest.TestCase):
   def test_lists_name_existing_settings(self):
     for pattern in {*differences.OF_ONE_PART, *differences.CHANGEABLE, *differences.OF_LENGTH}:
       name, parameter = pattern.split('.')
-      self.assertTrue(parameter == '*' or parameter in config._parameters[name], pattern)  # pylint: disable=protected-access
+      known = gin_files.parameters(gin.get_configurable(name))
+      self.assertTrue(parameter == '*' or parameter in known, pattern)
 
   def test_json_keeps_settings_and_refuses_other_texts(self):
     found = {'Experiment.seed': '1'}

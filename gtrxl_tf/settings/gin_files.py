@@ -1,4 +1,4 @@
-"""Finds gin files, and the files and modules that they include and import.
+"""Finds and reads gin files, and the modules that they import.
 
 A file is named by its path, relative to the working folder, or by its path or its name
 in the folder `gin` of this library. `include` looks beside the file that has it first.
@@ -6,43 +6,32 @@ in the folder `gin` of this library. `include` looks beside the file that has it
 functions need no decorator.
 """
 
-import contextlib
 import difflib
 import importlib
+import importlib.util  # noqa: F401 (gin uses it without importing it)
 import inspect
-import io
 import json
 import os
 import pathlib
-import re
-import stat
 import sys
 import sysconfig
 import tokenize
-import traceback
 import types
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import gin
+from gin import config_parser
 
-_HERE = pathlib.Path(__file__).parents[1]
-# In a wheel the files are the library's data; in a clone they are beside the library.
-FOLDER = _HERE / 'gin' if (_HERE / 'gin').is_dir() else _HERE.parent / 'gin'
+from gtrxl_tf.settings import errors
 
-# Limits that settings written by people do not reach.
-MOST_BYTES = 2**20  # In a file.
-MOST_FILES = 100    # In a run, with those that they include.
-MOST_NESTED = 50    # Nested brackets.
+_LIBRARY = pathlib.Path(__file__).parents[1]
+# A wheel has the files within the library, and a clone beside it.
+FOLDER = _LIBRARY / 'gin' if (_LIBRARY / 'gin').is_dir() else _LIBRARY.parent / 'gin'
 
-_IMPORT = re.compile(r'^[ \t]*(?:import[ \t]+([\w.]+)'
-                     r'|from[ \t]+([\w.]+)[ \t]+import[ \t]+(\w+))', re.MULTILINE)
-# The names that a text configures or refers to.
-_NAME = re.compile(r'@(?:[\w.]+/)*([\w.]+)'
-                   r'|^[ \t]*(?:[\w.]+/)*([\w.]+)(?:\.\w+\s*=|:)', re.MULTILINE)
 _FOLDERS = '# Folders of imported modules: '
 
 _modules: Dict[str, types.ModuleType] = {}  # The user's modules, imported so far.
-_folders: List[str] = []  # Their folders.
+_folders: List[str] = []  # The folders that they are in.
 
 
 def find(name: str, beside: Optional[pathlib.Path] = None) -> pathlib.Path:
@@ -86,141 +75,13 @@ def header() -> str:
   return f'{_FOLDERS}{json.dumps(_folders)}\n' if _folders else ''
 
 
-def own_names() -> Dict[str, Any]:
-  """Returns the classes and functions that the user's modules define, by name."""
-  return {name: found for module in _modules.values()
-          for name, found in vars(module).items()
-          if (inspect.isclass(found) or inspect.isfunction(found))
-          and found.__module__ == module.__name__}
-
-
-class Reading:
-  """Reads settings: files, the files that they include, and single settings.
-
-  Attributes:
-    error: the error in a file, without the places that gin adds to its message.
-  """
-
-  def __init__(self):
-    self._open: List[pathlib.Path] = []  # Each is included by the one before.
-    self._count = 0
-    self.error: Optional[Exception] = None
-
-  @contextlib.contextmanager
-  def in_gin(self) -> Iterator[None]:
-    """Makes gin read files through this object."""
-    # Gin would look in all folders that were ever registered, and read anything.
-    # pylint: disable=protected-access
-    lists = gin.config._FILE_READERS, gin.config._LOCATION_PREFIXES
-    before = [x[:] for x in lists]
-    lists[0][:], lists[1][:] = [(self._opened, lambda name: True)], ['']
-    try:
-      yield
-    finally:
-      lists[0][:], lists[1][:] = before
-
-  def prepare(self, bindings: Sequence[str]) -> None:
-    """Imports the modules that single settings name, found in the working folder."""
-    with self._kept_error():
-      _prepare('\n'.join(bindings), pathlib.Path.cwd(), None)
-
-  @contextlib.contextmanager
-  def _kept_error(self) -> Iterator[None]:
-    try:
-      yield
-    except (OSError, ValueError) as error:
-      self.error = error
-      raise
-
-  @contextlib.contextmanager
-  def _opened(self, name: str) -> Iterator[io.StringIO]:
-    with self._kept_error():
-      path, text = self._read(name)
-    file = io.StringIO(text)
-    file.name = str(path)  # For gin's messages.
-    self._open.append(path)
-    try:
-      yield file
-    finally:
-      self._open.pop()
-
-  def _read(self, name: str) -> tuple[pathlib.Path, str]:
-    parent = self._open[-1] if self._open else None
-    try:
-      path = find(name, parent and parent.parent)
-      _check_is_file(path)
-    except (OSError, ValueError) as error:
-      raise ValueError(
-          f'{error}, included in {parent}' if parent else str(error)) from error
-    open_ones = list(map(os.path.realpath, self._open))
-    if (real := os.path.realpath(path)) in open_ones:
-      circle = [*self._open[open_ones.index(real):], path]
-      raise ValueError(f'{path} includes itself: {" -> ".join(map(str, circle))}')
-    self._count += 1
-    if self._count > MOST_FILES:
-      raise ValueError(f'{self._open[0]} includes more than {MOST_FILES} files')
-    try:
-      text = path.read_text(encoding='utf-8')
-    except UnicodeDecodeError as error:
-      raise ValueError(f'{path}: not gin: {error}') from error
-    _prepare(text, path.parent.absolute(), path)
-    return path, text
-
-
-def _check_is_file(path: pathlib.Path) -> None:
-  status = path.stat()
-  if not stat.S_ISREG(status.st_mode):  # Reading a FIFO would wait for a writer.
-    kind = 'a directory' if stat.S_ISDIR(status.st_mode) else 'not a regular file'
-    raise ValueError(f'{path} is {kind}: expected a gin file')
-  if status.st_size > MOST_BYTES:
-    raise ValueError(f'{path} has {status.st_size:,} bytes: expected a gin file of at '
-                     f'most {MOST_BYTES:,}')
-
-
-def _prepare(text: str, folder: pathlib.Path, path: Optional[pathlib.Path]) -> None:
-  """Checks a text that gin will read, and imports and registers the names in it.
-
-  Args:
-    text: gin.
-    folder: searched for its imports, besides Python's path.
-    path: of the file, for messages; None for single settings.
-  """
-  _check_nesting(text, path)
-  folders = [str(folder), *_recorded_folders(text)]
-  for match in _IMPORT.finditer(text):
-    plain, package, member = match.groups()
-    module = plain or f'{package}.{member}'
-    if module.partition('.')[0] not in ('__gin__', 'gtrxl_tf'):
-      _modules[module] = _import(module, folders, path)
-  if 'dynamic_registration' not in text:  # With it, gin registers what it needs.
-    _register(text)
-
-
-def _check_nesting(text: str, path: Optional[pathlib.Path]) -> None:
-  """Raises a `ValueError` where gin, which is recursive, would exceed the stack."""
-  if sum(map(text.count, '([{')) <= MOST_NESTED:
-    return
-  depth = 0
-  with contextlib.suppress(tokenize.TokenError, SyntaxError):  # Gin explains them.
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-      if token.type == tokenize.OP:
-        depth += (token.string in '([{') - (token.string in ')]}')
-      if depth > MOST_NESTED:
-        raise ValueError(f'not gin: more than {MOST_NESTED} nested brackets '
-                         f'({path or "--gin_bindings"}, line {token.start[0]})')
-
-
 def _recorded_folders(text: str) -> List[str]:
   """Returns the folders that the `header` of a text names."""
-  for line in text.splitlines():
-    if line.startswith(_FOLDERS):
-      with contextlib.suppress(ValueError, TypeError):
-        return [str(folder) for folder in json.loads(line.removeprefix(_FOLDERS))]
-  return []
+  first, _, _ = text.partition('\n')
+  return json.loads(first.removeprefix(_FOLDERS)) if first.startswith(_FOLDERS) else []
 
 
-def _import(module: str, folders: Sequence[str], path: Optional[pathlib.Path]
-            ) -> types.ModuleType:
+def _import(module: str, folders: Sequence[str]) -> None:
   """Imports a module of the user, from one of `folders` or Python's path.
 
   Raises:
@@ -228,72 +89,231 @@ def _import(module: str, folders: Sequence[str], path: Optional[pathlib.Path]
   """
   top = module.partition('.')[0]
   files = [f'{top}.py', f'{top}/__init__.py', f'{module.replace(".", "/")}.py']
-  own = next((x for x in folders
-              if any(os.path.isfile(os.path.join(x, file)) for file in files)), None)
-  if own and own not in sys.path:
+  own = next((os.path.realpath(folder) for folder in [*folders, *sys.path]
+              if any(os.path.isfile(os.path.join(folder, x)) for x in files)), None)
+  if own and own not in map(os.path.realpath, sys.path):
     sys.path.append(own)  # At the end, so that it does not hide installed modules.
   importlib.invalidate_caches()
   try:
     found = importlib.import_module(module)
   except (Exception, SystemExit) as error:  # pylint: disable=broad-except
-    raise ValueError(f'import {module}: {_import_error(error, module, path)}') from error
-  root = _root(found, module)
-  if own and root != os.path.realpath(own):
-    place = getattr(found, '__file__', None) or 'a module of its own'
-    raise ValueError(f'import {module}: Python finds {place} before the {module} in '
-                     f'{own}: expected a module of another name')
-  if root not in [None, *map(os.path.realpath, sysconfig.get_paths().values())]:
-    folder = own or root
-    if folder not in _folders:
-      _folders.append(folder)
-  return found
-
-
-def _root(found: types.ModuleType, module: str) -> Optional[str]:
-  """Returns the folder of Python's path that a module is in."""
+    hint = ''
+    if isinstance(error, ModuleNotFoundError) and f'{module}.'.startswith(
+        f'{error.name}.'):
+      hint = (f': expected a module, as {top}.py beside the gin file or in a folder of '
+              'PYTHONPATH')
+    raise ValueError(f'import {module}: {type(error).__name__}: '
+                     f'{errors.one_line(error)}{hint}{errors.place(error)}') from error
+  if top == 'gtrxl_tf':
+    return
   file = getattr(found, '__file__', None)
-  if file is None:
-    return None
-  path = pathlib.Path(os.path.realpath(file))
-  levels = module.count('.') + (path.name == '__init__.py')
-  return str(path.parents[levels])
+  folder = os.path.realpath(os.path.dirname(file)) if file else ''
+  if own and not f'{folder}{os.sep}'.startswith(f'{own}{os.sep}'):
+    raise ValueError(f'import {module}: Python finds {file or "its own"} before the '
+                     f'{module} in {own}: expected a module of another name')
+  installed = map(os.path.realpath, sysconfig.get_paths().values())
+  if own and own not in [*installed, *_folders]:
+    _folders.append(own)
+  _modules[module] = found
 
 
-def _import_error(error: BaseException, module: str, path: Optional[pathlib.Path]
-                  ) -> str:
-  """Describes why a module could not be imported, in one line."""
-  text = ' '.join(str(error).split())
-  if isinstance(error, ModuleNotFoundError):
-    if error.name == module and '.' in module:
-      return f'{text}: expected the name of a module, as in `import my_world`'
-    if error.name and f'{module}.'.startswith(f'{error.name}.'):
-      place = f'beside {path}' if path else 'in the working folder'
-      return (f'{text}: expected {error.name.replace(".", "/")}.py {place}, or in a '
-              'folder of PYTHONPATH')
-  if isinstance(error, SyntaxError):
-    place = f'{error.filename}, line {error.lineno}'
-    text = error.msg
-  else:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    place = f'{frame.filename}, line {frame.lineno}'
-  return f'{type(error).__name__}: {text} ({place})'
+def _own_names() -> Dict[str, Any]:
+  """Returns the classes and functions that the user's modules define, by name."""
+  return {name: found for module in _modules.values()
+          for name, found in vars(module).items()
+          if (inspect.isclass(found) or inspect.isfunction(found))
+          and found.__module__ == module.__name__}
 
 
-def _register(text: str) -> None:
-  """Registers with gin the names in a text that the user's modules define."""
-  names = {(reference or owner).rpartition('.')[2]
-           for reference, owner in _NAME.findall(text)}
+def _register(name: str) -> None:
+  """Registers what the user's modules have under a name, for which gin asks.
+
+  Raises:
+    ValueError: a module defines it, and there is another configurable of this name.
+  """
+  name = name.rpartition('.')[2]
   for module in _modules.values():
-    for name in sorted(names & set(vars(module))):
-      found = getattr(module, name)
-      if not (inspect.isclass(found) or inspect.isfunction(found)):
-        continue
-      # pylint: disable=protected-access
-      if gin.config._inverse_lookup(found) is not None:
-        continue
-      if gin.config._REGISTRY.matching_selectors(name):
-        if found.__module__ != module.__name__:
-          continue  # The module imports it, and the text means the other.
-        raise ValueError(f'{module.__name__}.{name}: there is another configurable of '
-                         'this name: expected a name of its own')
+    found = getattr(module, name, None)
+    if not (inspect.isclass(found) or inspect.isfunction(found)) or _is_known(found):
+      continue
+    if not _is_known(name):
       gin.external_configurable(found, name=name, module=module.__name__)
+    elif found.__module__ == module.__name__:
+      raise ValueError(f'{module.__name__}.{name}: there is another configurable of '
+                       'this name: expected a name of its own')
+    # Otherwise the module imports it, and the text means the other.
+
+
+def _is_known(target: Any) -> bool:
+  """Whether gin knows a name, a class or a function."""
+  try:
+    gin.get_configurable(target)
+  except ValueError:
+    return False
+  except KeyError:  # Several configurables have the name.
+    pass
+  return True
+
+
+def parameters(target: Callable) -> List[str]:
+  """Returns the names of a configurable's own parameters."""
+  return [x.name for x in inspect.signature(target).parameters.values()
+          if x.kind is not x.VAR_KEYWORD]
+
+
+class Reader(gin.config.ParserDelegate):
+  """Reads gin files and single settings, and gives gin what they set."""
+
+  def __init__(self, names: Mapping[Callable, str]):
+    """Creates a reader.
+
+    Args:
+      names: the library's configurables, and their names in gin files.
+    """
+    super().__init__()
+    self._names = names
+    self._macros = set()  # Those that are used.
+    self._opened = []  # The files that are being read: each includes the next.
+
+  def read(self, files: Sequence[str], bindings: Sequence[str]) -> None:
+    """Reads files and then single settings, which override them.
+
+    Raises:
+      errors.ConfigError: one of them cannot be read.
+    """
+    try:
+      for name in files:
+        self._read_file(name)
+      self._read('\n'.join(bindings))
+      gin.finalize()
+    except errors.ConfigError:
+      raise
+    except (ValueError, OSError) as error:
+      text = errors.one_line(error)
+      for macro in sorted(self._macros):
+        try:
+          gin.query_parameter(f'%{macro}')
+        except ValueError:
+          text = f'%{macro} is used, and nothing is bound to it'
+      raise errors.ConfigError(text) from error
+
+  def configurable_reference(self, scoped_name: str, evaluate: bool) -> Any:
+    self._require(scoped_name.rpartition('/')[2])
+    return super().configurable_reference(scoped_name, evaluate)
+
+  def macro(self, name: str) -> Any:
+    self._macros.add(name)
+    return super().macro(name)
+
+  def _read_file(self, name: str) -> None:
+    path = find(name, self._opened[-1].parent if self._opened else None)
+    if any(os.path.samefile(path, x) for x in self._opened):
+      circle = ' -> '.join(map(str, [*self._opened, path]))
+      raise ValueError(f'{path} includes itself: {circle}')
+    try:
+      text = path.read_text(encoding='utf-8')
+    except (OSError, UnicodeDecodeError) as error:
+      raise ValueError(f'{path}: not gin: {error}') from error
+    self._opened.append(path)
+    self._read(text)
+    self._opened.pop()
+
+  def _read(self, text: str) -> None:
+    """Reads the text of the last opened file, or single settings.
+
+    Raises:
+      errors.ConfigError: a line cannot be used. The message names it.
+    """
+    path = self._opened[-1] if self._opened else None
+    folders = [str(path.parent.absolute()) if path else os.getcwd(),
+               *_recorded_folders(text)]
+    def place(line):
+      return f' ({path}, line {line})' if path else ''
+    statement = parser = None
+    try:
+      parser = config_parser.ConfigParser(f'{text}\n', self)
+      while statement := parser.parse_statement():
+        self._give(statement, folders)
+        statement = None
+    except errors.ConfigError:
+      raise  # It is from an included file, and names the line.
+    except SyntaxError as error:
+      lines = [x.strip() for x in text.splitlines()[:error.lineno]]
+      line, reason = next(filter(None, lines[::-1]), ''), error.msg.splitlines()[0]
+      if reason.startswith('malformed node'):
+        reason = 'expected a literal (a string needs quotes), an @reference or a %macro'
+      raise errors.ConfigError(f'not gin: {errors.short(line)!r}{place(error.lineno)}: '
+                               f'{errors.short(reason)}') from error
+    except tokenize.TokenError as error:
+      raise errors.ConfigError('not gin: a bracket or a string is not closed in '
+                               f'{path or errors.short(text)}') from error
+    except (ValueError, TypeError, OSError) as error:
+      line = statement.location.line_num if statement else parser.current_token.start[0]
+      raise errors.ConfigError(f'{errors.one_line(error)}{place(line)}') from error
+
+  def _give(self, statement: Any, folders: Sequence[str]) -> None:
+    """Gives gin one statement.
+
+    Args:
+      statement: from gin's parser.
+      folders: where imported modules are looked for first.
+
+    Raises:
+      ValueError: it names what is not known.
+    """
+    if isinstance(statement, config_parser.IncludeStatement):
+      self._read_file(statement.filename)
+    elif isinstance(statement, config_parser.ImportStatement):
+      _import(statement.module, folders)
+      gin.parse_config(statement.format())  # For gin to repeat it in a run's settings.
+    elif isinstance(statement, config_parser.BlockDeclaration):
+      self._require(statement.selector)
+    elif not statement.arg_name:
+      macro = '/'.join(filter(None, [statement.scope, statement.selector]))
+      gin.bind_parameter((macro, 'gin.macro', 'value'), statement.value)
+    else:
+      scope, name, parameter, value, _ = statement
+      self._require(name)
+      try:
+        gin.bind_parameter((scope, name, parameter), value)
+      except ValueError as error:
+        raise ValueError(
+            f"{name.rpartition('.')[2]} doesn't have a parameter named '{parameter}'. "
+            f'{self._other_parameters(name, parameter)}') from error
+
+  def _require(self, name: str) -> None:
+    """Raises a `ValueError` if there is nothing, or too much, of a name."""
+    _register(name)
+    try:
+      gin.get_configurable(name)
+    except KeyError as error:  # Several configurables have it.
+      raise ValueError(error.args[0]) from error
+    except ValueError as error:
+      hint = 'a name in a module of your own needs `import MODULE` in the gin file'
+      close = difflib.get_close_matches(
+          name, sorted({*self._names.values(), *_own_names()}))
+      raise ValueError(f"No configurable matching '{name}'" + (
+          f'. Did you mean {" or ".join(close)}? Otherwise, {hint}.' if close
+          else f': {hint}, and MODULE.py beside that file.')) from error
+
+  def _other_parameters(self, name: str, parameter: str) -> str:
+    """Says which parameters might be meant.
+
+    These are those of the same name, first of all in a base class or a subclass of the
+    owner. Otherwise they are those of a similar name.
+    """
+    # Gin hides the signature of a class of the user.
+    owner = _own_names().get(name.rpartition('.')[2]) or gin.get_configurable(name)
+    known = {f'{other}.{x}': target for target, other in self._names.items()
+             for x in parameters(target)}
+    same = [x for x in known if x.endswith(f'.{parameter}')]
+    related = [x for x in same if inspect.isclass(owner) and inspect.isclass(known[x])
+               and (issubclass(owner, known[x]) or issubclass(known[x], owner))]
+    # `Checkpoints.period` might be meant by `checkpoint_period`.
+    by_words = {x.replace('.', '_').lower(): x for x in known}
+    similar = difflib.get_close_matches(parameter, by_words, n=1, cutoff=0.9)
+    own = parameters(owner)
+    close = ((related or same)[:3] or [by_words[x] for x in similar]
+             or difflib.get_close_matches(parameter, own))
+    return (f'Did you mean {" or ".join(close)}?' if close
+            else f'Known: {", ".join(own)}.')

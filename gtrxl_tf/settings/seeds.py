@@ -10,11 +10,11 @@ import numpy as np
 
 
 class Stream(enum.IntEnum):
-  """The purposes of environments, with what numbers the environments of a seed."""
+  """The purposes of environments. A comment names the `numbers` of a purpose."""
   SPECS = 0
   EVALUATION = 1
-  ACTING = 2      # By actor and number of its start.
-  COLLECTION = 3  # By piece of work.
+  ACTING = 2      # The actor, and the number of its start.
+  COLLECTION = 3  # The piece of work.
 
 
 def sequence(seed: int, stream: Stream, *numbers: int) -> np.random.SeedSequence:

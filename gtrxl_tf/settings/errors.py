@@ -1,0 +1,41 @@
+"""The error of a setting, and what other errors say in one line."""
+
+import os
+import pathlib
+import sysconfig
+import traceback
+
+_LONGEST = 200  # The characters of a value that a message shows.
+
+
+class ConfigError(ValueError):
+  """A setting that cannot be used. The message is one line."""
+
+
+def short(text: str) -> str:
+  """Returns a text, cut where it is too long for a message."""
+  return text if len(text) <= _LONGEST else f'{text[:_LONGEST - 3]}...'
+
+
+def one_line(error: BaseException) -> str:
+  """Returns an exception's message without the places that gin and Keras add."""
+  lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+  if len(lines) > 1 and lines[0].startswith('Exception encountered when calling layer'):
+    del lines[0]
+  return lines[0] if lines else type(error).__name__
+
+
+def place(error: BaseException) -> str:
+  """Returns ` (FILE, line N)` of the user's code that raised an error.
+
+  That is the innermost of the lines that are neither this library's nor those of
+  installed packages; '' if there is none.
+  """
+  folders = [str(pathlib.Path(__file__).parents[1]), *(
+      sysconfig.get_path(x) for x in ('stdlib', 'platstdlib', 'purelib', 'platlib'))]
+  others = tuple(f'{os.path.realpath(x)}{os.sep}' for x in folders)
+  for frame in reversed(traceback.extract_tb(error.__traceback__)):
+    if os.path.isfile(frame.filename) and not os.path.realpath(
+        frame.filename).startswith(others):
+      return f' ({frame.filename}, line {frame.lineno})'
+  return ''
