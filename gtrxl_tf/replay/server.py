@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from gtrxl_tf import files
 from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import server_settings
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import weights
@@ -120,16 +121,23 @@ def _start_empty(tables: pathlib.Path, reason: str) -> None:
 def checkpoint(port: int) -> None:
   """Makes the local server at `port` write its tables to its folder."""
   try:
-    lazy_reverb.Client(f'localhost:{port}').checkpoint()
-  except (RuntimeError, IndexError, lazy_reverb.ReverbError) as error:  # IndexError: no room.
+    with server_lost.converted():
+      lazy_reverb.Client(f'localhost:{port}').checkpoint()
+  except (server_lost.ServerLost, IndexError) as error:  # IndexError: the disk is full.
     logging.error('server: no checkpoint of the tables; the queued items are lost if it '
                   'ends: %s', config.one_line(error))
 
 
 def sizes(port: int) -> Dict[str, float]:
-  """Counts of items of the tables of unrolls and weights: present, inserted, sampled."""
+  """Counts of items of the tables of unrolls and weights: present, inserted, sampled.
+
+  Raises:
+    ServerLost: the server does not answer, as on an overloaded machine.
+  """
+  with server_lost.converted():
+    tables = lazy_reverb.Client(f'localhost:{port}').server_info(10)
   found = {}
-  for name, table in lazy_reverb.Client(f'localhost:{port}').server_info(10).items():
+  for name, table in tables.items():
     if name == server_settings.TABLE:
       continue
     limiter = table.rate_limiter_info

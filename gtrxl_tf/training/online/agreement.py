@@ -23,7 +23,7 @@ def check_server(address: str, settings: Optional[differences.Settings]) -> None
 
   Raises:
     config.ConfigError: they differ in more than `settings.OF_ONE_PART`.
-    RuntimeError: the server does not answer.
+    ServerLost: the server does not answer.
   """
   if settings is None or (text := server_settings.read(address)) is None:
     return
