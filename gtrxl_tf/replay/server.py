@@ -67,6 +67,7 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
   except (RuntimeError, ValueError) as error:
     if tables is None or not any(tables.iterdir()):
       raise
+    # Its machine lost power, or its disk was full, while a checkpoint was written.
     _start_empty(tables, f'{tables} cannot be read ({config.one_line(error)})')
     server = make_server(tables)
   if settings is not None:  # In place of those in the checkpoint.
@@ -87,6 +88,8 @@ def _check_port(port: int) -> None:
 
 def _check_stamp(path: pathlib.Path, tables: pathlib.Path, text: str) -> None:
   """Refuses tables with other signatures; Reverb itself compares only their names.
+
+  The accident is a server started again in the same folder with another network.
 
   Args:
     path: the file with the signatures.

@@ -1,6 +1,7 @@
 """Checks that all parts of a run have the same settings.
 
-The server's are the reference: it is the part that all others connect to.
+The accident is a part on another host that is started by hand with other flags. The
+server's settings are the reference: it is the part that all others connect to.
 """
 
 import pathlib

@@ -21,7 +21,8 @@ from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer
 from gtrxl_tf.settings import config
 
-# Seconds between checks that the server has the newest weights, and their timeout.
+# Seconds between checks that the server has the newest weights, which a server that was
+# killed and started again has lost, and their timeout.
 _LOOK_SECONDS = 1.0
 _LOOK_TIMEOUT = 3
 # Seconds to wait for threads at the end. If the interpreter exited while one of them is
