@@ -1,4 +1,4 @@
-"""Checks that a run fits in this machine's memory, before anything is made."""
+"""Checks that a network and a batch fit in this machine's memory."""
 
 import contextlib
 import math
@@ -10,10 +10,6 @@ import tree
 from gtrxl_tf import machine
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import experiment as experiment_lib
-from gtrxl_tf.training.online import experiment as online_experiment
-
-# The least memory that a process of a run needs.
-_BYTES_PER_PROCESS = 32 * 2**20
 
 
 @contextlib.contextmanager
@@ -23,7 +19,7 @@ def checked_variables() -> Iterator[None]:
   Variables may take half of the free memory, since their gradients need as much again.
 
   Raises:
-    config.ConfigError: they need more.
+    config.ConfigError: they need more, as if a width has a zero too many.
   """
   free, needed = machine.free_bytes(), 0
 
@@ -45,71 +41,34 @@ def checked_variables() -> Iterator[None]:
     yield
 
 
-def check_row(experiment: experiment_lib.Experiment) -> None:
-  """Checks that an unroll of one environment, with its memory, fits in free memory.
-
-  Args:
-    experiment: makes its acting network, if it has one.
-
-  Raises:
-    config.ConfigError: it does not.
-  """
-  if not isinstance(experiment, online_experiment.OnlineExperiment):
-    return
-  free = machine.free_bytes()
-  needed = _item_bytes(experiment) // experiment.environments_per_actor
-  if needed > free:
-    raise config.ConfigError(
-        f'an unroll of {experiment.unroll_length:,} steps with a memory of '
-        f'{experiment.memory_length:,} needs at least {_gib(needed)}; this machine has '
-        f'{_gib(free)} left: expected a smaller memory_length or unroll_length')
-
-
-def check_run(experiment: experiment_lib.Experiment) -> None:
-  """Checks that a run's batches and processes fit on this machine.
+def check_batch(experiment: experiment_lib.Experiment) -> None:
+  """Checks that the data of a batch, and of a full queue, fit in free memory.
 
   Only the data is counted: the observations and actions of a batch; of an online run,
-  all columns of a batch and of a full queue (`Unroll`), with the memory's records,
-  before Reverb compresses them. The learner's activations, which often take more, the
-  network and the actors' own rows are not.
+  all columns of `Unroll` with the memory's records, before Reverb compresses them. The
+  learner's activations often take more.
 
   Args:
-    experiment: the run's, all of whose processes will be on this machine.
+    experiment: of a run all of whose processes will be on this machine.
 
   Raises:
-    config.ConfigError: they need more memory than is free.
+    config.ConfigError: they do not. Otherwise the system would kill the process,
+      without a message.
   """
   free = machine.free_bytes()
-  if not experiment.needs_server:
-    specs = tree.flatten((experiment.observation_spec, experiment.action_spec))
-    needed = experiment.batch_size * sum(
-        math.prod(x.shape) * x.dtype.itemsize for x in specs)
-    if needed > free:
-      raise config.ConfigError(
-          f'a batch of {experiment.batch_size:,} rows needs at least {_gib(needed)}; this '
-          f'machine has {_gib(free)} left: expected a smaller batch_size')
-    return
-  batch, queue = (_item_bytes(experiment) * number for number in (
-      experiment.items_per_batch, experiment.queue_size))
-  if batch + queue > free:
-    raise config.ConfigError(
-        f'a batch of {experiment.batch_size:,} unrolls of {experiment.unroll_length:,} '
-        f'steps has {_gib(batch)} of data, and a full queue {_gib(queue)}; this machine '
-        f'has {_gib(free)} left: expected smaller observations, or a smaller batch_size, '
-        'unroll_length or queue_batches')
-  needed = experiment.num_actors * _BYTES_PER_PROCESS
+  if experiment.needs_server:
+    specs = experiment.unroll_signature()
+    rows = experiment.items_per_batch + experiment.queue_size
+    what, smaller = ' and a full queue', 'batch_size, unroll_length or queue_batches'
+  else:
+    specs = experiment.observation_spec, experiment.action_spec
+    rows, what, smaller = experiment.batch_size, '', 'batch_size'
+  needed = rows * sum(math.prod(spec.shape) * tf.as_dtype(spec.dtype).size
+                      for spec in tree.flatten(specs))
   if needed > free:
     raise config.ConfigError(
-        f'OnlineExperiment.num_actors = {experiment.num_actors}: these processes need '
-        f'at least {_gib(needed)}; this machine has {_gib(free)} left: expected fewer, '
-        'or actors on other machines (`gtrxl actor`)')
-
-
-def _item_bytes(experiment: online_experiment.OnlineExperiment) -> int:
-  """Returns the bytes of an item of the queue, which has an unroll of each environment
-  of an actor."""
-  return sum(spec.shape.num_elements() * spec.dtype.size
-             for spec in tf.nest.flatten(experiment.unroll_signature()))
+        f'a batch of {experiment.batch_size:,}{what} needs at least {_gib(needed)}; this '
+        f'machine has {_gib(free)} left: expected a smaller {smaller}')
 
 
 def _gib(number: float) -> str:

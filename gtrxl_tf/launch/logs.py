@@ -5,33 +5,7 @@ import logging
 import os
 import pathlib
 import sys
-from typing import Any, Callable, Iterator, Optional, TextIO
-
-
-class Lossy:
-  """A text stream whose writes do not fail: what cannot be written is lost.
-
-  A run must not end because its terminal was closed, the program that read its output
-  has ended, or the output's disk is full.
-  """
-
-  def __init__(self, stream: TextIO):
-    """Wraps `stream`."""
-    self._stream = stream
-
-  def write(self, text: str) -> int:
-    """Writes `text`, if possible."""
-    with contextlib.suppress(OSError, ValueError):
-      self._stream.write(text)
-    return len(text)
-
-  def flush(self) -> None:
-    """Flushes the stream, if possible."""
-    with contextlib.suppress(OSError, ValueError):
-      self._stream.flush()
-
-  def __getattr__(self, name: str) -> Any:
-    return getattr(self._stream, name)
+from typing import Callable, Iterator, Optional, TextIO
 
 
 def redirect(path: pathlib.Path) -> Callable[[], None]:
@@ -58,8 +32,8 @@ def redirect(path: pathlib.Path) -> Callable[[], None]:
   os.dup2(file, 2)
   os.close(file)
   if _descriptor(stderr) == 2:  # Not where a test captures it.
-    sys.stderr = Lossy(os.fdopen(os.dup(terminal), 'w', buffering=1,
-                                 encoding=stderr.encoding, errors=stderr.errors))
+    sys.stderr = os.fdopen(os.dup(terminal), 'w', buffering=1,
+                           encoding=stderr.encoding, errors=stderr.errors)
   root = logging.getLogger()
   handlers, raises = root.handlers[:], logging.raiseExceptions
   _set_handlers(root, stderr)

@@ -1,6 +1,5 @@
 """Tests of logs.py, in processes as a run has them."""
 
-import os
 import pathlib
 import subprocess
 import sys
@@ -31,15 +30,6 @@ class LogsTest(absltest.TestCase):
             ''') + textwrap.dedent(code), str(path or self.path)], cwd=_ROOT,
         stderr=subprocess.PIPE, text=True, check=False)
     return done.returncode, done.stderr
-
-  def test_what_cannot_be_printed_is_lost(self):
-    with open('/dev/full', 'w', encoding='ascii') as full:
-      lossy = logs.Lossy(full)
-      print('a line', file=lossy, flush=True)
-      print('ä', file=lossy)
-      self.assertFalse(lossy.isatty())
-      os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())
-    print('another', file=lossy, flush=True)  # It is closed.
 
   def test_what_libraries_print_is_in_the_file(self):
     code, console = self.run_code('''

@@ -59,7 +59,6 @@ def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str], check: bool =
     try:
       if check:
         with limits.checked_variables():
-          limits.check_row(experiment)
           experiment.check()
     finally:
       experiment.close_prototype()

@@ -19,9 +19,6 @@ from typing import Callable
 from gtrxl_tf.launch import logs
 
 _SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
-# The exit code of a process whose function returned 0. A process that exits with 0 was
-# ended by something else, such as os._exit() in an environment.
-_RETURNED_ZERO = 79
 
 
 def context() -> context_lib.BaseContext:
@@ -68,8 +65,7 @@ def run(module: str, function: str, *args) -> int:
     *args: its arguments.
 
   Returns:
-    The process's exit code, as a shell has it; 1 if it ended with 0 without the function
-    having returned.
+    The process's exit code, as a shell has it.
   """
   # Not a daemon, which could not have children.
   process = context().Process(target=_call, args=(module, function, *args))
@@ -88,41 +84,19 @@ def run(module: str, function: str, *args) -> int:
 
   handlers = {s: signal.signal(s, end) for s in _SIGNALS
               if s != signal.SIGHUP or signal.getsignal(s) != signal.SIG_IGN}
-  _open_standard_descriptors()
   try:
     process.start()
     process.join()
   finally:
     for signum, handler in handlers.items():
       signal.signal(signum, handler)
-  if process.exitcode == 0:
-    print('Stopped: the process ended with exit code 0 before its work was done, as after '
-          'os._exit(0) in an environment', file=sys.stderr)
-    return 1
-  if process.exitcode == _RETURNED_ZERO:
-    return 0
   return process.exitcode if process.exitcode >= 0 else 128 - process.exitcode
-
-
-def _open_standard_descriptors() -> None:
-  """Opens those of the descriptors 0, 1 and 2 that the caller has closed.
-
-  Otherwise files of the run would have these numbers, and libraries write into them.
-  """
-  for descriptor in 0, 1, 2:
-    try:
-      os.fstat(descriptor)
-    except OSError:
-      os.open(os.devnull, os.O_RDWR)  # Takes the lowest free number.
-      os.set_inheritable(descriptor, True)
 
 
 def _call(module: str, function: str, *args) -> None:
   signal.signal(signal.SIGTERM, signal.SIG_DFL)  # The fork server ignores it.
-  sys.stdout = logs.Lossy(sys.stdout)
   # The fork server's address is known here. Python 3.10 and 3.11 would nevertheless
   # start another one, since it is not a child of this process.
   # pylint: disable-next=protected-access
   forkserver._forkserver.ensure_running = lambda: None
-  code = getattr(importlib.import_module(module), function)(*args)
-  sys.exit(code or _RETURNED_ZERO)
+  sys.exit(getattr(importlib.import_module(module), function)(*args))

@@ -39,9 +39,6 @@ _MODULE = '''
         print('saved', flush=True)
       return 5
 
-    def leave(leaves):
-      leaves(0)
-
     def wait():
       print('ready', flush=True)
       time.sleep(100)
@@ -77,30 +74,6 @@ class ProcessesTest(parameterized.TestCase):
     self.assertEqual(of_part, of_run)
     self.assertNotEqual(of_run, f'{caller} False')
     self.assertEndsWith(of_run, ' False')
-
-  @parameterized.parameters('sys.exit', 'os._exit')
-  @pytest.mark.medium
-  def test_a_process_that_leaves_has_failed(self, leaves):
-    process = self.start(f'''
-        import os, sys
-        from gtrxl_tf.launch import processes
-        sys.exit(processes.run('work', 'leave', {leaves}))
-        ''')
-    _, stderr = process.communicate(timeout=120)
-    self.assertEqual(process.returncode, 1)
-    self.assertRegex(stderr, '^Stopped: the process ended with exit code 0 before its')
-
-  @parameterized.parameters(
-      "os.dup2(os.open('/dev/full', os.O_WRONLY), 1)", 'os.closerange(0, 3)')
-  @pytest.mark.medium
-  def test_output_that_cannot_be_written_is_lost_and_the_work_is_done(self, breaks):
-    process = self.start(f'''
-        import os, sys
-        from gtrxl_tf.launch import processes
-        {breaks}
-        sys.exit(processes.run('work', 'main', 7))
-        ''')
-    self.assertEqual(process.wait(timeout=120), 7)
 
   @parameterized.parameters(False, True)
   @pytest.mark.medium

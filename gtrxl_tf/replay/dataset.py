@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from gtrxl_tf.replay import lazy_reverb
 from gtrxl_tf.replay import ledger as ledger_lib
+from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import writer
 
@@ -34,11 +35,15 @@ def unrolls(address: str, num_items: int, ledger: ledger_lib.Ledger,
 
   Returns:
     A dataset of `Unroll`, batch first: `[num_items * E, time, ...]`, static shapes.
+
+  Raises:
+    ServerLost: there is no server.
   """
-  samples = lazy_reverb.TrajectoryDataset.from_table_signature(
-      address, writer.TABLE, max_in_flight_samples_per_worker=1,
-      num_workers_per_iterator=1, rate_limiter_timeout_ms=timeout_ms,
-      get_signature_timeout_secs=10)
+  with server_lost.converted():
+    samples = lazy_reverb.TrajectoryDataset.from_table_signature(
+        address, writer.TABLE, max_in_flight_samples_per_worker=1,
+        num_workers_per_iterator=1, rate_limiter_timeout_ms=timeout_ms,
+        get_signature_timeout_secs=10)
 
   def until(over):
     def goes_on(_):

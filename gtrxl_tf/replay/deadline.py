@@ -4,34 +4,38 @@ import queue
 import threading
 from typing import Any, Callable
 
+from gtrxl_tf.replay import server_lost
+
 # A GiB of weights takes ten seconds at 1 Gbit/s.
 SECONDS = 30.0
 
 
 def call(function: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
-  """Calls `function` in a thread, with a deadline; returns or raises what it does.
+  """Makes a call of Reverb in a thread, with a deadline; returns what it does.
 
   Reverb's `insert` and `sample` retry as long as a server is gone, and the process
   cannot be stopped meanwhile. The thread is abandoned, not ended, after the deadline:
   an `insert` may still take place when the server is back.
 
   Args:
-    function: takes no arguments.
+    function: makes the call; takes no arguments.
     what: text for the error, such as 'the server takes no weights'.
     seconds: the deadline.
 
   Raises:
-    RuntimeError: the deadline has passed.
+    ServerLost: the call failed for want of a server, or the deadline has passed.
   """
   found = queue.SimpleQueue()
   threading.Thread(target=run, args=(function, found), daemon=True).start()
   try:
     result, error = found.get(timeout=seconds)
   except queue.Empty:
-    raise RuntimeError(f'no answer for {seconds:.0f} s: {what}') from None
+    raise server_lost.ServerLost(
+        f'no answer for {seconds:.0f} s: {what}') from None
   try:
     if error is not None:
-      raise error
+      with server_lost.converted():
+        raise error
     return result
   finally:
     del error  # Its traceback has this frame: a reference cycle.

@@ -8,6 +8,7 @@ import weakref
 from absl.testing import absltest
 
 from gtrxl_tf.replay import deadline
+from gtrxl_tf.replay import server_lost
 
 
 class DeadlineTest(absltest.TestCase):
@@ -21,7 +22,7 @@ class DeadlineTest(absltest.TestCase):
     released = threading.Event()
     self.addCleanup(released.set)
     before = time.time()
-    with self.assertRaisesRegex(RuntimeError, '^no answer for 0 s: a door$'):
+    with self.assertRaisesRegex(server_lost.ServerLost, '^no answer for 0 s: a door$'):
       deadline.call(released.wait, 'a door', seconds=0.2)
     self.assertLess(time.time() - before, 5)
 
@@ -42,7 +43,7 @@ class DeadlineTest(absltest.TestCase):
       try:
         deadline.call(client.sample, 'no sample', seconds)
         self.fail('no error')
-      except RuntimeError as error:  # `assertRaises` would clear the traceback's frames.
+      except server_lost.ServerLost as error:  # `assertRaises` would clear its frames.
         self.assertIn(message, str(error))
       released.set()  # The abandoned call fails.
       client = weakref.ref(client)

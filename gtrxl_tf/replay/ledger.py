@@ -154,24 +154,19 @@ class Ledger(tf.train.experimental.PythonState):
     self._workers = list(states)
 
   def serialize(self) -> str:
-    state = json.loads(self.own_state())
-    if self._workers:
-      workers = [json.loads(worker) for worker in self._workers]
-      # This worker's ledger may have changed since they were exchanged.
-      workers[self._worker] = dict(state)
-      state['workers'] = workers
-    return json.dumps(state)
+    workers = [json.loads(worker) for worker in self._workers]
+    # This worker's ledger may have changed since they were exchanged.
+    workers[self._worker:self._worker + 1] = [json.loads(self.own_state())]
+    return json.dumps(workers)
 
   def deserialize(self, string_value: str) -> None:
-    state = json.loads(string_value)
-    # One worker, and checkpoints of earlier versions, have no list.
-    workers = state.get('workers', [state])
+    workers = json.loads(string_value)
     self._workers = []
     if self._worker < len(workers):
-      if 'workers' in state:  # For a checkpoint before the next exchange.
-        self.set_workers(map(json.dumps, workers))
+      # For a checkpoint before the next exchange.
+      self.set_workers(map(json.dumps, workers))
       state = workers[self._worker]
-    elif 'workers' in state:  # There were fewer workers.
+    else:  # There were fewer workers.
       state = json.loads(Ledger(self.max_age, len(self.task_returns)).own_state())
     self._newest_of_writer = {}
     for worker in workers:

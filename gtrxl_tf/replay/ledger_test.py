@@ -149,16 +149,6 @@ class LedgerTest(absltest.TestCase):
     restored.deserialize(chief.serialize())
     self.assertEqual(restored.unrolls, 3)
 
-  def test_every_worker_restores_a_checkpoint_of_an_earlier_version(self):
-    saved = ledger_lib.Ledger(max_age=10)
-    saved.admit(**_unroll(2))
-    self.assertNotIn('workers', saved.serialize())
-    for worker in range(2):
-      restored = ledger_lib.Ledger(max_age=10, worker=worker)
-      restored.deserialize(saved.serialize())
-      self.assertEqual(restored.unrolls, 1)
-      self.assertFalse(restored.admit(**_unroll(2)))
-
   def test_gauges_cover_the_time_since_the_last_call(self):
     ledger = ledger_lib.Ledger(max_age=10)
     ledger.learner_step = 6

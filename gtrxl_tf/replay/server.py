@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from gtrxl_tf import files
 from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import server_settings
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import weights
@@ -66,6 +67,7 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
   except (RuntimeError, ValueError) as error:
     if tables is None or not any(tables.iterdir()):
       raise
+    # Its machine lost power, or its disk was full, while a checkpoint was written.
     _start_empty(tables, f'{tables} cannot be read ({config.one_line(error)})')
     server = make_server(tables)
   if settings is not None:  # In place of those in the checkpoint.
@@ -86,6 +88,8 @@ def _check_port(port: int) -> None:
 
 def _check_stamp(path: pathlib.Path, tables: pathlib.Path, text: str) -> None:
   """Refuses tables with other signatures; Reverb itself compares only their names.
+
+  The accident is a server started again in the same folder with another network.
 
   Args:
     path: the file with the signatures.
@@ -120,16 +124,23 @@ def _start_empty(tables: pathlib.Path, reason: str) -> None:
 def checkpoint(port: int) -> None:
   """Makes the local server at `port` write its tables to its folder."""
   try:
-    lazy_reverb.Client(f'localhost:{port}').checkpoint()
-  except (RuntimeError, IndexError, lazy_reverb.ReverbError) as error:  # IndexError: no room.
+    with server_lost.converted():
+      lazy_reverb.Client(f'localhost:{port}').checkpoint()
+  except (server_lost.ServerLost, IndexError) as error:  # IndexError: the disk is full.
     logging.error('server: no checkpoint of the tables; the queued items are lost if it '
                   'ends: %s', config.one_line(error))
 
 
 def sizes(port: int) -> Dict[str, float]:
-  """Counts of items of the tables of unrolls and weights: present, inserted, sampled."""
+  """Counts of items of the tables of unrolls and weights: present, inserted, sampled.
+
+  Raises:
+    ServerLost: the server does not answer, as on an overloaded machine.
+  """
+  with server_lost.converted():
+    tables = lazy_reverb.Client(f'localhost:{port}').server_info(10)
   found = {}
-  for name, table in lazy_reverb.Client(f'localhost:{port}').server_info(10).items():
+  for name, table in tables.items():
     if name == server_settings.TABLE:
       continue
     limiter = table.rate_limiter_info

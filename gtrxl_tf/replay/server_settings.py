@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from gtrxl_tf.replay import deadline
 from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import table_info
 
 TABLE = 'settings'
@@ -36,14 +37,14 @@ def read(address: str, timeout: int = 10) -> Optional[str]:
     timeout: seconds for the server to answer whether there is a text.
 
   Raises:
-    RuntimeError: the server does not answer, or has only just been started.
+    ServerLost: the server does not answer, or has only just been started.
   """
   client = lazy_reverb.Client(address)
   info = table_info.read(client, TABLE, timeout)
   if info is None:
     return None
   if not info.current_size:
-    raise RuntimeError('the server has no settings yet')
+    raise server_lost.ServerLost('the server has no settings yet')
   sample, = deadline.call(lambda: list(client.sample(TABLE, emit_timesteps=False)),
                           'the server sends no settings')
   return bytes(sample.data[0][0]).decode()

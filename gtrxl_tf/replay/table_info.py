@@ -6,6 +6,7 @@ from typing import Any, Optional
 
 from gtrxl_tf.environments import optional
 from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import server_lost
 
 
 def read(client: lazy_reverb.Client, table: str, timeout: int
@@ -21,10 +22,12 @@ def read(client: lazy_reverb.Client, table: str, timeout: int
     timeout: seconds for the server to answer.
 
   Raises:
-    RuntimeError: the server does not answer.
+    ServerLost: the server does not answer.
   """
   schema_pb2 = optional.load('reverb.cc.schema_pb2', 'online training', 'online')
-  for serialized in client._client.ServerInfo(timeout):  # pylint: disable=protected-access
+  with server_lost.converted():
+    found = client._client.ServerInfo(timeout)  # pylint: disable=protected-access
+  for serialized in found:
     info = schema_pb2.TableInfo.FromString(serialized)
     if info.name == table:
       return info

@@ -12,6 +12,7 @@ import tensorflow as tf
 from gtrxl_tf import nests
 from gtrxl_tf.replay import deadline
 from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import table_info
 from gtrxl_tf.settings import config
 
@@ -75,7 +76,7 @@ class WeightsChannel:
 
     Raises:
       config.ConfigError: the server is for weights of another network.
-      RuntimeError: the server does not answer.
+      ServerLost: the server does not answer.
     """
     tensors = self._read()
     values = self._packing.unpack([x.numpy() for x in tensors])
@@ -98,7 +99,7 @@ class WeightsChannel:
 
     Raises:
       config.ConfigError: as `publish`.
-      RuntimeError: as `publish`.
+      ServerLost: as `publish`.
     """
     return self._insert(None, timeout)
 
@@ -106,7 +107,8 @@ class WeightsChannel:
     """Inserts values, or if None the newest ones again unless the server has them."""
     # Another thread may be in an insert that waits for its deadline.
     if not self._lock.acquire(timeout=timeout):
-      raise RuntimeError('the server has not taken the weights published before')
+      raise server_lost.ServerLost(
+          'the server has not taken the weights published before')
     try:
       # Raises if there is no server; an insert would wait for one.
       before = self._inserts(timeout)
@@ -150,12 +152,11 @@ class WeightsChannel:
       timeout: seconds for the server to answer.
 
     Raises:
-      RuntimeError: the server does not answer.
+      ServerLost: the server does not answer.
     """
-    if not self._client.server_info(timeout)[TABLE].current_size:
-      return None
-    sample = self._sample()
-    return int(sample.data[0][0])
+    with server_lost.converted():
+      info = self._client.server_info(timeout)[TABLE]
+    return int(self._sample().data[0][0]) if info.current_size else None
 
   def receive(self, timeout: int = 10) -> Optional[int]:
     """Assigns the newest weights to the variables.
@@ -168,6 +169,7 @@ class WeightsChannel:
 
     Raises:
       config.ConfigError: the weights are those of another network.
+      ServerLost: the server does not answer.
     """
     published = self._inserts(timeout)
     if published == self._received:

@@ -9,6 +9,7 @@ import reverb
 from reverb.platform import checkpointers_lib
 import tensorflow as tf
 
+from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import config
 
@@ -41,7 +42,7 @@ class WeightsChannelTest(absltest.TestCase):
     while True:
       try:
         return call()
-      except RuntimeError:
+      except server_lost.ServerLost:
         self.assertLess(time.time(), deadline)
 
   def channels(self):
@@ -153,7 +154,7 @@ class WeightsChannelTest(absltest.TestCase):
     self.server.stop()
     for call in (self.receiver.receive, self.publisher.publish_again_if_lost,
                  self.publisher.step_at_server):
-      with self.assertRaises((RuntimeError, reverb.ReverbError)):
+      with self.assertRaises(server_lost.ServerLost):
         call(timeout=1)
 
 

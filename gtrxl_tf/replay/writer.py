@@ -10,6 +10,7 @@ import tensorflow as tf
 import tree
 
 from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.settings import config
 
@@ -39,9 +40,10 @@ def check_signature(client: lazy_reverb.Client, signature: unroll.Unroll, whose:
 
   Raises:
     config.ConfigError: the server was started with other settings.
-    RuntimeError: there is no server.
+    ServerLost: there is no server.
   """
-  served = client.server_info(_SECONDS_FOR_AN_ANSWER)[TABLE].signature
+  with server_lost.converted():
+    served = client.server_info(_SECONDS_FOR_AN_ANSWER)[TABLE].signature
   misfit = unroll.misfit(signature, unroll.Unroll(*served))
   if misfit:
     raise config.ConfigError(
@@ -114,19 +116,20 @@ class UnrollWriter:
 
     Raises:
       config.ConfigError: the server was started with other settings.
-      RuntimeError: there is no server.
+      ServerLost: there is no server.
     """
     self.close()
     check_signature(self._client, self._signature, "this actor's")
     keep = self.history.maxlen + self._unroll_length + 1
     keep += -keep % self._chunk_length
-    self._writer = self._client.trajectory_writer(num_keep_alive_refs=keep)
-    # Reverb's rows are flat lists, since it would find the path of every leaf each time.
-    for i in range(len(self._leaves)):
-      self._writer.configure(
-          (i,), num_keep_alive_refs=keep, max_chunk_length=self._chunk_length)
-    for row in self.history:
-      self._writer.append(tree.flatten(row))
+    with server_lost.converted():
+      self._writer = self._client.trajectory_writer(num_keep_alive_refs=keep)
+      # Reverb's rows are flat lists, since it would find every leaf's path each time.
+      for i in range(len(self._leaves)):
+        self._writer.configure(
+            (i,), num_keep_alive_refs=keep, max_chunk_length=self._chunk_length)
+      for row in self.history:
+        self._writer.append(tree.flatten(row))
     self._rows = 0
     self._half_row = False  # Whether `end_unroll` wrote a part of the next row.
     self._checked = False
@@ -150,6 +153,7 @@ class UnrollWriter:
     Raises:
       ValueError: the row's structure, shapes or dtypes are not those given to the
         constructor. It is not written; the caller may continue with other rows.
+      ServerLost: the connection is broken.
     """
     leaves = self._checked_leaves(row)
     complete = self._rows == self._unroll_length
@@ -160,7 +164,8 @@ class UnrollWriter:
     if self._half_row:
       leaves = [None if written else leaf
                 for leaf, written in zip(leaves, self._ends_unroll)]
-    self._writer.append(leaves)
+    with server_lost.converted():
+      self._writer.append(leaves)
     if complete and not self._half_row:
       self._create_item()
     self._half_row = False
@@ -179,6 +184,7 @@ class UnrollWriter:
 
     Raises:
       ValueError: as `append`, or the next row does not complete an item.
+      ServerLost: as `append`.
     """
     if self._rows != self._unroll_length or self._half_row:
       raise ValueError(f'{self._rows} rows of the unroll are written: expected '
@@ -186,14 +192,16 @@ class UnrollWriter:
     leaves = self._checked_leaves(row._replace(
         **{name: getattr(self._blank, name) for name in _OF_THE_NEXT_UNROLL}))
     leaves[-1] = np.int64(self._next_id)
-    self._writer.append([leaf if ends else None
-                         for leaf, ends in zip(leaves, self._ends_unroll)],
-                        partial_step=True)
+    with server_lost.converted():
+      self._writer.append([leaf if ends else None
+                           for leaf, ends in zip(leaves, self._ends_unroll)],
+                          partial_step=True)
     self._half_row = True
     self._create_item()
 
   def _create_item(self) -> None:
-    self._writer.create_item(TABLE, priority=1.0, trajectory=self._item())
+    with server_lost.converted():
+      self._writer.create_item(TABLE, priority=1.0, trajectory=self._item())
     self._next_id += 1
 
   def _checked_leaves(self, row: unroll.Unroll) -> List[np.ndarray]:
@@ -225,15 +233,20 @@ class UnrollWriter:
     Returns:
       True, or False after the time-out, because the queue is full or the server gone.
       The caller may try again.
+
+    Raises:
+      ServerLost: the connection is broken.
     """
-    try:
-      self._writer.flush(pending_items, timeout_ms=timeout_ms)
-    except lazy_reverb.DeadlineExceededError:
-      return False
+    with server_lost.converted():
+      try:
+        self._writer.flush(pending_items, timeout_ms=timeout_ms)
+      except lazy_reverb.DeadlineExceededError:
+        return False
     return True
 
   def close(self) -> None:
     """Closes the stream. Items that are not yet in the queue are lost."""
     if self._writer is not None:
-      self._writer.close()
+      with server_lost.converted():
+        self._writer.close()
       self._writer = None

@@ -33,16 +33,12 @@ def write_checksums(folder: pathlib.Path) -> None:
 def verify(folder: pathlib.Path) -> None:
   """Compares the files of an exported policy with their recorded checksums.
 
-  A folder without a record, as other programs write it, is accepted.
-
   Raises:
     config.ConfigError: a file is missing or was changed.
   """
-  if not (folder / 'saved_model.pb').exists():
-    raise config.ConfigError(
-        f'{folder}: has no saved_model.pb: expected the folder of an exported policy')
   if not (folder / CHECKSUMS).exists():
-    return
+    raise config.ConfigError(
+        f'{folder}: has no {CHECKSUMS}: expected the folder of an exported policy')
   try:
     record = files.read_sealed(folder / CHECKSUMS, 'files')['files']
   except files.DamagedFile as error:
@@ -80,26 +76,21 @@ def load(folder: pathlib.Path, repeats: bool = True) -> Any:
   Args:
     folder: of the policy.
     repeats: whether a policy that samples draws the same random numbers whenever it is
-      loaded; see `export.save_policy`. One of an older version always does.
+      loaded; see `export.save_policy`.
 
   Raises:
-    config.ConfigError: the folder is damaged, or not one of an exported policy.
+    config.ConfigError: the folder is damaged, or not one of an exported policy, or this
+      version of TensorFlow cannot read it.
   """
   verify(folder)
   try:
     with only_errors_logged():
       policy = tf.saved_model.load(str(folder))
-    missing = {'action', 'get_initial_state'} - set(policy.signatures)
   except Exception as error:  # TensorFlow's, protobuf's and Python's own.
     raise config.ConfigError(
         f'{folder}: cannot be loaded: {type(error).__name__}: '
         f'{config.one_line(error)}') from error
-  if missing:
-    raise config.ConfigError(
-        f'{folder}: has no signature {", ".join(sorted(missing))}: expected the folder '
-        'of an exported policy')
-  if 'repeats' in getattr(policy, 'metadata', ()):
-    policy.metadata['repeats'].assign(repeats)
+  policy.metadata['repeats'].assign(repeats)
   return policy
 
 
@@ -223,15 +214,10 @@ class ExportedPolicy:
 
 def _read_specs(path: pathlib.Path) -> Tuple[Any, Any]:
   """Returns the specs of observations and actions that `export` wrote."""
-  try:
-    proto = text_format.Parse(
-        path.read_text(encoding='utf-8'), struct_pb2.StructuredValue())
-    specs = tf.__internal__.saved_model.decode_proto(proto)['collect_data_spec']
-    return specs.observation, specs.action
-  except (OSError, ValueError, AttributeError, KeyError, text_format.ParseError
-          ) as error:
-    raise config.ConfigError(
-        f'{path}: cannot be read: {config.one_line(error)}') from error
+  proto = text_format.Parse(
+      path.read_text(encoding='utf-8'), struct_pb2.StructuredValue())
+  specs = tf.__internal__.saved_model.decode_proto(proto)['collect_data_spec']
+  return specs.observation, specs.action
 
 
 def _zeros(spec: tf.TensorSpec) -> np.ndarray:

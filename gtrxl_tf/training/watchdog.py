@@ -23,7 +23,8 @@ class Watchdog:
 
   A part without progress may be waiting for another one, for any length of time. It
   then calls `alive` regularly. If it does not, a single call has not returned and the
-  part hangs. After `hang` seconds the watchdog ends the process with exit code 1, so
+  part hangs, as in an environment that never returns or a Reverb call on a network that
+  was cut. After `hang` seconds the watchdog ends the process with exit code 1, so
   that a supervisor starts it again.
   """
 

@@ -28,7 +28,7 @@ from gtrxl_tf.training.offline import samplers
 def _comparable(*specs: dm_specs.Array) -> List[Dict[str, Any]]:
   """Returns the properties of each spec of an action that all the specs have.
 
-  Specs of imported datasets have no bounds, and those of older datasets have no names.
+  Specs of imported datasets may have neither bounds nor names.
   """
   properties = []
   for spec in specs:

@@ -15,6 +15,7 @@ from gtrxl_tf import nests
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.cores import core
 from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer
@@ -39,7 +40,7 @@ _MAX_SECONDS_FOR_WEIGHTS = 30
 
 
 class ActingFailed(Exception):
-  """The policy or an environment raised an error."""
+  """An environment failed, or the policy cannot act in it. The message is one line."""
 
 
 def make_rollout(policy: policy_lib.ActorCriticPolicy,
@@ -147,7 +148,7 @@ class Actor:
     """Acts until told to stop or the run is over; reconnects to a lost server.
 
     Raises:
-      ActingFailed: the policy or an environment failed; reconnecting cannot fix it.
+      ActingFailed: an environment failed, or the policy cannot act in it.
       config.ConfigError: the server has other settings, or the learner another
         network.
     """
@@ -167,7 +168,7 @@ class Actor:
           self._unroll(channel)
           self._watchdog.progress()
           patience.reset()
-      except reconnect.SERVER_ERRORS as error:
+      except server_lost.ServerLost as error:
         with self._waiting_for('the server, which does not answer'):
           patience.wait(error)
 
@@ -197,7 +198,7 @@ class Actor:
       while not self._finished and time.time() < deadline and self._writer.is_open:
         if self._writer.wait(0, _WAIT_MS):
           break
-    except reconnect.SERVER_ERRORS:
+    except server_lost.ServerLost:
       pass  # The unrolls are lost with the server.
 
   def _connect(self) -> weights.WeightsChannel:
@@ -250,7 +251,7 @@ class Actor:
     try:
       self._rollout.warm_up()
       self._refresh_cache()
-    except (ValueError, *reconnect.SERVER_ERRORS) as error:
+    except ValueError as error:
       raise ActingFailed(config.one_line(error)) from error
 
   def _unroll(self, channel: weights.WeightsChannel) -> None:
@@ -269,7 +270,7 @@ class Actor:
       self._watchdog.alive()
       try:
         seen, done = self._rollout.step()
-      except (ValueError, *reconnect.SERVER_ERRORS) as error:
+      except ValueError as error:
         raise ActingFailed(config.one_line(error)) from error
       action, (policy, record) = done.info
       complete = self._writer.append(self._row(seen, action, policy, record))

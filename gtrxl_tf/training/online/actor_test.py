@@ -409,6 +409,25 @@ class ActorTest(parameterized.TestCase):
     with self.assertRaisesRegex(actor_lib.ActingFailed, message):
       actor.run()
 
+  def test_an_error_of_the_program_is_not_taken_for_a_lost_server(self):
+    self.experiment = _experiment(_CORES['memoryless'])
+    self.port = portpicker.pick_unused_port()
+    self.network = self.experiment.make_agent().online
+    self.weights = {}
+    self.start_server()
+    self.publish(step=0)
+    deadline = time.time() + 30  # A bound, in case it tries again.
+    actor = actor_lib.Actor(self.experiment, f'localhost:{self.port}', 0,
+                            should_stop=lambda: time.time() > deadline)
+    actor._warm_up()
+    with mock.patch.object(actor, '_warm_up'), mock.patch.object(
+        actor._rollout, 'step', side_effect=RuntimeError('a fault of the policy')):
+      with self.assertRaisesRegex(RuntimeError, '^a fault of the policy$'):
+        actor.run()
+    with mock.patch.object(actor, '_row', side_effect=RuntimeError('a fault')):
+      with self.assertRaisesRegex(RuntimeError, '^a fault$'):
+        actor.run()
+
   def test_every_start_of_every_actor_of_every_run_draws_its_own_numbers(self):
     drawn = []
     now = time.time_ns()

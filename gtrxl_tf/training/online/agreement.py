@@ -1,6 +1,7 @@
 """Checks that all parts of a run have the same settings.
 
-The server's are the reference: it is the part that all others connect to.
+The accident is a part on another host that is started by hand with other flags. The
+server's settings are the reference: it is the part that all others connect to.
 """
 
 import pathlib
@@ -23,7 +24,7 @@ def check_server(address: str, settings: Optional[differences.Settings]) -> None
 
   Raises:
     config.ConfigError: they differ in more than `settings.OF_ONE_PART`.
-    RuntimeError: the server does not answer.
+    ServerLost: the server does not answer.
   """
   if settings is None or (text := server_settings.read(address)) is None:
     return

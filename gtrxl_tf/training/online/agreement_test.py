@@ -15,13 +15,13 @@ import portpicker
 import pytest
 
 from gtrxl_tf.launch import prepare
+from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import server_settings
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.online import actor
 from gtrxl_tf.training.online import agreement
 from gtrxl_tf.training.online import evaluator
-from gtrxl_tf.training.online import reconnect
 from gtrxl_tf.training.online import server
 from gtrxl_tf.training.online import trainer
 
@@ -60,7 +60,7 @@ class AgreementTest(parameterized.TestCase):
       try:
         self.assertIsNotNone(server_settings.read(self.address, timeout=1))
         return
-      except reconnect.SERVER_ERRORS:
+      except server_lost.ServerLost:
         time.sleep(0.1)  # An attempt fails at once if nothing listens yet.
     self.fail('no server')
 

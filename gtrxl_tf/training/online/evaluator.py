@@ -5,6 +5,7 @@ from typing import Callable, Optional
 
 from absl import logging
 
+from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import weights
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import gauges as gauges_lib
@@ -82,7 +83,7 @@ class OnlineEvaluator:
           channel = weights.WeightsChannel(self._address, self._network.variables)
         step = channel.receive()
         patience.reset()
-      except reconnect.SERVER_ERRORS as error:
+      except server_lost.ServerLost as error:
         patience.wait(error)
         channel = None
         continue

@@ -82,7 +82,7 @@ class OnlineExperiment(experiment.Experiment):
       which takes processor time from the other parts.
     **shared: the settings of `Experiment`.
   """
-  kind = 'Experiment'  # The name of older versions, which checkpoints keep.
+  kind = 'OnlineExperiment'
   needs_server = True
   default_network = actor_critic.ActorCritic
   default_agent = vmpo.VMPOAgent

@@ -1,9 +1,9 @@
 """Keepalive for TCP connections, which closes those to hosts that have vanished.
 
-If a host loses its power or its network, TCP notices this only after more than 15
-minutes while it sends data, and never while it does not. gRPC has a keepalive, but
-Reverb does not enable it on its channels, and no environment variable does. This module
-therefore sets the kernel's options SO_KEEPALIVE and TCP_USER_TIMEOUT on all sockets of
+The accident is a host that loses its power or its network: TCP notices this only after
+more than 15 minutes while it sends data, and never while it does not. gRPC has a
+keepalive, but Reverb does not enable it on its channels, and no environment variable
+does. This module therefore sets the kernel's options SO_KEEPALIVE and TCP_USER_TIMEOUT on all sockets of
 the process. A call on a connection that the kernel closes fails, and the caller
 reconnects.
 """
@@ -13,7 +13,7 @@ import math
 import os
 import socket
 import threading
-from typing import Iterator, Set
+from typing import Iterator
 
 # Silence of a host, in seconds, after which its connections are closed. With a shorter
 # time, every short fault of a network would close them, which costs more than waiting.
@@ -33,13 +33,13 @@ def keep_alive(seconds: int = SECONDS) -> Iterator[None]:
   Args:
     seconds: how long a host may leave data or keepalive probes unanswered.
   """
-  ended, known = threading.Event(), set()
+  ended = threading.Event()
 
   def watch() -> None:
     while not ended.wait(_LOOK_SECONDS):
-      known.intersection_update(_set_options(seconds, known))
+      _set_options(seconds)
 
-  known.update(_set_options(seconds, known))
+  _set_options(seconds)
   thread = threading.Thread(target=watch, daemon=True)
   thread.start()
   try:
@@ -49,20 +49,11 @@ def keep_alive(seconds: int = SECONDS) -> Iterator[None]:
     thread.join(_JOIN_SECONDS)
 
 
-def _set_options(seconds: int, known: Set[str]) -> Set[str]:
-  """Sets the options of all TCP sockets that are not in `known`; returns all sockets."""
-  found = set()
+def _set_options(seconds: int) -> None:
+  """Sets the options of all TCP sockets of this process."""
   for name in os.listdir('/proc/self/fd'):
-    try:
-      link = os.readlink(f'/proc/self/fd/{name}')
-      if link.startswith('socket:'):
-        found.add(link)
-        if link not in known:
-          _set_options_of(int(name), seconds)
-          known.add(link)
-    except OSError:  # It was closed.
-      pass
-  return found
+    with contextlib.suppress(OSError):  # It is no socket, or was closed.
+      _set_options_of(int(name), seconds)
 
 
 def _set_options_of(descriptor: int, seconds: int) -> None:
@@ -71,6 +62,9 @@ def _set_options_of(descriptor: int, seconds: int) -> None:
     if (shared.family not in (socket.AF_INET, socket.AF_INET6)
         or shared.type != socket.SOCK_STREAM):
       return
+    option = socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT
+    if shared.getsockopt(*option) == 1000 * seconds:
+      return  # Setting them again would send a probe each time.
     idle = max(1, seconds // 3)
     interval = max(1, seconds // 6)
     for level, option, value in (

@@ -3,28 +3,14 @@
 import gc
 import random
 import time
-from typing import Callable, Tuple, Type
+from typing import Callable
 
 from absl import logging
-import tensorflow as tf
 
-from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import server_lost
 from gtrxl_tf.settings import config
 
 _LONGEST = 30.0  # Seconds.
-
-
-def __getattr__(name: str) -> Tuple[Type[Exception], ...]:
-  """Looks up `SERVER_ERRORS` (PEP 562), which needs Reverb.
-
-  They are the errors of Reverb and TensorFlow if the server is gone, depending on the
-  call.
-  """
-  if name == 'SERVER_ERRORS':
-    return (RuntimeError, lazy_reverb.ReverbError, tf.errors.AbortedError,
-            tf.errors.CancelledError, tf.errors.DeadlineExceededError,
-            tf.errors.UnavailableError)
-  raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
 def check_address(address: str) -> str:
@@ -64,14 +50,13 @@ class Patience:
     """Resets the delay."""
     self._seconds = 1.0
 
-  def wait(self, error: Exception) -> None:
+  def wait(self, error: server_lost.ServerLost) -> None:
     """Logs the error and waits; does neither if it should stop."""
     if self._should_stop():  # The server may have been stopped at the same time.
       return
     seconds = self._seconds * random.uniform(0.5, 1)
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
     logging.warning('%s: the Reverb server at %s does not answer (%s); trying again in '
-                    '%.1f s', self._who, self._address, reason, seconds)
+                    '%.1f s', self._who, self._address, error, seconds)
     end = time.time() + seconds
     # TensorFlow's functions of a connection, 1 to 2 MiB, are in reference cycles, which
     # Python alone would collect after dozens of connections.

@@ -7,6 +7,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import pytest
 
+from gtrxl_tf.replay import server_lost
 from gtrxl_tf.settings import config
 from gtrxl_tf.training.online import reconnect
 
@@ -30,7 +31,7 @@ class PatienceTest(parameterized.TestCase):
     def wait():
       before = time.time()
       with self.assertLogs(level='WARNING') as logs:
-        patience.wait(RuntimeError('gone\nfar'))
+        patience.wait(server_lost.ServerLost('gone'))
       self.assertRegex(logs.output[0], r'actor: .* at host:1 does not answer \(gone\);')
       return time.time() - before
     first, second = wait(), wait()
@@ -42,7 +43,8 @@ class PatienceTest(parameterized.TestCase):
   def test_a_part_that_is_told_to_stop_does_not_wait(self):
     with self.assertNoLogs(), mock.patch.object(time, 'sleep') as sleep:
       # The server was probably told to stop, too.
-      reconnect.Patience('actor', 'host:1', lambda: True).wait(RuntimeError(''))
+      reconnect.Patience('actor', 'host:1', lambda: True).wait(
+          server_lost.ServerLost(''))
     sleep.assert_not_called()
 
 

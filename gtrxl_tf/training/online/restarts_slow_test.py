@@ -22,6 +22,7 @@ from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import server
+from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import writer
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import devices
@@ -132,10 +133,11 @@ class RestartsTest(absltest.TestCase):
     deadline = time.time() + _SECONDS
     while time.time() < deadline:
       try:
-        info = reverb.Client(self.address).server_info(timeout=5)
+        with server_lost.converted():
+          info = reverb.Client(self.address).server_info(timeout=5)
         if info[writer.TABLE].rate_limiter_info.sample_stats.completed > 10:
           return
-      except reconnect.SERVER_ERRORS:
+      except server_lost.ServerLost:
         pass
       time.sleep(0.2)
     self.fail('no batches')

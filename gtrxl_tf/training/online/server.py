@@ -8,13 +8,13 @@ from absl import logging
 
 from gtrxl_tf import files
 from gtrxl_tf.replay import server as server_lib
+from gtrxl_tf.replay import server_lost
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.online import agreement
 from gtrxl_tf.training.online import experiment as experiment_lib
-from gtrxl_tf.training.online import reconnect
 
 
 def serve(experiment: experiment_lib.OnlineExperiment, port: int,
@@ -51,7 +51,7 @@ def serve(experiment: experiment_lib.OnlineExperiment, port: int,
     if gauges is not None and gauges.listens and time.time() - shown > 1:
       try:
         gauges.show(server_lib.sizes(port))
-      except reconnect.SERVER_ERRORS as error:  # The machine is overloaded.
+      except server_lost.ServerLost as error:  # The machine is overloaded.
         logging.warning('server: no gauges: %s', config.one_line(error))
       shown = time.time()
     if time.time() - saved > checkpoint_seconds:

@@ -24,13 +24,13 @@ from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import server as server_lib
+from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer as writer_lib
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.online import experiment
-from gtrxl_tf.training.online import reconnect
 from gtrxl_tf.training.online import trainer
 
 _T, _E, _ITEMS = 4, 2, 2
@@ -114,7 +114,7 @@ class StaleWeightsTest(absltest.TestCase):
             pass
           while not writer.wait(0, 100) and not self.stop_acting.is_set():
             pass
-      except reconnect.SERVER_ERRORS:
+      except server_lost.ServerLost:
         time.sleep(0.05)
     writer.close()
 

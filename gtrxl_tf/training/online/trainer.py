@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from gtrxl_tf.replay import lazy_reverb
 from gtrxl_tf.replay import ledger as ledger_lib
+from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer
@@ -135,6 +136,8 @@ class OnlineTrainer(trainer.Trainer):
           waiting = time.time()
           batch = self._queue.next(self._alive_or_stop)
           self._idle += time.time() - waiting
+          if batch is None:
+            break  # It should stop, or a restarted server is to be checked.
           patience.reset()
           batch = self._share_out(batch)
           self._progress.assign(self._steps / self._experiment.environment_steps)
@@ -145,9 +148,7 @@ class OnlineTrainer(trainer.Trainer):
           yield batch
           if self._published_step == self.step:
             self._publish()
-      except StopIteration:
-        pass  # It should stop, or a restarted server is to be checked.
-      except reconnect.SERVER_ERRORS as error:
+      except server_lost.ServerLost as error:
         patience.wait(error)
       if self._meets and self._asked_to_stop():
         break  # Without a step to agree on it: the others find that this one is gone.
@@ -189,10 +190,11 @@ class OnlineTrainer(trainer.Trainer):
     refreshes = self.step % self._agent.publish_period == 0
     if refreshes:
       self._check_finite()
-    if logs or not self._meets:
+    exchanges = self._meets and (
+        logs or self.step % self._experiment.checkpoints.period == 0)
+    if exchanges or not self._meets:
       self._count()
-    if self._meets and (
-        logs or self.step % self._experiment.checkpoints.period == 0):
+    if exchanges:
       with learner.device_errors(self.step):
         self._ledger.set_workers(
             devices.texts_of_workers(self._ledger.own_state(), self._strategy))
@@ -243,7 +245,7 @@ class OnlineTrainer(trainer.Trainer):
     try:
       queue_length = self._queue.length(raises=True)
       served = self._channel.step_at_server()
-    except reconnect.SERVER_ERRORS as error:
+    except server_lost.ServerLost as error:
       return (line + f'it waits for the server at {self._address}, which does not '
               f'answer ({config.one_line(error)})')
     if served is None:
@@ -288,7 +290,7 @@ class OnlineTrainer(trainer.Trainer):
       try:
         self._publish(finished=True)
         return True
-      except reconnect.SERVER_ERRORS as error:
+      except server_lost.ServerLost as error:
         if time.time() > deadline:
           logging.warning(
               'learner: the server at %s cannot be told that the run is over: %s',

@@ -22,6 +22,7 @@ from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import server as server_lib
+from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer
 from gtrxl_tf.settings import config
@@ -355,14 +356,34 @@ class OnlineTrainingTest(parameterized.TestCase):
     stop = []
     training = self.training(self.experiment(1), should_stop=lambda: bool(stop))
     with mock.patch.object(training, '_publish') as publish:
-      publish.side_effect = [RuntimeError('gone'), None]
+      publish.side_effect = [server_lost.ServerLost('gone'), None]
       self.assertTrue(training._announce_end())
       self.assertEqual(publish.call_count, 2)
       def gone(**_):
         stop.append(True)
-        raise RuntimeError('gone')
+        raise server_lost.ServerLost('gone')
       publish.side_effect = gone
       self.assertFalse(training._announce_end())
+
+  def test_an_error_of_the_program_is_not_taken_for_a_lost_server(self):
+    self.start()
+    self.feed(1)
+    training = self.training(self.experiment(1))
+    with mock.patch.object(training, '_share_out', side_effect=RuntimeError('a fault')):
+      with self.assertRaisesRegex(RuntimeError, '^a fault$'):
+        training.train()
+
+  def test_a_checkpoint_between_two_logs_has_the_steps_of_all_workers(self):
+    self.start()
+    self.feed(3)
+    experiment = self.experiment(3)
+    self.assertEqual((experiment.log_period, experiment.checkpoints.period), (2, 3))
+    training = self.training(experiment)
+    training._meets = True  # As one of several workers, which count when they meet.
+    self.assertTrue(training.train())
+    self.assertEqual(
+        self.checkpoint(self.folder)['environment_steps/.ATTRIBUTES/VARIABLE_VALUE'],
+        3 * _STEPS_A_BATCH)
 
   @pytest.mark.long
   def test_a_learner_that_takes_no_step_logs_once_what_it_waits_for(self):

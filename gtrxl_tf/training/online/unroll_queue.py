@@ -15,13 +15,14 @@ from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import deadline
 from gtrxl_tf.replay import lazy_reverb
 from gtrxl_tf.replay import ledger as ledger_lib
+from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer
 from gtrxl_tf.settings import config
-from gtrxl_tf.training.online import reconnect
 
-# Seconds between checks that the server has the newest weights, and their timeout.
+# Seconds between checks that the server has the newest weights, which a server that was
+# killed and started again has lost, and their timeout.
 _LOOK_SECONDS = 1.0
 _LOOK_TIMEOUT = 3
 # Seconds to wait for threads at the end. If the interpreter exited while one of them is
@@ -88,26 +89,26 @@ class UnrollQueue:
         self._address, self._items_per_batch, self._ledger,
         lambda: self._should_stop() or abandoned.is_set(), abandoned=abandoned.is_set)
 
-  def next(self, alive_or_stop: Callable[[], bool]) -> unroll.Unroll:
-    """Returns the next batch.
+  def next(self, alive_or_stop: Callable[[], bool]) -> Optional[unroll.Unroll]:
+    """Returns the next batch; None if the learner should stop or reconnect.
 
     A thread waits for it: if the network is cut, Reverb does not return, and without
-    the thread the learner could not be told to stop.
+    the thread the learner could not be told to stop. The learner reconnects, and thereby
+    publishes its weights again, if no unroll of the batch has arrived for
+    `stall_seconds`. This loses nothing, whatever the cause is.
 
     Args:
       alive_or_stop: called every second; returns whether to stop.
 
     Raises:
-      StopIteration: the learner should stop or reconnect. It reconnects, and thereby
-        publishes its weights again, if no unroll of the batch has arrived for
-        `stall_seconds`. This loses nothing, whatever the cause is.
-      RuntimeError: the connection delivers nothing although unrolls wait in the queue.
+      ServerLost: the connection is broken, or delivers nothing although unrolls wait in
+        the queue.
     """
     if self._iterator is None:
       self._iterator = iter(self._batches)
     found = queue.SimpleQueue()
     self._start_thread(
-        deadline.run, functools.partial(next, self._iterator), found)
+        deadline.run, functools.partial(next, self._iterator, None), found)
     started, taken_at_start = time.time(), self._ledger.taken
     taken, since = taken_at_start, started  # The last change of `taken`.
     longest = max(_SILENT_SECONDS, self._stall_seconds / 2)
@@ -116,25 +117,27 @@ class UnrollQueue:
         batch, error = found.get(timeout=1)
       except queue.Empty:
         if alive_or_stop() or self._abandoned.is_set():
-          raise StopIteration from None
+          return None
         waited = time.time() - started
         if self._ledger.taken == taken_at_start and waited > self._stall_seconds:
           logging.warning('learner: no unroll has come for %.0f s: it connects again to '
                           'the server at %s', waited, self._address)
           self.abandon()
-          raise StopIteration from None
+          return None
         if self._ledger.taken != taken:
           taken, since = self._ledger.taken, time.time()
         elif time.time() - since > longest:
           since, waiting = time.time(), self.length()
           if waiting > 0:
             self.abandon()
-            raise RuntimeError(f'{waiting:.0f} unrolls wait in the queue and none has '
-                               f'come for {longest:.0f} s') from None
+            raise server_lost.ServerLost(
+                f'{waiting:.0f} unrolls wait in the queue and none has come for '
+                f'{longest:.0f} s') from None
         continue
       try:
         if error is not None:
-          raise error
+          with server_lost.converted():
+            raise error
         return batch
       finally:
         del error  # Its traceback has this frame: a cycle, which keeps the iterator.
@@ -142,9 +145,10 @@ class UnrollQueue:
   def length(self, raises: bool = False) -> float:
     """Returns how many items wait; NaN, or an error, if the server does not answer."""
     try:
-      info = lazy_reverb.Client(self._address).server_info(timeout=1)
+      with server_lost.converted():
+        info = lazy_reverb.Client(self._address).server_info(timeout=1)
       return info[writer.TABLE].current_size
-    except reconnect.SERVER_ERRORS:
+    except server_lost.ServerLost:
       if raises:
         raise
       return math.nan
@@ -178,5 +182,5 @@ def _keep_published(channel: weights.WeightsChannel, abandoned: threading.Event
         abandoned.set()
     except config.ConfigError:
       abandoned.set()
-    except reconnect.SERVER_ERRORS:
+    except server_lost.ServerLost:
       pass  # The server is gone; the learner connects to the next one.
