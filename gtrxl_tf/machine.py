@@ -15,7 +15,7 @@ _CGROUPS = (('/sys/fs/cgroup/memory.max', '/sys/fs/cgroup/memory.current',
              '/sys/fs/cgroup/memory/memory.usage_in_bytes',
              '/sys/fs/cgroup/memory/memory.stat', 'total_cache'))
 
-_M_ARENA_MAX = -8  # Of <malloc.h>.
+_M_ARENA_MAX = -8  # From <malloc.h>.
 
 
 def limit_heaps(num: int) -> None:

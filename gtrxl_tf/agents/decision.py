@@ -19,7 +19,7 @@ class Segments(NamedTuple):
   return_to_go: tf.Tensor  # In the network's units.
   observation: Any
   action: Any              # A sample of `ActionSpace`.
-  reward: tf.Tensor        # Of the action, in the environment's units.
+  reward: tf.Tensor        # Follows the action; in the environment's units.
   discount: tf.Tensor      # After the action; 0 where it ended the task.
   is_first: tf.Tensor      # True at a row's first step: memory is cleared there.
   valid: tf.Tensor         # False where a row is padded.

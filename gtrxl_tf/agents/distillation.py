@@ -120,7 +120,7 @@ class DistillationState(NamedTuple):
   Reward and end of the last step are known only if the episode's last time step was
   shown. Otherwise they are 0 and False.
   """
-  cache: Any           # Of the network or the window.
+  cache: Any           # The network's or the window's.
   observation: Any     # The last one that an action followed.
   action: Any          # That action, a sample of `ActionSpace`.
   reward: tf.Tensor    # [B]

@@ -18,7 +18,7 @@ from gtrxl_tf.training.offline import history_experiment
 from gtrxl_tf.training.offline import learning_processes
 from gtrxl_tf.training.online import experiment as online_experiment
 
-_MOST_STEPS = 300  # Of an episode; more could not be distinguished in a picture.
+_MOST_STEPS = 300  # More steps of an episode could not be distinguished in a picture.
 
 
 def draw(folder: run_folder.RunFolder, episode: int) -> None:

@@ -146,7 +146,7 @@ def _check_name(root_dir: str) -> None:
 
 def _prepare(gin_files: Sequence[str], gin_bindings: Sequence[str],
              folder: run_folder.RunFolder) -> experiment_lib.Experiment:
-  """As `prepare.prepare`; the traceback of an error in the user's code is kept."""
+  """Prepares the experiment; keeps the traceback of an error in the user's code."""
   with parts.kept_failure(
       'preparation', folder.failures / 'preparation.txt', unexpected_only=True):
     return prepare.prepare(gin_files, gin_bindings)

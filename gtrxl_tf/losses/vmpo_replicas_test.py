@@ -33,11 +33,11 @@ def _batch():
 def _update(strategy, batch):
   """Takes one SGD step at rate one; returns summed losses, weights and variables."""
   with strategy.scope():
-    kernel = tf.Variable(
-        np.random.RandomState(1).randn(NUM_FEATURES, NUM_ACTIONS).astype(np.float32))
-    temperature, alpha = tf.Variable(0.7), tf.Variable(3.)
-    variables = [kernel, temperature, alpha]
-    optimizer = tf.keras.optimizers.legacy.SGD(1.)
+    variables = kernel, temperature, alpha = [
+        tf.Variable(value, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+        for value in (
+            np.random.RandomState(1).randn(NUM_FEATURES, NUM_ACTIONS).astype(np.float32),
+            0.7, 3.)]
 
   def replica_step(batch):
     with tf.GradientTape() as tape:
@@ -48,7 +48,9 @@ def _update(strategy, batch):
           [(distributions.categorical_kl(batch['target_logits'], logits), alpha, 0.01)],
           batch['valid'])
     gradients = tape.gradient(loss.total_loss, variables)
-    optimizer.apply_gradients(zip(gradients, variables))
+    gradients = tf.distribute.get_replica_context().all_reduce('SUM', gradients)
+    for variable, gradient in zip(variables, gradients):
+      variable.assign_sub(gradient)
     return loss._asdict()
 
   @tf.function

@@ -28,7 +28,7 @@ class Evaluation(NamedTuple):
   returns: List[float]
   successes: List[float]   # 1 or 0; NaN if the environment does not report success.
   tasks: List[int]         # The number of the task that was played.
-  means: Dict[str, float]  # By the names of the evaluator's `columns`.
+  means: Dict[str, float]  # Keys are the evaluator's `columns`.
 
 
 class Evaluator(Protocol):

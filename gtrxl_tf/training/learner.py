@@ -147,7 +147,7 @@ class Learner:
       else:
         optimizer.build(agent.learned_variables)
     self._step = tf.function(self._packed_step, autograph=False)
-    self._names: Sequence[str] = ()  # Of the scalar metrics, once the step is traced.
+    self._names: Sequence[str] = ()  # The scalar metrics' names, once traced.
     self._executor = ''  # TensorFlow's usual one.
 
   @property
@@ -214,7 +214,7 @@ class Learner:
 
   def _packed_step(self, batch: Any, rows: Optional[tf.Tensor]
                    ) -> Tuple[tf.Tensor, Dict[str, Any]]:
-    """Like `device_step`; returns the scalars as a vector, and the other metrics."""
+    """Runs `device_step`; returns its scalars as a vector, and its other metrics."""
     metrics = self.device_step(batch, rows)
     self._names = [name for name, x in metrics.items()
                    if tf.is_tensor(x) and x.shape.rank == 0]

@@ -118,7 +118,7 @@ class Trainer(abc.ABC):
       self._summaries = summaries.Summaries(folder.summaries)
       if folder.config.exists():
         self._summaries.settings(folder.config.read_text(encoding='utf-8'))
-    self._newest: Optional[learner.Metrics] = None  # Of the last step.
+    self._newest: Optional[learner.Metrics] = None  # The last step's.
     self._long_steps = long_steps.LongSteps(
         self._asked_to_stop, experiment.describe_cost(), may_exit)
     # Time that imports and construction take is not counted.

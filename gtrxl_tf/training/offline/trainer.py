@@ -43,7 +43,7 @@ class OfflineTrainer(trainer.Trainer):
     plain = (experiment.compute_dtype == 'float32'
              and strategy is tf.distribute.get_strategy())
     self._acting = self._agent.network if plain else experiment.make_network()
-    self._means: Dict[str, float] = {}  # Of the evaluation after this step, if any.
+    self._means: Dict[str, float] = {}  # The last evaluation's, if it followed this step.
     if self._is_chief:
       self._evaluator = experiment.make_evaluator(
           experiment.make_policy(self._acting), self._folder)
