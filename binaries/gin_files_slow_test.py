@@ -8,7 +8,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from binaries import gin_files_test
-from gtrxl_tf.launch import variants
+from gtrxl_tf.analysis import models
 
 # Each is like another file, which is tested.
 _LIKE_OTHERS = (
@@ -52,7 +52,7 @@ class DistillationTest(gin_files_test.DistillationGinTest):
             *(('dktdln.gin', *x) for x in (
                 (25, 100), (25, 150), (50, 50), (50, 100), (50, 150))))))
   def test_ablation(self, name, settings):
-    [model] = variants.models([f'models/ed.gin+{settings}']).values()
+    [model] = models.models([f'models/ed.gin+{settings}']).values()
     self.build(name, *model.gin_files, bindings=model.bindings)
 
 

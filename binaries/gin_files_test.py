@@ -19,12 +19,12 @@ import tree
 from gtrxl_tf import collecting
 from gtrxl_tf import datasets
 from gtrxl_tf import environments
+from gtrxl_tf.analysis import models
 from gtrxl_tf.collecting import episodes as collect
 from gtrxl_tf.datasets import episodes_testing
 from gtrxl_tf.environments import dark_room_batch
 from gtrxl_tf.environments import dmlab_stand_in
 from gtrxl_tf.launch import prepare
-from gtrxl_tf.launch import variants
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import experiment as experiment_lib
 
@@ -249,7 +249,7 @@ class OfflineFilesTest(OfflineGinTest):
 
   @parameterized.parameters(*_ABLATIONS)
   def test_ablation(self, experiment, settings):
-    [model] = variants.models([f'models/rate.gin+{settings}']).values()
+    [model] = models.models([f'models/rate.gin+{settings}']).values()
     self.build(self.episodes(experiment), experiment, *model.gin_files,
                bindings=model.bindings)
 

@@ -44,8 +44,8 @@ def _print_row(cells: Sequence[str]) -> None:
 
 def main() -> None:
   # pylint: disable=import-outside-toplevel
+  from gtrxl_tf.analysis import models as variants
   from gtrxl_tf.analysis.benchmarks import learner_cost
-  from gtrxl_tf.launch import variants
   from gtrxl_tf.settings import config
 
   swept = variants.swept(_SWEEP.value)

@@ -15,10 +15,10 @@ from absl.testing import parameterized
 import gin
 
 from binaries import commands_testing
+from gtrxl_tf.analysis import models as variants
 from gtrxl_tf.environments import apple_maze
 from gtrxl_tf.environments import dmlab
 from gtrxl_tf.launch import configurables  # noqa: F401 (for gin)
-from gtrxl_tf.launch import variants
 from gtrxl_tf.settings import config
 
 _GIN = commands_testing.ROOT / 'gin'

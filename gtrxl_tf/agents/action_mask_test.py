@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from gtrxl_tf import cores
 from gtrxl_tf import testing
-from gtrxl_tf.agents import cql as cql_agent
+from gtrxl_tf.agents import cql
 from gtrxl_tf.agents import cql_sac
-from gtrxl_tf.agents import decision as decision_agent
+from gtrxl_tf.agents import decision
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.agents import ppo
 from gtrxl_tf.agents import vmpo
@@ -125,8 +125,8 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
                 logits=tf.constant(_with_many(batch.policy.logits, -1e9))))))
 
   @parameterized.named_parameters(
-      ('decision', _decision, decision_agent.DecisionAgent),
-      ('cql', _cql, cql_agent.CQLAgent))
+      ('decision', _decision, decision.DecisionAgent),
+      ('cql', _cql, cql.CQLAgent))
   def test_it_equals_that_of_an_offline_agent_with_fewer_actions(self, network, agent):
     few, many = network(_FEW, _PLAIN), network(_MANY, _MASKED)
     for theirs, ours in zip(few.variables, many.variables):
@@ -138,7 +138,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
         ours.assign(_with_many(theirs.numpy().T, 7.).T)
     unrolls = testing.random_unrolls(0, 2, 3, _FEW)
     shape = unrolls.reward.shape
-    batch = decision_agent.Segments(
+    batch = decision.Segments(
         return_to_go=unrolls.reward, observation=unrolls.observation,
         action=unrolls.action, reward=unrolls.reward, discount=tf.ones(shape),
         is_first=tf.constant([[True, False, False, False]] * 2),
@@ -220,11 +220,11 @@ _POLICIES = {
     'sampling': lambda: policy_lib.ActorCriticPolicy(_actor_critic(), *_ARGUMENTS),
     'greedy': lambda: policy_lib.ActorCriticPolicy(
         _actor_critic(), *_ARGUMENTS, greedy=True),
-    'decision': lambda: decision_agent.DecisionPolicy(
+    'decision': lambda: decision.DecisionPolicy(
         _decision(), *_ARGUMENTS, target_return=1.0, greedy=False),
-    'window': lambda: decision_agent.DecisionPolicy(
+    'window': lambda: decision.DecisionPolicy(
         _decision(), *_ARGUMENTS, target_return=1.0, window=4),
-    'cql': lambda: cql_agent.CQLPolicy(_cql(), *_ARGUMENTS),
+    'cql': lambda: cql.CQLPolicy(_cql(), *_ARGUMENTS),
 }
 
 

@@ -11,11 +11,11 @@ import gin
 from gtrxl_tf import files
 from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import comparison_plots
+from gtrxl_tf.analysis import models as variants
 from gtrxl_tf.launch import prepare
-from gtrxl_tf.launch import variants
 from gtrxl_tf.settings import sampling
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training import summaries
+from gtrxl_tf.training import tensorboard
 from gtrxl_tf.training.offline import history_curves
 
 
@@ -79,7 +79,7 @@ class Comparison:
       if folder.evaluation.exists() or folder.diverged.exists():
         continue
       print(f'Run {i} of {len(runs)}: {folder.root}', flush=True)
-      board = summaries.Summaries(folder.summaries)
+      board = tensorboard.Summaries(folder.summaries)
       board.sweep_point({
           'model': model, 'seed': seed,
           **({self._setting: point.value} if self._setting else {})})

@@ -8,15 +8,15 @@ import tensorflow as tf
 import tree
 
 from gtrxl_tf.analysis import films
+from gtrxl_tf.analysis import models
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare
-from gtrxl_tf.launch import variants
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training import summaries
+from gtrxl_tf.training import tensorboard
 from gtrxl_tf.training.offline import history_curves
 from gtrxl_tf.training.offline import learning_processes
 
@@ -54,7 +54,7 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
   # nothing, and prints an error.
   tf.config.optimizer.set_experimental_options({'remapping': False})
   lines = {}
-  for point in variants.sweep(sweep):
+  for point in models.sweep(sweep):
     with parts.kept_failure(
         'evaluation', folder.failures / 'evaluate.txt', unexpected_only=True):
       experiment = _prepare(folder, [*gin_files, *point.gin_files],
@@ -138,7 +138,7 @@ def _film(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   played = evaluation.EpisodeEvaluator(
       _restore(experiment, folder, greedy), environment, _NUM_FILMS).evaluate()
   environment.close()
-  board, texts = summaries.Summaries(folder.summaries / 'films'), []
+  board, texts = tensorboard.Summaries(folder.summaries / 'films'), []
   for i, (made, task, value) in enumerate(zip(filmed, played.tasks, played.returns)):
     path = folder.videos / name / f'episode_{i}.gif'
     films.write(path, made.frames)

@@ -32,7 +32,7 @@ from gtrxl_tf.training import evaluation as evaluation_lib
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training import summaries
+from gtrxl_tf.training import tensorboard
 from gtrxl_tf.training import trainer
 from gtrxl_tf.training.online import keepalive
 from gtrxl_tf.training.online import reconnect
@@ -301,7 +301,7 @@ def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   runs = {'training': [run_folder.read_metrics(folder.metrics)]}
   curves.draw(folder.curve, runs, folder.root.name, informed,
               lines=experiment.reference_lines.get(curves.measure_column(runs), {}))
-  board = summaries.Summaries(folder.summaries / 'evaluation')
+  board = tensorboard.Summaries(folder.summaries / 'evaluation')
   board.picture('episodes/curve', folder.curve)
   board.flush()
   print(experiment.describe(folder, evaluation, informed))

@@ -6,13 +6,13 @@ import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf.replay import lazy_reverb
-from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import server_lost
+from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import writer
 
 
-def unrolls(address: str, num_items: int, ledger: ledger_lib.Ledger,
+def unrolls(address: str, num_items: int, ledger: staleness.Ledger,
             should_stop: Callable[[], bool], timeout_ms: int = 1000,
             abandoned: Callable[[], bool] = lambda: False) -> tf.data.Dataset:
   """Batches of `num_items` items that the ledger admits, each of E environments.

@@ -12,7 +12,7 @@ import tensorflow as tf
 from gtrxl_tf import files
 from gtrxl_tf.replay import lazy_reverb
 from gtrxl_tf.replay import server_lost
-from gtrxl_tf.replay import server_settings
+from gtrxl_tf.replay import settings_table
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer
@@ -53,7 +53,7 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
     served = [lazy_reverb.Table.queue(writer.TABLE, queue_size, signature=signature),
               weights.table(variables)]
     if settings is not None:
-      served.append(server_settings.table())
+      served.append(settings_table.table())
     return lazy_reverb.Server(served, port=port, checkpointer=checkpointer)
 
   _check_port(port)
@@ -71,7 +71,7 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
     _start_empty(tables, f'{tables} cannot be read ({config.one_line(error)})')
     server = make_server(tables)
   if settings is not None:  # In place of those in the checkpoint.
-    server_settings.publish(f'localhost:{port}', settings)
+    settings_table.publish(f'localhost:{port}', settings)
   return server
 
 
@@ -141,7 +141,7 @@ def sizes(port: int) -> Dict[str, float]:
     tables = lazy_reverb.Client(f'localhost:{port}').server_info(10)
   found = {}
   for name, table in tables.items():
-    if name == server_settings.TABLE:
+    if name == settings_table.TABLE:
       continue
     limiter = table.rate_limiter_info
     found[f'{name}_items'] = table.current_size

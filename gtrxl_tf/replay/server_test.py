@@ -11,9 +11,9 @@ import reverb
 import tensorflow as tf
 
 from gtrxl_tf.replay import dataset
-from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import server as server_lib
-from gtrxl_tf.replay import server_settings
+from gtrxl_tf.replay import settings_table
+from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer as writer_lib
@@ -87,7 +87,7 @@ class ServerTest(parameterized.TestCase):
   def test_a_server_has_the_settings_it_was_started_with_last(self):
     for settings in None, 'ä = 1', 'ä = 2 and longer', 'ä = 3':
       server = self.serve(settings=settings)
-      self.assertEqual(server_settings.read(self.address), settings)
+      self.assertEqual(settings_table.read(self.address), settings)
       if settings is None:
         self.write(2)
       self.assertEqual(
@@ -101,7 +101,7 @@ class ServerTest(parameterized.TestCase):
     server = self.serve()
     self.write(4)
     server_lib.checkpoint(self.port)
-    ledger = ledger_lib.Ledger(max_age=10)
+    ledger = staleness.Ledger(max_age=10)
     ledger.learner_step = 1
     self.assertEqual(self.sampled(2, ledger), [0, 1])
     server.stop()

@@ -12,8 +12,8 @@ import reverb
 import tensorflow as tf
 
 from gtrxl_tf.replay import dataset
-from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import server as server_lib
+from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import writer as writer_lib
 
@@ -61,7 +61,7 @@ class StalenessTest(parameterized.TestCase):
     actors = [threading.Thread(target=self.act) for _ in range(num_actors)]
     for actor in actors:
       actor.start()
-    ledger = ledger_lib.Ledger(_MAX_AGE)
+    ledger = staleness.Ledger(_MAX_AGE)
     deadline = time.time() + 60
     batches = iter(dataset.unrolls(
         self.address, _ITEMS, ledger, lambda: time.time() > deadline, timeout_ms=500))

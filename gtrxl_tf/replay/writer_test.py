@@ -13,8 +13,8 @@ import reverb
 import tensorflow as tf
 
 from gtrxl_tf.replay import dataset
-from gtrxl_tf.replay import ledger
 from gtrxl_tf.replay import server
+from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import writer as writer_lib
 from gtrxl_tf.settings import config
@@ -76,7 +76,7 @@ class UnrollsTest(parameterized.TestCase):
     self.addCleanup(self.server.stop)
     self.address = f'localhost:{port}'
     self.client = reverb.Client(self.address)
-    self.ledger = ledger.Ledger(max_age=100)
+    self.ledger = staleness.Ledger(max_age=100)
     return self.writer()
 
   def writer(self, identity=1):

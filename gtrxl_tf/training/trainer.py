@@ -20,7 +20,7 @@ from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import learner
 from gtrxl_tf.training import long_steps
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training import summaries
+from gtrxl_tf.training import tensorboard
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Trainer(abc.ABC):
     devices.check_equal(self.step, strategy, f'learner steps in {folder.checkpoints}')
     if self._is_chief:
       self._metrics = run_folder.MetricsWriter(folder.metrics, self.step)
-      self._summaries = summaries.Summaries(folder.summaries)
+      self._summaries = tensorboard.Summaries(folder.summaries)
       if folder.config.exists():
         self._summaries.settings(folder.config.read_text(encoding='utf-8'))
     self._newest: Optional[learner.Metrics] = None  # The last step's.

@@ -25,8 +25,8 @@ from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import dataset
-from gtrxl_tf.replay import ledger
 from gtrxl_tf.replay import server
+from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import seeds
 from gtrxl_tf.training.online import actor as actor_lib
@@ -182,7 +182,7 @@ class ActorTest(parameterized.TestCase):
   def batches(self):
     """Batches until the test has enough."""
     deadline = time.time() + 60
-    self.ledger = ledger.Ledger(
+    self.ledger = staleness.Ledger(
         max_age=1000, num_tasks=len(self.experiment.task_names))
     self.ledger.learner_step = 100
     def lost():

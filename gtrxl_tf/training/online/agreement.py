@@ -7,7 +7,7 @@ server's settings are the reference: it is the part that all others connect to.
 import pathlib
 from typing import Optional
 
-from gtrxl_tf.replay import server_settings
+from gtrxl_tf.replay import settings_table
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
 
@@ -26,7 +26,7 @@ def check_server(address: str, settings: Optional[differences.Settings]) -> None
     config.ConfigError: they differ in more than `settings.OF_ONE_PART`.
     ServerLost: the server does not answer.
   """
-  if settings is None or (text := server_settings.read(address)) is None:
+  if settings is None or (text := settings_table.read(address)) is None:
     return
   different = differences.differences(
       settings, differences.from_json(text), differences.OF_ONE_PART)

@@ -16,7 +16,7 @@ import pytest
 
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.replay import server_lost
-from gtrxl_tf.replay import server_settings
+from gtrxl_tf.replay import settings_table
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.online import actor
@@ -58,7 +58,7 @@ class AgreementTest(parameterized.TestCase):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
       try:
-        self.assertIsNotNone(server_settings.read(self.address, timeout=1))
+        self.assertIsNotNone(settings_table.read(self.address, timeout=1))
         return
       except server_lost.ServerLost:
         time.sleep(0.1)  # An attempt fails at once if nothing listens yet.

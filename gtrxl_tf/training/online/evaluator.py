@@ -10,7 +10,7 @@ from gtrxl_tf.replay import weights
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import run_folder
-from gtrxl_tf.training import summaries
+from gtrxl_tf.training import tensorboard
 from gtrxl_tf.training import watchdog
 from gtrxl_tf.training.online import agreement
 from gtrxl_tf.training.online import experiment as experiment_lib
@@ -47,7 +47,7 @@ class OnlineEvaluator:
     self._gauges = gauges or gauges_lib.Gauges('evaluator')
     self._path = folder.evaluations
     self._rows = run_folder.MetricsWriter(self._path)
-    self._summaries = summaries.Summaries(folder.summaries / 'evaluation')
+    self._summaries = tensorboard.Summaries(folder.summaries / 'evaluation')
     self._plays = False
     self._watchdog = watchdog.Watchdog(experiment.stall_seconds, self._describe)
 

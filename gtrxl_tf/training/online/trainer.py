@@ -8,8 +8,8 @@ from absl import logging
 import tensorflow as tf
 
 from gtrxl_tf.replay import lazy_reverb
-from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import server_lost
+from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer
@@ -75,7 +75,7 @@ class OnlineTrainer(trainer.Trainer):
       agent = experiment.make_agent()
       optimizer = experiment.make_optimizer(self._progress)
     self._environment_steps = tf.Variable(0, dtype=tf.int64)
-    self._ledger = ledger_lib.Ledger(
+    self._ledger = staleness.Ledger(
         experiment.max_age(agent), len(experiment.task_names),
         worker=devices.worker_number(strategy))
     super().__init__(

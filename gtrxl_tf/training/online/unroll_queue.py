@@ -14,8 +14,8 @@ import tensorflow as tf
 from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import deadline
 from gtrxl_tf.replay import lazy_reverb
-from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import server_lost
+from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer
@@ -36,7 +36,7 @@ _SILENT_SECONDS = 30.0
 class UnrollQueue:
   """Takes batches from a Reverb server's queue; connects again as often as asked."""
 
-  def __init__(self, address: str, items_per_batch: int, ledger: ledger_lib.Ledger,
+  def __init__(self, address: str, items_per_batch: int, ledger: staleness.Ledger,
                should_stop: Callable[[], bool], stall_seconds: float):
     """Creates the queue's end; nothing is connected yet.
 

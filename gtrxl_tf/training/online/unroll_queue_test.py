@@ -9,8 +9,8 @@ import weakref
 from absl.testing import absltest
 
 from gtrxl_tf.replay import dataset
-from gtrxl_tf.replay import ledger
 from gtrxl_tf.replay import server_lost
+from gtrxl_tf.replay import staleness
 from gtrxl_tf.training.online import unroll_queue
 
 
@@ -47,7 +47,7 @@ class UnrollQueueTest(absltest.TestCase):
     self.batches = _Batches()
     self.addCleanup(self.batches.lost.set)
     queue = unroll_queue.UnrollQueue(
-        'localhost:1', 1, ledger.Ledger(1), lambda: False, stall_seconds=60)
+        'localhost:1', 1, staleness.Ledger(1), lambda: False, stall_seconds=60)
     with mock.patch.object(dataset, 'unrolls', return_value=self.batches):
       queue.connect()
     return queue

@@ -23,8 +23,8 @@ from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import language
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import dataset
-from gtrxl_tf.replay import ledger as ledger_lib
 from gtrxl_tf.replay import server as server_lib
+from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import config
 from gtrxl_tf.training.online import actor
@@ -87,7 +87,7 @@ class WorldsTest(parameterized.TestCase):
     self.assertGreaterEqual(ledger.environment_steps, _STEPS)
     self.assertEqual((ledger.stale, ledger.duplicate), (0, 0))
 
-  def play(self, experiment) -> ledger_lib.Ledger:
+  def play(self, experiment) -> staleness.Ledger:
     port = portpicker.pick_unused_port()
     network = experiment.make_agent().online
     server = server_lib.serve(
@@ -105,7 +105,7 @@ class WorldsTest(parameterized.TestCase):
     self.addCleanup(thread.join)
     self.addCleanup(stop.set)
 
-    ledger = ledger_lib.Ledger(max_age=10)
+    ledger = staleness.Ledger(max_age=10)
     batches = dataset.unrolls(
         address, 1, ledger, lambda: not thread.is_alive(), timeout_ms=500)
     for batch in itertools.takewhile(

@@ -5,7 +5,7 @@ import pathlib
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from gtrxl_tf.launch import variants
+from gtrxl_tf.analysis import models
 from gtrxl_tf.settings import config
 
 _GIN = pathlib.Path(__file__).parents[2] / 'gin'
@@ -15,14 +15,14 @@ class VariantsTest(parameterized.TestCase):
 
   def test_a_model_is_a_core_or_gin_files(self):
     self.assertEqual(
-        variants.models(['gtrxl', 'a/rate.gin', 'a/rate.gin+a/pool.gin', 'lstm+x.gin']),
+        models.models(['gtrxl', 'a/rate.gin', 'a/rate.gin+a/pool.gin', 'lstm+x.gin']),
         {'gtrxl': ([str(_GIN / 'cores/gtrxl.gin')], []), 'rate': (['a/rate.gin'], []),
          'rate+pool': (['a/rate.gin', 'a/pool.gin'], []),
          'lstm+x': ([str(_GIN / 'cores/lstm.gin'), 'x.gin'], [])})
 
   def test_a_model_may_have_settings_of_its_own(self):
     self.assertEqual(
-        variants.models(['gtrxl+TransformerXL.gate=highway',
+        models.models(['gtrxl+TransformerXL.gate=highway',
                          'a/rate.gin+RATE.mlp_dim=%mlp_dim+chunk=10+x.y=True']),
         {'gtrxl+gate=highway': ([str(_GIN / 'cores/gtrxl.gin')],
                                 ["TransformerXL.gate='highway'"]),
@@ -37,29 +37,29 @@ class VariantsTest(parameterized.TestCase):
       (['a/rate.gin', 'b/rate.gin'], 'two of the name rate'))
   def test_refuses_what_is_no_model(self, names, message):
     with self.assertRaisesRegex(config.ConfigError, message):
-      variants.models(names)
+      models.models(names)
 
   def test_a_sweep_is_over_values_or_over_files(self):
     self.assertEqual(
-        variants.sweep('Numpad.size=2,3'),
-        [variants.Point('Numpad.size=2', '2', [], ['Numpad.size=2']),
-         variants.Point('Numpad.size=3', '3', [], ['Numpad.size=3'])])
-    self.assertEqual(variants.swept('Numpad.size=2,3'), 'Numpad.size')
-    self.assertEqual(variants.sweep('TransformerXL.gate=gru'), [variants.Point(
+        models.sweep('Numpad.size=2,3'),
+        [models.Point('Numpad.size=2', '2', [], ['Numpad.size=2']),
+         models.Point('Numpad.size=3', '3', [], ['Numpad.size=3'])])
+    self.assertEqual(models.swept('Numpad.size=2,3'), 'Numpad.size')
+    self.assertEqual(models.sweep('TransformerXL.gate=gru'), [models.Point(
         'TransformerXL.gate=gru', 'gru', [], ["TransformerXL.gate='gru'"])])
     self.assertEqual(
-        variants.sweep('a/x.gin,y.gin'),
-        [variants.Point('x', 'x', ['a/x.gin'], []),
-         variants.Point('y', 'y', ['y.gin'], [])])
-    self.assertEqual(variants.swept('a/x.gin,y.gin'), 'experiment')
-    self.assertEqual(variants.sweep(None), [variants.Point('', '', [], [])])
-    self.assertIsNone(variants.swept(None))
+        models.sweep('a/x.gin,y.gin'),
+        [models.Point('x', 'x', ['a/x.gin'], []),
+         models.Point('y', 'y', ['y.gin'], [])])
+    self.assertEqual(models.swept('a/x.gin,y.gin'), 'experiment')
+    self.assertEqual(models.sweep(None), [models.Point('', '', [], [])])
+    self.assertIsNone(models.swept(None))
 
   @parameterized.parameters(
       'Numpad.size', 'Numpad.size=', '=2,3', 'Numpad.size=2,,3', 'Numpad.size=../2')
   def test_refuses_what_is_no_sweep(self, text):
     with self.assertRaisesRegex(config.ConfigError, 'expected SETTING=VALUE,VALUE'):
-      variants.sweep(text)
+      models.sweep(text)
 
 
 if __name__ == '__main__':

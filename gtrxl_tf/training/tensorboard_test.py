@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing import event_accumulator
 import tensorflow as tf
 
 from gtrxl_tf import testing
-from gtrxl_tf.training import summaries
+from gtrxl_tf.training import tensorboard
 
 
 class SummariesTest(parameterized.TestCase):
@@ -28,7 +28,7 @@ class SummariesTest(parameterized.TestCase):
 
   def test_numbers_are_written_unless_they_are_nan(self):
     folder = pathlib.Path(self.create_tempdir().full_path)
-    writer = summaries.Summaries(folder)
+    writer = tensorboard.Summaries(folder)
     writer.flush()
     writer.write(3, {'loss': 1.0, 'return': math.nan})
     writer.flush()
@@ -44,7 +44,7 @@ class SummariesTest(parameterized.TestCase):
               for value in event.summary.value]
 
     def ours(folder):
-      writer = summaries.Summaries(folder)
+      writer = tensorboard.Summaries(folder)
       writer.write(7, {'loss': 0.1, 'unrolls': 3})
       writer.flush()
 
@@ -71,13 +71,13 @@ class SummariesTest(parameterized.TestCase):
       ('data_age', 'replay'), ('oldest_allowed', 'replay'), ('temperature', 'agent'),
       ('kl_mean', 'agent'))
   def test_numbers_are_grouped(self, column, group):
-    self.assertEqual(summaries.tag(column), f'{group}/{column}')
+    self.assertEqual(tensorboard.tag(column), f'{group}/{column}')
 
   def test_tensorboard_shows_settings_pictures_and_sweeps(self):
     folder = pathlib.Path(self.create_tempdir().full_path)
     picture = folder / 'picture.gif'
     Image.new('RGB', (6, 4)).save(picture)
-    writer = summaries.Summaries(folder / 'summaries')
+    writer = tensorboard.Summaries(folder / 'summaries')
     writer.settings('Experiment.seed = 1\n')
     writer.picture('films/episode_0', picture)
     writer.sweep_point({'model': 'gtrxl', 'seed': 1})
@@ -94,7 +94,7 @@ class SummariesTest(parameterized.TestCase):
 
   def test_only_what_a_full_disk_has_no_room_for_is_lost(self):
     disk = testing.small_disk(self, 64)
-    writer = summaries.Summaries(disk / 'summaries')
+    writer = tensorboard.Summaries(disk / 'summaries')
     writer.write(1, {'loss': 1.0})
     writer.flush()
     with testing.full(disk):

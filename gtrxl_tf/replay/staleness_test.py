@@ -4,7 +4,7 @@ from absl.testing import absltest
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf.replay import ledger as ledger_lib
+from gtrxl_tf.replay import staleness
 
 _T, _E = 4, 2
 _FIRST, _MID, _LAST = 0, 1, 2
@@ -22,7 +22,7 @@ def _unroll(unroll_id=0, target_step=0, **columns):
 class LedgerTest(absltest.TestCase):
 
   def test_an_unroll_is_admitted_below_the_maximum_age(self):
-    ledger = ledger_lib.Ledger(max_age=10)
+    ledger = staleness.Ledger(max_age=10)
     ledger.learner_step = 100
     ages = [0, 9, 10, 50]
     admitted = [ledger.admit(**_unroll(i, 100 - age)) for i, age in enumerate(ages)]
@@ -30,21 +30,21 @@ class LedgerTest(absltest.TestCase):
     self.assertEqual((ledger.unrolls, ledger.stale, ledger.duplicate), (2, 2, 0))
 
   def test_training_data_are_never_older_than_the_bound(self):
-    ledger = ledger_lib.Ledger(max_age=10)
+    ledger = staleness.Ledger(max_age=10)
     for i, ledger.learner_step in enumerate([0, 3, 9, 12, 20]):
       ledger.admit(**_unroll(i))
       self.assertLessEqual(ledger.oldest, 10)
     self.assertEqual(ledger.oldest, 10)  # Admitted at age 9, trained on a step later.
 
   def test_weights_from_a_future_step_are_refused(self):
-    ledger = ledger_lib.Ledger(max_age=10)
+    ledger = staleness.Ledger(max_age=10)
     ledger.learner_step = 40
     self.assertFalse(ledger.admit(**_unroll(target_step=41)))
     self.assertEqual((ledger.unrolls, ledger.stale), (0, 1))
     self.assertEqual(ledger.environment_steps, 0)
 
   def test_nothing_is_admitted_twice(self):
-    ledger = ledger_lib.Ledger(max_age=10)
+    ledger = staleness.Ledger(max_age=10)
     a, b = 5 << 32, 7 << 32  # Two writers whose items are interleaved.
     ids = [a, b, a + 1, a + 1, b, a, b + 1, a + 3, a + 2]
     admitted = [ledger.admit(**_unroll(i)) for i in ids]
@@ -53,7 +53,7 @@ class LedgerTest(absltest.TestCase):
     self.assertEqual((ledger.unrolls, ledger.stale, ledger.duplicate), (5, 0, 4))
 
   def test_a_stale_unroll_is_not_admitted_when_it_is_repeated(self):
-    ledger = ledger_lib.Ledger(max_age=10)
+    ledger = staleness.Ledger(max_age=10)
     ledger.learner_step = 10
     self.assertFalse(ledger.admit(**_unroll(3, target_step=0)))
     self.assertFalse(ledger.admit(**_unroll(3, target_step=10)))
@@ -62,7 +62,7 @@ class LedgerTest(absltest.TestCase):
   def test_environment_steps_are_actions(self):
     step_type = np.full((_T, _E), _MID, np.int32)
     step_type[1, 0], step_type[2, 0] = _LAST, _FIRST  # No action leads to a FIRST row.
-    ledger = ledger_lib.Ledger(max_age=10)
+    ledger = staleness.Ledger(max_age=10)
     ledger.admit(**_unroll(0, step_type=step_type))
     self.assertEqual(ledger.environment_steps, _T * _E - 1)
     ledger.admit(**_unroll(1))
@@ -73,7 +73,7 @@ class LedgerTest(absltest.TestCase):
     returns[1, 0], returns[3, 1] = 2.5, 0
     successes = np.full((_T, _E), np.nan, np.float32)
     successes[1, 0] = 1
-    ledger = ledger_lib.Ledger(max_age=10)
+    ledger = staleness.Ledger(max_age=10)
     ledger.admit(**_unroll(0, episode_return=returns, episode_success=successes))
     self.assertEqual(list(ledger.returns), [2.5, 0])
     self.assertEqual(list(ledger.successes), [1])
@@ -81,7 +81,7 @@ class LedgerTest(absltest.TestCase):
     self.assertEqual(list(ledger.returns), [2.5, 0])
 
   def test_only_the_newest_returns_are_kept(self):
-    ledger = ledger_lib.Ledger(max_age=10, window=3)
+    ledger = staleness.Ledger(max_age=10, window=3)
     for i in range(5):
       returns = np.full((_T, _E), np.nan, np.float32)
       returns[0, 0] = i
@@ -89,7 +89,7 @@ class LedgerTest(absltest.TestCase):
     self.assertEqual(list(ledger.returns), [2, 3, 4])
 
   def test_returns_of_each_task(self):
-    ledger = ledger_lib.Ledger(max_age=10, num_tasks=3)
+    ledger = staleness.Ledger(max_age=10, num_tasks=3)
     returns = np.full((_T, _E), np.nan, np.float32)
     returns[0] = 1, 2
     returns[2, 1] = 3
@@ -99,14 +99,14 @@ class LedgerTest(absltest.TestCase):
   def test_a_checkpoint_restores_the_ledger(self):
     returns = np.full((_T, _E), np.nan, np.float32)
     returns[1] = 2.5, 4
-    saved = ledger_lib.Ledger(max_age=10, num_tasks=2)
+    saved = staleness.Ledger(max_age=10, num_tasks=2)
     for i in range(3):
       saved.admit(**_unroll(i, episode_return=returns, episode_success=returns,
                             task=np.int32([0, 1])))
     saved.admit(**_unroll(2))
     path = tf.train.Checkpoint(ledger=saved).save(
         self.create_tempdir().full_path + '/checkpoint')
-    restored = ledger_lib.Ledger(max_age=10, num_tasks=2)
+    restored = staleness.Ledger(max_age=10, num_tasks=2)
     restored.admit(**_unroll(70))  # Its own contents are replaced.
     tf.train.Checkpoint(ledger=restored).restore(path)
     self.assertEqual(restored.serialize(), saved.serialize())
@@ -116,7 +116,7 @@ class LedgerTest(absltest.TestCase):
 
   def test_a_checkpoint_has_the_ledgers_of_all_workers(self):
     a, b = 5 << 32, 7 << 32  # Two writers.
-    chief, other = (ledger_lib.Ledger(max_age=10, worker=i) for i in range(2))
+    chief, other = (staleness.Ledger(max_age=10, worker=i) for i in range(2))
     for i in (a, a + 1, b + 1):
       chief.admit(**_unroll(i))
     for i in (a + 2, b):
@@ -126,7 +126,7 @@ class LedgerTest(absltest.TestCase):
     path = tf.train.Checkpoint(ledger=chief).save(
         self.create_tempdir().full_path + '/checkpoint')
     for worker, unrolls in (0, 4), (1, 2), (2, 0):  # The last is new.
-      restored = ledger_lib.Ledger(max_age=10, worker=worker)
+      restored = staleness.Ledger(max_age=10, worker=worker)
       restored.admit(**_unroll(70))
       tf.train.Checkpoint(ledger=restored).restore(path)
       self.assertEqual((restored.unrolls, restored.duplicate), (unrolls, 0))
@@ -135,22 +135,22 @@ class LedgerTest(absltest.TestCase):
               a, a + 1, a + 2, b, b + 1, b + 2, a + 3, b + 3)], 6 * [False] + 2 * [True])
 
   def test_a_checkpoint_before_an_exchange_keeps_the_other_ledgers(self):
-    chief, other = (ledger_lib.Ledger(max_age=10, worker=i) for i in range(2))
+    chief, other = (staleness.Ledger(max_age=10, worker=i) for i in range(2))
     for i in (1, 2, 3):
       other.admit(**_unroll(i))
     chief.set_workers([chief.own_state(), other.own_state()])
     for unrolls in (1, 2):  # The chief is restored, and saves without an exchange.
-      restored = ledger_lib.Ledger(max_age=10)
+      restored = staleness.Ledger(max_age=10)
       restored.deserialize(chief.serialize())
       chief = restored
       chief.admit(**_unroll((7 << 32) + unrolls))
       self.assertEqual(chief.unrolls, unrolls)
-    restored = ledger_lib.Ledger(max_age=10, worker=1)
+    restored = staleness.Ledger(max_age=10, worker=1)
     restored.deserialize(chief.serialize())
     self.assertEqual(restored.unrolls, 3)
 
   def test_gauges_cover_the_time_since_the_last_call(self):
-    ledger = ledger_lib.Ledger(max_age=10)
+    ledger = staleness.Ledger(max_age=10)
     ledger.learner_step = 6
     a, b = 5 << 32, 7 << 32  # Two writers.
     for unroll_id, target_step in ((a, 6), (b, 2), (a + 1, 2)):
