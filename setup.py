@@ -42,7 +42,7 @@ setuptools.setup(
         'absl-py>=1.4',
         'dm-env>=1.6',
         'dm-tree>=0.1.8',
-        'gin-config>=0.5,<0.6',  # Errors are made from its parser.
+        'gin-config>=0.5,<0.6',  # gin_files.py uses its parser.
         'matplotlib>=3.7',
         'numpy>=1.23',
         'pillow>=9.4',

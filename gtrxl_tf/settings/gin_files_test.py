@@ -205,6 +205,13 @@ class ImportTest(_Test):
     config.parse([top], [])
     self.assertEqual(furnished()[1].width, 3)
 
+  def test_a_module_that_is_a_link(self):
+    top = self.write('own/top.gin', 'import my_linked\nfurnished.door = @LinkedDoor')
+    self.write('elsewhere/linked.py', 'class LinkedDoor: pass')
+    (self.folder / 'own/my_linked.py').symlink_to(self.folder / 'elsewhere/linked.py')
+    config.parse([top], [])
+    self.assertEqual(furnished()[1].__name__, 'LinkedDoor')
+
   def test_a_module_in_the_working_folder(self):
     self.write('work/my_binding.py', 'class BoundDoor: pass')
     config.parse([], ['import my_binding', 'furnished.door = @BoundDoor'])
