@@ -1,4 +1,4 @@
-"""The interfaces that learners and trainers require of agents."""
+"""What learners and trainers require of agents, and the base of offline ones."""
 
 from typing import Any, Dict, Sequence, Tuple
 
@@ -38,6 +38,36 @@ class Agent(Protocol):
     Args:
       batch: the global batch.
     """
+
+
+class OfflineAgent(tf.Module):
+  """The base of agents that train one network on recorded data.
+
+  It is an `Agent` once a subclass has a `loss`. It updates nothing but what the
+  optimizer changes; a subclass with target networks overrides `after_step`.
+  """
+
+  def __init__(self, name: str, network: tf.keras.layers.Layer):
+    """Creates the agent.
+
+    Args:
+      name: the module's.
+      network: the network that learns; its variables must exist.
+    """
+    super().__init__(name=name)
+    self.network = network
+
+  @property
+  def learned_variables(self) -> Tuple[tf.Variable, ...]:
+    """The variables that an optimizer changes."""
+    return tuple(self.network.trainable_variables)
+
+  def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
+    """Returns the metrics."""
+    return metrics
+
+  def after_batch(self, batch: Any) -> None:
+    """Does nothing."""
 
 
 class OnlineAgent(Agent, Protocol):

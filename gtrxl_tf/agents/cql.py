@@ -6,6 +6,7 @@ from typing import Any, Dict, Tuple, Union
 import dm_env
 import tensorflow as tf
 
+from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.agents import cql_sac
 from gtrxl_tf.agents import decision
 from gtrxl_tf.agents import policy
@@ -17,7 +18,7 @@ from gtrxl_tf.settings import config
 
 
 @config.configurable
-class CQLAgent(tf.Module):
+class CQLAgent(agent_lib.OfflineAgent):
   """CQL(H) on double Q-learning (Kumar et al., 2020, equation 4).
 
   The paper's Atari results use QR-DQN with the same conservative term. Here Q values
@@ -40,18 +41,12 @@ class CQLAgent(tf.Module):
                alpha: config.NonNegativeFloat = 4.0,
                discount: config.UnitInterval = 0.99,
                target_update_period: config.PositiveInt = 2000):
-    super().__init__(name='cql')
-    self.network = network
+    super().__init__('cql', network)
     self.target = copy.deepcopy(network)
     self._alpha = alpha
     self._discount = discount
     self._target_update_period = target_update_period
     self._steps = tf.Variable(0, dtype=tf.int64, name='steps', trainable=False)
-
-  @property
-  def learned_variables(self) -> Tuple[tf.Variable, ...]:
-    """The variables that an optimizer changes."""
-    return tuple(self.network.trainable_variables)
 
   def loss(self, batch: decision.Segments) -> Tuple[tf.Tensor, Dict[str, tf.Tensor]]:
     """The loss of a batch, and metrics. In a replica context, the replica's share.
@@ -84,9 +79,6 @@ class CQLAgent(tf.Module):
     if self._steps.numpy() % self._target_update_period == 0:
       self._update_target()
     return metrics
-
-  def after_batch(self, batch: Any) -> None:
-    """Does nothing; this agent updates nothing once a batch."""
 
   @tf.function(autograph=False)
   def _update_target(self) -> None:

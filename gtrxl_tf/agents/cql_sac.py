@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import tensor_spec
 
+from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.agents import decision
 from gtrxl_tf.environments import optional
 from gtrxl_tf.losses import averages
@@ -112,7 +113,7 @@ class CQLSACActor(tf.Module):
 
 
 @config.configurable
-class CQLSACAgent(tf.Module):
+class CQLSACAgent(agent_lib.OfflineAgent):
   """CQL(H) on soft actor-critic (Kumar et al., 2020).
 
   The critics and their losses, including the conservative term, are those of TF-Agents'
@@ -150,8 +151,7 @@ class CQLSACAgent(tf.Module):
                num_samples: config.PositiveInt = 10,
                discount: config.UnitInterval = 0.99,
                target_update_rate: config.PositiveFraction = 5e-3):
-    super().__init__(name='cql_sac')
-    self.network = network
+    super().__init__('cql_sac', network)
     self._discount = discount
     self._lagrange_threshold = lagrange_threshold
     self._log_alpha = tf.Variable(
@@ -240,9 +240,6 @@ class CQLSACAgent(tf.Module):
     """Moves the target critics towards the critics."""
     self._update_target()
     return metrics
-
-  def after_batch(self, batch: Any) -> None:
-    """Does nothing; this agent updates nothing once a batch."""
 
   def _transitions(self, batch: decision.Segments, mask: tf.Tensor):
     """The N steps in the mask, their actions `[N, C]`, and the steps after them."""

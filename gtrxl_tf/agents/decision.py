@@ -6,6 +6,7 @@ from typing import Any, Dict, NamedTuple, Optional, Tuple
 import dm_env
 import tensorflow as tf
 
+from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.agents import windows
 from gtrxl_tf.losses import averages
@@ -28,7 +29,7 @@ class Segments(NamedTuple):
 
 
 @config.configurable
-class DecisionAgent(tf.Module):
+class DecisionAgent(agent_lib.OfflineAgent):
   """Imitates recorded actions.
 
   The loss is the cross-entropy of discrete actions plus the squared error of the mean
@@ -59,13 +60,7 @@ class DecisionAgent(tf.Module):
   """
 
   def __init__(self, network: decision.DecisionNetwork):
-    super().__init__(name='decision')
-    self.network = network
-
-  @property
-  def learned_variables(self) -> Tuple[tf.Variable, ...]:
-    """The variables that an optimizer changes."""
-    return tuple(self.network.trainable_variables)
+    super().__init__('decision', network)
 
   def loss(self, batch: Segments) -> Tuple[tf.Tensor, Dict[str, Any]]:
     """The loss of a batch, and metrics. In a replica context, the replica's share.
@@ -110,13 +105,6 @@ class DecisionAgent(tf.Module):
       states.append(state)
     return (tf.nest.map_structure(lambda *x: tf.concat(x, axis=1), *policies),
             {'carried': tf.nest.map_structure(lambda *x: tf.stack(x, axis=1), *states)})
-
-  def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
-    """Returns the metrics; this agent has nothing to update."""
-    return metrics
-
-  def after_batch(self, batch: Any) -> None:
-    """Does nothing; this agent updates nothing once a batch."""
 
 
 class DecisionState(NamedTuple):

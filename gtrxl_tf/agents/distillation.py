@@ -7,6 +7,7 @@ import dm_env
 import tensorflow as tf
 
 from gtrxl_tf import nests
+from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.agents import windows
 from gtrxl_tf.losses import averages
@@ -24,7 +25,7 @@ class HistoryBatch(NamedTuple):
 
 
 @config.configurable
-class DistillationAgent(tf.Module):
+class DistillationAgent(agent_lib.OfflineAgent):
   """Imitates the actions of a learning algorithm.
 
   The loss is the cross-entropy of discrete actions plus the squared error of the mean
@@ -40,14 +41,8 @@ class DistillationAgent(tf.Module):
 
   def __init__(self, network: distillation.DistillationNetwork,
                label_smoothing: config.UnitInterval = 0.1):
-    super().__init__(name='distillation')
-    self.network = network
+    super().__init__('distillation', network)
     self._label_smoothing = label_smoothing
-
-  @property
-  def learned_variables(self) -> Tuple[tf.Variable, ...]:
-    """The variables that an optimizer changes."""
-    return tuple(self.network.trainable_variables)
 
   def loss(self, batch: HistoryBatch) -> Tuple[tf.Tensor, Dict[str, Any]]:
     """The loss of a batch, and metrics. In a replica context, the replica's share.
@@ -105,13 +100,6 @@ class DistillationAgent(tf.Module):
                   - space.discrete_log_prob(uniform, action))
     return ((1 - self._label_smoothing) * surprise
             + self._label_smoothing * of_uniform)
-
-  def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
-    """Returns the metrics; this agent has nothing to update."""
-    return metrics
-
-  def after_batch(self, batch: Any) -> None:
-    """Does nothing; this agent updates nothing once a batch."""
 
 
 class DistillationState(NamedTuple):

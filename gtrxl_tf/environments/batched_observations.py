@@ -6,8 +6,8 @@ from absl import logging
 import numpy as np
 import tree
 
-from gtrxl_tf.environments import action_masks
 from gtrxl_tf.environments import batched_specs
+from gtrxl_tf.environments import specs as specs_lib
 
 
 class Misfit(Exception):
@@ -38,13 +38,13 @@ class ObservationWriter:
     # Places of leaves that are checked further: the action mask, and integers with
     # their bounds.
     self._masks = [place for place, (name, _) in enumerate(leaves)
-                   if name == f'observation[{action_masks.KEY!r}]']
+                   if name == f'observation[{specs_lib.MASK!r}]']
     self._bounded = [(place, leaf.minimum, leaf.maximum,
-                      batched_specs.describe_bounds(leaf))
+                      specs_lib.describe_bounds(leaf))
                      for place, (_, leaf) in enumerate(leaves)
-                     if place not in self._masks and batched_specs.is_narrow(leaf)]
+                     if place not in self._masks and specs_lib.is_narrow(leaf)]
     self._far = [(place, *limits) for place, (_, leaf) in enumerate(leaves)
-                 if (limits := batched_specs.far(leaf)) is not None]
+                 if (limits := specs_lib.far(leaf)) is not None]
 
   def new_arrays(self) -> list[np.ndarray]:
     """Returns arrays for one step of all environments."""

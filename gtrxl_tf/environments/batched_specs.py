@@ -1,6 +1,6 @@
 """The specs of environments that are batched."""
 
-from typing import Any, Optional
+from typing import Any
 
 import dm_env
 from dm_env import specs
@@ -20,38 +20,6 @@ def narrowed(spec: specs.Array) -> specs.Array:
     return spec
   with np.errstate(over='ignore'):  # A bound beyond float32 becomes infinite.
     return spec.replace(dtype=np.float32)
-
-
-def is_narrow(spec: specs.Array) -> bool:
-  """Whether a spec bounds integers more than their dtype does."""
-  if not isinstance(spec, specs.BoundedArray) or spec.dtype.kind not in 'iu':
-    return False
-  limits = np.iinfo(spec.dtype)
-  return bool(np.any(spec.minimum > limits.min) or np.any(spec.maximum < limits.max))
-
-
-def far(spec: specs.Array) -> Optional[tuple[np.ndarray, np.ndarray]]:
-  """Returns the least and the greatest floats that are not far outside a spec's bounds.
-
-  These are as far outside as the bounds are apart. None for other arrays; infinite where
-  there are no two different bounds.
-  """
-  if not isinstance(spec, specs.BoundedArray) or spec.dtype.kind != 'f':
-    return None
-  low, high = (np.asarray(x, np.float64) for x in (spec.minimum, spec.maximum))
-  with np.errstate(invalid='ignore'):
-    width = np.where(np.isfinite(high - low) & (high > low), high - low, np.inf)
-    low, high = (np.where(np.isinf(width), sign * np.inf, bound + sign * width)
-                 for sign, bound in ((-1, low), (1, high)))
-  return None if np.isinf(high).all() else (low, high)
-
-
-def describe_bounds(spec: specs.BoundedArray) -> str:
-  """Describes the integers that a spec admits."""
-  if isinstance(spec, specs.DiscreteArray):
-    return f'an integer in [0, {spec.num_values})'
-  low, high = (str(np.unique(x))[1:-1] for x in (spec.minimum, spec.maximum))
-  return f'integers from {low:.60} to {high:.60}, as its spec says'
 
 
 def check(environments: list[dm_env.Environment]) -> None:

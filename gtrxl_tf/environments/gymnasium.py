@@ -12,14 +12,14 @@ from dm_env import specs
 import numpy as np
 import tree
 
-from gtrxl_tf.environments import action_masks
 from gtrxl_tf.environments import instructions
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import rendering
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.settings import config
 
 # For errors.
-_INFO_MASK = f"info['{action_masks.KEY}']"
+_INFO_MASK = f"info['{specs_lib.MASK}']"
 _RESET = '`def reset(self, *, seed=None, options=None)`'
 
 # Packages that register ids when they are imported, by the beginning of the id.
@@ -42,9 +42,9 @@ class FromGymnasium(dm_env.Environment):
 
   If `reset` returns an `info` that has an `action_mask`, it becomes part of the
   observation, as the entry `action_mask` of a dictionary: int8 `[A]`, 1 where an action
-  is allowed, see `action_masks`. Tuples of masks are concatenated. An observation that
-  is not a dictionary becomes the entry `observation` of one. A dictionary that already
-  has an `action_mask` keeps it. At an episode's last step, a mask that is missing or
+  is allowed, see `environments.specs`. Tuples of masks are concatenated. An observation
+  that is not a dictionary becomes the entry `observation` of one. A dictionary that
+  already has an `action_mask` keeps it. At the last step, a mask that is missing or
   allows no action is replaced by one that allows all.
 
   A terminated episode ends with discount 0, a truncated one with discount 1.
@@ -83,7 +83,7 @@ class FromGymnasium(dm_env.Environment):
     self._encode, self._decode = observation.encode, action.decode
     self._observation_spec, self._action_spec = observation.spec, action.spec
     self._num_actions = sum(
-        sum(action_masks.num_values(spec)) for spec in tree.flatten(action.spec)
+        sum(specs_lib.num_values(spec)) for spec in tree.flatten(action.spec)
         if spec.dtype.kind in 'iu')
     try:
       returned = task.reset(seed=seed)
@@ -98,8 +98,8 @@ class FromGymnasium(dm_env.Environment):
     except ValueError as error:
       raise config.ConfigError(str(error)) from error
     is_dict = isinstance(observation.spec, dict)
-    self._has_own_mask = is_dict and action_masks.KEY in observation.spec
-    self._has_info_mask = action_masks.KEY in info and not self._has_own_mask
+    self._has_own_mask = is_dict and specs_lib.MASK in observation.spec
+    self._has_info_mask = specs_lib.MASK in info and not self._has_own_mask
     self._nested = self._has_info_mask and not is_dict
     if self._has_info_mask:
       if not self._num_actions:
@@ -107,8 +107,8 @@ class FromGymnasium(dm_env.Environment):
                                  f'{task.action_space}: expected discrete ones')
       if self._nested:
         self._observation_spec = {'observation': observation.spec}
-      self._observation_spec[action_masks.KEY] = specs.BoundedArray(
-          [self._num_actions], np.int8, 0, 1, action_masks.KEY)
+      self._observation_spec[specs_lib.MASK] = specs.BoundedArray(
+          [self._num_actions], np.int8, 0, 1, specs_lib.MASK)
     self._reset_next_step = True
 
   def reset(self) -> dm_env.TimeStep:
@@ -190,13 +190,13 @@ class FromGymnasium(dm_env.Environment):
     """Returns an observation as the spec has it."""
     observation = self._encode(value)
     if self._has_own_mask:
-      mask = observation[action_masks.KEY]
+      mask = observation[specs_lib.MASK]
       if last and not np.any(mask):
-        observation[action_masks.KEY] = np.ones_like(mask)
+        observation[specs_lib.MASK] = np.ones_like(mask)
     if self._has_info_mask:
       if self._nested:
         observation = {'observation': observation}
-      observation[action_masks.KEY] = self._mask(info.get(action_masks.KEY), last)
+      observation[specs_lib.MASK] = self._mask(info.get(specs_lib.MASK), last)
     return observation
 
   def _mask(self, mask: Any, last: bool) -> np.ndarray:

@@ -7,8 +7,7 @@ from dm_env import specs
 import numpy as np
 import tree
 
-from gtrxl_tf.environments import action_bounds
-from gtrxl_tf.environments import action_masks
+from gtrxl_tf.environments import specs as specs_lib
 
 
 def play(environment: dm_env.Environment, num_actions: int) -> dm_env.TimeStep:
@@ -42,7 +41,7 @@ def play(environment: dm_env.Environment, num_actions: int) -> dm_env.TimeStep:
 def random_action(action_spec: Any, observation: Any, random: np.random.Generator
                   ) -> Any:
   """Draws an action, which is an allowed one if the observation has an action mask."""
-  _, mask = action_masks.split(observation)
+  _, mask = specs_lib.split_mask(observation)
   if mask is None:
     return tree.map_structure(lambda spec: random_value(spec, random), action_spec)
   mask = np.asarray(mask, bool)
@@ -53,7 +52,7 @@ def random_action(action_spec: Any, observation: Any, random: np.random.Generato
     if spec.dtype.kind == 'f':
       return random_value(spec, random)
     values = []
-    for num_values in action_masks.num_values(spec):
+    for num_values in specs_lib.num_values(spec):
       allowed = np.flatnonzero(mask[begin:begin + num_values])
       values.append(random.choice(allowed if allowed.size else num_values))
       begin += num_values
@@ -68,8 +67,8 @@ def random_value(spec: specs.Array, random: np.random.Generator) -> np.ndarray:
   of it.
   """
   if spec.dtype.kind == 'f':
-    middle, half = action_bounds.middle_and_half(spec)
-    low, high = action_bounds.bounds(spec)
+    middle, half = specs_lib.middle_and_half(spec)
+    low, high = specs_lib.bounds(spec)
     value = random.uniform(np.maximum(low, middle - half),
                            np.minimum(high, middle + half), spec.shape)
     return np.asarray(value, spec.dtype)

@@ -15,7 +15,7 @@ from dm_env import specs
 import numpy as np
 import tree
 
-from gtrxl_tf.environments import action_masks
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.settings import config
 
 
@@ -240,7 +240,7 @@ class ShrinkImages(_ObservationWrapper):
     super().__init__(environment)
     self._factor = factor
     spec = environment.observation_spec()
-    if not any(map(_is_image, tree.flatten(spec))):
+    if not any(map(_shrinks, tree.flatten(spec))):
       raise config.ConfigError(
           f'ShrinkImages: the observation is {spec}: expected an image, uint8 [H, W, C]')
     self._spec = tree.map_structure(self._shrunk_spec, spec)
@@ -250,7 +250,7 @@ class ShrinkImages(_ObservationWrapper):
         observation=tree.map_structure(self._shrunk, time_step.observation))
 
   def _shrunk_spec(self, spec: specs.Array) -> specs.Array:
-    if not _is_image(spec):
+    if not _shrinks(spec):
       return spec
     height, width, channels = spec.shape
     shape = (height // self._factor, width // self._factor, channels)
@@ -261,7 +261,7 @@ class ShrinkImages(_ObservationWrapper):
     return specs.BoundedArray(shape, np.uint8, 0, 255, spec.name)
 
   def _shrunk(self, image: Any) -> Any:
-    if not _is_image(image):
+    if not _shrinks(image):
       return image
     factor = self._factor
     height, width = (size // factor for size in image.shape[:2])
@@ -273,9 +273,9 @@ class ShrinkImages(_ObservationWrapper):
     return (total // factor ** 2).astype(np.uint8)
 
 
-def _is_image(array: Any) -> bool:
-  """Returns whether an array or a spec is an image."""
-  return (getattr(array, 'dtype', None) == np.uint8 and len(array.shape) == 3)
+def _shrinks(array: Any) -> bool:
+  """Returns whether an array, or the array of a spec, is an image of bytes."""
+  return getattr(array, 'dtype', None) == np.uint8 and specs_lib.is_image(array)
 
 
 @config.configurable
@@ -323,8 +323,8 @@ def stacked_spec(observation_spec: Any, frames: int) -> Any:
 def _stacked(frames: Any, stack: Any) -> Any:
   """Stacks nests of arrays or of specs; of action masks it keeps the last."""
   stacked = tree.map_structure(lambda *x: stack(x), *frames)
-  if isinstance(stacked, dict) and action_masks.KEY in stacked:
-    stacked[action_masks.KEY] = frames[-1][action_masks.KEY]
+  if isinstance(stacked, dict) and specs_lib.MASK in stacked:
+    stacked[specs_lib.MASK] = frames[-1][specs_lib.MASK]
   return stacked
 
 

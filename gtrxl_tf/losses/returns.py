@@ -74,16 +74,14 @@ def n_step_returns(
   discounts = gamma * discounts[:, 1:]
   for _ in rewards.shape[2:]:
     ends, discounts = ends[..., tf.newaxis], discounts[..., tf.newaxis]
-  # G_t = returns_t + carry_t G_{t+1}. Each round doubles the number of steps that
-  # returns_t covers, so that log2(T) rounds replace a loop over T steps.
+  # G_t = first_t + carry_t G_{t+1}.
   share = tf.where(ends, 1., 1. - td_lambda)  # The next value's.
-  returns = rewards[:, 1:] + tf.math.multiply_no_nan(discounts * values[:, 1:], share)
+  first = rewards[:, 1:] + tf.math.multiply_no_nan(discounts * values[:, 1:], share)
   carry = tf.where(ends, 0., td_lambda * discounts)
-  span = 1
-  while span < num_steps:
-    padding = [[0, 0], [0, span]] + [[0, 0]] * (rewards.shape.rank - 2)
-    # A carry of zero, at an episode's end, lets no NaN through.
-    returns += tf.math.multiply_no_nan(tf.pad(returns[:, span:], padding), carry)
-    carry = tf.math.multiply_no_nan(tf.pad(carry[:, span:], padding), carry)
-    span *= 2
-  return returns
+  later, returns = tf.zeros_like(first[:, 0]), []
+  for one, weight in zip(
+      *(reversed(tf.unstack(x, num_steps, axis=1)) for x in (first, carry))):
+    # A weight of zero, at an episode's end, lets no NaN through.
+    later = one + tf.math.multiply_no_nan(later, weight)
+    returns.append(later)
+  return tf.stack(returns[::-1], axis=1)

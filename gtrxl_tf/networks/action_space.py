@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tree
 
-from gtrxl_tf.environments import action_bounds
-from gtrxl_tf.environments import action_masks
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.losses import distributions
 from gtrxl_tf.settings import config
 
@@ -48,7 +47,7 @@ class ActionSpace:
   its samples have no effect. Samples are stored and scored. `to_environment` converts
   them to the spec's units and clips them.
 
-  An action mask `[..., A]`, see `action_masks`, has the order of the logits.
+  An action mask `[..., A]`, see `environments.specs`, has the order of the logits.
 
   Args:
     action_spec: nest of `dm_env` array specs.
@@ -69,20 +68,20 @@ class ActionSpace:
     leaves = tree.flatten_with_path(action_spec)
     for path, spec in leaves:
       name = 'action_spec' + ''.join(f'[{key!r}]' for key in path)
-      if not (_is_discrete(spec) or
+      if not (specs_lib.is_discrete(spec) or
               isinstance(spec, specs.Array) and np.issubdtype(spec.dtype, np.floating)):
         raise config.ConfigError(
             f'{name} = {spec!r}: expected a DiscreteArray or an array of floats, or of '
             'integers with bounds')
-      if (_is_discrete(spec)
-          and max(action_masks.num_values(spec), default=1) > _MOST_VALUES):
+      if (specs_lib.is_discrete(spec)
+          and max(specs_lib.num_values(spec), default=1) > _MOST_VALUES):
         raise config.ConfigError(
             f'{name} = {spec!r}: expected integers of at most {_MOST_VALUES} values')
     self.action_spec = action_spec
     self._leaves = [spec for _, spec in leaves]
-    self._num_values = [num for spec in self._leaves if _is_discrete(spec)
-                        for num in action_masks.num_values(spec)]
-    continuous = [spec for spec in self._leaves if not _is_discrete(spec)]
+    self._num_values = [num for spec in self._leaves if specs_lib.is_discrete(spec)
+                        for num in specs_lib.num_values(spec)]
+    continuous = [spec for spec in self._leaves if not specs_lib.is_discrete(spec)]
     self._sizes = [int(np.prod(spec.shape)) for spec in continuous]
     # The bounds [C] of samples.
     self._low, self._high = (
@@ -129,10 +128,10 @@ class ActionSpace:
     Raises:
       ConfigError: it does not fit the actions.
     """
-    _, spec = action_masks.split(observation_spec)
+    _, spec = specs_lib.split_mask(observation_spec)
     if spec is None:
       return
-    name = f'observation_spec[{action_masks.KEY!r}] = {spec!r}'
+    name = f'observation_spec[{specs_lib.MASK!r}] = {spec!r}'
     if not self._num_values:
       raise config.ConfigError(f'{name}: expected no mask, as no action is discrete')
     if (not isinstance(spec, specs.Array) or spec.shape != (self.num_discrete,)
@@ -247,8 +246,8 @@ class ActionSpace:
     def convert(spec: specs.Array, sample: tf.Tensor) -> tf.Tensor:
       if isinstance(spec, specs.DiscreteArray):
         return sample
-      if _is_discrete(spec):
-        return tf.cast(tf.cast(sample, tf.int64) + _minimum(spec), spec.dtype)
+      if specs_lib.is_discrete(spec):
+        return tf.cast(tf.cast(sample, tf.int64) + specs_lib.minimum(spec), spec.dtype)
       middle, half = _middle_and_half(spec)
       action = tf.cast(middle + half * sample, spec.dtype)
       if not isinstance(spec, specs.BoundedArray):
@@ -264,8 +263,8 @@ class ActionSpace:
     def convert(spec: specs.Array, action: tf.Tensor) -> tf.Tensor:
       if isinstance(spec, specs.DiscreteArray):
         return tf.cast(action, spec.dtype)
-      if _is_discrete(spec):
-        return tf.cast(tf.cast(action, tf.int64) - _minimum(spec), tf.int32)
+      if specs_lib.is_discrete(spec):
+        return tf.cast(tf.cast(action, tf.int64) - specs_lib.minimum(spec), tf.int32)
       middle, half = _middle_and_half(spec)
       return (tf.cast(action, tf.float32) - middle) / half
     return tree.map_structure_up_to(
@@ -299,14 +298,14 @@ class ActionSpace:
     discrete, continuous = [], []
     for spec, sample in zip(
         self._leaves, tree.flatten_up_to(self.action_spec, samples)):
-      if not spec.shape and _is_discrete(spec):
+      if not spec.shape and specs_lib.is_discrete(spec):
         discrete.append(sample)
         continue
       sample = tf.convert_to_tensor(sample)
       batch_dims = sample.shape.rank - len(spec.shape)
       flat = tf.reshape(sample, tf.concat(
           [tf.shape(sample)[:batch_dims], [math.prod(spec.shape)]], axis=0))
-      if _is_discrete(spec):
+      if specs_lib.is_discrete(spec):
         discrete.extend(tf.unstack(flat, num=math.prod(spec.shape), axis=-1))
       else:
         continuous.append(flat)
@@ -318,12 +317,12 @@ class ActionSpace:
     parts = iter(tf.split(continuous, self._sizes, axis=-1) if self._sizes else [])
     leaves = []
     for spec in self._leaves:
-      if not spec.shape and _is_discrete(spec):
+      if not spec.shape and specs_lib.is_discrete(spec):
         leaves.append(tf.cast(next(discrete), _sample_spec(spec).dtype))
         continue
-      if _is_discrete(spec):
+      if specs_lib.is_discrete(spec):
         part = tf.cast(tf.stack(
-            [next(discrete) for _ in action_masks.num_values(spec)], axis=-1), tf.int32)
+            [next(discrete) for _ in specs_lib.num_values(spec)], axis=-1), tf.int32)
       else:
         part = next(parts)
       leaves.append(tf.reshape(
@@ -331,29 +330,22 @@ class ActionSpace:
     return tree.unflatten_as(self.action_spec, leaves)
 
 
-def _is_discrete(spec: specs.Array) -> bool:
-  return isinstance(spec, specs.BoundedArray) and spec.dtype.kind in 'iu'
-
-
-def _minimum(spec: specs.BoundedArray) -> np.ndarray:
-  return np.broadcast_to(spec.minimum, spec.shape).astype(np.int64)
-
-
 def _sample_spec(spec: specs.Array) -> tf.TensorSpec:
   if isinstance(spec, specs.DiscreteArray):
     return tf.TensorSpec(spec.shape, spec.dtype)
-  return tf.TensorSpec(spec.shape, tf.int32 if _is_discrete(spec) else tf.float32)
+  return tf.TensorSpec(
+      spec.shape, tf.int32 if specs_lib.is_discrete(spec) else tf.float32)
 
 
 def _middle_and_half(spec: specs.Array):
   """Returns the zero and the unit of samples, in the spec's units, float32."""
-  return [x.astype(np.float32) for x in action_bounds.middle_and_half(spec)]
+  return [x.astype(np.float32) for x in specs_lib.middle_and_half(spec)]
 
 
 def _sample_bounds(spec: specs.Array):
   """Returns the bounds of samples, infinite where there are none."""
-  middle, half = action_bounds.middle_and_half(spec)
-  return [(bound - middle) / half for bound in action_bounds.bounds(spec)]
+  middle, half = specs_lib.middle_and_half(spec)
+  return [(bound - middle) / half for bound in specs_lib.bounds(spec)]
 
 
 def _fold_in(seed: tf.Tensor, data: int) -> tf.Tensor:

@@ -5,7 +5,7 @@ from typing import Any, Callable, NamedTuple, Optional, Tuple
 import tensorflow as tf
 
 from gtrxl_tf import cores
-from gtrxl_tf.environments import action_masks
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import heads
 from gtrxl_tf.networks import language
@@ -237,7 +237,7 @@ class ActorCritic(memory_network.MemoryNetwork):
     Returns:
       The instruction, or None; and what the torso embeds.
     """
-    observation, _ = action_masks.split(observation)
+    observation, _ = specs_lib.split_mask(observation)
     if self._instruction_encoder is None:
       return None, observation
     observation = dict(observation)
@@ -247,7 +247,7 @@ class ActorCritic(memory_network.MemoryNetwork):
   def _pixel_control(self, core_outputs: tf.Tensor, observation: Any) -> tf.Tensor:
     """The Q values of the cells, far below all others where the mask forbids one."""
     q_values = self._pixel_control_head(core_outputs)
-    _, mask = action_masks.split(observation)
+    _, mask = specs_lib.split_mask(observation)
     if mask is None:
       return q_values
     return self.action_space.masked(

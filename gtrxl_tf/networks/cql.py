@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from gtrxl_tf import cores
 from gtrxl_tf.cores import core as core_lib
-from gtrxl_tf.environments import action_masks
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import memory_network
@@ -59,7 +59,7 @@ class CQLNetwork(memory_network.MemoryNetwork):
 
   def _build_embedding(self, observation_spec: Any) -> int:
     if self._torso is None:
-      self._torso = spec_torso.SpecTorso(action_masks.split(observation_spec)[0])
+      self._torso = spec_torso.SpecTorso(specs_lib.split_mask(observation_spec)[0])
     inputs = actor_critic.zero_inputs(observation_spec, self.action_space)
     return self._embed(inputs, batch_dims=1).shape[-1]
 
@@ -100,7 +100,7 @@ class CQLNetwork(memory_network.MemoryNetwork):
 
   def _embed(self, inputs: actor_critic.NetworkInputs, batch_dims: int) -> tf.Tensor:
     """The core's inputs `[..., D]`."""
-    observation, _ = action_masks.split(inputs.observation)
+    observation, _ = specs_lib.split_mask(inputs.observation)
     embedded = self._torso(observation, batch_dims)
     if not self._previous_action_and_reward:
       return embedded

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from gtrxl_tf import cores
 from gtrxl_tf.cores import core as core_lib
-from gtrxl_tf.environments import action_masks
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import memory_network
 from gtrxl_tf.networks import spec_torso
@@ -117,7 +117,7 @@ class DecisionNetwork(memory_network.MemoryNetwork):
 
   def _build_embedding(self, observation_spec: Any) -> int:
     if self._torso is None:
-      self._torso = spec_torso.SpecTorso(action_masks.split(observation_spec)[0])
+      self._torso = spec_torso.SpecTorso(specs_lib.split_mask(observation_spec)[0])
     if self._num_timesteps:
       self.timestep_table = self.add_weight(
           'timestep_table', (self._num_timesteps, self.token_dim),
@@ -217,7 +217,7 @@ class DecisionNetwork(memory_network.MemoryNetwork):
 
   def embed_observation(self, observation: Any, batch_dims: int) -> tf.Tensor:
     """The tokens of observations whose first `batch_dims` axes are batch axes."""
-    observation, _ = action_masks.split(observation)
+    observation, _ = specs_lib.split_mask(observation)
     return self._observation_token(self._torso(observation, batch_dims))
 
   def embed_action(self, action: Any) -> tf.Tensor:

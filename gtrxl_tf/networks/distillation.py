@@ -10,7 +10,7 @@ from gtrxl_tf import cores
 from gtrxl_tf import nests
 from gtrxl_tf.cores import core as core_lib
 from gtrxl_tf.cores import relative_attention
-from gtrxl_tf.environments import action_masks
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import memory_network
 from gtrxl_tf.networks import tensor_specs
@@ -120,9 +120,9 @@ class DistillationNetwork(memory_network.MemoryNetwork):
         self.action_space.num_outputs, dtype='float32', name='policy_head')
 
   def _build_embedding(self, observation_spec: Any) -> int:
-    if action_masks.split(observation_spec)[1] is not None:
+    if specs_lib.split_mask(observation_spec)[1] is not None:
       raise config.ConfigError(
-          f'observation_spec has {action_masks.KEY!r}: expected none, as '
+          f'observation_spec has {specs_lib.MASK!r}: expected none, as '
           'DistillationNetwork does not mask actions')
     self._observation_spec = observation_spec
     if self._table == 'learnable':

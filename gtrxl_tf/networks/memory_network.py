@@ -6,7 +6,7 @@ from typing import Any, Optional
 import tensorflow as tf
 
 from gtrxl_tf.cores import core as core_lib
-from gtrxl_tf.environments import action_masks
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.settings import config
 
@@ -66,7 +66,7 @@ class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
   def masked(self, policy: action_space.Policy, observation: Any
              ) -> action_space.Policy:
     """The policy with the action mask of the observation, if it has one."""
-    _, mask = action_masks.split(observation)
+    _, mask = specs_lib.split_mask(observation)
     return self.action_space.masked(policy, mask)
 
   def initial_state(self, batch_size) -> Any:

@@ -7,8 +7,8 @@ from dm_env import specs
 import numpy as np
 import tensorflow as tf
 
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.losses import averages
-from gtrxl_tf.networks import spec_torso
 from gtrxl_tf.settings import config
 
 # Normalized values are clipped to +-10, as in OpenAI's baselines.
@@ -120,4 +120,4 @@ class ObservationStatistics(tf.Module):
 
 
 def _is_normalized(spec: specs.Array) -> bool:
-  return np.issubdtype(spec.dtype, np.floating) and not spec_torso.is_image(spec)
+  return np.issubdtype(spec.dtype, np.floating) and not specs_lib.is_image(spec)

@@ -1,7 +1,7 @@
 """A torso for any observation, made from the observation's spec."""
 
 import math
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Optional, Sequence
 
 from absl import logging
 from dm_env import specs
@@ -9,12 +9,10 @@ import numpy as np
 import tensorflow as tf
 import tree
 
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.settings import config
 
-# Floats of this rank and size are images if their last axis can be colour channels.
-_SMALLEST_IMAGE = 8
-_COLOURS = (1, 3, 4)
 # Rows of a table of embeddings. A larger one would have more weights than the rest of
 # most networks.
 _MOST_ROWS = 2 ** 16
@@ -89,7 +87,7 @@ class SpecTorso(torsos.Torso):
     self._max_one_hot = max_one_hot
     self._specs = tf.nest.flatten(observation_spec)
     self._check(observation_spec)
-    kinds = [self._kind(spec) for spec in self._specs]
+    self._kinds = kinds = tuple(map(self._kind, self._specs))
     self._tables = [
         tf.keras.layers.Embedding(
             int(_num_values(spec).sum()), embedding_dim,
@@ -111,8 +109,9 @@ class SpecTorso(torsos.Torso):
   def _check(self, observation_spec: Any) -> None:
     for path, spec in tree.flatten_with_path(observation_spec):
       name = 'observation_spec' + ''.join(f'[{key!r}]' for key in path)
-      if isinstance(spec, specs.Array) and self._kind(spec) == 'image' and (
-          spec.shape[0] in _COLOURS and min(spec.shape[1:]) >= _SMALLEST_IMAGE):
+      if (isinstance(spec, specs.Array) and self._kind(spec) == 'image'
+          and spec.shape[0] in specs_lib.COLOURS
+          and min(spec.shape[1:]) >= specs_lib.SMALLEST_IMAGE):
         logging.log_first_n(
             logging.WARNING, '%s: an image of shape %s seems to be [C, H, W]: expected '
             '[H, W, C]', 1, name, spec.shape)
@@ -123,7 +122,7 @@ class SpecTorso(torsos.Torso):
           f'observation_spec = {observation_spec!r}: expected at least one number')
 
   @staticmethod
-  def _names(kinds: List[str]) -> str:
+  def _names(kinds: Sequence[str]) -> str:
     names = {'image': 'images', 'one_hot': 'one-hot vectors',
              'row': 'embedded integers', 'scaled': 'scaled integers'}
     return ' and '.join(text for kind, text in names.items() if kind in kinds)
@@ -135,7 +134,7 @@ class SpecTorso(torsos.Torso):
       if num_values.max() <= self._max_one_hot:
         bits = not isinstance(spec, specs.DiscreteArray) and num_values.max() <= 2
         return 'scaled' if bits else 'one_hot'
-    if is_image(spec):
+    if specs_lib.is_image(spec):
       return 'image'
     if num_values is None or not num_values.size:
       return 'number'
@@ -144,8 +143,8 @@ class SpecTorso(torsos.Torso):
   def embed(self, observation: Any) -> tf.Tensor:
     tables, images = iter(self._tables), iter(self._images)
     vectors, parts = [], []
-    for spec, x in zip(self._specs, tf.nest.flatten(observation)):
-      kind = self._kind(spec)
+    for spec, kind, x in zip(
+        self._specs, self._kinds, tf.nest.flatten(observation)):
       if kind == 'image':
         parts.append(next(images)(x, 1))
       elif kind == 'one_hot':
@@ -163,35 +162,18 @@ class SpecTorso(torsos.Torso):
     return self._join(tf.concat(parts, axis=-1))
 
 
-def is_image(spec: specs.Array) -> bool:
-  """Whether an array has the type and shape of an image."""
-  if len(spec.shape) != 3:
-    return False
-  *size, channels = spec.shape
-  return spec.dtype == np.uint8 or (
-      spec.dtype.kind == 'f' and min(size) >= _SMALLEST_IMAGE and channels in _COLOURS)
-
-
-def _bounds(spec: specs.Array) -> Tuple[np.ndarray, np.ndarray]:
-  """Minimum and maximum of each element, float64 [n], of integers with bounds."""
-  return tuple(np.broadcast_to(bound, spec.shape).reshape(-1).astype(np.float64)
-               for bound in (spec.minimum, spec.maximum))
-
-
 def _num_values(spec: specs.Array) -> Optional[np.ndarray]:
   """How many values each element has, [n]; None unless integers with bounds."""
-  if not isinstance(spec, specs.BoundedArray) or spec.dtype.kind not in 'iu':
+  if not specs_lib.is_discrete(spec):
     return None
-  low, high = _bounds(spec)
-  num_values = high - low + 1
+  num_values = np.array(specs_lib.num_values(spec), np.float64)
   return None if (num_values > _NO_BOUNDS).any() else num_values
 
 
 def _from_minimum(spec: specs.Array, x: tf.Tensor) -> tf.Tensor:
   """Integers `[N, *shape]` as `[N, n]`, int64, counted from their minimum."""
-  low, _ = _bounds(spec)
-  return (tf.cast(tf.reshape(x, [-1, math.prod(spec.shape)]), tf.int64)
-          - low.astype(np.int64))
+  flat = tf.cast(tf.reshape(x, [-1, math.prod(spec.shape)]), tf.int64)
+  return flat - specs_lib.minimum(spec).reshape(-1)
 
 
 def _one_hot(spec: specs.Array, x: tf.Tensor, dtype: str) -> tf.Tensor:

@@ -12,7 +12,7 @@ from gtrxl_tf import datasets
 from gtrxl_tf import environments
 from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.agents import decision
-from gtrxl_tf.environments import action_masks
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import decision as network_lib
 from gtrxl_tf.settings import config
@@ -154,7 +154,7 @@ class OfflineExperiment(experiment.Experiment):
     for layer in network.submodules:
       if getattr(layer, 'normalizes', False):
         layer.set_statistics(*(
-            action_masks.split(nest)[0] for nest in self._observation_statistics))
+            specs_lib.split_mask(nest)[0] for nest in self._observation_statistics))
     return network
 
   @functools.cached_property

@@ -13,8 +13,8 @@ from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.agents import vmpo
 from gtrxl_tf.environments import atari
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import actor_critic
-from gtrxl_tf.networks import spec_torso
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints as checkpoints_lib
@@ -258,7 +258,7 @@ class OnlineExperiment(experiment.Experiment):
 
   def describe_cost(self) -> str:
     images = [spec for spec in tree.flatten(self.observation_spec)
-              if spec_torso.is_image(spec)]
+              if specs_lib.is_image(spec)]
     rows = self.batch_size * (self.unroll_length + 1)
     what = f'A batch has {rows:,} observations'
     cheaper = []

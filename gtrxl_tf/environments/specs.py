@@ -1,0 +1,135 @@
+"""What array specs say: bounds, numbers of values, images and action masks.
+
+An action mask is the entry `action_mask` of an observation that is a dictionary: bools
+or integers `[..., A]`, nonzero where the action is allowed. A is the number of values
+of all discrete actions, in the order of the action spec's arrays and their elements.
+"""
+
+import collections.abc
+from typing import Any, List, Optional, Tuple
+
+from dm_env import specs
+import numpy as np
+
+MASK = 'action_mask'
+
+# A bound this large is the limit of a float type and not of the action: tasks write
+# float32's largest number where there is no bound.
+_NO_BOUND = 1e30
+# Floats of this rank and size are images if their last axis can be colour channels.
+SMALLEST_IMAGE = 8
+COLOURS = (1, 3, 4)
+
+
+def split_mask(observation: Any) -> Tuple[Any, Any]:
+  """Takes the action mask out of an observation, or its spec out of a spec.
+
+  >>> split_mask({'position': 3, 'action_mask': [1, 0]})
+  ({'position': 3}, [1, 0])
+
+  Returns:
+    The observation without the mask, and the mask, or None if there is none.
+  """
+  if not isinstance(observation, collections.abc.Mapping) or MASK not in observation:
+    return observation, None
+  observation = dict(observation)
+  mask = observation.pop(MASK)
+  return observation, mask
+
+
+def is_discrete(spec: Any) -> bool:
+  """Whether a spec is one of integers with bounds."""
+  return isinstance(spec, specs.BoundedArray) and spec.dtype.kind in 'iu'
+
+
+def is_image(array: Any) -> bool:
+  """Whether an array, or the array of a spec, has the type and shape of an image.
+
+  These are uint8 `[H, W, C]`, and floats at least 8 x 8 with 1, 3 or 4 channels.
+  """
+  if len(array.shape) != 3:
+    return False
+  *size, channels = array.shape
+  return array.dtype == np.uint8 or (
+      array.dtype.kind == 'f' and min(size) >= SMALLEST_IMAGE and channels in COLOURS)
+
+
+def num_values(spec: specs.BoundedArray) -> List[int]:
+  """Returns the number of values of each element of an array of integers, in order.
+
+  >>> num_values(specs.BoundedArray((2,), np.int32, [0, 1], [2, 5]))
+  [3, 5]
+  """
+  low, high = (np.broadcast_to(bound, spec.shape).reshape(-1).tolist()
+               for bound in (spec.minimum, spec.maximum))
+  return [most - least + 1 for least, most in zip(low, high)]
+
+
+def minimum(spec: specs.BoundedArray) -> np.ndarray:
+  """Returns the minimum of each element of an array of integers, int64."""
+  return np.broadcast_to(spec.minimum, spec.shape).astype(np.int64)
+
+
+def bounds(spec: specs.Array) -> Tuple[np.ndarray, np.ndarray]:
+  """Returns the minimum and the maximum of each element of an array of floats.
+
+  They are float64 with the array's shape, and infinite where there is no bound. Bounds
+  of 1e30 and more count as none.
+
+  >>> bounds(specs.BoundedArray((2,), np.float32, [-1, 0], [1, np.finfo('f').max]))
+  (array([-1.,  0.]), array([ 1., inf]))
+  """
+  low, high = (
+      np.broadcast_to(getattr(spec, name, none), spec.shape).astype(np.float64)
+      for name, none in (('minimum', -np.inf), ('maximum', np.inf)))
+  return (np.where(low <= -_NO_BOUND, -np.inf, low),
+          np.where(high >= _NO_BOUND, np.inf, high))
+
+
+def middle_and_half(spec: specs.Array) -> Tuple[np.ndarray, np.ndarray]:
+  """Returns the middle and half the width of the bounds of each element.
+
+  An element with one bound has that as its middle; one without bounds has 0. Where the
+  width is infinite, or 0 as the bounds are equal, the half is 1.
+
+  >>> middle_and_half(specs.BoundedArray((3,), np.float32, [0, 5, 3], [4, np.inf, 3]))
+  (array([2., 5., 3.]), array([2., 1., 1.]))
+  """
+  low, high = bounds(spec)
+  has_low, has_high = np.isfinite(low), np.isfinite(high)
+  finite_low = np.where(has_low, low, np.where(has_high, high, 0.))
+  finite_high = np.where(has_high, high, finite_low)
+  half = (finite_high - finite_low) / 2
+  return (finite_high + finite_low) / 2, np.where(half > 0, half, 1.)
+
+
+def is_narrow(spec: specs.Array) -> bool:
+  """Whether a spec bounds integers more than their dtype does."""
+  if not is_discrete(spec):
+    return False
+  limits = np.iinfo(spec.dtype)
+  return bool(np.any(spec.minimum > limits.min) or np.any(spec.maximum < limits.max))
+
+
+def far(spec: specs.Array) -> Optional[Tuple[np.ndarray, np.ndarray]]:
+  """Returns the least and the greatest floats that are not far outside a spec's bounds.
+
+  These are as far outside as the bounds are apart. None for other arrays; infinite where
+  there are no two different bounds.
+  """
+  if not isinstance(spec, specs.BoundedArray) or spec.dtype.kind != 'f':
+    return None
+  low, high = (np.asarray(x, np.float64) for x in (spec.minimum, spec.maximum))
+  with np.errstate(invalid='ignore'):
+    width = np.where(np.isfinite(high - low) & (high > low), high - low, np.inf)
+    low, high = (np.where(np.isinf(width), sign * np.inf, bound + sign * width)
+                 for sign, bound in ((-1, low), (1, high)))
+  return None if np.isinf(high).all() else (low, high)
+
+
+def describe_bounds(spec: specs.BoundedArray) -> str:
+  """Describes the integers that a spec admits."""
+  if isinstance(spec, specs.DiscreteArray):
+    return f'an integer in [0, {spec.num_values})'
+  low, high = (str(np.unique(x))[1:-1] for x in (spec.minimum, spec.maximum))
+  return f'integers from {low:.60} to {high:.60}, as its spec says'
