@@ -80,8 +80,8 @@ loaded()""")
 import sys
 for name in 'reverb', 'tf_agents', 'tensorflow_probability':
   sys.modules[name] = None
-from gtrxl_tf import agents, configurables, networks, online
-from gtrxl_tf.launch import train
+from gtrxl_tf import agents, networks
+from gtrxl_tf.launch import configurables, train
 agents.AGENTS
 print(train.__name__)""")
     self.assertEqual(loaded, 'gtrxl_tf.launch.train')
