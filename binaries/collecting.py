@@ -36,7 +36,7 @@ def run(gin_files: Sequence[str], gin_bindings: Sequence[str], output_dir: str,
   from gtrxl_tf.settings import config
 
   try:
-    with parts.kept_failure('', f'{output_dir.rstrip("/")}.failure.txt',
+    with parts.failure_recorded('', f'{output_dir.rstrip("/")}.failure.txt',
                             unexpected_only=True):
       try:
         config.parse(gin_files, gin_bindings)

@@ -85,21 +85,21 @@ def _plan() -> List[_Fault]:
 
 class AccountTest(absltest.TestCase):
 
-  def test_steps_that_the_next_life_repeats_are_lost(self):
-    lives = [{1: [10], 2: [20], 3: [11]}, {2: [21], 3: [20], 4: [22]}, {5: [12]}]
-    self.assertEqual(faults_testing.account(lives), faults_testing.Account(
+  def test_steps_that_the_next_start_repeats_are_lost(self):
+    starts = [{1: [10], 2: [20], 3: [11]}, {2: [21], 3: [20], 4: [22]}, {5: [12]}]
+    self.assertEqual(faults_testing.account(starts), faults_testing.Account(
         lost=[2, 0], steps=[1, 2, 3, 4, 5], duplicates=0, duplicates_overall=1))
 
   def test_an_unroll_in_two_steps_that_stay_is_found(self):
-    lives = [{1: [10, 20], 2: [21]}, {2: [20]}]
-    self.assertEqual(faults_testing.account(lives), faults_testing.Account(
+    starts = [{1: [10, 20], 2: [21]}, {2: [20]}]
+    self.assertEqual(faults_testing.account(starts), faults_testing.Account(
         lost=[1], steps=[1, 2], duplicates=1, duplicates_overall=1))
 
 
 class SoakTest(absltest.TestCase):
 
   def samples(self, growth, gained=0):
-    """Samples of one part with two lives; the second begins with less memory."""
+    """Samples of one part with two starts; the second begins with less memory."""
     return [faults_soak_testing.Sample(
         10.0 * i, 'learner', i // 200,
         500 - 90 * (i // 200) + (i % 200) * growth / 360 + i % 2,
@@ -171,11 +171,11 @@ class FaultsTest(absltest.TestCase):
 Seed {_SEED}; killed: {_KILLS}, {sum(_KILLS.values())} in all; cut: {len(_CUTS)} times; \
 vanished: {_VANISH}
 Exit codes on SIGTERM: {terminated}
-Learner steps: {len(account.steps)}; lost with each life of the learner that took any: \
+Learner steps: {len(account.steps)}; lost with each start of the learner that took any: \
 {account.lost}, of {_CHECKPOINT_PERIOD} allowed
 Unrolls trained on twice: {account.duplicates}; with the steps that were lost: \
 {account.duplicates_overall}
-In the ledger of the last life: stale {last["unrolls_stale"]:.0f}, duplicate \
+In the ledger of the last start: stale {last["unrolls_stale"]:.0f}, duplicate \
 {last["unrolls_duplicate"]:.0f}, oldest {last["oldest_unroll"]:.0f} of \
 {last["oldest_allowed"]:.0f} allowed
 Seconds: {begun - started:.0f} to begin, {faults_over - begun:.0f} of faults, \
@@ -210,7 +210,7 @@ Success: {success:.2f}''')
     return dict(codes)
 
   def _steps(self) -> int:
-    """Returns the learner steps that were taken in all its lives."""
+    """Returns the learner steps that were taken in all its starts."""
     return sum(map(len, faults_testing.read(self._journal)))
 
   def _watch(self, until) -> None:

@@ -39,7 +39,7 @@ _BINDINGS = ['TMaze.corridor_length = 10', 'TransformerXL.memory_length = 16',
              'OnlineExperiment.environments_per_actor = 32',
              'Checkpoints.period = 50', 'OnlineExperiment.stall_seconds = 60']
 _NAMES = ['server', 'learner', 'actor_0', 'actor_1']
-# How long memory grows at the start of a life: imports, compilation, the first rows.
+# How long memory grows after a start: imports, compilation, the first rows.
 _WARM_UP_SECONDS = 120
 # Allowed growth of memory in an hour, and of descriptors (connections).
 _MIB_AN_HOUR, _DESCRIPTORS = 10, 8
@@ -49,7 +49,7 @@ class Sample(NamedTuple):
   """The resources of a part at one moment."""
   seconds: float  # Since the start.
   part: str
-  life: int
+  start: int
   mib: float
   descriptors: int
   threads: int
@@ -63,14 +63,14 @@ def look(pid: int) -> Tuple[float, int, int]:
           len(os.listdir(f'/proc/{pid}/fd')), int(values['Threads']))
 
 
-def slope(lives: Sequence[Sequence[Tuple[float, float]]]) -> Tuple[float, float]:
+def slope(starts: Sequence[Sequence[Tuple[float, float]]]) -> Tuple[float, float]:
   """Returns the common slope of lines through points, and its standard error.
 
   Args:
-    lives: the points of each line; each line has its own intercept.
+    starts: the points of each line; each line has its own intercept.
   """
   centered, freedom = [], 0
-  for points in lives:
+  for points in starts:
     if len(points) < 3:
       continue
     xs, ys = zip(*points)
@@ -88,21 +88,21 @@ def slope(lives: Sequence[Sequence[Tuple[float, float]]]) -> Tuple[float, float]
 
 def summarize(samples: Sequence[Sample]) -> Tuple[List[str], List[str]]:
   """Returns a table's lines, and the problems found."""
-  lines = ['| part | lives | MiB, median | MiB an hour ± s.e. | descriptors gained | '
+  lines = ['| part | starts | MiB, median | MiB an hour ± s.e. | descriptors gained | '
            'threads gained |', '|---|---|---|---|---|---|']
   wrong = []
   for part in dict.fromkeys(x.part for x in samples):
-    lives: Dict[int, List[Sample]] = {}
+    starts: Dict[int, List[Sample]] = {}
     for x in samples:
       if x.part == part:
-        lives.setdefault(x.life, []).append(x)
-    warm = [[x for x in life if x.seconds - life[0].seconds > _WARM_UP_SECONDS]
-            for life in lives.values()]
-    warm = [life for life in warm if len(life) > 2]
-    mib = sorted(x.mib for life in warm or lives.values() for x in life)
-    growth, error = slope([[(x.seconds / 3600, x.mib) for x in life] for life in warm])
-    gained = [max((life[-1][i] - life[0][i] for life in warm), default=0) for i in (4, 5)]
-    lines.append(f'| {part} | {len(lives)} | {mib[len(mib) // 2]:.0f} | {growth:.1f} ± '
+        starts.setdefault(x.start, []).append(x)
+    warm = [[x for x in start if x.seconds - start[0].seconds > _WARM_UP_SECONDS]
+            for start in starts.values()]
+    warm = [start for start in warm if len(start) > 2]
+    mib = sorted(x.mib for start in warm or starts.values() for x in start)
+    growth, error = slope([[(x.seconds / 3600, x.mib) for x in start] for start in warm])
+    gained = [max((start[-1][i] - start[0][i] for start in warm), default=0) for i in (4, 5)]
+    lines.append(f'| {part} | {len(starts)} | {mib[len(mib) // 2]:.0f} | {growth:.1f} ± '
                  f'{error:.1f} | {gained[0]} | {gained[1]} |')
     if growth - 2 * error > _MIB_AN_HOUR:
       wrong.append(f'{part} grows by {growth:.1f} ± {error:.1f} MiB an hour')

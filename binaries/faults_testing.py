@@ -1,6 +1,6 @@
 """The learner's binary, with a journal of what it trains on; for faults_slow_test.py.
 
-Each life writes its own file into the folder $JOURNAL: one line per learner step, with
+Each start writes its own file into the folder $JOURNAL: one line per learner step, with
 the ids of the unrolls in its batch. The journal is independent of the learner's ledger
 (`replay.ledger`).
 """
@@ -14,15 +14,15 @@ import numpy as np
 
 import binaries
 
-# A life: the ids of the unrolls of each learner step.
-Life = Dict[int, List[int]]
+# A start: the ids of the unrolls of each learner step.
+Start = Dict[int, List[int]]
 
 
 class Account(NamedTuple):
   """A summary of a journal.
 
   Attributes:
-    lost: for each life but the last, how many of its steps later lives repeated.
+    lost: for each start but the last, how many of its steps later starts repeated.
     steps: the learner steps that the final weights are the result of.
     duplicates: repeated ids of unrolls in those steps.
     duplicates_overall: repeated ids of unrolls in all steps, including those lost.
@@ -33,30 +33,30 @@ class Account(NamedTuple):
   duplicates_overall: int
 
 
-def read(journal: pathlib.Path) -> List[Life]:
-  """The lives in the order in which they began; without those that took no step."""
-  lives = []
+def read(journal: pathlib.Path) -> List[Start]:
+  """The starts in the order in which they began; without those that took no step."""
+  starts = []
   for path in sorted(journal.iterdir(), key=lambda path: int(path.name)):
     lines = [list(map(int, line.split())) for line in path.read_text().splitlines()]
-    lives.append({step: ids for step, *ids in lines})
-  return [life for life in lives if life]
+    starts.append({step: ids for step, *ids in lines})
+  return [start for start in starts if start]
 
 
-def account(lives: List[Life]) -> Account:
-  """Summarizes the lives of a learner, see `Account`."""
+def account(starts: List[Start]) -> Account:
+  """Summarizes the starts of a learner, see `Account`."""
   lost, kept, first_later = [], [], None
-  for life in reversed(lives):
+  for start in reversed(starts):
     if first_later is not None:
-      lost.append(max(0, max(life) + 1 - first_later))
-    kept += [(step, ids) for step, ids in life.items()
+      lost.append(max(0, max(start) + 1 - first_later))
+    kept += [(step, ids) for step, ids in start.items()
              if first_later is None or step < first_later]
-    first_later = min(life) if first_later is None else min(first_later, min(life))
+    first_later = min(start) if first_later is None else min(first_later, min(start))
   def repeated(steps):
     counts = collections.Counter(i for ids in steps for i in ids)
     return sum(counts.values()) - len(counts)
   return Account(
       lost[::-1], sorted(step for step, _ in kept), repeated(ids for _, ids in kept),
-      repeated(ids for life in lives for ids in life.values()))
+      repeated(ids for start in starts for ids in start.values()))
 
 
 def _write_journal(journal: pathlib.Path) -> None:

@@ -107,7 +107,7 @@ class ActorCriticAgent(tf.Module):
     valid = ~is_last[:, :-1]
     mean = averages.MaskedMean(valid)
     space = network.action_space
-    policy = _of_actions(outputs.policy)
+    policy = _action_rows(outputs.policy)
     policy_loss, policy_metrics = self._policy_loss(Steps(
         policy=policy, acting_policy=batch.policy,
         action=tf.nest.map_structure(lambda x: x[:, 1:], batch.action),
@@ -141,7 +141,7 @@ class ActorCriticAgent(tf.Module):
 
   def _target_policy(self, batch: unroll.Unroll) -> action_space.Policy:
     """The current target network's policy for the T actions, without gradient."""
-    policy = _of_actions(self._outputs(self.target, batch).policy)
+    policy = _action_rows(self._outputs(self.target, batch).policy)
     return tf.nest.map_structure(tf.stop_gradient, policy)
 
   def _policy_loss(self, steps: Steps) -> Tuple[tf.Tensor, Dict[str, tf.Tensor]]:
@@ -208,6 +208,6 @@ class ActorCriticAgent(tf.Module):
     return averages.MaskedMean(tf.ones_like(losses, tf.bool))(losses)
 
 
-def _of_actions(policy: action_space.Policy) -> action_space.Policy:
+def _action_rows(policy: action_space.Policy) -> action_space.Policy:
   """The policy at the first T of T + 1 steps, those that an action follows."""
   return tf.nest.map_structure(lambda x: x[:, :-1], policy)

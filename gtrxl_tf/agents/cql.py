@@ -61,7 +61,7 @@ class CQLAgent(agent_lib.OfflineAgent):
     target_q_values, _ = self.target(inputs, state)
     targets = cql.double_q_targets(
         batch.reward, batch.discount, q_values, target_q_values, self._discount)
-    mask = cql.have_targets(batch.valid, batch.discount)
+    mask = cql.target_mask(batch.valid, batch.discount)
     losses = cql.cql_loss(q_values, batch.action, targets, self._alpha, mask)
     mean = averages.MaskedMean(mask)
     best = tf.argmax(q_values, axis=-1, output_type=batch.action.dtype)
@@ -69,7 +69,7 @@ class CQLAgent(agent_lib.OfflineAgent):
         'loss': losses.total_loss,
         'td_loss': losses.td_loss,
         'conservative_loss': losses.conservative_loss,
-        'q_value': mean(cql.of_actions(q_values, batch.action)),
+        'q_value': mean(cql.taken_values(q_values, batch.action)),
         'accuracy': mean(tf.cast(tf.equal(best, batch.action), tf.float32)),
     }
 

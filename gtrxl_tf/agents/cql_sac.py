@@ -195,7 +195,7 @@ class CQLSACAgent(agent_lib.OfflineAgent):
     Returns:
       The sum of all losses, each with a gradient to its own variables, and metrics.
     """
-    mask = cql.have_targets(batch.valid, batch.discount)
+    mask = cql.target_mask(batch.valid, batch.discount)
     step, actions, next_step = self._transitions(batch, mask)
     # This replica's share in a mean over all steps: 0 if it has no valid steps.
     share = averages.MaskedMean(mask)(tf.ones_like(batch.reward))

@@ -1,4 +1,4 @@
-"""Distillation of a learning algorithm from its learning histories: agent and policy."""
+"""Distillation of an algorithm from its learning histories: agent and policy."""
 
 import functools
 from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
@@ -96,10 +96,10 @@ class DistillationAgent(agent_lib.OfflineAgent):
     uniform = action_space.Policy(logits=tf.zeros_like(policy.logits),
                                   mean=policy.mean, scale=policy.scale)
     # The cross-entropy with uniform targets is their entropy plus the KL from them.
-    of_uniform = (space.kl(uniform, policy)['categorical']
+    to_uniform = (space.kl(uniform, policy)['categorical']
                   - space.discrete_log_prob(uniform, action))
     return ((1 - self._label_smoothing) * surprise
-            + self._label_smoothing * of_uniform)
+            + self._label_smoothing * to_uniform)
 
 
 class DistillationState(NamedTuple):

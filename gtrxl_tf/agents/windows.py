@@ -115,7 +115,7 @@ class DecisionWindow(SlidingWindow):
     tokens = self._make_room(cache.tokens, count)
     for i, token in enumerate((self._network.embed_return(return_to_go),
                                self._network.embed_observation(observation, 1))):
-      tokens = put(tokens, self._network.placed(token, timestep), index, i)
+      tokens = put(tokens, self._network.with_timestep(token, timestep), index, i)
     begins = tf.equal(tf.range(self._length), 0) & tf.ones_like(is_first)[:, tf.newaxis]
     state = self._network.initial_state(tf.shape(count)[0])
     answer = cache.answer
@@ -130,7 +130,7 @@ class DecisionWindow(SlidingWindow):
   def remember_action(self, action: Any, cache: DecisionWindowCache, timestep: Any = ()
                       ) -> DecisionWindowCache:
     """The cache after the action, see `DecisionNetwork.remember_action`."""
-    token = self._network.placed(self._network.embed_action(action), timestep)
+    token = self._network.with_timestep(self._network.embed_action(action), timestep)
     return cache._replace(tokens=put(cache.tokens, token, cache.count - 1, 2))
 
 

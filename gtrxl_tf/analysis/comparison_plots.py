@@ -143,10 +143,10 @@ def _plot_score(panel: plt.Axes, point: comparison.PointRuns, models: Sequence[s
 def _plot_processes(panel: plt.Axes, point: comparison.PointRuns,
                     models: Sequence[str]) -> None:
   """Plots the learning processes of each model and of the source."""
-  of_model = {model: [run.processes['policy'] for run in point.runs
+  by_model = {model: [run.processes['policy'] for run in point.runs
                       if run.model == model and run.processes] for model in models}
   source = [run.processes['source'] for run in point.runs if run.processes][:1]
-  history_curves.plot(panel, {**of_model, 'source': source}, point.informed)
+  history_curves.plot(panel, {**by_model, 'source': source}, point.informed)
   panel.set_ylabel('return of an episode')
 
 

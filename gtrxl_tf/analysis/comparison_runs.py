@@ -139,7 +139,7 @@ class Comparison:
       experiment = prepare.prepare(
           self._files(point, model), self._bindings(point, model))
     return _Prepared(experiment.informed_return(), experiment.task_names,
-                     list(experiment.scores_of([], [])), experiment.reference_lines)
+                     list(experiment.compute_scores([], [])), experiment.reference_lines)
 
   def _train(self, point: variants.Point, model: str, seed: int) -> int:
     """Runs `binaries.train` to its end; returns its exit code."""

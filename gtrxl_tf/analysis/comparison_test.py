@@ -92,7 +92,7 @@ class TableTest(absltest.TestCase):
 
 
 def _offline_run(model, seed, successes, diverged=False):
-  """A run judged on two tasks, with its share of successes in each."""
+  """A run evaluated on two tasks, with its share of successes in each."""
   return comparison.Run(
       model, seed,
       [{'learner_step': 400. * i, 'seconds': 60. * i, 'return': value}
@@ -140,7 +140,7 @@ class OfflineTest(absltest.TestCase):
 
 
 def _learning_run(model, seed, returns, source):
-  """A run that is judged by a learning process of two parts."""
+  """A run that is evaluated by a learning process of two parts."""
   def curve(last):
     return history_curves.Curve(
         np.array([10., 20.]), np.array([math.nan, last]), np.array([math.nan, 0.1]))

@@ -55,7 +55,7 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
   tf.config.optimizer.set_experimental_options({'remapping': False})
   lines = {}
   for point in models.sweep(sweep):
-    with parts.kept_failure(
+    with parts.failure_recorded(
         'evaluation', folder.failures / 'evaluate.txt', unexpected_only=True):
       experiment = _prepare(folder, [*gin_files, *point.gin_files],
                             [*gin_bindings, *point.bindings])
@@ -160,4 +160,4 @@ def _play(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   environment.close()
   return evaluation.describe(
       played, experiment.informed_return(), names,
-      experiment.scores_of(played.returns, played.tasks))
+      experiment.compute_scores(played.returns, played.tasks))

@@ -419,9 +419,10 @@ class ConformanceTest(Checks):
       tape.watch(floating)
       outputs, _ = core(inputs, is_first, state)
       loss = tf.reduce_sum(tf.sin(outputs))
-    of_memory, of_variables = tape.gradient(loss, (stopped, core.trainable_variables))
-    self.assertEqual(of_memory, [None] * len(stopped))
-    for variable, gradient in zip(core.trainable_variables, of_variables):
+    memory_gradients, variable_gradients = tape.gradient(
+        loss, (stopped, core.trainable_variables))
+    self.assertEqual(memory_gradients, [None] * len(stopped))
+    for variable, gradient in zip(core.trainable_variables, variable_gradients):
       self.assertIsNotNone(gradient, variable.name)
       self.assertAllEqual(
           tf.math.is_finite(gradient), tf.ones_like(gradient, tf.bool))

@@ -265,9 +265,9 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
       later, _ = _run(core, inputs[:, :3], state._replace(noise=after.noise))
       self.assertNotAllClose(later, outputs, atol=1e-2)
       same = tf.tile(inputs[:1, :3], [_B, 1, 1])
-      of_rows, _ = _run(core, same, tf.nest.map_structure(
+      per_row, _ = _run(core, same, tf.nest.map_structure(
           lambda x: x if x is state.noise else tf.repeat(x[:1], _B, 0), state))
-      self.assertNotAllClose(of_rows[0], of_rows[1], atol=1e-2)
+      self.assertNotAllClose(per_row[0], per_row[1], atol=1e-2)
 
   def test_noise_is_standard_normal_and_mixed(self):
     memory = {}

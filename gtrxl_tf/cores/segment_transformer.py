@@ -289,8 +289,8 @@ class SegmentTransformer(core.Core):
     num_slots = cache.valid.shape[1]
     slot = self._num_prefix + self._memory_length + cache.phase
     # Steps of earlier episodes are masked before the first step of a new one.
-    of_prefix = tf.range(num_slots) < self._num_prefix
-    valid = cache.valid & (~is_first[:, tf.newaxis] | of_prefix)
+    is_prefix = tf.range(num_slots) < self._num_prefix
+    valid = cache.valid & (~is_first[:, tf.newaxis] | is_prefix)
     valid |= slots_lib.at(slot, num_slots)
     stream = self.embedding(inputs)[:, tf.newaxis]
     rows, keys, values, next_keys, next_values = [], [], [], [], []

@@ -73,7 +73,7 @@ def write(path, specs: datasets.Specs, episodes: List[datasets.Episode], **setti
 
 def assert_equal(found: datasets.Episode, expected: datasets.Episode) -> None:
   """Asserts that two episodes have the same values, dtypes and structure."""
-  found_arrays, arrays = map(format_lib.arrays_of, (found, expected))
+  found_arrays, arrays = map(format_lib.to_arrays, (found, expected))
   assert found_arrays.keys() == arrays.keys(), (found_arrays.keys(), arrays.keys())
   for name, array in arrays.items():
     np.testing.assert_array_equal(found_arrays[name], array, err_msg=name)

@@ -190,7 +190,7 @@ def _stacked(specs: Any, rows: Sequence[Any]) -> Any:
   return tree.map_structure_up_to(specs, stack, specs, *rows)
 
 
-def arrays_of(episode: Episode) -> Dict[str, np.ndarray]:
+def to_arrays(episode: Episode) -> Dict[str, np.ndarray]:
   """Returns the episode's arrays of steps, by name."""
   return {array_name(root, path): leaf
           for root in (*Specs._fields, 'end')

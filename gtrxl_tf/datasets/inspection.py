@@ -95,7 +95,7 @@ def _strips(dataset: reader.Dataset, i: int
   The last of a stack of grey pictures is shown, which is the newest.
   """
   strips = []
-  arrays = format_lib.arrays_of(dataset.episode(i))
+  arrays = format_lib.to_arrays(dataset.episode(i))
   for name, spec in dataset.specs.leaves().items():
     if (format_lib.is_observation(name) and spec.dtype == np.uint8
         and len(spec.shape) == 3 and min(spec.shape[:2]) >= 16):

@@ -181,7 +181,7 @@ class EpisodeWriter:
 
   def _checked(self, episode: format_lib.Episode) -> Dict[str, np.ndarray]:
     """Returns the arrays of steps, and those of the episode as [1, ...], by name."""
-    arrays = format_lib.arrays_of(episode)
+    arrays = format_lib.to_arrays(episode)
     num = len(arrays['reward'])
     place = f'episode {self.num_episodes}'
     if num == 0:

@@ -38,10 +38,10 @@ _MAX_NOOPS = 30
 _PONG_BALL, _PONG_PADDLE = (49, 54), 51
 
 
-def game_of(task_id: str) -> Optional[str]:
+def game_name(task_id: str) -> Optional[str]:
   """Returns the game of `ATARI_57` that an id of gymnasium plays; None for other ids.
 
-  >>> game_of('ALE/MsPacman-v5')
+  >>> game_name('ALE/MsPacman-v5')
   'ms_pacman'
   """
   match = re.fullmatch(r'ALE/(\w+)-v\d+', task_id)

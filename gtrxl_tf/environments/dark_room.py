@@ -1,6 +1,6 @@
 """DarkRoom and DarkKeyToDoor as single environments; `dark_room_batch` has the rules.
 
-The paper's large forms differ only in size and episode length: `of_setting` makes the
+The paper's large forms differ only in size and episode length: `make_setting` makes the
 environment of each of its eight settings.
 """
 
@@ -91,7 +91,7 @@ class DarkKeyToDoor(_DrawnRoom):
         dense_goal_reward))
 
 
-def of_setting(name: str, **settings) -> task_batch.SingleTask:
+def make_setting(name: str, **settings) -> task_batch.SingleTask:
   """Returns the environment of one of `dark_room_batch.SETTINGS`."""
   setting = dark_room_batch.SETTINGS[name]
   constructor = DarkRoom if setting.num_targets == 1 else DarkKeyToDoor

@@ -332,14 +332,14 @@ def _stacked_arrays(arrays: Any) -> np.ndarray:
   return np.concatenate([np.atleast_1d(x) for x in arrays], axis=-1)
 
 
-def _stacked_spec(of_frames: Any) -> specs.Array:
-  """Returns the spec of stacked arrays; `of_frames` has one spec, repeated."""
-  spec, *_ = of_frames
+def _stacked_spec(frames: Any) -> specs.Array:
+  """Returns the spec of stacked arrays; `frames` has one spec, repeated."""
+  spec, *_ = frames
   *rest, last = spec.shape or (1,)
-  shape = (*rest, last * len(of_frames))
+  shape = (*rest, last * len(frames))
   if not isinstance(spec, specs.BoundedArray):
     return specs.Array(shape, spec.dtype, spec.name)
-  bounds = [_stacked_arrays([np.broadcast_to(bound, spec.shape)] * len(of_frames))
+  bounds = [_stacked_arrays([np.broadcast_to(bound, spec.shape)] * len(frames))
             for bound in (np.minimum(spec.minimum, 0).astype(spec.dtype),
                           np.maximum(spec.maximum, 0).astype(spec.dtype))]
   return specs.BoundedArray(shape, spec.dtype, *bounds, spec.name)

@@ -24,8 +24,8 @@ _NOT_STARTED = config.ConfigError, run_folder.InUseError
 _STOPPED = RunFailed, actor.ActingFailed, learner.Diverged, learner.StepFailed
 
 
-def line_of(error: Exception) -> Optional[str]:
-  """Returns the line of an error that `returned` expects; None for any other."""
+def error_line(error: Exception) -> Optional[str]:
+  """Returns the line of an error that `returns_code` expects; None for any other."""
   no_room = isinstance(error, OSError) and error.errno in run_folder.NO_ROOM
   if no_room or isinstance(
       error, (*_NOT_STARTED, *_STOPPED, checkpoints.SaveFailed)):
@@ -33,7 +33,7 @@ def line_of(error: Exception) -> Optional[str]:
   return None
 
 
-def returned(function: Callable[..., Optional[int]]) -> Callable[..., int]:
+def returns_code(function: Callable[..., Optional[int]]) -> Callable[..., int]:
   """Decorates a function to return an exit code, with a line on stderr for an error.
 
   The function itself returns an exit code, or None for `DONE`.

@@ -56,7 +56,7 @@ class LogsTest(absltest.TestCase):
     self.assertIn('Traceback', console)
     self.assertEndsWith(console, "KeyError: 'door'\n")
 
-  def test_a_second_life_adds_to_the_file(self):
+  def test_a_second_start_adds_to_the_file(self):
     for line in (b'one\\n', b'two\\n'):
       self.run_code(f'os.write(2, b"{line.decode()}")')
     self.assertEqual(self.path.read_text(), 'one\ntwo\n')

@@ -64,7 +64,7 @@ class _Part(NamedTuple):
   gauges: gauges_lib.Gauges
 
 
-@exit_codes.returned
+@exit_codes.returns_code
 def serve(settings: Settings, root_dir: str, port: int,
           checkpoint_seconds: float = math.inf) -> None:
   """Runs the Reverb server.
@@ -81,7 +81,7 @@ def serve(settings: Settings, root_dir: str, port: int,
         checkpoint_seconds, part.gauges)
 
 
-@exit_codes.returned
+@exit_codes.returns_code
 def act(settings: Settings, server: str, index: int, start: int) -> None:
   """Runs an actor.
 
@@ -97,7 +97,7 @@ def act(settings: Settings, server: str, index: int, start: int) -> None:
         start, part.gauges).run()
 
 
-@exit_codes.returned
+@exit_codes.returns_code
 def learn(settings: Settings, server: str, root_dir: str) -> None:
   """Runs the learner of a supervised run.
 
@@ -112,7 +112,7 @@ def learn(settings: Settings, server: str, root_dir: str) -> None:
         part.should_stop, server, part.gauges))
 
 
-@exit_codes.returned
+@exit_codes.returns_code
 def evaluate(settings: Settings, server: str, root_dir: str) -> None:
   """Runs an evaluator.
 
@@ -145,7 +145,7 @@ def _started(name: str, settings: Settings) -> Iterator[_Part]:
   asked_to_stop = (
       signals.stop_requested_by_parent(ends_at_second=False) if settings.supervised
       else signals.stop_requested())
-  with asked_to_stop as should_stop, keepalive.keep_alive(), kept_failure(
+  with asked_to_stop as should_stop, keepalive.keep_alive(), failure_recorded(
       name, settings.failure):
     experiment = prepare.prepare(
         settings.gin_files, settings.gin_bindings, check=not settings.supervised)
@@ -158,25 +158,25 @@ def _started(name: str, settings: Settings) -> Iterator[_Part]:
 
 
 @contextlib.contextmanager
-def kept_failure(name: str, path: Union[str, os.PathLike, None],
+def failure_recorded(name: str, path: Union[str, os.PathLike, None],
                  unexpected_only: bool = False) -> Iterator[None]:
   """Writes the error that ends the context into a file, as one line and a traceback.
 
   Args:
     name: the beginning of the line, such as the name of a part; '' for none.
     path: the file. None to leave errors as they are.
-    unexpected_only: whether to leave the errors that `exit_codes.returned` expects
+    unexpected_only: whether to leave the errors that `exit_codes.returns_code` expects
       unchanged.
 
   Raises:
-    exit_codes.RunFailed: an error that `exit_codes.returned` does not expect, as a line.
+    exit_codes.RunFailed: an error that `exit_codes.returns_code` does not expect, as a line.
   """
   try:
     yield
   except Exception as error:
     if isinstance(error.__cause__, environments.EnvironmentFailed):
       error = error.__cause__  # `prepare` refused the environment.
-    line, where = exit_codes.line_of(error), ''
+    line, where = exit_codes.error_line(error), ''
     expected = line is not None
     if path is None:
       raise error

@@ -60,7 +60,7 @@ class Parts:
   def start(self, name: str) -> None:
     """Starts a part."""
     with open(self._logs / f'{name}.log', 'a', encoding='utf-8') as log:
-      log.write(f'--- {time.time():.1f}: life {len(self.exit_codes[name])}\n')
+      log.write(f'--- {time.time():.1f}: start {len(self.exit_codes[name])}\n')
       log.flush()
       self.processes[name] = self._hosts.run(
           name, self._commands[name], cwd=_ROOT, stdout=log, stderr=log,

@@ -41,7 +41,7 @@ from gtrxl_tf.training.online import reconnect
 _ENVIRONMENT_STEPS = 'environment_steps/.ATTRIBUTES/VARIABLE_VALUE'
 
 
-@exit_codes.returned
+@exit_codes.returns_code
 def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
           supervised: bool = False, allow_changes: bool = False) -> int:
   """Trains on this machine in the folder `root_dir`, or resumes the run there.
@@ -79,14 +79,14 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
           if experiment.needs_server:
             supervisor.supervise(experiment, folder, should_stop, console)
           else:
-            with parts.kept_failure('training', folder.failures / 'training.txt'):
+            with parts.failure_recorded('training', folder.failures / 'training.txt'):
               evaluation = trainers.train(experiment, trainer.Process(
                   folder, tf.distribute.get_strategy(), should_stop,
                   show=console.update))
       return _finish(experiment, folder, should_stop, evaluation)
 
 
-@exit_codes.returned
+@exit_codes.returns_code
 def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[str],
                      strategy_name: str = 'default', tpu: Optional[str] = None,
                      allow_changes: bool = False) -> None:
@@ -101,7 +101,7 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
     allow_changes: see `train`.
 
   Returns:
-    An exit code: 0 done or told to stop, 1 failed, 2 wrong settings (see `returned`).
+    An exit code: 0 done or told to stop, 1 failed, 2 wrong settings (see `returns_code`).
   """
   tf.get_logger().setLevel('WARNING')  # Strategies log every collective.
   _check_name(root_dir)
@@ -124,7 +124,7 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
           print(f'Training in {folder.root}: {experiment.description}.', flush=True)
         failure = settings.failure or (
             folder.failures / 'learner.txt' if is_chief else None)
-        with parts.kept_failure(
+        with parts.failure_recorded(
             'learner', failure, unexpected_only=True), contextlib.closing(
                 experiment.make_console()) as console:
           process = trainer.Process(folder, strategy, should_stop, server, gauges)
@@ -147,7 +147,7 @@ def _check_name(root_dir: str) -> None:
 def _prepare(gin_files: Sequence[str], gin_bindings: Sequence[str],
              folder: run_folder.RunFolder) -> experiment_lib.Experiment:
   """Prepares the experiment; keeps the traceback of an error in the user's code."""
-  with parts.kept_failure(
+  with parts.failure_recorded(
       'preparation', folder.failures / 'preparation.txt', unexpected_only=True):
     return prepare.prepare(gin_files, gin_bindings)
 
@@ -257,7 +257,7 @@ def _finish(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
         if folder.has_checkpoint else 'begin again: there is no checkpoint yet.'))
     return exit_codes.INTERRUPTED
   if evaluation is None:
-    with parts.kept_failure('evaluation', folder.failures / 'evaluation.txt'):
+    with parts.failure_recorded('evaluation', folder.failures / 'evaluation.txt'):
       evaluation = experiment.evaluate(folder, should_stop)
   if evaluation is None:
     print('Interrupted in the evaluation. Run the same command to repeat it.')
@@ -289,7 +289,7 @@ def _command(name: str) -> str:
 def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
           evaluation: evaluation_lib.Evaluation) -> None:
   """Writes and prints the results of a run that is done."""
-  scores = experiment.scores_of(evaluation.returns, evaluation.tasks)
+  scores = experiment.compute_scores(evaluation.returns, evaluation.tasks)
   if scores:
     _write_table(folder.scores, [scores, scores.values()])
   _write_table(folder.evaluation, [

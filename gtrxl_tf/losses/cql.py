@@ -43,7 +43,7 @@ def cql_loss(q_values: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor, alpha:
   shapes.check('actions', actions, *expected)
   shapes.check('targets', targets, *expected)
   shapes.check('mask', mask, *expected)
-  q_data = of_actions(q_values, actions)
+  q_data = taken_values(q_values, actions)
   mean = averages.MaskedMean(mask)
   td_loss = mean(0.5 * tf.square(q_data - targets))
   conservative_loss = mean(tf.reduce_logsumexp(q_values, axis=-1) - q_data)
@@ -57,7 +57,7 @@ def double_q_targets(rewards: tf.Tensor, discounts: tf.Tensor, q_values: tf.Tens
     r_t + gamma d_t Q_target(s_{t+1}, argmax_a Q(s_{t+1}, a))
 
   Rows are consecutive steps; r_t and d_t follow the action a_t. The value after the
-  last step of a row is set to 0, see `have_targets`.
+  last step of a row is set to 0, see `target_mask`.
 
   Args:
     rewards: [B, T].
@@ -78,11 +78,11 @@ def double_q_targets(rewards: tf.Tensor, discounts: tf.Tensor, q_values: tf.Tens
   shapes.check('q_values', q_values, [*rewards.shape, None], 'rewards')
   shapes.check('target_q_values', target_q_values, q_values.shape, 'q_values')
   best = tf.argmax(q_values[:, 1:], axis=-1)
-  values = of_actions(tf.cast(target_q_values[:, 1:], tf.float32), best)
+  values = taken_values(tf.cast(target_q_values[:, 1:], tf.float32), best)
   return rewards + gamma * discounts * tf.pad(values, [[0, 0], [0, 1]])
 
 
-def have_targets(valid: tf.Tensor, discounts: tf.Tensor) -> tf.Tensor:
+def target_mask(valid: tf.Tensor, discounts: tf.Tensor) -> tf.Tensor:
   """Returns which steps have a target: those with a next step, and terminations.
 
   The last step of a row has a target only if the episode terminated there. A time limit
@@ -101,6 +101,6 @@ def have_targets(valid: tf.Tensor, discounts: tf.Tensor) -> tf.Tensor:
   return valid & (followed | tf.equal(discounts, 0))
 
 
-def of_actions(q_values: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+def taken_values(q_values: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
   """Returns the Q values [...] of the actions [...] from Q values [..., A]."""
   return tf.gather(q_values, actions, axis=-1, batch_dims=actions.shape.rank)

@@ -62,7 +62,7 @@ class CQLLossTest(tf.test.TestCase):
     valid = np.array([[1, 1, 1], [1, 1, 1], [1, 1, 0], [1, 1, 0]], bool)
     discounts = tf.constant([[1, 1, 1], [1, 1, 0], [1, 1, 0], [1, 0, 0]], tf.float32)
     self.assertAllEqual(
-        cql.have_targets(tf.constant(valid), discounts),
+        cql.target_mask(tf.constant(valid), discounts),
         np.array([[1, 1, 0], [1, 1, 1], [1, 0, 0], [1, 1, 0]], bool))
 
   def test_refuses_shapes_that_do_not_match(self):

@@ -153,10 +153,10 @@ class ActionSpace:
     if mask is None:
       return policy
     logits = []
-    for of_action, allowed in zip(self._logits(policy), tf.split(
+    for action_logits, allowed in zip(self._logits(policy), tf.split(
         tf.cast(mask, tf.bool), self._num_values, axis=-1)):
       allowed |= ~tf.reduce_any(allowed, axis=-1, keepdims=True)
-      logits.append(tf.where(allowed, of_action, _MASKED_LOGIT))
+      logits.append(tf.where(allowed, action_logits, _MASKED_LOGIT))
     return policy._replace(logits=tf.concat(logits, axis=-1))
 
   def log_prob(self, policy: Policy, samples: Any) -> tf.Tensor:

@@ -186,15 +186,15 @@ class DecisionNetwork(memory_network.MemoryNetwork):
       The policy, and the core's cache. Pass the cache to `remember_action`, with the
       action that is taken, before the next step.
     """
-    first = self.placed(self.embed_return(return_to_go), timestep)
-    second = self.placed(self.embed_observation(observation, batch_dims=1), timestep)
+    first = self.with_timestep(self.embed_return(return_to_go), timestep)
+    second = self.with_timestep(self.embed_observation(observation, batch_dims=1), timestep)
     _, cache = self.core.step(first, is_first, cache)
     outputs, cache = self.core.step(second, tf.zeros_like(is_first), cache)
     return self.masked(self._policy(outputs), observation), cache
 
   def remember_action(self, action: Any, cache: Any, timestep: Any = ()) -> Any:
     """The core's cache after the action `[B, ...]` that was taken."""
-    token = self.placed(self.embed_action(action), timestep)
+    token = self.with_timestep(self.embed_action(action), timestep)
     _, cache = self.core.step(token, tf.zeros(tf.shape(token)[:1], tf.bool), cache)
     return cache
 
@@ -205,7 +205,7 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     return tf.gather(tf.cast(self.timestep_table, self.compute_dtype),
                      tf.minimum(timestep, self._num_timesteps - 1))
 
-  def placed(self, token: tf.Tensor, timestep: Any) -> tf.Tensor:
+  def with_timestep(self, token: tf.Tensor, timestep: Any) -> tf.Tensor:
     """A token `[B, D]` with the embedding of its timestep `[B]` added, if any."""
     time = self.embed_timestep(timestep)
     return token if time is None else token + time

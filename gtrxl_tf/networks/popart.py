@@ -145,11 +145,11 @@ class PopArt(tf.Module):
     valid = tf.cast(valid, tf.bool)
     shapes.check('valid', valid, targets.shape, 'targets')
     centred = tf.where(valid, targets - mean, 0.)
-    of_task = tf.one_hot(tasks, self.num_tasks, on_value=True, off_value=False)
+    is_task = tf.one_hot(tasks, self.num_tasks, on_value=True, off_value=False)
 
     def total(x: tf.Tensor) -> tf.Tensor:  # [B, T] to [K].
       row = tf.reduce_sum(x, axis=1, keepdims=True)
-      return tf.reduce_sum(tf.where(of_task, row, 0.), axis=0)
+      return tf.reduce_sum(tf.where(is_task, row, 0.), axis=0)
 
     return PopArtSums(count=total(tf.cast(valid, tf.float32)), first=total(centred),
                       second=total(tf.square(centred)))

@@ -77,10 +77,10 @@ def signature(row: Unroll, unroll_length: int, memory_length: int) -> Unroll:
     unroll_length: T.
     memory_length: M.
   """
-  def rows_of(window, column):
+  def row_specs(window, column):
     return tf.nest.map_structure(
         lambda x: tf.TensorSpec((window[1], *x.shape), x.dtype), column)
-  return Unroll(*map(rows_of, columns(unroll_length, memory_length), row))
+  return Unroll(*map(row_specs, columns(unroll_length, memory_length), row))
 
 
 def misfit(found: Unroll, expected: Unroll) -> Optional[str]:

@@ -48,13 +48,13 @@ def _expected(first_row, unroll_length, memory_length, born=0) -> unroll_lib.Unr
   """
   memory = memory_length > 0
   blank = tf.nest.map_structure(np.zeros_like, _row(0, memory))
-  def rows_of(name, start, length):
+  def row_specs(name, start, length):
     numbers = range(first_row + start, first_row + start + length)
     rows = [getattr(_row(n, memory) if n >= born else blank, name) for n in numbers]
     return tf.nest.map_structure(lambda *x: np.stack(x, axis=1), *rows) if rows else ()
   columns = unroll_lib.columns(unroll_length, memory_length)._asdict()
   return unroll_lib.Unroll(**{
-      name: () if name in ('target_step', 'unroll_id') else rows_of(name, *window)
+      name: () if name in ('target_step', 'unroll_id') else row_specs(name, *window)
       for name, window in columns.items()})
 
 

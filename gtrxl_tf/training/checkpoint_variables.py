@@ -20,7 +20,7 @@ class Variable(NamedTuple):
 Variables = Dict[str, Variable]
 
 
-def of_agent(agent: tf.Module) -> Variables:
+def agent_variables(agent: tf.Module) -> Variables:
   """Returns the variables of an agent, by their paths in it."""
   return {path: Variable(tuple(node.shape), node.dtype.name)
           for path, node in _walk(agent) if isinstance(node, tf.Variable)}

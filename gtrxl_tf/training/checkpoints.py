@@ -97,7 +97,7 @@ class Checkpoints:
         self._folder.mkdir(parents=True, exist_ok=True)
         files.write_sealed(stamp, {
             'library': f'gtrxl_tf {_library_version()}, TensorFlow {tf.__version__}',
-            'kind': self._kind, 'variables': checkpoint_variables.of_agent(self._agent)})
+            'kind': self._kind, 'variables': checkpoint_variables.agent_variables(self._agent)})
       for step in _steps(self._folder, 'ckpt-*') - _steps(self._folder, _INDEX):
         self._remove(step)  # Left by a process that was killed while it saved.
       self._manager = self._make_manager()
@@ -188,7 +188,7 @@ def check(folder: pathlib.Path, kind: Optional[str],
   saved = {path: checkpoint_variables.Variable(tuple(shape), dtype)
            for path, (shape, dtype) in experiment['variables'].items()}
   difference = checkpoint_variables.difference(
-      saved, checkpoint_variables.of_agent(make_agent()))
+      saved, checkpoint_variables.agent_variables(make_agent()))
   if difference:
     raise CheckpointError(
         f'{folder} belongs to another network than that of the settings: {difference}')

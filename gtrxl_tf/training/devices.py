@@ -180,7 +180,7 @@ def num_workers(strategy: tf.distribute.Strategy) -> int:
 
 def sum_over_workers(number: int, strategy: tf.distribute.Strategy) -> int:
   """Returns the sum over all workers, which wait for each other here."""
-  values = _of_workers(float(number), strategy)
+  values = _worker_values(float(number), strategy)
   return round(sum(map(float, values)) * num_workers(strategy) / len(values))
 
 
@@ -204,7 +204,7 @@ def texts_of_workers(text: str, strategy: tf.distribute.Strategy) -> List[str]:
   if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
     return [text]
   data = text.encode()
-  lengths = [round(x) for x in _of_workers(float(len(data)), strategy)]
+  lengths = [round(x) for x in _worker_values(float(len(data)), strategy)]
   # Collectives do not take bytes, and need the same shape from all workers. Powers of
   # two are few shapes, each of which is traced.
   padded = np.zeros(1 << max(lengths).bit_length(), np.float32)
@@ -265,19 +265,19 @@ def share_out(batch: Any, strategy: tf.distribute.Strategy, own: bool = False) -
 
 def any_worker(value: bool, strategy: tf.distribute.Strategy) -> bool:
   """Whether `value` is true in any worker; workers wait for each other here."""
-  return max(_of_workers(float(value), strategy)) > 0
+  return max(_worker_values(float(value), strategy)) > 0
 
 
 def check_equal(value: int, strategy: tf.distribute.Strategy, what: str) -> None:
   """Raises a `ConfigError` unless all workers have the same value of `what`."""
-  values = [int(x) for x in _of_workers(float(value), strategy)]
+  values = [int(x) for x in _worker_values(float(value), strategy)]
   if len(set(values)) > 1:
     raise config.ConfigError(
         f'the workers have different {what}: {values}; expected all to see the same '
         'folder')
 
 
-def _of_workers(value: float, strategy: tf.distribute.Strategy) -> Sequence[float]:
+def _worker_values(value: float, strategy: tf.distribute.Strategy) -> Sequence[float]:
   """Returns `value` of every replica of all workers; of one worker, only its own."""
   if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
     return [value]
@@ -289,10 +289,10 @@ def _of_workers(value: float, strategy: tf.distribute.Strategy) -> Sequence[floa
 @functools.lru_cache(maxsize=None)
 def _gather(strategy: tf.distribute.Strategy) -> Callable[[Any], Any]:
   """Makes a function that gathers `[N, ...]` of every replica, traced once per shape."""
-  def of_replica(own):
+  def replica_value(own):
     # The collective needs a tensor with a device, which an argument does not have.
     return tf.distribute.get_replica_context().all_gather(tf.identity(own), axis=0)
-  return tf.function(lambda own: strategy.run(of_replica, (own,)), autograph=False)
+  return tf.function(lambda own: strategy.run(replica_value, (own,)), autograph=False)
 
 
 def compute_dtype(name: str) -> ContextManager[None]:

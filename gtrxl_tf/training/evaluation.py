@@ -98,9 +98,9 @@ class EpisodeEvaluator:
         successes[i].append(float(seen.episode_success[i]))
     returns, successes = (np.array([row[:each] for row in played])
                           for played in (returns, successes))
-    of_tasks = [np.mean(successes[self._environment.tasks == task])
+    per_task = [np.mean(successes[self._environment.tasks == task])
                 for task in range(len(self._task_names))]
-    means = map(float, (np.mean(returns), np.mean(successes), *of_tasks))
+    means = map(float, (np.mean(returns), np.mean(successes), *per_task))
     return Evaluation(
         returns.ravel().tolist(), successes.ravel().tolist(),
         np.repeat(self._environment.tasks, each).tolist(),

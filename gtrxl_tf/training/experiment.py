@@ -194,10 +194,10 @@ class Experiment(abc.ABC):
       most: the most environments, if there are no more tasks than that.
     """
     tasks = len(self.task_names)
-    of_task = math.ceil((num_episodes or self.evaluation_episodes) / tasks)
-    rounds = math.ceil(of_task / max(most // tasks, 1))
+    per_task = math.ceil((num_episodes or self.evaluation_episodes) / tasks)
+    rounds = math.ceil(per_task / max(most // tasks, 1))
     return self.make_environments(
-        tasks * math.ceil(of_task / rounds), seeds_lib.Stream.EVALUATION)
+        tasks * math.ceil(per_task / rounds), seeds_lib.Stream.EVALUATION)
 
   def make_evaluator(self, policy: Any, folder: Optional[run_folder.RunFolder] = None
                      ) -> evaluation_lib.Evaluator:
@@ -226,7 +226,7 @@ class Experiment(abc.ABC):
     return float(np.mean([environments.informed_return(environment, num_episodes)
                           for environment in made]))
 
-  def scores_of(self, returns: Sequence[float], tasks: Sequence[int]
+  def compute_scores(self, returns: Sequence[float], tasks: Sequence[int]
                 ) -> Dict[str, float]:
     """Returns the scores of episodes by name; one score is named 'score'.
 
@@ -287,7 +287,7 @@ class Experiment(abc.ABC):
       ValueError: the parts do not fit each other.
     """
     self._play_a_step()
-    self.scores_of([], [])  # The run's record then has the score's settings.
+    self.compute_scores([], [])  # The run's record then has the score's settings.
     agent = self.make_agent()
     self.make_policy(self.learned_network(agent))
     agent.loss(self.make_batch(agent))
@@ -330,4 +330,4 @@ class Experiment(abc.ABC):
     del folder
     return evaluation_lib.describe(
         evaluation, informed, self.task_names,
-        self.scores_of(evaluation.returns, evaluation.tasks))
+        self.compute_scores(evaluation.returns, evaluation.tasks))

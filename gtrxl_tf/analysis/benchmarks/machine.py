@@ -51,9 +51,9 @@ def training_flops(sizes: cores_lib.Sizes) -> int:
               + 2 * sizes.model_dim * sizes.mlp_dim
               + 2 * 6 * sizes.model_dim**2             # Two GRU gates.
               + 3 * keys * inner)                      # Content, positions, values.
-  of_memory = 2 * sizes.memory_length * dense
+  memory_products = 2 * sizes.memory_length * dense
   positions = keys * dense                             # The same for all unrolls.
-  products = (sizes.batch_size * (3 * time_steps * per_step + 2 * of_memory)
+  products = (sizes.batch_size * (3 * time_steps * per_step + 2 * memory_products)
               + 2 * positions)
   return 2 * sizes.num_layers * products
 

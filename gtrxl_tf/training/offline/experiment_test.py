@@ -117,8 +117,8 @@ class OfflineTrainingTest(parameterized.TestCase):
     rows = run_folder.read_metrics(self.folder.metrics)
     self.assertEqual(rows[-1]['learner_step'], 200)
     self.assertGreaterEqual(rows[-1]['success'], 0.9)
-    judged = [row['learner_step'] for row in rows if not np.isnan(row['return'])]
-    self.assertEqual(judged, [100, 200])
+    evaluated = [row['learner_step'] for row in rows if not np.isnan(row['return'])]
+    self.assertEqual(evaluated, [100, 200])
     self.assertEqual(self.rows[-1]['success'], rows[-1]['success'])
     self.assertEqual(
         rows[-1]['success'], (rows[-1]['success_3'] + rows[-1]['success_4']) / 2)

@@ -205,10 +205,10 @@ class SegmentBySegment(Sampler):
     start = segment * trajectories.segment_length
     steps = slice(start, start + trajectories.segment_length)
     rows = self._whole._asdict()
-    of_rows = {'episode': rows.pop('episode'), 'start': rows.pop('start') + start}
+    per_row = {'episode': rows.pop('episode'), 'start': rows.pop('start') + start}
     cut = tf.nest.map_structure(lambda x: x[:, steps], rows)
     return trajectories.segments(
-        datasets.SegmentBatch(**cut, **of_rows),
+        datasets.SegmentBatch(**cut, **per_row),
         np.full(trajectories.batch_size, segment == 0), self._state)
 
   def observe(self, step: int, metrics: Mapping[str, Any]) -> None:

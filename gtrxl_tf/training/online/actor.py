@@ -160,17 +160,17 @@ class Actor:
     self._environment.close()
 
   def _act_until_ended(self) -> None:
-    patience = reconnect.Patience('actor', self._address, self._ended)
+    backoff = reconnect.Backoff('actor', self._address, self._ended)
     while not self._ended():
       try:
         channel = self._connect()
         while not self._ended():
           self._unroll(channel)
           self._watchdog.progress()
-          patience.reset()
+          backoff.reset()
       except server_lost.ServerLost as error:
         with self._waiting_for('the server, which does not answer'):
-          patience.wait(error)
+          backoff.wait(error)
 
   def _ended(self) -> bool:
     self._watchdog.alive()

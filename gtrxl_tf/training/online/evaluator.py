@@ -72,7 +72,7 @@ class OnlineEvaluator:
     return f'evaluator: no evaluation for {seconds:.0f} s: it waits for {what}'
 
   def _evaluate_until_ended(self) -> None:
-    patience = reconnect.Patience('evaluator', self._address, self._told_to_stop)
+    backoff = reconnect.Backoff('evaluator', self._address, self._told_to_stop)
     channel = None
     last = run_folder.last_metrics(self._path)  # From an earlier process.
     evaluated = last and last['learner_step']
@@ -82,9 +82,9 @@ class OnlineEvaluator:
           agreement.check_server(self._address, self._experiment.settings)
           channel = weights.WeightsChannel(self._address, self._network.variables)
         step = channel.receive()
-        patience.reset()
+        backoff.reset()
       except server_lost.ServerLost as error:
-        patience.wait(error)
+        backoff.wait(error)
         channel = None
         continue
       if step in (None, evaluated):  # The same weights come again at the end.
@@ -101,7 +101,7 @@ class OnlineEvaluator:
   def _write(self, step: int, played: evaluation.Evaluation) -> None:
     row = dict(zip(COLUMNS, (
         step, played.means['return'], played.means['success'], len(played.returns))))
-    row.update(self._experiment.scores_of(played.returns, played.tasks))
+    row.update(self._experiment.compute_scores(played.returns, played.tasks))
     logging.info('evaluator: %s', ', '.join(f'{k} {v:g}' for k, v in row.items()))
     self._rows.append(row)
     self._summaries.write(step, row)

@@ -265,7 +265,7 @@ class OnlineExperiment(experiment.Experiment):
     if images:
       sizes = ' and '.join(' x '.join(map(str, spec.shape)) for spec in images)
       what += f' with images of {sizes}'
-      game = atari.game_of(self.environment_name)
+      game = atari.game_name(self.environment_name)
       if game:
         cheaper.append(
             f"Experiment.environment = @Atari with Atari.game = '{game}', whose images are "

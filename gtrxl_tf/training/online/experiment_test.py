@@ -94,12 +94,12 @@ class ExperimentTest(parameterized.TestCase):
                          environment=lambda **settings: t_maze.TMaze(**settings),
                          environments_per_actor=2)
     one = experiment(lambda returns: returns['2'] + 10 * returns['5'])
-    self.assertEqual(one.scores_of([1, 3, 4], [0, 0, 1]), {'score': 42})
+    self.assertEqual(one.compute_scores([1, 3, 4], [0, 0, 1]), {'score': 42})
     several = experiment(lambda returns: {'score': returns['2'], 'other': 7})
-    self.assertEqual(several.scores_of([1, 3, 4], [0, 0, 1]), {'score': 2, 'other': 7})
+    self.assertEqual(several.compute_scores([1, 3, 4], [0, 0, 1]), {'score': 2, 'other': 7})
     np.testing.assert_equal(
-        several.scores_of([1], [0]), {'score': np.nan, 'other': np.nan})
-    self.assertEqual(experiment(None).scores_of([1], [0]), {})
+        several.compute_scores([1], [0]), {'score': np.nan, 'other': np.nan})
+    self.assertEqual(experiment(None).compute_scores([1], [0]), {})
 
   def test_every_task_is_played_by_equally_many_environments(self):
     def settings(num_tasks):

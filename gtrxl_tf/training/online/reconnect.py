@@ -26,7 +26,7 @@ def check_address(address: str) -> str:
   return address
 
 
-class Patience:
+class Backoff:
   """Exponential backoff: waits for one second, then twice as long each time, up to 30.
 
   Each wait is drawn between half of that and all of it, so that actors that lost the

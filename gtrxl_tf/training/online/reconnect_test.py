@@ -27,23 +27,23 @@ class PatienceTest(parameterized.TestCase):
   @pytest.mark.long
   def test_waits_grow_until_the_server_answers(self):
     asked = []
-    patience = reconnect.Patience('actor', 'host:1', lambda: bool(asked.append(1)))
+    backoff = reconnect.Backoff('actor', 'host:1', lambda: bool(asked.append(1)))
     def wait():
       before = time.time()
       with self.assertLogs(level='WARNING') as logs:
-        patience.wait(server_lost.ServerLost('gone'))
+        backoff.wait(server_lost.ServerLost('gone'))
       self.assertRegex(logs.output[0], r'actor: .* at host:1 does not answer \(gone\);')
       return time.time() - before
     first, second = wait(), wait()
     self.assertBetween(first, 0.5, 1.2)
     self.assertBetween(second, 1, 2.2)
-    patience.reset()
+    backoff.reset()
     self.assertBetween(wait(), 0.5, 1.2)
 
   def test_a_part_that_is_told_to_stop_does_not_wait(self):
     with self.assertNoLogs(), mock.patch.object(time, 'sleep') as sleep:
       # The server was probably told to stop, too.
-      reconnect.Patience('actor', 'host:1', lambda: True).wait(
+      reconnect.Backoff('actor', 'host:1', lambda: True).wait(
           server_lost.ServerLost(''))
     sleep.assert_not_called()
 

@@ -128,7 +128,7 @@ class OnlineTrainer(trainer.Trainer):
     Raises:
       config.ConfigError: the server was started with other settings.
     """
-    patience = reconnect.Patience('learner', self._address, self._alive_or_stop)
+    backoff = reconnect.Backoff('learner', self._address, self._alive_or_stop)
     while not (self._should_stop() or self._has_ended()):
       try:
         self._connect()
@@ -138,7 +138,7 @@ class OnlineTrainer(trainer.Trainer):
           self._idle += time.time() - waiting
           if batch is None:
             break  # It should stop, or a restarted server is to be checked.
-          patience.reset()
+          backoff.reset()
           batch = self._share_out(batch)
           self._progress.assign(self._steps / self._experiment.environment_steps)
           if self._newest:
@@ -149,7 +149,7 @@ class OnlineTrainer(trainer.Trainer):
           if self._published_step == self.step:
             self._publish()
       except server_lost.ServerLost as error:
-        patience.wait(error)
+        backoff.wait(error)
       if self._meets and self._asked_to_stop():
         break  # Without a step to agree on it: the others find that this one is gone.
 
@@ -265,7 +265,7 @@ class OnlineTrainer(trainer.Trainer):
     if len(returns) > 1:
       columns = {f'return_{name}': _mean(x)
                  for name, x in zip(experiment.task_names, returns)}
-    return {**columns, **experiment.scores_of(
+    return {**columns, **experiment.compute_scores(
         [x for task in returns for x in task],
         [task for task, x in enumerate(returns) for _ in x])}
 
@@ -283,7 +283,7 @@ class OnlineTrainer(trainer.Trainer):
       Whether that is settled; False if it should stop before.
     """
     deadline = time.time() + _FAREWELL_SECONDS
-    patience = reconnect.Patience(
+    backoff = reconnect.Backoff(
         'learner', self._address,
         lambda: self._should_stop() or time.time() > deadline)
     while not self._should_stop():
@@ -296,7 +296,7 @@ class OnlineTrainer(trainer.Trainer):
               'learner: the server at %s cannot be told that the run is over: %s',
               self._address, config.one_line(error))
           return True
-        patience.wait(error)
+        backoff.wait(error)
     return False
 
   def _network_that_acts(self) -> tf.keras.layers.Layer:
