@@ -67,8 +67,8 @@ def check_batch(experiment: experiment_lib.Experiment) -> None:
                       for spec in tree.flatten(specs))
   if needed > free:
     raise config.ConfigError(
-        f'a batch of {experiment.batch_size:,}{what} needs at least {_gib(needed)}; this '
-        f'machine has {_gib(free)} left: expected a smaller {smaller}')
+        f'a batch of {experiment.batch_size:,}{what} needs at least {_gib(needed)}; '
+        f'this machine has {_gib(free)} left: expected a smaller {smaller}')
 
 
 def _gib(number: float) -> str:

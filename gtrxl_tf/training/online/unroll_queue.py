@@ -93,8 +93,8 @@ class UnrollQueue:
     """Returns the next batch; None if the learner should stop or reconnect.
 
     A thread waits for it: if the network is cut, Reverb does not return, and without
-    the thread the learner could not be told to stop. The learner reconnects, and thereby
-    publishes its weights again, if no unroll of the batch has arrived for
+    the thread the learner could not be told to stop. The learner reconnects, and
+    thereby publishes its weights again, if no unroll of the batch has arrived for
     `stall_seconds`. This loses nothing, whatever the cause is.
 
     Args:
