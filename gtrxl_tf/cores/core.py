@@ -1,13 +1,11 @@
 """The interface of a memory core, and small pieces that several cores share."""
 
 import abc
-import re
-from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, List, Optional, Tuple, Union
 
-import numpy as np
 import tensorflow as tf
-import tree
 
+from gtrxl_tf.cores import arguments as arguments_lib
 from gtrxl_tf.cores import saving
 
 # Nests of tensors whose leading axis is the batch.
@@ -90,71 +88,8 @@ def swap_time_and_batch(x: tf.Tensor) -> tf.Tensor:
   return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
 
 
-def _shape(name: str, x: Any, sizes: Sequence[Optional[int]], expected: str
-           ) -> Sequence[Optional[int]]:
-  """The sizes of an argument's axes, so far as they are known.
-
-  Args:
-    name: of the argument.
-    x: tensor, array, or nested list, whose shape is not known.
-    sizes: of each axis; None admits any.
-    expected: the shape as text.
-
-  Raises:
-    ValueError: the shape differs.
-  """
-  if x is None or isinstance(x, tuple):  # A tuple is a state, or all the arguments.
-    raise ValueError(f'{name} of type {type(x).__name__}: expected {expected}')
-  shape = tf.TensorShape(getattr(x, 'shape', None))
-  if shape.rank is None:
-    return (None,) * len(sizes)
-  if not shape.is_compatible_with(sizes):
-    known = ' with ' + ', '.join(
-        f'{letter} = {size}' for letter, size in zip(re.findall('[BTD]', expected), sizes) if size)
-    raise ValueError(f'{name} of shape {tuple(shape)}: expected {expected}'
-                     f'{known if any(sizes) else ""}')
-  return tuple(shape)
-
-
 def _is_left_out(state: Any) -> bool:
   return isinstance(state, str) and state == _LEFT_OUT
-
-
-def _fitted(name: str, nest: Any, specs: Any, batch_size: Optional[int], source: str
-            ) -> Any:
-  """A state or cache with the structure of its specs.
-
-  Args:
-    name: of the argument.
-    nest: the argument. Keras loads functional models with lists for named tuples.
-    specs: nest of `tf.TensorSpec`.
-    batch_size: None admits any.
-    source: the methods that make such a nest, as text.
-
-  Raises:
-    ValueError: the structure or the shape of a tensor differs.
-  """
-  plain = isinstance(nest, (list, tuple)) and not hasattr(nest, '_fields')
-  leaves = tf.nest.flatten(nest)
-  if plain and len(leaves) == len(tf.nest.flatten(specs)):
-    nest = tf.nest.pack_sequence_as(specs, leaves)
-  try:
-    tf.nest.assert_same_structure(nest, specs)
-    shapes = [tf.TensorShape(x.shape) for x in leaves]
-  except (AttributeError, TypeError, ValueError):
-    kind = ('a tensor' if isinstance(specs, tf.TensorSpec) else
-            type(specs).__name__ if specs else '()')
-    raise ValueError(
-        f'{name} of type {type(nest).__name__}: expected {kind}, as from {source}'
-    ) from None
-  for (path, spec), shape in zip(tree.flatten_with_path(specs), shapes):
-    expected = tf.TensorShape([batch_size, *spec.shape[1:]])
-    if not expected.is_compatible_with(shape):
-      part = ''.join(f'[{x}]' if isinstance(x, int) else f'.{x}' for x in path)
-      raise ValueError(f'{name}{part} of shape {tuple(shape)}: expected '
-                       f'{tuple(expected)}, as from {source}')
-  return tf.nest.map_structure(
-      lambda x: tf.constant(x) if isinstance(x, np.ndarray) else x, nest)
 
 
 class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
@@ -247,7 +182,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     return self.initial_state(batch_size)
 
   def __call__(self, inputs, is_first=None, state=_LEFT_OUT, **kwargs):
-    batch, steps, _ = _shape(
+    batch, steps, _ = arguments_lib.check(
         'inputs', inputs, (None, None, self._input_width), '[B, T, D]')
     if steps == 0:
       raise ValueError('inputs have 0 steps: expected at least one')
@@ -256,7 +191,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
                        'as in tf.keras.Input([T, D])')
     arguments = {}
     if is_first is not None:
-      _shape('is_first', is_first, (batch, steps), '[B, T], as inputs')
+      arguments_lib.check('is_first', is_first, (batch, steps), '[B, T], as inputs')
       arguments['is_first'] = is_first
     if not _is_left_out(state):
       if steps:
@@ -323,11 +258,12 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     Raises:
       ValueError: an argument has another shape, or is not this core's.
     """
-    batch, _ = _shape('inputs', inputs, (None, self._input_width), '[B, D]')
-    _shape('is_first', is_first, (batch,), '[B], as inputs')
+    batch, _ = arguments_lib.check(
+        'inputs', inputs, (None, self._input_width), '[B, D]')
+    arguments_lib.check('is_first', is_first, (batch,), '[B], as inputs')
     if not self.built:
       self.build(tf.TensorShape([None, None, inputs.shape[-1]]))
-    cache = _fitted(
+    cache = arguments_lib.fitted(
         'cache', cache, self._specs(self.initial_cache), batch,
         f'core.initial_cache({batch or "batch_size"}) or core.cache(state)')
     outputs, cache = self._step(
@@ -382,8 +318,9 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     specs = tf.nest.map_structure(
         lambda x, y: tf.TensorSpec(x.shape.most_specific_compatible_shape(y.shape)),
         self._specs(self.initial_state), self._specs(self.empty_state))
-    return _fitted('state', state, specs, batch_size,
-                   f'core.initial_state({batch_size or "batch_size"})')
+    return arguments_lib.fitted(
+        'state', state, specs, batch_size,
+        f'core.initial_state({batch_size or "batch_size"})')
 
   def _specs(self, make: Callable[[BatchSize], Any]) -> Any:
     """Specs `[None, ...]` of what one of the core's methods makes for a batch."""

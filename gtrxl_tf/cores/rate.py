@@ -177,9 +177,8 @@ class RATE(core.Core):
   def build(self, input_shape) -> None:
     self.embedding = core.make_embedding(input_shape, self._model_dim)
     stream_shape = tf.TensorShape([None, None, self._model_dim])
-    self.output_norm = tf.keras.layers.Activation('linear')
-    if self._norm_comes_first:
-      self.output_norm = core.layer_norm('output_norm')
+    self.output_norm = (core.layer_norm('output_norm') if self._norm_comes_first
+                        else tf.keras.layers.Activation('linear'))
     for layer in (*self.blocks, self.retention, self.output_norm):
       core.build_layer(layer, stream_shape)
     if self._num_memory_tokens:
@@ -241,10 +240,8 @@ class RATE(core.Core):
 
   def _segments(self, inputs, is_first) -> List[Tuple[tf.Tensor, tf.Tensor]]:
     """Each segment's steps, and the rows that begin an episode with it."""
-    unroll_length = inputs.shape[1]
-    segments = core.segment_slices(unroll_length, self._segment_length)
-    starts = [segment.start for segment in segments]
-    within = tf.constant([t not in starts for t in range(unroll_length)])
+    segments = core.segment_slices(inputs.shape[1], self._segment_length)
+    within = tf.range(inputs.shape[1]) % self._segment_length > 0
     tf.debugging.Assert(
         tf.logical_not(tf.reduce_any(is_first & within)),
         ['is_first is true within a segment: expected only on the first of every '

@@ -19,6 +19,7 @@ import tree
 import gtrxl_tf
 from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import gymnasium
+from gtrxl_tf.environments import gymnasium_spaces
 from gtrxl_tf.environments import instructions
 from gtrxl_tf.environments import making
 from gtrxl_tf.environments import random_actions
@@ -267,7 +268,7 @@ class SpacesTest(parameterized.TestCase):
     for _ in range(9):
       tree.map_structure(lambda spec, x: spec.validate(x),
                          environment.observation_spec(), time_step.observation)
-      decode = gymnasium._convert(space, 'observation', '').decode
+      decode = gymnasium_spaces.convert(space, 'observation', '').decode
       tree.map_structure(np.testing.assert_array_equal, task.observations[-1],
                          decode(time_step.observation))
       time_step = environment.step(0)

@@ -1,0 +1,72 @@
+"""Checks of what a core is called with."""
+
+import re
+from typing import Any, Optional, Sequence
+
+import numpy as np
+import tensorflow as tf
+import tree
+
+
+def check(name: str, x: Any, sizes: Sequence[Optional[int]], expected: str
+          ) -> Sequence[Optional[int]]:
+  """The sizes of an argument's axes, so far as they are known.
+
+  Args:
+    name: of the argument.
+    x: tensor, array, or nested list, whose shape is not known.
+    sizes: of each axis; None admits any.
+    expected: the shape as text.
+
+  Raises:
+    ValueError: the shape differs.
+  """
+  if x is None or isinstance(x, tuple):  # A tuple is a state, or all the arguments.
+    raise ValueError(f'{name} of type {type(x).__name__}: expected {expected}')
+  shape = tf.TensorShape(getattr(x, 'shape', None))
+  if shape.rank is None:
+    return (None,) * len(sizes)
+  if not shape.is_compatible_with(sizes):
+    known = ' with ' + ', '.join(
+        f'{letter} = {size}'
+        for letter, size in zip(re.findall('[BTD]', expected), sizes) if size)
+    raise ValueError(f'{name} of shape {tuple(shape)}: expected {expected}'
+                     f'{known if any(sizes) else ""}')
+  return tuple(shape)
+
+
+def fitted(name: str, nest: Any, specs: Any, batch_size: Optional[int], source: str
+           ) -> Any:
+  """A state or cache with the structure of its specs.
+
+  Args:
+    name: of the argument.
+    nest: the argument. Keras loads functional models with lists for named tuples.
+    specs: nest of `tf.TensorSpec`.
+    batch_size: None admits any.
+    source: the methods that make such a nest, as text.
+
+  Raises:
+    ValueError: the structure or the shape of a tensor differs.
+  """
+  plain = isinstance(nest, (list, tuple)) and not hasattr(nest, '_fields')
+  leaves = tf.nest.flatten(nest)
+  if plain and len(leaves) == len(tf.nest.flatten(specs)):
+    nest = tf.nest.pack_sequence_as(specs, leaves)
+  try:
+    tf.nest.assert_same_structure(nest, specs)
+    shapes = [tf.TensorShape(x.shape) for x in leaves]
+  except (AttributeError, TypeError, ValueError):
+    kind = ('a tensor' if isinstance(specs, tf.TensorSpec) else
+            type(specs).__name__ if specs else '()')
+    raise ValueError(
+        f'{name} of type {type(nest).__name__}: expected {kind}, as from {source}'
+    ) from None
+  for (path, spec), shape in zip(tree.flatten_with_path(specs), shapes):
+    expected = tf.TensorShape([batch_size, *spec.shape[1:]])
+    if not expected.is_compatible_with(shape):
+      part = ''.join(f'[{x}]' if isinstance(x, int) else f'.{x}' for x in path)
+      raise ValueError(f'{name}{part} of shape {tuple(shape)}: expected '
+                       f'{tuple(expected)}, as from {source}')
+  return tf.nest.map_structure(
+      lambda x: tf.constant(x) if isinstance(x, np.ndarray) else x, nest)

@@ -1,0 +1,145 @@
+"""Conversion of gymnasium's spaces, and of their values, to specs and back."""
+
+import importlib
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+
+from absl import logging
+from dm_env import specs
+import numpy as np
+
+from gtrxl_tf.environments import instructions
+from gtrxl_tf.settings import config
+
+
+class Converted(NamedTuple):
+  """A space as a nest of specs, and how values are converted."""
+  spec: Any
+  encode: Callable[[Any], Any]  # From gymnasium's to the spec's.
+  decode: Callable[[Any], Any]  # From the spec's to gymnasium's.
+
+
+def convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
+            path: Sequence[Any] = ()) -> Optional[Converted]:
+  """Converts a space.
+
+  Args:
+    space: a `gymnasium.Space`.
+    kind: 'observation' or 'action'.
+    owner: the name in errors.
+    max_words: see `FromGymnasium`.
+    path: keys of the space within others.
+
+  Returns:
+    The conversion, or None for texts that are left out.
+  """
+  name = str(path[-1]) if path else kind
+  where = kind + ''.join(f'[{key!r}]' for key in path)
+  spaces = importlib.import_module('gymnasium').spaces
+  if isinstance(space, (spaces.Dict, spaces.Tuple)):
+    is_dict = isinstance(space, spaces.Dict)
+    items = space.spaces.items() if is_dict else enumerate(space.spaces)
+    parts = {}
+    for key, inner in items:
+      part = convert(inner, kind, owner, max_words, [*path, key])
+      if part is not None:
+        parts[key] = part
+    return _nest(parts, is_dict, owner, where) if parts else None
+  if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+    return _integers(space, name)
+  if isinstance(space, spaces.MultiBinary):
+    return _same(specs.BoundedArray(space.shape, np.int8, 0, 1, name), space)
+  if isinstance(space, spaces.Box) and space.dtype.kind in 'biuf':
+    bounds = space.low, space.high
+    if space.dtype.kind in 'iu' and all(np.all(x == x.flat[:1]) for x in bounds):
+      bounds = [x.flat[0] for x in bounds]  # An image's bounds would be as large.
+    return _same(specs.BoundedArray(space.shape, space.dtype, *bounds, name), space)
+  # A dtype, since MiniGrid's missions are not of class `Text`.
+  dtype = getattr(space, 'dtype', None)
+  if kind == 'observation' and getattr(dtype, 'kind', None) == 'U':
+    if max_words is None:
+      logging.log_first_n(
+          logging.WARNING, '%s: the text %s is left out; '
+          'GymnasiumEnvironment.max_words keeps texts', 1, owner, where)
+      return None
+    return Converted(
+        specs.BoundedArray([max_words], np.int32, 0, instructions.VOCABULARY_SIZE,
+                           name),
+        lambda value: instructions.hash_instruction(str(value), max_words), str)
+  if not isinstance(space, spaces.Space):
+    raise config.ConfigError(
+        f'{owner} has {kind}_space{where[len(kind):]} = {shown(space)}: expected one of '
+        'gymnasium.spaces, such as Box(-1, 1, (4,)) or Discrete(3)')
+  raise config.ConfigError(
+      f'{owner} has {kind}s{where[len(kind):]} of {space}: expected Box, Discrete, '
+      'MultiDiscrete, MultiBinary, or Dict or Tuple of these; a wrapper of gymnasium '
+      'such as FilterObservation leaves out others')
+
+
+def _nest(parts: Mapping[Any, Converted], is_dict: bool, owner: str, where: str
+          ) -> Converted:
+  """Joins the parts of a Dict or a Tuple, which `where` names in errors."""
+  def join(values: dict) -> Any:
+    return values if is_dict else tuple(values.values())
+
+  def encode(value: Any) -> Any:
+    try:
+      entries = {key: value[key] for key in parts}
+    except (KeyError, IndexError, TypeError) as error:
+      came = (f'has the entries {list(value)}' if isinstance(value, Mapping)
+              else f'= {shown(value)}')
+      expected = (f'a dictionary with the entries {list(parts)}' if is_dict
+                  else f'a tuple of {len(parts)} values')
+      raise ValueError(
+          f'{owner}: {where} {came:.200}: expected {expected}') from error
+    return join({key: part.encode(entries[key]) for key, part in parts.items()})
+
+  return Converted(
+      join({key: part.spec for key, part in parts.items()}), encode,
+      lambda value: join({k: part.decode(value[k]) for k, part in parts.items()}))
+
+
+def _integers(space: Any, name: str) -> Converted:
+  """Shifts the values of a Discrete or a MultiDiscrete, so that they begin at 0."""
+  start = np.asarray(space.start, space.dtype)
+  num = space.nvec if space.shape else space.n
+  dtype = np.int32 if np.max(num) <= np.iinfo(np.int32).max else np.int64
+  spec = (specs.BoundedArray(space.shape, dtype, 0, num - 1, name) if space.shape
+          else specs.DiscreteArray(int(num), dtype, name))
+
+  def decode(value: Any) -> Any:
+    value = np.asarray(value, space.dtype) + start
+    return value if space.shape else space.dtype.type(value)
+
+  def encode(value: Any) -> Any:
+    value = _array(value)
+    # `BatchedEnvironment` refuses others, which NumPy would round or not subtract from.
+    is_whole = getattr(value, 'dtype', np.dtype(object)).kind in 'biu'
+    return np.asarray(value - start, dtype) if is_whole else value
+
+  return Converted(spec, encode, decode)
+
+
+def _same(spec: specs.Array, space: Any) -> Converted:
+  """Converts the dtype of arrays only."""
+  def encode(value: Any) -> Any:
+    value = _array(value)
+    # Many tasks return float64 for float32. `BatchedEnvironment` refuses the rest.
+    dtype = getattr(value, 'dtype', spec.dtype)
+    if dtype != spec.dtype and np.can_cast(dtype, spec.dtype, 'same_kind'):
+      value = value.astype(spec.dtype)
+    return value
+
+  return Converted(spec, encode, lambda value: np.asarray(value, space.dtype))
+
+
+def _array(value: Any) -> Any:
+  """Returns `value` as an array; as it is if its parts have different lengths."""
+  try:
+    return np.asarray(value)
+  except ValueError:
+    return value
+
+
+def shown(value: Any) -> str:
+  """Returns the beginning of a value's text, in one line."""
+  return f'{" ".join(repr(value).split()):.80}'
