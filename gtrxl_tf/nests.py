@@ -2,11 +2,10 @@
 
 import math
 import sys
-from typing import Any, Callable, Iterable, Iterator, List, Mapping, Sequence
+from typing import Any, Callable, Iterable, List, Sequence
 
 import numpy as np
 import tensorflow as tf
-import tree
 
 
 def where(mask: tf.Tensor, x: Any, y: Any) -> Any:
@@ -110,41 +109,6 @@ class Packing:
     """Returns a function that packs the values of variables in one compiled call."""
     return tf.function(
         lambda: self.pack([x.value() for x in variables]), autograph=False)
-
-
-def unflattener(structure: Any) -> Callable[[Sequence[Any]], Any]:
-  """Returns a function of the leaves of a nest that returns the nest.
-
-  It does what `tree.unflatten_as` does for one structure, in a tenth of the time.
-
-  >>> unflattener({'a': (0, [0]), 'b': 0})([1, 2, 3])
-  {'a': (1, [2]), 'b': 3}
-
-  Args:
-    structure: A nest of dictionaries, lists, tuples and named tuples.
-  """
-  build = _builder(structure)
-  return lambda leaves: build(iter(leaves))
-
-
-def _builder(structure: Any) -> Callable[[Iterator[Any]], Any]:
-  """Returns a function that takes a nest's leaves from an iterator."""
-  if not tree.is_nested(structure):
-    return next
-  kind = type(structure)
-  if isinstance(structure, Mapping):
-    names = sorted(structure)  # As the leaves are.
-    builders = [_builder(structure[name]) for name in names]
-
-    def mapping(leaves):
-      values = dict(zip(names, [build(leaves) for build in builders]))
-      return kind((name, values[name]) for name in structure)
-
-    return mapping
-  builders = [_builder(x) for x in structure]
-  if hasattr(kind, '_fields'):
-    return lambda leaves: kind(*[build(leaves) for build in builders])
-  return lambda leaves: kind([build(leaves) for build in builders])
 
 
 def _are_arrays(values: Sequence[Any]) -> bool:

@@ -1,12 +1,10 @@
 """Tests of nests.py."""
 
-import collections
 import sys
 
 from absl.testing import absltest
 import numpy as np
 import tensorflow as tf
-import tree
 
 from gtrxl_tf import nests
 
@@ -55,18 +53,6 @@ class FreeAttributesTest(absltest.TestCase):
     x.name_of_mine = 'x'
     self.assertEqual((x.name_of_mine, x.shape.rank), ('x', 1))
     np.testing.assert_array_equal(x + 1, [2, 3])
-
-
-class UnflattenerTest(absltest.TestCase):
-
-  def test_nests_are_those_of_tree(self):
-    pair = collections.namedtuple('Pair', 'b a')
-    for structure in (3, (), [], {'b': 1, 'a': (2, [3])}, pair((1,), pair(2, ())),
-                      [pair({'x': ()}, 1), collections.OrderedDict(z=1, y=2)]):
-      leaves = [f'leaf {i}' for i in range(len(tree.flatten(structure)))]
-      found = nests.unflattener(structure)(leaves)
-      self.assertEqual(found, tree.unflatten_as(structure, leaves))
-      tree.assert_same_structure(found, structure)
 
 
 class PackingTest(absltest.TestCase):

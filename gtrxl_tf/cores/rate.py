@@ -13,7 +13,7 @@ from gtrxl_tf.cores import core
 from gtrxl_tf.cores import dropout as dropout_lib
 from gtrxl_tf.cores import masks
 from gtrxl_tf.cores import noise as noise_lib
-from gtrxl_tf.cores import relative_attention
+from gtrxl_tf.cores import relative_positions
 from gtrxl_tf.cores import retention as retention_valves
 from gtrxl_tf.cores import slots
 from gtrxl_tf.cores import xl_block
@@ -357,7 +357,7 @@ class RATE(core.Core):
         lambda: self._next_segment(begins, is_first, cache), lambda: cache)
     num_slots = cache.valid.shape[1]
     slot = num_slots - self._segment_length + cache.phase
-    positions = relative_attention.slot_positions(slot, num_slots, self._model_dim)
+    positions = relative_positions.slot_positions(slot, num_slots, self._model_dim)
     stream = self.embedding(inputs)[:, tf.newaxis]
     keys, values = [], []
     for i, block in enumerate(self.blocks):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from gtrxl_tf.cores import masks
 from gtrxl_tf.cores import relative_attention
+from gtrxl_tf.cores import relative_positions
 
 _GOLDEN = pathlib.Path(__file__).parents[2] / 'testdata/golden/relative_attention.npz'
 _KERNELS = ('query_kernel', 'key_kernel', 'value_kernel', 'relative_kernel',
@@ -52,7 +53,7 @@ class RelativeAttentionTest(tf.test.TestCase, parameterized.TestCase):
       self.assertAllClose(
           gradient, golden[f'grad_{name}'], atol=1e-5, rtol=1e-4, msg=name)
     self.assertAllClose(
-        relative_attention.sinusoids(*golden['positions'].shape), golden['positions'])
+        relative_positions.sinusoids(*golden['positions'].shape), golden['positions'])
 
   @parameterized.parameters(0, 4)
   def test_scaled_memory(self, memory_length):
@@ -84,7 +85,7 @@ class RelativeAttentionTest(tf.test.TestCase, parameterized.TestCase):
     keys, values = layer.cached_keys_and_values(tf.constant(golden['memory']))
     outputs, _, _ = layer.step(
         tf.constant(golden['inputs'][:, 0]), keys, values,
-        tf.constant(relative_attention.sinusoids(memory_length + 1, 16)),
+        tf.constant(relative_positions.sinusoids(memory_length + 1, 16)),
         tf.ones((2, memory_length), tf.bool))
     self.assertAllClose(outputs, golden['outputs'][:, 0], atol=1e-5, rtol=1e-5)
 

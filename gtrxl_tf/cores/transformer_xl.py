@@ -12,7 +12,7 @@ from gtrxl_tf.cores import core
 from gtrxl_tf.cores import dropout as dropout_lib
 from gtrxl_tf.cores import gates
 from gtrxl_tf.cores import masks
-from gtrxl_tf.cores import relative_attention
+from gtrxl_tf.cores import relative_positions
 from gtrxl_tf.cores import xl_block
 from gtrxl_tf.settings import config
 
@@ -187,7 +187,7 @@ class TransformerXL(core.Core):
     tail_valid = tf.pad(tail_valid[:, 1:], [[0, 0], [0, 1]], constant_values=True)
     within_reach = tf.range(self._memory_length) >= cache.count[:, tf.newaxis]
     bias = masks.bias(tf.concat([valid & within_reach, tail_valid], axis=1))
-    positions = relative_attention.distances(
+    positions = relative_positions.distances(
         self._memory_length, self._tail_length, self._model_dim, cache.count,
         self.compute_dtype)
     stream = self.embedding(inputs)

@@ -8,6 +8,7 @@ from gtrxl_tf.cores import core
 from gtrxl_tf.cores import dropout as dropout_lib
 from gtrxl_tf.cores import gates
 from gtrxl_tf.cores import relative_attention
+from gtrxl_tf.cores import relative_positions
 from gtrxl_tf.cores import saving
 
 Variant = Literal['trxl', 'trxl_i', 'gtrxl']
@@ -149,7 +150,7 @@ class XLBlock(saving.SavableLayer):
   def step_with_tail(self, inputs: tf.Tensor,
                      window: core.KeysAndValues,
                      tail: core.KeysAndValues,
-                     positions: relative_attention.Distances, bias: tf.Tensor
+                     positions: relative_positions.Distances, bias: tf.Tensor
                      ) -> Tuple[tf.Tensor, core.KeysAndValues]:
     """Outputs `[B, D]` of one step `[B, D]`, and the new tail.
 

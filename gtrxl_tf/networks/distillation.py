@@ -9,7 +9,7 @@ import tensorflow as tf
 from gtrxl_tf import cores
 from gtrxl_tf import nests
 from gtrxl_tf.cores import core as core_lib
-from gtrxl_tf.cores import relative_attention
+from gtrxl_tf.cores import relative_positions
 from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import memory_network
@@ -269,7 +269,7 @@ class DistillationNetwork(memory_network.MemoryNetwork):
       # whose norm is undefined.
       table = tf.reshape(self.position_table, self.position_table.shape)
     else:
-      table = tf.constant(np.ascontiguousarray(relative_attention.sinusoids(
+      table = tf.constant(np.ascontiguousarray(relative_positions.sinusoids(
           self._num_positions, tokens.shape[-1])[::-1]))
     index = place if self._positions == 'local' else position
     index = tf.clip_by_value(index, 0, self._num_positions - 1)

@@ -6,15 +6,12 @@ Two more loops play without TensorFlow: `datasets.collect` plays scripted polici
 
 import contextlib
 import functools
-import itertools
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from absl import logging
 import dm_env
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context
-from tensorflow.python.eager import execute
 import tree
 
 from gtrxl_tf import environments
@@ -88,15 +85,15 @@ class Rollout:
       _assign_changes(state_variables, state, done.state)
       returned = (done._replace(state=()), moves)
       outputs = [tf.convert_to_tensor(x) for x in tf.nest.flatten(returned)]
-      layout[:] = nests.unflattener(returned), nests.Packing(outputs)
+      layout[:] = returned, nests.Packing(outputs)
       return layout[1].pack(outputs)
 
     specs = [tf.TensorSpec(x.shape, x.dtype) for x in (*vectors, *self._weights)]
-    self._trace = lambda jit_compile: _flat_call(tf.function(
+    self._trace = lambda jit_compile: tf.function(
         flat_action, autograph=False, jit_compile=jit_compile
-        ).get_concrete_function(*specs))
+        ).get_concrete_function(*specs)
     self._action = self._trace(bool(xla) or None)
-    self._unflatten_done, self._packed_outputs = layout
+    self._done, self._packed_outputs = layout
     self._move = xla and _mover(self._state, xla.move)
 
   def _inputs(self) -> List[np.ndarray]:
@@ -162,7 +159,8 @@ class Rollout:
       The time steps, and the policy's answer to them as arrays, without its state.
     """
     seen = self._seen
-    done, moves = self._unflatten_done(self._packed_outputs.unpack(self._outputs()))
+    done, moves = tree.unflatten_as(
+        self._done, self._packed_outputs.unpack(self._outputs()))
     if self._move and moves:
       self._move()
     self._seen = self._environment.step(done.action)
@@ -210,24 +208,3 @@ def _cached(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]
   finally:
     for variable in variables:
       variable._cached_value = None
-
-
-def _flat_call(function) -> Callable[..., List[tf.Tensor]]:
-  """Returns a faster way to call a concrete function of tensors that returns a list.
-
-  A concrete function binds and checks its arguments at every call, and saves the state
-  of gradient tapes, which takes 0.1 of a step of a small network in 32 environments.
-  """
-  inner = function._inference_function  # pylint: disable=protected-access
-  name, num_outputs = inner.name.decode(), len(inner.function_type.flat_outputs)
-  captured = list(function.captured_inputs)
-  eager_context = context.context()
-  attributes = tuple(itertools.chain.from_iterable(
-      eager_context.function_call_options.as_attrs().items()))
-
-  def call(*tensors):
-    return execute.quick_execute(
-        name, num_outputs, [*tensors, *captured], attributes, eager_context)
-
-  call.function = function  # TensorFlow forgets functions to which nothing refers.
-  return call
