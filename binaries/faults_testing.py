@@ -2,7 +2,7 @@
 
 Each start writes its own file into the folder $JOURNAL: one line per learner step, with
 the ids of the unrolls in its batch. The journal is independent of the learner's ledger
-(`replay.ledger`).
+(`replay.staleness`).
 """
 
 import collections

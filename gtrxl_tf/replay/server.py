@@ -36,7 +36,7 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
       from the newest. Without a folder it starts empty, and `checkpoint` fails. A
       damaged checkpoint is renamed to `tables.damaged`, and the server starts empty: it
       loses the queued items, which are few and soon too old.
-    settings: a text that everyone who connects can read, see `server_settings`.
+    settings: a text that everyone who connects can read, see `settings_table`.
 
   Raises:
     config.ConfigError: the checkpoint's tables have other signatures, or the port is

@@ -1,7 +1,7 @@
 """Steps a TensorFlow policy in a batch of environments, for actors and evaluations.
 
-Two more loops play without TensorFlow: `datasets.collect` plays scripted policies, and
-`sources.source` plays algorithms that learn in a batch of tasks.
+Two more loops play without TensorFlow: `collecting.episodes` plays scripted policies, and
+`collecting.source` plays algorithms that learn in a batch of tasks.
 """
 
 import contextlib
