@@ -132,7 +132,7 @@ print([importlib.util.find_spec(name) for name in ('reverb', 'tf_agents')])''')
     said = self.run_in(
         self.folder / 'empty', f'{self.programs}/python', '-m', 'binaries.export', run,
         '--output_dir=again', fails=True)
-    self.assertIn("No module named 'my_world': expected my_world.py beside", said)
+    self.assertRegex(said, "No module named 'my_world': expected .*my_world.py beside")
 
 
 if __name__ == '__main__':
