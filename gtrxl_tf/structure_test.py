@@ -1,4 +1,4 @@
-"""The structure of the library: who imports whom, and how large it is.
+"""Tests of the library's structure: its imports, and the size of its files.
 
 A unit is a package of `gtrxl_tf/` or a loose module beside them. Tests and their helpers
 are left out.

@@ -201,7 +201,7 @@ def task_table(point: PointRuns) -> str:
 
 
 def learns(runs: Sequence[Run]) -> bool:
-  """Whether runs are evaluated by learning processes, compared with their source's."""
+  """Returns whether the runs were evaluated by learning processes beside a source's."""
   return any('source_return' in row for run in runs for row in run.metrics[-1:])
 
 

@@ -38,12 +38,12 @@ def split_mask(observation: Any) -> Tuple[Any, Any]:
 
 
 def is_discrete(spec: Any) -> bool:
-  """Whether a spec is one of integers with bounds."""
+  """Returns whether a spec describes bounded integers."""
   return isinstance(spec, specs.BoundedArray) and spec.dtype.kind in 'iu'
 
 
 def is_image(array: Any) -> bool:
-  """Whether an array, or the array of a spec, has the type and shape of an image.
+  """Returns whether an array or a spec has the type and shape of an image.
 
   These are uint8 `[H, W, C]`, and floats at least 8 x 8 with 1, 3 or 4 channels.
   """
@@ -104,7 +104,7 @@ def middle_and_half(spec: specs.Array) -> Tuple[np.ndarray, np.ndarray]:
 
 
 def is_narrow(spec: specs.Array) -> bool:
-  """Whether a spec bounds integers more than their dtype does."""
+  """Returns whether a spec's bounds on integers are tighter than its dtype's."""
   if not is_discrete(spec):
     return False
   limits = np.iinfo(spec.dtype)

@@ -5,7 +5,7 @@ from typing import Callable
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll as unroll_lib
@@ -40,7 +40,7 @@ def unrolls(address: str, num_items: int, ledger: staleness.Ledger,
     ServerLost: there is no server.
   """
   with server_lost.converted():
-    samples = lazy_reverb.TrajectoryDataset.from_table_signature(
+    samples = reverb.TrajectoryDataset.from_table_signature(
         address, writer.TABLE, max_in_flight_samples_per_worker=1,
         num_workers_per_iterator=1, rate_limiter_timeout_ms=timeout_ms,
         get_signature_timeout_secs=10)

@@ -10,7 +10,7 @@ from absl import logging
 import tensorflow as tf
 
 from gtrxl_tf import files
-from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import settings_table
 from gtrxl_tf.replay import unroll
@@ -22,7 +22,7 @@ from gtrxl_tf.settings import config
 def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
           queue_size: int, variables: Sequence[tf.Variable],
           checkpoints: Optional[pathlib.Path] = None,
-          settings: Optional[str] = None) -> lazy_reverb.Server:
+          settings: Optional[str] = None) -> reverb.Server:
   """Starts a server.
 
   Args:
@@ -44,17 +44,17 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
   """
   signature = unroll.signature(row, unroll_length, memory_length)
 
-  def make_server(folder: Optional[pathlib.Path]) -> lazy_reverb.Server:
+  def make_server(folder: Optional[pathlib.Path]) -> reverb.Server:
     checkpointer = None
     if folder is not None:
       folder.mkdir(parents=True, exist_ok=True)
-      checkpointer = lazy_reverb.platform.checkpointers_lib.DefaultCheckpointer(
+      checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(
           path=str(folder))
-    served = [lazy_reverb.Table.queue(writer.TABLE, queue_size, signature=signature),
+    served = [reverb.Table.queue(writer.TABLE, queue_size, signature=signature),
               weights.table(variables)]
     if settings is not None:
       served.append(settings_table.table())
-    return lazy_reverb.Server(served, port=port, checkpointer=checkpointer)
+    return reverb.Server(served, port=port, checkpointer=checkpointer)
 
   _check_port(port)
   tables = None
@@ -125,7 +125,7 @@ def checkpoint(port: int) -> None:
   """Makes the local server at `port` write its tables to its folder."""
   try:
     with server_lost.converted():
-      lazy_reverb.Client(f'localhost:{port}').checkpoint()
+      reverb.Client(f'localhost:{port}').checkpoint()
   except (server_lost.ServerLost, IndexError) as error:  # IndexError: the disk is full.
     logging.error('server: no checkpoint of the tables; the queued items are lost if it '
                   'ends: %s', config.one_line(error))
@@ -138,7 +138,7 @@ def sizes(port: int) -> Dict[str, float]:
     ServerLost: the server does not answer, as on an overloaded machine.
   """
   with server_lost.converted():
-    tables = lazy_reverb.Client(f'localhost:{port}').server_info(10)
+    tables = reverb.Client(f'localhost:{port}').server_info(10)
   found = {}
   for name, table in tables.items():
     if name == settings_table.TABLE:

@@ -5,7 +5,7 @@ from typing import Iterator
 
 import tensorflow as tf
 
-from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.settings import config
 
 
@@ -26,7 +26,7 @@ def converted() -> Iterator[None]:
   """
   try:
     yield
-  except (RuntimeError, lazy_reverb.ReverbError, tf.errors.AbortedError,
+  except (RuntimeError, reverb.ReverbError, tf.errors.AbortedError,
           tf.errors.CancelledError, tf.errors.DeadlineExceededError,
           tf.errors.UnavailableError) as error:
     raise ServerLost(config.one_line(error)) from error

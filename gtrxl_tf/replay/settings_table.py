@@ -8,24 +8,24 @@ import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf.replay import deadline
-from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import table_info
 
 TABLE = 'settings'
 
 
-def table() -> lazy_reverb.Table:
+def table() -> reverb.Table:
   """A table for the newest text, as its bytes."""
-  return lazy_reverb.Table(
-      TABLE, sampler=lazy_reverb.selectors.Uniform(), remover=lazy_reverb.selectors.Fifo(),
-      max_size=1, rate_limiter=lazy_reverb.rate_limiters.MinSize(1),
+  return reverb.Table(
+      TABLE, sampler=reverb.selectors.Uniform(), remover=reverb.selectors.Fifo(),
+      max_size=1, rate_limiter=reverb.rate_limiters.MinSize(1),
       signature=tf.TensorSpec([None], tf.uint8))
 
 
 def publish(address: str, text: str) -> None:
   """Puts a text into the table of the server at `address`."""
-  lazy_reverb.Client(address).insert(
+  reverb.Client(address).insert(
       np.frombuffer(text.encode(), np.uint8), {TABLE: 1.0})
 
 
@@ -39,7 +39,7 @@ def read(address: str, timeout: int = 10) -> Optional[str]:
   Raises:
     ServerLost: the server does not answer, or has only just been started.
   """
-  client = lazy_reverb.Client(address)
+  client = reverb.Client(address)
   info = table_info.read(client, TABLE, timeout)
   if info is None:
     return None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from gtrxl_tf.environments import optional
-from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import server_lost
 
 
-def read(client: lazy_reverb.Client, table: str, timeout: int
+def read(client: reverb.Client, table: str, timeout: int
          ) -> Optional[Any]:
   """Returns the `TableInfo` of a table; None if the server has no such table.
 

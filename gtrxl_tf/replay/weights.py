@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from gtrxl_tf import nests
 from gtrxl_tf.replay import deadline
-from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import table_info
 from gtrxl_tf.settings import config
@@ -19,11 +19,11 @@ from gtrxl_tf.settings import config
 TABLE = 'weights'
 
 
-def table(variables: Sequence[tf.Variable]) -> lazy_reverb.Table:
+def table(variables: Sequence[tf.Variable]) -> reverb.Table:
   """A table for the newest weights, their learner step, and whether the run ended."""
-  return lazy_reverb.Table(
-      TABLE, sampler=lazy_reverb.selectors.Uniform(), remover=lazy_reverb.selectors.Fifo(),
-      max_size=1, rate_limiter=lazy_reverb.rate_limiters.MinSize(1),
+  return reverb.Table(
+      TABLE, sampler=reverb.selectors.Uniform(), remover=reverb.selectors.Fifo(),
+      max_size=1, rate_limiter=reverb.rate_limiters.MinSize(1),
       signature=[tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.bool),
                  *(tf.TensorSpec(v.shape, v.dtype) for v in variables)])
 
@@ -47,7 +47,7 @@ class WeightsChannel:
       address: the Reverb server's address.
       variables: the network's variables.
     """
-    self._client = lazy_reverb.Client(address)
+    self._client = reverb.Client(address)
     self._variables = variables = list(variables)
     self._packing = packing = nests.Packing(variables)
     self._read = packing.reader(variables)

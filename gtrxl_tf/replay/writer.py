@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 import tree
 
-from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.settings import config
@@ -29,7 +29,7 @@ def chunk_length(unroll_length: int) -> int:
   return max(d for d in range(1, 33) if unroll_length % d == 0)
 
 
-def check_signature(client: lazy_reverb.Client, signature: unroll.Unroll, whose: str
+def check_signature(client: reverb.Client, signature: unroll.Unroll, whose: str
                     ) -> None:
   """Checks that a server's unrolls have the given signature.
 
@@ -69,7 +69,7 @@ class UnrollWriter:
   Separate items would have the same windows at the same time, at E times the cost.
   """
 
-  def __init__(self, client: lazy_reverb.Client, row: unroll.Unroll, unroll_length: int,
+  def __init__(self, client: reverb.Client, row: unroll.Unroll, unroll_length: int,
                memory_length: int, identity: Optional[int] = None):
     """Creates a writer; `open` connects it.
 
@@ -240,7 +240,7 @@ class UnrollWriter:
     with server_lost.converted():
       try:
         self._writer.flush(pending_items, timeout_ms=timeout_ms)
-      except lazy_reverb.DeadlineExceededError:
+      except reverb.DeadlineExceededError:
         return False
     return True
 

@@ -162,7 +162,7 @@ def _canonical(text: str, name: str, kind: Optional[str]) -> str:
 
 
 def _parameter(name: str) -> Optional[inspect.Parameter]:
-  """The parameter of a setting; None if it is of an older or another library."""
+  """Returns the parameter of a setting, or None if this library has no such setting."""
   owner, _, parameter = name.rpartition('/')[2].rpartition('.')
   try:
     return inspect.signature(gin.get_configurable(owner)).parameters.get(parameter)

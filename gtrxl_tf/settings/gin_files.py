@@ -145,7 +145,7 @@ def _register(name: str) -> None:
 
 
 def _is_known(target: Any) -> bool:
-  """Whether gin knows a name, a class or a function."""
+  """Returns whether a name, a class or a function is registered with gin."""
   try:
     gin.get_configurable(target)
   except ValueError:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
-from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import writer as writer_lib
@@ -127,7 +127,7 @@ def measure_reverb(experiment: experiment_lib.OnlineExperiment, num_unrolls: int
           port, row, experiment.unroll_length, experiment.memory_length, num_unrolls))
   process.start()
   server = psutil.Process(process.pid)
-  client = lazy_reverb.Client(f'localhost:{port}')
+  client = reverb.Client(f'localhost:{port}')
   client.server_info(timeout=60)
   random = np.random.default_rng(0)
 

@@ -14,7 +14,7 @@ from gtrxl_tf import environments
 from gtrxl_tf import nests
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.cores import core
-from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import weights
@@ -126,7 +126,7 @@ class Actor:
         self._policy, self._environment,
         tf.cast(random.make_seeds()[:, 0], tf.int32), head_starts)
     self._writer = writer.UnrollWriter(
-        lazy_reverb.Client(address), experiment.row_spec(), experiment.unroll_length,
+        reverb.Client(address), experiment.row_spec(), experiment.unroll_length,
         experiment.memory_length)
     self._target_step = 0
     self._unrolls_begun = 0  # With the weights that it has.

@@ -7,7 +7,7 @@ from typing import Any, Collection, Dict, Iterator
 from absl import logging
 import tensorflow as tf
 
-from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll
@@ -160,7 +160,7 @@ class OnlineTrainer(trainer.Trainer):
       config.ConfigError: the server was started with other settings.
     """
     writer.check_signature(
-        lazy_reverb.Client(self._address), self._experiment.unroll_signature(),
+        reverb.Client(self._address), self._experiment.unroll_signature(),
         "the learner's")
     agreement.check_server(self._address, self._experiment.settings)
     self._queue.abandon()

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import deadline
-from gtrxl_tf.replay import lazy_reverb
+from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll
@@ -146,7 +146,7 @@ class UnrollQueue:
     """Returns how many items wait; NaN, or an error, if the server does not answer."""
     try:
       with server_lost.converted():
-        info = lazy_reverb.Client(self._address).server_info(timeout=1)
+        info = reverb.Client(self._address).server_info(timeout=1)
       return info[writer.TABLE].current_size
     except server_lost.ServerLost:
       if raises:
