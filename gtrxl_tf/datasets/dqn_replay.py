@@ -1,7 +1,7 @@
 """Imports of the DQN replay dataset: replay buffers in Dopamine's layout."""
 
+import contextlib
 import gzip
-import io
 import math
 import pathlib
 import re
@@ -16,8 +16,6 @@ from gtrxl_tf.datasets import importers
 
 DatasetError = format_lib.DatasetError
 
-_MAX_HEADER_BYTES = 10_000  # NumPy's own limit.
-_ARRAYS = ('observation', 'action', 'reward', 'terminal')
 # Dopamine puts this many blank steps before every episode, to stack frames over them.
 _PADDING = 3
 
@@ -50,9 +48,9 @@ def dqn_replay(folder: Union[str, pathlib.Path],
                    for path in folder.glob('$store$_observation_ckpt.*.gz'))
   if not numbers:
     raise DatasetError(f'{folder}: has no $store$_observation_ckpt.*.gz')
-  actions = [_gzipped(folder, 'action', number) for number in numbers]
-  picture, dtype, stream = _gzipped_stream(folder, 'observation', numbers[0])
-  stream.close()
+  actions = [_read(folder, 'action', number) for number in numbers]
+  with _opened(folder, 'observation', numbers[0]) as stream:
+    picture, dtype = _read_header(stream)
   specs = format_lib.Specs(
       dm_specs.Array((*picture[1:], 1), dtype),
       importers.action_spec(actions[0].shape, actions[0].dtype,
@@ -66,23 +64,22 @@ def _episodes(folder: pathlib.Path, numbers: List[int], specs: format_lib.Specs,
               max_steps: Optional[int]) -> Iterator[format_lib.Episode]:
   for number in numbers:
     action, reward, terminal = (
-        _gzipped(folder, name, number) for name in _ARRAYS[1:])
-    shape, dtype, stream = _gzipped_stream(folder, 'observation', number)
-    for name, length in [('action', len(action)), ('terminal', len(terminal)),
-                         ('observation', shape[0])]:
-      if length != len(reward):
-        raise DatasetError(f'{folder}, file {number}: {name} has {length} steps: '
-                           f'expected {len(reward)}, as many as reward')
-    row = dtype.itemsize * math.prod(shape[1:])
-    done, begin = 0, 0
-    with stream:
+        _read(folder, name, number) for name in ('action', 'reward', 'terminal'))
+    with _opened(folder, 'observation', number) as stream:
+      shape, dtype = _read_header(stream)
+      for name, length in [('action', len(action)), ('terminal', len(terminal)),
+                           ('observation', shape[0])]:
+        if length != len(reward):
+          raise DatasetError(f'{folder}, file {number}: {name} has {length} steps: '
+                             f'expected {len(reward)}, as many as reward')
+      row = dtype.itemsize * math.prod(shape[1:])
+      done, begin = 0, 0
       for end in np.flatnonzero(terminal):
         if max_steps is not None and done >= max_steps:
           break
         num = int(end) + 1 - begin
-        importers.check_size(f'{folder}, file {number}: an episode', num, row)
-        pictures = np.frombuffer(_read(stream, row * num, folder, number), dtype)
-        pictures = pictures.reshape(-1, *shape[1:])
+        pictures = np.frombuffer(stream.read(row * num), dtype)
+        pictures = pictures.reshape(num, *shape[1:])
         # The first episode of a file began in the file before, except in file 0.
         if begin or number == 0:
           steps = slice(begin, end + 1)
@@ -99,54 +96,31 @@ def _episodes(folder: pathlib.Path, numbers: List[int], specs: format_lib.Specs,
         begin = int(end) + 1
 
 
-def _gzipped_stream(folder: pathlib.Path, name: str, number: int
-                    ) -> Tuple[Tuple[int, ...], np.dtype, gzip.GzipFile]:
-  """Returns shape and dtype of an array, and a stream of its values."""
+@contextlib.contextmanager
+def _opened(folder: pathlib.Path, name: str, number: int) -> Iterator[gzip.GzipFile]:
+  """Opens a file of one gzipped array."""
   path = folder / f'$store$_{name}_ckpt.{number}.gz'
-  format_lib.check_is_file(path)
-  stream = gzip.open(path, 'rb')
   try:
-    version = np.lib.format.read_magic(stream)
-    read_header = (np.lib.format.read_array_header_1_0 if version == (1, 0)
-                   else np.lib.format.read_array_header_2_0)
-    # NumPy reads the header before it checks its length.
-    length = stream.read(2 if version == (1, 0) else 4)
-    num_bytes = int.from_bytes(length, 'little')
-    if num_bytes > _MAX_HEADER_BYTES:
-      raise ValueError(f'its header has {num_bytes:,} bytes')
-    shape, fortran_order, dtype = read_header(
-        io.BytesIO(length + stream.read(num_bytes)))
-    if fortran_order:
-      raise DatasetError(f'{path}: expected an array in C order')
-    if not shape:
-      raise DatasetError(f'{path}: has no steps')
-    format_lib.check_array(str(path), dtype, shape[1:])
-    importers.check_size(str(path), shape[0], 0)
+    with gzip.open(path, 'rb') as stream:
+      yield stream
+  except FileNotFoundError as error:
+    raise DatasetError(f'{path}: missing') from error
   except DatasetError:
-    stream.close()
     raise
   except (OSError, EOFError, ValueError, zlib.error) as error:
-    stream.close()
     raise DatasetError(f'{path}: not a gzipped array: {error}') from error
-  return shape, dtype, stream
 
 
-def _gzipped(folder: pathlib.Path, name: str, number: int) -> np.ndarray:
+def _read_header(stream: gzip.GzipFile) -> Tuple[Tuple[int, ...], np.dtype]:
+  """Returns the shape and the dtype of the array whose values follow."""
+  np.lib.format.read_magic(stream)
+  shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
+  if fortran_order:
+    raise ValueError('expected an array in C order')
+  return shape, dtype
+
+
+def _read(folder: pathlib.Path, name: str, number: int) -> np.ndarray:
   """Reads a complete array."""
-  shape, dtype, stream = _gzipped_stream(folder, name, number)
-  with stream:
-    row = dtype.itemsize * math.prod(shape[1:])
-    importers.check_size(f'{folder}, file {number}: {name}', shape[0], row)
-    data = _read(stream, row * shape[0], folder, number)
-  return np.frombuffer(data, dtype).reshape(shape)
-
-
-def _read(stream: gzip.GzipFile, num_bytes: int, folder: pathlib.Path, number: int
-          ) -> bytes:
-  try:
-    data = stream.read(num_bytes)
-  except (OSError, EOFError, zlib.error) as error:
-    raise DatasetError(f'{folder}, file {number}: damaged: {error}') from error
-  if len(data) != num_bytes:
-    raise DatasetError(f'{folder}, file {number}: ends too early')
-  return data
+  with _opened(folder, name, number) as stream:
+    return np.lib.format.read_array(stream, allow_pickle=False)

@@ -63,8 +63,6 @@ killed at any moment therefore leaves a valid dataset.
 
 import enum
 import functools
-import json
-import math
 import pathlib
 import re
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
@@ -79,10 +77,6 @@ from gtrxl_tf import files
 
 FORMAT, VERSION = 'gtrxl_tf episodes', 1
 KINDS = ('episodes', 'histories')
-
-# The most bytes of dataset.json, and of one array in a step. Intact ones are far
-# smaller; a damaged file must not fill the memory.
-MAX_JSON_BYTES = MAX_STEP_BYTES = 2**28
 
 _KEY = re.compile(r'[A-Za-z0-9_-]+')
 
@@ -214,15 +208,14 @@ def array_specs(specs: Specs, final_observation: bool
 
 
 def check_steps(specs: Specs, kind: str, arrays: Dict[str, np.ndarray],
-                offset: np.ndarray, first_episode: int = 0) -> None:
-  """Checks that the values can be those of episodes.
+                number: int) -> None:
+  """Checks that the values can be those of an episode.
 
   Args:
     specs: of the steps.
     kind: of the dataset.
-    arrays: [S, ...], any of those named in `specs.leaves()`, and `end`.
-    offset: [E + 1], the first step of each episode, and S.
-    first_episode: number of the first episode, for the error.
+    arrays: [T, ...], those named in `specs.leaves()`, and `end`.
+    number: of the episode, for the error.
 
   Raises:
     DatasetError: a value that does not fit; names array, episode and step.
@@ -232,9 +225,7 @@ def check_steps(specs: Specs, kind: str, arrays: Dict[str, np.ndarray],
     if name == 'end':
       wrong, expected = array > max(End), '0, 1 or 2'
       if kind == 'episodes':
-        last = np.zeros(len(array), bool)
-        last[offset[1:] - 1] = True
-        wrong |= (array != End.NONE) != last
+        wrong |= (array != End.NONE) != (np.arange(len(array)) == len(array) - 1)
         expected = 'an end at the last step of an episode and nowhere else'
     elif name == 'discount':
       wrong, expected = ~((array >= 0) & (array <= 1)), 'a number in [0, 1]'
@@ -246,30 +237,19 @@ def check_steps(specs: Specs, kind: str, arrays: Dict[str, np.ndarray],
     else:
       continue
     if wrong.any():
-      row = int(np.argmax(wrong.reshape(len(array), -1).any(axis=1)))
-      episode = int(np.searchsorted(offset, row, side='right')) - 1
-      raise DatasetError(
-          f'{name} of episode {first_episode + episode}, step {row - offset[episode]}, '
-          f'is {str(array[row]):.60}: expected {expected}')
+      step = int(np.argmax(wrong.reshape(len(array), -1).any(axis=1)))
+      raise DatasetError(f'{name} of episode {number}, step {step}, is '
+                         f'{str(array[step]):.60}: expected {expected}')
 
 
-def check_array(name: str, dtype: np.dtype, shape: Sequence[int]) -> None:
-  """Checks the dtype and the shape of an array of a step.
+def spec_to_json(name: str, spec: dm_specs.Array) -> Dict[str, Any]:
+  """Returns the description of an array in dataset.json.
 
   Raises:
-    DatasetError: it has no numbers, or too many.
+    DatasetError: the array holds no numbers; the message begins with `name`.
   """
-  if dtype.kind not in 'biuf':
-    raise DatasetError(f'{name} has dtype {dtype}: expected numbers or bools')
-  num_bytes = dtype.itemsize * math.prod(shape)
-  if min(shape, default=0) < 0 or num_bytes > MAX_STEP_BYTES:
-    raise DatasetError(f'{name} has shape {tuple(shape)} and {num_bytes:,} bytes a step: '
-                       f'expected at most {MAX_STEP_BYTES:,}')
-
-
-def spec_to_json(spec: dm_specs.Array) -> Dict[str, Any]:
-  """Returns the description of an array in dataset.json."""
-  check_array(f'{type(spec).__name__} {spec.name!r}', spec.dtype, spec.shape)
+  if spec.dtype.kind not in 'biuf':
+    raise DatasetError(f'{name} has dtype {spec.dtype}: expected numbers or bools')
   entry = {'dtype': spec.dtype.name, 'shape': list(spec.shape)}
   if isinstance(spec, dm_specs.DiscreteArray):
     entry['num_values'] = int(spec.num_values)
@@ -286,7 +266,6 @@ def specs_from_json(entries: Dict[str, Dict[str, Any]]) -> Specs:
   roots: Dict[str, Any] = {}
   for name, entry in entries.items():
     dtype, shape = np.dtype(entry['dtype']), tuple(entry['shape'])
-    check_array(name, dtype, shape)
     if 'names' in entry:
       spec = environments.NamedActions(entry['names'], dtype, name)
     elif 'num_values' in entry:
@@ -314,30 +293,6 @@ def _with_tuples(nest: Any) -> Any:
   return found
 
 
-def check_is_file(file: pathlib.Path) -> None:
-  """Raises a `DatasetError` if something is not a file, such as a folder or a pipe."""
-  if not file.exists():
-    raise DatasetError(f'{file}: missing')
-  if not file.is_file():
-    raise DatasetError(f'{file}: not a regular file')
-
-
-def read_json(file: pathlib.Path) -> Any:
-  """Reads a JSON file of at most `MAX_JSON_BYTES`.
-
-  Raises:
-    DatasetError: it is missing, too large or not JSON.
-  """
-  check_is_file(file)
-  if file.stat().st_size > MAX_JSON_BYTES:
-    raise DatasetError(f'{file}: has {file.stat().st_size:,} bytes: expected at most '
-                       f'{MAX_JSON_BYTES:,}')
-  try:
-    return json.loads(file.read_bytes())
-  except (ValueError, RecursionError) as error:
-    raise DatasetError(f'{file}: not JSON: {error}') from error
-
-
 def read_description(path: pathlib.Path) -> Optional[Dict[str, Any]]:
   """Reads dataset.json in the folder `path`; returns None if there is no such file.
 
@@ -347,14 +302,14 @@ def read_description(path: pathlib.Path) -> Optional[Dict[str, Any]]:
   file = path / 'dataset.json'
   if not file.exists():
     return None
-  description = read_json(file)
-  if not isinstance(description, dict) or description.get('format') != FORMAT:
+  try:
+    description = files.read_sealed(file)
+  except files.DamagedFile as error:
+    raise DatasetError(str(error)) from error
+  if description.get('format') != FORMAT:
     raise DatasetError(f'{file}: not a dataset: expected the format {FORMAT!r}')
   if description.get('version') != VERSION:
     raise DatasetError(f'{file}: has version {description.get("version")!r}: '
                        f'expected {VERSION}')
-  try:
-    return files.read_sealed(file)
-  except files.DamagedFile as error:
-    raise DatasetError(str(error)) from error
+  return description
 

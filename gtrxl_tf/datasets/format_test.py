@@ -54,7 +54,7 @@ class SpecsTest(absltest.TestCase):
     rng = np.random.default_rng(0)
     for _ in range(50):
       specs = episodes_testing.random_specs(rng)
-      entries = {name: format_lib.spec_to_json(spec)
+      entries = {name: format_lib.spec_to_json(name, spec)
                  for name, spec in specs.leaves().items()}
       found = format_lib.specs_from_json(entries)
       self.assertEqual(found.leaves(), specs.leaves())
@@ -63,7 +63,7 @@ class SpecsTest(absltest.TestCase):
 
   def test_names_of_actions_come_back_from_json(self):
     spec = environments.NamedActions(['left', 'right'], np.uint8)
-    entries = {name: format_lib.spec_to_json(x) for name, x
+    entries = {name: format_lib.spec_to_json(name, x) for name, x
                in datasets.Specs(dm_specs.Array((), np.float32), spec).leaves().items()}
     found = format_lib.specs_from_json(entries).action
     self.assertEqual(found, spec)
@@ -73,7 +73,7 @@ class SpecsTest(absltest.TestCase):
   def test_tuples_come_back_from_json_and_are_no_dictionaries(self):
     array = dm_specs.Array((), np.float32)
     specs = datasets.Specs(((array,) * 11, {'0': array}), {'a': (array, array)})
-    entries = {name: format_lib.spec_to_json(spec)
+    entries = {name: format_lib.spec_to_json(name, spec)
                for name, spec in specs.leaves().items()}
     self.assertIn('observation.[0].[10]', entries)
     self.assertIn('observation.[1].0', entries)
@@ -90,7 +90,7 @@ class SpecsTest(absltest.TestCase):
 
   def test_refuses_objects(self):
     with self.assertRaisesRegex(datasets.DatasetError, 'numbers or bools'):
-      format_lib.spec_to_json(dm_specs.Array((), object))
+      format_lib.spec_to_json('x', dm_specs.Array((), object))
 
 
 if __name__ == '__main__':

@@ -4,10 +4,6 @@ Each importer returns a `Recording`, which yields episodes one by one, so that e
 large one takes no more memory than an episode and a shard. An importer's module is
 imported when it is first used; this module has the code that they share. h5py is in the
 extra `offline`.
-
-A small compressed file may expand to more than the memory. Before anything is read, its
-uncompressed size is therefore compared with two bounds: `MAX_BYTES` for what is read at
-once, which is an episode or one number for each step, and `MAX_STEPS` for a file.
 """
 
 import contextlib
@@ -32,9 +28,6 @@ from gtrxl_tf.datasets import writer as writer_lib
 from gtrxl_tf.settings import config
 
 DatasetError = format_lib.DatasetError
-
-MAX_BYTES = 2**31
-MAX_STEPS = 2**27
 
 # Each importer's module.
 _MODULES = {
@@ -111,16 +104,6 @@ def _errors_in_one_line(place: Any) -> Iterator[None]:
           TypeError, ValueError, zlib.error, Image.DecompressionBombError) as error:
     raise DatasetError(f'{place}: cannot be read: {type(error).__name__}: '
                        f'{" ".join(str(error).split()):.100}') from error
-
-
-def check_size(place: str, num_steps: int, row_bytes: int) -> None:
-  """Raises a `DatasetError` if there are more rows than may be read at once."""
-  if not 0 <= num_steps <= MAX_STEPS:
-    raise DatasetError(f'{place}: has {num_steps:,} steps: expected at most '
-                       f'{MAX_STEPS:,} in a file')
-  if num_steps * row_bytes > MAX_BYTES:
-    raise DatasetError(f'{place}: has {num_steps * row_bytes:,} bytes to be read at '
-                       f'once: expected at most {MAX_BYTES:,}')
 
 
 def importer(function: Callable[..., Recording]) -> Callable[..., Recording]:

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import pathlib
-import struct
 import sys
 from unittest import mock
 import warnings
@@ -100,37 +99,14 @@ class D4RLTest(parameterized.TestCase):
     with self.assertRaisesRegex(datasets.DatasetError, 'other settings'):
       _import(importers.d4rl(self._path, 7), self._folder / 'out')
 
-  def test_content_beyond_the_bounds_is_refused_unread(self):
-    with h5py.File(self._path, 'w') as file:
-      for name in self._arrays:
-        file.create_dataset(name, (4 * 10**9,), 'f4', chunks=(10**6,),
-                            compression='gzip')
-    self.assertLess(self._path.stat().st_size, 10**6)
-    with self.assertRaisesRegex(
-        datasets.DatasetError, 'observations: has 4,000,000,000 steps: expected at most '
-        '134,217,728 in a file'):
-      importers.d4rl(self._path)
-    self._write()
-    with mock.patch.object(importers, 'MAX_BYTES', 100):  # Five steps have 120.
-      with self.assertRaisesRegex(
-          datasets.DatasetError, 'hopper.hdf5: observations: has 120 bytes to be read at '
-          'once: expected at most 100'):
-        _import(importers.d4rl(self._path), self._folder / 'out')
-
   @parameterized.parameters('complex64', 'S4', h5py and h5py.string_dtype())
   def test_arrays_of_other_types_are_refused(self, dtype):
     self._write(without=['observations'])
     with h5py.File(self._path, 'a') as file:
       file.create_dataset('observations', (20, 3), dtype)
     with self.assertRaisesRegex(
-        datasets.DatasetError, 'hopper.hdf5: observations has dtype .*: expected numbers'):
-      importers.d4rl(self._path)
-
-  def test_a_pipe_is_refused(self):
-    os.mkfifo(self._path)
-    with self.assertRaisesRegex(
-        datasets.DatasetError, 'not an HDF5 file: it is not a regular file'):
-      importers.d4rl(self._path)
+        datasets.DatasetError, 'observation has dtype .*: expected numbers'):
+      _import(importers.d4rl(self._path), self._folder / 'out')
 
   def test_says_what_is_wrong_with_the_file(self):
     self._path.write_bytes(b'no hdf5')
@@ -477,54 +453,12 @@ class DQNReplayTest(parameterized.TestCase):
     dataset = _import(importers.dqn_replay(self._folder, 8), self._folder / 'out')
     np.testing.assert_array_equal(dataset.lengths, [7, 8, 8, 8])
 
-  @parameterized.parameters(
-      (dict(shape=(12 * 10**9,)), 'has 12,000,000,000 steps: expected at most'),
-      (dict(shape=(-4,)), 'has -4 steps'),
-      (dict(shape=(10**8, 100)), 'has 10,000,000,000 bytes to be read at once'),
-      (dict(shape=()), 'has no steps'),
-      (dict(descr='<c8'), 'has dtype complex64: expected numbers'),
-      (dict(descr='<U9'), 'has dtype <U9: expected numbers'))
-  def test_content_beyond_the_bounds_is_refused_unread(self, header, message):
-    data = io.BytesIO()
-    np.lib.format.write_array_header_1_0(data, {
-        'descr': '|u1', 'fortran_order': False, 'shape': (40,), **header})
-    path = self._folder / '$store$_action_ckpt.2.gz'
-    path.write_bytes(gzip.compress(data.getvalue() + bytes(100)))
-    with self.assertRaisesRegex(datasets.DatasetError, message):
-      importers.dqn_replay(self._folder)
-
-  def test_a_header_without_end_is_refused_unread(self):
-    path = self._folder / '$store$_action_ckpt.2.gz'
-    path.write_bytes(gzip.compress(
-        b'\x93NUMPY\x02\x00' + struct.pack('<I', 2**32 - 1) + bytes(100)))
-    with self.assertRaisesRegex(
-        datasets.DatasetError, 'not a gzipped array: its header has 4,294,967,295 bytes'):
-      importers.dqn_replay(self._folder)
-
-  def test_an_episode_beyond_the_bounds_is_refused_unread(self):
-    with mock.patch.object(importers, 'MAX_BYTES', 80):  # Ten pictures of nine bytes.
-      for arrays in self._files.values():
-        for name in 'action', 'reward':
-          arrays[name] = arrays[name].astype(np.uint8)
-      self._write()
-      with self.assertRaisesRegex(
-          datasets.DatasetError, 'file 0: an episode: has 90 bytes to be read at once: '
-          'expected at most 80'):
-        _import(importers.dqn_replay(self._folder), self._folder / 'out')
-
-  def test_what_is_no_file_is_refused(self):
-    path = self._folder / '$store$_reward_ckpt.2.gz'
-    path.unlink()
-    os.mkfifo(path)
-    with self.assertRaisesRegex(datasets.DatasetError, 'reward_ckpt.2.gz: not a regular'):
-      _import(importers.dqn_replay(self._folder), self._folder / 'out')
-
   def test_says_what_is_wrong(self):
     with self.assertRaisesRegex(datasets.DatasetError, 'no .store._observation'):
       importers.dqn_replay(self._folder / 'nowhere')
     path = self._folder / '$store$_observation_ckpt.2.gz'
     whole = path.read_bytes()
-    for data, message in [(whole[:200], 'file 2: damaged'), (b'x', 'not a gzipped'),
+    for data, message in [(whole[:200], 'not a gzipped'), (b'x', 'not a gzipped'),
                           (gzip.compress(b'x' * 99), 'not a gzipped array')]:
       path.write_bytes(data)
       with self.assertRaisesRegex(datasets.DatasetError, message):

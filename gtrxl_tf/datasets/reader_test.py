@@ -3,10 +3,8 @@
 import json
 import pathlib
 import shutil
-import zlib
 
 from absl.testing import absltest
-from absl.testing import parameterized
 from dm_env import specs as dm_specs
 import numpy as np
 
@@ -19,7 +17,7 @@ _SPECS = datasets.Specs(
      'x': dm_specs.Array((), np.float32)}, dm_specs.DiscreteArray(3))
 
 
-class ReaderTest(parameterized.TestCase):
+class ReaderTest(absltest.TestCase):
 
   def setUp(self):
     super().setUp()
@@ -36,18 +34,6 @@ class ReaderTest(parameterized.TestCase):
 
   def _files(self):
     return sorted(path.relative_to(self._path) for path in self._path.rglob('*.npy'))
-
-  def _rewrite(self, name, array, num_episodes=None):
-    """Replaces a shard's array and updates dataset.json."""
-    (self._path / name).unlink()
-    with open(self._path / name, 'xb') as file:
-      np.lib.format.write_array(file, array, version=(1, 0), allow_pickle=True)
-    description = json.loads((self._path / 'dataset.json').read_text())
-    [shard] = [s for s in description['shards'] if s['name'] == name.split('/')[0]]
-    data = (self._path / name).read_bytes()
-    shard['files'][name.split('/')[1]] = {
-        'bytes': len(data), 'crc32': f'{zlib.crc32(data):08x}'}
-    self._sign(description)
 
   def _sign(self, description):
     description.pop('crc32', None)
@@ -124,7 +110,7 @@ class ReaderTest(parameterized.TestCase):
         datasets.open_dataset(self._path)
     for length in (0, 1, len(whole) // 2, len(whole) - 3):
       file.write_bytes(whole[:length])
-      with self.assertRaisesRegex(datasets.DatasetError, 'dataset.json: not JSON'):
+      with self.assertRaisesRegex(datasets.DatasetError, 'dataset.json: damaged'):
         datasets.open_dataset(self._path)
 
   def test_another_version_or_format_is_refused(self):
@@ -137,65 +123,6 @@ class ReaderTest(parameterized.TestCase):
       datasets.open_dataset(self._path)
     with self.assertRaisesRegex(datasets.DatasetError, 'no dataset'):
       datasets.open_dataset(self._path / 'nowhere')
-
-  @parameterized.parameters(
-      ('x', lambda x: x.astype(np.float64), 'float64: expected .* float32'),
-      ('x', lambda x: x[:-1], r'has shape \(.*: expected \('),
-      ('x', lambda x: x[:, None], 'has shape'),
-      ('x', lambda x: x.astype(object), 'not an array: .*bject'))
-  def test_an_array_that_does_not_fit_the_specs_is_named(self, name, change, message):
-    name = f'shard-00001/observation.{name}.npy'
-    array = np.load(self._path / name, allow_pickle=False)
-    self._rewrite(name, change(array))
-    with self.assertRaisesRegex(datasets.DatasetError, f'{name}: .*{message}'):
-      datasets.open_dataset(self._path)
-
-  @parameterized.parameters(
-      lambda x: x[::-1], lambda x: x + 1, lambda x: np.r_[x[:2], x[1], x[3:]],
-      lambda x: np.r_[x[:-1], x[-1] + 1], lambda x: x * 0)
-  def test_offsets_that_do_not_rise_are_named(self, change):
-    name = 'shard-00000/offset.npy'
-    self._rewrite(name, change(np.load(self._path / name)))
-    with self.assertRaisesRegex(datasets.DatasetError,
-                                f'{name}: expected numbers that rise from 0'):
-      datasets.open_dataset(self._path)
-
-  @parameterized.parameters(
-      ('reward', np.nan, 'is nan: expected finite'),
-      ('observation.x', np.inf, 'is inf: expected finite'),
-      ('discount', -0.5, 'is -0.5: expected a number in'),
-      ('action', 3, r'is 3: expected an integer in \[0, 3\)'),
-      ('end', 3, 'is 3: expected an end at the last step'))
-  def test_invalid_values_are_found_and_located(self, name, value, message):
-    whole = datasets.open_dataset(self._path)
-    first = int(whole.lengths[:3].sum())
-    file = f'shard-00001/{name}.npy'
-    array = np.load(self._path / file)
-    row = whole.lengths[3] + whole.lengths[4] - 1  # The last of episode 4.
-    self.assertEqual(first + row + 1, whole.lengths[:5].sum())
-    array[row] = value
-    self._rewrite(file, array)
-    datasets.open_dataset(self._path)
-    with self.assertRaisesRegex(
-        datasets.DatasetError,
-        f'{file}: {name} of episode 4, step {whole.lengths[4] - 1}, {message}'):
-      datasets.check(self._path)
-
-  def test_large_arrays_are_checked_to_their_end(self):
-    specs = datasets.Specs(dm_specs.Array((2**17,), np.float32),
-                           dm_specs.DiscreteArray(2))
-    episodes = [episodes_testing.random_episode(specs, np.random.default_rng(i), 30)
-                for i in range(3)]
-    path = self._path.with_name('large')
-    episodes_testing.write(path, specs, episodes)
-    datasets.check(path)
-    self._path = path
-    file = 'shard-00000/observation.npy'
-    array = np.load(path / file)
-    array[-1, -1] = np.nan
-    self._rewrite(file, array)
-    with self.assertRaisesRegex(datasets.DatasetError, 'episode 2, step 29'):
-      datasets.check(path)
 
   def test_a_dataset_without_episodes_is_one(self):
     path = self._path.with_name('empty')

@@ -35,7 +35,8 @@ def rlds(folder: Union[str, pathlib.Path], action_names: Tuple[str, ...] = ()
     config.ConfigError: TensorFlow Datasets is not installed.
   """
   folder = pathlib.Path(folder)
-  format_lib.check_is_file(folder / 'dataset_info.json')
+  if not (folder / 'dataset_info.json').exists():
+    raise DatasetError(f'{folder / "dataset_info.json"}: missing')
   tfds = optional.load('tensorflow_datasets', 'The importer of RLDS', 'offline')
   builder = tfds.builder_from_directory(folder)
   features = builder.info.features
@@ -50,7 +51,7 @@ def rlds(folder: Union[str, pathlib.Path], action_names: Tuple[str, ...] = ()
     read_config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
 
     def whole(episode: Dict[str, Any]) -> Dict[str, Any]:
-      steps = episode['steps'].batch(importers.MAX_STEPS).get_single_element()
+      steps = episode['steps'].batch(2**31).get_single_element()
       return {**episode, 'steps': steps}
 
     try:
@@ -88,7 +89,6 @@ def _spec(kinds: Any, feature: Any, place: str) -> Any:
     return None
   if None in feature.shape:
     raise DatasetError(f'{place} has shape {feature.shape}: expected a fixed one')
-  format_lib.check_array(place, dtype, feature.shape)
   return dm_specs.Array(feature.shape, importers.narrowed(dtype), name)
 
 

@@ -85,7 +85,7 @@ class EpisodeWriter:
     head = {
         'format': format_lib.FORMAT, 'version': format_lib.VERSION, 'kind': kind,
         'environment': environment, 'settings': settings,
-        'arrays': {name: format_lib.spec_to_json(spec)
+        'arrays': {name: format_lib.spec_to_json(name, spec)
                    for name, spec in specs.leaves().items()},
         'final_observation': final_observation,
     }
@@ -187,8 +187,8 @@ class EpisodeWriter:
     if num == 0:
       raise DatasetError(f'{place} has no steps')
     _check_fit(place, arrays, self._step_specs, num)
-    format_lib.check_steps(self._specs, self._description['kind'], arrays,
-                           np.array([0, num]))
+    format_lib.check_steps(
+        self._specs, self._description['kind'], arrays, self.num_episodes)
     once = {'success': np.array([episode.success], np.float32)}
     if not (np.isnan(once['success'][0]) or 0 <= once['success'][0] <= 1):
       raise DatasetError(f'{place}: success is {episode.success}: expected 1, 0, or NaN '
