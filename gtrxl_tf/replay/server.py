@@ -39,8 +39,7 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
     settings: a text that everyone who connects can read, see `settings_table`.
 
   Raises:
-    config.ConfigError: the checkpoint's tables have other signatures, or the port is
-      taken.
+    config.ConfigError: the port is taken.
   """
   signature = unroll.signature(row, unroll_length, memory_length)
 
@@ -60,15 +59,15 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
   tables = None
   if checkpoints is not None:
     tables = checkpoints / 'tables'  # For Reverb alone, which removes other files.
-    _check_stamp(checkpoints / 'signatures.json', tables,
-                 str((signature, weights.table(variables).info.signature)))
   try:
     server = make_server(tables)
   except (RuntimeError, ValueError) as error:
     if tables is None or not any(tables.iterdir()):
       raise
     # Its machine lost power, or its disk was full, while a checkpoint was written.
-    _start_empty(tables, f'{tables} cannot be read ({config.one_line(error)})')
+    aside = files.set_aside(tables)
+    logging.warning('server: %s cannot be read (%s): starting with empty tables; the '
+                    'earlier ones are now %s', tables, config.one_line(error), aside.name)
     server = make_server(tables)
   if settings is not None:  # In place of those in the checkpoint.
     settings_table.publish(f'localhost:{port}', settings)
@@ -84,41 +83,6 @@ def _check_port(port: int) -> None:
     except OSError as error:
       raise config.ConfigError(
           f'port {port} cannot be listened on: {error.strerror}') from error
-
-
-def _check_stamp(path: pathlib.Path, tables: pathlib.Path, text: str) -> None:
-  """Refuses tables with other signatures; Reverb itself compares only their names.
-
-  The accident is a server started again in the same folder with another network.
-
-  Args:
-    path: the file with the signatures.
-    tables: the folder of the tables.
-    text: the signatures of these settings.
-  """
-  stamp = {'signatures': text}
-  if path.exists():
-    try:
-      found = files.read_sealed(path)
-    except files.DamagedFile:
-      aside = files.set_aside(path)
-      _start_empty(tables, f'{path} was damaged and is now {aside.name}')
-    else:
-      if found == stamp:
-        return
-      raise config.ConfigError(
-          f'{path.parent} has tables of other shapes than these settings give; without '
-          'the folder the server starts with empty tables')
-  path.parent.mkdir(parents=True, exist_ok=True)
-  files.write_sealed(path, stamp)
-
-
-def _start_empty(tables: pathlib.Path, reason: str) -> None:
-  """Renames the folder of the tables, if there is one, and logs why."""
-  kept = ''
-  if tables.exists():
-    kept = f'; the earlier ones are now {files.set_aside(tables).name}'
-  logging.warning('server: %s: starting with empty tables%s', reason, kept)
 
 
 def checkpoint(port: int) -> None:
