@@ -10,21 +10,12 @@ from dm_env import specs
 import gin
 import numpy as np
 
+from gtrxl_tf.environments import human_returns
 from gtrxl_tf.environments import named_actions
 from gtrxl_tf.environments import optional
 from gtrxl_tf.settings import config
 
-ATARI_57 = (
-    'alien', 'amidar', 'assault', 'asterix', 'asteroids', 'atlantis', 'bank_heist',
-    'battle_zone', 'beam_rider', 'berzerk', 'bowling', 'boxing', 'breakout',
-    'centipede', 'chopper_command', 'crazy_climber', 'defender', 'demon_attack',
-    'double_dunk', 'enduro', 'fishing_derby', 'freeway', 'frostbite', 'gopher',
-    'gravitar', 'hero', 'ice_hockey', 'jamesbond', 'kangaroo', 'krull',
-    'kung_fu_master', 'montezuma_revenge', 'ms_pacman', 'name_this_game', 'phoenix',
-    'pitfall', 'pong', 'private_eye', 'qbert', 'riverraid', 'road_runner', 'robotank',
-    'seaquest', 'skiing', 'solaris', 'space_invaders', 'star_gunner', 'surround',
-    'tennis', 'time_pilot', 'tutankham', 'up_n_down', 'venture', 'video_pinball',
-    'wizard_of_wor', 'yars_revenge', 'zaxxon')
+ATARI_57 = tuple(human_returns.ATARI_57)
 gin.constant('ATARI_57', ATARI_57)
 
 # gymnasium.wrappers.AtariPreprocessing is not used. It ends the episode where a life is

@@ -10,42 +10,12 @@ from dm_env import specs
 import gin
 import numpy as np
 
+from gtrxl_tf.environments import human_returns
 from gtrxl_tf.environments import instructions
 from gtrxl_tf.settings import config
 
-# In the order of IMPALA's code; a level's index may number its value function.
-DMLAB_30 = (
-    'rooms_collect_good_objects_train',
-    'rooms_exploit_deferred_effects_train',
-    'rooms_select_nonmatching_object',
-    'rooms_watermaze',
-    'rooms_keys_doors_puzzle',
-    'language_select_described_object',
-    'language_select_located_object',
-    'language_execute_random_task',
-    'language_answer_quantitative_question',
-    'lasertag_one_opponent_small',
-    'lasertag_three_opponents_small',
-    'lasertag_one_opponent_large',
-    'lasertag_three_opponents_large',
-    'natlab_fixed_large_map',
-    'natlab_varying_map_regrowth',
-    'natlab_varying_map_randomized',
-    'skymaze_irreversible_path_hard',
-    'skymaze_irreversible_path_varied',
-    'psychlab_arbitrary_visuomotor_mapping',
-    'psychlab_continuous_recognition',
-    'psychlab_sequential_comparison',
-    'psychlab_visual_search',
-    'explore_object_locations_small',
-    'explore_object_locations_large',
-    'explore_obstructed_goals_small',
-    'explore_obstructed_goals_large',
-    'explore_goal_locations_small',
-    'explore_goal_locations_large',
-    'explore_object_rewards_few',
-    'explore_object_rewards_many',
-)
+# A level's index may number its value function.
+DMLAB_30 = tuple(human_returns.DMLAB_30)
 gin.constant('DMLAB_30', DMLAB_30)
 
 # The two columns of GTrXL's Table 13.

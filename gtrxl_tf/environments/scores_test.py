@@ -7,7 +7,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import gin
 
-from gtrxl_tf.environments import dmlab
+from gtrxl_tf.environments import human_returns
 from gtrxl_tf.environments import scores
 from gtrxl_tf.settings import config
 
@@ -21,24 +21,24 @@ def _returns(table, fraction):
 class TablesTest(absltest.TestCase):
 
   def test_dmlab_30_has_its_levels(self):
-    self.assertEqual(tuple(scores.DMLAB_30), dmlab.DMLAB_30)
-    self.assertEqual(scores.DMLAB_30['rooms_collect_good_objects_train'], (0.073, 10))
-    self.assertEqual(scores.DMLAB_30['language_execute_random_task'], (-5.913, 254.05))
+    self.assertLen(human_returns.DMLAB_30, 30)
+    self.assertEqual(human_returns.DMLAB_30['rooms_collect_good_objects_train'], (0.073, 10))
+    self.assertEqual(human_returns.DMLAB_30['language_execute_random_task'], (-5.913, 254.05))
 
   def test_atari_57_has_its_games(self):
-    self.assertLen(scores.ATARI_57, 57)
-    self.assertEqual(scores.ATARI_57['breakout'], (1.7, 30.5))
-    self.assertEqual(scores.ATARI_57['pong'], (-20.7, 14.6))
+    self.assertLen(human_returns.ATARI_57, 57)
+    self.assertEqual(human_returns.ATARI_57['breakout'], (1.7, 30.5))
+    self.assertEqual(human_returns.ATARI_57['pong'], (-20.7, 14.6))
 
   def test_games_are_named_as_the_emulator_names_them(self):
     try:
       roms = importlib.import_module('ale_py.roms')
     except ModuleNotFoundError:
       self.skipTest('needs ale-py')
-    self.assertContainsSubset(scores.ATARI_57, roms.get_all_rom_ids())
+    self.assertContainsSubset(human_returns.ATARI_57, roms.get_all_rom_ids())
 
   def test_humans_are_better_than_chance(self):
-    for table in (scores.DMLAB_30, scores.ATARI_57):
+    for table in (human_returns.DMLAB_30, human_returns.ATARI_57):
       for task, reference in table.items():
         self.assertGreater(reference.human, reference.random, task)
 
@@ -46,15 +46,13 @@ class TablesTest(absltest.TestCase):
 class HumanNormalizedTest(parameterized.TestCase):
 
   def test_random_is_0_and_human_is_100(self):
-    table = {'a': scores.Reference(-5, 15), 'b': scores.Reference(1, 3)}
+    table = {'a': human_returns.Reference(-5, 15), 'b': human_returns.Reference(1, 3)}
     self.assertEqual(scores.human_normalized({'a': -5, 'b': 3}, table),
                      {'a': 0, 'b': 100})
     self.assertEqual(scores.human_normalized({'a': 0}, table), {'a': 25})
     self.assertEqual(scores.human_normalized({'b': 0}, table), {'b': -50})
 
-  @parameterized.parameters(
-      scores.dmlab30_score, scores.dmlab30_memory_score, scores.dmlab30_reactive_score,
-      scores.atari57_score)
+  @parameterized.parameters(scores.dmlab30_score, scores.atari57_score)
   def test_an_unknown_task_is_named(self, score):
     with self.assertRaisesRegex(ValueError, "known for 'pong2': expected tasks among"):
       score({'pong2': 1.})
@@ -67,29 +65,21 @@ class SummariesTest(parameterized.TestCase):
     super().tearDown()
 
   @parameterized.parameters(
-      (scores.dmlab30_score, scores.DMLAB_30),
-      (scores.dmlab30_memory_score, scores.DMLAB_30),
-      (scores.dmlab30_reactive_score, scores.DMLAB_30),
-      (scores.atari57_score, scores.ATARI_57))
+      (scores.dmlab30_score, human_returns.DMLAB_30),
+      (scores.atari57_score, human_returns.ATARI_57))
   def test_scale(self, score, table):
     self.assertAlmostEqual(score(_returns(table, 0)), 0)
     self.assertAlmostEqual(score(_returns(table, 1.5)), 150)
 
   def test_dmlab_30_is_the_mean_and_the_cap_is_by_level(self):
-    returns = _returns(scores.DMLAB_30, 0.5)
+    returns = _returns(human_returns.DMLAB_30, 0.5)
     returns['rooms_watermaze'] = 54 + 3 * (54 - 4.065)  # 400.
     self.assertAlmostEqual(scores.dmlab30_score(returns), (29 * 50 + 400) / 30)
     self.assertAlmostEqual(scores.dmlab30_score(returns, capped=True),
                            (29 * 50 + 100) / 30)
 
-  def test_a_level_changes_the_score_of_its_own_split_only(self):
-    returns = _returns(scores.DMLAB_30, 0.5)
-    returns['rooms_watermaze'] = 54  # 100, and of the memory levels.
-    self.assertAlmostEqual(scores.dmlab30_memory_score(returns), (7 * 50 + 100) / 8)
-    self.assertAlmostEqual(scores.dmlab30_reactive_score(returns), 50)
-
   def test_all_scores_of_dmlab_30_have_the_names_of_the_tables(self):
-    returns = _returns(scores.DMLAB_30, 0.5)
+    returns = _returns(human_returns.DMLAB_30, 0.5)
     returns['rooms_watermaze'] = 54 + 3 * (54 - 4.065)  # 400, and of the memory levels.
     self.assertEqual(scores.dmlab30_scores(returns), {
         'score': (29 * 50 + 400) / 30, 'score_capped': (29 * 50 + 100) / 30,
@@ -97,9 +87,10 @@ class SummariesTest(parameterized.TestCase):
 
   def test_missing_levels_are_left_out(self):
     returns = {'rooms_watermaze': 54., 'psychlab_visual_search': 0.085}
-    self.assertAlmostEqual(scores.dmlab30_score(returns), 50)
-    self.assertAlmostEqual(scores.dmlab30_memory_score(returns), 100)
-    self.assertAlmostEqual(scores.dmlab30_reactive_score(returns), 0)
+    found = scores.dmlab30_scores(returns)
+    self.assertAlmostEqual(found['score'], 50)
+    self.assertAlmostEqual(found['score_memory'], 100)
+    self.assertAlmostEqual(found['score_reactive'], 0)
 
   def test_atari_57_is_the_median(self):
     returns = {'pong': 14.6, 'breakout': 1.7, 'boxing': 1200.1}  # 100, 0, 10000.
@@ -114,7 +105,8 @@ class SummariesTest(parameterized.TestCase):
 
   @parameterized.parameters(
       (scores.dmlab30_score, {}), (scores.atari57_score, {}),
-      (scores.dmlab30_reactive_score, {'rooms_watermaze': 54.}),
+      (lambda returns: scores.dmlab30_scores(returns)['score_reactive'],
+       {'rooms_watermaze': 54.}),
       (scores.dmlab30_score,
        {'rooms_watermaze': math.nan, 'natlab_fixed_large_map': 2.}),
       (scores.atari57_score, {'pong': math.nan, 'breakout': 2., 'boxing': 3.}))
@@ -128,7 +120,7 @@ class SummariesTest(parameterized.TestCase):
   def test_gin_caps(self):
     config.parse([], ['dmlab30_score.capped = True'])
     self.assertAlmostEqual(
-        gin.get_configurable('dmlab30_score')(_returns(scores.DMLAB_30, 2)), 100)
+        gin.get_configurable('dmlab30_score')(_returns(human_returns.DMLAB_30, 2)), 100)
 
 
 if __name__ == '__main__':
