@@ -1,10 +1,8 @@
 """Writes datasets; a writer that is killed at any moment leaves a valid one."""
 
-import errno
 import fcntl
 import io
 import itertools
-import json
 import os
 import pathlib
 import shutil
@@ -18,9 +16,6 @@ from gtrxl_tf import files as files_lib
 from gtrxl_tf.datasets import format as format_lib
 
 DatasetError = format_lib.DatasetError
-
-_NO_FOLDER = (errno.EACCES, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR,
-              errno.EPERM, errno.EROFS)
 
 
 class EpisodeWriter:
@@ -93,8 +88,6 @@ class EpisodeWriter:
       self._path.mkdir(parents=True, exist_ok=True)
       self._lock = os.open(self._path, os.O_RDONLY)
     except OSError as error:
-      if error.errno not in _NO_FOLDER:
-        raise
       raise DatasetError(f'{self._path}: {error.strerror}: expected a folder for the '
                          'dataset, which exists or can be made') from error
     try:
@@ -120,8 +113,6 @@ class EpisodeWriter:
       self._replace(description)
       return description
     for key, value in head.items():
-      if key == 'arrays':
-        value = _without_new_names(value, description[key])
       if description[key] != value:
         was, expected = _first_difference(description[key], value)
         raise DatasetError(f'{self._path}: has other {key}: {str(was):.300}: '
@@ -144,16 +135,8 @@ class EpisodeWriter:
       progress: where to continue after them; any JSON value.
 
     Raises:
-      DatasetError: an episode does not fit the specs, or `progress` is not JSON; the
-        message says which and why. Or the writer is closed.
+      DatasetError: an episode does not fit the specs; the message says which and why.
     """
-    if self._lock is None:
-      raise DatasetError(f'{self._path}: the writer is closed: expected no more episodes')
-    try:
-      json.dumps(progress)
-    except (TypeError, ValueError, RecursionError) as error:
-      raise DatasetError(
-          f'progress = {progress!r:.60}: expected a JSON value: {error}') from error
     checked = [self._checked(episode) for episode in episodes]
     self._waiting += checked
     self._waiting_bytes += sum(
@@ -266,14 +249,6 @@ def _write_array(path: pathlib.Path, parts: Sequence[np.ndarray]) -> Dict[str, A
     file.flush()
     os.fsync(file.fileno())
   return {'bytes': num_bytes, 'crc32': f'{checksum:08x}'}
-
-
-def _without_new_names(arrays: Dict[str, Any], present: Dict[str, Any]
-                       ) -> Dict[str, Any]:
-  """Leaves out the names of actions where a dataset does not have them yet."""
-  return {array: {key: value for key, value in entry.items()
-                  if key != 'names' or key in present.get(array, ())}
-          for array, entry in arrays.items()}
 
 
 def _first_difference(was: Any, expected: Any) -> Tuple[Any, Any]:

@@ -93,14 +93,6 @@ class EpisodeWriterTest(parameterized.TestCase):
     for i, episode in enumerate(episodes):
       episodes_testing.assert_equal(dataset.episode(i), episode)
 
-  def test_continues_a_dataset_from_before_actions_had_names(self):
-    episodes = _episodes(7)
-    episodes_testing.write(self._path, _SPECS, episodes[:4])
-    named = _SPECS._replace(action=environments.NamedActions(['a', 'b', 'c']))
-    with datasets.EpisodeWriter(self._path, named) as writer:
-      writer.write(episodes[4:])
-    self.assertEqual(datasets.check(self._path).num_episodes, 7)
-
   def test_refuses_other_names_of_actions(self):
     named = _SPECS._replace(action=environments.NamedActions(['a', 'b', 'c']))
     episodes_testing.write(self._path, named, _episodes(4))
@@ -139,24 +131,13 @@ class EpisodeWriterTest(parameterized.TestCase):
       for array in found.reward, found.observation, found.final_observation:
         np.testing.assert_array_equal(array, np.full_like(array, i))
 
-  def test_a_closed_writer_refuses_episodes(self):
+  def test_a_writer_may_be_closed_twice(self):
     writer = datasets.EpisodeWriter(self._path, _SPECS)
     writer.write(_episodes(1))
     writer.close()
     other = os.open(self._path, os.O_RDONLY)  # Perhaps the same number.
     writer.close()
     os.close(other)  # An OSError if the writer has closed it.
-    with self.assertRaisesRegex(datasets.DatasetError, 'dataset: the writer is closed'):
-      writer.write(_episodes(1))
-    self.assertEqual(datasets.check(self._path).num_episodes, 1)
-
-  def test_refuses_progress_that_is_not_json(self):
-    with datasets.EpisodeWriter(self._path, _SPECS) as writer:
-      writer.write(_episodes(2))
-      with self.assertRaisesRegex(
-          datasets.DatasetError, r'^progress = \{1\}: expected a JSON value'):
-        writer.write(_episodes(1), progress={1})
-    self.assertEqual(datasets.check(self._path).num_episodes, 2)
 
   @parameterized.parameters('', 'dataset', 300 * 'x')
   def test_refuses_a_path_that_cannot_be_a_folder(self, name):
