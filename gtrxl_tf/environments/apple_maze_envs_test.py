@@ -8,7 +8,6 @@ import numpy as np
 
 from gtrxl_tf.environments import apple_maze
 from gtrxl_tf.environments import apple_maze_test
-from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import maze_room
 from gtrxl_tf.environments import maze_scene
 
@@ -123,13 +122,6 @@ class ApplePixelsTest(absltest.TestCase):
     # `_make` has begun an episode in each, so both courses are of second episodes.
     np.testing.assert_array_equal(np.swapaxes(together, 0, 1), apart)
     self.assertTrue((np.array(apart[0]) != apart[1]).any())
-
-  def test_fits_into_a_batch(self):
-    batch = batched.BatchedEnvironment([self._make(seed=i) for i in range(2)])
-    batch.reset()
-    time_step = batch.step({'continuous': np.zeros([2, 8], np.float32),
-                            'grip': np.zeros([2], np.int32)})
-    self.assertEqual(time_step.observation['image'].shape, (2, 72, 96, 3))
 
 
 if __name__ == '__main__':

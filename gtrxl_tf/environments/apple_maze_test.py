@@ -1,9 +1,6 @@
 """Tests for apple_maze with observation='state', which needs no package."""
 
 import math
-import os
-import sys
-from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -11,9 +8,7 @@ from dm_env import test_utils
 import numpy as np
 
 from gtrxl_tf.environments import apple_maze
-from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import memory_task
-from gtrxl_tf.settings import config
 
 NAMES = [name for name, _ in apple_maze.CONTINUOUS_ACTIONS]
 
@@ -178,13 +173,6 @@ class AppleMazeTest(parameterized.TestCase):
           {'continuous': rng.normal(0, 2, 8), 'grip': rng.integers(2)})
       spec.validate(time_step.observation['state'])
 
-  def test_fits_into_a_batch(self):
-    batch = batched.BatchedEnvironment([_make(seed=i) for i in range(2)])
-    batch.reset()
-    time_step = batch.step({'continuous': np.zeros([2, 8], np.float32),
-                            'grip': np.zeros([2], np.int32)})
-    self.assertEqual(time_step.observation['state'].shape, (2, 78))
-
   def test_one_seed_gives_one_course_of_episodes(self):
     def course(seed):
       environment = _make(size=5, episode_length=50, seed=seed)
@@ -203,23 +191,6 @@ class AppleMazeTest(parameterized.TestCase):
     environment.reset()
     with self.assertRaisesRegex(ValueError, message):
       environment.step(make_action(**values))
-
-  @parameterized.parameters(
-      (dict(size=6), 'AppleMaze.size = 6: expected one of 5, 7'),
-      (dict(num_landmarks=9), 'AppleMaze.num_landmarks = 9'),
-      (dict(episode_length=0), 'AppleMaze.episode_length = 0'),
-      (dict(observation='image'), "AppleMaze.observation = 'image': expected one of"))
-  def test_refuses_settings_that_do_not_fit(self, settings, message):
-    with self.assertRaisesRegex(config.ConfigError, message):
-      _make(**settings)
-
-  def test_without_dm_control_the_error_says_what_to_do(self):
-    missing = {'dm_control': None, 'dm_control.mujoco': None}
-    with (mock.patch.dict(os.environ, MUJOCO_GL='osmesa'),
-          mock.patch.dict(sys.modules, missing),
-          self.assertRaisesRegex(
-              config.ConfigError, 'AppleMaze needs the package dm_control.*make envs')):
-      _make(observation='pixels')
 
 
 if __name__ == '__main__':

@@ -5,7 +5,6 @@ from absl.testing import parameterized
 from dm_env import test_utils
 import numpy as np
 
-from gtrxl_tf import environments
 from gtrxl_tf.environments import dark_room
 from gtrxl_tf.environments import dark_room_batch
 from gtrxl_tf.environments import memory_task
@@ -74,15 +73,6 @@ class DarkRoomTest(parameterized.TestCase):
     self.assertEqual(memory_task.informed_return(environment, 3), 1)
     self.assertTrue(environment.episode_success())
     np.testing.assert_array_equal(_targets(environment), before)
-
-  def test_batches_with_others(self):
-    batch = environments.BatchedEnvironment(
-        [dark_room.DarkKeyToDoor(size=11, seed=seed) for seed in (0, 1)])
-    time_step = batch.reset()
-    np.testing.assert_array_equal(time_step.observation, [[5, 5], [5, 5]])
-    while not time_step.last()[0]:
-      time_step = batch.step(np.array([UP, UP]))
-    self.assertEqual((time_step.discount[0], time_step.episode_success[0]), (1, 0))
 
   @parameterized.parameters(
       (dict(goal=[4, 4]), r'the targets \[\[4, 4\]\]: .*not its centre'),

@@ -4,11 +4,9 @@ from absl.testing import absltest
 from dm_env import test_utils
 import numpy as np
 
-from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import memory_maze
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import rendering
-from gtrxl_tf.settings import config
 
 FORWARD, LEFT, RIGHT = 1, 2, 3
 
@@ -57,13 +55,6 @@ class MemoryMazeTest(absltest.TestCase):
     self.assertEqual(time_step.discount, 1)
     self.assertTrue(environment.step(0).first())
 
-  def test_fits_into_a_batch(self):
-    batch = batched.BatchedEnvironment([self._make(target_color=True, seed=0)])
-    batch.reset()
-    time_step = batch.step([FORWARD])
-    self.assertEqual(time_step.observation['image'].shape, (1, 64, 64, 3))
-    self.assertEqual(time_step.observation['target_color'].dtype, np.float32)
-
   def test_one_seed_gives_one_course(self):
     def course(seed):
       environment = self._make(seed=seed)
@@ -82,10 +73,6 @@ class MemoryMazeTest(absltest.TestCase):
     for action in (-1, 6):
       with self.assertRaisesRegex(ValueError, f'action = {action}: expected an integ'):
         environment.step(action)
-
-  def test_refuses_sizes_that_do_not_exist(self):
-    with self.assertRaisesRegex(config.ConfigError, 'MemoryMaze.size = 10: expected'):
-      memory_maze.MemoryMaze(size=10)
 
 
 def _put_targets_before_agent(environment) -> None:

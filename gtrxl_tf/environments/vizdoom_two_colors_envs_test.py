@@ -14,14 +14,12 @@ from dm_env import test_utils
 import numpy as np
 import pytest
 
-from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import clues
 from gtrxl_tf.environments import vizdoom_scenario
 from gtrxl_tf.environments import vizdoom_two_colors
 from gtrxl_tf.environments.vizdoom_steering import FORWARD
 from gtrxl_tf.environments.vizdoom_steering import LEFT
 from gtrxl_tf.environments.vizdoom_steering import RIGHT
-from gtrxl_tf.settings import config
 
 # Rarely, DoomGame.init ends the process with a segmentation fault: seen once, and not in
 # 1,000 further starts. Such a test is run again; one that fails otherwise is not.
@@ -259,16 +257,6 @@ class VizdoomTwoColorsTest(parameterized.TestCase):
     self.assertTrue(np.all(revealed[:, :4] == colour))
     self.assertFalse(np.any(np.all(hidden[:, :4] == colour, axis=-1)))
 
-  def test_fits_a_batch(self):
-    environments = [self.make(max_steps=30, seed=seed) for seed in range(3)]
-    batch = batched.BatchedEnvironment(environments)
-    batch.reset()
-    num_episodes = 0
-    for _ in range(70):
-      time_step = batch.step([e.informed_action() for e in environments])
-      num_episodes += time_step.last().sum()
-    self.assertGreaterEqual(num_episodes, 6)
-
   def test_leaves_nothing_behind(self):
     before = os.getcwd()
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(
@@ -295,27 +283,6 @@ class VizdoomTwoColorsTest(parameterized.TestCase):
               'TMPDIR': folder, 'PYTHONPATH': os.pathsep.join(filter(None, sys.path))})
       self.assertNotIn(b'could not be saved', ended.stdout + ended.stderr)
       self.assertEmpty(os.listdir(folder))
-
-  @parameterized.parameters(
-      (dict(pillar='blue'), "VizdoomTwoColors.pillar = 'blue': expected .*'red'"),
-      (dict(pillar_steps=-1), 'VizdoomTwoColors.pillar_steps = -1: expected'),
-      (dict(frame_skip=0), 'VizdoomTwoColors.frame_skip = 0: expected an integer >= 1'),
-      (dict(green_bias=2.0), 'VizdoomTwoColors.green_bias = 2.0: expected a number'))
-  def test_refuses_settings(self, settings, message):
-    with self.assertRaisesRegex(config.ConfigError, message):
-      vizdoom_two_colors.VizdoomTwoColors(**settings)
-
-  def test_refuses_actions_that_are_not_there(self):
-    environment = self.make()
-    environment.reset()
-    with self.assertRaisesRegex(ValueError, r'action = 5: .* \[0, 5\)'):
-      environment.step(5)
-
-  def test_says_which_package_is_missing(self):
-    with mock.patch.dict(sys.modules, {'vizdoom': None}):
-      with self.assertRaisesRegex(
-          config.ConfigError, 'VizdoomTwoColors needs the package vizdoom.*envs'):
-        vizdoom_two_colors.VizdoomTwoColors()
 
 
 if __name__ == '__main__':

@@ -115,7 +115,7 @@ class RefusedTest(parameterized.TestCase):
     with mock.patch.dict(sys.modules, reverb=None):
       line = self.refused([_GIN_FILE], [])
     self.assertRegex(line, '^online training needs the package reverb, which is not '
-                     r'installed: expected `.*\[online\].*` with Python 3.10 or 3.11$')
+                     r'installed: expected .*\[online\].*` with Python 3.10 or 3.11$')
 
   @parameterized.parameters(
       (None, '--server: expected the address .* if there are actors'),
