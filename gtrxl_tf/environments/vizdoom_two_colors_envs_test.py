@@ -124,6 +124,43 @@ class VizdoomTwoColorsTest(parameterized.TestCase):
       self.assertEqual(time_steps[-1].discount, 1)
       self.assertTrue(environment.episode_success())
 
+  @parameterized.parameters(0, 90, None)
+  def test_the_room_holds_ten_items_of_each_colour_and_later_more(self, pillar_steps):
+    environment = self.make(pillar='green', pillar_steps=pillar_steps, frame_skip=1)
+    environment.reset()
+    counts = []
+    for _ in range(181):
+      things = environment._game.get_state().objects
+      names = [thing.name for thing in things]
+      counts.append(tuple(map(names.count, vizdoom_scenario.ITEMS)))
+      for thing in things:
+        place = thing.position_x, thing.position_y
+        if thing.name in vizdoom_scenario.ITEMS:
+          self.assertBetween(min(place), -736, 480)
+          self.assertBetween(max(place), -736, 480)
+        elif thing.name == 'TallGreenColumn':
+          self.assertEqual(place, (-128, -128))
+      environment.step(LEFT)
+    self.assertEqual(counts[:118], [(10, 10)] * 118)
+    self.assertEqual(list(dict.fromkeys(counts)), [(10, 10), (11, 10), (11, 11), (12, 11)])
+    for count, tic in ((11, 10), 120), ((11, 11), 150), ((12, 11), 180):
+      self.assertAlmostEqual(counts.index(count), tic, delta=2)
+
+  def test_an_item_heals_25_or_takes_25(self):
+    environment = self.make(pillar='red', green_bias=0.5, frame_skip=1)
+    environment.reset()
+    health, taken, changes = 100, (0, 0), {0: set(), 1: set()}
+    while health > 33:
+      environment.step(environment.biased_action())
+      now, found = environment._variable('HEALTH'), environment.items_taken
+      for kind in (0, 1):
+        if found[kind] > taken[kind] and now < 100:
+          changes[kind].add(now - health)
+      health, taken = now, found
+    self.assertContainsSubset(changes[0], {25, 17})  # The acid takes 8.
+    self.assertContainsSubset(changes[1], {-25, -33})
+    self.assertTrue(changes[0] and changes[1])
+
   @parameterized.parameters(*vizdoom_scenario.COLOURS)
   def test_the_informed_agent_survives_on_the_right_items(self, pillar):
     environment = self.make(pillar=pillar, max_steps=250)

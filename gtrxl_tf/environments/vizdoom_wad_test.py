@@ -3,7 +3,6 @@
 import struct
 
 from absl.testing import absltest
-from absl.testing import parameterized
 
 from gtrxl_tf.environments import vizdoom_wad
 
@@ -19,7 +18,7 @@ script 6 OPEN {           |
 '''
 
 
-class ByteCodeTest(parameterized.TestCase):
+class ByteCodeTest(absltest.TestCase):
 
   def test_is_the_format_of_hexen(self):
     code = [3, 2**32 - 1, 55, 3, 0, 3, 1, 3, 0, 52, 8, 1]
@@ -44,15 +43,6 @@ script 6 OPEN {
 }
 ''')
 
-  @parameterized.parameters(
-      ('JUMP 1', "'JUMP': expected one of TERMINATE, "),
-      ('GOTO nowhere', "operand 'nowhere': expected .* labels here"),
-      ('PUSHNUMBER 1.5', "operand '1.5': expected an integer"),
-      ('PUSHNUMBER', "operand '': expected an integer"))
-  def test_refuses_what_it_cannot_read(self, instructions, message):
-    with self.assertRaisesRegex(ValueError, message):
-      vizdoom_wad.byte_code(f'script 1 OPEN {{ | here: {instructions}')
-
 
 class PackTest(absltest.TestCase):
 
@@ -62,11 +52,6 @@ class PackTest(absltest.TestCase):
         b'PWAD' + struct.pack('<2I', 2, 15) + b'abc'
         + struct.pack('<2I', 12, 0) + b'MAP01\0\0\0'
         + struct.pack('<2I', 12, 3) + b'TEXTMAP\0')
-
-  def test_refuses_names_that_do_not_fit(self):
-    for name in ('', 'map01', 'NINECHARS'):
-      with self.assertRaisesRegex(ValueError, f'lump {name!r}: expected 1 to 8'):
-        vizdoom_wad.pack([(name, b'')])
 
 
 if __name__ == '__main__':
