@@ -1,7 +1,6 @@
 """The 57 Atari games of the usual benchmark, through ale-py."""
 
 import collections
-import operator
 import re
 from typing import Literal, Optional
 
@@ -10,6 +9,7 @@ from dm_env import specs
 import gin
 import numpy as np
 
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import human_returns
 from gtrxl_tf.environments import named_actions
 from gtrxl_tf.environments import optional
@@ -41,7 +41,7 @@ def game_name(task_id: str) -> Optional[str]:
 
 
 @config.configurable
-class Atari(dm_env.Environment):
+class Atari(episodic.Episodic):
   """One game, preprocessed as for DQN (Mnih et al., 2015).
 
   An episode begins after 1 to 30 frames without action, drawn uniformly, as the games
@@ -109,12 +109,12 @@ class Atari(dm_env.Environment):
     self._seen = None  # Ball and paddle, when `pong_action` last looked.
     self._actions = (list(ale_py.Action) if full_action_set
                      else self._ale.getMinimalActionSet())
+    self._num_actions = len(self._actions)
     self._noop = ale_py.Action.NOOP
     self._max_reward = np.inf if max_reward is None else max_reward
     self._zero_discount_on_life_loss = zero_discount_on_life_loss
     self._max_frames = max_frames
     self._episode_return = 0.0
-    self._reset_next_step = True
 
   def episode_return(self) -> float:
     """Returns the game's score, without clipping; called after the last step."""
@@ -139,8 +139,7 @@ class Atari(dm_env.Environment):
       wanted = 'RIGHT' if ahead > 4 else 'LEFT' if ahead < -4 else 'NOOP'
     return [action.name for action in self._actions].index(wanted)
 
-  def reset(self) -> dm_env.TimeStep:
-    self._reset_next_step = False
+  def _reset(self) -> dm_env.TimeStep:
     self._episode_return = 0.0
     self._seen = None
     self._ale.reset_game()
@@ -152,14 +151,7 @@ class Atari(dm_env.Environment):
         [black] * self._num_pictures, maxlen=self._num_pictures)
     return dm_env.restart(self._observation(self._ale.getScreenGrayscale()))
 
-  def step(self, action) -> dm_env.TimeStep:
-    if self._reset_next_step:
-      return self.reset()
-    action = operator.index(action)
-    if not 0 <= action < len(self._actions):
-      raise ValueError(
-          f'action = {action}: expected an integer in [0, {len(self._actions)})')
-
+  def _step(self, action: int) -> dm_env.TimeStep:
     score = 0
     screens = collections.deque(maxlen=2)
     for _ in range(_ACTION_REPEATS):
@@ -174,11 +166,9 @@ class Atari(dm_env.Environment):
     lives, self._lives = self._lives, self._ale.lives()
     life_lost = self._zero_discount_on_life_loss and self._lives < lives
     if self._ale.game_over():
-      self._reset_next_step = True
       return dm_env.termination(reward, observation)
     discount = 0.0 if life_lost else 1.0
     if self._ale.getEpisodeFrameNumber() >= self._max_frames:
-      self._reset_next_step = True
       return dm_env.truncation(reward, observation, discount)
     return dm_env.transition(reward, observation, discount)
 

@@ -1,7 +1,6 @@
 """DMLab-30: thirty first-person tasks of DeepMind Lab (Beattie et al., 2016)."""
 
 import importlib
-import operator
 import types
 from typing import Literal, Optional
 
@@ -10,6 +9,7 @@ from dm_env import specs
 import gin
 import numpy as np
 
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import human_returns
 from gtrxl_tf.environments import instructions
 from gtrxl_tf.settings import config
@@ -71,7 +71,7 @@ _MAX_WORDS = 16
 
 
 @config.configurable
-class DMLab(dm_env.Environment):
+class DMLab(episodic.Episodic):
   """One level of DMLab-30 as GTrXL's agents see it (appendix A).
 
   Rewards are the level's own, summed over the frames of a repeated action and neither
@@ -123,6 +123,7 @@ class DMLab(dm_env.Environment):
     native_actions = np.zeros([len(ACTION_SETS[actions]), 7], np.intc)
     native_actions[:, :5] = ACTION_SETS[actions]
     self._native_actions = native_actions
+    self._num_actions = len(native_actions)
     self._action_repeat = action_repeat
     self._rng = np.random.default_rng(seed)
     settings = {'width': str(_WIDTH), 'height': str(_HEIGHT), 'logLevel': 'WARN'}
@@ -131,28 +132,19 @@ class DMLab(dm_env.Environment):
     self._lab = _deepmind_lab().Lab(
         f'contributed/dmlab30/{level}', ['RGB_INTERLEAVED', 'INSTR'],
         config=settings, renderer=renderer)
-    self._reset_next_step = True
 
-  def reset(self) -> dm_env.TimeStep:
-    self._reset_next_step = False
+  def _reset(self) -> dm_env.TimeStep:
     # DeepMind Lab takes a Python int that fits a C int.
     self._lab.reset(seed=int(self._rng.integers(2**31 - 1)))
     self._observation = self._observe()
     return dm_env.restart(self._observation)
 
-  def step(self, action) -> dm_env.TimeStep:
-    if self._reset_next_step:
-      return self.reset()
-    action = operator.index(action)
-    num_actions = len(self._native_actions)
-    if not 0 <= action < num_actions:
-      raise ValueError(f'action = {action}: expected an integer in [0, {num_actions})')
+  def _step(self, action: int) -> dm_env.TimeStep:
     reward = self._lab.step(
         self._native_actions[action], num_steps=self._action_repeat)
     if self._lab.is_running():
       self._observation = self._observe()
       return dm_env.transition(reward, self._observation)
-    self._reset_next_step = True
     return dm_env.termination(reward, self._observation)
 
   def observation_spec(self) -> dict[str, specs.Array]:
@@ -162,7 +154,7 @@ class DMLab(dm_env.Environment):
     }
 
   def action_spec(self) -> specs.DiscreteArray:
-    return specs.DiscreteArray(len(self._native_actions), name='action')
+    return specs.DiscreteArray(self._num_actions, name='action')
 
   def close(self) -> None:
     self._lab.close()

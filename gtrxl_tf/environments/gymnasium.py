@@ -11,6 +11,7 @@ from dm_env import specs
 import numpy as np
 import tree
 
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import gymnasium_spaces as spaces
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import rendering
@@ -27,7 +28,7 @@ _REGISTERED_BY = {
     'popgym-': 'popgym'}
 
 
-class FromGymnasium(dm_env.Environment):
+class FromGymnasium(episodic.Episodic):
   """An environment written for gymnasium, as one of dm_env.
 
   | space | spec |
@@ -109,19 +110,15 @@ class FromGymnasium(dm_env.Environment):
         self._observation_spec = {'observation': observation.spec}
       self._observation_spec[specs_lib.MASK] = specs.BoundedArray(
           [self._num_actions], np.int8, 0, 1, specs_lib.MASK)
-    self._reset_next_step = True
 
-  def reset(self) -> dm_env.TimeStep:
-    self._reset_next_step = False
+  def _reset(self) -> dm_env.TimeStep:
     # The constructor has begun the first episode.
     observation, info = self._first or self._checked_reset(self._task.reset())
     self._first = None
     return dm_env.restart(self._observation(observation, info, last=False))
 
-  def step(self, action) -> dm_env.TimeStep:
-    if self._reset_next_step:
-      return self.reset()
-    stepped = self._task.step(self._decode(action))
+  def _step(self, action: Any) -> dm_env.TimeStep:
+    stepped = self._task.step(action)
     if not isinstance(stepped, tuple) or len(stepped) != 5:
       raise ValueError(f'{self._owner}.step returned {_came(stepped)}: expected '
                        'observation, reward, terminated, truncated and info')
@@ -129,8 +126,7 @@ class FromGymnasium(dm_env.Environment):
     reward = float(self._number('reward', reward, 'a number'))
     terminated = self._number('terminated', terminated, 'True or False')
     truncated = self._number('truncated', truncated, 'True or False')
-    last = self._reset_next_step = bool(terminated or truncated)
-    observation = self._observation(observation, info, last)
+    observation = self._observation(observation, info, bool(terminated or truncated))
     if terminated:
       return dm_env.termination(reward, observation)
     if truncated:
@@ -164,6 +160,9 @@ class FromGymnasium(dm_env.Environment):
 
   def close(self) -> None:
     self._task.close()
+
+  def _checked(self, action: Any) -> Any:
+    return self._decode(action)
 
   def _checked_reset(self, returned: Any) -> Tuple[Any, Mapping[str, Any]]:
     """Returns what the task's `reset` returned, if it is an observation and an info."""

@@ -1,19 +1,19 @@
 """Memory Maze of Pasukonis et al. (2022), through the package memory-maze."""
 
 import functools
-import operator
 from typing import Literal, Optional
 
 import dm_env
 from dm_env import specs
 
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import optional
 from gtrxl_tf.environments import rendering
 from gtrxl_tf.settings import config
 
 
 @config.configurable
-class MemoryMaze(dm_env.Environment):
+class MemoryMaze(episodic.Episodic):
   """A random maze with coloured balls, to be touched in a given order.
 
   A border around the image shows the colour of the ball to find. Touching this ball
@@ -64,22 +64,12 @@ class MemoryMaze(dm_env.Environment):
     self._environment = _quickened(make(seed=seed))
     self._observed = ['image'] + ['target_color'] * target_color
     self._num_actions = self._environment.action_spec().num_values
-    self._reset_next_step = True
 
-  def reset(self) -> dm_env.TimeStep:
-    self._reset_next_step = False
+  def _reset(self) -> dm_env.TimeStep:
     return self._selected(self._environment.reset())
 
-  def step(self, action) -> dm_env.TimeStep:
-    if self._reset_next_step:
-      return self.reset()
-    action = operator.index(action)
-    if not 0 <= action < self._num_actions:
-      raise ValueError(
-          f'action = {action}: expected an integer in [0, {self._num_actions})')
-    time_step = self._selected(self._environment.step(action))
-    self._reset_next_step = time_step.last()
-    return time_step
+  def _step(self, action: int) -> dm_env.TimeStep:
+    return self._selected(self._environment.step(action))
 
   def observation_spec(self) -> dict[str, specs.Array]:
     every = self._environment.observation_spec()

@@ -1,24 +1,20 @@
 """The base class of the library's own memory tasks."""
 
 import abc
-import operator
 from typing import Any, Optional, Sequence
 
-import dm_env
 from dm_env import specs
 import numpy as np
 
+from gtrxl_tf.environments import episodic
 from gtrxl_tf.environments import named_actions
 
 
-class MemoryTask(dm_env.Environment):
+class MemoryTask(episodic.Episodic):
   """A task that hides something that the agent must remember.
 
-  A subclass implements `_reset` and `_step`, which handle one episode at a time: as
-  dm_env requires, the step after an episode's last one begins the next episode, and
-  this class takes care of it. A task also has its own measure of success, and an
-  informed policy that knows what is hidden: its return is that of a perfect memory if
-  finding what is hidden cost nothing.
+  It has its own measure of success, and an informed policy that knows what is hidden:
+  its return is that of a perfect memory if finding what is hidden cost nothing.
 
   Attributes:
     action_names: what each action does; empty if they have no meaning of their own.
@@ -35,39 +31,11 @@ class MemoryTask(dm_env.Environment):
     """
     self._num_actions = num_actions
     self._rng = np.random.default_rng(seed)
-    self._reset_next_step = True
-
-  def reset(self) -> dm_env.TimeStep:
-    self._reset_next_step = False
-    return self._reset()
-
-  def step(self, action) -> dm_env.TimeStep:
-    if self._reset_next_step:
-      return self.reset()
-    time_step = self._step(self._checked(action))
-    self._reset_next_step = time_step.last()
-    return time_step
 
   def action_spec(self) -> specs.Array:
     if self.action_names:
       return named_actions.NamedActions(self.action_names)
     return specs.DiscreteArray(self._num_actions, name='action')
-
-  def _checked(self, action: Any) -> Any:
-    """Returns `action` as `_step` takes it; raises an error if it does not fit."""
-    action = operator.index(action)
-    if not 0 <= action < self._num_actions:
-      raise ValueError(
-          f'action = {action}: expected an integer in [0, {self._num_actions})')
-    return action
-
-  @abc.abstractmethod
-  def _reset(self) -> dm_env.TimeStep:
-    """Begins an episode."""
-
-  @abc.abstractmethod
-  def _step(self, action) -> dm_env.TimeStep:
-    """Continues the episode; `action` has been checked."""
 
   @abc.abstractmethod
   def episode_success(self) -> bool:

@@ -149,23 +149,17 @@ class RepeatAction(Wrapper):
   def __init__(self, environment: Any, repeats: config.PositiveInt = 4):
     super().__init__(environment)
     self._repeats = repeats
-    self._reset_next_step = True
-
-  def reset(self) -> dm_env.TimeStep:
-    self._reset_next_step = False
-    return self._environment.reset()
 
   def step(self, action) -> dm_env.TimeStep:
-    if self._reset_next_step:
-      return self.reset()
     reward, discount = 0.0, 1.0
     for _ in range(self._repeats):
       # A copy, since an environment may write into its action.
       time_step = self._environment.step(tree.map_structure(np.array, action))
+      if time_step.first():  # The step before was an episode's last.
+        return time_step
       reward += time_step.reward
       discount *= time_step.discount
       if time_step.last():
-        self._reset_next_step = True
         break
     return time_step._replace(reward=reward, discount=discount)
 
@@ -186,21 +180,18 @@ class StepLimit(Wrapper):
     super().__init__(environment)
     self._limit = steps
     self._steps = 0
-    self._reset_next_step = True
 
   def reset(self) -> dm_env.TimeStep:
     self._steps = 0
-    self._reset_next_step = False
     return self._environment.reset()
 
   def step(self, action) -> dm_env.TimeStep:
-    if self._reset_next_step:
+    if self._steps >= self._limit:
       return self.reset()
     time_step = self._environment.step(action)
-    self._steps += 1
+    self._steps = 0 if time_step.first() else self._steps + 1
     if self._steps >= self._limit:
       time_step = time_step._replace(step_type=dm_env.StepType.LAST)
-    self._reset_next_step = time_step.last()
     return time_step
 
 
