@@ -1,7 +1,6 @@
 """DarkRoom and DarkKeyToDoor as single environments; `dark_room_batch` has the rules.
 
-The paper's large forms differ only in size and episode length: `make_setting` makes the
-environment of each of its eight settings.
+The paper's large forms differ only in size and episode length.
 """
 
 from typing import Optional, Sequence
@@ -89,14 +88,6 @@ class DarkKeyToDoor(_DrawnRoom):
     super().__init__(dark_room_batch.DarkRooms(
         _targets(size, [key, door], seed), size, episode_length, task,
         dense_goal_reward))
-
-
-def make_setting(name: str, **settings) -> task_batch.SingleTask:
-  """Returns the environment of one of `dark_room_batch.SETTINGS`."""
-  setting = dark_room_batch.SETTINGS[name]
-  constructor = DarkRoom if setting.num_targets == 1 else DarkKeyToDoor
-  return constructor(size=setting.size, episode_length=setting.episode_length,
-                     task=setting.task, **settings)
 
 
 def _targets(size: int, given: Sequence[Optional[Cell]], seed: Optional[int]

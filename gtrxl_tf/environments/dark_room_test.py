@@ -40,7 +40,9 @@ class DarkRoomTest(parameterized.TestCase):
   @parameterized.parameters(*dark_room_batch.SETTINGS)
   def test_random_play_is_that_of_the_batch(self, name):
     setting = dark_room_batch.SETTINGS[name]
-    singles = [dark_room.make_setting(name, seed=seed) for seed in range(5)]
+    kind = dark_room.DarkRoom if setting.num_targets == 1 else dark_room.DarkKeyToDoor
+    singles = [kind(setting.size, setting.episode_length, setting.task, seed=seed)
+               for seed in range(5)]
     batch = dark_room_batch.DarkRooms(
         np.concatenate([_targets(one) for one in singles]), setting.size,
         setting.episode_length, setting.task)

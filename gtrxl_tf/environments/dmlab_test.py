@@ -1,6 +1,5 @@
 """Tests for dmlab, with a stand-in for DeepMind Lab."""
 
-import sys
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -171,16 +170,6 @@ class StandInTest(parameterized.TestCase):
         'observations': ['RGB_INTERLEAVED'], 'config': {}, **settings})
 
   @parameterized.parameters(
-      (dict(level='rooms_watermaze'), RuntimeError),
-      (dict(observations=['RGB_INTERLACE']), ValueError),
-      (dict(observations=('INSTR',)), TypeError),
-      (dict(config={'width': 96}), TypeError),
-      (dict(renderer='egl'), RuntimeError))
-  def test_refuses_settings(self, settings, error):
-    with self.assertRaises(error):
-      self._lab(**settings)
-
-  @parameterized.parameters(
       ([0] * 7, TypeError),
       (np.zeros([5], np.intc), ValueError),
       (np.zeros([7], np.int64), ValueError),
@@ -191,33 +180,6 @@ class StandInTest(parameterized.TestCase):
     lab.reset()
     with self.assertRaises(error):
       lab.step(action)
-
-  def test_refuses_seeds_that_are_no_c_integers(self):
-    for seed in (np.int64(1), 2**31, '1'):
-      with self.assertRaises(ValueError):
-        self._lab().reset(seed=seed)
-
-  def test_refuses_calls_outside_of_an_episode(self):
-    lab = self._lab()
-    noop = np.zeros([7], np.intc)
-    for call in (lab.observations, lambda: lab.step(noop)):  # Before a reset.
-      with self.assertRaises(RuntimeError):
-        call()
-    lab.reset()
-    lab.step(noop, num_steps=4)
-    self.assertFalse(lab.is_running())
-    for call in (lab.observations, lambda: lab.step(noop)):  # After the end.
-      with self.assertRaises(RuntimeError):
-        call()
-    self.assertTrue(lab.close())
-    with self.assertRaises(RuntimeError):
-      lab.reset()
-
-  def test_leaves_no_trace(self):
-    before = sys.modules['deepmind_lab']
-    with dmlab_stand_in.deepmind_lab() as inner:
-      self.assertIs(sys.modules['deepmind_lab'], inner)
-    self.assertIs(sys.modules['deepmind_lab'], before)
 
 
 if __name__ == '__main__':

@@ -71,10 +71,6 @@ class FromGymnasium(episodic.Episodic):
     self.name = task.spec.id if task.spec else type(task.unwrapped).__name__
     self._task = task
     self._owner = owner = owner or self.name
-    for space in 'observation_space', 'action_space':
-      if getattr(task, space, None) is None:
-        raise config.ConfigError(f'{owner} has no {space}: expected one of '
-                                 'gymnasium.spaces, as an attribute')
     observation = spaces.convert(
         task.observation_space, 'observation', owner, max_words)
     action = spaces.convert(task.action_space, 'action', owner)
@@ -246,9 +242,6 @@ class GymnasiumEnvironment(FromGymnasium):
     """
     setting = f'GymnasiumEnvironment.name = {name!r}'
     kwargs = {} if kwargs is None else kwargs
-    if not (isinstance(kwargs, Mapping) and all(isinstance(x, str) for x in kwargs)):
-      raise config.ConfigError(f'GymnasiumEnvironment.kwargs = {kwargs!r}: expected a '
-                               "dictionary such as {'max_episode_steps': 100}")
     gymnasium = optional.load('gymnasium', needed_by=setting)
     rendering.choose_backend()  # The task may import mujoco.
     module, _, task_id = name.rpartition(':')

@@ -243,12 +243,10 @@ gymnasium.register('Own-v0', cartpole.CartPoleEnv, max_episode_steps=2)
         config.ConfigError, f'GymnasiumEnvironment.name = {name!r}.*{message}'):
       gymnasium.GymnasiumEnvironment(name)
 
-  @parameterized.parameters(
-      ({'zzz': 1}, "'CartPole-v1': .*unexpected keyword argument 'zzz'"),
-      ([1], r'GymnasiumEnvironment.kwargs = \[1\]: expected a dictionary'))
-  def test_refuses_arguments(self, kwargs, message):
-    with self.assertRaisesRegex(config.ConfigError, message):
-      gymnasium.GymnasiumEnvironment('CartPole-v1', kwargs=kwargs)
+  def test_refuses_arguments(self):
+    with self.assertRaisesRegex(
+        config.ConfigError, "'CartPole-v1': .*unexpected keyword argument 'zzz'"):
+      gymnasium.GymnasiumEnvironment('CartPole-v1', kwargs={'zzz': 1})
 
   def test_says_which_package_is_missing(self):
     module = 'gymnasium.envs.classic_control.pendulum'
@@ -324,6 +322,7 @@ class SpacesTest(parameterized.TestCase):
       (spaces.Sequence(spaces.Discrete(2)), 'has observations of Sequence.*expected'),
       (spaces.Dict(a=spaces.Graph(spaces.Discrete(2), None)),
        r"has observations\['a'\] of Graph.*FilterObservation"),
+      (84, 'Everything has observations of 84: expected Box'),
       (spaces.Text(3), 'Everything has only texts as observations: expected max_words'))
   def test_refuses_observations(self, space, message):
     with self.assertRaisesRegex(config.ConfigError, message):
@@ -332,12 +331,6 @@ class SpacesTest(parameterized.TestCase):
   def test_refuses_actions(self):
     with self.assertRaisesRegex(config.ConfigError, 'Everything has actions of Text'):
       gymnasium.FromGymnasium(Everything(action_space=spaces.Text(3)))
-
-  def test_a_class_without_spaces_is_refused(self):
-    task = Everything()
-    del task.action_space
-    with self.assertRaisesRegex(config.ConfigError, 'Everything has no action_space: exp'):
-      gymnasium.FromGymnasium(task)
 
   @parameterized.parameters(
       ((0, 1.0, True, {}), '4 values'), (None, 'None'), ([0], r'\[0\]'))
@@ -426,15 +419,6 @@ class SpacesTest(parameterized.TestCase):
     batch = batched.BatchedEnvironment([gymnasium.FromGymnasium(task)])
     with self.assertRaisesRegex(batched.EnvironmentFailed, message):
       batch.reset()
-
-  @parameterized.parameters('observation_space', 'action_space')
-  def test_spaces_of_other_types(self, name):
-    for value in 4, (84, 84), spaces.Box:
-      task = Everything()
-      setattr(task, name, value)
-      with self.assertRaisesRegex(
-          config.ConfigError, f'^Everything has {name} = .*: expected one of gymnasium.sp'):
-        gymnasium.FromGymnasium(task)
 
 
 class MaskTest(parameterized.TestCase):

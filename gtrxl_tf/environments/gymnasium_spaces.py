@@ -65,10 +65,6 @@ def convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
         specs.BoundedArray([max_words], np.int32, 0, instructions.VOCABULARY_SIZE,
                            name),
         lambda value: instructions.hash_instruction(str(value), max_words), str)
-  if not isinstance(space, spaces.Space):
-    raise config.ConfigError(
-        f'{owner} has {kind}_space{where[len(kind):]} = {shown(space)}: expected one of '
-        'gymnasium.spaces, such as Box(-1, 1, (4,)) or Discrete(3)')
   raise config.ConfigError(
       f'{owner} has {kind}s{where[len(kind):]} of {space}: expected Box, Discrete, '
       'MultiDiscrete, MultiBinary, or Dict or Tuple of these; a wrapper of gymnasium '

@@ -1,11 +1,8 @@
 """Tests of hosts_testing.py."""
 
 import os
-import pathlib
-import signal
 import subprocess
 import sys
-import time
 
 from absl.testing import absltest
 import pytest
@@ -33,15 +30,6 @@ def _namespaces():
                         check=True).stdout
 
 
-def _state(pid):
-  """The state of a process, as the kernel abbreviates it; None if it is gone."""
-  try:
-    stat = pathlib.Path(f'/proc/{pid}/stat').read_text(encoding='ascii')
-  except FileNotFoundError:
-    return None
-  return stat.rpartition(')')[2].split()[0]
-
-
 class HostsTest(absltest.TestCase):
 
   @pytest.mark.long
@@ -66,46 +54,6 @@ class HostsTest(absltest.TestCase):
     server.stdout.close()
     self.assertLess(server.returncode, 0)
     self.assertNotIn(f'gtrxl-{os.getpid()}-', _namespaces())
-
-  def make_hosts(self, signum):
-    """Starts a process that makes a host and sends itself a signal.
-
-    Returns the process and the id of what it ran on the host.
-    """
-    with hosts_testing.Hosts([]):
-      pass  # Skips the test if hosts cannot be made.
-    process = subprocess.Popen([sys.executable, '-c', f'''
-import os, time
-from gtrxl_tf.launch import hosts_testing
-with hosts_testing.Hosts(['left']) as hosts:
-  print(hosts.run('left', ['sleep', '100']).pid, flush=True)
-  os.kill(os.getpid(), {int(signum)})
-  time.sleep(100)
-'''], stdout=subprocess.PIPE, text=True)
-    pid = int(process.communicate(timeout=60)[0])
-    return process, pid
-
-  def assert_ends(self, pid):
-    deadline = time.time() + 60
-    while _state(pid) not in (None, 'Z'):
-      self.assertLess(time.time(), deadline)
-      time.sleep(0.1)
-
-  @pytest.mark.long
-  def test_what_a_killed_process_ran_dies_and_the_next_removes_its_hosts(self):
-    process, pid = self.make_hosts(signal.SIGKILL)
-    self.assertEqual(process.returncode, -signal.SIGKILL)
-    self.assert_ends(pid)
-    self.assertIn(f'gtrxl-{process.pid}-left', _namespaces())
-    with hosts_testing.Hosts([]):
-      self.assertNotIn(f'gtrxl-{process.pid}-left', _namespaces())
-
-  @pytest.mark.long
-  def test_a_terminated_process_removes_its_hosts(self):
-    process, pid = self.make_hosts(signal.SIGTERM)
-    self.assertEqual(process.returncode, 128 + signal.SIGTERM)
-    self.assert_ends(pid)
-    self.assertNotIn(f'gtrxl-{process.pid}-left', _namespaces())
 
 
 if __name__ == '__main__':

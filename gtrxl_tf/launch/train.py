@@ -55,7 +55,6 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
   Returns:
     An exit code: 0 done, 1 failed, 2 wrong settings, 130 interrupted.
   """
-  _check_name(root_dir)
   folder = run_folder.RunFolder(root_dir)
   with signals.stop_requested() as should_stop:
     experiment = _prepare(gin_files, gin_bindings, folder)
@@ -99,7 +98,6 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
     An exit code: 0 done or told to stop, 1 failed, 2 wrong settings (see `returns_code`).
   """
   tf.get_logger().setLevel('WARNING')  # Strategies log every collective.
-  _check_name(root_dir)
   folder = run_folder.RunFolder(root_dir)
   with signals.stop_requested() as should_stop, keepalive.keep_alive():
     devices.set_threads(settings.threads)
@@ -128,15 +126,6 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
           evaluation = trainers.train(experiment, process)
       if is_chief:
         _finish(experiment, folder, should_stop, evaluation)
-
-
-def _check_name(root_dir: str) -> None:
-  """Refuses a name that TensorFlow and Reverb do not take."""
-  try:
-    root_dir.encode()
-  except UnicodeEncodeError as error:
-    raise config.ConfigError(
-        f'--root_dir={root_dir!r}: expected a name in UTF-8') from error
 
 
 def _prepare(gin_files: Sequence[str], gin_bindings: Sequence[str],

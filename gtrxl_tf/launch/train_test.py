@@ -261,15 +261,6 @@ def unmade(seed):
     self.assertRegex(stderr.getvalue(), rf'^Not started: {self.temporary}/{path}: .*: '
                      r'expected a folder of its own for the run, .*\n$')
 
-  def test_a_folder_whose_name_is_not_text(self):
-    stderr = io.StringIO()
-    with contextlib.redirect_stderr(stderr):
-      code = train.train([_GIN_FILE], _TINY, f'{self.temporary}/a\udcff')
-    self.assertEqual(code, 2)
-    self.assertRegex(stderr.getvalue(), r"^Not started: --root_dir='.*a\\udcff': expected "
-                     r'a name in UTF-8\n$')
-    self.assertEmpty(os.listdir(self.temporary))
-
   def test_a_file_that_is_not_there(self):
     self.assertIn('nowhere.gin', self.refused(['nowhere.gin'], []))
 
