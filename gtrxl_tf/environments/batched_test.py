@@ -509,8 +509,7 @@ class BatchTest(parameterized.TestCase):
       ('large_numpad', lambda i: numpad.Numpad(3, episode_length=30, seed=i)),
       ('maze', lambda i: t_maze.TMaze(2 + i, penalty=1.0, seed=i)),
       ('mazes_of_any_length', lambda i: t_maze.TMaze(
-          7, i / 2, min_corridor_length=1 + i, flag=['before', 'at'][i % 2],
-          reveal_clue=i % 2 == 0, seed=i)),
+          7, i / 2, min_corridor_length=1 + i, flag=['before', 'at'][i % 2], seed=i)),
       ('recall', lambda i: action_recall.ActionRecall(3, delay=i, seed=i)),
       ('retrieval', lambda i: action_recall.ActionAssociativeRetrieval(
           4 + i, min_delay=i, failure_reward=-i / 3, seed=i)))

@@ -19,6 +19,7 @@ LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)
 
 # Cells along a side of the agent's view: the package's default, and RATE's.
 _SYMBOLS_VIEW, _PIXELS_VIEW = 7, 3
+_CELL_PIXELS = 28
 _MAX_INDEX = 10  # The package's largest kind of object, colour or state.
 _UNSEEN = 0  # The kind of a cell that is hidden from the agent.
 _DIRECTIONS = memory_task.constant_rows(np.eye(4))
@@ -48,7 +49,7 @@ class MinigridMemory(memory_task.MemoryTask):
 
     image: uint8 [84, 84, 3], a picture of the 3 x 3 cells in view, 28 pixels a cell.
 
-  The size of images changes with `view` and `cell_pixels`.
+  The size of images changes with `view`.
   """
   action_names = 'left', 'right', 'forward', 'pickup', 'drop', 'toggle', 'done'
 
@@ -56,9 +57,7 @@ class MinigridMemory(memory_task.MemoryTask):
                size: config.PositiveInt = 13,
                pixels: bool = False,
                view: Optional[config.PositiveInt] = None,
-               cell_pixels: config.PositiveInt = 28,
                max_steps: Optional[config.PositiveInt] = None,
-               reveal_clue: bool = False,
                seed: Optional[config.NonNegativeInt] = None):
     """Creates the task.
 
@@ -69,10 +68,7 @@ class MinigridMemory(memory_task.MemoryTask):
       pixels: whether to observe a picture, without the direction.
       view: cells along a side of the agent's view; odd, at least 3. The default is the
         package's 7, and RATE's 3 in pictures.
-      cell_pixels: pixels along a side of a cell in pictures.
       max_steps: T, 5 size^2 by default, as in the package. RATE has 95.
-      reveal_clue: whether the agent carries the object of the room, and so always sees
-        it in its own cell: nothing has to be remembered, as in `TMaze.reveal_clue`.
       seed: of everything that is drawn.
 
     Raises:
@@ -85,9 +81,8 @@ class MinigridMemory(memory_task.MemoryTask):
             f'MinigridMemory.{name} = {value}: expected an odd integer >= {least}')
     super().__init__(num_actions=7, seed=seed)
     envs = optional.load('minigrid.envs', needed_by='MinigridMemory')
-    self._cell_pixels = cell_pixels if pixels else None
+    self._pixels = pixels
     self._view = view
-    self._reveals = reveal_clue
     self._minigrid = envs.MemoryEnv(
         size=size, max_steps=max_steps, agent_view_size=view)
     self._middle = size // 2  # y of the hallway and of the room's middle row.
@@ -126,8 +121,8 @@ class MinigridMemory(memory_task.MemoryTask):
     return self._minigrid.get_frame(highlight=True, tile_size=16)
 
   def observation_spec(self) -> dict[str, specs.Array]:
-    if self._cell_pixels:
-      side = self._view * self._cell_pixels
+    if self._pixels:
+      side = self._view * _CELL_PIXELS
       return {'image': specs.BoundedArray(
           [side, side, 3], np.uint8, 0, 255, name='image')}
     return {
@@ -138,18 +133,12 @@ class MinigridMemory(memory_task.MemoryTask):
 
   def _reset(self) -> dm_env.TimeStep:
     symbols, _ = self._minigrid.reset(seed=int(self._rng.integers(2**31)))
-    if self._reveals:
-      self._minigrid.carrying = self._minigrid.grid.get(*self._clue)
-      symbols = self._minigrid.gen_obs()
     self._success = False
-    self._clue_seen = self._reveals
-    self._end_seen = False
+    self._clue_seen = self._end_seen = False
     self._look(symbols['image'])
     return dm_env.restart(self._observation(symbols))
 
   def _step(self, action: int) -> dm_env.TimeStep:
-    if action == DROP:  # With `reveal_clue` there is something to drop.
-      action = DONE
     symbols, reward, terminated, truncated, _ = self._minigrid.step(action)
     self._look(symbols['image'])
     observation = self._observation(symbols)
@@ -161,8 +150,8 @@ class MinigridMemory(memory_task.MemoryTask):
     return dm_env.transition(float(reward), observation)
 
   def _observation(self, symbols) -> dict[str, np.ndarray]:
-    if self._cell_pixels:
-      return {'image': self._minigrid.get_pov_render(self._cell_pixels)}
+    if self._pixels:
+      return {'image': self._minigrid.get_pov_render(_CELL_PIXELS)}
     return {'direction': _DIRECTIONS[symbols['direction']], 'image': symbols['image']}
 
   def _look(self, image: np.ndarray) -> None:

@@ -56,7 +56,6 @@ class TMaze(vector_task.VectorTask):
                penalty: config.NonNegativeFloat = 0.0,
                min_corridor_length: Optional[config.PositiveInt] = None,
                flag: Literal['before', 'at'] = 'before',
-               reveal_clue: bool = False,
                seed: Optional[config.NonNegativeInt] = None):
     """Creates the task.
 
@@ -71,10 +70,6 @@ class TMaze(vector_task.VectorTask):
         corridors of exactly 28, 58 and 88 steps.
       flag: `before` raises the flag one step before the junction, where the paper's
         text has it; `at`, at the junction itself, as its published code does.
-      reveal_clue: whether every observation shows the clue, so that nothing has to be
-        remembered: for an upper bound such as OracleDT (RATE, Table 5). The paper
-        leaves the task unchanged and gives OracleDT the bit as a token before and
-        after its context.
       seed: of the clues, the noise, and the lengths that are drawn.
     """
     if min_corridor_length is not None and min_corridor_length > corridor_length:
@@ -86,7 +81,6 @@ class TMaze(vector_task.VectorTask):
     self._max_length = corridor_length
     self._penalty = penalty
     self._flag_distance = 1 if flag == 'before' else 0
-    self._reveal_clue = reveal_clue
     self._reset()
 
   def informed_action(self) -> int:
@@ -122,7 +116,6 @@ class TMaze(vector_task.VectorTask):
     flag_x = length - self._flag_distance
     episode = vector_task.Episode(
         length=length, max_steps=max_steps, flag_x=flag_x, clue=clue,
-        later_clue=clue if self._reveal_clue else 0,
         noise=noise + [0] * (self._max_length - length),
         standing_reward=0.0 - self._penalty / length,
         x=0, y=0, num_steps=0, success=False)
@@ -140,4 +133,4 @@ class TMaze(vector_task.VectorTask):
     reward = e.success + (1 - (turns | advances)) * e.standing_reward
     last = turns | (e.num_steps == e.max_steps)
     return reward, last, vector_task.features(
-        e.y, e.later_clue, flag, e.noise[e.num_steps])
+        e.y, 0 * e.y, flag, e.noise[e.num_steps])

@@ -38,7 +38,7 @@ class TMazeContractTest(test_utils.EnvironmentTestMixin, parameterized.TestCase)
 class TMazeOfManyLengthsContractTest(TMazeContractTest):
 
   def make_object_under_test(self):
-    return t_maze.TMaze(4, min_corridor_length=1, flag='at', reveal_clue=True, seed=0)
+    return t_maze.TMaze(4, min_corridor_length=1, flag='at', seed=0)
 
 
 class TMazeTest(parameterized.TestCase):
@@ -79,12 +79,6 @@ class TMazeTest(parameterized.TestCase):
     environment = t_maze.TMaze(corridor_length=2, flag='at', seed=0)
     time_steps = _play(environment, [RIGHT, RIGHT, RIGHT, UP])
     self.assertEqual(_column(time_steps, 'flag'), [0, 0, 1, 1, 0])
-
-  def test_the_clue_may_be_seen_throughout(self):
-    environment = t_maze.TMaze(corridor_length=2, reveal_clue=True, seed=0)
-    clues = [_column(_play(environment, [LEFT, RIGHT, RIGHT, UP]), 'clue')
-             for _ in range(10)]
-    self.assertCountEqual(set(map(tuple, clues)), [(1,) * 5, (-1,) * 5])
 
   def test_an_oracle_tells_the_right_turn(self):
     environment = t_maze.TMaze(corridor_length=3, seed=0)
