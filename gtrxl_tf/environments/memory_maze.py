@@ -35,7 +35,6 @@ class MemoryMaze(episodic.Episodic):
   right. Observations:
 
     image: uint8 [64, 64, 3], what the agent sees, with the border.
-    target_color: float64 [3], the border's colour; only with `target_color`.
 
   Two things are faster than in the package, with the same results: there is no map for
   shadows, as no light casts any; and one comparison over all contacts, instead of a
@@ -44,14 +43,11 @@ class MemoryMaze(episodic.Episodic):
 
   def __init__(self,
                size: Literal[9, 11, 13, 15] = 9,
-               target_color: bool = False,
                seed: Optional[config.NonNegativeInt] = None):
     """Creates the environment; this takes seconds, and so does each new episode.
 
     Args:
       size: cells along each side, without the outer walls.
-      target_color: whether the colour is also observed as numbers. The paper's agents
-        see only the image.
       seed: of mazes, balls, colours and starts.
 
     Raises:
@@ -62,7 +58,6 @@ class MemoryMaze(episodic.Episodic):
     tasks = optional.load('memory_maze.tasks', needed_by='MemoryMaze')
     make = getattr(tasks, f'memory_maze_{size}x{size}')
     self._environment = _quickened(make(seed=seed))
-    self._observed = ['image'] + ['target_color'] * target_color
     self._num_actions = self._environment.action_spec().num_values
 
   def _reset(self) -> dm_env.TimeStep:
@@ -72,8 +67,7 @@ class MemoryMaze(episodic.Episodic):
     return self._selected(self._environment.step(action))
 
   def observation_spec(self) -> dict[str, specs.Array]:
-    every = self._environment.observation_spec()
-    return {name: every[name].replace(name=name) for name in self._observed}
+    return {'image': self._environment.observation_spec()['image'].replace(name='image')}
 
   def action_spec(self) -> specs.DiscreteArray:
     return specs.DiscreteArray(self._num_actions, name='action')
@@ -82,8 +76,7 @@ class MemoryMaze(episodic.Episodic):
     self._environment.close()
 
   def _selected(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
-    return time_step._replace(observation={
-        name: time_step.observation[name] for name in self._observed})
+    return time_step._replace(observation={'image': time_step.observation['image']})
 
 
 def _quickened(environment: dm_env.Environment) -> dm_env.Environment:

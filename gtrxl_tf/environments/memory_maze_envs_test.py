@@ -31,13 +31,14 @@ class MemoryMazeTest(absltest.TestCase):
     rendering.choose_backend()
     plain = optional.load('memory_maze.tasks', needed_by='test').memory_maze_9x9(seed=5)
     self.addCleanup(plain.close)
-    ours = self._make(target_color=True, seed=5)
+    ours = self._make(seed=5)
     expected, found = plain.reset(), ours.reset()
     for environment in (plain, ours._environment):
       _put_targets_before_agent(environment)
     rewards = []
     for action in [FORWARD] * 30 + [LEFT, LEFT, FORWARD, RIGHT] * 8:
-      np.testing.assert_equal(found.observation, expected.observation)
+      np.testing.assert_array_equal(
+          found.observation['image'], expected.observation['image'])
       self.assertEqual(found[:3], expected[:3])
       rewards.append(expected.reward)
       expected, found = plain.step(action), ours.step(action)

@@ -24,7 +24,6 @@ from gtrxl_tf.settings import config
 
 _LIVING_REWARD = 0.01  # A tic.
 _HALF_VIEW = np.radians(45)
-_RED, _GREEN = (255, 0, 0), (0, 255, 0)
 
 
 @config.configurable
@@ -59,7 +58,6 @@ class VizdoomTwoColors(memory_task.MemoryTask):
                height: config.PositiveInt = 64,
                width: config.PositiveInt = 112,
                green_bias: config.UnitInterval = 0.1,
-               reveal_clue: bool = False,
                seed: Optional[config.NonNegativeInt] = None):
     """Creates the task, and starts a process of ViZDoom's engine for it.
 
@@ -78,9 +76,6 @@ class VizdoomTwoColors(memory_task.MemoryTask):
       height: of the image, which is drawn as 180 x 320 and shrunk.
       width: of the image.
       green_bias: see `biased_action`.
-      reveal_clue: whether the image always has a bar in the pillar's colour along its
-        upper edge, a sixteenth of its height: nothing has to be remembered, as in
-        `TMaze.reveal_clue`.
       seed: of everything that is drawn.
 
     Raises:
@@ -94,7 +89,6 @@ class VizdoomTwoColors(memory_task.MemoryTask):
     self._frame_skip = frame_skip
     self._shape = (height, width, 3)
     self._green_bias = green_bias
-    self._bar_height = max(height // 16, 1) if reveal_clue else 0
     self._game = self._start(vizdoom_scenario.wad(
         pillar, None if pillar_steps is None else pillar_steps * frame_skip))
     self._reset()  # Every attribute of an episode exists from here on.
@@ -195,10 +189,8 @@ class VizdoomTwoColors(memory_task.MemoryTask):
 
   def _draw(self) -> np.ndarray:
     height, width, _ = self._shape
-    image = self._cv2.resize(self._game.get_state().screen_buffer, (width, height),
-                             interpolation=self._cv2.INTER_AREA)
-    image[:self._bar_height] = _RED if self._red else _GREEN
-    return image
+    return self._cv2.resize(self._game.get_state().screen_buffer, (width, height),
+                            interpolation=self._cv2.INTER_AREA)
 
   def _variable(self, name: str) -> float:
     return self._game.get_game_variable(getattr(self._vizdoom.GameVariable, name))

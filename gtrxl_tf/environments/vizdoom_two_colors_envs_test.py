@@ -283,17 +283,6 @@ class VizdoomTwoColorsTest(parameterized.TestCase):
     np.testing.assert_array_equal(clue.without['image'][:, 3:], seen['image'][:, 3:])
     self.assertTrue(seen['image'][:, :3].any(axis=(2, 3, 4)).all())
 
-  @parameterized.parameters(('red', [255, 0, 0]), ('green', [0, 255, 0]))
-  def test_a_revealed_clue_is_a_bar_along_the_upper_edge(self, pillar, colour):
-    def images(**settings):
-      environment = self.make(pillar=pillar, max_steps=60, **settings)
-      return np.stack([_image(t) for t in _play(environment, lambda: LEFT)])
-
-    revealed, hidden = images(reveal_clue=True), images()
-    np.testing.assert_array_equal(revealed[:, 4:], hidden[:, 4:])
-    self.assertTrue(np.all(revealed[:, :4] == colour))
-    self.assertFalse(np.any(np.all(hidden[:, :4] == colour, axis=-1)))
-
   def test_leaves_nothing_behind(self):
     before = os.getcwd()
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(
