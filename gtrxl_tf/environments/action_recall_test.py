@@ -2,22 +2,11 @@
 
 from absl.testing import absltest
 from absl.testing import parameterized
-from dm_env import test_utils
 import numpy as np
 
 from gtrxl_tf.environments import action_recall
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.settings import config
-
-
-class ActionRecallContractTest(test_utils.EnvironmentTestMixin,
-                               parameterized.TestCase):
-
-  def make_object_under_test(self):
-    return action_recall.ActionRecall(delay=2, seed=0)
-
-  def make_action_sequence(self):
-    return np.random.default_rng(0).integers(4, size=20)
 
 
 class ActionRecallTest(parameterized.TestCase):
@@ -58,24 +47,6 @@ class ActionRecallTest(parameterized.TestCase):
   def test_the_informed_agent_always_earns_one(self):
     environment = action_recall.ActionRecall(seed=0)
     self.assertEqual(memory_task.informed_return(environment, 50), 1)
-
-  def test_one_seed_gives_one_course_of_episodes(self):
-    def course(seed):
-      environment = action_recall.ActionRecall(seed=seed)
-      return [environment.reset().observation.argmax() for _ in range(20)]
-
-    self.assertEqual(course(3), course(3))
-    self.assertNotEqual(course(3), course(4))
-
-
-class ActionAssociativeRetrievalContractTest(test_utils.EnvironmentTestMixin,
-                                             parameterized.TestCase):
-
-  def make_object_under_test(self):
-    return action_recall.ActionAssociativeRetrieval(delay=2, min_delay=0, seed=0)
-
-  def make_action_sequence(self):
-    return np.random.default_rng(0).integers(3, size=30)
 
 
 class ActionAssociativeRetrievalTest(parameterized.TestCase):

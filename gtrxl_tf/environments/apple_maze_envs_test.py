@@ -3,7 +3,6 @@
 import math
 
 from absl.testing import absltest
-from dm_env import test_utils
 import numpy as np
 
 from gtrxl_tf.environments import apple_maze
@@ -17,12 +16,6 @@ HORIZON = maze_scene.HEIGHT // 2 - 1  # The row of pixels above eye level.
 COLUMN_ANGLES = np.arctan(
     np.linspace(1, -1, 2 * maze_scene.WIDTH + 1)[1::2]
     * np.tan(maze_scene.FIELD_OF_VIEW / 2))
-
-
-class ApplePixelsContractTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
-
-  def make_object_under_test(self):
-    return apple_maze.AppleMaze(episode_length=5, seed=0)
 
 
 class ApplePixelsTest(absltest.TestCase):

@@ -7,7 +7,6 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import ale_py
 import cv2
-from dm_env import test_utils
 import numpy as np
 
 from gtrxl_tf.environments import atari
@@ -32,15 +31,6 @@ def _play(environment, actions):
 
 def _pictures(time_steps):
   return np.stack([t.observation for t in time_steps])
-
-
-class AtariContractTest(test_utils.EnvironmentTestMixin, parameterized.TestCase):
-
-  def make_object_under_test(self):
-    return atari.Atari('breakout', max_frames=200, seed=0)
-
-  def make_action_sequence(self):
-    yield from _random_actions(18, 100)
 
 
 class AtariTest(parameterized.TestCase):
@@ -197,17 +187,6 @@ class AtariTest(parameterized.TestCase):
 
     self.assertFalse(np.array_equal(pictures(0.0, _NOOP), pictures(0.0, _RIGHT)))
     np.testing.assert_array_equal(pictures(1.0, _NOOP), pictures(1.0, _RIGHT))
-
-  @parameterized.parameters(0.0, 0.25)
-  def test_one_seed_gives_one_course_of_episodes(self, sticky_probability):
-    def course(seed):
-      environment = atari.Atari(
-          'breakout', sticky_probability=sticky_probability, seed=seed)
-      return np.concatenate([_pictures(_play(environment, _random_actions(18, 60)))
-                             for _ in range(2)])
-
-    np.testing.assert_array_equal(course(3), course(3))
-    self.assertFalse(np.array_equal(course(3), course(4)))
 
   def test_fits_a_batch(self):
     batch = batched.BatchedEnvironment(

@@ -9,7 +9,6 @@ from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
-from dm_env import test_utils
 import gin
 import gymnasium as gym
 from gymnasium import spaces
@@ -25,30 +24,6 @@ from gtrxl_tf.environments import making
 from gtrxl_tf.environments import random_actions
 from gtrxl_tf.environments import wrappers
 from gtrxl_tf.settings import config
-
-
-class PendulumTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
-
-  def make_object_under_test(self):
-    return gymnasium.GymnasiumEnvironment('Pendulum-v1', seed=0)
-
-
-class CartPoleTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
-
-  def make_object_under_test(self):
-    return gymnasium.GymnasiumEnvironment('CartPole-v1', seed=0)
-
-
-class BlackjackTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
-
-  def make_object_under_test(self):
-    return gymnasium.GymnasiumEnvironment('Blackjack-v1', seed=0)
-
-
-class TaxiTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
-
-  def make_object_under_test(self):
-    return gymnasium.GymnasiumEnvironment('Taxi-v4', seed=0)
 
 
 class Everything(gym.Env):
@@ -126,15 +101,6 @@ class GymnasiumTest(parameterized.TestCase):
     time_steps = _play('Pendulum-v1', np.zeros(1, np.float32))
     self.assertLen(time_steps, 201)
     self.assertEqual(time_steps[-1].discount, 1)
-
-  def test_the_seed_begins_a_stream_of_episodes(self):
-    def beginnings(seed):
-      environment = gymnasium.GymnasiumEnvironment('CartPole-v1', seed=seed)
-      return np.stack([environment.reset().observation for _ in range(3)])
-
-    np.testing.assert_array_equal(beginnings(1), beginnings(1))
-    self.assertFalse(np.any(beginnings(1) == beginnings(2)))
-    self.assertLen(np.unique(beginnings(1), axis=0), 3)
 
   @parameterized.parameters(
       ('HalfCheetah-v4', 17, 6), ('Hopper-v4', 11, 3), ('Walker2d-v4', 17, 6))

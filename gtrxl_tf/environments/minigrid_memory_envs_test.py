@@ -4,7 +4,6 @@ import collections
 
 from absl.testing import absltest
 from absl.testing import parameterized
-from dm_env import test_utils
 import numpy as np
 
 from gtrxl_tf.environments import minigrid_memory
@@ -45,22 +44,6 @@ def _depends_on_observations_only(environment, policy, num_episodes):
       if known.setdefault(history, action) != action:
         return False
   return True
-
-
-class MinigridMemoryContractTest(test_utils.EnvironmentTestMixin,
-                                 parameterized.TestCase):
-
-  def make_object_under_test(self):
-    return minigrid_memory.MinigridMemory(size=7, max_steps=20, seed=0)
-
-  def make_action_sequence(self):
-    yield from np.random.default_rng(0).integers(7, size=60)
-
-
-class MinigridMemoryPixelsContractTest(MinigridMemoryContractTest):
-
-  def make_object_under_test(self):
-    return minigrid_memory.MinigridMemory(size=7, pixels=True, max_steps=20, seed=0)
 
 
 class MinigridMemoryTest(parameterized.TestCase):
@@ -212,16 +195,6 @@ class MinigridMemoryTest(parameterized.TestCase):
       environment.observation_spec()['image'].validate(_image(time_step))
       self.assertEqual(_image(time_step).shape, shape)
     self.assertLessEqual(max(_image(t).max() for t in time_steps), most)
-
-  @parameterized.parameters(False, True)
-  def test_one_seed_gives_one_course_of_episodes(self, pixels):
-    def course(seed):
-      environment = minigrid_memory.MinigridMemory(pixels=pixels, seed=seed)
-      return [_image(t).tolist() for _ in range(3)
-              for t in _play(environment, environment.looking_action)[0]]
-
-    self.assertEqual(course(3), course(3))
-    self.assertNotEqual(course(3), course(4))
 
   @parameterized.parameters(
       (dict(size=12), 'MinigridMemory.size = 12: expected an odd integer >= 7'),

@@ -5,7 +5,6 @@ from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
-from dm_env import test_utils
 import numpy as np
 
 from gtrxl_tf.environments import memory_task
@@ -55,16 +54,6 @@ class Driver:
       self.act(self.environment.informed_action())
     self.drive_to_pad(self.environment.sequence[num_pads - 1])
     assert len(self.lit) == num_pads
-
-
-class NumpadMujocoContractTest(
-    test_utils.EnvironmentTestMixin, parameterized.TestCase):
-
-  def make_object_under_test(self):
-    return numpad_mujoco.NumpadMujoco(episode_length=10, seed=0)
-
-  def make_action_sequence(self):
-    return _random_actions(25).astype(np.float32)
 
 
 class SequenceTest(parameterized.TestCase):

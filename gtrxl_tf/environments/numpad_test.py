@@ -5,7 +5,6 @@ import itertools
 
 from absl.testing import absltest
 from absl.testing import parameterized
-from dm_env import test_utils
 import numpy as np
 
 from gtrxl_tf.environments import memory_task
@@ -96,15 +95,6 @@ class Walker:
                  if _are_neighbours(origin, pad, 3) and pad != following
                  and pad != sequence[0])
     return origin, self.press(wrong)
-
-
-class NumpadContractTest(test_utils.EnvironmentTestMixin, parameterized.TestCase):
-
-  def make_object_under_test(self):
-    return numpad.Numpad(episode_length=10, seed=0)
-
-  def make_action_sequence(self):
-    return np.random.default_rng(0).integers(9, size=25)
 
 
 class NumpadTest(parameterized.TestCase):
@@ -230,19 +220,6 @@ class NumpadTest(parameterized.TestCase):
                      for sequence in allowed) / draws_per_sequence
     freedom = len(allowed) - 1
     self.assertLess(abs(chi_square - freedom), 3 * np.sqrt(2 * freedom))
-
-  def test_one_seed_gives_one_course_of_episodes(self):
-    def course(seed):
-      environment = numpad.Numpad(seed=seed)
-      episodes = []
-      for _ in range(5):
-        start = environment.reset().observation['position'].argmax()
-        episodes.append((start, environment.sequence))
-      return episodes
-
-    self.assertEqual(course(3), course(3))
-    self.assertNotEqual(course(3), course(4))
-    self.assertNotEqual(course(None), course(None))
 
   @parameterized.parameters((2, 5), (3, 4))
   def test_no_actions_earn_more_than_the_informed_ones(self, size, horizon):

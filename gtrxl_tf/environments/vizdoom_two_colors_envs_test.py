@@ -10,7 +10,6 @@ from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
-from dm_env import test_utils
 import numpy as np
 import pytest
 
@@ -47,16 +46,6 @@ def _to_and_fro():
 def _count(time_steps, reward):
   return sum(t.reward is not None and abs(t.reward - reward) < 1e-6
              for t in time_steps)
-
-
-class VizdoomTwoColorsContractTest(test_utils.EnvironmentTestMixin,
-                                   absltest.TestCase):
-
-  def make_object_under_test(self):
-    return vizdoom_two_colors.VizdoomTwoColors(max_steps=20, seed=0)
-
-  def make_action_sequence(self):
-    yield from np.random.default_rng(0).integers(5, size=60)
 
 
 class VizdoomTwoColorsTest(parameterized.TestCase):
@@ -221,15 +210,6 @@ class VizdoomTwoColorsTest(parameterized.TestCase):
       num_red += np.max(centre[..., 0] - centre[..., 1]) > np.max(
           centre[..., 1] - centre[..., 0])
     self.assertBetween(num_red, 15, 45)
-
-  def test_one_seed_gives_one_course_of_episodes(self):
-    def course(seed, policy):
-      environment = self.make(max_steps=30, seed=seed)
-      return [_image(t).tolist() for _ in range(2)
-              for t in _play(environment, getattr(environment, policy))]
-
-    self.assertEqual(course(3, 'biased_action'), course(3, 'biased_action'))
-    self.assertNotEqual(course(3, 'informed_action'), course(4, 'informed_action'))
 
   def test_what_the_agent_does_does_not_change_the_next_episode(self):
     environments = [self.make(pillar='red', max_steps=30, seed=5) for _ in range(2)]
