@@ -41,7 +41,6 @@ class DarkRoom(_DrawnRoom):
                episode_length: config.PositiveInt = 20,
                task: dark_room_batch.Task = 'normal',
                goal: Optional[Cell] = None,
-               dense_goal_reward: float = 0.0,
                seed: Optional[config.NonNegativeInt] = None):
     """Creates the task; the defaults are the paper's setting dr.
 
@@ -50,11 +49,10 @@ class DarkRoom(_DrawnRoom):
       episode_length: steps after which an episode is cut off; 50 in the large form.
       task: which rewards there are, see `DarkRooms`.
       goal: [x, y]; if None, it is drawn uniformly from all cells but the centre.
-      dense_goal_reward: reward of the step that reaches the goal, if the task is dense.
       seed: of the goal.
     """
     super().__init__(dark_room_batch.DarkRooms(
-        _targets(size, [goal], seed), size, episode_length, task, dense_goal_reward))
+        _targets(size, [goal], seed), size, episode_length, task))
 
 
 @config.configurable
@@ -71,7 +69,6 @@ class DarkKeyToDoor(_DrawnRoom):
                task: dark_room_batch.Task = 'normal',
                key: Optional[Cell] = None,
                door: Optional[Cell] = None,
-               dense_goal_reward: float = 0.0,
                seed: Optional[config.NonNegativeInt] = None):
     """Creates the task; the defaults are the paper's setting dktd.
 
@@ -82,12 +79,10 @@ class DarkKeyToDoor(_DrawnRoom):
       key: [x, y]; if None, it is drawn uniformly from all cells but the centre and the
         door.
       door: [x, y]; if None, it is drawn in the same way.
-      dense_goal_reward: reward of the step that opens the door, if the task is dense.
       seed: of key and door.
     """
     super().__init__(dark_room_batch.DarkRooms(
-        _targets(size, [key, door], seed), size, episode_length, task,
-        dense_goal_reward))
+        _targets(size, [key, door], seed), size, episode_length, task))
 
 
 def _targets(size: int, given: Sequence[Optional[Cell]], seed: Optional[int]

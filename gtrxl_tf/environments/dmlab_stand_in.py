@@ -28,7 +28,6 @@ INSTRUCTION = 'Pick the red object in the blue room.'
 _ACTION_RANGES = np.array(
     [(-512, 512), (-512, 512), (-1, 1), (-1, 1), (0, 1), (0, 1), (0, 1)])
 _FIRE = 4
-_OBSERVATIONS = ('RGB_INTERLEAVED', 'INSTR')
 
 
 @contextlib.contextmanager
@@ -69,27 +68,17 @@ class Lab:
   """
 
   def __init__(self, frames_per_episode, level, observations, config=None,
-               renderer='software', level_cache=None):
-    del level_cache
-    if not isinstance(observations, list):
-      raise TypeError(f'must be list, not {type(observations).__name__}')
+               renderer='software'):
     config = {} if config is None else config
-    if not isinstance(config, dict):
-      raise TypeError(f'must be dict, not {type(config).__name__}')
     for key, value in config.items():
       if not isinstance(key, str) or not isinstance(value, str):
         raise TypeError(f'bad argument type: {key!r} = {value!r} in config')
-    if renderer not in ('software', 'hardware'):
-      raise RuntimeError(f'Failed to set renderer: {renderer!r}')
     folder, _, name = level.rpartition('/')
     if folder != 'contributed/dmlab30' or name not in dmlab.DMLAB_30:
       raise RuntimeError(f'Failed to init environment: no level {level!r}')
     if name in dmlab.PHOTOGRAPH_LEVELS and not config.get('datasetPath'):
       raise RuntimeError('Failed to init environment: follow instructions to download '
                          'datasets')
-    for observation in observations:
-      if observation not in _OBSERVATIONS:
-        raise ValueError(f'Unknown observation {observation!r}.')
     self.level = level
     self.config = config
     self.renderer = renderer
@@ -100,11 +89,8 @@ class Lab:
     self._instruction = INSTRUCTION if name.startswith('language_') else ''
     self._frames_per_episode = frames_per_episode
     self._frames_left = 0
-    self._closed = False
 
-  def reset(self, episode=-1, seed=None) -> bool:
-    del episode
-    self._check_open()
+  def reset(self, seed=None) -> bool:
     # The binding takes a Python integer, not one of NumPy's, and cuts it to a C int.
     if seed is not None and not isinstance(seed, int):
       raise ValueError(f"'seed' must be int or None, was '{type(seed).__name__}'.")
@@ -150,12 +136,5 @@ class Lab:
     self._frames_left -= frames
     return float(frames * action[_FIRE])
 
-  def close(self) -> bool:
-    was_open = not self._closed
-    self._closed = True
+  def close(self) -> None:
     self._frames_left = 0
-    return was_open
-
-  def _check_open(self) -> None:
-    if self._closed:
-      raise RuntimeError('Environment is closed.')

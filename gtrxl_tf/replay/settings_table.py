@@ -7,20 +7,16 @@ from typing import Optional
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf.replay import deadline
 from gtrxl_tf.replay import lazy_reverb as reverb
+from gtrxl_tf.replay import newest_item
 from gtrxl_tf.replay import server_lost
-from gtrxl_tf.replay import table_info
 
 TABLE = 'settings'
 
 
 def table() -> reverb.Table:
   """A table for the newest text, as its bytes."""
-  return reverb.Table(
-      TABLE, sampler=reverb.selectors.Uniform(), remover=reverb.selectors.Fifo(),
-      max_size=1, rate_limiter=reverb.rate_limiters.MinSize(1),
-      signature=tf.TensorSpec([None], tf.uint8))
+  return newest_item.make(TABLE, tf.TensorSpec([None], tf.uint8))
 
 
 def publish(address: str, text: str) -> None:
@@ -40,11 +36,10 @@ def read(address: str, timeout: int = 10) -> Optional[str]:
     ServerLost: the server does not answer, or has only just been started.
   """
   client = reverb.Client(address)
-  info = table_info.read(client, TABLE, timeout)
+  info = newest_item.read(client, TABLE, timeout)
   if info is None:
     return None
   if not info.current_size:
     raise server_lost.ServerLost('the server has no settings yet')
-  sample, = deadline.call(lambda: list(client.sample(TABLE, emit_timesteps=False)),
-                          'the server sends no settings')
-  return bytes(sample.data[0][0]).decode()
+  text, = newest_item.sample(client, TABLE)
+  return bytes(text).decode()

@@ -12,8 +12,8 @@ import tensorflow as tf
 from gtrxl_tf import nests
 from gtrxl_tf.replay import deadline
 from gtrxl_tf.replay import lazy_reverb as reverb
+from gtrxl_tf.replay import newest_item
 from gtrxl_tf.replay import server_lost
-from gtrxl_tf.replay import table_info
 from gtrxl_tf.settings import config
 
 TABLE = 'weights'
@@ -21,11 +21,9 @@ TABLE = 'weights'
 
 def table(variables: Sequence[tf.Variable]) -> reverb.Table:
   """A table for the newest weights, their learner step, and whether the run ended."""
-  return reverb.Table(
-      TABLE, sampler=reverb.selectors.Uniform(), remover=reverb.selectors.Fifo(),
-      max_size=1, rate_limiter=reverb.rate_limiters.MinSize(1),
-      signature=[tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.bool),
-                 *(tf.TensorSpec(v.shape, v.dtype) for v in variables)])
+  return newest_item.make(TABLE, [
+      tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.bool),
+      *(tf.TensorSpec(v.shape, v.dtype) for v in variables)])
 
 
 class WeightsChannel:
@@ -128,16 +126,9 @@ class WeightsChannel:
     finally:
       self._lock.release()
 
-  def _sample(self) -> Any:
-    """Returns Reverb's sample of the table, which has one item."""
-    sample, = deadline.call(
-        lambda: list(self._client.sample(TABLE, emit_timesteps=False)),
-        'the server sends no weights')
-    return sample
-
   def _inserts(self, timeout: int) -> int:
     """Number of times weights were published; checkpoints of the server keep it."""
-    info = table_info.read(self._client, TABLE, timeout)
+    info = newest_item.read(self._client, TABLE, timeout)
     if info is None:
       raise config.ConfigError(
           f'the server at {self._client.server_address} has no table {TABLE!r}')
@@ -156,7 +147,10 @@ class WeightsChannel:
     """
     with server_lost.converted():
       info = self._client.server_info(timeout)[TABLE]
-    return int(self._sample().data[0][0]) if info.current_size else None
+    if not info.current_size:
+      return None
+    step, *_ = newest_item.sample(self._client, TABLE)
+    return int(step)
 
   def receive(self, timeout: int = 10) -> Optional[int]:
     """Assigns the newest weights to the variables.
@@ -174,9 +168,7 @@ class WeightsChannel:
     published = self._inserts(timeout)
     if published == self._received:
       return None
-    sample = self._sample()
-    # An inserted item is returned as a sequence of one.
-    step, finished, *values = (column[0] for column in sample.data)
+    step, finished, *values = newest_item.sample(self._client, TABLE)
     theirs = [f'{x.dtype}{list(x.shape)}' for x in values]
     ours = [f'{v.dtype.name}{v.shape.as_list()}' for v in self._variables]
     for i in range(max(len(theirs), len(ours))):

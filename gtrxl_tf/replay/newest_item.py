@@ -1,10 +1,11 @@
-"""The state of one table of a server."""
+"""Tables of one item: the newest weights, and the settings."""
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, List, Optional
 
 from gtrxl_tf.environments import optional
+from gtrxl_tf.replay import deadline
 from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import server_lost
 
@@ -32,3 +33,22 @@ def read(client: reverb.Client, table: str, timeout: int
     if info.name == table:
       return info
   return None
+
+
+def make(name: str, signature: Any) -> reverb.Table:
+  """Returns a table that keeps the newest item, which everyone may sample."""
+  return reverb.Table(
+      name, sampler=reverb.selectors.Uniform(), remover=reverb.selectors.Fifo(),
+      max_size=1, rate_limiter=reverb.rate_limiters.MinSize(1), signature=signature)
+
+
+def sample(client: reverb.Client, table: str) -> List[Any]:
+  """Returns the columns of a table's item.
+
+  Raises:
+    ServerLost: the server does not answer.
+  """
+  found, = deadline.call(lambda: list(client.sample(table, emit_timesteps=False)),
+                         f'the server sends no {table}')
+  # An inserted item is returned as a sequence of one.
+  return [column[0] for column in found.data]
