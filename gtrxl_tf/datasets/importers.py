@@ -69,11 +69,7 @@ def import_dataset(source: Recording, path: Union[str, pathlib.Path], environmen
                    stream=sys.stdout) -> reader.Dataset:
   """Copies a recording into the folder `path`, or continues an interrupted import.
 
-  Args:
-    source: the recording to read.
-    path: of the dataset.
-    environment: its name.
-    stream: where the progress is shown.
+  The progress is shown on `stream`.
 
   Raises:
     DatasetError: the recording is damaged, or the folder holds something else.

@@ -200,10 +200,7 @@ class BatchedEnvironment:
              ) -> EnvironmentFailed:
     """Returns the `EnvironmentFailed` for an error that environment `i` raised.
 
-    Args:
-      i: number of the environment.
-      error: raised by the environment.
-      where: the method that raised it, if not `step`.
+    `where` names the method that raised it, if that was not `step`.
     """
     where = f', {where}' if where else ''
     return EnvironmentFailed(

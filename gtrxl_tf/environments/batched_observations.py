@@ -22,12 +22,7 @@ class ObservationWriter:
   """
 
   def __init__(self, spec: Any, num_environments: int):
-    """Creates the writer.
-
-    Args:
-      spec: nest of specs of an environment's observations.
-      num_environments: E.
-    """
+    """Creates the writer; `spec` is that of an environment's observations."""
     self.spec = tree.map_structure(batched_specs.narrowed, spec)
     self._source_spec = spec
     leaves = batched_specs.named_leaves('observation', spec)

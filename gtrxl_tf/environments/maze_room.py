@@ -79,13 +79,9 @@ class Room:
       self._landmark_at[place] = i
 
   def walk(self, x: float, y: float, dx: float, dy: float) -> tuple[float, float]:
-    """Returns where a step by (dx, dy) leads an agent, which slides along obstacles.
+    """Returns where a step by (dx, dy) from (x, y) leads an agent's centre.
 
-    Args:
-      x: coordinate of the agent's centre before the step.
-      y: the other coordinate.
-      dx: of the step, which is shorter than the agent's radius.
-      dy: of the step.
+    The agent slides along obstacles. The step is shorter than the agent's radius.
     """
     x, y = x + dx, y + dy
     column, row = int(x), int(y)
@@ -110,10 +106,7 @@ class Room:
            ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the distances and landmarks at which rays from (x, y) end.
 
-    Args:
-      x: coordinate of a place outside all blocks.
-      y: the other coordinate.
-      directions: [R, 2], unit vectors.
+    The place is outside all blocks; `directions` are unit vectors [R, 2].
 
     Returns:
       distances: [R], to the nearest wall or block.
@@ -166,11 +159,7 @@ def distances_to_circle(offset_x: float, offset_y: float, radius: float,
                         directions: np.ndarray) -> np.ndarray:
   """Returns distances of rays from the origin to a circle, [R]; inf if they miss it.
 
-  Args:
-    offset_x: coordinate of the circle's centre.
-    offset_y: the other coordinate.
-    radius: of the circle; the origin lies outside.
-    directions: [R, 2], unit vectors.
+  The origin lies outside the circle; `directions` are unit vectors [R, 2].
   """
   ahead = directions @ (offset_x, offset_y)
   half_chord_squared = ahead**2 - (offset_x**2 + offset_y**2 - radius**2)

@@ -30,10 +30,10 @@ _FARTHEST = _SPEED * _TICS + _TOUCH + _MARGIN
 
 
 def bearing(agent: np.ndarray, heading: np.ndarray, place: np.ndarray) -> np.ndarray:
-  """Returns the angle, to the left, from the agent's heading to `place`: [...].
+  """Returns the angle, to the left, from agents' headings to a place.
 
   Args:
-    agent: [..., 2], its place.
+    agent: [..., 2].
     heading: [...], in radians.
     place: [2].
 

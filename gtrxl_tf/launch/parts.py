@@ -67,14 +67,7 @@ class _Part(NamedTuple):
 @exit_codes.returns_code
 def serve(settings: Settings, root_dir: str, port: int,
           checkpoint_seconds: float = math.inf) -> None:
-  """Runs the Reverb server.
-
-  Args:
-    settings: the part's settings.
-    root_dir: the run's folder, or another.
-    port: the port to listen on.
-    checkpoint_seconds: seconds between checkpoints of the tables.
-  """
+  """Runs the Reverb server, which keeps checkpoints of its tables in `root_dir`."""
   with _started('server', settings) as part:
     server_lib.serve(
         part.experiment, port, run_folder.RunFolder(root_dir), part.should_stop,
@@ -83,14 +76,7 @@ def serve(settings: Settings, root_dir: str, port: int,
 
 @exit_codes.returns_code
 def act(settings: Settings, server: str, index: int, start: int) -> None:
-  """Runs an actor.
-
-  Args:
-    settings: the part's settings.
-    server: address of the Reverb server.
-    index: the actor's index, from 0.
-    start: see `Actor`.
-  """
+  """Runs an actor of the Reverb server at HOST:PORT; see `Actor`."""
   with _started('actor', settings) as part:
     actor.Actor(
         part.experiment, reconnect.check_address(server), index, part.should_stop,
@@ -99,13 +85,7 @@ def act(settings: Settings, server: str, index: int, start: int) -> None:
 
 @exit_codes.returns_code
 def learn(settings: Settings, server: str, root_dir: str) -> None:
-  """Runs the learner of a supervised run.
-
-  Args:
-    settings: the part's settings.
-    server: address of the Reverb server.
-    root_dir: the run's folder.
-  """
+  """Runs the learner of a supervised run, with the Reverb server at HOST:PORT."""
   with _started('learner', settings) as part:
     trainers.train(part.experiment, trainer.Process(
         run_folder.RunFolder(root_dir), tf.distribute.get_strategy(),
@@ -114,13 +94,9 @@ def learn(settings: Settings, server: str, root_dir: str) -> None:
 
 @exit_codes.returns_code
 def evaluate(settings: Settings, server: str, root_dir: str) -> None:
-  """Runs an evaluator.
+  """Runs an evaluator of the weights at a Reverb server, HOST:PORT.
 
-  Args:
-    settings: the part's settings.
-    server: address of the Reverb server.
-    root_dir: the run's folder, or another. Without `settings.failure`, an error that
-      ends the evaluator is in its `failures/`.
+  Without `settings.failure`, an error that ends it is in `failures/` of `root_dir`.
   """
   folder = run_folder.RunFolder(root_dir)
   if settings.failure is None:

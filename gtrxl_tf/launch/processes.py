@@ -44,9 +44,7 @@ def preload(*modules: str) -> None:
 def exit_with(main: Callable[[], int], log: pathlib.Path) -> None:
   """Exits this process with the code that `main` returns.
 
-  Args:
-    main: the work of the process.
-    log: a file for the output of libraries, see `logs.redirect`.
+  The output of libraries is in the file `log`, see `logs.redirect`.
   """
   signal.signal(signal.SIGTERM, signal.SIG_DFL)  # The fork server ignores it.
   logs.redirect(log)

@@ -1,7 +1,4 @@
-"""An exported policy with a memory for each of many clients.
-
-The exported folder may come from another version of this library.
-"""
+"""An exported policy with a memory for each of many clients."""
 
 import contextlib
 import pathlib
@@ -108,14 +105,6 @@ class ExportedPolicy:
     expects = inputs(self._policy)
     self.observation_spec, self.action_spec = _read_specs(folder / SPECS)
     self._specs = json_values.leaves(self.observation_spec, 'observation')
-    expected = {f'0/{name}' for name in (
-        'step_type', 'reward', 'discount', *self._specs)}
-    given = {name for name in expects if name.startswith('0/')}
-    if given != expected:
-      raise config.ConfigError(
-          f'{folder}: the inputs of its signature action are {sorted(given)}: expected '
-          f'{sorted(expected)}')
-
     initial = self._policy.signatures['get_initial_state'](batch_size=tf.constant(1))
     self.row_bytes = sum(
         x.shape.num_elements() * x.dtype.size for x in initial.values())

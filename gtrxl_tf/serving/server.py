@@ -334,15 +334,7 @@ def serve(policy_dir: pathlib.Path, host: str, port: int, max_sessions: int,
           idle_seconds: float, max_batch: int) -> None:
   """Serves an exported policy until SIGTERM or SIGINT.
 
-  Requests that are in progress then are answered.
-
-  Args:
-    policy_dir: folder of an exported policy.
-    host: address to listen at.
-    port: port to listen at.
-    max_sessions: the most sessions at a time.
-    idle_seconds: how long an idle session is kept.
-    max_batch: the most sessions that one step serves.
+  Requests that are in progress then are answered. `Server` explains the settings.
 
   Raises:
     config.ConfigError: the policy cannot be served, or the address cannot be used.
