@@ -13,6 +13,7 @@ from absl import flags
 
 import binaries
 from binaries import settings
+from gtrxl_tf.launch import processes
 
 flags.adopt_module_key_flags(settings)
 
@@ -23,10 +24,10 @@ _ALLOW_CHANGES = flags.DEFINE_bool(
 
 
 def main() -> None:
-  from gtrxl_tf.launch import train  # pylint: disable=import-outside-toplevel
-
-  sys.exit(train.train(settings.GIN_FILE.value, settings.GIN_BINDINGS.value,
-                       _ROOT_DIR.value, _ALLOW_CHANGES.value))
+  sys.exit(processes.run(
+      'gtrxl_tf.launch.train', 'train', settings.GIN_FILE.value,
+      settings.GIN_BINDINGS.value, _ROOT_DIR.value, True,
+      _ALLOW_CHANGES.value))
 
 
 if __name__ == '__main__':

@@ -1,15 +1,15 @@
 """Processes that are forked from one that has imported TensorFlow and this library.
 
 Importing them takes more than two CPU seconds and 400 MiB in every process. A fork
-server imports them once for all parts that a run starts, so that a restarted part is
-ready at once. The server itself does not run TensorFlow, whose threads would not survive
-a fork.
+server imports them once for all parts of a run, so that a restarted part is ready at
+once. The server itself does not run TensorFlow, whose threads would not survive a fork.
 """
 
 import gc
 import importlib
 import multiprocessing
 from multiprocessing import context as context_lib
+from multiprocessing import forkserver
 import os
 import pathlib
 import signal
@@ -49,3 +49,52 @@ def exit_with(main: Callable[[], int], log: pathlib.Path) -> None:
   signal.signal(signal.SIGTERM, signal.SIG_DFL)  # The fork server ignores it.
   logs.redirect(log)
   sys.exit(main())
+
+
+def run(module: str, function: str, *args) -> int:
+  """Calls a function in a forked process, and waits until it ends.
+
+  SIGINT, SIGTERM and SIGHUP, which a terminal sends when it is closed, are passed on as
+  SIGTERM; SIGHUP is ignored if this process ignores it, as after `nohup`.
+
+  Args:
+    module: the function's module, which this process does not import.
+    function: its name; it returns an exit code.
+    *args: its arguments.
+
+  Returns:
+    The process's exit code, as a shell has it.
+  """
+  # Not a daemon, which could not have children.
+  process = context().Process(target=_call, args=(module, function, *args))
+
+  hung_up = False
+
+  def end(signum, _):
+    nonlocal hung_up
+    if process.pid is None:
+      print('Interrupted before it began.', file=sys.stderr)
+      sys.exit(128 + signum)
+    # A shell and the system may both send SIGHUP; a second SIGTERM would not wait.
+    if not (signum == signal.SIGHUP and hung_up):
+      process.terminate()
+    hung_up |= signum == signal.SIGHUP
+
+  handlers = {s: signal.signal(s, end) for s in _SIGNALS
+              if s != signal.SIGHUP or signal.getsignal(s) != signal.SIG_IGN}
+  try:
+    process.start()
+    process.join()
+  finally:
+    for signum, handler in handlers.items():
+      signal.signal(signum, handler)
+  return process.exitcode if process.exitcode >= 0 else 128 - process.exitcode
+
+
+def _call(module: str, function: str, *args) -> None:
+  signal.signal(signal.SIGTERM, signal.SIG_DFL)  # The fork server ignores it.
+  # The fork server's address is known here. Python 3.10 and 3.11 would nevertheless
+  # start another one, since it is not a child of this process.
+  # pylint: disable-next=protected-access
+  forkserver._forkserver.ensure_running = lambda: None
+  sys.exit(getattr(importlib.import_module(module), function)(*args))

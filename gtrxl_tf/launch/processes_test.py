@@ -2,47 +2,124 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import textwrap
 
 from absl.testing import absltest
+from absl.testing import parameterized
 import pytest
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _MODULE = '''
-    import os, sys
+    import os, signal, sys, time
+    import tensorflow as tf
     from gtrxl_tf.launch import processes
 
-    def say_parent():
-      import tensorflow as tf
+    def main(code):
       tf.config.threading.set_intra_op_parallelism_threads(1)  # Still possible.
       assert float(tf.add(1., 1.)) == 2
+      part = processes.context().Process(target=say_parent, daemon=True)
+      part.start()
+      part.join()
+      say_parent()
+      return code
+
+    def say_parent():
       print(os.getppid(), 'matplotlib' in sys.modules, flush=True)
 
-    if __name__ == '__main__':
-      for _ in range(2):
-        part = processes.context().Process(target=say_parent, daemon=True)
-        part.start()
-        part.join()
-      assert 'tensorflow' not in sys.modules
-      print(os.getpid())
+    def wait_for_stop():
+      from gtrxl_tf.launch import signals
+      with signals.stop_requested_by_parent() as should_stop:
+        print('ready', flush=True)
+        while not should_stop():
+          time.sleep(0.1)
+        time.sleep(0.5)
+        print('saved', flush=True)
+      return 5
+
+    def wait():
+      print('ready', flush=True)
+      time.sleep(100)
     '''
 
 
-class ProcessesTest(absltest.TestCase):
+class ProcessesTest(parameterized.TestCase):
+
+  def start(self, statement: str) -> subprocess.Popen:
+    folder = pathlib.Path(self.create_tempdir().full_path)
+    (folder / 'work.py').write_text(textwrap.dedent(_MODULE))
+    process = subprocess.Popen(
+        [sys.executable, '-c', textwrap.dedent(statement)], text=True, cwd=_ROOT,
+        start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, 'PYTHONPATH': f'{folder}:{_ROOT}'})
+    self.addCleanup(process.kill)
+    return process
 
   @pytest.mark.medium
   def test_one_process_imports_tensorflow_for_those_of_a_run(self):
-    work = pathlib.Path(self.create_tempdir().full_path) / 'work.py'
-    work.write_text(textwrap.dedent(_MODULE))
-    done = subprocess.run(
-        [sys.executable, str(work)], text=True, cwd=_ROOT, check=True,
-        stdout=subprocess.PIPE, env={**os.environ, 'PYTHONPATH': str(_ROOT)})
-    one, other, caller = done.stdout.splitlines()
-    self.assertEqual(one, other)
-    self.assertNotEqual(one, f'{caller} False')
-    self.assertEndsWith(one, ' False')
+    process = self.start('''
+        import os, sys
+        from gtrxl_tf.launch import processes
+        code = processes.run('work', 'main', 7)
+        assert 'tensorflow' not in sys.modules
+        print(os.getpid())
+        sys.exit(code)
+        ''')
+    stdout, stderr = process.communicate(timeout=120)
+    self.assertEqual(process.returncode, 7, stderr)
+    of_part, of_run, caller = stdout.splitlines()
+    self.assertEqual(of_part, of_run)
+    self.assertNotEqual(of_run, f'{caller} False')
+    self.assertEndsWith(of_run, ' False')
+
+  @parameterized.parameters(False, True)
+  @pytest.mark.medium
+  def test_a_terminal_that_is_closed_ends_the_work_once(self, to_all):
+    process = self.start('''
+        import signal, sys
+        from gtrxl_tf.launch import processes
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # If the tests run with nohup.
+        sys.exit(processes.run('work', 'wait_for_stop'))
+        ''')
+    self.assertEqual(process.stdout.readline(), 'ready\n')
+    for _ in range(2):  # By the shell, and by the system.
+      if to_all:
+        os.killpg(process.pid, signal.SIGHUP)
+      else:
+        process.send_signal(signal.SIGHUP)
+    self.assertEqual(process.stdout.readline(), 'saved\n')
+    self.assertEqual(process.wait(timeout=120), 5)
+
+  @parameterized.parameters(False, True)
+  @pytest.mark.medium
+  def test_a_signal_is_passed_on(self, to_all):
+    process = self.start('''
+        import sys
+        from gtrxl_tf.launch import processes
+        sys.exit(processes.run('work', 'wait'))
+        ''')
+    self.assertEqual(process.stdout.readline(), 'ready\n')
+    if to_all:  # Also to the fork server.
+      os.killpg(process.pid, signal.SIGTERM)
+    else:
+      process.send_signal(signal.SIGTERM)
+    self.assertEqual(process.wait(timeout=120), 128 + signal.SIGTERM)
+
+  def test_a_signal_before_the_beginning_is_one_line(self):
+    process = self.start('''
+        from multiprocessing import context
+        import signal
+        from unittest import mock
+        from gtrxl_tf.launch import processes
+        with mock.patch.object(context.ForkServerProcess, 'start',
+                               lambda _: signal.raise_signal(signal.SIGINT)):
+          processes.run('work', 'wait')
+        ''')
+    self.assertEqual(process.wait(timeout=120), 130)
+    self.assertEqual(process.stderr.read(), 'Interrupted before it began.\n')
 
 
 if __name__ == '__main__':

@@ -42,13 +42,14 @@ _ENVIRONMENT_STEPS = 'environment_steps/.ATTRIBUTES/VARIABLE_VALUE'
 
 @exit_codes.returns_code
 def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
-          allow_changes: bool = False) -> int:
+          supervised: bool = False, allow_changes: bool = False) -> int:
   """Trains on this machine in the folder `root_dir`, or resumes the run there.
 
   Args:
     gin_files: files of settings.
     gin_bindings: single settings, which override the files.
     root_dir: the run's folder.
+    supervised: whether to stop when the parent process ends.
     allow_changes: whether `settings.CHANGEABLE` may differ from what the run in the
       folder was started with.
 
@@ -56,7 +57,9 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     An exit code: 0 done, 1 failed, 2 wrong settings, 130 interrupted.
   """
   folder = run_folder.RunFolder(root_dir)
-  with signals.stop_requested() as should_stop:
+  asked_to_stop = (signals.stop_requested_by_parent if supervised
+                   else signals.stop_requested)
+  with asked_to_stop() as should_stop:
     experiment = _prepare(gin_files, gin_bindings, folder)
     if experiment.needs_server:
       optional.load('reverb', 'online training', 'online')
