@@ -119,7 +119,7 @@ def _started(name: str, settings: Settings) -> Iterator[_Part]:
   # One for each thread that computes. Those of Reverb's clients can share them.
   machine.limit_heaps(max(2, settings.threads or os.cpu_count()))
   asked_to_stop = (
-      signals.stop_requested_by_parent() if settings.supervised
+      signals.stop_requested_by_parent(ends_at_second=False) if settings.supervised
       else signals.stop_requested())
   with asked_to_stop as should_stop, keepalive.keep_alive(), failure_recorded(
       name, settings.failure):
