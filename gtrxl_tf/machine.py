@@ -1,7 +1,19 @@
-"""The memory of this process."""
+"""The memory of this machine, or of the container of this process."""
 
 import contextlib
 import ctypes
+import math
+import pathlib
+
+_MEMINFO = pathlib.Path('/proc/meminfo')
+# The memory of a container or service, in both versions of cgroups: files of its limit,
+# its use and its statistics, and the entry there that counts caches of files, which are
+# a part of its use that the kernel can reclaim.
+_CGROUPS = (('/sys/fs/cgroup/memory.max', '/sys/fs/cgroup/memory.current',
+             '/sys/fs/cgroup/memory.stat', 'file'),
+            ('/sys/fs/cgroup/memory/memory.limit_in_bytes',
+             '/sys/fs/cgroup/memory/memory.usage_in_bytes',
+             '/sys/fs/cgroup/memory/memory.stat', 'total_cache'))
 
 _M_ARENA_MAX = -8  # From <malloc.h>.
 
@@ -15,3 +27,20 @@ def limit_heaps(num: int) -> None:
   """
   with contextlib.suppress(OSError, AttributeError):
     ctypes.CDLL(None).mallopt(_M_ARENA_MAX, num)
+
+
+def free_bytes() -> float:
+  """Returns the memory that this process may still take; infinite if unknown."""
+  free = math.inf
+  with contextlib.suppress(OSError, KeyError, ValueError, IndexError):
+    free = 1024 * _table(_MEMINFO)['MemAvailable:']
+  for limit, used, stat, cache in _CGROUPS:
+    with contextlib.suppress(OSError, KeyError, ValueError, IndexError):  # Such as 'max'.
+      limit, used = (int(pathlib.Path(x).read_text()) for x in (limit, used))
+      free = min(free, limit - used + _table(pathlib.Path(stat))[cache])
+  return free
+
+
+def _table(path: pathlib.Path) -> dict[str, int]:
+  lines = [line.split() for line in path.read_text(encoding='utf-8').splitlines()]
+  return {line[0]: int(line[1]) for line in lines}

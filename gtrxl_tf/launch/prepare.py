@@ -7,6 +7,7 @@ import gin
 import tensorflow as tf
 
 from gtrxl_tf.launch import configurables  # noqa: F401 (for gin)
+from gtrxl_tf.launch import limits
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
 from gtrxl_tf.training import experiment as experiment_lib
@@ -57,7 +58,8 @@ def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str], check: bool =
     experiment.settings = differences.given()
     try:
       if check:
-        experiment.check()
+        with limits.checked_variables():
+          experiment.check()
     finally:
       experiment.close_prototype()
   except (ValueError, TypeError, OverflowError, MemoryError,

@@ -16,6 +16,7 @@ import tensorflow as tf
 from gtrxl_tf import files
 from gtrxl_tf.environments import optional
 from gtrxl_tf.launch import exit_codes
+from gtrxl_tf.launch import limits
 from gtrxl_tf.launch import logs
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare
@@ -63,6 +64,7 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     experiment = _prepare(gin_files, gin_bindings, folder)
     if experiment.needs_server:
       optional.load('reverb', 'online training', 'online')
+    limits.check_batch(experiment)
     with (_claimed(folder, experiment, allow_changes) as begins,
           logs.kept(folder.logs / 'train.log')):
       if begins:

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import struct_pb2
 
+from gtrxl_tf import machine
 from gtrxl_tf import nests
 from gtrxl_tf.serving import json_values
 from gtrxl_tf.settings import config
@@ -97,7 +98,8 @@ class ExportedPolicy:
     """Loads the policy, reserves the memories and takes a first step.
 
     Raises:
-      config.ConfigError: the folder is damaged, or not one of an exported policy.
+      config.ConfigError: the folder is damaged, or not one of an exported policy, or
+        the memories do not fit in this machine.
     """
     self.num_rows = num_rows
     self._policy = load(folder, repeats=False)
@@ -108,6 +110,12 @@ class ExportedPolicy:
     initial = self._policy.signatures['get_initial_state'](batch_size=tf.constant(1))
     self.row_bytes = sum(
         x.shape.num_elements() * x.dtype.size for x in initial.values())
+    needed, free = num_rows * self.row_bytes, machine.free_bytes()
+    if needed > free:
+      raise config.ConfigError(
+          f'the memories of {num_rows} clients take {needed:,} bytes, '
+          f'{self.row_bytes:,} each: this machine has {free:,.0f} left: expected fewer '
+          'sessions')
     memory = {
         name: tf.Variable(tf.zeros([num_rows, *x.shape[1:]], x.dtype))
         for name, x in initial.items()}

@@ -78,6 +78,10 @@ class ExportedPolicyTest(parameterized.TestCase):
     self.assertEqual(policy.action_spec.maximum, 3)
     # Keys and values of 2 layers, 2 heads, 5 steps and as many of the tail, and more.
     self.assertGreater(policy.row_bytes, 2 * 2 * 2 * (5 + 5) * 4 * 4)
+    with self.assertRaisesRegex(
+        config.ConfigError, r'the memories of 1000000000000 clients take [\d,]+ bytes, '
+        r'[\d,]+ each: this machine has [\d,]+ left: expected fewer sessions$'):
+      exported.ExportedPolicy(self.folder, 10**12)
 
   def test_the_server_needs_no_tf_agents(self):
     modules = subprocess.run(

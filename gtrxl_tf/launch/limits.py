@@ -1,0 +1,75 @@
+"""Checks that a network and a batch fit in this machine's memory."""
+
+import contextlib
+import math
+from typing import Any, Iterator
+
+import tensorflow as tf
+import tree
+
+from gtrxl_tf import machine
+from gtrxl_tf.settings import config
+from gtrxl_tf.training import experiment as experiment_lib
+
+
+@contextlib.contextmanager
+def checked_variables() -> Iterator[None]:
+  """Checks, before each variable is made in this context, that there is memory for all.
+
+  Variables may take half of the free memory, since their gradients need as much again.
+
+  Raises:
+    config.ConfigError: they need more, as if a width has a zero too many.
+  """
+  free, needed = machine.free_bytes(), 0
+
+  def create(create_next: Any, **settings) -> Any:
+    nonlocal needed
+    shape = tf.TensorShape(settings.get('shape'))
+    if shape.is_fully_defined():
+      dtype = tf.as_dtype(settings.get('dtype') or tf.float32)
+      needed += math.prod(shape) * dtype.size
+      if 2 * needed > free:
+        raise config.ConfigError(
+            f"the network's variables need at least {_gib(needed)}, with "
+            f'{settings.get("name")} of shape {list(shape)}; this machine has '
+            f'{_gib(free)} left for them and as many gradients: expected smaller or '
+            'fewer layers')
+    return create_next(**settings)
+
+  with tf.variable_creator_scope(create):
+    yield
+
+
+def check_batch(experiment: experiment_lib.Experiment) -> None:
+  """Checks that the data of a batch, and of a full queue, fit in free memory.
+
+  Only the data is counted: the observations and actions of a batch; of an online run,
+  all columns of `Unroll` with the memory's records, before Reverb compresses them. The
+  learner's activations often take more.
+
+  Args:
+    experiment: of a run all of whose processes will be on this machine.
+
+  Raises:
+    config.ConfigError: they do not. Otherwise the system would kill the process,
+      without a message.
+  """
+  free = machine.free_bytes()
+  if experiment.needs_server:
+    specs = experiment.unroll_signature()
+    rows = experiment.items_per_batch + experiment.queue_size
+    what, smaller = ' and a full queue', 'batch_size, unroll_length or queue_batches'
+  else:
+    specs = experiment.observation_spec, experiment.action_spec
+    rows, what, smaller = experiment.batch_size, '', 'batch_size'
+  needed = rows * sum(math.prod(spec.shape) * tf.as_dtype(spec.dtype).size
+                      for spec in tree.flatten(specs))
+  if needed > free:
+    raise config.ConfigError(
+        f'a batch of {experiment.batch_size:,}{what} needs at least {_gib(needed)}; '
+        f'this machine has {_gib(free)} left: expected a smaller {smaller}')
+
+
+def _gib(number: float) -> str:
+  return f'{number / 2**30:,.1f} GiB'

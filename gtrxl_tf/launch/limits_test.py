@@ -1,0 +1,85 @@
+"""Tests of limits.py: what does not fit in memory is refused before it is made."""
+
+import contextlib
+import io
+import pathlib
+import resource
+import time
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import gin
+import tensorflow as tf
+
+from gtrxl_tf import machine
+from gtrxl_tf.launch import limits
+from gtrxl_tf.launch import prepare
+from gtrxl_tf.launch import train
+from gtrxl_tf.settings import config
+from gtrxl_tf.settings import gin_files
+
+_GIN_FILE = str(gin_files.FOLDER / 'gtrxl/action_recall_cpu.gin')
+
+
+class LimitsTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    gin.clear_config()
+    self.addCleanup(gin.clear_config)
+
+  @parameterized.parameters(
+      ('TransformerXL.mlp_dim = 1_000_000_000', 'the network\'s variables need at least '
+       '[0-9,.]+ GiB, with .*kernel.* of shape .*1000000000.*this machine has [0-9,.]+ GiB'),
+      ('TransformerXL.model_dim = 10_000_000_000_000', 'variables need at least'),
+      ('TransformerXL.memory_length = 100_000_000', 'expected an integer >= 1 and <= 100000$'),
+      ('TransformerXL.num_layers = 1_000_000', '^TransformerXL.num_layers = 1000000: '
+       'expected an integer >= 1 and <= 1000$'),
+      ('TransformerXL.model_dim = 10**30', 'not gin'),
+      ('TransformerXL.mlp_dim = 1' + 30 * '0', ''))
+  def test_layers_that_do_not_fit_are_not_made(self, setting, expected):
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    with self.assertRaisesRegex(config.ConfigError, expected) as caught:
+      prepare.prepare([_GIN_FILE], [setting])
+    self.assertNotIn('\n', str(caught.exception))
+    self.assertLess(time.process_time() - start, 30)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    self.assertLess(grown, 2**20)  # 1 GiB; ru_maxrss is in KiB.
+
+  def test_variables_are_counted_together(self):
+    with mock.patch.object(machine, 'free_bytes', return_value=2000.):
+      with limits.checked_variables():
+        tf.keras.layers.Dense(4).build([None, 25])  # 416 bytes.
+        tf.keras.layers.Dense(4).build([None, 25])
+        with self.assertRaisesRegex(config.ConfigError, 'need at least'):
+          tf.keras.layers.Dense(4).build([None, 25])
+      tf.keras.layers.Dense(4).build([None, 25])
+
+  def test_a_run_whose_batch_does_not_fit_is_not_started(self):
+    root = self.create_tempdir().full_path + '/run'
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+      code = train.train(
+          [_GIN_FILE], ['OnlineExperiment.batch_size = 1_000_000_000_000'], root)
+    self.assertEqual(code, 2)
+    self.assertRegex(
+        said.getvalue(), '^Not started: a batch of 1,000,000,000,000 and a full queue '
+        'needs at least .* GiB; this machine has .* GiB left: .*batch_size.*\n$')
+    self.assertFalse(pathlib.Path(root).exists())
+
+  def test_the_memory_of_a_batch_and_the_queue_count(self):
+    experiment = prepare.prepare(
+        [_GIN_FILE], ['OnlineExperiment.batch_size = 32_000'], check=False)
+    unrolls = tf.nest.flatten(experiment.unroll_signature())
+    needed = 2 * experiment.items_per_batch * sum(
+        spec.shape.num_elements() * spec.dtype.size for spec in unrolls)
+    with mock.patch.object(machine, 'free_bytes', return_value=needed):
+      limits.check_batch(experiment)
+    with mock.patch.object(machine, 'free_bytes', return_value=needed - 1):
+      with self.assertRaisesRegex(config.ConfigError, 'a batch of 32,000 and a full'):
+        limits.check_batch(experiment)
+
+
+if __name__ == '__main__':
+  absltest.main()
