@@ -205,8 +205,7 @@ def BrokenRecall(seed):
     damaged.write_bytes(damaged.read_bytes()[:-1])
     done = _run('evaluate', root_dir=folder.root)
     self.assertEqual(done.returncode, 1)
-    self.assertRegex(
-        done.stderr.splitlines()[-1], f'^Not started: {folder.policy}: cannot be loaded')
+    self.assertRegex(done.stderr.splitlines()[-1], f'^Not started: {damaged}: is damaged')
     self.assertNotIn('Traceback', done.stderr)
 
   @pytest.mark.long

@@ -85,6 +85,7 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
     with exported.only_errors_logged():
       tf.saved_model.save(module, str(partial), signatures)
     (partial / exported.SPECS).write_text(_specs_text(policy), encoding='utf-8')
+    exported.write_checksums(partial)
     shutil.rmtree(path, ignore_errors=True)
     os.replace(partial, path)
   except BaseException:

@@ -10,12 +10,47 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import struct_pb2
 
+from gtrxl_tf import files
 from gtrxl_tf import machine
 from gtrxl_tf import nests
 from gtrxl_tf.serving import json_values
 from gtrxl_tf.settings import config
 
+CHECKSUMS = 'checksums.json'  # Sizes and checksums of an exported folder's files.
 SPECS = 'policy_specs.pbtxt'  # The specs of what a policy takes and returns.
+
+
+def write_checksums(folder: pathlib.Path) -> None:
+  """Writes the record of a folder's files that `verify` reads."""
+  files.write_sealed(folder / CHECKSUMS, {'files': {
+      str(path.relative_to(folder)): [path.stat().st_size, files.checksum(path)]
+      for path in sorted(folder.rglob('*')) if path.is_file()}})
+
+
+def verify(folder: pathlib.Path) -> None:
+  """Compares the files of an exported policy with their recorded checksums.
+
+  Raises:
+    config.ConfigError: a file is missing or was changed.
+  """
+  if not (folder / CHECKSUMS).exists():
+    raise config.ConfigError(
+        f'{folder}: has no {CHECKSUMS}: expected the folder of an exported policy')
+  try:
+    record = files.read_sealed(folder / CHECKSUMS, 'files')['files']
+  except files.DamagedFile as error:
+    raise config.ConfigError(str(error)) from error
+  for name, (size, checksum) in record.items():
+    path = folder / name
+    if not path.is_file():
+      raise config.ConfigError(f'{path}: is missing')
+    if path.stat().st_size != size:
+      raise config.ConfigError(
+          f'{path}: is damaged: has {path.stat().st_size} bytes: expected {size}')
+    found = files.checksum(path)
+    if found != checksum:
+      raise config.ConfigError(
+          f'{path}: is damaged: its checksum is {found}: expected {checksum}')
 
 
 @contextlib.contextmanager
@@ -44,9 +79,7 @@ def load(folder: pathlib.Path, repeats: bool = True) -> Any:
     config.ConfigError: the folder is damaged, or not one of an exported policy, or this
       version of TensorFlow cannot read it.
   """
-  if not (folder / SPECS).exists():
-    raise config.ConfigError(
-        f'{folder}: has no {SPECS}: expected the folder of an exported policy')
+  verify(folder)
   try:
     with only_errors_logged():
       policy = tf.saved_model.load(str(folder))

@@ -125,19 +125,28 @@ class DamageTest(parameterized.TestCase):
     self.assertStartsWith(str(caught.exception), str(self.folder))
     self.assertNotIn('\n', str(caught.exception))
 
-  @parameterized.parameters(
-      ('saved_model.pb', _cut), ('saved_model.pb', pathlib.Path.unlink), (_DATA, _cut),
-      (_DATA, _flip), (_INDEX, _flip), (_INDEX, pathlib.Path.unlink))
-  def test_damage_is_one_line(self, file, damage):
+  @parameterized.product(
+      file=('saved_model.pb', _DATA, _INDEX, 'policy_specs.pbtxt'),
+      damage=(_cut, _flip, pathlib.Path.unlink))
+  def test_damage_is_named(self, file, damage):
     damage(self.folder / file)
-    self.assert_refused('cannot be loaded: ')
+    expected = {_cut: r'is damaged: has \d+ bytes: expected \d+$',
+                _flip: r'is damaged: its checksum is \w+: expected \w+$',
+                pathlib.Path.unlink: 'is missing$'}[damage]
+    self.assert_refused(f'/{file}: {expected}')
+
+  @parameterized.parameters(
+      '', '{', '[]', '{"files": {}}')
+  def test_checksums_that_cannot_be_read(self, text):
+    (self.folder / exported.CHECKSUMS).write_text(text)
+    self.assert_refused('checksums.json: (damaged|was changed)')
 
   def test_other_folders(self):
-    with self.assertRaisesRegex(config.ConfigError, '^/nowhere: has no policy_specs'):
+    with self.assertRaisesRegex(config.ConfigError, '^/nowhere: has no checksums.json'):
       exported.ExportedPolicy(pathlib.Path('/nowhere'), 1)
     shutil.rmtree(self.folder)
     tf.saved_model.save(tf.Module(), str(self.folder))
-    self.assert_refused('has no policy_specs.pbtxt: expected the folder of an exported')
+    self.assert_refused('has no checksums.json: expected the folder of an exported')
 
 
 if __name__ == '__main__':
