@@ -1,5 +1,6 @@
 """Steps many environments in turn and batches their time steps."""
 
+import math
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 import dm_env
@@ -14,10 +15,12 @@ from gtrxl_tf.settings import config
 # What an environment may raise. Its sys.exit() must not end a run as if all were well.
 ERRORS = Exception, SystemExit
 
+_STEP_TYPES = frozenset(dm_env.StepType)
 # How often floats are compared with their bounds, which takes time and only warns. It is
 # not done at the step that an experiment plays to check its environment: a run that then
 # starts would say everything twice.
 _STEPS_BETWEEN_LOOKS = 10
+_TEXTS = str, bytes
 
 
 class EnvironmentFailed(ValueError):
@@ -215,9 +218,19 @@ class BatchedEnvironment:
     return EnvironmentFailed(f'environment {i}: {what} ({self._time(i)})')
 
   def close(self) -> None:
-    """Closes every environment."""
-    for environment in self._environments:
-      environment.close()
+    """Closes every environment.
+
+    Raises:
+      EnvironmentFailed: one raised an error. The others are closed.
+    """
+    failed = None
+    for i, environment in enumerate(self._environments):
+      try:
+        environment.close()
+      except ERRORS as error:
+        failed = failed or (i, error)
+    if failed is not None:
+      raise self.failed(*failed, 'close()') from failed[1]
 
   def _fitting_actions(self, actions) -> list[np.ndarray]:
     """Returns copies of the actions' leaves, in the spec's dtypes.
@@ -258,6 +271,10 @@ class BatchedEnvironment:
     for i, time_step in enumerate(time_steps):
       try:
         step_type, reward, discount, observation = time_step
+        if isinstance(reward, _TEXTS) or isinstance(discount, _TEXTS):
+          raise TypeError('NumPy would make a number of it')
+        if step_type not in _STEP_TYPES:
+          raise ValueError('NumPy might round it')
         step_types[i] = step_type
         if step_type != first:
           rewards[i] = reward
@@ -284,13 +301,20 @@ class BatchedEnvironment:
   def _malformed(self, i: int, time_step: Any) -> EnvironmentFailed:
     """Returns the error for a value other than a time step from environment `i`."""
     try:
-      _, reward, discount, _ = time_step
+      step_type, reward, discount, _ = time_step
     except (TypeError, ValueError):
       size = f' of {len(time_step)}' if isinstance(time_step, tuple) else ''
       return EnvironmentFailed(
           f'environment {i}, {self._time(i)}: returned a {type(time_step).__name__}'
           f'{size}: expected a dm_env.TimeStep, as dm_env.restart, transition and '
           'termination make it')
+    try:
+      known = step_type in _STEP_TYPES
+    except TypeError:
+      known = False
+    if not known:
+      return self._misfit(
+          i, f'step_type = {step_type!r:.60}: expected a dm_env.StepType')
     return self._misfit(i, f'reward = {reward!r:.60}, discount = {discount!r:.60}: '
                         'expected two numbers')
 
@@ -303,11 +327,18 @@ class BatchedEnvironment:
     return self._misfit(i, f'step_type = {name} within an episode: expected MID or LAST')
 
   def _called(self, i: int, method: Callable[[], Any], name: str) -> float:
-    """Returns the number that a method of environment `i` returns."""
+    """Returns the number that a method of environment `i` returns; None as NaN."""
     try:
-      return float(method())
+      value = method()
+      value = float('nan') if value is None else float(value)
     except ERRORS as error:
       raise self.failed(i, error, f'{name}()') from error
+    if math.isinf(value) or name == 'episode_success' and not 0 <= value <= 1 and (
+        not math.isnan(value)):
+      raise self._misfit(i, f'{name}() = {value}: expected a '
+                         + ('number in [0, 1]' if name == 'episode_success'
+                            else 'finite number'))
+    return value
 
   def _with_returns(self, step_types, rewards, discounts, observations, successes
                     ) -> BatchedTimeStep:

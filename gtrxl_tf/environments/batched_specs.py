@@ -30,7 +30,16 @@ def check(environments: list[dm_env.Environment]) -> None:
   """
   if not environments:
     raise ValueError('environments is empty: expected at least one')
+  if len({id(environment) for environment in environments}) < len(environments):
+    raise ValueError(
+        'environments holds one environment twice: each needs its own episode')
   for i, environment in enumerate(environments):
+    for method in ('reset', 'step', 'reward_spec', 'observation_spec', 'action_spec'):
+      if not callable(getattr(environment, method, None)):
+        raise ValueError(
+            f'environment {i} is a {type(environment).__name__} without {method}(): '
+            'expected a dm_env.Environment; GymnasiumEnvironment makes one of a '
+            'gymnasium environment')
     _check_specs(i, environment)
     reward_spec = environment.reward_spec()
     if tree.is_nested(reward_spec) or reward_spec.shape:

@@ -262,6 +262,7 @@ class BatchedEnvironmentTest(parameterized.TestCase):
        'observation = {.*}: expected an array of shape'),
       ('infinite_reward', dict(reward=np.inf), 'reward = inf: expected finite'),
       ('missing_reward', dict(reward=None), 'reward = nan'),
+      ('text_as_reward', dict(reward='1.0'), "reward = '1.0', .*two numbers"),
       ('many_rewards', dict(reward=np.ones(3)), 'reward = array.*two numbers'),
       ('discount_out_of_range', dict(discount=1.5), r'discount = 1.5: .*\[0, 1\]'),
       ('nan_discount', dict(discount=np.nan), 'discount = nan'))
@@ -344,6 +345,16 @@ class BatchedEnvironmentTest(parameterized.TestCase):
         "KeyError: 'door'$"):
       batch.step([0, 0])
 
+  def test_an_error_in_a_close_names_it_and_the_others_are_closed(self):
+    fakes = [FakeEnvironment(), FakeEnvironment()]
+    batch = batched.BatchedEnvironment(fakes)
+    batch.reset()
+    with mock.patch.object(fakes[0], 'close', side_effect=OSError('gone')):
+      with self.assertRaisesRegex(
+          batched.EnvironmentFailed, r'^environment 0, .*, close\(\): OSError: gone$'):
+        batch.close()
+    self.assertTrue(fakes[1].closed)
+
   @parameterized.named_parameters(
       ('complex', specs.Array([3], np.complex64),
        'environment 0: observation has dtype complex64: expected numbers or bools'),
@@ -370,12 +381,16 @@ class BatchedEnvironmentTest(parameterized.TestCase):
   @parameterized.parameters(
       (['LAST', 'MID'], 'step_type = MID after LAST: expected FIRST, since'),
       (['LAST', 'LAST'], 'step_type = LAST after LAST: expected FIRST, since'),
-      (['MID', 'FIRST'], 'step_type = FIRST within an episode: expected MID or LAST'))
+      (['MID', 'FIRST'], 'step_type = FIRST within an episode: expected MID or LAST'),
+      ([3], 'step_type = 3: expected a dm_env.StepType'),
+      ([1.5], 'step_type = 1.5: expected a dm_env.StepType'),
+      ([np.array([1])], r'step_type = array\(\[1\]\): expected a dm_env.StepType'))
   def test_steps_that_are_no_episode_are_refused(self, step_types, message):
     fakes = FakeEnvironment(), FakeEnvironment()
     batch = batched.BatchedEnvironment(fakes)
     batch.reset()
-    *before, last = [dm_env.StepType[x] for x in step_types]
+    *before, last = [getattr(dm_env.StepType, x) if isinstance(x, str) else x
+                     for x in step_types]
     with mock.patch.object(fakes[1], 'step') as step:
       for step_type in before:
         step.return_value = dm_env.TimeStep(step_type, 1.0, 1.0, np.zeros(3, np.float32))
@@ -395,7 +410,7 @@ class BatchedEnvironmentTest(parameterized.TestCase):
           'step of type .*LAST.* where an episode begins: expected FIRST'):
         batch.reset(np.array([2 * head_start]))  # It once played without end.
 
-  @parameterized.parameters('reset', 'step')
+  @parameterized.parameters('reset', 'step', 'close')
   def test_an_environment_that_exits_is_a_fault(self, method):
     class Exits(FakeEnvironment):
       pass
@@ -404,6 +419,20 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     batch = batched.BatchedEnvironment([Exits()])
     with self.assertRaisesRegex(batched.EnvironmentFailed, '^environment 0.*SystemExit: 0'):
       getattr(batch, method)(*[[0]] * (method == 'step'))
+
+  @parameterized.parameters(
+      ('episode_return', np.inf, r'episode_return\(\) = inf: expected a finite number'),
+      ('episode_success', 5, r'episode_success\(\) = 5.0: expected a number in \[0, 1\]'))
+  def test_results_of_episodes_are_checked(self, method, value, message):
+    class Named(FakeEnvironment):
+      pass
+
+    setattr(Named, method, lambda _: value)
+    batch = batched.BatchedEnvironment([Named()])
+    batch.reset()
+    batch.step([0])
+    with self.assertRaisesRegex(batched.EnvironmentFailed, f'^environment 0: {message}'):
+      batch.step([0])
 
   def test_environments_that_share_an_array_are_told_apart(self):
     shared = np.zeros(3, np.float32)
@@ -441,6 +470,19 @@ class BatchedEnvironmentTest(parameterized.TestCase):
         'integers from 0 1 to 4, as its spec says'):
       batch.step([0, 0])
 
+  def test_other_objects_than_environments_are_refused(self):
+    class Gym:
+      def reset(self):
+        pass
+
+      def step(self, action):
+        pass
+
+    with self.assertRaisesRegex(
+        ValueError, r'^environment 0 is a Gym without reward_spec\(\): expected a '
+        'dm_env.Environment; GymnasiumEnvironment makes one'):
+      batched.BatchedEnvironment([Gym()])
+
   @parameterized.named_parameters(
       ('missing', {'a': np.zeros([])}, r"returned \[\"observation\['a'\]\"\]"),
       ('more', {'a': np.zeros([]), 'b': np.zeros([]), 'c': np.zeros([])}, 'returned'),
@@ -466,9 +508,11 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, message):
       batched.BatchedEnvironment([FakeEnvironment(), FakeEnvironment(**settings)])
 
-  def test_refuses_an_empty_batch(self):
+  def test_refuses_an_empty_batch_and_one_environment_twice(self):
     with self.assertRaisesRegex(ValueError, 'empty'):
       batched.BatchedEnvironment([])
+    with self.assertRaisesRegex(ValueError, 'twice'):
+      batched.BatchedEnvironment([FakeEnvironment()] * 2)
 
   def test_closing_closes_every_environment(self):
     environments = [FakeEnvironment(), FakeEnvironment()]
