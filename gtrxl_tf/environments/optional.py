@@ -1,6 +1,10 @@
 """Imports packages that only some parts of the library need."""
 
+import contextlib
 import importlib
+from importlib import metadata
+import json
+import pathlib
 import types
 
 from gtrxl_tf.settings import config
@@ -15,14 +19,30 @@ def load(module: str, needed_by: str, extra: str = 'envs') -> types.ModuleType:
     extra: the extra of setup.py.
 
   Raises:
-    config.ConfigError: the package is not installed; the message says which extra
-      brings it.
+    config.ConfigError: the package is not installed; the message says how to install
+    it.
   """
   try:
     return importlib.import_module(module)
   except ModuleNotFoundError as error:
     raise config.ConfigError(
-        f'{needed_by} needs the package {error.name}, which is not installed: expected '
-        f"gtrxl_tf's extra [{extra}], in a clone by "
-        f"`.venv/bin/pip install -c requirements.lock -e '.[{extra}]'`"
+        f'{needed_by} needs the package {error.name}, which is not installed: '
+        f'expected `{_install(extra)}`'
         + (' with Python 3.10 or 3.11' if extra == 'online' else '')) from error
+
+
+def _install(extra: str) -> str:
+  """The command that installs an extra, into a clone's .venv or beside the wheel."""
+  clone = pathlib.Path(__file__).parents[2]
+  if (clone / 'Makefile').exists() and (clone / 'setup.py').exists():
+    return (f'make {extra}' if extra in ('envs', 'offline') else
+            f".venv/bin/pip install -c requirements.lock -e '.[{extra}]'")
+  return f"pip install 'gtrxl_tf[{extra}] @ {_wheel()}'"
+
+
+def _wheel() -> str:
+  """The wheel that pip installed: in an index, anyone could publish this name."""
+  with contextlib.suppress(metadata.PackageNotFoundError, KeyError, TypeError, ValueError):
+    return json.loads(
+        metadata.distribution('gtrxl_tf').read_text('direct_url.json'))['url']
+  return 'file:///PATH/OF/ITS/WHEEL'

@@ -1,5 +1,6 @@
 """Tests of optional.py: environments whose packages are not installed."""
 
+import re
 import sys
 from unittest import mock
 
@@ -7,6 +8,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from gtrxl_tf import environments
+from gtrxl_tf.environments import optional
 from gtrxl_tf.settings import config
 
 
@@ -16,7 +18,6 @@ class OptionalTest(parameterized.TestCase):
       ('NumpadMujoco', {}, 'dm_control'),
       ('MemoryMaze', {}, 'memory_maze'),
       ('MinigridMemory', {}, 'minigrid'),
-      ('AppleMaze', {'observation': 'pixels'}, 'dm_control'),
       ('Atari', {'game': 'pong'}, 'ale_py'),
       ('VizdoomTwoColors', {}, 'vizdoom'))
   def test_the_error_says_how_to_install_it(self, name, settings, package):
@@ -31,7 +32,27 @@ class OptionalTest(parameterized.TestCase):
           environment(**settings)
     line = config.one_line(raised.exception)
     self.assertRegex(line, f'needs the package {package}.*, which is not installed')
-    self.assertIn("`.venv/bin/pip install -c requirements.lock -e '.[envs]'`", line)
+    self.assertIn('make envs', line)
+
+  @parameterized.parameters(
+      ('{"url": "file:///x/gtrxl_tf-0.1.0.whl"}', 'file:///x/gtrxl_tf-0.1.0.whl'),
+      (None, 'file:///PATH/OF/ITS/WHEEL'))
+  def test_beside_a_wheel_pip_gets_its_address(self, direct_url, expected):
+    with mock.patch.object(optional.pathlib.Path, 'exists', return_value=False):
+      with mock.patch.object(optional.metadata, 'distribution') as distribution:
+        distribution.return_value.read_text.return_value = direct_url
+        with self.assertRaises(config.ConfigError) as raised:
+          optional.load('no_such_package', needed_by='Test', extra='offline')
+    self.assertIn(f"`pip install 'gtrxl_tf[offline] @ {expected}'`",
+                  str(raised.exception))
+
+  @parameterized.parameters(
+      ('offline', 'make offline'),
+      ('serve', ".venv/bin/pip install -c requirements.lock -e '.[serve]'"))
+  def test_in_a_clone_make_or_pip_installs_an_extra(self, extra, expected):
+    with self.assertRaisesRegex(
+        config.ConfigError, f'expected `{re.escape(expected)}`$'):
+      optional.load('no_such_package', needed_by='Test', extra=extra)
 
   def test_deepmind_lab_is_built_from_source(self):
     environment = environments.DMLab
