@@ -20,6 +20,10 @@ from gtrxl_tf.training import curves
 
 _RESAMPLES = 2000  # As rliable's examples; its default of 50,000 takes seconds a cell.
 
+# Columns of `metrics.csv` and their labels.
+_TRAINING = {'entropy': "policy's entropy, nats",
+             'gradient_norm': 'gradient norm before clipping'}
+
 
 class Estimate(NamedTuple):
   """An interquartile mean and the bounds of its 95 % interval."""
@@ -117,8 +121,9 @@ def write(path: pathlib.Path) -> List[pathlib.Path]:
   Returns:
     The files. For `NAME.jsonl` these are `NAME.md`, the table; `NAME.png` and
     `NAME.svg`, final values against the values of a sweep, or curves without a sweep;
-    `NAME_curves.png` and `.svg`, the curves of a sweep; `NAME_ranked.png` and `.svg`,
-    runs by rank, where settings were drawn for each run.
+    `NAME_curves.png` and `.svg`, the curves of a sweep; `NAME_training.png` and `.svg`,
+    entropy and gradients of online runs; `NAME_ranked.png` and `.svg`, runs by rank,
+    where settings were drawn for each run.
   """
   index = run_index.read(path)
   names = short_names(comparison.models_of(index.points))
@@ -128,9 +133,9 @@ def write(path: pathlib.Path) -> List[pathlib.Path]:
   files.write_atomically(written[0], table(index))
   title = path.stem.replace('_', ' ')
   for suffix in ('.png', '.svg'):
-    main, by_point, ranked = (
+    main, by_point, training, ranked = (
         path.with_name(f'{path.stem}{part}{suffix}')
-        for part in ('', '_curves', '_ranked'))
+        for part in ('', '_curves', '_training', '_ranked'))
     if index.setting is None:
       comparison_plots.draw(main, points[0], title)
     else:
@@ -138,6 +143,10 @@ def write(path: pathlib.Path) -> List[pathlib.Path]:
       comparison_plots.draw_sweep(by_point, index.setting, points, title)
       written.append(by_point)
     written.append(main)
+    if all(name in row for point in points for run in point.runs
+           for row in run.metrics[:1] for name in _TRAINING):
+      _draw_training(training, points, title)
+      written.append(training)
     if any(run.samples for point in points for run in point.runs):
       comparison_plots.draw_ranked(ranked, index.setting, points, title)
       written.append(ranked)
@@ -169,6 +178,24 @@ def _draw_finals(path: pathlib.Path, index: run_index.Index,
     curves.draw_reference(panel, informed.pop())
   curves.save(figure, path, title,
               'interquartile mean with its 95 % interval; small points: runs')
+
+
+def _draw_training(path: pathlib.Path, points: Sequence[comparison.PointRuns],
+                   title: str) -> None:
+  """Draws what tells why runs fail: the policy's entropy and the gradient's norm."""
+  figure, rows = curves.pyplot().subplots(
+      len(_TRAINING), len(points), figsize=(4 * len(points) + 1, 6), sharex='col',
+      sharey='row', squeeze=False, layout='constrained')
+  for row, (measure, label) in zip(rows, _TRAINING.items()):
+    for panel, point in zip(row, points):
+      runs = comparison.metrics_of(point.runs)
+      curves.plot(panel, runs, curves.steps_column(runs), measure=measure)
+      panel.set_xlabel('' if panel in rows[0] else panel.get_xlabel())
+    row[0].set_ylabel(label)
+  for panel, point in zip(rows[0], points):
+    panel.set_title(point.value, fontsize='medium')
+  rows[-1][0].set_yscale('log')  # All panels of the row share it.
+  curves.save(figure, path, title, curves.THIN_AND_BOLD)
 
 
 def insert_tables(page: pathlib.Path, tables: Dict[str, str]) -> None:

@@ -19,7 +19,8 @@ def _run(model, seed, final, diverged=False, samples=None, lines=()):
   """A run with a row every 1000 environment steps, whose return ends at `final`."""
   return comparison.Run(
       model, seed, [{'environment_steps': 1000. * i, 'seconds': 60. * i,
-                     'return': final * i / 300 if i > 1 else math.nan, 'queue': 3.}
+                     'return': final * i / 300 if i > 1 else math.nan, 'queue': 3.,
+                     'entropy': 1., 'gradient_norm': 0.5}
                     for i in range(1, 301)],
       [] if diverged else [{'episode': i, 'return': final + i, 'success': math.nan,
                             'task': 0.} for i in (-1, 1)],
@@ -55,7 +56,8 @@ class RunIndexTest(absltest.TestCase):
     self.assertLen(run.metrics, run_index.MOST_ROWS)
     self.assertTrue(math.isnan(run.metrics[0]['return']))
     self.assertEqual(run.metrics[-1], {
-        'environment_steps': 300_000, 'seconds': 18_000, 'return': 2})
+        'environment_steps': 300_000, 'seconds': 18_000, 'return': 2, 'entropy': 1,
+        'gradient_norm': 0.5})
 
   def test_a_run_keeps_its_settings(self):
     run_index.write(self.path, _index())
@@ -103,7 +105,7 @@ class FiguresTest(absltest.TestCase):
     run_index.write(self.path, _index())
     written = figures.write(self.path)
     self.assertCountEqual([path.name for path in written], [
-        'depth.md', *(f'depth{part}{suffix}' for part in ('', '_curves', '_ranked')
+        'depth.md', *(f'depth{part}{suffix}' for part in ('', '_curves', '_training', '_ranked')
                       for suffix in ('.png', '.svg'))])
     before = [path.read_bytes() for path in written]
     self.assertEqual([path.read_bytes() for path in figures.write(self.path)], before)
