@@ -12,7 +12,6 @@ from gtrxl_tf import datasets
 from gtrxl_tf import environments
 from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.agents import decision
-from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import decision as network_lib
 from gtrxl_tf.settings import config
@@ -151,10 +150,8 @@ class OfflineExperiment(experiment.Experiment):
       raise config.ConfigError(
           f"OfflineExperiment.starts = {self._trajectories['starts']!r} with "
           "DecisionNetwork.oracle: expected 'first', where the oracle looks")
-    for layer in network.submodules:
-      if getattr(layer, 'normalizes', False):
-        layer.set_statistics(*(
-            specs_lib.split_mask(nest)[0] for nest in self._observation_statistics))
+    if network.observation_statistics is not None:
+      network.observation_statistics.assign(*self._observation_statistics)
     return network
 
   @functools.cached_property
