@@ -23,10 +23,9 @@ from gtrxl_tf.environments import action_recall
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import decision
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.serving import exported
 from gtrxl_tf.settings import config
-from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import devices
-from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer as training_lib
@@ -123,10 +122,11 @@ class OfflineTrainingTest(parameterized.TestCase):
     self.assertEqual(self.rows[-1]['success'], rows[-1]['success'])
     self.assertEqual(
         rows[-1]['success'], (rows[-1]['success_3'] + rows[-1]['success_4']) / 2)
-    played = evaluation.evaluate(
-        self.folder.policy,
-        experiment.make_environments(20, seeds.Stream.EVALUATION), 20)
-    self.assertGreaterEqual(np.mean(played.successes), 0.9)
+    # Of the checkpoint and of the exported policy.
+    for played in (
+        experiment.evaluate(self.folder, lambda: False),
+        experiment.make_evaluator(exported.load(self.folder.policy)).evaluate()):
+      self.assertGreaterEqual(np.mean(played.successes), 0.9)
 
   def test_stacks_frames_beside_an_action_mask(self):
     maze = _MaskedMaze(seed=0)
