@@ -12,6 +12,7 @@ from gtrxl_tf import datasets
 from gtrxl_tf import environments
 from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.agents import decision
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import decision as network_lib
 from gtrxl_tf.settings import config
@@ -33,8 +34,7 @@ def _comparable(*specs: dm_specs.Array) -> List[Dict[str, Any]]:
   for spec in specs:
     known = {'num_values': getattr(spec, 'num_values', None)}
     if known['num_values'] is None and hasattr(spec, 'minimum'):
-      known['bounds'] = [np.broadcast_to(np.float32(bound), spec.shape).tolist()
-                         for bound in (spec.minimum, spec.maximum)]
+      known['bounds'] = np.float32(specs_lib.bounds(spec)).tolist()
     if hasattr(spec, 'names'):
       known['names'] = list(spec.names)
     properties.append(known)
