@@ -12,8 +12,6 @@ import numpy as np
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.launch import train
-from gtrxl_tf.settings import seeds
-from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import run_folder
 
 _GIN = pathlib.Path(__file__).parents[2] / 'gin' / 'gtrxl'
@@ -54,11 +52,7 @@ class RunTest(absltest.TestCase):
     for row in rows:
       self.assertEqual(row['unrolls_duplicate'], 0)
       self.assertLessEqual(row['oldest_unroll'], row['oldest_allowed'])
-    played = evaluation.evaluate(
-        folder.policy,
-        experiment.make_environments(
-            evaluation.NUM_ENVIRONMENTS, seeds.Stream.EVALUATION),
-        experiment.evaluation_episodes)
+    played = experiment.evaluate(folder, lambda: False)
     self.assertGreaterEqual(np.mean(played.successes), 0.95)
 
   def test_a_run_that_diverges_reports_it(self):

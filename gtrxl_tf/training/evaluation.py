@@ -5,7 +5,6 @@ All evaluators have one protocol, `Evaluator`. Training, the evaluator process a
 """
 
 import math
-import pathlib
 import types
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
@@ -14,7 +13,6 @@ import numpy as np
 from typing_extensions import Protocol
 
 from gtrxl_tf import environments
-from gtrxl_tf.serving import exported
 from gtrxl_tf.training import rollout
 
 # Steps without the end of an episode after which a warning says so.
@@ -105,21 +103,6 @@ class EpisodeEvaluator:
         returns.ravel().tolist(), successes.ravel().tolist(),
         np.repeat(self._environment.tasks, each).tolist(),
         dict(zip(self.columns, means)))
-
-
-def evaluate(policy: pathlib.Path, environment: environments.BatchedEnvironment,
-             num_episodes: int, should_stop: Callable[[], bool] = lambda: False
-             ) -> Optional[Evaluation]:
-  """Plays `num_episodes` episodes with the SavedModel in the folder `policy`, and
-  closes the environments. See `EpisodeEvaluator.evaluate`.
-
-  Raises:
-    config.ConfigError: the folder is damaged.
-  """
-  evaluation = EpisodeEvaluator(
-      exported.load(policy), environment, num_episodes).evaluate(should_stop)
-  environment.close()
-  return evaluation
 
 
 def describe(evaluation: Evaluation, informed: Optional[float],

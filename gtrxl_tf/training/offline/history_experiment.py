@@ -1,6 +1,6 @@
 """Experiments that learn from learning histories, for algorithm distillation."""
 
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import numpy as np
 
@@ -84,12 +84,6 @@ class HistoryExperiment(experiment.OfflineExperiment):
     del num_episodes  # All episodes of a task have the same return.
     return float(np.mean(
         task_batch.informed_return(self._collector.evaluation_tasks())))
-
-  def evaluate(self, folder: run_folder.RunFolder, should_stop: Callable[[], bool]
-               ) -> Optional[evaluation_lib.Evaluation]:
-    """Plays learning processes with the newest checkpoint."""
-    # The exported policy would not do: its actions do not depend on the seed.
-    return self.make_evaluator(self.restore_policy(folder), folder).evaluate(should_stop)
 
   def describe(self, folder: run_folder.RunFolder,
                evaluation: evaluation_lib.Evaluation, informed: Optional[float]) -> str:
