@@ -132,7 +132,7 @@ wheel-check: .venv/core ## Build the wheel, install it elsewhere, and train with
 # measure how long things take; -s shows the figures.
 HOSTILE := malformed_test.py environments/batched_test.py \
     $(addprefix datasets/,reader_test.py writer_test.py importers_test.py) \
-    $(addprefix training/,checkpoints_test.py run_folder_test.py watchdog_test.py) \
+    $(addprefix training/,checkpoints_test.py metrics_csv_test.py watchdog_test.py) \
     $(addprefix replay/,staleness_test.py server_test.py stale_rows_test.py) \
     $(addprefix training/online/,keepalive_test.py agreement_test.py multiworker_slow_test.py) \
     $(addprefix launch/,signals_test.py parts_test.py supervisor_test.py train_test.py)

@@ -17,6 +17,7 @@ from gtrxl_tf.analysis import comparison_runs
 from gtrxl_tf.analysis import run_index
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.settings import config
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 
 _GIN = pathlib.Path(__file__).parents[1] / 'gin'
@@ -49,7 +50,7 @@ class _MadeUpRun:
   def wait(self):
     folder = run_folder.RunFolder(self.root)
     diverges = 'lstm' in self.files[-1] and 'ActionRecall.delay=3' in self.bindings
-    run_folder.MetricsWriter(folder.metrics, 0).append(
+    metrics_csv.MetricsWriter(folder.metrics, 0).append(
         {'learner_step': 10, 'environment_steps': 1000, 'seconds': 60, 'return': 0.75,
          'success': 0.75})
     folder.config.write_text('\n'.join(self.bindings))

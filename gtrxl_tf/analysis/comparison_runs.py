@@ -20,6 +20,7 @@ from gtrxl_tf.analysis import models as variants
 from gtrxl_tf.analysis import run_index
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.settings import sampling
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import tensorboard
 from gtrxl_tf.training.offline import history_curves
@@ -225,13 +226,13 @@ class Comparison:
     for model in self._models:
       for seed in self._seeds:
         folder = self._folder(_Run(point, model, seed))
-        metrics = run_folder.read_metrics(folder.metrics)
+        metrics = metrics_csv.read_metrics(folder.metrics)
         if metrics or folder.diverged.exists():
           config = (folder.config.read_text(encoding='utf-8')
                     if folder.config.exists() else '')
           runs.append(comparison.Run(
-              model, seed, metrics, run_folder.read_metrics(folder.evaluation),
+              model, seed, metrics, metrics_csv.read_metrics(folder.evaluation),
               folder.diverged.exists(), sampling.samples(config),
               history_curves.read_csv(folder.learning_process.with_suffix('.csv')),
-              next(iter(run_folder.read_metrics(folder.scores)), {}), config))
+              next(iter(metrics_csv.read_metrics(folder.scores)), {}), config))
     return runs

@@ -12,6 +12,7 @@ import numpy as np
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.launch import train
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 
 _GIN = pathlib.Path(__file__).parents[2] / 'gin' / 'gtrxl'
@@ -37,7 +38,7 @@ class RunTest(absltest.TestCase):
         self.assertLess(time.time(), deadline, 'the run does not end')
         time.sleep(0.2)
         supervisor.restart_the_dead()
-        row = run_folder.last_metrics(folder.metrics)
+        row = metrics_csv.last_metrics(folder.metrics)
         if victims and row and row['environment_steps'] > victims[0][1]:
           name, _ = victims.pop(0)
           supervisor.processes[name].kill()
@@ -46,7 +47,7 @@ class RunTest(absltest.TestCase):
 
     self.assertEmpty(victims, 'not every part was killed')
     self.assertTrue(folder.done.exists())
-    rows = run_folder.read_metrics(folder.metrics)
+    rows = metrics_csv.read_metrics(folder.metrics)
     steps = [row['learner_step'] for row in rows]
     self.assertEqual(steps, sorted(set(steps)), 'steps twice in metrics.csv')
     for row in rows:

@@ -26,6 +26,7 @@ from gtrxl_tf.networks import torsos
 from gtrxl_tf.serving import exported
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer as training_lib
@@ -114,7 +115,7 @@ class OfflineTrainingTest(parameterized.TestCase):
         network=functools.partial(_network, normalize_observations=True))
     self.assertTrue(self.train(experiment))
     self.assertTrue(self.folder.done.exists())
-    rows = run_folder.read_metrics(self.folder.metrics)
+    rows = metrics_csv.read_metrics(self.folder.metrics)
     self.assertEqual(rows[-1]['learner_step'], 200)
     self.assertGreaterEqual(rows[-1]['success'], 0.9)
     evaluated = [row['learner_step'] for row in rows if not np.isnan(row['return'])]

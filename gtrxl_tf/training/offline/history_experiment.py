@@ -10,6 +10,7 @@ from gtrxl_tf.environments import task_batch
 from gtrxl_tf.networks import distillation as network_lib
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import evaluation as evaluation_lib
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.offline import experiment
 from gtrxl_tf.training.offline import learning_processes
@@ -88,6 +89,6 @@ class HistoryExperiment(experiment.OfflineExperiment):
   def describe(self, folder: run_folder.RunFolder,
                evaluation: evaluation_lib.Evaluation, informed: Optional[float]) -> str:
     del evaluation, informed
-    last = run_folder.read_metrics(folder.metrics)[-1]
+    last = metrics_csv.read_metrics(folder.metrics)[-1]
     return (f'{learning_processes.describe(last)}\n'
             f'Learning process: {folder.learning_process}')
