@@ -295,9 +295,9 @@ class PicturesTest(_Test):
 class FilmTest(_Test):
   """Films of runs that have checkpoints."""
 
-  def saved(self, gin_file, *settings):
+  def saved(self, gin_file, *settings, name='run'):
     """The folder of a run that has a checkpoint of new networks."""
-    folder = run_folder.RunFolder(self.folder / 'run')
+    folder = run_folder.RunFolder(self.folder / name)
     folder.root.mkdir()
     gin.clear_config()
     experiment = prepare.prepare([str(_ROOT / gin_file)], [
@@ -329,12 +329,18 @@ class FilmTest(_Test):
     self.assertIn('Attention, actions and rewards of an episode', page.curves)
 
   @pytest.mark.medium
-  def test_a_core_without_attention_has_the_film_alone(self):
-    page = self.page(self.saved(
-        'gin/gtrxl/numpad_2x2_cpu.gin', 'Numpad.episode_length = 6',
-        'ActorCritic.core = @Memoryless()'), film=True)
+  def test_each_run_is_played_with_its_own_settings(self):
+    gin_file, short = 'gin/gtrxl/numpad_2x2_cpu.gin', 'Numpad.episode_length = 6'
+    roots = [self.saved(gin_file, short, core, name=name) for name, core in {
+        'memoryless': 'ActorCritic.core = @Memoryless()',
+        'gtrxl': 'TransformerXL.num_layers = 1'}.items()]
+    page = self.page(
+        *roots, output=str(self.folder / 'both.html'), film=True, num_episodes=1)
     self.assertIn('Memoryless has no attention to show.', page.text)
-    self.assertIn('<img', page.html)
+    self.assertIn('The strip below a frame shows', page.text)
+    films_alone_and_with_a_strip = [
+        _opened(x).height for x in page.addresses if x.startswith('data:image')]
+    self.assertEqual(films_alone_and_with_a_strip, [340, 340 + 8 + 2 * 14])
 
 
 if __name__ == '__main__':
