@@ -154,7 +154,7 @@ class Pictures(dm_env.Environment):
         self._experiment.make_policy(self._agent.target), folder.policy)
     done = _run('evaluate', root_dir=folder.root, video=True)
     self.assertEqual((done.returncode, done.stdout), (1, ''))
-    self.assertRegex(done.stderr, r'Not started: --video: ActionRecall cannot be drawn: '
+    self.assertRegex(done.stderr, r'Not started: ActionRecall cannot be drawn: '
                      r'expected a method render\(\) .*\n$')
     self.assertFalse(folder.videos.exists())
 

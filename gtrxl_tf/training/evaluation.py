@@ -87,10 +87,7 @@ class EpisodeEvaluator:
         return None
       seen, _ = self._rollout.step()
       steps = math.inf if seen.last().any() else steps + 1
-      if steps == _MANY_STEPS:
-        logging.warning(
-            'evaluation: no episode has ended after %d steps: if they never do, '
-            'Experiment.wrappers = [@StepLimit] with StepLimit.steps cuts them off', steps)
+      warn_of_no_end(steps)
       for i in np.flatnonzero(seen.last()):
         returns[i].append(float(seen.episode_return[i]))
         successes[i].append(float(seen.episode_success[i]))
@@ -103,6 +100,14 @@ class EpisodeEvaluator:
         returns.ravel().tolist(), successes.ravel().tolist(),
         np.repeat(self._environment.tasks, each).tolist(),
         dict(zip(self.columns, means)))
+
+
+def warn_of_no_end(steps: float) -> None:
+  """Logs a warning once `steps` have been played and no episode has ended."""
+  if steps == _MANY_STEPS:
+    logging.warning(
+        'evaluation: no episode has ended after %d steps: if they never do, '
+        'Experiment.wrappers = [@StepLimit] with StepLimit.steps cuts them off', steps)
 
 
 def describe(evaluation: Evaluation, informed: Optional[float],

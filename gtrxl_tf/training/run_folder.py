@@ -34,6 +34,7 @@ class RunFolder:
                     end of each learning process
   `scores.csv`      the scores of these episodes, if the experiment has any
   `videos/`         films of episodes, made by `binaries.evaluate --video`
+  `report.html`     a page about the run, made by `binaries.report`
   `learning_process.png`, `.csv`  the last learning processes of such a policy
   `evaluations.csv` episodes during training, in runs with an evaluator
   `replay/`         Reverb's checkpoints of its tables
@@ -58,6 +59,7 @@ class RunFolder:
   replay = property(lambda self: self.root / 'replay')
   learning_process = property(lambda self: self.root / 'learning_process.png')
   videos = property(lambda self: self.root / 'videos')
+  report = property(lambda self: self.root / 'report.html')
   failures = property(lambda self: self.root / 'failures')
   logs = property(lambda self: self.root / 'logs')
   done = property(lambda self: self.root / 'done')
