@@ -86,7 +86,7 @@ def table(index: run_index.Index) -> str:
       elif index.setting is None:
         row += [_cell(values), each]
       else:
-        row.append(f'{_cell(values)} ({each})')
+        row.append(_cell(values) + f' ({each})' * (len(values) > 1))
     rows.append(row)
   best = ', '.join(sorted({format(point.informed, '.4g') for point in index.points
                            if point.informed is not None}))
@@ -100,6 +100,8 @@ def table(index: run_index.Index) -> str:
 
 
 def _cell(values: Sequence[float]) -> str:
+  if len(values) == 1:
+    return format(values[0], '.3g')
   mean, low, high = estimate(values)
   return f'**{mean:.3g}** [{low:.3g}, {high:.3g}]'
 
@@ -163,7 +165,7 @@ def _draw_finals(path: pathlib.Path, index: run_index.Index,
     finals = [_finals(point, model, measure) for point in points]
     places = [place for place, values in enumerate(finals) if values]
     estimates = [estimate(finals[place]) for place in places]
-    x = np.array(places) + 0.6 * ((i + 0.5) / len(models) - 0.5)
+    x = np.array(places) + 0.3 * ((i + 0.5) / len(models) - 0.5)
     mean, low, high = np.array(estimates).T
     panel.errorbar(x, mean, [mean - low, high - mean], **curves.style(i), marker='o',
                    markersize=6, capsize=3, label=model)
@@ -188,7 +190,8 @@ def _draw_training(path: pathlib.Path, points: Sequence[comparison.PointRuns],
       sharey='row', squeeze=False, layout='constrained')
   for row, (measure, label) in zip(rows, _TRAINING.items()):
     for panel, point in zip(row, points):
-      runs = comparison.metrics_of(point.runs)
+      known = comparison.metrics_of(point.runs)
+      runs = {model: known.get(model, []) for model in comparison.models_of(points)}
       curves.plot(panel, runs, curves.steps_column(runs), measure=measure)
       panel.set_xlabel('' if panel in rows[0] else panel.get_xlabel())
     row[0].set_ylabel(label)
