@@ -25,7 +25,7 @@ TESTS = --ignore-glob='*_slow_test.py' --ignore-glob='*_envs_test.py'
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help train compare figure3 ablations test test-medium test-all test-slow test-envs test-hostile test-newest wheel-check lint envs offline table2 bench tpu-check docs bazel-check clean
+.PHONY: help train compare figures figure3 ablations test test-medium test-all test-slow test-envs test-hostile test-newest wheel-check lint envs offline table2 bench tpu-check docs bazel-check clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -46,6 +46,10 @@ figure3: .venv/core ## Compare on Numpad 2 x 2, 3 x 3 and 4 x 4; takes 1.5 hours
 	$(RUN) binaries.compare --root_dir=runs/figure3 --seeds=3 \
 	    --sweep=$(subst $(SPACE),$(COMMA),$(FIGURE3)) \
 	    $(ARGS)
+
+figures: .venv/core ## Draw every picture and table of the docs from docs/runs/*.jsonl
+	$(RUN) binaries.figures $(addprefix --index=,$(wildcard docs/runs/*.jsonl)) \
+	    --page=docs/results.md $(ARGS)
 
 # Figures 6 to 11 of *Memory-Efficient Algorithm Distillation*. At the paper's size:
 #   make ablations SETTING=dr ED=ed HEADS='$(call heads,32,16) $(call heads,128,4)' \
@@ -128,7 +132,7 @@ wheel-check: .venv/core ## Build the wheel, install it elsewhere, and train with
 # measure how long things take; -s shows the figures.
 HOSTILE := malformed_test.py environments/batched_test.py \
     $(addprefix datasets/,reader_test.py writer_test.py importers_test.py) \
-    $(addprefix training/,checkpoints_test.py run_folder_test.py watchdog_test.py) \
+    $(addprefix training/,checkpoints_test.py metrics_csv_test.py watchdog_test.py) \
     $(addprefix replay/,staleness_test.py server_test.py stale_rows_test.py) \
     $(addprefix training/online/,keepalive_test.py agreement_test.py multiworker_slow_test.py) \
     $(addprefix launch/,signals_test.py parts_test.py supervisor_test.py train_test.py)
@@ -178,13 +182,13 @@ clean: ## Remove .venv, .venv-tpu, .venv-docs and build products; keeps runs/
 	@test -e $@ || { rm -rf .venv && $(FITTING) -m venv .venv; }
 	@rm -f $@
 	@echo 'Setting up .venv: about a minute, 1.5 GB'
-	@$(INSTALL) -e '.[$(TENSORFLOW),online,dev]'
+	@$(INSTALL) -e '.[$(TENSORFLOW),online,dev,figures]'
 	@echo $(TENSORFLOW) > $@
 
 .venv/envs .venv/offline: .venv/core
 	@mv $< $@.unfinished
 	@echo 'Adding to .venv: $(@F)'
-	@$(INSTALL) -e '.[$(TENSORFLOW),online,dev,$(@F)]'
+	@$(INSTALL) -e '.[$(TENSORFLOW),online,dev,figures,$(@F)]'
 	@mv $@.unfinished $<
 	@touch $@
 

@@ -89,6 +89,8 @@ setuptools.setup(
             'tensorflow-datasets>=4.9.4',
             'tensorflow-metadata>=1.14,<1.18',  # Later ones need protobuf 5.
         ],
+        # rliable's arch 7 fails with pandas 3.
+        'figures': ['pandas<3', 'rliable>=1.2,<2'],
         'serve': ['aiohttp>=3.10'],
         'dev': ['aiohttp>=3.10', 'hypothesis>=6.100', 'kubernetes-validate>=1.30',
                 'pytest>=7', 'pytest-random-order>=1.1', 'pytest-rerunfailures>=14',

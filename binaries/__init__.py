@@ -16,15 +16,20 @@ from absl import flags
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 
 
-def run(main: Callable[[], None]) -> None:
+def run(main: Callable[..., None]) -> None:
   """Parses the flags and runs `main`, as `absl.app.run` does.
 
   If a flag is missing or wrong, or an argument follows no flag, one line says so and the
   exit code is 2. `--help` exits with 0.
 
   Args:
-    main: the program. Its module's docstring shows how it is called.
+    main: the program. Its module's docstring shows how it is called. If it has a
+      parameter, that takes the arguments that follow no flag, at least one.
   """
+  takes = main.__code__.co_varnames[:main.__code__.co_argcount]
+  if takes:
+    flags.FLAGS.set_gnu_getopt()  # Flags may follow such arguments.
+
   def parse(argv: Sequence[str]) -> List[str]:
     try:
       name, *others = flags.FLAGS(argv)
@@ -37,20 +42,24 @@ def run(main: Callable[[], None]) -> None:
              and not flags.FLAGS[flag].value]
     if empty:  # It would be the working folder.
       _refuse(f'--{empty[0]} is empty: expected a folder')
-    if others:  # absl would ignore them.
+    if takes and not others:
+      _refuse(_missing(takes[0].upper(), main.__globals__['__doc__']))
+    if others and not takes:  # absl would ignore them.
       _refuse(f'{others[0]!r} follows no flag: expected --FLAG=VALUE, with the flag '
               'again for each of several values')
-    return [name]
+    return [name, *others]
 
-  app.run(lambda _: main(), flags_parser=parse)
+  app.run(lambda arguments: main(*[arguments[1:]] * len(takes)), flags_parser=parse)
 
 
 def _explained(error: flags.Error, description: str) -> str:
   missing = re.search(r'Flag (--\w+) must have a value other than None', str(error))
-  if not missing:
-    return str(error)
+  return _missing(missing[1], description) if missing else str(error)
+
+
+def _missing(what: str, description: str) -> str:
   example = re.search(r'^  (gtrxl (?:.*\\\n)*.*)', description, re.MULTILINE)
-  return f'{missing[1]} is missing: expected ' + (
+  return f'{what} is missing: expected ' + (
       re.sub(r'\s*\\\n\s*', ' ', example[1]) if example else 'a value')
 
 

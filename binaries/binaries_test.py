@@ -20,6 +20,7 @@ from gtrxl_tf.launch import history_runs_testing
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.serving import export
 from gtrxl_tf.training import checkpoints
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -153,7 +154,7 @@ class Pictures(dm_env.Environment):
         self._experiment.make_policy(self._agent.target), folder.policy)
     done = _run('evaluate', root_dir=folder.root, video=True)
     self.assertEqual((done.returncode, done.stdout), (1, ''))
-    self.assertRegex(done.stderr, r'Not started: --video: ActionRecall cannot be drawn: '
+    self.assertRegex(done.stderr, r'Not started: ActionRecall cannot be drawn: '
                      r'expected a method render\(\) .*\n$')
     self.assertFalse(folder.videos.exists())
 
@@ -283,7 +284,7 @@ def BrokenRecall(seed):
   def test_compare_reports_existing_runs(self):
     for core, seed, returns in (('gtrxl', 0, 1.), ('gtrxl', 1, .9), ('lstm', 0, .25)):
       folder = run_folder.RunFolder(self._temporary / core / f'seed_{seed}')
-      run_folder.MetricsWriter(folder.metrics, 0).append(
+      metrics_csv.MetricsWriter(folder.metrics, 0).append(
           {'learner_step': 10, 'environment_steps': 1000, 'seconds': 60,
            'return': returns, 'success': returns})
       folder.evaluation.write_text(f'episode,return,success\n0,{returns},1\n')

@@ -11,9 +11,13 @@ in gin/cores. Single settings can be added in the same way, and give the run its
   gtrxl compare --gin_file=gin/gtrxl/numpad_2x2_cpu.gin --root_dir=runs/gates \
       --models=gtrxl,gtrxl+TransformerXL.gate=highway
 
-Runs go to ROOT/<model>/seed_<i>, one after the other. If the command
-is started again on the same folder, it resumes. `comparison.md` and `comparison.png` in
-ROOT are updated after every run.
+Runs go to ROOT/<model>/seed_<i>. If the command is started again on the same folder, it
+resumes. After every run, `comparison.md` and `comparison.png` in ROOT are updated, and
+`runs.jsonl`, the index from which `gtrxl figures` draws without the runs.
+
+A run of a small job does not fill two cores: --jobs=2 trains two at a time. On a cluster,
+--print_commands prints a command for each run that is not done and trains nothing; with
+--only_report, the same flags then report on what these commands have trained.
 
 With --sweep='Numpad.size=2,3,4' all of this is repeated for each value, in
 ROOT/Numpad.size=2 and so on. Only that setting changes. If others must change with it,
@@ -34,6 +38,7 @@ values for every model. The table then shows the values, and `ranked.png` shows 
 a model's returns depend on them.
 """
 
+import shlex
 import sys
 
 from absl import flags
@@ -51,6 +56,12 @@ _MODELS = flags.DEFINE_list(
     'Names from gin/cores or gin files; +FILE or +SETTING=VALUE adds to one.')
 flags.register_validator('models', bool, 'expected at least one')
 _SEEDS = flags.DEFINE_integer('seeds', 5, 'Runs of each model.', lower_bound=1)
+_FIRST_SEED = flags.DEFINE_integer(
+    'first_seed', 0, 'The first seed. Choose settings on other seeds than you report.',
+    lower_bound=0)
+_JOBS = flags.DEFINE_integer('jobs', 1, 'Runs that train side by side.', lower_bound=1)
+_PRINT_COMMANDS = flags.DEFINE_bool(
+    'print_commands', False, 'Train nothing; print a command for each unfinished run.')
 _SWEEP = flags.DEFINE_string(
     'sweep', None, 'SETTING=VALUE,VALUE,... or FILE,FILE,...: the comparison is made '
     'for each value of a setting, or with each gin file.')
@@ -66,14 +77,28 @@ def main() -> None:
   try:
     comparison = comparison_runs.Comparison(
         _ROOT_DIR.value, _GIN_FILE.value, _GIN_BINDINGS.value, _MODELS.value,
-        _SEEDS.value, _SWEEP.value, _ONLY_REPORT.value)
+        range(_FIRST_SEED.value, _FIRST_SEED.value + _SEEDS.value), _SWEEP.value,
+        _ONLY_REPORT.value, _command())
+    if _PRINT_COMMANDS.value:
+      print('\n'.join(comparison.commands()))
+      return
     if not _ONLY_REPORT.value:
-      comparison.train()
+      comparison.train(_JOBS.value)
   except config.ConfigError as error:
     sys.exit(f'Not started: {error}')
   except comparison_runs.RunStopped as error:
     sys.exit(str(error))
   print(comparison.report())
+
+
+def _command() -> str:
+  """The command of these runs, without what does not change their numbers."""
+  return shlex.join(['gtrxl', 'compare', *(
+      f'--{name}={value}' for name, value in (
+          *(('gin_file', file) for file in _GIN_FILE.value),
+          *(('gin_bindings', binding) for binding in _GIN_BINDINGS.value),
+          ('models', ','.join(_MODELS.value)), ('seeds', _SEEDS.value),
+          ('first_seed', _FIRST_SEED.value), ('sweep', _SWEEP.value)) if value)])
 
 
 if __name__ == '__main__':

@@ -3,6 +3,8 @@
 import contextlib
 import io
 import pathlib
+import shlex
+import threading
 
 from absl.testing import absltest
 from absl.testing import flagsaver
@@ -12,8 +14,10 @@ import pytest
 from binaries import compare  # No test may import another one: flags would clash.
 from gtrxl_tf import testing
 from gtrxl_tf.analysis import comparison_runs
+from gtrxl_tf.analysis import run_index
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.settings import config
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 
 _GIN = pathlib.Path(__file__).parents[1] / 'gin'
@@ -40,10 +44,13 @@ class _MadeUpRun:
     self.bindings = given['gin_bindings']
     self.files = given['gin_file']
 
+  def terminate(self):
+    pass
+
   def wait(self):
     folder = run_folder.RunFolder(self.root)
     diverges = 'lstm' in self.files[-1] and 'ActionRecall.delay=3' in self.bindings
-    run_folder.MetricsWriter(folder.metrics, 0).append(
+    metrics_csv.MetricsWriter(folder.metrics, 0).append(
         {'learner_step': 10, 'environment_steps': 1000, 'seconds': 60, 'return': 0.75,
          'success': 0.75})
     folder.config.write_text('\n'.join(self.bindings))
@@ -66,7 +73,11 @@ class CompareTest(absltest.TestCase):
 
   def _compare(self, **given):
     """Runs compare; returns its output. `self.runs` are the runs that it started."""
-    def start(command):
+    popen = comparison_runs.subprocess.Popen
+
+    def start(command, **options):
+      if 'binaries.train' not in command:
+        return popen(command, **options)
       self.runs.append(_MadeUpRun(command))
       return self.runs[-1]
 
@@ -179,6 +190,40 @@ class CompareTest(absltest.TestCase):
   def test_ranks_nothing_where_nothing_is_sampled(self):
     self._compare(seeds=1)
     self.assertFalse((self.root / 'ranked.png').exists())
+
+  def test_jobs_train_side_by_side(self):
+    together = threading.Barrier(2, timeout=60)
+    wait = _MadeUpRun.wait
+    self.enter_context(absltest.mock.patch.object(
+        _MadeUpRun, 'wait', lambda run: (together.wait(), wait(run))[1]))
+    printed = self._compare(jobs=2)
+    self.assertLen(self.runs, 4)
+    self.assertRegex(printed, r'2 of 4 runs done, about \d+ minutes left: /')
+    self.assertTrue((self.root / 'lstm/seed_1/logs/train.txt').exists())
+
+  def test_a_run_that_fails_stops_the_others(self):
+    self.enter_context(absltest.mock.patch.object(_MadeUpRun, 'wait', lambda run: 1))
+    with self.assertRaisesRegex(SystemExit, 'Stopped in .*seed_0. Run the same command'):
+      self._compare()
+    self.assertLen(self.runs, 1)
+
+  def test_prints_a_command_for_each_unfinished_run(self):
+    self._compare(seeds=1, first_seed=7)
+    self.assertEqual([pathlib.Path(run.root).name for run in self.runs], ['seed_7'] * 2)
+    printed = self._compare(first_seed=7, print_commands=True)
+    self.assertEmpty(self.runs)
+    commands = [shlex.split(line) for line in printed.splitlines()]
+    self.assertEqual([command[-1] for command in commands], [
+        f'--root_dir={self.root}/{core}/seed_8' for core in ('gtrxl', 'lstm')])
+    self.assertEqual(commands[0][:3], ['gtrxl', 'train', f'--gin_file={_GIN_FILE}'])
+    self.assertIn('--gin_bindings=Experiment.seed = 8', commands[0])
+
+  def test_the_index_has_every_run(self):
+    self._compare()
+    index = run_index.read(self.root / 'runs.jsonl')
+    self.assertEqual([(run.model, run.seed) for run in index.points[0].runs],
+                     [('gtrxl', 0), ('gtrxl', 1), ('lstm', 0), ('lstm', 1)])
+    self.assertIn('Experiment.seed = 1', index.points[0].runs[1].config)
 
   def test_a_value_that_does_not_fit_stops_it_before_the_first_run(self):
     with self.assertRaisesRegex(

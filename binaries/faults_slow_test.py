@@ -30,6 +30,7 @@ from gtrxl_tf.launch import parts_testing
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 
 _GIN_FILE = str(pathlib.Path(__file__).parents[1] / 'gin/gtrxl/t_maze_30_cpu.gin')
@@ -157,7 +158,7 @@ class FaultsTest(absltest.TestCase):
       self.assertEqual(self._parts.end('server', signal.SIGTERM), 0, self._tails())
 
     account = faults_testing.account(faults_testing.read(self._journal))
-    last = run_folder.last_metrics(self._folder.metrics)
+    last = metrics_csv.last_metrics(self._folder.metrics)
     gin.clear_config()
     self.addCleanup(gin.clear_config)
     experiment = prepare.prepare([_GIN_FILE], _BINDINGS)

@@ -118,6 +118,7 @@ def main() -> None:
   from binaries import faults_testing
   from gtrxl_tf.launch import hosts_testing
   from gtrxl_tf.launch import parts_testing
+  from gtrxl_tf.training import metrics_csv
   from gtrxl_tf.training import run_folder
 
   output = pathlib.Path(_OUTPUT_DIR.value).absolute()
@@ -166,7 +167,7 @@ def main() -> None:
              for name in ('learner', 'actor_0', 'actor_1', 'server')}
 
   lines, wrong = summarize(samples)
-  last = run_folder.last_metrics(folder.metrics) or {}
+  last = metrics_csv.last_metrics(folder.metrics) or {}
   account = faults_testing.account(faults_testing.read(journal))
   lines += [
       '', f'Minutes: {_MINUTES.value:g}; killed: {kills}; exit codes at the end: {codes}',

@@ -65,6 +65,16 @@ class HelpTest(parameterized.TestCase):
         cwd=_FOLDER.parent, capture_output=True, text=True, check=False)
     self.assertEqual((done.returncode, done.stdout, done.stderr), (2, '', expected))
 
+  @parameterized.parameters(
+      ([], 'Not started: RUNS is missing: expected gtrxl report runs/numpad_2x2\n'),
+      (['runs/a', 'runs/b', '--episodes=0'],
+       'Not started: flag --episodes=0: 0 is not a positive integer\n'))
+  def test_flags_may_follow_runs(self, arguments, expected):
+    done = subprocess.run(
+        [sys.executable, '-m', 'binaries.gtrxl', 'report', *arguments],
+        cwd=_FOLDER.parent, capture_output=True, text=True, check=False)
+    self.assertEqual((done.returncode, done.stdout, done.stderr), (2, '', expected))
+
   @parameterized.parameters(*_BINARIES)
   def test_the_first_example_has_all_flags_that_are_required(self, binary):
     text = (_FOLDER / f'{binary}.py').read_text(encoding='utf-8')

@@ -12,6 +12,7 @@ from gtrxl_tf.launch import parts_testing
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 
 _GIN_FILE = str(pathlib.Path(__file__).parents[1] / 'gin/gtrxl/t_maze_30_cpu.gin')
@@ -44,7 +45,7 @@ class HostsTest(absltest.TestCase):
       self.assertEqual(parts.end('server', 15), 0, parts.tail('server'))
 
     self.assertTrue(folder.done.exists())
-    last = run_folder.last_metrics(folder.metrics)
+    last = metrics_csv.last_metrics(folder.metrics)
     self.assertEqual(last['unrolls_duplicate'], 0)
     self.assertLessEqual(last['oldest_unroll'], last['oldest_allowed'])
     gin.clear_config()

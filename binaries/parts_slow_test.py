@@ -11,6 +11,7 @@ import urllib.request
 from absl.testing import absltest
 import portpicker
 
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -61,7 +62,7 @@ class PartsTest(absltest.TestCase):
     port, metrics_port = (portpicker.pick_unused_port() for _ in range(2))
     server_flag, root = f'--server=localhost:{port}', f'--root_dir={folder.root}'
     def step():
-      return (run_folder.last_metrics(folder.metrics) or {}).get(
+      return (metrics_csv.last_metrics(folder.metrics) or {}).get(
             'learner_step', 0)
 
     actor = self.start('actor', server_flag, '--index=0')
@@ -92,12 +93,12 @@ class PartsTest(absltest.TestCase):
     self.ended(server)
     self.assertLen(list((folder.replay / 'tables').iterdir()), 1)
 
-    rows = run_folder.read_metrics(folder.metrics)
+    rows = metrics_csv.read_metrics(folder.metrics)
     steps = [row['learner_step'] for row in rows]
     self.assertEqual(steps, sorted(set(steps)))
     self.assertEqual(rows[-1]['unrolls_duplicate'], 0)
     self.assertLessEqual(rows[-1]['oldest_unroll'], rows[-1]['oldest_allowed'])
-    evaluations = run_folder.read_metrics(folder.evaluations)
+    evaluations = metrics_csv.read_metrics(folder.evaluations)
     self.assertEqual(evaluations[0]['learner_step'], 0)
     self.assertGreater(evaluations[-1]['learner_step'], saved_step)
 

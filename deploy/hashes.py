@@ -31,7 +31,7 @@ def _lines(*wanted: str) -> list[str]:
   found = []
   for item in json.loads(done.stdout)['install']:
     download, metadata = item['download_info'], item['metadata']
-    if metadata['name'] == 'gtrxl_tf':
+    if metadata['name'].replace('-', '_') == 'gtrxl_tf':
       continue
     if not download['url'].startswith(_INDEX):
       raise ValueError(f'{download["url"]}: expected a file of {_INDEX}')

@@ -180,9 +180,10 @@ class ActorCriticAgent(tf.Module):
   def _update_observations(self, observation) -> None:
     """Updates the statistics with all steps `[B, T + 1, ...]` but the overlap."""
     strategy = tf.distribute.get_strategy()
-    sums = strategy.run(lambda x: self.online.observation_sums(
+    statistics = self.online.observation_statistics
+    sums = strategy.run(lambda x: statistics.sums(
         tf.nest.map_structure(lambda x: x[:, :-1], x)), [observation])
-    self.online.observation_statistics.update(tf.nest.map_structure(
+    statistics.update(tf.nest.map_structure(
         lambda x: strategy.reduce(tf.distribute.ReduceOp.SUM, x, axis=None), sums))
 
   def _normalize(self, values: tf.Tensor, tasks: tf.Tensor) -> tf.Tensor:

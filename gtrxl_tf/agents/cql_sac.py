@@ -17,7 +17,7 @@ from gtrxl_tf.losses import averages
 from gtrxl_tf.losses import cql
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
-from gtrxl_tf.networks import tensor_specs
+from gtrxl_tf.networks import observation_statistics
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.settings import config
 
@@ -35,10 +35,11 @@ class CQLSACActor(tf.Module):
   Args:
     action_spec: the environment's; one array of floats with finite bounds.
     units: width of each ReLU layer. The default is that of the authors' code.
+    normalize_observations: as in `DecisionNetwork`.
 
   Attributes:
     action_space: the `ActionSpace` of `action_spec`.
-    observe: a `Torso` that turns an observation into the network's input vector.
+    observation_statistics: those that normalize, or None.
     network: the TF-Agents network, after `create_variables`. Its observations are
       vectors, its actions are vectors in [-1, 1].
 
@@ -47,7 +48,8 @@ class CQLSACActor(tf.Module):
   """
 
   def __init__(self, action_spec: Any,
-               units: Sequence[config.PositiveInt] = (256, 256, 256)):
+               units: Sequence[config.PositiveInt] = (256, 256, 256),
+               normalize_observations: bool = False):
     super().__init__(name='actor')
     self.action_space = action_space.ActionSpace(action_spec)
     if not (isinstance(action_spec, specs.BoundedArray)
@@ -61,8 +63,10 @@ class CQLSACActor(tf.Module):
       raise config.ConfigError(
           f"Experiment.compute_dtype = {dtype!r}: expected 'float32' with "
           'CQLSACActor, as the networks of TF-Agents support no other')
-    self.observe = torsos.VectorTorso((), name='observe')
+    self.observation_statistics = None
     self.network = None
+    self._vector = torsos.VectorTorso(())
+    self._normalize_observations = normalize_observations
     self._units = tuple(units)
 
   def create_variables(self, observation_spec: Any) -> None:
@@ -85,7 +89,15 @@ class CQLSACActor(tf.Module):
         fc_layer_params=self._units, continuous_projection_net=(
             projection.TanhNormalProjectionNetwork))
     self.network.create_variables()
-    self.observe(tensor_specs.zeros(observation_spec, [1]), 1)  # If it normalizes.
+    if self._normalize_observations:
+      self.observation_statistics = observation_statistics.ObservationStatistics(
+          observation_spec, running=False)
+
+  def observe(self, observation: Any, batch_dims: int) -> tf.Tensor:
+    """The network's inputs: vectors of observations with `batch_dims` batch axes."""
+    if self.observation_statistics is not None:
+      observation = self.observation_statistics.normalize(observation)
+    return self._vector(observation, batch_dims)
 
   def initial_state(self, batch_size) -> Any:
     """The empty state, since there is no memory."""

@@ -164,16 +164,14 @@ class CQLSACAgentTest(tf.test.TestCase):
 
   def test_actor_and_critics_see_normalized_observations(self):
     self.addCleanup(gin.clear_config)
-    gin.parse_config('VectorTorso.normalize = True')
+    gin.parse_config('CQLSACActor.normalize_observations = True')
     agent = _agent()
     observation = _observation(np.random.RandomState(0), 5)
-    agent.network.observe.set_statistics(
-        {'x': np.array([0.5]), 'y': np.array(1.0)},
-        {'x': np.array([2.0]), 'y': np.array(0.5)})
+    agent.network.observation_statistics.assign(
+        {'x': np.array([0.5]), 'y': np.array(1)}, {'x': np.array([2.0]), 'y': np.array(1)})
     self.assertAllClose(
         agent.network.observe(tf.nest.map_structure(tf.constant, observation), 1),
-        np.stack([(observation['x'][:, 0] - 0.5) / 2, (observation['y'] - 1) / 0.5],
-                 axis=1))
+        np.stack([(observation['x'][:, 0] - 0.5) / 2, observation['y']], axis=1))
     loss, _ = agent.loss(_batch(0))
     self.assertTrue(np.isfinite(loss))
 

@@ -134,6 +134,9 @@ class DecisionPolicy(policy_lib.NetworkPolicy):
     window: how many of the last steps the network sees, see `window.DecisionWindow`;
       the context of a Decision Transformer. By default the network uses the core's
       memory.
+
+  Attributes:
+    window: as given.
   """
 
   def __init__(self, network: decision.DecisionNetwork, observation_spec: Any,
@@ -150,6 +153,7 @@ class DecisionPolicy(policy_lib.NetworkPolicy):
           'length of the context')
     if window is not None:
       network = windows.DecisionWindow(network, window)
+    self.window = window
     self._target = target_return / return_scale
     self._return_scale = return_scale
     self._period = return_reset_period

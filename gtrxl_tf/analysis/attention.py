@@ -102,6 +102,39 @@ def attend_online(network: actor_critic.ActorCritic, inputs: actor_critic.Networ
   return Segment(weights[:, 0].numpy(), queries, keys)
 
 
+def by_step(segments: Sequence[Segment], row: int = 0, tokens_per_step: int = 1
+            ) -> np.ndarray:
+  """Returns how much each step attends to memory and to each step, as mean over heads.
+
+  The step attends where its policy is read: at the second of three tokens.
+
+  Args:
+    segments: the segments of an episode of T steps, in order.
+    row: the row of the batch.
+    tokens_per_step: tokens of a step, whose shares are added up.
+
+  Returns:
+    [T, L, m + T]: first m columns for the cache as a whole and for each memory token, if
+    there are any, then one for each step.
+  """
+  total = sum(x.queries.count('step') for x in segments) // tokens_per_step
+  rows, begin = [], 0
+  for segment in segments:
+    queries, keys = np.array(segment.queries), np.array(segment.keys)
+    acting = np.flatnonzero(queries == 'step')[tokens_per_step // 2::tokens_per_step]
+    weights = segment.weights[row].mean(axis=1)[:, acting]
+    steps = weights[..., keys == 'step']
+    steps = steps.reshape(*steps.shape[:2], -1, tokens_per_step).sum(axis=-1)
+    rows.append(np.concatenate([
+        weights[..., keys == 'cache'].sum(axis=-1, keepdims=True),
+        weights[..., keys == 'read'],
+        np.pad(steps, [(0, 0), (0, 0), (begin, total - begin - steps.shape[-1])])],
+        axis=-1))
+    begin += steps.shape[-1]
+  found = np.concatenate(rows, axis=1).swapaxes(0, 1)
+  return found if found[..., 0].any() else found[..., 1:]
+
+
 def mean_distance(segment: Segment) -> float:
   """Returns how many steps back attention goes, as a mean over all queries.
 

@@ -75,6 +75,26 @@ class AttendTest(tf.test.TestCase):
     query, key = np.indices(seen.shape)
     self.assertAllEqual(seen, (key <= query) & (key >= query - 7))
 
+  def test_of_each_step_to_memory_and_steps(self):
+    segments = attention.attend(_network(_rate()), _inputs(5))
+    weights = attention.by_step(segments, row=1, tokens_per_step=3)
+    # A column for the cache, two for memory tokens, and one for each step.
+    self.assertEqual(weights.shape, (5, _L, 1 + 2 + 5))
+    self.assertAllClose(weights.sum(axis=-1), np.ones([5, _L]))
+    seen = weights.any(axis=1)
+    step, other = np.indices([5, 5])
+    # A segment has two steps.
+    self.assertAllEqual(seen[:, 3:], (other <= step) & (other >= step // 2 * 2))
+    self.assertAllEqual(seen[:, 0], [False, False, True, True, True])
+    second = segments[1].weights[1].mean(axis=1)
+    self.assertAllClose(weights[3, :, 5], second[:, 2 + 3 + 1, 4 + 2:4 + 2 + 3].sum(-1))
+
+  def test_of_each_step_without_memory(self):
+    network = _network(_rate(num_memory_tokens=0, cache_length=0))
+    weights = attention.by_step(
+        attention.attend(network, _inputs(4)), tokens_per_step=3)
+    self.assertEqual(weights.shape, (4, _L, 4))
+
   def test_shares(self):
     for segment in attention.attend(_network(_rate()), _inputs(4)):
       shares = attention.shares(segment)

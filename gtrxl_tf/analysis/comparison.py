@@ -29,6 +29,7 @@ class Run(NamedTuple):
       while it acts.
     scores: the scores of the evaluation; none if the experiment has no score, or the
       run is not done.
+    config: the run's operative gin config.
   """
   model: str
   seed: int
@@ -38,6 +39,7 @@ class Run(NamedTuple):
   samples: Mapping[str, float]
   processes: Mapping[str, history_curves.Curve] = types.MappingProxyType({})
   scores: Mapping[str, float] = types.MappingProxyType({})
+  config: str = ''
 
 
 class PointRuns(NamedTuple):

@@ -1,10 +1,15 @@
 """The runs of a comparison: several models and seeds, at every point of a sweep."""
 
+from concurrent import futures
+import contextlib
 import pathlib
+import shlex
 import signal
 import subprocess
 import sys
-from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+import threading
+import time
+from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 import gin
 
@@ -12,8 +17,10 @@ from gtrxl_tf import files
 from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import comparison_plots
 from gtrxl_tf.analysis import models as variants
+from gtrxl_tf.analysis import run_index
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.settings import sampling
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import tensorboard
 from gtrxl_tf.training.offline import history_curves
@@ -21,6 +28,13 @@ from gtrxl_tf.training.offline import history_curves
 
 class RunStopped(Exception):
   """A run ended before it was done. The message is one line."""
+
+
+class _Run(NamedTuple):
+  """A model, a seed, and a point of the sweep."""
+  point: variants.Point
+  model: str
+  seed: int
 
 
 class _Prepared(NamedTuple):
@@ -39,8 +53,9 @@ class Comparison:
   """
 
   def __init__(self, root: Union[str, pathlib.Path], gin_files: Sequence[str],
-               gin_bindings: Sequence[str], models: Sequence[str], num_seeds: int,
-               sweep: Optional[str], only_report: bool = False):
+               gin_bindings: Sequence[str], models: Sequence[str],
+               seeds: Sequence[int], sweep: Optional[str], only_report: bool = False,
+               command: str = ''):
     """Prepares every experiment once, so that a wrong setting shows before training.
 
     Args:
@@ -48,10 +63,11 @@ class Comparison:
       gin_files: settings that all runs share.
       gin_bindings: settings that all runs share, which override the files.
       models: as `variants.models` takes them.
-      num_seeds: runs of each model.
+      seeds: the seeds of each model's runs.
       sweep: as `variants.sweep` takes it.
       only_report: trains nothing. One model is then prepared for each point, since a
         report needs only the environment.
+      command: the command that makes this comparison, for its index.
 
     Raises:
       config.ConfigError: a setting that cannot be used.
@@ -60,35 +76,45 @@ class Comparison:
     self._gin_files = gin_files
     self._gin_bindings = gin_bindings
     self._models = variants.models(models)
-    self._num_seeds = num_seeds
+    self._seeds = seeds
+    self._command = command
     self._points = variants.sweep(sweep)
     self._setting = variants.swept(sweep)
+    self._lock = threading.Lock()  # Guards the next two.
+    self._processes: List[subprocess.Popen] = []
+    self._stopping = False
     prepared = list(self._models)[-1:] if only_report else list(self._models)
     self._prepared = {point.name: self._prepare(point, prepared)
                       for point in self._points}
 
-  def train(self) -> None:
-    """Trains the unfinished runs one after the other, and reports after each.
+  def train(self, num_jobs: int = 1) -> None:
+    """Trains the unfinished runs, and reports after each.
+
+    Args:
+      num_jobs: how many runs are trained side by side. If there are several, each
+        prints to `logs/train.txt` in its folder.
 
     Raises:
       RunStopped: a run ended before it was done, but did not diverge.
     """
-    runs = list(self._runs())
-    for i, (point, model, seed) in enumerate(runs, 1):
-      folder = self._folder(point, model, seed)
-      if folder.evaluation.exists() or folder.diverged.exists():
-        continue
-      print(f'Run {i} of {len(runs)}: {folder.root}', flush=True)
-      board = tensorboard.Summaries(folder.summaries)
-      board.sweep_point({
-          'model': model, 'seed': seed,
-          **({self._setting: point.value} if self._setting else {})})
-      board.flush()
-      code = self._train(point, model, seed)
-      if code and not folder.diverged.exists():
-        raise RunStopped(
-            f'Stopped in {folder.root}. Run the same command to continue.')
-      self.report()
+    runs, start = self._unfinished(), time.monotonic()
+    with futures.ThreadPoolExecutor(num_jobs) as pool, self._stops_on_signals():
+      trained = {pool.submit(self._train, run, num_jobs > 1): run for run in runs}
+      for number, task in enumerate(futures.as_completed(trained), 1):
+        folder = self._folder(trained[task])
+        if task.result() and not folder.diverged.exists():
+          self._stop()
+          raise RunStopped(
+              f'Stopped in {folder.root}. Run the same command to continue.')
+        self.report()
+        minutes = (time.monotonic() - start) / number * (len(runs) - number) / 60
+        print(f'{number} of {len(runs)} runs done, about {minutes:,.0f} minutes left: '
+              f'{folder.root}', flush=True)
+
+  def commands(self) -> List[str]:
+    """Returns a shell command for each unfinished run, which may run anywhere."""
+    return [shlex.join(['gtrxl', 'train', *self._flags(run)])
+            for run in self._unfinished()]
 
   def report(self) -> str:
     """Writes tables and pictures of all runs that have begun; returns the tables."""
@@ -102,25 +128,29 @@ class Comparison:
     if not points:
       return f'No runs in {self._root}.'
     text = comparison.tables(self._setting, points)
-    picture = self._root / 'comparison.png'
+    files.write_atomically(self._root / 'comparison.md', text)
+    run_index.write(self._root / 'runs.jsonl', run_index.Index(
+        self._command, run_index.version(), self._setting, points))
+    picture, ranked = self._root / 'comparison.png', self._root / 'ranked.png'
     if self._setting is None:
       comparison_plots.draw(picture, points[0], self._root.name)
     else:
       comparison_plots.draw_sweep(picture, self._setting, points, self._root.name)
-    files.write_atomically(self._root / 'comparison.md', text)
     text += f'\nPicture: {picture}'
     if any(run.samples for point in points for run in point.runs):
-      ranked = self._root / 'ranked.png'
       comparison_plots.draw_ranked(ranked, self._setting, points, self._root.name)
       text += f'\nRanked runs: {ranked}'
     return text
 
-  def _runs(self) -> Iterator[Tuple[variants.Point, str, int]]:
+  def _runs(self) -> List[_Run]:
     """All runs, in the order in which they are trained."""
-    for seed in range(self._num_seeds):
-      for point in self._points:
-        for model in self._models:
-          yield point, model, seed
+    return [_Run(point, model, seed) for seed in self._seeds for point in self._points
+            for model in self._models]
+
+  def _unfinished(self) -> List[_Run]:
+    folders = [(run, self._folder(run)) for run in self._runs()]
+    return [run for run, folder in folders
+            if not (folder.evaluation.exists() or folder.diverged.exists())]
 
   def _files(self, point: variants.Point, model: str) -> List[str]:
     return [*self._gin_files, *point.gin_files, *self._models[model].gin_files]
@@ -128,9 +158,9 @@ class Comparison:
   def _bindings(self, point: variants.Point, model: str) -> List[str]:
     return [*self._gin_bindings, *point.bindings, *self._models[model].bindings]
 
-  def _folder(self, point: variants.Point, model: str, seed: int
-              ) -> run_folder.RunFolder:
-    return run_folder.RunFolder(self._root / point.name / model / f'seed_{seed}')
+  def _folder(self, run: _Run) -> run_folder.RunFolder:
+    return run_folder.RunFolder(
+        self._root / run.point.name / run.model / f'seed_{run.seed}')
 
   def _prepare(self, point: variants.Point, models: Sequence[str]) -> _Prepared:
     """Prepares the experiment of each model; they have the same environment."""
@@ -141,35 +171,68 @@ class Comparison:
     return _Prepared(experiment.informed_return(), experiment.task_names,
                      list(experiment.compute_scores([], [])), experiment.reference_lines)
 
-  def _train(self, point: variants.Point, model: str, seed: int) -> int:
+  def _flags(self, run: _Run) -> List[str]:
+    """The flags of `gtrxl train` for a run."""
+    bindings = [*self._bindings(run.point, run.model), f'Experiment.seed = {run.seed}']
+    return [*(f'--gin_file={file}' for file in self._files(run.point, run.model)),
+            *(f'--gin_bindings={binding}' for binding in bindings),
+            f'--root_dir={self._folder(run).root}']
+
+  def _train(self, run: _Run, to_file: bool) -> int:
     """Runs `binaries.train` to its end; returns its exit code."""
-    bindings = [*self._bindings(point, model), f'Experiment.seed = {seed}']
-    process = subprocess.Popen(
-        [sys.executable, '-m', 'binaries.train',
-         *(f'--gin_file={file}' for file in self._files(point, model)),
-         *(f'--gin_bindings={binding}' for binding in bindings),
-         f'--root_dir={self._folder(point, model, seed).root}'])
-    # The run saves before it ends, and this process waits for that.
-    handlers = {s: signal.signal(s, lambda *_: process.terminate())
+    folder = self._folder(run)
+    board = tensorboard.Summaries(folder.summaries)
+    board.sweep_point({
+        'model': run.model, 'seed': run.seed,
+        **({self._setting: run.point.value} if self._setting else {})})
+    board.flush()
+    with contextlib.ExitStack() as stack:
+      output = None
+      if to_file:
+        folder.logs.mkdir(parents=True, exist_ok=True)
+        output = stack.enter_context(open(folder.logs / 'train.txt', 'ab'))
+      else:
+        print(f'Run: {folder.root}', flush=True)
+      with self._lock:
+        if self._stopping:
+          return 1
+        process = subprocess.Popen(
+            [sys.executable, '-m', 'binaries.train', *self._flags(run)], stdout=output,
+            stderr=output)
+        self._processes.append(process)
+      return process.wait()
+
+  @contextlib.contextmanager
+  def _stops_on_signals(self) -> Iterator[None]:
+    """Interruption and termination stop the runs, which save before they end."""
+    handlers = {s: signal.signal(s, lambda *_: self._stop())
                 for s in (signal.SIGINT, signal.SIGTERM)}
-    code = process.wait()
-    for signum, handler in handlers.items():
-      signal.signal(signum, handler)
-    return code
+    try:
+      yield
+    finally:
+      for signum, handler in handlers.items():
+        signal.signal(signum, handler)
+
+  def _stop(self) -> None:
+    """Stops the runs that train, and starts no other."""
+    with self._lock:
+      self._stopping = True
+      for process in self._processes:
+        process.terminate()
 
   def _read(self, point: variants.Point) -> List[comparison.Run]:
     """All runs of the point that have begun."""
     runs = []
     for model in self._models:
-      for seed in range(self._num_seeds):
-        folder = self._folder(point, model, seed)
-        metrics = run_folder.read_metrics(folder.metrics)
+      for seed in self._seeds:
+        folder = self._folder(_Run(point, model, seed))
+        metrics = metrics_csv.read_metrics(folder.metrics)
         if metrics or folder.diverged.exists():
-          samples = (sampling.samples(folder.config.read_text(encoding='utf-8'))
-                     if folder.config.exists() else {})
+          config = (folder.config.read_text(encoding='utf-8')
+                    if folder.config.exists() else '')
           runs.append(comparison.Run(
-              model, seed, metrics, run_folder.read_metrics(folder.evaluation),
-              folder.diverged.exists(), samples,
+              model, seed, metrics, metrics_csv.read_metrics(folder.evaluation),
+              folder.diverged.exists(), sampling.samples(config),
               history_curves.read_csv(folder.learning_process.with_suffix('.csv')),
-              next(iter(run_folder.read_metrics(folder.scores)), {})))
+              next(iter(metrics_csv.read_metrics(folder.scores)), {}), config))
     return runs

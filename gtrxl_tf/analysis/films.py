@@ -1,19 +1,35 @@
-"""Films of episodes, as animated GIFs."""
+"""Plays episodes, and films them as animated pictures."""
 
+import io
+import math
 import pathlib
-from typing import Any, List
+from typing import Any, List, NamedTuple
 
 import dm_env
 import numpy as np
 from PIL import Image
+import tensorflow as tf
 import tree
 
 from gtrxl_tf import environments
+from gtrxl_tf.agents import decision as decision_agent
+from gtrxl_tf.agents import policy as policy_lib
+from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.networks import decision
 from gtrxl_tf.settings import config
+from gtrxl_tf.settings import seeds
+from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training import rollout as rollout_lib
 
 MOST_FRAMES = 1000  # The frames of a film; later steps of an episode are left out.
 _FRAMES_PER_SECOND = 12
 _LEAST_SIDE, _MOST_SIDE = 160, 480  # Pixels of a film's longer side.
+_QUALITY = 60  # Of WebP, whose lossless films would take three times as much.
+
+
+class CannotDraw(config.ConfigError):
+  """An environment has no picture of itself."""
 
 
 class Filmed(environments.Wrapper):
@@ -49,7 +65,7 @@ def _picture(environment: dm_env.Environment, observation: Any) -> np.ndarray:
   """Returns a picture of the environment's current state, uint8 [H, W, 3].
 
   Raises:
-    config.ConfigError: the environment cannot be drawn.
+    CannotDraw: the environment cannot be drawn.
   """
   picture, why = None, 'no such method'
   try:
@@ -61,8 +77,8 @@ def _picture(environment: dm_env.Environment, observation: Any) -> np.ndarray:
   if picture is None or not _is_image(picture) or picture.shape[-1] != 3:
     images = [x for x in map(np.asarray, tree.flatten(observation)) if _is_image(x)]
     if len(images) != 1:
-      raise config.ConfigError(
-          f'--video: {type(environment).__name__} cannot be drawn: expected a method '
+      raise CannotDraw(
+          f'{type(environment).__name__} cannot be drawn: expected a method '
           'render() that returns uint8 [H, W, 3], or one image in the observation; got '
           f'{len(images)} images, and from render(): {why}')
     picture, = images
@@ -75,6 +91,95 @@ def _picture(environment: dm_env.Environment, observation: Any) -> np.ndarray:
 def _is_image(x: np.ndarray) -> bool:
   return (x.dtype == np.uint8 and x.ndim == 3 and min(x.shape) > 0
           and (x.shape[-1] in (1, 4) or x.shape[-1] % 3 == 0))
+
+
+class Episode(NamedTuple):
+  """The first episode that a policy played in an environment, of T recorded steps.
+
+  Attributes:
+    task: the task's number.
+    frames: a picture of each step, uint8 [H, W, 3]; none if it was not filmed.
+    action: nest of [T, ...]; what the policy answered to the last step had no effect.
+    reward: [T], before the action.
+    episode_return: of the whole episode; NaN if it was cut off.
+    success: 1 or 0; NaN if the environment does not report it.
+    inputs: what a network saw, [1, T, ...], without actions where these are tokens; ()
+      if it is not known, as of a SavedModel.
+  """
+  task: int
+  frames: List[np.ndarray]
+  action: Any
+  reward: np.ndarray
+  episode_return: float
+  success: float
+  inputs: Any = ()
+
+
+def play(experiment: experiment_lib.Experiment, policy: Any, count: int,
+         film: bool = True, most_steps: float = math.inf) -> List[Episode]:
+  """Plays one episode in each of `count` environments.
+
+  Args:
+    experiment: makes the environments.
+    policy: a policy, or a SavedModel of one.
+    count: environments; the tasks of the experiment take turns.
+    film: whether to keep pictures.
+    most_steps: where episodes are cut off.
+
+  Raises:
+    CannotDraw: the environment cannot be drawn.
+  """
+  filmed: List[Filmed] = []
+
+  def wrap(environment: dm_env.Environment) -> Filmed:
+    filmed.append(Filmed(environment))
+    # If it cannot be drawn, this raises a CannotDraw, not an EnvironmentFailed.
+    filmed[-1].reset()
+    return filmed[-1]
+
+  environment = experiment.make_environments(
+      count, seeds.Stream.EVALUATION, **({'wrap': wrap} if film else {}))
+  rollout = rollout_lib.Rollout(
+      environment, policy.action, policy.get_initial_state(count))
+  steps, ends, number = [], {}, 0
+  while len(ends) < count and number < most_steps:
+    before = rollout.policy_state
+    seen, done = rollout.step()
+    number += 1
+    if number <= MOST_FRAMES:
+      steps.append((seen, done.action, _inputs(seen, before, rollout.policy_state)))
+    for i in np.flatnonzero(seen.last()):
+      ends.setdefault(int(i), (number, seen))
+    if not ends:
+      evaluation.warn_of_no_end(number)
+  environment.close()
+  episodes = []
+  for i in range(count):
+    length, last = ends.get(i, (number, None))
+    recorded, action, inputs = tree.map_structure(
+        lambda *x, i=i: np.stack([y[i] for y in x]), *steps[:length])
+    episodes.append(Episode(
+        int(environment.tasks[i]), filmed[i].frames[:length] if film else [], action,
+        recorded.reward, float(last.episode_return[i]) if last else math.nan,
+        float(last.episode_success[i]) if last else math.nan,
+        tf.nest.map_structure(lambda x: tf.constant(x)[tf.newaxis], inputs)))
+  return episodes
+
+
+def _inputs(seen: environments.BatchedTimeStep, before: Any, after: Any) -> Any:
+  """What a network saw of a step, from its policy's state before and after it."""
+  if isinstance(before, policy_lib.PolicyState):
+    return actor_critic.NetworkInputs(
+        seen.observation, _arrays(before.previous_action), seen.reward, seen.first())
+  if isinstance(after, decision_agent.DecisionState):
+    return decision.DecisionInputs(
+        after.return_to_go.numpy(), seen.observation, (), seen.first(),
+        after.steps.numpy() - 1)
+  return ()
+
+
+def _arrays(nest: Any) -> Any:
+  return tf.nest.map_structure(lambda x: x.numpy(), nest)
 
 
 def write(path: pathlib.Path, frames: List[np.ndarray]) -> None:
@@ -90,5 +195,12 @@ def write(path: pathlib.Path, frames: List[np.ndarray]) -> None:
       image.thumbnail((_MOST_SIDE, _MOST_SIDE))
     images.append(image)
   path.parent.mkdir(parents=True, exist_ok=True)
-  images[0].save(path, save_all=True, append_images=images[1:], loop=0,
-                 duration=1000 // _FRAMES_PER_SECOND)
+  path.write_bytes(encode(images, 'GIF'))
+
+
+def encode(images: List[Image.Image], form: str) -> bytes:
+  """Returns pictures as an animation that repeats, in Pillow's format `form`."""
+  film = io.BytesIO()
+  images[0].save(film, form, save_all=True, append_images=images[1:], loop=0,
+                 duration=1000 // _FRAMES_PER_SECOND, quality=_QUALITY)
+  return film.getvalue()

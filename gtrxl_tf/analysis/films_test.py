@@ -103,7 +103,7 @@ class FilmedTest(parameterized.TestCase):
       (_Images((5,), np.zeros([4, 4])), r'got 0 images, .* float64 \[4, 4\]'))
   def test_what_cannot_be_drawn_is_refused(self, environment, message):
     with self.assertRaisesRegex(
-        config.ConfigError, f'^--video: _Images cannot be drawn: expected .*; {message}$'):
+        config.ConfigError, f'^_Images cannot be drawn: expected .*; {message}$'):
       films.Filmed(environment).reset()
 
 

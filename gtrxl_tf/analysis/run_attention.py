@@ -1,16 +1,17 @@
-"""Draws the attention of a run's model, in the run's folder."""
+"""The attention of a run's model: pictures in the run's folder, numbers of episodes."""
 
 import pathlib
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf.analysis import attention
+from gtrxl_tf.analysis import films
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import decision
-from gtrxl_tf.settings import seeds
-from gtrxl_tf.training import rollout as rollout_lib
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.offline import experiment as offline_experiment
 from gtrxl_tf.training.offline import history_curves
@@ -18,7 +19,7 @@ from gtrxl_tf.training.offline import history_experiment
 from gtrxl_tf.training.offline import learning_processes
 from gtrxl_tf.training.online import experiment as online_experiment
 
-_MOST_STEPS = 300  # More steps of an episode could not be distinguished in a picture.
+MOST_STEPS = 300  # More steps of an episode could not be distinguished in a picture.
 
 
 def draw(folder: run_folder.RunFolder, episode: int) -> None:
@@ -72,45 +73,23 @@ def _draw_played(experiment: online_experiment.OnlineExperiment,
   """Draws the mean over heads and each head of an episode that the policy plays."""
   network = experiment.restore_agent(folder.checkpoints).acting_network
   attention.check_attends(network.core)  # Before anything is played.
-  policy = experiment.make_policy(network)
-  rollout = rollout_lib.Rollout(
-      experiment.make_environments(1, seeds.Stream.EVALUATION), policy.action,
-      policy.get_initial_state(1))
-  steps, number = [], 0
-  while number <= episode and len(steps) < _MOST_STEPS:
-    previous_action = rollout.policy_state.previous_action
-    seen, _ = rollout.step()
-    if number == episode:
-      steps.append(actor_critic.NetworkInputs(
-          seen.observation, previous_action, seen.reward, seen.first()))
-    number += int(seen.last()[0])
-  segment = attention.attend_online(network, tf.nest.map_structure(
-      lambda *rows: tf.stack(rows, axis=1), *steps))
+  played = films.play(experiment, experiment.make_policy(network), episode + 1,
+                      film=False, most_steps=MOST_STEPS)[episode]
+  segment = attention.attend_online(network, played.inputs)
   pictures.mkdir(exist_ok=True)
   picture = pictures / f'episode_{episode}.png'
   title = f'{folder.root.name}, episode {episode}'
   attention.draw(picture, segment, title, tokens_per_step=1)
   attention.draw(pictures / f'episode_{episode}_heads.png', segment, title,
                  by_head=True, tokens_per_step=1)
-  print(f'{picture}: {len(steps)} steps, attention goes '
+  print(f'{picture}: {len(played.reward)} steps, attention goes '
         f'{attention.mean_distance(segment):.1f} steps back on average')
 
 
 def _draw_processes(experiment: history_experiment.HistoryExperiment,
                     folder: run_folder.RunFolder, pictures: pathlib.Path) -> None:
   """Draws the share of attention that goes to earlier segments, over time."""
-  network = experiment.restore_agent(folder.checkpoints).network
-  attention.check_recurs(network.core)  # Before anything is played.
-  policy = experiment.make_policy(network)
-  evaluator = experiment.make_evaluator(policy)
-  evaluator.evaluate()
-  shares = attention.recurrence_shares(
-      network, learning_processes.as_inputs(evaluator.played, network, policy))
-  parts = np.array_split(np.arange(shares.shape[1]),
-                         min(shares.shape[1], history_curves.NUM_BINS))
-  curve = history_curves.summarize(
-      np.array([network.context_length * (part[-1] + 1) for part in parts]),
-      np.stack([shares[:, part].mean(axis=1) for part in parts], axis=1))
+  curve = recurrence_curve(experiment, folder)
   pictures.mkdir(exist_ok=True)
   picture = pictures / 'recurrence.png'
   history_curves.write_csv(
@@ -120,3 +99,73 @@ def _draw_processes(experiment: history_experiment.HistoryExperiment,
   first, mean, last = curve.mean[0], curve.mean.mean(), curve.mean[-1]
   print(f'{picture}: {first:.3f} at the start, {mean:.3f} on average, '
         f'{last:.3f} at the end')
+
+
+def recurrence_curve(experiment: history_experiment.HistoryExperiment,
+                     folder: run_folder.RunFolder) -> history_curves.Curve:
+  """Plays learning processes; returns the share of attention on earlier segments.
+
+  Raises:
+    config.ConfigError: the run's core does not attend to earlier segments.
+    FileNotFoundError: the run has no checkpoint.
+  """
+  network = experiment.restore_agent(folder.checkpoints).network
+  attention.check_recurs(network.core)  # Before anything is played.
+  policy = experiment.make_policy(network)
+  evaluator = experiment.make_evaluator(policy)
+  evaluator.evaluate()
+  shares = attention.recurrence_shares(
+      network, learning_processes.as_inputs(evaluator.played, network, policy))
+  parts = np.array_split(np.arange(shares.shape[1]),
+                         min(shares.shape[1], history_curves.NUM_BINS))
+  return history_curves.summarize(
+      np.array([network.context_length * (part[-1] + 1) for part in parts]),
+      np.stack([shares[:, part].mean(axis=1) for part in parts], axis=1))
+
+
+def by_step(network: Any, policy: Any, episode: films.Episode) -> np.ndarray:
+  """Returns the attention of each step that a policy played, see `attention.by_step`.
+
+  Args:
+    network: the policy's.
+    policy: played the episode.
+    episode: T steps.
+
+  Raises:
+    config.ConfigError: the network's core has no attention, or it is not known.
+  """
+  attention.check_attends(network.core)
+  if isinstance(network, actor_critic.ActorCritic):
+    return attention.by_step([attention.attend_online(network, episode.inputs)])
+  if not isinstance(network, decision.DecisionNetwork):
+    raise config.ConfigError(
+        f'attention of a {type(network).__name__}: expected an ActorCritic or a '
+        'DecisionNetwork')
+  inputs = episode.inputs._replace(action=network.action_space.from_environment(
+      tf.nest.map_structure(lambda x: tf.constant(x)[tf.newaxis], episode.action)))
+  num_steps = len(episode.reward)
+  length = min(policy.window or num_steps, num_steps)
+  first = attention.by_step(
+      attention.attend(network, tf.nest.map_structure(lambda x: x[:, :length], inputs)),
+      tokens_per_step=decision.TOKENS_PER_STEP)
+  if length == num_steps:
+    return first
+  if network.oracle is not None:
+    raise config.ConfigError('attention of a DecisionNetwork.oracle in a window: expected '
+                             f'at most {length} steps, got {num_steps}')
+  # Later steps see the window that ends with them.
+  windows = tf.nest.map_structure(
+      lambda x: tf.stack([x[0, i:i + length] for i in range(1, num_steps - length + 1)]),
+      inputs)
+  begins = tf.one_hot(0, length, True, False, dtype=tf.bool)
+  segments = attention.attend(network, windows._replace(
+      is_first=tf.tile(begins[tf.newaxis], [num_steps - length, 1])))
+  num_memory = first.shape[-1] - length
+  found = np.zeros([num_steps, first.shape[1], num_memory + num_steps], np.float32)
+  found[:length, :, :first.shape[-1]] = first
+  for i in range(1, num_steps - length + 1):
+    step = i + length - 1
+    weights = attention.by_step(segments, i - 1, decision.TOKENS_PER_STEP)[-1]
+    found[step, :, :num_memory] = weights[:, :num_memory]
+    found[step, :, num_memory + i:num_memory + step + 1] = weights[:, num_memory:]
+  return found

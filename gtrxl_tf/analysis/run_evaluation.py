@@ -2,7 +2,6 @@
 
 from typing import Any, Callable, List, Optional, Sequence
 
-import dm_env
 import gin
 import tensorflow as tf
 import tree
@@ -12,7 +11,6 @@ from gtrxl_tf.analysis import models
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.settings import config
-from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import run_folder
@@ -125,26 +123,15 @@ def _film(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   if experiment.learns_while_acting:
     raise config.ConfigError(
         '--video: the policy learns while it acts: expected one that plays episodes')
-  filmed = []
-
-  def film(environment: dm_env.Environment) -> films.Filmed:
-    filmed.append(films.Filmed(environment))
-    # If it cannot be drawn, this raises a ConfigError, not an EnvironmentFailed.
-    filmed[-1].reset()
-    return filmed[-1]
-
-  environment = experiment.make_environments(
-      _NUM_FILMS, seeds.Stream.EVALUATION, wrap=film)
-  played = evaluation.EpisodeEvaluator(
-      _restore(experiment, folder, greedy), environment, _NUM_FILMS).evaluate()
-  environment.close()
+  played = films.play(experiment, _restore(experiment, folder, greedy), _NUM_FILMS)
   board, texts = tensorboard.Summaries(folder.summaries / 'films'), []
-  for i, (made, task, value) in enumerate(zip(filmed, played.tasks, played.returns)):
+  for i, episode in enumerate(played):
     path = folder.videos / name / f'episode_{i}.gif'
-    films.write(path, made.frames)
+    films.write(path, episode.frames)
     board.picture('/'.join(filter(None, ['films', name, f'episode_{i}'])), path)
-    task_name = experiment.task_names[task]
-    texts.append(f'{path} ({task_name}{": " * bool(task_name)}return {value:.2f})')
+    task_name = experiment.task_names[episode.task]
+    texts.append(f'{path} ({task_name}{": " * bool(task_name)}return '
+                 f'{episode.episode_return:.2f})')
   board.flush()
   return 'Films: ' + ', '.join(texts)
 

@@ -112,8 +112,7 @@ class ObservationWriter:
       if is_far.any():
         i, *where = np.argwhere(is_far)[0]
         name, spec = self._leaves[place][0], tree.flatten(self._source_spec)[place]
-        least, most = (np.broadcast_to(x, spec.shape)[tuple(where)]
-                       for x in (spec.minimum, spec.maximum))
+        least, most = (x[tuple(where)] for x in specs_lib.bounds(spec))
         logging.warning(
             'environment %d: %s has a value of %g, and bounds of %g and %g (%s): expected '
             'values near the bounds. Networks learn little from numbers of another scale: '

@@ -119,7 +119,7 @@ def far(spec: specs.Array) -> Optional[Tuple[np.ndarray, np.ndarray]]:
   """
   if not isinstance(spec, specs.BoundedArray) or spec.dtype.kind != 'f':
     return None
-  low, high = (np.asarray(x, np.float64) for x in (spec.minimum, spec.maximum))
+  low, high = bounds(spec)
   with np.errstate(invalid='ignore'):
     width = np.where(np.isfinite(high - low) & (high > low), high - low, np.inf)
     low, high = (np.where(np.isinf(width), sign * np.inf, bound + sign * width)

@@ -12,8 +12,7 @@ import numpy as np
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.launch import train
-from gtrxl_tf.settings import seeds
-from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 
 _GIN = pathlib.Path(__file__).parents[2] / 'gin' / 'gtrxl'
@@ -39,7 +38,7 @@ class RunTest(absltest.TestCase):
         self.assertLess(time.time(), deadline, 'the run does not end')
         time.sleep(0.2)
         supervisor.restart_the_dead()
-        row = run_folder.last_metrics(folder.metrics)
+        row = metrics_csv.last_metrics(folder.metrics)
         if victims and row and row['environment_steps'] > victims[0][1]:
           name, _ = victims.pop(0)
           supervisor.processes[name].kill()
@@ -48,17 +47,13 @@ class RunTest(absltest.TestCase):
 
     self.assertEmpty(victims, 'not every part was killed')
     self.assertTrue(folder.done.exists())
-    rows = run_folder.read_metrics(folder.metrics)
+    rows = metrics_csv.read_metrics(folder.metrics)
     steps = [row['learner_step'] for row in rows]
     self.assertEqual(steps, sorted(set(steps)), 'steps twice in metrics.csv')
     for row in rows:
       self.assertEqual(row['unrolls_duplicate'], 0)
       self.assertLessEqual(row['oldest_unroll'], row['oldest_allowed'])
-    played = evaluation.evaluate(
-        folder.policy,
-        experiment.make_environments(
-            evaluation.NUM_ENVIRONMENTS, seeds.Stream.EVALUATION),
-        experiment.evaluation_episodes)
+    played = experiment.evaluate(folder, lambda: False)
     self.assertGreaterEqual(np.mean(played.successes), 0.95)
 
   def test_a_run_that_diverges_reports_it(self):

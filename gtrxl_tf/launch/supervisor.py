@@ -21,6 +21,7 @@ from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import processes
 from gtrxl_tf.training import console as console_lib
 from gtrxl_tf.training import devices
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.online import experiment as experiment_lib
 
@@ -65,7 +66,7 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
     supervisor.start()
     while not (should_stop() or supervisor.ended()):
       supervisor.restart_the_dead()
-      console.update(run_folder.last_metrics(folder.metrics))
+      console.update(metrics_csv.last_metrics(folder.metrics))
       time.sleep(0.5)  # Then it first looks whether the dead were told to stop.
   finally:
     console.close()
@@ -79,7 +80,7 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
 
 def _seconds_to_save(folder: run_folder.RunFolder) -> float:
   """Returns how long a learner may take to end its step and save."""
-  row = run_folder.last_metrics(folder.metrics) or {}
+  row = metrics_csv.last_metrics(folder.metrics) or {}
   speed = row.get('learner_steps_per_second', math.nan)
   return _SECONDS_TO_SAVE + (2 / speed if speed > 0 else 0)
 
@@ -255,10 +256,10 @@ class Supervisor:
     episode.
     """
     if name == 'evaluator':
-      row = run_folder.last_metrics(self._folder.evaluations) or {}
+      row = metrics_csv.last_metrics(self._folder.evaluations) or {}
       self._evaluated_step = max(self._evaluated_step, row.get('learner_step', 0))
       return self._evaluated_step
-    row = run_folder.last_metrics(self._folder.metrics) or {}
+    row = metrics_csv.last_metrics(self._folder.metrics) or {}
     self._step = max(self._step, row.get('learner_step', 0))
     self._has_episodes |= not math.isnan(row.get('return', math.nan))
     if name.startswith('actor_') and exit_code > 0 and not self._has_episodes:

@@ -11,6 +11,7 @@ from absl.testing import parameterized
 
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import supervisor
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 
 _FORGIVEN = 5
@@ -54,7 +55,7 @@ class SupervisorTest(parameterized.TestCase):
 
   def write(self, path, **row):
     self.step += 10
-    run_folder.MetricsWriter(path).append({'learner_step': self.step, **row})
+    metrics_csv.MetricsWriter(path).append({'learner_step': self.step, **row})
 
   def die(self, name, exit_code=-signal.SIGKILL, error=None, after=100.0):
     """Ends a part's process after some seconds, and calls `restart_the_dead`."""
@@ -244,7 +245,7 @@ class SavedTest(parameterized.TestCase):
   @parameterized.parameters((None, 30), (math.nan, 30), (0.0, 30), (0.1, 50))
   def test_a_learner_with_long_steps_has_time_to_end_one(self, speed, seconds):
     if speed is not None:
-      run_folder.MetricsWriter(self.folder.metrics).append(
+      metrics_csv.MetricsWriter(self.folder.metrics).append(
           {'learner_step': 1, 'learner_steps_per_second': speed})
     self.assertEqual(supervisor._seconds_to_save(self.folder), seconds)
 

@@ -31,6 +31,7 @@ from gtrxl_tf.training import devices
 from gtrxl_tf.training import evaluation as evaluation_lib
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import tensorboard
 from gtrxl_tf.training import trainer
@@ -287,7 +288,7 @@ def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
           zip(evaluation.returns, evaluation.successes, evaluation.tasks)))])
 
   informed = experiment.informed_return()
-  runs = {'training': [run_folder.read_metrics(folder.metrics)]}
+  runs = {'training': [metrics_csv.read_metrics(folder.metrics)]}
   curves.draw(folder.curve, runs, folder.root.name, informed,
               lines=experiment.reference_lines.get(curves.measure_column(runs), {}))
   board = tensorboard.Summaries(folder.summaries / 'evaluation')

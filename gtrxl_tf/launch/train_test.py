@@ -33,6 +33,7 @@ from gtrxl_tf.launch import train
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.online import experiment as experiment_lib
 
@@ -404,7 +405,7 @@ class OfflineRunTest(parameterized.TestCase):
   def test_scores_are_stored_with_an_evaluation(self):
     folder = run_folder.RunFolder(
         f'{self.create_tempdir().full_path}/a folder with a name')
-    run_folder.MetricsWriter(folder.metrics).append(
+    metrics_csv.MetricsWriter(folder.metrics).append(
         {'learner_step': 1, 'seconds': 1, 'return': 2, 'score': 3})
     experiment = experiment_lib.OnlineExperiment(
         environment=lambda corridor_length, seed: t_maze.TMaze(corridor_length, seed),
@@ -413,9 +414,9 @@ class OfflineRunTest(parameterized.TestCase):
     with contextlib.redirect_stdout(io.StringIO()) as stdout:
       train._show(experiment, folder, evaluation.Evaluation(
           [1., 2., 5.], [1., 1., 1.], [0, 0, 1], {}))
-    self.assertEqual(run_folder.read_metrics(folder.scores),
+    self.assertEqual(metrics_csv.read_metrics(folder.scores),
                      [{'score': 51.5, 'other': 7}])
-    self.assertLen(run_folder.read_metrics(folder.evaluation), 3)
+    self.assertLen(metrics_csv.read_metrics(folder.evaluation), 3)
     self.assertIn('score 51.5, other 7.0', stdout.getvalue())
     self.assertIn(f"evaluate --root_dir='{folder.root}'\n", stdout.getvalue())
 
@@ -479,7 +480,7 @@ class OfflineRunTest(parameterized.TestCase):
     self.assertEqual(code, 0)
     self.assertRegex(stdout.getvalue(), 'Training in .* on the 20 episodes of')
     self.assertRegex(stdout.getvalue(), '3: .* over 2 episodes, success')
-    rows = run_folder.read_metrics(folder.metrics)
+    rows = metrics_csv.read_metrics(folder.metrics)
     self.assertEqual([row['learner_step'] for row in rows], [2, 4])
     self.assertContainsSubset(
         ['return', 'success_3', 'success_4', 'loss', 'gradient_norm'], rows[0])
@@ -568,7 +569,7 @@ class RecordedRecall(action_recall.ActionRecall):
     self.files.append(str(settings))
     process = self.start('OnlineExperiment.environment_steps = 1000000000')
     deadline = time.time() + 240  # On a busy machine, starting takes minutes.
-    while (run_folder.last_metrics(self.folder.metrics) is None
+    while (metrics_csv.last_metrics(self.folder.metrics) is None
            and time.time() < deadline):
       time.sleep(0.1)
     process.send_signal(signal.SIGINT)
@@ -576,14 +577,14 @@ class RecordedRecall(action_recall.ActionRecall):
     self.assertEqual(process.returncode, 130, stderr)
     self.assertIn('Run the same command to continue from', stdout)
     self.assertFalse(self.folder.done.exists())
-    before = run_folder.last_metrics(self.folder.metrics)
+    before = metrics_csv.last_metrics(self.folder.metrics)
 
     steps = before['environment_steps'] + 2000
     process = self.start(
         f'OnlineExperiment.environment_steps = {steps:.0f}', allow_changes=True)
     stdout, stderr = process.communicate(timeout=240)
     self.assertEqual(process.returncode, 0, stderr)
-    rows = run_folder.read_metrics(self.folder.metrics)
+    rows = metrics_csv.read_metrics(self.folder.metrics)
     self.assertEqual([row['learner_step'] for row in rows],
                      [2 * (i + 1) for i in range(len(rows))])
     self.assertGreater(len(rows), before['learner_step'] / 2)

@@ -10,7 +10,6 @@ from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import heads
 from gtrxl_tf.networks import language
 from gtrxl_tf.networks import memory_network
-from gtrxl_tf.networks import observation_statistics
 from gtrxl_tf.networks import popart as popart_lib
 from gtrxl_tf.networks import spec_torso
 from gtrxl_tf.networks import tensor_specs
@@ -102,9 +101,7 @@ class ActorCritic(memory_network.MemoryNetwork):
     pixel_control_head: computes the Q values of the auxiliary loss.
     normalize_observations: whether floats in observations, except images, are brought
       to mean 0 and deviation 1 by the statistics of all steps so far; see
-      `ObservationStatistics`. The agent updates them after each learner step. They are
-      variables, and go wherever the weights go: to the actors, into checkpoints, and
-      into exported policies.
+      `ObservationStatistics`. The agent updates them after each learner step.
 
   Attributes:
     action_space: the `ActionSpace` of `action_spec`.
@@ -112,14 +109,14 @@ class ActorCritic(memory_network.MemoryNetwork):
     num_values: as given.
     value_head: a `heads.MLPHead`.
     popart: the statistics, or None.
-    observation_statistics: those that normalize, or None.
+    observation_statistics: those that normalize, or None; see `MemoryNetwork`.
     has_pixel_control: whether there is a pixel-control head.
 
   Raises:
     ConfigError: there is no policy for `action_spec`; `pixel_control_head` does not
-      fit it: the actions are not discrete, or their number differs; or a torso expects
-      statistics of a dataset (`normalize`).
+      fit it: the actions are not discrete, or their number differs.
   """
+  running_statistics = True
 
   def __init__(self,
                action_spec: Any,
@@ -134,7 +131,7 @@ class ActorCritic(memory_network.MemoryNetwork):
                pixel_control_head: Optional[heads.PixelControlHead] = None,
                name: Optional[str] = None,
                normalize_observations: bool = False):
-    super().__init__(action_spec, core, name)
+    super().__init__(action_spec, core, name, normalize_observations)
     space = self.action_space
     if pixel_control_head is not None:
       if not space.is_discrete:
@@ -156,22 +153,10 @@ class ActorCritic(memory_network.MemoryNetwork):
     self._instruction_encoder = instruction_encoder
     self._instruction_key = instruction_key
     self._previous_action_and_reward = previous_action_and_reward
-    self._normalize_observations = normalize_observations
-    self.observation_statistics = None
 
   def _build_embedding(self, observation_spec: Any) -> int:
-    _, observation = self._split(observation_spec)
     if self._torso is None:
-      self._torso = spec_torso.SpecTorso(observation)
-    for layer in self.submodules:
-      if getattr(layer, 'normalizes', False):
-        raise config.ConfigError(
-            f'{type(layer).__name__}.normalize = True: expected False in an '
-            'ActorCritic, as there is no dataset with statistics; '
-            'ActorCritic.normalize_observations = True normalizes numbers')
-    if self._normalize_observations:
-      self.observation_statistics = (
-          observation_statistics.ObservationStatistics(observation))
+      self._torso = spec_torso.SpecTorso(self._split(observation_spec)[1])
     inputs = zero_inputs(observation_spec, self.action_space)
     return self._embed(inputs, batch_dims=1).shape[-1]
 
@@ -209,9 +194,7 @@ class ActorCritic(memory_network.MemoryNetwork):
 
   def _embed(self, inputs: NetworkInputs, batch_dims: int) -> tf.Tensor:
     """The core's inputs `[..., D]`."""
-    instruction, observation = self._split(inputs.observation)
-    if self.observation_statistics is not None:
-      observation = self.observation_statistics.normalize(observation)
+    instruction, observation = self._split(self.normalized(inputs.observation))
     parts = []
     if instruction is not None:
       parts.append(self._instruction_encoder(instruction))
@@ -220,16 +203,6 @@ class ActorCritic(memory_network.MemoryNetwork):
       parts.append(previous_action_and_reward(
           inputs, self.action_space, self.compute_dtype))
     return tf.concat(parts, axis=-1)
-
-  def observation_sums(self, observation: Any
-                       ) -> observation_statistics.ObservationSums:
-    """Returns the sums for `observation_statistics.update`.
-
-    Args:
-      observation: nest of `[B, T, ...]`.
-    """
-    _, observation = self._split(observation)
-    return self.observation_statistics.sums(observation)
 
   def _split(self, observation: Any) -> Tuple[Any, Any]:
     """Splits an observation, or its spec, without the action mask.

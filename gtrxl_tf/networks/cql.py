@@ -34,6 +34,7 @@ class CQLNetwork(memory_network.MemoryNetwork):
       memory.
     previous_action_and_reward: whether they are inputs of the core, as in
       `ActorCritic`. This matters only to a core with memory.
+    normalize_observations: as in `DecisionNetwork`.
 
   Attributes:
     action_space: the `ActionSpace` of `action_spec`.
@@ -47,8 +48,10 @@ class CQLNetwork(memory_network.MemoryNetwork):
 
   def __init__(self, action_spec: Any, torso: Optional[torsos.Torso] = None,
                core: Optional[cores.Core] = None,
-               previous_action_and_reward: bool = False, name: Optional[str] = None):
-    super().__init__(action_spec, core or self.default_core(), name)
+               previous_action_and_reward: bool = False, name: Optional[str] = None,
+               normalize_observations: bool = False):
+    super().__init__(
+        action_spec, core or self.default_core(), name, normalize_observations)
     if not self.action_space.is_discrete:
       raise config.ConfigError(
           f'CQLNetwork.action_spec = {action_spec!r}: expected one DiscreteArray')
@@ -100,7 +103,7 @@ class CQLNetwork(memory_network.MemoryNetwork):
 
   def _embed(self, inputs: actor_critic.NetworkInputs, batch_dims: int) -> tf.Tensor:
     """The core's inputs `[..., D]`."""
-    observation, _ = specs_lib.split_mask(inputs.observation)
+    observation, _ = specs_lib.split_mask(self.normalized(inputs.observation))
     embedded = self._torso(observation, batch_dims)
     if not self._previous_action_and_reward:
       return embedded

@@ -69,6 +69,9 @@ class DecisionNetwork(memory_network.MemoryNetwork):
       many datasets the previous action predicts the next one, and a model that copies
       it ignores everything else (de Haan et al., 2019). This is worst where the
       recorded action is not the one that was played, see `Collector.record`.
+    normalize_observations: whether floats and images in observations are brought to
+      mean 0 and deviation 1 by the statistics of the experiment's dataset, see
+      `ObservationStatistics`, as RATE's code does in MuJoCo.
 
   Attributes:
     action_space: the `ActionSpace` of `action_spec`.
@@ -87,8 +90,8 @@ class DecisionNetwork(memory_network.MemoryNetwork):
                squash_observations: bool = False, name: Optional[str] = None,
                num_timesteps: Optional[config.PositiveInt] = None,
                oracle: Optional[Callable[[Any], tf.Tensor]] = None,
-               see_actions: bool = True):
-    super().__init__(action_spec, core, name)
+               see_actions: bool = True, normalize_observations: bool = False):
+    super().__init__(action_spec, core, name, normalize_observations)
     if core.segment_length > 1 and core.segment_length % TOKENS_PER_STEP:
       raise config.ConfigError(
           f'a core with segments of {core.segment_length} tokens: expected a multiple '
@@ -217,7 +220,7 @@ class DecisionNetwork(memory_network.MemoryNetwork):
 
   def embed_observation(self, observation: Any, batch_dims: int) -> tf.Tensor:
     """The tokens of observations whose first `batch_dims` axes are batch axes."""
-    observation, _ = specs_lib.split_mask(observation)
+    observation, _ = specs_lib.split_mask(self.normalized(observation))
     return self._observation_token(self._torso(observation, batch_dims))
 
   def embed_action(self, action: Any) -> tf.Tensor:

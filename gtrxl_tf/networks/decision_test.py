@@ -51,7 +51,9 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.product(core=list(CORES), jit_compile=[False, True])
   @pytest.mark.medium
   def test_steps_equal_the_unroll(self, core, jit_compile):
-    network, inputs = _network(core, testing.HYBRID), _inputs(testing.HYBRID)
+    network = _network(core, testing.HYBRID, normalize_observations=True)
+    network.observation_statistics.assign(np.full(4, 0.3), np.full(4, 2.))
+    inputs = _inputs(testing.HYBRID)
     step = tf.function(network.step, autograph=False, jit_compile=jit_compile)
     remember = tf.function(
         network.remember_action, autograph=False, jit_compile=jit_compile)

@@ -296,12 +296,9 @@ def _numbers(spec: specs.Array, x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
   """`x` `[B, T, ...]` as features `[B, T, F]`; integers with bounds as one-hot."""
   size = int(np.prod(spec.shape))
   x = tf.reshape(x, tf.concat([tf.shape(x)[:2], [size]], axis=0))
-  is_integer = np.issubdtype(spec.dtype, np.integer)
-  if not (is_integer and isinstance(spec, specs.BoundedArray)):
+  if not specs_lib.is_discrete(spec):
     return tf.cast(x, dtype)
-  low = np.broadcast_to(spec.minimum, spec.shape).reshape(-1).astype(np.int64)
-  high = np.broadcast_to(spec.maximum, spec.shape).reshape(-1).astype(np.int64)
-  x = tf.cast(x, tf.int32)
+  x = tf.cast(x, tf.int64) - specs_lib.minimum(spec).reshape(-1)
   return tf.concat([
-      tf.one_hot(x[..., i] - int(low[i]), int(high[i] - low[i]) + 1, dtype=dtype)
-      for i in range(size)], axis=-1)
+      tf.one_hot(x[..., i], num, dtype=dtype)
+      for i, num in enumerate(specs_lib.num_values(spec))], axis=-1)

@@ -8,6 +8,7 @@ import tensorflow as tf
 from gtrxl_tf.cores import core as core_lib
 from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import action_space
+from gtrxl_tf.networks import observation_statistics
 from gtrxl_tf.settings import config
 
 
@@ -21,23 +22,31 @@ class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
     action_spec: nest of `dm_env` array specs of the environment's actions.
     core: the memory core; None is an error. Subclasses have it after arguments with
       defaults, so it has one, too.
+    normalize_observations: whether there are statistics that normalize observations.
+      They are variables, and go wherever the weights go: to the actors, into
+      checkpoints, and into exported policies.
 
   Attributes:
     action_space: the `ActionSpace` of `action_spec`.
     core: as given.
+    observation_statistics: those that normalize, or None.
+    running_statistics: whether they are running ones; see `ObservationStatistics`.
 
   Raises:
     ConfigError: there is no core, or no policy for `action_spec`.
   """
+  running_statistics = False
 
   def __init__(self, action_spec: Any, core: Optional[core_lib.Core],
-               name: Optional[str] = None):
+               name: Optional[str] = None, normalize_observations: bool = False):
     if core is None:
       raise config.ConfigError(
           f'{type(self).__name__}.core is not set, and has no default')
     super().__init__(name=name)
     self.action_space = action_space.ActionSpace(action_spec)
     self.core = core
+    self.observation_statistics = None
+    self._normalize_observations = normalize_observations
 
   def create_variables(self, observation_spec: Any) -> None:
     """Creates all variables.
@@ -46,10 +55,14 @@ class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
       observation_spec: nest of `dm_env` array specs of one step's observation.
 
     Raises:
-      ConfigError: the observation's action mask does not fit the actions.
+      ConfigError: the observation's action mask does not fit the actions, or nothing
+        in it can be normalized.
     """
     self.action_space.check_mask(observation_spec)
     with tf.name_scope(self.name):
+      if self._normalize_observations:
+        self.observation_statistics = observation_statistics.ObservationStatistics(
+            observation_spec, self.running_statistics)
       width = self._build_embedding(observation_spec)
       if not self.core.built:
         core_lib.build_layer(self.core, tf.TensorShape([None, None, width]))
@@ -62,6 +75,12 @@ class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
   @abc.abstractmethod
   def _build_heads(self) -> None:
     """Creates the variables after the core, which is built."""
+
+  def normalized(self, observation: Any) -> Any:
+    """The observation, normalized if there are statistics."""
+    if self.observation_statistics is None:
+      return observation
+    return self.observation_statistics.normalize(observation)
 
   def masked(self, policy: action_space.Policy, observation: Any
              ) -> action_space.Policy:

@@ -1,4 +1,4 @@
-"""Running statistics that normalize observations in online runs."""
+"""Statistics that normalize observations."""
 
 import math
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.losses import averages
 from gtrxl_tf.settings import config
 
-# Normalized values are clipped to +-10, as in OpenAI's baselines.
+# With running statistics, values are clipped to +-10, as in OpenAI's baselines.
 _LIMIT = 10.0
 # Added to variances, also as in baselines.
 _SMALLEST_VARIANCE = 1e-8
@@ -28,51 +28,84 @@ class ObservationSums(NamedTuple):
 
 
 class ObservationStatistics(tf.Module):
-  """Mean and variance of the floats in observations, over all steps so far.
+  """Mean and variance of the numbers in observations, which bring them to 0 and 1.
 
-  All arrays of floats are normalized, except images as `SpecTorso` defines them; all
-  other arrays stay as they are. Before the first update, values are only clipped to
-  [-10, 10].
+  Running statistics are those of all steps so far, and `update` adds a batch of steps.
+  They normalize all floats except images, as `SpecTorso` defines them, and clip the
+  result to [-10, 10], which is all that they do before the first update.
+
+  Other statistics are those of a dataset, which `assign` sets once. They normalize
+  floats and images, also of bytes. The mean of each pixel is subtracted, and the result
+  divided by the root mean square of the pixels' deviations. A background that never
+  changes becomes 0, so that small objects on it stand out.
+
+  All other arrays, such as indices and an action mask, stay as they are.
 
   Args:
     observation_spec: nest of `dm_env` array specs of one step's observation.
+    running: whether they are running statistics.
 
   Attributes:
-    count: [] float32 variable, the number of steps.
-    mean: [n] float32 variable, of the n floats in the order of `tf.nest.flatten`.
+    count: [] float32 variable, the number of steps of running statistics.
+    mean: [n] float32 variable, of the n numbers that are normalized, in the order of
+      `tf.nest.flatten`.
     variance: [n] float32 variable.
 
   Raises:
-    ConfigError: the observation has no array of floats that is not an image.
+    ConfigError: the observation has nothing that is normalized.
   """
 
-  def __init__(self, observation_spec: Any):
+  def __init__(self, observation_spec: Any, running: bool):
     super().__init__(name='observation_statistics')
+    self._running = running
     self._specs = tf.nest.flatten(observation_spec)
-    size = sum(math.prod(spec.shape) for spec in self._specs if _is_normalized(spec))
+    size = sum(
+        math.prod(spec.shape) for spec in self._specs if self._is_normalized(spec))
     if not size:
       raise config.ConfigError(
-          f'ActorCritic.normalize_observations = True with {observation_spec!r}: '
-          'expected an array of floats that is not an image')
+          f'normalize_observations = True with {observation_spec!r}: expected an array '
+          f'of floats {"that is not" if running else "or"} an image')
     self.count, self.mean, self.variance = (
         tf.Variable(value, trainable=False, name=name) for name, value in (
             ('count', tf.zeros([])), ('mean', tf.zeros([size])),
             ('variance', tf.ones([size]))))
 
   def normalize(self, observation: Any) -> Any:
-    """Returns an observation, nest of `[..., *shape]`, with normalized floats."""
+    """Returns an observation, nest of `[..., *shape]`, with float32 where normalized."""
     begin, normalized = 0, []
     mean = tf.convert_to_tensor(self.mean)
     deviation = tf.sqrt(self.variance + _SMALLEST_VARIANCE)
     for spec, x in zip(self._specs, tf.nest.flatten(observation)):
-      if _is_normalized(spec):
+      if self._is_normalized(spec):
         end = begin + math.prod(spec.shape)
         x = (tf.cast(x, tf.float32) - tf.reshape(mean[begin:end], spec.shape)
              ) / tf.reshape(deviation[begin:end], spec.shape)
-        x = tf.clip_by_value(x, -_LIMIT, _LIMIT)
+        if self._running:
+          x = tf.clip_by_value(x, -_LIMIT, _LIMIT)
         begin = end
       normalized.append(x)
     return tf.nest.pack_sequence_as(observation, normalized)
+
+  def assign(self, mean: Any, deviation: Any) -> None:
+    """Sets the statistics to those of a dataset.
+
+    Args:
+      mean: nest of arrays, as an observation.
+      deviation: the same; of an image the root mean square counts. Where it is below
+        1e-4, which rounding can make of a constant, observations are not scaled.
+    """
+    means, variances = [], []
+    for spec, x, y in zip(self._specs, *map(tf.nest.flatten, (mean, deviation))):
+      if self._is_normalized(spec):
+        variance = np.square(y, dtype=np.float64).ravel()
+        if specs_lib.is_image(spec):
+          variance[:] = np.mean(variance)
+        means.append(np.ravel(x))
+        # `normalize` adds what is subtracted here.
+        variances.append(np.where(
+            variance > _SMALLEST_VARIANCE, variance, 1) - _SMALLEST_VARIANCE)
+    self.mean.assign(np.concatenate(means))
+    self.variance.assign(np.concatenate(variances))
 
   def sums(self, observation: Any) -> ObservationSums:
     """Computes the sums of a batch for `update`.
@@ -87,7 +120,7 @@ class ObservationStatistics(tf.Module):
     floats = tf.concat([
         tf.reshape(tf.cast(x, tf.float32), [-1, math.prod(spec.shape)])
         for spec, x in zip(self._specs, tf.nest.flatten(observation))
-        if _is_normalized(spec)], axis=-1)
+        if self._is_normalized(spec)], axis=-1)
     centred = floats - self.mean
     count = tf.cast(tf.shape(floats)[0], tf.float32)
     first = tf.reduce_sum(centred, axis=0)
@@ -118,6 +151,7 @@ class ObservationStatistics(tf.Module):
     self.variance.assign(new_variance)
     self.count.assign(tf.minimum(total, _MOST_STEPS))
 
-
-def _is_normalized(spec: specs.Array) -> bool:
-  return np.issubdtype(spec.dtype, np.floating) and not specs_lib.is_image(spec)
+  def _is_normalized(self, spec: specs.Array) -> bool:
+    if specs_lib.is_image(spec):
+      return not self._running
+    return np.issubdtype(spec.dtype, np.floating)

@@ -1,6 +1,7 @@
 """Tests of observation_statistics.py."""
 
 from absl.testing import absltest
+from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
 import tensorflow as tf
@@ -23,10 +24,10 @@ def _observations(num, seed=0):
           'd': random.rand(num, 5, 8, 8, 3).astype(np.float32)}
 
 
-class ObservationStatisticsTest(tf.test.TestCase):
+class ObservationStatisticsTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_they_are_those_of_all_steps(self):
-    statistics = observation_statistics.ObservationStatistics(_SPEC)
+    statistics = observation_statistics.ObservationStatistics(_SPEC, running=True)
     batches = [_observations(num, num) for num in (3, 1, 20)]
     for batch in batches:
       statistics.update(statistics.sums(batch))
@@ -46,7 +47,7 @@ class ObservationStatisticsTest(tf.test.TestCase):
       self.assertAllEqual(normalized[name], everything[name])
 
   def test_one_step_and_an_unroll_are_normalized_equally(self):
-    statistics = observation_statistics.ObservationStatistics(_SPEC)
+    statistics = observation_statistics.ObservationStatistics(_SPEC, running=True)
     observations = _observations(2)
     statistics.update(statistics.sums(observations))
     unrolled = statistics.normalize(observations)
@@ -57,19 +58,19 @@ class ObservationStatisticsTest(tf.test.TestCase):
 
   def test_before_the_first_update_only_large_values_change(self):
     statistics = observation_statistics.ObservationStatistics(
-        specs.Array((3,), np.float32))
+        specs.Array((3,), np.float32), running=True)
     self.assertAllClose(statistics.normalize(tf.constant([[-70., 2., 11.]])),
                         [[-10, 2, 10]])
 
   def test_a_constant_is_zero_and_nothing_becomes_infinite(self):
     statistics = observation_statistics.ObservationStatistics(
-        specs.Array((1,), np.float32))
+        specs.Array((1,), np.float32), running=True)
     statistics.update(statistics.sums(tf.fill([2, 3, 1], 5.)))
     self.assertAllEqual(statistics.normalize(tf.constant([[5.], [6.]])), [[0], [10]])
 
   def test_the_count_does_not_outgrow_its_precision(self):
     statistics = observation_statistics.ObservationStatistics(
-        specs.Array((1,), np.float32))
+        specs.Array((1,), np.float32), running=True)
     statistics.count.assign(2.0 ** 24)
     statistics.update(statistics.sums(tf.ones([100, 100, 1])))
     self.assertAllEqual(statistics.count, 2.0 ** 24)
@@ -81,7 +82,7 @@ class ObservationStatisticsTest(tf.test.TestCase):
 
     def run(strategy):
       with strategy.scope():
-        statistics = observation_statistics.ObservationStatistics(_SPEC)
+        statistics = observation_statistics.ObservationStatistics(_SPEC, running=True)
       observations = _observations(6)
 
       def share(context):
@@ -105,12 +106,39 @@ class ObservationStatisticsTest(tf.test.TestCase):
         ['CPU:0', 'CPU:1'], cross_device_ops=tf.distribute.ReductionToOneDevice())),
                         run(tf.distribute.get_strategy()), rtol=1e-4)
 
-  def test_refuses_an_observation_without_floats(self):
-    spec = {'b': _SPEC['b'], 'd': _SPEC['d']}
+  def test_those_of_a_dataset_normalize_floats(self):
+    statistics = observation_statistics.ObservationStatistics(
+        {name: _SPEC[name] for name in 'abc'}, running=False)
+    observation = {'a': tf.constant([[2., 4.]]), 'b': tf.constant([2]),
+                   'c': tf.constant([7.])}
+    statistics.assign(
+        {'a': np.array([1., 1.]), 'b': np.array(1.), 'c': np.array(-93.)},
+        {'a': np.array([0.01, 2.]), 'b': np.array(5.), 'c': np.array(1e-9)})
+    normalized = statistics.normalize(observation)
+    self.assertAllClose(normalized['a'], [[100, 1.5]])  # It is not clipped.
+    self.assertAllEqual(normalized['b'], [2])
+    self.assertAllClose(normalized['c'], [100])  # A constant is not scaled.
+
+  @parameterized.parameters(np.uint8, np.float32)
+  def test_those_of_a_dataset_normalize_images(self, dtype):
+    images = np.random.RandomState(0).randint(100, 120, size=(9, 8, 8, 3)).astype(dtype)
+    images[:, 0, 0] = 7  # A pixel that never changes.
+    statistics = observation_statistics.ObservationStatistics(
+        specs.BoundedArray((8, 8, 3), dtype, 0, 255), running=False)
+    statistics.assign(images.mean(0), images.std(0))
+    numbers = images.astype(np.float64)
+    expected = (numbers - numbers.mean(0)) / np.sqrt(np.mean(numbers.std(0)**2))
+    self.assertAllClose(statistics.normalize(images), expected, atol=1e-5)
+    statistics.assign(np.zeros([8, 8, 3]), np.zeros([8, 8, 3]))
+    self.assertAllClose(statistics.normalize(images), images)
+
+  @parameterized.parameters((True, 'bd'), (False, 'b'))
+  def test_refuses_an_observation_without_floats(self, running, names):
     with self.assertRaisesRegex(
-        config.ConfigError, 'ActorCritic.normalize_observations = True with .*expected '
-        'an array of floats'):
-      observation_statistics.ObservationStatistics(spec)
+        config.ConfigError, 'normalize_observations = True with .*: expected an array '
+        'of floats'):
+      observation_statistics.ObservationStatistics(
+          {name: _SPEC[name] for name in names}, running)
 
 
 if __name__ == '__main__':

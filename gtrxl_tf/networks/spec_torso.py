@@ -1,7 +1,7 @@
 """A torso for any observation, made from the observation's spec."""
 
 import math
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Optional
 
 from absl import logging
 from dm_env import specs
@@ -101,10 +101,6 @@ class SpecTorso(torsos.Torso):
     parts = num_images + (self._vector is not None)
     self._join = (
         tf.keras.layers.Dense(units, 'relu', name='join') if parts > 1 else None)
-    if getattr(self._vector, 'normalizes', False) and set(kinds) != {'number'}:
-      raise config.ConfigError(
-          f'VectorTorso.normalize = True with observations of {self._names(kinds)}: '
-          'expected numbers only')
 
   def _check(self, observation_spec: Any) -> None:
     for path, spec in tree.flatten_with_path(observation_spec):
@@ -120,12 +116,6 @@ class SpecTorso(torsos.Torso):
     if not any(math.prod(spec.shape) for spec in self._specs):
       raise config.ConfigError(
           f'observation_spec = {observation_spec!r}: expected at least one number')
-
-  @staticmethod
-  def _names(kinds: Sequence[str]) -> str:
-    names = {'image': 'images', 'one_hot': 'one-hot vectors',
-             'row': 'embedded integers', 'scaled': 'scaled integers'}
-    return ' and '.join(text for kind, text in names.items() if kind in kinds)
 
   def _kind(self, spec: specs.Array) -> str:
     """How an array is embedded: image, one_hot, row, scaled or number."""

@@ -191,19 +191,6 @@ class SpecTorsoTest(tf.test.TestCase, parameterized.TestCase):
     with self.assertRaisesRegex(config.ConfigError, message):
       spec_torso.SpecTorso(spec)
 
-  def test_only_numbers_are_normalized(self):
-    vector = functools.partial(torsos.VectorTorso, (), normalize=True)
-    with self.assertRaisesRegex(
-        config.ConfigError, 'VectorTorso.normalize = True with observations of images '
-        'and one-hot vectors and embedded integers'):
-      spec_torso.SpecTorso(
-          {**_MIXED, 'die': specs.DiscreteArray(6)}, vector, _IMAGE)
-    torso = spec_torso.SpecTorso(specs.Array((2,), np.float32), vector)
-    torso(tf.zeros([1, 2]), 1)
-    [found] = [x for x in torso.submodules if isinstance(x, torsos.VectorTorso)]
-    found.set_statistics(np.ones(2), np.ones(2))
-    self.assertAllEqual(torso(tf.constant([[2., 3.]]), 1), [[1, 2]])
-
 
 class MixedPrecisionTest(tf.test.TestCase):
 

@@ -3,7 +3,6 @@
 import abc
 from typing import Any, Optional, Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf.networks import batch_apply
@@ -21,28 +20,12 @@ class Torso(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
   A torso implements `embed`, which has one batch axis.
   """
 
-  _mean = _deviation = None  # Variables, once `_normalized` was called.
-
   def call(self, observation: Any, batch_dims: int) -> tf.Tensor:
     return batch_apply.batch_apply(self.embed, observation, batch_dims)
 
   @abc.abstractmethod
   def embed(self, observation: Any) -> tf.Tensor:
     """Embeds a nest of `[N, *shape]` as `[N, D]`."""
-
-  def _normalized(self, x: tf.Tensor, deviation_shape: Sequence[int]) -> tf.Tensor:
-    """Subtracts the mean from `[N, *shape]`, and divides by the deviation, in float32.
-
-    It makes the variables, which leave `x` as it is until they are assigned.
-    """
-    if self._mean is None:
-      self._mean, self._deviation = (
-          self.add_weight(name, shape, tf.float32, initial, trainable=False,
-                          experimental_autocast=False)
-          for name, shape, initial in (('mean', x.shape[1:], 'zeros'),
-                                       ('deviation', deviation_shape, 'ones')))
-    normalized = (tf.cast(x, tf.float32) - self._mean) / self._deviation
-    return tf.cast(normalized, self.compute_dtype)
 
 
 @config.configurable
@@ -67,48 +50,25 @@ class VectorTorso(Torso):
     num_indices: if given, integer leaves hold indices below this number, such as the
       kinds of cells in Minigrid, and become one-hot vectors. By default they are
       numbers, but an array that can only be an image, uint8 of rank 3, is refused.
-    normalize: whether numbers are brought to mean 0 and deviation 1 first, as RATE's
-      code does in MuJoCo. An offline experiment takes both from its dataset; they are
-      variables, which checkpoints and exported policies have.
 
   Raises:
-    ConfigError: `normalize` with `num_indices`; in a call, an image.
+    ConfigError: in a call, an image.
   """
 
   def __init__(self, units: Sequence[config.PositiveInt] = (256, 256),
                num_indices: Optional[config.PositiveInt] = None,
-               name: Optional[str] = None, normalize: bool = False):
+               name: Optional[str] = None):
     super().__init__(name=name)
-    if normalize and num_indices:
-      raise config.ConfigError(
-          f'VectorTorso.normalize = True with num_indices = {num_indices}: expected '
-          'numbers only')
     self._num_indices = num_indices
-    self.normalizes = normalize
     self._layers = [tf.keras.layers.Dense(u, 'tanh', name=f'dense_{i}')
                     for i, u in enumerate(units)]
 
   def embed(self, observation: Any) -> tf.Tensor:
     outputs = tf.concat(
         [self._numbers(x) for x in tf.nest.flatten(observation)], axis=-1)
-    if self.normalizes:
-      outputs = self._normalized(outputs, outputs.shape[1:])
     for layer in self._layers:
       outputs = layer(outputs)
     return outputs
-
-  def set_statistics(self, mean: Any, deviation: Any) -> None:
-    """Sets the statistics that normalize observations; the variables must exist.
-
-    Args:
-      mean: nest of arrays, as an observation.
-      deviation: the same. Where it is 0, observations are not scaled.
-    """
-    for variable, nest in ((self._mean, mean), (self._deviation, deviation)):
-      values = np.concatenate([np.ravel(x) for x in tf.nest.flatten(nest)])
-      if variable is self._deviation:
-        values = np.where(values > 0, values, 1)
-      variable.assign(values.astype(np.float32))
 
   def _numbers(self, x: tf.Tensor) -> tf.Tensor:
     """Flattens a leaf to `[N, D]`."""
@@ -169,24 +129,17 @@ class ConvTorso(Torso):
       al., 2015), whose channels and kernels the table has.
     padding: pixels of zeros on each side of the inputs of each convolution; 2 in Memory
       Maze.
-    normalize: whether the mean of each pixel is subtracted, and the result divided by
-      the root mean square of the pixels' deviations, instead of rescaling bytes. A
-      background that never changes becomes 0, so that small objects on it stand out. An
-      offline experiment takes the statistics from its dataset; they are variables,
-      which checkpoints and exported policies have. RATE's code does not do this.
   """
 
   def __init__(self, channels: Sequence[config.PositiveInt] = (32, 64, 64),
                kernel_sizes: Sequence[config.PositiveInt] = (8, 4, 3),
                strides: Sequence[config.PositiveInt] = (4, 2, 1),
-               padding: config.NonNegativeInt = 0, name: Optional[str] = None,
-               normalize: bool = False):
+               padding: config.NonNegativeInt = 0, name: Optional[str] = None):
     super().__init__(name=name)
     if not len(channels) == len(kernel_sizes) == len(strides):
       raise config.ConfigError(
           f'ConvTorso has channels {channels}, kernel_sizes {kernel_sizes} and strides '
           f'{strides}: expected equally many')
-    self.normalizes = normalize
     self._padding = padding
     self._layers = [
         tf.keras.layers.Conv2D(*sizes, activation='relu', name=f'convolution_{i}')
@@ -194,9 +147,7 @@ class ConvTorso(Torso):
     self._flatten = tf.keras.layers.Flatten()
 
   def embed(self, observation: Any) -> tf.Tensor:
-    image = _image(observation)
-    outputs = (self._normalized(image, ()) if self.normalizes
-               else _rescaled(image, self.compute_dtype))
+    outputs = _rescaled(_image(observation), self.compute_dtype)
     around = [self._padding, self._padding]
     for layer in self._layers:
       outputs = tf.pad(outputs, [[0, 0], around, around, [0, 0]])
@@ -206,17 +157,6 @@ class ConvTorso(Torso):
                          f'{size.as_list()} pixels, expected {list(kernel)} or more')
       outputs = layer(outputs)
     return self._flatten(outputs)
-
-  def set_statistics(self, mean: Any, deviation: Any) -> None:
-    """Sets the statistics that normalize images; the variables must exist.
-
-    Args:
-      mean: a nest with one array `[H, W, C]`, as an observation.
-      deviation: the same. If all of it is 0, images are not scaled.
-    """
-    [mean], [deviation] = tf.nest.flatten(mean), tf.nest.flatten(deviation)
-    self._mean.assign(np.asarray(mean, np.float32))
-    self._deviation.assign(np.sqrt(np.mean(np.square(deviation))) or 1.0)
 
 
 def _image(observation: Any) -> tf.Tensor:

@@ -29,17 +29,6 @@ class VectorTorsoTest(tf.test.TestCase, parameterized.TestCase):
     outputs = torso({'a': tf.constant([[2, 0]]), 'b': tf.constant([0.5])}, batch_dims=1)
     self.assertAllEqual(outputs, [[0, 0, 1, 1, 0, 0, 0.5]])
 
-  def test_numbers_are_normalized(self):
-    torso = torsos.VectorTorso(units=(), normalize=True)
-    observation = {'a': tf.constant([[2., 4.]]), 'b': tf.constant([7], tf.int32)}
-    self.assertAllEqual(torso(observation, batch_dims=1), [[2, 4, 7]])
-    torso.set_statistics({'a': np.array([1., 1.]), 'b': np.array(7.)},
-                         {'a': np.array([0.5, 2.]), 'b': np.array(0.)})
-    self.assertAllClose(torso(observation, batch_dims=1), [[2, 1.5, 0]])
-    self.assertEmpty(torso.trainable_variables)
-    with self.assertRaisesRegex(config.ConfigError, 'with num_indices = 3: expected'):
-      torsos.VectorTorso(num_indices=3, normalize=True)
-
   def test_same_for_any_leading_axes(self):
     torso = torsos.VectorTorso()
     observation = {'scalar': tf.random.normal([6]), 'vector': tf.random.normal([6, 3])}
@@ -99,22 +88,6 @@ class ConvTorsoTest(tf.test.TestCase, parameterized.TestCase):
     expected = [[np.einsum('xy,xyc->c', padded[i:i + 2, j:j + 2], kernel[:, :, 0])
                  for j in range(3)] for i in range(3)]
     self.assertAllClose(outputs, np.maximum(expected + bias, 0))
-
-  @parameterized.parameters(np.uint8, np.float32)
-  def test_images_are_normalized(self, dtype):
-    images = np.random.RandomState(0).randint(100, 120, size=(9, 2, 2, 1)).astype(dtype)
-    images[:, 0, 0] = 7  # A pixel that never changes.
-    torso = torsos.ConvTorso((1,), (1,), (1,), normalize=True)
-    torso(images, batch_dims=1)
-    torso.set_weights([np.ones([1, 1, 1, 1]), np.zeros([1]), *torso.get_weights()[2:]])
-    torso.set_statistics(images.mean(0), images.std(0))
-    numbers = images.astype(np.float64)
-    expected = (numbers - numbers.mean(0)) / np.sqrt(np.mean(numbers.std(0)**2))
-    self.assertAllClose(torso(images, batch_dims=1),
-                        np.maximum(expected, 0).reshape(9, 4), atol=1e-5)
-    self.assertLen(torso.trainable_variables, 2)
-    torso.set_statistics(np.zeros([2, 2, 1]), np.zeros([2, 2, 1]))
-    self.assertAllClose(torso(images, batch_dims=1), images.reshape(9, 4))
 
   def test_refuses_settings_and_images_that_do_not_fit(self):
     with self.assertRaisesRegex(config.ConfigError, 'expected equally many'):

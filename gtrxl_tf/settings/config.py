@@ -26,6 +26,7 @@ import gin
 
 from gtrxl_tf.settings import errors
 from gtrxl_tf.settings import gin_files
+from gtrxl_tf.settings import suggestions
 
 MODULE = 'gtrxl_tf'
 # The greatest number in float32. Networks and losses compute in it.
@@ -212,7 +213,7 @@ def configurable(target: Any = None, *, name: Optional[str] = None) -> Any:
   name = name or target.__name__
   allowlist = None
   if inspect.isclass(target):
-    own = gin_files.parameters(target)
+    own = suggestions.parameters(target)
     allowlist = own if len(own) < len(inspect.signature(target).parameters) else None
     target.__init__ = _checked(target.__init__, name)
   else:

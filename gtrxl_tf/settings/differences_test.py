@@ -8,7 +8,7 @@ from gtrxl_tf.launch import configurables  # noqa: F401 (for gin)
 from gtrxl_tf.launch import prepare  # noqa: F401 (for gin)
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
-from gtrxl_tf.settings import gin_files
+from gtrxl_tf.settings import suggestions
 
 
 class ParseTest(parameterized.TestCase):
@@ -105,7 +105,7 @@ class DifferencesTest(absltest.TestCase):
   def test_lists_name_existing_settings(self):
     for pattern in {*differences.OF_ONE_PART, *differences.CHANGEABLE, *differences.OF_LENGTH}:
       name, parameter = pattern.split('.')
-      known = gin_files.parameters(gin.get_configurable(name))
+      known = suggestions.parameters(gin.get_configurable(name))
       self.assertTrue(parameter == '*' or parameter in known, pattern)
 
   def test_json_keeps_settings_and_refuses_other_texts(self):

@@ -6,7 +6,6 @@ in the folder `gin` of this library. `include` looks beside the file that has it
 functions need no decorator.
 """
 
-import difflib
 import importlib
 import importlib.util  # noqa: F401 (gin uses it without importing it)
 import inspect
@@ -23,6 +22,7 @@ import gin
 from gin import config_parser
 
 from gtrxl_tf.settings import errors
+from gtrxl_tf.settings import suggestions
 
 _LIBRARY = pathlib.Path(__file__).parents[1]
 # A wheel has the files within the library, and a clone beside it.
@@ -61,13 +61,9 @@ def find(name: str, beside: Optional[pathlib.Path] = None) -> pathlib.Path:
     raise ValueError(f'{name}: several gin files of this library have this name: '
                      f'expected one of {", ".join(map("/".join, found))}')
   # As a user would type them: files beside the missing one, then those of the library.
-  stems = {str(x): x.stem for x in sorted(path.parent.glob('*.gin'))}
-  stems.update({'/'.join(x): known[x].stem for x in known})
-  close = difflib.get_close_matches(path.stem, sorted(set(stems.values())), n=2)
-  close = [name for stem in close for name in stems if stems[name] == stem]
-  raise ValueError(
-      f'{name}: no such gin file, neither at this path nor in this library'
-      + (f'. Did you mean {" or ".join(close)}?' if close else ''))
+  names = [*map(str, sorted(path.parent.glob('*.gin'))), *map('/'.join, known)]
+  raise ValueError(f'{name}: no such gin file, neither at this path nor in this library'
+                   f'{suggestions.for_file(path.stem, names)}')
 
 
 def header() -> str:
@@ -153,12 +149,6 @@ def _is_known(target: Any) -> bool:
   except KeyError:  # Several configurables have the name.
     pass
   return True
-
-
-def parameters(target: Callable) -> List[str]:
-  """Returns the names of a configurable's own parameters."""
-  return [x.name for x in inspect.signature(target).parameters.values()
-          if x.kind is not x.VAR_KEYWORD]
 
 
 class Reader(gin.config.ParserDelegate):
@@ -277,9 +267,11 @@ class Reader(gin.config.ParserDelegate):
       try:
         gin.bind_parameter((scope, name, parameter), value)
       except ValueError as error:
+        # Gin hides the signature of a class of the user.
+        target = _own_names().get(name.rpartition('.')[2]) or gin.get_configurable(name)
         raise ValueError(
             f"{name.rpartition('.')[2]} doesn't have a parameter named '{parameter}'. "
-            f'{self._other_parameters(name, parameter)}') from error
+            f'{suggestions.for_parameter(target, parameter, self._names)}') from error
 
   def _require(self, name: str) -> None:
     """Raises a `ValueError` if there is nothing, or too much, of a name."""
@@ -289,31 +281,6 @@ class Reader(gin.config.ParserDelegate):
     except KeyError as error:  # Several configurables have it.
       raise ValueError(error.args[0]) from error
     except ValueError as error:
-      hint = 'a name in a module of your own needs `import MODULE` in the gin file'
-      close = difflib.get_close_matches(
-          name, sorted({*self._names.values(), *_own_names()}))
-      raise ValueError(f"No configurable matching '{name}'" + (
-          f'. Did you mean {" or ".join(close)}? Otherwise, {hint}.' if close
-          else f': {hint}, and MODULE.py beside that file.')) from error
-
-  def _other_parameters(self, name: str, parameter: str) -> str:
-    """Says which parameters might be meant.
-
-    These are those of the same name, first of all in a base class or a subclass of the
-    owner. Otherwise they are those of a similar name.
-    """
-    # Gin hides the signature of a class of the user.
-    owner = _own_names().get(name.rpartition('.')[2]) or gin.get_configurable(name)
-    known = {f'{other}.{x}': target for target, other in self._names.items()
-             for x in parameters(target)}
-    same = [x for x in known if x.endswith(f'.{parameter}')]
-    related = [x for x in same if inspect.isclass(owner) and inspect.isclass(known[x])
-               and (issubclass(owner, known[x]) or issubclass(known[x], owner))]
-    # `Checkpoints.period` might be meant by `checkpoint_period`.
-    by_words = {x.replace('.', '_').lower(): x for x in known}
-    similar = difflib.get_close_matches(parameter, by_words, n=1, cutoff=0.9)
-    own = parameters(owner)
-    close = ((related or same)[:3] or [by_words[x] for x in similar]
-             or difflib.get_close_matches(parameter, own))
-    return (f'Did you mean {" or ".join(close)}?' if close
-            else f'Known: {", ".join(own)}.')
+      names = {*self._names.values(), *_own_names()}
+      raise ValueError(f"No configurable matching '{name}'"
+                       f'{suggestions.for_configurable(name, names)}') from error

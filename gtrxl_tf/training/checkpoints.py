@@ -11,7 +11,7 @@ import importlib.metadata
 import pathlib
 import re
 import shutil
-from typing import Callable, Optional, Sequence, Set
+from typing import Any, Callable, Dict, Optional, Sequence, Set
 
 from absl import logging
 import tensorflow as tf
@@ -154,6 +154,15 @@ class Checkpoints:
       shutil.rmtree(file) if file.is_dir() else file.unlink()
 
 
+def read_stamp(folder: pathlib.Path) -> Dict[str, Any]:
+  """Returns what identifies the experiment of checkpoints: `library`, `kind`, `variables`.
+
+  Raises:
+    files.DamagedFile: it is missing, or was changed.
+  """
+  return files.read_sealed(folder / _STAMP, 'kind', 'variables')
+
+
 def check(folder: pathlib.Path, kind: Optional[str],
           make_agent: Callable[[], tf.Module]) -> Optional[str]:
   """Checks that training can resume in a folder, without changing anything.
@@ -177,7 +186,7 @@ def check(folder: pathlib.Path, kind: Optional[str],
       raise CheckpointError(f'{stamp}: missing: expected it beside checkpoints')
     return None
   try:
-    experiment = files.read_sealed(stamp, 'kind', 'variables')
+    experiment = read_stamp(folder)
   except files.DamagedFile as error:
     raise CheckpointError(str(error)) from error
   if kind not in (None, experiment['kind']):

@@ -146,7 +146,10 @@ def save(figure: plt.Figure, path: pathlib.Path, title: str, note: str = '') -> 
     figure.legend(handles.values(), handles.keys(), loc='outside lower center',
                   ncols=5, fontsize='small', title=note, title_fontsize='small')
   figure.suptitle(title)
-  figure.savefig(path, dpi=120)
+  # The same runs give the same bytes.
+  with pyplot().rc_context({'svg.hashsalt': 'gtrxl_tf'}):
+    figure.savefig(path, dpi=120,
+                   metadata={'Date': None} if path.suffix == '.svg' else None)
   pyplot().close(figure)
 
 

@@ -5,7 +5,6 @@ All evaluators have one protocol, `Evaluator`. Training, the evaluator process a
 """
 
 import math
-import pathlib
 import types
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
@@ -14,7 +13,6 @@ import numpy as np
 from typing_extensions import Protocol
 
 from gtrxl_tf import environments
-from gtrxl_tf.serving import exported
 from gtrxl_tf.training import rollout
 
 # Steps without the end of an episode after which a warning says so.
@@ -89,10 +87,7 @@ class EpisodeEvaluator:
         return None
       seen, _ = self._rollout.step()
       steps = math.inf if seen.last().any() else steps + 1
-      if steps == _MANY_STEPS:
-        logging.warning(
-            'evaluation: no episode has ended after %d steps: if they never do, '
-            'Experiment.wrappers = [@StepLimit] with StepLimit.steps cuts them off', steps)
+      warn_of_no_end(steps)
       for i in np.flatnonzero(seen.last()):
         returns[i].append(float(seen.episode_return[i]))
         successes[i].append(float(seen.episode_success[i]))
@@ -107,19 +102,12 @@ class EpisodeEvaluator:
         dict(zip(self.columns, means)))
 
 
-def evaluate(policy: pathlib.Path, environment: environments.BatchedEnvironment,
-             num_episodes: int, should_stop: Callable[[], bool] = lambda: False
-             ) -> Optional[Evaluation]:
-  """Plays `num_episodes` episodes with the SavedModel in the folder `policy`, and
-  closes the environments. See `EpisodeEvaluator.evaluate`.
-
-  Raises:
-    config.ConfigError: the folder is damaged.
-  """
-  evaluation = EpisodeEvaluator(
-      exported.load(policy), environment, num_episodes).evaluate(should_stop)
-  environment.close()
-  return evaluation
+def warn_of_no_end(steps: float) -> None:
+  """Logs a warning once `steps` have been played and no episode has ended."""
+  if steps == _MANY_STEPS:
+    logging.warning(
+        'evaluation: no episode has ended after %d steps: if they never do, '
+        'Experiment.wrappers = [@StepLimit] with StepLimit.steps cuts them off', steps)
 
 
 def describe(evaluation: Evaluation, informed: Optional[float],

@@ -12,6 +12,7 @@ from gtrxl_tf import environments
 from gtrxl_tf import testing
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.serving import export
+from gtrxl_tf.serving import exported
 from gtrxl_tf.training import evaluation
 
 
@@ -33,9 +34,10 @@ class EvaluationTest(parameterized.TestCase):
       export.save_policy(testing.MazeSolver(t_maze.TMaze(), turn), cls.policies[turn])
 
   def evaluate(self, lengths, num_episodes, turn=1, maze=t_maze.TMaze):
-    return evaluation.evaluate(
-        self.policies[turn], environments.BatchedEnvironment(
-            [maze(length, seed=i) for i, length in enumerate(lengths)]), num_episodes)
+    return evaluation.EpisodeEvaluator(
+        exported.load(self.policies[turn]), environments.BatchedEnvironment(
+            [maze(length, seed=i) for i, length in enumerate(lengths)]),
+        num_episodes).evaluate()
 
   def test_an_informed_policys_episodes_are_successes(self):
     result = self.evaluate((4, 4, 4), num_episodes=6)
@@ -75,10 +77,10 @@ class EvaluationTest(parameterized.TestCase):
       self.assertIn('no episode has ended after %d steps', warning.call_args[0][0])
 
   def test_tasks_are_described_separately(self):
-    result = evaluation.evaluate(
-        self.policies[1], environments.BatchedEnvironment(
+    result = evaluation.EpisodeEvaluator(
+        exported.load(self.policies[1]), environments.BatchedEnvironment(
             [t_maze.TMaze(2, seed=0), _Untold(3, seed=0), t_maze.TMaze(4, seed=0)],
-            tasks=[0, 1, 0]), num_episodes=6)
+            tasks=[0, 1, 0]), num_episodes=6).evaluate()
     self.assertEqual(result.tasks, [0, 0, 1, 1, 0, 0])
     self.assertEqual(
         evaluation.describe(result, None, ['maze', 'untold'], {'score': 55.5}),

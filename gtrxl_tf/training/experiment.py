@@ -313,10 +313,8 @@ class Experiment(abc.ABC):
 
   def evaluate(self, folder: run_folder.RunFolder, should_stop: Callable[[], bool]
                ) -> Optional[evaluation_lib.Evaluation]:
-    """Plays with the exported policy of a finished run; None if it should stop."""
-    return evaluation_lib.evaluate(
-        folder.policy, self.make_evaluation_environments(), self.evaluation_episodes,
-        should_stop)
+    """Plays with the policy of a finished run; None if it should stop."""
+    return self.make_evaluator(self.restore_policy(folder), folder).evaluate(should_stop)
 
   def describe(self, folder: run_folder.RunFolder,
                evaluation: evaluation_lib.Evaluation, informed: Optional[float]) -> str:

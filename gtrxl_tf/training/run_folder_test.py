@@ -1,19 +1,12 @@
 """Tests of run_folder.py."""
 
-import math
-
 from absl.testing import absltest
-from absl.testing import parameterized
 
 from gtrxl_tf import files
-from gtrxl_tf import testing
 from gtrxl_tf.training import run_folder
 
-_ROWS = [{'learner_step': float(step), 'return': step / 7, 'success': math.nan}
-         for step in range(10, 60, 10)]
 
-
-class InUseTest(absltest.TestCase):
+class RunFolderTest(absltest.TestCase):
 
   def test_a_folder_is_for_one_process_at_a_time(self):
     folder = run_folder.RunFolder(self.create_tempdir().full_path + '/runs/new')
@@ -25,153 +18,12 @@ class InUseTest(absltest.TestCase):
     with folder.in_use():
       pass
 
-
-class MetricsTest(parameterized.TestCase):
-
-  def setUp(self):
-    super().setUp()
-    self.folder = run_folder.RunFolder(self.create_tempdir().full_path)
-    self.path = self.folder.metrics
-
-  def write(self, rows, resume_step=0):
-    writer = run_folder.MetricsWriter(self.path, resume_step)
-    for row in rows:
-      writer.append(row)
-
-  def steps(self):
-    return [row['learner_step'] for row in run_folder.read_metrics(self.path)]
-
-  def assert_last_is_that_of_all(self):
-    rows, last = run_folder.read_metrics(self.path), run_folder.last_metrics(self.path)
-    self.assertEqual(str(last), str(rows[-1] if rows else None))  # NaN != NaN.
-
-  def test_before_there_is_a_file_there_are_no_rows(self):
-    self.assertEqual(run_folder.read_metrics(self.path), [])
-    self.assert_last_is_that_of_all()
-
-  def test_rows_come_back_with_six_digits(self):
-    self.write(_ROWS)
-    rows = run_folder.read_metrics(self.path)
-    self.assertLen(rows, len(_ROWS))
-    for read, written in zip(rows, _ROWS):
-      self.assertEqual(list(read), list(written))
-      self.assertEqual(read['learner_step'], written['learner_step'])
-      self.assertAlmostEqual(read['return'], written['return'], places=5)
-      self.assertTrue(math.isnan(read['success']))
-    self.assert_last_is_that_of_all()
-
-  def test_whole_numbers_are_written_whole(self):
-    self.write([{'learner_step': 12345678, 'seconds': 0.25}])
-    self.assertEqual(self.path.read_text(), 'learner_step,seconds\n12345678,0.25\n')
-
-  def test_resuming_drops_the_rows_that_will_be_repeated(self):
-    self.write(_ROWS)
-    self.write([], resume_step=35)
-    self.assertEqual(self.steps(), [10, 20, 30])
-    self.write(_ROWS[3:], resume_step=35)
-    self.assertEqual(self.steps(), [10, 20, 30, 40, 50])
-    self.assert_last_is_that_of_all()
-
-  def test_resuming_from_the_start_leaves_nothing(self):
-    self.write(_ROWS)
-    self.write(_ROWS[:1], resume_step=0)
-    self.assertEqual(self.steps(), [10])
-
-  @parameterized.parameters(
-      ('learner_step,re', []),
-      ('learner_step,return\n', []),
-      ('learner_step,return\n10,0.', []),
-      ('learner_step,return\n10,0.5\n', [10]),
-      ('learner_step,return\n10,0.5\n20', [10]),
-      ('learner_step,return\n10,0.5\n20,0.', [10]),
-  )
-  def test_a_line_that_is_still_being_written_is_left_out(self, text, steps):
-    self.path.write_text(text)
-    self.assertEqual(self.steps(), steps)
-    self.assert_last_is_that_of_all()
-    self.write([{'learner_step': 20, 'return': 1}], resume_step=10)
-    self.assertEqual(self.steps(), steps + [20])
-
-  @parameterized.named_parameters(
-      ('odd_byte', lambda text: text.replace(b'20,', b'2\xff,'), [10, 30, 40, 50]),
-      ('odd_bytes_in_the_last_row', lambda text: text[:-4] + b'\xff\x80\x00\n',
-       [10, 20, 30, 40]),
-      ('zeros', lambda text: text[:40] + bytes(20) + text[60:], [40, 50]),
-      ('no_number', lambda text: text.replace(b'30,', b'3x,'), [10, 20, 40, 50]),
-      ('lost_end_of_line', lambda text: text.replace(b'\n20,', b'20,'), [30, 40, 50]),
-      ('truncated', lambda text: text[:-25] + b'\n', [10, 20, 30]),
-      ('header', lambda text: b'\xfe' + text[1:], []),
-      ('other_header', lambda text: b'm' + text[1:], []),
-      ('garbage', lambda text: bytes(range(256)) * 40, []))
-  def test_a_damaged_file_is_set_aside(self, damage, steps):
-    self.write(_ROWS)
-    damaged = damage(self.path.read_bytes())
-    self.path.write_bytes(damaged)
-    run_folder.read_metrics(self.path)  # No error, here or below.
-    run_folder.last_metrics(self.path)
-    with self.assertLogs('absl', 'WARNING') as logs:
-      self.write([{**_ROWS[0], 'learner_step': 60}], resume_step=50)
-    self.assertIn(f'{self.path} was damaged and is now metrics.csv.damaged; '
-                  f'{len(steps)} of its rows can be read', logs.output[-1])
-    self.assertEqual(self.path.with_name('metrics.csv.damaged').read_bytes(), damaged)
-    with self.assertNoLogs('absl', 'WARNING'):
-      self.assertEqual(self.steps(), [*steps, 60])
-    self.assert_last_is_that_of_all()
-
-  def test_lines_that_cannot_be_read_are_counted(self):
-    self.path.write_bytes(b'learner_step,return\n1,\xff\n2,0.5\n3\n')
-    with self.assertLogs('absl', 'WARNING') as logs:
-      self.assertEqual(self.steps(), [2])
-    self.assertIn('metrics.csv: 2 lines cannot be read', logs.output[0])
-
-  def test_a_file_with_a_column_that_is_unknown_is_set_aside(self):
-    self.path.write_text('learner_step,retuqn\n10,0.5\n')
-    writer = run_folder.MetricsWriter(self.path)
-    with self.assertLogs('absl', 'WARNING') as logs:
-      writer.append(_ROWS[1])
-    writer.append(_ROWS[2])
-    self.assertIn("metrics.csv has a column 'retuqn', which is unknown; the file is now "
-                  'metrics.csv.damaged', logs.output[0])
-    self.assertLen(logs.output, 1)
-    self.assertEqual(self.steps(), [20, 30])
-
-  def test_the_last_row_of_a_long_file(self):
-    rows = [{'learner_step': i, 'return': i / 3} for i in range(2000)]
-    self.write(rows)
-    self.assertGreater(self.path.stat().st_size, 3 * 4096)
-    self.assert_last_is_that_of_all()
-    with open(self.path, 'a') as file:
-      file.write('2000,')
-    self.assert_last_is_that_of_all()
-
-  def test_on_a_full_disk_rows_wait(self):
-    disk = testing.small_disk(self, 64)
-    self.path = disk / 'metrics.csv'
-    writer = run_folder.MetricsWriter(self.path, 0)
-    for row in _ROWS[:2]:
-      writer.append(row)
-    before = self.path.read_text()
-    with testing.full(disk), self.assertLogs('absl', 'ERROR') as logs:
-      for step in range(30, 500):  # More than the rest of a page.
-        writer.append({**_ROWS[0], 'learner_step': step})
-      self.assertStartsWith(self.path.read_text(), before)
-      written = self.steps()
-      self.assertLess(len(written), 400)
-      self.assertEqual(len(self.path.read_text().splitlines()), len(written) + 1)
-      with self.assertRaisesRegex(OSError, 'No space left'):
-        files.write_atomically(disk / 'done', 'The run took all its steps.')
-      self.assertCountEqual(
-          [path.name for path in disk.iterdir()], ['metrics.csv', 'stuff'])
-    self.assertIn('metrics.csv: [Errno 28] No space left on device; training continues',
-                  logs.output[0])
-    writer.append({**_ROWS[0], 'learner_step': 500})
-    self.assertEqual(self.steps(), [10, 20, *range(30, 501)])
-
   def test_a_file_is_complete_or_unchanged(self):
-    files.write_atomically(self.folder.done, 'first')
+    folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    files.write_atomically(folder.done, 'first')
     with self.assertRaises(TypeError):
-      files.write_atomically(self.folder.done, None)
-    self.assertEqual(self.folder.done.read_text(), 'first')
+      files.write_atomically(folder.done, None)
+    self.assertEqual(folder.done.read_text(), 'first')
 
 
 if __name__ == '__main__':

@@ -19,6 +19,7 @@ from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import learner
 from gtrxl_tf.training import long_steps
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import tensorboard
 
@@ -114,7 +115,7 @@ class Trainer(abc.ABC):
     self.step = self._saved_step = self._learner.steps
     devices.check_equal(self.step, strategy, f'learner steps in {folder.checkpoints}')
     if self._is_chief:
-      self._metrics = run_folder.MetricsWriter(folder.metrics, self.step)
+      self._metrics = metrics_csv.MetricsWriter(folder.metrics, self.step)
       self._summaries = tensorboard.Summaries(folder.summaries)
       if folder.config.exists():
         self._summaries.settings(folder.config.read_text(encoding='utf-8'))

@@ -11,6 +11,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 
 from gtrxl_tf.settings import config
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 
 _PERIOD_SECONDS = 0.25
@@ -50,7 +51,7 @@ def measure(gin_files: Sequence[str], seed: int, steps: Optional[int],
       try:
         while process.poll() is None:
           samples.append(Sample(time.time() - start, tree.of(process.pid),
-                                len(run_folder.read_metrics(folder.metrics))))
+                                len(metrics_csv.read_metrics(folder.metrics))))
           time.sleep(_PERIOD_SECONDS)
       finally:
         process.terminate()
@@ -60,7 +61,7 @@ def measure(gin_files: Sequence[str], seed: int, steps: Optional[int],
         raise config.ConfigError(
             f'{gin_files[-1]}: binaries.train ended with exit code {process.returncode}: '
             f'{last}')
-    rows = run_folder.read_metrics(folder.metrics)
+    rows = metrics_csv.read_metrics(folder.metrics)
   return summary(rows, samples, informed)
 
 

@@ -19,6 +19,7 @@ from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import writer as writer_lib
 from gtrxl_tf.settings import seeds
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.online import actor
 from gtrxl_tf.training.online import experiment as experiment_lib
@@ -60,7 +61,7 @@ def measure(gin_files: Sequence[str], gin_bindings: Sequence[str], num_actors: i
           rows[-1]['seconds'] - rows[_WARM_UP_ROWS]['seconds'] < seconds):
         time.sleep(0.5)
         supervisor.restart_the_dead()
-        rows = run_folder.read_metrics(folder.metrics)
+        rows = metrics_csv.read_metrics(folder.metrics)
     finally:
       supervisor.stop()
   first, *measured = rows[_WARM_UP_ROWS:]

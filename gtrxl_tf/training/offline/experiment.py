@@ -34,8 +34,7 @@ def _comparable(*specs: dm_specs.Array) -> List[Dict[str, Any]]:
   for spec in specs:
     known = {'num_values': getattr(spec, 'num_values', None)}
     if known['num_values'] is None and hasattr(spec, 'minimum'):
-      known['bounds'] = [np.broadcast_to(np.float32(bound), spec.shape).tolist()
-                         for bound in (spec.minimum, spec.maximum)]
+      known['bounds'] = np.float32(specs_lib.bounds(spec)).tolist()
     if hasattr(spec, 'names'):
       known['names'] = list(spec.names)
     properties.append(known)
@@ -151,10 +150,8 @@ class OfflineExperiment(experiment.Experiment):
       raise config.ConfigError(
           f"OfflineExperiment.starts = {self._trajectories['starts']!r} with "
           "DecisionNetwork.oracle: expected 'first', where the oracle looks")
-    for layer in network.submodules:
-      if getattr(layer, 'normalizes', False):
-        layer.set_statistics(*(
-            specs_lib.split_mask(nest)[0] for nest in self._observation_statistics))
+    if network.observation_statistics is not None:
+      network.observation_statistics.assign(*self._observation_statistics)
     return network
 
   @functools.cached_property

@@ -23,10 +23,10 @@ from gtrxl_tf.environments import action_recall
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import decision
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.serving import exported
 from gtrxl_tf.settings import config
-from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import devices
-from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer as training_lib
@@ -38,11 +38,11 @@ devices_testing.split_cpu(2)
 _MAZE = functools.partial(t_maze.TMaze, corridor_length=4)
 
 
-def _network(action_spec, segment_length=18):
+def _network(action_spec, segment_length=18, **settings):
   return decision.DecisionNetwork(
       action_spec, torsos.VectorTorso((16,)),
       cores.RATE(1, 16, 2, 8, variant='trxl_i', num_memory_tokens=1,
-                 segment_length=segment_length))
+                 segment_length=segment_length), **settings)
 
 
 class _Maze(t_maze.TMaze):
@@ -111,10 +111,11 @@ class OfflineTrainingTest(parameterized.TestCase):
   @pytest.mark.long
   def test_it_learns_to_turn_as_the_clue_says(self):
     experiment = self.experiment(
-        evaluation_period=100, tasks={'corridor_length': (3, 4)})
+        evaluation_period=100, tasks={'corridor_length': (3, 4)},
+        network=functools.partial(_network, normalize_observations=True))
     self.assertTrue(self.train(experiment))
     self.assertTrue(self.folder.done.exists())
-    rows = run_folder.read_metrics(self.folder.metrics)
+    rows = metrics_csv.read_metrics(self.folder.metrics)
     self.assertEqual(rows[-1]['learner_step'], 200)
     self.assertGreaterEqual(rows[-1]['success'], 0.9)
     evaluated = [row['learner_step'] for row in rows if not np.isnan(row['return'])]
@@ -122,10 +123,11 @@ class OfflineTrainingTest(parameterized.TestCase):
     self.assertEqual(self.rows[-1]['success'], rows[-1]['success'])
     self.assertEqual(
         rows[-1]['success'], (rows[-1]['success_3'] + rows[-1]['success_4']) / 2)
-    played = evaluation.evaluate(
-        self.folder.policy,
-        experiment.make_environments(20, seeds.Stream.EVALUATION), 20)
-    self.assertGreaterEqual(np.mean(played.successes), 0.9)
+    # Of the checkpoint and of the exported policy.
+    for played in (
+        experiment.evaluate(self.folder, lambda: False),
+        experiment.make_evaluator(exported.load(self.folder.policy)).evaluate()):
+      self.assertGreaterEqual(np.mean(played.successes), 0.9)
 
   def test_stacks_frames_beside_an_action_mask(self):
     maze = _MaskedMaze(seed=0)
@@ -153,13 +155,13 @@ class OfflineTrainingTest(parameterized.TestCase):
   def test_observations_are_normalized_as_the_dataset_says(self):
     def network(action_spec):
       return decision.DecisionNetwork(
-          action_spec, torsos.VectorTorso((), normalize=True), cores.Memoryless(1, 8))
+          action_spec, torsos.VectorTorso(()), cores.Memoryless(1, 8),
+          normalize_observations=True)
     experiment = self.experiment(network=network)
     made = experiment.make_agent().network
     everything = np.concatenate([
         experiment.dataset.episode(i).observation for i in range(300)])
-    [torso] = [x for x in made.submodules if isinstance(x, torsos.VectorTorso)]
-    seen = torso(tf.constant(everything), 1).numpy()
+    seen = made.normalized(tf.constant(everything)).numpy()
     varies = everything.std(axis=0) > 0
     np.testing.assert_allclose(seen.mean(axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(seen.std(axis=0)[varies], 1, rtol=1e-5)

@@ -1,6 +1,6 @@
 """Experiments that learn from learning histories, for algorithm distillation."""
 
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from gtrxl_tf.environments import task_batch
 from gtrxl_tf.networks import distillation as network_lib
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import evaluation as evaluation_lib
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.offline import experiment
 from gtrxl_tf.training.offline import learning_processes
@@ -85,15 +86,9 @@ class HistoryExperiment(experiment.OfflineExperiment):
     return float(np.mean(
         task_batch.informed_return(self._collector.evaluation_tasks())))
 
-  def evaluate(self, folder: run_folder.RunFolder, should_stop: Callable[[], bool]
-               ) -> Optional[evaluation_lib.Evaluation]:
-    """Plays learning processes with the newest checkpoint."""
-    # The exported policy would not do: its actions do not depend on the seed.
-    return self.make_evaluator(self.restore_policy(folder), folder).evaluate(should_stop)
-
   def describe(self, folder: run_folder.RunFolder,
                evaluation: evaluation_lib.Evaluation, informed: Optional[float]) -> str:
     del evaluation, informed
-    last = run_folder.read_metrics(folder.metrics)[-1]
+    last = metrics_csv.read_metrics(folder.metrics)[-1]
     return (f'{learning_processes.describe(last)}\n'
             f'Learning process: {folder.learning_process}')

@@ -13,6 +13,7 @@ import pytest
 
 from gtrxl_tf.launch import history_runs_testing
 from gtrxl_tf.launch import train
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 
 
@@ -47,8 +48,8 @@ class HistoryExperimentTest(parameterized.TestCase):
     said = self.train(folder)
     self.assertIn('on the 30 histories of', said)
     self.assertIn('\nIn the last fifth of learning processes: return', said)
-    last = run_folder.read_metrics(folder.metrics)[-1]
-    played = run_folder.read_metrics(folder.evaluation)
+    last = metrics_csv.read_metrics(folder.metrics)[-1]
+    played = metrics_csv.read_metrics(folder.evaluation)
     self.assertLen(played, 10)
     for name in ('return', 'success'):
       self.assertAlmostEqual(

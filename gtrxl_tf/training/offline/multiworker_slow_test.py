@@ -7,6 +7,7 @@ from absl.testing import absltest
 import tensorflow as tf
 
 from gtrxl_tf import testing
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.offline import multiworker_testing
@@ -49,7 +50,7 @@ class MultiworkerSlowTest(absltest.TestCase):
     trainer.OfflineTrainer(
         multiworker_testing.experiment(self.dataset), training_lib.Process(
             one, tf.distribute.get_strategy(), lambda: False)).train()
-    together, alone = (run_folder.read_metrics(x.metrics) for x in (two, one))
+    together, alone = (metrics_csv.read_metrics(x.metrics) for x in (two, one))
     self.assertEqual([row['learner_step'] for row in together], [5, 7, 10, 14, 15, 20])
     for name in ('loss', 'gradient_norm'):
       for ours, theirs in zip(together, alone):

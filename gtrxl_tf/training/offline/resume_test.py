@@ -27,6 +27,7 @@ from gtrxl_tf.networks import decision
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer as training_lib
@@ -80,7 +81,7 @@ class OfflineResumeTest(parameterized.TestCase):
     """Trains, and repeats the end from a checkpoint in the middle."""
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
     whole = self.train(experiment, folder)
-    rows = run_folder.read_metrics(folder.metrics)
+    rows = metrics_csv.read_metrics(folder.metrics)
     other = run_folder.RunFolder(pathlib.Path(self.create_tempdir().full_path) / 'run')
     shutil.copytree(folder.root, other.root)
     for path in other.checkpoints.glob(f'ckpt-{experiment.learner_steps}.*'):
@@ -93,7 +94,7 @@ class OfflineResumeTest(parameterized.TestCase):
       np.testing.assert_array_equal(value, resumed[name], name)
     for name in ('learner_step', 'loss', 'gradient_norm'):
       self.assertEqual([row[name] for row in rows],
-                       [row[name] for row in run_folder.read_metrics(other.metrics)])
+                       [row[name] for row in metrics_csv.read_metrics(other.metrics)])
 
   @parameterized.parameters(
       (functools.partial(samplers.WholeTrajectories, curriculum=True), 6),
@@ -134,11 +135,11 @@ class OfflineResumeTest(parameterized.TestCase):
           training.train()
       # It continued and tried to save at steps 6, 8, 10 and 12.
       self.assertEqual(str(logs.output).count('was not saved'), 3)
-      run_folder.read_metrics(folder.metrics)  # All lines are complete.
+      metrics_csv.read_metrics(folder.metrics)  # All lines are complete.
     resumed = self.train(experiment, folder)
     for name, value in whole.items():
       np.testing.assert_array_equal(value, resumed[name], name)
-    self.assertEqual([row['learner_step'] for row in run_folder.read_metrics(
+    self.assertEqual([row['learner_step'] for row in metrics_csv.read_metrics(
         folder.metrics)], list(range(1, 13)))
 
   # Windows, and chunks that carry their memory.

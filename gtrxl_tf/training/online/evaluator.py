@@ -9,6 +9,7 @@ from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import weights
 from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import tensorboard
 from gtrxl_tf.training import watchdog
@@ -46,7 +47,7 @@ class OnlineEvaluator:
     self._evaluator = experiment.make_evaluator(experiment.make_policy(self._network))
     self._gauges = gauges or gauges_lib.Gauges('evaluator')
     self._path = folder.evaluations
-    self._rows = run_folder.MetricsWriter(self._path)
+    self._rows = metrics_csv.MetricsWriter(self._path)
     self._summaries = tensorboard.Summaries(folder.summaries / 'evaluation')
     self._plays = False
     self._watchdog = watchdog.Watchdog(experiment.stall_seconds, self._describe)
@@ -74,7 +75,7 @@ class OnlineEvaluator:
   def _evaluate_until_ended(self) -> None:
     backoff = reconnect.Backoff('evaluator', self._address, self._told_to_stop)
     channel = None
-    last = run_folder.last_metrics(self._path)  # From an earlier process.
+    last = metrics_csv.last_metrics(self._path)  # From an earlier process.
     evaluated = last and last['learner_step']
     while not (self._told_to_stop() or (channel and channel.finished)):
       try:

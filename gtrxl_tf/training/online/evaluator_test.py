@@ -11,6 +11,7 @@ from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.training import evaluation
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.online import evaluator as evaluator_lib
 from gtrxl_tf.training.online import experiment
@@ -36,7 +37,7 @@ class ScoreTest(absltest.TestCase):
         _experiment(), 'localhost:1', folder, lambda: True)
     evaluator._write(3, evaluation.Evaluation(
         [1., 2., 5.], [1., 1., 0.], [0, 0, 1], {'return': 8 / 3, 'success': 2 / 3}))
-    [row] = run_folder.read_metrics(folder.evaluations)
+    [row] = metrics_csv.read_metrics(folder.evaluations)
     self.assertEqual((row['learner_step'], row['score'], row['other']), (3, 51.5, 7))
 
   def test_metrics_have_returns_and_scores_of_the_last_episodes(self):

@@ -28,6 +28,7 @@ from gtrxl_tf.replay import writer
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import learner
+from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer as training_lib
@@ -181,7 +182,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.feed(4)
 
     def should_stop():
-      rows = run_folder.read_metrics(self.folder.metrics)
+      rows = metrics_csv.read_metrics(self.folder.metrics)
       return bool(rows) and rows[-1]['learner_step'] == 4
 
     rates = self.rates(self.training(self.falling(7), should_stop=should_stop))
@@ -216,7 +217,7 @@ class OnlineTrainingTest(parameterized.TestCase):
   def test_a_batch_that_is_used_more_than_once_counts_as_one(self):
     folder = self.train_in_parts(6, num_epochs=3, num_minibatches=2)
     self.assertEqual(self.saved_steps(folder), [3, 6])
-    rows = run_folder.read_metrics(folder.metrics)
+    rows = metrics_csv.read_metrics(folder.metrics)
     self.assertEqual([row['learner_step'] for row in rows], [2, 4, 6])
     self.assertEqual([row['unrolls'] for row in rows], [4, 8, 12])
     self.assertEqual([row['unrolls_duplicate'] for row in rows], [0, 0, 0])
@@ -271,7 +272,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     died = []
 
     def should_stop():
-      if not died and run_folder.read_metrics(self.folder.metrics):
+      if not died and metrics_csv.read_metrics(self.folder.metrics):
         self.server.stop()
         died.append(time.time())
       return bool(died) and time.time() > died[0] + 2
@@ -295,7 +296,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     self.start()
     self.feed(4)
     def rows():
-      return run_folder.read_metrics(self.folder.metrics)
+      return metrics_csv.read_metrics(self.folder.metrics)
     training = self.training(
         self.experiment(100, checkpoints=checkpoints.Settings(period=100)),
         should_stop=lambda: bool(rows()) and rows()[-1]['learner_step'] == 4)
@@ -313,7 +314,7 @@ class OnlineTrainingTest(parameterized.TestCase):
   @pytest.mark.long
   def test_metrics_continue_from_the_newest_checkpoint(self):
     folder = self.train_in_parts(5, 8)
-    rows = run_folder.read_metrics(folder.metrics)
+    rows = metrics_csv.read_metrics(folder.metrics)
     self.assertEqual([row['learner_step'] for row in rows], [2, 4, 6, 8])
     self.assertEqual([row['environment_steps'] for row in rows],
                      [step * _STEPS_A_BATCH for step in (2, 4, 6, 8)])

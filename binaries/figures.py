@@ -1,0 +1,42 @@
+r"""Draws the pictures and tables of finished comparisons, from their index files.
+
+  gtrxl figures --index=docs/runs/gates_numpad.jsonl --page=docs/results.md
+
+`gtrxl compare` writes an index, `runs.jsonl`, into its folder. Table and pictures of
+NAME.jsonl go to NAME.md, NAME.png and NAME.svg beside it. In a page, the text between
+`<!-- runs: NAME -->` and `<!-- end of runs -->` is replaced by the table.
+"""
+
+import pathlib
+import sys
+
+from absl import flags
+
+import binaries
+
+_INDEX = flags.DEFINE_multi_string(
+    'index', None, 'An index file.', required=True)
+_PAGE = flags.DEFINE_multi_string(
+    'page', [], 'A Markdown page with marks where tables belong.')
+
+
+def main() -> None:
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf import files
+  from gtrxl_tf.analysis import figures
+  from gtrxl_tf.settings import config
+
+  tables = {}
+  try:
+    for path in map(pathlib.Path, _INDEX.value):
+      for written in figures.write(path):
+        print(written)
+      tables[path.stem] = path.with_suffix('.md').read_text(encoding='utf-8')
+    for page in _PAGE.value:
+      figures.insert_tables(pathlib.Path(page), tables)
+  except (config.ConfigError, files.DamagedFile, OSError) as error:
+    sys.exit(f'Not drawn: {error}')
+
+
+if __name__ == '__main__':
+  binaries.run(main)

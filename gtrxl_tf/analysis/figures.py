@@ -1,0 +1,222 @@
+"""Pictures and tables of finished comparisons, from their index files.
+
+Values of several runs are summarized by their interquartile mean with a 95 % interval
+from a stratified bootstrap, as Agarwal et al. (2021) recommend, by their package rliable.
+"""
+
+import pathlib
+import re
+from typing import Dict, List, NamedTuple, Sequence
+import warnings
+
+import numpy as np
+
+from gtrxl_tf import files
+from gtrxl_tf.analysis import comparison
+from gtrxl_tf.analysis import comparison_plots
+from gtrxl_tf.analysis import run_index
+from gtrxl_tf.settings import config
+from gtrxl_tf.training import curves
+
+_RESAMPLES = 2000  # As rliable's examples; its default of 50,000 takes seconds a cell.
+
+# Columns of `metrics.csv` and their labels.
+_TRAINING = {'entropy': "policy's entropy, nats",
+             'gradient_norm': 'gradient norm before clipping'}
+
+
+class Estimate(NamedTuple):
+  """An interquartile mean and the bounds of its 95 % interval."""
+  mean: float
+  low: float
+  high: float
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+  """Returns the interquartile mean of runs; the interval of one run is that value.
+
+  Raises:
+    config.ConfigError: rliable is not installed.
+  """
+  try:
+    # pylint: disable=import-outside-toplevel
+    from rliable import library
+    from rliable import metrics
+  except ImportError as error:
+    raise config.ConfigError(
+        f"{error}: expected the extra `figures`: pip install 'gtrxl_tf[figures]'"
+        ) from error
+  if len(values) == 1:
+    return Estimate(values[0], values[0], values[0])
+  with warnings.catch_warnings():
+    warnings.simplefilter('ignore', FutureWarning)  # rliable names an argument as of old.
+    means, intervals = library.get_interval_estimates(
+        {'': np.array(values, float)[:, np.newaxis]},
+        lambda scores: np.array([metrics.aggregate_iqm(scores)]), reps=_RESAMPLES,
+        random_state=np.random.RandomState(0))  # The same picture every time.
+  return Estimate(float(means[''][0]), *map(float, intervals[''][:, 0]))
+
+
+def short_names(models: Sequence[str]) -> Dict[str, str]:
+  """Returns models' names without settings, such as a rate of each model's own.
+
+  Names stay as they are where two models would have the same.
+  """
+  short = [model.partition('+')[0] for model in models]
+  return dict(zip(models, short if len(set(short)) == len(models) else models))
+
+
+def table(index: run_index.Index) -> str:
+  """Returns a Markdown table with a row for each model and a column for each point."""
+  measure = _measure(index)
+  models = comparison.models_of(index.points)
+  names = short_names(models)
+  if index.setting is None:
+    header = ['model', measure, 'each run']
+  else:
+    header = [f'{measure}; {index.setting} ='] + [point.value for point in index.points]
+  rows = [header, ['---'] + ['---'] * (len(header) - 1)]
+  for model in models:
+    row = [names[model]]
+    for point in index.points:
+      values = _finals(point, model, measure)
+      each = ', '.join(format(value, '.3g') for value in values)
+      if not values:
+        row += ['-'] * (2 if index.setting is None else 1)
+      elif index.setting is None:
+        row += [_cell(values), each]
+      else:
+        row.append(_cell(values) + f' ({each})' * (len(values) > 1))
+    rows.append(row)
+  best = ', '.join(sorted({format(point.informed, '.4g') for point in index.points
+                           if point.informed is not None}))
+  text = '\n'.join('| ' + ' | '.join(row) + ' |' for row in rows)
+  diverged = sum(run.diverged for point in index.points for run in point.runs)
+  return (f'{text}\n\nInterquartile mean of the final {measure}s [95 % interval], and '
+          'each run, in the order of their seeds.'
+          + f" The informed policy's is {best}." * bool(best and measure == 'return')
+          + f' {diverged} runs diverged and count as 0.' * bool(diverged)
+          + f' Code: {index.version}. Command:\n\n    {index.command}\n')
+
+
+def _cell(values: Sequence[float]) -> str:
+  if len(values) == 1:
+    return format(values[0], '.3g')
+  mean, low, high = estimate(values)
+  return f'**{mean:.3g}** [{low:.3g}, {high:.3g}]'
+
+
+def _measure(index: run_index.Index) -> str:
+  if all(comparison.learns(point.runs) for point in index.points):
+    return 'normalized'
+  return 'score' if all('score' in point.scores for point in index.points) else 'return'
+
+
+def _finals(point: comparison.PointRuns, model: str, measure: str) -> List[float]:
+  return comparison.known_finals(
+      comparison.group_by_model(point.runs).get(model, []), measure)
+
+
+def write(path: pathlib.Path) -> List[pathlib.Path]:
+  """Writes the table and the pictures of an index file beside it.
+
+  Returns:
+    The files. For `NAME.jsonl` these are `NAME.md`, the table; `NAME.png` and
+    `NAME.svg`, final values against the values of a sweep, or curves without a sweep;
+    `NAME_curves.png` and `.svg`, the curves of a sweep; `NAME_training.png` and `.svg`,
+    entropy and gradients of online runs; `NAME_ranked.png` and `.svg`, runs by rank,
+    where settings were drawn for each run.
+  """
+  index = run_index.read(path)
+  names = short_names(comparison.models_of(index.points))
+  points = [point._replace(runs=[run._replace(model=names[run.model])
+                                 for run in point.runs]) for point in index.points]
+  written = [path.with_suffix('.md')]
+  files.write_atomically(written[0], table(index))
+  title = path.stem.replace('_', ' ')
+  for suffix in ('.png', '.svg'):
+    main, by_point, training, ranked = (
+        path.with_name(f'{path.stem}{part}{suffix}')
+        for part in ('', '_curves', '_training', '_ranked'))
+    if index.setting is None:
+      comparison_plots.draw(main, points[0], title)
+    else:
+      _draw_finals(main, index, points, title)
+      comparison_plots.draw_sweep(by_point, index.setting, points, title)
+      written.append(by_point)
+    written.append(main)
+    if all(name in row for point in points for run in point.runs
+           for row in run.metrics[:1] for name in _TRAINING):
+      _draw_training(training, points, title)
+      written.append(training)
+    if any(run.samples for point in points for run in point.runs):
+      comparison_plots.draw_ranked(ranked, index.setting, points, title)
+      written.append(ranked)
+  return written
+
+
+def _draw_finals(path: pathlib.Path, index: run_index.Index,
+                 points: Sequence[comparison.PointRuns], title: str) -> None:
+  """Draws each model's interquartile mean and interval against a sweep's values."""
+  measure = _measure(index)
+  figure, panel = curves.pyplot().subplots(figsize=(8, 5), layout='constrained')
+  models = comparison.models_of(points)
+  for i, model in enumerate(models):
+    finals = [_finals(point, model, measure) for point in points]
+    places = [place for place, values in enumerate(finals) if values]
+    estimates = [estimate(finals[place]) for place in places]
+    x = np.array(places) + 0.3 * ((i + 0.5) / len(models) - 0.5)
+    mean, low, high = np.array(estimates).T
+    panel.errorbar(x, mean, [mean - low, high - mean], **curves.style(i), marker='o',
+                   markersize=6, capsize=3, label=model)
+    for at, place in zip(x, places):
+      panel.plot([at] * len(finals[place]), finals[place], '.', markersize=4, alpha=0.5,
+                 color=curves.style(i)['color'])
+  panel.set_xticks(range(len(points)), [point.value for point in points])
+  panel.set_xlabel(index.setting)
+  panel.set_ylabel(f'final {measure}')
+  informed = {point.informed for point in points}
+  if measure == 'return' and len(informed) == 1 and None not in informed:
+    curves.draw_reference(panel, informed.pop())
+  curves.save(figure, path, title,
+              'interquartile mean with its 95 % interval; small points: runs')
+
+
+def _draw_training(path: pathlib.Path, points: Sequence[comparison.PointRuns],
+                   title: str) -> None:
+  """Draws what tells why runs fail: the policy's entropy and the gradient's norm."""
+  figure, rows = curves.pyplot().subplots(
+      len(_TRAINING), len(points), figsize=(4 * len(points) + 1, 6), sharex='col',
+      sharey='row', squeeze=False, layout='constrained')
+  for row, (measure, label) in zip(rows, _TRAINING.items()):
+    for panel, point in zip(row, points):
+      known = comparison.metrics_of(point.runs)
+      runs = {model: known.get(model, []) for model in comparison.models_of(points)}
+      curves.plot(panel, runs, curves.steps_column(runs), measure=measure)
+      panel.set_xlabel('' if panel in rows[0] else panel.get_xlabel())
+    row[0].set_ylabel(label)
+  for panel, point in zip(rows[0], points):
+    panel.set_title(point.value, fontsize='medium')
+  rows[-1][0].set_yscale('log')  # All panels of the row share it.
+  curves.save(figure, path, title, curves.THIN_AND_BOLD)
+
+
+def insert_tables(page: pathlib.Path, tables: Dict[str, str]) -> None:
+  """Replaces what stands between the marks of a table in a Markdown page.
+
+  Args:
+    page: it has `<!-- runs: NAME -->` and, below the table, `<!-- end of runs -->`.
+    tables: by NAME.
+
+  Raises:
+    config.ConfigError: the page has a mark for a table that is not there.
+  """
+  def replaced(found: 're.Match') -> str:
+    if found[1] not in tables:
+      raise config.ConfigError(f'{page} has a mark for the runs {found[1]!r}: expected '
+                               f'one of {", ".join(sorted(tables))}')
+    return f'<!-- runs: {found[1]} -->\n{tables[found[1]]}<!-- end of runs -->'
+
+  text = page.read_text(encoding='utf-8')
+  files.write_atomically(page, re.sub(
+      r'<!-- runs: (\w+) -->.*?<!-- end of runs -->', replaced, text, flags=re.DOTALL))

@@ -1,0 +1,133 @@
+"""Tests of figures.py and run_index.py."""
+
+import math
+import pathlib
+
+from absl.testing import absltest
+import pytest
+
+from gtrxl_tf import files
+from gtrxl_tf.analysis import comparison
+from gtrxl_tf.analysis import figures
+from gtrxl_tf.analysis import run_index
+from gtrxl_tf.settings import config
+
+pytest.importorskip('rliable', reason='needs the extra `figures`')
+
+
+def _run(model, seed, final, diverged=False, samples=None, lines=()):
+  """A run with a row every 1000 environment steps, whose return ends at `final`."""
+  return comparison.Run(
+      model, seed, [{'environment_steps': 1000. * i, 'seconds': 60. * i,
+                     'return': final * i / 300 if i > 1 else math.nan, 'queue': 3.,
+                     'entropy': 1., 'gradient_norm': 0.5}
+                    for i in range(1, 301)],
+      [] if diverged else [{'episode': i, 'return': final + i, 'success': math.nan,
+                            'task': 0.} for i in (-1, 1)],
+      diverged, samples or {}, config='\n'.join(['A.a = 1', 'B.b = 2', *lines]))
+
+
+def _index(setting='Core.num_layers', finals=(1., 2., 9.)):
+  points = [comparison.PointRuns(value, [
+      *(_run('gtrxl+Adam.learning_rate=1e-3', seed, final, lines=[f'Core.n = {value}'])
+        for seed, final in enumerate(finals)),
+      _run('lstm', 0, 4., samples={'rate': 0.1}),
+      _run('lstm', 1, 0., diverged=True, samples={'rate': 0.2})], 10.)
+            for value in ('2', '8')]
+  return run_index.Index('gtrxl compare --seeds=3', '0.1.0 abc', setting,
+                         points if setting else points[:1])
+
+
+class RunIndexTest(absltest.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.path = pathlib.Path(self.create_tempdir().full_path) / 'depth.jsonl'
+
+  def test_an_index_has_what_tables_are_made_of(self):
+    run_index.write(self.path, _index())
+    read = run_index.read(self.path)
+    self.assertEqual(comparison.tables(read.setting, read.points),
+                     comparison.tables('Core.num_layers', _index().points))
+
+  def test_curves_are_thinned_and_keep_their_ends(self):
+    run_index.write(self.path, _index())
+    run = run_index.read(self.path).points[0].runs[1]
+    self.assertLen(run.metrics, run_index.MOST_ROWS)
+    self.assertTrue(math.isnan(run.metrics[0]['return']))
+    self.assertEqual(run.metrics[-1], {
+        'environment_steps': 300_000, 'seconds': 18_000, 'return': 2, 'entropy': 1,
+        'gradient_norm': 0.5})
+
+  def test_a_run_keeps_its_settings(self):
+    run_index.write(self.path, _index())
+    runs = [point.runs for point in run_index.read(self.path).points]
+    self.assertEqual(runs[0][0].config.splitlines(), ['A.a = 1', 'B.b = 2', 'Core.n = 2'])
+    self.assertEqual(runs[1][0].config.splitlines(), ['A.a = 1', 'B.b = 2', 'Core.n = 8'])
+    self.assertEqual(runs[1][3].config.splitlines(), ['A.a = 1', 'B.b = 2'])
+
+  def test_another_file_is_no_index(self):
+    for text in ('', '{"points": []}\n', 'return,success\n1,1\n'):
+      self.path.write_text(text)
+      with self.assertRaisesRegex(files.DamagedFile, r'depth\.jsonl is not an index'):
+        run_index.read(self.path)
+
+
+class FiguresTest(absltest.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.path = pathlib.Path(self.create_tempdir().full_path) / 'depth.jsonl'
+
+  def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end(self):
+    mean, low, high = figures.estimate([0., 4., 6., 100.])
+    self.assertEqual(mean, 5.)
+    self.assertBetween(low, 0., 5.)
+    self.assertBetween(high, 5., 100.)
+    self.assertEqual(figures.estimate([3.]), (3., 3., 3.))
+
+  def test_a_table_has_a_row_for_each_model_and_a_column_for_each_point(self):
+    text = figures.table(_index())
+    self.assertIn('| return; Core.num_layers = | 2 | 8 |', text)
+    self.assertRegex(text, r'\| gtrxl \| \*\*\S+\*\* \[1, 9\] \(1, 2, 9\) \|')
+    self.assertRegex(text, r'\| lstm \| \*\*2\*\* \[0, 4\] \(4, 0\) \|')
+    self.assertIn('2 runs diverged', text)
+    self.assertIn("The informed policy's is 10.", text)
+    self.assertIn('\n    gtrxl compare --seeds=3\n', text)
+
+  def test_names_keep_their_settings_where_models_differ_in_nothing_else(self):
+    self.assertEqual(figures.short_names(['gtrxl+gate=input', 'gtrxl+gate=output']), {
+        'gtrxl+gate=input': 'gtrxl+gate=input',
+        'gtrxl+gate=output': 'gtrxl+gate=output'})
+
+  @pytest.mark.medium
+  def test_pictures_are_the_same_each_time(self):
+    run_index.write(self.path, _index())
+    written = figures.write(self.path)
+    self.assertCountEqual([path.name for path in written], [
+        'depth.md', *(f'depth{part}{suffix}' for part in ('', '_curves', '_training', '_ranked')
+                      for suffix in ('.png', '.svg'))])
+    before = [path.read_bytes() for path in written]
+    self.assertEqual([path.read_bytes() for path in figures.write(self.path)], before)
+
+  @pytest.mark.medium
+  def test_without_a_sweep_there_is_one_picture_of_curves(self):
+    run_index.write(self.path, _index(setting=None))
+    self.assertContainsSubset(
+        {'depth.md', 'depth.png'}, {path.name for path in figures.write(self.path)})
+    self.assertIn('| model | return | each run |',
+                  self.path.with_suffix('.md').read_text())
+
+  def test_tables_go_where_a_page_has_their_marks(self):
+    page = self.path.with_name('page.md')
+    page.write_text('a\n<!-- runs: depth -->\nold\n<!-- end of runs -->\nb\n')
+    for _ in range(2):
+      figures.insert_tables(page, {'depth': 'new\n', 'other': 'x\n'})
+      self.assertEqual(page.read_text(), 'a\n<!-- runs: depth -->\nnew\n'
+                       '<!-- end of runs -->\nb\n')
+    with self.assertRaisesRegex(config.ConfigError, "runs 'depth': expected one of o"):
+      figures.insert_tables(page, {'other': 'x\n'})
+
+
+if __name__ == '__main__':
+  absltest.main()

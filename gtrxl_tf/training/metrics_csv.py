@@ -1,0 +1,131 @@
+"""The rows of `metrics.csv` and of files like it: numbers by column."""
+
+import csv
+import math
+import os
+import pathlib
+from typing import Dict, Iterable, List, Optional, Tuple
+
+from absl import logging
+
+from gtrxl_tf import files
+
+
+class MetricsWriter:
+  """Appends rows to `metrics.csv`, with six digits per number and one write per row.
+
+  A row that cannot be written, as on a full disk, is written with the next one. The
+  error is logged; the file has complete lines only, and training continues.
+  """
+
+  def __init__(self, path: pathlib.Path, resume_step: float = math.inf):
+    """Opens the file and drops the rows after `resume_step`, which will be repeated.
+
+    A file with lines that cannot be read is kept as `metrics.csv.damaged`, and its
+    other rows are copied to the new file.
+    """
+    rows, unreadable = _read(path)
+    if unreadable or (rows and 'learner_step' not in rows[0]):
+      rows = [row for row in rows if 'learner_step' in row]
+      logging.warning('%s was damaged and is now %s; %d of its rows can be read',
+                      path, files.set_aside(path).name, len(rows))
+    rows = [row for row in rows if row['learner_step'] <= resume_step]
+    self._path = path
+    self._waiting = ''
+    self._columns: List[str] = list(rows[0]) if rows else []
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_atomically(path, ''.join(
+        [self._line(self._columns)] * bool(rows)
+        + [self._line(map(_format, row.values())) for row in rows]))
+
+  def append(self, row: Dict[str, float]) -> None:
+    """Writes a row; the keys of the first row are the columns.
+
+    If the file has a column that the row does not have, it is renamed to
+    `metrics.csv.damaged`, and a new one begins with this row.
+    """
+    unknown = [column for column in self._columns if column not in row]
+    if unknown:
+      logging.warning('%s has a column %r, which is unknown; the file is now %s',
+                      self._path, unknown[0], files.set_aside(self._path).name)
+      self._columns, self._waiting = [], ''
+      self._path.touch()
+    if not self._columns:
+      self._columns = list(row)
+      self._waiting += self._line(self._columns)
+    self._waiting += self._line(_format(row[column]) for column in self._columns)
+    size = self._path.stat().st_size
+    try:
+      with open(self._path, 'a', encoding='utf-8') as file:
+        file.write(self._waiting)
+    except OSError as error:
+      os.truncate(self._path, size)
+      logging.error('%s: %s; training continues', self._path, error)
+    else:
+      self._waiting = ''
+
+  @staticmethod
+  def _line(cells: Iterable[str]) -> str:
+    return ','.join(cells) + '\n'
+
+
+def _format(value: float) -> str:
+  return str(int(value)) if float(value).is_integer() else f'{value:.6g}'
+
+
+def read_metrics(path: pathlib.Path) -> List[Dict[str, float]]:
+  """Reads the rows of a `metrics.csv`; none if there is no file yet.
+
+  A last line that is still being written is left out. Lines that cannot be read are
+  left out with a warning.
+  """
+  rows, unreadable = _read(path)
+  if unreadable:
+    logging.warning('%s: %d lines cannot be read', path, unreadable)
+  return rows
+
+
+def _read(path: pathlib.Path) -> Tuple[List[Dict[str, float]], int]:
+  """Returns the rows of a file, and how many of its lines cannot be read."""
+  if not path.exists():
+    return [], 0
+  text = path.read_text(encoding='utf-8', errors='replace')
+  lines = text.split('\n')[:-1]
+  columns = _cells(lines[0]) if lines else []
+  if not columns and lines:
+    return [], len(lines)
+  rows = [_row(columns, line) for line in lines[1:]]
+  readable = [row for row in rows if row is not None]
+  return readable, len(rows) - len(readable)
+
+
+def _cells(line: str) -> List[str]:
+  """Returns the cells of a line; none if it is damaged."""
+  try:
+    return [] if '\ufffd' in line else next(csv.reader([line]), [])
+  except csv.Error:
+    return []
+
+
+def _row(columns: List[str], line: str) -> Optional[Dict[str, float]]:
+  """Returns a row of numbers; None if the line does not have one per column."""
+  try:
+    return dict(zip(columns, map(float, _cells(line)), strict=True))
+  except ValueError:
+    return None
+
+
+def last_metrics(path: pathlib.Path) -> Optional[Dict[str, float]]:
+  """Reads the last row of a `metrics.csv` without the rows before it.
+
+  None if it cannot be read.
+  """
+  if not path.exists():
+    return None
+  with open(path, 'rb') as file:
+    header = file.readline()
+    file.seek(max(len(header) - 1, path.stat().st_size - 4096, 0))
+    tail = file.read().decode(errors='replace')
+  columns = _cells(header.decode(errors='replace').strip())
+  lines = tail.split('\n')[1:-1]
+  return _row(columns, lines[-1]) if columns and lines else None
