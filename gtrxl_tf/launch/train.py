@@ -9,7 +9,7 @@ import pathlib
 import shlex
 import shutil
 import sys
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Iterable, Optional, Sequence
 
 import tensorflow as tf
 
@@ -20,11 +20,11 @@ from gtrxl_tf.launch import limits
 from gtrxl_tf.launch import logs
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare
+from gtrxl_tf.launch import resuming
 from gtrxl_tf.launch import signals
 from gtrxl_tf.launch import supervisor
 from gtrxl_tf.launch import trainers
 from gtrxl_tf.settings import config
-from gtrxl_tf.settings import differences
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import curves
 from gtrxl_tf.training import devices
@@ -37,9 +37,6 @@ from gtrxl_tf.training import tensorboard
 from gtrxl_tf.training import trainer
 from gtrxl_tf.training.online import keepalive
 from gtrxl_tf.training.online import reconnect
-
-# Its name in the files of a checkpoint, see `OnlineTrainer`.
-_ENVIRONMENT_STEPS = 'environment_steps/.ATTRIBUTES/VARIABLE_VALUE'
 
 
 @exit_codes.returns_code
@@ -66,7 +63,7 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     if experiment.needs_server:
       optional.load('reverb', 'online training', 'online')
     limits.check_batch(experiment)
-    with (_claimed(folder, experiment, allow_changes) as begins,
+    with (resuming.claimed(folder, experiment, allow_changes) as begins,
           logs.kept(folder.logs / 'train.log')):
       if begins:
         # Its tables may come from other settings, or have weights that mark the run as
@@ -112,10 +109,10 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
     _check_server(experiment, server)
     gauges = gauges_lib.Gauges('learner', settings.metrics_host, settings.metrics_port)
     is_chief = devices.is_chief(strategy)
-    if not is_chief:  # As in `_claimed`: otherwise the worker waits for the chief.
+    if not is_chief:  # As in `resuming.claimed`: otherwise the worker waits for the chief.
       checkpoints.check(folder.checkpoints, experiment.kind, experiment.make_agent)
-      _check_settings(folder, allow_changes)
-    with (_claimed(folder, experiment, allow_changes) if is_chief
+      resuming.check_settings(folder, allow_changes)
+    with (resuming.claimed(folder, experiment, allow_changes) if is_chief
           else contextlib.nullcontext()):
       evaluation = None
       if not folder.done.exists():
@@ -149,85 +146,6 @@ def _check_server(experiment: experiment_lib.Experiment, server: Optional[str]) 
         f'none if there is a dataset; got {server}')
   if server:
     reconnect.check_address(server)
-
-
-@contextlib.contextmanager
-def _claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment,
-             allow_changes: bool) -> Iterator[bool]:
-  """Locks a folder for this process, and writes the operative config into it.
-
-  If settings were changed, the earlier config and evaluation are kept beside it. Yields
-  whether training begins: there was none, or it was done and its length was changed.
-
-  Raises:
-    run_folder.InUseError: another process has it.
-    config.ConfigError: it belongs to another experiment. Nothing in it was changed.
-  """
-  with folder.in_use():
-    newest = checkpoints.check(
-        folder.checkpoints, experiment.kind, experiment.make_agent)
-    changed = _check_settings(folder, allow_changes)
-    begins = not folder.was_started
-    if changed:
-      kept = folder.keep_record()
-      print(f'Settings changed in {folder.root}: '
-            f'{differences.describe(changed, "now")}. {kept} has the earlier ones.')
-    if folder.done.exists() and any(
-        differences.matches(x.name, differences.OF_LENGTH) for x in changed):
-      begins = True
-      folder.done.unlink()
-    files.write_atomically(folder.config, config.operative_text())
-    if not folder.done.exists():
-      folder.diverged.unlink(missing_ok=True)  # From an earlier attempt.
-      if newest is not None:
-        print(f'Going on from {_describe_checkpoint(newest)}.', flush=True)
-    yield begins
-
-
-def _describe_checkpoint(path: str) -> str:
-  """Returns its learner step and, of an online run, its environment step."""
-  learner_step = int(path.rpartition('-')[2])
-  described = f'learner step {learner_step:,}'
-  saved = tf.train.load_checkpoint(path)
-  if saved.has_tensor(_ENVIRONMENT_STEPS):
-    described += f' and environment step {saved.get_tensor(_ENVIRONMENT_STEPS):,}'
-  return described
-
-
-def _check_settings(folder: run_folder.RunFolder, allow_changes: bool
-                    ) -> List[differences.Difference]:
-  """Compares the settings with those that the run in a folder was started with.
-
-  Args:
-    folder: the run's folder; it need not exist.
-    allow_changes: whether `settings.CHANGEABLE` may differ.
-
-  Returns:
-    Those that differ.
-
-  Raises:
-    config.ConfigError: some that must not change differ.
-  """
-  if not (folder.was_started and folder.config.exists()):
-    return []  # A run that was refused, or interrupted before it learned anything.
-  try:
-    before = differences.parse(folder.config.read_text(encoding='utf-8'))
-  except ValueError as error:
-    raise config.ConfigError(f'{folder.config}: {config.one_line(error)}; another '
-                             'experiment needs another folder') from error
-  now = differences.operative()
-  fixed = differences.differences(now, before, differences.CHANGEABLE)
-  if fixed:
-    raise config.ConfigError(
-        f'{folder.root} was started with other settings: '
-        f'{differences.describe(fixed, "now")}; other settings need another folder')
-  changed = differences.differences(now, before)
-  if changed and not allow_changes:
-    raise config.ConfigError(
-        f'{folder.root} was started with other settings: '
-        f'{differences.describe(changed, "now")}; --allow_changes continues with '
-        'the new ones, and keeps a record of the earlier ones')
-  return changed
 
 
 def _finish(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,

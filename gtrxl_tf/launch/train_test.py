@@ -28,6 +28,7 @@ from gtrxl_tf.environments import t_maze
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare
+from gtrxl_tf.launch import resuming
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.launch import train
 from gtrxl_tf.settings import config
@@ -297,7 +298,7 @@ class ChangedSettingsTest(parameterized.TestCase):
   def claimed(self, *bindings, allow_changes=False):
     gin.clear_config()
     experiment = prepare.prepare([_GIN_FILE], [*_TINY, *bindings])
-    return train._claimed(self.folder, experiment, allow_changes)
+    return resuming.claimed(self.folder, experiment, allow_changes)
 
   def contents(self):
     return {path.name: path.read_bytes() for path in self.folder.root.iterdir()}

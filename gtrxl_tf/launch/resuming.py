@@ -1,0 +1,95 @@
+"""Resumption: what a run's folder must have in common with the settings of a process."""
+
+import contextlib
+from typing import Iterator, List
+
+import tensorflow as tf
+
+from gtrxl_tf import files
+from gtrxl_tf.settings import config
+from gtrxl_tf.settings import differences
+from gtrxl_tf.training import checkpoints
+from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training import run_folder
+
+# Its name in the files of a checkpoint, see `OnlineTrainer`.
+_ENVIRONMENT_STEPS = 'environment_steps/.ATTRIBUTES/VARIABLE_VALUE'
+
+
+@contextlib.contextmanager
+def claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment,
+             allow_changes: bool) -> Iterator[bool]:
+  """Locks a folder for this process, and writes the operative config into it.
+
+  If settings were changed, the earlier config and evaluation are kept beside it. Yields
+  whether training begins: there was none, or it was done and its length was changed.
+
+  Raises:
+    run_folder.InUseError: another process has it.
+    config.ConfigError: it belongs to another experiment. Nothing in it was changed.
+  """
+  with folder.in_use():
+    newest = checkpoints.check(
+        folder.checkpoints, experiment.kind, experiment.make_agent)
+    changed = check_settings(folder, allow_changes)
+    begins = not folder.was_started
+    if changed:
+      kept = folder.keep_record()
+      print(f'Settings changed in {folder.root}: '
+            f'{differences.describe(changed, "now")}. {kept} has the earlier ones.')
+    if folder.done.exists() and any(
+        differences.matches(x.name, differences.OF_LENGTH) for x in changed):
+      begins = True
+      folder.done.unlink()
+    files.write_atomically(folder.config, config.operative_text())
+    if not folder.done.exists():
+      folder.diverged.unlink(missing_ok=True)  # From an earlier attempt.
+      if newest is not None:
+        print(f'Going on from {_describe_checkpoint(newest)}.', flush=True)
+    yield begins
+
+
+def _describe_checkpoint(path: str) -> str:
+  """Returns its learner step and, of an online run, its environment step."""
+  learner_step = int(path.rpartition('-')[2])
+  described = f'learner step {learner_step:,}'
+  saved = tf.train.load_checkpoint(path)
+  if saved.has_tensor(_ENVIRONMENT_STEPS):
+    described += f' and environment step {saved.get_tensor(_ENVIRONMENT_STEPS):,}'
+  return described
+
+
+def check_settings(folder: run_folder.RunFolder, allow_changes: bool
+                    ) -> List[differences.Difference]:
+  """Compares the settings with those that the run in a folder was started with.
+
+  Args:
+    folder: the run's folder; it need not exist.
+    allow_changes: whether `settings.CHANGEABLE` may differ.
+
+  Returns:
+    Those that differ.
+
+  Raises:
+    config.ConfigError: some that must not change differ.
+  """
+  if not (folder.was_started and folder.config.exists()):
+    return []  # A run that was refused, or interrupted before it learned anything.
+  try:
+    before = differences.parse(folder.config.read_text(encoding='utf-8'))
+  except ValueError as error:
+    raise config.ConfigError(f'{folder.config}: {config.one_line(error)}; another '
+                             'experiment needs another folder') from error
+  now = differences.operative()
+  fixed = differences.differences(now, before, differences.CHANGEABLE)
+  if fixed:
+    raise config.ConfigError(
+        f'{folder.root} was started with other settings: '
+        f'{differences.describe(fixed, "now")}; other settings need another folder')
+  changed = differences.differences(now, before)
+  if changed and not allow_changes:
+    raise config.ConfigError(
+        f'{folder.root} was started with other settings: '
+        f'{differences.describe(changed, "now")}; --allow_changes continues with '
+        'the new ones, and keeps a record of the earlier ones')
+  return changed
