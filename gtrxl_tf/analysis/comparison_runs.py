@@ -5,11 +5,12 @@ import contextlib
 import pathlib
 import shlex
 import signal
+import statistics
 import subprocess
 import sys
 import threading
 import time
-from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import gin
 
@@ -97,17 +98,19 @@ class Comparison:
     Raises:
       RunStopped: a run ended before it was done, but did not diverge.
     """
-    runs, start = self._unfinished(), time.monotonic()
+    runs, seconds = self._unfinished(), []
     with futures.ThreadPoolExecutor(num_jobs) as pool, self._stops_on_signals():
       trained = {pool.submit(self._train, run, num_jobs > 1): run for run in runs}
       for number, task in enumerate(futures.as_completed(trained), 1):
         folder = self._folder(trained[task])
-        if task.result() and not folder.diverged.exists():
+        code, duration = task.result()
+        if code and not folder.diverged.exists():
           self._stop()
           raise RunStopped(
               f'Stopped in {folder.root}. Run the same command to continue.')
         self.report()
-        minutes = (time.monotonic() - start) / number * (len(runs) - number) / 60
+        seconds.append(duration)
+        minutes = statistics.mean(seconds) / 60 * (len(runs) - number) / num_jobs
         print(f'{number} of {len(runs)} runs done, about {minutes:,.0f} minutes left: '
               f'{folder.root}', flush=True)
 
@@ -178,9 +181,11 @@ class Comparison:
             *(f'--gin_bindings={binding}' for binding in bindings),
             f'--root_dir={self._folder(run).root}']
 
-  def _train(self, run: _Run, to_file: bool) -> int:
-    """Runs `binaries.train` to its end; returns its exit code."""
-    folder = self._folder(run)
+  def _train(self, run: _Run, to_file: bool) -> Tuple[int, float]:
+    """Runs `binaries.train` to its end; returns its exit code and the seconds it took."""
+    folder, start = self._folder(run), time.monotonic()
+    if self._stopping:
+      return 1, 0.
     board = tensorboard.Summaries(folder.summaries)
     board.sweep_point({
         'model': run.model, 'seed': run.seed,
@@ -195,12 +200,12 @@ class Comparison:
         print(f'Run: {folder.root}', flush=True)
       with self._lock:
         if self._stopping:
-          return 1
+          return 1, 0.
         process = subprocess.Popen(
             [sys.executable, '-m', 'binaries.train', *self._flags(run)], stdout=output,
             stderr=output)
         self._processes.append(process)
-      return process.wait()
+      return process.wait(), time.monotonic() - start
 
   @contextlib.contextmanager
   def _stops_on_signals(self) -> Iterator[None]:
