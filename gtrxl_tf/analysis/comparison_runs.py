@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 import gin
 
@@ -102,10 +102,8 @@ class Comparison:
     with futures.ThreadPoolExecutor(num_jobs) as pool, self._stops_on_signals():
       trained = {pool.submit(self._train, run, num_jobs > 1): run for run in runs}
       for number, task in enumerate(futures.as_completed(trained), 1):
-        folder = self._folder(trained[task])
-        code, duration = task.result()
-        if code and not folder.diverged.exists():
-          self._stop()
+        folder, duration = self._folder(trained[task]), task.result()
+        if self._stopping:
           raise RunStopped(
               f'Stopped in {folder.root}. Run the same command to continue.')
         self.report()
@@ -181,11 +179,14 @@ class Comparison:
             *(f'--gin_bindings={binding}' for binding in bindings),
             f'--root_dir={self._folder(run).root}']
 
-  def _train(self, run: _Run, to_file: bool) -> Tuple[int, float]:
-    """Runs `binaries.train` to its end; returns its exit code and the seconds it took."""
+  def _train(self, run: _Run, to_file: bool) -> float:
+    """Runs `binaries.train` to its end; returns the seconds it took.
+
+    If the run ends before it is done, all others are stopped.
+    """
     folder, start = self._folder(run), time.monotonic()
     if self._stopping:
-      return 1, 0.
+      return 0.
     board = tensorboard.Summaries(folder.summaries)
     board.sweep_point({
         'model': run.model, 'seed': run.seed,
@@ -200,12 +201,14 @@ class Comparison:
         print(f'Run: {folder.root}', flush=True)
       with self._lock:
         if self._stopping:
-          return 1, 0.
+          return 0.
         process = subprocess.Popen(
             [sys.executable, '-m', 'binaries.train', *self._flags(run)], stdout=output,
             stderr=output)
         self._processes.append(process)
-      return process.wait(), time.monotonic() - start
+      if process.wait() and not folder.diverged.exists():
+        self._stop()
+      return time.monotonic() - start
 
   @contextlib.contextmanager
   def _stops_on_signals(self) -> Iterator[None]:
