@@ -81,6 +81,7 @@ class Comparison:
     self._command = command
     self._points = variants.sweep(sweep)
     self._setting = variants.swept(sweep)
+    self._failed: Optional[pathlib.Path] = None  # The run that stopped the others.
     self._lock = threading.Lock()  # Guards the next two.
     self._processes: List[subprocess.Popen] = []
     self._stopping = False
@@ -104,8 +105,8 @@ class Comparison:
       for number, task in enumerate(futures.as_completed(trained), 1):
         folder, duration = self._folder(trained[task]), task.result()
         if self._stopping:
-          raise RunStopped(
-              f'Stopped in {folder.root}. Run the same command to continue.')
+          root = self._failed or folder.root
+          raise RunStopped(f'Stopped in {root}. Run the same command to continue.')
         self.report()
         seconds.append(duration)
         minutes = statistics.mean(seconds) / 60 * (len(runs) - number) / num_jobs
@@ -206,7 +207,8 @@ class Comparison:
             [sys.executable, '-m', 'binaries.train', *self._flags(run)], stdout=output,
             stderr=output)
         self._processes.append(process)
-      if process.wait() and not folder.diverged.exists():
+      if process.wait() and not (self._stopping or folder.diverged.exists()):
+        self._failed = folder.root
         self._stop()
       return time.monotonic() - start
 
