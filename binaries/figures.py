@@ -11,6 +11,7 @@ import pathlib
 import sys
 
 from absl import flags
+from absl import logging
 
 import binaries
 
@@ -26,6 +27,7 @@ def main() -> None:
   from gtrxl_tf.analysis import figures
   from gtrxl_tf.settings import config
 
+  logging.set_verbosity(logging.WARNING)  # rliable logs each of its calculations.
   tables = {}
   try:
     for path in map(pathlib.Path, _INDEX.value):

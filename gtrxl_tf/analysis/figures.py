@@ -4,9 +4,10 @@ Values of several runs are summarized by their interquartile mean with a 95 % in
 from a stratified bootstrap, as Agarwal et al. (2021) recommend, by their package rliable.
 """
 
+import functools
 import pathlib
 import re
-from typing import Dict, List, NamedTuple, Sequence
+from typing import Dict, List, NamedTuple, Sequence, Tuple
 import warnings
 
 import numpy as np
@@ -32,7 +33,8 @@ class Estimate(NamedTuple):
   high: float
 
 
-def estimate(values: Sequence[float]) -> Estimate:
+@functools.lru_cache(maxsize=None)
+def estimate(values: Tuple[float, ...]) -> Estimate:
   """Returns the interquartile mean of runs; the interval of one run is that value.
 
   Raises:
@@ -102,7 +104,7 @@ def table(index: run_index.Index) -> str:
 def _cell(values: Sequence[float]) -> str:
   if len(values) == 1:
     return format(values[0], '.3g')
-  mean, low, high = estimate(values)
+  mean, low, high = estimate(tuple(values))
   return f'**{mean:.3g}** [{low:.3g}, {high:.3g}]'
 
 
@@ -133,7 +135,7 @@ def write(path: pathlib.Path) -> List[pathlib.Path]:
                                  for run in point.runs]) for point in index.points]
   written = [path.with_suffix('.md')]
   files.write_atomically(written[0], table(index))
-  title = path.stem.replace('_', ' ')
+  title = path.stem.replace('_', ' ').capitalize()
   for suffix in ('.png', '.svg'):
     main, by_point, training, ranked = (
         path.with_name(f'{path.stem}{part}{suffix}')
@@ -164,7 +166,7 @@ def _draw_finals(path: pathlib.Path, index: run_index.Index,
   for i, model in enumerate(models):
     finals = [_finals(point, model, measure) for point in points]
     places = [place for place, values in enumerate(finals) if values]
-    estimates = [estimate(finals[place]) for place in places]
+    estimates = [estimate(tuple(finals[place])) for place in places]
     x = np.array(places) + 0.3 * ((i + 0.5) / len(models) - 0.5)
     mean, low, high = np.array(estimates).T
     panel.errorbar(x, mean, [mean - low, high - mean], **curves.style(i), marker='o',
@@ -186,7 +188,7 @@ def _draw_training(path: pathlib.Path, points: Sequence[comparison.PointRuns],
                    title: str) -> None:
   """Draws what tells why runs fail: the policy's entropy and the gradient's norm."""
   figure, rows = curves.pyplot().subplots(
-      len(_TRAINING), len(points), figsize=(4 * len(points) + 1, 6), sharex='col',
+      len(_TRAINING), len(points), figsize=(max(4 * len(points) + 1, 8), 6), sharex='col',
       sharey='row', squeeze=False, layout='constrained')
   for row, (measure, label) in zip(rows, _TRAINING.items()):
     for panel, point in zip(row, points):

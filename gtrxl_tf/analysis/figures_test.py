@@ -80,11 +80,11 @@ class FiguresTest(absltest.TestCase):
     self.path = pathlib.Path(self.create_tempdir().full_path) / 'depth.jsonl'
 
   def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end(self):
-    mean, low, high = figures.estimate([0., 4., 6., 100.])
+    mean, low, high = figures.estimate((0., 4., 6., 100.))
     self.assertEqual(mean, 5.)
     self.assertBetween(low, 0., 5.)
     self.assertBetween(high, 5., 100.)
-    self.assertEqual(figures.estimate([3.]), (3., 3., 3.))
+    self.assertEqual(figures.estimate((3.,)), (3., 3., 3.))
 
   def test_a_table_has_a_row_for_each_model_and_a_column_for_each_point(self):
     text = figures.table(_index())
