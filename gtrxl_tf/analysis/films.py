@@ -25,7 +25,7 @@ from gtrxl_tf.training import rollout as rollout_lib
 MOST_FRAMES = 1000  # The frames of a film; later steps of an episode are left out.
 _FRAMES_PER_SECOND = 12
 _LEAST_SIDE, _MOST_SIDE = 160, 480  # Pixels of a film's longer side.
-_QUALITY = 60  # Of WebP, whose lossless films would take three times as much.
+_QUALITY = 60  # WebP's lossless films would take three times as much.
 
 
 class CannotDraw(config.ConfigError):

@@ -13,7 +13,7 @@ State = Any
 Cache = Any
 Records = Any
 
-# Of an attention layer, each `[B, H, S, d]`.
+# The keys and values of an attention layer, each `[B, H, S, d]`.
 KeysAndValues = Tuple[tf.Tensor, tf.Tensor]
 
 BatchSize = Union[int, tf.Tensor]

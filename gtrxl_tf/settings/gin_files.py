@@ -162,7 +162,7 @@ class Reader(gin.config.ParserDelegate):
     """
     super().__init__()
     self._names = names
-    self._macros = set()  # Those that are used.
+    self._macros = set()  # The macros that are used.
     self._opened = []  # The files that are being read: each includes the next.
 
   def read(self, files: Sequence[str], bindings: Sequence[str]) -> None:

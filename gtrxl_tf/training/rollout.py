@@ -71,7 +71,7 @@ class Rollout:
     observation = self._seen.observation
     self._packed_inputs = packed_inputs = nests.Packing(inputs)
     vectors = packed_inputs.pack(inputs)
-    layout = []  # Of the outputs.
+    layout = []  # The outputs' structure and packing, which the trace sets.
 
     def flat_action(*flat):  # It does not refer to the rollout, see `_mover`.
       flat_inputs = packed_inputs.unpack(flat[:len(vectors)])

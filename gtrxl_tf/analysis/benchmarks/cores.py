@@ -37,7 +37,7 @@ SIZES = {
 }
 
 
-# Those of the small twins, for all cores.
+# The sizes of the small twins, for all cores.
 ALIKE_SIZES = Sizes(2, 64, 4, 16, 64, 32, 32, 64)
 
 _ATTENTION = dict(num_layers=2, model_dim=64, num_heads=4, head_dim=16, mlp_dim=64)
