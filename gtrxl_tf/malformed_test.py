@@ -228,7 +228,7 @@ class MalformedTest(parameterized.TestCase):
         word.map(lambda x: (f'TransformerXL.gate = @{x}Name', f'{x}Name')),
         word.map(lambda x: (f'TransformerXL.gate = {x}_', f'{x}_')),
         word.map(lambda x: (f'import {x}_', f'{x}_')),
-        word.map(lambda x: (f"include '{x}.gin'", f'{x}.gin')),
+        word.map(lambda x: (f"include '{x}_.gin'", f'{x}_.gin')),
         word.map(lambda x: (f'TransformerXL.{x}', x)),
         word.map(lambda x: (f'TransformerXL.gate = ("{x}"', 'TransformerXL.gate')),
         word.map(lambda x: (f'{x} + 1 = 2', x)))
