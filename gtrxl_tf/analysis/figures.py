@@ -60,11 +60,16 @@ def estimate(values: Tuple[float, ...]) -> Estimate:
 
 
 def short_names(models: Sequence[str]) -> Dict[str, str]:
-  """Returns models' names without settings, such as a rate of each model's own.
+  """Returns models' names without the settings that all of them have.
 
-  Names stay as they are where two models would have the same.
+  These are settings such as a learning rate, of which each model has its own. Names
+  stay as they are where two models would have the same.
   """
-  short = [model.partition('+')[0] for model in models]
+  parts = [model.split('+') for model in models]
+  shared = set.intersection(*({part.partition('=')[0] for part in each if '=' in part}
+                              for each in parts))
+  short = ['+'.join(part for part in each if part.partition('=')[0] not in shared)
+           for each in parts]
   return dict(zip(models, short if len(set(short)) == len(models) else models))
 
 

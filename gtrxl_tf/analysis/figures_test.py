@@ -31,8 +31,8 @@ def _index(setting='Core.num_layers', finals=(1., 2., 9.)):
   points = [comparison.PointRuns(value, [
       *(_run('gtrxl+Adam.learning_rate=1e-3', seed, final, lines=[f'Core.n = {value}'])
         for seed, final in enumerate(finals)),
-      _run('lstm', 0, 4., samples={'rate': 0.1}),
-      _run('lstm', 1, 0., diverged=True, samples={'rate': 0.2})], 10.)
+      _run('lstm+Adam.learning_rate=2', 0, 4., samples={'rate': 0.1}),
+      _run('lstm+Adam.learning_rate=2', 1, 0., diverged=True, samples={'rate': 0.2})], 10.)
             for value in ('2', '8')]
   return run_index.Index('gtrxl compare --seeds=3', '0.1.0 abc', setting,
                          points if setting else points[:1])
@@ -95,10 +95,13 @@ class FiguresTest(absltest.TestCase):
     self.assertIn("The informed policy's is 10.", text)
     self.assertIn('\n    gtrxl compare --seeds=3\n', text)
 
-  def test_names_keep_their_settings_where_models_differ_in_nothing_else(self):
+  def test_names_lose_settings_that_all_have_and_keep_those_that_tell_them_apart(self):
     self.assertEqual(figures.short_names(['gtrxl+gate=input', 'gtrxl+gate=output']), {
         'gtrxl+gate=input': 'gtrxl+gate=input',
         'gtrxl+gate=output': 'gtrxl+gate=output'})
+    self.assertEqual(
+        figures.short_names(['a+rate=1', 'b+rate=2', 'a+rate=1+width=3']),
+        {'a+rate=1': 'a', 'b+rate=2': 'b', 'a+rate=1+width=3': 'a+width=3'})
 
   @pytest.mark.medium
   def test_pictures_are_the_same_each_time(self):
