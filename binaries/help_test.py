@@ -52,26 +52,21 @@ class HelpTest(parameterized.TestCase):
                      r'expected --FLAG=VALUE, .*\n$')
 
   @parameterized.parameters(
-      ([], 'Not started: --gin_file is missing: expected gtrxl train '
+      ('train', [], 'Not started: --gin_file is missing: expected gtrxl train '
        '--gin_file=gin/gtrxl/numpad_2x2_cpu.gin --root_dir=runs/numpad_2x2 '
        "--gin_bindings='Experiment.seed = 1'\n"),
-      (['--root_dir=', '--gin_file=x'],
+      ('train', ['--root_dir=', '--gin_file=x'],
        'Not started: --root_dir is empty: expected a folder\n'),
-      (['--root_dir=x', '--ginfile=x'], "Not started: Unknown command line flag "
-       "'ginfile'. Did you mean: gin_file ?\n"))
-  def test_a_flag_that_is_missing_or_wrong_is_one_line(self, arguments, expected):
-    done = subprocess.run(
-        [sys.executable, '-m', 'binaries.gtrxl', 'train', *arguments],
-        cwd=_FOLDER.parent, capture_output=True, text=True, check=False)
-    self.assertEqual((done.returncode, done.stdout, done.stderr), (2, '', expected))
-
-  @parameterized.parameters(
-      ([], 'Not started: RUNS is missing: expected gtrxl report runs/numpad_2x2\n'),
-      (['runs/a', 'runs/b', '--episodes=0'],
+      ('train', ['--root_dir=x', '--ginfile=x'], 'Not started: Unknown command line flag '
+       "'ginfile'. Did you mean: gin_file ?\n"),
+      ('report', [],
+       'Not started: RUNS is missing: expected gtrxl report runs/numpad_2x2\n'),
+      ('report', ['runs/a', 'runs/b', '--episodes=0'],  # Flags may follow runs.
        'Not started: flag --episodes=0: 0 is not a positive integer\n'))
-  def test_flags_may_follow_runs(self, arguments, expected):
+  def test_arguments_that_are_missing_or_wrong_are_one_line(
+      self, command, arguments, expected):
     done = subprocess.run(
-        [sys.executable, '-m', 'binaries.gtrxl', 'report', *arguments],
+        [sys.executable, '-m', 'binaries.gtrxl', command, *arguments],
         cwd=_FOLDER.parent, capture_output=True, text=True, check=False)
     self.assertEqual((done.returncode, done.stdout, done.stderr), (2, '', expected))
 

@@ -108,7 +108,7 @@ def table(point: PointRuns) -> str:
         '' if column.mean_format is None
         else _mean_cell(column_values, column.mean_format, column.error)
         for column, column_values in zip(columns, zip(*values)))])
-  return f'{_markdown(rows)}\n\n{_caption(point)}\n'
+  return f'{markdown(rows)}\n\n{_caption(point)}\n'
 
 
 def _columns(point: PointRuns) -> List[_Column]:
@@ -199,7 +199,7 @@ def task_table(point: PointRuns) -> str:
   for task, name in enumerate(point.tasks):
     rows.append([name, *(_finals_cell(runs, measure, task)
                          for runs in by_model.values())])
-  return f'{_markdown(rows)}\n\n{_finals_caption(measure)}\n'
+  return f'{markdown(rows)}\n\n{_finals_caption(measure)}\n'
 
 
 def learns(runs: Sequence[Run]) -> bool:
@@ -227,7 +227,7 @@ def sweep_table(setting: str, points: Sequence[PointRuns], measure: str = 'retur
         '-' if point.informed is None else format(point.informed, '.2f')])
   if measure != 'return':
     rows = [row[:-1] for row in rows]
-  return f'{_markdown(rows)}\n\n{_finals_caption(measure)}\n'
+  return f'{markdown(rows)}\n\n{_finals_caption(measure)}\n'
 
 
 def ranked(runs: Sequence[Run], steps: float) -> List[float]:
@@ -310,6 +310,18 @@ def known_finals(runs: Sequence[Run], *what) -> List[float]:
   return [value for value in values if value is not None]
 
 
+def finals(point: PointRuns, model: str, *what) -> List[float]:
+  """Returns `known_finals` of a model's runs; none if it has no runs at the point."""
+  return known_finals(group_by_model(point.runs).get(model, []), *what)
+
+
+def final_measure(points: Sequence[PointRuns]) -> str:
+  """Returns what final values are compared by: 'normalized', 'score' or 'return'."""
+  if all(learns(point.runs) for point in points):
+    return 'normalized'
+  return 'score' if all('score' in point.scores for point in points) else 'return'
+
+
 def _mean(rows: curves.Rows, column: str) -> Optional[float]:
   values = [row[column] for row in rows]
   if not values or any(map(math.isnan, values)):
@@ -366,5 +378,6 @@ def _finals_caption(measure: str) -> str:
           'that diverged counts as 0. -: not evaluated, and not in the mean.')
 
 
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+  """Returns a Markdown table of cells."""
   return '\n'.join('| ' + ' | '.join(row) + ' |' for row in rows)

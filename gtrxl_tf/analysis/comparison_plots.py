@@ -115,17 +115,14 @@ def _grid(num_panels: int, two_each: bool
 def _plot_final_returns(panel: plt.Axes, points: Sequence[comparison.PointRuns],
                         models: Sequence[str]) -> None:
   """Plots final returns, or scores, against the values of a sweep."""
-  learns = all(comparison.learns(point.runs) for point in points)
-  scored = not learns and all('score' in point.scores for point in points)
-  relative = not (learns or scored) and all(
-      (point.informed or 0) > 0 for point in points)
-  measure = 'normalized' if learns else 'score' if scored else 'return'
+  measure = comparison.final_measure(points)
+  relative = measure == 'return' and all((point.informed or 0) > 0 for point in points)
   finals = {model: [
-      [value / (point.informed if relative else 1) for value in comparison.known_finals(
-          comparison.group_by_model(point.runs).get(model, []), measure)]
+      [value / (point.informed if relative else 1)
+       for value in comparison.finals(point, model, measure)]
       for point in points] for model in models}
   _plot_finals(panel, [point.value for point in points], finals)
-  panel.set_title('final return: random 0, source 1' if learns else
+  panel.set_title('final return: random 0, source 1' if measure == 'normalized' else
                   f'final {measure}' + " / informed policy's" * relative,
                   fontsize='medium')
   if relative:
@@ -154,9 +151,8 @@ def _plot_tasks(panel: plt.Axes, point: comparison.PointRuns,
                 models: Sequence[str]) -> None:
   """Plots the final value of each task."""
   measure = comparison.measure_of(point.runs)
-  by_model = comparison.group_by_model(point.runs)
   _plot_finals(panel, point.tasks, {model: [
-      comparison.known_finals(by_model.get(model, []), measure, task)
+      comparison.finals(point, model, measure, task)
       for task in range(len(point.tasks))] for model in models})
   panel.set_title(f'final {measure}', fontsize='medium')
   panel.set_xlabel('task')

@@ -75,7 +75,7 @@ def short_names(models: Sequence[str]) -> Dict[str, str]:
 
 def table(index: run_index.Index) -> str:
   """Returns a Markdown table with a row for each model and a column for each point."""
-  measure = _measure(index)
+  measure = comparison.final_measure(index.points)
   models = comparison.models_of(index.points)
   names = short_names(models)
   if index.setting is None:
@@ -86,7 +86,7 @@ def table(index: run_index.Index) -> str:
   for model in models:
     row = [names[model]]
     for point in index.points:
-      values = _finals(point, model, measure)
+      values = comparison.finals(point, model, measure)
       each = ', '.join(format(value, '.3g') for value in values)
       if not values:
         row += ['-'] * (2 if index.setting is None else 1)
@@ -97,10 +97,9 @@ def table(index: run_index.Index) -> str:
     rows.append(row)
   best = ', '.join(sorted({format(point.informed, '.4g') for point in index.points
                            if point.informed is not None}))
-  text = '\n'.join('| ' + ' | '.join(row) + ' |' for row in rows)
   diverged = sum(run.diverged for point in index.points for run in point.runs)
-  return (f'{text}\n\nInterquartile mean of the final {measure}s [95 % interval], and '
-          'each run, in the order of their seeds.'
+  return (f'{comparison.markdown(rows)}\n\nInterquartile mean of the final {measure}s '
+          '[95 % interval], and each run, in the order of their seeds.'
           + f" The informed policy's is {best}." * bool(best and measure == 'return')
           + f' {diverged} runs diverged and count as 0.' * bool(diverged)
           + f' Code: {index.version}. Command:\n\n    {index.command}\n')
@@ -111,17 +110,6 @@ def _cell(values: Sequence[float]) -> str:
     return format(values[0], '.3g')
   mean, low, high = estimate(tuple(values))
   return f'**{mean:.3g}** [{low:.3g}, {high:.3g}]'
-
-
-def _measure(index: run_index.Index) -> str:
-  if all(comparison.learns(point.runs) for point in index.points):
-    return 'normalized'
-  return 'score' if all('score' in point.scores for point in index.points) else 'return'
-
-
-def _finals(point: comparison.PointRuns, model: str, measure: str) -> List[float]:
-  return comparison.known_finals(
-      comparison.group_by_model(point.runs).get(model, []), measure)
 
 
 def write(path: pathlib.Path) -> List[pathlib.Path]:
@@ -165,11 +153,11 @@ def write(path: pathlib.Path) -> List[pathlib.Path]:
 def _draw_finals(path: pathlib.Path, index: run_index.Index,
                  points: Sequence[comparison.PointRuns], title: str) -> None:
   """Draws each model's interquartile mean and interval against a sweep's values."""
-  measure = _measure(index)
+  measure = comparison.final_measure(index.points)
   figure, panel = curves.pyplot().subplots(figsize=(8, 5), layout='constrained')
   models = comparison.models_of(points)
   for i, model in enumerate(models):
-    finals = [_finals(point, model, measure) for point in points]
+    finals = [comparison.finals(point, model, measure) for point in points]
     places = [place for place, values in enumerate(finals) if values]
     estimates = [estimate(tuple(finals[place])) for place in places]
     x = np.array(places) + 0.3 * ((i + 0.5) / len(models) - 0.5)

@@ -6,6 +6,7 @@ other line is a run: its model, seed and settings, its curve, and its evaluation
 and pictures are made from it again by `gtrxl figures`.
 """
 
+import functools
 import json
 import math
 import pathlib
@@ -44,6 +45,7 @@ class Index(NamedTuple):
   points: List[comparison.PointRuns]
 
 
+@functools.lru_cache(maxsize=None)  # A comparison writes its index after every run.
 def version() -> str:
   """Returns the library's version, and its commit where it runs from a git checkout."""
   folder = pathlib.Path(__file__).parents[2]
