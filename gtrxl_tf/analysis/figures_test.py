@@ -4,6 +4,7 @@ import math
 import pathlib
 
 from absl.testing import absltest
+import numpy as np
 import pytest
 
 from gtrxl_tf import files
@@ -85,6 +86,17 @@ class FiguresTest(absltest.TestCase):
     self.assertBetween(low, 0., 5.)
     self.assertBetween(high, 5., 100.)
     self.assertEqual(figures.estimate((3.,)), (3., 3., 3.))
+
+  def test_an_interval_is_the_same_in_every_process_and_leaves_other_draws_alone(self):
+    values = tuple(math.exp(0.37 * i) for i in range(12))
+    np.random.seed(3)
+    expected, first = np.random.random(), figures.estimate(values)
+    figures.estimate.cache_clear()
+    np.random.seed(3)
+    self.assertEqual(figures.estimate(values), first)
+    self.assertEqual(np.random.random(), expected)
+    figures.estimate.cache_clear()
+    self.assertEqual(figures.estimate(values), first)
 
   def test_a_table_has_a_row_for_each_model_and_a_column_for_each_point(self):
     text = figures.table(_index())
