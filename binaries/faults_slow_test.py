@@ -58,7 +58,7 @@ class _Fault(NamedTuple):
   """A fault of a part, and its time."""
   name: str
   signum: int     # The signal that the part gets; 0 for none.
-  is_cut: bool    # Whether its network is cut before.
+  is_cut: bool    # True if its network is cut before.
   steps: int      # Learner steps since the last fault; if 0, `seconds` counts.
   seconds: float  # Since the last fault.
   lasts: float    # Seconds that a cut lasts.

@@ -66,7 +66,7 @@ class _Column(NamedTuple):
   value: Callable[[Run], Optional[float]]
   format: str
   mean_format: Optional[str]  # None: no mean is shown.
-  error: bool = False  # Whether the mean is shown with its standard error.
+  error: bool = False  # True if the mean is shown with its standard error.
 
 
 def tables(setting: Optional[str], points: Sequence[PointRuns]) -> str:

@@ -111,9 +111,9 @@ class BatchedEnvironment:
         for i, environment in enumerate(self._environments)
         if hasattr(environment, 'episode_return')]
     self._returns = np.zeros(self.num_environments)
-    # Whether the next step of each environment must be a first one.
+    # True where the next step must be the first one of an episode.
     self._must_begin = np.ones(self.num_environments, bool)
-    # Whether the beginning of the present episode was a head start.
+    # True where the present episode began with a head start.
     self._is_partial = np.zeros(self.num_environments, bool)
     # Number of steps of the batch; for each environment, this number at the first step
     # of its present episode, and the number of that episode. Errors name them.

@@ -14,7 +14,7 @@ class Episodic(dm_env.Environment):
   actions are the integers below `_num_actions`, or it implements `_checked`.
   """
   _num_actions: int
-  _must_begin = True  # Whether the next step begins an episode.
+  _must_begin = True  # True if the next step begins an episode.
 
   def reset(self) -> dm_env.TimeStep:
     self._must_begin = False

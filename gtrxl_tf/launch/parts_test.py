@@ -14,7 +14,7 @@ from gtrxl_tf.launch import parts
 
 _GIN_FILE = str(
     pathlib.Path(__file__).parents[2] / 'gin' / 'gtrxl' / 'action_recall_cpu.gin')
-# Of the error that `act` raises.
+# The error that `act` raises, in one line.
 _LINE = "making Experiment.environment = ActionRecall: KeyError: 'door'"
 
 

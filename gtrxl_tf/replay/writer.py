@@ -106,7 +106,7 @@ class UnrollWriter:
       identity = int(np.random.default_rng().integers(2**31))
     self._next_id = identity << 32
     self._writer = None
-    self._checked = False  # Whether a row of this stream was compared by name.
+    self._checked = False  # True once a row of this stream was compared by name.
 
   def open(self) -> None:
     """Connects, or reconnects after an error.
@@ -131,7 +131,7 @@ class UnrollWriter:
       for row in self.history:
         self._writer.append(tree.flatten(row))
     self._rows = 0
-    self._half_row = False  # Whether `end_unroll` wrote a part of the next row.
+    self._half_row = False  # True if `end_unroll` wrote a part of the next row.
     self._checked = False
 
   @property

@@ -100,8 +100,8 @@ def inputs(policy: Any) -> Dict[str, tf.TensorSpec]:
 class Turn(NamedTuple):
   """One client's input to a step of the policy."""
   row: int         # Row of the client's memory.
-  is_new: bool     # Whether the row's memory begins here.
-  is_first: bool   # Whether an episode begins here.
+  is_new: bool     # True if the row's memory begins here.
+  is_first: bool   # True if an episode begins here.
   reward: float
   observation: Dict[str, np.ndarray]  # By the names of `json_values.leaves`.
 

@@ -11,7 +11,7 @@ from gtrxl_tf.losses import vmpo
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import tiny_agents_testing
 
-# Of numbers near 1.
+# The rounding error of numbers near 1 in bfloat16.
 _ROUNDING = 2.0 ** -8
 
 

@@ -123,7 +123,7 @@ class OfflineTrainingTest(parameterized.TestCase):
     self.assertEqual(self.rows[-1]['success'], rows[-1]['success'])
     self.assertEqual(
         rows[-1]['success'], (rows[-1]['success_3'] + rows[-1]['success_4']) / 2)
-    # Of the checkpoint and of the exported policy.
+    # The checkpoint and the exported policy both succeed.
     for played in (
         experiment.evaluate(self.folder, lambda: False),
         experiment.make_evaluator(exported.load(self.folder.policy)).evaluate()):

@@ -97,7 +97,7 @@ class OnlineTrainer(trainer.Trainer):
         self._watchdog.limit)
     self._gauges.show_health(self._watchdog)
     self._idle = 0.0
-    self._prepared = False  # Whether the learner step has been traced.
+    self._prepared = False  # True once the learner step has been traced.
 
   def _has_ended(self) -> bool:
     return self._steps >= self._experiment.environment_steps
