@@ -247,7 +247,8 @@ class RATE(core.Core):
         ['is_first is true within a segment: expected only on the first of every '
          f'{self._segment_length} steps'])
     stream = self.embedding(inputs)
-    return [(stream[:, segment], is_first[:, segment.start]) for segment in segments]
+    return list(zip(tf.split(stream, len(segments), axis=1),
+                    (is_first[:, segment.start] for segment in segments)))
 
   def _segment(self, steps, is_first, state: RATEState, key=None):
     """Outputs, the next state, and the arguments of `xl_block.weigh`."""
@@ -266,9 +267,9 @@ class RATE(core.Core):
                      dropout_lib.fold(key, i))
     stream = dropout_lib.drop(stream, self._dropout, key, len(self.blocks) + 1)
     stream = self.output_norm(stream)
-    memory, carry = self._retain(memory, stream[:, num_tokens + num_steps:], carry)
+    _, outputs, written = tf.split(stream, [num_tokens, num_steps, num_tokens], axis=1)
+    memory, carry = self._retain(memory, written, carry)
     new = tf.cast(tf.stack(layer_inputs, axis=2), hidden.dtype)
-    outputs = stream[:, num_tokens:num_tokens + num_steps]
     return outputs, RATEState(
         memory=memory, carry=carry, begun=tf.ones_like(state.begun),
         hidden=tf.stop_gradient(self._last(hidden, new, axis=1)),

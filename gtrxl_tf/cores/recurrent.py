@@ -48,19 +48,20 @@ class _Layer(keras.Layer):
            ) -> tf.Tensor:
     """The next state, from `[B, G * H]`, `[B]` and `[B, S, H]`."""
     state = nests.where(is_first, tf.zeros_like(state), state)
+    rows = tf.unstack(state, axis=1)  # The gradient of an index takes longer.
     recurrent = tf.matmul(
-        tf.cast(state[:, 0], projected.dtype),
+        tf.cast(rows[0], projected.dtype),
         tf.cast(self.recurrent_kernel, projected.dtype))
-    return tf.stack(self.cell(projected, recurrent, state), axis=1)
+    return tf.stack(self.cell(projected, recurrent, *rows), axis=1)
 
-  def cell(self, projected: tf.Tensor, recurrent: tf.Tensor, state: tf.Tensor
+  def cell(self, projected: tf.Tensor, recurrent: tf.Tensor, *rows: tf.Tensor
            ) -> Sequence[tf.Tensor]:
     """The rows of the next state.
 
     Args:
       projected: the inputs' share of the gates, `[B, G * H]`.
       recurrent: the last output's share, `[B, G * H]`.
-      state: `[B, S, H]`.
+      *rows: those of the state, each `[B, H]`.
     """
     raise NotImplementedError
 
@@ -83,8 +84,7 @@ class _LSTMLayer(_Layer):
     # The forget gate starts open (Jozefowicz et al., 2015).
     return tf.repeat(tf.constant([0., 1., 0., 0.]), self.hidden_dim)
 
-  def cell(self, projected, recurrent, state) -> Sequence[tf.Tensor]:
-    cell = state[:, 1]
+  def cell(self, projected, recurrent, _, cell) -> Sequence[tf.Tensor]:
     i, f, g, o = tf.split(tf.cast(projected + recurrent, cell.dtype), 4, axis=-1)
     cell = tf.sigmoid(f) * cell + tf.sigmoid(i) * tf.tanh(g)
     return tf.sigmoid(o) * tf.tanh(cell), cell
@@ -104,8 +104,7 @@ class _GRULayer(_Layer):
         'candidate_bias', (self.hidden_dim,), initializer='zeros')
     super().build(input_shape)
 
-  def cell(self, projected, recurrent, state) -> Sequence[tf.Tensor]:
-    output = state[:, 0]
+  def cell(self, projected, recurrent, output) -> Sequence[tf.Tensor]:
     sizes = [2 * self.hidden_dim, self.hidden_dim]
     gates, candidate = tf.split(tf.cast(projected, output.dtype), sizes, axis=-1)
     recurrent_gates, recalled = tf.split(
@@ -171,7 +170,7 @@ class _DeepRecurrent(core.Core):
       if i and self._skip == 'concat':
         stream = tf.concat([stream, inputs], axis=-1)
       states.append(run_layer(layer, stream, state[:, i]))
-      output = tf.cast(states[-1][..., 0, :], inputs.dtype)
+      output = tf.cast(tf.unstack(states[-1], axis=-2)[0], inputs.dtype)
       stream = stream + output if i and self._skip == 'residual' else output
       outputs.append(stream)
     if self._skip == 'concat':

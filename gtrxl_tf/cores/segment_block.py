@@ -54,13 +54,13 @@ class Attention(saving.SavableLayer):
 
   def keys_and_values(self, inputs: tf.Tensor) -> core.KeysAndValues:
     """Keys and values of `inputs` `[B, S, D]`, each `[B, H, S, d]`, without slots."""
-    split = self._split(self._key_and_value(inputs), 2)
-    return split[0], split[1]
+    keys, values = self._split(self._key_and_value(inputs), 2)
+    return keys, values
 
   def attention_weights(self, inputs: tf.Tensor, keys: tf.Tensor, mask: tf.Tensor,
                         slots: tf.Tensor) -> tf.Tensor:
     """The attention weights `[B, H, T, K]`. Arguments are those of `call`."""
-    query = self._split(self._query(inputs), 1)[0]
+    query, = self._split(self._query(inputs), 1)
     num_keys = keys.shape[2]
     key_slots = tf.range(num_keys)[tf.newaxis]
     if self._positions == 'rope':
@@ -96,11 +96,13 @@ class Attention(saving.SavableLayer):
     width = self._num_heads * self._head_dim
     return self._output(tf.reshape(attended, [-1, attended.shape[1], width]))
 
-  def _split(self, projected: tf.Tensor, parts: int) -> tf.Tensor:
-    """`[B, S, parts H d]` to `[parts, B, H, S, d]`."""
+  def _split(self, projected: tf.Tensor, parts: int) -> List[tf.Tensor]:
+    """Splits `[B, S, parts H d]` into parts `[B, H, S, d]`."""
     projected = tf.reshape(projected, [
         -1, projected.shape[1], parts, self._num_heads, self._head_dim])
-    return tf.transpose(projected, [2, 0, 3, 1, 4])
+    # The gradient of an index, or of a slice of an axis that is not the last one, takes
+    # several times as long as that of `unstack`, or of `split`.
+    return tf.unstack(tf.transpose(projected, [2, 0, 3, 1, 4]))
 
 
 def _rotate(x: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:

@@ -193,11 +193,11 @@ class SegmentTransformer(core.Core):
     stream = self.embedding(inputs)
     prefix = self._run_prefix(dropout_lib.fold(key, 0))
     outputs = []
-    for n, segment in enumerate(
-        core.segment_slices(inputs.shape[1], self._segment_length)):
+    slices = core.segment_slices(inputs.shape[1], self._segment_length)
+    steps = tf.split(stream, [s.stop - s.start for s in slices], axis=1)
+    for n, segment in enumerate(slices):
       segment_outputs, state, _ = self._segment(
-          stream[:, segment], is_first[:, segment], state, prefix,
-          dropout_lib.fold(key, n + 1))
+          steps[n], is_first[:, segment], state, prefix, dropout_lib.fold(key, n + 1))
       outputs.append(segment_outputs)
     return tf.concat(outputs, axis=1), state
 

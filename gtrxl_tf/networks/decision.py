@@ -179,7 +179,9 @@ class DecisionNetwork(memory_network.MemoryNetwork):
            ) -> Tuple[action_space.Policy, Any]:
     """Computes `call` from tokens `[B, T, 3, D]`, without oracle and action mask."""
     outputs, state = self.core(*flatten(tokens, is_first), state)
-    return self._policy(outputs[:, 1::TOKENS_PER_STEP]), state
+    outputs = tf.reshape(
+        outputs, [-1, tokens.shape[1], TOKENS_PER_STEP, outputs.shape[-1]])
+    return self._policy(tf.unstack(outputs, axis=2)[1]), state
 
   def step(self, return_to_go: tf.Tensor, observation: Any, is_first: tf.Tensor,
            cache: Any, timestep: Any = ()) -> Tuple[action_space.Policy, Any]:

@@ -183,7 +183,9 @@ class DistillationNetwork(memory_network.MemoryNetwork):
            state: Any) -> Tuple[action_space.Policy, Any]:
     """Computes `call` from tokens `[B, T, n, D]`."""
     outputs, state = self.core(*self._flattened(tokens, position, is_first), state)
-    return self._policy(outputs[:, ::self.tokens_per_transition]), state
+    num_steps, num_tokens, _ = tokens.shape[1:]
+    outputs = tf.reshape(outputs, [-1, num_steps, num_tokens, outputs.shape[-1]])
+    return self._policy(tf.unstack(outputs, axis=2)[0]), state
 
   def attention_weights(self, inputs: Histories, state: Any) -> Any:
     """The attention weights of the core, which must have attention, in an unroll."""
@@ -274,7 +276,8 @@ class DistillationNetwork(memory_network.MemoryNetwork):
     index = place if self._positions == 'local' else position
     index = tf.clip_by_value(index, 0, self._num_positions - 1)
     added = tf.cast(tf.gather(table, index), tokens.dtype)
-    return tokens + (added if tokens.shape.rank < 4 else added[:, :, tf.newaxis])
+    # The gradient of `[:, :, tf.newaxis]` takes as long as half of a small step.
+    return tokens + (added if tokens.shape.rank < 4 else tf.expand_dims(added, 2))
 
   def _encode(self, observation: Any) -> tf.Tensor:
     """Features `[B, T, F]` of observations."""
