@@ -30,6 +30,7 @@ class Dataset:
     num_episodes: E.
     num_steps: in all episodes.
     specs: of a step.
+    array_names: of the arrays of steps, in the order of `specs`, without `end`.
     lengths: int64 [E], steps of each episode.
     successes: float32 [E], 1 or 0; NaN if it is not known.
   """
@@ -43,13 +44,18 @@ class Dataset:
     self.num_steps: int = description['num_steps']
     self.specs = format_lib.specs_from_json(description['arrays'])
     self._final = description['final_observation']
-    self._names = list(self.specs.leaves())
+    self.array_names = list(self.specs.leaves())
     self._shards = [shard['name'] for shard in description['shards']]
     self._array = functools.lru_cache(_ARRAYS_OPEN)(self._open_array)
     self._offsets = [np.array(self._array(i, 'offset'))
                      for i in range(len(self._shards))]
     none = [np.zeros(0, np.int64)]
-    self.lengths = np.concatenate(none + [np.diff(x) for x in self._offsets])
+    # Each episode's shard, and its rows there.
+    self._shard = np.repeat(np.arange(len(self._offsets)),
+                            [len(x) - 1 for x in self._offsets])
+    self._begin = np.concatenate(none + [x[:-1] for x in self._offsets])
+    self._end = np.concatenate(none + [x[1:] for x in self._offsets])
+    self.lengths = self._end - self._begin
     self.successes = np.concatenate(
         [np.zeros(0, np.float32)]
         + [self._array(i, 'success') for i in range(len(self._shards))])
@@ -77,7 +83,7 @@ class Dataset:
       Two nests of float64 arrays, as an observation.
     """
     found = []
-    for name in self._names:
+    for name in self.array_names:
       if format_lib.is_observation(name):
         sums = [(np.sum(x, axis=0, dtype=np.float64),
                  np.sum(np.square(x, dtype=np.float64), axis=0))
@@ -90,19 +96,19 @@ class Dataset:
   def episode(self, i: int) -> format_lib.Episode:
     """Returns episode `i`; its arrays are views of the files."""
     shard, start, stop = self.place(i)
-    steps = [self._array(shard, name)[start:stop] for name in (*self._names, 'end')]
+    steps = [self._array(shard, name)[start:stop] for name in (*self.array_names, 'end')]
     *nests, end = steps
     observation, action, reward, discount = tree.unflatten_as(self.specs, nests)
     final = None
     if self._final:
       row = i - self._first_episodes[shard]
       final = tree.unflatten_as(self.specs.observation, [
-          self._array(shard, f'final_{name}')[row] for name in self._names
+          self._array(shard, f'final_{name}')[row] for name in self.array_names
           if format_lib.is_observation(name)])
     return format_lib.Episode(observation, action, reward, discount, end,
                               float(self.successes[i]), final)
 
-  def place(self, i: int) -> tuple[int, int, int]:
+  def place(self, i: int) -> Tuple[int, int, int]:
     """Returns where episode `i` is.
 
     Returns:
@@ -114,15 +120,37 @@ class Dataset:
     """
     if not 0 <= i < self.num_episodes:
       raise IndexError(f'episode {i}: expected one of {self.num_episodes}')
-    shard = int(np.searchsorted(self._first_episodes, i, side='right')) - 1
-    row = i - self._first_episodes[shard]
-    return shard, int(self._offsets[shard][row]), int(self._offsets[shard][row + 1])
+    return int(self._shard[i]), int(self._begin[i]), int(self._end[i])
 
-  def array(self, shard: int, name: str) -> np.ndarray:
-    """Returns a shard's memory-mapped array of steps, by its name in `format.py`."""
-    return self._array(shard, name)
+  def take(self, name: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Reads steps of several episodes from one array.
+
+    Args:
+      name: the array's in `format.py`, or `return_to_go`: float32, the undiscounted sum
+        of the rewards from a step to the next one that ends an episode.
+      episodes: [B], their numbers.
+      steps: [B, T], numbers of steps in each of them.
+
+    Returns:
+      [B, T, ...].
+    """
+    shards = self._shard[episodes]
+    rows = self._begin[episodes][:, np.newaxis] + steps
+    if (shards == shards[0]).all():
+      return self._array(int(shards[0]), name)[rows]
+    taken = None
+    for shard in np.unique(shards):
+      here = shards == shard
+      found = self._array(int(shard), name)[rows[here]]
+      if taken is None:
+        taken = np.empty((*steps.shape, *found.shape[2:]), found.dtype)
+      taken[here] = found
+    return taken
 
   def _open_array(self, shard: int, name: str) -> np.ndarray:
+    if name == 'return_to_go':
+      return _returns_to_go(self._array(shard, 'reward'), self._array(shard, 'end'),
+                            self._offsets[shard])
     file = self.path / self._shards[shard] / f'{name}.npy'
     array = np.load(file, mmap_mode='r', allow_pickle=False)
     return array.view(np.ndarray)  # Still mapped; slicing takes a third of the time.
@@ -180,3 +208,12 @@ def _files(path: pathlib.Path, description: Dict[str, Any]
   for shard in description['shards']:
     for name, recorded in shard['files'].items():
       yield path / shard['name'] / name, recorded
+
+
+def _returns_to_go(reward: np.ndarray, end: np.ndarray, offset: np.ndarray
+                   ) -> np.ndarray:
+  """Sums [steps] from each step to the next that ends an episode, or its recording."""
+  rest = np.append(np.cumsum(reward[::-1], dtype=np.float64)[::-1], 0.0)
+  ends = np.union1d(np.flatnonzero(end), offset[1:] - 1)
+  following = ends[np.searchsorted(ends, np.arange(len(reward)))]
+  return (rest[:-1] - rest[following + 1]).astype(np.float32)

@@ -1,7 +1,7 @@
 """Batches of trajectories with static shapes, for training by segments."""
 
 import functools
-from typing import Any, Iterator, Literal, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Iterator, Literal, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 import tree
@@ -56,67 +56,51 @@ def gather(dataset: reader.Dataset, episodes: Sequence[int], starts: Sequence[in
       does the same while an agent plays. Atari's pictures are stored once and seen four
       at a time.
   """
-  num = len(episodes)
-  specs = dataset.specs
-  if frame_stack > 1:
-    specs = specs._replace(
-        observation=environments.stacked_spec(specs.observation, frame_stack))
-  blank = {}
-  for name, spec in specs.leaves().items():
-    dtype = np.float32 if name in ('reward', 'discount') else spec.dtype
-    blank[name] = np.zeros((num, length, *spec.shape), dtype)
-  end = np.zeros((num, length), np.uint8)
-  return_to_go = np.zeros((num, length), np.float32)
-  mask = np.zeros((num, length), bool)
+  episodes, starts = np.asarray(episodes, np.int64), np.asarray(starts, np.int64)
+  steps = starts[:, np.newaxis] + np.arange(length)
+  last = dataset.lengths[episodes][:, np.newaxis] - 1
+  mask = steps <= last
+  steps = np.minimum(steps, last)
 
-  for b, (episode, start) in enumerate(zip(episodes, starts)):
-    shard, begin, stop = dataset.place(episode)
-    first = begin + start
-    last = min(first + length, stop)
-    valid = last - first
-    for name, rows in blank.items():
-      array = dataset.array(shard, name)
-      if format_lib.is_observation(name):
-        _stack_frames(rows[b], array, begin, first, last)
-        rows[b, valid:] = rows[b, valid - 1]
-      else:
-        rows[b, :valid] = array[first:last]
-    end[b, :valid] = dataset.array(shard, 'end')[first:last]
-    return_to_go[b, :valid] = _returns_to_go(
-        dataset.array(shard, 'reward')[first:stop],
-        dataset.array(shard, 'end')[first:stop])[:valid]
-    mask[b, :valid] = True
+  def take(name: str) -> np.ndarray:
+    taken = dataset.take(name, episodes, steps)
+    taken[~mask] = 0
+    return taken
 
-  observation, action, reward, discount = tree.unflatten_as(
-      dataset.specs, list(blank.values()))
-  return SegmentBatch(observation, action, reward, discount, end, return_to_go, mask,
-                      np.array(episodes, np.int64), np.array(starts, np.int64))
+  leaves = []
+  stacked = _stacked_names(dataset.specs, frame_stack)
+  for name in dataset.array_names:
+    if name in stacked:
+      leaves.append(_stack_frames(dataset, name, episodes, steps, frame_stack))
+    elif format_lib.is_observation(name):
+      leaves.append(dataset.take(name, episodes, steps))
+    else:
+      leaves.append(take(name))
+  observation, action, reward, discount = tree.unflatten_as(dataset.specs, leaves)
+  return SegmentBatch(
+      observation, action, reward.astype(np.float32), discount.astype(np.float32),
+      take('end'), take('return_to_go'), mask, episodes, starts)
 
 
-def _stack_frames(rows: np.ndarray, array: np.ndarray, begin: int, first: int,
-                  last: int) -> None:
-  """Fills [T, ..., C S] from [steps, ..., C], without rows before `begin`.
-
-  Single numbers, `[steps]`, fill [T, S].
-  """
-  if rows.shape[1:] == array.shape[1:]:
-    rows[:last - first] = array[first:last]
-    return
-  if array.ndim == 1:
-    array = array[:, np.newaxis]
-  channels = array.shape[-1]
-  frame_stack = rows.shape[-1] // channels
-  for lag in range(min(frame_stack, last - begin)):
-    known = max(first - lag, begin)
-    place = slice((frame_stack - 1 - lag) * channels, (frame_stack - lag) * channels)
-    rows[known - first + lag:last - first, ..., place] = array[known:last - lag]
+def _stacked_names(specs: format_lib.Specs, frame_stack: int) -> Set[str]:
+  """Names of the observations that are stacked: all but action masks."""
+  if frame_stack == 1:
+    return set()
+  stacked = specs._replace(
+      observation=environments.stacked_spec(specs.observation, frame_stack))
+  return {name for name, spec in specs.leaves().items()
+          if spec.shape != stacked.leaves()[name].shape}
 
 
-def _returns_to_go(reward: np.ndarray, end: np.ndarray) -> np.ndarray:
-  """Returns sums [T] from each step to the next one that ends an episode, inclusive."""
-  rest = np.append(np.cumsum(reward[::-1], dtype=np.float64)[::-1], 0.0)
-  ends = np.append(np.flatnonzero(end), len(reward) - 1)
-  return rest[:-1] - rest[ends[np.searchsorted(ends, np.arange(len(reward)))] + 1]
+def _stack_frames(dataset: reader.Dataset, name: str, episodes: np.ndarray,
+                  steps: np.ndarray, frame_stack: int) -> np.ndarray:
+  """Reads [B, T, ..., C S], or [B, T, S] of single numbers; 0 before an episode."""
+  frames = []
+  for lag in reversed(range(frame_stack)):
+    frame = dataset.take(name, episodes, np.maximum(steps - lag, 0))
+    frame[steps < lag] = 0
+    frames.append(frame if frame.ndim > 2 else frame[..., np.newaxis])
+  return np.concatenate(frames, axis=-1)
 
 
 def segments(dataset: reader.Dataset, segment_length: int, num_segments: int,

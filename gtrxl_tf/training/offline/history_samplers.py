@@ -39,35 +39,28 @@ def gather(dataset: datasets.Dataset, histories: Sequence[int], starts: Sequence
     length: T.
     state: the batch's state, see `HistoryBatch`.
   """
-  num = len(histories)
-  names = {**dataset.specs.leaves(), 'end': None}
-  names.pop('discount')
+  histories, starts = np.asarray(histories), np.asarray(starts)
+  steps = starts[:, np.newaxis] + np.arange(-1, length)
+  last = dataset.lengths[histories][:, np.newaxis] - 1
+  known = (0 <= steps) & (steps <= last)
+  steps = np.clip(steps, 0, last)
 
-  def blank(name: str, spec: Any) -> np.ndarray:
-    dtype = np.float32 if name == 'reward' else spec.dtype if spec else np.uint8
-    return np.zeros((num, length + 1, *(spec.shape if spec else ())), dtype)
+  def take(name: str) -> np.ndarray:
+    taken = dataset.take(name, histories, steps)
+    taken[~known] = 0
+    return taken
 
-  rows = {name: blank(name, spec) for name, spec in names.items()}
-  valid = np.zeros((num, length), bool)
-  for b, (history, start) in enumerate(zip(histories, starts)):
-    shard, begin, stop = dataset.place(history)
-    first = begin + start - 1
-    last = min(first + 1 + length, stop)
-    known = max(first, begin)
-    for name, array in rows.items():
-      array[b, known - first:last - first] = dataset.array(shard, name)[known:last]
-    valid[b, :last - first - 1] = True
   specs = dataset.specs._replace(discount=())
   observation, action, reward, _ = tree.unflatten_as(
-      specs, [x for name, x in rows.items() if name != 'end'])
-  starts = np.asarray(starts)
-  is_first = np.zeros((num, length), bool)
+      specs, [take(name) for name in dataset.array_names if name != 'discount'])
+  is_first = np.zeros((len(starts), length), bool)
   is_first[:, 0] = starts == 0
   position = (starts[:, np.newaxis] + np.arange(length)).astype(np.int32)
   return distillation.HistoryBatch(
       tf.nest.map_structure(tf.constant, network_lib.Histories(
-          observation, action, reward, rows['end'] != 0, is_first, position)),
-      tf.constant(valid), tf.nest.map_structure(tf.convert_to_tensor, state))
+          observation, action, reward.astype(np.float32), take('end') != 0, is_first,
+          position)),
+      tf.constant(known[:, 1:]), tf.nest.map_structure(tf.convert_to_tensor, state))
 
 
 class _HistorySampler(samplers.Sampler):
