@@ -120,9 +120,30 @@ class AdamW(OptimizerSettings):
       raise config.ConfigError(
           'AdamW.decay_steps is not set: expected a number of gradient steps, since the '
           'experiment does not set how many it takes')
-    return tf.keras.optimizers.AdamW(
-        learning_rate=schedules.WarmUpAndDecay(
+    return _FusedAdamW(
+        schedules.WarmUpAndDecay(
             self._learning_rate, self._warmup_steps, self._decay, decay_steps,
             self._final_learning_rate, None if self._decay_steps else progress),
-        weight_decay=self._weight_decay, beta_1=self._beta_1, beta_2=self._beta_2,
-        epsilon=1e-8)
+        self._weight_decay, self._beta_1, self._beta_2)
+
+
+class _FusedAdamW(tf.keras.optimizers.legacy.Adam):
+  """AdamW with three operations for each variable; Keras' class has about 25.
+
+  They take a third of the CPU time of a small learner step there.
+  """
+
+  def __init__(self, learning_rate: schedules.WarmUpAndDecay, weight_decay: float,
+               beta_1: float, beta_2: float):
+    super().__init__(learning_rate, beta_1, beta_2, epsilon=1e-8, name='AdamW')
+    self._weight_decay = weight_decay
+
+  def _prepare_local(self, var_device, var_dtype, apply_state):
+    super()._prepare_local(var_device, var_dtype, apply_state)
+    settings = apply_state[(var_device, var_dtype)]
+    settings['decay'] = settings['lr_t'] * self._weight_decay
+
+  def _resource_apply_dense(self, grad, var, apply_state=None):
+    decay = apply_state[(var.device, var.dtype.base_dtype)]['decay']
+    with tf.control_dependencies([var.assign_sub(decay * var)]):
+      return super()._resource_apply_dense(grad, var, apply_state)

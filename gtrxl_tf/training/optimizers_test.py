@@ -78,6 +78,22 @@ class AdamWTest(parameterized.TestCase):
     rates = _learning_rates(self.adamw(decay_steps=4), 100, 5, [0.0] * 5)
     np.testing.assert_allclose(rates, [0.25, 0.5, 0.5, 0.25, 0.0], rtol=1e-5)
 
+  def test_its_steps_are_those_of_the_paper_of_adamw(self):
+    rate, decay, beta_1, beta_2 = 0.1, 0.2, 0.8, 0.9
+    optimizer = optimizers.AdamW(
+        rate, decay, beta_1, beta_2, warmup_steps=0, final_learning_rate=1.0).make(10)
+    x = tf.Variable([1.0, -2.0])
+    expected = x.numpy().astype(float)
+    mean = square = np.zeros(2)
+    for t in range(1, 6):
+      gradient = np.array([0.5, -3.0]) * t
+      optimizer.apply_gradients([(tf.constant(gradient, tf.float32), x)])
+      mean = beta_1 * mean + (1 - beta_1) * gradient
+      square = beta_2 * square + (1 - beta_2) * gradient**2
+      step = (mean / (1 - beta_1**t)) / (np.sqrt(square / (1 - beta_2**t)) + 1e-8)
+      expected = expected - rate * (step + decay * expected)
+      np.testing.assert_allclose(x.numpy(), expected, rtol=1e-5)
+
   def test_a_decay_needs_an_end(self):
     with self.assertRaisesRegex(
         config.ConfigError, '^AdamW.decay_steps is not set: expected a number of gradient'):

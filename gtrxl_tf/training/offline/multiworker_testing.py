@@ -9,7 +9,6 @@ episodes of a T-Maze, and asks to stop after STOP_AFTER learner steps.
 """
 
 import functools
-import itertools
 import json
 import os
 import socket
@@ -78,11 +77,10 @@ def _agent(strategy, name: str, path: str) -> None:
 
 
 def _offline(strategy, dataset: str, folder: str, stop_after: str) -> None:
-  asked = itertools.count()
   training = trainer.OfflineTrainer(
       experiment(dataset), training_lib.Process(
           run_folder.RunFolder(folder), strategy,
-          lambda: next(asked) >= int(stop_after)))
+          lambda: training.step >= int(stop_after)))
   done = training.train()
   training.export()
   print(f'chief: {devices.is_chief(strategy)}, done: {done}')
