@@ -248,12 +248,17 @@ class RateTablesTest(parameterized.TestCase):
       row = 'RATE w/o MRV' if valve == 'none' else f'RATE (MRV-{valve})'
       self.assertStartsWith(_TABLES['6'][row]['900'], score)
 
-  def test_rate_md_quotes_tables_3_and_6(self):
+  def test_rate_md_quotes_tables_3_5_and_11(self):
     text = (_ROOT / 'docs/rate.md').read_text(encoding='utf-8')
     pong = {model: cell.split()[0] for model, cell in _TABLES['3']['Pong'].items()}
     self.assertIn(f'RATE {pong["RATE"]}, DT {pong["DT"]}', text)
-    last = _TABLES['6']['RATE (MRV-CA-2)']['900'].split()[0]
+    last = _TABLES['5']['T-Maze: SR (T = 900)']['RATE'].split()[0]
     self.assertRegex(text, rf'at 900 \|.*\| RATE {last} \|')
+    memory = {row: _value(cells['GPU mem.'].removesuffix('Gb'))
+              for row, cells in _TABLES['11'].items()}
+    ratios = [size / memory[row.replace('DT', 'RATE')]
+              for row, size in memory.items() if row.endswith('DT')]
+    self.assertIn(f'Table 11 has {min(ratios):.1f} to {max(ratios):.1f}', text)
 
 
 if __name__ == '__main__':
