@@ -51,9 +51,8 @@ figures: .venv/core ## Draw every picture and table of the docs from docs/runs/*
 	$(RUN) binaries.figures $(addprefix --index=,$(wildcard docs/runs/*.jsonl)) \
 	    --page=docs/results.md $(ARGS)
 
-# Figures 6 to 11 of *Memory-Efficient Algorithm Distillation*. At the paper's size:
-#   make ablations SETTING=dr ED=ed HEADS='$(call heads,32,16) $(call heads,128,4)' \
-#       SIZES='$(call size,32,8,256,1024) $(call size,16,8,128,512)'
+# Figures 6 to 11 of *Memory-Efficient Algorithm Distillation* at the twin's size.
+# docs/distillation.md has the commands of the paper's.
 SETTING ?= dr_cpu
 ED ?= ed_gradient
 POSITIONS ?= $(addprefix DistillationNetwork.positions=,\

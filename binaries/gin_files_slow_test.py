@@ -13,7 +13,8 @@ from gtrxl_tf.analysis import models
 # Each is like another file, which is tested.
 _LIKE_OTHERS = (
     'atari_breakout.gin', 'atari_qbert.gin', 'atari_seaquest.gin',
-    'mujoco_halfcheetah.gin', 'mujoco_walker2d.gin', 't_maze_90_cpu.gin',
+    'mujoco_halfcheetah.gin', 'mujoco_walker2d.gin', 't_maze_9.gin', 't_maze_15.gin',
+    't_maze_30.gin', 't_maze_90_cpu.gin',
     't_maze_valves.gin', 't_maze_valves_cpu.gin',
     'training_memory_270.gin', 'training_memory_90.gin')
 

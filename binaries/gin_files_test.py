@@ -49,7 +49,8 @@ _ABLATIONS = [
     *(('t_maze_30_cpu.gin' if num * length == 30 else 't_maze.gin',
        f'OfflineExperiment.num_segments={num}+OfflineExperiment.segment_length={length}'
        f'+segment_tokens={3 * length}')
-      for num, length in ((2, 45), (3, 30), (6, 15), (9, 10), (2, 15), (3, 10), (6, 5))),
+      for num, length in ((1, 90), (2, 45), (3, 30), (6, 15), (9, 10), (2, 15), (3, 10),
+                          (6, 5))),
     ('t_maze.gin', 'RATE.mlp_dim=%mlp_dim'),
     ('t_maze.gin', 'RATE.memory_noise=1.0'),
     ('t_maze.gin', 'RATE.cache_noise=1.0'),

@@ -3,22 +3,14 @@
 `testdata/gtrxl_tables.md` is a transcription of the paper's tables.
 """
 
-import argparse
-import ast
-import inspect
-import re
-import shlex
-from typing import NamedTuple
-
 from absl.testing import absltest
 from absl.testing import parameterized
 import gin
 
 from binaries import commands_testing
-from gtrxl_tf.analysis import models as variants
+from binaries import paper_tables_testing
 from gtrxl_tf.environments import apple_maze
 from gtrxl_tf.environments import dmlab
-from gtrxl_tf.launch import configurables  # noqa: F401 (for gin)
 from gtrxl_tf.settings import config
 
 _GIN = commands_testing.ROOT / 'gin'
@@ -77,59 +69,20 @@ _SIZES = {
 }
 
 
-def _read_tables():
-  """The tables by number; each maps the first cell of a row to its others by column."""
-  text = (commands_testing.ROOT / 'testdata/gtrxl_tables.md').read_text(
-      encoding='utf-8')
-  tables = {}
-  for number, body in re.findall(r'(?m)^## Table (\d+)((?:.*\n(?!## ))*)', text):
-    (_, *columns), _, *rows = [
-        [cell.strip() for cell in line.strip('|').split('|')]
-        for line in body.splitlines() if line.startswith('|')]
-    tables[int(number)] = {row[0]: dict(zip(columns, row[1:])) for row in rows}
-  return tables
+_TABLES = paper_tables_testing.tables('gtrxl_tables.md')
+_COMMANDS = paper_tables_testing.commands('docs/gtrxl.md', 'gtrxl')
+_setting = paper_tables_testing.setting
 
 
-_TABLES = _read_tables()
+def _name(what):
+  """The name of the gin file of a figure or table."""
+  [name] = _COMMANDS[what].names
+  return name
 
 
 def _value(cell):
-  """The number or numbers in a cell."""
-  return ast.literal_eval(cell.replace(')', ']'))
-
-
-class _Command(NamedTuple):
-  """A command of docs/gtrxl.md."""
-  gin_file: str  # Its name without the suffix.
-  models: dict   # Gin files by label.
-  seeds: int
-
-
-def _command(text):
-  parser = argparse.ArgumentParser()
-  parser.add_argument('--gin_file', required=True)
-  parser.add_argument('--models', default='gtrxl')
-  parser.add_argument('--seeds', type=int, default=1)
-  given, _ = parser.parse_known_args(shlex.split(text)[1:])
-  return _Command(given.gin_file.split('/')[-1].removesuffix('.gin'),
-                  variants.models(given.models.split(',')), given.seeds)
-
-
-# By the figures and tables.
-_COMMANDS = {
-    line.split('|')[1].strip(): _command(*commands_testing.commands(line))
-    for line in (commands_testing.ROOT / 'docs/gtrxl.md').read_text(
-        encoding='utf-8').splitlines() if line.startswith(('| Figure', '| Table'))}
-
-
-def _setting(name):
-  """The value of a setting in gin, or its default in the code."""
-  try:
-    return gin.query_parameter(name)
-  except ValueError:
-    owner, _, parameter = name.rpartition('.')
-    return inspect.signature(
-        gin.get_configurable(owner)).parameters[parameter].default
+  """The number or numbers in a cell; ranges may be open."""
+  return paper_tables_testing.value(cell.replace(')', ']'))
 
 
 class CommandsTest(parameterized.TestCase):
@@ -139,17 +92,11 @@ class CommandsTest(parameterized.TestCase):
     gin.clear_config()
     self.addCleanup(gin.clear_config)
 
-  def parse(self, gin_file, model_files):
-    gin.clear_config()
-    config.parse([str(_GIN / 'gtrxl' / f'{gin_file}.gin'), *model_files], [])
-
   def each_model(self, what, known):
     """Parses the settings of each model of a command, and yields its label."""
     if not known:
       self.skipTest('not in the table')
-    for label, model in _COMMANDS[what].models.items():
-      self.parse(_COMMANDS[what].gin_file, model.gin_files)
-      yield label
+    return _COMMANDS[what].parse_each()
 
   def paper_names(self, what):
     return {_NAMES[label] for label in _COMMANDS[what].models}
@@ -168,20 +115,21 @@ class CommandsTest(parameterized.TestCase):
   def test_every_file_of_the_papers_size_has_a_command(self):
     files = {path.stem for path in (_GIN / 'gtrxl').glob('*.gin')
              if not path.stem.endswith('_cpu')}
-    self.assertEqual({command.gin_file for command in _COMMANDS.values()}, files)
+    self.assertEqual({_name(what) for what in _COMMANDS}, files)
     self.assertEqual(set(_FILES), files)
 
   def test_commands_in_files_of_the_papers_size_are_those_of_the_page(self):
     for name in _FILES:
       text = (_GIN / 'gtrxl' / f'{name}.gin').read_text(encoding='utf-8')
       for command in commands_testing.commands(text):
-        self.assertIn(_command(command), _COMMANDS.values())
+        self.assertIn(paper_tables_testing.command(command, 'gtrxl'),
+                      _COMMANDS.values())
 
   @parameterized.parameters(*_COMMANDS)
   def test_table_8(self, what):
-    column = _FILES[_COMMANDS[what].gin_file][0]
+    column = _FILES[_name(what)][0]
     for label in self.each_model(what, column):
-      for name, cells in _TABLES[8].items():
+      for name, cells in _TABLES['8'].items():
         cell, other = cells[column], 'TrXL' if 'LSTM' in _NAMES[label] else 'LSTM'
         if cell == '-' or f', {other}' in name:
           continue
@@ -196,14 +144,14 @@ class CommandsTest(parameterized.TestCase):
                               for bound in ('low', 'high')], _value(cell))
       has_pixel_control = _setting('ActorCritic.pixel_control_head') is not None
       self.assertEqual(
-          has_pixel_control, _TABLES[8]['Pixel Control Cost'][column] != '-')
+          has_pixel_control, _TABLES['8']['Pixel Control Cost'][column] != '-')
 
   @parameterized.parameters(*_COMMANDS)
   def test_tables_9_to_12(self, what):
-    number = _FILES[_COMMANDS[what].gin_file][1]
+    number = _FILES[_name(what)][1]
     for label in self.each_model(what, number):
       name = _NAMES[label]
-      cells = _TABLES[number][name]
+      cells = _TABLES[str(number)][name]
       core = str(_setting('ActorCritic.core'))
       with self.subTest(label):
         is_lstm = 'LSTM' in name
@@ -222,7 +170,7 @@ class CommandsTest(parameterized.TestCase):
   @parameterized.parameters(*_COMMANDS)
   def test_budgets_and_runs(self, what):
     command = _COMMANDS[what]
-    *_, steps, where, runs, where_runs = _FILES[command.gin_file]
+    *_, steps, where, runs, where_runs = _FILES[_name(what)]
     if steps:
       for label in self.each_model(what, True):
         twice = 2 if 'twice' in label else 1
@@ -232,18 +180,18 @@ class CommandsTest(parameterized.TestCase):
 
   def test_tables_3_and_11_have_the_models_of_figure_5(self):
     names = self.paper_names('Figure 5, Table 3: sensitivity')
-    self.assertEqual(names, set(_TABLES[3]))
-    self.assertEqual(names, set(_TABLES[11]))
+    self.assertEqual(names, set(_TABLES['3']))
+    self.assertEqual(names, set(_TABLES['11']))
 
   def test_tables_1_and_9_have_the_models_of_figures_4_and_6(self):
     self.assertEqual(self.paper_names('Figure 4, Table 1: gates'),
-                     set(_TABLES[1]) - {'MERLIN@100B'})
-    self.assertEqual(self.paper_names('Figure 6, Table 2: parameters'), set(_TABLES[9]))
+                     set(_TABLES['1']) - {'MERLIN@100B'})
+    self.assertEqual(self.paper_names('Figure 6, Table 2: parameters'), set(_TABLES['9']))
 
   def test_table_1_has_the_reference_lines_of_merlin(self):
-    self.parse('dmlab30', [])
+    config.parse(['gin/gtrxl/dmlab30.gin'], [])
     lines = _setting('Experiment.reference_lines')
-    merlin = _TABLES[1]['MERLIN@100B']
+    merlin = _TABLES['1']['MERLIN@100B']
     for score, column in (('score', 'Mean Human Norm.'),
                           ('score_capped', 'Mean Human Norm., 100-capped')):
       self.assertEqual(lines[score], {
@@ -251,7 +199,7 @@ class CommandsTest(parameterized.TestCase):
 
   def test_table_14(self):
     what = 'Table 14: Atari-57'
-    self.assertEqual(self.paper_names(what), set(_TABLES[14]))
+    self.assertEqual(self.paper_names(what), set(_TABLES['14']))
     for label in self.each_model(what, True):
       games = _setting('Experiment.tasks')['game']
       self.assertEqual(str(games), '%ATARI_57')
@@ -266,8 +214,7 @@ class CommandsTest(parameterized.TestCase):
   def test_an_lstm_is_trained_twice_as_long_on_numpad(self, size):
     command = _COMMANDS[f'Figure 3: Numpad {size}']
     steps = {}
-    for label, model in command.models.items():
-      self.parse(command.gin_file, model.gin_files)
+    for label in command.parse_each():
       steps[label] = gin.query_parameter('OnlineExperiment.environment_steps')
       self.assertIn(_NAMES[label], ('LSTM', 'GTrXL (GRU)'))
     self.assertEqual(steps[f'lstm_{size}_twice_as_long'], 2 * steps['lstm'])
@@ -279,23 +226,23 @@ class EnvironmentsTest(parameterized.TestCase):
   @parameterized.parameters((5, 'dmlab30'), (6, 'avm'))
   def test_tables_4_to_6(self, number, actions):
     expected = [tuple(_value(row['NATIVE DMLAB ACTION']))
-                for row in _TABLES[number].values()]
+                for row in _TABLES[str(number)].values()]
     self.assertEqual(list(dmlab.ACTION_SETS[actions]), expected)
-    bounds = [_value(row['RANGE']) for row in _TABLES[4].values()]
+    bounds = [_value(row['RANGE']) for row in _TABLES['4'].values()]
     for action in expected:
       for value, (low, high) in zip(action, bounds, strict=True):
         self.assertBetween(value, low, high)
 
   def test_table_7(self):
     *continuous, grip = [(name, _value(row['RANGE'])) for name, row in
-                         _TABLES[7].items()]
+                         _TABLES['7'].items()]
     self.assertEqual([(name, [-bound, bound]) for name, bound in
                       apple_maze.CONTINUOUS_ACTIONS], continuous)
     spec = apple_maze.AppleMaze(observation='state').action_spec()['grip']
     self.assertEqual(grip, ('HAND_GRIP', set(range(spec.num_values))))
 
   def test_action_repeats_are_those_of_table_8(self):
-    repeats = _TABLES[8]['Action Repeat']
+    repeats = _TABLES['8']['Action Repeat']
     self.assertEqual(_setting('DMLab.action_repeat'), _value(repeats['DMLab-30']))
     self.assertEqual(apple_maze.ACTION_REPEATS, _value(repeats['Memory Maze']))
 
@@ -303,7 +250,7 @@ class EnvironmentsTest(parameterized.TestCase):
     for split, levels in (
         ('Memory', dmlab.MEMORY_LEVELS), ('Reactive', dmlab.REACTIVE_LEVELS)):
       self.assertCountEqual(levels, [
-          level for level, row in _TABLES[13].items() if row['Split'] == split])
+          level for level, row in _TABLES['13'].items() if row['Split'] == split])
 
 
 if __name__ == '__main__':
