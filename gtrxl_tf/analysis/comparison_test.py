@@ -139,7 +139,7 @@ class OfflineTest(absltest.TestCase):
     self.assertEqual(comparison.ranked(self.point.runs[:1], 1200), [0.5])
 
 
-def _learning_run(model, seed, returns, source):
+def _learning_run(model, seed, returns, source, tuned=None):
   """A run that is evaluated by a learning process of two parts."""
   def curve(last):
     return history_curves.Curve(
@@ -151,7 +151,9 @@ def _learning_run(model, seed, returns, source):
       [{'learner_step': 400., 'seconds': 60., 'return': returns,
         'source_return': source, 'random_return': random,
         'normalized': history_curves.normalized(returns, random, source),
-        'greedy_return': -18., 'greedy_normalized': 0.5}],
+        'greedy_return': -18., 'greedy_normalized': 0.5,
+        **({} if tuned is None else {
+            'temperature': 0.25, 'tuned_return': -9., 'tuned_normalized': tuned})}],
       [{'return': returns, 'success': 0.5}], False, {},
       {'policy': curve(returns), 'source': curve(source)})
 
@@ -171,12 +173,32 @@ class LearningTest(absltest.TestCase):
          ['-8.00 (2 of 3)', '0.43', '0.33']])
     self.assertEqual([rows[0]['random return'], rows[0]['greedy return']],
                      ['-28.00', '-18.00'])
+    self.assertNotIn('temperature', rows[0])
     # If returns are costs, there is no goal of 90 %.
     self.assertNotIn('steps to 90%', rows[0])
     table = comparison.sweep_table(
         'x', [comparison.PointRuns('2', runs, -6.)], 'normalized')
     self.assertEqual(
         _cells(table), [{'x': '2', 'ed': '0.43 ± 0.26 (0.40, 0.90, diverged)'}])
+
+  def test_table_has_the_temperature_that_was_chosen_and_the_return_at_it(self):
+    runs = [_learning_run('ed', 0, -20., -8., 0.75),
+            _learning_run('ed', 1, -10., -8., 0.25)]
+    point = comparison.PointRuns('2', runs, -6.)
+    rows = _cells(comparison.table(point))
+    self.assertEqual(
+        [[row[name] for name in ('temperature', 'return at it', 'normalized at it')]
+         for row in rows],
+        [['0.25', '-9.00', '0.75'], ['0.25', '-9.00', '0.25'],
+         ['0.25', '-9.00', '0.50']])
+    text = comparison.tables('x', [point])
+    for title, cell in (
+        ('normalized', '0.65 ± 0.25 (0.40, 0.90)'),
+        ('greedy_normalized', '0.50 ± 0.00 (0.50, 0.50)'),
+        ('tuned_normalized', '0.50 ± 0.25 (0.75, 0.25)')):
+      self.assertIn(
+          f'## Final {title} against x\n\n| x | ed |\n| --: | --: |\n| 2 | {cell} |',
+          text)
 
 
 def _scored_run(model, seed, scores, diverged=False):

@@ -75,8 +75,27 @@ def short_names(models: Sequence[str]) -> Dict[str, str]:
 
 
 def table(index: run_index.Index) -> str:
-  """Returns a Markdown table with a row for each model and a column for each point."""
+  """Returns a Markdown table with a row for each model and a column for each point.
+
+  Where policies learn while they act, further tables have the most likely actions and
+  the temperature that was chosen.
+  """
   measure = comparison.final_measure(index.points)
+  measures = comparison.normalized_measures(
+      [run for point in index.points for run in point.runs]) or [measure]
+  tables = '\n\n'.join(comparison.markdown(_rows(index, each)) for each in measures)
+  best = ', '.join(sorted({format(point.informed, '.4g') for point in index.points
+                           if point.informed is not None}))
+  diverged = sum(run.diverged for point in index.points for run in point.runs)
+  return (f'{tables}\n\nInterquartile mean of the final {measure}s '
+          '[95 % interval], and each run, in the order of their seeds.'
+          + f" The informed policy's is {best}." * bool(best and measure == 'return')
+          + f' {diverged} runs diverged and count as 0.' * bool(diverged)
+          + f' Code: {index.version}. Command:\n\n    {index.command}\n')
+
+
+def _rows(index: run_index.Index, measure: str) -> List[List[str]]:
+  """Returns the cells of a table of final values."""
   models = comparison.models_of(index.points)
   names = short_names(models)
   if index.setting is None:
@@ -96,14 +115,7 @@ def table(index: run_index.Index) -> str:
       else:
         row.append(_cell(values) + f' ({each})' * (len(values) > 1))
     rows.append(row)
-  best = ', '.join(sorted({format(point.informed, '.4g') for point in index.points
-                           if point.informed is not None}))
-  diverged = sum(run.diverged for point in index.points for run in point.runs)
-  return (f'{comparison.markdown(rows)}\n\nInterquartile mean of the final {measure}s '
-          '[95 % interval], and each run, in the order of their seeds.'
-          + f" The informed policy's is {best}." * bool(best and measure == 'return')
-          + f' {diverged} runs diverged and count as 0.' * bool(diverged)
-          + f' Code: {index.version}. Command:\n\n    {index.command}\n')
+  return rows
 
 
 def _cell(values: Sequence[float]) -> str:

@@ -107,6 +107,20 @@ class FiguresTest(absltest.TestCase):
     self.assertIn("The informed policy's is 10.", text)
     self.assertIn('\n    gtrxl compare --seeds=3\n', text)
 
+  def test_runs_that_learn_while_they_act_have_a_table_for_each_way_to_act(self):
+    rows = [{'learner_step': 1., 'return': 9., 'source_return': 9., 'normalized': x,
+             'greedy_normalized': x / 2, 'tuned_normalized': x + 0.125}
+            for x in (0.25, 0.75)]
+    points = [comparison.PointRuns('dr', [
+        comparison.Run('ed', seed, [row], [{'return': 9.}], False, {})
+        for seed, row in enumerate(rows)], None)]
+    text = figures.table(run_index.Index('command', 'version', 'file', points))
+    for measure, finals in (('normalized', '0.25, 0.75'),
+                            ('greedy_normalized', '0.125, 0.375'),
+                            ('tuned_normalized', '0.375, 0.875')):
+      self.assertRegex(
+          text, rf'\| {measure}; file = \| dr \|\n.*\n\| ed \| .*\({finals}\) \|')
+
   def test_names_lose_settings_that_all_have_and_keep_those_that_tell_them_apart(self):
     self.assertEqual(figures.short_names(['gtrxl+gate=input', 'gtrxl+gate=output']), {
         'gtrxl+gate=input': 'gtrxl+gate=input',

@@ -26,8 +26,9 @@ MOST_ROWS = 100
 # The columns of `metrics.csv` that are kept, beside scores.
 _COLUMNS = (
     'environment_steps', 'learner_step', 'seconds', 'return', 'success', 'source_return',
-    'random_return', 'normalized', 'greedy_return', 'greedy_normalized', 'loss',
-    'entropy', 'gradient_norm')
+    'random_return', 'normalized', 'greedy_return', 'greedy_normalized',
+    'temperature', 'tuned_return', 'tuned_normalized', 'loss', 'entropy',
+    'gradient_norm')
 
 
 class Index(NamedTuple):

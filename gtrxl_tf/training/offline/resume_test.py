@@ -49,7 +49,8 @@ class _NoEvaluator:
   """An evaluator for runs whose policies need not be evaluated."""
   columns = ['return', 'success']
 
-  def evaluate(self):
+  def evaluate(self, after_training):
+    del after_training
     return evaluation.Evaluation([], [], [], dict.fromkeys(self.columns, 0.0))
 
 

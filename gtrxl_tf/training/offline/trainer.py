@@ -72,7 +72,8 @@ class OfflineTrainer(trainer.Trainer):
     self._means = {}
     if self._is_chief and self._is_due(self._experiment.evaluation_period):
       self._network_that_acts()  # The evaluator's policy has it.
-      self.evaluation = self._evaluator.evaluate()
+      self.evaluation = self._evaluator.evaluate(
+          after_training=self._has_ended())
       self._means = self.evaluation.means
 
   def _make_row(self, metrics: Dict[str, float], lap: trainer.Lap
