@@ -91,6 +91,10 @@ class OfflineResumeTest(parameterized.TestCase):
     resumed = self.train(experiment, other)
     self.assertEqual(list(whole), list(resumed))
     self.assertIn('sampler/.ATTRIBUTES/py_state', whole)
+    # Two moments of each weight, and its average.
+    each = 2 + (experiment.optimizer.ema_momentum > 0)
+    self.assertGreater(sum(name.startswith('optimizer/') for name in whole),
+                       each * len(experiment.make_agent().learned_variables))
     for name, value in whole.items():
       np.testing.assert_array_equal(value, resumed[name], name)
     for name in ('learner_step', 'loss', 'gradient_norm'):
@@ -151,7 +155,7 @@ class OfflineResumeTest(parameterized.TestCase):
     self.assert_resumes(prepare.prepare(history_runs_testing.files(model), [
         *self.tiny, 'adf_steps = 6', 'recurrent_steps = 6',
         'SegmentTransformer.dropout = 0.3',
-        'SegmentTransformer.attention_dropout = 0.3',
+        'SegmentTransformer.attention_dropout = 0.3', 'AdamW.ema_momentum = 0.5',
         'Checkpoints.period = 4']), saved_at=4)
 
 

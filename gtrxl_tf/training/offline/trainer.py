@@ -36,11 +36,13 @@ class OfflineTrainer(trainer.Trainer):
         experiment.batch_size, strategy, 'OfflineExperiment.batch_size')
     with strategy.scope():
       agent = experiment.make_agent()
-      optimizer = experiment.make_optimizer()
+      self._optimizer = optimizer = experiment.make_optimizer()
     self._sampler = experiment.make_sampler(agent)
     super().__init__(experiment, process, agent, optimizer, dict(sampler=self._sampler))
-    # The network that plays is in float32 and not replicated.
+    # The network that plays is in float32, not replicated, and has averaged weights if
+    # there are any.
     plain = (experiment.compute_dtype == 'float32'
+             and not experiment.optimizer.ema_momentum
              and strategy is tf.distribute.get_strategy())
     self._acting = self._agent.network if plain else experiment.make_network()
     self._means: Dict[str, float] = {}  # The last evaluation's, if it followed this step.
@@ -93,6 +95,11 @@ class OfflineTrainer(trainer.Trainer):
 
   def _network_that_acts(self) -> tf.keras.layers.Layer:
     if self._acting is not self._agent.network:
+      averages = {}
+      if self._experiment.optimizer.ema_momentum:
+        averages = dict(zip(
+            (x.ref() for x in self._agent.learned_variables),
+            self._optimizer._model_variables_moving_average))  # pylint: disable=protected-access
       for acting, learned in zip(self._acting.variables, self._agent.network.variables):
-        acting.assign(learned)
+        acting.assign(averages.get(learned.ref(), learned))
     return self._acting
