@@ -116,6 +116,8 @@ def _columns(point: PointRuns) -> List[_Column]:
   """The columns of `table` after model and seed."""
   runs, goal = point.runs, _goal(point)
   steps, measure = steps_column(runs), measure_of(runs)
+  time = curves.time_column(metrics_of(runs))
+  minutes = curves.AXES[time][1]
 
   def column(title: str, value: Callable[[Run], Optional[float]], form: str) -> _Column:
     return _Column(title, value, form, form)
@@ -148,13 +150,13 @@ def _columns(point: PointRuns) -> List[_Column]:
                 for task, name in enumerate(point.tasks)]
   columns += [
       column('steps', lambda run: last(run, steps), ',.0f'),
-      column('minutes', lambda run: last(run, 'seconds') / 60, '.1f')]
+      column(minutes, lambda run: last(run, time) / 60, '.1f')]
   if goal is not None:
     columns += [
         column(f'steps to {_LEARNED:.0%}',
                lambda run: _first(run, goal, steps), ',.0f'),
-        column(f'minutes to {_LEARNED:.0%}',
-               lambda run: _first(run, goal, 'seconds', 60), '.1f')]
+        column(f'{minutes} to {_LEARNED:.0%}',
+               lambda run: _first(run, goal, time, 60), '.1f')]
   columns.append(
       _Column('diverged', lambda run: float(run.diverged), '.0f', '.0%'))
   return columns + [

@@ -148,7 +148,7 @@ def _learning_run(model, seed, returns, source, tuned=None):
   random = 0. if source > 0 else -28.
   return comparison.Run(
       model, seed,
-      [{'learner_step': 400., 'seconds': 60., 'return': returns,
+      [{'learner_step': 400., 'seconds': 60., 'cpu_seconds': 90., 'return': returns,
         'source_return': source, 'random_return': random,
         'normalized': history_curves.normalized(returns, random, source),
         'greedy_return': -18., 'greedy_normalized': 0.5,
@@ -173,6 +173,7 @@ class LearningTest(absltest.TestCase):
          ['-8.00 (2 of 3)', '0.43', '0.33']])
     self.assertEqual([rows[0]['random return'], rows[0]['greedy return']],
                      ['-28.00', '-18.00'])
+    self.assertEqual([row['CPU minutes of training'] for row in rows], ['1.5', '1.5', '0.0', '1.0'])
     self.assertNotIn('temperature', rows[0])
     # If returns are costs, there is no goal of 90 %.
     self.assertNotIn('steps to 90%', rows[0])
@@ -387,7 +388,12 @@ class PicturesTest(parameterized.TestCase):
         _learning_run('adf', 0, 0.8, 1.), _learning_run('ed', 0, 0.5, 1.),
         _learning_run('ed', 1, 0.7, 1.)], 1.)
     comparison_plots.draw(self.path, point, 'x')
-    *_, processes = self.figure.axes
+    steps, cpu, greedy, processes = self.figure.axes
+    self.assertEqual(steps.get_ylabel(), 'return in evaluation: random 0, source 1')
+    self.assertEqual(cpu.get_xlabel(), 'CPU minutes of training')
+    np.testing.assert_allclose(cpu.get_lines()[0].get_xdata(), [1.5])
+    np.testing.assert_allclose(self._lines(steps)['adf'], [0.8])
+    self.assertEqual(greedy.get_ylabel(), 'greedy_normalized')
     lines = self._lines(processes)
     self.assertEqual({name: lines[name][-1] for name in ('adf', 'ed', 'source')},
                      {'adf': 0.8, 'ed': 0.6, 'source': 1.})
@@ -395,6 +401,27 @@ class PicturesTest(parameterized.TestCase):
     processes, final = self.figure.axes
     self.assertIn('source', self._lines(processes))
     np.testing.assert_allclose(self._lines(final)['ed'], [0.6])
+
+  def test_progress_has_a_row_for_each_value_over_steps_and_over_cpu_time(self):
+    later = [_learning_run('ed', 0, 0.5, 1.)._replace(metrics=[
+        {'learner_step': step, 'seconds': 9., 'cpu_seconds': step / 10,
+         'return': 0., 'normalized': value, 'greedy_normalized': value / 2}
+        for step, value in ((1000., 0.25), (1500., math.nan), (2000., 0.5))])]
+    stopped = _learning_run('ed', 1, 0., 1.)._replace(diverged=True)
+    comparison_plots.draw_progress(self.path, 'setting', [
+        comparison.PointRuns('dr', [_learning_run('adf', 0, 0.8, 1.), *later], 1.),
+        comparison.PointRuns('dktd', [*later, stopped], 1.)], 'x')
+    steps, cpu, greedy, *second = self.figure.axes
+    ed = {panel: panel.get_lines()[1] for panel in (steps, cpu, greedy)}
+    for panel, x, y in ((steps, [1, 2], [0.25, 0.5]), (cpu, [100 / 60, 200 / 60], [0.25, 0.5]),
+                        (greedy, [1, 2], [0.125, 0.25])):
+      np.testing.assert_allclose(ed[panel].get_xdata(), x)
+      np.testing.assert_allclose(ed[panel].get_ydata(), y)
+    self.assertEqual(steps.get_title(), 'setting = dr')
+    self.assertLen(second, 3)
+    # From where it diverged, it counts as 0 up to the longest run's end.
+    np.testing.assert_allclose(second[0].get_lines()[1].get_xdata(), [0.4, 0.4, 2])
+    np.testing.assert_allclose(second[2].get_lines()[1].get_ydata(), [0.5, 0, 0])
 
   @parameterized.parameters((1, 1), (3, 1), (4, 2), (8, 3), (11, 3))
   def test_many_values_wrap_into_rows(self, num_values, num_rows):

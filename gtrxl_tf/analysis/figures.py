@@ -132,7 +132,8 @@ def write(path: pathlib.Path) -> List[pathlib.Path]:
     The files. For `NAME.jsonl` these are `NAME.md`, the table; `NAME.png` and
     `NAME.svg`, final values against the values of a sweep, or curves without a sweep;
     `NAME_curves.png` and `.svg`, the curves of a sweep; `NAME_training.png` and `.svg`,
-    entropy and gradients of online runs; `NAME_ranked.png` and `.svg`, runs by rank,
+    entropy and gradients of online runs; `NAME_progress.png` and `.svg`, curves of a
+    sweep of offline runs over learner steps and CPU time; `NAME_ranked.png` and `.svg`, runs by rank,
     where settings were drawn for each run.
   """
   index = run_index.read(path)
@@ -143,15 +144,18 @@ def write(path: pathlib.Path) -> List[pathlib.Path]:
   files.write_atomically(written[0], table(index))
   title = path.stem.replace('_', ' ').capitalize()
   for suffix in ('.png', '.svg'):
-    main, by_point, training, ranked = (
+    main, by_point, training, progress, ranked = (
         path.with_name(f'{path.stem}{part}{suffix}')
-        for part in ('', '_curves', '_training', '_ranked'))
+        for part in ('', '_curves', '_training', '_progress', '_ranked'))
     if index.setting is None:
       comparison_plots.draw(main, points[0], title)
     else:
       _draw_finals(main, index, points, title)
       comparison_plots.draw_sweep(by_point, index.setting, points, title)
       written.append(by_point)
+      if comparison.steps_column(points[0].runs) == 'learner_step':
+        comparison_plots.draw_progress(progress, index.setting, points, title)
+        written.append(progress)
     written.append(main)
     if all(name in row for point in points for run in point.runs
            for row in run.metrics[:1] for name in _TRAINING):

@@ -60,6 +60,16 @@ class RunIndexTest(absltest.TestCase):
         'environment_steps': 300_000, 'seconds': 18_000, 'return': 2, 'entropy': 1,
         'gradient_norm': 0.5})
 
+  def test_no_evaluation_during_training_is_thinned_out(self):
+    rows = [{'learner_step': 20. * i, 'return': 1. if i % 50 == 0 else math.nan}
+            for i in range(1, 1001)]
+    run_index.write(self.path, run_index.Index('c', 'v', None, [comparison.PointRuns(
+        '', [comparison.Run('ed', 0, rows, [], False, {})], None)]))
+    read = run_index.read(self.path).points[0].runs[0].metrics
+    self.assertLess(len(read), 2 * run_index.MOST_ROWS)
+    self.assertEqual([row['learner_step'] for row in read if not math.isnan(row['return'])],
+                     [1000 * i for i in range(1, 21)])
+
   def test_a_run_keeps_its_settings(self):
     run_index.write(self.path, _index())
     runs = [point.runs for point in run_index.read(self.path).points]
@@ -120,6 +130,14 @@ class FiguresTest(absltest.TestCase):
                             ('tuned_normalized', '0.375, 0.875')):
       self.assertRegex(
           text, rf'\| {measure}; file = \| dr \|\n.*\n\| ed \| .*\({finals}\) \|')
+
+  def test_a_sweep_of_offline_runs_has_their_progress(self):
+    row = {'learner_step': 9., 'seconds': 8., 'cpu_seconds': 7., 'return': 6.}
+    run_index.write(self.path, run_index.Index('c', 'v', 'file', [comparison.PointRuns(
+        'dr', [comparison.Run('ed', 0, [row], [{'return': 6., 'success': 1.}], False, {})],
+        None)]))
+    self.assertLessEqual({'depth_progress.png', 'depth_progress.svg'},
+                         {path.name for path in figures.write(self.path)})
 
   def test_names_lose_settings_that_all_have_and_keep_those_that_tell_them_apart(self):
     self.assertEqual(figures.short_names(['gtrxl+gate=input', 'gtrxl+gate=output']), {

@@ -76,7 +76,7 @@ class OfflineResumeTest(parameterized.TestCase):
     reader = tf.train.load_checkpoint(str(folder.checkpoints))
     return {name: reader.get_tensor(name)
             for name in reader.get_variable_to_shape_map()
-            if not name.startswith(('seconds', '_CHECKPOINTABLE'))}
+            if not name.startswith(('seconds', 'cpu_seconds', '_CHECKPOINTABLE'))}
 
   def assert_resumes(self, experiment, saved_at):
     """Trains, and repeats the end from a checkpoint in the middle."""
@@ -97,6 +97,8 @@ class OfflineResumeTest(parameterized.TestCase):
                        each * len(experiment.make_agent().learned_variables))
     for name, value in whole.items():
       np.testing.assert_array_equal(value, resumed[name], name)
+    seconds = [row['cpu_seconds'] for row in metrics_csv.read_metrics(other.metrics)]
+    self.assertEqual(seconds, sorted(seconds))
     for name in ('learner_step', 'loss', 'gradient_norm'):
       self.assertEqual([row[name] for row in rows],
                        [row[name] for row in metrics_csv.read_metrics(other.metrics)])
