@@ -312,9 +312,27 @@ class DistillationFilesTest(DistillationGinTest):
     self.assertGreater(gin.query_parameter('%context_length'), 1.7 * episode)
     self.assertLessEqual(gin.query_parameter('%chunk_length'), 0.5 * episode)
 
+  @parameterized.parameters(*dark_room_batch.SETTINGS)
+  def test_twins_have_the_papers_norm_and_ratios_of_steps(self, setting):
+    def steps(name):
+      gin.clear_config()
+      config.parse([str(_DISTILLATION / name)], [])
+      return [gin.query_parameter(f'%{kind}_steps') for kind in (
+          'adf', 'adr', 'recurrent')]
+
+    _, adr, recurrent = steps(f'{setting}.gin')
+    twin_adf, twin_adr, twin_recurrent = steps(f'{setting}_cpu.gin')
+    self.assertEqual(twin_adr, 5 * twin_adf)
+    self.assertAlmostEqual(twin_recurrent / twin_adr, recurrent / adr, places=4)
+    self.assertEmpty([name for name in gin.config_str().splitlines()
+                      if name.startswith('SegmentTransformer.norm')])
+
   @parameterized.parameters(*DISTILLED)
   def test_model(self, model):
-    self.build('dr_cpu.gin', f'models/{model}')
+    experiment = self.build('dr_cpu.gin', f'models/{model}')
+    # One `gtrxl compare` trains each model for its own number of steps.
+    expected = {'adf': 12_000, 'adr': 60_000}.get(model.removesuffix('.gin'), 40_000)
+    self.assertEqual(experiment.learner_steps, expected)
 
   def test_four_tokens_a_transition(self):
     for model, lengths in ('adf', (200, 0)), ('ed', (40, 40)):

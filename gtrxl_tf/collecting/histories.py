@@ -72,9 +72,9 @@ class HistoryCollector:
     """Returns new copies of the tasks in which the source is evaluated."""
     return self._tasks('evaluation', 0)
 
-  def training_tasks(self) -> task_batch.TaskBatch:
-    """Returns tasks from which training's are drawn, as many as `evaluation_tasks`."""
-    return self._tasks('training', 0, self.num_histories['evaluation'])
+  def training_tasks(self, num_tasks: int) -> task_batch.TaskBatch:
+    """Draws tasks from those of training; equally many are the same."""
+    return self._tasks('training', 0, num_tasks)
 
   def num_pieces(self, split: task_batch.Split) -> int:
     """Returns the number of pieces of work in a split."""

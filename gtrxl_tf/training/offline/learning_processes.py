@@ -153,9 +153,13 @@ class LearningProcesses:
     return float(np.mean(history_curves.returns_by_part(played.reward, played.end, 1)))
 
   def _best_temperature(self) -> float:
-    """Returns the temperature with the best returns in tasks of training."""
+    """Returns the temperature with the best returns in tasks of training.
+
+    All temperatures play the same tasks, together as many as an evaluation.
+    """
+    num_tasks = -(-self._collector.num_histories['evaluation'] // len(self._at))
     returns = {temperature: np.mean(_last_returns(source.play(
-        self._collector.training_tasks(), self._collector.family.num_steps)))
+        self._collector.training_tasks(num_tasks), self._collector.family.num_steps)))
                for temperature, source in self._at.items()}
     return max(returns, key=returns.get)
 

@@ -36,7 +36,7 @@ def _network(specs):
 
 
 def _same_tasks(one, other):
-  """Whether two batches have the same informed actions for some steps."""
+  """Whether two batches have as many tasks, and the same informed actions."""
   for _ in range(4):
     actions = one.informed_actions()
     if not np.array_equal(actions, other.informed_actions()):
@@ -115,10 +115,10 @@ class LearningProcessesTest(tf.test.TestCase):
         self.temperature = temperature
 
       def play(self, tasks, num_steps):
-        training = _same_tasks(tasks, collector.training_tasks())
-        self_played = collector.play('evaluation', 0)
+        training = _same_tasks(tasks, collector.training_tasks(3))
+        its = collector.play('evaluation', 0)
         played.append((self.temperature, training))
-        return self_played._replace(
+        return its._replace(
             reward=np.full([_B, num_steps], gain[played[-1]]),
             end=np.ones([_B, num_steps], np.uint8))
 
