@@ -253,6 +253,13 @@ class OfflineFilesTest(OfflineGinTest):
     self.build(self.episodes(experiment), experiment, *model.gin_files,
                bindings=model.bindings)
 
+  @parameterized.parameters('t_maze', 't_maze_30_cpu', 't_maze_90_cpu')
+  def test_pictures_of_t_mazes_have_the_lines_of_figure_4(self, name):
+    # gtrxl_tf/collecting/episodes_test.py plays both agents.
+    config.parse([str(_RATE / f'{name}.gin')], [])
+    self.assertEqual(gin.query_parameter('Experiment.reference_lines'), {
+        'success': {'persistent agent': 0.5, 'random agent': 0.0}})
+
   @parameterized.product(
       task=['minigrid_memory', 'vizdoom_two_colors'], size=['', '_cpu'])
   def test_the_cache_is_as_long_as_in_table_8(self, task, size):

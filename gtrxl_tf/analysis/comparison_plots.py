@@ -188,6 +188,7 @@ def _plot_tasks(panel: plt.Axes, point: comparison.PointRuns,
   _plot_finals(panel, point.tasks, {model: [
       comparison.finals(point, model, measure, task)
       for task in range(len(point.tasks))] for model in models})
+  curves.draw_references(panel, point.lines.get(measure, {}))
   panel.set_title(f'final {measure}', fontsize='medium')
   panel.set_xlabel('task')
   if measure == 'success':
@@ -243,8 +244,7 @@ def draw_ranked(path: pathlib.Path, setting: Optional[str],
                    markersize=3, label=model)
       if point.informed is not None and measure == 'return':
         curves.draw_reference(panel, point.informed)
-      for i, (label, value) in enumerate(point.lines.get(measure, {}).items(), 1):
-        curves.draw_reference(panel, value, label, i)
+      curves.draw_references(panel, point.lines.get(measure, {}))
       panel.set_title(f'after {share * end / unit:.3g} {name}', fontsize='medium')
       panel.xaxis.get_major_locator().set_params(integer=True)
     row[0].set_ylabel(measure if setting is None

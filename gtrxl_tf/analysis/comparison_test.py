@@ -368,7 +368,8 @@ class PicturesTest(parameterized.TestCase):
   def test_each_task_is_drawn_beside_the_curves_and_below_them_in_a_sweep(self):
     point = comparison.PointRuns('2', [
         _offline_run('rate', 0, [1, 0.9]), _offline_run('rate', 1, [1, 0.5]),
-        _offline_run('dt', 0, [], diverged=True)], 1., ['28', '298'])
+        _offline_run('dt', 0, [], diverged=True)], 1., ['28', '298'],
+        lines={'success': {'persistent agent': 0.5, 'random agent': 0.}})
     comparison_plots.draw(self.path, point, 'x')
     steps, minutes, tasks = self.figure.axes
     np.testing.assert_allclose(steps.get_lines()[2].get_xdata(), [0.8, 1.6])
@@ -377,6 +378,9 @@ class PicturesTest(parameterized.TestCase):
                      ['28', '298'])
     np.testing.assert_allclose(self._lines(tasks)['rate'], [1, 0.7])
     np.testing.assert_allclose(self._lines(tasks)['dt'], [0, 0])
+    for label, value in ('persistent agent', 0.5), ('random agent', 0):
+      np.testing.assert_allclose(self._lines(tasks)[label], [value, value])
+      self.assertNotIn(label, self._lines(steps))
     comparison_plots.draw_sweep(
         self.path, 'x', [point, comparison.PointRuns('3', point.runs[:1], 1.)], 'x')
     titles = [panel.get_title() for panel in self.figure.axes]

@@ -83,8 +83,7 @@ def plot(panel: plt.Axes, runs: Dict[str, List[Rows]], column: str,
       panel.plot(*mean_curve(curves), **style(i), linewidth=2.5, label=label)
   if reference is not None and measure == 'return':
     draw_reference(panel, reference)
-  for i, (label, value) in enumerate(lines.items(), 1):
-    draw_reference(panel, value, label, i)
+  draw_references(panel, lines)
   panel.set_xlabel(name)
 
 
@@ -131,6 +130,12 @@ def draw_reference(panel: plt.Axes, value: float, label: str = 'informed policy'
   """Draws a line of reference in a style that depends on its `number`."""
   linestyle = _REFERENCE_STYLES[number % len(_REFERENCE_STYLES)]
   panel.axhline(value, color='black', linestyle=linestyle, linewidth=1, label=label)
+
+
+def draw_references(panel: plt.Axes, lines: Mapping[str, float]) -> None:
+  """Draws further lines of reference, by label, beside that of the informed policy."""
+  for i, (label, value) in enumerate(lines.items(), 1):
+    draw_reference(panel, value, label, i)
 
 
 def pyplot() -> types.ModuleType:
