@@ -17,6 +17,7 @@ import pytest
 import tree
 
 from gtrxl_tf import collecting
+from gtrxl_tf import cores
 from gtrxl_tf import datasets
 from gtrxl_tf import environments
 from gtrxl_tf.analysis import models
@@ -348,6 +349,18 @@ class DistillationFilesTest(DistillationGinTest):
             'dr_cpu.gin', f'models/{model}.gin', 'variants/four_tokens.gin')
         core = experiment.make_agent().network.core
         self.assertEqual((core.segment_length, core.memory_length), lengths)
+
+  def test_the_width_is_the_papers(self):
+    core = {}
+    for name, *added in (('dr.gin',), ('dr_cpu.gin', 'variants/wide.gin')):
+      gin.clear_config()
+      config.parse([str(_DISTILLATION / file) for file in (name, *added)], [])
+      core[name] = cores.SegmentTransformer(segment_length=1).get_config()
+    sizes = 'model_dim', 'num_heads', 'head_dim', 'mlp_dim', 'norm'
+    self.assertEqual(*([made[size] for size in sizes] for made in core.values()))
+    self.assertEqual(core['dr_cpu.gin']['num_layers'], 2)
+    self.assertEqual(gin.query_parameter('AdamW.learning_rate'), 2e-4)
+    self.build('dr_cpu.gin', 'models/ed.gin', 'variants/wide.gin')
 
   def test_windows(self):
     self.build('dr_cpu.gin', 'models/ed.gin', 'variants/windows.gin')
