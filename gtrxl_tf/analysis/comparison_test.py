@@ -393,7 +393,7 @@ class PicturesTest(parameterized.TestCase):
         _learning_run('ed', 1, 0.7, 1.)], 1.)
     comparison_plots.draw(self.path, point, 'x')
     steps, cpu, greedy, processes = self.figure.axes
-    self.assertEqual(steps.get_ylabel(), 'return in evaluation: random 0, source 1')
+    self.assertEqual(steps.get_ylabel(), 'return: random 0, source 1')
     self.assertEqual(cpu.get_xlabel(), 'CPU minutes of training')
     np.testing.assert_allclose(cpu.get_lines()[0].get_xdata(), [1.5])
     np.testing.assert_allclose(self._lines(steps)['adf'], [0.8])

@@ -119,7 +119,7 @@ def return_label(runs: Dict[str, List[Rows]]) -> str:
   """Returns the label of the return, or of the score, in the rows."""
   measure = measure_column(runs)
   if measure == 'normalized':
-    return 'return in evaluation: random 0, source 1'
+    return 'return: random 0, source 1'
   each = ' of each task' if measure == 'score' else ''
   return (f'{measure}, mean of the last 100 episodes{each}'
           if steps_column(runs) == 'environment_steps' else f'{measure} in evaluation')
