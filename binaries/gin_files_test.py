@@ -44,7 +44,7 @@ OFFLINE = sorted(path.name for path in _RATE.glob('*.gin'))
 _VARIANTS = sorted(path.name for path in _RATE.glob('variants/*.gin')
                    if path.name != 'published_code.gin')
 _MODELS = sorted(path.name for path in _RATE.glob('models/*.gin'))
-_OF_30_STEPS = 'memory_pool.gin', 'segment_by_segment.gin'
+_OF_30_STEPS = 'memory_pool.gin', 'memory_pool_20_times.gin', 'segment_by_segment.gin'
 # The paper's ablations of RATE, as settings of `gtrxl compare --models`.
 _ABLATIONS = [
     *(('t_maze_30_cpu.gin' if num * length == 30 else 't_maze.gin',
@@ -247,6 +247,13 @@ class OfflineFilesTest(OfflineGinTest):
     experiment = 't_maze_30_cpu.gin' if name in _OF_30_STEPS else 't_maze.gin'
     self.build(self.episodes(experiment), experiment, 'models/rate.gin',
                f'variants/{name}')
+
+  def test_mazes_of_20_times_the_training_length(self):
+    config.parse([str(_RATE / 't_maze_30_cpu.gin'),
+                  str(_RATE / 'variants/memory_pool_20_times.gin')], [])
+    trained, _, longest = gin.query_parameter('Experiment.tasks')['corridor_length']
+    self.assertEqual(longest + 2, 20 * (trained + 2))
+    self.assertEqual(gin.query_parameter('data/TMaze.corridor_length'), trained)
 
   @parameterized.parameters(*_ABLATIONS)
   def test_ablation(self, experiment, settings):
