@@ -12,7 +12,8 @@ in gin/cores. Single settings can be added in the same way, and give the run its
       --models=gtrxl,gtrxl+TransformerXL.gate=highway
 
 Runs go to ROOT/<model>/seed_<i>. If the command is started again on the same folder, it
-resumes. After every run, `comparison.md` and `comparison.png` in ROOT are updated, and
+resumes. After every run, `comparison.md` and `comparison.png` in ROOT are updated, for a
+sweep of offline runs also `progress.png`, their curves over learner steps and CPU time, and
 `runs.jsonl`, the index from which `gtrxl figures` draws without the runs.
 
 A run of a small job does not fill two cores: --jobs=2 trains two at a time. On a cluster,

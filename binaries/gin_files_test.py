@@ -17,6 +17,7 @@ import pytest
 import tree
 
 from gtrxl_tf import collecting
+from gtrxl_tf import cores
 from gtrxl_tf import datasets
 from gtrxl_tf import environments
 from gtrxl_tf.analysis import models
@@ -43,7 +44,7 @@ OFFLINE = sorted(path.name for path in _RATE.glob('*.gin'))
 _VARIANTS = sorted(path.name for path in _RATE.glob('variants/*.gin')
                    if path.name != 'published_code.gin')
 _MODELS = sorted(path.name for path in _RATE.glob('models/*.gin'))
-_OF_30_STEPS = 'memory_pool.gin', 'segment_by_segment.gin'
+_OF_30_STEPS = 'memory_pool.gin', 'memory_pool_20_times.gin', 'segment_by_segment.gin'
 # The paper's ablations of RATE, as settings of `gtrxl compare --models`.
 _ABLATIONS = [
     *(('t_maze_30_cpu.gin' if num * length == 30 else 't_maze.gin',
@@ -248,11 +249,25 @@ class OfflineFilesTest(OfflineGinTest):
     self.build(self.episodes(experiment), experiment, 'models/rate.gin',
                f'variants/{name}')
 
+  def test_mazes_of_20_times_the_training_length(self):
+    config.parse([str(_RATE / 't_maze_30_cpu.gin'),
+                  str(_RATE / 'variants/memory_pool_20_times.gin')], [])
+    trained, _, longest = gin.query_parameter('Experiment.tasks')['corridor_length']
+    self.assertEqual(longest + 2, 20 * (trained + 2))
+    self.assertEqual(gin.query_parameter('data/TMaze.corridor_length'), trained)
+
   @parameterized.parameters(*_ABLATIONS)
   def test_ablation(self, experiment, settings):
     [model] = models.models([f'models/rate.gin+{settings}']).values()
     self.build(self.episodes(experiment), experiment, *model.gin_files,
                bindings=model.bindings)
+
+  @parameterized.parameters('t_maze', 't_maze_30_cpu', 't_maze_90_cpu')
+  def test_pictures_of_t_mazes_have_the_lines_of_figure_4(self, name):
+    # gtrxl_tf/collecting/episodes_test.py plays both agents.
+    config.parse([str(_RATE / f'{name}.gin')], [])
+    self.assertEqual(gin.query_parameter('Experiment.reference_lines'), {
+        'success': {'persistent agent': 0.5, 'random agent': 0.0}})
 
   @parameterized.product(
       task=['minigrid_memory', 'vizdoom_two_colors'], size=['', '_cpu'])
@@ -313,9 +328,27 @@ class DistillationFilesTest(DistillationGinTest):
     self.assertGreater(gin.query_parameter('%context_length'), 1.7 * episode)
     self.assertLessEqual(gin.query_parameter('%chunk_length'), 0.5 * episode)
 
+  @parameterized.parameters(*dark_room_batch.SETTINGS)
+  def test_twins_have_the_papers_norm_and_ratios_of_steps(self, setting):
+    def steps(name):
+      gin.clear_config()
+      config.parse([str(_DISTILLATION / name)], [])
+      return [gin.query_parameter(f'%{kind}_steps') for kind in (
+          'adf', 'adr', 'recurrent')]
+
+    _, adr, recurrent = steps(f'{setting}.gin')
+    twin_adf, twin_adr, twin_recurrent = steps(f'{setting}_cpu.gin')
+    self.assertEqual(twin_adr, 5 * twin_adf)
+    self.assertAlmostEqual(twin_recurrent / twin_adr, recurrent / adr, places=4)
+    self.assertEmpty([name for name in gin.config_str().splitlines()
+                      if name.startswith('SegmentTransformer.norm')])
+
   @parameterized.parameters(*DISTILLED)
   def test_model(self, model):
-    self.build('dr_cpu.gin', f'models/{model}')
+    experiment = self.build('dr_cpu.gin', f'models/{model}')
+    # One `gtrxl compare` trains each model for its own number of steps.
+    expected = {'adf': 12_000, 'adr': 60_000}.get(model.removesuffix('.gin'), 40_000)
+    self.assertEqual(experiment.learner_steps, expected)
 
   def test_four_tokens_a_transition(self):
     for model, lengths in ('adf', (200, 0)), ('ed', (40, 40)):
@@ -324,6 +357,18 @@ class DistillationFilesTest(DistillationGinTest):
             'dr_cpu.gin', f'models/{model}.gin', 'variants/four_tokens.gin')
         core = experiment.make_agent().network.core
         self.assertEqual((core.segment_length, core.memory_length), lengths)
+
+  def test_the_width_is_the_papers(self):
+    core = {}
+    for name, *added in (('dr.gin',), ('dr_cpu.gin', 'variants/wide.gin')):
+      gin.clear_config()
+      config.parse([str(_DISTILLATION / file) for file in (name, *added)], [])
+      core[name] = cores.SegmentTransformer(segment_length=1).get_config()
+    sizes = 'model_dim', 'num_heads', 'head_dim', 'mlp_dim', 'norm'
+    self.assertEqual(*([made[size] for size in sizes] for made in core.values()))
+    self.assertEqual(core['dr_cpu.gin']['num_layers'], 2)
+    self.assertEqual(gin.query_parameter('AdamW.learning_rate'), 2e-4)
+    self.build('dr_cpu.gin', 'models/ed.gin', 'variants/wide.gin')
 
   def test_windows(self):
     self.build('dr_cpu.gin', 'models/ed.gin', 'variants/windows.gin')

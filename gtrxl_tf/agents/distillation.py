@@ -154,13 +154,17 @@ class DistillationPolicy(policy_lib.NetworkPolicy):
     self._position_shift = position_shift
     super().__init__(network, observation_spec, action_spec)
     # `network` may already be a window, which needs no other.
-    self._with_temperature = functools.partial(
+    self._make = functools.partial(
         DistillationPolicy, network, observation_spec, action_spec, None,
         position_scale=position_scale, position_shift=position_shift)
 
+  def with_temperature(self, temperature: float) -> 'DistillationPolicy':
+    """Makes the policy that acts at another temperature."""
+    return self._make(temperature=temperature)
+
   def greedy(self) -> 'DistillationPolicy':
     """Makes the policy that always takes the most likely action instead."""
-    return self._with_temperature(temperature=0.0)
+    return self.with_temperature(0.0)
 
   def get_initial_state(self, batch_size: Any) -> DistillationState:
     return DistillationState(

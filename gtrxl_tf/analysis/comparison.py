@@ -83,7 +83,8 @@ def tables(setting: Optional[str], points: Sequence[PointRuns]) -> str:
   if setting is None:
     return texts[0]
   measures = [*(['score'] if all('score' in point.scores for point in points) else []),
-              'return', *['normalized'] * any(learns(point.runs) for point in points)]
+              'return',
+              *normalized_measures([run for point in points for run in point.runs])]
   return '\n'.join(
       [f'## {setting} = {point.value}\n\n{text}' for point, text in zip(points, texts)]
       + [f'## Final {measure} against {setting}\n\n'
@@ -115,6 +116,8 @@ def _columns(point: PointRuns) -> List[_Column]:
   """The columns of `table` after model and seed."""
   runs, goal = point.runs, _goal(point)
   steps, measure = steps_column(runs), measure_of(runs)
+  time = curves.time_column(metrics_of(runs))
+  minutes = curves.AXES[time][1]
 
   def column(title: str, value: Callable[[Run], Optional[float]], form: str) -> _Column:
     return _Column(title, value, form, form)
@@ -135,19 +138,25 @@ def _columns(point: PointRuns) -> List[_Column]:
         column('greedy return', lambda run: _found(run, 'greedy_return'), '.2f'),
         column('greedy normalized',
                lambda run: _final(run, 'greedy_normalized'), '.2f')]
+  if 'tuned_normalized' in normalized_measures(runs):
+    columns += [
+        column('temperature', lambda run: _found(run, 'temperature'), '.2f'),
+        column('return at it', lambda run: _found(run, 'tuned_return'), '.2f'),
+        column('normalized at it',
+               lambda run: _final(run, 'tuned_normalized'), '.2f')]
   if len(point.tasks) > 1:
     columns += [column(f'{measure} {name}',
                        lambda run, task=task: _final(run, measure, task), '.2f')
                 for task, name in enumerate(point.tasks)]
   columns += [
       column('steps', lambda run: last(run, steps), ',.0f'),
-      column('minutes', lambda run: last(run, 'seconds') / 60, '.1f')]
+      column(minutes, lambda run: last(run, time) / 60, '.1f')]
   if goal is not None:
     columns += [
         column(f'steps to {_LEARNED:.0%}',
                lambda run: _first(run, goal, steps), ',.0f'),
-        column(f'minutes to {_LEARNED:.0%}',
-               lambda run: _first(run, goal, 'seconds', 60), '.1f')]
+        column(f'{minutes} to {_LEARNED:.0%}',
+               lambda run: _first(run, goal, time, 60), '.1f')]
   columns.append(
       _Column('diverged', lambda run: float(run.diverged), '.0f', '.0%'))
   return columns + [
@@ -167,6 +176,8 @@ def _caption(point: PointRuns) -> str:
   if learns(point.runs):
     caption += (' Episodes: those in the last fifth of learning processes. Normalized: '
                 'the return on a scale where random actions have 0 and the source 1.')
+  if 'tuned_normalized' in normalized_measures(point.runs):
+    caption += ' Temperature: the best in tasks of training.'
   if goal is not None:
     returns = ('of the last 100 training episodes' if steps == 'environment_steps'
                else 'in an evaluation')
@@ -204,7 +215,14 @@ def task_table(point: PointRuns) -> str:
 
 def learns(runs: Sequence[Run]) -> bool:
   """Returns whether the runs were evaluated by learning processes beside a source's."""
-  return any('source_return' in row for run in runs for row in run.metrics[-1:])
+  return bool(normalized_measures(runs))
+
+
+def normalized_measures(runs: Sequence[Run]) -> List[str]:
+  """Returns which measures on the scale from random actions to the source runs have."""
+  names = ['normalized', 'greedy_normalized', 'tuned_normalized']
+  return [name for name in names
+          if any(name in row for run in runs for row in run.metrics[-1:])]
 
 
 def sweep_table(setting: str, points: Sequence[PointRuns], measure: str = 'return'
@@ -214,8 +232,7 @@ def sweep_table(setting: str, points: Sequence[PointRuns], measure: str = 'retur
   Args:
     setting: the setting that the sweep varies.
     points: the points of the sweep.
-    measure: 'return', 'score', or 'normalized': the return on a scale where random
-      actions have 0 and the source 1.
+    measure: 'return', 'score', or one of `normalized_measures`.
   """
   models = models_of(points)
   rows = [[setting, *models, 'informed policy'], ['--:'] * (2 + len(models))]
@@ -291,7 +308,7 @@ def _final(run: Run, measure: str = 'return', task: Optional[int] = None
   """Returns the final value of a run in a task, or in all; None if it is not known."""
   if run.diverged:
     return 0.
-  if measure in ('normalized', 'greedy_normalized'):
+  if measure.endswith('normalized'):
     return _found(run, measure)
   if measure not in ('return', 'success'):
     return run.scores.get(measure)

@@ -26,7 +26,8 @@ def draw(path: pathlib.Path, point: comparison.PointRuns, title: str) -> None:
   """Draws the returns or scores of all runs in one picture, with lines of reference.
 
   Further panels show further scores, the final value of each task, if there are
-  several, and learning processes, if policies learn while they act.
+  several, and, if policies learn while they act, returns of their most likely actions
+  and learning processes.
 
   Args:
     path: the picture to write.
@@ -40,7 +41,8 @@ def draw(path: pathlib.Path, point: comparison.PointRuns, title: str) -> None:
           if name != measure and any(name in run.metrics[0] for run in point.runs
                                      if run.metrics)]
   more += [_plot_tasks] * (len(point.tasks) > 1)
-  more += [_plot_processes] * comparison.learns(point.runs)
+  if comparison.learns(point.runs):
+    more += [functools.partial(_plot_score, name='greedy_normalized'), _plot_processes]
   curves.draw(path, shown, title, point.informed,
               [functools.partial(plot, point=point, models=models) for plot in more],
               point.lines.get(measure, {}))
@@ -83,6 +85,38 @@ def draw_sweep(path: pathlib.Path, setting: str,
     task_panels[-1].remove()
   curves.save(figure, path, title, curves.THIN_AND_BOLD
               + '; final: a point for each run, and their mean')
+
+
+def draw_progress(path: pathlib.Path, setting: str,
+                  points: Sequence[comparison.PointRuns], title: str) -> None:
+  """Draws how returns or scores rise over learner steps and over CPU time.
+
+  A value of the sweep has a row of panels. Where policies learn while they act, the
+  last panel has their most likely actions.
+
+  Args:
+    path: the picture to write.
+    setting: the setting that the sweep varies.
+    points: the points of the sweep, of offline runs.
+    title: the picture's title.
+  """
+  models = comparison.models_of(points)
+  learns = any(comparison.learns(point.runs) for point in points)
+  figure, rows = plt.subplots(
+      len(points), 2 + learns, figsize=(4 * (2 + learns), 3 * len(points) + 0.5),
+      sharey='row', squeeze=False, layout='constrained')
+  for row, point in zip(rows, points):
+    shown = _curves(point, models)
+    steps, measure = comparison.steps_column(point.runs), curves.measure_column(shown)
+    for panel, column in zip(row, (steps, curves.time_column(shown))):
+      curves.plot(panel, shown, column, point.informed,
+                  lines=point.lines.get(measure, {}))
+    if learns:
+      curves.plot(row[2], shown, steps, measure='greedy_normalized')
+      row[2].set_title('most likely actions', fontsize='medium')
+    row[0].set_title(f'{setting} = {point.value}', fontsize='medium')
+    row[0].set_ylabel(curves.return_label(shown))
+  curves.save(figure, path, title, curves.THIN_AND_BOLD)
 
 
 def _grid(num_panels: int, two_each: bool
@@ -154,6 +188,7 @@ def _plot_tasks(panel: plt.Axes, point: comparison.PointRuns,
   _plot_finals(panel, point.tasks, {model: [
       comparison.finals(point, model, measure, task)
       for task in range(len(point.tasks))] for model in models})
+  curves.draw_references(panel, point.lines.get(measure, {}))
   panel.set_title(f'final {measure}', fontsize='medium')
   panel.set_xlabel('task')
   if measure == 'success':
@@ -209,8 +244,7 @@ def draw_ranked(path: pathlib.Path, setting: Optional[str],
                    markersize=3, label=model)
       if point.informed is not None and measure == 'return':
         curves.draw_reference(panel, point.informed)
-      for i, (label, value) in enumerate(point.lines.get(measure, {}).items(), 1):
-        curves.draw_reference(panel, value, label, i)
+      curves.draw_references(panel, point.lines.get(measure, {}))
       panel.set_title(f'after {share * end / unit:.3g} {name}', fontsize='medium')
       panel.xaxis.get_major_locator().set_params(integer=True)
     row[0].set_ylabel(measure if setting is None
@@ -225,9 +259,11 @@ def _curves(point: comparison.PointRuns, models: Sequence[str]
             ) -> Dict[str, List[curves.Rows]]:
   """Each model's metrics; those of a run that diverged continue as 0 to the end."""
   runs = point.runs
-  columns = (comparison.steps_column(runs), 'seconds')
+  columns = (comparison.steps_column(runs),
+             curves.time_column(comparison.metrics_of(runs)))
   first = next((run.metrics[0] for run in runs if run.metrics), {'return'})
-  zeros = {name: 0. for name in ('return', *point.scores) if name in first}
+  names = 'return', 'normalized', 'greedy_normalized', *point.scores
+  zeros = {name: 0. for name in names if name in first}
   end = {column: max(comparison.last(run, column) for run in runs)
          for column in columns}
   shown = {model: [] for model in models}

@@ -133,12 +133,17 @@ class Comparison:
     files.write_atomically(self._root / 'comparison.md', text)
     run_index.write(self._root / 'runs.jsonl', run_index.Index(
         self._command, run_index.version(), self._setting, points))
-    picture, ranked = self._root / 'comparison.png', self._root / 'ranked.png'
+    picture, progress, ranked = (
+        self._root / f'{name}.png' for name in ('comparison', 'progress', 'ranked'))
     if self._setting is None:
       comparison_plots.draw(picture, points[0], self._root.name)
     else:
       comparison_plots.draw_sweep(picture, self._setting, points, self._root.name)
     text += f'\nPicture: {picture}'
+    if self._setting is not None and comparison.steps_column(
+        points[0].runs) == 'learner_step':
+      comparison_plots.draw_progress(progress, self._setting, points, self._root.name)
+      text += f'\nCurves of training: {progress}'
     if any(run.samples for point in points for run in point.runs):
       comparison_plots.draw_ranked(ranked, self._setting, points, self._root.name)
       text += f'\nRanked runs: {ranked}'

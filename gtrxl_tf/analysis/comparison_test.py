@@ -139,7 +139,7 @@ class OfflineTest(absltest.TestCase):
     self.assertEqual(comparison.ranked(self.point.runs[:1], 1200), [0.5])
 
 
-def _learning_run(model, seed, returns, source):
+def _learning_run(model, seed, returns, source, tuned=None):
   """A run that is evaluated by a learning process of two parts."""
   def curve(last):
     return history_curves.Curve(
@@ -148,10 +148,12 @@ def _learning_run(model, seed, returns, source):
   random = 0. if source > 0 else -28.
   return comparison.Run(
       model, seed,
-      [{'learner_step': 400., 'seconds': 60., 'return': returns,
+      [{'learner_step': 400., 'seconds': 60., 'cpu_seconds': 90., 'return': returns,
         'source_return': source, 'random_return': random,
         'normalized': history_curves.normalized(returns, random, source),
-        'greedy_return': -18., 'greedy_normalized': 0.5}],
+        'greedy_return': -18., 'greedy_normalized': 0.5,
+        **({} if tuned is None else {
+            'temperature': 0.25, 'tuned_return': -9., 'tuned_normalized': tuned})}],
       [{'return': returns, 'success': 0.5}], False, {},
       {'policy': curve(returns), 'source': curve(source)})
 
@@ -171,12 +173,33 @@ class LearningTest(absltest.TestCase):
          ['-8.00 (2 of 3)', '0.43', '0.33']])
     self.assertEqual([rows[0]['random return'], rows[0]['greedy return']],
                      ['-28.00', '-18.00'])
+    self.assertEqual([row['CPU minutes of training'] for row in rows], ['1.5', '1.5', '0.0', '1.0'])
+    self.assertNotIn('temperature', rows[0])
     # If returns are costs, there is no goal of 90 %.
     self.assertNotIn('steps to 90%', rows[0])
     table = comparison.sweep_table(
         'x', [comparison.PointRuns('2', runs, -6.)], 'normalized')
     self.assertEqual(
         _cells(table), [{'x': '2', 'ed': '0.43 ± 0.26 (0.40, 0.90, diverged)'}])
+
+  def test_table_has_the_temperature_that_was_chosen_and_the_return_at_it(self):
+    runs = [_learning_run('ed', 0, -20., -8., 0.75),
+            _learning_run('ed', 1, -10., -8., 0.25)]
+    point = comparison.PointRuns('2', runs, -6.)
+    rows = _cells(comparison.table(point))
+    self.assertEqual(
+        [[row[name] for name in ('temperature', 'return at it', 'normalized at it')]
+         for row in rows],
+        [['0.25', '-9.00', '0.75'], ['0.25', '-9.00', '0.25'],
+         ['0.25', '-9.00', '0.50']])
+    text = comparison.tables('x', [point])
+    for title, cell in (
+        ('normalized', '0.65 ± 0.25 (0.40, 0.90)'),
+        ('greedy_normalized', '0.50 ± 0.00 (0.50, 0.50)'),
+        ('tuned_normalized', '0.50 ± 0.25 (0.75, 0.25)')):
+      self.assertIn(
+          f'## Final {title} against x\n\n| x | ed |\n| --: | --: |\n| 2 | {cell} |',
+          text)
 
 
 def _scored_run(model, seed, scores, diverged=False):
@@ -345,7 +368,8 @@ class PicturesTest(parameterized.TestCase):
   def test_each_task_is_drawn_beside_the_curves_and_below_them_in_a_sweep(self):
     point = comparison.PointRuns('2', [
         _offline_run('rate', 0, [1, 0.9]), _offline_run('rate', 1, [1, 0.5]),
-        _offline_run('dt', 0, [], diverged=True)], 1., ['28', '298'])
+        _offline_run('dt', 0, [], diverged=True)], 1., ['28', '298'],
+        lines={'success': {'persistent agent': 0.5, 'random agent': 0.}})
     comparison_plots.draw(self.path, point, 'x')
     steps, minutes, tasks = self.figure.axes
     np.testing.assert_allclose(steps.get_lines()[2].get_xdata(), [0.8, 1.6])
@@ -354,6 +378,9 @@ class PicturesTest(parameterized.TestCase):
                      ['28', '298'])
     np.testing.assert_allclose(self._lines(tasks)['rate'], [1, 0.7])
     np.testing.assert_allclose(self._lines(tasks)['dt'], [0, 0])
+    for label, value in ('persistent agent', 0.5), ('random agent', 0):
+      np.testing.assert_allclose(self._lines(tasks)[label], [value, value])
+      self.assertNotIn(label, self._lines(steps))
     comparison_plots.draw_sweep(
         self.path, 'x', [point, comparison.PointRuns('3', point.runs[:1], 1.)], 'x')
     titles = [panel.get_title() for panel in self.figure.axes]
@@ -365,7 +392,12 @@ class PicturesTest(parameterized.TestCase):
         _learning_run('adf', 0, 0.8, 1.), _learning_run('ed', 0, 0.5, 1.),
         _learning_run('ed', 1, 0.7, 1.)], 1.)
     comparison_plots.draw(self.path, point, 'x')
-    *_, processes = self.figure.axes
+    steps, cpu, greedy, processes = self.figure.axes
+    self.assertEqual(steps.get_ylabel(), 'return: random 0, source 1')
+    self.assertEqual(cpu.get_xlabel(), 'CPU minutes of training')
+    np.testing.assert_allclose(cpu.get_lines()[0].get_xdata(), [1.5])
+    np.testing.assert_allclose(self._lines(steps)['adf'], [0.8])
+    self.assertEqual(greedy.get_ylabel(), 'greedy_normalized')
     lines = self._lines(processes)
     self.assertEqual({name: lines[name][-1] for name in ('adf', 'ed', 'source')},
                      {'adf': 0.8, 'ed': 0.6, 'source': 1.})
@@ -373,6 +405,27 @@ class PicturesTest(parameterized.TestCase):
     processes, final = self.figure.axes
     self.assertIn('source', self._lines(processes))
     np.testing.assert_allclose(self._lines(final)['ed'], [0.6])
+
+  def test_progress_has_a_row_for_each_value_over_steps_and_over_cpu_time(self):
+    later = [_learning_run('ed', 0, 0.5, 1.)._replace(metrics=[
+        {'learner_step': step, 'seconds': 9., 'cpu_seconds': step / 10,
+         'return': 0., 'normalized': value, 'greedy_normalized': value / 2}
+        for step, value in ((1000., 0.25), (1500., math.nan), (2000., 0.5))])]
+    stopped = _learning_run('ed', 1, 0., 1.)._replace(diverged=True)
+    comparison_plots.draw_progress(self.path, 'setting', [
+        comparison.PointRuns('dr', [_learning_run('adf', 0, 0.8, 1.), *later], 1.),
+        comparison.PointRuns('dktd', [*later, stopped], 1.)], 'x')
+    steps, cpu, greedy, *second = self.figure.axes
+    ed = {panel: panel.get_lines()[1] for panel in (steps, cpu, greedy)}
+    for panel, x, y in ((steps, [1, 2], [0.25, 0.5]), (cpu, [100 / 60, 200 / 60], [0.25, 0.5]),
+                        (greedy, [1, 2], [0.125, 0.25])):
+      np.testing.assert_allclose(ed[panel].get_xdata(), x)
+      np.testing.assert_allclose(ed[panel].get_ydata(), y)
+    self.assertEqual(steps.get_title(), 'setting = dr')
+    self.assertLen(second, 3)
+    # From where it diverged, it counts as 0 up to the longest run's end.
+    np.testing.assert_allclose(second[0].get_lines()[1].get_xdata(), [0.4, 0.4, 2])
+    np.testing.assert_allclose(second[2].get_lines()[1].get_ydata(), [0.5, 0, 0])
 
   @parameterized.parameters((1, 1), (3, 1), (4, 2), (8, 3), (11, 3))
   def test_many_values_wrap_into_rows(self, num_values, num_rows):

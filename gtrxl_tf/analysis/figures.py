@@ -75,8 +75,27 @@ def short_names(models: Sequence[str]) -> Dict[str, str]:
 
 
 def table(index: run_index.Index) -> str:
-  """Returns a Markdown table with a row for each model and a column for each point."""
+  """Returns a Markdown table with a row for each model and a column for each point.
+
+  Where policies learn while they act, further tables have the most likely actions and
+  the temperature that was chosen.
+  """
   measure = comparison.final_measure(index.points)
+  measures = comparison.normalized_measures(
+      [run for point in index.points for run in point.runs]) or [measure]
+  tables = '\n\n'.join(comparison.markdown(_rows(index, each)) for each in measures)
+  best = ', '.join(sorted({format(point.informed, '.4g') for point in index.points
+                           if point.informed is not None}))
+  diverged = sum(run.diverged for point in index.points for run in point.runs)
+  return (f'{tables}\n\nInterquartile mean of the final {measure}s '
+          '[95 % interval], and each run, in the order of their seeds.'
+          + f" The informed policy's is {best}." * bool(best and measure == 'return')
+          + f' {diverged} runs diverged and count as 0.' * bool(diverged)
+          + f' Code: {index.version}. Command:\n\n    {index.command}\n')
+
+
+def _rows(index: run_index.Index, measure: str) -> List[List[str]]:
+  """Returns the cells of a table of final values."""
   models = comparison.models_of(index.points)
   names = short_names(models)
   if index.setting is None:
@@ -96,14 +115,7 @@ def table(index: run_index.Index) -> str:
       else:
         row.append(_cell(values) + f' ({each})' * (len(values) > 1))
     rows.append(row)
-  best = ', '.join(sorted({format(point.informed, '.4g') for point in index.points
-                           if point.informed is not None}))
-  diverged = sum(run.diverged for point in index.points for run in point.runs)
-  return (f'{comparison.markdown(rows)}\n\nInterquartile mean of the final {measure}s '
-          '[95 % interval], and each run, in the order of their seeds.'
-          + f" The informed policy's is {best}." * bool(best and measure == 'return')
-          + f' {diverged} runs diverged and count as 0.' * bool(diverged)
-          + f' Code: {index.version}. Command:\n\n    {index.command}\n')
+  return rows
 
 
 def _cell(values: Sequence[float]) -> str:
@@ -120,7 +132,8 @@ def write(path: pathlib.Path) -> List[pathlib.Path]:
     The files. For `NAME.jsonl` these are `NAME.md`, the table; `NAME.png` and
     `NAME.svg`, final values against the values of a sweep, or curves without a sweep;
     `NAME_curves.png` and `.svg`, the curves of a sweep; `NAME_training.png` and `.svg`,
-    entropy and gradients of online runs; `NAME_ranked.png` and `.svg`, runs by rank,
+    entropy and gradients of online runs; `NAME_progress.png` and `.svg`, curves of a
+    sweep of offline runs over learner steps and CPU time; `NAME_ranked.png` and `.svg`, runs by rank,
     where settings were drawn for each run.
   """
   index = run_index.read(path)
@@ -131,15 +144,18 @@ def write(path: pathlib.Path) -> List[pathlib.Path]:
   files.write_atomically(written[0], table(index))
   title = path.stem.replace('_', ' ').capitalize()
   for suffix in ('.png', '.svg'):
-    main, by_point, training, ranked = (
+    main, by_point, training, progress, ranked = (
         path.with_name(f'{path.stem}{part}{suffix}')
-        for part in ('', '_curves', '_training', '_ranked'))
+        for part in ('', '_curves', '_training', '_progress', '_ranked'))
     if index.setting is None:
       comparison_plots.draw(main, points[0], title)
     else:
       _draw_finals(main, index, points, title)
       comparison_plots.draw_sweep(by_point, index.setting, points, title)
       written.append(by_point)
+      if comparison.steps_column(points[0].runs) == 'learner_step':
+        comparison_plots.draw_progress(progress, index.setting, points, title)
+        written.append(progress)
     written.append(main)
     if all(name in row for point in points for run in point.runs
            for row in run.metrics[:1] for name in _TRAINING):

@@ -60,6 +60,16 @@ class RunIndexTest(absltest.TestCase):
         'environment_steps': 300_000, 'seconds': 18_000, 'return': 2, 'entropy': 1,
         'gradient_norm': 0.5})
 
+  def test_no_evaluation_during_training_is_thinned_out(self):
+    rows = [{'learner_step': 20. * i, 'return': 1. if i % 50 == 0 else math.nan}
+            for i in range(1, 1001)]
+    run_index.write(self.path, run_index.Index('c', 'v', None, [comparison.PointRuns(
+        '', [comparison.Run('ed', 0, rows, [], False, {})], None)]))
+    read = run_index.read(self.path).points[0].runs[0].metrics
+    self.assertLess(len(read), 2 * run_index.MOST_ROWS)
+    self.assertEqual([row['learner_step'] for row in read if not math.isnan(row['return'])],
+                     [1000 * i for i in range(1, 21)])
+
   def test_a_run_keeps_its_settings(self):
     run_index.write(self.path, _index())
     runs = [point.runs for point in run_index.read(self.path).points]
@@ -106,6 +116,28 @@ class FiguresTest(absltest.TestCase):
     self.assertIn('2 runs diverged', text)
     self.assertIn("The informed policy's is 10.", text)
     self.assertIn('\n    gtrxl compare --seeds=3\n', text)
+
+  def test_runs_that_learn_while_they_act_have_a_table_for_each_way_to_act(self):
+    rows = [{'learner_step': 1., 'return': 9., 'source_return': 9., 'normalized': x,
+             'greedy_normalized': x / 2, 'tuned_normalized': x + 0.125}
+            for x in (0.25, 0.75)]
+    points = [comparison.PointRuns('dr', [
+        comparison.Run('ed', seed, [row], [{'return': 9.}], False, {})
+        for seed, row in enumerate(rows)], None)]
+    text = figures.table(run_index.Index('command', 'version', 'file', points))
+    for measure, finals in (('normalized', '0.25, 0.75'),
+                            ('greedy_normalized', '0.125, 0.375'),
+                            ('tuned_normalized', '0.375, 0.875')):
+      self.assertRegex(
+          text, rf'\| {measure}; file = \| dr \|\n.*\n\| ed \| .*\({finals}\) \|')
+
+  def test_a_sweep_of_offline_runs_has_their_progress(self):
+    row = {'learner_step': 9., 'seconds': 8., 'cpu_seconds': 7., 'return': 6.}
+    run_index.write(self.path, run_index.Index('c', 'v', 'file', [comparison.PointRuns(
+        'dr', [comparison.Run('ed', 0, [row], [{'return': 6., 'success': 1.}], False, {})],
+        None)]))
+    self.assertLessEqual({'depth_progress.png', 'depth_progress.svg'},
+                         {path.name for path in figures.write(self.path)})
 
   def test_names_lose_settings_that_all_have_and_keep_those_that_tell_them_apart(self):
     self.assertEqual(figures.short_names(['gtrxl+gate=input', 'gtrxl+gate=output']), {

@@ -62,7 +62,8 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
         show(name + _film(experiment, folder, point.name, greedy))
       if experiment.learns_while_acting:
         evaluator = experiment.make_evaluator(_restore(experiment, folder, greedy))
-        show(name + learning_processes.describe(evaluator.evaluate().means))
+        found = evaluator.evaluate(after_training=True)
+        show(name + learning_processes.describe(found.means))
         lines[point.name] = evaluator.curves['policy']
       else:
         show(name + _play(

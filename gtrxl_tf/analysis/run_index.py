@@ -25,8 +25,9 @@ MOST_ROWS = 100
 
 # The columns of `metrics.csv` that are kept, beside scores.
 _COLUMNS = (
-    'environment_steps', 'learner_step', 'seconds', 'return', 'success', 'source_return',
-    'random_return', 'normalized', 'greedy_return', 'greedy_normalized', 'loss',
+    'environment_steps', 'learner_step', 'seconds', 'cpu_seconds', 'return', 'success',
+    'source_return', 'random_return', 'normalized', 'greedy_return',
+    'greedy_normalized', 'temperature', 'tuned_return', 'tuned_normalized', 'loss',
     'entropy', 'gradient_norm')
 
 
@@ -116,9 +117,13 @@ def _run(line: Dict[str, Any], config: Sequence[str]) -> comparison.Run:
 
 
 def _thinned(rows: Sequence[Dict[str, float]]) -> List[Dict[str, float]]:
-  """Returns at most `MOST_ROWS` rows, with the first and the last."""
+  """Returns at most `MOST_ROWS` rows, with the first and the last.
+
+  Rows with a return are added if they are as few, as those of evaluations are.
+  """
   places = np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).round().astype(int)
-  return [rows[i] for i in places]
+  known = [i for i, row in enumerate(rows) if not math.isnan(row['return'])]
+  return [rows[i] for i in sorted({*places, *(known if len(known) <= MOST_ROWS else ())})]
 
 
 def _by_task(rows: Sequence[Dict[str, float]]) -> List[Dict[str, float]]:

@@ -13,7 +13,7 @@ import os
 import pathlib
 import sys
 import time
-from typing import Annotated, Callable, List, Union
+from typing import Annotated, Callable, List, Optional, Union
 
 from dm_env import specs as dm_specs
 import gin
@@ -72,6 +72,10 @@ class HistoryCollector:
     """Returns new copies of the tasks in which the source is evaluated."""
     return self._tasks('evaluation', 0)
 
+  def training_tasks(self, num_tasks: int) -> task_batch.TaskBatch:
+    """Draws tasks from those of training; equally many are the same."""
+    return self._tasks('training', 0, num_tasks)
+
   def num_pieces(self, split: task_batch.Split) -> int:
     """Returns the number of pieces of work in a split."""
     return -(-self.num_histories[split] // _PIECE)
@@ -85,8 +89,9 @@ class HistoryCollector:
         tasks, self._source(tasks=tasks, num_steps=self.family.num_steps,
                             seed=int(source_seed)), self.family.num_steps)
 
-  def _tasks(self, split: task_batch.Split, piece: int) -> task_batch.TaskBatch:
-    num = min(_PIECE, self.num_histories[split] - piece * _PIECE)
+  def _tasks(self, split: task_batch.Split, piece: int, num: Optional[int] = None
+             ) -> task_batch.TaskBatch:
+    num = num or min(_PIECE, self.num_histories[split] - piece * _PIECE)
     [seed] = np.random.SeedSequence([self._seed, piece]).generate_state(1)
     return self.family.make(split, num, int(seed))
 

@@ -256,12 +256,13 @@ def _listed(folder: pathlib.Path) -> Set[int]:
   return listed & _steps(folder, 'ckpt-*')
 
 
-def restore_agent(folder: pathlib.Path, agent: tf.Module) -> None:
+def restore_agent(folder: pathlib.Path, agent: tf.Module, **objects) -> None:
   """Restores an agent from the newest checkpoint of a folder.
 
   Args:
     folder: `checkpoints/` of a run.
     agent: the agent, with its variables.
+    **objects: other objects of the checkpoint, see `Checkpoints`.
 
   Raises:
     FileNotFoundError: there is no checkpoint.
@@ -270,7 +271,7 @@ def restore_agent(folder: pathlib.Path, agent: tf.Module) -> None:
   newest = check(folder, None, lambda: agent)
   if newest is None:
     raise FileNotFoundError(f'no checkpoint in {folder}')
-  _read(newest, tf.train.Checkpoint(agent=agent))
+  _read(newest, tf.train.Checkpoint(agent=agent, **objects))
 
 
 def _read(path: str, checkpoint: tf.train.Checkpoint) -> None:

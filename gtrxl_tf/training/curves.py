@@ -1,4 +1,4 @@
-"""Learning curves: returns of runs against steps and wall time."""
+"""Learning curves: returns of runs against steps and time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ Rows = Sequence[Dict[str, float]]
 # For each column that returns may be plotted against: its unit and its label.
 AXES = {'environment_steps': (1e6, 'million environment steps'),
         'learner_step': (1e3, 'thousand learner steps'),
-        'seconds': (60, 'minutes')}
+        'seconds': (60, 'minutes'),
+        'cpu_seconds': (60, 'CPU minutes of training')}
 
 _REFERENCE_STYLES = (':', '--', '-.', (0, (3, 1, 1, 1, 1, 1)))
 
@@ -60,8 +61,7 @@ def plot(panel: plt.Axes, runs: Dict[str, List[Rows]], column: str,
     panel: the panel to plot in.
     runs: for each label, the rows of `metrics.csv` of its runs, one per seed. A label
       may have none.
-    column: the horizontal axis: `environment_steps`, `learner_step` or
-      `seconds`. Rows without a return are left out.
+    column: the horizontal axis, one of `AXES`. Rows without a value are left out.
     reference: the informed policy's return, drawn as a line if returns are plotted.
     measure: the column to plot; by default that of `measure_column`.
     lines: further lines of reference, by label.
@@ -71,7 +71,7 @@ def plot(panel: plt.Axes, runs: Dict[str, List[Rows]], column: str,
   for i, (label, seeds) in enumerate(runs.items()):
     curves = []
     for rows in seeds:
-      rows = [row for row in rows if not math.isnan(row[measure])]
+      rows = [row for row in rows if not math.isnan(row.get(measure, math.nan))]
       curves.append((np.array([row[column] for row in rows]) / unit,
                      np.array([row[measure] for row in rows])))
     if len(curves) == 1:
@@ -83,8 +83,7 @@ def plot(panel: plt.Axes, runs: Dict[str, List[Rows]], column: str,
       panel.plot(*mean_curve(curves), **style(i), linewidth=2.5, label=label)
   if reference is not None and measure == 'return':
     draw_reference(panel, reference)
-  for i, (label, value) in enumerate(lines.items(), 1):
-    draw_reference(panel, value, label, i)
+  draw_references(panel, lines)
   panel.set_xlabel(name)
 
 
@@ -99,15 +98,28 @@ def steps_column(runs: Dict[str, List[Rows]]) -> str:
   return 'learner_step' if 'environment_steps' not in first else 'environment_steps'
 
 
+def time_column(runs: Dict[str, List[Rows]]) -> str:
+  """Returns the column of time: that of the CPU in training where all runs have it."""
+  first = [rows[0] for seeds in runs.values() for rows in seeds if rows]
+  known = first and all('cpu_seconds' in row for row in first)
+  return 'cpu_seconds' if known else 'seconds'
+
+
 def measure_column(runs: Dict[str, List[Rows]]) -> str:
-  """Returns the column that ranks runs: the score if they have one, or the return."""
+  """Returns the column that ranks runs: the score if they have one, or the return.
+
+  Policies that learn while they act have the return on a scale from random actions to
+  their source.
+  """
   first = next((rows[0] for seeds in runs.values() for rows in seeds if rows), {})
-  return 'score' if 'score' in first else 'return'
+  return next((x for x in ('score', 'normalized') if x in first), 'return')
 
 
 def return_label(runs: Dict[str, List[Rows]]) -> str:
   """Returns the label of the return, or of the score, in the rows."""
   measure = measure_column(runs)
+  if measure == 'normalized':
+    return 'return: random 0, source 1'
   each = ' of each task' if measure == 'score' else ''
   return (f'{measure}, mean of the last 100 episodes{each}'
           if steps_column(runs) == 'environment_steps' else f'{measure} in evaluation')
@@ -118,6 +130,12 @@ def draw_reference(panel: plt.Axes, value: float, label: str = 'informed policy'
   """Draws a line of reference in a style that depends on its `number`."""
   linestyle = _REFERENCE_STYLES[number % len(_REFERENCE_STYLES)]
   panel.axhline(value, color='black', linestyle=linestyle, linewidth=1, label=label)
+
+
+def draw_references(panel: plt.Axes, lines: Mapping[str, float]) -> None:
+  """Draws further lines of reference, by label, beside that of the informed policy."""
+  for i, (label, value) in enumerate(lines.items(), 1):
+    draw_reference(panel, value, label, i)
 
 
 def pyplot() -> types.ModuleType:
@@ -157,7 +175,7 @@ def draw(path: pathlib.Path, runs: Dict[str, List[Rows]], title: str,
          reference: Optional[float] = None,
          more: Sequence[Callable[[plt.Axes], None]] = (),
          lines: Mapping[str, float] = types.MappingProxyType({})) -> None:
-  """Draws every run's curve, against steps and against wall time.
+  """Draws every run's curve, against steps and against time.
 
   Args:
     path: the picture to write.
@@ -172,7 +190,7 @@ def draw(path: pathlib.Path, runs: Dict[str, List[Rows]], title: str,
   panels[1].sharey(panels[0])
   for plot_more, panel in zip(more, panels[2:]):
     plot_more(panel)
-  for panel, column in zip(panels, (steps_column(runs), 'seconds')):
+  for panel, column in zip(panels, (steps_column(runs), time_column(runs))):
     plot(panel, runs, column, reference, lines=lines)
   panels[0].set_ylabel(return_label(runs))
   several = any(len(seeds) > 1 for seeds in runs.values())

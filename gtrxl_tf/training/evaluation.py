@@ -37,9 +37,15 @@ class Evaluator(Protocol):
   """
   columns: Sequence[str]
 
-  def evaluate(self, should_stop: Callable[[], bool] = lambda: False
-               ) -> Optional[Evaluation]:
-    """Plays; returns None if it should stop before the end."""
+  def evaluate(self, should_stop: Callable[[], bool] = lambda: False,
+               after_training: bool = False) -> Optional[Evaluation]:
+    """Plays; returns None if it should stop before the end.
+
+    Args:
+      should_stop: called between steps.
+      after_training: whether training has ended; columns that take longer may be left
+        out before.
+    """
 
 
 class EpisodeEvaluator:
@@ -63,19 +69,21 @@ class EpisodeEvaluator:
     self._initial_state = policy.get_initial_state(environment.num_environments)
     self._rollout = rollout.Rollout(environment, policy.action, self._initial_state)
 
-  def evaluate(self, should_stop: Callable[[], bool] = lambda: False
-               ) -> Optional[Evaluation]:
+  def evaluate(self, should_stop: Callable[[], bool] = lambda: False,
+               after_training: bool = False) -> Optional[Evaluation]:
     """Plays equally many episodes in each environment.
 
     Taking the first episodes that end, wherever they do, would favour short ones.
 
     Args:
       should_stop: called before every step.
+      after_training: ignored.
 
     Returns:
       The episodes, with the means of return and success, and of the success in each of
       several tasks; None if it should stop before the end.
     """
+    del after_training
     num = self._environment.num_environments
     self._rollout.restart(self._initial_state)
     each = -(-self._num_episodes // num)

@@ -56,8 +56,9 @@ class Experiment(abc.ABC):
       and its values, as in `{'level': ('rooms_watermaze', 'skymaze')}`.
     score: computes a number from the mean return of each task, by the value's name; or
       several numbers by name, of which `'score'` ranks runs.
-    reference_lines: lines in the pictures that compare runs, by a column (`'return'` or
-      the name of a score) and a label: `{'score': {'human': 100}}`.
+    reference_lines: lines in the pictures that compare runs, by a column (`'return'`,
+      the name of a score, or `'success'` where tasks have a panel) and a label:
+      `{'score': {'human': 100}}`.
     optimizer: the optimizer and its settings; by default the kind's.
     checkpoints: when checkpoints are saved, and which are kept.
     evaluation_episodes: episodes of an evaluation, for each task.

@@ -94,6 +94,26 @@ class AdamWTest(parameterized.TestCase):
       expected = expected - rate * (step + decay * expected)
       np.testing.assert_allclose(x.numpy(), expected, rtol=1e-5)
 
+  def test_an_average_follows_the_weights_and_does_not_change_them(self):
+    def weights(**settings):
+      optimizer = self.adamw(**settings).make(8)
+      variable = tf.Variable(1.0)
+      values = []
+      for _ in range(4):
+        optimizer.apply_gradients([(tf.constant(1.0), variable)])
+        values.append(float(variable))
+      if settings:
+        optimizer.finalize_variable_values([variable])
+      return values, float(variable)
+
+    values, _ = weights()
+    averaged, average = weights(ema_momentum=0.75)
+    np.testing.assert_allclose(averaged, values, rtol=1e-6)
+    expected = 1.0
+    for value in values:
+      expected = 0.75 * expected + 0.25 * value
+    self.assertAlmostEqual(average, expected, places=6)
+
   def test_a_decay_needs_an_end(self):
     with self.assertRaisesRegex(
         config.ConfigError, '^AdamW.decay_steps is not set: expected a number of gradient'):

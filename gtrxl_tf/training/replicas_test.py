@@ -1,5 +1,7 @@
 """Tests that N replicas take the same step as one, for every agent."""
 
+import functools
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import pytest
@@ -11,13 +13,20 @@ from gtrxl_tf.training import tiny_agents_testing
 devices_testing.split_cpu(4)
 
 
+# Its variables contain the averages of the weights.
+_AVERAGING = functools.partial(
+    tf.keras.optimizers.AdamW, 1e-2, epsilon=1e-4, use_ema=True, ema_momentum=0.5)
+
+
 class ReplicasTest(tf.test.TestCase, parameterized.TestCase):
 
   # V-MPO has one in learner_test.py. RATE and ED carry a state.
   @parameterized.parameters(
-      ('ppo', 4), ('rate', 2), ('dt', 4), ('cql', 2), ('ed', 2), ('adf', 4))
+      ('ppo', 4), ('rate', 2), ('dt', 4), ('cql', 2), ('ed', 2), ('adf', 4),
+      ('ed', 2, _AVERAGING))
   @pytest.mark.long
-  def test_replicas_take_the_step_of_one(self, name, num_replicas):
+  def test_replicas_take_the_step_of_one(
+      self, name, num_replicas, optimizer=tiny_agents_testing.ADAM):
     if len(tf.config.list_logical_devices('CPU')) < 4:
       self.skipTest('TensorFlow had started before the CPU could be split.')
     # Not the default collectives: in one process, TensorFlow gives strategies of
@@ -26,8 +35,8 @@ class ReplicasTest(tf.test.TestCase, parameterized.TestCase):
         [f'CPU:{i}' for i in range(num_replicas)],
         cross_device_ops=tf.distribute.ReductionToOneDevice())
     self.assertAllClose(
-        tiny_agents_testing.train(name, strategy),
-        tiny_agents_testing.train(name, tf.distribute.get_strategy()),
+        tiny_agents_testing.train(name, strategy, optimizer),
+        tiny_agents_testing.train(name, tf.distribute.get_strategy(), optimizer),
         atol=1e-5, rtol=1e-5)
 
 

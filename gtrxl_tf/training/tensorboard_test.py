@@ -67,7 +67,7 @@ class SummariesTest(parameterized.TestCase):
       ('return_3', 'episodes'), ('success', 'episodes'), ('score', 'episodes'),
       ('greedy_normalized', 'episodes'), ('environment_steps_per_second', 'actors'),
       ('slowest_actor_steps_per_second', 'actors'), ('learner_steps_per_second', 'learner'),
-      ('seconds', 'learner'), ('gradient_norm', 'learner'), ('unrolls_stale', 'replay'),
+      ('seconds', 'learner'), ('cpu_seconds', 'learner'), ('gradient_norm', 'learner'), ('unrolls_stale', 'replay'),
       ('data_age', 'replay'), ('oldest_allowed', 'replay'), ('temperature', 'agent'),
       ('kl_mean', 'agent'))
   def test_numbers_are_grouped(self, column, group):

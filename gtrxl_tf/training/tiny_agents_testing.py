@@ -1,5 +1,6 @@
 """Every agent that a learner trains, at its smallest size, with batches; for tests."""
 
+import functools
 from typing import Any, Callable, Dict, NamedTuple
 
 from dm_env import specs
@@ -135,13 +136,18 @@ AGENTS: Dict[str, Tiny] = {
 }
 
 
-def train(name: str, strategy: tf.distribute.Strategy) -> Dict[str, np.ndarray]:
+# With 1e-8, a gradient that is 0 up to rounding would make a full step.
+ADAM = functools.partial(tf.keras.optimizers.legacy.Adam, 1e-2, epsilon=1e-4)
+
+
+def train(name: str, strategy: tf.distribute.Strategy,
+          make_optimizer: Callable[[], learner_lib.Optimizer] = ADAM
+          ) -> Dict[str, np.ndarray]:
   """Takes two steps; returns their metrics, and all variables after them."""
   make, batch = AGENTS[name]
   with strategy.scope():
     agent = make()
-    # With 1e-8, a gradient that is 0 up to rounding would make a full step.
-    optimizer = tf.keras.optimizers.legacy.Adam(1e-2, epsilon=1e-4)
+    optimizer = make_optimizer()
   learner = learner_lib.Learner(agent, optimizer, strategy, clip_norm=0.1)
   found = {}
   for seed in range(2):

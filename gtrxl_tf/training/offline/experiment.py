@@ -136,7 +136,14 @@ class OfflineExperiment(experiment.Experiment):
   def restore_agent(self, checkpoints: pathlib.Path) -> agent_lib.Agent:
     tf.keras.utils.set_random_seed(self.seed)
     agent = self._agent(self.make_network())  # In float32, because it will act.
-    checkpoints_lib.restore_agent(checkpoints, agent)
+    if not self.optimizer.ema_momentum:
+      checkpoints_lib.restore_agent(checkpoints, agent)
+      return agent
+    optimizer = self.make_optimizer()
+    optimizer.build(agent.learned_variables)
+    checkpoints_lib.restore_agent(checkpoints, agent, optimizer=optimizer)
+    # The averages become the weights.
+    optimizer.finalize_variable_values(agent.learned_variables)
     return agent
 
   def learned_network(self, agent: agent_lib.Agent) -> tf.keras.layers.Layer:

@@ -3,6 +3,8 @@
 import functools
 import pathlib
 import tempfile
+import types
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -25,12 +27,15 @@ from gtrxl_tf.networks import decision
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.serving import exported
 from gtrxl_tf.settings import config
+from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import devices
+from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.offline import experiment as offline_experiment
+from gtrxl_tf.training.offline import samplers
 from gtrxl_tf.training.offline import trainer
 
 devices_testing.split_cpu(2)
@@ -128,6 +133,60 @@ class OfflineTrainingTest(parameterized.TestCase):
         experiment.evaluate(self.folder, lambda: False),
         experiment.make_evaluator(exported.load(self.folder.policy)).evaluate()):
       self.assertGreaterEqual(np.mean(played.successes), 0.9)
+
+  def test_cpu_seconds_are_those_of_training_without_evaluations(self):
+    clock = types.SimpleNamespace(now=50.)
+
+    class Sampler(samplers.WholeTrajectories):
+
+      def observe(self, step, metrics):
+        clock.now += 1
+
+    class Evaluator:
+      columns = ['return']
+
+      def evaluate(self, after_training):
+        clock.now += 100
+        return evaluation.Evaluation([], [], [], {'return': float(after_training)})
+
+    experiment = self.experiment(
+        learner_steps=4, sampler=Sampler, log_period=1, evaluation_period=2,
+        checkpoints=checkpoints.Settings(2))
+    experiment.make_evaluator = lambda *_: Evaluator()
+    with mock.patch.object(trainer, 'time', types.SimpleNamespace(
+        process_time=lambda: clock.now)):
+      self.assertTrue(self.train(experiment))
+      experiment.learner_steps = 6  # The run is continued by another process.
+      clock.now = 7.
+      self.assertTrue(self.train(experiment))
+    self.assertEqual([row['cpu_seconds'] for row in self.rows], [1, 2, 3, 4, 5, 6])
+    self.assertEqual([row['return'] for row in self.rows if row['learner_step'] % 2 == 0],
+                     [0, 1, 1])
+
+  @parameterized.parameters('default', 'mirrored')
+  @pytest.mark.long
+  def test_policies_act_with_averaged_weights(self, strategy):
+    settings = dict(learner_steps=4, checkpoints=checkpoints.Settings(1, kept=4))
+    plain = self.experiment(**settings, optimizer=optimizers.AdamW(warmup_steps=1))
+    averaged = self.experiment(**settings, optimizer=optimizers.AdamW(
+        warmup_steps=1, ema_momentum=0.5))
+    self.assertTrue(self.train(averaged, strategy))
+    expected = [x.numpy() for x in plain.make_agent().network.variables]
+    for step in range(1, 5):
+      agent = plain.make_agent()
+      tf.train.Checkpoint(agent=agent).read(
+          str(self.folder.checkpoints / f'ckpt-{step}')).expect_partial()
+      learned = [x.numpy() for x in agent.network.variables]
+      expected = [0.5 * x + 0.5 * y for x, y in zip(expected, learned)]
+    policy = tf.saved_model.load(str(self.folder.policy))
+    for found in (averaged.restore_agent(self.folder.checkpoints).network.variables,
+                  policy.model_variables):
+      for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-7)
+    # Without the setting, the same checkpoint has the last weights.
+    for x, y in zip(plain.restore_agent(self.folder.checkpoints).network.variables,
+                    learned, strict=True):
+      np.testing.assert_array_equal(x, y)
 
   def test_stacks_frames_beside_an_action_mask(self):
     maze = _MaskedMaze(seed=0)

@@ -1,6 +1,6 @@
 """Experiments that learn from learning histories, for algorithm distillation."""
 
-from typing import Any, Optional, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -28,6 +28,10 @@ class HistoryExperiment(experiment.OfflineExperiment):
 
   Args:
     collector: the collector of the dataset.
+    temperatures: temperatures that the evaluation after training tries in tasks of
+      training, to play the evaluation's tasks at the best one. The paper does not say
+      at which temperature its models act; with none here, they act at
+      `DistillationPolicy.temperature`, and greedily.
     **shared: the settings of `OfflineExperiment`.
   """
   kind = 'HistoryExperiment'
@@ -35,8 +39,10 @@ class HistoryExperiment(experiment.OfflineExperiment):
   default_network = network_lib.DistillationNetwork
   default_agent = distillation.DistillationAgent
 
-  def __init__(self, collector: collecting.HistoryCollector, **shared):
+  def __init__(self, collector: collecting.HistoryCollector,
+               temperatures: Sequence[config.NonNegativeFloat] = (), **shared):
     self._collector = collector
+    self._temperatures = temperatures
     super().__init__(**shared)
 
   def _make_specs(self) -> Tuple[Any, Any]:
@@ -78,7 +84,8 @@ class HistoryExperiment(experiment.OfflineExperiment):
       folder: the run's folder, where curves are drawn; None for no pictures.
     """
     return learning_processes.LearningProcesses(
-        policy, self._collector, self.seed, folder and folder.learning_process)
+        policy, self._collector, self.seed, folder and folder.learning_process,
+        self._temperatures)
 
   def informed_return(self, num_episodes: int = 100) -> float:
     """Returns the mean return of a policy that knows the tasks of the evaluation."""

@@ -57,12 +57,14 @@ class HistoryExperimentTest(parameterized.TestCase):
     self.assertAlmostEqual(
         last['normalized'], (last['return'] - last['random_return']) / (
             last['source_return'] - last['random_return']), places=4)
+    self.assertIn(last['temperature'], (0.0, 0.25, 0.5, 0.75, 1.0))
+    self.assertIn(f'at temperature {last["temperature"]:g}, the best in tasks of', said)
     for path in (folder.config, folder.done, folder.curve, folder.learning_process,
                  folder.policy / 'saved_model.pb'):
       self.assertTrue(path.exists(), path)
     with open(folder.learning_process.with_suffix('.csv'), encoding='utf-8') as file:
       self.assertEqual({row['name'] for row in csv.DictReader(file)},
-                       {'policy', 'greedy', 'source'})
+                       {'policy', 'greedy', 'source', 'tuned'})
     self.assertIn('DistillationPolicy.', folder.config.read_text())
 
     # The run is done; its results are printed again.

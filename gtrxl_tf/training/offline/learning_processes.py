@@ -2,7 +2,7 @@
 
 import functools
 import pathlib
-from typing import Any, Callable, Dict, Mapping, Optional
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 import dm_env
 import numpy as np
@@ -101,20 +101,22 @@ class RandomSource(collecting.Source):
 class LearningProcesses:
   """An `Evaluator` that plays a learning process in each of a source's evaluation tasks.
 
-  It also evaluates the greedy policy, which takes the most likely actions.
+  It also evaluates the greedy policy, which takes the most likely actions, and after
+  training the policy at the temperature that is best in tasks of training. Tasks of the
+  evaluation have no influence on that choice.
 
   Attributes:
     columns: the names of the means of an evaluation.
-    curves: the curves of `policy`, `greedy` and `source`, in the last evaluation.
+    curves: the curves of `policy`, `greedy`, `source`, and `tuned` if a temperature was
+      chosen, in the last evaluation.
     played: the policy's histories in the last evaluation.
     optimum: the return of a policy that knows the tasks.
   """
-  columns = ('return', 'success', 'source_return', 'random_return', 'normalized',
-             'greedy_return', 'greedy_normalized')
 
   def __init__(self, policy: policy_lib.DistillationPolicy,
                collector: collecting.HistoryCollector,
-               seed: int, picture: Optional[pathlib.Path] = None):
+               seed: int, picture: Optional[pathlib.Path] = None,
+               temperatures: Sequence[float] = ()):
     """Compiles the policy, whose weights may change.
 
     Args:
@@ -123,12 +125,19 @@ class LearningProcesses:
       seed: the seed of the policy's actions.
       picture: the file for a picture of each evaluation's curves; their numbers are
         written beside it with the suffix `.csv`. None for no files.
+      temperatures: the temperatures to choose from after training; none for no choice.
     """
+    self.columns = ('return', 'success', 'source_return', 'random_return', 'normalized',
+                    'greedy_return', 'greedy_normalized')
+    if temperatures:
+      self.columns += 'temperature', 'tuned_return', 'tuned_normalized'
     self.curves: Dict[str, history_curves.Curve] = {}
     self.played: Optional[collecting.LearningHistories] = None
     self.optimum = task_batch.informed_return(collector.evaluation_tasks()).mean()
     self._policy = PolicySource(policy, seed)
     self._greedy = PolicySource(policy.greedy(), seed)
+    self._at = {temperature: PolicySource(policy.with_temperature(temperature), seed)
+                for temperature in temperatures}
     self._collector = collector
     self._picture = picture
 
@@ -143,18 +152,31 @@ class LearningProcesses:
     played = collecting.play(tasks, RandomSource(tasks), self._collector.family.num_steps)
     return float(np.mean(history_curves.returns_by_part(played.reward, played.end, 1)))
 
-  def evaluate(self, should_stop: Callable[[], bool] = lambda: False
-               ) -> evaluation.Evaluation:
+  def _best_temperature(self) -> float:
+    """Returns the temperature with the best returns in tasks of training.
+
+    All temperatures play the same tasks, together as many as an evaluation.
+    """
+    num_tasks = -(-self._collector.num_histories['evaluation'] // len(self._at))
+    returns = {temperature: np.mean(_last_returns(source.play(
+        self._collector.training_tasks(num_tasks), self._collector.family.num_steps)))
+               for temperature, source in self._at.items()}
+    return max(returns, key=returns.get)
+
+  def evaluate(self, should_stop: Callable[[], bool] = lambda: False,
+               after_training: bool = False) -> evaluation.Evaluation:
     """Plays all processes, and returns the results of their last fifth.
 
     Args:
       should_stop: ignored; processes of a whole batch take seconds.
+      after_training: whether to choose a temperature.
 
     Returns:
-      Return and success of each process, and the means: the mean return of an episode, the share of
-      episodes that were not cut off, the source's return, the return of random actions
-      and the `curves.normalized` return; return and normalized return of the greedy
-      policy.
+      Return and success of each process, and the means: the mean return of an episode,
+      the share of episodes that were not cut off, the source's return, the return of
+      random actions and the `curves.normalized` return; return and normalized return of
+      the greedy policy; the temperature that was chosen, and return and normalized
+      return at it.
     """
     del should_stop
     tasks = self._collector.evaluation_tasks()
@@ -162,14 +184,17 @@ class LearningProcesses:
     self.played = played = self._policy.play(tasks, num_steps)
     greedy = self._greedy.play(self._collector.evaluation_tasks(), num_steps)
     all_played = {'policy': played, 'greedy': greedy, 'source': self._source}
+    if after_training and self._at:
+      temperature = self._best_temperature()
+      all_played['tuned'] = self._at[temperature].play(
+          self._collector.evaluation_tasks(), num_steps)
     self.curves = {
         name: history_curves.curve(x.reward, x.end) for name, x in all_played.items()}
     if self._picture is not None:
       history_curves.write_csv(self._picture.with_suffix('.csv'), self.curves)
       history_curves.draw(self._picture, self.curves, f'{self._collector.family.name}: '
                   f'{tasks.num_tasks} tasks', self.optimum)
-    returns = {name: history_curves.returns_by_part(x.reward, x.end, _PARTS)[:, -1]
-               for name, x in all_played.items()}
+    returns = {name: _last_returns(x) for name, x in all_played.items()}
     late = played.end[:, -(played.end.shape[1] // _PARTS):]
     num_ends = np.sum(late != 0, axis=1)
     successes = np.divide(
@@ -183,14 +208,28 @@ class LearningProcesses:
         'normalized': history_curves.normalized(means['policy'], *scale),
         'greedy_return': means['greedy'],
         'greedy_normalized': history_curves.normalized(means['greedy'], *scale)}
+    if 'tuned' in means:
+      columns.update({
+          'temperature': temperature, 'tuned_return': means['tuned'],
+          'tuned_normalized': history_curves.normalized(means['tuned'], *scale)})
     return evaluation.Evaluation(
         returns['policy'].tolist(), successes.tolist(), [0] * tasks.num_tasks, columns)
 
 
+def _last_returns(played: collecting.LearningHistories) -> np.ndarray:
+  """Returns the mean return of episodes in the last fifth of each process, [B]."""
+  return history_curves.returns_by_part(played.reward, played.end, _PARTS)[:, -1]
+
+
 def describe(found: Mapping[str, float]) -> str:
   """Describes the means of an evaluation by `LearningProcesses` in one line."""
-  return (f'In the last fifth of learning processes: return {found["return"]:.2f} '
+  line = (f'In the last fifth of learning processes: return {found["return"]:.2f} '
           f'(greedy {found["greedy_return"]:.2f}, source {found["source_return"]:.2f}, '
           f'random {found["random_return"]:.2f}), success {found["success"]:.2f}; '
           f'normalized (random 0, source 1) {found["normalized"]:.2f} '
           f'(greedy {found["greedy_normalized"]:.2f})')
+  if 'temperature' in found:
+    line += (f'; at temperature {found["temperature"]:g}, the best in tasks of '
+             f'training: return {found["tuned_return"]:.2f}, normalized '
+             f'{found["tuned_normalized"]:.2f}')
+  return line

@@ -35,6 +35,17 @@ def _network(specs):
   return network
 
 
+def _same_tasks(one, other):
+  """Whether two batches have as many tasks, and the same informed actions."""
+  for _ in range(4):
+    actions = one.informed_actions()
+    if not np.array_equal(actions, other.informed_actions()):
+      return False
+    one.step(actions)
+    other.step(actions)
+  return True
+
+
 class LearningProcessesTest(tf.test.TestCase):
 
   def test_a_policy_sees_the_inputs_of_training_histories(self):
@@ -81,11 +92,61 @@ class LearningProcessesTest(tf.test.TestCase):
   def test_results_are_described_in_one_line(self):
     values = 0.5, 0.75, 0.9, 0.1, 0.5, 0.6, 0.625
     self.assertEqual(
-        learning_processes.describe(
-            dict(zip(learning_processes.LearningProcesses.columns, values))),
+        learning_processes.describe(dict(zip((
+            'return', 'success', 'source_return', 'random_return', 'normalized',
+            'greedy_return', 'greedy_normalized'), values))),
         'In the last fifth of learning processes: return 0.50 (greedy 0.60, source '
         '0.90, random 0.10), success 0.75; normalized (random 0, source 1) 0.50 '
         '(greedy 0.62)')
+
+  def test_the_temperature_is_chosen_in_tasks_of_training(self):
+    collector = _collector()
+    policy = policy_lib.DistillationPolicy(
+        _network(collector.specs), collector.specs.observation, collector.specs.action)
+    evaluator = learning_processes.LearningProcesses(
+        policy, collector, 0, temperatures=(0.0, 10.0))
+    # What is played at 10 gains most in training, and at 0 in the evaluation.
+    gain = {(0.0, True): 0, (10.0, True): 1, (0.0, False): 3, (10.0, False): 2}
+    played = []
+
+    class Source:
+
+      def __init__(self, temperature):
+        self.temperature = temperature
+
+      def play(self, tasks, num_steps):
+        training = _same_tasks(tasks, collector.training_tasks(3))
+        its = collector.play('evaluation', 0)
+        played.append((self.temperature, training))
+        return its._replace(
+            reward=np.full([_B, num_steps], gain[played[-1]]),
+            end=np.ones([_B, num_steps], np.uint8))
+
+    evaluator._at = {x: Source(x) for x in evaluator._at}  # pylint: disable=protected-access
+    before = evaluator.evaluate()
+    self.assertEmpty(played)
+    self.assertNotIn('tuned', evaluator.curves)
+    found = evaluator.evaluate(after_training=True)
+    self.assertEqual(played, [(0.0, True), (10.0, True), (10.0, False)])
+    self.assertEqual(tuple(found.means), evaluator.columns)
+    self.assertEqual(found.means['temperature'], 10.0)
+    self.assertEqual(found.means['tuned_return'], 2)
+    self.assertEqual(found.returns, before.returns)
+    self.assertIn('tuned', evaluator.curves)
+    self.assertEndsWith(
+        learning_processes.describe(found.means),
+        'at temperature 10, the best in tasks of training: return 2.00, normalized '
+        f'{found.means["tuned_normalized"]:.2f}')
+
+  def test_a_policy_at_temperature_0_is_the_greedy_one(self):
+    collector = _collector()
+    policy = policy_lib.DistillationPolicy(
+        _network(collector.specs), collector.specs.observation, collector.specs.action)
+    found = learning_processes.LearningProcesses(
+        policy, collector, 0, temperatures=(0.0,)).evaluate(after_training=True).means
+    self.assertEqual(found['temperature'], 0.0)
+    self.assertEqual(found['tuned_return'], found['greedy_return'])
+    self.assertEqual(found['tuned_normalized'], found['greedy_normalized'])
 
   @pytest.mark.medium
   def test_returns_lie_between_random_play_and_the_source(self):

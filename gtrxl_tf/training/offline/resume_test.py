@@ -49,7 +49,8 @@ class _NoEvaluator:
   """An evaluator for runs whose policies need not be evaluated."""
   columns = ['return', 'success']
 
-  def evaluate(self):
+  def evaluate(self, after_training):
+    del after_training
     return evaluation.Evaluation([], [], [], dict.fromkeys(self.columns, 0.0))
 
 
@@ -75,7 +76,7 @@ class OfflineResumeTest(parameterized.TestCase):
     reader = tf.train.load_checkpoint(str(folder.checkpoints))
     return {name: reader.get_tensor(name)
             for name in reader.get_variable_to_shape_map()
-            if not name.startswith(('seconds', '_CHECKPOINTABLE'))}
+            if not name.startswith(('seconds', 'cpu_seconds', '_CHECKPOINTABLE'))}
 
   def assert_resumes(self, experiment, saved_at):
     """Trains, and repeats the end from a checkpoint in the middle."""
@@ -90,8 +91,14 @@ class OfflineResumeTest(parameterized.TestCase):
     resumed = self.train(experiment, other)
     self.assertEqual(list(whole), list(resumed))
     self.assertIn('sampler/.ATTRIBUTES/py_state', whole)
+    # Two moments of each weight, and its average.
+    each = 2 + (experiment.optimizer.ema_momentum > 0)
+    self.assertGreater(sum(name.startswith('optimizer/') for name in whole),
+                       each * len(experiment.make_agent().learned_variables))
     for name, value in whole.items():
       np.testing.assert_array_equal(value, resumed[name], name)
+    seconds = [row['cpu_seconds'] for row in metrics_csv.read_metrics(other.metrics)]
+    self.assertEqual(seconds, sorted(seconds))
     for name in ('learner_step', 'loss', 'gradient_norm'):
       self.assertEqual([row[name] for row in rows],
                        [row[name] for row in metrics_csv.read_metrics(other.metrics)])
@@ -150,7 +157,7 @@ class OfflineResumeTest(parameterized.TestCase):
     self.assert_resumes(prepare.prepare(history_runs_testing.files(model), [
         *self.tiny, 'adf_steps = 6', 'recurrent_steps = 6',
         'SegmentTransformer.dropout = 0.3',
-        'SegmentTransformer.attention_dropout = 0.3',
+        'SegmentTransformer.attention_dropout = 0.3', 'AdamW.ema_momentum = 0.5',
         'Checkpoints.period = 4']), saved_at=4)
 
 

@@ -1,6 +1,7 @@
 """The trainer of offline experiments: batches from a dataset, and evaluations."""
 
 import math
+import time
 from typing import Any, Dict, Iterator
 
 import tensorflow as tf
@@ -36,17 +37,23 @@ class OfflineTrainer(trainer.Trainer):
         experiment.batch_size, strategy, 'OfflineExperiment.batch_size')
     with strategy.scope():
       agent = experiment.make_agent()
-      optimizer = experiment.make_optimizer()
+      self._optimizer = optimizer = experiment.make_optimizer()
     self._sampler = experiment.make_sampler(agent)
-    super().__init__(experiment, process, agent, optimizer, dict(sampler=self._sampler))
-    # The network that plays is in float32 and not replicated.
+    # Of training, without evaluations and without imports and construction.
+    self._cpu_seconds = tf.Variable(0.0, dtype=tf.float64)
+    super().__init__(experiment, process, agent, optimizer, dict(
+        sampler=self._sampler, cpu_seconds=self._cpu_seconds))
+    # The network that plays is in float32, not replicated, and has averaged weights if
+    # there are any.
     plain = (experiment.compute_dtype == 'float32'
+             and not experiment.optimizer.ema_momentum
              and strategy is tf.distribute.get_strategy())
     self._acting = self._agent.network if plain else experiment.make_network()
     self._means: Dict[str, float] = {}  # The last evaluation's, if it followed this step.
     if self._is_chief:
       self._evaluator = experiment.make_evaluator(
           experiment.make_policy(self._acting), self._folder)
+    self._cpu_started = time.process_time() - float(self._cpu_seconds)
 
   def _has_ended(self) -> bool:
     return self.step >= self._experiment.learner_steps
@@ -71,17 +78,25 @@ class OfflineTrainer(trainer.Trainer):
     self._sampler.observe(self.step - 1, self._newest)
     self._means = {}
     if self._is_chief and self._is_due(self._experiment.evaluation_period):
+      began = time.process_time()
       self._network_that_acts()  # The evaluator's policy has it.
-      self.evaluation = self._evaluator.evaluate()
+      self.evaluation = self._evaluator.evaluate(
+          after_training=self._has_ended())
       self._means = self.evaluation.means
+      self._cpu_started += time.process_time() - began
 
   def _make_row(self, metrics: Dict[str, float], lap: trainer.Lap
                 ) -> Dict[str, float]:
     return {
         'seconds': lap.seconds,
+        'cpu_seconds': time.process_time() - self._cpu_started,
         **dict.fromkeys(self._evaluator.columns, math.nan), **self._means,
         'learner_steps_per_second': lap.learner_steps_per_second,
         **metrics}
+
+  def _save(self, last: bool) -> None:
+    self._cpu_seconds.assign(time.process_time() - self._cpu_started)
+    super()._save(last)
 
   def train(self) -> bool:
     ended = super().train()
@@ -92,6 +107,11 @@ class OfflineTrainer(trainer.Trainer):
 
   def _network_that_acts(self) -> tf.keras.layers.Layer:
     if self._acting is not self._agent.network:
+      averages = {}
+      if self._experiment.optimizer.ema_momentum:
+        averages = dict(zip(
+            (x.ref() for x in self._agent.learned_variables),
+            self._optimizer._model_variables_moving_average))  # pylint: disable=protected-access
       for acting, learned in zip(self._acting.variables, self._agent.network.variables):
-        acting.assign(learned)
+        acting.assign(averages.get(learned.ref(), learned))
     return self._acting

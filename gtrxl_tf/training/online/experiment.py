@@ -114,6 +114,11 @@ class OnlineExperiment(experiment.Experiment):
           f'OnlineExperiment.batch_size = {batch_size}: expected a multiple of '
           f'OnlineExperiment.num_minibatches = {num_minibatches}')
     super().__init__(**shared)
+    if self.optimizer.ema_momentum:
+      raise config.ConfigError(
+          f'{config.name_of(type(self.optimizer))}.ema_momentum = '
+          f'{self.optimizer.ema_momentum}: expected 0.0 with an OnlineExperiment, '
+          'whose actors play with the weights of its agent')
     if num_actors * environments_per_actor % len(self._task_settings):
       raise config.ConfigError(
           f'Experiment.tasks has {len(self._task_settings)} values: expected a divisor '

@@ -17,6 +17,7 @@ from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.settings import config
+from gtrxl_tf.training import optimizers
 from gtrxl_tf.training.online import experiment as experiment_lib
 
 
@@ -145,6 +146,11 @@ class ExperimentTest(parameterized.TestCase):
           config.ConfigError, r'TransformerXL.dropout or TransformerXL.attention_dropout'
           ' is not 0: expected 0 in an OnlineExperiment'):
         _experiment(core).make_agent()
+
+  def test_an_average_of_the_weights_which_would_do_nothing_is_refused(self):
+    with self.assertRaisesRegex(
+        config.ConfigError, r'^AdamW.ema_momentum = 0.5: expected 0.0 with an OnlineE'):
+      _experiment(optimizer=optimizers.AdamW(ema_momentum=0.5))
 
   def test_recurrence_by_segments_is_refused(self):
     def core():
