@@ -13,12 +13,9 @@ import tree
 from gtrxl_tf import environments
 from gtrxl_tf import nests
 from gtrxl_tf.agents import policy as policy_lib
-from gtrxl_tf.cores import core
 from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import server_lost
-from gtrxl_tf.replay import unroll
 from gtrxl_tf.replay import weights
-from gtrxl_tf.replay import writer
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import gauges as gauges_lib
@@ -27,6 +24,7 @@ from gtrxl_tf.training import watchdog
 from gtrxl_tf.training.online import agreement
 from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import reconnect
+from gtrxl_tf.training.online import unroll_stream
 
 _WAIT_MS = 500
 # How long an actor that is told to stop waits until its last unrolls are in the queue.
@@ -34,9 +32,6 @@ _FLUSH_SECONDS = 5
 # A single environment has a second row that is not used: XLA multiplies a matrix by two
 # rows in half the time that it takes for one.
 MIN_ROWS = 2
-# How long an actor waits for newer weights, if it does. It then acts with the ones it
-# has: the unrolls that the learner needs to make newer ones may have been lost.
-_MAX_SECONDS_FOR_WEIGHTS = 30
 
 
 class ActingFailed(Exception):
@@ -86,11 +81,9 @@ def _padded(rows: Any) -> Any:
 class Actor:
   """Acts in a batch of environments and writes unrolls.
 
-  Before each unroll it takes the newest weights, so that an unroll has a single policy,
-  and rebuilds the policy's cache: keys of old weights are stale, and the learner does
-  not have them. After each unroll it waits until the one before it is in the queue: a
-  full queue stops it, so that data is never older than the queue is long. With
-  `OnlineExperiment.batches_per_weights` it also waits for newer weights.
+  When it takes newer weights, between two unrolls, it rebuilds the policy's cache: keys
+  of old weights are stale, and the learner does not have them. `UnrollStream` says when
+  it waits.
   """
 
   def __init__(self, experiment: experiment_lib.OnlineExperiment, address: str,
@@ -125,11 +118,10 @@ class Actor:
     self._rollout = make_rollout(
         self._policy, self._environment,
         tf.cast(random.make_seeds()[:, 0], tf.int32), head_starts)
-    self._writer = writer.UnrollWriter(
-        reverb.Client(address), experiment.row_spec(), experiment.unroll_length,
-        experiment.memory_length)
+    self._stream = unroll_stream.UnrollStream(
+        experiment, reverb.Client(address), self._environment.tasks)
+    self._writer = self._stream.writer
     self._target_step = 0
-    self._unrolls_begun = 0  # With the weights that it has.
     self._finished = False
     self._gauges = gauges or gauges_lib.Gauges('actor')
     self._counts = dict(environment_steps=0, unrolls=0, reconnections=-1)
@@ -137,10 +129,9 @@ class Actor:
     self._watchdog = watchdog.Watchdog(experiment.stall_seconds, self._describe)
 
   def _refreshed(self, records: Any, step_types: tf.Tensor) -> None:
-    """Rebuilds the cache in the policy's state from rows, `[M, E, ...]`."""
+    """Rebuilds the cache in the policy's state from rows, `[E, M, ...]`."""
     state, seed = self._rollout.policy_state
-    records, step_types = _padded(tf.nest.map_structure(
-        core.swap_time_and_batch, (records, step_types)))
+    records, step_types = _padded((records, step_types))
     self._rollout.policy_state = self._policy.refreshed(
         state, records, step_types == int(dm_env.StepType.FIRST)), seed
 
@@ -214,7 +205,7 @@ class Actor:
           waiting = time.time()
         time.sleep(0.1)
     with self._waiting_for('the server, to connect'):
-      self._writer.open()
+      self._stream.open()
     self._show(reconnections=1)
     return channel
 
@@ -230,19 +221,15 @@ class Actor:
     self._finished = channel.finished
     if step is not None:
       self._target_step = step
-      self._unrolls_begun = 0
+      self._stream.took_weights(step)
       self._rollout.read_variables()
       self._refresh_cache()
     return step
 
   def _refresh_cache(self) -> None:
     """Rebuilds the policy's cache by the weights that it has now."""
-    memory_length = self._experiment.memory_length
-    if memory_length:
-      rows = list(self._writer.history)[-memory_length:]
-      records, step_types = tree.map_structure(
-          lambda *x: tf.constant(np.stack(x)),
-          *((row.record, row.step_type) for row in rows))
+    if self._experiment.memory_length:
+      records, step_types = tree.map_structure(tf.constant, self._stream.memory())
       self._refresh(records, step_types)
       nests.free_attributes([*tree.flatten(records), step_types])
 
@@ -259,54 +246,27 @@ class Actor:
     complete = False
     while not complete:
       if self._writer.starts_unroll:
-        with self._waiting_for('the learner, which takes nothing from the queue'):
-          self._wait_for_queue(channel)
-        with self._waiting_for('the server, to send weights'):
-          received = self._receive(channel)
-        if received is None:
-          with self._waiting_for('the learner, which publishes no newer weights'):
-            self._wait_for_weights(channel)
-        self._unrolls_begun += 1
+        self._wait(channel)
       self._watchdog.alive()
       try:
         seen, done = self._rollout.step()
       except ValueError as error:
         raise ActingFailed(config.one_line(error)) from error
       action, (policy, record) = done.info
-      complete = self._writer.append(self._row(seen, action, policy, record))
+      complete = self._writer.append(
+          self._stream.row(seen, action, policy, record))
     experiment = self._experiment
     self._show(unrolls=1, environment_steps=(
         experiment.unroll_length * experiment.environments_per_actor))
 
-  def _row(self, seen: Any, action: Any = (), policy: Any = (), record: Any = ()
-           ) -> unroll.Unroll:
-    return unroll.Unroll(
-        observation=seen.observation, step_type=seen.step_type, reward=seen.reward,
-        discount=seen.discount, action=action, policy=policy, record=record,
-        episode_return=seen.episode_return, episode_success=seen.episode_success,
-        task=self._environment.tasks, target_step=np.int64(self._target_step),
-        unroll_id=np.int64(0))
-
-  def _wait_for_queue(self, channel: weights.WeightsChannel) -> None:
-    """Waits until all unrolls but the newest are in the queue."""
-    while not self._writer.wait(0, _WAIT_MS) and not self._ended():
-      self._receive(channel)  # Also notices the end of the run.
-
-  def _wait_for_weights(self, channel: weights.WeightsChannel) -> None:
-    """Waits for newer weights if it has begun as many unrolls as it may with these."""
-    limit = self._experiment.unrolls_per_weights
-    if limit is None or self._unrolls_begun < limit:
-      return
-    # Otherwise the learner would wait for the unroll that the next row completes.
-    self._writer.end_unroll(self._row(self._rollout.seen))
-    self._wait_for_queue(channel)
-    begun = time.time()
-    while self._unrolls_begun and not self._ended():
-      waited = time.time() - begun
-      if waited > _MAX_SECONDS_FOR_WEIGHTS:
-        logging.warning('actor: no newer weights for %d s; acting with those of learner '
-                        'step %d', waited, self._target_step)
-        return
-      # It asks more rarely the longer it has waited, since asking costs time too.
-      time.sleep(min(max(waited / 20, 0.001), 0.1))
-      self._receive(channel)
+  def _wait(self, channel: weights.WeightsChannel) -> None:
+    """Waits until the next unroll may begin, and takes newer weights."""
+    began = time.time()
+    blocked = 'the server, to send weights'
+    while blocked and not self._ended():
+      with self._waiting_for(blocked):
+        blocked = self._stream.blocked(
+            self._rollout.seen, lambda: self._receive(channel), _WAIT_MS)
+        if blocked == unroll_stream.WEIGHTS:
+          # It asks more rarely the longer it has waited, since asking costs time too.
+          time.sleep(min(max((time.time() - began) / 20, 0.001), 0.1))

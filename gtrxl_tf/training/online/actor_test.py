@@ -31,6 +31,7 @@ from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import seeds
 from gtrxl_tf.training.online import actor as actor_lib
 from gtrxl_tf.training.online import experiment as experiment_lib
+from gtrxl_tf.training.online import unroll_stream
 
 _T, _E = 7, 3
 _CORES = {
@@ -345,7 +346,7 @@ class ActorTest(parameterized.TestCase):
 
   @pytest.mark.medium
   def test_an_actor_does_not_wait_forever_for_newer_weights(self):
-    with mock.patch.object(actor_lib, '_MAX_SECONDS_FOR_WEIGHTS', 0.2):
+    with mock.patch.object(unroll_stream, '_MAX_SECONDS_FOR_WEIGHTS', 0.2):
       self.start(_waiting_experiment('memoryless', 1))
       with self.assertLogs(level='WARNING') as logs:
         for batch in itertools.islice(self.batches(), 3):
@@ -424,7 +425,7 @@ class ActorTest(parameterized.TestCase):
         actor._rollout, 'step', side_effect=RuntimeError('a fault of the policy')):
       with self.assertRaisesRegex(RuntimeError, '^a fault of the policy$'):
         actor.run()
-    with mock.patch.object(actor, '_row', side_effect=RuntimeError('a fault')):
+    with mock.patch.object(actor._stream, 'row', side_effect=RuntimeError('a fault')):
       with self.assertRaisesRegex(RuntimeError, '^a fault$'):
         actor.run()
 

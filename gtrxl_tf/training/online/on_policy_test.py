@@ -23,6 +23,7 @@ from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.online import actor as actor_lib
 from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import trainer as trainer_lib
+from gtrxl_tf.training.online import unroll_stream
 
 _T, _E, _BATCHES = 4, 2, 24
 
@@ -97,7 +98,7 @@ class OnPolicyTest(parameterized.TestCase):
 
   @pytest.mark.medium
   def test_unrolls_of_actors_that_waited_too_long_are_refused(self):
-    with mock.patch.object(actor_lib, '_MAX_SECONDS_FOR_WEIGHTS', 0.05):
+    with mock.patch.object(unroll_stream, '_MAX_SECONDS_FOR_WEIGHTS', 0.05):
       ages = self.ages(2, 2, between_steps=lambda: time.sleep(0.2))
     self.assertEqual(set(ages), {0})
     self.assertGreater(self.refused, 0)
