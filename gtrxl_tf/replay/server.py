@@ -55,7 +55,7 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
       served.append(settings_table.table())
     return reverb.Server(served, port=port, checkpointer=checkpointer)
 
-  _check_port(port)
+  check_port(port)
   tables = None
   if checkpoints is not None:
     tables = checkpoints / 'tables'  # For Reverb alone, which removes other files.
@@ -74,7 +74,7 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
   return server
 
 
-def _check_port(port: int) -> None:
+def check_port(port: int) -> None:
   """Refuses a port that is in use, which Reverb would share without an error."""
   with socket.socket() as probe:
     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -183,3 +183,37 @@ class WeightsChannel:
     self._received = published
     self.finished = bool(finished)
     return int(step)
+
+
+class LocalWeights:
+  """Transfer of weights within a process, with the methods of a `WeightsChannel`.
+
+  Attributes:
+    finished: whether the received weights are the last of the run.
+  """
+
+  def __init__(self, source: Sequence[tf.Variable], variables: Sequence[tf.Variable]):
+    """Creates the connection.
+
+    Args:
+      source: variables of the network whose weights are published.
+      variables: those of the network that gets them, in the same order.
+    """
+    self._source = list(source)
+    self._variables = list(variables)
+    self.finished = False
+    self._newest: Optional[Any] = None  # Step, whether it is the last, and values.
+
+  def publish(self, step: int, finished: bool = False) -> None:
+    """Publishes the current values of the source; see `WeightsChannel`."""
+    self._newest = step, finished, [v.numpy() for v in self._source]
+
+  def receive(self) -> Optional[int]:
+    """Assigns the newest weights to the variables; see `WeightsChannel`."""
+    newest, self._newest = self._newest, None
+    if newest is None:
+      return None
+    step, self.finished, values = newest
+    for variable, value in zip(self._variables, values):
+      variable.assign(value)
+    return step

@@ -31,8 +31,12 @@ OF_ONE_PART = (
     'Experiment.evaluation_episodes',
     'Experiment.log_period',
     'Experiment.reference_lines',
+    'Inference.max_batch',
+    'Inference.max_wait_ms',
+    'Inference.num_servers',
     'OnlineExperiment.environment_steps',
     'OnlineExperiment.evaluator',
+    'OnlineExperiment.inference',
     'OnlineExperiment.stall_seconds',
 )
 # Settings that decide how long a run trains. More steps extend a run that has ended, and
@@ -46,6 +50,7 @@ CHANGEABLE = (
     'Experiment.score',
     'd4rl_score.*',
     'HistoryCollector.num_evaluation',
+    'Inference.*',
     'OfflineExperiment.dataset',  # It may have moved.
     'OfflineExperiment.evaluation_period',
     'OnlineExperiment.num_actors',

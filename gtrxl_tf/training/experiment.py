@@ -175,10 +175,14 @@ class Experiment(abc.ABC):
       wrap: called with each environment; returns its replacement in the batch.
     """
     seeds = seeds_lib.sequence(self.seed, stream, *numbers).generate_state(count)
-    tasks = [i % len(self._task_settings) for i in range(first, first + count)]
+    tasks = self.tasks_of(count, first)
     return environments.batch(
         [wrap(self._make_environment(int(seed), self._task_settings[task]))
          for seed, task in zip(seeds, tasks)], tasks)
+
+  def tasks_of(self, count: int, first: int = 0) -> np.ndarray:
+    """The numbers of the tasks that `count` environments play, int32; see above."""
+    return np.arange(first, first + count, dtype=np.int32) % len(self._task_settings)
 
   def _make_environment(self, seed: int, settings: Mapping[str, Any]
                         ) -> dm_env.Environment:

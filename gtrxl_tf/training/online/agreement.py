@@ -28,12 +28,22 @@ def check_server(address: str, settings: Optional[differences.Settings]) -> None
   """
   if settings is None or (text := settings_table.read(address)) is None:
     return
-  different = differences.differences(
-      settings, differences.from_json(text), differences.OF_ONE_PART)
+  compare(f'the server at {address}', settings, differences.from_json(text))
+
+
+def compare(server: str, ours: differences.Settings, theirs: differences.Settings
+            ) -> None:
+  """Compares a part's settings with those of a server.
+
+  Raises:
+    config.ConfigError: they differ in more than `settings.OF_ONE_PART`. It names the
+      `server`.
+  """
+  different = differences.differences(ours, theirs, differences.OF_ONE_PART)
   if different:
     raise config.ConfigError(
-        f'the server at {address} has other settings: '
-        f'{differences.describe(different)}; expected the same in all parts of a run')
+        f'{server} has other settings: {differences.describe(different)}; expected the '
+        'same in all parts of a run')
 
 
 def check_tables(folder: pathlib.Path, settings: Optional[differences.Settings]

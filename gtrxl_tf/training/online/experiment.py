@@ -23,6 +23,7 @@ from gtrxl_tf.training import devices
 from gtrxl_tf.training import experiment
 from gtrxl_tf.training import learner
 from gtrxl_tf.training import optimizers
+from gtrxl_tf.training.online import placement
 
 
 @config.configurable
@@ -80,6 +81,8 @@ class OnlineExperiment(experiment.Experiment):
       compile.
     evaluator: whether `binaries.train` plays with the newest weights during training,
       which takes processor time from the other parts.
+    inference: where inference servers act for the actors, which then only step
+      environments; None: each actor acts with a network of its own.
     **shared: the settings of `Experiment`.
   """
   kind = 'OnlineExperiment'
@@ -104,6 +107,7 @@ class OnlineExperiment(experiment.Experiment):
       batches_per_weights: Optional[config.PositiveInt] = None,
       stall_seconds: config.PositiveFloat = 600.0,
       evaluator: bool = False,
+      inference: Optional[placement.Inference] = None,
       **shared):
     if batch_size % environments_per_actor:
       raise config.ConfigError(
@@ -143,14 +147,16 @@ class OnlineExperiment(experiment.Experiment):
         batches_per_weights * self.items_per_batch // num_actors)
     self.stall_seconds = stall_seconds
     self.evaluator = evaluator
+    self.inference = inference
     self._max_age = max_age
 
   @functools.cached_property
   def acting_network(self) -> actor_critic.ActorCritic:
     """A network with variables, one for each process that acts."""
-    return self._make_network()
+    return self.make_network()
 
-  def _make_network(self) -> actor_critic.ActorCritic:
+  def make_network(self) -> actor_critic.ActorCritic:
+    """Makes another network with variables."""
     num_tasks = len(self._task_settings)
     network = self._network(action_spec=self.action_spec,
                             **({'num_values': num_tasks} if num_tasks > 1 else {}))
@@ -172,8 +178,8 @@ class OnlineExperiment(experiment.Experiment):
     # tf.random.set_seed does not reach the initializers of Keras.
     tf.keras.utils.set_random_seed(self.seed)
     with devices.compute_dtype(self.compute_dtype):
-      online = self._make_network()
-    agent = self._agent(online=online, target=self._make_network())
+      online = self.make_network()
+    agent = self._agent(online=online, target=self.make_network())
     if (self.batches_per_weights or agent.publish_period) < agent.publish_period:
       raise config.ConfigError(
           f'OnlineExperiment.batches_per_weights = {self.batches_per_weights}: expected '

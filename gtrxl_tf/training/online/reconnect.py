@@ -13,8 +13,8 @@ from gtrxl_tf.settings import config
 _LONGEST = 30.0  # Seconds.
 
 
-def check_address(address: str) -> str:
-  """Returns `address`.
+def check_address(address: str, flag: str = 'server') -> str:
+  """Returns `address`, the value of a flag.
 
   Raises:
     config.ConfigError: it is not of the form host:port.
@@ -22,7 +22,7 @@ def check_address(address: str) -> str:
   host, _, port = address.rpartition(':')
   if not host or '/' in host or not port.isdigit() or not 0 < int(port) < 65536:
     raise config.ConfigError(
-        f'--server={address}: expected HOST:PORT, as in localhost:8000')
+        f'--{flag}={address}: expected HOST:PORT, as in localhost:8000')
   return address
 
 
@@ -33,17 +33,20 @@ class Backoff:
   server together do not reconnect together.
   """
 
-  def __init__(self, who: str, address: str, should_stop: Callable[[], bool]):
+  def __init__(self, who: str, address: str, should_stop: Callable[[], bool],
+               server: str = 'Reverb server'):
     """Creates the backoff.
 
     Args:
       who: the name of the part that waits, for the log.
-      address: the Reverb server's address.
+      address: the server's address.
       should_stop: ends a wait.
+      server: what the server is called, for the log.
     """
     self._who = who
     self._address = address
     self._should_stop = should_stop
+    self._server = server
     self.reset()
 
   def reset(self) -> None:
@@ -55,8 +58,8 @@ class Backoff:
     if self._should_stop():  # The server may have been stopped at the same time.
       return
     seconds = self._seconds * random.uniform(0.5, 1)
-    logging.warning('%s: the Reverb server at %s does not answer (%s); trying again in '
-                    '%.1f s', self._who, self._address, error, seconds)
+    logging.warning('%s: the %s at %s does not answer (%s); trying again in %.1f s',
+                    self._who, self._server, self._address, error, seconds)
     end = time.time() + seconds
     # TensorFlow's functions of a connection, 1 to 2 MiB, are in reference cycles, which
     # Python alone would collect after dozens of connections.

@@ -1,0 +1,214 @@
+"""A policy that steps the environments of many requests at once."""
+
+import itertools
+from typing import Any, Dict, List, Optional, Sequence
+
+from absl import logging
+import dm_env
+import tensorflow as tf
+
+from gtrxl_tf.agents import policy as policy_lib
+from gtrxl_tf.networks import tensor_specs
+from gtrxl_tf.settings import config
+
+# XLA multiplies a matrix by two rows in half the time that it takes for one.
+_MIN_ROWS = 2
+
+# TensorFlow keeps batchers by name, and all graphs of a process share them.
+_numbers = itertools.count()
+
+
+class BatchedPolicy:
+  """Steps a policy for batches of requests, each of which has E environments.
+
+  The policy's state has a row for each environment. A step gathers the rows of a batch,
+  and writes back what has changed. TensorFlow's batcher collects the requests. There is
+  one for each version of the weights, so that a request is answered by the weights that
+  it asks for, whichever have come since.
+
+  It is for graphs that answer requests: `act` and `refresh` add operations to them.
+
+  Attributes:
+    batch_sizes: the numbers of rows that a step takes. A batch is filled up to one.
+  """
+
+  def __init__(self, policies: Sequence[policy_lib.ActorCriticPolicy], num_rows: int,
+               request_rows: int, max_batch: Optional[int], max_wait_ms: float,
+               seeds: Sequence[int]):
+    """Reserves the memory.
+
+    Args:
+      policies: one for each version of the weights, with equal networks and records.
+      num_rows: environments that have a memory, a multiple of `request_rows`.
+      request_rows: E.
+      max_batch: the most rows of a batch; None for all.
+      max_wait_ms: see `placement.Inference`.
+      seeds: of the samples, an int32 for each version.
+    """
+    self._policies = policies
+    self._num_rows = num_rows
+    first = policies[0]
+    # The last row is for those that fill a batch.
+    self._state = tf.nest.map_structure(
+        lambda x: tf.Variable(x, trainable=False),
+        first.get_initial_state(num_rows + 1))
+    self._seeds = [
+        tf.Variable([seed, 0], dtype=tf.int32, trainable=False) for seed in seeds]
+    self._counts = [tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2)]
+    self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+    self._name = f'policy_{next(_numbers)}'
+    self._max_wait_us = round(1000 * max_wait_ms)
+    self.batch_sizes = _batch_sizes(
+        request_rows, min(num_rows, max(max_batch or num_rows, request_rows)))
+    self._max_waiting = num_rows // request_rows
+    self._answer_spec = (first.action_spec, first.policy_state_spec.previous_action,
+                         first.info_spec)
+    self._steps = [self._compiled(policy, jit_compile=True) for policy in policies]
+
+  def load(self, version: int, variables: Sequence[tf.Variable]) -> None:
+    """Sets the weights of a version, by which no request is being answered."""
+    for mine, variable in zip(self._policies[version].variables, variables):
+      mine.assign(variable)
+
+  def counts(self) -> Dict[str, float]:
+    """Batches, the environments in them, and seconds of steps; since the beginning."""
+    batches, rows = (int(x) for x in self._counts)
+    return dict(batches=batches, rows=rows, seconds=float(self._seconds))
+
+  def unflatten(self, leaves: Sequence[Any]) -> Any:
+    """The action, the sample and the `PolicyInfo` of what `act` returns."""
+    return tf.nest.pack_sequence_as(self._answer_spec, leaves)
+
+  def warm_up(self) -> None:
+    """Compiles the steps for all sizes of batches.
+
+    A policy with an operation that XLA does not have is compiled without XLA.
+
+    Raises:
+      ValueError: the policy cannot act on these observations.
+    """
+    for version, policy in enumerate(self._policies):
+      for size in self.batch_sizes:
+        try:
+          self._warm_up(version, policy, size)
+        except tf.errors.InvalidArgumentError as error:
+          if 'unsupported operations' not in error.message:
+            raise
+          logging.warning(
+              'acting without XLA, which is slower: %s', config.one_line(error))
+          self._steps[version] = self._compiled(policy, jit_compile=None)
+          self._warm_up(version, policy, size)
+
+  def _warm_up(self, version: int, policy: policy_lib.ActorCriticPolicy, size: int
+               ) -> None:
+    # As in a batch, the shapes of arguments are not known when it is traced.
+    self._steps[version](
+        policy.get_initial_state(size), tf.constant([0, 0]),
+        tensor_specs.zeros(policy.time_step_spec, [size]))
+
+  def _compiled(self, policy: policy_lib.ActorCriticPolicy, jit_compile: Optional[bool]
+                ) -> Any:
+    """Returns a step: the leaves of the state, None where unchanged, and the answer."""
+    def step(state, seed, time_step):
+      done = policy.unmoved_action(time_step, state, seed)
+      # XLA would copy what has not changed.
+      leaves = [None if x is y else x
+                for x, y in zip(*map(tf.nest.flatten, (done.state, state)))]
+      return (leaves, policy.must_move(done.state),
+              tf.nest.flatten((done.action, done.state.previous_action, done.info)))
+    rows = [
+        tf.nest.map_structure(lambda x: tf.TensorSpec([None, *x.shape], x.dtype), spec)
+        for spec in (policy.policy_state_spec, policy.time_step_spec)]
+    return tf.function(
+        step, autograph=False, jit_compile=jit_compile).get_concrete_function(
+            rows[0], tf.TensorSpec([2], tf.int32), rows[1])
+
+  def act(self, version: tf.Tensor, rows: tf.Tensor, time_step: dm_env.TimeStep
+          ) -> List[tf.Tensor]:
+    """Adds a request to a batch; returns its answer when the batch has been stepped.
+
+    Args:
+      version: which weights act.
+      rows: int32 `[E]`, the rows of the request's environments. No other request that
+        is being answered has one of them.
+      time_step: of tensors `[E, ...]`, with E unknown to the graph.
+
+    Returns:
+      The answer, see `unflatten`.
+    """
+    inputs = [rows, *tf.nest.flatten(time_step)]
+
+    def request(i):
+      with tf.name_scope(f'{self._name}_{i}'):
+        return tf.nondifferentiable_batch_function(
+            1, self.batch_sizes[-1], self._max_wait_us, self.batch_sizes,
+            max_enqueued_batches=self._max_waiting, autograph=False,
+            enable_large_batch_splitting=False)(
+                lambda *batch: self._step(i, batch[0], tf.nest.pack_sequence_as(
+                    time_step, batch[1:])))(*inputs)
+
+    answer = tf.switch_case(
+        version, [lambda i=i: request(i) for i in range(len(self._policies))])
+    return [tf.ensure_shape(x, [None, *spec.shape])
+            for x, spec in zip(answer, tf.nest.flatten(self._answer_spec))]
+
+  def _step(self, version: int, rows: tf.Tensor, time_step: dm_env.TimeStep
+            ) -> List[tf.Tensor]:
+    """Steps the rows of a batch."""
+    began = tf.timestamp()
+    with tf.control_dependencies([began]):
+      # TensorFlow fills a batch with copies of its first row.
+      is_copy = (tf.range(tf.shape(rows)[0]) > 0) & (rows == rows[0])
+      size = tf.reduce_sum(tf.cast(~is_copy, tf.int64))
+      rows = tf.where(is_copy, self._num_rows, rows)
+      for variable, count in zip(self._counts, (1, size)):
+        variable.assign_add(tf.cast(count, tf.int64))
+      seed = self._seeds[version].assign_add([0, 1])
+      state = self._read(rows)
+      changed, moves, answer = self._steps[version](state, seed, time_step)
+      new = tf.nest.pack_sequence_as(state, [
+          old if x is None else x for x, old in zip(changed, tf.nest.flatten(state))])
+      self._write(rows, state, new)
+      tf.cond(moves, lambda: self._write(
+          rows, new, self._policies[version].move(new)), tf.no_op)
+    with tf.control_dependencies(answer):
+      self._seconds.assign_add(tf.timestamp() - began)
+    return answer
+
+  def refresh(self, version: tf.Tensor, rows: tf.Tensor, records: Any,
+              step_types: tf.Tensor) -> None:
+    """Rebuilds the caches of some environments by the weights of a version.
+
+    Args:
+      version: which weights act from now on.
+      rows: int32 `[E]`.
+      records: `[E, M, ...]`, see `ActorCriticPolicy.refreshed`.
+      step_types: int32 `[E, M]`.
+    """
+    def write(policy):
+      state = self._read(rows)
+      self._write(rows, state, policy.refreshed(
+          state, records, step_types == int(dm_env.StepType.FIRST)))
+      return tf.constant(0)
+    tf.switch_case(version, [lambda x=x: write(x) for x in self._policies])
+
+  def _read(self, rows: tf.Tensor) -> Any:
+    return tf.nest.map_structure(lambda x: x.sparse_read(rows), self._state)
+
+  def _write(self, rows: tf.Tensor, old: Any, new: Any) -> tf.Operation:
+    """Writes what is another tensor in `new` than in `old`."""
+    for variable, x, y in zip(*map(tf.nest.flatten, (self._state, old, new))):
+      if x is not y:
+        variable.scatter_update(tf.IndexedSlices(y, rows))
+    return tf.no_op()
+
+
+def _batch_sizes(request_rows: int, most: int) -> List[int]:
+  """Multiples of a request's rows, each twice the one before, and the most."""
+  most -= most % request_rows
+  sizes = [most]
+  while sizes[0] > request_rows:
+    half = sizes[0] // 2
+    sizes.insert(0, half + -half % request_rows)
+  # pylint: disable-next=unnecessary-lambda-assignment
+  return sorted({max(size, _MIN_ROWS) for size in sizes})

@@ -1,0 +1,240 @@
+"""An environment host: steps environments for which an inference server acts."""
+
+import contextlib
+import random
+import time
+from typing import Any, Callable, Iterator, List, Optional, Sequence
+
+from absl import logging
+import numpy as np
+import tensorflow as tf
+import tree
+
+from gtrxl_tf import environments
+from gtrxl_tf import nests
+from gtrxl_tf.replay import server_lost
+from gtrxl_tf.settings import config
+from gtrxl_tf.settings import differences
+from gtrxl_tf.settings import seeds
+from gtrxl_tf.training import gauges as gauges_lib
+from gtrxl_tf.training import watchdog
+from gtrxl_tf.training.online import actor
+from gtrxl_tf.training.online import agreement
+from gtrxl_tf.training.online import experiment as experiment_lib
+from gtrxl_tf.training.online import inference_call
+from gtrxl_tf.training.online import reconnect
+
+# For an answer. The server answers at once, also if the actor must wait, and the same
+# call may be made again.
+_CALL_MS = 10_000
+# How long actors that must wait pause between calls: longer each time.
+_PAUSES = 0.001, 0.05
+
+# The errors of a call to a server that is gone, and their codes.
+_LOST = (tf.errors.AbortedError, tf.errors.CancelledError,
+         tf.errors.DeadlineExceededError, tf.errors.UnavailableError)
+_LOST_CODES = (tf.errors.ABORTED, tf.errors.CANCELLED, tf.errors.DEADLINE_EXCEEDED,
+               tf.errors.UNAVAILABLE)
+
+
+class _Actor:
+  """A batch of environments, and the call that is made for it."""
+
+  def __init__(self, experiment: experiment_lib.OnlineExperiment, index: int, start: int):
+    self.index = index
+    num = experiment.environments_per_actor
+    self._environment = experiment.make_environments(
+        num, seeds.Stream.ACTING, index, start, first=index * num)
+    self._random = np.random.default_rng([experiment.seed, 2 + index, start])
+    self._most = experiment.max_head_start
+    self._action_spec = inference_call.action_spec(experiment)
+    self._specs = [tf.TensorSpec([], tf.string), *tf.nest.flatten(self._action_spec)]
+    self._call: Optional[Any] = None
+    self._arguments: List[tf.Tensor] = []
+    self.reset()
+
+  def reset(self) -> None:
+    """Begins a session, with new episodes in all environments."""
+    self._session = random.getrandbits(62)
+    self._number = 0
+    self._seen = self._environment.reset(self._random.integers(
+        self._most, size=self._environment.num_environments, endpoint=True))
+
+  def step(self, actions: Sequence[np.ndarray]) -> None:
+    """Steps the environments."""
+    self._seen = self._environment.step(
+        tree.unflatten_as(self._action_spec, actions))
+    self._number += 1
+
+  def call(self, client: Any) -> None:
+    """Makes a call, whose answer `answer` waits for."""
+    numbers = np.array([self.index, self._session, self._number])
+    self._arguments = [tf.constant(x) for x in (numbers, *tree.flatten(self._seen))]
+    self._call = client.call(
+        inference_call.ACT, self._arguments, self._specs, _CALL_MS)
+
+  def answer(self) -> Any:
+    """Returns what the answer says, and the actions.
+
+    Raises:
+      ServerLost: there is none.
+      actor.ActingFailed: the server cannot answer.
+    """
+    call, self._call = self._call, None
+    try:
+      if not call.is_ok():
+        code, message = (x.numpy() for x in call.get_error())
+        line = config.one_line(Exception(message.decode()))
+        if int(code) in _LOST_CODES:
+          raise server_lost.ServerLost(line)
+        raise actor.ActingFailed(f'the inference server failed: {line}')
+      values = call.get_value()
+      says, *actions = (x.numpy() for x in values)
+      nests.free_attributes(values)
+      return says, actions
+    finally:
+      nests.free_attributes(self._arguments)
+
+  def close(self) -> None:
+    """Closes the environments, and waits for the answer to a call."""
+    if self._call is not None:
+      with contextlib.suppress(server_lost.ServerLost, actor.ActingFailed):
+        self.answer()
+    self._environment.close()
+
+
+class EnvironmentHost:
+  """Steps the environments of several actors, for which an inference server acts.
+
+  While the call of one actor is answered, the host steps the environments of the next.
+  It makes no network and takes no weights. An environment that is slower than the
+  network has a core for itself if each process has one actor.
+
+  If the server is lost, the actors make the same calls again until it answers. After a
+  short fault of the network their episodes go on. A new server knows nothing of them:
+  they then begin new episodes, and the rest of the earlier ones is in no unroll.
+  """
+
+  def __init__(self, experiment: experiment_lib.OnlineExperiment, address: str,
+               indices: Sequence[int], should_stop: Callable[[], bool], start: int = 0,
+               gauges: Optional[gauges_lib.Gauges] = None):
+    """Makes the environments, and begins their first episodes.
+
+    Args:
+      experiment: the run's.
+      address: the inference server's address.
+      indices: the actors' indices.
+      should_stop: called before every step and while waiting.
+      start: see `Actor`.
+      gauges: shows the counts to Prometheus.
+    """
+    self._experiment = experiment
+    self._address = address
+    self._should_stop = should_stop
+    self._actors = [_Actor(experiment, index, start) for index in indices]
+    self._finished = False
+    self._gauges = gauges or gauges_lib.Gauges('actor')
+    self._counts = dict(environment_steps=0, resets=0, reconnections=-1)
+    self._waits_for = 'its environments'
+    self._watchdog = watchdog.Watchdog(experiment.stall_seconds, self._describe)
+
+  def run(self) -> None:
+    """Steps environments until told to stop or the run is over.
+
+    Raises:
+      actor.ActingFailed: an environment failed, or the server cannot act in it.
+      config.ConfigError: the server has other settings, or has no room for the actors.
+    """
+    with self._watchdog:
+      backoff = reconnect.Backoff(
+          'actor', self._address, self._ended, server='inference server')
+      while not self._ended():
+        try:
+          with self._waiting_for('the inference server, to connect'):
+            client = self._connect()
+          self._play(client, backoff)
+        except server_lost.ServerLost as error:
+          with self._waiting_for('the inference server, which does not answer'):
+            backoff.wait(error)
+    for one in self._actors:
+      one.close()
+
+  def _ended(self) -> bool:
+    self._watchdog.alive()
+    return self._finished or self._should_stop()
+
+  @contextlib.contextmanager
+  def _waiting_for(self, what: str) -> Iterator[None]:
+    """Sets the cause of a wait, for the watchdog's warning."""
+    before, self._waits_for = self._waits_for, what
+    try:
+      yield
+    finally:
+      self._waits_for = before
+
+  def _describe(self, seconds: float) -> str:
+    """Returns a log line that says what the host is waiting for."""
+    return (f'actor: no step for {seconds:.0f} s, with the inference server at '
+            f'{self._address}: it waits for {self._waits_for}')
+
+  def _connect(self) -> Any:
+    """Returns a client of the server, which has the same settings."""
+    try:
+      client = tf.distribute.experimental.rpc.Client.create(
+          'grpc', self._address, f'{self._address} {random.getrandbits(62)}', _CALL_MS)
+      found = client.call(
+          inference_call.SETTINGS, [], tf.TensorSpec([], tf.string), _CALL_MS)
+      if not found.is_ok():
+        raise server_lost.ServerLost(found.get_error()[1].numpy().decode())
+    except _LOST as error:
+      raise server_lost.ServerLost(config.one_line(error)) from error
+    theirs = differences.from_json(found.get_value().numpy().decode())
+    ours = self._experiment.settings
+    if ours is not None and theirs:
+      agreement.compare(f'the inference server at {self._address}', ours, theirs)
+    self._counts['reconnections'] += 1
+    return client
+
+  def _play(self, client: Any, backoff: reconnect.Backoff) -> None:
+    """Plays with a server until it is lost, or until the end."""
+    for one in self._actors:
+      one.call(client)
+    pause = _PAUSES[0]
+    while not self._ended():
+      stepped = False
+      for one in self._actors:
+        says, actions = one.answer()
+        if says == inference_call.ACTED:
+          self._step(one, actions)
+          stepped = True
+        elif says == inference_call.RESET:
+          logging.info('actor %d: the inference server is another one: new episodes',
+                       one.index)
+          one.reset()
+          self._counts['resets'] += 1
+        elif says == inference_call.FINISHED:
+          self._finished = True
+          return
+        elif says.startswith(inference_call.REFUSED):
+          raise config.ConfigError(
+              says.removeprefix(inference_call.REFUSED).decode())
+        else:
+          self._waits_for = says.decode()
+        one.call(client)
+      if stepped:
+        pause = _PAUSES[0]
+        backoff.reset()
+      else:
+        time.sleep(pause)
+        pause = min(2 * pause, _PAUSES[1])
+
+  def _step(self, one: _Actor, actions: Sequence[np.ndarray]) -> None:
+    self._waits_for = 'its environments'
+    try:
+      one.step(actions)
+    except environments.EnvironmentFailed as error:
+      raise actor.ActingFailed(config.one_line(error)) from error
+    self._waits_for = 'the inference server'
+    self._watchdog.progress()
+    self._counts['environment_steps'] += self._experiment.environments_per_actor
+    self._gauges.show(self._counts)

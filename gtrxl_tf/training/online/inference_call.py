@@ -1,0 +1,47 @@
+"""The calls between an inference server and the processes that step environments.
+
+A call has the time steps of the E environments of an actor, and returns their actions.
+Before these are three numbers: the actor's index; its session, a random number; and how
+many calls of the session came before. A session begins with its environments' first
+steps. The same call may be made again if its answer was lost: the server does not act
+twice. A server that does not know the session, because it was started again, says
+`RESET`. The actor then resets its environments and begins another session.
+"""
+
+from typing import Any
+
+import tensorflow as tf
+
+from gtrxl_tf import environments
+from gtrxl_tf.networks import tensor_specs
+from gtrxl_tf.training.online import experiment as experiment_lib
+
+ACT = 'act'            # The names of the two methods. The other takes nothing,
+SETTINGS = 'settings'  # and returns the server's settings as JSON, or ''.
+
+# What an answer says first, as bytes. Any other text is what the actor waits for: its
+# environments were not acted in, and it makes the same call again.
+ACTED = b''
+RESET = b'reset'
+FINISHED = b'finished'  # The run is over.
+REFUSED = b'refused: '  # Followed by the reason.
+
+
+def seen_spec(experiment: experiment_lib.OnlineExperiment
+              ) -> environments.BatchedTimeStep:
+  """The specs of a call's time steps, `[E, ...]`. The graph does not know E."""
+  scalar = tf.TensorSpec([], tf.float32)
+  return tf.nest.map_structure(_batch, environments.BatchedTimeStep(
+      step_type=tf.TensorSpec([], tf.int32), reward=scalar, discount=scalar,
+      observation=tensor_specs.tensor_specs(experiment.observation_spec),
+      episode_return=scalar, episode_success=scalar))
+
+
+def action_spec(experiment: experiment_lib.OnlineExperiment) -> Any:
+  """The specs of an answer's actions, `[E, ...]`."""
+  return tf.nest.map_structure(
+      _batch, tensor_specs.tensor_specs(experiment.action_spec))
+
+
+def _batch(spec: tf.TensorSpec) -> tf.TensorSpec:
+  return tf.TensorSpec([None, *spec.shape], spec.dtype)
