@@ -34,18 +34,18 @@ def run(main: Callable[..., None]) -> None:
     try:
       name, *others = flags.FLAGS(argv)
     except flags.Error as error:
-      _refuse(_explained(error, main.__globals__['__doc__']))
+      refuse(_explained(error, main.__globals__['__doc__']))
     except SystemExit:  # After the help, with 1.
       sys.exit(0)
     empty = [flag for flag in flags.FLAGS
              if flag.endswith('_dir') and flags.FLAGS[flag].present
              and not flags.FLAGS[flag].value]
     if empty:  # It would be the working folder.
-      _refuse(f'--{empty[0]} is empty: expected a folder')
+      refuse(f'--{empty[0]} is empty: expected a folder')
     if takes and not others:
-      _refuse(_missing(takes[0].upper(), main.__globals__['__doc__']))
+      refuse(_missing(takes[0].upper(), main.__globals__['__doc__']))
     if others and not takes:  # absl would ignore them.
-      _refuse(f'{others[0]!r} follows no flag: expected --FLAG=VALUE, with the flag '
+      refuse(f'{others[0]!r} follows no flag: expected --FLAG=VALUE, with the flag '
               'again for each of several values')
     return [name, *others]
 
@@ -63,6 +63,7 @@ def _missing(what: str, description: str) -> str:
       re.sub(r'\s*\\\n\s*', ' ', example[1]) if example else 'a value')
 
 
-def _refuse(reason: str) -> None:
+def refuse(reason: str) -> None:
+  """Says why the program does not start, and exits with 2."""
   print(f'Not started: {reason}', file=sys.stderr)
   sys.exit(2)

@@ -28,6 +28,15 @@ _TPU = flags.DEFINE_string(
 _THREADS = flags.DEFINE_integer(
     'threads', 0, 'TensorFlow threads; 0 for as many as there are cores. Small networks '
     'take less processor time with 1.', lower_bound=0)
+_INFERENCE_PORT = flags.DEFINE_integer(
+    'inference_port', None, 'The port on which this process acts for actors with '
+    '--inference; by default it does not act.', lower_bound=1, upper_bound=65535)
+_INFERENCE_HOST = flags.DEFINE_string(
+    'inference_host', 'localhost',
+    'Where it listens for them; 0.0.0.0 lets other machines connect.')
+_INFERENCE_DEVICE = flags.DEFINE_string(
+    'inference_device', None, 'The device that acts, such as GPU:1, and does not learn '
+    "with --strategy=mirrored; by default TensorFlow's.")
 _ALLOW_CHANGES = flags.DEFINE_bool(
     'allow_changes', False, 'Go on with other numbers of steps, actors, evaluations or '
     'checkpoints than before; the earlier settings are kept as config.1.gin.')
@@ -36,11 +45,16 @@ _ALLOW_CHANGES = flags.DEFINE_bool(
 def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf.launch import train
+  from gtrxl_tf.training import trainer
 
   logging.set_verbosity(logging.INFO)
+  inference = None
+  if _INFERENCE_PORT.value:
+    inference = trainer.InferenceAddress(
+        _INFERENCE_PORT.value, _INFERENCE_HOST.value, _INFERENCE_DEVICE.value)
   sys.exit(train.train_as_learner(
       part.settings(_THREADS.value), _ROOT_DIR.value, _SERVER.value, _STRATEGY.value,
-      _TPU.value, _ALLOW_CHANGES.value))
+      _TPU.value, _ALLOW_CHANGES.value, inference))
 
 
 if __name__ == '__main__':

@@ -27,9 +27,12 @@ from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer
 from gtrxl_tf.training.online import actor
+from gtrxl_tf.training.online import environment_host
 from gtrxl_tf.training.online import evaluator
 from gtrxl_tf.training.online import experiment as experiment_lib
+from gtrxl_tf.training.online import inference as inference_lib
 from gtrxl_tf.training.online import keepalive
+from gtrxl_tf.training.online import placement
 from gtrxl_tf.training.online import reconnect
 from gtrxl_tf.training.online import server as server_lib
 
@@ -84,12 +87,43 @@ def act(settings: Settings, server: str, index: int, start: int) -> None:
 
 
 @exit_codes.returns_code
-def learn(settings: Settings, server: str, root_dir: str) -> None:
+def play(settings: Settings, inference: str, process: int, start: int) -> None:
+  """Steps environments, for which the inference server at HOST:PORT acts.
+
+  Args:
+    settings: the part's.
+    inference: the server's address.
+    process: number of this process, which decides which actors it plays.
+    start: see `EnvironmentHost`.
+  """
+  # Most of what the settings name is not made here.
+  with _started('actor', settings, check=False) as part:
+    experiment = part.experiment
+    placed = experiment.inference or placement.Inference()
+    indices = placed.actors_of(process, experiment.num_actors)
+    environment_host.EnvironmentHost(
+        experiment, reconnect.check_address(inference, 'inference'), indices,
+        part.should_stop, start, part.gauges).run()
+
+
+@exit_codes.returns_code
+def infer(settings: Settings, server: str, port: int, start: int,
+          host: str = 'localhost', device: Optional[str] = None) -> None:
+  """Runs an inference server; see `InferenceServer`."""
+  with _started('inference', settings) as part:
+    inference_lib.InferenceServer(
+        part.experiment, reconnect.check_address(server), port, part.should_stop,
+        start, part.gauges, host, device).run()
+
+
+@exit_codes.returns_code
+def learn(settings: Settings, server: str, root_dir: str,
+          inference: Optional[trainer.InferenceAddress] = None) -> None:
   """Runs the learner of a supervised run, with the Reverb server at HOST:PORT."""
   with _started('learner', settings) as part:
     trainers.train(part.experiment, trainer.Process(
         run_folder.RunFolder(root_dir), tf.distribute.get_strategy(),
-        part.should_stop, server, part.gauges))
+        part.should_stop, server, part.gauges, inference=inference))
 
 
 @exit_codes.returns_code
@@ -108,8 +142,13 @@ def evaluate(settings: Settings, server: str, root_dir: str) -> None:
 
 
 @contextlib.contextmanager
-def _started(name: str, settings: Settings) -> Iterator[_Part]:
+def _started(name: str, settings: Settings, check: bool = True) -> Iterator[_Part]:
   """Sets up this process for a part, and makes the objects that the part needs.
+
+  Args:
+    name: the part's name.
+    settings: the part's.
+    check: whether to check the settings, unless a supervisor has.
 
   Raises:
     config.ConfigError: the settings cannot be used.
@@ -124,7 +163,7 @@ def _started(name: str, settings: Settings) -> Iterator[_Part]:
   with asked_to_stop as should_stop, keepalive.keep_alive(), failure_recorded(
       name, settings.failure):
     experiment = prepare.prepare(
-        settings.gin_files, settings.gin_bindings, check=not settings.supervised)
+        settings.gin_files, settings.gin_bindings, check=check and not settings.supervised)
     if not experiment.needs_server:
       raise config.ConfigError(
           f'the settings are for training on a dataset, which has no {name}')

@@ -9,7 +9,7 @@ import re
 import shutil
 import signal
 import time
-from typing import Callable, Dict, List, Set, Tuple
+from typing import Callable, Dict, List, Optional, Set, Tuple
 
 from absl import logging
 import gin
@@ -23,7 +23,9 @@ from gtrxl_tf.training import console as console_lib
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import trainer
 from gtrxl_tf.training.online import experiment as experiment_lib
+from gtrxl_tf.training.online import placement
 
 # A run fails when one part dies more often than this in this time, or more often than
 # this without progress of the run in between, however long it lasts each time.
@@ -61,7 +63,7 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
   """
   supervisor = Supervisor(
       gin.config_str(), str(folder.root), experiment.num_actors, experiment.evaluator,
-      threads_of_learner(experiment))
+      threads_of_learner(experiment), experiment.inference)
   try:
     supervisor.start()
     while not (should_stop() or supervisor.ended()):
@@ -118,7 +120,9 @@ def threads_of_learner(experiment: experiment_lib.OnlineExperiment) -> int:
 
 
 class Supervisor:
-  """Runs a Reverb server, N actors, a learner and optionally an evaluator as processes.
+  """Runs a Reverb server, N actors, a learner and further parts as processes.
+
+  These are an evaluator and inference servers, if the settings ask for them.
 
   A part that dies is started again and finds the others: actors and learner reconnect
   to a new server, which begins with its last checkpoint if there is one; a new learner
@@ -131,7 +135,8 @@ class Supervisor:
   """
 
   def __init__(self, config: str, root: str, num_actors: int, evaluator: bool = False,
-               learner_threads: int = 0):
+               learner_threads: int = 0,
+               inference: Optional[placement.Inference] = None):
     """Prepares the parts; `start` starts them.
 
     Args:
@@ -140,6 +145,7 @@ class Supervisor:
       num_actors: how many actors to start.
       evaluator: whether to start an evaluator.
       learner_threads: TensorFlow's threads in the learner; 0 for one per core.
+      inference: where inference servers act for the actors; None: they act themselves.
     """
     self._folder = run_folder.RunFolder(root)
     port = portpicker.pick_unused_port()
@@ -153,9 +159,18 @@ class Supervisor:
       self._mains[name] = functools.partial(main, settings, *args)
 
     add('server', parts.serve, root, port)
-    add('learner', parts.learn, server, root, threads=learner_threads)
-    for i in range(num_actors):
-      add(f'actor_{i}', parts.act, server, i)
+    if inference is None:
+      add('learner', parts.learn, server, root, threads=learner_threads)
+      for i in range(num_actors):
+        add(f'actor_{i}', parts.act, server, i)
+    else:
+      ports = [portpicker.pick_unused_port() for _ in range(max(1, inference.num_servers))]
+      local = None if inference.num_servers else trainer.InferenceAddress(ports[0])
+      add('learner', parts.learn, server, root, local, threads=learner_threads)
+      for i in range(inference.num_servers):
+        add(f'inference_{i}', parts.infer, server, ports[i])
+      for i in range(inference.num_processes(num_actors)):
+        add(f'actor_{i}', parts.play, f'localhost:{ports[i % len(ports)]}', i)
     if evaluator:
       add('evaluator', parts.evaluate, server, root)
     self._context = processes.context()
@@ -187,7 +202,7 @@ class Supervisor:
 
   def _start(self, name: str) -> None:
     main = self._mains[name]
-    if name.startswith('actor_'):
+    if name.startswith(('actor_', 'inference_')):
       # A run begins with the episodes of its seed. Later starts, also those of another
       # process, which resumes the run, must not repeat them.
       first = self._begins and not self._deaths[name]

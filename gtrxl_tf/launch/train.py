@@ -86,7 +86,8 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
 @exit_codes.returns_code
 def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[str],
                      strategy_name: str = 'default', tpu: Optional[str] = None,
-                     allow_changes: bool = False) -> None:
+                     allow_changes: bool = False,
+                     inference: Optional[trainer.InferenceAddress] = None) -> None:
   """Trains like `train`, with actors and a server that are started elsewhere.
 
   Args:
@@ -96,6 +97,7 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
     strategy_name: see `devices.make_strategy`.
     tpu: see `devices.make_strategy`.
     allow_changes: see `train`.
+    inference: if given, the process also acts for actors that are started elsewhere.
 
   Returns:
     An exit code: 0 done or told to stop, 1 failed, 2 wrong settings (see `returns_code`).
@@ -104,7 +106,9 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
   folder = run_folder.RunFolder(root_dir)
   with signals.stop_requested() as should_stop, keepalive.keep_alive():
     devices.set_threads(settings.threads)
-    strategy = devices.make_strategy(strategy_name, tpu)  # Before other TensorFlow.
+    # Before other TensorFlow.
+    strategy = devices.make_strategy(
+        strategy_name, tpu, inference.device if inference else None)
     experiment = _prepare(settings.gin_files, settings.gin_bindings, folder)
     _check_server(experiment, server)
     gauges = gauges_lib.Gauges('learner', settings.metrics_host, settings.metrics_port)
@@ -123,7 +127,8 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
         with parts.failure_recorded(
             'learner', failure, unexpected_only=True), contextlib.closing(
                 experiment.make_console()) as console:
-          process = trainer.Process(folder, strategy, should_stop, server, gauges)
+          process = trainer.Process(
+              folder, strategy, should_stop, server, gauges, inference=inference)
           if not server:  # The parts of a run keep logs.
             process = dataclasses.replace(process, show=console.update)
           evaluation = trainers.train(experiment, process)

@@ -76,7 +76,8 @@ def executor_for(function: Any) -> str:
   return 'SINGLE_THREADED_EXECUTOR'
 
 
-def make_strategy(name: str, tpu: Optional[str] = None) -> tf.distribute.Strategy:
+def make_strategy(name: str, tpu: Optional[str] = None, acts: Optional[str] = None
+                  ) -> tf.distribute.Strategy:
   """Makes the strategy of a learner; must be called before TensorFlow is used.
 
   Args:
@@ -85,6 +86,7 @@ def make_strategy(name: str, tpu: Optional[str] = None) -> tf.distribute.Strateg
       `TF_CONFIG` names, once all have started; `tpu`.
     tpu: with `tpu`: `local` on a TPU VM, or `HOST:PORT`, `grpc://HOST:PORT`, or the
       TPU's name in Google Cloud.
+    acts: a device that acts, such as `GPU:1`, and does not learn with `mirrored`.
 
   Raises:
     ConfigError: the devices cannot be used.
@@ -98,6 +100,10 @@ def make_strategy(name: str, tpu: Optional[str] = None) -> tf.distribute.Strateg
   if name != 'tpu' and tpu:
     raise config.ConfigError(
         f'--tpu={tpu} with --strategy={name}: expected --strategy=tpu')
+  if name == 'tpu' and acts:
+    raise config.ConfigError(
+        f'--inference_device={acts} with --strategy=tpu: expected none. All cores of a '
+        'TPU learn, and its host acts')
   if name == 'tpu':
     return _tpu_strategy(tpu)
   if name == 'multiworker':
@@ -106,7 +112,13 @@ def make_strategy(name: str, tpu: Optional[str] = None) -> tf.distribute.Strateg
   if name == 'mirrored':
     devices = (tf.config.list_logical_devices('GPU')
                or tf.config.list_logical_devices('CPU'))
-    return tf.distribute.MirroredStrategy([device.name for device in devices])
+    names = [device.name for device in devices]
+    learn = [x for x in names if not acts or not x.upper().endswith(f':{acts.upper()}')]
+    if acts and len(learn) in (0, len(names)):
+      raise config.ConfigError(
+          f'--inference_device={acts}: expected one of {", ".join(names)}, and another '
+          'one that learns')
+    return tf.distribute.MirroredStrategy(learn)
   return tf.distribute.get_strategy()
 
 

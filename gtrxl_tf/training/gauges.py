@@ -1,5 +1,6 @@
 """Gauges and a health check of a running part, served over HTTP."""
 
+import copy
 import math
 import re
 from typing import Callable, Iterable, Mapping, Optional
@@ -56,6 +57,12 @@ class Gauges:
                      [('Content-Type', 'text/plain')])
       return [b'no progress for %d s\n' % watchdog.seconds if stalled else b'ok\n']
     return application
+
+  def of_part(self, part: str) -> 'Gauges':
+    """Returns gauges at the same address, with the name of another part."""
+    made = copy.copy(self)
+    made._part, made._gauges = part, {}  # pylint: disable=protected-access
+    return made
 
   def show_health(self, watchdog: watchdog_lib.Watchdog) -> None:
     """Serves the state of a watchdog: `/healthz`, and the gauge

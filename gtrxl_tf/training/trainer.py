@@ -24,6 +24,13 @@ from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import tensorboard
 
 
+class InferenceAddress(NamedTuple):
+  """Where a learner's process acts for environments, see `InferenceServer`."""
+  port: int
+  host: str = 'localhost'
+  device: Optional[str] = None
+
+
 @dataclasses.dataclass(frozen=True)
 class Process:
   """What a trainer needs of the process that it runs in.
@@ -35,6 +42,7 @@ class Process:
     server: address of the Reverb server; None for training on a dataset.
     gauges: shows the rows of metrics to Prometheus.
     show: called with the rows of metrics.
+    inference: if given, the process also acts.
   """
   folder: run_folder.RunFolder
   strategy: tf.distribute.Strategy
@@ -43,6 +51,7 @@ class Process:
   gauges: gauges_lib.Gauges = dataclasses.field(
       default_factory=lambda: gauges_lib.Gauges('learner'))
   show: Callable[[Dict[str, float]], None] = lambda row: None
+  inference: Optional[InferenceAddress] = None
 
 
 class Lap(NamedTuple):

@@ -22,7 +22,6 @@ from gtrxl_tf.training.online import acting_testing
 from gtrxl_tf.training.online import actor as actor_lib
 from gtrxl_tf.training.online import unroll_stream
 
-
 _CORES, _E = acting_testing.CORES, acting_testing.E
 _experiment = acting_testing.experiment
 _waiting_experiment = acting_testing.waiting_experiment

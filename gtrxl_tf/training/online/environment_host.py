@@ -27,6 +27,7 @@ from gtrxl_tf.training.online import reconnect
 # For an answer. The server answers at once, also if the actor must wait, and the same
 # call may be made again.
 _CALL_MS = 10_000
+_CONNECT_MS = 2_000
 # How long actors that must wait pause between calls: longer each time.
 _PAUSES = 0.001, 0.05
 
@@ -181,7 +182,8 @@ class EnvironmentHost:
     """Returns a client of the server, which has the same settings."""
     try:
       client = tf.distribute.experimental.rpc.Client.create(
-          'grpc', self._address, f'{self._address} {random.getrandbits(62)}', _CALL_MS)
+          'grpc', self._address, f'{self._address} {random.getrandbits(62)}',
+          _CONNECT_MS)
       found = client.call(
           inference_call.SETTINGS, [], tf.TensorSpec([], tf.string), _CALL_MS)
       if not found.is_ok():

@@ -4,8 +4,6 @@
 
 import itertools
 import threading
-import time
-from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -13,14 +11,9 @@ import numpy as np
 import portpicker
 import pytest
 
-from gtrxl_tf.environments import t_maze
-from gtrxl_tf.settings import config
 from gtrxl_tf.training.online import acting_testing
-from gtrxl_tf.training.online import actor
 from gtrxl_tf.training.online import environment_host
 from gtrxl_tf.training.online import inference
-from gtrxl_tf.training.online import placement
-from gtrxl_tf.training.online import unroll_stream
 
 _CORES, _T, _E = acting_testing.CORES, acting_testing.T, acting_testing.E
 _experiment = acting_testing.experiment

@@ -41,6 +41,21 @@ class Inference:
     """How many processes play that many actors."""
     return math.ceil(num_actors / self.actors_per_process)
 
+  def actors_of(self, process: int, num_actors: int) -> range:
+    """The indices of the actors that a process plays.
+
+    Raises:
+      config.ConfigError: there is no such process.
+    """
+    processes = self.num_processes(num_actors)
+    if process >= processes:
+      raise config.ConfigError(
+          f'--index={process}: expected less than {processes}, since '
+          f'OnlineExperiment.num_actors = {num_actors} and Inference.actors_per_process '
+          f'= {self.actors_per_process}')
+    first = process * self.actors_per_process
+    return range(first, min(first + self.actors_per_process, num_actors))
+
   def actors_per_server(self, num_actors: int) -> int:
     """The most actors that a server acts for."""
     processes = math.ceil(self.num_processes(num_actors) / max(1, self.num_servers))

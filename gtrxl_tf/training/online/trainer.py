@@ -1,5 +1,6 @@
 """The trainer of online experiments: batches from a queue, weights for actors."""
 
+import contextlib
 import math
 import time
 from typing import Any, Collection, Dict, Iterator
@@ -20,6 +21,7 @@ from gtrxl_tf.training import trainer
 from gtrxl_tf.training import watchdog
 from gtrxl_tf.training.online import agreement
 from gtrxl_tf.training.online import experiment as experiment_lib
+from gtrxl_tf.training.online import local_inference
 from gtrxl_tf.training.online import reconnect
 from gtrxl_tf.training.online import unroll_queue
 
@@ -98,6 +100,8 @@ class OnlineTrainer(trainer.Trainer):
     self._gauges.show_health(self._watchdog)
     self._idle = 0.0
     self._prepared = False  # True once the learner step has been traced.
+    self._inference = process.inference and local_inference.LocalInference(
+        experiment, process, self._agent.acting_network.variables)
 
   def _has_ended(self) -> bool:
     return self._steps >= self._experiment.environment_steps
@@ -105,11 +109,17 @@ class OnlineTrainer(trainer.Trainer):
   def _alive_or_stop(self) -> bool:
     """Returns whether to stop; a call shows that the learner does not hang."""
     self._watchdog.alive()
+    if self._inference:
+      self._inference.check()
     return self._asked_to_stop()
 
   def _should_stop(self) -> bool:
     """Whether to stop; of several workers, all do at once or none."""
     return self._stopping if self._meets else self._asked_to_stop()
+
+  def run(self) -> bool:
+    with self._inference or contextlib.nullcontext():
+      return super().run()
 
   def train(self) -> bool:
     with self._watchdog:
@@ -180,6 +190,8 @@ class OnlineTrainer(trainer.Trainer):
     return devices.share_out(_rows(batch), self._strategy, own=True)
 
   def _publish(self, finished: bool = False) -> None:
+    if self._inference:
+      self._inference.publish(self._published_step, finished)
     if self._is_chief:
       self._channel.publish(self._published_step, finished)
 

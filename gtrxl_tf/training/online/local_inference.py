@@ -1,0 +1,68 @@
+"""An inference server in the process of a learner."""
+
+import threading
+import time
+from typing import Optional, Sequence
+
+import tensorflow as tf
+
+from gtrxl_tf.replay import weights
+from gtrxl_tf.training import trainer
+from gtrxl_tf.training.online import experiment as experiment_lib
+from gtrxl_tf.training.online import inference
+
+_FAREWELL_SECONDS = 10
+
+
+class LocalInference:
+  """Runs an `InferenceServer` in a thread; use it as a context.
+
+  The learner publishes its weights to it directly.
+  """
+
+  def __init__(self, experiment: experiment_lib.OnlineExperiment,
+               process: trainer.Process, variables: Sequence[tf.Variable]):
+    """Makes the server's policy.
+
+    Args:
+      experiment: the run's.
+      process: the learner's, with `inference`.
+      variables: those of the learner's network that acts.
+    """
+    self._weights = weights.LocalWeights(
+        variables, experiment.acting_network.variables)
+    self._ended = threading.Event()
+    where = process.inference
+    # The time in ns: this process knows no earlier start.
+    self._server = inference.InferenceServer(
+        experiment, process.server, where.port, self._ended.is_set, time.time_ns(),
+        process.gauges.of_part('inference'), where.host, where.device, self._weights)
+    self._error: Optional[Exception] = None
+    self._finished = False
+    self._thread = threading.Thread(target=self._run, daemon=True)
+
+  def _run(self) -> None:
+    try:
+      self._server.run()
+    except Exception as error:  # pylint: disable=broad-exception-caught
+      self._error = error
+
+  def publish(self, step: int, finished: bool) -> None:
+    """Gives the server the learner's weights; see `LocalWeights`."""
+    self._weights.publish(step, finished)
+    self._finished = finished
+
+  def check(self) -> None:
+    """Raises the error that has ended the server, if one has."""
+    if self._error is not None:
+      raise self._error
+
+  def __enter__(self) -> 'LocalInference':
+    self._thread.start()
+    return self
+
+  def __exit__(self, *_) -> None:
+    if self._finished:  # The server tells its actors, and ends by itself.
+      self._thread.join(_FAREWELL_SECONDS)
+    self._ended.set()
+    self._thread.join()
