@@ -126,11 +126,11 @@ def experiment(core, environment=maze, torso=lambda: torsos.VectorTorso((8,)),
       environments_per_actor=E), **settings})
 
 
-def waiting_experiment(core, limit):
+def waiting_experiment(core, limit, **settings):
   """Publishes weights at every learner step, and has a queue that is never full."""
   agent = functools.partial(vmpo.VMPOAgent, target_update_period=1)
   return experiment(CORES[core], agent=agent, queue_batches=10,
-                     batches_per_weights=limit)
+                    batches_per_weights=limit, **settings)
 
 
 class ActingTestCase(parameterized.TestCase):

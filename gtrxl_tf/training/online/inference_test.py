@@ -4,58 +4,68 @@
 
 import itertools
 import threading
+import time
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import dm_env
 import numpy as np
 import portpicker
 import pytest
 
+from gtrxl_tf.environments import t_maze
+from gtrxl_tf.settings import config
 from gtrxl_tf.training.online import acting_testing
+from gtrxl_tf.training.online import actor as actor_lib
+from gtrxl_tf.training.online import batched_policy
 from gtrxl_tf.training.online import environment_host
 from gtrxl_tf.training.online import inference
+from gtrxl_tf.training.online import placement
 
-_CORES, _T, _E = acting_testing.CORES, acting_testing.T, acting_testing.E
-_experiment = acting_testing.experiment
+_CORES, _E = acting_testing.CORES, acting_testing.E
 _NUM = 2  # Actors.
 
 
-class InferenceTest(acting_testing.ActingTestCase):
-  """As `ActingTestCase`, but a server acts for a host of two actors."""
+def _experiment(core='memoryless', environment=acting_testing.maze, **settings):
+  return acting_testing.experiment(
+      _CORES[core], environment, **{**dict(num_actors=_NUM, queue_batches=4), **settings})
 
-  def start(self, experiment=None, core='trxl', num_actors=_NUM, hosts=1, **settings):
-    self.num_hosts = hosts
-    super().start(experiment or _experiment(
-        _CORES[core], num_actors=num_actors, queue_batches=2, **settings))
+
+class InferenceTest(acting_testing.ActingTestCase):
+  """As `ActingTestCase`, but a server acts for the actors of a host."""
 
   def start_actor(self):
     self.rpc_port = portpicker.pick_unused_port()
     self.start_inference()
-    num = self.experiment.num_actors // self.num_hosts
-    self.hosts = [
-        environment_host.EnvironmentHost(
-            self.experiment, f'localhost:{self.rpc_port}',
-            range(i * num, (i + 1) * num), self.stop.is_set)
-        for i in range(self.num_hosts)]
-    for host in self.hosts:
-      self.thread = self.start_thread(host.run)
+    self.host = self.make_host()
+    self.thread = self.start_thread(self.host.run)
+
+  def make_host(self, indices=range(_NUM), experiment=None, should_stop=None):
+    return environment_host.EnvironmentHost(
+        experiment or self.experiment, f'localhost:{self.rpc_port}', indices,
+        should_stop or self.stop.is_set)
 
   def start_inference(self):
-    stop = threading.Event()
+    self.stop_inference = threading.Event()
+    stop = self.stop_inference
     self.inference = inference.InferenceServer(
         self.experiment, f'localhost:{self.port}', self.rpc_port,
         lambda: stop.is_set() or self.stop.is_set())
-    thread = self.start_thread(self.inference.run)
+    self.inference_thread = self.start_thread(self.inference.run)
 
-    def end():
-      stop.set()
-      thread.join()
-    self.end_inference = end
+  def wait_for(self, condition):
+    deadline = time.time() + 60
+    while not condition():
+      self.assertLess(time.time(), deadline)
+      time.sleep(0.02)
+
+  def connections(self):
+    return self.inference._actors.counts['reconnections']
 
   @parameterized.parameters(*_CORES)
   @pytest.mark.medium
   def test_the_learner_computes_the_servers_logits(self, core):
-    self.start(core=core)
+    self.start(_experiment(core))
     writers, steps, resets = set(), [], 0
     for i, batch in enumerate(itertools.islice(self.batches(), 24)):
       self.assert_learner_agrees(batch)
@@ -68,6 +78,136 @@ class InferenceTest(acting_testing.ActingTestCase):
     self.assertLen(writers, _NUM)
     self.assertGreater(len(set(steps)), 3)
     self.assertEqual(self.ledger.duplicate, 0)
+    counts = self.inference._policy.counts()
+    self.assertGreater(counts['rows'], _E * counts['batches'])
+
+  @pytest.mark.medium
+  def test_masks_continuous_actions_and_mixed_observations(self):
+    self.start(_experiment(
+        'trxl', acting_testing.Cards, torso=lambda: None, normalize_observations=True,
+        max_head_start=3, tasks=None))
+    for batch in itertools.islice(self.batches(), 4):
+      self.assert_learner_agrees(batch)
+
+  @pytest.mark.medium
+  def test_each_actor_plays_its_tasks(self):
+    self.start(_experiment(
+        environment=acting_testing.maze_of_length, tasks={'length': (3, 4)}))
+    tasks = {tuple(batch.task.numpy().ravel())
+             for batch in itertools.islice(self.batches(), 8)}
+    self.assertEqual(tasks, {(0, 1, 0), (1, 0, 1)})
+
+  @pytest.mark.medium
+  def test_actors_wait_for_newer_weights_if_told(self):
+    self.start(acting_testing.waiting_experiment('lstm', 2, num_actors=_NUM))
+    for step in range(3):
+      if step:
+        self.publish(step)
+      steps = []
+      for batch in itertools.islice(self.batches(), _NUM):
+        self.assert_learner_agrees(batch)
+        steps.append(batch.target_step.numpy().item())
+      self.assertEqual(steps, [step] * _NUM)
+      time.sleep(0.3)
+      self.assertEqual(self.queue_length(), 0)
+
+  @pytest.mark.long
+  def test_actors_begin_new_episodes_with_another_server(self):
+    self.start(_experiment('trxl_long_memory'))
+    batches = self.batches()
+    for batch in itertools.islice(batches, 4):
+      self.assert_learner_agrees(batch)
+    self.stop_inference.set()
+    self.inference_thread.join()
+    self.start_inference()
+    self.publish(step=1)
+    while batch.target_step.numpy().item() < 1:
+      batch = next(batches)
+      self.assert_learner_agrees(batch)
+    for batch in itertools.islice(batches, 6):
+      self.assert_learner_agrees(batch)
+    self.assertEqual(self.host._counts['resets'], _NUM)
+    self.assertEqual(self.ledger.duplicate, 0)
+
+  @pytest.mark.long
+  def test_a_server_reconnects_to_a_restarted_reverb_server(self):
+    self.start(_experiment('trxl_long_memory'))
+    batches = self.batches()
+    for batch in itertools.islice(batches, 3):
+      self.assert_learner_agrees(batch)
+    del batches
+    self.server.stop()
+    self.start_server()
+    for step in (1, 2):
+      self.publish(step)
+    for batch in itertools.islice(self.batches(), 6):
+      self.assert_learner_agrees(batch)
+    self.assertEqual(batch.target_step.numpy().item(), 2)
+    self.assertEqual(self.host._counts['resets'], 0)  # Its episodes went on.
+
+  def refused(self, run):
+    """Runs a host in this thread until it raises an error; returns the error."""
+    with self.assertRaises((actor_lib.ActingFailed, config.ConfigError)) as raised:
+      run()
+    return str(raised.exception)
+
+  @pytest.mark.medium
+  def test_errors_say_what_is_wrong(self):
+    self.start(_experiment())
+    next(self.batches())
+    self.assertEqual(
+        self.refused(self.make_host([_NUM]).run),
+        'actor 2 is one too many for the inference server, which acts for the 2 actors '
+        '[0, 1]')
+
+    class Broken(t_maze.TMaze):
+
+      def _step(self, action) -> dm_env.TimeStep:
+        raise RuntimeError('the maze fell in')
+
+    broken = _experiment(environment=lambda seed: Broken(corridor_length=3, seed=seed))
+    self.stop.set()
+    self.thread.join()
+    self.stop.clear()
+    self.start_inference()
+    self.assertRegex(self.refused(self.make_host(experiment=broken).run),
+                     '^environment 0, episode 1, step 1: RuntimeError: the maze fell in')
+
+  @pytest.mark.medium
+  def test_a_host_with_other_settings_is_refused(self):
+    experiment = _experiment()
+    experiment.settings = {'TMaze.corridor_length': '3', 'Inference.max_batch': '3'}
+    self.start(experiment)
+    next(self.batches())
+    other = _experiment()
+    other.settings = {'TMaze.corridor_length': '4', 'Inference.max_batch': '6'}
+    self.assertEqual(
+        self.refused(self.make_host(experiment=other).run),
+        f'the inference server at localhost:{self.rpc_port} has other settings: '
+        'TMaze.corridor_length = 3 (here 4); expected the same in all parts of a run')
+
+
+class BatchSizesTest(parameterized.TestCase):
+
+  @parameterized.parameters(
+      (32, 256, [32, 64, 128, 256]), (32, 100, [32, 64, 96]), (3, 9, [3, 6, 9]),
+      (1, 5, [2, 3, 5]), (1, 1, [2]), (8, 8, [8]))
+  def test_they_are_multiples_of_a_request_up_to_the_most(self, rows, most, expected):
+    self.assertEqual(batched_policy._batch_sizes(rows, most), expected)
+
+
+class PlacementTest(absltest.TestCase):
+
+  def test_processes_and_servers_share_the_actors(self):
+    settings = placement.Inference(num_servers=2, actors_per_process=3)
+    self.assertEqual(settings.num_processes(10), 4)
+    self.assertEqual(
+        [list(settings.actors_of(i, 10)) for i in range(4)],
+        [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]])
+    self.assertEqual(settings.actors_per_server(10), 6)
+    self.assertEqual(placement.Inference().actors_per_server(1), 1)
+    with self.assertRaisesRegex(config.ConfigError, '^--index=4: expected less than 4, '):
+      settings.actors_of(4, 10)
 
 
 if __name__ == '__main__':

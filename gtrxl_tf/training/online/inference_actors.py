@@ -1,0 +1,250 @@
+"""What an inference server knows of its actors: their calls, unrolls and weights."""
+
+import contextlib
+import dataclasses
+import threading
+import time
+from typing import Any, Dict, Optional, Sequence, Set, Tuple
+
+import numpy as np
+
+from gtrxl_tf.replay import lazy_reverb as reverb
+from gtrxl_tf.replay import server_lost
+from gtrxl_tf.training.online import experiment as experiment_lib
+from gtrxl_tf.training.online import inference_call
+from gtrxl_tf.training.online import unroll_stream
+
+VERSIONS = 2  # Sets of weights that may act at the same time.
+# An actor that has not called for so long loses its unroll if newer weights wait for it.
+_SILENT_SECONDS = 5.0
+# After so long the answer to a call has failed, and the actor may call again.
+_FAILED_SECONDS = 60.0
+# How long a call may wait for the queue. It occupies a thread of TensorFlow, of which
+# there may be one. Reverb takes 0 for any length of time.
+_QUEUE_MS = 1
+
+NO_WEIGHTS = 'a learner, which has published no weights'
+NO_SERVER = 'the Reverb server, which does not answer'
+_CALLED = 'the answer to its last call'
+
+
+@dataclasses.dataclass
+class Actor:
+  """What is known of an actor, a batch of E environments."""
+  row: int                     # The first of its rows in the policy.
+  stream: unroll_stream.UnrollStream
+  session: int = -1
+  number: int = 0              # Calls of the session that were answered.
+  actions: Sequence[np.ndarray] = ()  # The last answer, in case it was lost.
+  connection: Optional[int] = None    # To Reverb. None: its next unroll is the first.
+  loaded: int = 0              # The number of the weights that act for it.
+  refreshes: bool = False      # Whether its cache is one of other weights.
+  heard: float = 0.0           # When it last called.
+  called: Optional[float] = None  # When it made the call that is being answered.
+  seen: Any = None             # The time steps of that call.
+
+  @property
+  def version(self) -> int:
+    """Which of the policy's weights act for it."""
+    return self.loaded % VERSIONS
+
+  @property
+  def is_silent(self) -> bool:
+    """Whether it calls no more."""
+    return self.called is None and time.time() - self.heard > _SILENT_SECONDS
+
+
+class Actors:
+  """The actors of an inference server. Calls come from several threads.
+
+  Attributes:
+    counts: of unrolls, their environment steps and connections to Reverb, and of calls
+      with the seconds from each to its answer.
+    blocked: what an actor last had to wait for, and when.
+    lost: why the connection to Reverb is lost; None if it is not.
+    target_step: the learner step of the newest weights.
+    loaded: how often weights came. The remainder is their version.
+  """
+
+  def __init__(self, experiment: experiment_lib.OnlineExperiment, address: str,
+               most: int, no_actions: Sequence[np.ndarray]):
+    """Creates the table.
+
+    Args:
+      experiment: the run's.
+      address: the Reverb server's address.
+      most: how many actors there may be.
+      no_actions: what an answer without actions has in their place.
+    """
+    self._experiment = experiment
+    self._client = reverb.Client(address)
+    self._most = most
+    self._no_actions = no_actions
+    self._lock = threading.Lock()
+    self._actors: Dict[int, Actor] = {}
+    self._told: Set[int] = set()  # Those that know that the run is over.
+    self._connection: Optional[int] = None
+    self._finished = self._closes = False
+    self.counts = dict(environment_steps=0, unrolls=0, reconnections=-1, calls=0,
+                       call_seconds=0.0)
+    self.blocked = NO_SERVER, 0.0
+    self.lost: Optional[str] = None
+    self.target_step = 0
+    self.loaded = 0
+
+  def __getitem__(self, index: int) -> Actor:
+    return self._actors[index]
+
+  def connected(self) -> None:
+    """Notes that Reverb answers: actors may write, each in a new stream."""
+    self.lost = None
+    self.counts['reconnections'] += 1
+    self._connection = self.counts['reconnections']
+
+  def disconnected(self) -> None:
+    """Notes that Reverb does not answer: actors wait."""
+    self._connection = None
+
+  def free_version(self) -> Optional[int]:
+    """The version for newer weights; None as long as an unroll began with it.
+
+    The unroll of an actor that calls no more is given up.
+    """
+    version = (self.loaded + 1) % VERSIONS
+    with self._lock:
+      for one in self._actors.values():
+        if one.version == version and one.connection is not None and (
+            one.called is not None or not one.stream.writer.starts_unroll):
+          if not one.is_silent:
+            return None
+          one.connection = None
+    return version
+
+  def took_weights(self, target_step: int) -> None:
+    """Notes that the free version has the weights of a learner step."""
+    with self._lock:
+      self.loaded += 1
+      self.target_step = target_step
+
+  def claim(self, index: int, session: int, number: int
+            ) -> Tuple[Optional[Actor], bytes, Sequence[np.ndarray]]:
+    """Returns the actor of a call that is to be answered; else None, and the answer."""
+    with self._lock:
+      if self._finished:
+        self._told.add(index)
+        return None, inference_call.FINISHED, self._no_actions
+      if self._closes:
+        return None, NO_SERVER.encode(), self._no_actions
+      one = self._actors.get(index)
+      if one is None:
+        if len(self._actors) == self._most:
+          return None, inference_call.REFUSED + (
+              f'actor {index} is one too many for the inference server, which acts for '
+              f'the {self._most} actors {sorted(self._actors)}').encode(), (
+                  self._no_actions)
+        one = self._actors[index] = self._make(index)
+      one.heard = time.time()
+      if one.called is not None and one.heard - one.called < _FAILED_SECONDS:
+        return None, _CALLED.encode(), self._no_actions
+      if number == 0 and session != one.session:
+        one.session, one.number, one.connection = session, 0, None
+      if session == one.session and number == one.number - 1:
+        return None, inference_call.ACTED, one.actions
+      if session != one.session or number != one.number:
+        return None, inference_call.RESET, self._no_actions
+      if self._connection is None or not self.loaded:
+        blocked = NO_SERVER if self._connection is None else NO_WEIGHTS
+        self.blocked = blocked, time.time()
+        return None, blocked.encode(), self._no_actions
+      one.called = time.time()
+      return one, b'', self._no_actions
+
+  def _make(self, index: int) -> Actor:
+    num = self._experiment.environments_per_actor
+    return Actor(len(self._actors) * num, unroll_stream.UnrollStream(
+        self._experiment, self._client, self._experiment.tasks_of(num, index * num)))
+
+  def prepare(self, one: Actor, seen: Any) -> str:
+    """Returns what a claimed actor waits for; '' if it may act in `seen`."""
+    def take_newer():
+      with self._lock:
+        if one.loaded != self.loaded:
+          one.loaded, one.refreshes = self.loaded, True
+          one.stream.took_weights(self.target_step)
+
+    one.seen = seen
+    connection = self._connection
+    try:
+      if one.connection != connection:
+        one.stream.open()
+        one.connection = connection
+      blocked = one.stream.blocked(seen, take_newer, _QUEUE_MS)
+    except server_lost.ServerLost as error:
+      blocked = self._lose(one, connection, error)
+    if blocked:
+      self.blocked = blocked, time.time()
+    return blocked
+
+  def write(self, one: Actor, actions: Sequence[np.ndarray], *answer: Any) -> bool:
+    """Writes what the policy has done in the time steps of a call.
+
+    Args:
+      one: the actor.
+      actions: leaves of the actions.
+      *answer: the sample, the policy and the record.
+
+    Returns:
+      Whether an unroll is complete.
+    """
+    complete = False
+    try:
+      complete = one.stream.writer.append(one.stream.row(one.seen, *answer))
+    except server_lost.ServerLost as error:
+      self._lose(one, one.connection, error)
+    experiment = self._experiment
+    with self._lock:
+      one.actions = actions
+      one.number += 1
+      self.counts['calls'] += 1
+      self.counts['call_seconds'] += time.time() - one.called
+      self.counts['unrolls'] += complete
+      self.counts['environment_steps'] += complete * (
+          experiment.unroll_length * experiment.environments_per_actor)
+    return complete
+
+  def _lose(self, one: Actor, connection: Optional[int],
+            error: server_lost.ServerLost) -> str:
+    """Makes the server reconnect to Reverb; the actor begins another unroll."""
+    if connection == self._connection:
+      self.lost = str(error)
+    one.connection = None
+    return NO_SERVER
+
+  def gauges(self) -> Dict[str, float]:
+    """How many actors call, and how many calls are being answered."""
+    with self._lock:
+      return dict(actors=sum(not x.is_silent for x in self._actors.values()),
+                  queue=sum(x.called is not None for x in self._actors.values()))
+
+  def close(self, finished: bool, seconds: float) -> None:
+    """Answers the last calls, and waits until the queue has the last unrolls.
+
+    Args:
+      finished: whether the run is over, which actors are then told.
+      seconds: how long to wait at most.
+    """
+    end = time.time() + seconds
+    with self._lock:
+      self._finished, self._closes = finished, True
+      known = dict(self._actors)
+    while time.time() < end and not (
+        self._told >= set(known) if finished
+        else all(one.called is None for one in known.values())):
+      time.sleep(0.02)
+    with contextlib.suppress(server_lost.ServerLost):  # The unrolls are lost with it.
+      for one in known.values():
+        writer = one.stream.writer
+        if not finished and one.connection is not None:
+          while time.time() < end and not writer.wait(0, 100):
+            pass
+        writer.close()

@@ -1,0 +1,135 @@
+"""Tests of inference_actors.py, with a real Reverb server."""
+
+import time
+from unittest import mock
+
+from absl.testing import absltest
+import numpy as np
+import portpicker
+import reverb
+import tree
+
+from gtrxl_tf import environments
+from gtrxl_tf.replay import server
+from gtrxl_tf.training.online import acting_testing
+from gtrxl_tf.training.online import inference_actors
+from gtrxl_tf.training.online import inference_call
+
+_T, _E = acting_testing.T, acting_testing.E
+
+
+class ActorsTest(absltest.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    experiment = acting_testing.experiment(
+        acting_testing.CORES['memoryless'], queue_batches=100, num_actors=2)
+    port = portpicker.pick_unused_port()
+    self.address = f'localhost:{port}'
+    served = server.serve(
+        port, experiment.row_spec(), _T, 0, experiment.queue_size,
+        experiment.acting_network.variables)
+    self.addCleanup(served.stop)
+    self.row = tree.map_structure(
+        lambda x: np.zeros(x.shape, x.dtype.as_numpy_dtype), experiment.row_spec())
+    self.seen = environments.BatchedTimeStep(
+        *(getattr(self.row, name) for name in environments.BatchedTimeStep._fields))
+    self.nothing = [np.zeros(_E, np.int32)]
+    self.actors = inference_actors.Actors(experiment, self.address, 2, self.nothing)
+    self.addCleanup(self.actors.close, False, 0)
+    self.actors.connected()
+    self.actors.took_weights(0)
+
+  def call(self, index, number, session=7):
+    """Makes a call; returns what the answer says, and the actions."""
+    one, says, actions = self.actors.claim(index, session, number)
+    if one is None:
+      return says, actions
+    while self.actors.prepare(one, self.seen):
+      pass
+    self.actors.write(
+        one, [np.full(_E, number, np.int32)], self.row.action, self.row.policy,
+        self.row.record)
+    one.called = None
+    return inference_call.ACTED, one.actions
+
+  def calls(self, index, numbers, **session):
+    for number in numbers:
+      says, actions = self.call(index, number, **session)
+      self.assertEqual((says, actions[0][0]), (inference_call.ACTED, number))
+
+  def queue(self):
+    """The learner steps whose weights acted in the queued unrolls."""
+    time.sleep(0.3)
+    client = reverb.Client(self.address)
+    size = client.server_info()['unrolls'].current_size
+    return [int(x.data[-2][0]) for x in client.sample(
+        'unrolls', size, emit_timesteps=False)] if size else []
+
+  def test_a_call_that_is_made_again_gets_the_same_answer(self):
+    for number in range(_T + 1):
+      for _ in range(3):
+        self.calls(0, [number])
+    self.assertEqual(self.actors.counts['calls'], _T + 1)
+    self.assertEqual(self.queue(), [0])
+
+  def test_a_call_waits_for_the_one_before(self):
+    one, _, _ = self.actors.claim(0, 7, 0)
+    self.assertIsNotNone(one)
+    self.assertEqual(self.call(0, 0)[0], b'the answer to its last call')
+    self.assertEqual(self.call(0, 0, session=8)[0], b'the answer to its last call')
+
+  def test_sessions_are_not_mixed(self):
+    self.assertEqual(self.call(0, 5)[0], inference_call.RESET)  # Of another server.
+    self.calls(0, range(_T))
+    self.calls(0, range(_T), session=8)  # Another process: a new unroll.
+    self.assertEqual(self.call(0, _T, session=7)[0], inference_call.RESET)
+    self.assertEqual(self.queue(), [])
+    self.calls(0, [_T], session=8)
+    self.assertEqual(self.queue(), [0])
+
+  def test_there_is_room_for_as_many_actors_as_the_run_has(self):
+    self.calls(0, [0])
+    self.calls(5, [0])
+    self.assertStartsWith(self.call(1, 0)[0], inference_call.REFUSED)
+
+  def test_an_unroll_has_one_policy_and_weights_wait_for_the_oldest(self):
+    self.calls(0, range(3))
+    self.assertEqual(self.actors.free_version(), 0)  # That of the first is 1.
+    self.actors.took_weights(10)
+    self.calls(1, range(_T + 1))
+    self.assertEqual(self.queue(), [10])
+    self.assertIsNone(self.actors.free_version())
+    self.calls(0, range(3, _T - 1))
+    self.assertIsNone(self.actors.free_version())
+    self.calls(0, [_T - 1])  # Its last action; the next call completes it.
+    self.assertEqual(self.actors.free_version(), 1)
+    self.calls(0, [_T])
+    self.assertEqual(self.queue(), [0])
+    self.calls(0, range(_T + 1, 2 * _T + 1))
+    self.assertEqual(self.queue(), [10])
+
+  def test_an_actor_that_calls_no_more_loses_its_unroll(self):
+    self.calls(0, range(3))
+    self.actors.took_weights(10)
+    with mock.patch.object(inference_actors, '_SILENT_SECONDS', 0.1):
+      self.assertIsNone(self.actors.free_version())
+      time.sleep(0.2)
+      self.assertEqual(self.actors.free_version(), 1)
+    self.actors.took_weights(20)
+    self.calls(0, range(3, _T + 3))
+    self.assertEqual(self.queue(), [])
+    self.calls(0, [_T + 3])
+    self.assertEqual(self.queue(), [20])
+
+  def test_actors_wait_for_weights_and_a_server_and_learn_of_the_end(self):
+    self.actors.disconnected()
+    self.assertEqual(self.call(0, 0)[0], inference_actors.NO_SERVER.encode())
+    self.actors.connected()
+    self.calls(0, range(2))
+    self.actors.close(True, 0)
+    self.assertEqual(self.call(0, 2)[0], inference_call.FINISHED)
+
+
+if __name__ == '__main__':
+  absltest.main()
