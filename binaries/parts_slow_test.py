@@ -102,6 +102,44 @@ class PartsTest(absltest.TestCase):
     self.assertEqual(evaluations[0]['learner_step'], 0)
     self.assertGreater(evaluations[-1]['learner_step'], saved_step)
 
+  def test_an_inference_server_acts_and_is_killed(self):
+    folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    port, rpc_port, metrics_port = (portpicker.pick_unused_port() for _ in range(3))
+    server_flag, root = f'--server=localhost:{port}', f'--root_dir={folder.root}'
+    settings = ['--gin_bindings=OnlineExperiment.num_actors = 2',
+                '--gin_bindings=OnlineExperiment.environments_per_actor = 8']
+    def step():
+      return (metrics_csv.last_metrics(folder.metrics) or {}).get('learner_step', 0)
+    def start_inference():
+      return self.start('inference', server_flag, f'--port={rpc_port}', *settings,
+                        f'--metrics_port={metrics_port}')
+
+    host = self.start('actor', f'--inference=localhost:{rpc_port}', '--index=0', *settings)
+    learner = self.start('learner', server_flag, root, *settings)
+    inference = start_inference()
+    server = self.start('reverb_server', root, f'--port={port}', *settings)
+    self.wait_for('the learner takes no steps', lambda: step() >= 20)
+    with urllib.request.urlopen(f'http://localhost:{metrics_port}/metrics') as page:
+      text = page.read().decode()
+    for gauge in 'batch_size', 'wait_seconds', 'occupancy', 'queue', 'actors 2.0':
+      self.assertIn(f'\ngtrxl_inference_{gauge}', text)
+    inference.kill()
+    inference.wait()
+    killed_at = step()
+    inference = start_inference()
+    self.wait_for('the learner takes no more steps', lambda: step() >= killed_at + 20)
+    # Another process with the same number takes its place.
+    host.kill()
+    host.wait()
+    host = self.start('actor', f'--inference=localhost:{rpc_port}', '--index=0', *settings)
+    for process in learner, inference, host:
+      self.ended(process)
+    server.send_signal(signal.SIGTERM)
+    self.ended(server)
+    last = metrics_csv.last_metrics(folder.metrics)
+    self.assertEqual(last['unrolls_duplicate'], 0)
+    self.assertLessEqual(last['oldest_unroll'], last['oldest_allowed'])
+
 
 if __name__ == '__main__':
   absltest.main()

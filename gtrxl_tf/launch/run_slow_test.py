@@ -6,6 +6,7 @@ import pathlib
 import time
 
 from absl.testing import absltest
+from absl.testing import parameterized
 import gin
 import numpy as np
 
@@ -22,15 +23,26 @@ _BINDINGS = ['TMaze.corridor_length = 10', 'TransformerXL.memory_length = 16',
 _LIMIT_SECONDS = 400
 
 
-class RunTest(absltest.TestCase):
+class RunTest(parameterized.TestCase):
 
-  def test_a_run_survives_the_death_of_each_of_its_parts(self):
+  @parameterized.named_parameters(
+      ('actors_act', [], []),
+      ('an_inference_server_acts', [
+          'OnlineExperiment.inference = @Inference()', 'OnlineExperiment.num_actors = 2'],
+       [('inference_0', 550_000)]),
+      ('the_learner_acts', [
+          'OnlineExperiment.inference = @Inference()', 'OnlineExperiment.num_actors = 2',
+          'Inference.num_servers = 0', 'Inference.actors_per_process = 1'], []))
+  def test_a_run_survives_the_death_of_each_of_its_parts(self, bindings, others):
+    gin.clear_config()
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
-    experiment = prepare.prepare([str(_GIN / 't_maze_30_cpu.gin')], _BINDINGS)
+    experiment = prepare.prepare(
+        [str(_GIN / 't_maze_30_cpu.gin')], [*_BINDINGS, *bindings])
     supervisor = supervisor_lib.Supervisor(
-        gin.config_str(), str(folder.root), experiment.num_actors)
+        gin.config_str(), str(folder.root), experiment.num_actors,
+        inference=experiment.inference)
     # Which part is killed, and after how many environment steps.
-    victims = [('learner', 150_000), ('actor_0', 300_000), ('server', 450_000)]
+    victims = [('learner', 150_000), ('actor_0', 300_000), ('server', 450_000), *others]
     deadline = time.time() + _LIMIT_SECONDS
     supervisor.start()
     try:

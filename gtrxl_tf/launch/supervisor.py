@@ -168,7 +168,7 @@ class Supervisor:
       local = None if inference.num_servers else trainer.InferenceAddress(ports[0])
       add('learner', parts.learn, server, root, local, threads=learner_threads)
       for i in range(inference.num_servers):
-        add(f'inference_{i}', parts.infer, server, ports[i])
+        add(f'inference_{i}', parts.infer, server, ports[i], threads=learner_threads)
       for i in range(inference.num_processes(num_actors)):
         add(f'actor_{i}', parts.play, f'localhost:{ports[i % len(ports)]}', i)
     if evaluator:

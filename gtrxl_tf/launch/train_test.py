@@ -37,6 +37,7 @@ from gtrxl_tf.training import evaluation
 from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.online import experiment as experiment_lib
+from gtrxl_tf.training.online import placement
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _GIN_FILE = str(_ROOT / 'gin/gtrxl/action_recall_cpu.gin')
@@ -91,6 +92,25 @@ class ThreadsTest(parameterized.TestCase):
                 for name, main in supervisor._mains.items()}
     self.assertEqual({name: x.threads for name, x in settings.items()},
                      {'learner': expected, 'actor_0': 1, 'server': 1})
+
+  @parameterized.parameters(
+      (1, ['inference_0'] * 3), (2, ['inference_0', 'inference_1', 'inference_0']),
+      (0, ['learner'] * 3))
+  def test_a_setting_places_the_policy(self, num_servers, acts_for):
+    supervisor = supervisor_lib.Supervisor(
+        '', 'root', 5, inference=placement.Inference(num_servers=num_servers))
+    arguments = {name: main.args[1:]
+                 # pylint: disable-next=protected-access
+                 for name, main in supervisor._mains.items()}
+    servers = [f'inference_{i}' for i in range(num_servers)]
+    self.assertEqual(list(arguments), [
+        'server', 'learner', *servers, 'actor_0', 'actor_1', 'actor_2'])
+    at = {f'localhost:{arguments[name][1]}': name for name in servers}
+    local = arguments['learner'][2]
+    if local:
+      at[f'localhost:{local.port}'] = 'learner'
+    self.assertEqual([at[arguments[f'actor_{i}'][0]] for i in range(3)], acts_for)
+    self.assertEqual([arguments[f'actor_{i}'][1] for i in range(3)], [0, 1, 2])
 
 
 class RefusedTest(parameterized.TestCase):

@@ -95,6 +95,18 @@ class DevicesTest(parameterized.TestCase):
       with self.assertRaisesRegex(config.ConfigError, 'batch_size = 5: expected a mul'):
         devices.share_out({'x': tf.range(5)}, strategy)
 
+  def test_a_device_that_acts_does_not_learn(self):
+    num = len(tf.config.list_logical_devices('CPU'))
+    if num > 1:
+      strategy = devices.make_strategy('mirrored', acts='cpu:1')
+      self.assertEqual(strategy.num_replicas_in_sync, num - 1)
+      self.assertNotIn('CPU:1', str(strategy.extended.worker_devices))
+    with self.assertRaisesRegex(config.ConfigError, '^--inference_device=GPU:9: expected '
+                                'one of /device:CPU:0.*and another one that learns$'):
+      devices.make_strategy('mirrored', acts='GPU:9')
+    with self.assertRaisesRegex(config.ConfigError, '--strategy=tpu: expected none'):
+      devices.make_strategy('tpu', 'local', 'TPU:1')
+
   def test_the_compute_type_is_of_what_is_made_in_its_context(self):
     with self.assertRaises(ZeroDivisionError):
       with devices.compute_dtype('bfloat16'):

@@ -53,7 +53,8 @@ def measure(gin_files: Sequence[str], gin_bindings: Sequence[str], num_actors: i
     folder = run_folder.RunFolder(root)
     supervisor = supervisor_lib.Supervisor(
         gin.config_str(), root, num_actors,
-        learner_threads=supervisor_lib.threads_of_learner(experiment))
+        learner_threads=supervisor_lib.threads_of_learner(experiment),
+        inference=experiment.inference)
     supervisor.start()
     rows = []
     try:

@@ -3,6 +3,7 @@
 # pylint: disable=protected-access
 
 import functools
+import itertools
 import threading
 import time
 
@@ -11,6 +12,7 @@ import dm_env
 from dm_env import specs
 import numpy as np
 import portpicker
+import reverb
 import tensorflow as tf
 import tree
 
@@ -208,3 +210,16 @@ class ActingTestCase(parameterized.TestCase):
         lambda ours, its: np.testing.assert_allclose(
             ours[:, :-1], its, atol=1e-5, rtol=1e-5),
         tuple(outputs.policy), tuple(batch.policy))
+
+  def steps_of_the_next(self, number):
+    """Returns the learner steps whose weights acted in the `number` queued unrolls."""
+    steps = []
+    for batch in itertools.islice(self.batches(), number):
+      self.assert_learner_agrees(batch)
+      steps.append(batch.target_step.numpy().item())
+    time.sleep(0.3)
+    self.assertEqual(self.queue_length(), 0)
+    return steps
+
+  def queue_length(self):
+    return reverb.Client(f'localhost:{self.port}').server_info()['unrolls'].current_size

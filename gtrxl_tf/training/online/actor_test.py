@@ -12,7 +12,6 @@ import dm_env
 import numpy as np
 import portpicker
 import pytest
-import reverb
 import tensorflow as tf
 import tree
 
@@ -132,19 +131,6 @@ class ActorTest(acting_testing.ActingTestCase):
     next(batches)
     time.sleep(0.5)
     self.assertEqual(self.actor._writer._next_id, next_id + 2)
-
-  def steps_of_the_next(self, number):
-    """Returns the learner steps whose weights acted in the `number` queued unrolls."""
-    steps = []
-    for batch in itertools.islice(self.batches(), number):
-      self.assert_learner_agrees(batch)
-      steps.append(batch.target_step.numpy().item())
-    time.sleep(0.3)
-    self.assertEqual(self.queue_length(), 0)
-    return steps
-
-  def queue_length(self):
-    return reverb.Client(f'localhost:{self.port}').server_info()['unrolls'].current_size
 
   @pytest.mark.medium
   def test_an_actor_waits_for_newer_weights_if_told(self):

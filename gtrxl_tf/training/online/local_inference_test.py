@@ -1,0 +1,89 @@
+"""Tests of local_inference.py: a learner that acts, on another device of its process."""
+
+# pylint: disable=protected-access
+
+import socket
+import threading
+import time
+
+from absl.testing import absltest
+import portpicker
+import pytest
+import tensorflow as tf
+
+from gtrxl_tf import devices_testing
+from gtrxl_tf.replay import server as server_lib
+from gtrxl_tf.settings import config
+from gtrxl_tf.training import devices
+from gtrxl_tf.training import run_folder
+from gtrxl_tf.training import trainer as trainer_lib
+from gtrxl_tf.training.online import acting_testing
+from gtrxl_tf.training.online import environment_host
+from gtrxl_tf.training.online import trainer as online_trainer
+
+devices_testing.split_cpu(2)
+
+_BATCHES = 24
+
+
+class LocalInferenceTest(absltest.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    if len(tf.config.list_logical_devices('CPU')) < 2:
+      self.skipTest('TensorFlow had started before the CPU could be split.')
+    num = 2 * acting_testing.E
+    self.experiment = acting_testing.experiment(
+        acting_testing.CORES['trxl'], num_actors=2, batch_size=num,
+        environment_steps=round(0.8 * _BATCHES * num * acting_testing.T))
+    port, self.rpc_port = (portpicker.pick_unused_port() for _ in range(2))
+    server = server_lib.serve(
+        port, self.experiment.row_spec(), self.experiment.unroll_length,
+        self.experiment.memory_length, self.experiment.queue_size,
+        self.experiment.acting_network.variables)
+    self.addCleanup(server.stop)
+    self.deadline = time.time() + 120
+    self.folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    self.trainer = online_trainer.OnlineTrainer(
+        self.experiment, trainer_lib.Process(
+            self.folder, devices.make_strategy('mirrored', acts='CPU:1'),
+            lambda: time.time() > self.deadline, f'localhost:{port}',
+            inference=trainer_lib.InferenceAddress(self.rpc_port, device='CPU:1')))
+
+  @pytest.mark.long
+  def test_one_device_acts_and_the_other_learns(self):
+    host = environment_host.EnvironmentHost(
+        self.experiment, f'localhost:{self.rpc_port}', range(2),
+        lambda: time.time() > self.deadline)
+    thread = threading.Thread(target=host.run)
+    thread.start()
+    self.assertTrue(self.trainer.run())
+    thread.join()
+    self.assertTrue(host._finished)
+    self.assertTrue(self.folder.done.exists())
+    ledger = self.trainer._ledger
+    self.assertLessEqual(ledger.oldest, ledger.max_age)
+    self.assertEqual(ledger.duplicate, 0)
+    server = self.trainer._inference._server
+    acts = {x.device for policy in server._policy._policies for x in policy.variables}
+    learns = {x.device for x in self.trainer._agent.online.trainable_variables}
+    self.assertRegex(str(acts), 'CPU:1')
+    self.assertNotRegex(str(learns), 'CPU:1')
+    self.assertLen(acts, 1)
+    # It had the newest weights of the learner.
+    for mine, published in zip(
+        server._policy._policies[server._actors.loaded % 2].variables,
+        self.trainer._agent.acting_network.variables):
+      tf.debugging.assert_equal(mine.numpy(), published.numpy())
+
+  @pytest.mark.medium
+  def test_an_error_of_the_server_ends_the_learner(self):
+    with socket.socket() as taken:
+      taken.bind(('', self.rpc_port))
+      taken.listen()
+      with self.assertRaisesRegex(config.ConfigError, 'cannot be listened on'):
+        self.trainer.run()
+
+
+if __name__ == '__main__':
+  absltest.main()
