@@ -34,7 +34,7 @@ class BatchedPolicy:
 
   def __init__(self, policies: Sequence[policy_lib.ActorCriticPolicy], num_rows: int,
                request_rows: int, max_batch: Optional[int], max_wait_ms: float,
-               seeds: Sequence[int]):
+               seeds: Sequence[int], device: Optional[str] = None):
     """Reserves the memory.
 
     Args:
@@ -44,18 +44,23 @@ class BatchedPolicy:
       max_batch: the most rows of a batch; None for all.
       max_wait_ms: see `placement.Inference`.
       seeds: of the samples, an int32 for each version.
+      device: has the memory and takes the steps; by default TensorFlow's. The networks'
+        variables are there too.
     """
+    self._device = device
     self._policies = policies
     self._num_rows = num_rows
     first = policies[0]
     # The last row is for those that fill a batch.
-    self._state = tf.nest.map_structure(
-        lambda x: tf.Variable(x, trainable=False),
-        first.get_initial_state(num_rows + 1))
-    self._seeds = [
-        tf.Variable([seed, 0], dtype=tf.int32, trainable=False) for seed in seeds]
-    self._counts = [tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2)]
-    self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+    with tf.device(device):
+      self._state = tf.nest.map_structure(
+          lambda x: tf.Variable(x, trainable=False),
+          first.get_initial_state(num_rows + 1))
+      # Not int32, in which a GPU does not add.
+      self._seeds = [
+          tf.Variable([seed, 0], dtype=tf.int64, trainable=False) for seed in seeds]
+      self._counts = [tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2)]
+      self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
     self._name = f'policy_{next(_numbers)}'
     self._max_wait_us = round(1000 * max_wait_ms)
     self.batch_sizes = _batch_sizes(
@@ -101,10 +106,10 @@ class BatchedPolicy:
 
   def _warm_up(self, version: int, policy: policy_lib.ActorCriticPolicy, size: int
                ) -> None:
-    # As in a batch, the shapes of arguments are not known when it is traced.
-    self._steps[version](
-        policy.get_initial_state(size), tf.constant([0, 0]),
-        tensor_specs.zeros(policy.time_step_spec, [size]))
+    with tf.device(self._device):
+      self._steps[version](
+          policy.get_initial_state(size), tf.constant([0, 0]),
+          tensor_specs.zeros(policy.time_step_spec, [size]))
 
   def _compiled(self, policy: policy_lib.ActorCriticPolicy, jit_compile: Optional[bool]
                 ) -> Any:
@@ -119,9 +124,11 @@ class BatchedPolicy:
     rows = [
         tf.nest.map_structure(lambda x: tf.TensorSpec([None, *x.shape], x.dtype), spec)
         for spec in (policy.policy_state_spec, policy.time_step_spec)]
-    return tf.function(
-        step, autograph=False, jit_compile=jit_compile).get_concrete_function(
-            rows[0], tf.TensorSpec([2], tf.int32), rows[1])
+    # A batch is of any size: the graph is the same for all.
+    with tf.device(self._device):
+      return tf.function(
+          step, autograph=False, jit_compile=jit_compile).get_concrete_function(
+              rows[0], tf.TensorSpec([2], tf.int32), rows[1])
 
   def act(self, version: tf.Tensor, rows: tf.Tensor, time_step: dm_env.TimeStep
           ) -> List[tf.Tensor]:
@@ -139,7 +146,8 @@ class BatchedPolicy:
     inputs = [rows, *tf.nest.flatten(time_step)]
 
     def request(i):
-      with tf.name_scope(f'{self._name}_{i}'):
+      # The batcher must be on the device of the variables that its function uses.
+      with tf.name_scope(f'{self._name}_{i}'), tf.device(self._device):
         return tf.nondifferentiable_batch_function(
             1, self.batch_sizes[-1], self._max_wait_us, self.batch_sizes,
             max_enqueued_batches=self._max_waiting, autograph=False,
@@ -163,14 +171,15 @@ class BatchedPolicy:
       rows = tf.where(is_copy, self._num_rows, rows)
       for variable, count in zip(self._counts, (1, size)):
         variable.assign_add(tf.cast(count, tf.int64))
-      seed = self._seeds[version].assign_add([0, 1])
-      state = self._read(rows)
-      changed, moves, answer = self._steps[version](state, seed, time_step)
-      new = tf.nest.pack_sequence_as(state, [
-          old if x is None else x for x, old in zip(changed, tf.nest.flatten(state))])
-      self._write(rows, state, new)
-      tf.cond(moves, lambda: self._write(
-          rows, new, self._policies[version].move(new)), tf.no_op)
+      seed = tf.cast(self._seeds[version].assign_add([0, 1]), tf.int32)
+      with tf.device(self._device):
+        state = self._read(rows)
+        changed, moves, answer = self._steps[version](state, seed, time_step)
+        new = tf.nest.pack_sequence_as(state, [
+            old if x is None else x for x, old in zip(changed, tf.nest.flatten(state))])
+        self._write(rows, state, new)
+        tf.cond(moves, lambda: self._write(
+            rows, new, self._policies[version].move(new)), tf.no_op)
     with tf.control_dependencies(answer):
       self._seconds.assign_add(tf.timestamp() - began)
     return answer
@@ -186,9 +195,10 @@ class BatchedPolicy:
       step_types: int32 `[E, M]`.
     """
     def write(policy):
-      state = self._read(rows)
-      self._write(rows, state, policy.refreshed(
-          state, records, step_types == int(dm_env.StepType.FIRST)))
+      with tf.device(self._device):
+        state = self._read(rows)
+        self._write(rows, state, policy.refreshed(
+            state, records, step_types == int(dm_env.StepType.FIRST)))
       return tf.constant(0)
     tf.switch_case(version, [lambda x=x: write(x) for x in self._policies])
 

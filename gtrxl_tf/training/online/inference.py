@@ -83,11 +83,11 @@ class InferenceServer:
     most = settings.actors_per_server(experiment.num_actors)
     noise = np.random.SeedSequence([experiment.seed, 1, start])
     with tf.device(device):
-      self._policy = batched_policy.BatchedPolicy(
-          [experiment.make_policy(experiment.make_network(), with_record=True)
-           for _ in range(inference_actors.VERSIONS)],
-          most * num, num, settings.max_batch, settings.max_wait_ms,
-          noise.generate_state(inference_actors.VERSIONS).view(np.int32).tolist())
+      policies = [experiment.make_policy(experiment.make_network(), with_record=True)
+                  for _ in range(inference_actors.VERSIONS)]
+    self._policy = batched_policy.BatchedPolicy(
+        policies, most * num, num, settings.max_batch, settings.max_wait_ms,
+        noise.generate_state(len(policies)).view(np.int32).tolist(), device)
     self._seen_spec = inference_call.seen_spec(experiment)
     self._no_actions = [
         np.zeros([num, *spec.shape[1:]], spec.dtype.as_numpy_dtype)

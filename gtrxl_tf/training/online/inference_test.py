@@ -40,10 +40,11 @@ class InferenceTest(acting_testing.ActingTestCase):
     self.host = self.make_host()
     self.thread = self.start_thread(self.host.run)
 
-  def make_host(self, indices=range(_NUM), experiment=None, should_stop=None):
+  def make_host(self, indices=range(_NUM), experiment=None):
+    deadline = time.time() + 180
     return environment_host.EnvironmentHost(
         experiment or self.experiment, f'localhost:{self.rpc_port}', indices,
-        should_stop or self.stop.is_set)
+        lambda: self.stop.is_set() or time.time() > deadline)
 
   def start_inference(self):
     self.stop_inference = threading.Event()
@@ -52,15 +53,6 @@ class InferenceTest(acting_testing.ActingTestCase):
         self.experiment, f'localhost:{self.port}', self.rpc_port,
         lambda: stop.is_set() or self.stop.is_set())
     self.inference_thread = self.start_thread(self.inference.run)
-
-  def wait_for(self, condition):
-    deadline = time.time() + 60
-    while not condition():
-      self.assertLess(time.time(), deadline)
-      time.sleep(0.02)
-
-  def connections(self):
-    return self.inference._actors.counts['reconnections']
 
   @parameterized.parameters(*_CORES)
   @pytest.mark.medium
@@ -161,8 +153,9 @@ class InferenceTest(acting_testing.ActingTestCase):
         raise RuntimeError('the maze fell in')
 
     broken = _experiment(environment=lambda seed: Broken(corridor_length=3, seed=seed))
-    self.stop.set()
+    self.stop.set()  # Also the server, which has no room for other actors.
     self.thread.join()
+    self.inference_thread.join()
     self.stop.clear()
     self.start_inference()
     self.assertRegex(self.refused(self.make_host(experiment=broken).run),
