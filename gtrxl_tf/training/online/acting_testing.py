@@ -137,6 +137,7 @@ def waiting_experiment(core, limit, **settings):
 
 class ActingTestCase(parameterized.TestCase):
   """A server, and an actor whose unrolls are compared with what a learner computes."""
+  seconds = 60  # For all batches of a test.
 
   def start(self, experiment):
     """Starts a server and the actor in threads; `weights` are kept by their step."""
@@ -181,7 +182,7 @@ class ActingTestCase(parameterized.TestCase):
 
   def batches(self):
     """Batches until the test has enough."""
-    deadline = time.time() + 60
+    deadline = time.time() + self.seconds
     self.ledger = staleness.Ledger(
         max_age=1000, num_tasks=len(self.experiment.task_names))
     self.ledger.learner_step = 100
@@ -193,7 +194,7 @@ class ActingTestCase(parameterized.TestCase):
             f'localhost:{self.port}', 1, self.ledger, lost, timeout_ms=500)
       except tf.errors.UnavailableError:
         pass  # The error of a server that was stopped.
-    self.fail('The actor has died, or no batch came for a minute.')
+    self.fail('The actor has died, or there were too few batches.')
 
   def assert_learner_agrees(self, batch):
     """Unrolls the network that acted from restored memory, and compares logits."""

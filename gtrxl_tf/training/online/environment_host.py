@@ -28,6 +28,7 @@ from gtrxl_tf.training.online import reconnect
 # call may be made again.
 _CALL_MS = 10_000
 _CONNECT_MS = 2_000
+_LONGEST_WAIT = 4.0  # Seconds, until another attempt to connect.
 # How long actors that must wait pause between calls: longer each time.
 _PAUSES = 0.001, 0.05
 
@@ -148,13 +149,16 @@ class EnvironmentHost:
     """
     with self._watchdog:
       backoff = reconnect.Backoff(
-          'actor', self._address, self._ended, server='inference server')
+          'actor', self._address, self._ended, 'inference server', _LONGEST_WAIT)
       while not self._ended():
         try:
           with self._waiting_for('the inference server, to connect'):
             client = self._connect()
           self._play(client, backoff)
         except server_lost.ServerLost as error:
+          # Another client would share its connection, which gRPC tries more and more
+          # rarely.
+          client = None
           with self._waiting_for('the inference server, which does not answer'):
             backoff.wait(error)
     for one in self._actors:
@@ -189,7 +193,9 @@ class EnvironmentHost:
       if not found.is_ok():
         raise server_lost.ServerLost(found.get_error()[1].numpy().decode())
     except _LOST as error:
-      raise server_lost.ServerLost(config.one_line(error)) from error
+      # Without the operation's name.
+      line = config.one_line(error).rpartition('}} ')[2]
+      raise server_lost.ServerLost(line) from error
     theirs = differences.from_json(found.get_value().numpy().decode())
     ours = self._experiment.settings
     if ours is not None and theirs:

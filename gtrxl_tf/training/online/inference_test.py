@@ -33,6 +33,7 @@ def _experiment(core='memoryless', environment=acting_testing.maze, **settings):
 
 class InferenceTest(acting_testing.ActingTestCase):
   """As `ActingTestCase`, but a server acts for the actors of a host."""
+  seconds = 180  # It compiles two versions of each batch.
 
   def start_actor(self):
     self.rpc_port = portpicker.pick_unused_port()
@@ -179,7 +180,7 @@ class BatchSizesTest(parameterized.TestCase):
 
   @parameterized.parameters(
       (32, 256, [32, 64, 128, 256]), (32, 100, [32, 64, 96]), (3, 9, [3, 6, 9]),
-      (1, 5, [2, 3, 5]), (1, 1, [2]), (8, 8, [8]))
+      (1, 5, [2, 5]), (1, 1, [2]), (8, 8, [8]))
   def test_they_are_multiples_of_a_request_up_to_the_most(self, rows, most, expected):
     self.assertEqual(batched_policy._batch_sizes(rows, most), expected)
 

@@ -3,7 +3,7 @@
 import gc
 import random
 import time
-from typing import Callable
+from typing import Callable, Optional
 
 from absl import logging
 
@@ -34,7 +34,7 @@ class Backoff:
   """
 
   def __init__(self, who: str, address: str, should_stop: Callable[[], bool],
-               server: str = 'Reverb server'):
+               server: str = 'Reverb server', longest: Optional[float] = None):
     """Creates the backoff.
 
     Args:
@@ -42,11 +42,13 @@ class Backoff:
       address: the server's address.
       should_stop: ends a wait.
       server: what the server is called, for the log.
+      longest: the longest wait, in seconds; by default 30.
     """
     self._who = who
     self._address = address
     self._should_stop = should_stop
     self._server = server
+    self._longest = longest
     self.reset()
 
   def reset(self) -> None:
@@ -66,4 +68,4 @@ class Backoff:
     gc.collect()
     while time.time() < end and not self._should_stop():
       time.sleep(0.1)
-    self._seconds = min(2 * self._seconds, _LONGEST)
+    self._seconds = min(2 * self._seconds, self._longest or _LONGEST)
