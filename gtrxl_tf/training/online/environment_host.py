@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import socket
 import time
 from typing import Any, Callable, Iterator, List, Optional, Sequence
 
@@ -156,9 +157,7 @@ class EnvironmentHost:
             client = self._connect()
           self._play(client, backoff)
         except server_lost.ServerLost as error:
-          # Another client would share its connection, which gRPC tries more and more
-          # rarely.
-          client = None
+          client = None  # With its connection, see `_connect`.
           with self._waiting_for('the inference server, which does not answer'):
             backoff.wait(error)
     for one in self._actors:
@@ -184,6 +183,14 @@ class EnvironmentHost:
 
   def _connect(self) -> Any:
     """Returns a client of the server, which has the same settings."""
+    host, _, port = self._address.rpartition(':')
+    try:
+      # TensorFlow keeps the connection of a client that finds no server, and gRPC, which
+      # later clients share it with, tries it more and more rarely.
+      socket.create_connection(
+          (host.strip('[]'), int(port)), _CONNECT_MS / 1000).close()
+    except OSError as error:
+      raise server_lost.ServerLost(error.strerror or str(error)) from error
     try:
       client = tf.distribute.experimental.rpc.Client.create(
           'grpc', self._address, f'{self._address} {random.getrandbits(62)}',
@@ -193,9 +200,7 @@ class EnvironmentHost:
       if not found.is_ok():
         raise server_lost.ServerLost(found.get_error()[1].numpy().decode())
     except _LOST as error:
-      # Without the operation's name.
-      line = config.one_line(error).rpartition('}} ')[2]
-      raise server_lost.ServerLost(line) from error
+      raise server_lost.ServerLost(config.one_line(error)) from error
     theirs = differences.from_json(found.get_value().numpy().decode())
     ours = self._experiment.settings
     if ours is not None and theirs:
