@@ -53,6 +53,7 @@ def _print_traffic() -> None:
       (f'a learner step of {experiment.batch_size} unrolls',
        f'{batch / mebi:,.0f} MiB'),
       ('weights, for each actor and target update', f'{sizes.weights / mebi:.1f} MiB'),
+      ('an environment step, with an inference server', f'{sizes.call / 1024:.1f} KiB'),
       ('CPU time to write an unroll: writer, server',
        f'{1e3 * rate.write / num:.1f} ms, {1e3 * rate.server_write / num:.1f} ms'),
       ('CPU time to sample an unroll: reader, server',

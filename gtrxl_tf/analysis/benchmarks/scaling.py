@@ -23,6 +23,7 @@ from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.online import actor
 from gtrxl_tf.training.online import experiment as experiment_lib
+from gtrxl_tf.training.online import inference_call
 
 TITLES = ('actors', 'environments', 'environment steps/s', 'learner steps/s',
           'learner idle', 'data age, learner steps', 'oldest', 'allowed',
@@ -89,10 +90,12 @@ class Traffic(NamedTuple):
   row: int      # Written by an actor for each step of each environment.
   unroll: int   # Read by the learner for each unroll of a batch, with its memory.
   weights: int  # Read by an actor at each update of the target network.
+  call: int     # Between an inference server and an actor, for each step of each
+                # environment: its time step and its action.
 
 
 def traffic(experiment: experiment_lib.OnlineExperiment) -> Traffic:
-  """Returns how many bytes an online experiment sends through Reverb."""
+  """Returns how many bytes the parts of an online experiment exchange."""
 
   def size(nest: Any) -> int:
     return sum(
@@ -101,9 +104,12 @@ def traffic(experiment: experiment_lib.OnlineExperiment) -> Traffic:
   row = experiment.row_spec()
   signature = experiment.unroll_signature()
   num = experiment.environments_per_actor
+  call = tf.nest.map_structure(
+      lambda spec: tf.TensorSpec(spec.shape[1:], spec.dtype),
+      (inference_call.seen_spec(experiment), inference_call.action_spec(experiment)))
   return Traffic(size(row) // num, size(signature) // num,
                  size([tf.TensorSpec(v.shape, v.dtype)
-                       for v in experiment.acting_network.variables]))
+                       for v in experiment.acting_network.variables]), size(call))
 
 
 class Rate(NamedTuple):

@@ -33,6 +33,8 @@ class ScalingTest(absltest.TestCase):
     self.assertGreater(found.unroll, 5 * records + 8 * observation)
     # Except for the two numbers that an item has once.
     self.assertLessEqual(one.row - found.row, 16)
+    # Five numbers of 4 bytes come with the observation, and an action returns.
+    self.assertEqual(found.call, observation + 5 * 4 + 4)
     network = _experiment(1).acting_network
     self.assertEqual(found.weights, 4 * sum(
         v.shape.num_elements() for v in network.variables if v.dtype == tf.float32))
