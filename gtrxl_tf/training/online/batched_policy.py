@@ -10,9 +10,7 @@ import tensorflow as tf
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.networks import tensor_specs
 from gtrxl_tf.settings import config
-
-# XLA multiplies a matrix by two rows in half the time that it takes for one.
-_MIN_ROWS = 2
+from gtrxl_tf.training.online import actor
 
 # TensorFlow keeps batchers by name, and all graphs of a process share them.
 _numbers = itertools.count()
@@ -51,11 +49,9 @@ class BatchedPolicy:
     self._policies = policies
     self._num_rows = num_rows
     first = policies[0]
-    # The last row is for those that fill a batch.
     with tf.device(device):
       self._state = tf.nest.map_structure(
-          lambda x: tf.Variable(x, trainable=False),
-          first.get_initial_state(num_rows + 1))
+          lambda x: tf.Variable(x, trainable=False), self._initial_state())
       # Not int32, in which a GPU does not add.
       self._seeds = [
           tf.Variable([seed, 0], dtype=tf.int64, trainable=False) for seed in seeds]
@@ -68,7 +64,7 @@ class BatchedPolicy:
     self._max_waiting = num_rows // request_rows
     self._answer_spec = (first.action_spec, first.policy_state_spec.previous_action,
                          first.info_spec)
-    self._steps = [self._compiled(policy, jit_compile=True) for policy in policies]
+    self._trace(jit_compile=True)
 
   def load(self, version: int, variables: Sequence[tf.Variable]) -> None:
     """Sets the weights of a version, by which no request is being answered."""
@@ -85,31 +81,41 @@ class BatchedPolicy:
     return tf.nest.pack_sequence_as(self._answer_spec, leaves)
 
   def warm_up(self) -> None:
-    """Compiles the steps for all sizes of batches.
+    """Compiles the steps for all sizes of batches, and begins with an empty memory.
 
     A policy with an operation that XLA does not have is compiled without XLA.
 
     Raises:
       ValueError: the policy cannot act on these observations.
     """
+    try:
+      self._step_all_sizes()
+    except tf.errors.InvalidArgumentError as error:
+      if 'unsupported operations' not in error.message:
+        raise
+      logging.warning(
+          'acting without XLA, which is slower: %s', config.one_line(error))
+      self._trace(jit_compile=None)
+      self._step_all_sizes()
+    tf.nest.map_structure(lambda x, y: x.assign(y), self._state, self._initial_state())
+
+  def _step_all_sizes(self) -> None:
     for version, policy in enumerate(self._policies):
       for size in self.batch_sizes:
-        try:
-          self._warm_up(version, policy, size)
-        except tf.errors.InvalidArgumentError as error:
-          if 'unsupported operations' not in error.message:
-            raise
-          logging.warning(
-              'acting without XLA, which is slower: %s', config.one_line(error))
-          self._steps[version] = self._compiled(policy, jit_compile=None)
-          self._warm_up(version, policy, size)
+        num = min(size, self._num_rows)  # The rest is filled.
+        self.act(tf.constant(version), tf.range(num),
+                 tensor_specs.zeros(policy.time_step_spec, [num]))
 
-  def _warm_up(self, version: int, policy: policy_lib.ActorCriticPolicy, size: int
-               ) -> None:
-    with tf.device(self._device):
-      self._steps[version](
-          policy.get_initial_state(size), tf.constant([0, 0]),
-          tensor_specs.zeros(policy.time_step_spec, [size]))
+  def _initial_state(self) -> Any:
+    # The last row is for those that fill a batch.
+    return self._policies[0].get_initial_state(self._num_rows + 1)
+
+  def _trace(self, jit_compile: Optional[bool]) -> None:
+    """Makes the graph. It is one for all, since each would be compiled anew."""
+    time_step = _batches(self._policies[0].time_step_spec)
+    self._steps = [self._compiled(policy, jit_compile) for policy in self._policies]
+    self._batched = tf.function(self._request, autograph=False).get_concrete_function(
+        tf.TensorSpec([], tf.int32), tf.TensorSpec([None], tf.int32), time_step)
 
   def _compiled(self, policy: policy_lib.ActorCriticPolicy, jit_compile: Optional[bool]
                 ) -> Any:
@@ -121,14 +127,12 @@ class BatchedPolicy:
                 for x, y in zip(*map(tf.nest.flatten, (done.state, state)))]
       return (leaves, policy.must_move(done.state),
               tf.nest.flatten((done.action, done.state.previous_action, done.info)))
-    rows = [
-        tf.nest.map_structure(lambda x: tf.TensorSpec([None, *x.shape], x.dtype), spec)
-        for spec in (policy.policy_state_spec, policy.time_step_spec)]
-    # A batch is of any size: the graph is the same for all.
+    # A batch is of any size.
     with tf.device(self._device):
       return tf.function(
           step, autograph=False, jit_compile=jit_compile).get_concrete_function(
-              rows[0], tf.TensorSpec([2], tf.int32), rows[1])
+              _batches(policy.policy_state_spec), tf.TensorSpec([2], tf.int32),
+              _batches(policy.time_step_spec))
 
   def act(self, version: tf.Tensor, rows: tf.Tensor, time_step: dm_env.TimeStep
           ) -> List[tf.Tensor]:
@@ -138,11 +142,15 @@ class BatchedPolicy:
       version: which weights act.
       rows: int32 `[E]`, the rows of the request's environments. No other request that
         is being answered has one of them.
-      time_step: of tensors `[E, ...]`, with E unknown to the graph.
+      time_step: of tensors `[E, ...]`.
 
     Returns:
       The answer, see `unflatten`.
     """
+    return self._batched(version, rows, time_step)
+
+  def _request(self, version: tf.Tensor, rows: tf.Tensor, time_step: dm_env.TimeStep
+               ) -> List[tf.Tensor]:
     inputs = [rows, *tf.nest.flatten(time_step)]
 
     def request(i):
@@ -213,6 +221,11 @@ class BatchedPolicy:
     return tf.no_op()
 
 
+def _batches(spec: Any) -> Any:
+  """Specs of batches of any size."""
+  return tf.nest.map_structure(lambda x: tf.TensorSpec([None, *x.shape], x.dtype), spec)
+
+
 def _batch_sizes(request_rows: int, most: int) -> List[int]:
   """Multiples of a request's rows, each twice the one before, and the most."""
   most -= most % request_rows
@@ -220,5 +233,4 @@ def _batch_sizes(request_rows: int, most: int) -> List[int]:
   while sizes[0] > request_rows:
     half = sizes[0] // 2
     sizes.insert(0, half + -half % request_rows)
-  # pylint: disable-next=unnecessary-lambda-assignment
-  return sorted({max(size, _MIN_ROWS) for size in sizes})
+  return sorted({max(size, actor.MIN_ROWS) for size in sizes})
