@@ -20,7 +20,7 @@ _GIN = pathlib.Path(__file__).parents[2] / 'gin' / 'gtrxl'
 _BINDINGS = ['TMaze.corridor_length = 10', 'TransformerXL.memory_length = 16',
              'OnlineExperiment.unroll_length = 16',
              'OnlineExperiment.environment_steps = 1000000']
-_LIMIT_SECONDS = 400
+_LIMIT_SECONDS = 600
 
 
 class RunTest(parameterized.TestCase):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import threading
 from typing import Any, List, Optional, Sequence
@@ -202,18 +203,18 @@ class LocalWeights:
     self._source = list(source)
     self._variables = list(variables)
     self.finished = False
-    self._newest: Optional[Any] = None  # Step, whether it is the last, and values.
+    # The step, whether it is the last, and values. A thread adds what another takes.
+    self._newest = collections.deque(maxlen=1)
 
   def publish(self, step: int, finished: bool = False) -> None:
     """Publishes the current values of the source; see `WeightsChannel`."""
-    self._newest = step, finished, [v.numpy() for v in self._source]
+    self._newest.append((step, finished, [v.numpy() for v in self._source]))
 
   def receive(self) -> Optional[int]:
     """Assigns the newest weights to the variables; see `WeightsChannel`."""
-    newest, self._newest = self._newest, None
-    if newest is None:
+    if not self._newest:
       return None
-    step, self.finished, values = newest
+    step, self.finished, values = self._newest.popleft()
     for variable, value in zip(self._variables, values):
       variable.assign(value)
     return step
