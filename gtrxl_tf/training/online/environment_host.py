@@ -84,19 +84,19 @@ class _Actor:
       actor.ActingFailed: the server cannot answer.
     """
     call, self._call = self._call, None
+    values = []
     try:
-      if not call.is_ok():
-        code, message = (x.numpy() for x in call.get_error())
+      code, message = (x.numpy() for x in call.get_error())
+      if code:
         line = config.one_line(Exception(message.decode()))
         if int(code) in _LOST_CODES:
           raise server_lost.ServerLost(line)
         raise actor.ActingFailed(f'the inference server failed: {line}')
       values = call.get_value()
       says, *actions = (x.numpy() for x in values)
-      nests.free_attributes(values)
       return says, actions
     finally:
-      nests.free_attributes(self._arguments)
+      nests.free_attributes([*self._arguments, *values, *vars(call).values()])
 
   def close(self) -> None:
     """Closes the environments, and waits for the answer to a call."""
