@@ -160,6 +160,8 @@ class EnvironmentHost:
           client = None  # With its connection, see `_connect`.
           with self._waiting_for('the inference server, which does not answer'):
             backoff.wait(error)
+        except environments.EnvironmentFailed as error:
+          raise actor.ActingFailed(config.one_line(error)) from error
     for one in self._actors:
       one.close()
 
@@ -243,10 +245,7 @@ class EnvironmentHost:
 
   def _step(self, one: _Actor, actions: Sequence[np.ndarray]) -> None:
     self._waits_for = 'its environments'
-    try:
-      one.step(actions)
-    except environments.EnvironmentFailed as error:
-      raise actor.ActingFailed(config.one_line(error)) from error
+    one.step(actions)
     self._waits_for = 'the inference server'
     self._watchdog.progress()
     self._counts['environment_steps'] += self._experiment.environments_per_actor

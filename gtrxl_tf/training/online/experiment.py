@@ -264,8 +264,9 @@ class OnlineExperiment(experiment.Experiment):
 
   @property
   def description(self) -> str:
+    acts = '' if self.inference is None else f', for which {self.inference.description}'
     return (f'1 server, 1 learner, {self.num_actors} actor(s) of '
-            f'{self.environments_per_actor} environments')
+            f'{self.environments_per_actor} environments{acts}')
 
   def describe_cost(self) -> str:
     images = [spec for spec in tree.flatten(self.observation_spec)

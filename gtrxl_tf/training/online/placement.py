@@ -37,6 +37,12 @@ class Inference:
     self.max_batch = max_batch
     self.max_wait_ms = max_wait_ms
 
+  @property
+  def description(self) -> str:
+    """Says what acts."""
+    return (f'{self.num_servers} inference server(s) act' if self.num_servers
+            else 'the learner acts')
+
   def num_processes(self, num_actors: int) -> int:
     """How many processes play that many actors."""
     return math.ceil(num_actors / self.actors_per_process)
