@@ -10,6 +10,7 @@ import tree
 from gtrxl_tf import machine
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import experiment as experiment_lib
+from gtrxl_tf.training.online import inference_call
 
 
 @contextlib.contextmanager
@@ -44,6 +45,8 @@ def checked_variables() -> Iterator[None]:
 def check_batch(experiment: experiment_lib.Experiment) -> None:
   """Checks that the data of a batch, and of a full queue, fit in free memory.
 
+  Also checks that the time steps of an actor fit in a call to an inference server.
+
   Only the data is counted: the observations and actions of a batch; of an online run,
   all columns of `Unroll` with the memory's records, before Reverb compresses them. The
   learner's activations often take more.
@@ -57,6 +60,8 @@ def check_batch(experiment: experiment_lib.Experiment) -> None:
   """
   free = machine.free_bytes()
   if experiment.needs_server:
+    if experiment.inference is not None:
+      inference_call.check_size(experiment)
     specs = experiment.unroll_signature()
     rows = experiment.items_per_batch + experiment.queue_size
     what, smaller = ' and a full queue', 'batch_size, unroll_length or queue_batches'

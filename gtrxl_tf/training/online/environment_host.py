@@ -130,7 +130,11 @@ class EnvironmentHost:
       should_stop: called before every step and while waiting.
       start: see `Actor`.
       gauges: shows the counts to Prometheus.
+
+    Raises:
+      config.ConfigError: the time steps of an actor are too large for a call.
     """
+    inference_call.check_size(experiment)
     self._experiment = experiment
     self._address = address
     self._should_stop = should_stop

@@ -8,12 +8,14 @@ twice. A server that does not know the session, because it was started again, sa
 `RESET`. The actor then resets its environments and begins another session.
 """
 
+import math
 from typing import Any
 
 import tensorflow as tf
 
 from gtrxl_tf import environments
 from gtrxl_tf.networks import tensor_specs
+from gtrxl_tf.settings import config
 from gtrxl_tf.training.online import experiment as experiment_lib
 
 ACT = 'act'            # The names of the two methods. The other takes nothing,
@@ -26,6 +28,8 @@ RESET = b'reset'
 FINISHED = b'finished'  # The run is over.
 REFUSED = b'refused: '  # Followed by the reason.
 
+_MOST_BYTES = int(3.9 * 2**20)  # Of time steps; gRPC's limit is 4 MiB with the rest.
+
 
 def seen_spec(experiment: experiment_lib.OnlineExperiment
               ) -> environments.BatchedTimeStep:
@@ -35,6 +39,22 @@ def seen_spec(experiment: experiment_lib.OnlineExperiment
       step_type=tf.TensorSpec([], tf.int32), reward=scalar, discount=scalar,
       observation=tensor_specs.tensor_specs(experiment.observation_spec),
       episode_return=scalar, episode_success=scalar))
+
+
+def check_size(experiment: experiment_lib.OnlineExperiment) -> None:
+  """Checks that TensorFlow's RPC can transfer the calls, which has a fixed limit.
+
+  Raises:
+    config.ConfigError: they are too large.
+  """
+  num = experiment.environments_per_actor
+  size = num * sum(math.prod(spec.shape[1:]) * spec.dtype.size
+                   for spec in tf.nest.flatten(seen_spec(experiment)))
+  if size > _MOST_BYTES:
+    raise config.ConfigError(
+        f'OnlineExperiment.environments_per_actor = {num}: their time steps have '
+        f'{size / 2**20:.1f} MiB, and a call to an inference server has at most '
+        f'{_MOST_BYTES / 2**20:.1f}; expected at most {num * _MOST_BYTES // size}')
 
 
 def action_spec(experiment: experiment_lib.OnlineExperiment) -> Any:

@@ -5,10 +5,12 @@
 import itertools
 import threading
 import time
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
 import dm_env
+from dm_env import specs
 import numpy as np
 import portpicker
 import pytest
@@ -174,6 +176,18 @@ class InferenceTest(acting_testing.ActingTestCase):
         self.refused(self.make_host(experiment=other).run),
         f'the inference server at localhost:{self.rpc_port} has other settings: '
         'TMaze.corridor_length = 3 (here 4); expected the same in all parts of a run')
+
+
+class CallTest(absltest.TestCase):
+
+  def test_calls_that_are_too_large_are_refused(self):
+    images = specs.Array((128, 128, 16), np.uint8)  # A quarter of a MiB.
+    with mock.patch.object(t_maze.TMaze, 'observation_spec', lambda _: images):
+      experiment = _experiment(environments_per_actor=16, batch_size=16)
+    with self.assertRaisesRegex(
+        config.ConfigError, 'environments_per_actor = 16: their time steps have 4.0 MiB, '
+        'and a call to an inference server has at most 3.9; expected at most 15'):
+      environment_host.EnvironmentHost(experiment, 'localhost:1', [0], lambda: True)
 
 
 class BatchSizesTest(parameterized.TestCase):
