@@ -27,9 +27,12 @@ from gtrxl_tf.training.online import reconnect
 
 # For an answer. The server answers at once, also if the actor must wait, and the same
 # call may be made again.
-_CALL_MS = 10_000
+_CALL_MS = 5_000
 _CONNECT_MS = 2_000
 _LONGEST_WAIT = 4.0  # Seconds, until another attempt to connect.
+# For so many seconds a server that was never there is no reason for a warning: it is
+# started at the same time, and compiles before it listens.
+_COMPILES = 60.0
 # How long actors that must wait pause between calls: longer each time.
 _PAUSES = 0.001, 0.05
 
@@ -152,6 +155,7 @@ class EnvironmentHost:
       actor.ActingFailed: an environment failed, or the server cannot act in it.
       config.ConfigError: the server has other settings, or has no room for the actors.
     """
+    began = time.time()
     with self._watchdog:
       backoff = reconnect.Backoff(
           'actor', self._address, self._ended, 'inference server', _LONGEST_WAIT)
@@ -163,7 +167,10 @@ class EnvironmentHost:
         except server_lost.ServerLost as error:
           client = None  # With its connection, see `_connect`.
           with self._waiting_for('the inference server, which does not answer'):
-            backoff.wait(error)
+            if self._counts['reconnections'] < 0 and time.time() - began < _COMPILES:
+              time.sleep(_PAUSES[1])
+            else:
+              backoff.wait(error)
         except environments.EnvironmentFailed as error:
           raise actor.ActingFailed(config.one_line(error)) from error
     for one in self._actors:
