@@ -159,8 +159,8 @@ class ActorTest(acting_testing.ActingTestCase):
       with self.assertLogs(level='WARNING') as logs:
         for batch in itertools.islice(self.batches(), 3):
           self.assert_learner_agrees(batch)
-    self.assertRegex(logs.output[0], 'no newer weights for 0 s; acting with those of '
-                     'learner step 0')
+    self.assertRegex('\n'.join(logs.output), 'no newer weights for 0 s; acting with those '
+                     'of learner step 0')
 
   @pytest.mark.long
   def test_an_actor_that_waits_logs_what_it_waits_for(self):

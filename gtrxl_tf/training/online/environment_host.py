@@ -43,6 +43,32 @@ _LOST_CODES = (tf.errors.ABORTED, tf.errors.CANCELLED, tf.errors.DEADLINE_EXCEED
                tf.errors.UNAVAILABLE)
 
 
+def _values(calls: List[Any]) -> List[np.ndarray]:
+  """Waits for the answer to a call, which it removes from a list of one.
+
+  Once the list is empty, nothing but this function has the call, and it is deleted here.
+  If an error kept it until garbage is collected while a function is traced, TensorFlow
+  would make its deletion an operation of that function.
+
+  Raises:
+    ServerLost: there is no answer.
+    actor.ActingFailed: the server cannot answer.
+  """
+  call, values = calls.pop(), []
+  try:
+    code, message = (x.numpy() for x in call.get_error())
+    if code:
+      line = config.one_line(Exception(message.decode()))
+      if int(code) in _LOST_CODES:
+        raise server_lost.ServerLost(line)
+      raise actor.ActingFailed(f'the inference server failed: {line}')
+    values = call.get_value()
+    return [x.numpy() for x in values]
+  finally:
+    nests.free_attributes([*values, *vars(call).values()])
+    del call
+
+
 class _Actor:
   """A batch of environments, and the call that is made for it."""
 
@@ -86,20 +112,13 @@ class _Actor:
       ServerLost: there is none.
       actor.ActingFailed: the server cannot answer.
     """
-    call, self._call = self._call, None
-    values = []
+    call = [self._call]
+    self._call = None
     try:
-      code, message = (x.numpy() for x in call.get_error())
-      if code:
-        line = config.one_line(Exception(message.decode()))
-        if int(code) in _LOST_CODES:
-          raise server_lost.ServerLost(line)
-        raise actor.ActingFailed(f'the inference server failed: {line}')
-      values = call.get_value()
-      says, *actions = (x.numpy() for x in values)
+      says, *actions = _values(call)
       return says, actions
     finally:
-      nests.free_attributes([*self._arguments, *values, *vars(call).values()])
+      nests.free_attributes(self._arguments)
 
   def close(self) -> None:
     """Closes the environments, and waits for the answer to a call."""
@@ -208,13 +227,11 @@ class EnvironmentHost:
       client = tf.distribute.experimental.rpc.Client.create(
           'grpc', self._address, f'{self._address} {random.getrandbits(62)}',
           _CONNECT_MS)
-      found = client.call(
-          inference_call.SETTINGS, [], tf.TensorSpec([], tf.string), _CALL_MS)
-      if not found.is_ok():
-        raise server_lost.ServerLost(found.get_error()[1].numpy().decode())
+      text, = _values([client.call(
+          inference_call.SETTINGS, [], [tf.TensorSpec([], tf.string)], _CALL_MS)])
     except _LOST as error:
       raise server_lost.ServerLost(config.one_line(error)) from error
-    theirs = differences.from_json(found.get_value().numpy().decode())
+    theirs = differences.from_json(text.decode())
     ours = self._experiment.settings
     if ours is not None and theirs:
       agreement.compare(f'the inference server at {self._address}', ours, theirs)
