@@ -120,11 +120,14 @@ class _Actor:
     finally:
       nests.free_attributes(self._arguments)
 
-  def close(self) -> None:
-    """Closes the environments, and waits for the answer to a call."""
+  def finish(self) -> None:
+    """Waits for the answer to a call that was made."""
     if self._call is not None:
       with contextlib.suppress(server_lost.ServerLost, actor.ActingFailed):
         self.answer()
+
+  def close(self) -> None:
+    """Closes the environments."""
     self._environment.close()
 
 
@@ -174,26 +177,33 @@ class EnvironmentHost:
       actor.ActingFailed: an environment failed, or the server cannot act in it.
       config.ConfigError: the server has other settings, or has no room for the actors.
     """
-    began = time.time()
-    with self._watchdog:
-      backoff = reconnect.Backoff(
-          'actor', self._address, self._ended, 'inference server', _LONGEST_WAIT)
-      while not self._ended():
-        try:
-          with self._waiting_for('the inference server, to connect'):
-            client = self._connect()
-          self._play(client, backoff)
-        except server_lost.ServerLost as error:
-          client = None  # With its connection, see `_connect`.
-          with self._waiting_for('the inference server, which does not answer'):
-            if self._counts['reconnections'] < 0 and time.time() - began < _COMPILES:
-              time.sleep(_PAUSES[1])
-            else:
-              backoff.wait(error)
-        except environments.EnvironmentFailed as error:
-          raise actor.ActingFailed(config.one_line(error)) from error
+    try:
+      with self._watchdog:
+        self._play_until_ended()
+    finally:
+      for one in self._actors:
+        one.finish()
     for one in self._actors:
       one.close()
+
+  def _play_until_ended(self) -> None:
+    began = time.time()
+    backoff = reconnect.Backoff(
+        'actor', self._address, self._ended, 'inference server', _LONGEST_WAIT)
+    while not self._ended():
+      try:
+        with self._waiting_for('the inference server, to connect'):
+          client = self._connect()
+        self._play(client, backoff)
+      except server_lost.ServerLost as error:
+        client = None  # With its connection, see `_connect`.
+        with self._waiting_for('the inference server, which does not answer'):
+          if self._counts['reconnections'] < 0 and time.time() - began < _COMPILES:
+            time.sleep(_PAUSES[1])
+          else:
+            backoff.wait(error)
+      except environments.EnvironmentFailed as error:
+        raise actor.ActingFailed(config.one_line(error)) from error
 
   def _ended(self) -> bool:
     self._watchdog.alive()
