@@ -20,6 +20,7 @@ _MODULES = {
     'DistillationPolicy': 'distillation',
     'NetworkPolicy': 'policy',
     'PPOAgent': 'ppo',
+    'R2D2Agent': 'r2d2',
     'Segments': 'decision',
     'VMPOAgent': 'vmpo',
 }
@@ -30,6 +31,7 @@ _AGENTS = {
     'decision': 'DecisionAgent',
     'distillation': 'DistillationAgent',
     'ppo': 'PPOAgent',
+    'r2d2': 'R2D2Agent',
     'vmpo': 'VMPOAgent',
 }
 

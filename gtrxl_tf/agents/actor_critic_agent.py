@@ -1,4 +1,4 @@
-"""The base class of the agents that train an `ActorCritic` online."""
+"""The base classes of the agents that train an `ActorCritic` online."""
 
 from typing import Any, Dict, NamedTuple, Tuple
 
@@ -24,7 +24,60 @@ class Steps(NamedTuple):
   batch: unroll.Unroll  # [B, time, ...]: the unrolls.
 
 
-class ActorCriticAgent(tf.Module):
+class NetworkPair(tf.Module):
+  """An online network, which learns, and a target network, a copy that lags.
+
+  Args:
+    name: the module's.
+    online: the network that learns; its variables must exist.
+    target: a second network with the same settings; it becomes a copy.
+  """
+
+  def __init__(self, name: str, online: actor_critic.ActorCritic,
+               target: actor_critic.ActorCritic):
+    super().__init__(name=name)
+    self.online = online
+    self.target = target
+    self.update_target()
+
+  @property
+  def learned_variables(self) -> Tuple[tf.Variable, ...]:
+    """The variables that an optimizer changes: all but the target network's."""
+    return tuple(self.online.trainable_variables)
+
+  @tf.function(autograph=False)
+  def update_target(self) -> None:
+    """Copies the online network, with all statistics, to the target network."""
+    for target, online in zip(self.target.variables, self.online.variables):
+      target.assign(online)
+
+  from_replay = False
+
+  def gauges(self) -> Dict[str, float]:
+    """No gauges."""
+    return {}
+
+  def after_batch(self, batch: unroll.Unroll) -> None:
+    """Adds a batch to the statistics of observations.
+
+    They stay the same in all gradient steps of the batch. Otherwise the policy would
+    move away from the one that acted by statistics alone.
+    """
+    if self.online.observation_statistics is not None:
+      self._update_observations(batch.observation)
+
+  @tf.function(autograph=False)
+  def _update_observations(self, observation) -> None:
+    """Updates the statistics with all steps `[B, T + 1, ...]` but the overlap."""
+    strategy = tf.distribute.get_strategy()
+    statistics = self.online.observation_statistics
+    sums = strategy.run(lambda x: statistics.sums(
+        tf.nest.map_structure(lambda x: x[:, :-1], x)), [observation])
+    statistics.update(tf.nest.map_structure(
+        lambda x: strategy.reduce(tf.distribute.ReduceOp.SUM, x, axis=None), sums))
+
+
+class ActorCriticAgent(NetworkPair):
   """Two networks and their losses, except that of the policy, which subclasses add.
 
   The online network learns, and the target network, a copy that lags, acts. The value
@@ -49,20 +102,12 @@ class ActorCriticAgent(tf.Module):
                target: actor_critic.ActorCritic, discount: float, td_lambda: float,
                value_cost: float, pixel_control_cost: float,
                pixel_control_discount: float):
-    super().__init__(name=name)
-    self.online = online
-    self.target = target
+    super().__init__(name, online, target)
     self._discount = discount
     self._td_lambda = td_lambda
     self._value_cost = value_cost
     self._pixel_control_cost = pixel_control_cost
     self._pixel_control_discount = pixel_control_discount
-    self.update_target()
-
-  @property
-  def learned_variables(self) -> Tuple[tf.Variable, ...]:
-    """The variables that an optimizer changes: all but the target network's."""
-    return tuple(self.online.trainable_variables)
 
   @property
   def acting_network(self) -> actor_critic.ActorCritic:
@@ -72,16 +117,6 @@ class ActorCriticAgent(tf.Module):
   def refresh_acting_network(self) -> None:
     """Updates the target network."""
     self.update_target()
-
-  @tf.function(autograph=False)
-  def update_target(self) -> None:
-    """Copies the online network, with all statistics, to the target network."""
-    for target, online in zip(self.target.variables, self.online.variables):
-      target.assign(online)
-
-  def gauges(self) -> Dict[str, float]:
-    """No gauges."""
-    return {}
 
   def loss(self, batch: unroll.Unroll) -> Tuple[tf.Tensor, Dict[str, Any]]:
     """The loss of a batch, and metrics.
@@ -163,28 +198,9 @@ class ActorCriticAgent(tf.Module):
       self._update_popart(sums)
     return metrics
 
-  def after_batch(self, batch: unroll.Unroll) -> None:
-    """Adds a batch to the statistics of observations.
-
-    They stay the same in all gradient steps of the batch. Otherwise the policy would
-    move away from the one that acted by statistics alone.
-    """
-    if self.online.observation_statistics is not None:
-      self._update_observations(batch.observation)
-
   @tf.function(autograph=False)
   def _update_popart(self, sums) -> None:
     self.online.popart.update(sums, self.online.value_head.output_layer)
-
-  @tf.function(autograph=False)
-  def _update_observations(self, observation) -> None:
-    """Updates the statistics with all steps `[B, T + 1, ...]` but the overlap."""
-    strategy = tf.distribute.get_strategy()
-    statistics = self.online.observation_statistics
-    sums = strategy.run(lambda x: statistics.sums(
-        tf.nest.map_structure(lambda x: x[:, :-1], x)), [observation])
-    statistics.update(tf.nest.map_structure(
-        lambda x: strategy.reduce(tf.distribute.ReduceOp.SUM, x, axis=None), sums))
 
   def _normalize(self, values: tf.Tensor, tasks: tf.Tensor) -> tf.Tensor:
     popart = self.online.popart

@@ -16,8 +16,9 @@ class Agent(Protocol):
   def loss(self, batch: Any) -> Tuple[tf.Tensor, Dict[str, Any]]:
     """The scalar to minimize, and metrics; on a replica, that replica's share of both.
 
-    The metric `carried`, if there is one, is not summed over replicas: it is the nest
-    of states at the end of each of the batch's rows, `[B, ...]`.
+    The metric `carried`, if there is one, is not summed over replicas: it is a nest
+    `[B, ...]` of what the trainer keeps of each of the batch's rows, which are the
+    states at their ends, or their priorities.
     """
 
   def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
@@ -87,6 +88,13 @@ class OnlineAgent(Agent, Protocol):
   @property
   def default_max_age(self) -> int:
     """The default maximum age, in learner steps, of data that is trained on."""
+
+  @property
+  def from_replay(self) -> bool:
+    """Whether batches are a replay table's `Sample`s, instead of a queue's unrolls.
+
+    The metric `carried` is then the unrolls' priorities.
+    """
 
   def refresh_acting_network(self) -> None:
     """Copies the weights learned since the last refresh to the acting network."""

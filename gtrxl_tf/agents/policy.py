@@ -171,8 +171,13 @@ class ActorCriticPolicy(NetworkPolicy):
         reward=time_step.reward, is_first=time_step.first()), state.core, move)
     space = self._network.action_space
     policy = outputs.policy
-    sample = space.mode(policy) if self._greedy else space.sample(policy, seed)
+    sample = self._sample(policy, seed)
     record = self._network.core.record(cache) if self._with_record else ()
     return PolicyStep(
         space.to_environment(sample), PolicyState(cache, sample),
         PolicyInfo(policy, record))
+
+  def _sample(self, policy: action_space.Policy, seed: Any) -> Any:
+    """Chooses the action, a sample of `ActionSpace`."""
+    space = self._network.action_space
+    return space.mode(policy) if self._greedy else space.sample(policy, seed)

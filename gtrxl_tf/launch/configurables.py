@@ -8,6 +8,7 @@ import gtrxl_tf.agents.cql_sac
 import gtrxl_tf.agents.decision
 import gtrxl_tf.agents.distillation
 import gtrxl_tf.agents.ppo
+import gtrxl_tf.agents.r2d2
 import gtrxl_tf.agents.vmpo
 import gtrxl_tf.collecting
 import gtrxl_tf.collecting.episodes

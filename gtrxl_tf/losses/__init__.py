@@ -5,5 +5,6 @@ from gtrxl_tf.losses import cql
 from gtrxl_tf.losses import distributions
 from gtrxl_tf.losses import pixel_control
 from gtrxl_tf.losses import ppo
+from gtrxl_tf.losses import r2d2
 from gtrxl_tf.losses import returns
 from gtrxl_tf.losses import vmpo

@@ -18,7 +18,7 @@ _SMALLEST_SCALE = 1e-4
 _MOST_VALUES = 2 ** 16
 # The logit of an action that is not allowed. Its probability is 0 in any precision, and
 # it is finite, so that 0 times its log-probability is 0 and not NaN.
-_MASKED_LOGIT = -1e9
+MASKED_LOGIT = -1e9
 
 
 class Policy(NamedTuple):
@@ -156,7 +156,7 @@ class ActionSpace:
     for action_logits, allowed in zip(self._logits(policy), tf.split(
         tf.cast(mask, tf.bool), self._num_values, axis=-1)):
       allowed |= ~tf.reduce_any(allowed, axis=-1, keepdims=True)
-      logits.append(tf.where(allowed, action_logits, _MASKED_LOGIT))
+      logits.append(tf.where(allowed, action_logits, MASKED_LOGIT))
     return policy._replace(logits=tf.concat(logits, axis=-1))
 
   def log_prob(self, policy: Policy, samples: Any) -> tf.Tensor:

@@ -49,6 +49,13 @@ class Unroll(NamedTuple):
     return self.step_type[:, self.memory_length:] == int(dm_env.StepType.LAST)
 
 
+class Sample(NamedTuple):
+  """A learner's batch from the replay table."""
+  unroll: Unroll     # [B, time, ...], with E rows of each item.
+  weight: tf.Tensor  # [B]: the loss is multiplied by it.
+  key: Any = ()      # [items] uint64, in Reverb.
+
+
 def columns(unroll_length: int, memory_length: int) -> Unroll:
   """Each column's rows as `(start, length)`, relative to the unroll's first row.
 
@@ -68,8 +75,25 @@ def columns(unroll_length: int, memory_length: int) -> Unroll:
       unroll_id=(t, 1))
 
 
+def notice(row: Unroll) -> Unroll:
+  """The columns by which a learner counts new unrolls; the others are `()`."""
+  return row._replace(observation=(), reward=(), discount=(), action=(), policy=(),
+                      record=())
+
+
+def notice_columns(unroll_length: int, overlap: int) -> Unroll:
+  """The `columns` of a notice, without the rows that an unroll before it has, too.
+
+  The first unroll of a stream has none before it: its first `overlap` rows are in no
+  notice.
+  """
+  new = overlap + 1, unroll_length - overlap
+  return columns(unroll_length, 0)._replace(
+      step_type=new, episode_return=new, episode_success=new)
+
+
 def signature(row: Unroll, unroll_length: int, memory_length: int) -> Unroll:
-  """The queue's signature.
+  """The signature of a table of unrolls.
 
   Args:
     row: arrays or specs with the shapes and dtypes of what an actor with E
@@ -77,10 +101,19 @@ def signature(row: Unroll, unroll_length: int, memory_length: int) -> Unroll:
     unroll_length: T.
     memory_length: M.
   """
+  return _signature(row, columns(unroll_length, memory_length))
+
+
+def notice_signature(row: Unroll, unroll_length: int, overlap: int) -> Unroll:
+  """The signature of a queue of notices; see `signature`."""
+  return _signature(notice(row), notice_columns(unroll_length, overlap))
+
+
+def _signature(row: Unroll, windows: Unroll) -> Unroll:
   def row_specs(window, column):
     return tf.nest.map_structure(
         lambda x: tf.TensorSpec((window[1], *x.shape), x.dtype), column)
-  return Unroll(*map(row_specs, columns(unroll_length, memory_length), row))
+  return Unroll(*map(row_specs, windows, row))
 
 
 def misfit(found: Unroll, expected: Unroll) -> Optional[str]:

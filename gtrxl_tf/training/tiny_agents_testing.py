@@ -15,10 +15,12 @@ from gtrxl_tf.agents import cql
 from gtrxl_tf.agents import decision
 from gtrxl_tf.agents import distillation
 from gtrxl_tf.agents import ppo
+from gtrxl_tf.agents import r2d2
 from gtrxl_tf.networks import cql as cql_network
 from gtrxl_tf.networks import decision as decision_network
 from gtrxl_tf.networks import distillation as distillation_network
 from gtrxl_tf.networks import torsos
+from gtrxl_tf.replay import unroll
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import learner as learner_lib
 
@@ -53,10 +55,20 @@ def _ppo():
   return ppo.PPOAgent(online, target)
 
 
+def _r2d2():
+  return r2d2.R2D2Agent(*(testing.tiny_network(num_values=2) for _ in range(2)),
+                        burn_in=2, target_update_period=1)
+
+
 def _unrolls(seed):
   # No loss reads the ids.
   return testing.random_unrolls(seed, _B, num_tasks=2)._replace(
       target_step=(), unroll_id=())
+
+
+def _sample(seed):
+  weight = np.random.RandomState(seed).rand(_B).astype(np.float32)
+  return unroll.Sample(_unrolls(seed), tf.constant(weight))
 
 
 def _decision(core):
@@ -126,6 +138,7 @@ def _with_state(batch, make):
 AGENTS: Dict[str, Tiny] = {
     'vmpo': Tiny(_vmpo, _unrolls),
     'ppo': Tiny(_ppo, _unrolls),
+    'r2d2': Tiny(_r2d2, _sample),
     'rate': Tiny(lambda: _decision(_rate),
                  _with_state(_segments, lambda: _decision(_rate))),
     'dt': Tiny(lambda: _decision(lambda: cores.RATE(
