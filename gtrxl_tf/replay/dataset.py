@@ -1,11 +1,13 @@
-"""A dataset that reads a learner's batches from the queue."""
+"""Datasets that read a learner's batches from the queue or from the replay table."""
 
 from typing import Callable
 
 import numpy as np
 import tensorflow as tf
 
+from gtrxl_tf.losses import r2d2
 from gtrxl_tf.replay import lazy_reverb as reverb
+from gtrxl_tf.replay import prioritized
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll as unroll_lib
@@ -39,9 +41,75 @@ def unrolls(address: str, num_items: int, ledger: staleness.Ledger,
   Raises:
     ServerLost: there is no server.
   """
+  return (_admitted(address, ledger, should_stop, timeout_ms, abandoned)
+          .map(lambda sample: unroll_lib.Unroll(*sample.data))  # So far only a tuple.
+          .batch(num_items, drop_remainder=True)
+          .map(_batch_first)
+          .with_options(_options()))
+
+
+def replayed(address: str, num_items: int, new_items: int, replay: prioritized.Replay,
+             ledger: staleness.Ledger, should_stop: Callable[[], bool],
+             timeout_ms: int = 1000, abandoned: Callable[[], bool] = lambda: False
+             ) -> tf.data.Dataset:
+  """Batches of `num_items` items from the replay table, each of E environments.
+
+  Before each batch it takes `new_items` notices that the ledger admits from the queue.
+  Until the table has enough, it takes them without a batch.
+
+  Args:
+    address: as in `unrolls`, as all others that are not described here.
+    num_items: items per batch.
+    new_items: new items per batch.
+    replay: the table's settings.
+    ledger: counts new items, and the ages of those sampled.
+    should_stop: see `unrolls`.
+    timeout_ms: see `unrolls`.
+    abandoned: see `unrolls`.
+
+  Returns:
+    A dataset of `Sample`.
+
+  Raises:
+    ServerLost: there is no server.
+  """
+  client = reverb.Client(address)
+
+  def batch(sample):
+    unroll, info = unroll_lib.Unroll(*sample.data), sample.info
+
+    def count(steps):
+      for step in np.ravel(steps):
+        ledger.count_age(max(ledger.learner_step - int(step), 0))
+      return steps
+
+    steps = unroll.target_step
+    unroll = unroll._replace(target_step=tf.ensure_shape(
+        tf.numpy_function(count, [steps], steps.dtype), steps.shape))
+    weights = r2d2.importance_weights(
+        info.probability, info.table_size, replay.importance_exponent)
+    return unroll_lib.Sample(_batch_first(unroll), tf.repeat(weights, num), info.key)
+
+  sampled = _samples(address, prioritized.TABLE, should_stop, timeout_ms, abandoned)
+  num = sampled.element_spec.data.reward.shape[1]
+
+  def filled(_):
+    return tf.ensure_shape(tf.numpy_function(
+        lambda: np.bool_(replay.is_filled(client, num)), [], tf.bool), [])
+
+  new = (_admitted(address, ledger, should_stop, timeout_ms, abandoned)
+         .map(lambda sample: sample.data.unroll_id)
+         .batch(new_items, drop_remainder=True).filter(filled))
+  return (tf.data.Dataset.zip((new, sampled.batch(num_items, drop_remainder=True)))
+          .map(lambda _, sample: batch(sample)).with_options(_options()))
+
+
+def _samples(address: str, table: str, should_stop: Callable[[], bool],
+             timeout_ms: int, abandoned: Callable[[], bool]) -> tf.data.Dataset:
+  """Samples of a table until told to stop; see `unrolls`."""
   with server_lost.converted():
     samples = reverb.TrajectoryDataset.from_table_signature(
-        address, writer.TABLE, max_in_flight_samples_per_worker=1,
+        address, table, max_in_flight_samples_per_worker=1,
         num_workers_per_iterator=1, rate_limiter_timeout_ms=timeout_ms,
         get_signature_timeout_secs=10)
 
@@ -51,6 +119,14 @@ def unrolls(address: str, num_items: int, ledger: staleness.Ledger,
       return tf.ensure_shape(go_on, [])
     return goes_on
 
+  # Sampling restarts after each time-out, while the batch behind it keeps filling.
+  return (tf.data.Dataset.counter().take_while(until(should_stop))
+          .flat_map(lambda _: samples).take_while(until(abandoned)))
+
+
+def _admitted(address: str, ledger: staleness.Ledger, should_stop: Callable[[], bool],
+              timeout_ms: int, abandoned: Callable[[], bool]) -> tf.data.Dataset:
+  """Samples of the queue that the ledger admits; see `unrolls`."""
   def admitted(sample):
     unroll = sample.data
     unroll_length = unroll.episode_return.shape[0]
@@ -60,17 +136,15 @@ def unrolls(address: str, num_items: int, ledger: staleness.Ledger,
          unroll.episode_return, unroll.episode_success, unroll.task[0]], tf.bool)
     return tf.ensure_shape(admit, [])
 
+  return _samples(
+      address, writer.TABLE, should_stop, timeout_ms, abandoned).filter(admitted)
+
+
+def _options() -> tf.data.Options:
   options = tf.data.Options()
   # They include parallel maps, which were measured to run four batches ahead.
   options.experimental_optimization.apply_default_optimizations = False
-  # Sampling restarts after each time-out, while the batch behind it keeps filling.
-  return (tf.data.Dataset.counter().take_while(until(should_stop))
-          .flat_map(lambda _: samples).take_while(until(abandoned))
-          .filter(admitted)
-          .map(lambda sample: unroll_lib.Unroll(*sample.data))  # So far only a tuple.
-          .batch(num_items, drop_remainder=True)
-          .map(_batch_first)
-          .with_options(options))
+  return options
 
 
 def _batch_first(unroll: unroll_lib.Unroll) -> unroll_lib.Unroll:

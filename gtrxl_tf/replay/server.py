@@ -1,4 +1,4 @@
-"""The Reverb server: a queue of unrolls and a table of weights."""
+"""The Reverb server: a queue of unrolls, a table of weights, perhaps a replay table."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from gtrxl_tf import files
 from gtrxl_tf.replay import lazy_reverb as reverb
+from gtrxl_tf.replay import prioritized
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import settings_table
 from gtrxl_tf.replay import unroll
@@ -22,7 +23,8 @@ from gtrxl_tf.settings import config
 def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
           queue_size: int, variables: Sequence[tf.Variable],
           checkpoints: Optional[pathlib.Path] = None,
-          settings: Optional[str] = None) -> reverb.Server:
+          settings: Optional[str] = None,
+          replay: Optional[prioritized.Replay] = None) -> reverb.Server:
   """Starts a server.
 
   Args:
@@ -32,16 +34,20 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
     memory_length: M.
     queue_size: the number of items that the queue holds; actors wait while it is full.
     variables: the variables of the acting network.
-    checkpoints: a folder for Reverb's checkpoints of both tables. The server resumes
+    checkpoints: a folder for Reverb's checkpoints of the tables. The server resumes
       from the newest. Without a folder it starts empty, and `checkpoint` fails. A
       damaged checkpoint is renamed to `tables.damaged`, and the server starts empty: it
       loses the queued items, which are few and soon too old.
     settings: a text that everyone who connects can read, see `settings_table`.
+    replay: makes the replay table; the queue then has notices of new unrolls. None: the
+      queue has the unrolls, and there is no such table.
 
   Raises:
     config.ConfigError: the port is taken.
   """
   signature = unroll.signature(row, unroll_length, memory_length)
+  in_queue = signature if replay is None else unroll.notice_signature(
+      row, unroll_length, replay.overlap)
 
   def make_server(folder: Optional[pathlib.Path]) -> reverb.Server:
     checkpointer = None
@@ -49,8 +55,10 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
       folder.mkdir(parents=True, exist_ok=True)
       checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(
           path=str(folder))
-    served = [reverb.Table.queue(writer.TABLE, queue_size, signature=signature),
+    served = [reverb.Table.queue(writer.TABLE, queue_size, signature=in_queue),
               weights.table(variables)]
+    if replay is not None:
+      served.append(replay.table(signature, row.reward.shape[0]))
     if settings is not None:
       served.append(settings_table.table())
     return reverb.Server(served, port=port, checkpointer=checkpointer)

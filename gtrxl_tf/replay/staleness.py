@@ -38,20 +38,25 @@ class Ledger(tf.train.experimental.PythonState):
     >>> ledger.environment_steps, list(ledger.returns)
     (2, [1.0])
 
+  With a replay table no unroll is too old. The queue then has notices, each of which is
+  admitted once, whatever its age, also if the weights are newer than the learner: they
+  are those of a learner that was killed. The ages are those of the unrolls sampled.
+
   Attributes:
     learner_step: the learner's step count, which the learner keeps current.
     environment_steps: actions taken in admitted unrolls.
     unrolls: number of admitted items.
     stale: number of items refused because of their age.
     duplicate: number of items refused as repetitions.
-    max_age: the bound: an admitted unroll is trained on at an age of at most this.
+    max_age: the bound: an admitted unroll is trained on at an age of at most this;
+      infinite with a replay table.
     oldest: the greatest age at which an admitted unroll is trained on.
     returns: returns of the last `window` episodes that ended in admitted unrolls.
     successes: 1 or 0 for these episodes, where the environment reports success.
     task_returns: for each task, returns of its last `window` episodes.
   """
 
-  def __init__(self, max_age: int, num_tasks: int = 1, window: int = 100,
+  def __init__(self, max_age: float, num_tasks: int = 1, window: int = 100,
                worker: int = 0):
     """Creates an empty ledger.
 
@@ -107,23 +112,28 @@ class Ledger(tf.train.experimental.PythonState):
       self.duplicate += 1
       return False
     self._newest_of_writer[writer] = number
-    age = self.learner_step - int(target_step)
-    # A negative age: a learner that was killed published these weights.
-    if not 0 <= age < self.max_age:
-      self.stale += 1
-      return False
-    self.oldest = max(self.oldest, age + 1)
+    if self.max_age < math.inf:
+      age = self.learner_step - int(target_step)
+      # A negative age: a learner that was killed published these weights.
+      if not 0 <= age < self.max_age:
+        self.stale += 1
+        return False
+      self.count_age(age)
     self.unrolls += 1
     steps = int(np.sum(step_type != int(dm_env.StepType.FIRST)))
     self.environment_steps += steps
     self._steps_of_writer[writer] += steps
-    self._ages.append(age)
     for row, environment in zip(*np.nonzero(~np.isnan(episode_return))):
       value = float(episode_return[row, environment])
       self.returns.append(value)
       self.task_returns[task[environment]].append(value)
     self.successes.extend(episode_success[~np.isnan(episode_success)].tolist())
     return True
+
+  def count_age(self, age: int) -> None:
+    """Counts the age of an item that is trained on next."""
+    self._ages.append(age)
+    self.oldest = max(self.oldest, age + 1)
 
   def gauges(self, seconds: float) -> Dict[str, float]:
     """Statistics of the unrolls admitted in the `seconds` since the last call.

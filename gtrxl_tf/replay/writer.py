@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import collections
-from typing import Any, List, Optional
+import math
+from typing import Any, List, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
 import tree
 
 from gtrxl_tf.replay import lazy_reverb as reverb
+from gtrxl_tf.replay import prioritized
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.settings import config
@@ -29,22 +31,27 @@ def chunk_length(unroll_length: int) -> int:
   return max(d for d in range(1, 33) if unroll_length % d == 0)
 
 
-def check_signature(client: reverb.Client, signature: unroll.Unroll, whose: str
-                    ) -> None:
+def check_signature(client: reverb.Client, signature: unroll.Unroll, whose: str,
+                    table: str = TABLE) -> None:
   """Checks that a server's unrolls have the given signature.
 
   Args:
     client: a client of the server.
     signature: the result of `unroll.signature`.
     whose: the owner of the signature, for the message.
+    table: the name of the table of unrolls.
 
   Raises:
     config.ConfigError: the server was started with other settings.
     ServerLost: there is no server.
   """
   with server_lost.converted():
-    served = client.server_info(_SECONDS_FOR_AN_ANSWER)[TABLE].signature
-  misfit = unroll.misfit(signature, unroll.Unroll(*served))
+    tables = client.server_info(_SECONDS_FOR_AN_ANSWER)
+  if table not in tables:
+    raise config.ConfigError(
+        f'the server at {client.server_address} has no table {table!r}: expected it by '
+        'these settings')
+  misfit = unroll.misfit(signature, unroll.Unroll(*tables[table].signature))
   if misfit:
     raise config.ConfigError(
         f"{whose} unrolls do not fit the server's: {misfit}. Both need the same "
@@ -67,10 +74,14 @@ class UnrollWriter:
 
   An item holds the unrolls of all E environments of an actor, which step in one call.
   Separate items would have the same windows at the same time, at E times the cost.
+
+  With a replay table, it gets the items, and the queue a notice of each. The items may
+  then overlap by more than a row, and begin every T - overlap rows.
   """
 
   def __init__(self, client: reverb.Client, row: unroll.Unroll, unroll_length: int,
-               memory_length: int, identity: Optional[int] = None):
+               memory_length: int, identity: Optional[int] = None,
+               replay: Optional[prioritized.Replay] = None):
     """Creates a writer; `open` connects it.
 
     Args:
@@ -79,18 +90,28 @@ class UnrollWriter:
       unroll_length: T.
       memory_length: M.
       identity: the upper half of the items' ids, below 2**31; random if None.
+      replay: the settings of the replay table; None if there is none.
 
     Raises:
       ValueError: a length is not an integer, or is too small.
     """
     self._client = client
     self._unroll_length = unroll_length
-    self._windows = [
-        window for window, column in zip(
-            unroll.columns(unroll_length, memory_length), row)
-        for _ in tree.flatten(column)]
+    self._overlap = replay.overlap if replay else 0
+    windows = unroll.columns(unroll_length, memory_length)
+    # For each table of items: its name, priorities, and the window of each leaf.
+    self._items = [(TABLE, 1.0, _leaf_windows(row, windows, row))]
+    self._table = TABLE  # Of the unrolls.
+    if replay:
+      self._table = prioritized.TABLE
+      self._items = [
+          (prioritized.TABLE, replay.initial_priority, self._items[0][2]),
+          (TABLE, 1.0, _leaf_windows(
+              row, unroll.notice_columns(unroll_length, self._overlap),
+              unroll.notice(row)))]
     self._signature = unroll.signature(row, unroll_length, memory_length)
-    self._chunk_length = chunk_length(unroll_length)
+    self._chunk_length = chunk_length(
+        math.gcd(unroll_length, unroll_length - self._overlap))
     # The rows that an item refers to, and enough to end a chunk with its last row.
     before = max(memory_length, 1)
     before += (-1 - before) % self._chunk_length
@@ -119,7 +140,7 @@ class UnrollWriter:
       ServerLost: there is no server.
     """
     self.close()
-    check_signature(self._client, self._signature, "this actor's")
+    check_signature(self._client, self._signature, "this actor's", self._table)
     keep = self.history.maxlen + self._unroll_length + 1
     keep += -keep % self._chunk_length
     with server_lost.converted():
@@ -169,7 +190,7 @@ class UnrollWriter:
     if complete and not self._half_row:
       self._create_item()
     self._half_row = False
-    self._rows = 1 if complete else self._rows + 1
+    self._rows = 1 + (self._overlap if complete else self._rows)
     return complete
 
   def end_unroll(self, row: unroll.Unroll) -> None:
@@ -201,7 +222,9 @@ class UnrollWriter:
 
   def _create_item(self) -> None:
     with server_lost.converted():
-      self._writer.create_item(TABLE, priority=1.0, trajectory=self._item())
+      for table, priority, windows in self._items:
+        self._writer.create_item(
+            table, priority=priority, trajectory=self._item(windows))
     self._next_id += 1
 
   def _checked_leaves(self, row: unroll.Unroll) -> List[np.ndarray]:
@@ -219,12 +242,13 @@ class UnrollWriter:
       self._checked = True
     return leaves
 
-  def _item(self) -> List[Any]:
+  def _item(self, windows: List[Optional[Tuple[int, int]]]) -> List[Any]:
     """Returns the newest unroll, in the order of the leaves of `Unroll`."""
     columns = []
-    for (start, length), column in zip(self._windows, self._writer.history):
-      start -= self._unroll_length + 1  # Relative to the end of the stream.
-      columns.append(column[start:(start + length) or None])
+    for window, column in zip(windows, self._writer.history):
+      if window:
+        start = window[0] - self._unroll_length - 1  # From the end of the stream.
+        columns.append(column[start:(start + window[1]) or None])
     return columns
 
   def wait(self, pending_items: int, timeout_ms: int) -> bool:
@@ -250,3 +274,11 @@ class UnrollWriter:
       with server_lost.converted():
         self._writer.close()
       self._writer = None
+
+
+def _leaf_windows(row: unroll.Unroll, windows: unroll.Unroll, kept: unroll.Unroll
+                  ) -> List[Optional[Tuple[int, int]]]:
+  """The window of each leaf of a row; None where the column is `()` in `kept`."""
+  return [window if tree.flatten(keeps) else None
+          for column, window, keeps in zip(row, windows, kept)
+          for _ in tree.flatten(column)]

@@ -104,7 +104,8 @@ class Actor:
     self._address = address
     self._should_stop = should_stop
     self._network = experiment.acting_network
-    self._policy = experiment.make_policy(self._network, with_record=True)
+    self._policy = experiment.make_policy(
+        self._network, with_record=True, actor=index)
     num = experiment.environments_per_actor
     self._environment = experiment.make_environments(
         num, seeds.Stream.ACTING, index, start, first=index * num)

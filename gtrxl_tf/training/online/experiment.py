@@ -3,7 +3,7 @@
 import functools
 import math
 import pathlib
-from typing import Any, Optional
+from typing import Any, Dict, Optional
 
 import tensorflow as tf
 import tree
@@ -11,10 +11,12 @@ import tree
 from gtrxl_tf import cores
 from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.agents import policy as policy_lib
+from gtrxl_tf.agents import r2d2
 from gtrxl_tf.agents import vmpo
 from gtrxl_tf.environments import atari
 from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.replay import prioritized
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints as checkpoints_lib
@@ -79,6 +81,10 @@ class OnlineExperiment(experiment.Experiment):
       an unroll. A part that hangs in a single call for three times as long ends, and is
       started again. Not in the paper; ten minutes are more than a first step takes to
       compile.
+    replay: the table that an off-policy agent, such as R2D2, samples from; None for the
+      others, which use each unroll of the queue once.
+    exploration: how the actors of such an agent explore. Evaluators and the exported
+      policy then take the best action.
     evaluator: whether `binaries.train` plays with the newest weights during training,
       which takes processor time from the other parts.
     inference: where inference servers act for the actors, which then only step
@@ -108,6 +114,8 @@ class OnlineExperiment(experiment.Experiment):
       stall_seconds: config.PositiveFloat = 600.0,
       evaluator: bool = False,
       inference: Optional[placement.Inference] = None,
+      replay: Optional[prioritized.Replay] = None,
+      exploration: Optional[r2d2.EpsilonGreedy] = None,
       **shared):
     if batch_size % environments_per_actor:
       raise config.ConfigError(
@@ -132,6 +140,13 @@ class OnlineExperiment(experiment.Experiment):
     if batches_per_weights:
       _check_shares(batches_per_weights, batch_size, environments_per_actor, num_actors,
                     num_minibatches)
+    new_unrolls = batch_size
+    if replay:
+      new_unrolls = replay.unrolls_per_step or batch_size
+      _check_replay(replay, new_unrolls, unroll_length, environments_per_actor,
+                    {'batches_per_weights': batches_per_weights, 'max_age': max_age,
+                     # Its policy has no rates of exploration.
+                     'inference': inference and '@Inference()'}, num_minibatches)
     self.environment_steps = math.ceil(environment_steps / frames_per_action)
     self.unroll_length = unroll_length
     self.batch_size = batch_size
@@ -141,13 +156,17 @@ class OnlineExperiment(experiment.Experiment):
     self.environments_per_actor = environments_per_actor
     self.max_head_start = max_head_start
     self.items_per_batch = batch_size // environments_per_actor
-    self.queue_size = queue_batches * self.items_per_batch
+    # Those that are new, of a learner step.
+    self.new_items = new_unrolls // environments_per_actor
+    self.queue_size = queue_batches * self.new_items
     self.batches_per_weights = batches_per_weights
     self.unrolls_per_weights = batches_per_weights and (
         batches_per_weights * self.items_per_batch // num_actors)
     self.stall_seconds = stall_seconds
     self.evaluator = evaluator
     self.inference = inference
+    self.replay = replay
+    self.exploration = exploration
     self._max_age = max_age
 
   @functools.cached_property
@@ -180,6 +199,13 @@ class OnlineExperiment(experiment.Experiment):
     with devices.compute_dtype(self.compute_dtype):
       online = self.make_network()
     agent = self._agent(online=online, target=self.make_network())
+    for name, needed in ('replay', '@Replay()'), ('exploration', '@EpsilonGreedy()'):
+      given = getattr(self, name)
+      if (given is not None) != agent.from_replay:
+        raise config.ConfigError(
+            f'OnlineExperiment.{name} = {given and config.name_of(type(given))}: '
+            f'expected {needed if agent.from_replay else None} with the agent '
+            f'{config.name_of(type(agent))}')
     if (self.batches_per_weights or agent.publish_period) < agent.publish_period:
       raise config.ConfigError(
           f'OnlineExperiment.batches_per_weights = {self.batches_per_weights}: expected '
@@ -196,7 +222,9 @@ class OnlineExperiment(experiment.Experiment):
         of learner steps is not known: the first row of an episode is no environment
         step. None if the optimizer is not for a run.
     """
-    batches = math.ceil(self.environment_steps / (self.batch_size * self.unroll_length))
+    new_steps = self.new_items * self.environments_per_actor * (
+        self.unroll_length - (self.replay.overlap if self.replay else 0))
+    batches = math.ceil(self.environment_steps / new_steps)
     return self.optimizer.make(
         batches * self.num_epochs * self.num_minibatches, progress)
 
@@ -208,15 +236,32 @@ class OnlineExperiment(experiment.Experiment):
   def learned_network(self, agent: agent_lib.OnlineAgent) -> tf.keras.layers.Layer:
     return agent.acting_network
 
-  def max_age(self, agent: agent_lib.OnlineAgent) -> int:
+  def max_age(self, agent: agent_lib.OnlineAgent) -> float:
     """The bound on the age of data, in learner steps."""
+    if self.replay:
+      return math.inf
     return self._max_age or self.batches_per_weights or agent.default_max_age
 
   def make_policy(self, network: actor_critic.ActorCritic, greedy: bool = False,
-                  with_record: bool = False) -> policy_lib.ActorCriticPolicy:
-    """Makes a policy that acts with `network`; see `ActorCriticPolicy`."""
+                  with_record: bool = False, actor: Optional[int] = None
+                  ) -> policy_lib.ActorCriticPolicy:
+    """Makes a policy that acts with `network`; see `ActorCriticPolicy`.
+
+    Args:
+      network: acts.
+      greedy: takes the most likely action; always so with `exploration`, except in an
+        actor.
+      with_record: whether a step's `info` has the core's record.
+      actor: the index of the actor that plays with it.
+    """
+    if self.exploration and actor is not None:
+      num = self.environments_per_actor
+      rates = self.exploration.rates(actor * num, num, self.num_actors * num)
+      return r2d2.EpsilonGreedyPolicy(
+          rates, network, self.observation_spec, self.action_spec, with_record)
     return policy_lib.ActorCriticPolicy(
-        network, self.observation_spec, self.action_spec, greedy, with_record)
+        network, self.observation_spec, self.action_spec,
+        greedy or self.exploration is not None, with_record)
 
   @property
   def memory_length(self) -> int:
@@ -244,21 +289,21 @@ class OnlineExperiment(experiment.Experiment):
         target_step=tf.TensorSpec((), tf.int64), unroll_id=tf.TensorSpec((), tf.int64))
 
   def unroll_signature(self) -> unroll.Unroll:
-    """Specs of an item of the queue."""
+    """Specs of an item of unrolls, in the replay table if there is one."""
     return unroll.signature(
         self.row_spec(), self.unroll_length, self.memory_length)
 
   def make_batch(self, agent: Optional[agent_lib.OnlineAgent] = None
-                 ) -> unroll.Unroll:
-    """Makes one unroll of zeros, `[1, time, ...]`, as an agent's loss takes it."""
-    del agent
+                 ) -> Any:
+    """Makes one unroll of zeros, `[1, time, ...]`, as the agent's loss takes it."""
 
     def zeros(spec: tf.TensorSpec) -> tf.Tensor:
       return tf.zeros((1, spec.shape[0], *spec.shape[2:]), spec.dtype)
 
-    return tf.nest.map_structure(zeros, self.unroll_signature())
+    made = tf.nest.map_structure(zeros, self.unroll_signature())
+    return unroll.Sample(made, tf.ones([1])) if self.replay else made
 
-  def describe_row(self, batch: unroll.Unroll) -> str:
+  def describe_row(self, batch: Any) -> str:
     del batch
     return f'{self.unroll_length} + {self.memory_length}'
 
@@ -291,6 +336,29 @@ class OnlineExperiment(experiment.Experiment):
 
   def make_console(self) -> console.Console:
     return console.Console(self.environment_steps)
+
+
+def _check_replay(replay: prioritized.Replay, new_unrolls: int, unroll_length: int,
+                  environments: int, unset: Dict[str, Any], num_minibatches: int
+                  ) -> None:
+  """Refuses settings that do not fit a replay table."""
+  for name, value in unset.items():
+    if value is not None:
+      raise config.ConfigError(
+          f'OnlineExperiment.{name} = {value}: expected None with '
+          'OnlineExperiment.replay')
+  if num_minibatches > 1:
+    raise config.ConfigError(
+        f'OnlineExperiment.num_minibatches = {num_minibatches}: expected 1 with '
+        'OnlineExperiment.replay')
+  if new_unrolls % environments:
+    raise config.ConfigError(
+        f'Replay.unrolls_per_step = {new_unrolls}: expected a multiple of '
+        f'OnlineExperiment.environments_per_actor = {environments}')
+  if replay.overlap >= unroll_length:
+    raise config.ConfigError(
+        f'Replay.overlap = {replay.overlap}: expected less than '
+        f'OnlineExperiment.unroll_length = {unroll_length}')
 
 
 def _check_shares(batches: int, batch_size: int, environments: int, num_actors: int,

@@ -28,8 +28,8 @@ def serve(experiment: experiment_lib.OnlineExperiment, port: int,
     port: the port to listen on.
     folder: the run's folder; the tables' checkpoints go into `replay/`.
     should_stop: called five times a second.
-    checkpoint_seconds: seconds between checkpoints. There is little to save: the queue
-      holds one batch, which is soon too old to be trained on.
+    checkpoint_seconds: seconds between checkpoints. Without a replay table there is
+      little to save: the queue holds one batch, which is soon too old to be trained on.
     gauges: shows how full the tables are.
 
   Raises:
@@ -41,7 +41,7 @@ def serve(experiment: experiment_lib.OnlineExperiment, port: int,
   server = server_lib.serve(
       port, experiment.row_spec(), experiment.unroll_length, experiment.memory_length,
       experiment.queue_size, experiment.acting_network.variables, folder.replay,
-      settings)
+      settings, experiment.replay)
   if settings is not None:
     files.write_atomically(folder.replay / agreement.SETTINGS, settings)
   logging.info('server: listening on port %d, on all interfaces', port)

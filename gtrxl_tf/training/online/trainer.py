@@ -6,9 +6,11 @@ import time
 from typing import Any, Collection, Dict, Iterator
 
 from absl import logging
+import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf.replay import lazy_reverb as reverb
+from gtrxl_tf.replay import prioritized
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll
@@ -70,6 +72,9 @@ class OnlineTrainer(trainer.Trainer):
           f'{experiment.items_per_batch}: expected a multiple of the {num_workers} '
           'workers that share it')
     self._meets = num_workers > 1
+    if self._meets and experiment.replay:
+      raise config.ConfigError(
+          f'{num_workers} workers: expected one with OnlineExperiment.replay')
     with strategy.scope():
       # It follows from the environment steps, on which workers agree, and is therefore
       # in no checkpoint.
@@ -96,7 +101,7 @@ class OnlineTrainer(trainer.Trainer):
     self._watchdog = watchdog.Watchdog(experiment.stall_seconds, self._describe)
     self._queue = unroll_queue.UnrollQueue(
         address, self._items_per_worker, self._ledger, self._asked_to_stop,
-        self._watchdog.limit)
+        self._watchdog.limit, experiment.replay, experiment.new_items)
     self._gauges.show_health(self._watchdog)
     self._idle = 0.0
     self._prepared = False  # True once the learner step has been traced.
@@ -149,6 +154,7 @@ class OnlineTrainer(trainer.Trainer):
           if batch is None:
             break  # It should stop, or a restarted server is to be checked.
           backoff.reset()
+          keys = batch.key.numpy() if self._experiment.replay else None
           batch = self._share_out(batch)
           self._progress.assign(self._steps / self._experiment.environment_steps)
           if self._newest:
@@ -156,6 +162,8 @@ class OnlineTrainer(trainer.Trainer):
           else:
             self._watchdog.pause()  # The first step compiles, for any length of time.
           yield batch
+          if keys is not None:
+            self._update_priorities(keys)
           if self._published_step == self.step:
             self._publish()
       except server_lost.ServerLost as error:
@@ -171,7 +179,8 @@ class OnlineTrainer(trainer.Trainer):
     """
     writer.check_signature(
         reverb.Client(self._address), self._experiment.unroll_signature(),
-        "the learner's")
+        "the learner's",
+        prioritized.TABLE if self._experiment.replay else writer.TABLE)
     agreement.check_server(self._address, self._experiment.settings)
     self._queue.abandon()
     self._channel = weights.WeightsChannel(
@@ -185,7 +194,14 @@ class OnlineTrainer(trainer.Trainer):
         self._learner.prepare(_rows(self._queue.element_spec))
       self._watchdog.progress()
 
-  def _share_out(self, batch: unroll.Unroll) -> Any:
+  def _update_priorities(self, keys: np.ndarray) -> None:
+    """Gives the items of the last batch their new priorities."""
+    priorities = self._newest['carried'].numpy()
+    if not np.isfinite(priorities).all():
+      self._check_finite()
+    prioritized.update(reverb.Client(self._address), keys, priorities)
+
+  def _share_out(self, batch: Any) -> Any:
     """Gives each replica its rows of this worker's batch."""
     return devices.share_out(_rows(batch), self._strategy, own=True)
 
@@ -319,8 +335,10 @@ class OnlineTrainer(trainer.Trainer):
     return network
 
 
-def _rows(batch: unroll.Unroll) -> unroll.Unroll:
-  """A batch without the two columns that have no rows, and that no loss reads."""
+def _rows(batch: Any) -> Any:
+  """A batch without the columns that have no rows, and that no loss reads."""
+  if isinstance(batch, unroll.Sample):
+    return batch._replace(unroll=_rows(batch.unroll), key=())
   return batch._replace(target_step=(), unroll_id=())
 
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import deadline
 from gtrxl_tf.replay import lazy_reverb as reverb
+from gtrxl_tf.replay import prioritized
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import staleness
 from gtrxl_tf.replay import unroll
@@ -37,7 +38,8 @@ class UnrollQueue:
   """Takes batches from a Reverb server's queue; connects again as often as asked."""
 
   def __init__(self, address: str, items_per_batch: int, ledger: staleness.Ledger,
-               should_stop: Callable[[], bool], stall_seconds: float):
+               should_stop: Callable[[], bool], stall_seconds: float,
+               replay: Optional[prioritized.Replay] = None, new_items: int = 0):
     """Creates the queue's end; nothing is connected yet.
 
     Args:
@@ -46,12 +48,17 @@ class UnrollQueue:
       ledger: admits items.
       should_stop: called while waiting, also from another thread.
       stall_seconds: after which a connection without unrolls is given up.
+      replay: if given, batches are `Sample`s of the replay table, and the queue has
+        notices.
+      new_items: the notices that are taken for each batch then.
     """
     self._address = address
-    self._items_per_batch = items_per_batch
     self._ledger = ledger
     self._should_stop = should_stop
     self._stall_seconds = stall_seconds
+    self._items_per_batch = items_per_batch
+    self._replay = replay
+    self._new_items = new_items
     self._abandoned = threading.Event()  # Each connection has its own.
     self._batches: Optional[tf.data.Dataset] = None
     self._iterator: Optional[Iterator[unroll.Unroll]] = None
@@ -85,9 +92,16 @@ class UnrollQueue:
     self._abandoned = abandoned = threading.Event()
     if channel:
       self._start_thread(_keep_published, channel, abandoned)
-    self._batches = dataset.unrolls(
-        self._address, self._items_per_batch, self._ledger,
-        lambda: self._should_stop() or abandoned.is_set(), abandoned=abandoned.is_set)
+    arguments = dict(
+        ledger=self._ledger, abandoned=abandoned.is_set,
+        should_stop=lambda: self._should_stop() or abandoned.is_set())
+    if self._replay:
+      self._batches = dataset.replayed(
+          self._address, self._items_per_batch, self._new_items, self._replay,
+          **arguments)
+    else:
+      self._batches = dataset.unrolls(
+          self._address, self._items_per_batch, **arguments)
 
   def next(self, alive_or_stop: Callable[[], bool]) -> Optional[unroll.Unroll]:
     """Returns the next batch; None if the learner should stop or reconnect.

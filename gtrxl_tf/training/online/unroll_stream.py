@@ -43,7 +43,7 @@ class UnrollStream:
     """
     self.writer = writer_lib.UnrollWriter(
         client, experiment.row_spec(), experiment.unroll_length,
-        experiment.memory_length)
+        experiment.memory_length, replay=experiment.replay)
     self._tasks = tasks
     self._memory_length = experiment.memory_length
     self._limit = experiment.unrolls_per_weights
