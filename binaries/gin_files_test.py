@@ -35,6 +35,9 @@ _EXPERIMENTS = sorted(path.name for path in GTRXL.glob('*.gin'))
 _SMALL = [name for name in _EXPERIMENTS if name.endswith('_cpu.gin')]
 LARGE = [name for name in _EXPERIMENTS if name not in _SMALL]
 _AGENTS = sorted(path.name for path in GTRXL.glob('agents/*.gin'))
+# Small experiments whose actions are not one integer.
+_CONTINUOUS = ('apple_maze_cpu.gin', 'memory_maze_sensitivity_cpu.gin',
+               'mujoco_hopper_cpu.gin', 'numpad_mujoco_2x2_cpu.gin')
 _CORES = sorted(path.name for path in GIN.glob('cores/*.gin'))
 
 BINDINGS = {'dmlab_avm.gin': ['DMLab.dataset_path = "/photographs"']}
@@ -125,8 +128,12 @@ class GinFilesTest(GinTest):
   @parameterized.product(agent=_AGENTS, name=_SMALL)
   @pytest.mark.long
   def test_agent(self, agent, name):
-    made = self.prepare([GTRXL / name, GTRXL / 'agents' / agent]).make_agent()
-    self.assertEqual(f'{made.name}.gin', agent)
+    files = [GTRXL / name, GTRXL / 'agents' / agent]
+    if agent == 'r2d2.gin' and name in _CONTINUOUS:
+      with self.assertRaisesRegex(config.ConfigError, 'expected one DiscreteArray'):
+        self.prepare(files)
+    else:
+      self.assertEqual(f'{self.prepare(files).make_agent().name}.gin', agent)
 
   @parameterized.parameters(*LARGE)
   @pytest.mark.long
@@ -140,6 +147,13 @@ class GinFilesTest(GinTest):
          *(f'OnlineExperiment.{name} = {size}' for name, size in zip(names, sizes))])
     self.assertEqual(experiment.unrolls_per_weights, 1)
     self.assertEqual(experiment.max_age(experiment.make_agent()), 1)
+
+  @pytest.mark.long
+  def test_r2d2_at_its_papers_size(self):
+    experiment = self.prepare(
+        [GIN / 'r2d2' / 'atari.gin'], ["Atari.game = 'ms_pacman'"])
+    experiment.check()
+    self.assertEqual((experiment.items_per_batch, experiment.new_items), (64, 333))
 
   @parameterized.parameters(*_CORES)
   @pytest.mark.long
