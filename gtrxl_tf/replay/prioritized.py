@@ -42,7 +42,8 @@ class Replay:
   `min_unrolls` again, while notices are counted.
 
   Args:
-    capacity: unrolls that the table holds.
+    capacity: unrolls that the table holds. Each of their steps takes the memory of an
+      observation and of the core's record, which Reverb compresses.
     min_unrolls: unrolls in the table before the learner takes a step. The paper does
       not give it; with the default, samples of a full batch rarely coincide.
     unrolls_per_step: new unrolls for each learner step, a multiple of
