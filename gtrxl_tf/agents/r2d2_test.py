@@ -14,6 +14,7 @@ from gtrxl_tf.agents import r2d2 as agent_lib
 from gtrxl_tf.losses import r2d2
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import heads
+from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import learner as learner_lib
@@ -108,16 +109,28 @@ class R2D2AgentTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(
         tf.reduce_mean(r2d2.inverse_rescale(q_values[..., 1])), 1, atol=0.1)
 
-  def test_values_in_acting_equal_those_in_learning(self):
-    agent = _agent()
+  @parameterized.named_parameters(
+      ('gtrxl', lambda: cores.TransformerXL(
+          1, 4, num_heads=2, head_dim=2, memory_length=3)),
+      ('lstm', lambda: cores.DeepLSTM(2, 4)), ('gru', lambda: cores.DeepGRU(1, 4)),
+      ('mamba', lambda: cores.Mamba(1, 4)), ('memoryless', cores.Memoryless))
+  def test_values_in_acting_equal_those_in_learning(self, make_core):
+    def network():
+      made = actor_critic.ActorCritic(
+          testing.DISCRETE, torsos.VectorTorso((4,)), make_core(), head_units=4)
+      made.create_variables(_OBSERVATION_SPEC)
+      return made
+
+    agent = agent_lib.R2D2Agent(network(), network(), burn_in=2)
+    m = agent.online.core.memory_length
     policy = agent_lib.EpsilonGreedyPolicy(
         np.array([0.5, 0.9], np.float32), agent.online, _OBSERVATION_SPEC,
         testing.DISCRETE, with_record=True)
     random = np.random.RandomState(0)
     state, rows = policy.get_initial_state(2), []
-    for t in range(3 + 6):  # The memory's length, and T + 1.
+    for t in range(m + 6):  # The memory's length, and T + 1.
       observation = tf.constant(random.randn(2, 4), tf.float32)
-      time_step = (testing.restart(observation, 2) if t in (0, 6) else
+      time_step = (testing.restart(observation, 2) if t in (0, m + 3) else
                    testing.transition(observation, tf.constant([1., -t])))
       done = policy.action(time_step, state, seed=[0, t])
       rows.append((time_step, state.previous_action, done.info))
@@ -125,10 +138,11 @@ class R2D2AgentTest(tf.test.TestCase, parameterized.TestCase):
     time_steps, previous, info = tf.nest.map_structure(
         lambda *x: tf.stack(x, axis=1), *rows)
     q_values = agent.q_values(agent.online, unroll_lib.Unroll(
-        time_steps.observation[:, 3:], time_steps.step_type, time_steps.reward[:, 3:],
-        time_steps.discount[:, 3:], previous[:, 3:], (), info.record[:, :3], (), (),
+        time_steps.observation[:, m:], time_steps.step_type, time_steps.reward[:, m:],
+        time_steps.discount[:, m:], previous[:, m:], (),
+        tf.nest.map_structure(lambda x: x[:, :m], info.record), (), (),
         tf.zeros([2, 1], tf.int32), (), ()))
-    logits = info.policy.logits[:, 3 + 2:]
+    logits = info.policy.logits[:, m + 2:]
 
     def centred(x):
       return x - tf.reduce_mean(x, axis=-1, keepdims=True)
