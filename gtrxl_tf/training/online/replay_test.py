@@ -31,6 +31,7 @@ from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.online import actor as actor_lib
 from gtrxl_tf.training.online import experiment as experiment_lib
+from gtrxl_tf.training.online import placement
 from gtrxl_tf.training.online import trainer as trainer_lib
 
 _T, _E, _ITEMS, _NEW = 6, 2, 4, 1  # New items for each batch of four.
@@ -164,6 +165,8 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
       (dict(batches_per_weights=1), 'OnlineExperiment.batches_per_weights = 1: expected '
        'None with OnlineExperiment.replay'),
       (dict(max_age=5), 'OnlineExperiment.max_age = 5: expected None'),
+      (dict(inference=placement.Inference()),
+       'OnlineExperiment.inference = @Inference.*: expected None'),
       (dict(num_minibatches=2), 'num_minibatches = 2: expected 1'),
       (dict(replay=prioritized.Replay(unrolls_per_step=3)),
        'Replay.unrolls_per_step = 3: expected a multiple of'),
