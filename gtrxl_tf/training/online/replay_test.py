@@ -106,8 +106,9 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
     rows = metrics_csv.read_metrics(folder.metrics)
     last = rows[-1]
     self.assertEqual(last['learner_step'], trainer.step)
-    # After the first unrolls, one step follows each new item of the queue.
-    self.assertEqual(last['unrolls'], trainer.step + 2)
+    # One step follows each new item of the queue, but for those that were counted before
+    # the table had enough.
+    self.assertBetween(last['unrolls'], trainer.step, trainer.step + 2)
     self.assertEqual((last['unrolls_stale'], last['unrolls_duplicate']), (0, 0))
     self.assertEqual(last['oldest_allowed'], math.inf)
     self.assertGreater(last['oldest_unroll'], 2)
