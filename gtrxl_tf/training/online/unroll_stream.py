@@ -1,5 +1,7 @@
 """The unrolls of a batch of environments: when one may begin, and what it contains."""
 
+from __future__ import annotations
+
 import time
 from typing import Any, Callable, Tuple
 
