@@ -23,7 +23,7 @@ class Command(NamedTuple):
   """A command of the docs; those that train nothing have no files and one model."""
   gin_files: List[str]
   gin_bindings: List[str]
-  models: Dict[str, variants.Model]  # By their labels.
+  models: Dict[str, variants.Model]  # The keys are labels.
   sweep: List[variants.Point]
   seeds: int
 

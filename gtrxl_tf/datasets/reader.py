@@ -132,12 +132,11 @@ class Dataset:
       steps: [B, T], numbers of steps in each of them.
 
     Returns:
-      [B, T, ...].
+      [B, T, ...], a copy; 0 before an episode's first step and after its last one.
     """
     shards = self._shard[episodes]
-    rows = self._begin[episodes][:, np.newaxis] + steps
-    if (shards == shards[0]).all():
-      return self._array(int(shards[0]), name)[rows]
+    known = (0 <= steps) & (steps < self.lengths[episodes][:, np.newaxis])
+    rows = self._begin[episodes][:, np.newaxis] + np.where(known, steps, 0)
     taken = None
     for shard in np.unique(shards):
       here = shards == shard
@@ -145,6 +144,7 @@ class Dataset:
       if taken is None:
         taken = np.empty((*steps.shape, *found.shape[2:]), found.dtype)
       taken[here] = found
+    taken[~known] = 0
     return taken
 
   def _open_array(self, shard: int, name: str) -> np.ndarray:

@@ -60,26 +60,21 @@ def gather(dataset: reader.Dataset, episodes: Sequence[int], starts: Sequence[in
   steps = starts[:, np.newaxis] + np.arange(length)
   last = dataset.lengths[episodes][:, np.newaxis] - 1
   mask = steps <= last
-  steps = np.minimum(steps, last)
-
-  def take(name: str) -> np.ndarray:
-    taken = dataset.take(name, episodes, steps)
-    taken[~mask] = 0
-    return taken
-
+  seen = np.minimum(steps, last)
   leaves = []
   stacked = _stacked_names(dataset.specs, frame_stack)
   for name in dataset.array_names:
     if name in stacked:
-      leaves.append(_stack_frames(dataset, name, episodes, steps, frame_stack))
+      leaves.append(_stack_frames(dataset, name, episodes, seen, frame_stack))
     elif format_lib.is_observation(name):
-      leaves.append(dataset.take(name, episodes, steps))
+      leaves.append(dataset.take(name, episodes, seen))
     else:
-      leaves.append(take(name))
+      leaves.append(dataset.take(name, episodes, steps))
   observation, action, reward, discount = tree.unflatten_as(dataset.specs, leaves)
   return SegmentBatch(
       observation, action, reward.astype(np.float32), discount.astype(np.float32),
-      take('end'), take('return_to_go'), mask, episodes, starts)
+      dataset.take('end', episodes, steps), dataset.take('return_to_go', episodes, steps),
+      mask, episodes, starts)
 
 
 def _stacked_names(specs: format_lib.Specs, frame_stack: int) -> Set[str]:
@@ -97,8 +92,7 @@ def _stack_frames(dataset: reader.Dataset, name: str, episodes: np.ndarray,
   """Reads [B, T, ..., C S], or [B, T, S] of single numbers; 0 before an episode."""
   frames = []
   for lag in reversed(range(frame_stack)):
-    frame = dataset.take(name, episodes, np.maximum(steps - lag, 0))
-    frame[steps < lag] = 0
+    frame = dataset.take(name, episodes, steps - lag)
     frames.append(frame if frame.ndim > 2 else frame[..., np.newaxis])
   return np.concatenate(frames, axis=-1)
 

@@ -41,26 +41,19 @@ def gather(dataset: datasets.Dataset, histories: Sequence[int], starts: Sequence
   """
   histories, starts = np.asarray(histories), np.asarray(starts)
   steps = starts[:, np.newaxis] + np.arange(-1, length)
-  last = dataset.lengths[histories][:, np.newaxis] - 1
-  known = (0 <= steps) & (steps <= last)
-  steps = np.clip(steps, 0, last)
-
-  def take(name: str) -> np.ndarray:
-    taken = dataset.take(name, histories, steps)
-    taken[~known] = 0
-    return taken
-
+  valid = steps[:, 1:] < dataset.lengths[histories][:, np.newaxis]
   specs = dataset.specs._replace(discount=())
   observation, action, reward, _ = tree.unflatten_as(
-      specs, [take(name) for name in dataset.array_names if name != 'discount'])
+      specs, [dataset.take(name, histories, steps)
+              for name in dataset.array_names if name != 'discount'])
   is_first = np.zeros((len(starts), length), bool)
   is_first[:, 0] = starts == 0
   position = (starts[:, np.newaxis] + np.arange(length)).astype(np.int32)
   return distillation.HistoryBatch(
       tf.nest.map_structure(tf.constant, network_lib.Histories(
-          observation, action, reward.astype(np.float32), take('end') != 0, is_first,
-          position)),
-      tf.constant(known[:, 1:]), tf.nest.map_structure(tf.convert_to_tensor, state))
+          observation, action, reward.astype(np.float32),
+          dataset.take('end', histories, steps) != 0, is_first, position)),
+      tf.constant(valid), tf.nest.map_structure(tf.convert_to_tensor, state))
 
 
 class _HistorySampler(samplers.Sampler):

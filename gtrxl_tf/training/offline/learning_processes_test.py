@@ -36,7 +36,7 @@ def _network(specs):
 
 
 def _same_tasks(one, other):
-  """Whether two batches have as many tasks, and the same informed actions."""
+  """Returns whether two batches have equally many tasks and equal informed actions."""
   for _ in range(4):
     actions = one.informed_actions()
     if not np.array_equal(actions, other.informed_actions()):

@@ -39,7 +39,7 @@ class OfflineTrainer(trainer.Trainer):
       agent = experiment.make_agent()
       self._optimizer = optimizer = experiment.make_optimizer()
     self._sampler = experiment.make_sampler(agent)
-    # Of training, without evaluations and without imports and construction.
+    # CPU time spent on training: imports, construction and evaluations do not count.
     self._cpu_seconds = tf.Variable(0.0, dtype=tf.float64)
     super().__init__(experiment, process, agent, optimizer, dict(
         sampler=self._sampler, cpu_seconds=self._cpu_seconds))
