@@ -177,12 +177,8 @@ class EnvironmentHost:
       actor.ActingFailed: an environment failed, or the server cannot act in it.
       config.ConfigError: the server has other settings, or has no room for the actors.
     """
-    try:
-      with self._watchdog:
-        self._play_until_ended()
-    finally:
-      for one in self._actors:
-        one.finish()
+    with self._watchdog:
+      self._play_until_ended()
     for one in self._actors:
       one.close()
 
@@ -249,7 +245,17 @@ class EnvironmentHost:
     return client
 
   def _play(self, client: Any, backoff: reconnect.Backoff) -> None:
-    """Plays with a server until it is lost, or until the end."""
+    """Plays with a server until it is lost, or until the end.
+
+    No call is left without an answer: TensorFlow crashes if a client is deleted before.
+    """
+    try:
+      self._play_on(client, backoff)
+    finally:
+      for one in self._actors:
+        one.finish()
+
+  def _play_on(self, client: Any, backoff: reconnect.Backoff) -> None:
     for one in self._actors:
       one.call(client)
     pause = _PAUSES[0]

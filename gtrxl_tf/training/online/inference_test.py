@@ -165,6 +165,17 @@ class InferenceTest(acting_testing.ActingTestCase):
                      '^environment 0, episode 1, step 1: RuntimeError: the maze fell in')
 
   @pytest.mark.medium
+  def test_hosts_end_while_their_calls_are_answered(self):
+    self.start(_experiment())
+    next(self.batches())
+    for _ in range(5):  # TensorFlow crashed in every second.
+      self.host._finished = True
+      self.thread.join()
+      self.host = self.make_host()
+      self.thread = self.start_thread(self.host.run)
+      next(self.batches())
+
+  @pytest.mark.medium
   def test_a_host_with_other_settings_is_refused(self):
     experiment = _experiment()
     experiment.settings = {'TMaze.corridor_length': '3', 'Inference.max_batch': '3'}
