@@ -2,9 +2,12 @@
 
   make tpu-check
   make tpu-check ARGS='--steps=rate --steps=adf --types=float32 --tpus=v4'
+  make tpu-check ARGS='--execute --platform=cuda'
 
-Prints a table; docs/tpu.md explains it. The compiler has a separate environment, which
-`make tpu-check` sets up, because it needs another version of jax.
+With `--execute` it does not compile for TPUs: it takes the same steps, without dropout,
+on a device that is here, by PJRT, and compares them with TensorFlow's. Prints a table; docs/tpu.md
+explains it. The compiler has a separate environment, which `make tpu-check` sets up,
+because it needs another version of jax; for `cuda`, install `jax[cuda12]==0.6.2` there.
 """
 
 from __future__ import annotations
@@ -32,7 +35,13 @@ _TYPES = flags.DEFINE_multi_enum(
     'types', ['float32', 'bfloat16'], ['float32', 'bfloat16'],
     'The types in which networks compute.')
 _TPUS = flags.DEFINE_multi_enum(
-    'tpus', ['v3', 'v4'], ['v3', 'v4'], 'The TPUs.')
+    'tpus', ['v3', 'v4', 'v5e', 'v5p'], ['v3', 'v4', 'v5e', 'v5p'], 'The TPUs.')
+_EXECUTE = flags.DEFINE_bool(
+    'execute', False, 'Take the steps on this machine instead.')
+_PLATFORM = flags.DEFINE_enum(
+    'platform', 'cpu', ['cpu', 'cuda'], 'Where --execute takes the steps.')
+_REPEAT = flags.DEFINE_integer(
+    'repeat', 3, 'Steps that --execute times.', lower_bound=1)
 _PYTHON = flags.DEFINE_string(
     'python', '.venv-tpu/bin/python', 'Python of the environment with the compiler.')
 
@@ -60,10 +69,16 @@ def _check(step: learner_hlo.Step, folder: pathlib.Path) -> None:
       subprocess.run([sys.executable, '-m', *step.collect, f'--output_dir={data}'],
                      check=True, stdout=subprocess.DEVNULL)
     bindings = [f"dataset = '{data / step.dataset}'"]
+  if _EXECUTE.value:  # XLA's random numbers are not TensorFlow's.
+    bindings += step.no_dropout
   module = folder / 'module'
   for dtype in _TYPES.value:
     size = _write(module, step.gin_files, [
-        *bindings, f"Experiment.compute_dtype = '{dtype}'"], step.rows)
+        *bindings, f"Experiment.compute_dtype = '{dtype}'"], step.rows, _EXECUTE.value)
+    if _EXECUTE.value:
+      _print_row(learner_hlo.run_cells(step.name, dtype, size, learner_hlo.run_apart(
+          _PYTHON.value, module, _PLATFORM.value, _REPEAT.value)))
+      continue
     for tpu in _TPUS.value:
       found = learner_hlo.compile_apart(_PYTHON.value, module, tpu)
       _print_row(learner_hlo.cells(step.name, dtype, tpu, size, found))
@@ -76,8 +91,9 @@ def main() -> None:
 
   if not pathlib.Path(_PYTHON.value).exists():
     sys.exit(f'--python={_PYTHON.value}: no such file; `make tpu-check` makes it')
-  _print_row(learner_hlo.TITLES)
-  _print_row(['---'] * 4 + ['--:'] * (len(learner_hlo.TITLES) - 4))
+  titles = learner_hlo.RUN_TITLES if _EXECUTE.value else learner_hlo.TITLES
+  _print_row(titles)
+  _print_row(['---'] * 4 + ['--:'] * (len(titles) - 4))
   try:
     with tempfile.TemporaryDirectory() as folder:
       for name in _STEPS.value:

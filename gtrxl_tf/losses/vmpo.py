@@ -187,9 +187,10 @@ def _best_and_threshold(advantages: tf.Tensor, valid: tf.Tensor, fraction: float
   """
   ranked = tf.sort(tf.where(valid, advantages, -float('inf')), direction='DESCENDING')
   # The number of valid steps is known only when the graph runs. Shapes stay static
-  # because the threshold is looked up.
+  # because the threshold is looked up: by a gather, since XLA compiles a slice anew for
+  # each index.
   num_top = tf.maximum(tf.cast(fraction * _count(valid), tf.int32), 1)
-  return ranked[0], ranked[num_top - 1]
+  return ranked[0], tf.gather(ranked, num_top - 1)
 
 
 def _top(advantages: tf.Tensor, valid: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:

@@ -1,15 +1,17 @@
-"""The learner's step as an XLA module, and a TPU compiler's report on it."""
+"""The learner's step as an XLA module, a TPU compiler's report on it, and its run."""
 
 import json
 import pathlib
 import re
 import subprocess
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
+import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf.analysis.benchmarks import learner_cost
 from gtrxl_tf.analysis.benchmarks import tpu_compiler
+from gtrxl_tf.analysis.benchmarks import xla_runner
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import learner as learner_lib
 
@@ -28,6 +30,7 @@ class Step(NamedTuple):
   rows: int
   collect: Tuple[str, ...] = ()  # A binary with flags that writes a small dataset.
   dataset: str = ''              # Its folder in the output.
+  no_dropout: Tuple[str, ...] = ()  # Settings that make the step repeatable.
 
 
 _AD = 'gin/distillation/'
@@ -35,6 +38,8 @@ _HISTORIES = (
     'binaries.collect_histories', f'--gin_file={_AD}dr.gin',
     '--gin_bindings=HistoryCollector.num_histories = 8',
     '--gin_bindings=HistoryCollector.num_evaluation = 1')
+_NO_DROPOUT = ('SegmentTransformer.dropout = 0.0',
+               'SegmentTransformer.attention_dropout = 0.0')
 
 STEPS = {
     'vmpo': Step('V-MPO, GTrXL on DMLab-30, 8 unrolls', ('gin/gtrxl/dmlab30.gin',),
@@ -43,17 +48,22 @@ STEPS = {
                  ('gin/rate/t_maze.gin', 'gin/rate/models/rate.gin'),
                  64,
                  ('binaries.collect', '--gin_file=gin/rate/t_maze.gin',
-                  '--gin_bindings=Collector.num_episodes = 66')),
+                  '--gin_bindings=Collector.num_episodes = 66'),
+                 no_dropout=('RATE.dropout = 0.0',)),
     'adf': Step('AD on DarkRoom, ADF, 256 windows',
                 (f'{_AD}dr.gin', f'{_AD}models/adf.gin'), 256,
-                _HISTORIES, 'training'),
+                _HISTORIES, 'training', _NO_DROPOUT),
     'ed': Step('AD on DarkRoom, ED, 256 chunks',
                (f'{_AD}dr.gin', f'{_AD}models/ed.gin'), 256,
-               _HISTORIES, 'training'),
+               _HISTORIES, 'training', _NO_DROPOUT),
 }
 
 TITLES = ('step', 'type', 'TPU', 'batch', 'arguments, MiB', 'temporaries, MiB',
           'program, MiB', 'GFLOP', 'compiled in, s')
+RUN_TITLES = ('step', 'type', 'device', 'batch', 'step, ms', 'memory, MiB', 'GFLOP/s',
+              'differs by')
+
+_ARGUMENTS, _OUTPUTS, _EXPECTED = 'arguments.npz', 'outputs.npz', 'expected.npz'
 
 
 def hlo(learner: learner_lib.Learner, batch: Any, stage: str = 'hlo') -> Any:
@@ -64,11 +74,14 @@ def hlo(learner: learner_lib.Learner, batch: Any, stage: str = 'hlo') -> Any:
     batch: nest of tensors.
     stage: `hlo` for text, `hlo_serialized` for bytes.
   """
+  return _compiled(learner).experimental_get_compiler_ir(batch)(stage=stage)
+
+
+def _compiled(learner: learner_lib.Learner) -> Any:
   def on_all_rows(batch):  # The compiler does not fill in default arguments.
     return learner.device_step(batch)
 
-  step = tf.function(on_all_rows, jit_compile=True, autograph=False)
-  return step.experimental_get_compiler_ir(batch)(stage=stage)
+  return tf.function(on_all_rows, jit_compile=True, autograph=False)
 
 
 def forbidden(text: str) -> List[str]:
@@ -76,9 +89,36 @@ def forbidden(text: str) -> List[str]:
   return [name for name, pattern in _FORBIDDEN.items() if re.search(pattern, text)]
 
 
+def num_constants(learner: learner_lib.Learner, batch: Any) -> int:
+  """Returns how many of a step's inputs are constants of its module.
+
+  XLA would compile the step anew for each of their values. Inputs without elements do
+  not count.
+  """
+  entry = hlo(learner, batch).split('\nENTRY ', 1)[1]
+  return len(_inputs(learner, batch)()) - entry.count(' parameter(')
+
+
+def _inputs(learner: learner_lib.Learner, batch: Any) -> Callable[[], List[tf.Tensor]]:
+  """Returns a function that reads what a step's module takes, in its order."""
+  function = _compiled(learner).get_concrete_function(batch)
+
+  def read():
+    inputs = [*tf.nest.flatten(batch), *map(_value, function.captured_inputs)]
+    return [x for x in inputs if x.shape.num_elements()]  # XLA drops the others.
+  return read
+
+
 def write(path: pathlib.Path, gin_files: Sequence[str], gin_bindings: Sequence[str],
-          batch_size: int) -> str:
+          batch_size: int, runs: bool = False) -> str:
   """Writes the module of an experiment's step into a file, serialized.
+
+  Args:
+    path: the file.
+    gin_files: files of settings.
+    gin_bindings: single settings.
+    batch_size: rows of a batch.
+    runs: also takes the step, and writes beside the file what `run_apart` needs.
 
   Returns:
     The size of its batch in words.
@@ -88,10 +128,74 @@ def write(path: pathlib.Path, gin_files: Sequence[str], gin_bindings: Sequence[s
   """
   _, learner, batch, size = learner_cost.prepare(gin_files, gin_bindings, batch_size)
   wrong = forbidden(hlo(learner, batch))
+  if num_constants(learner, batch):
+    wrong.append('inputs that are constants')
   if wrong:
     raise config.ConfigError(f'the step has {", ".join(wrong)}: expected none')
   path.write_bytes(hlo(learner, batch, 'hlo_serialized'))
+  if runs:
+    write_step(path.parent, learner, batch)
   return size
+
+
+def write_step(folder: pathlib.Path, learner: learner_lib.Learner, batch: Any) -> None:
+  """Writes the parameters of a step's module, takes the step, and writes the results."""
+  inputs = _inputs(learner, batch)
+
+  def save(name, results):
+    np.savez(folder / name, **{
+        str(i): x.numpy() for i, x in enumerate([*results, *inputs()])})
+
+  save(_ARGUMENTS, [])
+  save(_EXPECTED, tf.nest.flatten(
+      tf.function(learner.device_step, autograph=False)(batch)))
+
+
+def _value(captured: tf.Tensor) -> tf.Tensor:
+  """The value of what a function captures: a tensor, or the handle of a variable."""
+  if captured.dtype != tf.resource:
+    return captured
+  # pylint: disable-next=protected-access
+  dtype = tf.as_dtype(captured._handle_data.shape_and_type[0].dtype)
+  return tf.raw_ops.ReadVariableOp(resource=captured, dtype=dtype)
+
+
+def run_apart(python: str, path: pathlib.Path, platform: str, repeat: int
+              ) -> Dict[str, Any]:
+  """Runs a module that `write` has written, and compares it with TensorFlow's step.
+
+  Args:
+    python: the Python of an environment with jax.
+    path: the module.
+    platform: `cpu` or `cuda`.
+    repeat: steps to time.
+
+  Returns:
+    The report of `xla_runner.py`. `difference` is the larger of two numbers: by how much
+    results differ, at most, divided by their size if that is more than 1; and the norm
+    by which variables differ, divided by that of their change.
+  """
+  files = [path.parent / name for name in (_ARGUMENTS, _OUTPUTS)]
+  report = _last_line([python, xla_runner.__file__, str(path), *map(str, files), platform,
+                       str(repeat)])
+  if 'error' not in report:
+    report['difference'] = _difference(*map(
+        np.load, (*files, path.parent / _EXPECTED)))
+  return report
+
+
+def _difference(before: Any, found: Any, expected: Any) -> float:
+  results = sum(found['parameters'] < 0)  # TensorFlow returns them first.
+  relative, error, change = 0.0, 0.0, 0.0
+  for i, parameter in enumerate(found['parameters']):
+    x, y = (np.asarray(z, np.float64) for z in (
+        found[str(i)], expected[str(i if parameter < 0 else results + parameter)]))
+    if parameter < 0:
+      relative = max(relative, np.max(np.abs(x - y) / np.maximum(1, np.abs(y)), initial=0))
+    else:
+      error += np.sum((x - y)**2)
+      change += np.sum((y - before[str(parameter)])**2)
+  return float(max(relative, np.sqrt(error / change)))
 
 
 def compile_apart(python: str, path: pathlib.Path, tpu: str) -> Dict[str, Any]:
@@ -102,8 +206,12 @@ def compile_apart(python: str, path: pathlib.Path, tpu: str) -> Dict[str, Any]:
     path: the module.
     tpu: a TPU as `tpu_compiler.py` names it.
   """
-  done = subprocess.run([python, tpu_compiler.__file__, str(path), tpu],
-                        capture_output=True, text=True, check=False)
+  return _last_line([python, tpu_compiler.__file__, str(path), tpu])
+
+
+def _last_line(command: Sequence[str]) -> Dict[str, Any]:
+  """Runs a command; returns what it says in its last line, or an `error`."""
+  done = subprocess.run(command, capture_output=True, text=True, check=False)
   try:
     return json.loads(done.stdout.splitlines()[-1])
   except (ValueError, IndexError):
@@ -126,3 +234,13 @@ def cells(name: str, dtype: str, tpu: str, size: str, found: Dict[str, Any]
   return [name, dtype, tpu, size, mib('arguments', 'outputs'), mib('temporaries'),
           mib('program'), f'{found["operations"] / 1e9:,.0f}',
           f'{found["seconds"]:.0f}']
+
+
+def run_cells(name: str, dtype: str, size: str, found: Dict[str, Any]) -> List[str]:
+  """Returns a row of the table with `RUN_TITLES`."""
+  if 'error' in found:
+    return [name, dtype, '', size, found['error'].splitlines()[0], *[''] * 3]
+  return [name, dtype, found['device'], size, f'{1e3 * found["seconds"]:,.1f}',
+          f'{found["bytes"] / 2**20:,.0f}',
+          f'{found["operations"] / found["seconds"] / 1e9:,.0f}',
+          f'{found["difference"]:.1e}']

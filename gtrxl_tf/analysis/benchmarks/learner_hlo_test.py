@@ -28,6 +28,7 @@ class TpuTest(tf.test.TestCase, parameterized.TestCase):
     text = learner_hlo.hlo(learner, batch)
     self.assertIn('f32[', text)
     self.assertEmpty(learner_hlo.forbidden(text))
+    self.assertEqual(learner_hlo.num_constants(learner, batch), 0)
 
     step = tf.function(learner.device_step, jit_compile=True, autograph=False)
     found, expected = step(batch), plain_learner.device_step(batch)
@@ -42,6 +43,15 @@ class TpuTest(tf.test.TestCase, parameterized.TestCase):
     learner = learner_lib.Learner(
         agent, tf.keras.optimizers.legacy.Adam(), tf.distribute.get_strategy())
     self.assertEmpty(learner_hlo.forbidden(learner_hlo.hlo(learner, tf.range(2))))
+
+  def test_an_index_that_is_compiled_in_is_found(self):
+    agent = tf.Module()
+    agent.weight = tf.Variable(1.0)
+    agent.learned_variables = [agent.weight]
+    agent.loss = lambda batch: (agent.weight * tf.range(3.0)[batch], {})
+    learner = learner_lib.Learner(
+        agent, tf.keras.optimizers.legacy.Adam(), tf.distribute.get_strategy())
+    self.assertEqual(learner_hlo.num_constants(learner, tf.constant(1)), 1)
 
   def test_unsupported_operations_are_found(self):
     for x, name in (('f32[<=4,2]{1,0} add', 'a dynamic shape'),

@@ -19,7 +19,7 @@ import time
 from typing import Any
 
 # Topologies that libtpu knows without a TPU.
-TOPOLOGIES = {'v3': 'v3:2x2', 'v4': 'v4:2x2x1'}
+TOPOLOGIES = {'v3': 'v3:2x2', 'v4': 'v4:2x2x1', 'v5e': 'v5e:2x2', 'v5p': 'v5p:2x2x1'}
 
 
 def compile_module(hlo: bytes, tpu: str) -> Any:

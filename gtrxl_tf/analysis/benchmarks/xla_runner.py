@@ -1,0 +1,90 @@
+"""Runs an XLA module on a device through PJRT, without TensorFlow.
+
+  python xla_runner.py MODULE ARGUMENTS OUTPUTS PLATFORM REPEAT
+
+MODULE is a file with a serialized HLO module of one replica, ARGUMENTS an `.npz` file
+with its parameters, named by their numbers. The program runs the module once and writes
+OUTPUTS, another `.npz` file: outputs by their numbers, and `parameters`, the number of
+the parameter that each output replaces, or -1. It then runs the module REPEAT times, each
+time on what the run before has left, and prints one line of JSON: the device's kind, the
+median of the seconds, and the most bytes that the device allocated; where it does not
+count them, the compiler's sum. If the module cannot be run, the line has `error`.
+
+It imports nothing of gtrxl_tf: its environment needs jax 0.4.34 or 0.6.2, for the
+PLATFORM `cuda` with jax's CUDA plugin.
+"""
+
+import json
+import re
+import statistics
+import sys
+import time
+from typing import Any, List
+
+_ALIASES = re.compile(r'\{(\d+)\}: \((\d+),')
+
+
+def _compile(hlo: bytes, device: Any) -> Any:
+  # pylint: disable=import-outside-toplevel, import-error, protected-access
+  from jax._src import compiler
+  from jax._src.lib import xla_client
+
+  module = xla_client._xla.mlir.xla_computation_to_mlir_module(
+      xla_client.XlaComputation(hlo))
+  options = compiler.get_compile_options(num_replicas=1, num_partitions=1)
+  if hasattr(device.client, 'compile_and_load'):  # jax 0.6.2.
+    return device.client.compile_and_load(
+        module, xla_client.DeviceList((device,)), options)
+  return device.client.compile(module, options)
+
+
+def _replaced(executable: Any, num_outputs: int) -> List[int]:
+  """Returns the number of the parameter that each output replaces, or -1."""
+  header = executable.hlo_modules()[0].to_string().split('\n', 1)[0]
+  aliases = re.search(r'input_output_alias=\{(.*?)\}, \w+=', header)
+  found = dict(_ALIASES.findall(aliases[1])) if aliases else {}
+  return [int(found.get(str(i), -1)) for i in range(num_outputs)]
+
+
+def main(module: str, arguments: str, outputs: str, platform: str, repeat: str) -> None:
+  """Runs the module, writes its outputs and prints the report."""
+  # pylint: disable=import-outside-toplevel, import-error
+  import jax
+  import numpy as np
+
+  jax.config.update('jax_enable_x64', True)  # Or int64 becomes int32.
+  try:
+    device = jax.devices(platform)[0]
+    with open(module, 'rb') as file:
+      executable = _compile(file.read(), device)
+    given = np.load(arguments)
+    parameters = [jax.device_put(given[str(i)], device) for i in range(len(given.files))]
+    seconds = []
+    for i in range(1 + int(repeat)):
+      jax.block_until_ready(parameters)
+      began = time.perf_counter()
+      found = [x[0] for x in executable.execute_sharded(
+          parameters).disassemble_into_single_device_arrays()]
+      jax.block_until_ready(found)
+      seconds.append(time.perf_counter() - began)
+      if i == 0:
+        replaced = _replaced(executable, len(found))
+        np.savez(outputs, parameters=replaced,
+                 **{str(j): np.asarray(x) for j, x in enumerate(found)})
+      for x, parameter in zip(found, replaced):
+        if parameter >= 0:
+          parameters[parameter] = x
+  except (RuntimeError, ValueError) as error:  # XlaRuntimeError is a RuntimeError.
+    print(json.dumps({'error': str(error)}))
+    return
+  needs = executable.get_compiled_memory_stats()
+  print(json.dumps({
+      'device': device.device_kind, 'seconds': statistics.median(seconds[1:] or seconds),
+      'bytes': (device.memory_stats() or {}).get('peak_bytes_in_use') or (
+          needs.argument_size_in_bytes + needs.temp_size_in_bytes
+          + needs.output_size_in_bytes - needs.alias_size_in_bytes),
+      'operations': executable.cost_analysis()['flops']}))
+
+
+if __name__ == '__main__':
+  main(*sys.argv[1:])
