@@ -18,8 +18,13 @@ if [ ! -e .installed ]; then
   # The site packages of a TPU VM's image include its TensorFlow.
   python3 -m venv --clear --system-site-packages .venv
   extras=$(attribute extras)
-  PIP_CONSTRAINT=requirements.lock .venv/bin/python -m pip install --no-cache-dir \
-    -e ".[online${extras:+,$extras}]"
+  if [ -n "$extras" ]; then
+    PIP_CONSTRAINT=requirements.lock .venv/bin/python -m pip install --no-cache-dir \
+      -e ".[online,$extras]"
+  else  # On a TPU VM. The image's TensorFlow stays: see docs/tpu.md.
+    grep -vE '^((tensorflow|tensorflow-cpu|keras)==|#|$)' requirements.lock > rest.txt
+    .venv/bin/python -m pip install --no-cache-dir --no-deps -r rest.txt -e .
+  fi
   touch .installed
 fi
 

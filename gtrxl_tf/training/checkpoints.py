@@ -60,7 +60,8 @@ class Checkpoints:
 
   def __init__(self, folder: pathlib.Path, max_to_keep: int,
                keep_every_hours: Optional[float] = None, *, kind: str,
-               agent: tf.Module, writes: bool = True, **objects):
+               agent: tf.Module, writes: bool = True,
+               device: Optional[str] = None, **objects):
     """Creates the object. Nothing is read or written before `restore`.
 
     Args:
@@ -70,6 +71,7 @@ class Checkpoints:
       kind: the experiment's kind.
       agent: the agent, with all its variables.
       writes: whether this process saves, of several that train together.
+      device: reads and writes the files, see `devices.of_files`.
       **objects: other objects that training depends on.
     """
     self.latest: Optional[str] = None
@@ -79,6 +81,7 @@ class Checkpoints:
     self._kind = kind
     self._agent = agent
     self._writes = writes
+    self._options = tf.train.CheckpointOptions(experimental_io_device=device)
     self._checkpoint = tf.train.Checkpoint(agent=agent, **objects)
     self._manager: Optional[tf.train.CheckpointManager] = None
 
@@ -90,7 +93,7 @@ class Checkpoints:
     """
     self.latest = check(self._folder, self._kind, lambda: self._agent)
     if self.latest is not None:
-      _read(self.latest, self._checkpoint)
+      _read(self.latest, self._checkpoint, self._options)
     if self._writes:
       stamp = self._folder / _STAMP
       if not stamp.exists():
@@ -133,7 +136,7 @@ class Checkpoints:
     if path == self.latest:
       return True
     try:
-      self._manager.save(step)
+      self._manager.save(step, options=self._options)
     except (OSError, tf.errors.OpError) as error:
       # What the manager knows is not what is on the disk.
       self._manager = self._make_manager()
@@ -274,10 +277,11 @@ def restore_agent(folder: pathlib.Path, agent: tf.Module, **objects) -> None:
   _read(newest, tf.train.Checkpoint(agent=agent, **objects))
 
 
-def _read(path: str, checkpoint: tf.train.Checkpoint) -> None:
+def _read(path: str, checkpoint: tf.train.Checkpoint,
+          options: Optional[tf.train.CheckpointOptions] = None) -> None:
   try:
     # Partial, because a checkpoint has more than an agent.
-    checkpoint.read(path).expect_partial().assert_existing_objects_matched()
+    checkpoint.read(path, options).expect_partial().assert_existing_objects_matched()
   except _TF_ERRORS as error:
     raise CheckpointError(f'{path} does not have the parts that these settings make: '
                           f'{config.one_line(error)}') from error

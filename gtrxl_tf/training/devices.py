@@ -173,6 +173,15 @@ def _check_tf_config(text: Optional[str]) -> None:
                              f'cluster and a task of it, as {_TF_CONFIG_EXAMPLE}')
 
 
+def of_files(strategy: tf.distribute.Strategy) -> Optional[str]:
+  """Returns the device that reads and writes a run's files; None for the variables'.
+
+  The variables of a TPU slice are on several hosts, whose disks are not this process's.
+  """
+  is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+  return '/job:localhost' if is_tpu else None
+
+
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
   """Whether this is the process that writes, among those that train together."""
   resolver = strategy.cluster_resolver

@@ -116,8 +116,8 @@ class Trainer(abc.ABC):
     self._checkpoints = checkpoints.Checkpoints(
         folder.checkpoints, experiment.checkpoints.kept,
         experiment.checkpoints.keep_every_hours, kind=experiment.kind,
-        agent=agent, writes=self._is_chief, optimizer=optimizer,
-        seconds=self._seconds, **checkpointed)
+        agent=agent, writes=self._is_chief, device=devices.of_files(strategy),
+        optimizer=optimizer, seconds=self._seconds, **checkpointed)
     path = self._checkpoints.restore()
     if path:
       logging.info('learner: resuming from %s', path)
