@@ -23,6 +23,7 @@ _ROOT = pathlib.Path(__file__).parents[1]
 _DEPLOY = _ROOT / 'deploy'
 _KUBERNETES = sorted(_DEPLOY.glob('kubernetes/**/*.yaml'))
 _LEARNER = _DEPLOY / 'kubernetes/learner.yaml'
+_INFERENCE = _DEPLOY / 'kubernetes/inference'
 _SERVING = _DEPLOY / 'kubernetes/serving/policy.yaml'
 _PARTS = {'reverb_server', 'learner', 'actor', 'evaluator'}
 
@@ -208,6 +209,52 @@ class DeployTest(_Test):
       del _container(document)['resources']
       document['spec']['template']['spec'].pop('nodeSelector', None)
     self.assertEqual(other, base)
+
+  def test_actors_of_an_inference_server_differ_only_in_what_they_call(self):
+    base, = _documents(_DEPLOY / 'kubernetes/actors.yaml')
+    service, server, admits, leaves = _documents(_INFERENCE / 'inference.yaml')
+    actors, = _documents(_INFERENCE / 'actors.yaml')
+    container = _container(server)
+    self.assertEqual(self.assert_starts_a_part(container['args']), 'inference')
+    self.assertEqual(self.assert_starts_a_part(_container(actors)['args']), 'actor')
+    (port,), name = service['spec']['ports'], service['metadata']['name']
+    self.assertIn({'name': port['targetPort'], 'containerPort': 8001}, container['ports'])
+    self.assertContainsSubset(
+        {'--host=0.0.0.0', '--port=8001', '--server=gtrxl-server:8000'},
+        container['args'])
+    labels = {x: y['spec']['template']['metadata']['labels']
+              for x, y in (('server', server), ('actors', actors))}
+    self.assertTrue(_selected(
+        {'matchLabels': service['spec']['selector']}, labels['server']))
+    for policy, direction, whose, others in (
+        (admits, 'ingress', 'server', 'actors'), (leaves, 'egress', 'actors', 'server')):
+      self.assertTrue(_selected(policy['spec']['podSelector'], labels[whose]))
+      (rule,) = policy['spec'][direction]
+      (to,) = rule.get('from') or rule['to']
+      self.assertTrue(_selected(to['podSelector'], labels[others]))
+      self.assertFalse(_selected(to['podSelector'], labels[whose]))
+      self.assertEqual([x['port'] for x in rule['ports']], [port['port']])
+    reverb = next(x['spec'] for x in _of_kind('NetworkPolicy')
+                  if x['metadata']['name'] == 'gtrxl-server')
+    self.assertTrue(_selected(
+        reverb['ingress'][0]['from'][0]['podSelector'], labels['server']))
+    for workload, call in (base, '--server=gtrxl-server:8000'), (
+        actors, f'--inference={name}:{port["port"]}'):
+      _container(workload)['args'].remove(call)
+      del workload['spec']['replicas']
+    self.assertEqual(actors, base)
+
+  def test_compose_with_an_inference_server(self):
+    file, base = (yaml.safe_load((_DEPLOY / name).read_text())
+                  for name in ('compose.inference.yaml', 'compose.yaml'))
+    for name, service in file['services'].items():
+      arguments = [re.sub(r'\$\{\w+:-(.*?)\}', r'\1', x) for x in service['command']]
+      self.assertEqual(self.assert_starts_a_part(arguments), name)
+    self.assertEqual(file['services']['inference']['extends'],
+                     {'file': 'compose.yaml', 'service': 'actor'})
+    self.assertIn('actor', base['services'])
+    self.assertIn('--inference=inference:8001', file['services']['actor']['command'])
+    self.assertIn('--port=8001', file['services']['inference']['command'])
 
   def test_the_server_of_a_policy(self):
     _, service, deployment, policy = _documents(_SERVING)
