@@ -8,6 +8,8 @@ journal that is independent of the learner's ledger (`faults_testing`).
   FAULTS_SEED=5 python -m pytest -s -o python_files='*_slow_test.py' \
       binaries/faults_slow_test.py
 
+With FAULTS_PLACEMENT=inference an inference server acts for the actors, and has faults too.
+
 A run that has not ended after FAULTS_LIMIT seconds (1,800 by default) fails, and prints
 what the learner was waiting for, according to its watchdog.
 """
@@ -28,8 +30,7 @@ from binaries import faults_testing
 from gtrxl_tf.launch import hosts_testing
 from gtrxl_tf.launch import parts_testing
 from gtrxl_tf.launch import prepare
-from gtrxl_tf.settings import seeds
-from gtrxl_tf.training import evaluation
+from gtrxl_tf.serving import exported
 from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 
@@ -50,6 +51,12 @@ _PAUSE_SECONDS = 8.0
 _CUT_SECONDS = (5.0, 15.0)
 # Parts that are cut off before they are killed, for longer than the keepalive waits.
 _VANISH = ['server', 'learner', 'actor_0']
+if os.environ.get('FAULTS_PLACEMENT') == 'inference':
+  _BINDINGS += ['OnlineExperiment.inference = @Inference()',
+                'Inference.actors_per_process = 1']
+  _KILLS['inference'] = 5
+  _CUTS.append('inference')
+  _VANISH.append('inference')
 _VANISH_SECONDS = (35.0, 45.0)
 _LIMIT_SECONDS = float(os.environ.get('FAULTS_LIMIT', '1800'))
 
@@ -162,11 +169,8 @@ class FaultsTest(absltest.TestCase):
     gin.clear_config()
     self.addCleanup(gin.clear_config)
     experiment = prepare.prepare([_GIN_FILE], _BINDINGS)
-    played = evaluation.evaluate(
-        self._folder.policy,
-        experiment.make_environments(
-            evaluation.NUM_ENVIRONMENTS, seeds.Stream.EVALUATION),
-        experiment.evaluation_episodes)
+    played = experiment.make_evaluator(
+        exported.load(self._folder.policy)).evaluate()
     success = np.mean(played.successes)
     print(f'''
 Seed {_SEED}; killed: {_KILLS}, {sum(_KILLS.values())} in all; cut: {len(_CUTS)} times; \

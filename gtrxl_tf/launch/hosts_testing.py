@@ -50,6 +50,9 @@ class Hosts:
   Use it as a context manager: on exit, and on SIGTERM, it kills the processes that it
   started and removes the hosts. If its own process is killed, those processes are
   killed too, and the next process that makes hosts removes the old ones.
+
+  Attributes:
+    names: the hosts'.
   """
 
   def __init__(self, names: Sequence[str]):
@@ -61,7 +64,7 @@ class Hosts:
     Raises:
       unittest.SkipTest: network namespaces are not permitted here.
     """
-    self._names = list(names)
+    self.names = list(names)
     self._processes: List[subprocess.Popen] = []
     self._made: List[str] = []
     try:
@@ -69,7 +72,7 @@ class Hosts:
       self._add('switch')
       _ip('-n', self._namespace('switch'), 'link', 'add', 'bridge', 'up',
           'type', 'bridge')
-      for name in self._names:
+      for name in self.names:
         self._add(name)
         self._plug_in(name)
     except BaseException as error:
@@ -91,7 +94,7 @@ class Hosts:
     return f'{_PREFIX}{os.getpid()}-{name}'
 
   def _port(self, name: str) -> str:
-    return f'port{self._names.index(name)}'
+    return f'port{self.names.index(name)}'
 
   def _add(self, name: str) -> None:
     _ip('netns', 'add', self._namespace(name))
@@ -108,7 +111,7 @@ class Hosts:
 
   def address(self, name: str) -> str:
     """The host's IPv4 address."""
-    return f'10.77.0.{self._names.index(name) + 1}'
+    return f'10.77.0.{self.names.index(name) + 1}'
 
   def run(self, name: str, command: Sequence[str], **settings) -> subprocess.Popen:
     """Starts a command on a host; `settings` are those of `subprocess.Popen`.

@@ -19,6 +19,8 @@ _GRACE_SECONDS = 60  # Between SIGTERM and SIGKILL.
 class Parts:
   """A server, a learner and actors, each on the host with its name.
 
+  If there is a host `inference`, a server there acts for the actors.
+
   Every part writes its output to LOGS/NAME.log, also after a restart.
 
   Attributes:
@@ -33,7 +35,8 @@ class Parts:
     """Prepares the parts; `start` starts them.
 
     Args:
-      hosts: with `server`, `learner` and `actor_0`, `actor_1` and so on.
+      hosts: with `server`, `learner` and `actor_0`, `actor_1` and so on; perhaps with
+        `inference`.
       folder: of the run.
       logs: a folder.
       settings: flags of all parts.
@@ -48,8 +51,13 @@ class Parts:
     server = f'--server={hosts.address("server")}:{_PORT}'
     parts = {'server': ('reverb_server', root, f'--port={_PORT}'),
              'learner': ('learner', root, server)}
+    called = server
+    if 'inference' in hosts.names:
+      port = _PORT + 1
+      parts['inference'] = ('inference', server, '--host=0.0.0.0', f'--port={port}')
+      called = f'--inference={hosts.address("inference")}:{port}'
     for i in range(num_actors):
-      parts[f'actor_{i}'] = ('actor', server, f'--index={i}')
+      parts[f'actor_{i}'] = ('actor', called, f'--index={i}')
     self._commands = {
         name: [sys.executable, '-m', f'binaries.{binaries.get(name, binary)}',
                *own, *settings, *flags.get(name, ())]
