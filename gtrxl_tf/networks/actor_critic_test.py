@@ -11,6 +11,7 @@ from gtrxl_tf import cores
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import heads
 from gtrxl_tf.networks import language
+from gtrxl_tf.networks import predictor
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.settings import config
 
@@ -24,6 +25,8 @@ CORES = {
     'TransformerXL': lambda: cores.TransformerXL(
         num_layers=2, model_dim=8, num_heads=2, head_dim=4, memory_length=3),
     'DeepLSTM': lambda: cores.DeepLSTM(num_layers=2, hidden_dim=8),
+    'MERLIN': lambda: cores.MERLIN(
+        num_rows=3, latent_dim=4, num_layers=1, hidden_dim=8),
     'Memoryless': lambda: cores.Memoryless(num_layers=1, hidden_dim=8),
 }
 
@@ -200,6 +203,11 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
   def test_refuses_pixel_control_of_other_actions(self):
     with self.assertRaisesRegex(config.ConfigError, 'num_actions = 9: expected the 4'):
       make_network(pixel_control_head=heads.PixelControlHead(9))
+
+  def test_refuses_a_predictor_of_another_core(self):
+    with self.assertRaisesRegex(
+        config.ConfigError, r'core = DeepLSTM: expected MERLIN, as there is a predictor'):
+      make_network('DeepLSTM', predictor=predictor.Predictor())
 
 
 class MixedPrecisionTest(tf.test.TestCase, parameterized.TestCase):
