@@ -45,8 +45,11 @@ def read(memory: tf.Tensor, keys: tf.Tensor, strengths: tf.Tensor
   Returns:
     The weighted means of rows, `[B, K, W]`, and the weights `[B, K, N]`.
   """
-  cosines = tf.matmul(tf.math.l2_normalize(keys, axis=-1),
-                      tf.math.l2_normalize(memory, axis=-1), transpose_b=True)
+  products = tf.matmul(
+      tf.math.l2_normalize(keys, axis=-1), memory, transpose_b=True)
+  # Cheaper than rows of length 1: memory is larger than all else in a step.
+  lengths = tf.sqrt(tf.reduce_sum(tf.square(memory), axis=-1) + 1e-12)
+  cosines = products / tf.expand_dims(lengths, axis=1)
   weights = tf.nn.softmax(tf.expand_dims(strengths, -1) * cosines)
   return tf.matmul(weights, memory), weights
 
@@ -274,7 +277,7 @@ class MERLIN(core.Core):
     outputs, predictor = self.predictor.step(
         tf.concat([latent, reads], axis=-1), going_on, state.predictor)
     reads, weights = self._read(
-        state.memory, self.keys(outputs), self.policy_keys(policy_outputs))
+        tf.stop_gradient(state.memory), self.keys(outputs), self.policy_keys(policy_outputs))
     memory, usage, trace = (tf.stop_gradient(x) for x in write(
         state.memory, state.usage, state.trace, latent, weights, *self._decays))
     features = tf.concat(
