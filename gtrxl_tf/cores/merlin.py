@@ -81,7 +81,8 @@ def write(memory: tf.Tensor, usage: tf.Tensor, trace: tf.Tensor, latent: tf.Tens
   """
   usage = tf.where(
       usage < 0, usage, usage_decay * usage + tf.reduce_sum(weights, axis=1))
-  written = tf.one_hot(tf.argmin(usage, axis=1), usage.shape[1])
+  written = tf.one_hot(
+      tf.argmin(usage, axis=1, output_type=tf.int32), usage.shape[1])
   kept = 1 - written
   trace = kept * trace
   rows = tf.expand_dims(tf.stack([written, trace], axis=-1), -1)  # [B, N, 2, 1]

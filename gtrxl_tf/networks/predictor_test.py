@@ -1,19 +1,25 @@
 """Compares the predictor's losses with their formulas, and tests them in agents."""
 
+import pathlib
+
 from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
 from gtrxl_tf import testing
+from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.agents import ppo
 from gtrxl_tf.agents import vmpo
+from gtrxl_tf.analysis.benchmarks import learner_hlo
 from gtrxl_tf.cores import merlin
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import predictor as predictor_lib
+from gtrxl_tf.serving import export
 from gtrxl_tf.training import learner as learner_lib
 
 _B, _T, _Z, _C = 2, 3, 4, 6
@@ -177,6 +183,28 @@ class AgentTest(tf.test.TestCase, parameterized.TestCase):
           np.mean([x[f'predictor_{name}_loss'] for x in part])
           for part in (seen[:5], seen[-5:]))
       self.assertLess(last, 0.95 * first, name)
+
+  @pytest.mark.long
+  def test_the_learner_step_is_one_for_xla(self):
+    agent = vmpo.VMPOAgent(_network(), _network())
+    learner = learner_lib.Learner(
+        agent, tf.keras.optimizers.legacy.Adam(0.01), tf.distribute.get_strategy())
+    batch = _batch(agent.online)._replace(target_step=(), unroll_id=())
+    self.assertEmpty(learner_hlo.forbidden(learner_hlo.hlo(learner, batch)))
+
+  @pytest.mark.long
+  def test_an_exported_policy_acts_as_the_network(self):
+    network = _network()
+    batch = _batch(network)
+    policy = policy_lib.ActorCriticPolicy(
+        network, specs.Array((4,), np.float32), testing.DISCRETE, greedy=True)
+    folder = pathlib.Path(self.create_tempdir().full_path)
+    export.save_policy(policy, folder)
+    time_step = testing.restart(batch.observation[:, 0], 4)
+    logits = [
+        x.action(time_step, x.get_initial_state(4)).info.policy.logits
+        for x in (policy, tf.saved_model.load(str(folder)))]
+    self.assertAllClose(*logits)
 
 
 if __name__ == '__main__':
