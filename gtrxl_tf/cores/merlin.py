@@ -107,8 +107,9 @@ class MERLIN(core.Core):
     outputs = z_t, h'_t and m'_t
 
   The policy reads and never writes. Written latents are constants: no gradient flows
-  through memory. The record of a step is the complete state: replay keeps
-  `2 N Z` floats and more before each unroll.
+  through memory. The record of a step is the complete state, of more than `2 N Z` floats
+  (1.6 MB with the defaults). Replay keeps one before each unroll, and an actor one for
+  each step of an unroll and each environment.
 
   `networks.Predictor` adds the predictor's losses; the policy's losses then change
   nothing before z_t. Without it the policy's losses train all of the core, which is
