@@ -227,6 +227,16 @@ class MixedPrecisionTest(tf.test.TestCase, parameterized.TestCase):
       self.assertEqual(output.dtype, tf.float32)
     self.assertAllClose(unrolled.policy.logits, stepped.policy.logits, atol=5e-2)
 
+  def test_errors_of_a_predictor_are_finite_float32(self):
+    network = make_network('MERLIN', predictor=predictor.Predictor(8))
+    inputs = make_inputs()
+    inputs = inputs._replace(
+        previous_action=tf.where(inputs.is_first, 99, inputs.previous_action),
+        reward=tf.where(inputs.is_first, np.nan, inputs.reward))
+    for error in unroll(network, inputs).predictions:
+      self.assertEqual(error.dtype, tf.float32)
+      self.assertTrue(np.isfinite(error).all())
+
 
 if __name__ == '__main__':
   absltest.main()
