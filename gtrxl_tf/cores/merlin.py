@@ -64,15 +64,15 @@ def write(memory: tf.Tensor, usage: tf.Tensor, trace: tf.Tensor, latent: tf.Tens
     row_n = [z_n, (1 - trace_decay) sum_{i >= 1} trace_decay^(i-1) z_{n+i}]
 
   where z_n is the latent that the row was taken for, and the sum runs over the latents
-  written later, as long as the row stays. Usage is a sum of the weights of all reads
-  that decays at every step; a row that is written begins with 1.
+  written later, as long as the row stays. Usage is a sum of the weights of reads that
+  decays at every step; a row that is written begins with 1.
 
   Args:
     memory: `[B, N, 2 Z]`.
     usage: `[B, N]`, see `MERLINState`.
     trace: `[B, N]`, see `MERLINState`.
     latent: `[B, Z]`.
-    weights: of the reads since the last write, `[B, K, N]`.
+    weights: of the reads since the last write that count as usage, `[B, K, N]`.
     trace_decay: in [0, 1].
     usage_decay: in [0, 1].
 
@@ -106,10 +106,10 @@ class MERLIN(core.Core):
     M       = M with z_t written
     outputs = z_t, h'_t and m'_t
 
-  The policy reads and never writes. Written latents are constants: no gradient flows
-  through memory. The record of a step is the complete state, of more than `2 N Z` floats
-  (1.6 MB with the defaults). Replay keeps one before each unroll, and an actor one for
-  each step of an unroll and each environment.
+  The policy reads and never writes, and its reads are no usage. Written latents are
+  constants: no gradient flows through memory. The record of a step is the complete
+  state, of more than `2 N Z` floats (1.6 MB with the defaults). Replay keeps one before
+  each unroll, and an actor one for each step of an unroll and each environment.
 
   `networks.Predictor` adds the predictor's losses; the policy's losses then change
   nothing before z_t. Without it the policy's losses train all of the core, which is
@@ -121,11 +121,12 @@ class MERLIN(core.Core):
     >>> outputs.shape, state.memory.shape
     (TensorShape([1, 5, 17]), TensorShape([1, 4, 6]))
 
-  The paper has: rows of two halves, the second with the trace of later latents;
-  cosines, softplus strengths and a softmax; three read heads for the predictor and one
-  for the policy; LSTMs of two layers whose outputs are concatenated; a posterior with
-  two tanh layers of 2 Z; writes after reads, to rows in order as long as there are
-  empty ones, then to the one of least usage.
+  These parts are the paper's, as public implementations of it (in ALF, and yosider's)
+  confirm; its text was not at hand: rows of two halves, the second with the trace of
+  later latents; cosines, softplus strengths and a softmax; three read heads for the
+  predictor and one for the policy; LSTMs of two layers whose outputs are concatenated;
+  a posterior with two tanh layers of 2 Z; writes after reads, to rows in order as long
+  as there are empty ones, then to the one of least usage.
 
   These are choices of this library:
 
@@ -279,9 +280,11 @@ class MERLIN(core.Core):
     outputs, predictor = self.predictor.step(
         tf.concat([latent, reads], axis=-1), going_on, state.predictor)
     reads, weights = self._read(
-        tf.stop_gradient(state.memory), self.keys(outputs), self.policy_keys(policy_outputs))
+        tf.stop_gradient(state.memory), self.keys(outputs),
+        self.policy_keys(policy_outputs))
     memory, usage, trace = (tf.stop_gradient(x) for x in write(
-        state.memory, state.usage, state.trace, latent, weights, *self._decays))
+        state.memory, state.usage, state.trace, latent, weights[:, :-1],
+        *self._decays))
     features = tf.concat(
         [seen, tf.cast(policy_outputs, tf.float32),
          tf.unstack(reads, axis=1)[-1]], axis=-1)

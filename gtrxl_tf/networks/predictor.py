@@ -124,13 +124,15 @@ class Predictor(tf.keras.layers.Layer):
   deviation 1. Observations are those that the torso sees, normalized if there are
   statistics.
 
-  The paper has: diagonal Gaussians; a prior with two tanh layers of 2 Z; the
-  reconstruction of all inputs and the return; Bernoulli pixels and squared errors of
-  rewards and returns. These are choices of this library: the action is an input of the
-  prior and not of the LSTM; one head with a hidden layer decodes everything, while the
-  paper decodes images by transposed convolutions; V has neither the policy nor the
-  second term for the action as inputs; the agent's own value head, on the core's
-  outputs, is its baseline.
+  These parts are the paper's, as public implementations of it (in ALF, yosider's) and
+  of RMA, its authors' next agent, confirm; its text was not at hand: diagonal
+  Gaussians; a prior with two tanh layers of 2 Z; the reconstruction of all inputs and
+  the return; Bernoulli pixels and squared errors of rewards and returns.
+
+  These are choices of this library: the action is an input of the prior and not of the
+  LSTM; one head with a hidden layer decodes everything, while the paper decodes images
+  by transposed convolutions; V has neither the policy nor the second term for the
+  action as inputs; the agent's own value head, on the core's outputs, is its baseline.
 
   Args:
     hidden_units: of the decoding head.
@@ -142,8 +144,8 @@ class Predictor(tf.keras.layers.Layer):
     image_cost: an image's part of the observation's term is the mean over pixels times
       this.
 
-  The defaults of `value_cost` and `image_cost` are those of the authors' next agent,
-  RMA (Hung et al., 2019); the paper's own values could not be checked.
+  The defaults of `value_cost` and `image_cost` are RMA's (Hung et al., 2019); the
+  paper's own values could not be checked.
 
   Attributes:
     costs: by the fields of `Predictions`.
