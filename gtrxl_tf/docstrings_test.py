@@ -17,6 +17,7 @@ REQUIRED = {
     'agents.vmpo': ['VMPOAgent'],
     'cores.mamba': ['Mamba'],
     'cores.memoryless': ['Memoryless'],
+    'cores.merlin': ['MERLIN'],
     'cores.rate': ['RATE'],
     'cores.recurrent': ['DeepGRU', 'DeepLSTM'],
     'cores.segment_transformer': ['SegmentTransformer'],

@@ -9,6 +9,7 @@ from gtrxl_tf.losses import pixel_control
 from gtrxl_tf.losses import returns
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.networks import predictor
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.settings import config
 
@@ -83,7 +84,7 @@ class ActorCriticAgent(NetworkPair):
   The online network learns, and the target network, a copy that lags, acts. The value
   function of each unroll's task learns by regression on returns, in PopArt's normalized
   units if the network has PopArt. A network with a pixel-control head also learns that
-  auxiliary task.
+  auxiliary task, and one with a predictor its losses.
 
   Subclasses define `publish_period`, `default_max_age` and `_policy_loss`.
 
@@ -147,8 +148,8 @@ class ActorCriticAgent(NetworkPair):
         policy=policy, acting_policy=batch.policy,
         action=tf.nest.map_structure(lambda x: x[:, 1:], batch.action),
         advantages=targets - values[:, :-1], tasks=tasks, valid=valid, batch=batch))
-    value_loss = mean(0.5 * tf.square(
-        normalized_values[:, :-1] - self._normalize(targets, tasks)))
+    normalized_targets = self._normalize(targets, tasks)
+    value_loss = mean(0.5 * tf.square(normalized_values[:, :-1] - normalized_targets))
     loss = policy_loss + self._value_cost * value_loss
     metrics = {
         **policy_metrics,
@@ -160,6 +161,11 @@ class ActorCriticAgent(NetworkPair):
       pixel_loss = self._pixel_control_loss(batch, outputs.pixel_control, is_last)
       loss += self._pixel_control_cost * pixel_loss
       metrics['pixel_control_loss'] = pixel_loss
+    if network.predictor is not None:
+      for name, part in self._predictor_losses(
+          outputs.predictions, normalized_targets, tasks, valid).items():
+        loss += network.predictor.costs[name] * part
+        metrics[f'predictor_{name}_loss'] = part
     if network.popart is not None:
       metrics['popart'] = network.popart.sums(targets, tasks, valid)
     return loss, {'loss': loss, **metrics}
@@ -209,6 +215,16 @@ class ActorCriticAgent(NetworkPair):
   def _denormalize(self, values: tf.Tensor, tasks: tf.Tensor) -> tf.Tensor:
     popart = self.online.popart
     return values if popart is None else popart.denormalize(values, tasks)
+
+  def _predictor_losses(self, predictions: predictor.Predictions, targets: tf.Tensor,
+                        tasks: tf.Tensor, valid: tf.Tensor) -> Dict[str, tf.Tensor]:
+    """The means of the predictor's losses over steps, without the overlap."""
+    mean = averages.MaskedMean(tf.ones_like(valid))
+    losses = {name: mean(error[:, :-1])
+              for name, error in predictions._asdict().items() if name != 'value'}
+    values = tf.gather(predictions.value, tasks, axis=2, batch_dims=1)[:, :-1]
+    losses['value'] = averages.MaskedMean(valid)(0.5 * tf.square(values - targets))
+    return losses
 
   def _pixel_control_loss(self, batch: unroll.Unroll, q_values: tf.Tensor,
                           is_last: tf.Tensor) -> tf.Tensor:

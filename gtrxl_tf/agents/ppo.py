@@ -30,7 +30,8 @@ class PPOAgent(actor_critic_agent.ActorCriticAgent):
 
   A network with PopArt learns normalized values, with a scale for each task, and
   advantages are in the same units. One with a pixel-control head learns that auxiliary
-  task from the one image in the observation.
+  task from the one image in the observation, and one with a predictor its losses, see
+  `networks.Predictor`.
 
   >>> from dm_env import specs
   >>> import numpy as np

@@ -40,7 +40,7 @@ class VMPOAgent(actor_critic_agent.ActorCriticAgent):
   normalized by the statistics of the batches before it.
 
   A network with a pixel-control head learns that auxiliary task from the one image in
-  the observation.
+  the observation. One with a predictor adds its losses, see `networks.Predictor`.
 
   >>> from dm_env import specs
   >>> import numpy as np

@@ -66,6 +66,7 @@ _CASES = {
     'lstm_residual': lambda: cores.DeepLSTM(2, 7, 'residual'),
     'gru_concat': lambda: cores.DeepGRU(2, 7, 'concat'),
     'mamba': lambda: cores.Mamba(2, 8, state_dim=3),
+    'merlin': lambda: cores.MERLIN(4, 3, num_reads=2, num_layers=2, hidden_dim=7),
     'memoryless': lambda: cores.Memoryless(2, 7),
 }
 _ALL = [(name, name) for name in _CASES]
@@ -413,6 +414,8 @@ class ConformanceTest(Checks):
       stopped = []  # Gradients flow through these states.
     elif isinstance(core, cores.RATE):  # Gradients flow through memory tokens.
       stopped = [state.hidden]
+    elif isinstance(core, cores.MERLIN):
+      stopped = [state.memory, state.usage, state.trace]
     else:
       stopped = floating
     with tf.GradientTape() as tape:

@@ -166,10 +166,11 @@ class _DeepRecurrent(core.Core):
       The core's outputs, and the layers' states stacked on axis -3.
     """
     stream, outputs, states = inputs, [], []
-    for i, layer in enumerate(self.layers):
+    for i, (layer, layer_state) in enumerate(
+        zip(self.layers, tf.unstack(state, axis=1))):
       if i and self._skip == 'concat':
         stream = tf.concat([stream, inputs], axis=-1)
-      states.append(run_layer(layer, stream, state[:, i]))
+      states.append(run_layer(layer, stream, layer_state))
       output = tf.cast(tf.unstack(states[-1], axis=-2)[0], inputs.dtype)
       stream = stream + output if i and self._skip == 'residual' else output
       outputs.append(stream)

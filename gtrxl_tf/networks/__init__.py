@@ -18,6 +18,7 @@ import gtrxl_tf.networks.keras_2  # noqa: F401
 from gtrxl_tf.networks.language import InstructionEncoder
 from gtrxl_tf.networks.memory_network import MemoryNetwork
 from gtrxl_tf.networks.popart import PopArt
+from gtrxl_tf.networks.predictor import Predictor
 from gtrxl_tf.networks.spec_torso import SpecTorso
 from gtrxl_tf.networks.torsos import ConvTorso
 from gtrxl_tf.networks.torsos import PixelTorso
@@ -28,7 +29,7 @@ __all__ = [  # pylint: disable=undefined-all-variable
     'ActorCritic', 'CQLNetwork', 'ConvTorso', 'CoreNetwork', 'DecisionNetwork',
     'DistillationNetwork', 'InstructionEncoder', 'MLPHead', 'MemoryNetwork',
     'NetworkInputs', 'NetworkOutputs', 'PixelControlHead', 'PixelTorso', 'PopArt',
-    'SpecTorso', 'Torso', 'VectorTorso']
+    'Predictor', 'SpecTorso', 'Torso', 'VectorTorso']
 
 
 def __getattr__(name: str) -> Any:

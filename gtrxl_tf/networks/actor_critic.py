@@ -11,6 +11,7 @@ from gtrxl_tf.networks import heads
 from gtrxl_tf.networks import language
 from gtrxl_tf.networks import memory_network
 from gtrxl_tf.networks import popart as popart_lib
+from gtrxl_tf.networks import predictor as predictor_lib
 from gtrxl_tf.networks import spec_torso
 from gtrxl_tf.networks import tensor_specs
 from gtrxl_tf.networks import torsos
@@ -30,6 +31,7 @@ class NetworkOutputs(NamedTuple):
   policy: action_space.Policy
   value: tf.Tensor         # [..., num_values]: normalized if there is PopArt.
   pixel_control: Any = ()  # [B, T, H, W, A] Q values: of unrolls, if there is a head.
+  predictions: Any = ()    # `Predictions`: of unrolls, if there is a predictor.
 
 
 def zero_inputs(observation_spec: Any, space: action_space.ActionSpace
@@ -102,6 +104,7 @@ class ActorCritic(memory_network.MemoryNetwork):
     normalize_observations: whether floats in observations, except images, are brought
       to mean 0 and deviation 1 by the statistics of all steps so far; see
       `ObservationStatistics`. The agent updates them after each learner step.
+    predictor: computes the auxiliary losses of the core, which must be `MERLIN`.
 
   Attributes:
     action_space: the `ActionSpace` of `action_spec`.
@@ -111,10 +114,12 @@ class ActorCritic(memory_network.MemoryNetwork):
     popart: the statistics, or None.
     observation_statistics: those that normalize, or None; see `MemoryNetwork`.
     has_pixel_control: whether there is a pixel-control head.
+    predictor: as given, or None.
 
   Raises:
     ConfigError: there is no policy for `action_spec`; `pixel_control_head` does not
-      fit it: the actions are not discrete, or their number differs.
+      fit it: the actions are not discrete, or their number differs; there is a
+      predictor for another core.
   """
   running_statistics = True
 
@@ -130,9 +135,14 @@ class ActorCritic(memory_network.MemoryNetwork):
                instruction_key: str = 'instruction',
                pixel_control_head: Optional[heads.PixelControlHead] = None,
                name: Optional[str] = None,
-               normalize_observations: bool = False):
+               normalize_observations: bool = False,
+               predictor: Optional[predictor_lib.Predictor] = None):
     super().__init__(action_spec, core, name, normalize_observations)
     space = self.action_space
+    if predictor is not None and not isinstance(core, cores.MERLIN):
+      raise config.ConfigError(
+          f'ActorCritic.core = {type(core).__name__}: expected MERLIN, as there is a '
+          'predictor')
     if pixel_control_head is not None:
       if not space.is_discrete:
         raise config.ConfigError(
@@ -146,6 +156,7 @@ class ActorCritic(memory_network.MemoryNetwork):
     self.value_head = heads.MLPHead(num_values, head_units, name='value_head')
     self.popart = popart(num_tasks=num_values) if popart is not None else None
     self.has_pixel_control = pixel_control_head is not None
+    self.predictor = predictor
     self._policy_head = heads.MLPHead(
         space.num_outputs, head_units, name='policy_head')
     self._pixel_control_head = pixel_control_head
@@ -157,6 +168,10 @@ class ActorCritic(memory_network.MemoryNetwork):
   def _build_embedding(self, observation_spec: Any) -> int:
     if self._torso is None:
       self._torso = spec_torso.SpecTorso(self._split(observation_spec)[1])
+    if self.predictor is not None:
+      self.predictor.create_variables(
+          self.core, self._split(observation_spec)[1], self.action_space,
+          self.num_values)
     inputs = zero_inputs(observation_spec, self.action_space)
     return self._embed(inputs, batch_dims=1).shape[-1]
 
@@ -173,9 +188,16 @@ class ActorCritic(memory_network.MemoryNetwork):
     Returns:
       Outputs `[B, T, ...]` and the core's state after the last step.
     """
-    core_outputs, state = self.core(
-        self._embed(inputs, batch_dims=2), inputs.is_first, state)
-    outputs = self._policy_and_value(core_outputs, inputs.observation)
+    embedded, predictions = self._embed(inputs, batch_dims=2), ()
+    if self.predictor is None:
+      core_outputs, state = self.core(embedded, inputs.is_first, state)
+    else:
+      core_outputs, state, beliefs = self.core.infer(embedded, inputs.is_first, state)
+      predictions = self.predictor(
+          beliefs, self._split(self.normalized(inputs.observation))[1],
+          inputs.previous_action, inputs.reward, inputs.is_first)
+    outputs = self._policy_and_value(core_outputs, inputs.observation)._replace(
+        predictions=predictions)
     if self._pixel_control_head is not None:
       outputs = outputs._replace(pixel_control=self._pixel_control(
           core_outputs, inputs.observation))

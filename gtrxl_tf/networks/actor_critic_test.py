@@ -11,6 +11,7 @@ from gtrxl_tf import cores
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import heads
 from gtrxl_tf.networks import language
+from gtrxl_tf.networks import predictor
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.settings import config
 
@@ -24,6 +25,8 @@ CORES = {
     'TransformerXL': lambda: cores.TransformerXL(
         num_layers=2, model_dim=8, num_heads=2, head_dim=4, memory_length=3),
     'DeepLSTM': lambda: cores.DeepLSTM(num_layers=2, hidden_dim=8),
+    'MERLIN': lambda: cores.MERLIN(
+        num_rows=3, latent_dim=4, num_layers=1, hidden_dim=8),
     'Memoryless': lambda: cores.Memoryless(num_layers=1, hidden_dim=8),
 }
 
@@ -201,6 +204,11 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
     with self.assertRaisesRegex(config.ConfigError, 'num_actions = 9: expected the 4'):
       make_network(pixel_control_head=heads.PixelControlHead(9))
 
+  def test_refuses_a_predictor_of_another_core(self):
+    with self.assertRaisesRegex(
+        config.ConfigError, r'core = DeepLSTM: expected MERLIN, as there is a predictor'):
+      make_network('DeepLSTM', predictor=predictor.Predictor())
+
 
 class MixedPrecisionTest(tf.test.TestCase, parameterized.TestCase):
 
@@ -218,6 +226,16 @@ class MixedPrecisionTest(tf.test.TestCase, parameterized.TestCase):
     for output in tf.nest.flatten((unrolled, stepped)):
       self.assertEqual(output.dtype, tf.float32)
     self.assertAllClose(unrolled.policy.logits, stepped.policy.logits, atol=5e-2)
+
+  def test_errors_of_a_predictor_are_finite_float32(self):
+    network = make_network('MERLIN', predictor=predictor.Predictor(8))
+    inputs = make_inputs()
+    inputs = inputs._replace(
+        previous_action=tf.where(inputs.is_first, 99, inputs.previous_action),
+        reward=tf.where(inputs.is_first, np.nan, inputs.reward))
+    for error in unroll(network, inputs).predictions:
+      self.assertEqual(error.dtype, tf.float32)
+      self.assertTrue(np.isfinite(error).all())
 
 
 if __name__ == '__main__':

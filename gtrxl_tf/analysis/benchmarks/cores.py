@@ -51,6 +51,8 @@ ALIKE = {
     'DeepLSTM': lambda: cores.DeepLSTM(num_layers=2, hidden_dim=64),
     'DeepGRU': lambda: cores.DeepGRU(num_layers=2, hidden_dim=64),
     'Mamba': lambda: cores.Mamba(num_layers=2, model_dim=64),
+    'MERLIN': lambda: cores.MERLIN(
+        num_rows=64, latent_dim=32, num_layers=2, hidden_dim=64),
     'RATE': lambda: cores.RATE(**_SEGMENTS),
     "SegmentTransformer, recurrence = 'same_layer'": lambda: cores.SegmentTransformer(
         **_SEGMENTS, recurrence='same_layer', memory_length=16, dropout=0.0,
