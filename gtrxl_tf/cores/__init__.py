@@ -6,6 +6,7 @@ from gtrxl_tf.cores import retention
 from gtrxl_tf.cores.core import Core
 from gtrxl_tf.cores.gates import GATES
 from gtrxl_tf.cores.mamba import Mamba
+from gtrxl_tf.cores.mamba_dm import MambaDM
 from gtrxl_tf.cores.memoryless import Memoryless
 from gtrxl_tf.cores.rate import RATE
 from gtrxl_tf.cores.recurrent import DeepGRU
@@ -17,7 +18,8 @@ from gtrxl_tf.cores.xl_block import XLBlock
 
 # The conformance suite runs over each of these.
 CORES = (
-    TransformerXL, SegmentTransformer, RATE, DeepLSTM, DeepGRU, Mamba, Memoryless)
+    TransformerXL, SegmentTransformer, RATE, DeepLSTM, DeepGRU, Mamba, MambaDM,
+    Memoryless)
 
 # Keras files refer to layers by these registered names.
 for _layer in (*CORES, *GATES.values(), RelativeMultiHeadAttention, XLBlock):
@@ -26,5 +28,5 @@ for _layer in retention.RETENTION.values():  # Two have the names of gates.
   tf.keras.utils.register_keras_serializable('gtrxl_tf.retention')(_layer)
 
 __all__ = [
-    'CORES', 'Core', 'DeepGRU', 'DeepLSTM', 'GATES', 'Mamba', 'Memoryless', 'RATE',
-    'RelativeMultiHeadAttention', 'SegmentTransformer', 'TransformerXL']
+    'CORES', 'Core', 'DeepGRU', 'DeepLSTM', 'GATES', 'Mamba', 'MambaDM', 'Memoryless',
+    'RATE', 'RelativeMultiHeadAttention', 'SegmentTransformer', 'TransformerXL']

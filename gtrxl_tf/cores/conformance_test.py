@@ -66,6 +66,7 @@ _CASES = {
     'lstm_residual': lambda: cores.DeepLSTM(2, 7, 'residual'),
     'gru_concat': lambda: cores.DeepGRU(2, 7, 'concat'),
     'mamba': lambda: cores.Mamba(2, 8, state_dim=3),
+    'mamba_dm': lambda: cores.MambaDM(2, 8, state_dim=3, local_length=4),
     'memoryless': lambda: cores.Memoryless(2, 7),
 }
 _ALL = [(name, name) for name in _CASES]
