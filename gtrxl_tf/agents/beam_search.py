@@ -1,4 +1,4 @@
-"""Beam search over plans of codes (TAP, section 3.4 and algorithm 1)."""
+"""Beam search over plans of codes, as TAP acts (Jiang et al., 2023)."""
 
 import math
 from typing import Any, Callable, Tuple

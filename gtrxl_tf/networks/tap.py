@@ -51,7 +51,7 @@ class _CausalTransformer(keras.Layer):
 
 @config.configurable
 class TAPNetwork(keras.Layer):
-  """A model of T steps of a trajectory as M codes (Jiang et al., 2023, section 3).
+  """A model of T steps of a trajectory as M codes (Jiang et al., 2023).
 
   A step is the vector x of state, action, reward and return-to-go, each normalized by
   the statistics of the dataset. The encoder is a transformer over steps; the maximum
@@ -60,10 +60,10 @@ class TAPNetwork(keras.Layer):
   the codes so far to the probabilities of the next code. All three are causal, so that
   the first codes of a plan decode to its first steps.
 
-  The sizes are those of the authors' code for MuJoCo, which also has the two bits that
-  the paper does not mention: steps after the episode's end are zeros with a flag, and
-  the decoder predicts the flag; and the decoder's states are added to the first state.
-  It has GELUs where these layers have ReLUs, and no norm after the encoder.
+  The sizes are those of the authors' code for MuJoCo. So are two details: steps after
+  the episode's end have a flag, which the decoder predicts, and the decoder's states
+  are differences from the first one. The code has GELUs where these layers have ReLUs,
+  and no norm after the encoder's last layer.
 
   Args:
     action_spec: the environment's; one array of floats with finite bounds.
