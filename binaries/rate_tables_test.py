@@ -90,11 +90,11 @@ _EPOCHS = {
 
 _NAMES = {
     'rate': 'RATE', 'rmt': 'RMT', 'trxl': 'TrXL', 'dt': 'DT', 'oracle_dt': 'OracleDT',
-    'dlstm': 'DLSTM', 'dgru': 'DGRU', 'dmamba': 'DMamba', 'cql': 'CQL',
-    'cql_sac': 'CQL',
+    'dlstm': 'DLSTM', 'dgru': 'DGRU', 'dmamba': 'DMamba', 'mambadm': 'MambaDM',
+    'cql': 'CQL', 'cql_sac': 'CQL', 'tap': 'TAP',
 }
-# Columns without a model here: the paper quotes the last two.
-_NO_MODELS = {'Random', 'MambaDM', 'TAP'}
+# A column without a model here.
+_NO_MODELS = {'Random'}
 
 
 def _models_of(number):

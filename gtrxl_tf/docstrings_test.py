@@ -16,6 +16,7 @@ REQUIRED = {
     'agents.decision': ['DecisionAgent'],
     'agents.vmpo': ['VMPOAgent'],
     'cores.mamba': ['Mamba'],
+    'cores.mamba_dm': ['MambaDM'],
     'cores.memoryless': ['Memoryless'],
     'cores.merlin': ['MERLIN'],
     'cores.rate': ['RATE'],

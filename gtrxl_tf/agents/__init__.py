@@ -22,6 +22,8 @@ _MODULES = {
     'PPOAgent': 'ppo',
     'R2D2Agent': 'r2d2',
     'Segments': 'decision',
+    'TAPAgent': 'tap',
+    'TAPPolicy': 'tap',
     'VMPOAgent': 'vmpo',
 }
 
@@ -32,6 +34,7 @@ _AGENTS = {
     'distillation': 'DistillationAgent',
     'ppo': 'PPOAgent',
     'r2d2': 'R2D2Agent',
+    'tap': 'TAPAgent',
     'vmpo': 'VMPOAgent',
 }
 

@@ -6,6 +6,7 @@ from gtrxl_tf.cores import retention
 from gtrxl_tf.cores.core import Core
 from gtrxl_tf.cores.gates import GATES
 from gtrxl_tf.cores.mamba import Mamba
+from gtrxl_tf.cores.mamba_dm import MambaDM
 from gtrxl_tf.cores.memoryless import Memoryless
 from gtrxl_tf.cores.merlin import MERLIN
 from gtrxl_tf.cores.rate import RATE
@@ -18,7 +19,7 @@ from gtrxl_tf.cores.xl_block import XLBlock
 
 # The conformance suite runs over each of these.
 CORES = (
-    TransformerXL, SegmentTransformer, RATE, DeepLSTM, DeepGRU, Mamba, MERLIN,
+    TransformerXL, SegmentTransformer, RATE, DeepLSTM, DeepGRU, Mamba, MambaDM, MERLIN,
     Memoryless)
 
 # Keras files refer to layers by these registered names.
@@ -28,5 +29,6 @@ for _layer in retention.RETENTION.values():  # Two have the names of gates.
   tf.keras.utils.register_keras_serializable('gtrxl_tf.retention')(_layer)
 
 __all__ = [
-    'CORES', 'Core', 'DeepGRU', 'DeepLSTM', 'GATES', 'MERLIN', 'Mamba', 'Memoryless',
-    'RATE', 'RelativeMultiHeadAttention', 'SegmentTransformer', 'TransformerXL']
+    'CORES', 'Core', 'DeepGRU', 'DeepLSTM', 'GATES', 'MERLIN', 'Mamba', 'MambaDM',
+    'Memoryless', 'RATE', 'RelativeMultiHeadAttention', 'SegmentTransformer',
+    'TransformerXL']

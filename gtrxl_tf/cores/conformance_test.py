@@ -67,6 +67,7 @@ _CASES = {
     'gru_concat': lambda: cores.DeepGRU(2, 7, 'concat'),
     'mamba': lambda: cores.Mamba(2, 8, state_dim=3),
     'merlin': lambda: cores.MERLIN(4, 3, num_reads=2, num_layers=2, hidden_dim=7),
+    'mamba_dm': lambda: cores.MambaDM(2, 8, state_dim=3, local_length=4),
     'memoryless': lambda: cores.Memoryless(2, 7),
 }
 _ALL = [(name, name) for name in _CASES]

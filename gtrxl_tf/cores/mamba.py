@@ -94,57 +94,82 @@ def _initial_dt_bias(shape, dtype=None, **kwargs):
   return dt + tf.math.log(-tf.math.expm1(-dt))
 
 
-class _Mixer(keras.Layer):
-  """The layer that mixes steps: convolution, state space and gate (Figure 3)."""
+class StateSpace(keras.Layer):
+  """A state space whose step sizes, B and C are linear functions of its inputs."""
 
-  def __init__(self, state_dim: int, conv_width: int, expand: int, name=None):
+  def __init__(self, state_dim: int, name=None):
     super().__init__(name=name)
     self._state_dim = state_dim
-    self._conv_width = conv_width
-    self._expand = expand
 
-  def build(self, input_shape) -> None:
-    width = input_shape[-1]
-    inner, states, rank = self._expand * width, self._state_dim, math.ceil(width / 16)
+  def add_kernel(self, name: str, *shape: int) -> tf.Variable:
+    """Makes a kernel with the authors' initial values."""
+    return self.add_weight(name, shape, initializer=_uniform())
+
+  def add_state_space(self, inner: int, rank: int) -> None:
+    """Makes the variables for `inner` channels, with step sizes of a rank."""
+    states = self._state_dim
     self._sizes = [rank, states, states]  # Widths that dt, B and C are computed from.
-
-    def kernel(name, *shape):
-      return self.add_weight(name, shape, initializer=_uniform())
 
     def exact(name, shape, initializer):
       # Float32 under any policy: errors in these variables grow with time.
       return self.add_weight(
           name, shape, tf.float32, initializer, experimental_autocast=False)
 
-    self.in_kernel = kernel('in_kernel', width, 2 * inner)
-    self.conv_kernel = kernel('conv_kernel', self._conv_width, inner)
-    self.conv_bias = self.add_weight('conv_bias', (inner,), initializer='zeros')
-    self.selection_kernel = kernel('selection_kernel', inner, sum(self._sizes))
-    self.dt_kernel = kernel('dt_kernel', rank, inner)
+    self.selection_kernel = self.add_kernel(
+        'selection_kernel', inner, sum(self._sizes))
+    self.dt_kernel = self.add_kernel('dt_kernel', rank, inner)
     self.dt_bias = exact('dt_bias', (inner,), _initial_dt_bias)
     logs = np.log(np.arange(1, states + 1))[:, np.newaxis]
     self.a_log = exact('a_log', (states, inner), lambda shape, dtype=None, **kwargs: (
         tf.broadcast_to(tf.constant(logs, dtype), shape)))
     self.skip = self.add_weight('skip', (inner,), initializer='ones')  # D
-    self.out_kernel = kernel('out_kernel', inner, width)
-    super().build(input_shape)
 
-  def call(self, inputs: tf.Tensor, is_first: tf.Tensor, hidden: tf.Tensor,
-           window: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Outputs, hidden state and window, from `[B, T, D]`, `[B, T]`, `[B, N, E]` and
-    `[B, W-1, E]`."""
-    x, z = tf.split(tf.tensordot(inputs, self.in_kernel, axes=1), 2, axis=-1)
-    convolved, window = self._convolve(x, is_first, window)
-    x = tf.nn.silu(convolved)
+  def scan(self, x: tf.Tensor, resets: tf.Tensor, hidden: tf.Tensor
+           ) -> Tuple[tf.Tensor, tf.Tensor]:
+    """Outputs `[B, T, E]` and the last state, from inputs `[B, T, E]`, where the state
+    is cleared `[B, T]`, and the state before `[B, N, E]`."""
     dt, b, c = tf.split(
         tf.tensordot(x, self.selection_kernel, axes=1), self._sizes, axis=-1)
     dt = tf.cast(tf.tensordot(dt, self.dt_kernel, axes=1), tf.float32)
     dt = tf.nn.softplus(dt + self.dt_bias)
-    x_32, b, c, resets = (tf.cast(x, tf.float32) for x in (x, b, c, is_first))
+    x_32, b, c, resets = (tf.cast(x, tf.float32) for x in (x, b, c, resets))
     y, hidden = selective_scan(
         x_32, dt, -tf.exp(self.a_log), b, c, resets, hidden)
-    y = tf.cast(y, x.dtype) + self.skip * x
-    return tf.tensordot(y * tf.nn.silu(z), self.out_kernel, axes=1), hidden, window
+    return tf.cast(y, x.dtype) + self.skip * x, hidden
+
+
+class Mixer(StateSpace):
+  """The layer that mixes steps: convolution, state space and gate (Figure 3)."""
+
+  def __init__(self, state_dim: int, conv_width: int, expand: int, name=None):
+    super().__init__(state_dim, name=name)
+    self._conv_width = conv_width
+    self._expand = expand
+
+  def build(self, input_shape) -> None:
+    width = input_shape[-1]
+    inner = self._expand * width
+    self.in_kernel = self.add_kernel('in_kernel', width, 2 * inner)
+    self.conv_kernel = self.add_kernel('conv_kernel', self._conv_width, inner)
+    self.conv_bias = self.add_weight('conv_bias', (inner,), initializer='zeros')
+    self.add_state_space(inner, math.ceil(width / 16))
+    self.out_kernel = self.add_kernel('out_kernel', inner, width)
+    super().build(input_shape)
+
+  def call(self, inputs: tf.Tensor, is_first: tf.Tensor, state: MambaState
+           ) -> Tuple[tf.Tensor, MambaState]:
+    """Outputs and a layer's state, from `[B, T, D]`, `[B, T]` and the state before."""
+    x, z = tf.split(tf.tensordot(inputs, self.in_kernel, axes=1), 2, axis=-1)
+    convolved, window = self._convolve(x, is_first, state.window)
+    y, state = self.mix(
+        tf.nn.silu(convolved), is_first, state._replace(window=window))
+    return tf.tensordot(y * tf.nn.silu(z), self.out_kernel, axes=1), state
+
+  def mix(self, x: tf.Tensor, is_first: tf.Tensor, state: MambaState
+          ) -> Tuple[tf.Tensor, MambaState]:
+    """Scans `[B, T, E]`; returns `[B, T, E]` and the new state."""
+    y, hidden = self.scan(x, is_first, state.hidden)
+    return y, state._replace(hidden=hidden)
 
   def _convolve(self, x, is_first, window):
     """The causal convolution of `x` `[B, T, E]` over time, and the next window."""
@@ -168,7 +193,7 @@ class _Mixer(keras.Layer):
 class _Block(keras.Layer):
   """`x + Mixer(LN(x))`, then `x + MLP(LN(x))` if there is an MLP."""
 
-  def __init__(self, mixer: _Mixer, mlp_dim: int, name=None):
+  def __init__(self, mixer: Mixer, mlp_dim: int, name=None):
     super().__init__(name=name)
     self._mlp_dim = mlp_dim
     self.mixer_norm = core.layer_norm('mixer_norm')
@@ -188,14 +213,13 @@ class _Block(keras.Layer):
           self.mlp_outputs, self.mlp_hidden.compute_output_shape(input_shape))
     super().build(input_shape)
 
-  def call(self, inputs: tf.Tensor, is_first: tf.Tensor, hidden: tf.Tensor,
-           window: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    mixed, hidden, window = self.mixer(
-        self.mixer_norm(inputs), is_first, hidden, window)
+  def call(self, inputs: tf.Tensor, is_first: tf.Tensor, state: MambaState
+           ) -> Tuple[tf.Tensor, MambaState]:
+    mixed, state = self.mixer(self.mixer_norm(inputs), is_first, state)
     stream = inputs + mixed
     if self._mlp_dim:
       stream += self.mlp_outputs(self.mlp_hidden(self.mlp_norm(stream)))
-    return stream, hidden, window
+    return stream, state
 
 
 @config.configurable
@@ -237,10 +261,14 @@ class Mamba(core.Core):
     self._state_shape = (num_layers, state_dim, expand * model_dim)
     self._window_shape = (num_layers, conv_width - 1, expand * model_dim)
     self.blocks = [
-        _Block(_Mixer(state_dim, conv_width, expand, name='mixer'),
+        _Block(self.make_mixer(state_dim, conv_width, expand),
                4 * model_dim if mlp_dim is None else mlp_dim, name=f'block_{i}')
         for i in range(num_layers)]
     self.norm = core.layer_norm('norm')
+
+  def make_mixer(self, *sizes: int) -> Mixer:
+    """Makes a block's mixer; a subclass may have another one."""
+    return Mixer(*sizes, name='mixer')
 
   def build(self, input_shape) -> None:
     self.embedding = core.make_embedding(input_shape, self._model_dim)
@@ -263,14 +291,13 @@ class Mamba(core.Core):
   def _unroll(self, inputs, is_first, state, training=None
               ) -> Tuple[tf.Tensor, MambaState]:
     stream = self.embedding(inputs)
-    hidden, window = [], []
+    states = []
     for i, block in enumerate(self.blocks):
-      stream, layer_hidden, layer_window = block(
-          stream, is_first, state.hidden[:, i], state.window[:, i])
-      hidden.append(layer_hidden)
-      window.append(layer_window)
-    return self.norm(stream), MambaState(
-        tf.stack(hidden, axis=1), tf.stack(window, axis=1))
+      before = tf.nest.map_structure(lambda x: x[:, i], state)  # pylint: disable=cell-var-from-loop
+      stream, after = block(stream, is_first, before)
+      states.append(after)
+    return self.norm(stream), tf.nest.map_structure(
+        lambda *layers: tf.stack(layers, axis=1), *states)
 
   def _step(self, inputs, is_first, cache):
     outputs, cache = self._unroll(inputs[:, tf.newaxis], is_first[:, tf.newaxis], cache)

@@ -1,4 +1,4 @@
-"""Compares Mamba with its formulas, evaluated step by step in numpy."""
+"""Compares Mamba and MambaDM with their formulas, evaluated step by step in numpy."""
 
 import math
 
@@ -32,41 +32,54 @@ def _mlp(x, v):
   return gelu @ v['mlp_outputs']['kernel'] + v['mlp_outputs']['bias']
 
 
-def _mixer(inputs, is_first, hidden, window, v):
-  """Outputs `[T, D]` and states, from `[T, D]`, `[T]`, `[N, E]` and `[W-1, E]`."""
-  seen, outputs = list(window), []
+def _scan_step(x, hidden, v):
+  """Output `[E]` and states of one step of a state space, from `[E]` and `[N, E]`."""
+  selected = x @ v['selection_kernel']  # dt is of rank 1 here.
+  dt = _softplus(selected[:1] @ v['dt_kernel'] + v['dt_bias'])
+  b, c = selected[1:1 + _N], selected[1 + _N:]
+  hidden, y = hidden.copy(), np.zeros(_E)
+  for e in range(_E):
+    for n in range(_N):
+      decay = np.exp(-dt[e] * np.exp(v['a_log'][n, e]))
+      hidden[n, e] = decay * hidden[n, e] + dt[e] * b[n] * x[e]
+    y[e] = c @ hidden[:, e] + v['skip'][e] * x[e]
+  return y, hidden
+
+
+def _mixer(inputs, is_first, state, v, local_length=None):
+  """Outputs `[T, D]` and the state of one row, from `[T, D]`, `[T]` and a state."""
+  hidden, seen, *more = state
+  local, count = more or (None, 0)
+  seen, outputs = list(seen), []
   for t, row in enumerate(inputs):
     if is_first[t]:
-      seen, hidden = [np.zeros(_E)] * (_W - 1), np.zeros([_N, _E])
+      seen, hidden, count = [np.zeros(_E)] * (_W - 1), np.zeros([_N, _E]), 0
     projected = row @ v['in_kernel']
     x, z = projected[:_E], projected[_E:]
     seen = [*seen, x]
     x = _silu(sum(v['conv_kernel'][i] * seen[i] for i in range(_W)) + v['conv_bias'])
     seen = seen[1:]
-    selected = x @ v['selection_kernel']  # dt is of rank 1 here.
-    dt = _softplus(selected[:1] @ v['dt_kernel'] + v['dt_bias'])
-    b, c = selected[1:1 + _N], selected[1 + _N:]
-    hidden, y = hidden.copy(), np.zeros(_E)
-    for e in range(_E):
-      for n in range(_N):
-        decay = np.exp(-dt[e] * np.exp(v['a_log'][n, e]))
-        hidden[n, e] = decay * hidden[n, e] + dt[e] * b[n] * x[e]
-      y[e] = c @ hidden[:, e] + v['skip'][e] * x[e]
+    y, hidden = _scan_step(x, hidden, v)
+    if local_length:
+      local = np.zeros([_N, _E]) if count == 0 else local
+      local_y, local = _scan_step(x, local, v['local'])
+      y, count = y + local_y, (count + 1) % local_length
     outputs.append((y * _silu(z)) @ v['out_kernel'])
-  return np.array(outputs), hidden, np.array(seen)
+  state = hidden, np.array(seen), local, count
+  return np.array(outputs), state if local_length else state[:2]
 
 
-def _core(inputs, is_first, hidden, window, v):
+def _core(inputs, is_first, state, v, local_length=None):
   """A core with one layer, for one row of the batch."""
   block = v['block_0']
   normed = np.array([_norm(x, block['mixer_norm']) for x in inputs])
-  mixed, hidden, window = _mixer(normed, is_first, hidden, window, block['mixer'])
+  mixed, state = _mixer(normed, is_first, state, block['mixer'], local_length)
   outputs = []
   for x in inputs + mixed:
     if 'mlp_norm' in block:
       x = x + _mlp(_norm(x, block['mlp_norm']), block)
     outputs.append(_norm(x, v['norm']))
-  return np.array(outputs), hidden, window
+  return np.array(outputs), state
 
 
 def _variables(core):
@@ -94,27 +107,32 @@ def _loop(x, dt, a, b, c, resets, hidden):
 
 class MambaTest(tf.test.TestCase, parameterized.TestCase):
 
-  @parameterized.parameters((1, None), (3, 0), (10, 5))
-  def test_agrees_with_the_formulas(self, length, mlp_dim):
+  @parameterized.parameters(
+      (1, None), (3, 0), (10, 5), (1, None, 3), (3, 0, 2), (10, 5, 3), (10, 5, 1))
+  def test_agrees_with_the_formulas(self, length, mlp_dim, local_length=None):
     random = np.random.RandomState(length)
-    core = cores.Mamba(1, _D, state_dim=_N, conv_width=_W, mlp_dim=mlp_dim)
+    sizes = dict(
+        num_layers=1, model_dim=_D, state_dim=_N, conv_width=_W, mlp_dim=mlp_dim)
+    core = (cores.MambaDM(**sizes, local_length=local_length) if local_length
+            else cores.Mamba(**sizes))
     inputs = random.randn(_B, length, _D).astype(np.float32)
     is_first = np.zeros([_B, length], bool)
     is_first[0, length // 2] = is_first[1, -2:] = True
     state = tf.nest.map_structure(
-        lambda x: tf.constant(random.randn(*x.shape), tf.float32),
+        lambda x: (tf.constant(random.randn(*x.shape), x.dtype) if x.dtype.is_floating
+                   else tf.constant(random.randint(local_length, size=x.shape), x.dtype)),
         core.initial_state(_B))
     core(inputs, is_first, state)
     for variable in core.variables:
       variable.assign_add(0.3 * random.randn(*variable.shape))
     outputs, final = core(inputs, is_first, state)
     for i in range(_B):
-      expected, hidden, window = _core(
-          inputs[i], is_first[i], state.hidden[i, 0].numpy(),
-          state.window[i, 0].numpy(), _variables(core))
+      expected, after = _core(
+          inputs[i], is_first[i], [x[i, 0].numpy() for x in state], _variables(core),
+          local_length)
       self.assertAllClose(outputs[i], expected, atol=1e-4, rtol=1e-4)
-      self.assertAllClose(final.hidden[i, 0], hidden, atol=1e-4, rtol=1e-4)
-      self.assertAllClose(final.window[i, 0], window, atol=1e-4, rtol=1e-4)
+      for actual, x in zip(final, after, strict=True):
+        self.assertAllClose(actual[i, 0], x, atol=1e-4, rtol=1e-4)
 
   @parameterized.parameters(1, 4, 11)
   def test_gradient_of_the_scan(self, length):
@@ -146,9 +164,12 @@ class MambaTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(
         np.exp(mixer['a_log']), np.tile(np.arange(1, 17)[:, np.newaxis], [1, 256]))
 
-  @parameterized.parameters((None, 248_960), (0, 116_992))
-  def test_number_of_parameters(self, mlp_dim, expected):
-    core = cores.Mamba(mlp_dim=mlp_dim)
+  @parameterized.parameters(
+      (cores.Mamba, None, 248_960), (cores.Mamba, 0, 116_992),
+      # The second state space: selection 256 x 40, steps 8 x 256 + 256, A 16 x 256, D.
+      (cores.MambaDM, 0, 116_992 + 10_240 + 2_304 + 4_096 + 256))
+  def test_number_of_parameters(self, make, mlp_dim, expected):
+    core = make(mlp_dim=mlp_dim)
     core.build(tf.TensorShape([None, None, 128]))
     self.assertEqual(
         sum(v.shape.num_elements() for v in core.trainable_variables), expected)

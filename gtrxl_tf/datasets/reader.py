@@ -1,9 +1,10 @@
 """Reads datasets and detects damage in them."""
 
+import copy
 import functools
 import os
 import pathlib
-from typing import Any, Dict, Iterator, Tuple, Union
+from typing import Any, Dict, Iterator, Optional, Tuple, Union
 
 import numpy as np
 import tree
@@ -45,6 +46,8 @@ class Dataset:
     self.specs = format_lib.specs_from_json(description['arrays'])
     self._final = description['final_observation']
     self.array_names = list(self.specs.leaves())
+    self._return_discount = 1.0
+    self._end_reward = None
     self._shards = [shard['name'] for shard in description['shards']]
     self._array = functools.lru_cache(_ARRAYS_OPEN)(self._open_array)
     self._offsets = [np.array(self._array(i, 'offset'))
@@ -76,22 +79,42 @@ class Dataset:
             for i, offset in enumerate(self._offsets)]
     return np.concatenate([np.zeros(0)] + sums)
 
+  def relabeled(self, return_discount: float, end_reward: Optional[float]
+                ) -> 'Dataset':
+    """Returns the same steps with other rewards; nothing is written.
+
+    Args:
+      return_discount: with which `return_to_go` is summed.
+      end_reward: the reward of steps that end the task; None leaves them.
+    """
+    other = copy.copy(self)
+    other.__dict__.pop('returns', None)
+    other._return_discount, other._end_reward = return_discount, end_reward
+    other._array = functools.lru_cache(_ARRAYS_OPEN)(other._open_array)
+    return other
+
   def observation_statistics(self) -> Tuple[Any, Any]:
     """Returns the mean and standard deviation of every number of an observation.
 
     Returns:
       Two nests of float64 arrays, as an observation.
     """
-    found = []
-    for name in self.array_names:
-      if format_lib.is_observation(name):
-        sums = [(np.sum(x, axis=0, dtype=np.float64),
-                 np.sum(np.square(x, dtype=np.float64), axis=0))
-                for x in (self._array(i, name) for i in range(len(self._shards)))]
-        mean, square = np.sum(sums, axis=0) / max(self.num_steps, 1)
-        found.append((mean, np.sqrt(np.maximum(square - mean**2, 0))))
+    found = [self.statistics(name) for name in self.array_names
+             if format_lib.is_observation(name)]
     return tuple(tree.unflatten_as(self.specs.observation, leaves)
                  for leaves in zip(*found))
+
+  def statistics(self, name: str) -> Tuple[np.ndarray, np.ndarray]:
+    """Returns the mean and standard deviation, float64 [...], of an array of steps.
+
+    Args:
+      name: as for `take`.
+    """
+    sums = [(np.sum(x, axis=0, dtype=np.float64),
+             np.sum(np.square(x, dtype=np.float64), axis=0))
+            for x in (self._array(i, name) for i in range(len(self._shards)))]
+    mean, square = np.sum(sums, axis=0) / max(self.num_steps, 1)
+    return mean, np.sqrt(np.maximum(square - mean**2, 0))
 
   def episode(self, i: int) -> format_lib.Episode:
     """Returns episode `i`; its arrays are views of the files."""
@@ -127,7 +150,8 @@ class Dataset:
 
     Args:
       name: the array's in `format.py`, or `return_to_go`: float32, the undiscounted sum
-        of the rewards from a step to the next one that ends an episode.
+        of the rewards from a step to the next one that ends an episode; see
+        `relabeled`.
       episodes: [B], their numbers.
       steps: [B, T], numbers of steps in each of them.
 
@@ -150,10 +174,14 @@ class Dataset:
   def _open_array(self, shard: int, name: str) -> np.ndarray:
     if name == 'return_to_go':
       return _returns_to_go(self._array(shard, 'reward'), self._array(shard, 'end'),
-                            self._offsets[shard])
+                            self._offsets[shard], self._return_discount)
     file = self.path / self._shards[shard] / f'{name}.npy'
     array = np.load(file, mmap_mode='r', allow_pickle=False)
-    return array.view(np.ndarray)  # Still mapped; slicing takes a third of the time.
+    array = array.view(np.ndarray)  # Still mapped; slicing takes a third of the time.
+    if name == 'reward' and self._end_reward is not None:
+      ends = self._array(shard, 'discount') == 0
+      return np.where(ends, self._end_reward, array).astype(array.dtype)
+    return array
 
 
 def open_dataset(path: Union[str, os.PathLike]) -> Dataset:
@@ -210,9 +238,17 @@ def _files(path: pathlib.Path, description: Dict[str, Any]
       yield path / shard['name'] / name, recorded
 
 
-def _returns_to_go(reward: np.ndarray, end: np.ndarray, offset: np.ndarray
-                   ) -> np.ndarray:
+def _returns_to_go(reward: np.ndarray, end: np.ndarray, offset: np.ndarray,
+                   discount: float) -> np.ndarray:
   """Sums [steps] from each step to the next that ends an episode, or its recording."""
+  if discount != 1:
+    follows = np.where(end > 0, 0., discount)
+    follows[offset[1:] - 1] = 0
+    returns, later = np.empty(len(reward), np.float32), 0.
+    for i in reversed(range(len(reward))):
+      later = float(reward[i]) + follows[i] * later
+      returns[i] = later
+    return returns
   rest = np.append(np.cumsum(reward[::-1], dtype=np.float64)[::-1], 0.0)
   ends = np.union1d(np.flatnonzero(end), offset[1:] - 1)
   following = ends[np.searchsorted(ends, np.arange(len(reward)))]

@@ -52,6 +52,24 @@ class ReaderTest(absltest.TestCase):
     with self.assertRaises(IndexError):
       dataset.episode(7)
 
+  def test_relabeled_rewards_and_returns(self):
+    dataset = datasets.open_dataset(self._path)
+    other = dataset.relabeled(0.9, -100.0)
+    for i in range(dataset.num_episodes):
+      episode = dataset.episode(i)
+      steps = np.arange(len(episode.reward))[np.newaxis]
+      reward = np.where(episode.discount == 0, -100, episode.reward)
+      expected = [sum(0.9 ** k * x for k, x in enumerate(reward[t:])) for t in steps[0]]
+      np.testing.assert_array_equal(other.take('reward', [i], steps)[0], reward)
+      np.testing.assert_allclose(
+          other.take('return_to_go', [i], steps)[0], expected, rtol=1e-5)
+      np.testing.assert_array_equal(
+          dataset.take('reward', [i], steps)[0], episode.reward)
+    rewards = np.concatenate([
+        other.episode(i).reward for i in range(dataset.num_episodes)])
+    np.testing.assert_allclose(
+        other.statistics('reward'), (rewards.mean(), rewards.std()), rtol=1e-5)
+
   def test_a_missing_file_is_named(self):
     for name in self._files():
       self._restore()

@@ -98,7 +98,8 @@ def _stack_frames(dataset: reader.Dataset, name: str, episodes: np.ndarray,
 
 
 def segments(dataset: reader.Dataset, segment_length: int, num_segments: int,
-             batch_size: int, seed: int, starts: Literal['first', 'random'] = 'first',
+             batch_size: int, seed: int,
+             starts: Literal['first', 'random', 'any'] = 'first',
              min_window_return: Optional[float] = None, frame_stack: int = 1,
              first_batch: int = 0, max_length: Optional[int] = None
              ) -> Iterator[SegmentBatch]:
@@ -112,6 +113,8 @@ def segments(dataset: reader.Dataset, segment_length: int, num_segments: int,
     'random': windows of N K steps, drawn uniformly with replacement (Atari, MuJoCo:
       RATE draws episodes by length, and redraws windows that reach beyond the end). An
       episode shorter than a window is one window.
+    'any': the same, but windows may reach beyond the end, so that one begins at each
+      step (TAP).
 
   Args:
     dataset: to read.
@@ -119,8 +122,8 @@ def segments(dataset: reader.Dataset, segment_length: int, num_segments: int,
     num_segments: N.
     batch_size: B.
     seed: of the order or the windows.
-    starts: 'first' or 'random'.
-    min_window_return: for 'random' only: the least sum of rewards within a window
+    starts: 'first', 'random' or 'any'.
+    min_window_return: not for 'first': the least sum of rewards within a window
       (RATE's Memory Maze has 2).
     frame_stack: see `gather`.
     first_batch: number of the first batch, to continue where another iterator stopped.
@@ -130,14 +133,14 @@ def segments(dataset: reader.Dataset, segment_length: int, num_segments: int,
     DatasetError: there are no such trajectories.
     ValueError: there is no such value of `starts`, or one argument excludes another.
   """
-  if starts not in ('first', 'random'):
-    raise ValueError(f"starts = {starts!r}: expected 'first' or 'random'")
+  if starts not in ('first', 'random', 'any'):
+    raise ValueError(f"starts = {starts!r}: expected 'first', 'random' or 'any'")
   if starts == 'first' and min_window_return is not None:
     raise ValueError(f'min_window_return = {min_window_return}: expected None, as '
                      "starts = 'first'")
-  if starts == 'random' and max_length is not None:
+  if starts != 'first' and max_length is not None:
     raise ValueError(f'max_length = {max_length}: expected None, as '
-                     "starts = 'random'")
+                     f'starts = {starts!r}')
   if not dataset.num_episodes:
     raise DatasetError(f'{dataset.path}: has no episodes')
   length = segment_length * num_segments
@@ -149,7 +152,8 @@ def segments(dataset: reader.Dataset, segment_length: int, num_segments: int,
         raise DatasetError(f'{dataset.path}: no episode has {max_length} steps or less')
     draw = functools.partial(_in_epochs, chosen, batch_size, seed)
   else:
-    episodes, first_steps, counts = _windows(dataset, length, min_window_return)
+    episodes, first_steps, counts = _windows(
+        dataset, length, min_window_return, starts == 'any')
     draw = functools.partial(
         _uniform, episodes, first_steps, np.cumsum(counts), batch_size, seed)
   return _batches(dataset, draw, length, frame_stack, first_batch)
@@ -190,10 +194,10 @@ def _uniform(episodes, first_steps, ends, batch_size: int, seed: int, number: in
   return episodes[run], first_steps[run] + drawn - np.append(0, ends)[run]
 
 
-def _windows(dataset: reader.Dataset, length: int, min_return: Optional[float]
-             ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _windows(dataset: reader.Dataset, length: int, min_return: Optional[float],
+             beyond: bool) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
   """Returns runs of windows: episodes, first steps, and numbers of windows."""
-  counts = np.maximum(dataset.lengths - length + 1, 1)
+  counts = dataset.lengths if beyond else np.maximum(dataset.lengths - length + 1, 1)
   if min_return is None:
     return np.arange(dataset.num_episodes), np.zeros_like(counts), counts
   episodes, first_steps = [], []

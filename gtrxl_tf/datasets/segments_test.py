@@ -62,7 +62,7 @@ class SegmentsTest(parameterized.TestCase):
             lambda x: np.testing.assert_array_equal(x, 0), action)
         self.assertEqual((reward, discount, end, return_to_go), (0, 0, 0, 0))
 
-  @parameterized.product(starts=('first', 'random'), seed=(0, 1, 2),
+  @parameterized.product(starts=('first', 'random', 'any'), seed=(0, 1, 2),
                          kind=('episodes', 'histories'))
   def test_a_batch_holds_the_steps_of_the_episodes(self, starts, seed, kind):
     specs = episodes_testing.random_specs(np.random.default_rng(seed))
@@ -97,6 +97,13 @@ class SegmentsTest(parameterized.TestCase):
     self.assertCountEqual(counts, [(0, 0), (1, 0), (2, 0), (2, 1), (2, 2), (2, 3)])
     for count in counts.values():
       self.assertBetween(count, 880, 1120)  # 1,000, and four standard deviations.
+
+  def test_a_window_may_begin_at_any_step(self):
+    dataset = self._dataset(lengths=(3, 5))
+    windows = {window for batch in itertools.islice(
+        datasets.segments(dataset, 5, 1, 100, 0, 'any'), 5)
+               for window in zip(batch.episode, batch.start)}
+    self.assertEqual(windows, {(0, t) for t in range(3)} | {(1, t) for t in range(5)})
 
   def test_windows_have_the_return_that_is_asked_for(self):
     dataset = self._dataset(lengths=(3, 9, 20))
@@ -178,7 +185,7 @@ class SegmentsTest(parameterized.TestCase):
 
   def test_refuses_settings(self):
     dataset = self._dataset()
-    with self.assertRaisesRegex(ValueError, "starts = 'last': expected 'first' or"):
+    with self.assertRaisesRegex(ValueError, "starts = 'last': expected 'first', "):
       datasets.segments(dataset, 2, 2, 2, 0, starts='last')
     with self.assertRaisesRegex(ValueError, 'min_window_return = 2'):
       datasets.segments(dataset, 2, 2, 2, 0, min_window_return=2)

@@ -9,6 +9,7 @@ import gtrxl_tf.agents.decision
 import gtrxl_tf.agents.distillation
 import gtrxl_tf.agents.ppo
 import gtrxl_tf.agents.r2d2
+import gtrxl_tf.agents.tap
 import gtrxl_tf.agents.vmpo
 import gtrxl_tf.collecting
 import gtrxl_tf.collecting.episodes
@@ -29,6 +30,7 @@ import gtrxl_tf.networks
 import gtrxl_tf.networks.cql
 import gtrxl_tf.networks.decision
 import gtrxl_tf.networks.distillation
+import gtrxl_tf.networks.tap
 import gtrxl_tf.settings.sampling
 import gtrxl_tf.training.offline.experiment
 import gtrxl_tf.training.offline.history_experiment

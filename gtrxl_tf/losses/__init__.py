@@ -7,4 +7,5 @@ from gtrxl_tf.losses import pixel_control
 from gtrxl_tf.losses import ppo
 from gtrxl_tf.losses import r2d2
 from gtrxl_tf.losses import returns
+from gtrxl_tf.losses import tap
 from gtrxl_tf.losses import vmpo

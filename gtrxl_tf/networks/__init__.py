@@ -20,6 +20,7 @@ from gtrxl_tf.networks.memory_network import MemoryNetwork
 from gtrxl_tf.networks.popart import PopArt
 from gtrxl_tf.networks.predictor import Predictor
 from gtrxl_tf.networks.spec_torso import SpecTorso
+from gtrxl_tf.networks.tap import TAPNetwork
 from gtrxl_tf.networks.torsos import ConvTorso
 from gtrxl_tf.networks.torsos import PixelTorso
 from gtrxl_tf.networks.torsos import Torso
@@ -29,7 +30,7 @@ __all__ = [  # pylint: disable=undefined-all-variable
     'ActorCritic', 'CQLNetwork', 'ConvTorso', 'CoreNetwork', 'DecisionNetwork',
     'DistillationNetwork', 'InstructionEncoder', 'MLPHead', 'MemoryNetwork',
     'NetworkInputs', 'NetworkOutputs', 'PixelControlHead', 'PixelTorso', 'PopArt',
-    'Predictor', 'SpecTorso', 'Torso', 'VectorTorso']
+    'Predictor', 'SpecTorso', 'TAPNetwork', 'Torso', 'VectorTorso']
 
 
 def __getattr__(name: str) -> Any:

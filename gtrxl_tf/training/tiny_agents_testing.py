@@ -16,9 +16,11 @@ from gtrxl_tf.agents import decision
 from gtrxl_tf.agents import distillation
 from gtrxl_tf.agents import ppo
 from gtrxl_tf.agents import r2d2
+from gtrxl_tf.agents import tap
 from gtrxl_tf.networks import cql as cql_network
 from gtrxl_tf.networks import decision as decision_network
 from gtrxl_tf.networks import distillation as distillation_network
+from gtrxl_tf.networks import tap as tap_network
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.training import devices
@@ -85,6 +87,15 @@ def _cql():
       cql.CQLAgent)
 
 
+def _tap():
+  tf.keras.utils.set_random_seed(0)  # For the codebook.
+  return _with_variables(
+      tap_network.TAPNetwork(
+          testing.CONTINUOUS, num_steps=_T, steps_per_code=2, num_codes=3, code_dim=_D,
+          num_layers=1, model_dim=_D, num_heads=2, dropout=0.0),
+      tap.TAPAgent)
+
+
 def _valid():
   valid = np.arange(_T) < np.array([[_T], [_T - 1], [1], [_T]])
   is_first = np.zeros([_B, _T], bool)
@@ -92,8 +103,8 @@ def _valid():
   return {'valid': tf.constant(valid), 'is_first': tf.constant(is_first)}
 
 
-def _segments(seed, state=()):
-  unrolls = testing.random_unrolls(seed, _B, _T - 1)
+def _segments(seed, state=(), action_spec=testing.DISCRETE):
+  unrolls = testing.random_unrolls(seed, _B, _T - 1, action_spec)
   return decision.Segments(
       return_to_go=unrolls.reward, observation=unrolls.observation,
       action=unrolls.action, reward=unrolls.reward, discount=tf.ones([_B, _T]),
@@ -143,7 +154,9 @@ AGENTS: Dict[str, Tiny] = {
                  _with_state(_segments, lambda: _decision(_rate))),
     'dt': Tiny(lambda: _decision(lambda: cores.RATE(
         1, _D, 2, 2, segment_length=3 * _T, num_memory_tokens=0)), _segments),
+    'mambadm': Tiny(lambda: _decision(lambda: cores.MambaDM(1, _D)), _segments),
     'cql': Tiny(_cql, _segments),
+    'tap': Tiny(_tap, functools.partial(_segments, action_spec=testing.CONTINUOUS)),
     'adf': Tiny(lambda: _distillation(segment_length=_T), _histories),
     'ed': Tiny(_ed, _with_state(_histories, _ed)),
 }

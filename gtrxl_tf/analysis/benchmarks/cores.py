@@ -53,6 +53,7 @@ ALIKE = {
     'Mamba': lambda: cores.Mamba(num_layers=2, model_dim=64),
     'MERLIN': lambda: cores.MERLIN(
         num_rows=64, latent_dim=32, num_layers=2, hidden_dim=64),
+    'MambaDM': lambda: cores.MambaDM(num_layers=2, model_dim=64),
     'RATE': lambda: cores.RATE(**_SEGMENTS),
     "SegmentTransformer, recurrence = 'same_layer'": lambda: cores.SegmentTransformer(
         **_SEGMENTS, recurrence='same_layer', memory_length=16, dropout=0.0,
@@ -82,7 +83,7 @@ def full_state(core: cores.Core, batch_size: int) -> Any:
   past = (batch_size, core.memory_length)
   record = core.record(core.initial_cache(batch_size))
   records = tf.nest.map_structure(
-      lambda x: tf.random.normal((*past, *x.shape[1:])), record)
+      lambda x: tf.cast(tf.random.normal((*past, *x.shape[1:])), x.dtype), record)
   return core.restore(records, tf.zeros(past, tf.bool))
 
 

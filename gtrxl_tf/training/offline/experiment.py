@@ -15,6 +15,7 @@ from gtrxl_tf.agents import decision
 from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import decision as network_lib
+from gtrxl_tf.networks import tap
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints as checkpoints_lib
 from gtrxl_tf.training import console
@@ -63,6 +64,10 @@ class OfflineExperiment(experiment.Experiment):
     min_window_return: see `datasets.segments`.
     frame_stack: see `datasets.gather`.
     return_scale: returns are divided by it, in training and in acting.
+    return_discount: the discount of returns in training. Acting subtracts rewards from
+      the target as they are, so that a `DecisionPolicy` needs 1.
+    end_reward: in training, the reward of steps that end the task; by default that of
+      the dataset.
     evaluation_period: learner steps between evaluations; None for one at the end.
     **shared: the settings of `Experiment`.
 
@@ -83,10 +88,12 @@ class OfflineExperiment(experiment.Experiment):
       segment_length: config.PositiveInt = 30,
       num_segments: config.PositiveInt = 3,
       batch_size: config.PositiveInt = 64,
-      starts: Literal['first', 'random'] = 'first',
+      starts: Literal['first', 'random', 'any'] = 'first',
       min_window_return: Optional[float] = None,
       frame_stack: config.PositiveInt = 1,
       return_scale: config.PositiveFloat = 1.0,
+      return_discount: config.UnitInterval = 1.0,
+      end_reward: Optional[float] = None,
       evaluation_period: Optional[config.PositiveInt] = None,
       **shared):
     super().__init__(**shared)
@@ -101,6 +108,8 @@ class OfflineExperiment(experiment.Experiment):
         batch_size=batch_size, seed=self.seed, return_scale=return_scale,
         frame_stack=frame_stack, starts=starts, min_window_return=min_window_return)
     self._return_scale = return_scale
+    # What is learned from; scores of the data are those of its own rewards.
+    self._learned_data = self.dataset.relabeled(return_discount, end_reward)
     self._check_specs()
 
   def _check_specs(self) -> None:
@@ -159,6 +168,10 @@ class OfflineExperiment(experiment.Experiment):
           "DecisionNetwork.oracle: expected 'first', where the oracle looks")
     if network.observation_statistics is not None:
       network.observation_statistics.assign(*self._observation_statistics)
+    if isinstance(network, tap.TAPNetwork):
+      network.assign_statistics(
+          self._observation_statistics,
+          *map(self._learned_data.statistics, ('action', 'reward', 'return_to_go')))
     return network
 
   @functools.cached_property
@@ -196,7 +209,7 @@ class OfflineExperiment(experiment.Experiment):
 
   def _make_trajectories(self, space: action_space.ActionSpace
                          ) -> samplers.Trajectories:
-    return samplers.Trajectories(self.dataset, space, **self._trajectories)
+    return samplers.Trajectories(self._learned_data, space, **self._trajectories)
 
   def episode(self, space: action_space.ActionSpace, number: int
               ) -> decision.Segments:

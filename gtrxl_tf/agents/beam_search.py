@@ -1,0 +1,69 @@
+"""Beam search over plans of codes, as TAP acts (Jiang et al., 2023)."""
+
+import math
+from typing import Any, Callable, Tuple
+
+import tensorflow as tf
+
+
+def beam_search(log_probs: Callable[[tf.Tensor], tf.Tensor],
+                values: Callable[[tf.Tensor], tf.Tensor], batch_size: Any,
+                num_codes: int, beam_width: int, expansions: int,
+                penalty: float, threshold: float, seed: Any
+                ) -> Tuple[tf.Tensor, tf.Tensor]:
+  """Searches the plan z of M codes with the highest
+
+    value(z) + penalty min(log p(z), M log threshold)
+
+  Each plan of the beam is continued by codes drawn from the prior p, and the best of
+  the longer plans are the next beam. Plans that are drawn twice are there twice, as in
+  the authors' code. Among plans whose codes have a probability of at least `threshold`
+  on (geometric) average, the value alone decides.
+
+  Args:
+    log_probs: takes plans, int32 `[B, W, m]`; returns the prior's log-probabilities
+      `[B, W, K]` of the next code.
+    values: takes plans `[B, N, m]`; returns their values `[B, N]`.
+    batch_size: B, of independent searches.
+    num_codes: M.
+    beam_width: plans in the beam.
+    expansions: codes drawn for each plan; `beam_width` times as many for the first.
+    penalty: alpha, in the unit of values.
+    threshold: beta.
+    seed: int32 `[2]`.
+
+  Returns:
+    The best plan, `[B, M]`, and its objective `[B]`.
+  """
+  plans = tf.zeros([batch_size, 1, 0], tf.int32)
+  log_prob = tf.zeros([batch_size, 1])
+  objective = log_prob
+  for m in range(num_codes):
+    num_drawn = expansions if m else beam_width * expansions
+    code_log_probs = log_probs(plans)
+    drawn = _sample(code_log_probs, num_drawn,
+                    tf.random.experimental.stateless_fold_in(seed, m))
+    log_prob = log_prob[..., tf.newaxis] + tf.gather(
+        code_log_probs, drawn, batch_dims=2)
+    log_prob = tf.reshape(log_prob, [batch_size, -1])
+    plans = tf.concat([
+        tf.repeat(plans, num_drawn, axis=1),
+        tf.reshape(drawn, [batch_size, -1, 1])], axis=2)
+    objective = values(plans) + penalty * tf.minimum(
+        log_prob, num_codes * math.log(threshold))
+    objective, best = tf.math.top_k(objective, beam_width if m < num_codes - 1 else 1)
+    plans, log_prob = (
+        tf.gather(x, best, batch_dims=1) for x in (plans, log_prob))
+  return plans[:, 0], objective[:, 0]
+
+
+def _sample(log_probs: tf.Tensor, num: int, seed: tf.Tensor) -> tf.Tensor:
+  """Draws `num` codes with replacement, int32 `[B, W, num]`, from `[B, W, K]`."""
+  # The inverse of the cumulative distribution, which takes no noise for each code.
+  cumulative = tf.cumsum(tf.exp(log_probs), axis=-1)
+  uniform = tf.random.stateless_uniform(
+      tf.concat([tf.shape(log_probs)[:2], [num]], 0), seed)
+  uniform *= cumulative[..., -1:]  # Rounding leaves it near 1.
+  below = cumulative[:, :, tf.newaxis] <= uniform[..., tf.newaxis]
+  index = tf.reduce_sum(tf.cast(below, tf.int32), axis=-1)
+  return tf.minimum(index, log_probs.shape[-1] - 1)
