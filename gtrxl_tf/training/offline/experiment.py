@@ -64,6 +64,11 @@ class OfflineExperiment(experiment.Experiment):
     frame_stack: see `datasets.gather`.
     return_scale: returns are divided by it, in training and in acting.
     evaluation_period: learner steps between evaluations; None for one at the end.
+    steps_per_call: learner steps that Python starts at once, on batches that it makes
+      while the steps before run. Small steps need less CPU time with more of them, and
+      accelerators wait less. A call ends early where a row of metrics, a checkpoint or
+      an evaluation is due, so more than `Experiment.log_period` are useless. It changes
+      no result; its batches need more memory. Not in the papers.
     **shared: the settings of `Experiment`.
 
   The defaults are RATE's (Table 8, T-Maze), except `learner_steps`, which the paper
@@ -88,12 +93,14 @@ class OfflineExperiment(experiment.Experiment):
       frame_stack: config.PositiveInt = 1,
       return_scale: config.PositiveFloat = 1.0,
       evaluation_period: Optional[config.PositiveInt] = None,
+      steps_per_call: config.PositiveInt = 1,
       **shared):
     super().__init__(**shared)
     self.dataset = datasets.check(dataset)
     self.learner_steps = learner_steps
     self.batch_size = batch_size
     self.evaluation_period = evaluation_period or learner_steps
+    self.steps_per_call = steps_per_call
     self._policy = policy
     self._sampler = sampler
     self._trajectories = dict(
@@ -184,8 +191,13 @@ class OfflineExperiment(experiment.Experiment):
 
   def make_sampler(self, agent: agent_lib.Agent) -> samplers.Sampler:
     """Makes the sampler, which makes the batches."""
-    return self._sampler(self._make_trajectories(agent.network.action_space),
-                        agent.network.initial_state, self.learner_steps)
+    made = self._sampler(self._make_trajectories(agent.network.action_space),
+                         agent.network.initial_state, self.learner_steps)
+    if made.one_step_per_call and self.steps_per_call > 1:
+      raise config.ConfigError(
+          f'OfflineExperiment.steps_per_call = {self.steps_per_call}: expected 1 with '
+          f'the sampler {type(made).__name__} as it is set')
+    return made
 
   def make_batch(self, agent: agent_lib.Agent) -> Any:
     """Makes the first batch."""
