@@ -31,6 +31,29 @@ def where(mask: tf.Tensor, x: Any, y: Any) -> Any:
   return tf.nest.map_structure(select, x, y)
 
 
+def to_half(nest: Any) -> Any:
+  """Rounds float32 tensors to bfloat16, in a nest; others stay as they are.
+
+  The results are uint16, the bits of the bfloat16 numbers, because neither NumPy nor
+  Reverb has that type.
+
+  >>> to_half({'a': tf.constant([1 / 3])})['a'].numpy()
+  array([16043], dtype=uint16)
+  >>> from_half(to_half({'a': tf.constant([1 / 3])}))['a'].numpy()
+  array([0.33398438], dtype=float32)
+  """
+  return tf.nest.map_structure(
+      lambda x: tf.bitcast(tf.cast(x, tf.bfloat16), tf.uint16)
+      if x.dtype == tf.float32 else x, nest)
+
+
+def from_half(nest: Any) -> Any:
+  """Inverts `to_half` but for the rounding: every uint16 tensor becomes float32."""
+  return tf.nest.map_structure(
+      lambda x: tf.cast(tf.bitcast(x, tf.bfloat16), tf.float32)
+      if x.dtype == tf.uint16 else x, nest)
+
+
 def free_attributes(tensors: Iterable[Any]) -> None:
   """Frees the memory that TensorFlow 2.15 would leak with eager tensors.
 

@@ -4,6 +4,7 @@ from typing import Any, Dict, NamedTuple, Tuple
 
 import tensorflow as tf
 
+from gtrxl_tf import nests
 from gtrxl_tf.losses import averages
 from gtrxl_tf.losses import pixel_control
 from gtrxl_tf.losses import returns
@@ -174,7 +175,8 @@ class ActorCriticAgent(NetworkPair):
                ) -> actor_critic.NetworkOutputs:
     """A network's outputs `[B, T + 1, ...]` for unrolls, from the restored memory."""
     memory_length, is_first = batch.memory_length, batch.is_first()
-    state = network.core.restore(batch.record, is_first[:, :memory_length])
+    state = network.core.restore(
+        nests.from_half(batch.record), is_first[:, :memory_length])
     outputs, _ = network(actor_critic.NetworkInputs(
         observation=batch.observation, previous_action=batch.action,
         reward=batch.reward, is_first=is_first[:, memory_length:]), state)

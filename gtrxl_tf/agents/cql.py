@@ -76,8 +76,8 @@ class CQLAgent(agent_lib.OfflineAgent):
   def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
     """Copies the network to the target network once per period."""
     self._steps.assign_add(1)
-    if self._steps.numpy() % self._target_update_period == 0:
-      self._update_target()
+    tf.cond(self._steps % self._target_update_period == 0, self._update_target,
+            lambda: None)
     return metrics
 
   @tf.function(autograph=False)

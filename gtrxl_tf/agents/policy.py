@@ -9,6 +9,7 @@ from dm_env import specs as dm_specs
 import numpy as np
 import tensorflow as tf
 
+from gtrxl_tf import nests
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import tensor_specs
@@ -111,7 +112,8 @@ class ActorCriticPolicy(NetworkPolicy):
   """
 
   def __init__(self, network: actor_critic.ActorCritic, observation_spec: Any,
-               action_spec: Any, greedy: bool = False, with_record: bool = False):
+               action_spec: Any, greedy: bool = False, with_record: bool = False,
+               half_records: bool = False):
     """Creates the policy; the network's variables must exist.
 
     Args:
@@ -120,18 +122,27 @@ class ActorCriticPolicy(NetworkPolicy):
       action_spec: nest of dm_env specs.
       greedy: takes the most likely action instead of sampling.
       with_record: whether a step's `info` has the core's record, which actors need.
+      half_records: whether these records have 16 bits, see `nests.to_half`.
     """
     self._greedy = greedy
     self._with_record = with_record
+    self._half_records = half_records
     self._make = functools.partial(
         ActorCriticPolicy, network, observation_spec, action_spec,
-        with_record=with_record)
+        with_record=with_record, half_records=half_records)
     space = network.action_space
-    record = network.core.record(network.initial_cache(1)) if with_record else ()
+    self._network = network
+    record = self._record(network.initial_cache(1))
     super().__init__(
         network, observation_spec, action_spec,
         info_spec=tensor_specs.without_batch(PolicyInfo(
             space.policy(tf.zeros([1, space.num_outputs])), record)))
+
+  def _record(self, cache: Any) -> Any:
+    if not self._with_record:
+      return ()
+    record = self._network.core.record(cache)
+    return nests.to_half(record) if self._half_records else record
 
   def greedy(self) -> 'ActorCriticPolicy':
     return self if self._greedy else self._make(greedy=True)
@@ -142,11 +153,12 @@ class ActorCriticPolicy(NetworkPolicy):
 
     Args:
       state: as the last step returned it.
-      records: the core's records of the last M steps, `[B, M, ...]`.
+      records: the core's records of the last M steps, `[B, M, ...]`, also with 16 bits.
       is_first: `[B, M]`.
     """
     core = self._network.core
-    return state._replace(core=core.cache(core.restore(records, is_first)))
+    return state._replace(core=core.cache(
+        core.restore(nests.from_half(records), is_first)))
 
   def unmoved_action(self, time_step: dm_env.TimeStep, state: PolicyState, seed: Any
                      ) -> PolicyStep:
@@ -172,10 +184,9 @@ class ActorCriticPolicy(NetworkPolicy):
     space = self._network.action_space
     policy = outputs.policy
     sample = self._sample(policy, seed)
-    record = self._network.core.record(cache) if self._with_record else ()
     return PolicyStep(
         space.to_environment(sample), PolicyState(cache, sample),
-        PolicyInfo(policy, record))
+        PolicyInfo(policy, self._record(cache)))
 
   def _sample(self, policy: action_space.Policy, seed: Any) -> Any:
     """Chooses the action, a sample of `ActionSpace`."""

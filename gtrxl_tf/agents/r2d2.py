@@ -5,6 +5,7 @@ from typing import Any, Dict, Tuple
 import numpy as np
 import tensorflow as tf
 
+from gtrxl_tf import nests
 from gtrxl_tf.agents import actor_critic_agent
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.losses import averages
@@ -143,7 +144,8 @@ class R2D2Agent(actor_critic_agent.NetworkPair):
     inputs = actor_critic.NetworkInputs(
         observation=unrolls.observation, previous_action=unrolls.action,
         reward=unrolls.reward, is_first=is_first[:, memory_length:])
-    state = network.core.restore(unrolls.record, is_first[:, :memory_length])
+    state = network.core.restore(
+        nests.from_half(unrolls.record), is_first[:, :memory_length])
     if self._burn_in:
       _, state = network(
           tf.nest.map_structure(lambda x: x[:, :self._burn_in], inputs), state)
@@ -206,7 +208,8 @@ class EpsilonGreedyPolicy(policy_lib.ActorCriticPolicy):
   """Takes the most likely action, or with a row's own rate an allowed one at random."""
 
   def __init__(self, rates: np.ndarray, network: actor_critic.ActorCritic,
-               observation_spec: Any, action_spec: Any, with_record: bool = False):
+               observation_spec: Any, action_spec: Any, with_record: bool = False,
+               half_records: bool = False):
     """Creates the policy; the network's variables must exist.
 
     Args:
@@ -215,9 +218,11 @@ class EpsilonGreedyPolicy(policy_lib.ActorCriticPolicy):
       observation_spec: nest of dm_env specs.
       action_spec: nest of dm_env specs.
       with_record: see `ActorCriticPolicy`.
+      half_records: see `ActorCriticPolicy`.
     """
     super().__init__(
-        network, observation_spec, action_spec, with_record=with_record)
+        network, observation_spec, action_spec, with_record=with_record,
+        half_records=half_records)
     self._rates = rates
 
   def _sample(self, policy: action_space.Policy, seed: Any) -> Any:

@@ -24,7 +24,8 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
           queue_size: int, variables: Sequence[tf.Variable],
           checkpoints: Optional[pathlib.Path] = None,
           settings: Optional[str] = None,
-          replay: Optional[prioritized.Replay] = None) -> reverb.Server:
+          replay: Optional[prioritized.Replay] = None,
+          half_weights: bool = False) -> reverb.Server:
   """Starts a server.
 
   Args:
@@ -41,6 +42,7 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
     settings: a text that everyone who connects can read, see `settings_table`.
     replay: makes the replay table; the queue then has notices of new unrolls. None: the
       queue has the unrolls, and there is no such table.
+    half_weights: whether weights have 16 bits, see `weights.specs`.
 
   Raises:
     config.ConfigError: the port is taken.
@@ -56,7 +58,7 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
       checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(
           path=str(folder))
     served = [reverb.Table.queue(writer.TABLE, queue_size, signature=in_queue),
-              weights.table(variables)]
+              weights.table(variables, half_weights)]
     if replay is not None:
       served.append(replay.table(signature, row.reward.shape[0]))
     if settings is not None:

@@ -28,7 +28,8 @@ class Unroll(NamedTuple):
   action: Any                 # [T+1, E, ...]: rows -1 .. T-1, the previous actions as
                               # sampled, before clipping to the task's bounds.
   policy: Any                 # [T, E, ...]: the actor's policy, e.g. logits.
-  record: Any                 # [M, E, ...]: the core's records of the M rows before.
+  record: Any                 # [M, E, ...]: the core's records of the M rows before,
+                              # perhaps as `nests.to_half` makes them.
   episode_return: tf.Tensor   # [T, E]: rows 1 .. T; NaN except where an episode ended.
   episode_success: tf.Tensor  # [T, E]: the same.
   task: tf.Tensor             # [1, E] int32: the index of the task in the run.

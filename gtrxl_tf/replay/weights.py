@@ -20,11 +20,32 @@ from gtrxl_tf.settings import config
 TABLE = 'weights'
 
 
-def table(variables: Sequence[tf.Variable]) -> reverb.Table:
-  """A table for the newest weights, their learner step, and whether the run ended."""
+def specs(variables: Sequence[tf.Variable], half: bool = False) -> List[tf.TensorSpec]:
+  """What is sent of variables.
+
+  Args:
+    variables: the network's.
+    half: whether weights have 16 bits, see `nests.to_half`. Variables that are not
+      trained, such as statistics of observations, are not rounded: a mean may be far
+      larger than the deviation from it.
+  """
+  return [tf.TensorSpec(v.shape, tf.uint16 if _is_halved(v, half) else v.dtype)
+          for v in variables]
+
+
+def _is_halved(variable: tf.Variable, half: bool) -> bool:
+  return half and variable.trainable and variable.dtype == tf.float32
+
+
+def table(variables: Sequence[tf.Variable], half: bool = False) -> reverb.Table:
+  """A table for the newest weights, their learner step, and whether the run ended.
+
+  Args:
+    variables: as for `specs`.
+    half: see there.
+  """
   return newest_item.make(TABLE, [
-      tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.bool),
-      *(tf.TensorSpec(v.shape, v.dtype) for v in variables)])
+      tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.bool), *specs(variables, half)])
 
 
 class WeightsChannel:
@@ -39,24 +60,29 @@ class WeightsChannel:
     finished: whether the received weights are the last of the run.
   """
 
-  def __init__(self, address: str, variables: Sequence[tf.Variable]):
+  def __init__(self, address: str, variables: Sequence[tf.Variable],
+               half: bool = False):
     """Creates a channel that connects when it is first used.
 
     Args:
       address: the Reverb server's address.
       variables: the network's variables.
+      half: whether weights have 16 bits on the way, see `specs`.
     """
     self._client = reverb.Client(address)
-    self._variables = variables = list(variables)
-    self._packing = packing = nests.Packing(variables)
-    self._read = packing.reader(variables)
+    variables = list(variables)
+    self._specs = sent = specs(variables, half)
+    self._packing = packing = nests.Packing(sent)
+    self._read = tf.function(lambda: packing.pack([
+        nests.to_half(v.value()) if _is_halved(v, half) else v.value()
+        for v in variables]), autograph=False)
 
     # It does not refer to `self`: the client would outlive the channel until garbage is
     # collected, and new clients would share its broken connection.
     @functools.partial(tf.function, autograph=False)
     def assign(vectors):
       for variable, value in zip(variables, packing.unpack(vectors)):
-        variable.assign(value)
+        variable.assign(nests.from_half(value) if _is_halved(variable, half) else value)
 
     self._assign = assign
     self.finished = False
@@ -171,7 +197,7 @@ class WeightsChannel:
       return None
     step, finished, *values = newest_item.sample(self._client, TABLE)
     theirs = [f'{x.dtype}{list(x.shape)}' for x in values]
-    ours = [f'{v.dtype.name}{v.shape.as_list()}' for v in self._variables]
+    ours = [f'{x.dtype.name}{x.shape.as_list()}' for x in self._specs]
     for i in range(max(len(theirs), len(ours))):
       got, expected = (dict(enumerate(x)).get(i, 'nothing') for x in (theirs, ours))
       if got != expected:

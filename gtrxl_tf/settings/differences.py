@@ -53,6 +53,7 @@ CHANGEABLE = (
     'Inference.*',
     'OfflineExperiment.dataset',  # It may have moved.
     'OfflineExperiment.evaluation_period',
+    'OfflineExperiment.steps_per_call',
     'OnlineExperiment.num_actors',
 )
 

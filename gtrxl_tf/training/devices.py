@@ -259,7 +259,8 @@ def rows_per_replica(batch_size: int, strategy: tf.distribute.Strategy,
   return batch_size // num_replicas
 
 
-def share_out(batch: Any, strategy: tf.distribute.Strategy, own: bool = False) -> Any:
+def share_out(batch: Any, strategy: tf.distribute.Strategy, own: bool = False,
+              axis: int = 0) -> Any:
   """Gives each replica its rows of a batch, in order.
 
   Args:
@@ -267,19 +268,28 @@ def share_out(batch: Any, strategy: tf.distribute.Strategy, own: bool = False) -
     strategy: has the replicas.
     own: whether each of several workers has its own part of the batch; otherwise every
       worker has the complete batch.
+    axis: that of the rows: 0, or 1 for K batches `[K, B, ...]`, which are also copied
+      to the replicas' devices.
 
   Returns:
-    The argument of `Learner.step`.
+    The argument of `Learner.step`, or of `Learner.several_steps`.
   """
-  if strategy.num_replicas_in_sync == 1:
+  leaves = tf.nest.flatten(batch)
+  if strategy.num_replicas_in_sync == 1 or not leaves:
     return batch
   num_parts = num_workers(strategy) if own else 1
-  size = num_parts * len(tf.nest.flatten(batch)[0])
+  size = num_parts * leaves[0].shape[axis]
   rows = rows_per_replica(size, strategy)
+  places = strategy.extended.worker_devices
 
   def part(context):
-    start = rows * context.replica_id_in_sync_group % (size // num_parts)
-    return tf.nest.map_structure(lambda x: x[start:start + rows], batch)
+    replica = context.replica_id_in_sync_group
+    start = rows * replica % (size // num_parts)
+    if not axis:
+      return tf.nest.map_structure(lambda x: x[start:start + rows], batch)
+    parts = tf.nest.map_structure(lambda x: x[:, start:start + rows], batch)
+    with tf.device(places[replica % len(places)]):
+      return tf.nest.map_structure(tf.identity, parts)
 
   return strategy.experimental_distribute_values_from_function(part)
 

@@ -147,6 +147,7 @@ class Learner:
       else:
         optimizer.build(agent.learned_variables)
     self._step = tf.function(self._packed_step, autograph=False)
+    self._loop = tf.function(self._packed_loop, autograph=False)
     self._names: Sequence[str] = ()  # The scalar metrics' names, once traced.
     self._executor = ''  # TensorFlow's usual one.
 
@@ -186,6 +187,25 @@ class Learner:
       self._agent.after_batch(batch)
     return Metrics(self._names, scalars, rest)
 
+  def several_steps(self, batches: Any, state: Any, count: int) -> Metrics:
+    """Takes several learner steps in one call; returns metrics of the last one.
+
+    They are the steps that calls of `step` take. Python, which takes as long for a call
+    as a fast device for a small step, takes part once. The state of agents that carry
+    one stays on the devices from step to step.
+
+    The agent is an `OfflineAgent`, and the learner has one epoch and one minibatch.
+
+    Args:
+      batches: nest of `[K, B, ...]`, as the function `devices.share_out` gives them.
+        All calls have the same K, because the devices' code is compiled for it.
+      state: the field `state` of the first batch, `[B, ...]`, shared out, too; the
+        others get the metric `carried` of the step before. `()` if there is none.
+      count: how many of the batches to use, at most K.
+    """
+    scalars, rest = self._loop(batches, state, tf.constant(count))
+    return Metrics(self._names, scalars, rest)
+
   def _minibatches(self, batch: Any) -> Iterator[Optional[tf.Tensor]]:
     """Yields the rows that each gradient step uses on a replica; None for all."""
     if self._num_minibatches == 1:
@@ -207,19 +227,46 @@ class Learner:
     """
     metrics = self._strategy.run(self._replica_step, (batch, rows))
     carried = {'carried': metrics.pop('carried')} if 'carried' in metrics else {}
-    summed = tf.nest.map_structure(
+    return {**self._sum(metrics), **tf.nest.map_structure(self._gather, carried)}
+
+  def _sum(self, metrics: Dict[str, Any]) -> Dict[str, Any]:
+    """Returns the sums over replicas."""
+    return tf.nest.map_structure(
         lambda x: self._strategy.reduce(tf.distribute.ReduceOp.SUM, x, axis=None),
         metrics)
-    return {**summed, **tf.nest.map_structure(self._gather, carried)}
 
   def _packed_step(self, batch: Any, rows: Optional[tf.Tensor]
                    ) -> Tuple[tf.Tensor, Dict[str, Any]]:
     """Runs `device_step`; returns its scalars as a vector, and its other metrics."""
-    metrics = self.device_step(batch, rows)
+    return self._pack(self.device_step(batch, rows))
+
+  def _pack(self, metrics: Dict[str, Any]) -> Tuple[tf.Tensor, Dict[str, Any]]:
     self._names = [name for name, x in metrics.items()
                    if tf.is_tensor(x) and x.shape.rank == 0]
     scalars = tf.stack([tf.cast(metrics.pop(name), tf.float32) for name in self._names])
     return scalars, metrics
+
+  def _packed_loop(self, batches: Any, state: Any, count: tf.Tensor
+                   ) -> Tuple[tf.Tensor, Dict[str, Any]]:
+    """The graph of `several_steps`; see there, and `_packed_step`."""
+    def replica_step(batches, state, i):
+      batch = tf.nest.map_structure(lambda x: x[i], batches)
+      return self._replica_step(batch._replace(state=state) if carries else batch, None)
+
+    def body(i, scalars, state):
+      metrics = self._strategy.run(replica_step, (batches, state, i))
+      state = metrics.pop('carried', state)
+      scalars, rest = self._pack(self._sum(metrics))
+      self._agent.after_step(rest)
+      return i + 1, scalars, state
+
+    carries = bool(tf.nest.flatten(state))
+    _, scalars, state = tf.while_loop(
+        lambda i, *_: i < count, body, (0, tf.zeros([0]), state),
+        (tf.TensorSpec([], tf.int32), tf.TensorSpec([None]),
+         tf.nest.map_structure(tf.type_spec_from_value, state)))
+    return scalars, (
+        {'carried': tf.nest.map_structure(self._gather, state)} if carries else {})
 
   def _gather(self, x):
     """Returns the rows of all replicas."""

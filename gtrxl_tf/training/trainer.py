@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import time
-from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from absl import logging
 import tensorflow as tf
@@ -137,7 +137,11 @@ class Trainer(abc.ABC):
 
   @abc.abstractmethod
   def _batches(self) -> Iterator[Any]:
-    """Yields batches for `Learner.step`, until training has ended or should stop."""
+    """Yields arguments of `_learn`, until training has ended or should stop."""
+
+  def _learn(self, batch: Any) -> Tuple[learner.Metrics, int]:
+    """Takes one learner step or more; returns the last one's metrics, and how many."""
+    return self._learner.step(batch), 1
 
   @abc.abstractmethod
   def _has_ended(self) -> bool:
@@ -145,7 +149,7 @@ class Trainer(abc.ABC):
 
   @abc.abstractmethod
   def _between_steps(self, logs: bool) -> None:
-    """Called after every learner step, whose metrics are `self._newest`.
+    """Called after every call of `_learn`, whose metrics are `self._newest`.
 
     Args:
       logs: whether a row is logged next. The metrics are then known to be finite.
@@ -198,7 +202,7 @@ class Trainer(abc.ABC):
     """Trains and saves; returns whether training came to its end. See `run`."""
     with self._long_steps:
       for batch in self._batches():
-        self._take_step(batch)
+        self._take_steps(batch)
         nests.free_attributes(tf.nest.flatten(batch, expand_composites=True))
     self._save(last=True)
     return self._has_ended()
@@ -209,12 +213,12 @@ class Trainer(abc.ABC):
       export.save_policy(
           self._experiment.make_policy(self._network_that_acts()), self._folder.policy)
 
-  def _take_step(self, batch: Any) -> None:
+  def _take_steps(self, batch: Any) -> None:
     self._long_steps.step_begins(self.step + 1, self.step - self._saved_step)
     with learner.device_errors(self.step + 1):
-      self._newest = self._learner.step(batch)
+      self._newest, count = self._learn(batch)
     self._long_steps.step_ends()
-    self.step += 1
+    self.step += count
     logs = self._logs()
     if logs:
       # If a step is not finite, all later ones are not either. It is therefore enough

@@ -17,6 +17,7 @@ from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import unroll as unroll_lib
+from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer as writer_lib
 from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import metrics_csv
@@ -108,8 +109,8 @@ def traffic(experiment: experiment_lib.OnlineExperiment) -> Traffic:
       lambda spec: tf.TensorSpec(spec.shape[1:], spec.dtype),
       (inference_call.seen_spec(experiment), inference_call.action_spec(experiment)))
   return Traffic(size(row) // num, size(signature) // num,
-                 size([tf.TensorSpec(v.shape, v.dtype)
-                       for v in experiment.acting_network.variables]), size(call))
+                 size(weights.specs(experiment.acting_network.variables,
+                                    experiment.half_transfer)), size(call))
 
 
 class Rate(NamedTuple):

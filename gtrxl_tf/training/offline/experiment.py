@@ -69,6 +69,11 @@ class OfflineExperiment(experiment.Experiment):
     end_reward: in training, the reward of steps that end the task; by default that of
       the dataset.
     evaluation_period: learner steps between evaluations; None for one at the end.
+    steps_per_call: learner steps that Python starts at once, on batches that it makes
+      while the steps before run. Small steps need less CPU time with more of them, and
+      accelerators wait less. A call ends early where a row of metrics, a checkpoint or
+      an evaluation is due, so more than `Experiment.log_period` are useless. It changes
+      no result; its batches need more memory. Not in the papers.
     **shared: the settings of `Experiment`.
 
   The defaults are RATE's (Table 8, T-Maze), except `learner_steps`, which the paper
@@ -95,12 +100,14 @@ class OfflineExperiment(experiment.Experiment):
       return_discount: config.UnitInterval = 1.0,
       end_reward: Optional[float] = None,
       evaluation_period: Optional[config.PositiveInt] = None,
+      steps_per_call: config.PositiveInt = 1,
       **shared):
     super().__init__(**shared)
     self.dataset = datasets.check(dataset)
     self.learner_steps = learner_steps
     self.batch_size = batch_size
     self.evaluation_period = evaluation_period or learner_steps
+    self.steps_per_call = steps_per_call
     self._policy = policy
     self._sampler = sampler
     self._trajectories = dict(
@@ -197,8 +204,13 @@ class OfflineExperiment(experiment.Experiment):
 
   def make_sampler(self, agent: agent_lib.Agent) -> samplers.Sampler:
     """Makes the sampler, which makes the batches."""
-    return self._sampler(self._make_trajectories(agent.network.action_space),
-                        agent.network.initial_state, self.learner_steps)
+    made = self._sampler(self._make_trajectories(agent.network.action_space),
+                         agent.network.initial_state, self.learner_steps)
+    if made.one_step_per_call and self.steps_per_call > 1:
+      raise config.ConfigError(
+          f'OfflineExperiment.steps_per_call = {self.steps_per_call}: expected 1 with '
+          f'the sampler {type(made).__name__} as it is set')
+    return made
 
   def make_batch(self, agent: agent_lib.Agent) -> Any:
     """Makes the first batch."""

@@ -4,6 +4,7 @@ A trajectory of T steps, K in each of N segments, may begin in the middle of a h
 it includes the step before.
 """
 
+import collections
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Sequence
 
 import numpy as np
@@ -126,26 +127,32 @@ class HistoryChunks(_HistorySampler):
     histories = self._histories(random)
     # These include the last chunk, which may be shorter.
     counts = -(-self._dataset.lengths[histories] // self._length)
-    self._rows = _Rows(histories, self._length * random.integers(counts))
-    self._state = self._initial_state
+    # Those of the steps from the first that was not observed, with their numbers.
+    self._rows = collections.deque(
+        [(0, _Rows(histories, self._length * random.integers(counts)))])
+    self.state = self._initial_state
 
   def batch(self, step: int) -> distillation.HistoryBatch:
-    return gather(self._dataset, *self._rows, self._length, self._state)
+    _, (history, start) = self._rows[-1]
+    following = self._histories(self._random(_NEXT_ROWS, step))
+    end = start + self._length
+    over = end >= self._dataset.lengths[history]
+    self._rows.append((step + 1, _Rows(
+        np.where(over, following, history), np.where(over, 0, end))))
+    return gather(self._dataset, history, start, self._length, self.state)
 
   def observe(self, step: int, metrics: Mapping[str, Any]) -> None:
-    self._state = metrics['carried']
-    history, start = self._rows
-    start = start + self._length
-    over = start >= self._dataset.lengths[history]
-    following = self._histories(self._random(_NEXT_ROWS, step))
-    self._rows = _Rows(np.where(over, following, history), np.where(over, 0, start))
+    self.state = metrics['carried']
+    while self._rows[0][0] <= step:
+      self._rows.popleft()
 
   def arrays(self) -> Dict[str, np.ndarray]:
-    return {**self._rows._asdict(),
+    return {**self._rows[0][1]._asdict(),
             **{str(i): np.asarray(x)
-               for i, x in enumerate(tf.nest.flatten(self._state))}}
+               for i, x in enumerate(tf.nest.flatten(self.state))}}
 
   def restore_arrays(self, arrays: Dict[str, np.ndarray]) -> None:
-    self._rows = _Rows(*(arrays.pop(name) for name in _Rows._fields))
-    self._state = tf.nest.pack_sequence_as(
-        self._state, [arrays[str(i)] for i in range(len(arrays))])
+    self._rows = collections.deque(
+        [(0, _Rows(*(arrays.pop(name) for name in _Rows._fields)))])
+    self.state = tf.nest.pack_sequence_as(
+        self.state, [arrays[str(i)] for i in range(len(arrays))])

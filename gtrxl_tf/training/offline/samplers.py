@@ -100,7 +100,18 @@ class Trajectories:
 
 
 class Sampler(tf.train.experimental.PythonState):
-  """Makes the batches of learner steps; its state is part of checkpoints."""
+  """Makes the batches of learner steps; its state is part of checkpoints.
+
+  With `OfflineExperiment.steps_per_call` it makes the batches of several steps before
+  it observes the last of them, and meanwhile, in another thread, those of the next.
+
+  Attributes:
+    one_step_per_call: whether that must be 1, because the sampler must observe every
+      step, or because its batches do not all have the same shapes.
+    state: the field `state` of the batch that follows the observed steps.
+  """
+  one_step_per_call = False
+  state: Any = ()
 
   def __init__(self, trajectories: Trajectories,
                initial_state: Callable[[int], Any], learner_steps: int):
@@ -127,7 +138,7 @@ class Sampler(tf.train.experimental.PythonState):
     raise NotImplementedError
 
   def observe(self, step: int, metrics: Mapping[str, Any]) -> None:
-    """Observes the metrics of learner step `step`."""
+    """Observes the metrics of learner step `step`, the last one of a call."""
 
   def arrays(self) -> Dict[str, np.ndarray]:
     """Returns the arrays that a checkpoint keeps."""
@@ -162,6 +173,7 @@ class WholeTrajectories(Sampler):
                curriculum: bool = False):
     super().__init__(trajectories, initial_state, learner_steps)
     self._num_stages = trajectories.num_segments if curriculum else 1
+    self.one_step_per_call = curriculum
     self._stage = None
 
   def batch(self, step: int) -> decision.Segments:
@@ -187,6 +199,7 @@ class SegmentBySegment(Sampler):
   takes N optimizer steps for each batch of trajectories and needs the memory of one
   segment only. What a segment writes to the core's memory is then never trained.
   """
+  one_step_per_call = True
 
   def __init__(self, trajectories: Trajectories,
                initial_state: Callable[[int], Any], learner_steps: int):
@@ -248,6 +261,7 @@ class MemoryPool(Sampler):
     renewal: the probability, at each step, that a memory is replaced by a young one.
       0.05 was reliable on the T-Maze, 0.02 was not.
   """
+  one_step_per_call = True
 
   def __init__(self, trajectories: Trajectories,
                initial_state: Callable[[int], Any], learner_steps: int,

@@ -1,11 +1,13 @@
 """The trainer of offline experiments: batches from a dataset, and evaluations."""
 
+from concurrent import futures
 import math
 import time
-from typing import Any, Dict, Iterator
+from typing import Any, Dict, Iterator, Tuple
 
 import tensorflow as tf
 
+from gtrxl_tf import nests
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import learner
 from gtrxl_tf.training import trainer
@@ -64,8 +66,40 @@ class OfflineTrainer(trainer.Trainer):
       return devices.any_worker(self._asked_to_stop(), self._strategy)
 
   def _batches(self) -> Iterator[Any]:
-    while not self._has_ended() and not self._should_stop():
-      yield devices.share_out(self._sampler.batch(self.step), self._strategy)
+    if self._experiment.steps_per_call == 1:
+      while not self._has_ended() and not self._should_stop():
+        yield devices.share_out(self._sampler.batch(self.step), self._strategy)
+      return
+    with futures.ThreadPoolExecutor(1) as pool:
+      ahead = pool.submit(self._make_call, self.step)
+      while not self._has_ended() and not self._should_stop():
+        batches, count = ahead.result()
+        ahead = pool.submit(self._make_call, self.step + count)
+        yield batches, devices.share_out(self._sampler.state, self._strategy), count
+
+  def _make_call(self, step: int) -> Tuple[Any, int]:
+    """Makes the batches of a call from learner step `step`; returns also their number.
+
+    The call ends where something happens between steps.
+    """
+    experiment = self._experiment
+    most = experiment.steps_per_call
+    count = min(most, experiment.learner_steps - step, *(
+        period - step % period for period in (
+            experiment.log_period, experiment.evaluation_period,
+            experiment.checkpoints.period)))
+    if not count:
+      return (), 0
+    batches = [self._sampler.batch(step + i)._replace(state=()) for i in range(count)]
+    stacked = tf.nest.map_structure(
+        lambda *x: tf.stack(x), *batches, *batches[-1:] * (most - count))
+    nests.free_attributes(tf.nest.flatten(batches))
+    return devices.share_out(stacked, self._strategy, axis=1), count
+
+  def _learn(self, batch: Any) -> Tuple[learner.Metrics, int]:
+    if self._experiment.steps_per_call == 1:
+      return super()._learn(batch)
+    return self._learner.several_steps(*batch), batch[-1]
 
   def _is_due(self, period: int) -> bool:
     return self.step % period == 0 or self._has_ended()

@@ -17,6 +17,7 @@ import tensorflow as tf
 import tree
 
 from gtrxl_tf import cores
+from gtrxl_tf import nests
 from gtrxl_tf.agents import vmpo
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import actor_critic
@@ -138,6 +139,7 @@ def waiting_experiment(core, limit, **settings):
 class ActingTestCase(parameterized.TestCase):
   """A server, and an actor whose unrolls are compared with what a learner computes."""
   seconds = 60  # For all batches of a test.
+  tolerance = 1e-5
 
   def start(self, experiment):
     """Starts a server and the actor in threads; `weights` are kept by their step."""
@@ -166,10 +168,11 @@ class ActingTestCase(parameterized.TestCase):
     experiment = self.experiment
     self.server = server.serve(
         self.port, experiment.row_spec(), experiment.unroll_length,
-        experiment.memory_length, experiment.queue_size, self.network.variables)
+        experiment.memory_length, experiment.queue_size, self.network.variables,
+        half_weights=experiment.half_transfer)
     self.addCleanup(self.server.stop)
     self.channel = weights.WeightsChannel(
-        f'localhost:{self.port}', self.network.variables)
+        f'localhost:{self.port}', self.network.variables, experiment.half_transfer)
 
   def publish(self, step):
     """Publishes weights that are new, and large enough for memory to matter."""
@@ -203,13 +206,14 @@ class ActingTestCase(parameterized.TestCase):
       variable.assign(value)
     memory_length = batch.memory_length
     is_first = batch.is_first()
-    state = self.network.core.restore(batch.record, is_first[:, :memory_length])
+    state = self.network.core.restore(
+        nests.from_half(batch.record), is_first[:, :memory_length])
     outputs, _ = self.network(actor_critic.NetworkInputs(
         batch.observation, batch.action, batch.reward, is_first[:, memory_length:]),
                               state)
     tf.nest.map_structure(
         lambda ours, its: np.testing.assert_allclose(
-            ours[:, :-1], its, atol=1e-5, rtol=1e-5),
+            ours[:, :-1], its, atol=self.tolerance, rtol=self.tolerance),
         tuple(outputs.policy), tuple(batch.policy))
 
   def steps_of_the_next(self, number):

@@ -196,7 +196,8 @@ class Actor:
   def _connect(self) -> weights.WeightsChannel:
     with self._waiting_for('the server, to connect'):
       agreement.check_server(self._address, self._experiment.settings)
-      channel = weights.WeightsChannel(self._address, self._network.variables)
+      channel = weights.WeightsChannel(
+          self._address, self._network.variables, self._experiment.half_transfer)
     waiting = time.time()
     with self._waiting_for('a learner, which has published no weights'):
       while self._receive(channel) is None and not self._ended():

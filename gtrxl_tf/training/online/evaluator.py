@@ -81,7 +81,8 @@ class OnlineEvaluator:
       try:
         if channel is None:
           agreement.check_server(self._address, self._experiment.settings)
-          channel = weights.WeightsChannel(self._address, self._network.variables)
+          channel = weights.WeightsChannel(
+              self._address, self._network.variables, self._experiment.half_transfer)
         step = channel.receive()
         backoff.reset()
       except server_lost.ServerLost as error:

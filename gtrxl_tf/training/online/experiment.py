@@ -3,7 +3,7 @@
 import functools
 import math
 import pathlib
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Literal, Optional
 
 import tensorflow as tf
 import tree
@@ -87,6 +87,11 @@ class OnlineExperiment(experiment.Experiment):
       policy then take the best action.
     evaluator: whether `binaries.train` plays with the newest weights during training,
       which takes processor time from the other parts.
+    transfer_dtype: the type in which weights and records of memory travel through
+      Reverb. With `bfloat16` they have half the bytes, and 8 significant bits. Networks
+      still compute in float32, and the learner keeps its weights; statistics are not
+      rounded. The policy that acts then differs a little from the learner's
+      (docs/deployment.md); an unroll holds the one that acted. Not in the papers.
     inference: where inference servers act for the actors, which then only step
       environments; None: each actor acts with a network of its own.
     **shared: the settings of `Experiment`.
@@ -112,6 +117,7 @@ class OnlineExperiment(experiment.Experiment):
       max_age: Optional[config.PositiveInt] = None,
       batches_per_weights: Optional[config.PositiveInt] = None,
       stall_seconds: config.PositiveFloat = 600.0,
+      transfer_dtype: Literal['float32', 'bfloat16'] = 'float32',
       evaluator: bool = False,
       inference: Optional[placement.Inference] = None,
       replay: Optional[prioritized.Replay] = None,
@@ -163,6 +169,7 @@ class OnlineExperiment(experiment.Experiment):
     self.unrolls_per_weights = batches_per_weights and (
         batches_per_weights * self.items_per_batch // num_actors)
     self.stall_seconds = stall_seconds
+    self.half_transfer = transfer_dtype == 'bfloat16'
     self.evaluator = evaluator
     self.inference = inference
     self.replay = replay
@@ -258,10 +265,11 @@ class OnlineExperiment(experiment.Experiment):
       num = self.environments_per_actor
       rates = self.exploration.rates(actor * num, num, self.num_actors * num)
       return r2d2.EpsilonGreedyPolicy(
-          rates, network, self.observation_spec, self.action_spec, with_record)
+          rates, network, self.observation_spec, self.action_spec, with_record,
+          self.half_transfer)
     return policy_lib.ActorCriticPolicy(
         network, self.observation_spec, self.action_spec,
-        greedy or self.exploration is not None, with_record)
+        greedy or self.exploration is not None, with_record, self.half_transfer)
 
   @property
   def memory_length(self) -> int:

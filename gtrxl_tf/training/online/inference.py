@@ -171,7 +171,8 @@ class InferenceServer:
   def _connect(self) -> _Channel:
     agreement.check_server(self._address, self._experiment.settings)
     self._actors.connected()
-    return self._source or weights.WeightsChannel(self._address, self._variables)
+    return self._source or weights.WeightsChannel(
+        self._address, self._variables, self._experiment.half_transfer)
 
   def _take_weights(self, channel: _Channel) -> None:
     """Takes newer weights if there are any, unless the oldest here still act."""

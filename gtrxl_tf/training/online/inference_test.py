@@ -57,10 +57,12 @@ class InferenceTest(acting_testing.ActingTestCase):
         lambda: stop.is_set() or self.stop.is_set())
     self.inference_thread = self.start_thread(self.inference.run)
 
-  @parameterized.parameters(*_CORES)
+  @parameterized.parameters(*_CORES, ('trxl', 'bfloat16', 1e-2))
   @pytest.mark.medium
-  def test_the_learner_computes_the_servers_logits(self, core):
-    self.start(_experiment(core))
+  def test_the_learner_computes_the_servers_logits(
+      self, core, transfer_dtype='float32', tolerance=1e-5):
+    self.tolerance = tolerance
+    self.start(_experiment(core, transfer_dtype=transfer_dtype))
     writers, steps, resets = set(), [], 0
     for i, batch in enumerate(itertools.islice(self.batches(), 24)):
       self.assert_learner_agrees(batch)

@@ -41,7 +41,7 @@ def serve(experiment: experiment_lib.OnlineExperiment, port: int,
   server = server_lib.serve(
       port, experiment.row_spec(), experiment.unroll_length, experiment.memory_length,
       experiment.queue_size, experiment.acting_network.variables, folder.replay,
-      settings, experiment.replay)
+      settings, experiment.replay, experiment.half_transfer)
   if settings is not None:
     files.write_atomically(folder.replay / agreement.SETTINGS, settings)
   logging.info('server: listening on port %d, on all interfaces', port)

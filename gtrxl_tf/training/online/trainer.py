@@ -95,8 +95,7 @@ class OnlineTrainer(trainer.Trainer):
     self._steps = self._steps_then = int(self._environment_steps)
     self._counted = self._ledger.environment_steps
     self._published_step = self.step - self.step % self._agent.publish_period
-    self._channel = weights.WeightsChannel(
-        address, self._agent.acting_network.variables)
+    self._channel = self._make_channel()
     self._refused_before = self._ledger.refused  # At the last learner step.
     self._watchdog = watchdog.Watchdog(experiment.stall_seconds, self._describe)
     self._queue = unroll_queue.UnrollQueue(
@@ -183,8 +182,7 @@ class OnlineTrainer(trainer.Trainer):
         prioritized.TABLE if self._experiment.replay else writer.TABLE)
     agreement.check_server(self._address, self._experiment.settings)
     self._queue.abandon()
-    self._channel = weights.WeightsChannel(
-        self._address, self._agent.acting_network.variables)
+    self._channel = self._make_channel()
     self._publish()
     self._queue.connect(self._channel if self._is_chief else None)
     if not self._prepared:  # While actors play the first unrolls.
@@ -193,6 +191,11 @@ class OnlineTrainer(trainer.Trainer):
       with learner.device_errors(self.step + 1):
         self._learner.prepare(_rows(self._queue.element_spec))
       self._watchdog.progress()
+
+  def _make_channel(self) -> weights.WeightsChannel:
+    return weights.WeightsChannel(
+        self._address, self._agent.acting_network.variables,
+        self._experiment.half_transfer)
 
   def _update_priorities(self, keys: np.ndarray) -> None:
     """Gives the items of the last batch their new priorities."""
