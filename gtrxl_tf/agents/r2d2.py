@@ -158,8 +158,8 @@ class R2D2Agent(actor_critic_agent.NetworkPair):
   def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
     """Copies the online network to the target network once per period."""
     self._steps.assign_add(1)
-    if self._steps.numpy() % self._target_update_period == 0:
-      self.update_target()
+    tf.cond(self._steps % self._target_update_period == 0, self.update_target,
+            lambda: None)
     return metrics
 
   def after_batch(self, batch: unroll_lib.Sample) -> None:

@@ -226,9 +226,10 @@ class TAPNetwork(keras.Layer):
     steps = tf.where(known > 0, steps, 0.)
     inputs = self._embed_step(tf.concat([steps, 1 - known], axis=-1))
     outputs = self._encoder(inputs + self._first(self.positions, inputs), training)
-    pooled = tf.reduce_max(tf.reshape(outputs, [
-        -1, inputs.shape[1] // self.steps_per_code, self.steps_per_code, self._width]),
-        axis=2)
+    # The gradient of `tf.reduce_max` looks for the maximum by equality, which XLA's
+    # rounding may lose: it would be 0 / 0.
+    pooled = tf.nn.max_pool1d(
+        outputs, self.steps_per_code, self.steps_per_code, 'VALID')
     return self._embed_feature(tf.cast(pooled, tf.float32))
 
   def quantize(self, features: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:

@@ -112,6 +112,9 @@ class Learner:
   gradient steps. The agent computes its loss, and with it advantages and value targets,
   with the newest weights in each of them. With one minibatch, each gradient step uses
   all rows; otherwise, each epoch divides each replica's rows at random.
+
+  Attributes:
+    agent: the agent.
   """
 
   def __init__(self, agent: agent_lib.Agent, optimizer: Optimizer,
@@ -130,7 +133,7 @@ class Learner:
       num_minibatches: gradient steps of an epoch; it divides the rows of a replica.
       seed: of the minibatches, together with the number of the learner step.
     """
-    self._agent = agent
+    self.agent = agent
     self._optimizer = optimizer
     self._strategy = strategy
     self._clip_norm = clip_norm
@@ -182,9 +185,9 @@ class Learner:
     for rows in self._minibatches(batch):
       with tf.experimental.function_executor_type(self._executor):
         scalars, rest = self._step(batch, rows)
-      rest = self._agent.after_step(rest)
+      rest = self.agent.after_step(rest)
     with self._strategy.scope():
-      self._agent.after_batch(batch)
+      self.agent.after_batch(batch)
     return Metrics(self._names, scalars, rest)
 
   def several_steps(self, batches: Any, state: Any, count: int) -> Metrics:
@@ -257,7 +260,7 @@ class Learner:
       metrics = self._strategy.run(replica_step, (batches, state, i))
       state = metrics.pop('carried', state)
       scalars, rest = self._pack(self._sum(metrics))
-      self._agent.after_step(rest)
+      self.agent.after_step(rest)
       return i + 1, scalars, state
 
     carries = bool(tf.nest.flatten(state))
@@ -284,10 +287,10 @@ class Learner:
   def _replica_step(self, batch, rows):
     if rows is not None:
       batch = tf.nest.map_structure(lambda x: tf.gather(x, rows), batch)
-    variables = self._agent.learned_variables
+    variables = self.agent.learned_variables
     with tf.GradientTape(watch_accessed_variables=False) as tape:
       tape.watch(variables)
-      loss, metrics = self._agent.loss(batch)
+      loss, metrics = self.agent.loss(batch)
     # The gradient of a lookup comes as slices, which have no norm or static shape.
     gradients = [x if x is None else tf.convert_to_tensor(x)
                  for x in tape.gradient(loss, variables)]

@@ -77,11 +77,19 @@ def hlo(learner: learner_lib.Learner, batch: Any, stage: str = 'hlo') -> Any:
   return _compiled(learner).experimental_get_compiler_ir(batch)(stage=stage)
 
 
-def _compiled(learner: learner_lib.Learner) -> Any:
-  def on_all_rows(batch):  # The compiler does not fill in default arguments.
-    return learner.device_step(batch)
+def _compiled(learner: learner_lib.Learner, **options) -> Any:
+  """The step, with all that follows it on the devices: PopArt's update, target copies."""
+  agent = learner.agent
 
-  return tf.function(on_all_rows, jit_compile=True, autograph=False)
+  def step(batch):
+    metrics = learner.device_step(batch)
+    agent.after_step({name: x for name, x in metrics.items()
+                      if not tf.is_tensor(x) or x.shape.rank})
+    if hasattr(agent, 'refresh_acting_network'):
+      agent.refresh_acting_network()
+    return metrics
+
+  return tf.function(step, autograph=False, **{'jit_compile': True, **options})
 
 
 def forbidden(text: str) -> List[str]:
@@ -147,8 +155,7 @@ def write_step(folder: pathlib.Path, learner: learner_lib.Learner, batch: Any) -
         str(i): x.numpy() for i, x in enumerate([*results, *inputs()])})
 
   save(_ARGUMENTS, [])
-  save(_EXPECTED, tf.nest.flatten(
-      tf.function(learner.device_step, autograph=False)(batch)))
+  save(_EXPECTED, tf.nest.flatten(_compiled(learner, jit_compile=None)(batch)))
 
 
 def _value(captured: tf.Tensor) -> tf.Tensor:

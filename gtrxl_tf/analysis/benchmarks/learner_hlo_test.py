@@ -39,6 +39,7 @@ class TpuTest(tf.test.TestCase, parameterized.TestCase):
     agent = tf.Module()
     agent.table = tf.Variable(tf.ones([3, 2]))
     agent.learned_variables = [agent.table]
+    agent.after_step = lambda metrics: metrics
     agent.loss = lambda batch: (tf.reduce_sum(tf.gather(agent.table, batch)), {})
     learner = learner_lib.Learner(
         agent, tf.keras.optimizers.legacy.Adam(), tf.distribute.get_strategy())
@@ -48,6 +49,7 @@ class TpuTest(tf.test.TestCase, parameterized.TestCase):
     agent = tf.Module()
     agent.weight = tf.Variable(1.0)
     agent.learned_variables = [agent.weight]
+    agent.after_step = lambda metrics: metrics
     agent.loss = lambda batch: (agent.weight * tf.range(3.0)[batch], {})
     learner = learner_lib.Learner(
         agent, tf.keras.optimizers.legacy.Adam(), tf.distribute.get_strategy())
