@@ -186,8 +186,8 @@ def run_apart(python: str, path: pathlib.Path, platform: str, repeat: int
   report = _last_line([python, xla_runner.__file__, str(path), *map(str, files), platform,
                        str(repeat)])
   if 'error' not in report:
-    report['difference'] = _difference(*map(
-        np.load, (*files, path.parent / _EXPECTED)))
+    report['difference'] = _difference(*(
+        np.load(x, allow_pickle=False) for x in (*files, path.parent / _EXPECTED)))
   return report
 
 

@@ -57,7 +57,7 @@ def main(module: str, arguments: str, outputs: str, platform: str, repeat: str) 
     device = jax.devices(platform)[0]
     with open(module, 'rb') as file:
       executable = _compile(file.read(), device)
-    given = np.load(arguments)
+    given = np.load(arguments, allow_pickle=False)
     parameters = [jax.device_put(given[str(i)], device) for i in range(len(given.files))]
     seconds = []
     for i in range(1 + int(repeat)):
