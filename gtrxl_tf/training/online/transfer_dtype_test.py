@@ -67,10 +67,10 @@ class TransferDtypeTest(acting_testing.ActingTestCase):
     self.start(acting_testing.experiment(_CORES[core], transfer_dtype='bfloat16'))
     for i, batch in enumerate(itertools.islice(self.batches(), 12)):
       self.assertEqual({x.dtype for x in tf.nest.flatten(batch.record)}, {tf.uint16})
-      self.tolerance = 1e-2
+      self.tolerance = 3e-2
       self.assert_learner_agrees(batch)
       # By the weights as they arrive, only the records differ from what acted.
-      step, self.tolerance = batch.target_step.numpy().item(), 2e-3
+      step, self.tolerance = batch.target_step.numpy().item(), 5e-3
       exact = self.weights[step]
       self.weights[step] = nests.from_half(nests.to_half(list(map(tf.constant, exact))))
       self.assert_learner_agrees(batch)
