@@ -191,6 +191,7 @@ class CompareTest(absltest.TestCase):
     self._compare(seeds=1)
     self.assertFalse((self.root / 'ranked.png').exists())
 
+  @pytest.mark.medium
   def test_jobs_train_side_by_side(self):
     together = threading.Barrier(2, timeout=60)
     wait = _MadeUpRun.wait
@@ -207,6 +208,7 @@ class CompareTest(absltest.TestCase):
       self._compare()
     self.assertLen(self.runs, 1)
 
+  @pytest.mark.medium
   def test_prints_a_command_for_each_unfinished_run(self):
     self._compare(seeds=1, first_seed=7)
     self.assertEqual([pathlib.Path(run.root).name for run in self.runs], ['seed_7'] * 2)
@@ -218,6 +220,7 @@ class CompareTest(absltest.TestCase):
     self.assertEqual(commands[0][:3], ['gtrxl', 'train', f'--gin_file={_GIN_FILE}'])
     self.assertIn('--gin_bindings=Experiment.seed = 8', commands[0])
 
+  @pytest.mark.medium
   def test_the_index_has_every_run(self):
     self._compare()
     index = run_index.read(self.root / 'runs.jsonl')

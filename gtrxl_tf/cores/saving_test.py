@@ -5,6 +5,7 @@ import os
 from absl.testing import parameterized
 import gin
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
@@ -141,6 +142,7 @@ class SavingTest(tf.test.TestCase, parameterized.TestCase):
       ('gtrxl', _gtrxl),
       ('segments', lambda: cores.SegmentTransformer(1, 8, 2, 4, 8)),
       ('memoryless', lambda: cores.Memoryless(1, 7)))
+  @pytest.mark.medium
   def test_a_sequential_model_is_saved_and_loaded(self, make):
     inputs, _ = _data()
     before, after = self.path('before.keras'), self.path('after.keras')

@@ -336,6 +336,7 @@ class ChangedSettingsTest(parameterized.TestCase):
     self.assertRegex(line, '^Not started: .* was started with other settings: '
                      f'{message}$')
 
+  @pytest.mark.medium
   def test_other_settings_are_refused(self):
     for allow_changes in (True, False):
       self.refused(

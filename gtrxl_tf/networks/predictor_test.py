@@ -172,6 +172,7 @@ class AgentTest(tf.test.TestCase, parameterized.TestCase):
     self.assertTrue(all(tf.reduce_any(x != 0) for x in policy))
     self.assertFalse(any(tf.reduce_any(x != 0) for x in predictor))
 
+  @pytest.mark.medium
   def test_learning_lowers_the_predictors_losses(self):
     agent = ppo.PPOAgent(_network(), _network())
     learner = learner_lib.Learner(

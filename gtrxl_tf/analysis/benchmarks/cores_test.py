@@ -22,8 +22,8 @@ class BenchmarkTest(tf.test.TestCase, parameterized.TestCase):
     self.assertGreater(times['cpu_min_ms'], 0)
     self.assertGreaterEqual(times['median_ms'], times['min_ms'])
 
-  @pytest.mark.medium
   @parameterized.parameters(*cores_lib.ALIKE)
+  @pytest.mark.medium
   def test_every_core_can_be_timed(self, name):
     core = cores_lib.ALIKE[name]()
     sizes = cores_lib.ALIKE_SIZES._replace(batch_size=1)

@@ -77,6 +77,7 @@ class AgreementTest(parameterized.TestCase):
       with self.assertRaisesRegex(config.ConfigError, _REFUSED):
         refused.run()
 
+  @pytest.mark.medium
   def test_an_evaluator_with_other_settings_is_refused(self):
     self.serve(self.experiment())
     refused = evaluator.OnlineEvaluator(

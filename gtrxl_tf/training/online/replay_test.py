@@ -11,6 +11,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 import portpicker
+import pytest
 import reverb
 import tensorflow as tf
 
@@ -94,6 +95,7 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
     return {sample.info.key: sample.info.priority for sample in client.sample(
         prioritized.TABLE, 200, emit_timesteps=False)}
 
+  @pytest.mark.medium
   def test_a_run_trains_updates_priorities_and_exports_a_policy(self):
     self.start()
     experiment, folder = _experiment(), self.folder()
@@ -127,6 +129,7 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
       states = [x.state for x in done]
       seen = environment.step(done[0].action.numpy())
 
+  @pytest.mark.medium
   def test_an_interrupted_run_goes_on_where_it_was(self):
     self.start()
     experiment, folder = _experiment(), self.folder()
@@ -142,6 +145,7 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
     self.assertTrue(trainer.train())
     self.assertEqual(trainer._ledger.duplicate, 0)
 
+  @pytest.mark.medium
   def test_a_server_that_is_killed_is_filled_again(self):
     self.start()
     experiment, folder = _experiment(12), self.folder()

@@ -366,6 +366,7 @@ class OnlineTrainingTest(parameterized.TestCase):
       publish.side_effect = gone
       self.assertFalse(training._announce_end())
 
+  @pytest.mark.medium
   def test_an_error_of_the_program_is_not_taken_for_a_lost_server(self):
     self.start()
     self.feed(1)
@@ -374,6 +375,7 @@ class OnlineTrainingTest(parameterized.TestCase):
       with self.assertRaisesRegex(RuntimeError, '^a fault$'):
         training.train()
 
+  @pytest.mark.medium
   def test_a_checkpoint_between_two_logs_has_the_steps_of_all_workers(self):
     self.start()
     self.feed(3)
