@@ -5,9 +5,10 @@ from a stratified bootstrap, as Agarwal et al. (2021) recommend, by their packag
 """
 
 import functools
+import math
 import pathlib
 import re
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -74,43 +75,82 @@ def short_names(models: Sequence[str]) -> Dict[str, str]:
   return dict(zip(models, short if len(set(short)) == len(models) else models))
 
 
-def table(index: run_index.Index) -> str:
-  """Returns a Markdown table with a row for each model and a column for each point.
+class _Finals(NamedTuple):
+  """Final values of models' runs along an axis.
 
-  Where policies learn while they act, further tables have the most likely actions and
-  the temperature that was chosen.
+  Attributes:
+    measure: what the values are.
+    axis: the setting that a sweep varies, or 'task'.
+    names: the columns: values of the setting, or names of tasks.
+    values: for each model a list for each column, with a value for each run.
+    lines: lines of reference: values by label.
+  """
+  measure: str
+  axis: str
+  names: Sequence[str]
+  values: Mapping[str, Sequence[Sequence[float]]]
+  lines: Mapping[str, float]
+
+
+def _finals(index: run_index.Index, measure: str) -> _Finals:
+  """Returns final values by the values of a sweep, or by task without a sweep."""
+  models, first = comparison.models_of(index.points), index.points[0]
+  if index.setting is not None:
+    return _Finals(measure, index.setting, [point.value for point in index.points], {
+        model: [comparison.finals(point, model, measure) for point in index.points]
+        for model in models}, {})
+  if _has_tasks(index):
+    measure = comparison.measure_of(first.runs)
+    return _Finals(measure, 'task', first.tasks, {
+        model: [comparison.finals(first, model, measure, task)
+                for task in range(len(first.tasks))] for model in models},
+                   first.lines.get(measure, {}))
+  return _Finals(measure, '', [''], {
+      model: [comparison.finals(first, model, measure)] for model in models}, {})
+
+
+def _has_tasks(index: run_index.Index) -> bool:
+  return index.setting is None and len(index.points[0].tasks) > 1
+
+
+def table(index: run_index.Index) -> str:
+  """Returns a Markdown table with a row for each model.
+
+  It has a column for each point of a sweep, or for each task without a sweep. Where
+  policies learn while they act, further tables have the most likely actions and the
+  temperature that was chosen.
   """
   measure = comparison.final_measure(index.points)
   measures = comparison.normalized_measures(
       [run for point in index.points for run in point.runs]) or [measure]
-  tables = '\n\n'.join(comparison.markdown(_rows(index, each)) for each in measures)
+  each = [_finals(index, measure) for measure in measures]
+  tables = '\n\n'.join(comparison.markdown(_rows(finals)) for finals in each)
   best = ', '.join(sorted({format(point.informed, '.4g') for point in index.points
                            if point.informed is not None}))
   diverged = sum(run.diverged for point in index.points for run in point.runs)
-  return (f'{tables}\n\nInterquartile mean of the final {measure}s '
+  return (f'{tables}\n\nInterquartile mean of the final {each[0].measure} '
           '[95 % interval], and each run, in the order of their seeds.'
-          + f" The informed policy's is {best}." * bool(best and measure == 'return')
+          + f" The informed policy's is {best}." * bool(
+              best and each[0].measure == 'return')
           + f' {diverged} runs diverged and count as 0.' * bool(diverged)
           + f' Code: {index.version}. Command:\n\n    {index.command}\n')
 
 
-def _rows(index: run_index.Index, measure: str) -> List[List[str]]:
+def _rows(finals: _Finals) -> List[List[str]]:
   """Returns the cells of a table of final values."""
-  models = comparison.models_of(index.points)
-  names = short_names(models)
-  if index.setting is None:
-    header = ['model', measure, 'each run']
+  if finals.axis:
+    header = [f'{finals.measure}; {finals.axis} =', *finals.names]
   else:
-    header = [f'{measure}; {index.setting} ='] + [point.value for point in index.points]
-  rows = [header, ['---'] + ['---'] * (len(header) - 1)]
-  for model in models:
+    header = ['model', finals.measure, 'each run']
+  rows = [header, ['---'] * len(header)]
+  names = short_names(list(finals.values))
+  for model, columns in finals.values.items():
     row = [names[model]]
-    for point in index.points:
-      values = comparison.finals(point, model, measure)
+    for values in columns:
       each = ', '.join(format(value, '.3g') for value in values)
       if not values:
-        row += ['-'] * (2 if index.setting is None else 1)
-      elif index.setting is None:
+        row += ['-'] * (1 if finals.axis else 2)
+      elif not finals.axis:
         row += [_cell(values), each]
       else:
         row.append(_cell(values) + f' ({each})' * (len(values) > 1))
@@ -130,66 +170,74 @@ def write(path: pathlib.Path) -> List[pathlib.Path]:
 
   Returns:
     The files. For `NAME.jsonl` these are `NAME.md`, the table; `NAME.png` and
-    `NAME.svg`, final values against the values of a sweep, or curves without a sweep;
-    `NAME_curves.png` and `.svg`, the curves of a sweep; `NAME_training.png` and `.svg`,
-    entropy and gradients of online runs; `NAME_progress.png` and `.svg`, curves of a
-    sweep of offline runs over learner steps and CPU time; `NAME_ranked.png` and `.svg`, runs by rank,
-    where settings were drawn for each run.
+    `NAME.svg`, final values against the values of a sweep or by task, or curves without
+    either; `NAME_curves.png` and `.svg`, the curves of a sweep, or of runs with several
+    tasks that were evaluated in training; `NAME_training.png` and `.svg`, entropy and
+    gradients of online runs; `NAME_progress.png` and `.svg`, curves of a sweep of
+    offline runs over learner steps and CPU time; `NAME_ranked.png` and `.svg`, runs by
+    rank, where settings were drawn for each run.
   """
   index = run_index.read(path)
   names = short_names(comparison.models_of(index.points))
   points = [point._replace(runs=[run._replace(model=names[run.model])
                                  for run in point.runs]) for point in index.points]
+  runs = [run for point in points for run in point.runs]
+  finals = _finals(index._replace(points=points), comparison.final_measure(points))
   written = [path.with_suffix('.md')]
   files.write_atomically(written[0], table(index))
   title = path.stem.replace('_', ' ').capitalize()
   for suffix in ('.png', '.svg'):
-    main, by_point, training, progress, ranked = (
+    main, curve, training, progress, ranked = (
         path.with_name(f'{path.stem}{part}{suffix}')
         for part in ('', '_curves', '_training', '_progress', '_ranked'))
-    if index.setting is None:
-      comparison_plots.draw(main, points[0], title)
+    if finals.axis:
+      _draw_finals(main, finals, points, title)
     else:
-      _draw_finals(main, index, points, title)
-      comparison_plots.draw_sweep(by_point, index.setting, points, title)
-      written.append(by_point)
+      comparison_plots.draw(main, points[0], title)
+    written.append(main)
+    if index.setting is not None:
+      comparison_plots.draw_sweep(curve, index.setting, points, title)
+      written.append(curve)
       if comparison.steps_column(points[0].runs) == 'learner_step':
         comparison_plots.draw_progress(progress, index.setting, points, title)
         written.append(progress)
-    written.append(main)
-    if all(name in row for point in points for run in point.runs
-           for row in run.metrics[:1] for name in _TRAINING):
+    elif finals.axis and any(_is_curve(run) for run in runs):
+      comparison_plots.draw(curve, points[0], title)
+      written.append(curve)
+    if all(name in row for run in runs for row in run.metrics[:1] for name in _TRAINING):
       _draw_training(training, points, title)
       written.append(training)
-    if any(run.samples for point in points for run in point.runs):
+    if any(run.samples for run in runs):
       comparison_plots.draw_ranked(ranked, index.setting, points, title)
       written.append(ranked)
   return written
 
 
-def _draw_finals(path: pathlib.Path, index: run_index.Index,
+def _is_curve(run: comparison.Run) -> bool:
+  return sum(not math.isnan(row['return']) for row in run.metrics) > 1
+
+
+def _draw_finals(path: pathlib.Path, finals: _Finals,
                  points: Sequence[comparison.PointRuns], title: str) -> None:
-  """Draws each model's interquartile mean and interval against a sweep's values."""
-  measure = comparison.final_measure(index.points)
+  """Draws each model's interquartile mean and interval in each column."""
   figure, panel = curves.pyplot().subplots(figsize=(8, 5), layout='constrained')
-  models = comparison.models_of(points)
-  for i, model in enumerate(models):
-    finals = [comparison.finals(point, model, measure) for point in points]
-    places = [place for place, values in enumerate(finals) if values]
-    estimates = [estimate(tuple(finals[place])) for place in places]
-    x = np.array(places) + 0.3 * ((i + 0.5) / len(models) - 0.5)
+  for i, (model, columns) in enumerate(finals.values.items()):
+    places = [place for place, values in enumerate(columns) if values]
+    estimates = [estimate(tuple(columns[place])) for place in places]
+    x = np.array(places) + 0.3 * ((i + 0.5) / len(finals.values) - 0.5)
     mean, low, high = np.array(estimates).T
     panel.errorbar(x, mean, [mean - low, high - mean], **curves.style(i), marker='o',
                    markersize=6, capsize=3, label=model)
     for at, place in zip(x, places):
-      panel.plot([at] * len(finals[place]), finals[place], '.', markersize=4, alpha=0.5,
-                 color=curves.style(i)['color'])
-  panel.set_xticks(range(len(points)), [point.value for point in points])
-  panel.set_xlabel(index.setting)
-  panel.set_ylabel(f'final {measure}')
+      panel.plot([at] * len(columns[place]), columns[place], '.', markersize=4,
+                 alpha=0.5, color=curves.style(i)['color'])
+  panel.set_xticks(range(len(finals.names)), finals.names)
+  panel.set_xlabel(finals.axis)
+  panel.set_ylabel(f'final {finals.measure}')
   informed = {point.informed for point in points}
-  if measure == 'return' and len(informed) == 1 and None not in informed:
+  if finals.measure == 'return' and len(informed) == 1 and None not in informed:
     curves.draw_reference(panel, informed.pop())
+  curves.draw_references(panel, finals.lines)
   curves.save(figure, path, title,
               'interquartile mean with its 95 % interval; small points: runs')
 

@@ -131,6 +131,19 @@ class FiguresTest(absltest.TestCase):
       self.assertRegex(
           text, rf'\| {measure}; file = \| dr \|\n.*\n\| ed \| .*\({finals}\) \|')
 
+  def test_runs_with_several_tasks_have_a_column_for_each(self):
+    row = {'learner_step': 9., 'seconds': 8., 'return': 6.}
+    played = [{'return': 6., 'success': x, 'task': float(task)}
+              for task, x in enumerate((0.25, 0.75))]
+    index = run_index.Index('c', 'v', None, [comparison.PointRuns(
+        '', [comparison.Run('dt', seed, [row], played, False, {}) for seed in range(2)],
+        None, ('28', '58'), lines={'success': {'random agent': 0.}})])
+    self.assertRegex(figures.table(index), r'\| success; task = \| 28 \| 58 \|\n.*\n'
+                     r'\| dt \| .*\(0.25, 0.25\) \| .*\(0.75, 0.75\) \|')
+    run_index.write(self.path, index)
+    self.assertEqual([path.name for path in figures.write(self.path)],
+                     ['depth.md', 'depth.png', 'depth.svg'])
+
   def test_a_sweep_of_offline_runs_has_their_progress(self):
     row = {'learner_step': 9., 'seconds': 8., 'cpu_seconds': 7., 'return': 6.}
     run_index.write(self.path, run_index.Index('c', 'v', 'file', [comparison.PointRuns(

@@ -161,8 +161,10 @@ def save(figure: plt.Figure, path: pathlib.Path, title: str, note: str = '') -> 
     for handle, label in zip(*panel.get_legend_handles_labels()):
       handles.setdefault(label, handle)
   if handles:
+    inches = 0.6 + 0.07 * max(map(len, handles))  # A line, and the longest label.
     figure.legend(handles.values(), handles.keys(), loc='outside lower center',
-                  ncols=5, fontsize='small', title=note, title_fontsize='small')
+                  ncols=max(1, min(5, int(figure.get_figwidth() / inches))),
+                  fontsize='small', title=note, title_fontsize='small')
   figure.suptitle(title)
   # The same runs give the same bytes.
   with pyplot().rc_context({'svg.hashsalt': 'gtrxl_tf'}):
