@@ -93,7 +93,7 @@ class OfflineResumeTest(parameterized.TestCase):
     self.assertIn('sampler/.ATTRIBUTES/py_state', whole)
     # Two moments of each weight, and its average.
     each = 2 + (experiment.optimizer.ema_momentum > 0)
-    self.assertGreater(sum(name.startswith('optimizer/') for name in whole),
+    self.assertGreater(sum('optimizer/' in name for name in whole),
                        each * len(experiment.make_agent().learned_variables))
     self.assert_same(whole, resumed)
     seconds = [row['cpu_seconds'] for row in metrics_csv.read_metrics(other.metrics)]
@@ -187,16 +187,15 @@ class OfflineResumeTest(parameterized.TestCase):
           whole, self.train(self.distillation(model, *settings), folder), tolerance)
       self.assert_same_rows(rows, metrics_csv.read_metrics(folder.metrics), tolerance)
 
-  def test_samplers_that_take_one_step_in_a_call(self):
-    for sampler in (samplers.SegmentBySegment,
-                    functools.partial(samplers.WholeTrajectories, curriculum=True)):
-      experiment = offline_experiment.OfflineExperiment(
-          dataset=str(self.path / 'mazes'), environment=_MAZE, steps_per_call=2,
-          network=functools.partial(_network, segment_length=2), sampler=sampler,
-          segment_length=2, num_segments=2, batch_size=8)
-      with self.assertRaisesRegex(
-          config.ConfigError, 'steps_per_call = 2: expected 1 with the sampler'):
-        experiment.make_batch(experiment.make_agent())
+  def test_a_sampler_that_takes_one_step_in_a_call(self):
+    experiment = offline_experiment.OfflineExperiment(
+        dataset=str(self.path / 'mazes'), environment=_MAZE, steps_per_call=2,
+        network=functools.partial(_network, segment_length=2),
+        sampler=samplers.SegmentBySegment, segment_length=2, num_segments=2,
+        batch_size=8)
+    with self.assertRaisesRegex(
+        config.ConfigError, 'steps_per_call = 2: expected 1 with the sampler'):
+      experiment.make_batch(experiment.make_agent())
 
 
 if __name__ == '__main__':

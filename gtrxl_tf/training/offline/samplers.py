@@ -57,18 +57,16 @@ class Trajectories:
     self._frame_stack = frame_stack
     self._draw = draw
 
-  def batches(self, first_batch: int, num_segments: Optional[int] = None,
-              max_length: Optional[int] = None) -> Iterator[datasets.SegmentBatch]:
+  def batches(self, first_batch: int, max_length: Optional[int] = None
+              ) -> Iterator[datasets.SegmentBatch]:
     """Yields batches, starting with number `first_batch`.
 
     Args:
       first_batch: number of the first batch.
-      num_segments: segments per trajectory; N by default.
       max_length: longer episodes are left out.
     """
     return datasets.segments(
-        self.dataset, self.segment_length, num_segments or self.num_segments,
-        self.batch_size, self.seed, frame_stack=self._frame_stack,
+        self.dataset, self.segment_length, self.num_segments, self.batch_size, self.seed, frame_stack=self._frame_stack,
         first_batch=first_batch, max_length=max_length, **self._draw)
 
   def gather(self, episodes: np.ndarray, length: int) -> datasets.SegmentBatch:
@@ -107,7 +105,7 @@ class Sampler(tf.train.experimental.PythonState):
 
   Attributes:
     one_step_per_call: whether that must be 1, because the sampler must observe every
-      step, or because its batches do not all have the same shapes.
+      step.
     state: the field `state` of the batch that follows the observed steps.
   """
   one_step_per_call = False
@@ -165,7 +163,8 @@ class WholeTrajectories(Sampler):
 
   Args:
     curriculum: trains in N stages of equal length, the j-th on the episodes of at most
-      j segments (RATE, appendix F.2). The paper finds that it does not help.
+      j segments (RATE, appendix F.2). The paper finds that it does not help. Rows are
+      padded to N segments, for models whose segment is the whole context.
   """
 
   def __init__(self, trajectories: Trajectories,
@@ -173,7 +172,6 @@ class WholeTrajectories(Sampler):
                curriculum: bool = False):
     super().__init__(trajectories, initial_state, learner_steps)
     self._num_stages = trajectories.num_segments if curriculum else 1
-    self.one_step_per_call = curriculum
     self._stage = None
 
   def batch(self, step: int) -> decision.Segments:
@@ -181,11 +179,9 @@ class WholeTrajectories(Sampler):
     stage = 1 + min(step * self._num_stages // self._learner_steps,
                     self._num_stages - 1)
     if stage != self._stage:
-      limits = {}
-      if stage < self._num_stages:
-        limits = dict(num_segments=stage,
-                      max_length=stage * trajectories.segment_length)
-      self._batches = trajectories.batches(step, **limits)
+      longest = stage * trajectories.segment_length
+      self._batches = trajectories.batches(
+          step, max_length=longest if stage < self._num_stages else None)
       self._stage = stage
     return trajectories.segments(
         next(self._batches), np.ones(trajectories.batch_size, bool))
