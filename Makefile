@@ -150,7 +150,7 @@ table2: .venv/core ## Count the parameters of the GTrXL paper's Table 2
 bench: .venv/core ## Measure the speed of cores and of a whole run, in three minutes
 	$(RUN) binaries.benchmark $(ARGS)
 
-tpu-check: .venv/core .venv-tpu/core ## Compile learner steps for TPUs, without a TPU
+tpu-check: .venv/envs .venv-tpu/core ## Compile learner steps for TPUs, without a TPU
 	$(RUN) binaries.tpu_check $(ARGS)
 
 docs: .venv-docs/core ## Build the documentation site, into build/site

@@ -28,9 +28,10 @@ import binaries
 if typing.TYPE_CHECKING:
   from gtrxl_tf.analysis.benchmarks import learner_hlo
 
-_NAMES = ['vmpo', 'rate', 'adf', 'ed']  # The keys of `learner_hlo.STEPS`.
+# The keys of `learner_hlo.STEPS`.
+_NAMES = ['vmpo', 'rate', 'adf', 'ed', 'mambadm', 'merlin', 'r2d2', 'tap']
 _STEPS = flags.DEFINE_multi_enum(
-    'steps', _NAMES, _NAMES, 'The agents.')
+    'steps', _NAMES, _NAMES, 'The agents. Those of R2D2 and TAP need `make envs`.')
 _TYPES = flags.DEFINE_multi_enum(
     'types', ['float32', 'bfloat16'], ['float32', 'bfloat16'],
     'The types in which networks compute.')
@@ -62,13 +63,13 @@ def _write(*args) -> str:
 def _check(step: learner_hlo.Step, folder: pathlib.Path) -> None:
   from gtrxl_tf.analysis.benchmarks import learner_hlo  # pylint: disable=import-outside-toplevel
 
-  bindings = []
+  bindings = list(step.settings)
   if step.collect:
     data = folder / step.collect[0]
     if not data.exists():
       subprocess.run([sys.executable, '-m', *step.collect, f'--output_dir={data}'],
                      check=True, stdout=subprocess.DEVNULL)
-    bindings = [f"dataset = '{data / step.dataset}'"]
+    bindings.append(f"dataset = '{data / step.dataset}'")
   if _EXECUTE.value:  # XLA's random numbers are not TensorFlow's.
     bindings += step.no_dropout
   module = folder / 'module'

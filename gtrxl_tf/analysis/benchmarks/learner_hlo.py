@@ -31,6 +31,7 @@ class Step(NamedTuple):
   collect: Tuple[str, ...] = ()  # A binary with flags that writes a small dataset.
   dataset: str = ''              # Its folder in the output.
   no_dropout: Tuple[str, ...] = ()  # Settings that make the step repeatable.
+  settings: Tuple[str, ...] = ()    # Further settings.
 
 
 _AD = 'gin/distillation/'
@@ -38,6 +39,8 @@ _HISTORIES = (
     'binaries.collect_histories', f'--gin_file={_AD}dr.gin',
     '--gin_bindings=HistoryCollector.num_histories = 8',
     '--gin_bindings=HistoryCollector.num_evaluation = 1')
+_MAZES = ('binaries.collect', '--gin_file=gin/rate/t_maze.gin',
+          '--gin_bindings=Collector.num_episodes = 66')
 _NO_DROPOUT = ('SegmentTransformer.dropout = 0.0',
                'SegmentTransformer.attention_dropout = 0.0')
 
@@ -46,9 +49,7 @@ STEPS = {
                  8),
     'rate': Step('RATE on T-Maze, 64 trajectories',
                  ('gin/rate/t_maze.gin', 'gin/rate/models/rate.gin'),
-                 64,
-                 ('binaries.collect', '--gin_file=gin/rate/t_maze.gin',
-                  '--gin_bindings=Collector.num_episodes = 66'),
+                 64, _MAZES,
                  no_dropout=('RATE.dropout = 0.0',)),
     'adf': Step('AD on DarkRoom, ADF, 256 windows',
                 (f'{_AD}dr.gin', f'{_AD}models/adf.gin'), 256,
@@ -56,6 +57,17 @@ STEPS = {
     'ed': Step('AD on DarkRoom, ED, 256 chunks',
                (f'{_AD}dr.gin', f'{_AD}models/ed.gin'), 256,
                _HISTORIES, 'training', _NO_DROPOUT),
+    'mambadm': Step('MambaDM on T-Maze, 64 trajectories',
+                    ('gin/rate/t_maze.gin', 'gin/rate/models/mambadm.gin'), 64, _MAZES),
+    'merlin': Step('V-MPO, MERLIN on Numpad, 8 unrolls',
+                   ('gin/gtrxl/numpad_2x2.gin', 'gin/cores/merlin.gin'), 8),
+    # The next two need `make envs`.
+    'r2d2': Step('R2D2, LSTM on Atari, 64 sequences', ('gin/r2d2/atari.gin',), 64,
+                 settings=("Atari.game = 'ms_pacman'",)),
+    'tap': Step('TAP on Hopper, 512 windows',
+                ('gin/rate/mujoco_hopper.gin', 'gin/rate/models/tap.gin'), 512,
+                ('binaries.collect', '--gin_file=gin/rate/mujoco_hopper_cpu.gin',
+                 '--gin_bindings=Collector.epsilon = 1.0')),
 }
 
 TITLES = ('step', 'type', 'TPU', 'batch', 'arguments, MiB', 'temporaries, MiB',
