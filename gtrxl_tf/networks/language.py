@@ -30,7 +30,9 @@ class InstructionEncoder(tf.keras.layers.Layer):
                units: config.PositiveInt = 64, name: Optional[str] = None):
     super().__init__(name=name)
     self._embedding = tf.keras.layers.Embedding(vocabulary_size + 1, embedding_dim)
-    self._lstm = tf.keras.layers.LSTM(units)
+    # Not a loop: in its gradient XLA takes the words as constants, and would compile a
+    # learner step anew for each batch.
+    self._lstm = tf.keras.layers.LSTM(units, unroll=True)
 
   def call(self, ids: tf.Tensor) -> tf.Tensor:
     return batch_apply.batch_apply(self._encode, ids, ids.shape.rank - 1)

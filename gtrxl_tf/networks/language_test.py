@@ -40,6 +40,21 @@ class InstructionEncoderTest(tf.test.TestCase):
     compiled = tf.function(encoder, autograph=False, jit_compile=True)
     self.assertAllClose(compiled(ids), encoder(ids))
 
+  def test_xla_does_not_take_the_words_of_a_gradient_as_constants(self):
+    encoder = language.InstructionEncoder(embedding_dim=2, units=3)
+    ids = tf.ones([2, 5, 4], tf.int32)
+    encoder(ids)
+
+    def gradients(ids):
+      with tf.GradientTape() as tape:
+        total = tf.reduce_sum(encoder(ids))
+      return [tf.convert_to_tensor(x)
+              for x in tape.gradient(total, encoder.trainable_variables)]
+
+    module = tf.function(gradients, autograph=False, jit_compile=True)
+    self.assertRegex(module.experimental_get_compiler_ir(ids)(stage='hlo'),
+                     r's32\[2,5,4\]\S* parameter\(')
+
 
 if __name__ == '__main__':
   absltest.main()
