@@ -65,7 +65,7 @@ def _check(step: learner_hlo.Step, folder: pathlib.Path) -> None:
 
   bindings = list(step.settings)
   if step.collect:
-    data = folder / step.collect[0]
+    data = folder / str(hash(step.collect))
     if not data.exists():
       subprocess.run([sys.executable, '-m', *step.collect, f'--output_dir={data}'],
                      check=True, stdout=subprocess.DEVNULL)

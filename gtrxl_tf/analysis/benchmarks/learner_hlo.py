@@ -62,7 +62,7 @@ STEPS = {
     'merlin': Step('V-MPO, MERLIN on Numpad, 8 unrolls',
                    ('gin/gtrxl/numpad_2x2.gin', 'gin/cores/merlin.gin'), 8),
     # The next two need `make envs`.
-    'r2d2': Step('R2D2, LSTM on Atari, 64 sequences', ('gin/r2d2/atari.gin',), 64,
+    'r2d2': Step('R2D2, LSTM on Atari, 16 sequences', ('gin/r2d2/atari.gin',), 16,
                  settings=("Atari.game = 'ms_pacman'",)),
     'tap': Step('TAP on Hopper, 512 windows',
                 ('gin/rate/mujoco_hopper.gin', 'gin/rate/models/tap.gin'), 512,
