@@ -54,8 +54,8 @@ class R2D2Agent(actor_critic_agent.NetworkPair):
   The other defaults are the paper's (its Table 2).
 
   Raises:
-    ConfigError: the action is not one integer, or the network has PopArt or a
-      pixel-control head.
+    ConfigError: the action is not one integer, or the network has PopArt, a
+      pixel-control head or a predictor.
   """
 
   from_replay = True
@@ -77,7 +77,8 @@ class R2D2Agent(actor_critic_agent.NetworkPair):
           f'ActorCritic.action_spec = {space.action_spec!r}: expected one DiscreteArray '
           'with an R2D2Agent')
     for name, given in (('popart', online.popart is not None),
-                        ('pixel_control_head', online.has_pixel_control)):
+                        ('pixel_control_head', online.has_pixel_control),
+                        ('predictor', online.predictor is not None)):
       if given:
         raise config.ConfigError(
             f'ActorCritic.{name} is set: expected None with an R2D2Agent')

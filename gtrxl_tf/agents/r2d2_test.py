@@ -158,6 +158,12 @@ class R2D2AgentTest(tf.test.TestCase, parameterized.TestCase):
       network = testing.tiny_network(**settings)
       with self.assertRaisesRegex(config.ConfigError, message):
         agent_lib.R2D2Agent(network, network)
+    network = actor_critic.ActorCritic(
+        testing.DISCRETE, torsos.VectorTorso((4,)),
+        cores.MERLIN(num_rows=2, latent_dim=3, num_layers=1, hidden_dim=4),
+        head_units=4, predictor=networks.Predictor())
+    with self.assertRaisesRegex(config.ConfigError, 'predictor is set: expected None'):
+      agent_lib.R2D2Agent(network, network)
     with self.assertRaisesRegex(
         config.ConfigError, r'R2D2Agent.burn_in = 5: expected less than '
         'OnlineExperiment.unroll_length = 5'):

@@ -22,7 +22,9 @@ class TAPAgent(agent_lib.OfflineAgent):
 
   The authors train the prior after the autoencoder, in as many steps. Here both learn
   at once, in one run: the prior predicts the codes of the moment, and has no gradient
-  to the autoencoder. Codes are moving averages of features, as in the authors' code.
+  to the autoencoder. The authors' prior learns codes of an encoder without dropout, and
+  this one codes of the encoder as it learns. Codes are moving averages of features, as
+  in the authors' code.
 
   Args:
     network: the network that learns; its variables must exist.

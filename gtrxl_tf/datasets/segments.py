@@ -25,8 +25,9 @@ class SegmentBatch(NamedTuple):
     reward: float32 [B, T].
     discount: float32 [B, T].
     end: uint8 [B, T], values of `End`.
-    return_to_go: float32 [B, T], the undiscounted sum of the rewards from this step to
-      the end of the episode, even if that is beyond the T steps.
+    return_to_go: float32 [B, T], the sum of the rewards from this step to the end of the
+      episode, even if that is beyond the T steps; discounted if the dataset was
+      `relabeled` so.
     mask: bool [B, T], True where there is a step.
     episode: int64 [B], number of the episode in the dataset.
     start: int64 [B], number of the first step in the episode.

@@ -91,7 +91,7 @@ class Replay:
     """
     return reverb.Table(
         TABLE, sampler=reverb.selectors.Prioritized(self.priority_exponent),
-        remover=reverb.selectors.Fifo(), max_size=max(self.capacity // environments, 1),
+        remover=reverb.selectors.Fifo(), max_size=-(-self.capacity // environments),
         # Whether it has enough is asked in `is_filled`. If it made the learner wait
         # here, nobody would empty the queue, and actors would wait too.
         rate_limiter=reverb.rate_limiters.MinSize(1), signature=signature)

@@ -130,6 +130,12 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
     # A learner may still have the key of an item that has left.
     prioritized.update(self.client, np.array([12345], np.uint64), np.array([2.0, 2.0]))
 
+  def test_a_table_that_holds_no_whole_number_of_items_can_be_filled(self):
+    self.start(capacity=2 * _E + 1, min_unrolls=2 * _E + 1)
+    self.write(1 + 5 * _T)
+    self.assertEqual(self.size(), 3)
+    self.assertTrue(self.replay.is_filled(self.client, _E))
+
   def test_a_restored_server_repeats_no_steps_and_keeps_priorities(self):
     checkpoints = pathlib.Path(self.create_tempdir().full_path)
     self.start(checkpoints)

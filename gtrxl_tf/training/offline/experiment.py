@@ -177,8 +177,11 @@ class OfflineExperiment(experiment.Experiment):
       network.observation_statistics.assign(*self._observation_statistics)
     if isinstance(network, tap.TAPNetwork):
       network.assign_statistics(
-          self._observation_statistics,
-          *map(self._learned_data.statistics, ('action', 'reward', 'return_to_go')))
+          self._observation_statistics, self.dataset.statistics('action'),
+          # Of the data's own rewards, as in the authors' code: `end_reward` would make
+          # the others' deviations small.
+          self.dataset.statistics('reward'),
+          self._learned_data.statistics('return_to_go'))
     return network
 
   @functools.cached_property
