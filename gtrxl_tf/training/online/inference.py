@@ -71,7 +71,14 @@ class InferenceServer:
       device: acts, such as `GPU:1`; by default TensorFlow's.
       source: gives the weights of a learner in this process. By default they come from
         the Reverb server.
+
+    Raises:
+      config.ConfigError: the run's actors explore.
     """
+    if experiment.replay or experiment.exploration:
+      raise config.ConfigError(
+          'an inference server has no rates of exploration: expected None as '
+          'OnlineExperiment.replay and OnlineExperiment.exploration')
     self._experiment = experiment
     self._address = address
     self._host, self._port = host, port
