@@ -25,9 +25,9 @@ from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import inference_call
 from gtrxl_tf.training.online import reconnect
 
-# For an answer. The server answers at once, also if the actor must wait, and the same
-# call may be made again.
-_CALL_MS = 5_000
+# For an answer. The server answers as soon as the policy has acted, also if the actor
+# must wait, and the same call may be made again.
+_CALL_MS = 30_000
 _CONNECT_MS = 2_000
 _LONGEST_WAIT = 4.0  # Seconds, until another attempt to connect.
 # For so many seconds a server that was never there is no reason for a warning: it is

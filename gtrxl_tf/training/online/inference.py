@@ -164,7 +164,8 @@ class InferenceServer:
         backoff.wait(error)
 
   def _ended(self) -> bool:
-    self._watchdog.alive()
+    if not self._actors.has_failed_calls():
+      self._watchdog.alive()
     return self._finished or self._should_stop()
 
   def _describe(self, seconds: float) -> str:
@@ -278,7 +279,8 @@ class InferenceServer:
     new = {name: now[name] - before[name] for name in now}
     self._gauges.show({
         **{name: counts[name]
-           for name in ('environment_steps', 'unrolls', 'reconnections')},
+           for name in ('environment_steps', 'unrolls', 'unrolls_given_up',
+                        'reconnections')},
         **self._actors.gauges(), 'target_step': self._actors.target_step,
         'batch_size': new['rows'] / (new['batches'] or math.nan),
         'occupancy': new['seconds'] / elapsed,

@@ -22,6 +22,7 @@ from gtrxl_tf.training.online import actor as actor_lib
 from gtrxl_tf.training.online import batched_policy
 from gtrxl_tf.training.online import environment_host
 from gtrxl_tf.training.online import inference
+from gtrxl_tf.training.online import inference_actors
 from gtrxl_tf.training.online import placement
 
 _CORES, _E = acting_testing.CORES, acting_testing.E
@@ -170,8 +171,9 @@ class InferenceTest(acting_testing.ActingTestCase):
   def test_hosts_end_while_their_calls_are_answered(self):
     self.start(_experiment())
     next(self.batches())
+    self.enter_context(mock.patch.object(inference_actors, '_SILENT_SECONDS', 0.1))
     for _ in range(5):  # TensorFlow crashed in every second.
-      self.host._finished = True
+      self.host._should_stop = lambda: True
       self.thread.join()
       self.host = self.make_host()
       self.thread = self.start_thread(self.host.run)
