@@ -259,9 +259,11 @@ class EnvironmentHost:
     for one in self._actors:
       one.call(client)
     pause = _PAUSES[0]
-    while not self._ended():
+    playing = list(self._actors)
+    while playing and not self._should_stop():
+      self._watchdog.alive()
       stepped = False
-      for one in self._actors:
+      for one in list(playing):
         says, actions = one.answer()
         if says == inference_call.ACTED:
           self._step(one, actions)
@@ -273,7 +275,8 @@ class EnvironmentHost:
           self._counts['resets'] += 1
         elif says == inference_call.FINISHED:
           self._finished = True
-          return
+          playing.remove(one)  # The server waits until it has told the others, too.
+          continue
         elif says.startswith(inference_call.REFUSED):
           raise config.ConfigError(
               says.removeprefix(inference_call.REFUSED).decode())

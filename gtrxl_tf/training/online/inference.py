@@ -27,9 +27,11 @@ from gtrxl_tf.training.online import placement
 from gtrxl_tf.training.online import reconnect
 from gtrxl_tf.training.online import unroll_stream
 
-# How long a server that ends waits until its actors know, and its unrolls are in the
-# queue.
+# How long a server that is told to stop waits until its unrolls are in the queue,
 _FAREWELL_SECONDS = 5.0
+# and one whose run is over until all actors know. They may be in a step of their
+# environments, or about to connect again.
+_TELL_SECONDS = 60.0
 _SHOW_SECONDS = 1.0
 _WEIGHTS_SECONDS = 0.05  # Between two looks for newer weights,
 _WAITED_SECONDS = 0.002  # and if actors wait for them.
@@ -125,7 +127,9 @@ class InferenceServer:
     server = self._listen()
     with self._watchdog:
       self._serve_until_ended()
-    self._actors.close(self._finished, _FAREWELL_SECONDS)
+    self._actors.close(
+        self._finished, _TELL_SECONDS if self._finished else _FAREWELL_SECONDS,
+        self._should_stop)
     del server  # It listens as long as it exists.
 
   def _listen(self) -> Any:
@@ -185,9 +189,7 @@ class InferenceServer:
   def _take_weights(self, channel: _Channel) -> None:
     """Takes newer weights if there are any, unless the oldest here still act."""
     version = self._actors.free_version()
-    if version is None:
-      return
-    step = channel.receive()
+    step = None if version is None else channel.receive()
     if step is not None:
       self._policy.load(version, self._variables)
       self._actors.took_weights(step)

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import threading
 import time
-from typing import Any, Dict, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Optional, Sequence, Set, Tuple
 
 from absl import logging
 import numpy as np
@@ -248,19 +248,22 @@ class Actors:
       return dict(actors=sum(not x.is_silent for x in self._actors.values()),
                   queue=sum(x.called is not None for x in self._actors.values()))
 
-  def close(self, finished: bool, seconds: float) -> None:
+  def close(self, finished: bool, seconds: float,
+            should_stop: Callable[[], bool] = lambda: False) -> None:
     """Answers the last calls, and waits until the queue has the last unrolls.
 
     Args:
-      finished: whether the run is over, which actors are then told.
+      finished: whether the run is over. It then waits until all actors that there may
+        be were told, since a server that was started again has not heard them yet.
       seconds: how long to wait at most.
+      should_stop: ends the wait for actors to be told.
     """
     end = time.time() + seconds
     with self._lock:
       self._finished, self._closes = finished, True
       known = dict(self._actors)
     while time.time() < end and not (
-        self._told >= set(known) if finished
+        len(self._told) >= self._most or should_stop() if finished
         else all(one.called is None for one in known.values())):
       time.sleep(0.02)
     with contextlib.suppress(server_lost.ServerLost):  # The unrolls are lost with it.

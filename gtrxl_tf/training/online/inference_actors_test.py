@@ -1,5 +1,6 @@
 """Tests of inference_actors.py, with a real Reverb server."""
 
+import threading
 import time
 from unittest import mock
 
@@ -157,6 +158,18 @@ class ActorsTest(absltest.TestCase):
     self.calls(0, range(2))
     self.actors.close(True, 0)
     self.assertEqual(self.call(0, 2)[0], inference_call.FINISHED)
+
+  def test_at_the_end_all_actors_are_told_also_those_not_heard_yet(self):
+    began = time.time()
+    self.actors.close(True, 60, should_stop=lambda: True)
+    waits = threading.Thread(target=self.actors.close, args=(True, 60))
+    waits.start()
+    for index in range(2):
+      time.sleep(0.1)
+      self.assertTrue(waits.is_alive())
+      self.assertEqual(self.call(index, 9)[0], inference_call.FINISHED)
+    waits.join()
+    self.assertLess(time.time() - began, 30)
 
 
 if __name__ == '__main__':
