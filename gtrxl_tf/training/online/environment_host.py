@@ -175,7 +175,8 @@ class EnvironmentHost:
 
     Raises:
       actor.ActingFailed: an environment failed, or the server cannot act in it.
-      config.ConfigError: the server has other settings, or has no room for the actors.
+      config.ConfigError: the server has other settings, has no room for the actors, or
+        is no inference server.
     """
     with self._watchdog:
       self._play_until_ended()
@@ -237,6 +238,10 @@ class EnvironmentHost:
           inference_call.SETTINGS, [], [tf.TensorSpec([], tf.string)], _CALL_MS)])
     except _LOST as error:
       raise server_lost.ServerLost(config.one_line(error)) from error
+    except tf.errors.OpError as error:
+      raise config.ConfigError(
+          f'no inference server, but something else answers at {self._address}: '
+          f'{config.one_line(error)}') from error
     theirs = differences.from_json(text.decode())
     ours = self._experiment.settings
     if ours is not None and theirs:

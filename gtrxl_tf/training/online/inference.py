@@ -15,6 +15,7 @@ from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
+from gtrxl_tf.training import devices
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import watchdog
 from gtrxl_tf.training.online import actor
@@ -75,8 +76,10 @@ class InferenceServer:
         the Reverb server.
 
     Raises:
-      config.ConfigError: the run's actors explore.
+      config.ConfigError: the run's actors explore, or there is no such device.
     """
+    if device:
+      devices.check(device)
     if experiment.replay or experiment.exploration:
       raise config.ConfigError(
           'an inference server has no rates of exploration: expected None as '
@@ -161,8 +164,7 @@ class InferenceServer:
             backoff.reset()
           what, when = actors.blocked
           waited_for = what == unroll_stream.WEIGHTS and time.time() - when < 1
-          time.sleep(_WAITED_SECONDS if waited_for or not actors.loaded
-                     else _WEIGHTS_SECONDS)
+          time.sleep(_WAITED_SECONDS if waited_for else _WEIGHTS_SECONDS)
       except server_lost.ServerLost as error:
         actors.disconnected()
         backoff.wait(error)
