@@ -59,6 +59,10 @@ class HelpTest(parameterized.TestCase):
        'Not started: --root_dir is empty: expected a folder\n'),
       ('train', ['--root_dir=x', '--ginfile=x'], 'Not started: Unknown command line flag '
        "'ginfile'. Did you mean: gin_file ?\n"),
+      ('learner', ['--gin_file=x', '--root_dir=x', '--inference_device=GPU:1'],
+       'Not started: --inference_device without --inference_port: expected both\n'),
+      ('learner', ['--gin_file=x', '--root_dir=x', '--inference_port=8001'],
+       'Not started: --inference_port without --server: expected both\n'),
       ('report', [],
        'Not started: RUNS is missing: expected gtrxl report runs/numpad_2x2\n'),
       ('report', ['runs/a', 'runs/b', '--episodes=0'],  # Flags may follow runs.

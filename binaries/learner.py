@@ -43,6 +43,11 @@ _ALLOW_CHANGES = flags.DEFINE_bool(
 
 
 def main() -> None:
+  for flag, needed in ((_INFERENCE_HOST, _INFERENCE_PORT),
+                       (_INFERENCE_DEVICE, _INFERENCE_PORT), (_INFERENCE_PORT, _SERVER)):
+    if flag.present and not needed.value:
+      binaries.refuse(f'--{flag.name} without --{needed.name}: expected both')
+
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf.launch import train
   from gtrxl_tf.training import trainer

@@ -206,7 +206,9 @@ class Supervisor:
       # A run begins with the episodes of its seed. Later starts, also those of another
       # process, which resumes the run, must not repeat them.
       first = self._begins and not self._deaths[name]
-      main = functools.partial(main, start=0 if first else time.time_ns())
+      # Inference servers have no other number that their noise could depend on.
+      number = int(name.partition('_')[2]) if name.startswith('inference_') else 0
+      main = functools.partial(main, start=number if first else time.time_ns())
     self.processes[name] = self._context.Process(
         target=processes.exit_with, args=(main, self._log(name)), name=name,
         daemon=True)

@@ -10,9 +10,11 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from gtrxl_tf.launch import exit_codes
+from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import supervisor
 from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
+from gtrxl_tf.training.online import placement
 
 _FORGIVEN = 5
 
@@ -41,10 +43,10 @@ class SupervisorTest(parameterized.TestCase):
         supervisor.time, 'time', lambda: self.now))
     self.start()
 
-  def start(self):
+  def start(self, **settings):
     """Starts all parts by a new supervisor."""
     self.supervisor = supervisor.Supervisor(
-        '', str(self.folder.root), num_actors=2, evaluator=True)
+        '', str(self.folder.root), num_actors=2, evaluator=True, **settings)
     self.enter_context(mock.patch.object(
         self.supervisor, '_context', mock.Mock(Process=self.process)))
     self.supervisor.start()
@@ -201,6 +203,12 @@ class SupervisorTest(parameterized.TestCase):
     numbers = [process.main.keywords['start'] for process in self.started
                if 'start' in process.main.keywords]
     self.assertEqual(numbers, [0] * 6)
+
+  def test_inference_servers_of_a_run_have_different_noise(self):
+    self.start(inference=placement.Inference(num_servers=2))
+    self.assertEqual(
+        [process.main.keywords['start'] for process in self.started
+         if process.main.func == parts.infer], [0, 1])
 
   def test_the_errors_of_an_earlier_attempt_are_removed(self):
     self.die('actor_0', 1, 'once')

@@ -216,7 +216,7 @@ class LocalWeights:
   """Transfer of weights within a process, with the methods of a `WeightsChannel`.
 
   Attributes:
-    finished: whether the received weights are the last of the run.
+    finished: whether the published weights are the last of the run.
   """
 
   def __init__(self, source: Sequence[tf.Variable], variables: Sequence[tf.Variable]):
@@ -229,18 +229,19 @@ class LocalWeights:
     self._source = list(source)
     self._variables = list(variables)
     self.finished = False
-    # The step, whether it is the last, and values. A thread adds what another takes.
+    # The step and values. A thread adds what another takes.
     self._newest = collections.deque(maxlen=1)
 
   def publish(self, step: int, finished: bool = False) -> None:
     """Publishes the current values of the source; see `WeightsChannel`."""
-    self._newest.append((step, finished, [v.numpy() for v in self._source]))
+    self._newest.append((step, [v.numpy() for v in self._source]))
+    self.finished = finished
 
   def receive(self) -> Optional[int]:
     """Assigns the newest weights to the variables; see `WeightsChannel`."""
     if not self._newest:
       return None
-    step, self.finished, values = self._newest.popleft()
+    step, values = self._newest.popleft()
     for variable, value in zip(self._variables, values):
       variable.assign(value)
     return step

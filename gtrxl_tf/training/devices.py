@@ -76,6 +76,17 @@ def executor_for(function: Any) -> str:
   return 'SINGLE_THREADED_EXECUTOR'
 
 
+def check(device: str) -> None:
+  """Raises a `ConfigError` unless TensorFlow has a device, such as `GPU:1`.
+
+  An operation on a device that does not exist would run on the CPU.
+  """
+  names = [x.name.rpartition('device:')[2] for x in tf.config.list_logical_devices()]
+  if device.upper() not in names:
+    raise config.ConfigError(
+        f'the device {device} does not exist: expected one of {", ".join(names)}')
+
+
 def make_strategy(name: str, tpu: Optional[str] = None, acts: Optional[str] = None
                   ) -> tf.distribute.Strategy:
   """Makes the strategy of a learner; must be called before TensorFlow is used.

@@ -95,6 +95,13 @@ class DevicesTest(parameterized.TestCase):
       with self.assertRaisesRegex(config.ConfigError, 'batch_size = 5: expected a mul'):
         devices.share_out({'x': tf.range(5)}, strategy)
 
+  def test_a_device_must_exist(self):
+    devices.check('cpu:0')
+    for wrong in 'GPU:7', 'gpu1':
+      with self.assertRaisesRegex(
+          config.ConfigError, f'^the device {wrong} does not exist: expected one of CPU:0'):
+        devices.check(wrong)
+
   def test_a_device_that_acts_does_not_learn(self):
     num = len(tf.config.list_logical_devices('CPU'))
     if num > 1:

@@ -25,9 +25,9 @@ from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import inference_call
 from gtrxl_tf.training.online import reconnect
 
-# For an answer. The server answers at once, also if the actor must wait, and the same
-# call may be made again.
-_CALL_MS = 5_000
+# For an answer. The server answers as soon as the policy has acted, also if the actor
+# must wait, and the same call may be made again.
+_CALL_MS = 30_000
 _CONNECT_MS = 2_000
 _LONGEST_WAIT = 4.0  # Seconds, until another attempt to connect.
 # For so many seconds a server that was never there is no reason for a warning: it is
@@ -175,7 +175,8 @@ class EnvironmentHost:
 
     Raises:
       actor.ActingFailed: an environment failed, or the server cannot act in it.
-      config.ConfigError: the server has other settings, or has no room for the actors.
+      config.ConfigError: the server has other settings, has no room for the actors, or
+        is no inference server.
     """
     with self._watchdog:
       self._play_until_ended()
@@ -237,6 +238,10 @@ class EnvironmentHost:
           inference_call.SETTINGS, [], [tf.TensorSpec([], tf.string)], _CALL_MS)])
     except _LOST as error:
       raise server_lost.ServerLost(config.one_line(error)) from error
+    except tf.errors.OpError as error:
+      raise config.ConfigError(
+          f'no inference server, but something else answers at {self._address}: '
+          f'{config.one_line(error)}') from error
     theirs = differences.from_json(text.decode())
     ours = self._experiment.settings
     if ours is not None and theirs:
@@ -259,9 +264,11 @@ class EnvironmentHost:
     for one in self._actors:
       one.call(client)
     pause = _PAUSES[0]
-    while not self._ended():
+    playing = list(self._actors)
+    while playing and not self._should_stop():
+      self._watchdog.alive()
       stepped = False
-      for one in self._actors:
+      for one in list(playing):
         says, actions = one.answer()
         if says == inference_call.ACTED:
           self._step(one, actions)
@@ -273,7 +280,8 @@ class EnvironmentHost:
           self._counts['resets'] += 1
         elif says == inference_call.FINISHED:
           self._finished = True
-          return
+          playing.remove(one)  # The server waits until it has told the others, too.
+          continue
         elif says.startswith(inference_call.REFUSED):
           raise config.ConfigError(
               says.removeprefix(inference_call.REFUSED).decode())

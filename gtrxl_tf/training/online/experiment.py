@@ -146,6 +146,10 @@ class OnlineExperiment(experiment.Experiment):
     if batches_per_weights:
       _check_shares(batches_per_weights, batch_size, environments_per_actor, num_actors,
                     num_minibatches)
+    if inference and (inference.max_batch or math.inf) < environments_per_actor:
+      raise config.ConfigError(
+          f'Inference.max_batch = {inference.max_batch}: expected at least '
+          f'OnlineExperiment.environments_per_actor = {environments_per_actor}')
     new_unrolls = batch_size
     if replay:
       new_unrolls = replay.unrolls_per_step or batch_size

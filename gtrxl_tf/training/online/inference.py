@@ -15,6 +15,7 @@ from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
+from gtrxl_tf.training import devices
 from gtrxl_tf.training import gauges as gauges_lib
 from gtrxl_tf.training import watchdog
 from gtrxl_tf.training.online import actor
@@ -27,9 +28,11 @@ from gtrxl_tf.training.online import placement
 from gtrxl_tf.training.online import reconnect
 from gtrxl_tf.training.online import unroll_stream
 
-# How long a server that ends waits until its actors know, and its unrolls are in the
-# queue.
+# How long a server that is told to stop waits until its unrolls are in the queue,
 _FAREWELL_SECONDS = 5.0
+# and one whose run is over until all actors know. They may be in a step of their
+# environments, or about to connect again.
+_TELL_SECONDS = 60.0
 _SHOW_SECONDS = 1.0
 _WEIGHTS_SECONDS = 0.05  # Between two looks for newer weights,
 _WAITED_SECONDS = 0.002  # and if actors wait for them.
@@ -71,7 +74,16 @@ class InferenceServer:
       device: acts, such as `GPU:1`; by default TensorFlow's.
       source: gives the weights of a learner in this process. By default they come from
         the Reverb server.
+
+    Raises:
+      config.ConfigError: the run's actors explore, or there is no such device.
     """
+    if device:
+      devices.check(device)
+    if experiment.replay or experiment.exploration:
+      raise config.ConfigError(
+          'an inference server has no rates of exploration: expected None as '
+          'OnlineExperiment.replay and OnlineExperiment.exploration')
     self._experiment = experiment
     self._address = address
     self._host, self._port = host, port
@@ -118,7 +130,9 @@ class InferenceServer:
     server = self._listen()
     with self._watchdog:
       self._serve_until_ended()
-    self._actors.close(self._finished, _FAREWELL_SECONDS)
+    self._actors.close(
+        self._finished, _TELL_SECONDS if self._finished else _FAREWELL_SECONDS,
+        self._should_stop)
     del server  # It listens as long as it exists.
 
   def _listen(self) -> Any:
@@ -150,14 +164,14 @@ class InferenceServer:
             backoff.reset()
           what, when = actors.blocked
           waited_for = what == unroll_stream.WEIGHTS and time.time() - when < 1
-          time.sleep(_WAITED_SECONDS if waited_for or not actors.loaded
-                     else _WEIGHTS_SECONDS)
+          time.sleep(_WAITED_SECONDS if waited_for else _WEIGHTS_SECONDS)
       except server_lost.ServerLost as error:
         actors.disconnected()
         backoff.wait(error)
 
   def _ended(self) -> bool:
-    self._watchdog.alive()
+    if not self._actors.has_failed_calls():
+      self._watchdog.alive()
     return self._finished or self._should_stop()
 
   def _describe(self, seconds: float) -> str:
@@ -177,9 +191,7 @@ class InferenceServer:
   def _take_weights(self, channel: _Channel) -> None:
     """Takes newer weights if there are any, unless the oldest here still act."""
     version = self._actors.free_version()
-    if version is None:
-      return
-    step = channel.receive()
+    step = None if version is None else channel.receive()
     if step is not None:
       self._policy.load(version, self._variables)
       self._actors.took_weights(step)
@@ -271,7 +283,8 @@ class InferenceServer:
     new = {name: now[name] - before[name] for name in now}
     self._gauges.show({
         **{name: counts[name]
-           for name in ('environment_steps', 'unrolls', 'reconnections')},
+           for name in ('environment_steps', 'unrolls', 'unrolls_given_up',
+                        'reconnections')},
         **self._actors.gauges(), 'target_step': self._actors.target_step,
         'batch_size': new['rows'] / (new['batches'] or math.nan),
         'occupancy': new['seconds'] / elapsed,

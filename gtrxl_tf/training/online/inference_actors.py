@@ -4,8 +4,9 @@ import contextlib
 import dataclasses
 import threading
 import time
-from typing import Any, Dict, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Optional, Sequence, Set, Tuple
 
+from absl import logging
 import numpy as np
 
 from gtrxl_tf.replay import lazy_reverb as reverb
@@ -15,8 +16,9 @@ from gtrxl_tf.training.online import inference_call
 from gtrxl_tf.training.online import unroll_stream
 
 VERSIONS = 2  # Sets of weights that may act at the same time.
-# An actor that has not called for so long loses its unroll if newer weights wait for it.
-_SILENT_SECONDS = 5.0
+# An actor that has not called for so long after an answer, as its environments may take,
+# loses its unroll if newer weights wait for it. Another process may then take its place.
+_SILENT_SECONDS = 30.0
 # After so long the answer to a call has failed, and the actor may call again.
 _FAILED_SECONDS = 60.0
 # How long a call may wait for the queue. It occupies a thread of TensorFlow, of which
@@ -39,7 +41,7 @@ class Actor:
   connection: Optional[int] = None    # To Reverb. None: its next unroll is the first.
   loaded: int = 0              # The number of the weights that act for it.
   refreshes: bool = False      # Whether its cache is one of other weights.
-  heard: float = 0.0           # When it last called.
+  heard: float = 0.0           # When it last called, or got an answer.
   called: Optional[float] = None  # When it made the call that is being answered.
   seen: Any = None             # The time steps of that call.
 
@@ -49,17 +51,22 @@ class Actor:
     return self.loaded % VERSIONS
 
   @property
+  def waits(self) -> bool:
+    """Whether a call is being answered, and the answer has not failed."""
+    return self.called is not None and time.time() - self.called < _FAILED_SECONDS
+
+  @property
   def is_silent(self) -> bool:
     """Whether it calls no more."""
-    return self.called is None and time.time() - self.heard > _SILENT_SECONDS
+    return not self.waits and time.time() - self.heard > _SILENT_SECONDS
 
 
 class Actors:
   """The actors of an inference server. Calls come from several threads.
 
   Attributes:
-    counts: of unrolls, their environment steps and connections to Reverb, and of calls
-      with the seconds from each to its answer.
+    counts: of unrolls, their environment steps, unrolls that were given up, connections
+      to Reverb, and calls with the seconds from each to its answer.
     blocked: what an actor last had to wait for, and when.
     lost: why the connection to Reverb is lost; None if it is not.
     target_step: the learner step of the newest weights.
@@ -85,8 +92,8 @@ class Actors:
     self._told: Set[int] = set()  # Those that know that the run is over.
     self._connection: Optional[int] = None
     self._finished = self._closes = False
-    self.counts = dict(environment_steps=0, unrolls=0, reconnections=-1, calls=0,
-                       call_seconds=0.0)
+    self.counts = dict(environment_steps=0, unrolls=0, unrolls_given_up=0,
+                       reconnections=-1, calls=0, call_seconds=0.0)
     self.blocked = NO_SERVER, 0.0
     self.lost: Optional[str] = None
     self.target_step = 0
@@ -112,13 +119,22 @@ class Actors:
     """
     version = (self.loaded + 1) % VERSIONS
     with self._lock:
-      for one in self._actors.values():
+      for index, one in self._actors.items():
         if one.version == version and one.connection is not None and (
             one.called is not None or not one.stream.writer.starts_unroll):
           if not one.is_silent:
             return None
           one.connection = None
+          self.counts['unrolls_given_up'] += 1
+          logging.warning('inference: actor %d has not called for %.0f s and loses its '
+                          'unroll', index, time.time() - one.heard)
     return version
+
+  def has_failed_calls(self) -> bool:
+    """Whether there are calls whose answers have failed."""
+    with self._lock:
+      return any(one.called is not None and not one.waits
+                 for one in self._actors.values())
 
   def took_weights(self, target_step: int) -> None:
     """Notes that the free version has the weights of a learner step."""
@@ -143,14 +159,19 @@ class Actors:
               f'the {self._most} actors {sorted(self._actors)}').encode(), (
                   self._no_actions)
         one = self._actors[index] = self._make(index)
-      one.heard = time.time()
-      if one.called is not None and one.heard - one.called < _FAILED_SECONDS:
-        return None, _CALLED.encode(), self._no_actions
       if number == 0 and session != one.session:
+        if one.session >= 0 and not one.is_silent:
+          return None, f'another process, which plays actor {index}'.encode(), (
+              self._no_actions)
         one.session, one.number, one.connection = session, 0, None
-      if session == one.session and number == one.number - 1:
+      if session != one.session:  # Of another server, or another process plays.
+        return None, inference_call.RESET, self._no_actions
+      one.heard = time.time()
+      if one.waits:
+        return None, _CALLED.encode(), self._no_actions
+      if number == one.number - 1:
         return None, inference_call.ACTED, one.actions
-      if session != one.session or number != one.number:
+      if number != one.number:
         return None, inference_call.RESET, self._no_actions
       if self._connection is None or not self.loaded:
         blocked = NO_SERVER if self._connection is None else NO_WEIGHTS
@@ -205,8 +226,9 @@ class Actors:
     with self._lock:
       one.actions = actions
       one.number += 1
+      one.heard = time.time()
       self.counts['calls'] += 1
-      self.counts['call_seconds'] += time.time() - one.called
+      self.counts['call_seconds'] += one.heard - one.called
       self.counts['unrolls'] += complete
       self.counts['environment_steps'] += complete * (
           experiment.unroll_length * experiment.environments_per_actor)
@@ -226,19 +248,22 @@ class Actors:
       return dict(actors=sum(not x.is_silent for x in self._actors.values()),
                   queue=sum(x.called is not None for x in self._actors.values()))
 
-  def close(self, finished: bool, seconds: float) -> None:
+  def close(self, finished: bool, seconds: float,
+            should_stop: Callable[[], bool] = lambda: False) -> None:
     """Answers the last calls, and waits until the queue has the last unrolls.
 
     Args:
-      finished: whether the run is over, which actors are then told.
+      finished: whether the run is over. It then waits until all actors that there may
+        be were told, since a server that was started again has not heard them yet.
       seconds: how long to wait at most.
+      should_stop: ends the wait for actors to be told.
     """
     end = time.time() + seconds
     with self._lock:
       self._finished, self._closes = finished, True
       known = dict(self._actors)
     while time.time() < end and not (
-        self._told >= set(known) if finished
+        len(self._told) >= self._most or should_stop() if finished
         else all(one.called is None for one in known.values())):
       time.sleep(0.02)
     with contextlib.suppress(server_lost.ServerLost):  # The unrolls are lost with it.

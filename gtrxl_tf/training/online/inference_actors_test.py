@@ -1,5 +1,6 @@
 """Tests of inference_actors.py, with a real Reverb server."""
 
+import threading
 import time
 from unittest import mock
 
@@ -77,12 +78,28 @@ class ActorsTest(absltest.TestCase):
     one, _, _ = self.actors.claim(0, 7, 0)
     self.assertIsNotNone(one)
     self.assertEqual(self.call(0, 0)[0], b'the answer to its last call')
-    self.assertEqual(self.call(0, 0, session=8)[0], b'the answer to its last call')
+
+  def test_a_call_whose_answer_failed_keeps_no_weights(self):
+    one, _, _ = self.actors.claim(0, 7, 0)
+    self.actors.prepare(one, self.seen)
+    self.actors.took_weights(10)
+    with mock.patch.object(inference_actors, '_SILENT_SECONDS', 0):
+      self.assertIsNone(self.actors.free_version())
+      self.assertFalse(self.actors.has_failed_calls())
+      with mock.patch.object(inference_actors, '_FAILED_SECONDS', 0):
+        self.assertTrue(self.actors.has_failed_calls())
+        self.assertEqual(self.actors.free_version(), 1)
 
   def test_sessions_are_not_mixed(self):
     self.assertEqual(self.call(0, 5)[0], inference_call.RESET)  # Of another server.
-    self.calls(0, range(_T))
-    self.calls(0, range(_T), session=8)  # Another process: a new unroll.
+    self.calls(0, [0])
+    for number in range(1, _T):  # Another process does not play at the same time.
+      self.assertEqual(self.call(0, 0, session=8)[0],
+                       b'another process, which plays actor 0')
+      self.calls(0, [number])
+    with mock.patch.object(inference_actors, '_SILENT_SECONDS', 0):
+      self.calls(0, [0], session=8)  # It takes the place of one that is gone.
+    self.calls(0, range(1, _T), session=8)
     self.assertEqual(self.call(0, _T, session=7)[0], inference_call.RESET)
     self.assertEqual(self.queue(), [])
     self.calls(0, [_T], session=8)
@@ -116,11 +133,23 @@ class ActorsTest(absltest.TestCase):
       self.assertIsNone(self.actors.free_version())
       time.sleep(0.2)
       self.assertEqual(self.actors.free_version(), 1)
+    self.assertEqual(self.actors.counts['unrolls_given_up'], 1)
     self.actors.took_weights(20)
     self.calls(0, range(3, _T + 3))
     self.assertEqual(self.queue(), [])
     self.calls(0, [_T + 3])
     self.assertEqual(self.queue(), [20])
+
+  def test_an_actor_whose_answer_took_long_is_not_silent(self):
+    with mock.patch.object(inference_actors, '_SILENT_SECONDS', 0.1):
+      one, _, _ = self.actors.claim(0, 7, 0)
+      self.assertEqual(self.actors.prepare(one, self.seen), '')
+      time.sleep(0.2)
+      self.actors.write(one, self.nothing, self.row.action, self.row.policy,
+                        self.row.record)
+      one.called = None
+      self.actors.took_weights(10)
+      self.assertIsNone(self.actors.free_version())
 
   def test_actors_wait_for_weights_and_a_server_and_learn_of_the_end(self):
     self.actors.disconnected()
@@ -129,6 +158,18 @@ class ActorsTest(absltest.TestCase):
     self.calls(0, range(2))
     self.actors.close(True, 0)
     self.assertEqual(self.call(0, 2)[0], inference_call.FINISHED)
+
+  def test_at_the_end_all_actors_are_told_also_those_not_heard_yet(self):
+    began = time.time()
+    self.actors.close(True, 60, should_stop=lambda: True)
+    waits = threading.Thread(target=self.actors.close, args=(True, 60))
+    waits.start()
+    for index in range(2):
+      time.sleep(0.1)
+      self.assertTrue(waits.is_alive())
+      self.assertEqual(self.call(index, 9)[0], inference_call.FINISHED)
+    waits.join()
+    self.assertLess(time.time() - began, 30)
 
 
 if __name__ == '__main__':

@@ -51,10 +51,12 @@ def check_size(experiment: experiment_lib.OnlineExperiment) -> None:
   size = num * sum(math.prod(spec.shape[1:]) * spec.dtype.size
                    for spec in tf.nest.flatten(seen_spec(experiment)))
   if size > _MOST_BYTES:
+    expected = (f'at most {num * _MOST_BYTES // size}' if size <= num * _MOST_BYTES
+                else 'smaller observations')
     raise config.ConfigError(
         f'OnlineExperiment.environments_per_actor = {num}: their time steps have '
         f'{size / 2**20:.1f} MiB, and a call to an inference server has at most '
-        f'{_MOST_BYTES / 2**20:.1f}; expected at most {num * _MOST_BYTES // size}')
+        f'{_MOST_BYTES / 2**20:.1f}; expected {expected}')
 
 
 def action_spec(experiment: experiment_lib.OnlineExperiment) -> Any:

@@ -22,6 +22,8 @@ from gtrxl_tf.training.online import actor as actor_lib
 from gtrxl_tf.training.online import batched_policy
 from gtrxl_tf.training.online import environment_host
 from gtrxl_tf.training.online import inference
+from gtrxl_tf.training.online import inference_actors
+from gtrxl_tf.training.online import inference_call
 from gtrxl_tf.training.online import placement
 
 _CORES, _E = acting_testing.CORES, acting_testing.E
@@ -147,6 +149,10 @@ class InferenceTest(acting_testing.ActingTestCase):
   def test_errors_say_what_is_wrong(self):
     self.start(_experiment())
     next(self.batches())
+    host = self.make_host()
+    host._address = f'localhost:{self.port}'  # The Reverb server's.
+    self.assertRegex(self.refused(host.run), (
+        f'^no inference server, but something else answers at {host._address}: .+$'))
     self.assertEqual(
         self.refused(self.make_host([_NUM]).run),
         'actor 2 is one too many for the inference server, which acts for the 2 actors '
@@ -170,8 +176,9 @@ class InferenceTest(acting_testing.ActingTestCase):
   def test_hosts_end_while_their_calls_are_answered(self):
     self.start(_experiment())
     next(self.batches())
+    self.enter_context(mock.patch.object(inference_actors, '_SILENT_SECONDS', 0.1))
     for _ in range(5):  # TensorFlow crashed in every second.
-      self.host._finished = True
+      self.host._should_stop = lambda: True
       self.thread.join()
       self.host = self.make_host()
       self.thread = self.start_thread(self.host.run)
@@ -201,6 +208,9 @@ class CallTest(absltest.TestCase):
         config.ConfigError, 'environments_per_actor = 16: their time steps have 4.0 MiB, '
         'and a call to an inference server has at most 3.9; expected at most 15'):
       environment_host.EnvironmentHost(experiment, 'localhost:1', [0], lambda: True)
+    with mock.patch.object(inference_call, '_MOST_BYTES', 9):
+      with self.assertRaisesRegex(config.ConfigError, 'expected smaller observations$'):
+        inference_call.check_size(_experiment())
 
 
 class BatchSizesTest(parameterized.TestCase):
@@ -227,6 +237,11 @@ class PlacementTest(absltest.TestCase):
         'server(s) act'))
     with self.assertRaisesRegex(config.ConfigError, '^--index=4: expected less than 4, '):
       settings.actors_of(4, 10)
+
+  def test_a_batch_has_room_for_the_environments_of_an_actor(self):
+    with self.assertRaisesRegex(config.ConfigError, (
+        'Inference.max_batch = 2: expected at least .*environments_per_actor = 3')):
+      _experiment(inference=placement.Inference(max_batch=_E - 1))
 
 
 if __name__ == '__main__':

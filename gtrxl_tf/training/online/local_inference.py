@@ -11,8 +11,6 @@ from gtrxl_tf.training import trainer
 from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import inference
 
-_FAREWELL_SECONDS = 10
-
 
 class LocalInference:
   """Runs an `InferenceServer` in a thread; use it as a context.
@@ -32,6 +30,7 @@ class LocalInference:
     self._weights = weights.LocalWeights(
         variables, experiment.acting_network.variables)
     self._ended = threading.Event()
+    self._should_stop = process.should_stop
     where = process.inference
     # The time in ns: this process knows no earlier start.
     self._server = inference.InferenceServer(
@@ -62,7 +61,8 @@ class LocalInference:
     return self
 
   def __exit__(self, *_) -> None:
-    if self._finished:  # The server tells its actors, and ends by itself.
-      self._thread.join(_FAREWELL_SECONDS)
+    # At the end of a run the server tells its actors, and ends by itself.
+    while self._finished and self._thread.is_alive() and not self._should_stop():
+      self._thread.join(0.1)
     self._ended.set()
     self._thread.join()

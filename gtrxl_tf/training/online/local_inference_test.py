@@ -5,6 +5,7 @@
 import socket
 import threading
 import time
+from unittest import mock
 
 from absl.testing import absltest
 import portpicker
@@ -13,6 +14,7 @@ import tensorflow as tf
 
 from gtrxl_tf import devices_testing
 from gtrxl_tf.replay import server as server_lib
+from gtrxl_tf.replay import weights
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import run_folder
@@ -57,7 +59,15 @@ class LocalInferenceTest(absltest.TestCase):
         lambda: time.time() > self.deadline)
     thread = threading.Thread(target=host.run)
     thread.start()
-    self.assertTrue(self.trainer.run())
+    published, publish = {}, weights.LocalWeights.publish
+
+    def record(local, step, finished):
+      published[step] = [
+          v.numpy() for v in self.trainer._agent.acting_network.variables]
+      publish(local, step, finished)
+
+    with mock.patch.object(weights.LocalWeights, 'publish', record):
+      self.assertTrue(self.trainer.run())
     thread.join()
     self.assertTrue(host._finished)
     self.assertTrue(self.folder.done.exists())
@@ -70,11 +80,12 @@ class LocalInferenceTest(absltest.TestCase):
     self.assertRegex(str(acts), 'CPU:1')
     self.assertNotRegex(str(learns), 'CPU:1')
     self.assertLen(acts, 1)
-    # It had the newest weights of the learner.
-    for mine, published in zip(
-        server._policy._policies[server._actors.loaded % 2].variables,
-        self.trainer._agent.acting_network.variables):
-      tf.debugging.assert_equal(mine.numpy(), published.numpy())
+    # It had the learner's weights, not always the last ones: old unrolls may still act.
+    step = server._actors.target_step
+    self.assertGreater(step, _BATCHES // 2)
+    for mine, theirs in zip(
+        server._policy._policies[server._actors.loaded % 2].variables, published[step]):
+      tf.debugging.assert_equal(mine.numpy(), theirs)
 
   @pytest.mark.medium
   def test_an_error_of_the_server_ends_the_learner(self):

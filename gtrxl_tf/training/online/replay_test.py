@@ -32,6 +32,7 @@ from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.online import actor as actor_lib
 from gtrxl_tf.training.online import experiment as experiment_lib
+from gtrxl_tf.training.online import inference
 from gtrxl_tf.training.online import placement
 from gtrxl_tf.training.online import trainer as trainer_lib
 
@@ -188,6 +189,10 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
   def test_an_agent_samples_from_the_table_it_was_made_for(self, settings, message):
     with self.assertRaisesRegex(config.ConfigError, message):
       _experiment(**settings).make_agent()
+
+  def test_an_inference_server_is_refused(self):
+    with self.assertRaisesRegex(config.ConfigError, 'has no rates of exploration'):
+      inference.InferenceServer(_experiment(), 'localhost:1', 2, lambda: True)
 
   def test_actors_of_a_run_explore_at_different_rates(self):
     experiment = _experiment(num_actors=2)
