@@ -128,7 +128,8 @@ def table(index: run_index.Index) -> str:
   best = ', '.join(sorted({format(point.informed, '.4g') for point in index.points
                            if point.informed is not None}))
   diverged = sum(run.diverged for point in index.points for run in point.runs)
-  return (f'{tables}\n\nInterquartile mean of the final {each[0].measure} '
+  what = each[0].measure.replace('normalized', 'normalized return')
+  return (f'{tables}\n\nInterquartile mean of the final {what} '
           '[95 % interval], and each run, in the order of their seeds.'
           + f" The informed policy's is {best}." * bool(
               best and each[0].measure == 'return')
