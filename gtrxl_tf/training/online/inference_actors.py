@@ -18,7 +18,7 @@ from gtrxl_tf.training.online import unroll_stream
 VERSIONS = 2  # Sets of weights that may act at the same time.
 # An actor that has not called for so long after an answer, as its environments may take,
 # loses its unroll if newer weights wait for it. Another process may then take its place.
-_SILENT_SECONDS = 30.0
+_SILENT_SECONDS = 10.0
 # After so long the answer to a call has failed, and the actor may call again.
 _FAILED_SECONDS = 60.0
 # How long a call may wait for the queue. It occupies a thread of TensorFlow, of which

@@ -40,6 +40,8 @@ class InferenceTest(acting_testing.ActingTestCase):
   seconds = 180  # It compiles two versions of each batch.
 
   def start_actor(self):
+    # A server that stops in this process leaves calls without an answer.
+    self.enter_context(mock.patch.object(environment_host, '_CALL_MS', 5_000))
     self.rpc_port = portpicker.pick_unused_port()
     self.start_inference()
     self.host = self.make_host()
