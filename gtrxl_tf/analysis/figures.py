@@ -99,7 +99,7 @@ def _finals(index: run_index.Index, measure: str) -> _Finals:
     return _Finals(measure, index.setting, [point.value for point in index.points], {
         model: [comparison.finals(point, model, measure) for point in index.points]
         for model in models}, {})
-  if _has_tasks(index):
+  if len(first.tasks) > 1:
     measure = comparison.measure_of(first.runs)
     return _Finals(measure, 'task', first.tasks, {
         model: [comparison.finals(first, model, measure, task)
@@ -107,10 +107,6 @@ def _finals(index: run_index.Index, measure: str) -> _Finals:
                    first.lines.get(measure, {}))
   return _Finals(measure, '', [''], {
       model: [comparison.finals(first, model, measure)] for model in models}, {})
-
-
-def _has_tasks(index: run_index.Index) -> bool:
-  return index.setting is None and len(index.points[0].tasks) > 1
 
 
 def table(index: run_index.Index) -> str:

@@ -153,24 +153,27 @@ class Supervisor:
     small = parts.Settings(gin_bindings=[config], threads=1, supervised=True)
     self._mains: Dict[str, Callable[..., int]] = {}
 
-    def add(name, main, *args, threads=small.threads):
+    def add(name, main, *args, threads=small.threads, **first):
       settings = small._replace(
           threads=threads, failure=str(self._failure(name)))
-      self._mains[name] = functools.partial(main, settings, *args)
+      self._mains[name] = functools.partial(main, settings, *args, **first)
 
     add('server', parts.serve, root, port)
     if inference is None:
       add('learner', parts.learn, server, root, threads=learner_threads)
       for i in range(num_actors):
-        add(f'actor_{i}', parts.act, server, i)
+        add(f'actor_{i}', parts.act, server, i, start=0)
     else:
       ports = [portpicker.pick_unused_port() for _ in range(max(1, inference.num_servers))]
       local = None if inference.num_servers else trainer.InferenceAddress(ports[0])
       add('learner', parts.learn, server, root, local, threads=learner_threads)
       for i in range(inference.num_servers):
-        add(f'inference_{i}', parts.infer, server, ports[i], threads=learner_threads)
+        # The servers have no other number that their noise could depend on.
+        add(f'inference_{i}', parts.infer, server, ports[i], threads=learner_threads,
+            start=i)
       for i in range(inference.num_processes(num_actors)):
-        add(f'actor_{i}', parts.play, f'localhost:{ports[i % len(ports)]}', i)
+        add(f'actor_{i}', parts.play, f'localhost:{ports[i % len(ports)]}', i,
+            start=0)
     if evaluator:
       add('evaluator', parts.evaluate, server, root)
     self._context = processes.context()
@@ -202,13 +205,10 @@ class Supervisor:
 
   def _start(self, name: str) -> None:
     main = self._mains[name]
-    if name.startswith(('actor_', 'inference_')):
-      # A run begins with the episodes of its seed. Later starts, also those of another
-      # process, which resumes the run, must not repeat them.
-      first = self._begins and not self._deaths[name]
-      # Inference servers have no other number that their noise could depend on.
-      number = int(name.partition('_')[2]) if name.startswith('inference_') else 0
-      main = functools.partial(main, start=number if first else time.time_ns())
+    # A run begins with the episodes of its seed. Later starts, also those of another
+    # process, which resumes the run, must not repeat them.
+    if 'start' in main.keywords and (not self._begins or self._deaths[name]):
+      main = functools.partial(main, start=time.time_ns())
     self.processes[name] = self._context.Process(
         target=processes.exit_with, args=(main, self._log(name)), name=name,
         daemon=True)

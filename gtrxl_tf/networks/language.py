@@ -30,8 +30,8 @@ class InstructionEncoder(tf.keras.layers.Layer):
                units: config.PositiveInt = 64, name: Optional[str] = None):
     super().__init__(name=name)
     self._embedding = tf.keras.layers.Embedding(vocabulary_size + 1, embedding_dim)
-    # Not a loop: in its gradient XLA takes the words as constants, and would compile a
-    # learner step anew for each batch.
+    # Without unrolling, XLA treats the words as constants in the gradient of the LSTM's
+    # loop, and would recompile the learner step for each batch.
     self._lstm = tf.keras.layers.LSTM(units, unroll=True)
 
   def call(self, ids: tf.Tensor) -> tf.Tensor:

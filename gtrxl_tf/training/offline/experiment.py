@@ -178,8 +178,8 @@ class OfflineExperiment(experiment.Experiment):
     if isinstance(network, tap.TAPNetwork):
       network.assign_statistics(
           self._observation_statistics, self.dataset.statistics('action'),
-          # Of the data's own rewards, as in the authors' code: `end_reward` would make
-          # the others' deviations small.
+          # These are the data's own rewards, as in the authors' code. The few large
+          # values of `end_reward` would make the deviation much larger.
           self.dataset.statistics('reward'),
           self._learned_data.statistics('return_to_go'))
     return network

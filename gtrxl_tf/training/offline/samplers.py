@@ -66,8 +66,9 @@ class Trajectories:
       max_length: longer episodes are left out.
     """
     return datasets.segments(
-        self.dataset, self.segment_length, self.num_segments, self.batch_size, self.seed, frame_stack=self._frame_stack,
-        first_batch=first_batch, max_length=max_length, **self._draw)
+        self.dataset, self.segment_length, self.num_segments, self.batch_size,
+        self.seed, frame_stack=self._frame_stack, first_batch=first_batch,
+        max_length=max_length, **self._draw)
 
   def gather(self, episodes: np.ndarray, length: int) -> datasets.SegmentBatch:
     """Returns the first `length` steps of `episodes`, padded where they are shorter."""

@@ -52,7 +52,7 @@ class Actor:
 
   @property
   def waits(self) -> bool:
-    """Whether a call is being answered, and the answer has not failed."""
+    """Whether it waits for the answer to a call that has not failed."""
     return self.called is not None and time.time() - self.called < _FAILED_SECONDS
 
   @property
@@ -131,7 +131,7 @@ class Actors:
     return version
 
   def has_failed_calls(self) -> bool:
-    """Whether there are calls whose answers have failed."""
+    """Returns whether any call has waited so long that it has failed."""
     with self._lock:
       return any(one.called is not None and not one.waits
                  for one in self._actors.values())
@@ -164,7 +164,8 @@ class Actors:
           return None, f'another process, which plays actor {index}'.encode(), (
               self._no_actions)
         one.session, one.number, one.connection = session, 0, None
-      if session != one.session:  # Of another server, or another process plays.
+      # The session began with another server, or another process now plays the actor.
+      if session != one.session:
         return None, inference_call.RESET, self._no_actions
       one.heard = time.time()
       if one.waits:
