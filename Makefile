@@ -101,7 +101,7 @@ test test-medium test-all test-hostile test-newest wheel-check: export XLA_FLAGS
 test: .venv/core ## Run the quick tests: about four minutes
 	$(PYTEST) $(TESTS) -m 'not medium and not long' $(ARGS) gtrxl_tf binaries examples
 
-test-medium: .venv/core ## Run the tests of a few seconds each: about three minutes
+test-medium: .venv/core ## Run the tests of a few seconds each: about seven minutes
 	$(PYTEST) $(TESTS) -m medium $(ARGS) gtrxl_tf binaries examples
 
 test-all: .venv/core ## Run quick and medium tests, and those marked long
@@ -113,10 +113,9 @@ test-slow: .venv/core ## Run the tests that take minutes each
 test-envs: .venv/envs ## Run the tests of third-party environments
 	$(PYTEST) --dist=load -rs -o python_files='*_envs_test.py' $(ARGS) gtrxl_tf
 
-# The tests of what the wheel alone can do: all but those of online training, of binaries
-# that start it, and of environments.
-NEWEST_TESTS := $(addprefix gtrxl_tf/,agents analysis collecting cores datasets losses networks \
-    serving settings training nests_test.py public_face_test.py)
+# The tests of what calls TensorFlow in a wheel without Reverb: online training has none there.
+NEWEST_TESTS := $(addprefix gtrxl_tf/,agents cores losses networks serving training \
+    public_face_test.py)
 
 test-newest: .venv-newest/core .venv/core ## Run tests on the newest TensorFlow and Python
 	.venv-newest/bin/python -m pytest -q -n 2 --dist=loadfile $(TESTS) \

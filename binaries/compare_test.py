@@ -133,6 +133,7 @@ class CompareTest(absltest.TestCase):
     self.assertEqual(self.runs[2].files[0], files[1])
     self.assertLen(self._cells('t_maze_30_cpu |'), 1)
 
+  @pytest.mark.medium
   def test_models_of_an_offline_experiment_are_gin_files(self):
     dataset = str(self.root / 'dataset')
     testing.write_informed_episodes(dataset, t_maze.TMaze(28, seed=0), 32)
@@ -187,6 +188,7 @@ class CompareTest(absltest.TestCase):
                      ('117.6', '89.1', '0.50'))
     self.assertEqual(self._cells('**gtrxl**')[0][2], '117.6 ± 0.0')
 
+  @pytest.mark.medium
   def test_ranks_nothing_where_nothing_is_sampled(self):
     self._compare(seeds=1)
     self.assertFalse((self.root / 'ranked.png').exists())
@@ -202,6 +204,7 @@ class CompareTest(absltest.TestCase):
     self.assertRegex(printed, r'2 of 4 runs done, about \d+ minutes left: /')
     self.assertTrue((self.root / 'lstm/seed_1/logs/train.txt').exists())
 
+  @pytest.mark.medium
   def test_a_run_that_fails_stops_the_others(self):
     self.enter_context(absltest.mock.patch.object(_MadeUpRun, 'wait', lambda run: 1))
     with self.assertRaisesRegex(SystemExit, 'Stopped in .*seed_0. Run the same command'):
@@ -228,6 +231,7 @@ class CompareTest(absltest.TestCase):
                      [('gtrxl', 0), ('gtrxl', 1), ('lstm', 0), ('lstm', 1)])
     self.assertIn('Experiment.seed = 1', index.points[0].runs[1].config)
 
+  @pytest.mark.medium
   def test_a_value_that_does_not_fit_stops_it_before_the_first_run(self):
     with self.assertRaisesRegex(
         SystemExit, r'Not started: ActionRecall.delay = -1: expected an integer >= 0'):

@@ -292,6 +292,7 @@ class OfflineFilesTest(OfflineGinTest):
         '%memory_tokens', '%cache_tokens'))
     self.assertEqual(cached, (3 * length + 2 * num_tokens) * num)
 
+  @pytest.mark.medium
   def test_the_paper_s_size(self):
     experiment = self.build(self.episodes('t_maze.gin'), 't_maze.gin', 'models/dt.gin',
                             bindings=['RATE.num_layers = 8'])

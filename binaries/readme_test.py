@@ -11,6 +11,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import test_utils
 import gin
+import pytest
 
 from binaries import commands_testing
 from gtrxl_tf.launch import configurables  # noqa: F401 (for gin)
@@ -40,6 +41,7 @@ def write_world(folder: pathlib.Path) -> None:
 
 class CoreExampleTest(absltest.TestCase):
 
+  @pytest.mark.medium
   def test_it_runs(self):
     names = {}
     exec(compile(CORE, 'README.md', 'exec'), names)  # pylint: disable=exec-used

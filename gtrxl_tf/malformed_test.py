@@ -131,6 +131,7 @@ class MalformedTest(parameterized.TestCase):
         episodes_testing.assert_equal(dataset.episode(i), episode)
     return same
 
+  @pytest.mark.medium
   def test_a_damaged_dataset(self):
     same = self.dataset()
     whole = _files(self.folder)
@@ -261,6 +262,7 @@ class MalformedTest(parameterized.TestCase):
     check()
     self.assertGreaterEqual(self.refusals, 140)
 
+  @pytest.mark.medium
   def test_files_that_are_not_gin(self):
     self.addCleanup(gin.clear_config)
     self.folder.mkdir()
@@ -353,6 +355,7 @@ class MalformedTest(parameterized.TestCase):
 
   # Everything.
 
+  @pytest.mark.medium
   def test_nothing_is_unpickled(self):
     for path in [*_ROOT.glob('gtrxl_tf/**/*.py'), *_ROOT.glob('binaries/*.py')]:
       for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):

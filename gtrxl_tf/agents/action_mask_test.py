@@ -116,6 +116,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
       self.assertAllClose(theirs, ours, rtol=1e-4, atol=1e-5)
 
   @parameterized.parameters(*_AGENTS)
+  @pytest.mark.medium
   def test_it_equals_that_of_an_agent_with_fewer_actions(self, name):
     few, many = (
         _AGENTS[name](_actor_critic(*of), _actor_critic(*of))
@@ -134,6 +135,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.named_parameters(
       ('decision', _decision, decision.DecisionAgent),
       ('cql', _cql, cql.CQLAgent))
+  @pytest.mark.medium
   def test_it_equals_that_of_an_offline_agent_with_fewer_actions(self, network, agent):
     few, many = network(_FEW, _PLAIN), network(_MANY, _MASKED)
     for theirs, ours in zip(few.variables, many.variables):

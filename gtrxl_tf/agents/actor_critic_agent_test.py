@@ -52,6 +52,7 @@ def _trained(make=vmpo.VMPOAgent):
 class ObservationStatisticsTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(vmpo.VMPOAgent, ppo.PPOAgent)
+  @pytest.mark.medium
   def test_a_step_updates_them_and_a_refresh_sends_them_to_the_actors(self, make):
     agent, metrics = _trained(make)
     seen = np.concatenate([_batch(seed).observation[:, :-1] for seed in range(2)])
@@ -109,6 +110,7 @@ class ObservationStatisticsTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(*found, rtol=1e-5)
     self.assertEqual(found[0][0], 40)
 
+  @pytest.mark.medium
   def test_a_network_computes_what_one_without_does_on_normalized_observations(self):
     agent, _ = _trained()
     network, plain = agent.online, testing.tiny_network()

@@ -4,6 +4,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import testing
@@ -50,6 +51,7 @@ class DistillationAgentTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.parameters(
       (_BYTES, {'cross_entropy', 'accuracy'}),
       (testing.HYBRID, {'cross_entropy', 'squared_error'}))
+  @pytest.mark.medium
   def test_it_learns_the_recorded_actions(self, action_spec, names):
     agent = _agent(action_spec, label_smoothing=0.0)
     learner = learner_lib.Learner(

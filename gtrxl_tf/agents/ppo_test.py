@@ -164,6 +164,7 @@ class PPOAgentTest(tf.test.TestCase, parameterized.TestCase):
         losses.append(agent.loss(batch)[0])
     self.assertAllClose(*losses, rtol=1e-4)
 
+  @pytest.mark.medium
   def test_popart_keeps_values_and_is_copied_to_the_acting_network(self):
     agent = _agent(num_tasks=2, popart=functools.partial(
         popart_lib.PopArt, step_size=0.1))
@@ -186,6 +187,7 @@ class PPOAgentTest(tf.test.TestCase, parameterized.TestCase):
     for ours, theirs in zip(agent.acting_network.variables, agent.online.variables):
       self.assertAllEqual(ours, theirs)
 
+  @pytest.mark.medium
   def test_the_acting_network_is_a_copy_that_is_not_learned(self):
     agent = _agent(publish_period=3)
     self.assertEqual((agent.publish_period, agent.default_max_age), (3, 14))

@@ -81,6 +81,7 @@ class R2D2AgentTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(of_observation[:, :2], tf.zeros([4, 2, 4]))
     self.assertGreater(np.abs(of_observation[:, 2:]).max(), 0)
 
+  @pytest.mark.medium
   def test_the_target_network_is_copied_once_per_period(self):
     agent = _agent(target_update_period=2)
     learner = learner_lib.Learner(agent, tf.keras.optimizers.legacy.Adam(0.01),

@@ -79,6 +79,7 @@ class TAPAgentTest(tf.test.TestCase, parameterized.TestCase):
     actions = _act(_policy(network, threshold=0.01), _batch(1000, 32))
     self.assertGreater(np.mean(actions[:, 0]), 0.5)  # The data's mean is 0.
 
+  @pytest.mark.medium
   def test_a_step_moves_codes_and_the_weights_but_no_statistics(self):
     network = _network()
     agent = tap.TAPAgent(network)

@@ -7,6 +7,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import testing
@@ -94,6 +95,7 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
     self.assertGreater(metrics['entropy'], 0.1)
     self.assertAllClose(with_bonus, loss - 0.3 * metrics['entropy'], atol=1e-6)
 
+  @pytest.mark.medium
   def test_a_hybrid_action_with_a_single_choice_equals_a_continuous_one(self):
     # The categorical part has one value: log-probability and KL are zero.
     hybrid = {'a': specs.DiscreteArray(1), 'b': testing.CONTINUOUS}
@@ -130,6 +132,7 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
     self.assertNotEqual(gradients[bias][1], 0)
     self.assertEqual(of_one_task[bias][1], 0)
 
+  @pytest.mark.medium
   def test_popart_keeps_values_and_is_copied_to_the_target_network(self):
     agent = _agent(num_tasks=2, popart=functools.partial(
         popart_lib.PopArt, step_size=0.1))
@@ -286,6 +289,7 @@ class VMPOAgentTest(tf.test.TestCase, parameterized.TestCase):
     other = _agent(kl_reference='target_network')
     tf.train.Checkpoint(agent=other).read(path).assert_consumed()
 
+  @pytest.mark.medium
   def test_duals_stay_positive_at_any_learning_rate(self):
     # With such wide bounds both decrease as fast as possible.
     agent = _agent(epsilon_temperature=1e6, epsilon_alpha=1e6)

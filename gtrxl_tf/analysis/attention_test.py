@@ -7,6 +7,7 @@ from absl.testing import absltest
 from dm_env import specs
 from matplotlib import pyplot as plt
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
@@ -126,6 +127,7 @@ class DrawTest(tf.test.TestCase):
     self.addCleanup(plt.close, figure)
     return [panel for panel in figure.axes if panel.get_title()]
 
+  @pytest.mark.medium
   def test_a_panel_for_each_layer(self):
     first, second = attention.attend(_network(_rate()), _inputs(3))
     panels = self._draw(second)
@@ -148,6 +150,7 @@ class DrawTest(tf.test.TestCase):
     self.assertEqual(self._draw(first)[0].images[0].get_array().shape, (10, 10))
 
 
+  @pytest.mark.medium
   def test_a_panel_for_each_head(self):
     _, segment = attention.attend(_network(_rate()), _inputs(3))
     panels = self._draw(segment, by_head=True)

@@ -6,6 +6,7 @@ import pathlib
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
+import pytest
 
 from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import comparison_plots
@@ -428,6 +429,7 @@ class PicturesTest(parameterized.TestCase):
     np.testing.assert_allclose(second[2].get_lines()[1].get_ydata(), [0.5, 0, 0])
 
   @parameterized.parameters((1, 1), (3, 1), (4, 2), (8, 3), (11, 3))
+  @pytest.mark.medium
   def test_many_values_wrap_into_rows(self, num_values, num_rows):
     comparison_plots.draw_sweep(self.path, 'experiment', [
         comparison.PointRuns(f'of_a_long_name_{i}', [_run('gtrxl', 0, [1, i], [i])], 1.)
@@ -442,6 +444,7 @@ class PicturesTest(parameterized.TestCase):
     self.assertLess(width, 20)
     self.assertLess(width / height, 4)
 
+  @pytest.mark.medium
   def test_labels_do_not_overlap(self):
     comparison_plots.draw_sweep(self.path, 'experiment', [
         comparison.PointRuns(f'dktdl{i}_cpu', [_run('gtrxl', 0, [1, i], [i])], 1.)

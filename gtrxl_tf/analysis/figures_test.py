@@ -144,6 +144,7 @@ class FiguresTest(absltest.TestCase):
     self.assertEqual([path.name for path in figures.write(self.path)],
                      ['depth.md', 'depth.png', 'depth.svg'])
 
+  @pytest.mark.medium
   def test_a_sweep_of_offline_runs_has_their_progress(self):
     row = {'learner_step': 9., 'seconds': 8., 'cpu_seconds': 7., 'return': 6.}
     run_index.write(self.path, run_index.Index('c', 'v', 'file', [comparison.PointRuns(

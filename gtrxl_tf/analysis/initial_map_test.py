@@ -1,6 +1,7 @@
 """Tests of initial_map.py."""
 
 from absl.testing import absltest
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
@@ -14,6 +15,7 @@ class InitialMapTest(absltest.TestCase):
     found = initial_map.measure(cores.Memoryless(num_layers=1, hidden_dim=256), seed=0)
     self.assertAlmostEqual(found.same_input, 1, places=5)
 
+  @pytest.mark.medium
   def test_gates_keep_the_input_that_norms_after_residuals_lose(self):
     found = {}
     for variant in ('gtrxl', 'trxl'):

@@ -331,6 +331,7 @@ class CollectTest(parameterized.TestCase):
     with self.assertRaisesRegex(config.ConfigError, 'Silent does not report success'):
       collect.Collector(Silent, keep='successful')
 
+  @pytest.mark.medium
   def test_an_error_if_no_episode_can_be_kept(self):
     gin.parse_config('TMaze.corridor_length = 1')
     with self.assertRaisesRegex(config.ConfigError, 'the last 2,000 had none'):

@@ -269,6 +269,7 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
           lambda x: x if x is state.noise else tf.repeat(x[:1], _B, 0), state))
       self.assertNotAllClose(per_row[0], per_row[1], atol=1e-2)
 
+  @pytest.mark.medium
   def test_noise_is_standard_normal_and_mixed(self):
     memory = {}
     for share in (0.0, 0.25, 1.0):

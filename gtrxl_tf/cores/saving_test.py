@@ -118,6 +118,7 @@ class SavingTest(tf.test.TestCase, parameterized.TestCase):
       ('gtrxl', _gtrxl),
       ('lstm', lambda: cores.DeepLSTM(1, 7)),
       ('memoryless', lambda: cores.Memoryless(1, 7)))
+  @pytest.mark.medium
   def test_a_functional_model_is_saved_and_loaded(self, make):
     core = make()
     model = _functional(core)
@@ -155,6 +156,7 @@ class SavingTest(tf.test.TestCase, parameterized.TestCase):
     loaded = tf.keras.models.load_model(after)
     self.assert_same(loaded(inputs), model(inputs))
 
+  @pytest.mark.medium
   def test_a_functional_model_begins_with_the_initial_state(self):
     core = _gtrxl()
     inputs, is_first = _data()
@@ -164,6 +166,7 @@ class SavingTest(tf.test.TestCase, parameterized.TestCase):
     loaded = tf.keras.models.load_model(path)
     self.assert_same(loaded((inputs, is_first)), core(inputs, is_first, None))
 
+  @pytest.mark.medium
   def test_a_functional_model_trains_after_loading(self):
     core = _gtrxl()
     path = self.path('model.keras')
@@ -215,6 +218,7 @@ class SavingTest(tf.test.TestCase, parameterized.TestCase):
     other = _Doubled.from_config(core.get_config())
     self.assertEqual(other.get_config(), core.get_config())
 
+  @pytest.mark.medium
   def test_a_config_keeps_the_policy_and_what_is_frozen(self):
     tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')
     try:

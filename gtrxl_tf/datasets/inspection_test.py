@@ -6,6 +6,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs as dm_specs
 import numpy as np
+import pytest
 
 from gtrxl_tf import datasets
 from gtrxl_tf.datasets import episodes_testing
@@ -43,6 +44,7 @@ class InspectionTest(parameterized.TestCase):
       ({'a': dm_specs.Array((20, 16, 4), np.uint8),
         'b': dm_specs.Array((16, 16, 1), np.uint8),
         'symbols': dm_specs.Array((7, 7, 3), np.uint8)}, 2))
+  @pytest.mark.medium
   def test_draws_pictures_where_there_are_any(self, observation, num_strips):
     dataset = self._dataset(observation, [3, 30])
     path = dataset.path / 'dataset.png'

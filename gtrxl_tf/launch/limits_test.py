@@ -10,6 +10,7 @@ from unittest import mock
 from absl.testing import absltest
 from absl.testing import parameterized
 import gin
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import machine
@@ -56,6 +57,7 @@ class LimitsTest(parameterized.TestCase):
           tf.keras.layers.Dense(4).build([None, 25])
       tf.keras.layers.Dense(4).build([None, 25])
 
+  @pytest.mark.medium
   def test_a_run_whose_batch_does_not_fit_is_not_started(self):
     root = self.create_tempdir().full_path + '/run'
     said = io.StringIO()

@@ -133,6 +133,7 @@ class RefusedTest(parameterized.TestCase):
     self.assertStartsWith(line, 'Not started: ')
     return line.removeprefix('Not started: ')
 
+  @pytest.mark.medium
   def test_without_reverb_an_online_run_says_what_to_install(self):
     with mock.patch.dict(sys.modules, reverb=None):
       line = self.refused([_GIN_FILE], [])
@@ -274,6 +275,7 @@ def unmade(seed):
             *_TINY, 'ActorCritic.core = @SegmentTransformer()']))
 
   @parameterized.parameters('file', 'file/run')
+  @pytest.mark.medium
   def test_a_folder_that_cannot_be_made(self, path):
     (self.temporary / 'file').touch()
     stderr = io.StringIO()

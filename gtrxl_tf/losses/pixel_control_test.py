@@ -5,6 +5,7 @@ import pathlib
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf.losses import pixel_control
@@ -159,6 +160,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
     tf.nest.map_structure(self.assertAllEqual, got, want)
     self.assertAllEqual(got[1][is_last], np.zeros(got[1][is_last].shape))
 
+  @pytest.mark.medium
   def test_compiled_equals_not_compiled(self):
     unroll = tf.nest.map_structure(tf.constant, _unroll(num_steps=95))
     compiled = tf.function(_evaluate, autograph=False, jit_compile=True)

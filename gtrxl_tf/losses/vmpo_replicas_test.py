@@ -113,6 +113,7 @@ class ReplicasTest(tf.test.TestCase, parameterized.TestCase):
     self._check(num_replicas, batch)
 
   @parameterized.parameters(2, 4)
+  @pytest.mark.medium
   def test_without_valid_steps_nothing_changes(self, num_replicas):
     batch = _batch()
     batch['valid'][:] = False

@@ -106,6 +106,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
     self.assertEqual(unroll(network, make_inputs()).value.shape, [B, T, 3])
     self.assertEqual(steps(network, make_inputs()).value.shape, [B, T, 3])
 
+  @pytest.mark.medium
   def test_pixel_control_in_unrolls_only(self):
     network = make_network(
         pixel_control_head=heads.PixelControlHead(A, hidden_shape=(2, 3, 4)))

@@ -5,6 +5,7 @@ from absl.testing import parameterized
 import dm_env
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import testing
@@ -80,6 +81,7 @@ class ActingTest(tf.test.TestCase, parameterized.TestCase):
   @parameterized.parameters(
       ('ADF', 1), ('ADF_rope', 1), ('MEM', 1), ('XL', 1), ('ED', 1), ('ED_pre_norm', 1),
       ('ADF', 4), ('ED', 4))
+  @pytest.mark.medium
   def test_steps_equal_the_unroll(self, model, tokens):
     network = _network(tokens, _MODELS[model], previous_observation=tokens == 1)
     inputs = _histories()
@@ -105,6 +107,7 @@ class ActingTest(tf.test.TestCase, parameterized.TestCase):
           acted[:, end], policy.logits[:, -1], atol=1e-5, rtol=1e-5)
 
   @parameterized.parameters('ADF', 'ED')
+  @pytest.mark.medium
   def test_a_row_that_begins_a_history_has_no_past(self, model):
     network = _network(core=_MODELS[model])
     inputs = _histories()
@@ -164,6 +167,7 @@ class PolicyTest(tf.test.TestCase, parameterized.TestCase):
         network, _OBSERVATION_SPEC, _ACTION_SPEC, **settings)
 
   @parameterized.parameters(True, False)
+  @pytest.mark.medium
   def test_a_history_continues_over_the_ends_of_episodes(self, shows_last):
     network, policy = self._policy(temperature=0.0)
     random = np.random.RandomState(2)

@@ -140,6 +140,7 @@ class AgentTest(tf.test.TestCase, parameterized.TestCase):
       self.assertEqual(stepped.predictions, ())
 
   @parameterized.parameters(vmpo.VMPOAgent, ppo.PPOAgent)
+  @pytest.mark.medium
   def test_every_cost_counts_and_every_variable_has_a_gradient(self, make):
     agent = make(_network(), _network())
     batch = _batch(agent.online)

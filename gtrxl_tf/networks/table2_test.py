@@ -1,5 +1,6 @@
 from absl.testing import absltest
 from absl.testing import parameterized
+import pytest
 
 from gtrxl_tf.networks import table2
 
@@ -7,6 +8,7 @@ from gtrxl_tf.networks import table2
 class Table2Test(parameterized.TestCase):
 
   @parameterized.named_parameters((row.model, row) for row in table2.ROWS)
+  @pytest.mark.medium
   def test_parameter_count_equals_the_papers(self, row):
     self.assertAlmostEqual(table2.parameter_count(row) / 1e6, float(row.millions),
                            delta=row.rounding)

@@ -8,6 +8,7 @@ from absl.testing import parameterized
 import dm_env
 import numpy as np
 import portpicker
+import pytest
 import reverb
 import tensorflow as tf
 
@@ -88,6 +89,7 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
     self.assertEqual(self.ledger.environment_steps, _E * np.sum(rows % 6 != 0))
     self.assertAllEqual(self.ledger.returns, np.repeat(rows[rows % 6 == 5], _E))
 
+  @pytest.mark.medium
   def test_a_batch_has_weights_keys_and_rows_of_all_environments(self):
     self.start(importance_exponent=0.5, priority_exponent=1.0)
     self.write(1 + 2 * _T)
@@ -109,6 +111,7 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
     self.assertEqual(self.ledger.oldest, 8)
     self.assertEqual(self.ledger.gauges(1.0)['data_age'], 7)
 
+  @pytest.mark.medium
   def test_the_learner_waits_until_the_table_has_enough(self):
     self.start(min_unrolls=5 * _E)
     batches = iter(dataset.replayed(
@@ -136,6 +139,7 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
     self.assertEqual(self.size(), 3)
     self.assertTrue(self.replay.is_filled(self.client, _E))
 
+  @pytest.mark.medium
   def test_a_restored_server_repeats_no_steps_and_keeps_priorities(self):
     checkpoints = pathlib.Path(self.create_tempdir().full_path)
     self.start(checkpoints)

@@ -5,6 +5,7 @@ import time
 from absl.testing import absltest
 import numpy as np
 import portpicker
+import pytest
 import reverb
 from reverb.platform import checkpointers_lib
 import tensorflow as tf
@@ -149,6 +150,7 @@ class WeightsChannelTest(absltest.TestCase):
     self.assertEqual(self.receiver.receive(), 90)
     self.assert_received(4)
 
+  @pytest.mark.medium
   def test_a_server_that_is_gone_is_an_error(self):
     self.publish(3, step=70)
     self.server.stop()

@@ -172,6 +172,7 @@ class UnrollsTest(parameterized.TestCase):
     for k, unroll in enumerate(unrolls):
       self.assert_item(unroll, _expected(6 * k, 6, 4))
 
+  @pytest.mark.medium
   def test_a_batch_has_all_environments_of_each_item(self):
     writer = self.start(unroll_length=6, memory_length=4)
     self.write(writer, range(4 * 6 + 1))
@@ -220,6 +221,7 @@ class UnrollsTest(parameterized.TestCase):
           start + k * unroll_length, unroll_length, memory_length))
     self.assertEqual(self.ledger.duplicate, 0)
 
+  @pytest.mark.medium
   def test_a_full_queue_makes_its_writer_wait(self):
     writer = self.start(unroll_length=4, memory_length=2, queue_size=2)
     self.write(writer, range(2 * 4 + 1))

@@ -198,6 +198,7 @@ class SamplingTest(absltest.TestCase):
     self.assertEqual(
         exported.load(self._folder).metadata['repeats'].numpy(), True)
 
+  @pytest.mark.medium
   def test_the_error_names_the_part(self):
     policy = tf.saved_model.load(str(self._folder))
     time_step = testing.restart({'mask': tf.zeros([1, 2], tf.int8),

@@ -59,6 +59,7 @@ class ExportedPolicyTest(parameterized.TestCase):
       np.testing.assert_allclose(
           found, policy_testing.alone(self.folder, shown[i]), atol=1e-5, rtol=1e-5)
 
+  @pytest.mark.medium
   def test_a_new_client_has_an_empty_memory(self):
     policy = exported.ExportedPolicy(self.folder, 1)
 
@@ -72,6 +73,7 @@ class ExportedPolicyTest(parameterized.TestCase):
 
     np.testing.assert_array_equal(play(), play())
 
+  @pytest.mark.medium
   def test_its_specs_and_memory_size(self):
     policy = exported.ExportedPolicy(self.folder, 2)
     self.assertEqual(policy.observation_spec.shape, [4])

@@ -96,6 +96,7 @@ class _Seen(tf.Module):
 
 class LearnerTest(tf.test.TestCase, parameterized.TestCase):
 
+  @pytest.mark.medium
   def test_steps_are_counted_and_change_all_that_is_learned(self):
     training = _Training()
     before = [v.numpy() for v in training.agent.learned_variables]
@@ -108,6 +109,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     for variable, old in zip(training.agent.target.variables, target):
       self.assertAllEqual(variable, old)
 
+  @pytest.mark.medium
   def test_a_step_is_that_of_its_optimizer_on_its_agents_loss(self):
     training, reference = _Training(), _Training()
     for seed in range(3):
@@ -190,6 +192,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     self.assertEqual(prepared.step(0), other.step(0))
     self.assertEqual(count(), traces)
 
+  @pytest.mark.medium
   def test_scalars_arrive_as_one_tensor(self):
     training = _Training()
     batch = testing.random_unrolls(0, num_tasks=2)._replace(target_step=(), unroll_id=())

@@ -9,6 +9,7 @@ from absl.testing import parameterized
 import dm_env
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 import tree
 
@@ -62,6 +63,7 @@ class RolloutTest(parameterized.TestCase):
       np.testing.assert_array_equal(
           rollout.policy_state.flag, seen.observation[:, 2])
 
+  @pytest.mark.medium
   def test_steps_leave_no_memory_behind(self):
     rollout = _rollout()
     def blocks_after(steps):

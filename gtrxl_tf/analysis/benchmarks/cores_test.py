@@ -14,6 +14,7 @@ from gtrxl_tf.analysis.benchmarks import cores as cores_lib
 class BenchmarkTest(tf.test.TestCase, parameterized.TestCase):
 
   @parameterized.parameters(cores_lib.training_step, cores_lib.acting_step)
+  @pytest.mark.medium
   def test_steps_can_be_called_repeatedly(self, make_step):
     sizes = cores_lib.SIZES['tiny']
     step = make_step(cores_lib.make_core(sizes), sizes, xla=False)
@@ -23,7 +24,7 @@ class BenchmarkTest(tf.test.TestCase, parameterized.TestCase):
     self.assertGreaterEqual(times['median_ms'], times['min_ms'])
 
   @parameterized.parameters(*cores_lib.ALIKE)
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_every_core_can_be_timed(self, name):
     core = cores_lib.ALIKE[name]()
     sizes = cores_lib.ALIKE_SIZES._replace(batch_size=1)

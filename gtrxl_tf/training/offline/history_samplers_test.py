@@ -6,6 +6,7 @@ import tempfile
 from absl.testing import absltest
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import datasets
@@ -91,6 +92,7 @@ class HistorySamplersTest(absltest.TestCase):
     again = self.make(history_samplers.HistoryWindows).batch(149)
     self.assertTrue(np.all(np.array(again.histories.reward == batch.histories.reward)))
 
+  @pytest.mark.medium
   def test_first_and_last_steps_need_not_be_rare(self):
     def frequency(**settings):
       """How often each step of the first history is in a window."""

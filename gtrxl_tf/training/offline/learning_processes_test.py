@@ -69,6 +69,7 @@ class LearningProcessesTest(tf.test.TestCase):
       drawn = network.action_space.sample(of_step, tf.constant([3, t]))
       self.assertAllEqual(played.action[:, t], drawn)
 
+  @pytest.mark.medium
   def test_policy_and_source_are_in_one_picture(self):
     collector = _collector()
     policy = policy_lib.DistillationPolicy(
@@ -99,6 +100,7 @@ class LearningProcessesTest(tf.test.TestCase):
         '0.90, random 0.10), success 0.75; normalized (random 0, source 1) 0.50 '
         '(greedy 0.62)')
 
+  @pytest.mark.medium
   def test_the_temperature_is_chosen_in_tasks_of_training(self):
     collector = _collector()
     policy = policy_lib.DistillationPolicy(
@@ -138,6 +140,7 @@ class LearningProcessesTest(tf.test.TestCase):
         'at temperature 10, the best in tasks of training: return 2.00, normalized '
         f'{found.means["tuned_normalized"]:.2f}')
 
+  @pytest.mark.medium
   def test_a_policy_at_temperature_0_is_the_greedy_one(self):
     collector = _collector()
     policy = policy_lib.DistillationPolicy(

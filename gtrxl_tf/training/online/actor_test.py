@@ -49,10 +49,9 @@ class ActorTest(acting_testing.ActingTestCase):
       np.testing.assert_allclose(seen[acted], given[acted], rtol=1e-5, atol=1e-5)
     self.assertGreater(outside, 3)
 
-  @parameterized.parameters(False, True)
   @pytest.mark.medium
-  def test_masked_arrays_of_integers_and_mixed_observations(self, padded):
-    self.pad_if(padded)
+  def test_masked_arrays_of_integers_and_mixed_observations(self):
+    self.pad_if(True)
     self.start(_experiment(_CORES['trxl'], acting_testing.Cards, torso=lambda: None,
                            normalize_observations=True, max_head_start=3))
     taken, steps = set(), set()
@@ -79,13 +78,20 @@ class ActorTest(acting_testing.ActingTestCase):
     for batch in itertools.islice(self.batches(), 2):
       np.testing.assert_array_equal(batch.task, [[0], [1], [2]])
 
-  @parameterized.named_parameters(
-      *((name, core, False) for name, core in _CORES.items()),
-      ('trxl_padded', _CORES['trxl'], True), ('lstm_padded', _CORES['lstm'], True))
+  @parameterized.parameters(('trxl', False), ('lstm', True))
   @pytest.mark.medium
   def test_the_learner_computes_the_actors_logits(self, core, padded):
+    self.check_logits(core, padded)
+
+  @parameterized.parameters(('trxl', True), ('trxl_long_memory', False), ('lstm', False),
+                            ('memoryless', False))
+  @pytest.mark.long
+  def test_the_learner_computes_the_logits_of_other_actors(self, core, padded):
+    self.check_logits(core, padded)
+
+  def check_logits(self, core, padded):
     self.pad_if(padded)
-    self.start(_experiment(core))
+    self.start(_experiment(_CORES[core]))
     batches = self.batches()
     resets = 0
     for batch in itertools.islice(batches, 6):
@@ -218,6 +224,7 @@ class ActorTest(acting_testing.ActingTestCase):
     with self.assertRaisesRegex(actor_lib.ActingFailed, message):
       actor.run()
 
+  @pytest.mark.medium
   def test_an_error_of_the_program_is_not_taken_for_a_lost_server(self):
     self.experiment = _experiment(_CORES['memoryless'])
     self.port = portpicker.pick_unused_port()
@@ -237,6 +244,7 @@ class ActorTest(acting_testing.ActingTestCase):
       with self.assertRaisesRegex(RuntimeError, '^a fault$'):
         actor.run()
 
+  @pytest.mark.medium
   def test_every_start_of_every_actor_of_every_run_draws_its_own_numbers(self):
     drawn = []
     now = time.time_ns()
@@ -259,6 +267,7 @@ class ActorTest(acting_testing.ActingTestCase):
 class RolloutTest(parameterized.TestCase):
 
   @parameterized.product(core=['trxl', 'lstm'], num=[1, 2])
+  @pytest.mark.medium
   def test_it_acts_as_the_policy_does(self, core, num):
     experiment = _experiment(_CORES[core])
     # Greedy, because XLA draws other samples from a seed.

@@ -85,6 +85,7 @@ class AgreementTest(parameterized.TestCase):
     with self.assertRaisesRegex(config.ConfigError, _REFUSED):
       refused.run()
 
+  @pytest.mark.medium
   def test_a_learner_with_other_settings_is_refused(self):
     self.serve(self.experiment())
     learner = types.SimpleNamespace(
@@ -92,6 +93,7 @@ class AgreementTest(parameterized.TestCase):
     with self.assertRaisesRegex(config.ConfigError, _REFUSED):
       trainer.OnlineTrainer._connect(learner)
 
+  @pytest.mark.medium
   def test_parts_may_differ_in_what_concerns_one_only(self):
     served = self.experiment()
     self.serve(served)

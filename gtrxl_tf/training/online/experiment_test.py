@@ -6,6 +6,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
@@ -32,6 +33,7 @@ def _experiment(core=lambda: cores.TransformerXL(1, 4, 2, 2, memory_length=3),
 
 class ExperimentTest(parameterized.TestCase):
 
+  @pytest.mark.medium
   def test_networks_start_as_the_seed_says(self):
     def weights(seed):
       return [
@@ -199,6 +201,7 @@ class ExperimentTest(parameterized.TestCase):
         'OnlineExperiment.environments_per_actor = 3'):
       _experiment(batch_size=7)
 
+  @pytest.mark.medium
   def test_data_may_be_two_target_periods_old_by_default(self):
     agent = functools.partial(vmpo.VMPOAgent, target_update_period=7)
     experiment = _experiment(agent=agent)
@@ -209,6 +212,7 @@ class ExperimentTest(parameterized.TestCase):
       experiment = _experiment(agent=agent, **settings)
       self.assertEqual(experiment.max_age(experiment.make_agent()), expected)
 
+  @pytest.mark.medium
   def test_a_blank_batch_has_the_shapes_of_those_to_come(self):
     for core in (lambda: cores.TransformerXL(1, 4, 2, 2, memory_length=3),
                  lambda: cores.DeepLSTM(1, 4), lambda: cores.Memoryless(1, 4)):

@@ -61,10 +61,17 @@ class InferenceTest(acting_testing.ActingTestCase):
         lambda: stop.is_set() or self.stop.is_set())
     self.inference_thread = self.start_thread(self.inference.run)
 
-  @parameterized.parameters(*_CORES, ('trxl', 'bfloat16', 3e-2))
+  @parameterized.parameters(('float32', 1e-5), ('bfloat16', 3e-2))
   @pytest.mark.medium
-  def test_the_learner_computes_the_servers_logits(
-      self, core, transfer_dtype='float32', tolerance=1e-5):
+  def test_the_learner_computes_the_servers_logits(self, transfer_dtype, tolerance):
+    self.check_logits('trxl', transfer_dtype, tolerance)
+
+  @parameterized.parameters('trxl_long_memory', 'lstm', 'memoryless')
+  @pytest.mark.long
+  def test_the_learner_computes_the_logits_of_other_cores(self, core):
+    self.check_logits(core)
+
+  def check_logits(self, core, transfer_dtype='float32', tolerance=1e-5):
     self.tolerance = tolerance
     self.start(_experiment(core, transfer_dtype=transfer_dtype))
     writers, steps, resets = set(), [], 0
@@ -82,7 +89,7 @@ class InferenceTest(acting_testing.ActingTestCase):
     counts = self.inference._policy.counts()
     self.assertGreater(counts['rows'], _E * counts['batches'])
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_masks_continuous_actions_and_mixed_observations(self):
     self.start(_experiment(
         'trxl', acting_testing.Cards, torso=lambda: None, normalize_observations=True,

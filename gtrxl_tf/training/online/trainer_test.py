@@ -172,7 +172,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     rates = self.rates(self.training(self.falling(6), self.folder))
     np.testing.assert_allclose(rates, 1e-2 * (1 - np.arange(6, 12) / 12), rtol=1e-5)
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_a_schedule_goes_on_where_the_run_was_interrupted(self):
     self.start()
     self.feed(7)
@@ -258,6 +258,7 @@ class OnlineTrainingTest(parameterized.TestCase):
       self.training(self.experiment(1, num_minibatches=4),
                     strategy=tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1']))
 
+  @pytest.mark.medium
   def test_a_server_with_other_settings_is_refused(self):
     self.start()
     with self.assertRaisesRegex(
@@ -352,6 +353,7 @@ class OnlineTrainingTest(parameterized.TestCase):
       self.assertTrue(any(np.array_equal(variable, value) for name, value
                           in saved.items() if name.startswith('agent/target')))
 
+  @pytest.mark.medium
   def test_a_server_that_comes_back_is_told_of_the_end(self):
     self.start()
     stop = []
