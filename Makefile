@@ -47,7 +47,7 @@ figure3: .venv/core ## Compare on Numpad 2 x 2, 3 x 3 and 4 x 4; takes 1.5 hours
 	    --sweep=$(subst $(SPACE),$(COMMA),$(FIGURE3)) \
 	    $(ARGS)
 
-figures: .venv/core ## Draw every picture and table of the docs from docs/runs/*.jsonl
+figures: .venv/core ## Draw the comparisons of docs/results.md from docs/runs/*.jsonl
 	$(RUN) binaries.figures $(addprefix --index=,$(wildcard docs/runs/*.jsonl)) \
 	    --page=docs/results.md $(ARGS)
 
@@ -167,7 +167,7 @@ bazel-check: ## Query the Bazel targets and lint BUILD; needs bazel and npx
 	npx --yes @bazel/buildifier@8.2.1 -mode=check -lint=warn \
 	    -warnings=-native-py BUILD WORKSPACE
 
-clean: ## Remove .venv, .venv-tpu, .venv-docs and build products; keeps runs/
+clean: ## Remove every .venv* and build products; keeps runs/
 	rm -rf .venv .venv-newest .venv-tpu .venv-docs build dist *.egg-info .pytest_cache bazel-*
 	find gtrxl_tf binaries -name __pycache__ -prune -exec rm -rf {} +
 

@@ -1,6 +1,6 @@
 r"""Draws the pictures and tables of finished comparisons, from their index files.
 
-  gtrxl figures --index=docs/runs/gates_numpad.jsonl --page=docs/results.md
+  gtrxl figures --index=docs/runs/gates_by_depth.jsonl --page=docs/results.md
 
 `gtrxl compare` writes an index, `runs.jsonl`, into its folder. Table and pictures of
 NAME.jsonl go to NAME.md, NAME.png and NAME.svg beside it. In a page, the text between

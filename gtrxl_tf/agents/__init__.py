@@ -18,6 +18,8 @@ _MODULES = {
     'DecisionPolicy': 'decision',
     'DistillationAgent': 'distillation',
     'DistillationPolicy': 'distillation',
+    'EpsilonGreedy': 'r2d2',
+    'EpsilonGreedyPolicy': 'r2d2',
     'NetworkPolicy': 'policy',
     'PPOAgent': 'ppo',
     'R2D2Agent': 'r2d2',

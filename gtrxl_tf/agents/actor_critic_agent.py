@@ -26,6 +26,17 @@ class Steps(NamedTuple):
   batch: unroll.Unroll  # [B, time, ...]: the unrolls.
 
 
+def inputs_and_state(network: actor_critic.ActorCritic, batch: unroll.Unroll
+                     ) -> Tuple[actor_critic.NetworkInputs, Any]:
+  """Returns a network's inputs `[B, T + 1, ...]` for unrolls, and the restored state."""
+  memory_length, is_first = batch.memory_length, batch.is_first()
+  inputs = actor_critic.NetworkInputs(
+      observation=batch.observation, previous_action=batch.action, reward=batch.reward,
+      is_first=is_first[:, memory_length:])
+  return inputs, network.core.restore(
+      nests.from_half(batch.record), is_first[:, :memory_length])
+
+
 class NetworkPair(tf.Module):
   """An online network, which learns, and a target network, a copy that lags.
 
@@ -174,12 +185,7 @@ class ActorCriticAgent(NetworkPair):
   def _outputs(self, network: actor_critic.ActorCritic, batch: unroll.Unroll
                ) -> actor_critic.NetworkOutputs:
     """A network's outputs `[B, T + 1, ...]` for unrolls, from the restored memory."""
-    memory_length, is_first = batch.memory_length, batch.is_first()
-    state = network.core.restore(
-        nests.from_half(batch.record), is_first[:, :memory_length])
-    outputs, _ = network(actor_critic.NetworkInputs(
-        observation=batch.observation, previous_action=batch.action,
-        reward=batch.reward, is_first=is_first[:, memory_length:]), state)
+    outputs, _ = network(*inputs_and_state(network, batch))
     return outputs
 
   def _target_policy(self, batch: unroll.Unroll) -> action_space.Policy:

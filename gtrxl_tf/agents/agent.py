@@ -87,7 +87,10 @@ class OnlineAgent(Agent, Protocol):
 
   @property
   def default_max_age(self) -> int:
-    """The default maximum age, in learner steps, of data that is trained on."""
+    """The default maximum age, in learner steps, of data that is trained on.
+
+    It is not read where `from_replay` is true.
+    """
 
   @property
   def from_replay(self) -> bool:

@@ -5,7 +5,6 @@ from typing import Any, Dict, Tuple
 import numpy as np
 import tensorflow as tf
 
-from gtrxl_tf import nests
 from gtrxl_tf.agents import actor_critic_agent
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.losses import averages
@@ -111,6 +110,9 @@ class R2D2Agent(actor_critic_agent.NetworkPair):
 
     Returns:
       The loss, and metrics. `carried` has the unrolls' priorities `[B]`.
+
+    Raises:
+      config.ConfigError: the burn-in is not shorter than an unroll.
     """
     unrolls, start = batch.unroll, self._burn_in
     steps = unrolls.reward.shape[1] - 1
@@ -141,12 +143,7 @@ class R2D2Agent(actor_critic_agent.NetworkPair):
     No gradient flows into the burn-in. Q values of actions that are not allowed are far
     below all others.
     """
-    memory_length, is_first = unrolls.memory_length, unrolls.is_first()
-    inputs = actor_critic.NetworkInputs(
-        observation=unrolls.observation, previous_action=unrolls.action,
-        reward=unrolls.reward, is_first=is_first[:, memory_length:])
-    state = network.core.restore(
-        nests.from_half(unrolls.record), is_first[:, :memory_length])
+    inputs, state = actor_critic_agent.inputs_and_state(network, unrolls)
     if self._burn_in:
       _, state = network(
           tf.nest.map_structure(lambda x: x[:, :self._burn_in], inputs), state)
@@ -170,7 +167,7 @@ class R2D2Agent(actor_critic_agent.NetworkPair):
 
 def _dueling(value: tf.Tensor, advantages: tf.Tensor) -> tf.Tensor:
   """Q values `[..., A]` of values `[...]` and of advantages with their action mask."""
-  allowed = advantages > 0.5 * action_space.MASKED_LOGIT
+  allowed = action_space.is_allowed(advantages)
   total = tf.reduce_sum(tf.where(allowed, advantages, 0.), axis=-1, keepdims=True)
   mean = total / tf.reduce_sum(tf.cast(allowed, tf.float32), axis=-1, keepdims=True)
   return tf.where(allowed, value[..., tf.newaxis] + advantages - mean,
@@ -228,7 +225,7 @@ class EpsilonGreedyPolicy(policy_lib.ActorCriticPolicy):
 
   def _sample(self, policy: action_space.Policy, seed: Any) -> Any:
     logits = policy.logits
-    allowed = tf.cast(logits > 0.5 * action_space.MASKED_LOGIT, tf.float32)
+    allowed = tf.cast(action_space.is_allowed(logits), tf.float32)
     rows = tf.minimum(tf.range(tf.shape(logits)[0]), len(self._rates) - 1)
     rates = tf.gather(self._rates, rows)[:, tf.newaxis]
     best = tf.one_hot(tf.argmax(logits, axis=-1), logits.shape[-1])

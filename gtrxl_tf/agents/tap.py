@@ -20,6 +20,8 @@ from gtrxl_tf.settings import config
 class TAPAgent(agent_lib.OfflineAgent):
   """Learns a model of trajectories as codes, and a prior over them (TAP).
 
+  From "Efficient Planning in a Compact Latent Action Space" (Jiang et al., 2023).
+
   The authors train the prior after the autoencoder, in as many steps. Here both learn
   at once, in one run: the prior predicts the codes of the moment, and has no gradient
   to the autoencoder. The authors' prior learns codes of an encoder without dropout, and
@@ -83,7 +85,7 @@ class TAPAgent(agent_lib.OfflineAgent):
 
 @config.configurable
 class TAPPolicy(policy_lib.NetworkPolicy):
-  """Plans from every state, and takes the first action of the best plan (TAP).
+  """Plans from every state, and takes the first action of the best plan.
 
   A plan's value is the discounted sum of its rewards before the last step and of the
   return-to-go there.
@@ -94,10 +96,10 @@ class TAPPolicy(policy_lib.NetworkPolicy):
     action_spec: nest of dm_env specs.
     return_scale: must be 1, as rewards and returns are normalized.
     horizon: steps of a plan; a multiple of `TAPNetwork.steps_per_code`.
-    beam_width: see `beam_search`, like the others.
-    expansions: codes that continue a plan.
-    penalty: alpha.
-    threshold: beta.
+    beam_width: plans in the beam.
+    expansions: codes that are drawn to continue each plan.
+    penalty: alpha, the weight of an improbable plan's log-probability.
+    threshold: beta, the least mean probability of a plan's codes.
     discount: `OfflineExperiment.return_discount`.
 
   The defaults are those of the authors' code for MuJoCo.

@@ -6,7 +6,7 @@ From the point where a run diverged, its return counts as 0, as in *GTrXL* (Tabl
 import math
 import statistics
 import types
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from gtrxl_tf.training import curves
 from gtrxl_tf.training.offline import history_curves
@@ -299,8 +299,8 @@ def last(run: Run, column: str) -> float:
 
 def measure_of(runs: Sequence[Run]) -> str:
   """Returns the measure of a task: 'success', or 'return' if there is no success."""
-  known = not any(math.isnan(row['success']) for run in runs for row in run.evaluation)
-  return 'success' if known else 'return'
+  unknown = any(math.isnan(row['success']) for run in runs for row in run.evaluation)
+  return 'return' if unknown else 'success'
 
 
 def _final(run: Run, measure: str = 'return', task: Optional[int] = None
@@ -312,8 +312,8 @@ def _final(run: Run, measure: str = 'return', task: Optional[int] = None
     return _found(run, measure)
   if measure not in ('return', 'success'):
     return run.scores.get(measure)
-  return _mean(
-      [row for row in run.evaluation if task in (None, row.get('task'))], measure)
+  rows = [row for row in run.evaluation if task in (None, row.get('task'))]
+  return _mean(rows, measure)
 
 
 def _found(run: Run, column: str) -> Optional[float]:
@@ -321,15 +321,15 @@ def _found(run: Run, column: str) -> Optional[float]:
   return _mean(run.metrics[-1:], column) if run.evaluation else None
 
 
-def known_finals(runs: Sequence[Run], *what) -> List[float]:
-  """Returns `_final(run, *what)` of those runs for which it is known."""
-  values = [_final(run, *what) for run in runs]
+def finals(point: PointRuns, model: str, measure: str = 'return',
+           task: Optional[int] = None) -> List[float]:
+  """Returns the known values of a measure at the end of a model's runs."""
+  return _known(_final(run, measure, task)
+                for run in group_by_model(point.runs).get(model, []))
+
+
+def _known(values: Iterable[Optional[float]]) -> List[float]:
   return [value for value in values if value is not None]
-
-
-def finals(point: PointRuns, model: str, *what) -> List[float]:
-  """Returns `known_finals` of a model's runs; none if it has no runs at the point."""
-  return known_finals(group_by_model(point.runs).get(model, []), *what)
 
 
 def final_measure(points: Sequence[PointRuns]) -> str:
@@ -361,7 +361,7 @@ def _mean_cell(values: Sequence[Optional[float]], spec: str, error: bool = False
     spec: the format of a number.
     error: whether to add the standard error, which needs two values.
   """
-  known = [value for value in values if value is not None]
+  known = _known(values)
   if not known:
     return '-'
   cell = _mean_and_error(known, spec) if error else format(statistics.mean(known), spec)
@@ -377,16 +377,14 @@ def _mean_and_error(values: Sequence[float], spec: str) -> str:
   return cell
 
 
-def _finals_cell(runs: Sequence[Run], *what) -> str:
-  """Returns the mean of `_final(run, *what)`, its error, and the value of each run."""
-  known = known_finals(runs, *what)
-  if not known:
-    return '-'
-  finals = [(run.diverged, _final(run, *what)) for run in runs]
+def _finals_cell(runs: Sequence[Run], measure: str, task: Optional[int] = None) -> str:
+  """Returns the mean of runs' final values, its error, and the value of each run."""
+  values = [_final(run, measure, task) for run in runs]
   each = ', '.join(
-      'diverged' if diverged else '-' if value is None else format(value, '.2f')
-      for diverged, value in finals)
-  return f'{_mean_and_error(known, ".2f")} ({each})'
+      'diverged' if run.diverged else '-' if value is None else format(value, '.2f')
+      for run, value in zip(runs, values))
+  known = _known(values)
+  return f'{_mean_and_error(known, ".2f")} ({each})' if known else '-'
 
 
 def _finals_caption(measure: str) -> str:

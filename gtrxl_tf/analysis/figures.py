@@ -125,12 +125,14 @@ def table(index: run_index.Index) -> str:
                            if point.informed is not None}))
   diverged = sum(run.diverged for point in index.points for run in point.runs)
   what = each[0].measure.replace('normalized', 'normalized return')
-  return (f'{tables}\n\nInterquartile mean of the final {what} '
-          '[95 % interval], and each run, in the order of their seeds.'
-          + f" The informed policy's is {best}." * bool(
-              best and each[0].measure == 'return')
-          + f' {diverged} runs diverged and count as 0.' * bool(diverged)
-          + f' Code: {index.version}. Command:\n\n    {index.command}\n')
+  caption = [f'Interquartile mean of the final {what} [95 % interval], and each run, in '
+             'the order of their seeds.']
+  if best and each[0].measure == 'return':
+    caption.append(f"The informed policy's is {best}.")
+  if diverged:
+    caption.append(f'Runs that diverged, which count as 0: {diverged}.')
+  caption.append(f'Code: {index.version}. Command:')
+  return f'{tables}\n\n{" ".join(caption)}\n\n    {index.command}\n'
 
 
 def _rows(finals: _Finals) -> List[List[str]]:

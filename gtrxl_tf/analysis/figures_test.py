@@ -113,7 +113,7 @@ class FiguresTest(absltest.TestCase):
     self.assertIn('| return; Core.num_layers = | 2 | 8 |', text)
     self.assertRegex(text, r'\| gtrxl \| \*\*\S+\*\* \[1, 9\] \(1, 2, 9\) \|')
     self.assertRegex(text, r'\| lstm \| \*\*2\*\* \[0, 4\] \(4, 0\) \|')
-    self.assertIn('2 runs diverged', text)
+    self.assertIn('which count as 0: 2', text)
     self.assertIn("The informed policy's is 10.", text)
     self.assertIn('\n    gtrxl compare --seeds=3\n', text)
 

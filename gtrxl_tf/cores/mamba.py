@@ -126,8 +126,16 @@ class StateSpace(keras.Layer):
 
   def scan(self, x: tf.Tensor, resets: tf.Tensor, hidden: tf.Tensor
            ) -> Tuple[tf.Tensor, tf.Tensor]:
-    """Outputs `[B, T, E]` and the last state, from inputs `[B, T, E]`, where the state
-    is cleared `[B, T]`, and the state before `[B, N, E]`."""
+    """Scans a sequence.
+
+    Args:
+      x: `[B, T, E]`.
+      resets: bool `[B, T]`; where true, the state is cleared before the step.
+      hidden: the state before the first step, `[B, N, E]`.
+
+    Returns:
+      Outputs `[B, T, E]`, and the state after the last step.
+    """
     dt, b, c = tf.split(
         tf.tensordot(x, self.selection_kernel, axes=1), self._sizes, axis=-1)
     dt = tf.cast(tf.tensordot(dt, self.dt_kernel, axes=1), tf.float32)

@@ -93,10 +93,10 @@ class MambaDM(mamba.Mamba):
     (TensorShape([1, 5, 8]), array([[2]], dtype=int32))
 
   Args:
-    num_layers: as in `Mamba`, like all that follow except the last.
+    num_layers: blocks.
     model_dim: D.
     state_dim: N, states of each channel of each state space.
-    conv_width: W.
+    conv_width: W, steps that the convolution sees.
     expand: each state space has `E = expand * D` channels.
     mlp_dim: hidden units of the position-wise MLP.
     local_length: steps of a local window. The default is ours: six tokens are two steps

@@ -266,7 +266,7 @@ class MERLIN(core.Core):
     """
     state = nests.where(
         is_first, self.initial_state(tf.shape(is_first)[0]), state)
-    going_on = tf.zeros_like(is_first)
+    no_first = tf.zeros_like(is_first)
     reads, policy_read = tf.split(state.reads, [self._num_reads, 1], axis=1)
     reads, policy_read = _flat(reads), _flat(policy_read)
     context = tf.concat([_flat(tf.unstack(state.predictor, axis=2)[0]), reads], -1)
@@ -276,9 +276,9 @@ class MERLIN(core.Core):
 
     seen = tf.stop_gradient(latent) if predicts else latent
     policy_outputs, policy = self.policy.step(
-        tf.concat([seen, policy_read], axis=-1), going_on, state.policy)
+        tf.concat([seen, policy_read], axis=-1), no_first, state.policy)
     outputs, predictor = self.predictor.step(
-        tf.concat([latent, reads], axis=-1), going_on, state.predictor)
+        tf.concat([latent, reads], axis=-1), no_first, state.predictor)
     reads, weights = self._read(
         tf.stop_gradient(state.memory), self.keys(outputs),
         self.policy_keys(policy_outputs))

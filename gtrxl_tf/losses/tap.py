@@ -12,7 +12,7 @@ from gtrxl_tf.losses import averages
 
 # A code that no feature has been near for about 1,400 steps, or less of a small count,
 # stays where it is: its average would soon be 0 / 0.
-_LEAST_COUNT = 1e-6
+_MIN_COUNT = 1e-6
 
 
 def nearest_codes(features: tf.Tensor, codebook: tf.Tensor) -> tf.Tensor:
@@ -62,7 +62,7 @@ def moved_codes(codebook: tf.Tensor, counts: tf.Tensor, sums: tf.Tensor,
   """
   counts = decay * counts + (1 - decay) * new_counts
   sums = decay * sums + (1 - decay) * new_sums
-  used = (counts > _LEAST_COUNT)[:, tf.newaxis]
+  used = (counts > _MIN_COUNT)[:, tf.newaxis]
   means = tf.math.divide_no_nan(sums, counts[:, tf.newaxis])
   return tf.where(used, means, codebook), counts, sums
 

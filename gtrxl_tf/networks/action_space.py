@@ -21,6 +21,11 @@ _MOST_VALUES = 2 ** 16
 MASKED_LOGIT = -1e9
 
 
+def is_allowed(logits: tf.Tensor) -> tf.Tensor:
+  """Whether the mask of actions allows each logit's action."""
+  return logits > 0.5 * MASKED_LOGIT
+
+
 class Policy(NamedTuple):
   """Float32 parameters of a policy. A part that the action spec lacks is `()`."""
   logits: Any = ()  # [..., A]: of all discrete actions, concatenated.

@@ -39,7 +39,7 @@ def _num_parameters(space: action_space.ActionSpace) -> int:
 
 def _error(space: action_space.ActionSpace, outputs: tf.Tensor, samples: Any
            ) -> tf.Tensor:
-  """The negative log-likelihood `[...]` of samples; Gaussians have deviation 1."""
+  """The negative log-likelihood `[...]` of samples; Gaussians have a standard deviation of 1."""
   logits, mean = tf.split(
       outputs, [space.num_discrete, outputs.shape[-1] - space.num_discrete], axis=-1)
   continuous = mean.shape[-1] > 0
@@ -52,8 +52,8 @@ def _kl(mean: tf.Tensor, log_scale: tf.Tensor, prior_mean: tf.Tensor,
         prior_log_scale: tf.Tensor) -> tf.Tensor:
   """KL(posterior || prior) of diagonal Gaussians, `[...]` from `[..., Z]`.
 
-  `distributions.gaussian_kl_scale` takes scales, and is infinite where the posterior's
-  is 1e-8 times the prior's.
+  It is computed from logarithms: with scales, as in `distributions.gaussian_kl_scale`, it
+  is infinite where the posterior's is 1e-8 times the prior's.
   """
   log_ratio = log_scale - prior_log_scale
   distance = (mean - prior_mean) * tf.exp(-prior_log_scale)
@@ -120,8 +120,8 @@ class Predictor(tf.keras.layers.Layer):
     reward        1/2 (r(z) - r_t)^2
     value         1/2 (V(z) - G_t)^2, with the agent's returns, normalized by PopArt
 
-  Integers with bounds are categorical, pixels Bernoulli and other numbers Gaussian with
-  deviation 1. Observations are those that the torso sees, normalized if there are
+  Integers with bounds are categorical, pixels Bernoulli and other numbers Gaussian with a
+  standard deviation of 1. Observations are those that the torso sees, normalized if there are
   statistics.
 
   These parts are the paper's, as public implementations of it (in ALF, yosider's) and
@@ -206,7 +206,7 @@ class Predictor(tf.keras.layers.Layer):
       observation: `[B, T, ...]`, of the spec that the variables were created for.
       previous_action: `[B, T, ...]`.
       reward: `[B, T]`.
-      is_first: `[B, T]`; where true, the two before are ignored.
+      is_first: bool `[B, T]`; where true, `previous_action` and `reward` are ignored.
     """
     previous_action, reward = nests.where(
         is_first, tf.nest.map_structure(tf.zeros_like, (previous_action, reward)),

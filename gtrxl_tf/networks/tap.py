@@ -15,8 +15,8 @@ from gtrxl_tf.losses import tap
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.settings import config
 
-# Deviations below it count as constant, as in `ObservationStatistics`.
-_LEAST_DEVIATION = 1e-4
+# Values whose standard deviation is smaller count as constant.
+_MIN_DEVIATION = 1e-4
 
 
 class _CausalTransformer(keras.Layer):
@@ -192,11 +192,15 @@ class TAPNetwork(keras.Layer):
         np.concatenate([np.ravel(x) for x in tf.nest.flatten(part)])
         for part in zip(observation, action, reward, return_to_go))
     self.mean.assign(mean)
-    self.deviation.assign(np.where(deviation < _LEAST_DEVIATION, 1, deviation))
+    self.deviation.assign(np.where(deviation < _MIN_DEVIATION, 1, deviation))
 
   def states(self, observation: Any, batch_dims: int) -> tf.Tensor:
-    """Normalized states, float32 `[..., S]`, of observations with that many batch
-    axes."""
+    """Normalizes observations to states, float32 `[..., S]`.
+
+    Args:
+      observation: `[..., *]`.
+      batch_dims: the number of its batch axes.
+    """
     size = self._sizes[0]
     return (_vector(observation, batch_dims) - self.mean[:size]) / self.deviation[:size]
 
@@ -208,8 +212,11 @@ class TAPNetwork(keras.Layer):
     return (vectors - self.mean) / self.deviation
 
   def denormalized(self, steps: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Actions, samples of `ActionSpace` `[..., A]`, rewards and returns-to-go `[...]`
-    of normalized steps `[..., X]`."""
+    """Splits normalized steps `[..., X]` and undoes their normalization.
+
+    Returns:
+      Samples of `ActionSpace` `[..., A]`, rewards `[...]` and returns-to-go `[...]`.
+    """
     _, actions, rewards, returns = tf.split(
         steps * self.deviation + self.mean, self._sizes, axis=-1)
     return actions, rewards[..., 0], returns[..., 0]
@@ -220,8 +227,13 @@ class TAPNetwork(keras.Layer):
 
   def encode(self, steps: tf.Tensor, valid: tf.Tensor, training: bool = False
              ) -> tf.Tensor:
-    """Features, float32 `[B, M, C]`, of steps `[B, T, X]`, of which some are `valid`
-    `[B, T]`."""
+    """Encodes steps as features, float32 `[B, M, C]`.
+
+    Args:
+      steps: `[B, T, X]`.
+      valid: bool `[B, T]`, the steps that exist.
+      training: whether dropout is active.
+    """
     known = tf.cast(valid, tf.float32)[..., tf.newaxis]
     steps = tf.where(known > 0, steps, 0.)
     inputs = self._embed_step(tf.concat([steps, 1 - known], axis=-1))

@@ -14,7 +14,7 @@ from gtrxl_tf.settings import config
 
 TABLE = 'replay'
 # Otherwise an unroll that has no TD error once would never be sampled again.
-_SMALLEST_PRIORITY = 1e-6
+_MIN_PRIORITY = 1e-6
 
 
 @config.configurable
@@ -92,20 +92,20 @@ class Replay:
     return reverb.Table(
         TABLE, sampler=reverb.selectors.Prioritized(self.priority_exponent),
         remover=reverb.selectors.Fifo(), max_size=-(-self.capacity // environments),
-        # Whether it has enough is asked in `is_filled`. If it made the learner wait
+        # `is_filled` checks `min_unrolls`. If the table made the learner wait
         # here, nobody would empty the queue, and actors would wait too.
         rate_limiter=reverb.rate_limiters.MinSize(1), signature=signature)
 
   def is_filled(self, client: reverb.Client, environments: int) -> bool:
-    """Returns whether the table of a server has as much as a learner waits for."""
+    """Returns whether the server's table has at least `min_unrolls` unrolls."""
     try:
       info = newest_item.read(client, TABLE, timeout=10)
     except server_lost.ServerLost:
-      return False  # Whoever reads from the queue next will find that out.
+      return False  # The next read from the queue raises it.
     return info.current_size * environments >= self.min_unrolls
 
 
-def update(client: reverb.Client, keys: np.ndarray, priorities: np.ndarray) -> None:
+def update_priorities(client: reverb.Client, keys: np.ndarray, priorities: np.ndarray) -> None:
   """Updates the priorities of items; those that are no longer in the table are ignored.
 
   Args:
@@ -117,7 +117,7 @@ def update(client: reverb.Client, keys: np.ndarray, priorities: np.ndarray) -> N
     ServerLost: the server does not answer.
   """
   means = priorities.reshape([len(keys), -1]).mean(axis=1)
-  updates = {int(key): max(float(x), _SMALLEST_PRIORITY)
+  updates = {int(key): max(float(x), _MIN_PRIORITY)
              for key, x in zip(keys, means)}
   deadline.call(lambda: client.mutate_priorities(TABLE, updates=updates),
                 'the server takes no priorities')

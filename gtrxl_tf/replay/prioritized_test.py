@@ -96,7 +96,7 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
     first, second = sorted(
         {s.info.key: s.data[0][0, 0, 0] for s in self.client.sample(
             prioritized.TABLE, 50, emit_timesteps=False)}.items(), key=lambda x: x[1])
-    prioritized.update(self.client, np.array([first[0], second[0]], np.uint64),
+    prioritized.update_priorities(self.client, np.array([first[0], second[0]], np.uint64),
                        np.array([1.0, 2.0, 0.5, 0.5]))
     self.ledger.learner_step = 7
     batch = next(self.stream(1, 40))
@@ -131,7 +131,7 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
         prioritized.TABLE, 60, emit_timesteps=False)}
     self.assertEqual(found, {2 * _T, 3 * _T, 4 * _T})
     # A learner may still have the key of an item that has left.
-    prioritized.update(self.client, np.array([12345], np.uint64), np.array([2.0, 2.0]))
+    prioritized.update_priorities(self.client, np.array([12345], np.uint64), np.array([2.0, 2.0]))
 
   def test_a_table_that_holds_no_whole_number_of_items_can_be_filled(self):
     self.start(capacity=2 * _E + 1, min_unrolls=2 * _E + 1)
@@ -145,7 +145,7 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
     self.start(checkpoints)
     self.write(1 + 2 * _T)
     batch = next(self.stream(2))
-    prioritized.update(self.client, batch.key.numpy(), np.array([9.0, 9.0]))
+    prioritized.update_priorities(self.client, batch.key.numpy(), np.array([9.0, 9.0]))
     server_lib.checkpoint(self.port)
     counted = self.ledger.environment_steps
     self.server.stop()

@@ -42,7 +42,7 @@ def table(variables: Sequence[tf.Variable], half: bool = False) -> reverb.Table:
 
   Args:
     variables: as for `specs`.
-    half: see there.
+    half: whether weights have 16 bits.
   """
   return newest_item.make(TABLE, [
       tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.bool), *specs(variables, half)])
@@ -233,7 +233,7 @@ class LocalWeights:
     self._newest = collections.deque(maxlen=1)
 
   def publish(self, step: int, finished: bool = False) -> None:
-    """Publishes the current values of the source; see `WeightsChannel`."""
+    """Publishes the current values of the source; `finished` marks the run's last."""
     self._newest.append((step, [v.numpy() for v in self._source]))
     self.finished = finished
 

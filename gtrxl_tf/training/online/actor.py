@@ -144,12 +144,14 @@ class Actor:
       config.ConfigError: the server has other settings, or the learner another
         network.
     """
-    self._warm_up()
-    with self._watchdog:
-      self._act_until_ended()
-    self._flush()
-    self._writer.close()
-    self._environment.close()
+    try:
+      self._warm_up()
+      with self._watchdog:
+        self._act_until_ended()
+      self._flush()
+      self._writer.close()
+    finally:
+      self._environment.close()
 
   def _act_until_ended(self) -> None:
     backoff = reconnect.Backoff('actor', self._address, self._ended)

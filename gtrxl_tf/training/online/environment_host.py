@@ -4,7 +4,7 @@ import contextlib
 import random
 import socket
 import time
-from typing import Any, Callable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 from absl import logging
 import numpy as np
@@ -25,11 +25,11 @@ from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import inference_call
 from gtrxl_tf.training.online import reconnect
 
-# For an answer. The server answers as soon as the policy has acted, also if the actor
-# must wait, and the same call may be made again.
+# A call waits this long for its answer. The server answers as soon as the policy has
+# acted, also if the actor must wait, and the same call may be made again.
 _CALL_MS = 30_000
 _CONNECT_MS = 2_000
-_LONGEST_WAIT = 4.0  # Seconds, until another attempt to connect.
+_MAX_WAIT = 4.0  # Seconds, until another attempt to connect.
 # For so many seconds a server that was never there is no reason for a warning: it is
 # started at the same time, and compiles before it listens.
 _COMPILES = 60.0
@@ -105,7 +105,7 @@ class _Actor:
     self._call = client.call(
         inference_call.ACT, self._arguments, self._specs, _CALL_MS)
 
-  def answer(self) -> Any:
+  def answer(self) -> Tuple[bytes, List[np.ndarray]]:
     """Returns what the answer says, and the actions.
 
     Raises:
@@ -153,7 +153,7 @@ class EnvironmentHost:
       address: the inference server's address.
       indices: the actors' indices.
       should_stop: called before every step and while waiting.
-      start: see `Actor`.
+      start: the number of this start; with the run's seed it decides the episodes.
       gauges: shows the counts to Prometheus.
 
     Raises:
@@ -178,15 +178,17 @@ class EnvironmentHost:
       config.ConfigError: the server has other settings, has no room for the actors, or
         is no inference server.
     """
-    with self._watchdog:
-      self._play_until_ended()
-    for one in self._actors:
-      one.close()
+    try:
+      with self._watchdog:
+        self._play_until_ended()
+    finally:
+      for one in self._actors:
+        one.close()
 
   def _play_until_ended(self) -> None:
     began = time.time()
     backoff = reconnect.Backoff(
-        'actor', self._address, self._ended, 'inference server', _LONGEST_WAIT)
+        'actor', self._address, self._ended, 'inference server', _MAX_WAIT)
     while not self._ended():
       try:
         with self._waiting_for('the inference server, to connect'):

@@ -28,14 +28,14 @@ from gtrxl_tf.training.online import placement
 from gtrxl_tf.training.online import reconnect
 from gtrxl_tf.training.online import unroll_stream
 
-# How long a server that is told to stop waits until its unrolls are in the queue,
+# A server that is told to stop waits this long until its unrolls are in the queue.
 _FAREWELL_SECONDS = 5.0
-# and one whose run is over until all actors know. They may be in a step of their
-# environments, or about to connect again.
+# One whose run is over waits this long until all actors know. They may be in a step of
+# their environments, or about to connect again.
 _TELL_SECONDS = 60.0
 _SHOW_SECONDS = 1.0
-_WEIGHTS_SECONDS = 0.05  # Between two looks for newer weights,
-_WAITED_SECONDS = 0.002  # and if actors wait for them.
+_WEIGHTS_SECONDS = 0.05  # The time between two looks for newer weights.
+_WAITED_SECONDS = 0.002  # The same if actors wait for them.
 
 _Channel = Union[weights.WeightsChannel, weights.LocalWeights]
 

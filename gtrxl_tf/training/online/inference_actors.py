@@ -32,14 +32,14 @@ _CALLED = 'the answer to its last call'
 
 @dataclasses.dataclass
 class Actor:
-  """What is known of an actor, a batch of E environments."""
+  """The server's record of an actor, which is a batch of E environments."""
   row: int                     # The first of its rows in the policy.
   stream: unroll_stream.UnrollStream
   session: int = -1
   number: int = 0              # Calls of the session that were answered.
   actions: Sequence[np.ndarray] = ()  # The last answer, in case it was lost.
   connection: Optional[int] = None    # To Reverb. None: its next unroll is the first.
-  loaded: int = 0              # The number of the weights that act for it.
+  loaded: int = 0              # The value of `Actors.loaded` of the weights that act for it.
   refreshes: bool = False      # Whether its cache is one of other weights.
   heard: float = 0.0           # When it last called, or got an answer.
   called: Optional[float] = None  # When it made the call that is being answered.
@@ -70,22 +70,22 @@ class Actors:
     blocked: what an actor last had to wait for, and when.
     lost: why the connection to Reverb is lost; None if it is not.
     target_step: the learner step of the newest weights.
-    loaded: how often weights came. The remainder is their version.
+    loaded: how many times weights were loaded; modulo `VERSIONS` it is their version.
   """
 
   def __init__(self, experiment: experiment_lib.OnlineExperiment, address: str,
-               most: int, no_actions: Sequence[np.ndarray]):
+               max_actors: int, no_actions: Sequence[np.ndarray]):
     """Creates the table.
 
     Args:
       experiment: the run's.
       address: the Reverb server's address.
-      most: how many actors there may be.
+      max_actors: how many actors there may be.
       no_actions: what an answer without actions has in their place.
     """
     self._experiment = experiment
     self._client = reverb.Client(address)
-    self._most = most
+    self._max_actors = max_actors
     self._no_actions = no_actions
     self._lock = threading.Lock()
     self._actors: Dict[int, Actor] = {}
@@ -153,10 +153,10 @@ class Actors:
         return None, NO_SERVER.encode(), self._no_actions
       one = self._actors.get(index)
       if one is None:
-        if len(self._actors) == self._most:
+        if len(self._actors) == self._max_actors:
           return None, inference_call.REFUSED + (
               f'actor {index} is one too many for the inference server, which acts for '
-              f'the {self._most} actors {sorted(self._actors)}').encode(), (
+              f'the {self._max_actors} actors {sorted(self._actors)}').encode(), (
                   self._no_actions)
         one = self._actors[index] = self._make(index)
       if number == 0 and session != one.session:
@@ -264,7 +264,7 @@ class Actors:
       self._finished, self._closes = finished, True
       known = dict(self._actors)
     while time.time() < end and not (
-        len(self._told) >= self._most or should_stop() if finished
+        len(self._told) >= self._max_actors or should_stop() if finished
         else all(one.called is None for one in known.values())):
       time.sleep(0.02)
     with contextlib.suppress(server_lost.ServerLost):  # The unrolls are lost with it.

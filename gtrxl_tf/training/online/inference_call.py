@@ -18,8 +18,9 @@ from gtrxl_tf.networks import tensor_specs
 from gtrxl_tf.settings import config
 from gtrxl_tf.training.online import experiment as experiment_lib
 
-ACT = 'act'            # The names of the two methods. The other takes nothing,
-SETTINGS = 'settings'  # and returns the server's settings as JSON, or ''.
+# The server's methods.
+ACT = 'act'            # Steps the policy for an actor.
+SETTINGS = 'settings'  # Takes nothing, and returns the server's settings as JSON, or ''.
 
 # What an answer says first, as bytes. Any other text is what the actor waits for: its
 # environments were not acted in, and it makes the same call again.
@@ -28,7 +29,7 @@ RESET = b'reset'
 FINISHED = b'finished'  # The run is over.
 REFUSED = b'refused: '  # Followed by the reason.
 
-_MOST_BYTES = int(3.9 * 2**20)  # Of time steps; gRPC's limit is 4 MiB with the rest.
+_MAX_BYTES = int(3.9 * 2**20)  # Of time steps; gRPC's limit is 4 MiB with the rest.
 
 
 def seen_spec(experiment: experiment_lib.OnlineExperiment
@@ -50,13 +51,13 @@ def check_size(experiment: experiment_lib.OnlineExperiment) -> None:
   num = experiment.environments_per_actor
   size = num * sum(math.prod(spec.shape[1:]) * spec.dtype.size
                    for spec in tf.nest.flatten(seen_spec(experiment)))
-  if size > _MOST_BYTES:
-    expected = (f'at most {num * _MOST_BYTES // size}' if size <= num * _MOST_BYTES
+  if size > _MAX_BYTES:
+    expected = (f'at most {num * _MAX_BYTES // size}' if size <= num * _MAX_BYTES
                 else 'smaller observations')
     raise config.ConfigError(
         f'OnlineExperiment.environments_per_actor = {num}: their time steps have '
         f'{size / 2**20:.1f} MiB, and a call to an inference server has at most '
-        f'{_MOST_BYTES / 2**20:.1f}; expected {expected}')
+        f'{_MAX_BYTES / 2**20:.1f}; expected {expected}')
 
 
 def action_spec(experiment: experiment_lib.OnlineExperiment) -> Any:

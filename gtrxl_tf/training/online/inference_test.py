@@ -217,7 +217,7 @@ class CallTest(absltest.TestCase):
         config.ConfigError, 'environments_per_actor = 16: their time steps have 4.0 MiB, '
         'and a call to an inference server has at most 3.9; expected at most 15'):
       environment_host.EnvironmentHost(experiment, 'localhost:1', [0], lambda: True)
-    with mock.patch.object(inference_call, '_MOST_BYTES', 9):
+    with mock.patch.object(inference_call, '_MAX_BYTES', 9):
       with self.assertRaisesRegex(config.ConfigError, 'expected smaller observations$'):
         inference_call.check_size(_experiment())
 

@@ -47,7 +47,7 @@ class LocalInference:
       self._error = error
 
   def publish(self, step: int, finished: bool) -> None:
-    """Gives the server the learner's weights; see `LocalWeights`."""
+    """Gives the server the learner's weights; `finished` marks the run's last."""
     self._weights.publish(step, finished)
     self._finished = finished
 

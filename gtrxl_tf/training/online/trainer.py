@@ -202,7 +202,7 @@ class OnlineTrainer(trainer.Trainer):
     priorities = self._newest['carried'].numpy()
     if not np.isfinite(priorities).all():
       self._check_finite()
-    prioritized.update(reverb.Client(self._address), keys, priorities)
+    prioritized.update_priorities(reverb.Client(self._address), keys, priorities)
 
   def _share_out(self, batch: Any) -> Any:
     """Gives each replica its rows of this worker's batch."""
