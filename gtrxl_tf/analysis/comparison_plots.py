@@ -2,6 +2,7 @@
 
 import functools
 import math
+import os
 import pathlib
 from typing import Dict, List, Optional, Sequence, Tuple
 
@@ -64,6 +65,7 @@ def draw_sweep(path: pathlib.Path, setting: str,
     points: the points of the sweep.
     title: the picture's title.
   """
+  setting, points = short_values(setting, points)
   models = comparison.models_of(points)
   has_tasks = any(len(point.tasks) > 1 for point in points)
   figure, panels, task_panels = _grid(len(points) + 1, has_tasks)
@@ -76,11 +78,11 @@ def draw_sweep(path: pathlib.Path, setting: str,
                   lines=point.lines.get(curves.measure_column(shown), {}))
       first_in_row = panel.get_subplotspec().is_first_col()
       panel.set_ylabel(curves.return_label(shown) if first_in_row else '')
-    panel.set_title(f'{setting} = {point.value}', fontsize='medium')
+    panel.set_title(_heading(setting, point.value), fontsize='medium')
     if has_tasks:
       _plot_tasks(task_panels[i], point, models)
   _plot_final_returns(panels[-1], points, models)
-  panels[-1].set_xlabel(setting)
+  panels[-1].set_xlabel(setting.replace(' = ', '\n'))
   if has_tasks:
     task_panels[-1].remove()
   curves.save(figure, path, title, curves.THIN_AND_BOLD
@@ -100,6 +102,7 @@ def draw_progress(path: pathlib.Path, setting: str,
     points: the points of the sweep, of offline runs.
     title: the picture's title.
   """
+  setting, points = short_values(setting, points)
   models = comparison.models_of(points)
   learns = any(comparison.learns(point.runs) for point in points)
   figure, rows = plt.subplots(
@@ -114,9 +117,30 @@ def draw_progress(path: pathlib.Path, setting: str,
     if learns:
       curves.plot(row[2], shown, steps, measure='greedy_normalized')
       row[2].set_title('most likely actions', fontsize='medium')
-    row[0].set_title(f'{setting} = {point.value}', fontsize='medium')
+    row[0].set_title(_heading(setting, point.value), fontsize='medium')
     row[0].set_ylabel(curves.return_label(shown))
   curves.save(figure, path, title, curves.THIN_AND_BOLD)
+
+
+def short_values(setting: Optional[str], points: Sequence[comparison.PointRuns]
+                 ) -> Tuple[Optional[str], Sequence[comparison.PointRuns]]:
+  """Returns a sweep whose setting names what all its quoted values share.
+
+  The values "popgym-A-v0" and "popgym-B-v0" of `name` become A and B of
+  `name = popgym-*-v0`. Other sweeps stay as they are.
+  """
+  values = [point.value.strip('"') for point in points]
+  first = os.path.commonprefix(values)
+  last = os.path.commonprefix([value[:len(first) - 1:-1] for value in values])[::-1]
+  names = [value[len(first):len(value) - len(last)] for value in values]
+  if not (all(names) and len(points) > 1 and points[0].value.startswith('"')):
+    return setting, points
+  return f'{setting} = {first}*{last}', [
+      point._replace(value=name) for point, name in zip(points, names)]
+
+
+def _heading(setting: str, value: str) -> str:
+  return value if '*' in setting else f'{setting} = {value}'
 
 
 def _grid(num_panels: int, two_each: bool
@@ -227,6 +251,7 @@ def draw_ranked(path: pathlib.Path, setting: Optional[str],
     points: the points of the sweep, a row of panels each; one without a sweep.
     title: the picture's title.
   """
+  setting, points = short_values(setting, points)
   figure, panels = plt.subplots(
       len(points), len(_RANKED_AT), figsize=(11, 3.5 * len(points) + 1),
       sharex='row', sharey='row', squeeze=False, layout='constrained')
@@ -248,7 +273,7 @@ def draw_ranked(path: pathlib.Path, setting: Optional[str],
       panel.set_title(f'after {share * end / unit:.3g} {name}', fontsize='medium')
       panel.xaxis.get_major_locator().set_params(integer=True)
     row[0].set_ylabel(measure if setting is None
-                      else f'{setting} = {point.value}\n{measure}')
+                      else f'{_heading(setting, point.value)}\n{measure}')
   for panel in panels[-1]:
     panel.set_xlabel('run, the best first')
   label = curves.return_label(comparison.metrics_of(points[0].runs))

@@ -334,6 +334,17 @@ class PicturesTest(parameterized.TestCase):
       np.testing.assert_array_equal(diverged.get_ydata(), [6, 6, 0, 0])
       self.assertEqual(self._lines(panel)['trxl'][-1], 2)
 
+  @parameterized.parameters(
+      (['"a-Easy-v0"', '"a-Hard-v0"'], 'name = a-*-v0', ['Easy', 'Hard']),
+      (['"x"', '"y"'], 'name = *', ['x', 'y']),
+      (['"x"', '"xy"'], 'name', ['"x"', '"xy"']), (['10', '12'], 'name', ['10', '12']),
+      (['"a"'], 'name', ['"a"']))
+  def test_what_quoted_values_share_is_in_the_settings_name(self, values, name, short):
+    setting, points = comparison_plots.short_values(
+        'name', [comparison.PointRuns(value, [], None) for value in values])
+    self.assertEqual(setting, name)
+    self.assertEqual([point.value for point in points], short)
+
   @parameterized.parameters((8., 0.75, True), (None, 6, False), (0., 6, False))
   def test_final_returns_are_relative_to_the_informed_policy(
       self, informed, expected, relative):

@@ -96,8 +96,9 @@ def _finals(index: run_index.Index, measure: str) -> _Finals:
   """Returns final values by the values of a sweep, or by task without a sweep."""
   models, first = comparison.models_of(index.points), index.points[0]
   if index.setting is not None:
-    return _Finals(measure, index.setting, [point.value for point in index.points], {
-        model: [comparison.finals(point, model, measure) for point in index.points]
+    setting, points = comparison_plots.short_values(index.setting, index.points)
+    return _Finals(measure, setting, [point.value for point in points], {
+        model: [comparison.finals(point, model, measure) for point in points]
         for model in models}, {})
   if len(first.tasks) > 1:
     measure = comparison.measure_of(first.runs)
@@ -138,7 +139,8 @@ def table(index: run_index.Index) -> str:
 def _rows(finals: _Finals) -> List[List[str]]:
   """Returns the cells of a table of final values."""
   if finals.axis:
-    header = [f'{finals.measure}; {finals.axis} =', *finals.names]
+    equals = '' if '=' in finals.axis else ' ='
+    header = [f'{finals.measure}; {finals.axis}{equals}', *finals.names]
   else:
     header = ['model', finals.measure, 'each run']
   rows = [header, ['---'] * len(header)]
@@ -254,7 +256,7 @@ def _draw_training(path: pathlib.Path, points: Sequence[comparison.PointRuns],
       curves.plot(panel, runs, curves.steps_column(runs), measure=measure)
       panel.set_xlabel('' if panel in rows[0] else panel.get_xlabel())
     row[0].set_ylabel(label)
-  for panel, point in zip(rows[0], points):
+  for panel, point in zip(rows[0], comparison_plots.short_values('', points)[1]):
     panel.set_title(point.value, fontsize='medium')
   rows[-1][0].set_yscale('log')  # All panels of the row share it.
   curves.save(figure, path, title, curves.THIN_AND_BOLD)
