@@ -16,17 +16,26 @@ class LongStepsTest(parameterized.TestCase):
   def setUp(self):
     super().setUp()
     self.stop, self.now = threading.Event(), 0.0
+    self.watcher, self.looks = None, 0
     self.exits = []
-    self.enter_context(mock.patch.object(
-        long_steps_lib.time, 'monotonic', lambda: self.now))
+    tester = threading.current_thread()
+
+    def monotonic():
+      if threading.current_thread() is not tester:
+        self.watcher, self.looks = threading.current_thread(), self.looks + 1
+      return self.now
+
+    self.enter_context(mock.patch.object(long_steps_lib.time, 'monotonic', monotonic))
     self.enter_context(mock.patch.object(long_steps_lib, '_POLL_SECONDS', 0.005))
     self.enter_context(mock.patch.object(
         os, '_exit', self.exits.append))
 
   def after(self, seconds):
-    """Lets `seconds` pass, and waits until the thread has looked several times."""
+    """Lets `seconds` pass, and waits until the thread has seen it, or has ended."""
     self.now += seconds
-    time.sleep(0.1)
+    looks = self.looks + 2  # When the second begins, the first is complete.
+    while self.looks < looks and (self.watcher is None or self.watcher.is_alive()):
+      time.sleep(0.001)
 
   def watched(self, may_exit=True):
     return long_steps_lib.LongSteps(self.stop.is_set, 'Cheaper: fewer', may_exit)
