@@ -7,11 +7,11 @@ It waits for the server and the learner, acts with the newest weights, and recon
 to a server that it has lost. On SIGTERM it waits briefly until its last unrolls are in
 the queue. It ends when the run is over.
 
+With --inference it only steps the environments of Inference.actors_per_process actors.
+An inference server acts for them, and writes their unrolls:
+
   gtrxl actor --gin_file=gin/gtrxl/t_maze_30_cpu.gin \
       --inference=localhost:8001 --index=0
-
-only steps the environments of Inference.actors_per_process actors. An inference server
-acts for them, and writes their unrolls.
 """
 
 import random

@@ -4,8 +4,8 @@
   gtrxl benchmark --sizes=paper --batches=1,16 --job=
   gtrxl benchmark --alike --sizes= --job=
 
-Times are CPU seconds, which are steadier than wall time; cores use one thread. By
-default it takes about three minutes.
+Times are CPU seconds, which are steadier than wall time; cores use one thread. The
+default measurements take about three minutes.
 """
 
 import json

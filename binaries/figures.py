@@ -2,7 +2,7 @@ r"""Draws the pictures and tables of finished comparisons, from their index file
 
   gtrxl figures --index=docs/runs/gates_by_depth.jsonl --page=docs/results.md
 
-`gtrxl compare` writes an index, `runs.jsonl`, into its folder. Table and pictures of
+`gtrxl compare` writes an index, `runs.jsonl`, into its folder. The table and pictures of
 NAME.jsonl go to NAME.md, NAME.png and NAME.svg beside it. In a page, the text between
 `<!-- runs: NAME -->` and `<!-- end of runs -->` is replaced by the table.
 """

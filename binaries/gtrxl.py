@@ -1,8 +1,8 @@
-"""The command `gtrxl`: every other program of this folder is a command of it.
+"""Runs the other programs of this folder, as commands of `gtrxl`.
+
+From any folder, this is `python -m binaries.train` with the same flags:
 
   gtrxl train --gin_file=numpad_2x2_cpu.gin --root_dir=runs/numpad_2x2
-
-is `python -m binaries.train` with the same flags, from any folder.
 """
 
 import ast

@@ -27,7 +27,7 @@ _TPU = flags.DEFINE_string(
     'tpu', None, 'With --strategy=tpu: local on a TPU VM, else its address or name.')
 _THREADS = flags.DEFINE_integer(
     'threads', 0, 'TensorFlow threads; 0 for as many as there are cores. Small networks '
-    'take less processor time with 1.', lower_bound=0)
+    'take less CPU time with 1.', lower_bound=0)
 _INFERENCE_PORT = flags.DEFINE_integer(
     'inference_port', None, 'The port on which this process acts for actors with '
     '--inference; by default it does not act.', lower_bound=1, upper_bound=65535)
@@ -38,8 +38,8 @@ _INFERENCE_DEVICE = flags.DEFINE_string(
     'inference_device', None, 'The device that acts, such as GPU:1, and does not learn '
     "with --strategy=mirrored; by default TensorFlow's.")
 _ALLOW_CHANGES = flags.DEFINE_bool(
-    'allow_changes', False, 'Go on with other numbers of steps, actors, evaluations or '
-    'checkpoints than before; the earlier settings are kept as config.1.gin.')
+    'allow_changes', False, 'Continue with other numbers of steps, actors, evaluations '
+    'or checkpoints than before; the earlier settings are kept as config.1.gin.')
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ Prints a table with a row for each of --models at each point of --sweep; both ar
 `gtrxl compare`.
 
 An online batch is blank, which costs as much as a full one: shapes are static. DeepMind
-Lab need not be installed; a stand-in gives its specs.
+Lab is not needed; a stand-in gives its specs.
 """
 
 from concurrent.futures import process

@@ -7,9 +7,9 @@ r"""Measures how actors, queue and learner keep up with each other on this machi
       --gin_bindings='OnlineExperiment.num_actors = 510'
 
 The first prints a table with a row for each number of actors. The second prints how
-much data goes through Reverb, and the CPU time of that and of acting, from which the
-needs of a larger run can be estimated. DeepMind Lab need not be installed for it; a
-stand-in gives its specs.
+much data goes through Reverb, and the CPU time of moving it and of acting, from which
+you can estimate the needs of a larger run. It does not need DeepMind Lab; a stand-in
+gives its specs.
 """
 
 from typing import Sequence
@@ -22,7 +22,7 @@ from binaries import settings
 flags.adopt_module_key_flags(settings)
 
 _ACTORS = flags.DEFINE_list('actors', '1,2,4,8', 'Numbers of actors.')
-_SECONDS = flags.DEFINE_float('seconds', 30, 'Time to measure each.', lower_bound=1)
+_SECONDS = flags.DEFINE_float('seconds', 30, 'Seconds to measure each.', lower_bound=1)
 _TRAFFIC = flags.DEFINE_bool(
     'traffic', False, 'Print the data that goes through Reverb instead.')
 _UNROLLS = flags.DEFINE_integer(

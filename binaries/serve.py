@@ -18,7 +18,7 @@ _POLICY_DIR = flags.DEFINE_string(
 _HOST = flags.DEFINE_string(
     'host', 'localhost', 'Where to listen; 0.0.0.0 lets other machines connect.')
 _PORT = flags.DEFINE_integer(
-    'port', 8080, 'The port to listen at.', lower_bound=1, upper_bound=65535)
+    'port', 8080, 'The port to listen on.', lower_bound=1, upper_bound=65535)
 _MAX_SESSIONS = flags.DEFINE_integer(
     'max_sessions', 256, 'The most sessions at a time; memory for all is reserved at '
     'the start.', lower_bound=1)

@@ -13,7 +13,7 @@ import binaries
 
 _URL = flags.DEFINE_string('url', 'http://localhost:8080', 'The server.')
 _CLIENTS = flags.DEFINE_list('clients', '1,16,64', 'Numbers of clients at once.')
-_SECONDS = flags.DEFINE_float('seconds', 10, 'Time to measure each.', lower_bound=1)
+_SECONDS = flags.DEFINE_float('seconds', 10, 'Seconds to measure each.', lower_bound=1)
 
 
 def _print_row(cells: Sequence[str]) -> None:

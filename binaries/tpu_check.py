@@ -5,9 +5,10 @@
   make tpu-check ARGS='--execute --platform=cuda'
 
 With `--execute` it does not compile for TPUs: it takes the same steps, without dropout,
-on a device that is here, by PJRT, and compares them with TensorFlow's. Prints a table; docs/tpu.md
-explains it. The compiler has a separate environment, which `make tpu-check` sets up,
-because it needs another version of jax; for `cuda`, install `jax[cuda12]==0.6.2` there.
+on a device of this machine, through PJRT, and compares them with TensorFlow's. It
+prints a table, which docs/tpu.md explains. The compiler has a separate environment,
+which `make tpu-check` sets up, because it needs another version of jax; for `cuda`,
+install `jax[cuda12]==0.6.2` there.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ r"""Trains an agent on one machine: Reverb server, actors, learner, then evaluat
   gtrxl train --gin_file=gin/gtrxl/numpad_2x2_cpu.gin \
       --root_dir=runs/numpad_2x2 --gin_bindings='Experiment.seed = 1'
 
-A run that is started again on the same folder resumes, with the same settings; more
-steps, other evaluations and the like need --allow_changes.
+A run that is started again on the same folder, with the same settings, resumes. Other
+numbers of steps, evaluations and the like need --allow_changes.
 """
 
 import sys
@@ -19,8 +19,8 @@ flags.adopt_module_key_flags(settings)
 
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _ALLOW_CHANGES = flags.DEFINE_bool(
-    'allow_changes', False, 'Go on with other numbers of steps, actors, evaluations or '
-    'checkpoints than before; the earlier settings are kept as config.1.gin.')
+    'allow_changes', False, 'Continue with other numbers of steps, actors, evaluations '
+    'or checkpoints than before; the earlier settings are kept as config.1.gin.')
 
 
 def main() -> None:

@@ -67,7 +67,7 @@ class NetworkPair(tf.Module):
   from_replay = False
 
   def gauges(self) -> Dict[str, float]:
-    """No gauges."""
+    """Returns no gauges."""
     return {}
 
   def after_batch(self, batch: unroll.Unroll) -> None:
@@ -96,7 +96,7 @@ class ActorCriticAgent(NetworkPair):
   The online network learns, and the target network, a copy that lags, acts. The value
   function of each unroll's task learns by regression on returns, in PopArt's normalized
   units if the network has PopArt. A network with a pixel-control head also learns that
-  auxiliary task, and one with a predictor its losses.
+  auxiliary task, and one with a predictor also learns from the predictor's losses.
 
   Subclasses define `publish_period`, `default_max_age` and `_policy_loss`.
 

@@ -17,8 +17,8 @@ class Agent(Protocol):
     """The scalar to minimize, and metrics; on a replica, that replica's share of both.
 
     The metric `carried`, if there is one, is not summed over replicas: it is a nest
-    `[B, ...]` of what the trainer keeps of each of the batch's rows, which are the
-    states at their ends, or their priorities.
+    `[B, ...]` of what the trainer keeps for each row of the batch, which is the state
+    at its end, or its priority.
     """
 
   def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
@@ -32,7 +32,7 @@ class Agent(Protocol):
     """
 
   def after_batch(self, batch: Any) -> None:
-    """Updates what takes each batch once, after the batch's last gradient step.
+    """Updates what sees each batch once, after the batch's last gradient step.
 
     It is called in the scope of the learner's strategy.
 

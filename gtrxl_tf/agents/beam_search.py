@@ -16,9 +16,9 @@ def beam_search(log_probs: Callable[[tf.Tensor], tf.Tensor],
     value(z) + penalty min(log p(z), M log threshold)
 
   Each plan of the beam is continued by codes drawn from the prior p, and the best of
-  the longer plans are the next beam. Plans that are drawn twice are there twice, as in
-  the authors' code. Among plans whose codes have a probability of at least `threshold`
-  on (geometric) average, the value alone decides.
+  the longer plans are the next beam. A plan that is drawn twice counts twice, as in the
+  authors' code. Among plans whose codes have a probability of at least `threshold` on
+  (geometric) average, the value alone decides.
 
   Args:
     log_probs: takes plans, int32 `[B, W, m]`; returns the prior's log-probabilities

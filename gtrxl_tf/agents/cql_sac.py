@@ -1,4 +1,4 @@
-"""Conservative Q-learning with continuous actions, by TF-Agents' `CqlSacAgent`."""
+"""Conservative Q-learning with continuous actions, on TF-Agents' `CqlSacAgent`."""
 
 import importlib
 import types

@@ -116,7 +116,7 @@ class DecisionState(NamedTuple):
 
 @config.configurable
 class DecisionPolicy(policy_lib.NetworkPolicy):
-  """A policy conditioned on the rest of a target return.
+  """A policy conditioned on what remains of a target return.
 
   Each reward is subtracted from the return. The state need not be reset: at a step that
   is FIRST the network clears its memory, and the return starts again at the target.
@@ -131,7 +131,7 @@ class DecisionPolicy(policy_lib.NetworkPolicy):
       target, as the RATE paper does at each segment on MuJoCo. By default it does so at
       each episode only.
     greedy: takes the most likely action instead of sampling.
-    window: how many of the last steps the network sees, see `window.DecisionWindow`;
+    window: how many of the last steps the network sees, see `windows.DecisionWindow`;
       the context of a Decision Transformer. By default the network uses the core's
       memory.
 

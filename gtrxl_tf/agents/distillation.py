@@ -130,8 +130,8 @@ class DistillationPolicy(policy_lib.NetworkPolicy):
     observation_spec: nest of dm_env specs.
     action_spec: nest of dm_env specs.
     window: how many of the last steps the network sees, see
-      `window.DistillationWindow`; the context if the core has no recurrence. By default
-      the network uses the core's memory.
+      `windows.DistillationWindow`; the context if the core has no recurrence. By
+      default the network uses the core's memory.
     temperature: the temperature of action sampling; 0 takes the most likely action.
       Label smoothing keeps a network from ever becoming certain.
     position_scale: the network receives the position `scale * step + shift`, rounded.

@@ -16,7 +16,7 @@ from gtrxl_tf.networks import tensor_specs
 
 
 class PolicyStep(NamedTuple):
-  """What a policy answers to a batch of time steps.
+  """A policy's answer to a batch of time steps.
 
   It has the name and the fields of TF-Agents' `PolicyStep`, which SavedModels keep.
   """

@@ -29,9 +29,9 @@ class PPOAgent(actor_critic_agent.ActorCriticAgent):
   determine how often each batch is used; minibatches consist of complete unrolls.
 
   A network with PopArt learns normalized values, with a scale for each task, and
-  advantages are in the same units. One with a pixel-control head learns that auxiliary
-  task from the one image in the observation, and one with a predictor its losses, see
-  `networks.Predictor`.
+  advantages are in the same units. A network with a pixel-control head learns that
+  auxiliary task from the one image in the observation. A network with a predictor adds
+  the predictor's losses, see `networks.Predictor`.
 
   >>> from dm_env import specs
   >>> import numpy as np

@@ -21,17 +21,17 @@ class R2D2Agent(actor_critic_agent.NetworkPair):
 
   It learns from unrolls that are sampled from the prioritized table of
   `OnlineExperiment.replay`, as often as that setting says, whatever policy acted in
-  them. Both networks start each of them from the stored records of the actor's memory
-  and run through the burn-in, which older weights have computed, before the first step
-  that is learned from. The loss is n-step double Q-learning with rescaled values; see
-  `losses.r2d2`. It returns the unrolls' new priorities.
+  them. Both networks restore the actor's memory from stored records, which older
+  weights computed, and run through the burn-in before the first step that is learned
+  from. The loss is n-step double Q-learning with rescaled values; see `losses.r2d2`. It
+  returns the unrolls' new priorities.
 
-  The networks are `ActorCritic`s, as of the other online agents, whose heads are read
+  The networks are `ActorCritic`s, as for the other online agents. Their heads are read
   as those of a dueling network (Wang et al., 2016): the logits are advantages, and
-  Q = value + advantage - mean advantage. So the action with the highest logit is that
-  with the highest Q value, and a policy needs nothing else. Actions that an action mask
-  forbids are left out of the mean and of the maximum. Each task has its own value, and
-  all share the advantages.
+  Q = value + advantage - mean advantage. So the action with the highest logit has the
+  highest Q value, and a policy needs nothing else. Actions that an action mask forbids
+  are left out of the mean and of the maximum. Each task has its own value, and all
+  share the advantages.
 
   The online network acts, with `OnlineExperiment.exploration`.
 
@@ -186,8 +186,8 @@ class EpsilonGreedy:
   environment each. Evaluators and exported policies take the best action.
 
   Args:
-    epsilon: of the first environment. The default and the next are Ape-X's, from which
-      R2D2 takes its exploration.
+    epsilon: the rate of the first environment. This default and the next are Ape-X's,
+      from which R2D2 takes its exploration.
     alpha: how fast the rates fall.
   """
 

@@ -20,13 +20,13 @@ from gtrxl_tf.settings import config
 class TAPAgent(agent_lib.OfflineAgent):
   """Learns a model of trajectories as codes, and a prior over them (TAP).
 
-  From "Efficient Planning in a Compact Latent Action Space" (Jiang et al., 2023).
+  See "Efficient Planning in a Compact Latent Action Space" (Jiang et al., 2023).
 
   The authors train the prior after the autoencoder, in as many steps. Here both learn
-  at once, in one run: the prior predicts the codes of the moment, and has no gradient
-  to the autoencoder. The authors' prior learns codes of an encoder without dropout, and
-  this one codes of the encoder as it learns. Codes are moving averages of features, as
-  in the authors' code.
+  at once, in one run: the prior predicts the current codes, and passes no gradient to
+  the autoencoder. The authors' prior learns the codes of an encoder without dropout;
+  this one learns those of the encoder in training. Codes are moving averages of
+  features, as in the authors' code.
 
   Args:
     network: the network that learns; its variables must exist.

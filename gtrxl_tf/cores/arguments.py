@@ -1,4 +1,4 @@
-"""Checks of what a core is called with."""
+"""Checks of a core's arguments."""
 
 import re
 from typing import Any, Optional, Sequence
@@ -10,7 +10,7 @@ import tree
 
 def check(name: str, x: Any, sizes: Sequence[Optional[int]], expected: str
           ) -> Sequence[Optional[int]]:
-  """The sizes of an argument's axes, so far as they are known.
+  """The sizes of an argument's axes, None where they are unknown.
 
   Args:
     name: of the argument.

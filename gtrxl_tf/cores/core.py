@@ -18,8 +18,8 @@ KeysAndValues = Tuple[tf.Tensor, tf.Tensor]
 
 BatchSize = Union[int, tf.Tensor]
 
-# The default of a call's state, as None stands for the initial one. It is text because a
-# SavedModel has to store it.
+# The default of a call's state, since None means the initial one. It is text because a
+# SavedModel must store it.
 _LEFT_OUT = 'left out'
 
 
@@ -56,7 +56,7 @@ def layer_norm(name: str) -> LayerNorm:
 
 
 def make_embedding(input_shape, width: int) -> Callable[[tf.Tensor], tf.Tensor]:
-  """A linear embedding, built, or the identity if inputs are `width` wide already."""
+  """A built linear embedding, or the identity if inputs are already `width` wide."""
   if input_shape[-1] == width:
     return _as_is
   embedding = tf.keras.layers.Dense(width, name='embedding')
@@ -107,8 +107,8 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   episode begins within the unroll.
 
   The first state is `core.initial_state(batch_size)`, or None. If the state is left
-  out, an unroll begins with the initial one too and returns only outputs, of any number
-  of steps, as a layer of `tf.keras.Sequential` does:
+  out, an unroll also begins with the initial one, has any number of steps, and returns
+  only outputs, as a layer of `tf.keras.Sequential` does:
 
   ```python
   outputs = core(inputs)
@@ -152,7 +152,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   def memory_length(self) -> int:
     """Number of past steps whose records restore a state.
 
-    0 for a core without memory, and for one whose state records cannot restore.
+    0 for a core without memory, and for one whose records cannot restore its state.
     """
 
   @property
@@ -214,6 +214,9 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     Returns:
       Outputs `[B, T, D']`, and the state after the last step unless `state` is left
       out.
+
+    Raises:
+      ValueError: an argument has another shape, or the state is not this core's.
     """
     inputs = tf.cast(inputs, self.compute_dtype)
     if is_first is None:

@@ -1,7 +1,7 @@
-"""The base class of layers on Keras 2 and 3. Nothing else here knows Keras' version.
+"""The base class of layers on Keras 2 and 3; other modules ignore Keras' version.
 
-Since TensorFlow 2.16 `tf.keras` is Keras 3, or Keras 2 where the package tf_keras is
-chosen by TF_USE_LEGACY_KERAS=1.
+Since TensorFlow 2.16 `tf.keras` is Keras 3, unless TF_USE_LEGACY_KERAS=1 selects the
+package tf_keras, which is Keras 2.
 """
 
 from typing import Any, Tuple
@@ -9,12 +9,12 @@ from typing import Any, Tuple
 import numpy as np
 import tensorflow as tf
 
-# Keras 2 of the package tf_keras names no version there.
+# Keras 2 of the package tf_keras has no version there.
 IS_3 = getattr(tf.keras, '__version__', '2').startswith('3.')
 
 
 class _Layer3(tf.keras.layers.Layer):
-  """A layer of Keras 3 that takes arguments and keeps sub-layers as one of Keras 2.
+  """A Keras 3 layer that takes arguments and keeps sub-layers as a Keras 2 layer does.
 
   Arguments need not be tensors, and keep their types: states stay float32. TensorFlow's
   checkpoints hold the layers of a list, which Keras 3 leaves out, and `submodules`

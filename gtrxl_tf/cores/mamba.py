@@ -245,7 +245,7 @@ class Mamba(core.Core):
 
   Args:
     num_layers: L; RATE's Decision Mamba has 1 for T-Maze and 3 for ViZDoom.
-    model_dim: D. Inputs of another width pass a linear embedding first.
+    model_dim: D. A linear embedding first maps inputs of another width.
     state_dim: N, states of each channel (`d_state`).
     conv_width: W, steps that the convolution sees, including the current one
       (`d_conv`).

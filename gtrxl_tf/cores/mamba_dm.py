@@ -36,7 +36,7 @@ class _LocalStateSpace(mamba.StateSpace):
 
 
 class _Mixer(mamba.Mixer):
-  """A mixer with a second state space, which forgets all after each short window."""
+  """A mixer with a second state space, which forgets everything after a short window."""
 
   def __init__(self, state_dim: int, conv_width: int, expand: int, local_length: int,
                name=None):
@@ -78,13 +78,13 @@ class MambaDM(mamba.Mamba):
   """A stack of Mamba blocks that mix steps at two scales, and a layer norm.
 
   The mixer of each block has two state spaces over the same inputs. The global one is
-  Mamba's. The local one sees windows of a few steps: it begins anew at the first step
-  of each episode and every `local_length` steps after it. Their outputs are added, and
+  Mamba's. The local one sees windows of a few steps: it restarts at the first step of
+  each episode and every `local_length` steps after it. Their outputs are added, and
   gated and projected as Mamba's are.
 
-  The authors have published no code. It is our reading of their fusion of global and
-  local features that windows do not overlap (sliding ones would take `local_length`
-  scans), that the two share convolution, gate and projections, and that they are added.
+  The authors have published no code. We read their fusion of global and local features
+  as follows: windows do not overlap (sliding ones would take `local_length` scans), the
+  two state spaces share convolution, gate and projections, and their outputs are added.
 
     >>> mamba = MambaDM(num_layers=1, model_dim=8, state_dim=2, local_length=3)
     >>> inputs, is_first = tf.zeros([1, 5, 8]), tf.zeros([1, 5], tf.bool)
@@ -100,7 +100,7 @@ class MambaDM(mamba.Mamba):
     expand: each state space has `E = expand * D` channels.
     mlp_dim: hidden units of the position-wise MLP.
     local_length: steps of a local window. The default is ours: six tokens are two steps
-      of a decision agent, of which the second follows from the first, the paper's local
+      of a decision agent. The second follows from the first, which is the paper's local
       correlation.
   """
 

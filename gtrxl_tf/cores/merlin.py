@@ -106,7 +106,7 @@ class MERLIN(core.Core):
     M       = M with z_t written
     outputs = z_t, h'_t and m'_t
 
-  The policy reads and never writes, and its reads are no usage. Written latents are
+  The policy only reads, and its reads do not count as usage. Written latents are
   constants: no gradient flows through memory. The record of a step is the complete
   state, of more than `2 N Z` floats (1.6 MB with the defaults). Replay keeps one before
   each unroll, and an actor one for each step of an unroll and each environment.
@@ -121,8 +121,8 @@ class MERLIN(core.Core):
     >>> outputs.shape, state.memory.shape
     (TensorShape([1, 5, 17]), TensorShape([1, 4, 6]))
 
-  These parts are the paper's, as public implementations of it (in ALF, and yosider's)
-  confirm; its text was not at hand: rows of two halves, the second with the trace of
+  These parts are the paper's, as its public implementations (in ALF, and yosider's)
+  confirm; we did not have its text: rows of two halves, the second with the trace of
   later latents; cosines, softplus strengths and a softmax; three read heads for the
   predictor and one for the policy; LSTMs of two layers whose outputs are concatenated;
   a posterior with two tanh layers of 2 Z; writes after reads, to rows in order as long
@@ -137,7 +137,7 @@ class MERLIN(core.Core):
     computes priors for all steps at once.
   - Usage decays, as in "One-shot Learning with Memory-Augmented Neural Networks"
     (Santoro et al., 2016). Without decay a full memory would replace only its newest
-    row, which nothing has read for long.
+    row, which has been read the least.
   - Memory, reads and writes are float32 in any precision policy.
 
   Args:

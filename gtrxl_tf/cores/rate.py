@@ -45,7 +45,7 @@ class RATECache(NamedTuple):
 class RATE(core.Core):
   """A Transformer-XL stack over segments, each enclosed by its memory tokens.
 
-  Segment n of S steps passes the layers as [M_n, steps, M_n]. A step sees the cache of
+  The layers see segment n of S steps as [M_n, steps, M_n]. A step sees the cache of
   earlier segments, the M_n before the steps, and the steps up to itself;
   `masks.segment_mask` has the complete table. The last layer's outputs at the M_n after
   the steps are the candidate that a retention valve combines with M_n into M_{n+1}.
@@ -79,7 +79,7 @@ class RATE(core.Core):
 
   Args:
     num_layers: L.
-    model_dim: D. Inputs of another width pass a linear embedding first; RATE's encoders
+    model_dim: D. A linear embedding first maps inputs of another width; RATE's encoders
       are D wide.
     num_heads: H.
     head_dim: d; in RATE as wide as the model.

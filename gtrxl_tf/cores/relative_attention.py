@@ -104,7 +104,7 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
   def cached_keys_and_values(self, inputs: tf.Tensor) -> core.KeysAndValues:
     """Keys and values `[B, H, S, d]` of `inputs` `[B, S, D]`.
 
-    If time came before heads, every product with them would transpose them.
+    Heads come before time; otherwise every product with them would transpose them.
     """
     return self._heads_first(inputs, 'key'), self._heads_first(inputs, 'value')
 

@@ -53,9 +53,9 @@ class Replace(_Valve):
 class CrossAttention2(_Valve):
   """Old memory attends to new: `Attention(Q = M_n, K = V = act(H))`; RATE's default.
 
-  Four projections with biases, no residual and no norm. Scores are divided by
+  It has four projections with biases, and no residual or norm. Scores are divided by
   sqrt(D / num_heads) as in RATE's code, where Algorithm 2 has sqrt(D); `act` and the
-  biases follow the code too.
+  biases also follow the code.
   """
 
   def build(self, input_shape) -> None:

@@ -69,7 +69,7 @@ class SegmentTransformer(core.Core):
 
   Args:
     num_layers: L.
-    model_dim: D. Inputs of another width pass a linear embedding first.
+    model_dim: D. A linear embedding first maps inputs of another width.
     num_heads: H.
     head_dim: d.
     mlp_dim: hidden units of the position-wise MLP.
@@ -82,7 +82,7 @@ class SegmentTransformer(core.Core):
       back without bound.
     memory_length: M, in the unit of `segment_length`; 0 without recurrence.
     num_prefix: P, the number of learned vectors that all steps see (MemCtrl of Burtsev
-      et al., 2021); 0 with recurrence. They pass separate layers, in which they see
+      et al., 2021); 0 with recurrence. They have layers of their own, in which they see
       only each other: if they saw steps, earlier steps would see later ones through
       them.
     tokens_per_step: inputs per step, for models that turn a step into several tokens.

@@ -1,4 +1,4 @@
-"""Writing to a cache whose rows fill their slots at different times."""
+"""Writes to caches whose rows fill their slots at different times."""
 
 import tensorflow as tf
 

@@ -30,7 +30,7 @@ class XLCache(NamedTuple):
   New keys and values enter a tail of K rows, which moves by one row at every step. The
   window moves only when K steps are not in it yet, and then takes all of them: moving
   it at every step would take longer than the step itself. A step sees the last M steps,
-  so for each row that it sees in the tail it leaves out one of the window. Rows of the
+  so for each tail row that it sees it leaves out one row of the window. Rows of the
   batch move their windows at different steps.
   """
   keys: Tuple[tf.Tensor, ...]         # The window: for each layer, [B, H, M, d].

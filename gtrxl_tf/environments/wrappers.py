@@ -20,7 +20,7 @@ from gtrxl_tf.settings import config
 
 
 class Wrapper(dm_env.Environment):
-  """An environment that behaves as another one; subclasses change some of its methods.
+  """An environment that behaves like the one it wraps; subclasses change some methods.
 
   Attributes that dm_env does not define, such as `episode_success` and `render`, are
   those of the wrapped environment.
@@ -143,7 +143,7 @@ class RepeatAction(Wrapper):
 
   Args:
     environment: any `dm_env.Environment`.
-    repeats: how often an action is taken. 4 is DQN's.
+    repeats: how many times each action is taken. 4 is DQN's.
   """
 
   def __init__(self, environment: Any, repeats: config.PositiveInt = 4):

@@ -49,12 +49,12 @@ class OfflineExperiment(experiment.Experiment):
   """An experiment that trains on a dataset and evaluates its policy by playing.
 
   `Experiment.network` makes a network for an `action_spec`; `Experiment.agent` makes an
-  agent of a network. The defaults are `DecisionNetwork`, `DecisionAgent` and `AdamW`.
+  agent from a network. The defaults are `DecisionNetwork`, `DecisionAgent` and `AdamW`.
   Evaluations play `Experiment.environment` and `Experiment.tasks`.
 
   Args:
     dataset: folder of a dataset that `binaries.collect` or an importer wrote.
-    policy: makes a policy of a network, its `observation_spec` and `action_spec`.
+    policy: makes a policy from a network, `observation_spec` and `action_spec`.
     sampler: selects the steps of each batch, see `samplers`.
     learner_steps: learner steps of the run.
     segment_length: K, steps per segment.

@@ -34,7 +34,7 @@ class OnlineExperiment(experiment.Experiment):
 
   `Experiment.environment` must be set. `Experiment.network` makes an `ActorCritic` for
   an `action_spec`; `Experiment.agent` makes an `OnlineAgent` from two such networks, an
-  `online` one, which learns, and a `target` one, which acts. The defaults are
+  `online` one, which learns, and a `target` one, a copy that lags. The defaults are
   `ActorCritic`, `VMPOAgent` and `Adam`.
 
   If there are several tasks, equally many environments play each. Network and
@@ -59,7 +59,7 @@ class OnlineExperiment(experiment.Experiment):
     num_actors: how many actor processes there are, also if they are started one by one.
     environments_per_actor: environments that an actor steps in one batch; it divides
       `batch_size`, because an actor's unrolls travel together. The paper does not give
-      it; 32 keep a small network's step busy.
+      it; with 32 a small network's step is efficient.
     max_head_start: each environment of an actor begins with up to this many random
       actions. Without them, episodes of fixed length would begin and end at the same
       time in all environments; the paper has too many actors for that.
@@ -76,7 +76,7 @@ class OnlineExperiment(experiment.Experiment):
       x `batch_size` / `environments_per_actor`. After half a minute without newer
       weights an actor acts again with those it has, since an unroll may have been lost.
       If none was, `max_age` refuses the additional ones.
-    stall_seconds: time without a learner step after which a warning says what the
+    stall_seconds: seconds without a learner step after which a warning says what the
       learner waits for, and its health check fails; the same holds for an actor without
       an unroll. A part that hangs in a single call for three times as long ends, and is
       started again. Not in the paper; ten minutes are more than a first step takes to
@@ -91,7 +91,7 @@ class OnlineExperiment(experiment.Experiment):
       Reverb. With `bfloat16` they have half the bytes, and 8 significant bits. Networks
       still compute in float32, and the learner keeps its weights; statistics are not
       rounded. The policy that acts then differs a little from the learner's
-      (docs/deployment.md); an unroll holds the one that acted. Not in the papers.
+      (docs/scaling.md); an unroll holds the one that acted. Not in the papers.
     inference: where inference servers act for the actors, which then only step
       environments; None: each actor acts with a network of its own.
     **shared: the settings of `Experiment`.
