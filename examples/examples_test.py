@@ -28,7 +28,7 @@ world = own_environment.Orders()
 network = networks.ActorCritic(
     world.action_spec(), networks.VectorTorso([8]), cores.DeepLSTM(1, 8))
 network.create_variables(world.observation_spec())
-export.save_policy(policy_lib.ActorCriticPolicy(
+export.save_policy(policy.ActorCriticPolicy(
     network, world.observation_spec(), world.action_spec()), pathlib.Path(sys.argv[1]))
 """
 
