@@ -1,7 +1,7 @@
 """Runs the code and checks the commands of every page, or a table says why not.
 
 Python code is run, and settings are parsed by gin. The commands of this library take
-minutes, so only their flags and settings are checked.
+minutes, so only their flags and settings are checked. Blocks of `text` are pictures.
 """
 
 import importlib
@@ -29,6 +29,7 @@ _PAGES = sorted(str(path.relative_to(_ROOT)) for path in (
 # Pages whose Python runs in another test.
 _RUN_ELSEWHERE = {
     'README.md': 'readme_test.py, and readme_slow_test.py for what needs a policy',
+    'docs/running.md': 'readme_slow_test.py, since it trains',
     'docs/serving.md': 'serving_docs_test.py, with servers',
 }
 # The first words of the lines in other blocks, and why these are not run.
@@ -138,7 +139,7 @@ class DocsTest(parameterized.TestCase):
   @parameterized.parameters(*_PAGES)
   def test_other_blocks_are_known_commands(self, page):
     for block in _blocks(page):
-      if block.language != 'python' and not _is_gin(block):
+      if block.language not in ('python', 'text') and not _is_gin(block):
         for line in _lines(block):
           self.assertTrue(line.startswith(tuple(_NOT_RUN)),
                           f'{page}: {line!r} is neither code nor in _NOT_RUN')

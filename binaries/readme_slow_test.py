@@ -1,5 +1,6 @@
-"""Tests README's run on one's own environment, and the use of its policy."""
+"""Tests README's run on one's own environment, and docs/running.md's from Python."""
 
+import os
 import pathlib
 import re
 import shlex
@@ -12,8 +13,25 @@ from absl.testing import absltest
 from binaries import commands_testing
 from binaries import readme_test
 
+_RUNNING = (commands_testing.ROOT / 'docs' / 'running.md').read_text(encoding='utf-8')
+TRAINS, LOADS = re.findall(r'```python\n(.*?)```', _RUNNING, re.DOTALL)
+
 
 class OwnEnvironmentTest(absltest.TestCase):
+
+  def test_a_run_from_python(self):
+    folder = pathlib.Path(self.enter_context(tempfile.TemporaryDirectory()))
+    readme_test.write_world(folder)
+    self.assertIn('environment_steps = 300000', TRAINS)
+    short = TRAINS.replace('environment_steps = 300000', 'environment_steps = 20000')
+    for name, code in (
+        ('trains', short + '  assert code == 0, code\n'),
+        ('loads', LOADS + 'assert 0 <= evaluation.means["return"] <= 1, evaluation\n'
+                          'assert returns and network.core.memory_length == 16\n')):
+      (folder / f'{name}.py').write_text(code, encoding='utf-8')
+      subprocess.run(
+          [sys.executable, f'{name}.py'], check=True, cwd=folder,
+          env={**os.environ, 'PYTHONPATH': str(commands_testing.ROOT)})
 
   def test_training_and_the_policy(self):
     folder = pathlib.Path(self.enter_context(tempfile.TemporaryDirectory()))
