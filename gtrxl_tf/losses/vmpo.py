@@ -187,7 +187,7 @@ def _best_and_threshold(advantages: tf.Tensor, valid: tf.Tensor, fraction: float
   """
   ranked = tf.sort(tf.where(valid, advantages, -float('inf')), direction='DESCENDING')
   # The number of valid steps is known only when the graph runs. Shapes stay static
-  # because the threshold is looked up: by a gather, since XLA compiles a slice anew for
+  # because the threshold is looked up: by a gather, since XLA compiles a slice again for
   # each index.
   num_top = tf.maximum(tf.cast(fraction * _count(valid), tf.int32), 1)
   return ranked[0], tf.gather(ranked, num_top - 1)

@@ -125,7 +125,7 @@ class Predictor(tf.keras.layers.Layer):
   statistics.
 
   These parts are the paper's, as public implementations of it (in ALF, yosider's) and
-  of RMA, its authors' next agent, confirm; its text was not at hand: diagonal
+  of RMA, its authors' next agent, confirm; its text was not available: diagonal
   Gaussians; a prior with two tanh layers of 2 Z; the reconstruction of all inputs and
   the return; Bernoulli pixels and squared errors of rewards and returns.
 

@@ -301,7 +301,7 @@ class TAPNetwork(keras.Layer):
       variable.assign(value)
 
   def initial_state(self, batch_size) -> Any:
-    """The empty state, since each state is planned from anew."""
+    """The empty state: each plan begins at the current observation."""
     return ()
 
   def initial_cache(self, batch_size) -> Any:

@@ -112,7 +112,7 @@ def forbidden(text: str) -> List[str]:
 def num_constants(learner: learner_lib.Learner, batch: Any) -> int:
   """Returns how many of a step's inputs are constants of its module.
 
-  XLA would compile the step anew for each of their values. Inputs without elements do
+  XLA would compile the step again for each of their values. Inputs without elements do
   not count.
   """
   entry = hlo(learner, batch).split('\nENTRY ', 1)[1]

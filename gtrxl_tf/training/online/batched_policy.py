@@ -111,7 +111,7 @@ class BatchedPolicy:
     return self._policies[0].get_initial_state(self._num_rows + 1)
 
   def _trace(self, jit_compile: Optional[bool]) -> None:
-    """Makes the graph. It is one for all, since each would be compiled anew."""
+    """Makes the graph. One graph serves all: another would be compiled again."""
     time_step = _batches(self._policies[0].time_step_spec)
     self._steps = [self._compiled(policy, jit_compile) for policy in self._policies]
     self._batched = tf.function(self._request, autograph=False).get_concrete_function(
