@@ -132,6 +132,11 @@ def table(index: run_index.Index) -> str:
     caption.append(f"The informed policy's is {best}.")
   if diverged:
     caption.append(f'Runs that diverged, which count as 0: {diverged}.')
+  draws = {run.seed: run.samples for run in index.points[0].runs if run.samples}
+  if draws:
+    caption.append('Drawn for each seed: ' + '; '.join(
+        name + ' ' + ', '.join(format(draws[seed][name], '.2g') for seed in sorted(draws))
+        for name in draws[min(draws)]) + '.')
   caption.append(f'Code: {index.version}. Command:')
   return f'{tables}\n\n{" ".join(caption)}\n\n    {index.command}\n'
 

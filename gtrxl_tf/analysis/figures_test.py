@@ -114,7 +114,8 @@ class FiguresTest(absltest.TestCase):
     self.assertRegex(text, r'\| gtrxl \| \*\*\S+\*\* \[1, 9\] \(1, 2, 9\) \|')
     self.assertRegex(text, r'\| lstm \| \*\*2\*\* \[0, 4\] \(4, 0\) \|')
     self.assertIn('which count as 0: 2', text)
-    self.assertIn("The informed policy's is 10.", text)
+    self.assertIn("The informed policy's is 10. ", text)
+    self.assertIn('Drawn for each seed: rate 0.1, 0.2. ', text)
     self.assertIn('\n    gtrxl compare --seeds=3\n', text)
 
   def test_runs_that_learn_while_they_act_have_a_table_for_each_way_to_act(self):
