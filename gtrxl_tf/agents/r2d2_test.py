@@ -154,6 +154,7 @@ class R2D2AgentTest(tf.test.TestCase, parameterized.TestCase):
     head = heads.PixelControlHead(3, (1, 1, 2))
     for settings, message in (
         (dict(action_spec=testing.CONTINUOUS), 'expected one DiscreteArray'),
+        (dict(action_spec={'x': testing.DISCRETE}), 'expected one DiscreteArray'),
         (dict(popart=networks.PopArt), 'ActorCritic.popart is set: expected None'),
         (dict(pixel_control_head=head), 'pixel_control_head is set: expected None')):
       network = testing.tiny_network(**settings)

@@ -229,6 +229,8 @@ def _draw_finals(path: pathlib.Path, finals: _Finals,
   figure, panel = curves.pyplot().subplots(figsize=(8, 5), layout='constrained')
   for i, (model, columns) in enumerate(finals.values.items()):
     places = [place for place, values in enumerate(columns) if values]
+    if not places:
+      continue  # No run of the model is done.
     estimates = [estimate(tuple(columns[place])) for place in places]
     x = np.array(places) + 0.3 * ((i + 0.5) / len(finals.values) - 0.5)
     mean, low, high = np.array(estimates).T
@@ -275,7 +277,8 @@ def insert_tables(page: pathlib.Path, tables: Dict[str, str]) -> None:
     tables: by NAME.
 
   Raises:
-    config.ConfigError: the page has a mark for a table that is not there.
+    config.ConfigError: the page has a mark for a table that is not there, or one without
+      the other that belongs to it.
   """
   def replaced(found: 're.Match') -> str:
     if found[1] not in tables:
@@ -284,5 +287,9 @@ def insert_tables(page: pathlib.Path, tables: Dict[str, str]) -> None:
     return f'<!-- runs: {found[1]} -->\n{tables[found[1]]}<!-- end of runs -->'
 
   text = page.read_text(encoding='utf-8')
+  marks = re.findall('<!-- (runs|end of runs)', text)
+  if marks != ['runs', 'end of runs'] * (len(marks) // 2):
+    raise config.ConfigError(f'{page}: expected <!-- end of runs --> after each '
+                             '<!-- runs: NAME -->, before the next')
   files.write_atomically(page, re.sub(
-      r'<!-- runs: (\w+) -->.*?<!-- end of runs -->', replaced, text, flags=re.DOTALL))
+      r'<!-- runs: (\S+) -->.*?<!-- end of runs -->', replaced, text, flags=re.DOTALL))

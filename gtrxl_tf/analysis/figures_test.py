@@ -180,14 +180,33 @@ class FiguresTest(absltest.TestCase):
     self.assertIn('| model | return | each run |',
                   self.path.with_suffix('.md').read_text())
 
+  @pytest.mark.medium
+  def test_a_model_of_which_no_run_is_done_has_no_final_value(self):
+    index = _index()
+    points = [point._replace(runs=[
+        run._replace(evaluation=[], diverged=False) if run.model.startswith('lstm')
+        else run for run in point.runs]) for point in index.points]
+    run_index.write(self.path, index._replace(points=points))
+    figures.write(self.path)
+    self.assertIn('| lstm | - | - |', self.path.with_suffix('.md').read_text())
+
+  def test_a_page_with_a_single_mark_is_refused_and_stays_as_it_is(self):
+    page = self.path.with_name('page.md')
+    for text in ('a\n<!-- runs: depth -->\nb\n', 'a\n<!-- end of runs -->\nb\n',
+                 '<!-- runs: depth -->\nprose\n<!-- runs: x -->\n<!-- end of runs -->\n'):
+      page.write_text(text)
+      with self.assertRaisesRegex(config.ConfigError, 'page.md: expected <!-- end of'):
+        figures.insert_tables(page, {'depth': 'new\n', 'x': 'new\n'})
+      self.assertEqual(page.read_text(), text)
+
   def test_tables_go_where_a_page_has_their_marks(self):
     page = self.path.with_name('page.md')
-    page.write_text('a\n<!-- runs: depth -->\nold\n<!-- end of runs -->\nb\n')
+    page.write_text('a\n<!-- runs: my-depth -->\nold\n<!-- end of runs -->\nb\n')
     for _ in range(2):
-      figures.insert_tables(page, {'depth': 'new\n', 'other': 'x\n'})
-      self.assertEqual(page.read_text(), 'a\n<!-- runs: depth -->\nnew\n'
+      figures.insert_tables(page, {'my-depth': 'new\n', 'other': 'x\n'})
+      self.assertEqual(page.read_text(), 'a\n<!-- runs: my-depth -->\nnew\n'
                        '<!-- end of runs -->\nb\n')
-    with self.assertRaisesRegex(config.ConfigError, "runs 'depth': expected one of o"):
+    with self.assertRaisesRegex(config.ConfigError, "runs 'my-depth': expected one of o"):
       figures.insert_tables(page, {'other': 'x\n'})
 
 

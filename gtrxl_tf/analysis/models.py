@@ -96,19 +96,26 @@ def sweep(text: Optional[str]) -> List[Point]:
   """Returns the points of `SETTING=VALUE,VALUE,...` or of `FILE,FILE,...`.
 
   Raises:
-    config.ConfigError: the text is neither.
+    config.ConfigError: the text is neither, or two points would have one name.
   """
   if text is None:
     return [Point('', '', [], [])]
   if re.fullmatch(_FILES, text):
     stems = [(pathlib.Path(file).stem, file) for file in text.split(',')]
-    return [Point(stem, stem, [file], []) for stem, file in stems]
-  if not re.fullmatch(_VALUES, text):
+    points = [Point(stem, stem, [file], []) for stem, file in stems]
+  elif re.fullmatch(_VALUES, text):
+    setting, _, values = text.partition('=')
+    points = [Point(f'{setting}={value}', value, [], [_binding(f'{setting}={value}')])
+              for value in values.split(',')]
+  else:
     raise config.ConfigError(f'--sweep={text}: expected SETTING=VALUE,VALUE,... as in '
                              "'Numpad.size=2,3,4', or gin files")
-  setting, _, values = text.partition('=')
-  return [Point(f'{setting}={value}', value, [], [_binding(f'{setting}={value}')])
-          for value in values.split(',')]
+  names = [point.name for point in points]
+  for name in names:
+    if names.count(name) > 1:  # Their runs would have the same folders.
+      raise config.ConfigError(f'--sweep={text} has two points of the name {name}: '
+                               'expected values, or files of names, that differ')
+  return points
 
 
 def swept(text: Optional[str]) -> Optional[str]:

@@ -61,6 +61,11 @@ class VariantsTest(parameterized.TestCase):
     with self.assertRaisesRegex(config.ConfigError, 'expected SETTING=VALUE,VALUE'):
       models.sweep(text)
 
+  @parameterized.parameters('Numpad.size=2,3,2', 'a/x.gin,y.gin,b/x.gin')
+  def test_refuses_two_points_of_one_name(self, text):
+    with self.assertRaisesRegex(config.ConfigError, 'two points of the name'):
+      models.sweep(text)
+
 
 if __name__ == '__main__':
   absltest.main()

@@ -106,9 +106,8 @@ class ActionSpace:
 
   @property
   def is_discrete(self) -> bool:
-    """Whether an action is one integer."""
-    return (len(self._leaves) == 1 and bool(self._num_values)
-            and not self._leaves[0].shape)
+    """Whether an action is one integer, and no nest of it."""
+    return specs_lib.is_discrete(self.action_spec) and not self.action_spec.shape
 
   @property
   def is_bounded(self) -> bool:

@@ -209,6 +209,11 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(space.mode(policy), [2])
     self.assertAllEqual(space.to_environment(space.mode(policy)), [3])
 
+  def test_a_nest_of_one_integer_is_no_discrete_action(self):
+    space = action_space.ActionSpace({'x': specs.DiscreteArray(3)})
+    self.assertFalse(space.is_discrete)
+    self.assertEqual(space.num_discrete, 3)
+
   def test_an_array_of_integers_equals_several_discrete_actions(self):
     array = action_space.ActionSpace(specs.BoundedArray((2,), np.int32, 0, [1, 2]))
     several = action_space.ActionSpace([specs.DiscreteArray(2), specs.DiscreteArray(3)])

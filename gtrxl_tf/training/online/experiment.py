@@ -156,7 +156,8 @@ class OnlineExperiment(experiment.Experiment):
       _check_replay(replay, new_unrolls, unroll_length, environments_per_actor,
                     {'batches_per_weights': batches_per_weights, 'max_age': max_age,
                      # Its policy has no rates of exploration.
-                     'inference': inference and '@Inference()'}, num_minibatches)
+                     'inference': inference and '@Inference()'}, num_minibatches,
+                    environment_steps, frames_per_action)
     self.environment_steps = math.ceil(environment_steps / frames_per_action)
     self.unroll_length = unroll_length
     self.batch_size = batch_size
@@ -351,8 +352,8 @@ class OnlineExperiment(experiment.Experiment):
 
 
 def _check_replay(replay: prioritized.Replay, new_unrolls: int, unroll_length: int,
-                  environments: int, unset: Dict[str, Any], num_minibatches: int
-                  ) -> None:
+                  environments: int, unset: Dict[str, Any], num_minibatches: int,
+                  environment_steps: int, frames_per_action: int) -> None:
   """Refuses settings that do not fit a replay table."""
   for name, value in unset.items():
     if value is not None:
@@ -371,6 +372,12 @@ def _check_replay(replay: prioritized.Replay, new_unrolls: int, unroll_length: i
     raise config.ConfigError(
         f'Replay.overlap = {replay.overlap}: expected less than '
         f'OnlineExperiment.unroll_length = {unroll_length}')
+  first = replay.min_unrolls * (unroll_length - replay.overlap) * frames_per_action
+  if environment_steps < first:
+    raise config.ConfigError(
+        f'OnlineExperiment.environment_steps = {environment_steps}: expected at least '
+        f'{first}, which Replay.min_unrolls = {replay.min_unrolls} take before the '
+        'first learner step')
 
 
 def _check_shares(batches: int, batch_size: int, environments: int, num_actors: int,
