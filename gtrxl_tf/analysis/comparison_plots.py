@@ -76,6 +76,7 @@ def draw_sweep(path: pathlib.Path, setting: str,
     else:
       curves.plot(panel, shown, comparison.steps_column(point.runs), point.informed,
                   lines=point.lines.get(curves.measure_column(shown), {}))
+      panel.locator_params(axis='x', nbins=5)  # More labels would overlap.
       first_in_row = panel.get_subplotspec().is_first_col()
       panel.set_ylabel(curves.return_label(shown) if first_in_row else '')
     panel.set_title(_heading(setting, point.value), fontsize='medium')
