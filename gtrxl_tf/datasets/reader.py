@@ -109,11 +109,16 @@ class Dataset:
 
     Args:
       name: as for `take`.
+
+    Raises:
+      DatasetError: the dataset has no episodes.
     """
+    if not self.num_episodes:
+      raise DatasetError(f'{self.path}: has no episodes')
     sums = [(np.sum(x, axis=0, dtype=np.float64),
              np.sum(np.square(x, dtype=np.float64), axis=0))
             for x in (self._array(i, name) for i in range(len(self._shards)))]
-    mean, square = np.sum(sums, axis=0) / max(self.num_steps, 1)
+    mean, square = np.sum(sums, axis=0) / self.num_steps
     return mean, np.sqrt(np.maximum(square - mean**2, 0))
 
   def episode(self, i: int) -> format_lib.Episode:

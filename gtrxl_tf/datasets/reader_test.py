@@ -70,6 +70,12 @@ class ReaderTest(absltest.TestCase):
     np.testing.assert_allclose(
         other.statistics('reward'), (rewards.mean(), rewards.std()), rtol=1e-5)
 
+  def test_no_episodes_have_no_statistics(self):
+    path = self._path.with_name('empty')
+    episodes_testing.write(path, _SPECS, [])
+    with self.assertRaisesRegex(datasets.DatasetError, 'empty: has no episodes'):
+      datasets.open_dataset(path).observation_statistics()
+
   def test_a_missing_file_is_named(self):
     for name in self._files():
       self._restore()
