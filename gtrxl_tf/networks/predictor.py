@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from gtrxl_tf import cores
 from gtrxl_tf import nests
+from gtrxl_tf.cores import dropout
 from gtrxl_tf.cores import merlin
 from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import action_space
@@ -212,8 +213,10 @@ class Predictor(tf.keras.layers.Layer):
         is_first, tf.nest.map_structure(tf.zeros_like, (previous_action, reward)),
         (previous_action, reward))
     prior = self._prior_of(beliefs.context, previous_action)
-    sample = beliefs.mean + tf.exp(beliefs.log_scale) * tf.random.normal(
-        tf.shape(beliefs.mean))
+    # Stateless, like dropout: a run that resumes draws what it would have drawn.
+    noise = tf.random.stateless_normal(
+        tf.shape(beliefs.mean), dropout.make_key(beliefs.mean))
+    sample = beliefs.mean + tf.exp(beliefs.log_scale) * noise
     observation_outputs, action_outputs, predicted_reward, value = tf.split(
         self._decoder(sample), self._sizes, axis=-1)
     going_on = tf.cast(~is_first, tf.float32)

@@ -139,6 +139,12 @@ class AgentTest(tf.test.TestCase, parameterized.TestCase):
           stepped.policy.logits, unrolled.policy.logits[:, t], atol=1e-5)
       self.assertEqual(stepped.predictions, ())
 
+  def test_equal_weights_and_batches_have_equal_losses(self):
+    # So that a run that resumes from a checkpoint goes on as if it had not stopped.
+    network = _network()
+    agent, batch = ppo.PPOAgent(network, _network()), _batch(network)
+    self.assertEqual(*(float(agent.loss(batch)[0]) for _ in range(2)))
+
   @parameterized.parameters(vmpo.VMPOAgent, ppo.PPOAgent)
   @pytest.mark.medium
   def test_every_cost_counts_and_every_variable_has_a_gradient(self, make):
