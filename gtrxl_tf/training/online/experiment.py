@@ -3,7 +3,7 @@
 import functools
 import math
 import pathlib
-from typing import Any, Dict, Literal, Optional
+from typing import Any, Dict, Literal, Optional, Tuple
 
 import tensorflow as tf
 import tree
@@ -154,10 +154,12 @@ class OnlineExperiment(experiment.Experiment):
     if replay:
       new_unrolls = replay.unrolls_per_step or batch_size
       _check_replay(replay, new_unrolls, unroll_length, environments_per_actor,
-                    {'batches_per_weights': batches_per_weights, 'max_age': max_age,
-                     # Its policy has no rates of exploration.
-                     'inference': inference and '@Inference()'}, num_minibatches,
-                    environment_steps, frames_per_action)
+                    environment_steps, frames_per_action, {
+                        'batches_per_weights': (batches_per_weights, None),
+                        'max_age': (max_age, None),
+                        # Its policy has no rates of exploration.
+                        'inference': (inference and '@Inference()', None),
+                        'num_minibatches': (num_minibatches, 1)})
     self.environment_steps = math.ceil(environment_steps / frames_per_action)
     self.unroll_length = unroll_length
     self.batch_size = batch_size
@@ -352,18 +354,14 @@ class OnlineExperiment(experiment.Experiment):
 
 
 def _check_replay(replay: prioritized.Replay, new_unrolls: int, unroll_length: int,
-                  environments: int, unset: Dict[str, Any], num_minibatches: int,
-                  environment_steps: int, frames_per_action: int) -> None:
-  """Refuses settings that do not fit a replay table."""
-  for name, value in unset.items():
-    if value is not None:
+                  environments: int, environment_steps: int, frames_per_action: int,
+                  fixed: Dict[str, Tuple[Any, Any]]) -> None:
+  """Refuses settings that do not fit a replay table; `fixed` has given and expected."""
+  for name, (value, expected) in fixed.items():
+    if value != expected:
       raise config.ConfigError(
-          f'OnlineExperiment.{name} = {value}: expected None with '
+          f'OnlineExperiment.{name} = {value}: expected {expected} with '
           'OnlineExperiment.replay')
-  if num_minibatches > 1:
-    raise config.ConfigError(
-        f'OnlineExperiment.num_minibatches = {num_minibatches}: expected 1 with '
-        'OnlineExperiment.replay')
   if new_unrolls % environments:
     raise config.ConfigError(
         f'Replay.unrolls_per_step = {new_unrolls}: expected a multiple of '
@@ -376,8 +374,7 @@ def _check_replay(replay: prioritized.Replay, new_unrolls: int, unroll_length: i
   if environment_steps < first:
     raise config.ConfigError(
         f'OnlineExperiment.environment_steps = {environment_steps}: expected at least '
-        f'{first}, which Replay.min_unrolls = {replay.min_unrolls} take before the '
-        'first learner step')
+        f'{first}, the steps of Replay.min_unrolls = {replay.min_unrolls}')
 
 
 def _check_shares(batches: int, batch_size: int, environments: int, num_actors: int,

@@ -179,7 +179,7 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
       (dict(replay=prioritized.Replay(overlap=6), environment_steps=100),
        'Replay.overlap = 6: expected less than OnlineExperiment.unroll_length = 6'),
       (dict(environment_steps=23), 'OnlineExperiment.environment_steps = 23: expected at '
-       'least 24, which Replay.min_unrolls = 6 take before the first learner step'))
+       'least 24, the steps of Replay.min_unrolls = 6'))
   def test_settings_that_do_not_fit_are_refused(self, settings, message):
     with self.assertRaisesRegex(config.ConfigError, message):
       _experiment(**settings)
