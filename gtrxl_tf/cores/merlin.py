@@ -137,7 +137,7 @@ class MERLIN(core.Core):
     computes priors for all steps at once.
   - Usage decays, as in "One-shot Learning with Memory-Augmented Neural Networks"
     (Santoro et al., 2016). Without decay a full memory would replace only its newest
-    row, which has been read the least.
+    row, the one of least usage.
   - Memory, reads and writes are float32 in any precision policy.
 
   Args:

@@ -106,7 +106,7 @@ class ActionSpace:
 
   @property
   def is_discrete(self) -> bool:
-    """Whether an action is one integer, and no nest of it."""
+    """Whether an action is a single integer and not a nest that contains one."""
     return specs_lib.is_discrete(self.action_spec) and not self.action_spec.shape
 
   @property
