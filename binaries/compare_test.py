@@ -16,6 +16,7 @@ from gtrxl_tf import testing
 from gtrxl_tf.analysis import comparison_runs
 from gtrxl_tf.analysis import run_index
 from gtrxl_tf.environments import t_maze
+from gtrxl_tf.launch import prepare
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
@@ -91,6 +92,13 @@ class CompareTest(absltest.TestCase):
       compare.main()
     return printed.getvalue()
 
+  def _write_settings(self):
+    """Writes what the processes of `self.runs` would have written into their folders."""
+    for run in self.runs:
+      gin.clear_config()
+      prepare.prepare(run.files, run.bindings)
+      run_folder.RunFolder(run.root).config.write_text(config.operative_text())
+
   def _cells(self, line_start):
     text = (self.root / 'comparison.md').read_text()
     return [line.strip('| ').split(' | ') for line in text.splitlines()
@@ -156,12 +164,23 @@ class CompareTest(absltest.TestCase):
   def test_resumes_where_it_stopped_and_reports_without_training(self):
     sweep = {'sweep': 'ActionRecall.delay=3'}
     self._compare(seeds=1, **sweep)
+    self._write_settings()
     self._compare(**sweep)
     self.assertEqual([pathlib.Path(run.root).name for run in self.runs], ['seed_1'] * 2)
     (self.root / 'comparison.md').unlink()
     self._compare(only_report=True, **sweep)
     self.assertEmpty(self.runs)
     self.assertLen(self._cells('lstm | 1'), 1)
+
+  @pytest.mark.medium
+  def test_finished_runs_with_other_settings_need_another_folder(self):
+    self._compare(seeds=1)
+    self._write_settings()
+    with self.assertRaisesRegex(
+        SystemExit, r'Not started: .*gtrxl/seed_0 was started with other settings: '
+        r'ActionRecall.delay = \d+ \(now 3\); other settings need another --root_dir'):
+      self._compare(gin_bindings=['ActionRecall.delay = 3'])
+    self.assertEmpty(self.runs)
 
   @pytest.mark.long
   def test_runs_of_all_cores_draw_the_same_settings(self):
@@ -215,6 +234,7 @@ class CompareTest(absltest.TestCase):
   def test_prints_a_command_for_each_unfinished_run(self):
     self._compare(seeds=1, first_seed=7)
     self.assertEqual([pathlib.Path(run.root).name for run in self.runs], ['seed_7'] * 2)
+    self._write_settings()
     printed = self._compare(first_seed=7, print_commands=True)
     self.assertEmpty(self.runs)
     commands = [shlex.split(line) for line in printed.splitlines()]

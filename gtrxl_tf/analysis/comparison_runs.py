@@ -20,6 +20,9 @@ from gtrxl_tf.analysis import comparison_plots
 from gtrxl_tf.analysis import models as variants
 from gtrxl_tf.analysis import run_index
 from gtrxl_tf.launch import prepare
+from gtrxl_tf.launch import resuming
+from gtrxl_tf.settings import config
+from gtrxl_tf.settings import differences
 from gtrxl_tf.settings import sampling
 from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
@@ -86,7 +89,7 @@ class Comparison:
     self._processes: List[subprocess.Popen] = []
     self._stopping = False
     prepared = list(self._models)[-1:] if only_report else list(self._models)
-    self._prepared = {point.name: self._prepare(point, prepared)
+    self._prepared = {point.name: self._prepare(point, prepared, not only_report)
                       for point in self._points}
 
   def train(self, num_jobs: int = 1) -> None:
@@ -169,14 +172,34 @@ class Comparison:
     return run_folder.RunFolder(
         self._root / run.point.name / run.model / f'seed_{run.seed}')
 
-  def _prepare(self, point: variants.Point, models: Sequence[str]) -> _Prepared:
+  def _prepare(self, point: variants.Point, models: Sequence[str], trains: bool
+               ) -> _Prepared:
     """Prepares the experiment of each model; they have the same environment."""
     for model in models:
       gin.clear_config()
       experiment = prepare.prepare(
           self._files(point, model), self._bindings(point, model))
+      if trains:
+        self._check_earlier_runs(point, model)
     return _Prepared(experiment.informed_return(), experiment.task_names,
                      list(experiment.compute_scores([], [])), experiment.reference_lines)
+
+  def _check_earlier_runs(self, point: variants.Point, model: str) -> None:
+    """Raises a `ConfigError` if a run of the model has other settings than gin has now.
+
+    Otherwise the report would name this command for runs of an earlier one.
+    """
+    now = differences.operative()
+    for seed in self._seeds:
+      folder = self._folder(_Run(point, model, seed))
+      before = resuming.settings_of(folder)
+      changed = before is not None and differences.differences(
+          now, before, ['Experiment.seed'])
+      if changed:
+        raise config.ConfigError(
+            f'{folder.root} was started with other settings: '
+            f'{differences.describe(changed, "now")}; other settings need another '
+            '--root_dir')
 
   def _flags(self, run: _Run) -> List[str]:
     """The flags of `gtrxl train` for a run."""
@@ -243,11 +266,11 @@ class Comparison:
         folder = self._folder(_Run(point, model, seed))
         metrics = metrics_csv.read_metrics(folder.metrics)
         if metrics or folder.diverged.exists():
-          config = (folder.config.read_text(encoding='utf-8')
-                    if folder.config.exists() else '')
+          settings = (folder.config.read_text(encoding='utf-8')
+                      if folder.config.exists() else '')
           runs.append(comparison.Run(
               model, seed, metrics, metrics_csv.read_metrics(folder.evaluation),
-              folder.diverged.exists(), sampling.samples(config),
+              folder.diverged.exists(), sampling.samples(settings),
               history_curves.read_csv(folder.learning_process.with_suffix('.csv')),
-              next(iter(metrics_csv.read_metrics(folder.scores)), {}), config))
+              next(iter(metrics_csv.read_metrics(folder.scores)), {}), settings))
     return runs

@@ -1,7 +1,7 @@
 """Resumption: what a run's folder must have in common with the settings of a process."""
 
 import contextlib
-from typing import Iterator, List
+from typing import Dict, Iterator, List, Optional
 
 import tensorflow as tf
 
@@ -73,13 +73,9 @@ def check_settings(folder: run_folder.RunFolder, allow_changes: bool
   Raises:
     config.ConfigError: some that must not change differ.
   """
-  if not (folder.was_started and folder.config.exists()):
-    return []  # A run that was refused, or interrupted before it learned anything.
-  try:
-    before = differences.parse(folder.config.read_text(encoding='utf-8'))
-  except ValueError as error:
-    raise config.ConfigError(f'{folder.config}: {config.one_line(error)}; another '
-                             'experiment needs another folder') from error
+  before = settings_of(folder)
+  if before is None:
+    return []
   now = differences.operative()
   fixed = differences.differences(now, before, differences.CHANGEABLE)
   if fixed:
@@ -93,3 +89,21 @@ def check_settings(folder: run_folder.RunFolder, allow_changes: bool
         f'{differences.describe(changed, "now")}; --allow_changes continues with '
         'the new ones, and keeps a record of the earlier ones')
   return changed
+
+
+def settings_of(folder: run_folder.RunFolder) -> Optional[Dict[str, str]]:
+  """Reads the settings that a run was started with, as `differences.parse` returns them.
+
+  Returns None if there is no run, or one that was refused or interrupted before it
+  learned anything.
+
+  Raises:
+    config.ConfigError: the file of settings cannot be read.
+  """
+  if not (folder.was_started and folder.config.exists()):
+    return None
+  try:
+    return differences.parse(folder.config.read_text(encoding='utf-8'))
+  except ValueError as error:
+    raise config.ConfigError(f'{folder.config}: {config.one_line(error)}; another '
+                             'experiment needs another folder') from error
