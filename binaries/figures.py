@@ -27,6 +27,11 @@ def main() -> None:
   from gtrxl_tf.analysis import figures
   from gtrxl_tf.settings import config
 
+  names = [pathlib.Path(path).stem for path in _INDEX.value]
+  repeated = {name for name in names if names.count(name) > 1}
+  if _PAGE.value and repeated:  # A page names a table by its index's name.
+    binaries.refuse(f'--index has several files named {min(repeated)}: expected '
+                    'different names with --page')
   logging.set_verbosity(logging.WARNING)  # rliable logs each of its calculations.
   tables = {}
   try:

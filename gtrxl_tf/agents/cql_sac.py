@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 import dm_env
 from dm_env import specs
+import gin
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import tensor_spec
@@ -25,7 +26,8 @@ from gtrxl_tf.settings import config
 def _tf_agents(module: str) -> types.ModuleType:
   """Imports a module of TF-Agents, which only these two classes need."""
   importlib.import_module('gtrxl_tf.networks.before_tf_agents')
-  return optional.load(f'tf_agents.{module}', 'conservative SAC', 'online')
+  with gin.unlock_config():  # TF-Agents' modules register themselves with gin.
+    return optional.load(f'tf_agents.{module}', 'conservative SAC', 'online')
 
 
 @config.configurable

@@ -1,6 +1,9 @@
 """Tests of sac.py."""
 
 import pathlib
+import subprocess
+import sys
+import textwrap
 
 from absl.testing import absltest
 from dm_env import specs
@@ -77,6 +80,19 @@ def _values(variables):
 class CQLSACAgentTest(tf.test.TestCase):
 
   @pytest.mark.long
+  @pytest.mark.medium
+  def test_tf_agents_can_be_imported_after_settings_were_read(self):
+    subprocess.run([sys.executable, '-c', textwrap.dedent("""
+        import gin
+        from gtrxl_tf import testing
+        from gtrxl_tf.agents import cql_sac
+        gin.finalize()
+        network = cql_sac.CQLSACActor(testing.CONTINUOUS, (8,))
+        network.create_variables(testing.CONTINUOUS)
+        cql_sac.CQLSACAgent(network, critic_units=(8,))
+        assert gin.config_is_locked()
+        """)], check=True)
+
   def test_it_learns_a_quadratic_task(self):
     agent = _agent(alpha=0.1)
     learner = learner_lib.Learner(

@@ -6,10 +6,12 @@ of processes therefore does not matter, and an interrupted collection continues 
 piece after the last one that was written.
 """
 
+import atexit
 import collections
 from concurrent import futures
 import contextlib
 import functools
+import gc
 import importlib
 import itertools
 import multiprocessing
@@ -303,7 +305,7 @@ def _played(collector: Collector, first: int, num_processes: int
     pool.shutdown(cancel_futures=True)
 
 
-_collector: Collector  # In a process of the pool.
+_collector: Optional[Collector]  # In a process of the pool.
 
 
 def _start(modules: Sequence[str], settings: str) -> None:
@@ -326,6 +328,14 @@ def _start(modules: Sequence[str], settings: str) -> None:
     importlib.import_module(module)
   config.parse([], [settings])
   _collector = Collector()
+  atexit.register(_forget_collector)
+
+
+def _forget_collector() -> None:
+  """Frees a SavedModel before the modules of TensorFlow, which it needs to be freed."""
+  global _collector
+  _collector = None
+  gc.collect()
 
 
 def _end_with_parent() -> None:
