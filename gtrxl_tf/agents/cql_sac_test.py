@@ -79,7 +79,6 @@ def _values(variables):
 
 class CQLSACAgentTest(tf.test.TestCase):
 
-  @pytest.mark.long
   @pytest.mark.medium
   def test_tf_agents_can_be_imported_after_settings_were_read(self):
     subprocess.run([sys.executable, '-c', textwrap.dedent("""
@@ -93,6 +92,7 @@ class CQLSACAgentTest(tf.test.TestCase):
         assert gin.config_is_locked()
         """)], check=True)
 
+  @pytest.mark.long
   def test_it_learns_a_quadratic_task(self):
     agent = _agent(alpha=0.1)
     learner = learner_lib.Learner(
