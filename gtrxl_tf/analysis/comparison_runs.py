@@ -21,7 +21,6 @@ from gtrxl_tf.analysis import models as variants
 from gtrxl_tf.analysis import run_index
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import resuming
-from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
 from gtrxl_tf.settings import sampling
 from gtrxl_tf.training import metrics_csv
@@ -196,10 +195,7 @@ class Comparison:
       changed = before is not None and differences.differences(
           now, before, ['Experiment.seed'])
       if changed:
-        raise config.ConfigError(
-            f'{folder.root} was started with other settings: '
-            f'{differences.describe(changed, "now")}; other settings need another '
-            '--root_dir')
+        raise resuming.refusal(folder, changed, 'other settings need another --root_dir')
 
   def _flags(self, run: _Run) -> List[str]:
     """The flags of `gtrxl train` for a run."""

@@ -135,10 +135,10 @@ def _read(number: int, label: str, root: str, num_episodes: int) -> _Run:
     episodes = report_page.paragraph(
         f'No episodes were played, because the experiment cannot be made here: {error}')
   # The modules of all settings are known now, and with them the defaults.
-  text = folder.config.read_text(encoding='utf-8')
   try:
+    text = folder.config.read_text(encoding='utf-8')
     settings = differences.parse(text)
-  except config.ConfigError as error:
+  except (config.ConfigError, UnicodeDecodeError) as error:
     raise config.ConfigError(f'{folder.config}: {error}') from error
   return _Run(label, folder, text, settings, metrics, environment, tasks, informed,
               random, episodes or '')

@@ -240,9 +240,10 @@ class PageTest(_Test):
     with self.assertRaisesRegex(config.ConfigError, r'^--output=.*nowhere/a.html: '
                                 'expected a file in a folder that exists'):
       report.write([str(self.folder / 'run')], f'{self.folder}/nowhere/a.html')
-    (self.folder / 'run' / 'config.gin').write_text('x = [')
-    with self.assertRaisesRegex(config.ConfigError, 'run/config.gin: not gin: '):
-      report.write([str(self.folder / 'run')])
+    for content, message in ((b'x = [', 'not gin: '), (b'x = 1  # \xff', "'utf-8' codec")):
+      (self.folder / 'run' / 'config.gin').write_bytes(content)
+      with self.assertRaisesRegex(config.ConfigError, f'run/config.gin: {message}'):
+        report.write([str(self.folder / 'run')])
 
 
 def _episode(num_steps, frame=(40, 60, 3)):

@@ -79,16 +79,20 @@ def check_settings(folder: run_folder.RunFolder, allow_changes: bool
   now = differences.operative()
   fixed = differences.differences(now, before, differences.CHANGEABLE)
   if fixed:
-    raise config.ConfigError(
-        f'{folder.root} was started with other settings: '
-        f'{differences.describe(fixed, "now")}; other settings need another folder')
+    raise refusal(folder, fixed, 'other settings need another folder')
   changed = differences.differences(now, before)
   if changed and not allow_changes:
-    raise config.ConfigError(
-        f'{folder.root} was started with other settings: '
-        f'{differences.describe(changed, "now")}; --allow_changes continues with '
-        'the new ones, and keeps a record of the earlier ones')
+    raise refusal(folder, changed, '--allow_changes continues with the new ones, and '
+                  'keeps a record of the earlier ones')
   return changed
+
+
+def refusal(folder: run_folder.RunFolder, changed: List[differences.Difference],
+            advice: str) -> config.ConfigError:
+  """The error that a run in a folder has other settings, and what to do about it."""
+  return config.ConfigError(
+      f'{folder.root} was started with other settings: '
+      f'{differences.describe(changed, "now")}; {advice}')
 
 
 def settings_of(folder: run_folder.RunFolder) -> Optional[Dict[str, str]]:
