@@ -51,7 +51,8 @@ class NetworkPair(tf.Module):
     super().__init__(name=name)
     self.online = online
     self.target = target
-    self.update_target()
+    # Not in a graph: TensorFlow warns of a new graph for each of many agents.
+    self._copy_online()
 
   @property
   def learned_variables(self) -> Tuple[tf.Variable, ...]:
@@ -61,6 +62,9 @@ class NetworkPair(tf.Module):
   @tf.function(autograph=False)
   def update_target(self) -> None:
     """Copies the online network, with all statistics, to the target network."""
+    self._copy_online()
+
+  def _copy_online(self) -> None:
     for target, online in zip(self.target.variables, self.online.variables):
       target.assign(online)
 
