@@ -11,7 +11,9 @@ def beam_search(log_probs: Callable[[tf.Tensor], tf.Tensor],
                 num_codes: int, beam_width: int, expansions: int,
                 penalty: float, threshold: float, seed: Any
                 ) -> Tuple[tf.Tensor, tf.Tensor]:
-  """Searches the plan z of M codes with the highest
+  """Finds plans of codes with a high value and probability, by beam search.
+
+  It looks for the plan z of M codes with the highest
 
     value(z) + penalty min(log p(z), M log threshold)
 

@@ -24,7 +24,7 @@ from gtrxl_tf.settings import config
 
 
 def _tf_agents(module: str) -> types.ModuleType:
-  """Imports a module of TF-Agents, which only these two classes need."""
+  """Imports a module of TF-Agents, which few users of this library need."""
   importlib.import_module('gtrxl_tf.networks.before_tf_agents')
   with gin.unlock_config():  # TF-Agents' modules register themselves with gin.
     return optional.load(f'tf_agents.{module}', 'conservative SAC', 'online')
@@ -210,7 +210,8 @@ class CQLSACAgent(agent_lib.OfflineAgent):
       The sum of all losses, each with a gradient to its own variables, and metrics.
     """
     mask = cql.target_mask(batch.valid, batch.discount)
-    step, actions, next_step = self._transitions(batch, mask)
+    # Without a valid step all are taken, at a share of 0: a mean over none is no number.
+    step, actions, next_step = self._transitions(batch, mask | ~tf.reduce_any(mask))
     # This replica's share in a mean over all steps: 0 if it has no valid steps.
     share = averages.MaskedMean(mask)(tf.ones_like(batch.reward))
     num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
@@ -264,7 +265,8 @@ class CQLSACAgent(agent_lib.OfflineAgent):
     time_step = self._time_step.TimeStep
     step = time_step(step_type, tf.zeros_like(batch.reward),
                      tf.ones_like(batch.discount), observation)
-    next_step = time_step(step_type, batch.reward, batch.discount, after)
+    reward = tf.where(batch.valid, batch.reward, 0.)
+    next_step = time_step(step_type, reward, batch.discount, after)
     actions = tf.reshape(batch.action, [
         *batch.valid.shape, *self.network.network.output_tensor_spec.shape])
     return tf.nest.map_structure(

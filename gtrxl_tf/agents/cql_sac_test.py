@@ -167,6 +167,16 @@ class CQLSACAgentTest(tf.test.TestCase):
       found.append({name: metrics[name] for name in ('td_loss', 'temperature')})
     self.assertAllClose(*found, atol=1e-5)
 
+  def test_a_replica_without_a_valid_step_has_no_share(self):
+    agent, batch = _agent(), _batch(0)
+    batch = batch._replace(valid=tf.zeros_like(batch.valid))
+    with tf.GradientTape() as tape:
+      _, metrics = agent.loss(batch)
+      loss = metrics['loss']
+    self.assertAllEqual(tf.nest.flatten(metrics), np.zeros(len(metrics)))
+    for gradient in tape.gradient(loss, agent.learned_variables):
+      self.assertAllEqual(gradient, tf.zeros_like(gradient))
+
   def test_refuses_actions_without_bounds(self):
     for spec in (specs.Array((2,), np.float32), testing.DISCRETE, testing.HYBRID):
       with self.assertRaisesRegex(config.ConfigError, 'expected one BoundedArray'):

@@ -100,7 +100,7 @@ class TAPPolicy(policy_lib.NetworkPolicy):
     expansions: codes that are drawn to continue each plan.
     penalty: alpha, the weight of an improbable plan's log-probability.
     threshold: beta, the least mean probability of a plan's codes.
-    discount: `OfflineExperiment.return_discount`.
+    discount: of a plan's rewards; the same as `OfflineExperiment.return_discount`.
 
   The defaults are those of the authors' code for MuJoCo.
 

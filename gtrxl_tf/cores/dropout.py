@@ -34,12 +34,14 @@ def drop(x: tf.Tensor, rate: float, key: Optional[tf.Tensor], number: int) -> tf
 
   Args:
     x: floating point, any shape.
-    rate: below 1.
+    rate: at most 1.
     key: from `make_key` or `fold`; without one `x` is returned as it is.
     number: distinguishes the places that use the same key.
   """
   if key is None or not rate:
     return x
+  if rate == 1:
+    return tf.zeros_like(x)
   # tf.nn's dropout draws in the type of x, and bfloat16 does not realize every rate.
   drawn = tf.random.stateless_uniform(tf.shape(x), fold(key, number))
   return tf.where(drawn >= rate, x / (1 - rate), tf.zeros_like(x))

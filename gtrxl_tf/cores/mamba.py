@@ -40,7 +40,7 @@ def _scan_steps(hidden, a, x, dt, b, c, resets):
 def selective_scan(x: tf.Tensor, dt: tf.Tensor, a: tf.Tensor, b: tf.Tensor,
                    c: tf.Tensor, resets: tf.Tensor, hidden: tf.Tensor
                    ) -> Tuple[tf.Tensor, tf.Tensor]:
-  """A state space whose parameters change from step to step, in float32:
+  """Scans a state space whose parameters change from step to step, in float32.
 
     h_t = exp(dt_t a) h_{t-1} + dt_t b_t x_t
     y_t = c_t h_t

@@ -121,15 +121,16 @@ class MERLIN(core.Core):
     >>> outputs.shape, state.memory.shape
     (TensorShape([1, 5, 17]), TensorShape([1, 4, 6]))
 
-  These parts are the paper's, as its public implementations (in ALF, and yosider's)
-  confirm; we did not have its text: rows of two halves, the second with the trace of
-  later latents; cosines, softplus strengths and a softmax; three read heads for the
-  predictor and one for the policy; LSTMs of two layers whose outputs are concatenated;
-  a posterior with two tanh layers of 2 Z; writes after reads, to rows in order as long
-  as there are empty ones, then to the one of least usage.
+  We did not have the paper's text. These parts are the paper's, as its public
+  implementations (in ALF, and yosider's) confirm: cosines, softplus strengths and a
+  softmax; three read heads for the predictor and one for the policy; a posterior with
+  two tanh layers of 2 Z; writes after reads, to rows in order as long as there are empty
+  ones, then to the one of least usage. Of rows of two halves, the second with the trace
+  of later latents, yosider's has the code, switched off.
 
   These are choices of this library:
 
+  - LSTMs have two layers, whose outputs are concatenated.
   - Latents in memory and policy are means of the posterior instead of samples, so that
     acting and learning compute the same. Decoders see samples.
   - The posterior is not computed as the prior plus a difference, and the action enters

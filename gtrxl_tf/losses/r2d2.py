@@ -1,7 +1,6 @@
 """The loss and the priorities of R2D2 (Kapturowski et al., 2019, ICLR).
 
-"Recurrent Experience Replay in Distributed Reinforcement Learning". Names of equations
-are those of its section 2.3; Ape-X is Horgan et al. (2018), arXiv 1803.00933.
+"Recurrent Experience Replay in Distributed Reinforcement Learning", section 2.3.
 """
 
 from typing import NamedTuple
@@ -13,7 +12,7 @@ from gtrxl_tf.losses import shapes
 
 
 class R2D2Loss(NamedTuple):
-  """The loss, float32."""
+  """The loss, the TD errors and the new priorities, float32."""
   total_loss: tf.Tensor  # A scalar; on N replicas this replica's share.
   td_errors: tf.Tensor   # [B, T]: target minus value, 0 where no action is taken.
   priorities: tf.Tensor  # [B]: of the sequences, for the replay table.
@@ -161,7 +160,7 @@ def n_step_targets(rewards: tf.Tensor, discounts: tf.Tensor, values: tf.Tensor,
 
 
 def priorities(td_errors: tf.Tensor, valid: tf.Tensor, eta: float = 0.9) -> tf.Tensor:
-  """Computes eta max |delta| + (1 - eta) mean |delta| of each sequence (equation 1).
+  """Computes eta max |delta| + (1 - eta) mean |delta| of each sequence (section 2.3).
 
   Args:
     td_errors: [B, T], delta.

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from gtrxl_tf.losses import averages
 
-# A code that no feature has been near for about 1,400 steps, or less of a small count,
-# stays where it is: its average would soon be 0 / 0.
+# A code that no feature has been near for about 1,400 steps, or for fewer if its count
+# was small, stays where it is: its average would soon be 0 / 0.
 _MIN_COUNT = 1e-6
 
 

@@ -125,15 +125,16 @@ class Predictor(tf.keras.layers.Layer):
   standard deviation of 1. Observations are those that the torso sees, normalized if there are
   statistics.
 
-  These parts are the paper's, as public implementations of it (in ALF, yosider's) and
-  of RMA, its authors' next agent, confirm; its text was not available: diagonal
-  Gaussians; a prior with two tanh layers of 2 Z; the reconstruction of all inputs and
-  the return; Bernoulli pixels and squared errors of rewards and returns.
+  The paper's text was not available. These parts are the paper's, as public
+  implementations of it (in ALF, yosider's) and of RMA, its authors' next agent, confirm:
+  diagonal Gaussians; a prior with two tanh layers of 2 Z; the reconstruction of all
+  inputs and the return; squared errors of rewards and returns.
 
-  These are choices of this library: the action is an input of the prior and not of the
+  These are choices of this library: pixels are Bernoulli; the action is an input of the prior and not of the
   LSTM; one head with a hidden layer decodes everything, while the paper decodes images
   by transposed convolutions; V has neither the policy nor the second term for the
-  action as inputs; the agent's own value head, on the core's outputs, is its baseline.
+  action as inputs; the agent's own value head, on the core's outputs, is its baseline. Where PopArt's
+  statistics move, that head is rescaled and V is not.
 
   Args:
     hidden_units: of the decoding head.

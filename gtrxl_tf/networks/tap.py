@@ -20,7 +20,7 @@ _MIN_DEVIATION = 1e-4
 
 
 class _CausalTransformer(keras.Layer):
-  """Layers with norms before the sublayers, in which steps see those before them."""
+  """Layers with norms before the sublayers, in which steps see themselves and those before."""
 
   def __init__(self, num_layers: int, width: int, num_heads: int, dropout: float,
                name: str):
@@ -62,8 +62,9 @@ class TAPNetwork(keras.Layer):
 
   The sizes are those of the authors' code for MuJoCo. So are two details: steps after
   the episode's end have a flag, which the decoder predicts, and the decoder's states
-  are differences from the first one. The code has GELUs where these layers have ReLUs,
-  and no norm after the encoder's last layer.
+  are differences from the first one. The code differs in details: among others, it has
+  GELUs where these layers have ReLUs, no norm after the encoder's last layer, and the
+  mean of errors over all steps, not over those that exist.
 
   Args:
     action_spec: the environment's; one array of floats with finite bounds.
@@ -305,7 +306,7 @@ class TAPNetwork(keras.Layer):
     return ()
 
   def initial_cache(self, batch_size) -> Any:
-    """The empty cache, likewise."""
+    """The empty cache, since a plan needs no memory."""
     return ()
 
   def _first(self, positions, inputs):

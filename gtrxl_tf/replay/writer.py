@@ -162,7 +162,7 @@ class UnrollWriter:
 
   @property
   def starts_unroll(self) -> bool:
-    """Whether the next row is the first of an unroll (and the last of another)."""
+    """Whether the next row begins the stream or completes an unroll."""
     return self._rows in (0, self._unroll_length)
 
   def append(self, row: unroll.Unroll) -> bool:

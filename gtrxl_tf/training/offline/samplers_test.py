@@ -14,6 +14,7 @@ from gtrxl_tf import testing
 from gtrxl_tf.environments import clues
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import action_space
+from gtrxl_tf.settings import config
 from gtrxl_tf.training.offline import samplers
 
 _B, _K, _N = 6, 4, 3
@@ -60,6 +61,11 @@ class SamplersTest(absltest.TestCase):
       self.assertBetween(max(longest[10 * stage:10 * stage + 10]),
                          stage * _K + 1, (stage + 1) * _K)
     self.assertTrue(np.all(np.any(batches[0].discount == 0, axis=1)))
+
+  def test_a_sampler_that_carries_memory_refuses_a_network_without(self):
+    with self.assertRaisesRegex(
+        config.ConfigError, '@SegmentBySegment: expected a network that carries'):
+      samplers.SegmentBySegment(self.trajectories, lambda _: (), 30)
 
   def test_single_segments_carry_their_state(self):
     sampler = self.make(samplers.SegmentBySegment)
