@@ -171,8 +171,7 @@ class CQLSACAgentTest(tf.test.TestCase):
     agent, batch = _agent(), _batch(0)
     batch = batch._replace(valid=tf.zeros_like(batch.valid))
     with tf.GradientTape() as tape:
-      _, metrics = agent.loss(batch)
-      loss = metrics['loss']
+      loss, metrics = agent.loss(batch)
     self.assertAllEqual(tf.nest.flatten(metrics), np.zeros(len(metrics)))
     for gradient in tape.gradient(loss, agent.learned_variables):
       self.assertAllEqual(gradient, tf.zeros_like(gradient))

@@ -38,6 +38,15 @@ def _run(core, inputs, **kwargs):
 
 class DropTest(tf.test.TestCase, parameterized.TestCase):
 
+  def test_a_rate_of_one_drops_all_with_a_gradient_of_zero(self):
+    x = _inputs(0)
+    with tf.GradientTape() as tape:
+      tape.watch(x)
+      dropped = dropout.drop(x, 1.0, dropout.make_key(x), 0)
+    self.assertAllEqual(dropped, tf.zeros_like(x))
+    self.assertAllEqual(
+        tape.gradient(dropped, x, unconnected_gradients='zero'), tf.zeros_like(x))
+
   @parameterized.parameters(tf.float32, tf.bfloat16)
   def test_drops_a_share_and_keeps_the_mean(self, dtype):
     key = dropout.make_key(_inputs(0))

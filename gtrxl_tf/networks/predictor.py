@@ -130,11 +130,12 @@ class Predictor(tf.keras.layers.Layer):
   diagonal Gaussians; a prior with two tanh layers of 2 Z; the reconstruction of all
   inputs and the return; squared errors of rewards and returns.
 
-  These are choices of this library: pixels are Bernoulli; the action is an input of the prior and not of the
-  LSTM; one head with a hidden layer decodes everything, while the paper decodes images
-  by transposed convolutions; V has neither the policy nor the second term for the
-  action as inputs; the agent's own value head, on the core's outputs, is its baseline. Where PopArt's
-  statistics move, that head is rescaled and V is not.
+  These are choices of this library: pixels are Bernoulli; the action is an input of the
+  prior and not of the LSTM; one head with a hidden layer decodes everything, while the
+  paper decodes images by transposed convolutions; V has neither the policy nor the
+  second term for the action as inputs; the agent's own value head, on the core's
+  outputs, is its baseline. Where PopArt's statistics move, that head is rescaled and V
+  is not.
 
   Args:
     hidden_units: of the decoding head.

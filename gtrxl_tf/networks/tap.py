@@ -20,7 +20,7 @@ _MIN_DEVIATION = 1e-4
 
 
 class _CausalTransformer(keras.Layer):
-  """Layers with norms before the sublayers, in which steps see themselves and those before."""
+  """Layers with norms before the sublayers; a step sees itself and those before it."""
 
   def __init__(self, num_layers: int, width: int, num_heads: int, dropout: float,
                name: str):
