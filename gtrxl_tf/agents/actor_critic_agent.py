@@ -51,7 +51,7 @@ class NetworkPair(tf.Module):
     super().__init__(name=name)
     self.online = online
     self.target = target
-    # Not in a graph: TensorFlow warns of a new graph for each of many agents.
+    # Without a graph, because TensorFlow warns when many agents make one each.
     self._copy_online()
 
   @property

@@ -210,7 +210,7 @@ class CQLSACAgent(agent_lib.OfflineAgent):
       The sum of all losses, each with a gradient to its own variables, and metrics.
     """
     mask = cql.target_mask(batch.valid, batch.discount)
-    # Without a valid step all are taken, at a share of 0: a mean over none is no number.
+    # If no step is valid, all are taken, with a share of 0: the mean of none is NaN.
     step, actions, next_step = self._transitions(batch, mask | ~tf.reduce_any(mask))
     # This replica's share in a mean over all steps: 0 if it has no valid steps.
     share = averages.MaskedMean(mask)(tf.ones_like(batch.reward))

@@ -125,8 +125,8 @@ class MERLIN(core.Core):
   implementations (in ALF, and yosider's) confirm: cosines, softplus strengths and a
   softmax; three read heads for the predictor and one for the policy; a posterior with
   two tanh layers of 2 Z; writes after reads, to rows in order as long as there are empty
-  ones, then to the one of least usage. Of rows of two halves, the second with the trace
-  of later latents, yosider's has the code, switched off.
+  ones, then to the one of least usage. Only yosider's has code for rows of two halves,
+  the second with the trace of later latents, and it is switched off there.
 
   These are choices of this library:
 

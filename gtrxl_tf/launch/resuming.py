@@ -89,7 +89,7 @@ def check_settings(folder: run_folder.RunFolder, allow_changes: bool
 
 def refusal(folder: run_folder.RunFolder, changed: List[differences.Difference],
             advice: str) -> config.ConfigError:
-  """The error that a run in a folder has other settings, and what to do about it."""
+  """Returns an error that names the settings of a run that differ, and gives advice."""
   return config.ConfigError(
       f'{folder.root} was started with other settings: '
       f'{differences.describe(changed, "now")}; {advice}')

@@ -62,9 +62,9 @@ class TAPNetwork(keras.Layer):
 
   The sizes are those of the authors' code for MuJoCo. So are two details: steps after
   the episode's end have a flag, which the decoder predicts, and the decoder's states
-  are differences from the first one. The code differs in details: among others, it has
-  GELUs where these layers have ReLUs, no norm after the encoder's last layer, and the
-  mean of errors over all steps, not over those that exist.
+  are differences from the first one. Their code differs in further details. For
+  example, it has GELUs where these layers have ReLUs, has no norm after the encoder's
+  last layer, and averages errors over all steps, not only over those that exist.
 
   Args:
     action_spec: the environment's; one array of floats with finite bounds.

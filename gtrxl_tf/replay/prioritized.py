@@ -52,8 +52,8 @@ class Replay:
       gives work out at 2.6 times as many for sequences without overlap.
     overlap: actions that consecutive unrolls of an environment share. The paper's
       sequences share 40 of 80 actions, besides their burn-in. With an overlap, weights
-      may change within an unroll. With less than `R2D2Agent.burn_in`, some actions are
-      in burn-ins only, and never learned from.
+      may change within an unroll. If it is smaller than `R2D2Agent.burn_in`, some
+      actions only serve as burn-in and are never learned from.
     priority_exponent: of priorities.
     importance_exponent: beta of the importance weights; see
       `losses.r2d2.importance_weights`.

@@ -162,7 +162,7 @@ class UnrollWriter:
 
   @property
   def starts_unroll(self) -> bool:
-    """Whether the next row begins the stream or completes an unroll."""
+    """Whether the next row is the first of the stream or the last of an unroll."""
     return self._rows in (0, self._unroll_length)
 
   def append(self, row: unroll.Unroll) -> bool:

@@ -107,11 +107,9 @@ class Sampler(tf.train.experimental.PythonState):
   Attributes:
     one_step_per_call: whether that must be 1, because the sampler must observe every
       step.
-    carries_memory: whether batches have the memory of earlier ones.
     state: the field `state` of the batch that follows the observed steps.
   """
   one_step_per_call = False
-  carries_memory = False
   state: Any = ()
 
   def __init__(self, trajectories: Trajectories,
@@ -122,24 +120,25 @@ class Sampler(tf.train.experimental.PythonState):
       trajectories: the trajectories to take batches from.
       initial_state: makes the network's state for a batch size.
       learner_steps: number of learner steps in the run.
-
-    Raises:
-      ConfigError: the sampler needs memory, and the network has none.
     """
     self._trajectories = trajectories
     self._make_state = initial_state
     self._learner_steps = learner_steps
     self._batches = None
-    if self.carries_memory and not tf.nest.flatten(initial_state(1)):
-      raise config.ConfigError(
-          f'OfflineExperiment.sampler = @{type(self).__name__}: expected a network that '
-          'carries memory from segment to segment')
 
   @functools.cached_property
   def _initial_state(self) -> Any:
-    """The network's state before the first step, nest of [B, ...]."""
-    return tf.nest.map_structure(
-        lambda x: x.numpy(), self._make_state(self._trajectories.batch_size))
+    """The network's state before the first step, nest of [B, ...].
+
+    Raises:
+      ConfigError: the network has no state, which the sampler would carry.
+    """
+    state = self._make_state(self._trajectories.batch_size)
+    if not tf.nest.flatten(state):
+      raise config.ConfigError(
+          f'OfflineExperiment.sampler = @{type(self).__name__}: expected a network that '
+          'carries memory from segment to segment')
+    return tf.nest.map_structure(lambda x: x.numpy(), state)
 
   def batch(self, step: int) -> decision.Segments:
     """Returns the batch of learner step `step`; called for each step in order."""
@@ -206,7 +205,6 @@ class SegmentBySegment(Sampler):
   segment only. What a segment writes to the core's memory is then never trained.
   """
   one_step_per_call = True
-  carries_memory = True
 
   def __init__(self, trajectories: Trajectories,
                initial_state: Callable[[int], Any], learner_steps: int):
@@ -269,7 +267,6 @@ class MemoryPool(Sampler):
       0.05 was reliable on the T-Maze, 0.02 was not.
   """
   one_step_per_call = True
-  carries_memory = True
 
   def __init__(self, trajectories: Trajectories,
                initial_state: Callable[[int], Any], learner_steps: int,
