@@ -7,7 +7,7 @@ flags are answered at once and a process that only starts others stays small.
 import os
 import re
 import sys
-from typing import Callable, List, Sequence
+from typing import Any, Callable, List, Sequence
 
 from absl import app
 from absl import flags
@@ -67,3 +67,8 @@ def refuse(reason: str) -> None:
   """Says why the program does not start, and exits with 2."""
   print(f'Not started: {reason}', file=sys.stderr)
   sys.exit(2)
+
+
+def print_row(cells: Sequence[Any]) -> None:
+  """Prints a row of a Markdown table."""
+  print('| ' + ' | '.join(map(str, cells)) + ' |', flush=True)

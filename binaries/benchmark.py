@@ -13,7 +13,7 @@ import multiprocessing
 import pathlib
 import statistics
 import sys
-from typing import Any, Sequence
+from typing import Any
 
 from absl import flags
 
@@ -42,13 +42,9 @@ _SEEDS = flags.DEFINE_list('seeds', '0', 'Seeds of the run.')
 _JSON = flags.DEFINE_string('json', None, 'A file for the measurements.')
 
 
-def _print_row(cells: Sequence[Any]) -> None:
-  print('| ' + ' | '.join(map(str, cells)) + ' |', flush=True)
-
-
 def _print_titles(*titles: str) -> None:
-  _print_row(titles)
-  _print_row(['---'] + ['--:'] * (len(titles) - 1))
+  binaries.print_row(titles)
+  binaries.print_row(['---'] + ['--:'] * (len(titles) - 1))
 
 
 def _informed() -> Any:
@@ -78,15 +74,15 @@ def _measure_cores(found: dict) -> None:
       found[size] = row = pool.apply(
           machine.measure, (size, batches, _REPEAT.value))
       share = row['gflop'] / (1e-3 * row['train']) / peaks['gflops']
-      _print_row([size, f'{row["train"]:.0f}', f'{share:.2f}',
-                  *(f'{row[f"act_{batch}"]:.2f}' for batch in batches)])
+      binaries.print_row([size, f'{row["train"]:.0f}', f'{share:.2f}',
+                          *(f'{row[f"act_{batch}"]:.2f}' for batch in batches)])
     if _ALIKE.value:
       _print_titles('core', 'parameters', 'learning, CPU ms', *acting)
       for name in cores_lib.ALIKE:
         found[name] = row = pool.apply(
             machine.measure_alike, (name, batches, _REPEAT.value))
-        _print_row([name, f'{row["parameters"]:,}', f'{row["train"]:.0f}',
-                    *(f'{row[f"act_{batch}"]:.2f}' for batch in batches)])
+        binaries.print_row([name, f'{row["parameters"]:,}', f'{row["train"]:.0f}',
+                            *(f'{row[f"act_{batch}"]:.2f}' for batch in batches)])
 
 
 def _measure_job(found: dict) -> None:
@@ -109,9 +105,9 @@ def _measure_job(found: dict) -> None:
   for seed in _SEEDS.value:
     rows.append(job.measure(
         _JOB.value, int(seed), _STEPS.value, informed, _GIN_BINDINGS.value))
-    _print_row([seed, *(_cell(name, rows[-1][name]) for name in names)])
+    binaries.print_row([seed, *(_cell(name, rows[-1][name]) for name in names)])
   if len(rows) > 1:
-    _print_row(['median', *(
+    binaries.print_row(['median', *(
         _cell(name, statistics.median([row[name] for row in rows])
               if all(row[name] is not None for row in rows) else None)
         for name in names)])

@@ -57,9 +57,6 @@ def main() -> None:
   folder = run_folder.RunFolder(_ROOT_DIR.value)
   if not folder.config.exists():
     sys.exit(f'{folder.config} does not exist: --root_dir is not the folder of a run')
-  if not folder.policy.exists():
-    sys.exit(f'{folder.policy} does not exist: a run writes it when it is done, and '
-             '`gtrxl export` at any time')
   try:
     run_evaluation.evaluate(
         folder, _GIN_FILE.value, _GIN_BINDINGS.value, _SWEEP.value,

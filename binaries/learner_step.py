@@ -14,7 +14,6 @@ Lab is not needed; a stand-in gives its specs.
 
 from concurrent.futures import process
 import sys
-from typing import Sequence
 
 from absl import flags
 
@@ -38,10 +37,6 @@ _PROCESSES = flags.DEFINE_integer(
     lower_bound=1)
 
 
-def _print_row(cells: Sequence[str]) -> None:
-  print('| ' + ' | '.join(cells) + ' |', flush=True)
-
-
 def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf.analysis import models as variants
@@ -52,8 +47,8 @@ def main() -> None:
   try:
     models = variants.models(_MODELS.value) or {'as it is': variants.Model([], [])}
     sweep = variants.sweep(_SWEEP.value)
-    _print_row([swept] * bool(swept) + list(learner_cost.TITLES))
-    _print_row(['---'] * (1 + bool(swept)) + ['--:'] * (len(learner_cost.TITLES) - 1))
+    binaries.print_row([swept] * bool(swept) + list(learner_cost.TITLES))
+    binaries.print_row(['---'] * (1 + bool(swept)) + ['--:'] * (len(learner_cost.TITLES) - 1))
     for point in sweep:
       first = None
       for label, model in models.items():
@@ -62,7 +57,7 @@ def main() -> None:
             [*_GIN_BINDINGS.value, *point.bindings, *model.bindings], _BATCH_SIZE.value,
             _REPEAT.value)
         first = first or cost
-        _print_row([point.value] * bool(swept) + learner_cost.cells(label, cost, first))
+        binaries.print_row([point.value] * bool(swept) + learner_cost.cells(label, cost, first))
   except config.ConfigError as error:
     sys.exit(f'Stopped: {error}')
   except process.BrokenProcessPool:

@@ -12,7 +12,6 @@ you can estimate the needs of a larger run. It does not need DeepMind Lab; a sta
 gives its specs.
 """
 
-from typing import Sequence
 
 from absl import flags
 
@@ -27,10 +26,6 @@ _TRAFFIC = flags.DEFINE_bool(
     'traffic', False, 'Print the data that goes through Reverb instead.')
 _UNROLLS = flags.DEFINE_integer(
     'unrolls', 8, 'With --traffic, how many to write and to sample.', lower_bound=1)
-
-
-def _print_row(cells: Sequence[str]) -> None:
-  print('| ' + ' | '.join(cells) + ' |', flush=True)
 
 
 def _print_traffic() -> None:
@@ -60,7 +55,7 @@ def _print_traffic() -> None:
        f'{1e3 * rate.read / num:.1f} ms, {1e3 * rate.server_read / num:.1f} ms'),
       (f"CPU time of an actor's step in {num} environment(s)",
        f'{1e3 * acting:.1f} ms')):
-    _print_row([what, value])
+    binaries.print_row([what, value])
 
 
 def main() -> None:
@@ -69,10 +64,10 @@ def main() -> None:
     return
   from gtrxl_tf.analysis.benchmarks import scaling  # pylint: disable=import-outside-toplevel
 
-  _print_row(scaling.TITLES)
-  _print_row(['--:'] * len(scaling.TITLES))
+  binaries.print_row(scaling.TITLES)
+  binaries.print_row(['--:'] * len(scaling.TITLES))
   for num_actors in map(int, _ACTORS.value):
-    _print_row(scaling.measure(
+    binaries.print_row(scaling.measure(
         settings.GIN_FILE.value, settings.GIN_BINDINGS.value, num_actors,
         _SECONDS.value))
   print(f'\n{scaling.CAPTION}')

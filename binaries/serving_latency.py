@@ -5,7 +5,6 @@
 """
 
 import sys
-from typing import Sequence
 
 from absl import flags
 
@@ -14,10 +13,6 @@ import binaries
 _URL = flags.DEFINE_string('url', 'http://localhost:8080', 'The server.')
 _CLIENTS = flags.DEFINE_list('clients', '1,16,64', 'Numbers of clients at once.')
 _SECONDS = flags.DEFINE_float('seconds', 10, 'Seconds to measure each.', lower_bound=1)
-
-
-def _print_row(cells: Sequence[str]) -> None:
-  print('| ' + ' | '.join(cells) + ' |', flush=True)
 
 
 def main() -> None:
@@ -30,11 +25,11 @@ def main() -> None:
     print(f'Not started: --clients={",".join(_CLIENTS.value)}: expected numbers >= 1',
           file=sys.stderr)
     sys.exit(2)
-  _print_row(serving.TITLES)
-  _print_row(['--:'] * len(serving.TITLES))
+  binaries.print_row(serving.TITLES)
+  binaries.print_row(['--:'] * len(serving.TITLES))
   for num_clients in map(int, _CLIENTS.value):
     try:
-      _print_row(serving.measure(_URL.value, num_clients, _SECONDS.value))
+      binaries.print_row(serving.measure(_URL.value, num_clients, _SECONDS.value))
     except (OSError, ValueError, aiohttp.ClientError) as error:
       sys.exit(f'Stopped: {_URL.value}: {error}')
 

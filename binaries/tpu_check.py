@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import typing
-from typing import Sequence
 
 from absl import flags
 
@@ -46,10 +45,6 @@ _REPEAT = flags.DEFINE_integer(
     'repeat', 3, 'Steps that --execute times.', lower_bound=1)
 _PYTHON = flags.DEFINE_string(
     'python', '.venv-tpu/bin/python', 'Python of the environment with the compiler.')
-
-
-def _print_row(cells: Sequence[str]) -> None:
-  print('| ' + ' | '.join(cells) + ' |', flush=True)
 
 
 def _write(*args) -> str:
@@ -78,12 +73,12 @@ def _check(step: learner_hlo.Step, folder: pathlib.Path) -> None:
     size = _write(module, step.gin_files, [
         *bindings, f"Experiment.compute_dtype = '{dtype}'"], step.rows, _EXECUTE.value)
     if _EXECUTE.value:
-      _print_row(learner_hlo.run_cells(step.name, dtype, size, learner_hlo.run_apart(
+      binaries.print_row(learner_hlo.run_cells(step.name, dtype, size, learner_hlo.run_apart(
           _PYTHON.value, module, _PLATFORM.value, _REPEAT.value)))
       continue
     for tpu in _TPUS.value:
       found = learner_hlo.compile_apart(_PYTHON.value, module, tpu)
-      _print_row(learner_hlo.cells(step.name, dtype, tpu, size, found))
+      binaries.print_row(learner_hlo.cells(step.name, dtype, tpu, size, found))
 
 
 def main() -> None:
@@ -94,8 +89,8 @@ def main() -> None:
   if not pathlib.Path(_PYTHON.value).exists():
     sys.exit(f'--python={_PYTHON.value}: no such file; `make tpu-check` makes it')
   titles = learner_hlo.RUN_TITLES if _EXECUTE.value else learner_hlo.TITLES
-  _print_row(titles)
-  _print_row(['---'] * 4 + ['--:'] * (len(titles) - 4))
+  binaries.print_row(titles)
+  binaries.print_row(['---'] * 4 + ['--:'] * (len(titles) - 4))
   try:
     with tempfile.TemporaryDirectory() as folder:
       for name in _STEPS.value:

@@ -80,8 +80,6 @@ class Packing:
 
   >>> import numpy as np
   >>> packing = Packing([np.zeros([2, 2]), np.zeros([]), np.zeros([3], np.int32)])
-  >>> packing.num_vectors
-  2
   >>> floats, integers = packing.pack(
   ...     [np.eye(2), np.array(5.0), np.arange(3, dtype=np.int32)])
   >>> floats
@@ -89,9 +87,6 @@ class Packing:
   >>> packing.unpack([floats, integers])[0]
   array([[1., 0.],
          [0., 1.]])
-
-  Attributes:
-    num_vectors: the number of dtypes.
   """
 
   def __init__(self, examples: Sequence[Any]):
@@ -102,7 +97,6 @@ class Packing:
     """
     dtypes = [tf.as_dtype(x.dtype) for x in examples]
     order = list(dict.fromkeys(dtypes))
-    self.num_vectors = len(order)
     self._members = [[i for i, dtype in enumerate(dtypes) if dtype == one]
                      for one in order]
     ends = [0] * len(order)

@@ -204,7 +204,7 @@ class CQLSACAgent(agent_lib.OfflineAgent):
   def loss(self, batch: decision.Segments) -> Tuple[tf.Tensor, Dict[str, tf.Tensor]]:
     """The loss of a batch, and metrics. In a replica context, the replica's share.
 
-    Values at steps that are not valid have no influence.
+    Values at steps that are not valid have no influence, but must be finite.
 
     Returns:
       The sum of all losses, each with a gradient to its own variables, and metrics.

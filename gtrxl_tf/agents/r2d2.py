@@ -8,6 +8,7 @@ import tensorflow as tf
 from gtrxl_tf.agents import actor_critic_agent
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.losses import averages
+from gtrxl_tf.losses import cql
 from gtrxl_tf.losses import r2d2
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import actor_critic
@@ -128,11 +129,10 @@ class R2D2Agent(actor_critic_agent.NetworkPair):
         unrolls.discount[:, start:], is_last, batch.weight, **self._settings)
     valid = ~is_last[:, :-1]
     mean = averages.MaskedMean(valid)
-    taken = tf.gather(q_values[:, :-1], actions, axis=-1, batch_dims=2)
     return losses.total_loss, {
         'loss': losses.total_loss,
         'td_error': mean(tf.abs(losses.td_errors)),
-        'q_value': mean(taken),
+        'q_value': mean(cql.taken_values(q_values[:, :-1], actions)),
         'carried': losses.priorities,
     }
 

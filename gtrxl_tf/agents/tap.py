@@ -132,13 +132,11 @@ class TAPPolicy(policy_lib.NetworkPolicy):
 
   def action(self, time_step: dm_env.TimeStep, policy_state: policy_lib.PolicyState,
              seed: Any = None) -> policy_lib.PolicyStep:
-    if seed is None or isinstance(seed, int):
-      seed = tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32, seed=seed)
     state = self._network.states(time_step.observation, 1)
     plan, _ = beam_search.beam_search(
         lambda plans: self._log_probs(plans, state),
         lambda plans: self._values(plans, state), tf.shape(state)[0],
-        self._num_codes, seed=seed, **self._search)
+        self._num_codes, seed=action_space.stateless_seed(seed), **self._search)
     # Later codes have no influence on the first action.
     steps, _ = self._network.decode(self._network.codes(plan[:, :1]), state)
     actions, _, _ = self._network.denormalized(steps[:, 0])

@@ -94,7 +94,7 @@ class DecisionWindowCache(NamedTuple):
 
 
 class DecisionWindow(SlidingWindow):
-  """Acts on an episode's last K steps, see `SlidingWindow`."""
+  """Acts on an episode's last K steps."""
 
   def __init__(self, network: decision.DecisionNetwork, length: int):
     super().__init__(
@@ -109,7 +109,7 @@ class DecisionWindow(SlidingWindow):
   def step(self, return_to_go: tf.Tensor, observation: Any, is_first: tf.Tensor,
            cache: DecisionWindowCache, timestep: Any = ()
            ) -> Tuple[action_space.Policy, DecisionWindowCache]:
-    """Computes the policy, see `DecisionNetwork.step`."""
+    """The policy of the next step, and the cache after it, as `DecisionNetwork.step`."""
     count = tf.where(is_first, 0, cache.count)
     index = self._next_index(count)
     tokens = self._make_room(cache.tokens, count)
@@ -129,7 +129,7 @@ class DecisionWindow(SlidingWindow):
 
   def remember_action(self, action: Any, cache: DecisionWindowCache, timestep: Any = ()
                       ) -> DecisionWindowCache:
-    """The cache after the action, see `DecisionNetwork.remember_action`."""
+    """The cache after the action that was taken."""
     token = self._network.with_timestep(self._network.embed_action(action), timestep)
     return cache._replace(tokens=put(cache.tokens, token, cache.count - 1, 2))
 
@@ -142,7 +142,7 @@ class DistillationWindowCache(NamedTuple):
 
 
 class DistillationWindow(SlidingWindow):
-  """Acts on a history's last K steps, see `SlidingWindow`.
+  """Acts on a history's last K steps.
 
   The network was trained on windows that begin anywhere in a history. It acts on the
   window that ends with the current step.
@@ -161,7 +161,7 @@ class DistillationWindow(SlidingWindow):
   def step(self, previous: distillation.Transition, observation: Any,
            position: tf.Tensor, is_first: tf.Tensor, cache: DistillationWindowCache
            ) -> Tuple[action_space.Policy, DistillationWindowCache]:
-    """Computes the policy, see `DistillationNetwork.step`."""
+    """The policy of the next step, and the cache after it, as `DistillationNetwork.step`."""
     network = self._network
     token, late = network.embed_step(previous, observation, is_first)
     count = tf.where(is_first, 0, cache.count)

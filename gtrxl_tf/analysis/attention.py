@@ -6,7 +6,7 @@ The pictures follow RATE, appendix K; the shares of attention on a recurrence fo
 
 import math
 import pathlib
-from typing import Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, NamedTuple, Sequence
 
 import matplotlib
 from matplotlib import colors
@@ -48,7 +48,7 @@ def attend(network: decision.DecisionNetwork, inputs: decision.DecisionInputs
   """Returns attention weights of the network's core, unrolled from its initial state.
 
   Args:
-    network: a network whose core has attention.
+    network: has a core with attention.
     inputs: recorded steps, `[B, T, ...]`, such as an episode. The last segment may be
       unfinished: it then has no `write` tokens.
 
@@ -56,10 +56,10 @@ def attend(network: decision.DecisionNetwork, inputs: decision.DecisionInputs
     The segments, in order; a single one if the core does not work in segments.
 
   Raises:
-    config.ConfigError: the core has no attention.
+    config.ConfigError: the core has no attention, or the network is of another kind.
   """
+  check_attends(network)
   core = network.core
-  check_attends(core)
   batch_size, num_steps = inputs.is_first.shape
   missing = -num_steps % max(1, core.segment_length // decision.TOKENS_PER_STEP)
   padded = tf.nest.map_structure(
@@ -75,12 +75,16 @@ def attend(network: decision.DecisionNetwork, inputs: decision.DecisionInputs
   return segments
 
 
-def check_attends(core: cores.Core) -> None:
-  """Checks that a core has attention; raises a `config.ConfigError` otherwise."""
-  if not hasattr(core, 'attention_weights'):
+def check_attends(network: Any) -> None:
+  """Raises a `config.ConfigError` unless it is a known network whose core attends."""
+  if not isinstance(network, (actor_critic.ActorCritic, decision.DecisionNetwork)):
     raise config.ConfigError(
-        f'attention of a {type(core).__name__}: expected a core that attends, such as '
-        'RATE or TransformerXL')
+        f'attention of a {type(network).__name__}: expected an ActorCritic or a '
+        'DecisionNetwork')
+  if not hasattr(network.core, 'attention_weights'):
+    raise config.ConfigError(
+        f'attention of a {type(network.core).__name__}: expected a core that attends, '
+        'such as RATE or TransformerXL')
 
 
 def attend_online(network: actor_critic.ActorCritic, inputs: actor_critic.NetworkInputs
@@ -94,7 +98,7 @@ def attend_online(network: actor_critic.ActorCritic, inputs: actor_critic.Networ
   Raises:
     config.ConfigError: the core has no attention.
   """
-  check_attends(network.core)
+  check_attends(network)
   weights, queries, keys = network.core.attention_weights(
       # pylint: disable-next=protected-access
       network._embed(inputs, batch_dims=2), inputs.is_first,

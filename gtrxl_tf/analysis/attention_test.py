@@ -110,6 +110,11 @@ class AttendTest(tf.test.TestCase):
         config.ConfigError, 'attention of a DeepLSTM: expected a core that attends'):
       attention.attend(_network(cores.DeepLSTM(1, _D)), _inputs(2))
 
+  def test_refuses_a_network_of_another_kind(self):
+    with self.assertRaisesRegex(
+        config.ConfigError, 'attention of a Dense: expected an ActorCritic or a Dec'):
+      attention.attend(tf.keras.layers.Dense(2), _inputs(2))
+
   def test_refuses_a_core_without_recurrence(self):
     for core in cores.SegmentTransformer(), cores.DeepLSTM(1, _D):
       with self.assertRaisesRegex(config.ConfigError, 'to its recurrence: expected a'):

@@ -364,17 +364,10 @@ def _mean_cell(values: Sequence[Optional[float]], spec: str, error: bool = False
   known = _known(values)
   if not known:
     return '-'
-  cell = _mean_and_error(known, spec) if error else format(statistics.mean(known), spec)
+  cell = (curves.mean_and_error(known, spec) if error else
+          format(statistics.mean(known), spec))
   missing = f' ({len(known)} of {len(values)})' if len(known) < len(values) else ''
   return cell + missing
-
-
-def _mean_and_error(values: Sequence[float], spec: str) -> str:
-  """Returns the mean, and the standard error of several values."""
-  cell = format(statistics.mean(values), spec)
-  if len(values) > 1:
-    cell += f' ± {statistics.stdev(values) / math.sqrt(len(values)):{spec}}'
-  return cell
 
 
 def _finals_cell(runs: Sequence[Run], measure: str, task: Optional[int] = None) -> str:
@@ -384,7 +377,7 @@ def _finals_cell(runs: Sequence[Run], measure: str, task: Optional[int] = None) 
       'diverged' if run.diverged else '-' if value is None else format(value, '.2f')
       for run, value in zip(runs, values))
   known = _known(values)
-  return f'{_mean_and_error(known, ".2f")} ({each})' if known else '-'
+  return f'{curves.mean_and_error(known)} ({each})' if known else '-'
 
 
 def _finals_caption(measure: str) -> str:

@@ -132,7 +132,7 @@ def short_values(setting: Optional[str], points: Sequence[comparison.PointRuns]
   """
   values = [point.value.strip('"') for point in points]
   first = os.path.commonprefix(values)
-  last = os.path.commonprefix([value[:len(first) - 1:-1] for value in values])[::-1]
+  last = os.path.commonprefix([value[len(first):][::-1] for value in values])[::-1]
   names = [value[len(first):len(value) - len(last)] for value in values]
   if not (all(names) and len(points) > 1 and points[0].value.startswith('"')):
     return setting, points

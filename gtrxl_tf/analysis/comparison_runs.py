@@ -65,9 +65,9 @@ class Comparison:
       root: folder of all runs.
       gin_files: settings that all runs share.
       gin_bindings: settings that all runs share, which override the files.
-      models: as `variants.models` takes them.
+      models: as `models.models` takes them.
       seeds: the seeds of each model's runs.
-      sweep: as `variants.sweep` takes it.
+      sweep: as `models.sweep` takes it.
       only_report: trains nothing. One model is then prepared for each point, since a
         report needs only the environment.
       command: the command that makes this comparison, for its index.

@@ -337,6 +337,7 @@ class PicturesTest(parameterized.TestCase):
   @parameterized.parameters(
       (['"a-Easy-v0"', '"a-Hard-v0"'], 'name = a-*-v0', ['Easy', 'Hard']),
       (['"x"', '"y"'], 'name = *', ['x', 'y']),
+      (['"a-v0"', '"b-v0"'], 'name = *-v0', ['a', 'b']),
       (['"x"', '"xy"'], 'name', ['"x"', '"xy"']), (['10', '12'], 'name', ['10', '12']),
       (['"a"'], 'name', ['"a"']))
   def test_what_quoted_values_share_is_in_the_settings_name(self, values, name, short):

@@ -237,8 +237,7 @@ def _results(runs: Sequence[_Run]) -> str:
 def _result(played: curves.Rows) -> Dict[str, str]:
   """The cells of episodes: their number, the mean return ± its standard error, success."""
   returns = [row['return'] for row in played]
-  error = np.std(returns) / math.sqrt(len(returns))
-  return {'episodes': str(len(returns)), 'return': f'{np.mean(returns):.2f} ± {error:.2f}',
+  return {'episodes': str(len(returns)), 'return': curves.mean_and_error(returns),
           'success': _number(float(np.mean([row['success'] for row in played])))}
 
 

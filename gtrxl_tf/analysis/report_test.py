@@ -143,7 +143,7 @@ class PageTest(_Test):
     self.assertIn(
         ['run', 'episodes', 'return', 'success', 'informed', 'random'], page.rows)
     episodes, returned, success, informed, random = page.row('numpad <2>')
-    self.assertEqual((episodes, returned, success), ('4', '8.00 ± 0.71', '0.50'))
+    self.assertEqual((episodes, returned, success), ('4', '8.00 ± 0.82', '0.50'))
     self.assertGreater(float(informed), float(random))
     self.assertEqual(page.row('numpad <2>, task 1'),
                      ['2', '8.00 ± 0.00', '0.00', '', ''])
@@ -227,7 +227,7 @@ class PageTest(_Test):
         **{'metrics.csv': None}), film=True)
     self.assertIn('No episodes were played, because the experiment cannot be made here: '
                   'Numpad.size = 0', page.text)
-    self.assertIn('8.00 ± 0.71', page.text)
+    self.assertIn('8.00 ± 0.82', page.text)
 
   def test_a_run_without_checkpoints_has_no_films(self):
     page = self.page(self.make('run', **{'metrics.csv': None}), film=True)

@@ -72,7 +72,7 @@ def _draw_played(experiment: online_experiment.OnlineExperiment,
                  ) -> None:
   """Draws the mean over heads and each head of an episode that the policy plays."""
   network = experiment.restore_agent(folder.checkpoints).acting_network
-  attention.check_attends(network.core)  # Before anything is played.
+  attention.check_attends(network)  # Before anything is played.
   played = films.play(experiment, experiment.make_policy(network), episode + 1,
                       film=False, most_steps=MOST_STEPS)[episode]
   segment = attention.attend_online(network, played.inputs)
@@ -134,13 +134,9 @@ def by_step(network: Any, policy: Any, episode: films.Episode) -> np.ndarray:
   Raises:
     config.ConfigError: the network's core has no attention, or it is not known.
   """
-  attention.check_attends(network.core)
+  attention.check_attends(network)
   if isinstance(network, actor_critic.ActorCritic):
     return attention.by_step([attention.attend_online(network, episode.inputs)])
-  if not isinstance(network, decision.DecisionNetwork):
-    raise config.ConfigError(
-        f'attention of a {type(network).__name__}: expected an ActorCritic or a '
-        'DecisionNetwork')
   inputs = episode.inputs._replace(action=network.action_space.from_environment(
       tf.nest.map_structure(lambda x: tf.constant(x)[tf.newaxis], episode.action)))
   num_steps = len(episode.reward)

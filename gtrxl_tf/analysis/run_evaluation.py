@@ -34,7 +34,7 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
     folder: the run's folder.
     gin_files: settings that override the run's.
     gin_bindings: settings that override the files.
-    sweep: as `variants.sweep` takes it.
+    sweep: as `models.sweep` takes it.
     num_episodes: at least this many at each point, the same number in every
       environment.
     num_environments: the most environments to play side by side.

@@ -128,7 +128,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   of inputs, as in `examples/keras_model.py`.
 
   A subclass implements `_unroll`, `_step` and, where acting has a form of its own,
-  `_cache`; `docs/your_core.md` has an example. The conformance suite
+  `_cache`, `record` and `restore`; `docs/your_core.md` has an example. The conformance suite
   (`conformance_test.py`) checks three equalities for every core: one unroll of 2T steps
   equals two of T; T steps equal an unroll of T; an unroll with resets equals its
   episodes run separately.
@@ -148,12 +148,12 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     """Width `D'` of the outputs."""
 
   @property
-  @abc.abstractmethod
   def memory_length(self) -> int:
-    """Number of past steps whose records restore a state.
+    """Number of past steps whose records restore a state; here 1.
 
     0 for a core without memory, and for one whose records cannot restore its state.
     """
+    return 1
 
   @property
   def segment_length(self) -> int:
@@ -336,16 +336,20 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
           lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), made)
     return specs[make.__name__]
 
-  @abc.abstractmethod
   def record(self, cache: Cache) -> Records:
-    """The memory record of the step that returned `cache`, a nest of `[B, ...]`."""
+    """The memory record of the step that returned `cache`, a nest of `[B, ...]`.
 
-  @abc.abstractmethod
+    Here it is the cache, which suits a core whose cache is its state.
+    """
+    return cache
+
   def restore(self, records: Records, is_first: tf.Tensor) -> State:
-    """The state after `memory_length` steps.
+    """The state after `memory_length` steps; here the last record.
 
     Args:
       records: the steps' records, `[B, memory_length, ...]`, oldest first. Those from
         before an actor's first step may hold anything.
       is_first: the same steps' flags, `[B, memory_length]`.
     """
+    del is_first
+    return tf.nest.map_structure(lambda x: x[:, -1], records)

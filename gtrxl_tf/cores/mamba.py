@@ -288,10 +288,6 @@ class Mamba(core.Core):
   def output_size(self) -> int:
     return self._model_dim
 
-  @property
-  def memory_length(self) -> int:
-    return 1
-
   def initial_state(self, batch_size) -> MambaState:
     return MambaState(hidden=tf.zeros((batch_size, *self._state_shape)),
                       window=tf.zeros((batch_size, *self._window_shape)))
@@ -310,9 +306,3 @@ class Mamba(core.Core):
   def _step(self, inputs, is_first, cache):
     outputs, cache = self._unroll(inputs[:, tf.newaxis], is_first[:, tf.newaxis], cache)
     return outputs[:, 0], cache
-
-  def record(self, cache) -> MambaState:
-    return cache
-
-  def restore(self, records, is_first) -> MambaState:
-    return tf.nest.map_structure(lambda x: x[:, -1], records)

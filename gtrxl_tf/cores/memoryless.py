@@ -56,9 +56,3 @@ class Memoryless(core.Core):
 
   def _step(self, inputs, is_first, cache):
     return self._unroll(inputs, is_first, cache)
-
-  def record(self, cache) -> Tuple[()]:
-    return ()
-
-  def restore(self, records, is_first) -> Tuple[()]:
-    return ()

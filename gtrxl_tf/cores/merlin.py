@@ -197,10 +197,6 @@ class MERLIN(core.Core):
   def output_size(self) -> int:
     return 3 * self.latent_dim + self.policy.output_size
 
-  @property
-  def memory_length(self) -> int:
-    return 1
-
   def initial_state(self, batch_size) -> MERLINState:
     rows, width = (batch_size, self._num_rows), 2 * self.latent_dim
     return MERLINState(
@@ -300,12 +296,6 @@ class MERLIN(core.Core):
              for x in (keys, policy_keys)]
     keys, strengths = tf.split(tf.concat(heads, axis=1), [width, 1], axis=-1)
     return read(memory, keys, tf.nn.softplus(tf.squeeze(strengths, -1)))
-
-  def record(self, cache) -> MERLINState:
-    return cache
-
-  def restore(self, records, is_first) -> MERLINState:
-    return tf.nest.map_structure(lambda x: x[:, -1], records)
 
 
 def _flat(x: tf.Tensor) -> tf.Tensor:

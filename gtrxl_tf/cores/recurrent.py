@@ -144,10 +144,6 @@ class _DeepRecurrent(core.Core):
     layers = len(self.layers) if self._skip == 'concat' else 1
     return layers * self._hidden_dim
 
-  @property
-  def memory_length(self) -> int:
-    return 1
-
   def initial_state(self, batch_size) -> tf.Tensor:
     return tf.zeros(
         (batch_size, len(self.layers), self.layer.num_rows, self._hidden_dim))
@@ -188,12 +184,6 @@ class _DeepRecurrent(core.Core):
     return self._apply(
         inputs, cache,
         lambda layer, x, state: layer.step(layer.project(x), is_first, state))
-
-  def record(self, cache) -> tf.Tensor:
-    return cache
-
-  def restore(self, records, is_first) -> tf.Tensor:
-    return records[:, -1]
 
 
 @config.configurable

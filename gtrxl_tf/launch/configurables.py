@@ -27,10 +27,6 @@ import gtrxl_tf.environments.numpad_mujoco
 import gtrxl_tf.environments.scores
 import gtrxl_tf.environments.vizdoom_two_colors
 import gtrxl_tf.networks
-import gtrxl_tf.networks.cql
-import gtrxl_tf.networks.decision
-import gtrxl_tf.networks.distillation
-import gtrxl_tf.networks.tap
 import gtrxl_tf.settings.sampling
 import gtrxl_tf.training.offline.experiment
 import gtrxl_tf.training.offline.history_experiment

@@ -65,7 +65,7 @@ def check_settings(folder: run_folder.RunFolder, allow_changes: bool
 
   Args:
     folder: the run's folder; it need not exist.
-    allow_changes: whether `settings.CHANGEABLE` may differ.
+    allow_changes: whether `differences.CHANGEABLE` may differ.
 
   Returns:
     Those that differ.

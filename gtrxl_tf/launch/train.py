@@ -49,7 +49,7 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     gin_bindings: single settings, which override the files.
     root_dir: the run's folder.
     supervised: whether to stop when the parent process ends.
-    allow_changes: whether `settings.CHANGEABLE` may differ from what the run in the
+    allow_changes: whether `differences.CHANGEABLE` may differ from what the run in the
       folder was started with.
 
   Returns:

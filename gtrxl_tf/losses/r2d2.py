@@ -8,6 +8,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from gtrxl_tf.losses import averages
+from gtrxl_tf.losses import cql
 from gtrxl_tf.losses import shapes
 
 
@@ -85,12 +86,12 @@ def r2d2_loss(
   shapes.check('actions', actions, [rewards.shape[0], rewards.shape[1] - 1], 'rewards')
   shapes.check('weights', weights, rewards.shape[:1], 'rewards')
   best = tf.argmax(q_values, axis=-1)
-  values = inverse_rescale(_taken(target_q_values, best), epsilon)
+  values = inverse_rescale(cql.taken_values(target_q_values, best), epsilon)
   targets = rescale(
       n_step_targets(rewards, discounts, values, is_last, gamma, n_step), epsilon)
   valid = ~is_last[:, :-1]
   td_errors = tf.where(
-      valid, tf.stop_gradient(targets) - _taken(q_values[:, :-1], actions), 0.)
+      valid, tf.stop_gradient(targets) - cql.taken_values(q_values[:, :-1], actions), 0.)
   total_loss = averages.MaskedMean(valid)(
       0.5 * weights[:, tf.newaxis] * tf.square(td_errors))
   td_errors = tf.stop_gradient(td_errors)
@@ -150,7 +151,7 @@ def n_step_targets(rewards: tf.Tensor, discounts: tf.Tensor, values: tf.Tensor,
     shapes.check(name, x, rewards.shape, 'rewards')
   ends = is_last[:, 1:]
   discounts = gamma * discounts[:, 1:]
-  sums = values  # Of no reward.
+  sums = values  # Returns over no step.
   for _ in range(n_step):
     later = tf.where(ends, values[:, 1:], sums[:, 1:])
     sums = tf.concat([
@@ -199,8 +200,3 @@ def importance_weights(probabilities: tf.Tensor, table_sizes: tf.Tensor, beta: f
   log_weights = -beta * tf.math.log(
       tf.cast(probabilities, tf.float32) * tf.cast(table_sizes, tf.float32))
   return tf.exp(log_weights - tf.reduce_max(log_weights))
-
-
-def _taken(q_values: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-  """The Q values [B, T] of actions [B, T]."""
-  return tf.gather(q_values, actions, axis=-1, batch_dims=2)

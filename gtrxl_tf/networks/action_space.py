@@ -231,9 +231,7 @@ class ActionSpace:
       seed: two integers, as for `tf.random.stateless_*`: the same seed gives the same
         sample. Or one integer or None, as for `tf.random.uniform`.
     """
-    if seed is None or isinstance(seed, int):
-      seed = tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32, seed=seed)
-    discrete = []
+    seed, discrete = stateless_seed(seed), []
     for i, logits in enumerate(self._logits(policy)):
       uniform = tf.random.stateless_uniform(
           tf.shape(logits), _fold_in(seed, i + 1), minval=np.finfo(np.float32).tiny)
@@ -350,6 +348,13 @@ def _sample_bounds(spec: specs.Array):
   """Returns the bounds of samples, infinite where there are none."""
   middle, half = specs_lib.middle_and_half(spec)
   return [(bound - middle) / half for bound in specs_lib.bounds(spec)]
+
+
+def stateless_seed(seed: Any) -> Any:
+  """Two integers for `tf.random.stateless_*`, drawn if `seed` is one integer or None."""
+  if seed is None or isinstance(seed, (int, np.integer)):
+    return tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32, seed=seed)
+  return seed
 
 
 def _fold_in(seed: tf.Tensor, data: int) -> tf.Tensor:

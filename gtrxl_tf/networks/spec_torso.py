@@ -72,8 +72,7 @@ class SpecTorso(torsos.Torso):
     embedding_dim: width of the embedding of integers with more values. Not in a paper.
 
   Raises:
-    ConfigError: an observation without arrays; one with arrays that are not numbers; or
-      `VectorTorso.normalize` with arrays other than floats.
+    ConfigError: an observation without numbers, or with arrays of something else.
   """
 
   def __init__(self, observation_spec: Any,

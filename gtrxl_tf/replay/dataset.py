@@ -42,7 +42,7 @@ def unrolls(address: str, num_items: int, ledger: staleness.Ledger,
     ServerLost: there is no server.
   """
   return (_admitted(address, ledger, should_stop, timeout_ms, abandoned)
-          .map(lambda sample: unroll_lib.Unroll(*sample.data))  # So far only a tuple.
+          .map(lambda sample: unroll_lib.Unroll(*sample.data))  # Reverb gives a tuple.
           .batch(num_items, drop_remainder=True)
           .map(_batch_first)
           .with_options(_options()))
@@ -58,14 +58,15 @@ def replayed(address: str, num_items: int, new_items: int, replay: prioritized.R
   Until the table has enough, it takes them without a batch.
 
   Args:
-    address: as in `unrolls`, as all others that are not described here.
+    address: the Reverb server's address.
     num_items: items per batch.
     new_items: new items per batch.
     replay: the table's settings.
     ledger: counts new items, and the ages of those sampled.
-    should_stop: see `unrolls`.
-    timeout_ms: see `unrolls`.
-    abandoned: see `unrolls`.
+    should_stop: called as in `unrolls`; once it returns True the dataset ends.
+    timeout_ms: how long to wait for a notice before calling `should_stop`.
+    abandoned: called for every notice; once it returns True none is admitted, and the
+      dataset ends.
 
   Returns:
     A dataset of `Sample`.
@@ -142,7 +143,7 @@ def _admitted(address: str, ledger: staleness.Ledger, should_stop: Callable[[], 
 
 def _options() -> tf.data.Options:
   options = tf.data.Options()
-  # They include parallel maps, which were measured to run four batches ahead.
+  # The default ones include parallel maps, which were measured to run four batches ahead.
   options.experimental_optimization.apply_default_optimizations = False
   return options
 

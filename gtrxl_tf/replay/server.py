@@ -79,7 +79,7 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
     logging.warning('server: %s cannot be read (%s): starting with empty tables; the '
                     'earlier ones are now %s', tables, config.one_line(error), aside.name)
     server = make_server(tables)
-  if settings is not None:  # In place of those in the checkpoint.
+  if settings is not None:  # They replace those in the checkpoint.
     settings_table.publish(f'localhost:{port}', settings)
   return server
 
@@ -106,7 +106,7 @@ def checkpoint(port: int) -> None:
 
 
 def sizes(port: int) -> Dict[str, float]:
-  """Counts of items of the tables of unrolls and weights: present, inserted, sampled.
+  """Counts of items present, inserted and sampled, of every table but that of settings.
 
   Raises:
     ServerLost: the server does not answer, as on an overloaded machine.

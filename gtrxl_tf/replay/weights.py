@@ -213,7 +213,7 @@ class WeightsChannel:
 
 
 class LocalWeights:
-  """Transfer of weights within a process, with the methods of a `WeightsChannel`.
+  """Transfer of weights within a process, by `publish` and `receive` as in `WeightsChannel`.
 
   Attributes:
     finished: whether the published weights are the last of the run.

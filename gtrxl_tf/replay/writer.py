@@ -101,7 +101,7 @@ class UnrollWriter:
     windows = unroll.columns(unroll_length, memory_length)
     # For each table of items: its name, priorities, and the window of each leaf.
     self._items = [(TABLE, 1.0, _leaf_windows(row, windows, row))]
-    self._table = TABLE  # Of the unrolls.
+    self._table = TABLE  # The table that has the unrolls.
     if replay:
       self._table = prioritized.TABLE
       self._items = [

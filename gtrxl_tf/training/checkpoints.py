@@ -173,7 +173,7 @@ def check(folder: pathlib.Path, kind: Optional[str],
   Args:
     folder: `checkpoints/` of a run; it need not exist.
     kind: the kind of experiment that would resume there; None for any.
-    make_agent: makes its agent; called only if there is a checkpoint to compare with.
+    make_agent: makes its agent; called only if a run was started in the folder.
 
   Returns:
     The path of the newest checkpoint, if there is one.

@@ -45,6 +45,14 @@ def mean_curve(curves: Sequence[Tuple[np.ndarray, np.ndarray]]
   return grid, np.mean([np.interp(grid, x, y) for x, y in known], axis=0)
 
 
+def mean_and_error(values: Sequence[float], spec: str = '.2f') -> str:
+  """Returns the mean of values as text, and of several also its standard error."""
+  cell = format(np.mean(values), spec)
+  if len(values) > 1:
+    cell += f' ± {np.std(values, ddof=1) / math.sqrt(len(values)):{spec}}'
+  return cell
+
+
 def style(number: int) -> Dict[str, str]:
   """Returns the style of lines of the label with this number, in every panel."""
   return {'color': f'C{number}', 'linestyle': '-' if number < 10 else '--'}

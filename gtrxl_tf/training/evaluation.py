@@ -13,6 +13,7 @@ import numpy as np
 from typing_extensions import Protocol
 
 from gtrxl_tf import environments
+from gtrxl_tf.training import curves
 from gtrxl_tf.training import rollout
 
 # Steps without the end of an episode after which a warning says so.
@@ -123,9 +124,8 @@ def describe(evaluation: Evaluation, informed: Optional[float],
              scores: Mapping[str, float] = types.MappingProxyType({})) -> str:
   """Describes an evaluation in a line, and each of several tasks in another."""
   num = len(evaluation.returns)
-  error = np.std(evaluation.returns) / math.sqrt(num)
   line = (f'Evaluation over {num} episodes: return '
-          f'{np.mean(evaluation.returns):.2f} ± {error:.2f} (s.e.)')
+          f'{curves.mean_and_error(evaluation.returns)}{" (s.e.)" * (num > 1)}')
   if informed is not None:
     line += f', informed policy {informed:.2f}'
   if not np.any(np.isnan(evaluation.successes)):

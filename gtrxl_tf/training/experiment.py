@@ -1,6 +1,7 @@
 """The base of all experiments: the settings they share, and what each kind can do."""
 
 import abc
+import contextlib
 import math
 import pathlib
 from typing import (
@@ -181,7 +182,13 @@ class Experiment(abc.ABC):
          for seed, task in zip(seeds, tasks)], tasks)
 
   def tasks_of(self, count: int, first: int = 0) -> np.ndarray:
-    """The numbers of the tasks that `count` environments play, int32; see above."""
+    """The numbers of the tasks that `count` environments play, int32 `[count]`.
+
+    Args:
+      count: E.
+      first: number of the first environment. Environment i plays task i modulo the number
+        of tasks.
+    """
     return np.arange(first, first + count, dtype=np.int32) % len(self._task_settings)
 
   def _make_environment(self, seed: int, settings: Mapping[str, Any]
@@ -223,13 +230,13 @@ class Experiment(abc.ABC):
     Args:
       num_episodes: episodes per task.
     """
-    made = [self._make_environment(self.seed, settings)
-            for settings in self._task_settings]
-    if not all(isinstance(environment, environments.MemoryTask)
-               for environment in made):
-      return None
-    return float(np.mean([environments.informed_return(environment, num_episodes)
-                          for environment in made]))
+    means = []
+    for settings in self._task_settings:
+      with contextlib.closing(self._make_environment(self.seed, settings)) as environment:
+        if not isinstance(environment, environments.MemoryTask):
+          return None
+        means.append(environments.informed_return(environment, num_episodes))
+    return float(np.mean(means))
 
   def compute_scores(self, returns: Sequence[float], tasks: Sequence[int]
                 ) -> Dict[str, float]:
@@ -313,7 +320,15 @@ class Experiment(abc.ABC):
     """Makes the line that shows how far training has come."""
 
   def restore_policy(self, folder: run_folder.RunFolder) -> Any:
-    """Returns the policy of a finished run; here the exported one."""
+    """Returns the policy of a run; here the exported one.
+
+    Raises:
+      config.ConfigError: there is none, or it is damaged.
+    """
+    if not folder.policy.exists():
+      raise config.ConfigError(
+          f'{folder.policy} does not exist: a run writes it when it is done, and '
+          '`gtrxl export` at any time')
     return exported.load(folder.policy)
 
   def evaluate(self, folder: run_folder.RunFolder, should_stop: Callable[[], bool]

@@ -59,7 +59,9 @@ class GaugesTest(absltest.TestCase):
     self.assertEqual(health(), 200)  # The run is over.
 
   def test_without_a_port_nothing_listens(self):
-    gauges_lib.Gauges('learner').show({'queue_length': 3})
+    gauges = gauges_lib.Gauges('learner')
+    gauges.show({'queue_length': 3})
+    self.assertFalse(gauges.listens)
 
   def test_a_port_that_is_taken_is_refused(self):
     port = portpicker.pick_unused_port()

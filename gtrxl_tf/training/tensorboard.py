@@ -19,7 +19,7 @@ _SCALAR = tf.compat.v1.SummaryMetadata(
 # Groups of the columns of `metrics.csv`. All other columns are the agent's: its losses,
 # temperatures and the like.
 _GROUPS = {
-    'learner': r'learner_.*|seconds|cpu_seconds|gradient_norm|learning_rate',
+    'learner': r'learner_.*|seconds|cpu_seconds|gradient_norm',
     'episodes': r'(.*_)?(return|success|score|normalized)(_.*)?|episodes',
     'actors': r'environment_steps.*|actors|.*_actor_.*',
     'replay': r'unrolls.*|queue_.*|oldest_.*|data_age',

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from gtrxl_tf.environments import dmlab_stand_in
 from gtrxl_tf.launch import prepare as prepare_lib
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import learner as learner_lib
 
 TITLES = ('model', 'parameters', 'batch', 'first step, s', 'step, s', 'CPU, s',
@@ -77,11 +78,16 @@ def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str],
   """
   with dmlab_stand_in.deepmind_lab():
     experiment = prepare_lib.prepare(gin_files, gin_bindings)
+  rows = batch_size or experiment.batch_size
+  if rows % experiment.num_minibatches:
+    raise config.ConfigError(
+        f'a batch of {rows} rows: expected a multiple of the experiment\'s '
+        f'{experiment.num_minibatches} minibatches')
   agent = experiment.make_agent()
   learner = learner_lib.Learner(
       agent, experiment.make_optimizer(), tf.distribute.get_strategy(),
-      experiment.optimizer.clip_norm)
-  rows = batch_size or experiment.batch_size
+      experiment.optimizer.clip_norm, experiment.num_epochs,
+      experiment.num_minibatches, experiment.seed)
   batch = experiment.make_batch(agent)
   repeated = tf.nest.map_structure(
       lambda x: tf.gather(x, tf.range(rows) % x.shape[0]), batch)

@@ -67,7 +67,8 @@ STEPS = {
     'tap': Step('TAP on Hopper, 512 windows',
                 ('gin/rate/mujoco_hopper.gin', 'gin/rate/models/tap.gin'), 512,
                 ('binaries.collect', '--gin_file=gin/rate/mujoco_hopper_cpu.gin',
-                 '--gin_bindings=Collector.epsilon = 1.0')),
+                 '--gin_bindings=Collector.epsilon = 1.0'),
+                no_dropout=('TAPNetwork.dropout = 0.0',)),
 }
 
 TITLES = ('step', 'type', 'TPU', 'batch', 'arguments, MiB', 'temporaries, MiB',

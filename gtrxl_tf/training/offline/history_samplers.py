@@ -127,7 +127,7 @@ class HistoryChunks(_HistorySampler):
     histories = self._histories(random)
     # These include the last chunk, which may be shorter.
     counts = -(-self._dataset.lengths[histories] // self._length)
-    # Those of the steps from the first that was not observed, with their numbers.
+    # The numbers of the steps that were not observed, and their rows.
     self._rows = collections.deque(
         [(0, _Rows(histories, self._length * random.integers(counts)))])
     self.state = self._initial_state
@@ -147,12 +147,9 @@ class HistoryChunks(_HistorySampler):
       self._rows.popleft()
 
   def arrays(self) -> Dict[str, np.ndarray]:
-    return {**self._rows[0][1]._asdict(),
-            **{str(i): np.asarray(x)
-               for i, x in enumerate(tf.nest.flatten(self.state))}}
+    return {**self._rows[0][1]._asdict(), **samplers.numbered(self.state)}
 
   def restore_arrays(self, arrays: Dict[str, np.ndarray]) -> None:
     self._rows = collections.deque(
         [(0, _Rows(*(arrays.pop(name) for name in _Rows._fields)))])
-    self.state = tf.nest.pack_sequence_as(
-        self.state, [arrays[str(i)] for i in range(len(arrays))])
+    self.state = samplers.from_numbered(self.state, arrays)

@@ -174,7 +174,7 @@ class LearningProcesses:
     Returns:
       Return and success of each process, and the means: the mean return of an episode,
       the share of episodes that were not cut off, the source's return, the return of
-      random actions and the `curves.normalized` return; return and normalized return of
+      random actions and the `history_curves.normalized` return; return and normalized return of
       the greedy policy; the temperature that was chosen, and return and normalized
       return at it.
     """

@@ -82,7 +82,7 @@ class Trajectories:
     Args:
       batch: [B, T, ...].
       is_first: [B], whether a row begins without memory.
-      state: see `agent_lib.Segments`.
+      state: see `decision.Segments`.
     """
     begins = np.zeros(batch.mask.shape, bool)
     begins[:, 0] = is_first
@@ -98,6 +98,17 @@ class Trajectories:
             batch.start[:, np.newaxis] + np.arange(batch.mask.shape[1]), tf.int32))
 
 
+def numbered(nest: Any) -> Dict[str, np.ndarray]:
+  """The arrays of a nest, named by their numbers."""
+  return {str(i): np.asarray(x) for i, x in enumerate(tf.nest.flatten(nest))}
+
+
+def from_numbered(structure: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+  """The nest, of the given structure, whose arrays `numbered` has named."""
+  return tf.nest.pack_sequence_as(
+      structure, [arrays[str(i)] for i in range(len(arrays))])
+
+
 class Sampler(tf.train.experimental.PythonState):
   """Makes the batches of learner steps; its state is part of checkpoints.
 
@@ -107,7 +118,8 @@ class Sampler(tf.train.experimental.PythonState):
   Attributes:
     one_step_per_call: whether that must be 1, because the sampler must observe every
       step.
-    state: the field `state` of the batch that follows the observed steps.
+    state: the field `state` of the batch that follows the observed steps; `()` if the
+      sampler does not carry one on the devices.
   """
   one_step_per_call = False
   state: Any = ()
@@ -234,11 +246,10 @@ class SegmentBySegment(Sampler):
         lambda x: x[:, -1].numpy(), metrics['carried'])
 
   def arrays(self) -> Dict[str, np.ndarray]:
-    return {str(i): x for i, x in enumerate(tf.nest.flatten(self._state))}
+    return numbered(self._state)
 
   def restore_arrays(self, arrays: Dict[str, np.ndarray]) -> None:
-    self._state = tf.nest.pack_sequence_as(
-        self._state, [arrays[str(i)] for i in range(len(arrays))])
+    self._state = from_numbered(self._state, arrays)
 
 
 @config.configurable
@@ -320,6 +331,12 @@ class MemoryPool(Sampler):
     return trajectories.segments(batch, is_first, state)
 
   def observe(self, step: int, metrics: Mapping[str, Any]) -> None:
+    expected = self._trajectories.num_segments
+    found = tf.nest.flatten(metrics['carried'])[0].shape[1]
+    if found != expected:
+      raise config.ConfigError(
+          f'OfflineExperiment.sampler = @MemoryPool: the core has {found} segments in a '
+          f'row: expected {expected}, which is OfflineExperiment.num_segments')
     label, segment = self._seen
     # The memory of each row when the segment with the answer began.
     rows = np.arange(len(label))
@@ -355,12 +372,11 @@ class MemoryPool(Sampler):
     arrays = {'losses': np.array(self._losses)}
     if self._labels is not None:
       arrays['labels'] = self._labels
-      arrays.update((str(i), x) for i, x in enumerate(tf.nest.flatten(self._states)))
+      arrays.update(numbered(self._states))
     return arrays
 
   def restore_arrays(self, arrays: Dict[str, np.ndarray]) -> None:
     self._losses.extend(arrays.pop('losses'))
     self._labels = arrays.pop('labels', None)
     if self._labels is not None:
-      self._states = tf.nest.pack_sequence_as(
-          self._initial_state, [arrays[str(i)] for i in range(len(arrays))])
+      self._states = from_numbered(self._initial_state, arrays)

@@ -103,6 +103,14 @@ class SamplersTest(absltest.TestCase):
     np.testing.assert_array_equal(np.abs(batch.observation[:, 0, 1]),
                                   np.arange(_B) < young)
 
+  def test_the_pool_refuses_a_core_without_segments(self):
+    sampler = self.make(samplers.MemoryPool, clue=clues.t_maze_clue, start_loss=0.5)
+    sampler.batch(0)
+    carried = tf.nest.map_structure(lambda x: x[:, :1], _carried(0))
+    with self.assertRaisesRegex(
+        config.ConfigError, f'the core has 1 segments in a row: expected {_N}'):
+      sampler.observe(0, {'loss': tf.constant(1.), 'carried': carried})
+
   def test_old_rows_must_answer_with_the_clue_in_their_memory(self):
     sampler = self.make(samplers.MemoryPool, clue=clues.t_maze_clue, start_loss=9.,
                        renewal=0.3)

@@ -23,7 +23,7 @@ def check_server(address: str, settings: Optional[differences.Settings]) -> None
       not compared. Neither is a server of such an experiment.
 
   Raises:
-    config.ConfigError: they differ in more than `settings.OF_ONE_PART`.
+    config.ConfigError: they differ in more than `differences.OF_ONE_PART`.
     ServerLost: the server does not answer.
   """
   if settings is None or (text := settings_table.read(address)) is None:
@@ -36,7 +36,7 @@ def compare(server: str, ours: differences.Settings, theirs: differences.Setting
   """Compares a part's settings with those of a server.
 
   Raises:
-    config.ConfigError: they differ in more than `settings.OF_ONE_PART`. It names the
+    config.ConfigError: they differ in more than `differences.OF_ONE_PART`. It names the
       `server`.
   """
   different = differences.differences(ours, theirs, differences.OF_ONE_PART)

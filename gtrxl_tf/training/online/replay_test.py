@@ -23,6 +23,7 @@ from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import prioritized
 from gtrxl_tf.replay import server as server_lib
+from gtrxl_tf.replay import weights
 from gtrxl_tf.serving import exported
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints
@@ -99,11 +100,16 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
   @pytest.mark.medium
   def test_a_run_trains_updates_priorities_and_exports_a_policy(self):
     self.start()
-    experiment, folder = _experiment(), self.folder()
+    # The number of steps is no multiple of this period, as a rule.
+    experiment, folder = _experiment(agent=functools.partial(
+        r2d2.R2D2Agent, burn_in=2, target_update_period=2, publish_period=5)), self.folder()
     end = self.play(experiment)
     trainer = self.training(experiment, folder)
     self.assertTrue(trainer.run())
     end()
+    channel = weights.WeightsChannel(
+        f'localhost:{self.port}', experiment.acting_network.variables)
+    self.assertEqual((channel.receive(), channel.finished), (trainer.step, True))
     found = list(self.priorities().values())
     self.assertNotEmpty([x for x in found if x != 1.0])
     rows = metrics_csv.read_metrics(folder.metrics)
@@ -201,6 +207,9 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
     rates = [experiment.make_policy(
         experiment.acting_network, actor=i)._rates for i in range(2)]
     self.assertAllClose(np.concatenate(rates), r2d2.EpsilonGreedy().rates(0, 4, 4))
+    # An actor that is started by hand may have any index.
+    late = experiment.make_policy(experiment.acting_network, actor=2**20 + 1)._rates
+    self.assertAllClose(late, rates[1])
     experiment.check()
 
 

@@ -209,6 +209,8 @@ class OnlineTrainer(trainer.Trainer):
     return devices.share_out(_rows(batch), self._strategy, own=True)
 
   def _publish(self, finished: bool = False) -> None:
+    if self._agent.from_replay:  # The network that learns acts, refreshed or not.
+      self._published_step = self.step
     if self._inference:
       self._inference.publish(self._published_step, finished)
     if self._is_chief:
