@@ -234,6 +234,9 @@ def check_steps(specs: Specs, kind: str, arrays: Dict[str, np.ndarray],
       expected = f'an integer in [0, {leaves[name].num_values})'
     elif array.dtype.kind == 'f':
       wrong, expected = ~np.isfinite(array), 'finite numbers'
+    elif isinstance(leaves[name], dm_specs.BoundedArray):
+      low, high = leaves[name].minimum, leaves[name].maximum
+      wrong, expected = (array < low) | (array > high), f'integers from {low} to {high}'
     else:
       continue
     if wrong.any():

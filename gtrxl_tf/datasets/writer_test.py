@@ -185,6 +185,16 @@ class EpisodeWriterTest(parameterized.TestCase):
                      else [good._replace(**wrong)])
       self.assertEqual(writer.num_episodes, 0)
 
+  def test_refuses_several_discrete_actions_beyond_their_bounds(self):
+    specs = _SPECS._replace(action=dm_specs.BoundedArray([2], np.int32, 0, [2, 3]))
+    wrong = datasets.Episode(
+        np.zeros((2, 2), np.float32), np.int32([[2, 3], [2, 4]]), np.zeros(2, np.float32),
+        np.float32([1, 0]), np.uint8([0, 1]), 1.0, np.zeros(2, np.float32))
+    with datasets.EpisodeWriter(self._path, specs) as writer:
+      with self.assertRaisesRegex(
+          datasets.DatasetError, r'action .*, step 1, is \[2 4\]: expected integers from'):
+        writer.write([wrong])
+
   @parameterized.parameters('rename', 'replace', 'fsync')
   def test_a_writer_that_stops_anywhere_leaves_a_valid_dataset(self, call):
     episodes = _episodes(6)

@@ -1,11 +1,15 @@
 """The specs of environments that are batched."""
 
+from collections import abc
+import re
 from typing import Any
 
 import dm_env
 from dm_env import specs
 import numpy as np
 import tree
+
+_KEY = re.compile(r'[A-Za-z0-9_./-]+')
 
 
 def named_leaves(root: str, nest) -> list[tuple[str, Any]]:
@@ -58,8 +62,24 @@ def check(environments: list[dm_env.Environment]) -> None:
               f'environment {i}: {name} is {theirs}, in environment 0 it is {ours}')
 
 
+def _check_keys(name: str, nest: Any) -> None:
+  """Refuses keys that a SavedModel cannot name, before a run trains what it exports."""
+  if isinstance(nest, abc.Mapping):
+    for key in nest:
+      if not (isinstance(key, str) and _KEY.fullmatch(key)):
+        raise ValueError(f'{name} has the key {key!r}: expected a name of letters, digits, '
+                         '_, -, . and /')
+    if len({key.lower() for key in nest}) < len(nest):
+      raise ValueError(f'{name} has the keys {sorted(nest)}: expected names that differ in '
+                       'more than case')
+  for key, inner in (nest.items() if isinstance(nest, abc.Mapping) else
+                     enumerate(nest) if isinstance(nest, (list, tuple)) else ()):
+    _check_keys(f'{name}[{key!r}]', inner)
+
+
 def _check_specs(i: int, environment: dm_env.Environment) -> None:
   for kind in ('observation', 'action'):
+    _check_keys(f'environment {i}: {kind}_spec', getattr(environment, f'{kind}_spec')())
     for name, spec in named_leaves(kind, getattr(environment, f'{kind}_spec')()):
       if not isinstance(spec, specs.Array):
         raise ValueError(

@@ -361,7 +361,13 @@ class BatchedEnvironmentTest(parameterized.TestCase):
       ('text', {'mission': specs.StringArray([])},
        r"environment 0: observation\['mission'\] has dtype object: expected numbers"),
       ('no_spec', np.float32, 'environment 0: observation_spec has type for observation: '
-       'expected a dm_env.specs.Array'))
+       'expected a dm_env.specs.Array'),
+      ('space', {'arm': {'x (m)': specs.Array([3], np.float32)}},
+       r"environment 0: observation_spec\['arm'\] has the key 'x \(m\)': expected a name"),
+      ('number', {0: specs.Array([3], np.float32)},
+       'environment 0: observation_spec has the key 0: expected a name of letters'),
+      ('case', {'X': specs.Array([3], np.float32), 'x': specs.Array([3], np.float32)},
+       r"environment 0: observation_spec has the keys \['X', 'x'\]: expected names that"))
   def test_observations_that_cannot_be_learned_from_are_refused(self, spec, message):
     with self.assertRaisesRegex(ValueError, f'^{message}'):
       batched.BatchedEnvironment([FakeEnvironment(observation_spec=spec)])
