@@ -92,7 +92,7 @@ class TransformerXL(core.Core):
       num_heads: config.PositiveInt = 8,
       head_dim: config.PositiveInt = 64,
       mlp_dim: Optional[config.PositiveInt] = None,
-      memory_length: config.MemoryLength = 512,
+      memory_length: config.NumSteps = 512,
       variant: xl_block.Variant = 'gtrxl',
       gate: gates.GateName = 'gru',
       gate_bias: float = 2.0,

@@ -35,6 +35,7 @@ class LimitsTest(parameterized.TestCase):
        '[0-9,.]+ GiB, with .*kernel.* of shape .*1000000000.*this machine has [0-9,.]+ GiB'),
       ('TransformerXL.model_dim = 10_000_000_000_000', 'variables need at least'),
       ('TransformerXL.memory_length = 100_000_000', 'expected an integer >= 1 and <= 100000$'),
+      ('OnlineExperiment.unroll_length = 1_000_000', 'expected an integer >= 1 and <= 100000$'),
       ('TransformerXL.num_layers = 1_000_000', '^TransformerXL.num_layers = 1000000: '
        'expected an integer >= 1 and <= 1000$'),
       ('TransformerXL.model_dim = 10**30', 'not gin'),

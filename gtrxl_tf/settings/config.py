@@ -66,8 +66,8 @@ class Range:
 PositiveInt = Annotated[int, Range(1)]
 # Layers of a stack. More would take minutes to make, and far longer to compile.
 NumLayers = Annotated[int, Range(1, 1000)]
-# Steps of a memory. A longer one would fill the machine before its size is compared.
-MemoryLength = Annotated[int, Range(1, 100_000)]
+# Steps of a memory or an unroll. More would fill the machine before their size is compared.
+NumSteps = Annotated[int, Range(1, 100_000)]
 NonNegativeInt = Annotated[int, Range(0)]
 PositiveFloat = Annotated[float, Range(0, open=True)]
 NonNegativeFloat = Annotated[float, Range(0)]

@@ -106,7 +106,7 @@ class OnlineExperiment(experiment.Experiment):
       self,
       environment_steps: config.PositiveInt = 1_000_000,
       frames_per_action: config.PositiveInt = 1,
-      unroll_length: config.PositiveInt = 95,
+      unroll_length: config.NumSteps = 95,
       batch_size: config.PositiveInt = 128,
       num_epochs: config.PositiveInt = 1,
       num_minibatches: config.PositiveInt = 1,
