@@ -72,9 +72,11 @@ def _check_keys(name: str, nest: Any) -> None:
     if len({key.lower() for key in nest}) < len(nest):
       raise ValueError(f'{name} has the keys {sorted(nest)}: expected names that differ in '
                        'more than case')
-  for key, inner in (nest.items() if isinstance(nest, abc.Mapping) else
-                     enumerate(nest) if isinstance(nest, (list, tuple)) else ()):
-    _check_keys(f'{name}[{key!r}]', inner)
+    for key, inner in nest.items():
+      _check_keys(f'{name}[{key!r}]', inner)
+  elif isinstance(nest, (list, tuple)):
+    for i, inner in enumerate(nest):
+      _check_keys(f'{name}[{i}]', inner)
 
 
 def _check_specs(i: int, environment: dm_env.Environment) -> None:
