@@ -20,7 +20,7 @@ def run(main: Callable[..., None]) -> None:
   """Parses the flags and runs `main`, as `absl.app.run` does.
 
   If a flag is missing or wrong, or an argument follows no flag, one line says so and the
-  exit code is 2. `--help` exits with 0.
+  exit code is 2. `--help` exits with 0, and an interruption with 130.
 
   Args:
     main: the program. Its module's docstring shows how it is called. If it has a
@@ -49,7 +49,11 @@ def run(main: Callable[..., None]) -> None:
               'again for each of several values')
     return [name, *others]
 
-  app.run(lambda arguments: main(*[arguments[1:]] * len(takes)), flags_parser=parse)
+  try:
+    app.run(lambda arguments: main(*[arguments[1:]] * len(takes)), flags_parser=parse)
+  except KeyboardInterrupt:
+    print('Interrupted.', file=sys.stderr)
+    sys.exit(130)
 
 
 def _explained(error: flags.Error, description: str) -> str:

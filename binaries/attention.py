@@ -33,7 +33,7 @@ def main() -> None:
 
   try:
     run_attention.draw(run_folder.RunFolder(_ROOT_DIR.value), _EPISODE.value)
-  except (config.ConfigError, FileNotFoundError, IndexError) as error:
+  except (config.ConfigError, IndexError, OSError) as error:
     sys.exit(f'Not drawn: {error}')
 
 

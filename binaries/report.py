@@ -31,7 +31,7 @@ def main(runs: Sequence[str]) -> None:
 
   try:
     path = report.write(runs, _OUTPUT.value, _EPISODES.value, _FILM.value)
-  except config.ConfigError as error:
+  except (config.ConfigError, OSError) as error:
     sys.exit(f'Not written: {error}')
   print(f'Report: {path} ({path.stat().st_size / 2**20:.1f} MiB)')
 

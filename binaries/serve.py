@@ -24,7 +24,7 @@ _MAX_SESSIONS = flags.DEFINE_integer(
     'the start.', lower_bound=1)
 _IDLE_SECONDS = flags.DEFINE_float(
     'idle_seconds', 600, 'Seconds without a request after which a session is dropped.',
-    lower_bound=0.1)
+    lower_bound=0.1, upper_bound=1e9)
 _MAX_BATCH = flags.DEFINE_integer(
     'max_batch', 64, 'The most sessions that one step of the policy serves.',
     lower_bound=1)

@@ -80,6 +80,9 @@ def _check_keys(name: str, nest: Any) -> None:
 
 
 def _check_specs(i: int, environment: dm_env.Environment) -> None:
+  if not tree.flatten(environment.action_spec()):
+    raise ValueError(f'environment {i}: action_spec is {environment.action_spec()}: '
+                     'expected at least one action')
   for kind in ('observation', 'action'):
     _check_keys(f'environment {i}: {kind}_spec', getattr(environment, f'{kind}_spec')())
     for name, spec in named_leaves(kind, getattr(environment, f'{kind}_spec')()):

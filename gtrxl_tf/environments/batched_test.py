@@ -372,6 +372,20 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, f'^{message}'):
       batched.BatchedEnvironment([FakeEnvironment(observation_spec=spec)])
 
+  def test_no_action_is_refused(self):
+    with self.assertRaisesRegex(ValueError, 'action_spec is {}: expected at least one'):
+      batched.BatchedEnvironment([FakeEnvironment(action_spec={})])
+
+  def test_other_keys_are_refused(self):
+    spec = {name: specs.Array([2], np.float32) for name in ('goal', 'place')}
+    batch = batched.BatchedEnvironment([FakeEnvironment(observation_spec=spec)])
+    other = {name: np.zeros(2, np.float32) for name in ('place', 'target')}
+    with mock.patch.object(batch._environments[0], 'reset',
+                           return_value=dm_env.restart(other)):
+      with self.assertRaisesRegex(
+          batched.EnvironmentFailed, r"\['place'\].*\['target'\].*expected .*\['goal'\]"):
+        batch.reset()
+
   @parameterized.parameters(
       (None, 'a NoneType'), ((np.zeros(3), 1.0, False, False, {}), 'a tuple of 5'))
   def test_other_values_than_time_steps_are_refused(self, returned, named):

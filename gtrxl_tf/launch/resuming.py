@@ -29,6 +29,7 @@ def claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment,
     config.ConfigError: it belongs to another experiment. Nothing in it was changed.
   """
   with folder.in_use():
+    _check_own(folder)
     newest = checkpoints.check(
         folder.checkpoints, experiment.kind, experiment.make_agent)
     changed = check_settings(folder, allow_changes)
@@ -47,6 +48,16 @@ def claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment,
       if newest is not None:
         print(f'Going on from {_describe_checkpoint(newest)}.', flush=True)
     yield begins
+
+
+def _check_own(folder: run_folder.RunFolder) -> None:
+  """Refuses a folder of something else, such as a project, whose files would be lost."""
+  names = [name for name in ('policy', 'metrics.csv', 'evaluation.csv', 'dataset.json')
+           if (folder.root / name).exists()]
+  if names and not folder.config.exists():
+    raise config.ConfigError(
+        f'{folder.root} has {names[0]} and no config.gin: expected the folder of a run, '
+        'or a new one')
 
 
 def _describe_checkpoint(path: str) -> str:

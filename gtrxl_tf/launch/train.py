@@ -63,9 +63,10 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     if experiment.needs_server:
       optional.load('reverb', 'online training', 'online')
     limits.check_batch(experiment)
+    was_run = folder.config.exists()
     with (resuming.claimed(folder, experiment, allow_changes) as begins,
           logs.kept(folder.logs / 'train.log')):
-      if begins:
+      if begins and was_run:
         # Its tables may come from other settings, or have weights that mark the run as
         # over.
         shutil.rmtree(folder.replay, ignore_errors=True)

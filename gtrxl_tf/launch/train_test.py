@@ -413,6 +413,17 @@ class ChangedSettingsTest(parameterized.TestCase):
     self.assertEqual(stdout.getvalue(), '')
 
   @pytest.mark.medium
+  def test_a_folder_of_something_else_is_refused(self):
+    other = run_folder.RunFolder(self.create_tempdir().full_path)
+    other.policy.mkdir()
+    (other.policy / 'mine.txt').touch()
+    self.folder = other
+    with self.assertRaisesRegex(
+        config.ConfigError, 'has policy and no config.gin: expected'), self.claimed():
+      pass
+    self.assertEqual(list(other.root.iterdir()), [other.policy])
+
+  @pytest.mark.medium
   def test_a_config_that_cannot_be_read_is_refused(self):
     self.folder.config.write_bytes(b'\xff')
     with self.assertRaisesRegex(config.ConfigError, 'config.gin: '), self.claimed():
