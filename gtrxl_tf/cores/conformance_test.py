@@ -590,7 +590,23 @@ class ReachTest(tf.test.TestCase):
       self.assertEqual(core(inputs).shape, (1, 6, core.output_size))
 
 
-class ShapesTest(tf.test.TestCase):
+class ShapesTest(parameterized.TestCase, tf.test.TestCase):
+
+  @parameterized.parameters(
+      (lambda x, _: x, r'WrongCore._unroll returned .*: expected a pair of outputs and'),
+      (lambda x, state: (x[:, -1], state),
+       rf"outputs of WrongCore._unroll of shape \({_B}, {_D}\): expected \[B, T, D'\]"),
+      (lambda x, state: (x[..., :2], state),
+       rf"outputs of WrongCore._unroll of shape .*expected .* with B = {_B}, T = 8, D = {_D}"))
+  def test_an_error_names_the_method_that_returned_something_else(self, wrong, error):
+    class WrongCore(cores.Memoryless):
+      def _unroll(self, inputs, is_first, state, training=None):
+        return wrong(inputs, state)
+
+    core = WrongCore(1, _D)
+    inputs, is_first = _inputs(0, 8)
+    with self.assertRaisesRegex(ValueError, error):
+      core(inputs, is_first, core.initial_state(_B))
 
   def test_an_error_names_the_argument_of_another_shape(self):
     core = cores.TransformerXL(1, 8, 2, 4, memory_length=3)

@@ -1,7 +1,7 @@
 """The interface of a memory core, and small pieces that several cores share."""
 
 import abc
-from typing import Any, Callable, List, Optional, Tuple, Union
+from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
@@ -226,15 +226,35 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     if state is None:
       state = self.initial_state(batch_size)
     if not _is_left_out(state):
-      return self._unroll(inputs, is_first, state, training)
+      return self._unrolled(inputs, is_first, state, training)
     num_steps = inputs.shape[1]
     if self.segment_length > 1:  # No step sees those that complete the last segment.
       missing = -num_steps % self.segment_length
       inputs = tf.pad(inputs, [[0, 0], [0, missing], [0, 0]])
       is_first = tf.pad(is_first, [[0, 0], [0, missing]])
-    outputs, _ = self._unroll(
+    outputs, _ = self._unrolled(
         inputs, is_first, self.empty_state(batch_size), training)
     return outputs[:, :num_steps]
+
+  def _unrolled(self, inputs, is_first, state, training):
+    """The outputs and the state of `_unroll`, which a subclass may get wrong."""
+    return self._pair('_unroll', self._unroll(inputs, is_first, state, training),
+                      inputs.shape[:2], "[B, T, D']")
+
+  def _pair(self, method: str, returned: Any, axes: Sequence[Optional[int]],
+            expected: str) -> Tuple[tf.Tensor, Any]:
+    """What a subclass's method returned: outputs of the expected shape, and a nest.
+
+    Raises:
+      ValueError: it returned something else.
+    """
+    name = f'{type(self).__name__}.{method}'
+    if not (isinstance(returned, tuple) and len(returned) == 2):
+      raise ValueError(f'{name} returned {type(returned).__name__}: expected a pair of '
+                       'outputs and state or cache')
+    arguments_lib.check(
+        f'outputs of {name}', returned[0], (*axes, self.output_size), expected)
+    return returned
 
   @abc.abstractmethod
   def _unroll(self, inputs: tf.Tensor, is_first: tf.Tensor, state: State,
@@ -269,8 +289,9 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     cache = arguments_lib.fitted(
         'cache', cache, self._specs(self.initial_cache), batch,
         f'core.initial_cache({batch or "batch_size"}) or core.cache(state)')
-    outputs, cache = self._step(
-        tf.cast(inputs, self.compute_dtype), tf.cast(is_first, tf.bool), cache)
+    outputs, cache = self._pair('_step', self._step(
+        tf.cast(inputs, self.compute_dtype), tf.cast(is_first, tf.bool), cache),
+                                [batch], "[B, D']")
     return outputs, self.move(cache) if move else cache
 
   def move(self, cache: Cache) -> Cache:
