@@ -92,6 +92,9 @@ def run(module: str, function: str, *args) -> int:
 
 
 def _call(module: str, function: str, *args) -> None:
+  # The fork server may fork only when the process that asked has been interrupted.
+  if not multiprocessing.parent_process().is_alive():
+    sys.exit(130)
   signal.signal(signal.SIGTERM, signal.SIG_DFL)  # The fork server ignores it.
   # The fork server's address is known here. Python 3.10 and 3.11 would nevertheless
   # start another one, since it is not a child of this process.

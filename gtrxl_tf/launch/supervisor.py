@@ -311,8 +311,6 @@ class Supervisor:
     # time as the learner, which many of them would keep from the processor.
     clients = sorted(set(self.processes) - {'server'}, key=lambda name: name != 'learner')
     for names in clients, self.processes.keys() & {'server'}:
-      # A part that was never started, because this process was interrupted, has no pid.
-      names = [name for name in names if self.processes[name].pid is not None]
       for name in names:
         self.processes[name].terminate()
       for name in names:
