@@ -169,8 +169,7 @@ class OnlineExperiment(experiment.Experiment):
     self.environments_per_actor = environments_per_actor
     self.max_head_start = max_head_start
     self.items_per_batch = batch_size // environments_per_actor
-    # The items of a learner step that are new.
-    self.new_items = new_unrolls // environments_per_actor
+    self.new_items = new_unrolls // environments_per_actor  # For each learner step.
     self.queue_size = queue_batches * self.new_items
     self.batches_per_weights = batches_per_weights
     self.unrolls_per_weights = batches_per_weights and (
@@ -270,9 +269,8 @@ class OnlineExperiment(experiment.Experiment):
     """
     if self.exploration and actor is not None:
       num = self.environments_per_actor
-      # An actor that is started by hand may have any index.
-      rates = self.exploration.rates(
-          actor % self.num_actors * num, num, self.num_actors * num)
+      first = actor % self.num_actors * num  # One started by hand may have any index.
+      rates = self.exploration.rates(first, num, self.num_actors * num)
       return r2d2.EpsilonGreedyPolicy(
           rates, network, self.observation_spec, self.action_spec, with_record,
           self.half_transfer)

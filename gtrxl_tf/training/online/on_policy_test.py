@@ -96,7 +96,7 @@ class OnPolicyTest(parameterized.TestCase):
     self.assertEqual(set(ages), {0, 1, 2})
     self.assertEqual(self.refused, 0)
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_unrolls_of_actors_that_waited_too_long_are_refused(self):
     with mock.patch.object(unroll_stream, '_MAX_SECONDS_FOR_WEIGHTS', 0.05):
       ages = self.ages(2, 2, between_steps=lambda: time.sleep(0.2))
