@@ -12,7 +12,6 @@ you can estimate the needs of a larger run. It does not need DeepMind Lab; a sta
 gives its specs.
 """
 
-
 from absl import flags
 
 import binaries

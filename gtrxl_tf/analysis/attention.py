@@ -48,7 +48,7 @@ def attend(network: decision.DecisionNetwork, inputs: decision.DecisionInputs
   """Returns attention weights of the network's core, unrolled from its initial state.
 
   Args:
-    network: has a core with attention.
+    network: a network whose core has attention.
     inputs: recorded steps, `[B, T, ...]`, such as an episode. The last segment may be
       unfinished: it then has no `write` tokens.
 
@@ -56,7 +56,7 @@ def attend(network: decision.DecisionNetwork, inputs: decision.DecisionInputs
     The segments, in order; a single one if the core does not work in segments.
 
   Raises:
-    config.ConfigError: the core has no attention, or the network is of another kind.
+    config.ConfigError: the network is of an unknown kind, or its core has no attention.
   """
   check_attends(network)
   core = network.core

@@ -132,7 +132,7 @@ def by_step(network: Any, policy: Any, episode: films.Episode) -> np.ndarray:
     episode: T steps.
 
   Raises:
-    config.ConfigError: the network's core has no attention, or it is not known.
+    config.ConfigError: the network is of an unknown kind, or its core has no attention.
   """
   attention.check_attends(network)
   if isinstance(network, actor_critic.ActorCritic):

@@ -238,8 +238,8 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
 
   def _unrolled(self, inputs, is_first, state, training):
     """The outputs and the state of `_unroll`, which a subclass may get wrong."""
-    return self._pair('_unroll', self._unroll(inputs, is_first, state, training),
-                      inputs.shape[:2], "[B, T, D']")
+    returned = self._unroll(inputs, is_first, state, training)
+    return self._pair('_unroll', returned, inputs.shape[:2], "[B, T, D']")
 
   def _pair(self, method: str, returned: Any, axes: Sequence[Optional[int]],
             expected: str) -> Tuple[tf.Tensor, Any]:
@@ -289,9 +289,9 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     cache = arguments_lib.fitted(
         'cache', cache, self._specs(self.initial_cache), batch,
         f'core.initial_cache({batch or "batch_size"}) or core.cache(state)')
-    outputs, cache = self._pair('_step', self._step(
-        tf.cast(inputs, self.compute_dtype), tf.cast(is_first, tf.bool), cache),
-                                [batch], "[B, D']")
+    returned = self._step(
+        tf.cast(inputs, self.compute_dtype), tf.cast(is_first, tf.bool), cache)
+    outputs, cache = self._pair('_step', returned, [batch], "[B, D']")
     return outputs, self.move(cache) if move else cache
 
   def move(self, cache: Cache) -> Cache:

@@ -80,12 +80,14 @@ def _check_keys(name: str, nest: Any) -> None:
 
 
 def _check_specs(i: int, environment: dm_env.Environment) -> None:
-  if not tree.flatten(environment.action_spec()):
-    raise ValueError(f'environment {i}: action_spec is {environment.action_spec()}: '
-                     'expected at least one action')
   for kind in ('observation', 'action'):
-    _check_keys(f'environment {i}: {kind}_spec', getattr(environment, f'{kind}_spec')())
-    for name, spec in named_leaves(kind, getattr(environment, f'{kind}_spec')()):
+    nest = getattr(environment, f'{kind}_spec')()
+    _check_keys(f'environment {i}: {kind}_spec', nest)
+    leaves = named_leaves(kind, nest)
+    if kind == 'action' and not leaves:
+      raise ValueError(
+          f'environment {i}: action_spec is {nest}: expected at least one action')
+    for name, spec in leaves:
       if not isinstance(spec, specs.Array):
         raise ValueError(
             f'environment {i}: {kind}_spec has {type(spec).__name__} for {name}: '
