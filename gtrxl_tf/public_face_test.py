@@ -82,7 +82,7 @@ for name in 'reverb', 'tf_agents', 'tensorflow_probability':
   sys.modules[name] = None
 from gtrxl_tf import agents, networks
 from gtrxl_tf.launch import configurables, train
-agents.AGENTS
+[getattr(agents, name) for name in agents.__all__]
 print(train.__name__)""")
     self.assertEqual(loaded, 'gtrxl_tf.launch.train')
 

@@ -1,7 +1,7 @@
 """Agents and their policies.
 
-`AGENTS` lists the agents by name. To add an agent, add a file here and its classes to the
-tables below. A class is imported when it is first used.
+To add an agent, add a file here and its classes to the table below. A class is imported
+when it is first used.
 """
 
 import importlib
@@ -29,24 +29,11 @@ _MODULES = {
     'VMPOAgent': 'vmpo',
 }
 
-_AGENTS = {
-    'cql': 'CQLAgent',
-    'cql_sac': 'CQLSACAgent',
-    'decision': 'DecisionAgent',
-    'distillation': 'DistillationAgent',
-    'ppo': 'PPOAgent',
-    'r2d2': 'R2D2Agent',
-    'tap': 'TAPAgent',
-    'vmpo': 'VMPOAgent',
-}
-
-__all__ = ['AGENTS', *_MODULES]  # pylint: disable=undefined-all-variable
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-  """Imports a class, or all agents for `AGENTS` (PEP 562)."""
-  if name == 'AGENTS':
-    return {key: __getattr__(agent) for key, agent in _AGENTS.items()}
+  """Imports a class (PEP 562)."""
   if name in _MODULES:
     return getattr(importlib.import_module(f'{__name__}.{_MODULES[name]}'), name)
   raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

@@ -7,9 +7,9 @@ import dm_env
 import tensorflow as tf
 
 from gtrxl_tf.agents import agent as agent_lib
+from gtrxl_tf.agents import imitation
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.agents import windows
-from gtrxl_tf.losses import averages
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import decision
 from gtrxl_tf.settings import config
@@ -71,19 +71,10 @@ class DecisionAgent(agent_lib.OfflineAgent):
       The loss, and metrics. If the batch has states, the metrics contain `carried`: the
       nest of states after every segment, `[B, N, ...]`.
     """
-    space = self.network.action_space
     policy, carried = self._unroll(batch)
-    mean = averages.MaskedMean(batch.valid)
-    metrics = {}
-    if space.num_discrete:
-      metrics['cross_entropy'] = mean(-space.discrete_log_prob(policy, batch.action))
-    if 'mean' in space.constraints:
-      metrics['squared_error'] = mean(space.squared_error(policy, batch.action))
-    loss = tf.add_n(list(metrics.values()))
-    if space.is_discrete:
-      hit = tf.equal(space.mode(policy), batch.action)
-      metrics['accuracy'] = mean(tf.cast(hit, tf.float32))
-    return loss, {'loss': loss, **metrics, **carried}
+    loss, metrics = imitation.loss(
+        self.network.action_space, policy, batch.action, batch.valid)
+    return loss, {**metrics, **carried}
 
   def _unroll(self, batch: Segments) -> Tuple[action_space.Policy, Dict[str, Any]]:
     """The policy at every step, and the metric `carried` of `loss` if there is one."""

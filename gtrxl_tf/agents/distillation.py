@@ -8,10 +8,9 @@ import tensorflow as tf
 
 from gtrxl_tf import nests
 from gtrxl_tf.agents import agent as agent_lib
+from gtrxl_tf.agents import imitation
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.agents import windows
-from gtrxl_tf.losses import averages
-from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import distillation
 from gtrxl_tf.networks import tensor_specs
 from gtrxl_tf.settings import config
@@ -64,42 +63,11 @@ class DistillationAgent(agent_lib.OfflineAgent):
     state = batch.state if carries else network.core.empty_state(
         tf.shape(batch.valid)[0])
     policy, state = network(inputs, state, training=True)
-    mean = averages.MaskedMean(batch.valid)
-    metrics, losses = {}, []
-    if space.num_discrete:
-      surprise = -space.discrete_log_prob(policy, action)
-      metrics['cross_entropy'] = mean(surprise)
-      losses.append(mean(self._smooth(policy, action, surprise)))
-    if 'mean' in space.constraints:
-      metrics['squared_error'] = mean(space.squared_error(policy, action))
-      losses.append(metrics['squared_error'])
-    if space.is_discrete:
-      hit = tf.equal(tf.cast(space.mode(policy), tf.int32), action)
-      metrics['accuracy'] = mean(tf.cast(hit, tf.float32))
-    loss = tf.add_n(losses)
+    loss, metrics = imitation.loss(
+        space, policy, action, batch.valid, self._label_smoothing)
     if carries:
       metrics['carried'] = state
-    return loss, {'loss': loss, **metrics}
-
-  def _smooth(self, policy: action_space.Policy, action: Any, surprise: tf.Tensor
-              ) -> tf.Tensor:
-    """The cross-entropy with smoothed targets.
-
-    Args:
-      policy: `[B, T, ...]`.
-      action: the recorded actions.
-      surprise: the cross-entropy without smoothing, `[B, T]`.
-    """
-    if not self._label_smoothing:
-      return surprise
-    space = self.network.action_space
-    uniform = action_space.Policy(logits=tf.zeros_like(policy.logits),
-                                  mean=policy.mean, scale=policy.scale)
-    # The cross-entropy with uniform targets is their entropy plus the KL from them.
-    to_uniform = (space.kl(uniform, policy)['categorical']
-                  - space.discrete_log_prob(uniform, action))
-    return ((1 - self._label_smoothing) * surprise
-            + self._label_smoothing * to_uniform)
+    return loss, metrics
 
 
 class DistillationState(NamedTuple):

@@ -225,7 +225,7 @@ class WrappersTest(parameterized.TestCase):
        'ClipReward.low = 2.0: expected at most ClipReward.high = 1.0'),
       (lambda: wrappers.StepLimit(Count()), 'StepLimit.steps is not set'),
       (lambda: wrappers.ScaleReward(Count(), factor=float('inf')),
-       'ScaleReward.factor = inf: expected a finite number'))
+       'ScaleReward.factor = inf: expected a finite float32 number'))
   def test_refuses_settings(self, make, message):
     with self.assertRaisesRegex(config.ConfigError, message):
       make()

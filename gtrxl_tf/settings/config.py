@@ -89,7 +89,7 @@ _PLAIN = {
     int: (lambda x: _is_number(x, numbers.Integral), 'an integer'),
     # NaN is not below anything.
     float: (lambda x: _is_number(x, numbers.Real) and abs(x) <= _GREATEST,
-            'a finite number'),
+            'a finite float32 number'),
 }
 
 
@@ -98,9 +98,12 @@ def mismatch(value: Any, hint: Any) -> Optional[str]:
   origin, args = typing.get_origin(hint), typing.get_args(hint)
   if origin is Annotated:
     bounds = [x for x in args[1:] if isinstance(x, Range)]
-    if mismatch(value, args[0]) is None and all(x.admits(value) for x in bounds):
+    wrong = mismatch(value, args[0])
+    if wrong is None and all(x.admits(value) for x in bounds):
       return None
     kind = 'an integer' if args[0] is int else 'a number'
+    if wrong and _is_number(value, numbers.Real):
+      kind = wrong  # Also of a number that is too large.
     return ' '.join([kind, *map(str, bounds)])
   if origin is typing.Literal:
     return None if value in args else 'one of ' + ', '.join(map(repr, args))

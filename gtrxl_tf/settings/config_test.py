@@ -83,8 +83,8 @@ class CheckedArgumentsTest(parameterized.TestCase):
       ('size', '1', 'an integer >= 1'),
       ('count', -1, 'an integer >= 0'),
       ('rate', 0, 'a number > 0'),
-      ('rate', math.inf, 'a number > 0'),
-      ('rate', math.nan, 'a number > 0'),
+      ('rate', math.inf, 'a finite float32 number > 0'),
+      ('rate', math.nan, 'a finite float32 number > 0'),
       ('cost', -1e-9, 'a number >= 0'),
       ('share', 1.01, 'a number >= 0 and <= 1'),
       ('fraction', 0.0, 'a number > 0 and <= 1'),
@@ -94,8 +94,8 @@ class CheckedArgumentsTest(parameterized.TestCase):
       ('units', [1, 0], 'a list of which each is an integer >= 1'),
       ('units', 'ab', 'a list of which each is an integer >= 1'),
       ('name', 3, 'a string'),
-      ('number', math.nan, 'a finite number'),
-      ('number', 1e39, 'a finite number'),  # Infinite in float32.
+      ('number', math.nan, 'a finite float32 number'),
+      ('number', 1e39, 'a finite float32 number'),  # Infinite in float32.
       ('lines', 3, 'a dictionary or None'),
       ('lines', {1: {}}, 'a dictionary of which each key is a string or None'),
       ('lines', {'return': {'best': 'x'}}, 'a dictionary of which each value is a '

@@ -1,10 +1,11 @@
 """Reports parts of a run that make no progress, and ends those that hang."""
 
+import contextlib
 import math
 import os
 import threading
 import time
-from typing import Callable, Optional
+from typing import Callable, Iterator, Optional
 
 from absl import logging
 
@@ -40,6 +41,7 @@ class Watchdog:
         ends; by default three times the limit, and at least 120.
     """
     self.limit = limit
+    self.waits_for = ''  # What `describe` may name as the cause.
     self._describe = describe
     self._hang = max(3 * limit, _LEAST_HANG_SECONDS) if hang is None else hang
     self._ended = threading.Event()
@@ -57,6 +59,15 @@ class Watchdog:
   def pause(self) -> None:
     """Stops the clock until the next progress."""
     self._last = self._alive = math.inf
+
+  @contextlib.contextmanager
+  def waiting_for(self, what: str) -> Iterator[None]:
+    """Sets `waits_for` within the context."""
+    before, self.waits_for = self.waits_for, what
+    try:
+      yield
+    finally:
+      self.waits_for = before
 
   @property
   def seconds(self) -> float:

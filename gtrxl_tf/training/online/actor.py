@@ -1,8 +1,7 @@
 """An actor: plays with the newest weights, and writes unrolls to the queue."""
 
-import contextlib
 import time
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Optional
 
 from absl import logging
 import dm_env
@@ -126,8 +125,8 @@ class Actor:
     self._finished = False
     self._gauges = gauges or gauges_lib.Gauges('actor')
     self._counts = dict(environment_steps=0, unrolls=0, reconnections=-1)
-    self._waits_for = 'its environments'
     self._watchdog = watchdog.Watchdog(experiment.stall_seconds, self._describe)
+    self._watchdog.waits_for = 'its environments'
 
   def _refreshed(self, records: Any, step_types: tf.Tensor) -> None:
     """Rebuilds the cache in the policy's state from rows, `[E, M, ...]`."""
@@ -163,27 +162,18 @@ class Actor:
           self._watchdog.progress()
           backoff.reset()
       except server_lost.ServerLost as error:
-        with self._waiting_for('the server, which does not answer'):
+        with self._watchdog.waiting_for('the server, which does not answer'):
           backoff.wait(error)
 
   def _ended(self) -> bool:
     self._watchdog.alive()
     return self._finished or self._should_stop()
 
-  @contextlib.contextmanager
-  def _waiting_for(self, what: str) -> Iterator[None]:
-    """Sets the cause of a wait, for the watchdog's warning."""
-    before, self._waits_for = self._waits_for, what
-    try:
-      yield
-    finally:
-      self._waits_for = before
-
   def _describe(self, seconds: float) -> str:
     """Returns a log line that says what the actor is waiting for."""
     return (f'actor: no unroll for {seconds:.0f} s, with weights of learner step '
             f'{self._target_step} from the server at {self._address}: it waits for '
-            f'{self._waits_for}')
+            f'{self._watchdog.waits_for}')
 
   def _flush(self) -> None:
     """Waits a little until the written items are in the queue."""
@@ -196,19 +186,19 @@ class Actor:
       pass  # The unrolls are lost with the server.
 
   def _connect(self) -> weights.WeightsChannel:
-    with self._waiting_for('the server, to connect'):
+    with self._watchdog.waiting_for('the server, to connect'):
       agreement.check_server(self._address, self._experiment.settings)
       channel = weights.WeightsChannel(
           self._address, self._network.variables, self._experiment.half_transfer)
     waiting = time.time()
-    with self._waiting_for('a learner, which has published no weights'):
+    with self._watchdog.waiting_for('a learner, which has published no weights'):
       while self._receive(channel) is None and not self._ended():
         if time.time() - waiting > 10:
           logging.info('actor: the server at %s has no weights yet; waiting for a '
                        'learner', self._address)
           waiting = time.time()
         time.sleep(0.1)
-    with self._waiting_for('the server, to connect'):
+    with self._watchdog.waiting_for('the server, to connect'):
       self._stream.open()
     self._show(reconnections=1)
     return channel
@@ -268,7 +258,7 @@ class Actor:
     began = time.time()
     blocked = 'the server, to send weights'
     while blocked and not self._ended():
-      with self._waiting_for(blocked):
+      with self._watchdog.waiting_for(blocked):
         blocked = self._stream.blocked(
             self._rollout.seen, lambda: self._receive(channel), _WAIT_MS)
         if blocked == unroll_stream.WEIGHTS:

@@ -4,7 +4,7 @@ import contextlib
 import random
 import socket
 import time
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from absl import logging
 import numpy as np
@@ -167,8 +167,8 @@ class EnvironmentHost:
     self._finished = False
     self._gauges = gauges or gauges_lib.Gauges('actor')
     self._counts = dict(environment_steps=0, resets=0, reconnections=-1)
-    self._waits_for = 'its environments'
     self._watchdog = watchdog.Watchdog(experiment.stall_seconds, self._describe)
+    self._watchdog.waits_for = 'its environments'
 
   def run(self) -> None:
     """Steps environments until told to stop or the run is over.
@@ -191,12 +191,12 @@ class EnvironmentHost:
         'actor', self._address, self._ended, 'inference server', _MAX_WAIT)
     while not self._ended():
       try:
-        with self._waiting_for('the inference server, to connect'):
+        with self._watchdog.waiting_for('the inference server, to connect'):
           client = self._connect()
         self._play(client, backoff)
       except server_lost.ServerLost as error:
         client = None  # With its connection, see `_connect`.
-        with self._waiting_for('the inference server, which does not answer'):
+        with self._watchdog.waiting_for('the inference server, which does not answer'):
           if self._counts['reconnections'] < 0 and time.time() - began < _COMPILES:
             time.sleep(_PAUSES[1])
           else:
@@ -208,19 +208,10 @@ class EnvironmentHost:
     self._watchdog.alive()
     return self._finished or self._should_stop()
 
-  @contextlib.contextmanager
-  def _waiting_for(self, what: str) -> Iterator[None]:
-    """Sets the cause of a wait, for the watchdog's warning."""
-    before, self._waits_for = self._waits_for, what
-    try:
-      yield
-    finally:
-      self._waits_for = before
-
   def _describe(self, seconds: float) -> str:
     """Returns a log line that says what the host is waiting for."""
     return (f'actor: no step for {seconds:.0f} s, with the inference server at '
-            f'{self._address}: it waits for {self._waits_for}')
+            f'{self._address}: it waits for {self._watchdog.waits_for}')
 
   def _connect(self) -> Any:
     """Returns a client of the server, which has the same settings."""
@@ -288,7 +279,7 @@ class EnvironmentHost:
           raise config.ConfigError(
               says.removeprefix(inference_call.REFUSED).decode())
         else:
-          self._waits_for = says.decode()
+          self._watchdog.waits_for = says.decode()
         one.call(client)
       if stepped:
         pause = _PAUSES[0]
@@ -298,9 +289,9 @@ class EnvironmentHost:
         pause = min(2 * pause, _PAUSES[1])
 
   def _step(self, one: _Actor, actions: Sequence[np.ndarray]) -> None:
-    self._waits_for = 'its environments'
+    self._watchdog.waits_for = 'its environments'
     one.step(actions)
-    self._waits_for = 'the inference server'
+    self._watchdog.waits_for = 'the inference server'
     self._watchdog.progress()
     self._counts['environment_steps'] += self._experiment.environments_per_actor
     self._gauges.show(self._counts)

@@ -1,0 +1,54 @@
+"""The loss of agents that imitate recorded actions."""
+
+from typing import Any, Dict, Tuple
+
+import tensorflow as tf
+
+from gtrxl_tf.losses import averages
+from gtrxl_tf.networks import action_space
+
+
+def loss(space: action_space.ActionSpace, policy: action_space.Policy, action: Any,
+         valid: tf.Tensor, label_smoothing: float = 0.0
+         ) -> Tuple[tf.Tensor, Dict[str, tf.Tensor]]:
+  """The cross-entropy of discrete actions plus the squared error of continuous ones.
+
+  Args:
+    space: of the actions.
+    policy: at every step, `[B, T, ...]`.
+    action: the recorded actions, samples of `space`, `[B, T, ...]`.
+    valid: bool `[B, T]`; other steps have no influence, but must be finite.
+    label_smoothing: fraction of the target that is spread over all discrete actions.
+
+  Returns:
+    The loss, and metrics with it. In a replica context, the replica's shares.
+  """
+  mean = averages.MaskedMean(valid)
+  metrics, losses = {}, []
+  if space.num_discrete:
+    surprise = -space.discrete_log_prob(policy, action)
+    metrics['cross_entropy'] = mean(surprise)
+    smoothed = surprise
+    if label_smoothing:
+      smoothed = ((1 - label_smoothing) * surprise
+                  + label_smoothing * _cross_entropy_with_uniform(space, policy, action))
+    losses.append(mean(smoothed))
+  if 'mean' in space.constraints:
+    metrics['squared_error'] = mean(space.squared_error(policy, action))
+    losses.append(metrics['squared_error'])
+  if space.is_discrete:
+    hit = tf.equal(tf.cast(space.mode(policy), action.dtype), action)
+    metrics['accuracy'] = mean(tf.cast(hit, tf.float32))
+  total = tf.add_n(losses)
+  return total, {'loss': total, **metrics}
+
+
+def _cross_entropy_with_uniform(
+    space: action_space.ActionSpace, policy: action_space.Policy, action: Any
+    ) -> tf.Tensor:
+  """The cross-entropy with uniform targets, `[B, T]`, for actions of any value."""
+  uniform = action_space.Policy(logits=tf.zeros_like(policy.logits),
+                                mean=policy.mean, scale=policy.scale)
+  # It is the targets' entropy plus the KL from them.
+  return (space.kl(uniform, policy)['categorical']
+          - space.discrete_log_prob(uniform, action))
