@@ -95,3 +95,7 @@ def _check_specs(i: int, environment: dm_env.Environment) -> None:
       if spec.dtype.kind not in 'biuf':
         raise ValueError(f'environment {i}: {name} has dtype {spec.dtype}: expected '
                          'numbers or bools, and no complex ones')
+      if isinstance(spec, specs.BoundedArray) and (
+          np.isnan(spec.minimum).any() or np.isnan(spec.maximum).any()):
+        raise ValueError(f'environment {i}: {name} has the bounds {spec.minimum} and '
+                         f'{spec.maximum}: expected numbers, infinite where there is none')

@@ -360,6 +360,8 @@ class BatchedEnvironmentTest(parameterized.TestCase):
        'environment 0: observation has dtype complex64: expected numbers or bools'),
       ('text', {'mission': specs.StringArray([])},
        r"environment 0: observation\['mission'\] has dtype object: expected numbers"),
+      ('bounds', specs.BoundedArray([2], np.float32, np.nan, 1),
+       'environment 0: observation has the bounds nan and 1.0: expected numbers'),
       ('no_spec', np.float32, 'environment 0: observation_spec has type for observation: '
        'expected a dm_env.specs.Array'),
       ('space', {'arm': {'x (m)': specs.Array([3], np.float32)}},

@@ -299,7 +299,9 @@ class ActionSpace:
     """Returns the discrete actions, each [...], and the continuous ones, [..., C]."""
     discrete, continuous = [], []
     for spec, sample in zip(
-        self._leaves, tree.flatten_up_to(self.action_spec, samples)):
+        self._leaves,
+        # Reverb turns lists into tuples.
+        tree.flatten_up_to(self.action_spec, samples, check_types=False)):
       if not spec.shape and specs_lib.is_discrete(spec):
         discrete.append(sample)
         continue

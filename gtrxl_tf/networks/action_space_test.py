@@ -91,6 +91,12 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
             policy.mean, policy.scale).log_prob(sample['move']))
     self.assertAllClose(space.log_prob(policy, sample), expected)
 
+  def test_samples_of_a_list_may_be_tuples(self):  # As Reverb returns them.
+    space = action_space.ActionSpace([specs.DiscreteArray(3), specs.DiscreteArray(2)])
+    sample = (tf.constant([1]), tf.constant([0]))
+    self.assertAllEqual(
+        space.encode(sample, tf.float32), space.encode(list(sample), tf.float32))
+
   def test_log_prob_is_that_of_the_sample_before_clipping(self):
     space = action_space.ActionSpace(testing.CONTINUOUS)
     policy = action_space.Policy(mean=tf.zeros([1, 2]), scale=tf.ones([1, 2]))
