@@ -64,6 +64,9 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
         evaluator = experiment.make_evaluator(_restore(experiment, folder, greedy))
         found = evaluator.evaluate(after_training=True)
         show(name + learning_processes.describe(found.means))
+        again = learning_processes.success_after_misses(evaluator.played.end)
+        show('Episodes that succeed after a success, and after 1, 2, ... misses since: '
+             + ', '.join(f'{x:.2f}' for x in again))
         lines[point.name] = evaluator.curves['policy']
       else:
         show(name + _play(

@@ -2,7 +2,7 @@
 
 import functools
 import pathlib
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import dm_env
 import numpy as np
@@ -219,6 +219,29 @@ class LearningProcesses:
 def _last_returns(played: collecting.LearningHistories) -> np.ndarray:
   """Returns the mean return of episodes in the last fifth of each process, [B]."""
   return history_curves.returns_by_part(played.reward, played.end, _PARTS)[:, -1]
+
+
+def success_after_misses(end: np.ndarray, most: int = 3) -> List[float]:
+  """Returns how often a policy succeeds again, by what it must remember.
+
+  Args:
+    end: of learning histories, `[B, steps]`, as `LearningHistories` has it.
+    most: the largest number of misses.
+
+  Returns:
+    The share of successes among the episodes that follow a success directly, after one
+    miss since, and so on up to `most`; NaN where there are none.
+  """
+  counts, successes = np.zeros(most + 1), np.zeros(most + 1)
+  for row in end:
+    misses = most + 1  # Nothing was found yet.
+    for success in row[row != 0] == format_lib.End.TERMINATION:
+      if misses <= most:
+        counts[misses] += 1
+        successes[misses] += success
+      misses = 0 if success else misses + 1
+  return np.divide(successes, counts, where=counts > 0,
+                   out=np.full(most + 1, np.nan)).tolist()
 
 
 def describe(found: Mapping[str, float]) -> str:

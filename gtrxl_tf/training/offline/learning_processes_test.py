@@ -1,6 +1,7 @@
 """Tests of learning_processes.py."""
 
 import csv
+import math
 import pathlib
 
 from absl.testing import absltest
@@ -12,6 +13,7 @@ from gtrxl_tf import collecting
 from gtrxl_tf import environments
 from gtrxl_tf.agents import distillation as policy_lib
 from gtrxl_tf.cores import segment_transformer
+from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.networks import distillation
 from gtrxl_tf.training.offline import history_curves
 from gtrxl_tf.training.offline import learning_processes
@@ -167,6 +169,13 @@ class LearningProcessesTest(tf.test.TestCase):
     again = learning_processes.LearningProcesses(
         policy, collector, 1).evaluate().means
     self.assertEqual(again['greedy_return'], found['greedy_return'])
+
+  def test_success_is_counted_by_the_misses_before(self):
+    won, cut = format_lib.End.TERMINATION, format_lib.End.TRUNCATION
+    end = np.array([[cut, 0, won, won, cut, won, cut, cut, won],
+                    [cut, cut, cut, 0, 0, cut, cut, cut, cut]], np.uint8)
+    self.assertAllClose(learning_processes.success_after_misses(end, 3),
+                        [1 / 3, 1 / 2, 1, math.nan])
 
   @pytest.mark.medium
   def test_the_seed_changes_the_sampled_actions(self):
