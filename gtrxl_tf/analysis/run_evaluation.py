@@ -85,14 +85,21 @@ def _prepare(folder: run_folder.RunFolder, gin_files: List[str],
   Raises:
     config.ConfigError: they change what the policy sees or does.
   """
-  # Without the checks of a run that begins, which take longer than to play.
-  gin.clear_config()
-  trained = prepare.prepare([str(folder.config)], [], check=False)
+  def make(gin_files, gin_bindings):
+    gin.clear_config()
+    # Without the checks of a run that begins, which take longer than to play.
+    return prepare.prepare([str(folder.config), *gin_files], gin_bindings, check=False)
+
+  try:
+    trained = make([], [])
+  except config.ConfigError:
+    if not (gin_files or gin_bindings):
+      raise
+    # For example, its dataset has moved. If shapes differ, its weights do not fit.
+    return make(gin_files, gin_bindings)
   if not (gin_files or gin_bindings):
     return trained
-  gin.clear_config()
-  experiment = prepare.prepare(
-      [str(folder.config), *gin_files], gin_bindings, check=False)
+  experiment = make(gin_files, gin_bindings)
   if _shapes(experiment) != _shapes(trained):
     raise config.ConfigError(
         '--gin_bindings change what the policy sees or does: expected '
