@@ -207,6 +207,10 @@ def recurrence_shares(network: distillation.DistillationNetwork,
     return tf.reduce_mean(share, axis=[1, 2, 3, 4]), network(part, state)[1]
 
   num, num_steps = inputs.position.shape
+  if num_steps < network.context_length:
+    raise config.ConfigError(
+        f'histories have {num_steps} steps: expected at least the {network.context_length} '
+        'of a context')
   state, shares_ = network.initial_state(num), []
   for start in range(0, num_steps, network.context_length):
     stop = start + network.context_length

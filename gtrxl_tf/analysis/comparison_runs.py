@@ -109,7 +109,11 @@ class Comparison:
         if self._stopping:
           root = self._failed or folder.root
           raise RunStopped(f'Stopped in {root}. Run the same command to continue.')
-        self.report()
+        try:
+          self.report()
+        except BaseException:
+          self._stop()  # Otherwise all other runs would be trained before it is seen.
+          raise
         seconds.append(duration)
         minutes = statistics.mean(seconds) / 60 * (len(runs) - number) / num_jobs
         print(f'{number} of {len(runs)} runs done, about {minutes:,.0f} minutes left: '

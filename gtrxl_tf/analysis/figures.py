@@ -65,14 +65,15 @@ def short_names(models: Sequence[str]) -> Dict[str, str]:
   """Returns models' names without the settings that all of them have.
 
   These are settings such as a learning rate, of which each model has its own. Names
-  stay as they are where two models would have the same.
+  stay as they are where two models would have the same, or one would have none.
   """
   parts = [model.split('+') for model in models]
   shared = set.intersection(*({part.partition('=')[0] for part in each if '=' in part}
                               for each in parts))
   short = ['+'.join(part for part in each if part.partition('=')[0] not in shared)
            for each in parts]
-  return dict(zip(models, short if len(set(short)) == len(models) else models))
+  unique = all(short) and len(set(short)) == len(models)
+  return dict(zip(models, short if unique else models))
 
 
 class _Finals(NamedTuple):
@@ -127,16 +128,18 @@ def table(index: run_index.Index) -> str:
   diverged = sum(run.diverged for point in index.points for run in point.runs)
   what = each[0].measure.replace('normalized', 'normalized return')
   caption = [f'Interquartile mean of the final {what} [95 % interval], and each run, in '
-             'the order of their seeds.']
+             'the order of their seeds. Of three runs or fewer it is their mean.']
   if best and each[0].measure == 'return':
     caption.append(f"The informed policy's is {best}.")
   if diverged:
     caption.append(f'Runs that diverged, which count as 0: {diverged}.')
   draws = {run.seed: run.samples for run in index.points[0].runs if run.samples}
   if draws:
+    names = list(dict.fromkeys(name for drawn in draws.values() for name in drawn))
     caption.append('Drawn for each seed: ' + '; '.join(
-        name + ' ' + ', '.join(format(draws[seed][name], '.2g') for seed in sorted(draws))
-        for name in draws[min(draws)]) + '.')
+        name + ' ' + ', '.join(format(draws[seed][name], '.2g') for seed in sorted(draws)
+                               if name in draws[seed])
+        for name in names) + '.')
   caption.append(f'Code: {index.version}. Command:')
   return f'{tables}\n\n{" ".join(caption)}\n\n    {index.command}\n'
 

@@ -161,6 +161,7 @@ class FiguresTest(absltest.TestCase):
     self.assertEqual(
         figures.short_names(['a+rate=1', 'b+rate=2', 'a+rate=1+width=3']),
         {'a+rate=1': 'a', 'b+rate=2': 'b', 'a+rate=1+width=3': 'a+width=3'})
+    self.assertEqual(figures.short_names(['gate=input']), {'gate=input': 'gate=input'})
 
   @pytest.mark.medium
   def test_pictures_are_the_same_each_time(self):

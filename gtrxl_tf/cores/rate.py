@@ -381,13 +381,14 @@ class RATE(core.Core):
         cache.memory, [x[:, :, own] for x in cache.keys],
         [x[:, :, own] for x in cache.values])
     memory, carry = self._retain(cache.memory, candidate, cache.carry)
-    written = tf.ones_like(memory[:, :, 0], tf.bool)
-    memory, carry, valid = self._begin_episodes(
-        is_first, memory, carry, self._last(cache.valid, written, axis=1))
+    memory, carry, valid = self._begin_episodes(is_first, memory, carry, self._last(
+        cache.valid, tf.ones_like(memory[:, :, 0], tf.bool), axis=1))
     keys, values = (
         tuple(self._last(window, write, axis=2) for window, write in zip(*windows))
         for windows in ((cache.keys, write_keys), (cache.values, write_values)))
-    begun = self._begin_segment(memory, carry, keys, values, valid, cache.noise)
+    noise = tf.nest.map_structure(  # A segment without steps keeps its noise.
+        lambda number: number - tf.cast(cache.phase == 0, tf.int32), cache.noise)
+    begun = self._begin_segment(memory, carry, keys, values, valid, noise)
     return nests.where(begins, begun, cache)
 
   def record(self, cache) -> Tuple[()]:

@@ -286,7 +286,7 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
   def test_steps_and_unroll_read_the_same_noise(self, compiled, settings):
     core = _rate(cache_length=4, num_layers=1, **settings)
     inputs, _ = _inputs(6)
-    is_first = tf.constant([[t == 3 for t in range(6)], [False] * 6])
+    is_first = tf.constant([[t in (0, 3) for t in range(6)], [False] * 6])
 
     def unroll():
       return core(inputs, is_first, core.initial_state(_B))[0]

@@ -137,6 +137,8 @@ class EpisodeWriter:
     Raises:
       DatasetError: an episode does not fit the specs; the message says which and why.
     """
+    if isinstance(episodes, format_lib.Episode):
+      raise DatasetError('write() got an Episode: expected a list of episodes')
     checked = [self._checked(episode) for episode in episodes]
     self._waiting += checked
     self._waiting_bytes += sum(
@@ -174,13 +176,16 @@ class EpisodeWriter:
         self._specs, self._description['kind'], arrays, self.num_episodes)
     once = {'success': np.array([episode.success], np.float32)}
     if not (np.isnan(once['success'][0]) or 0 <= once['success'][0] <= 1):
-      raise DatasetError(f'{place}: success is {episode.success}: expected 1, 0, or NaN '
-                         'if it is not known')
+      raise DatasetError(f'{place}: success is {episode.success}: expected a number '
+                         'from 0 to 1, or NaN if it is not known')
     if episode.final_observation is not None:
       once.update({
           format_lib.array_name('final_observation', path): np.asarray(leaf)[None]
           for path, leaf in tree.flatten_with_path(episode.final_observation)})
     _check_fit(place, once, self._episode_specs, 1)
+    for name, array in once.items():
+      if name != 'success' and not np.isfinite(array).all():
+        raise DatasetError(f'{place}: {name} is {array[0]}: expected finite numbers')
     return {name: np.array(array) for name, array in (arrays | once).items()}
 
   def _commit(self) -> None:

@@ -170,7 +170,8 @@ class EpisodeWriterTest(parameterized.TestCase):
       (dict(reward=np.zeros(3, np.float32)), r'has shape \(2, 2\).*expected \(3, 2\)'),
       (dict(observation={'x': np.zeros((2, 2), np.float32)}), 'observation.x'),
       (dict(final_observation=None), 'final_observation'),
-      (dict(success=7), 'success is 7: expected 1, 0, or NaN'),
+      (dict(final_observation=np.float32([0, np.nan])), r'final_observation is .* finite'),
+      (dict(success=7), 'success is 7: expected a number from 0 to 1, or NaN'),
       (dict(success=-np.inf), 'success is -inf: expected'),
       (dict(observation=np.zeros((0, 2), np.float32), action=np.zeros(0, np.int32),
             reward=np.zeros(0, np.float32), discount=np.zeros(0, np.float32),
@@ -184,6 +185,12 @@ class EpisodeWriterTest(parameterized.TestCase):
         writer.write([good, good._replace(**wrong)] if 'final' in message
                      else [good._replace(**wrong)])
       self.assertEqual(writer.num_episodes, 0)
+
+  def test_refuses_an_episode_without_its_list(self):
+    [episode] = _episodes(1)
+    with datasets.EpisodeWriter(self._path, _SPECS) as writer:
+      with self.assertRaisesRegex(datasets.DatasetError, 'expected a list of episodes'):
+        writer.write(episode)
 
   def test_refuses_several_discrete_actions_beyond_their_bounds(self):
     specs = _SPECS._replace(action=dm_specs.BoundedArray([2], np.int32, 0, [2, 3]))

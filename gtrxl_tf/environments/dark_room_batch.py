@@ -126,8 +126,9 @@ class DarkRooms(task_batch.TaskBatch):
     return specs.BoundedArray((2,), np.uint8, 0, self._size - 1, 'x_y')
 
   def reward_spec(self) -> specs.Array:
-    integral = float(self._dense_goal_reward).is_integer()
-    return specs.Array((), np.int8 if integral else np.float16, 'reward')
+    reward = float(self._dense_goal_reward)
+    fits = reward.is_integer() and abs(reward) <= np.iinfo(np.int8).max
+    return specs.Array((), np.int8 if fits else np.float32, 'reward')
 
   def state_spec(self) -> specs.DiscreteArray:
     return specs.DiscreteArray(

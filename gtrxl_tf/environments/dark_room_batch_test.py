@@ -54,6 +54,11 @@ class _Reference:
 
 class DarkRoomsTest(parameterized.TestCase):
 
+  @parameterized.parameters((127.0, np.int8), (200.0, np.float32), (0.5, np.float32))
+  def test_the_goals_reward_is_stored_as_it_is(self, reward, dtype):
+    family = dark_room_batch.DarkRoomFamily('drld', size=5, dense_goal_reward=reward)
+    self.assertEqual(family.make('training', 1, seed=1).reward_spec().dtype, dtype)
+
   @parameterized.product(name=list(dark_room_batch.SETTINGS), dense_goal_reward=(0, 1))
   def test_random_play_follows_the_rules(self, name, dense_goal_reward):
     family = dark_room_batch.DarkRoomFamily(

@@ -96,6 +96,10 @@ class SummariesTest(parameterized.TestCase):
     returns = {'pong': 14.6, 'breakout': 1.7, 'boxing': 1200.1}  # 100, 0, 10000.
     self.assertAlmostEqual(scores.atari57_score(returns), 100)
 
+  def test_d4rl_needs_an_expert_that_is_better_than_random(self):
+    with self.assertRaisesRegex(config.ConfigError, 'high = 5: expected more than .* = 5'):
+      scores.d4rl_score({'': 1.0}, low=5, high=5)
+
   def test_d4rl_has_0_for_random_actions_and_100_for_an_expert(self):
     config.parse([], ['d4rl_score.low = -20.0', 'd4rl_score.high = 3230.0'])
     score = gin.get_configurable('d4rl_score')

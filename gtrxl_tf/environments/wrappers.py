@@ -136,7 +136,7 @@ class ScaleReward(_Rewards):
 
 @config.configurable
 class RepeatAction(Wrapper):
-  """Repeats each action until the episode ends; rewards are summed.
+  """Repeats each action until the episode ends or a discount is 0; rewards are summed.
 
   The agent sees the last of the observations. A run counts the agent's steps, see
   `OnlineExperiment.frames_per_action`.
@@ -159,8 +159,8 @@ class RepeatAction(Wrapper):
         return time_step
       reward += time_step.reward
       discount *= time_step.discount
-      if time_step.last():
-        break
+      if time_step.last() or not discount:
+        break  # Rewards that follow a discount of 0 do not count for the action.
     return time_step._replace(reward=reward, discount=discount)
 
   def reward_spec(self) -> specs.Array:

@@ -1,6 +1,7 @@
 """Tests for wrappers."""
 
 import functools
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -167,6 +168,12 @@ class WrappersTest(parameterized.TestCase):
     self.assertEqual([step.discount for step in steps], [None, 0.25, 0.25, 0.0])
     self.assertEqual([int(step.observation['number']) for step in steps], [0, 2, 4, 5])
     self.assertEqual(inside.actions, [1, 1, 2, 2, 0])
+
+  def test_no_reward_counts_after_a_discount_of_0(self):
+    inside = mock.Mock()
+    inside.step.side_effect = [dm_env.transition(1.0, 0, discount) for discount in (1., 0.)]
+    step = wrappers.RepeatAction(inside, repeats=4).step(0)
+    self.assertEqual((step.reward, step.discount, inside.step.call_count), (2.0, 0.0, 2))
 
   def test_too_many_frames_are_refused(self):
     with self.assertRaisesRegex(

@@ -334,7 +334,8 @@ class Experiment(abc.ABC):
   def evaluate(self, folder: run_folder.RunFolder, should_stop: Callable[[], bool]
                ) -> Optional[evaluation_lib.Evaluation]:
     """Plays with the policy of a finished run; None if it should stop."""
-    return self.make_evaluator(self.restore_policy(folder), folder).evaluate(should_stop)
+    return self.make_evaluator(self.restore_policy(folder), folder).evaluate(
+        should_stop, after_training=True)
 
   def describe(self, folder: run_folder.RunFolder,
                evaluation: evaluation_lib.Evaluation, informed: Optional[float]) -> str:

@@ -115,6 +115,9 @@ class OfflineExperiment(experiment.Experiment):
         batch_size=batch_size, seed=self.seed, return_scale=return_scale,
         frame_stack=frame_stack, starts=starts, min_window_return=min_window_return)
     self._return_scale = return_scale
+    self._of_episodes = dict(
+        starts=starts, min_window_return=min_window_return, frame_stack=frame_stack,
+        return_scale=return_scale, return_discount=return_discount, end_reward=end_reward)
     # What is learned from; scores of the data are those of its own rewards.
     self._learned_data = self.dataset.relabeled(return_discount, end_reward)
     self._check_specs()
@@ -213,6 +216,11 @@ class OfflineExperiment(experiment.Experiment):
       raise config.ConfigError(
           f'OfflineExperiment.steps_per_call = {self.steps_per_call}: expected 1 with '
           f'the sampler {type(made).__name__} as it is set')
+    starts = self._trajectories['starts']
+    if isinstance(made, samplers.MemoryPool) and starts != 'first':
+      raise config.ConfigError(
+          f"OfflineExperiment.starts = {starts!r} with @MemoryPool: expected 'first', "
+          'where the clue is')
     return made
 
   def make_batch(self, agent: agent_lib.Agent) -> Any:

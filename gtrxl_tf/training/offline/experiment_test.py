@@ -22,6 +22,7 @@ from gtrxl_tf.agents import decision as policy_lib
 from gtrxl_tf.collecting import episodes
 from gtrxl_tf.datasets import episodes_testing
 from gtrxl_tf.environments import action_recall
+from gtrxl_tf.environments import clues
 from gtrxl_tf.environments import t_maze
 from gtrxl_tf.networks import decision
 from gtrxl_tf.networks import torsos
@@ -234,6 +235,13 @@ class OfflineTrainingTest(parameterized.TestCase):
     with self.assertRaisesRegex(
         config.ConfigError, "OfflineExperiment.starts = 'random' with .*: expected 'f"):
       self.experiment(network=network, starts='random').make_agent()
+
+  def test_a_pool_of_memories_needs_trajectories_from_the_start(self):
+    experiment = self.experiment(starts='any', sampler=functools.partial(
+        samplers.MemoryPool, clue=clues.t_maze_clue, start_loss=1.0))
+    with self.assertRaisesRegex(
+        config.ConfigError, "starts = 'any' with @MemoryPool: expected 'first'"):
+      experiment.make_sampler(experiment.make_agent())
 
   def test_no_environment_is_both_collected_from_and_evaluated_in(self):
     made = []

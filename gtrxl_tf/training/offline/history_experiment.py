@@ -13,7 +13,13 @@ from gtrxl_tf.training import evaluation as evaluation_lib
 from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.offline import experiment
+from gtrxl_tf.training.offline import history_samplers
 from gtrxl_tf.training.offline import learning_processes
+from gtrxl_tf.training.offline import samplers
+
+# Settings of `OfflineExperiment` that have no meaning for histories, with their defaults.
+_OF_EPISODES = dict(starts='first', min_window_return=None, frame_stack=1,
+                    return_scale=1.0, return_discount=1.0, end_reward=None)
 
 
 @config.configurable
@@ -23,7 +29,8 @@ class HistoryExperiment(experiment.OfflineExperiment):
   Evaluations are learning processes in the tasks in which the source was evaluated.
   Tasks come from the collector: `Experiment.environment` must not be set. The other
   settings are those of `Experiment` and `OfflineExperiment`; `OfflineExperiment.sampler`
-  must be one of `history_samplers`. The defaults are `DistillationNetwork`,
+  must be one of `history_samplers`, and settings of episodes, such as `starts` and
+  `end_reward`, must not be set. The defaults are `DistillationNetwork`,
   `DistillationAgent` and `AdamW`.
 
   Args:
@@ -55,6 +62,15 @@ class HistoryExperiment(experiment.OfflineExperiment):
     return self._collector.specs.observation, self._collector.specs.action
 
   def _check_specs(self) -> None:
+    for name, default in _OF_EPISODES.items():
+      if self._of_episodes[name] != default:
+        raise config.ConfigError(
+            f'OfflineExperiment.{name} = {self._of_episodes[name]!r}: expected {default!r} '
+            'with a HistoryExperiment, which learns from whole histories as they are')
+    if len(self.task_names) > 1:
+      raise config.ConfigError(
+          'Experiment.tasks is set: expected none with a HistoryExperiment, whose tasks '
+          'come from its collector')
     family = self._collector.family
     found = {'environment': self.dataset.environment, **self.dataset.specs._asdict(),
              'lengths': sorted(set(self.dataset.lengths.tolist()))}
@@ -65,6 +81,14 @@ class HistoryExperiment(experiment.OfflineExperiment):
         raise config.ConfigError(
             f'OfflineExperiment.dataset has the {what} {found[what]!r}: expected that '
             f'of HistoryExperiment.collector, {expected[what]!r}')
+
+  def make_sampler(self, agent: Any) -> samplers.Sampler:
+    made = super().make_sampler(agent)
+    if not isinstance(made, history_samplers.HistorySampler):
+      raise config.ConfigError(
+          f'OfflineExperiment.sampler = @{type(made).__name__}: expected @HistoryWindows '
+          'or @HistoryChunks with a HistoryExperiment')
+    return made
 
   def _make_network(self) -> network_lib.DistillationNetwork:
     return self._network(action_spec=self.action_spec,

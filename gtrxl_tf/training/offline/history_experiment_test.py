@@ -68,10 +68,12 @@ class HistoryExperimentTest(parameterized.TestCase):
     self.assertIn('DistillationPolicy.', folder.config.read_text())
 
     # The run is done; its results are printed again.
-    evaluation = folder.evaluation.read_text()
+    played = [path.read_text() for path in (
+        folder.evaluation, folder.learning_process.with_suffix('.csv'))]
     folder.evaluation.unlink()
     self.assertEndsWith(said, self.train(folder))
-    self.assertEqual(folder.evaluation.read_text(), evaluation)
+    self.assertEqual([path.read_text() for path in (
+        folder.evaluation, folder.learning_process.with_suffix('.csv'))], played)
 
   @parameterized.parameters(
       ('DarkRoomFamily.num_episodes = 7', r'the lengths \[30\]: .*, \[35\]'),
@@ -80,6 +82,10 @@ class HistoryExperimentTest(parameterized.TestCase):
       ('HistoryExperiment.collector = 1', 'collector = 1: expected a HistoryCollector'),
       ('Experiment.environment = @TMaze', 'Experiment.environment is set: expected none'),
       ('Experiment.wrappers = [@FrameStack]', 'Experiment.wrappers is set: expected none'),
+      ('OfflineExperiment.end_reward = -200.0', 'end_reward = -200.0: expected None'),
+      ('Experiment.tasks = {"size": (3, 5)}', 'Experiment.tasks is set: expected none'),
+      ('OfflineExperiment.sampler = @WholeTrajectories',
+       'sampler = @WholeTrajectories: expected @HistoryWindows or @HistoryChunks'),
       ('DistillationPolicy.window = 3', 'a window of 3 steps, 1 tokens each: expected a '),
       ('DistillationPolicy.temperature = -1', 'temperature = -1: expected a number >='),
       ('DistillationNetwork.positions = "rope"', "positions = 'rope': expected one of"),

@@ -57,7 +57,7 @@ def gather(dataset: datasets.Dataset, histories: Sequence[int], starts: Sequence
       tf.constant(valid), tf.nest.map_structure(tf.convert_to_tensor, state))
 
 
-class _HistorySampler(samplers.Sampler):
+class HistorySampler(samplers.Sampler):
   """The base class of samplers for histories."""
 
   def __init__(self, trajectories: samplers.Trajectories,
@@ -79,7 +79,7 @@ class _HistorySampler(samplers.Sampler):
 
 
 @config.configurable
-class HistoryWindows(_HistorySampler):
+class HistoryWindows(HistorySampler):
   """Trains on windows of T steps, drawn uniformly over histories and starts.
 
   ADF, ADR and MEM are trained in this way, where T is the context. Cores with a
@@ -109,7 +109,7 @@ class HistoryWindows(_HistorySampler):
 
 
 @config.configurable
-class HistoryChunks(_HistorySampler):
+class HistoryChunks(HistorySampler):
   """Trains on consecutive chunks of histories, from the state after the last one.
 
   A chunk is the T steps of a learner step. This is truncated back-propagation through
