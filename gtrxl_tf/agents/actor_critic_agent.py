@@ -164,10 +164,11 @@ class ActorCriticAgent(NetworkPair):
         policy=policy, acting_policy=batch.policy,
         action=tf.nest.map_structure(lambda x: x[:, 1:], batch.action),
         advantages=targets - values[:, :-1], tasks=tasks, valid=valid, batch=batch))
-    if policy_loss.shape.rank:
+    shape = tf.convert_to_tensor(policy_loss).shape
+    if shape.rank:
       raise config.ConfigError(
-          f'{type(self).__name__}._policy_loss returns a loss of shape '
-          f'{policy_loss.shape}: expected a scalar')
+          f'{type(self).__name__}._policy_loss returns a loss of shape {shape}: expected '
+          'a scalar')
     normalized_targets = self._normalize(targets, tasks)
     value_loss = mean(0.5 * tf.square(normalized_values[:, :-1] - normalized_targets))
     loss = policy_loss + self._value_cost * value_loss

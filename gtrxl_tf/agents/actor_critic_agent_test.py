@@ -1,4 +1,4 @@
-"""Tests of actor_critic_agent.py: the statistics of observations."""
+"""Tests of actor_critic_agent.py: its loss, and the statistics of observations."""
 
 import functools
 import pathlib
@@ -18,6 +18,7 @@ from gtrxl_tf.agents import ppo
 from gtrxl_tf.agents import vmpo
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.serving import export
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import learner as learner_lib
 
@@ -47,6 +48,20 @@ def _trained(make=vmpo.VMPOAgent):
                                 tf.distribute.get_strategy())
   metrics = [learner.step(_batch(seed)) for seed in range(2)]
   return agent, metrics
+
+
+class LossTest(tf.test.TestCase):
+
+  def test_a_loss_of_each_step_is_refused(self):
+    class Unreduced(vmpo.VMPOAgent):
+
+      def _policy_loss(self, steps):
+        return steps.advantages, {}
+
+    with self.assertRaisesRegex(
+        config.ConfigError, r'^Unreduced._policy_loss returns a loss of shape \(.*, .*\): '
+        'expected a scalar'):
+      _agent(Unreduced).loss(_batch(0))
 
 
 class ObservationStatisticsTest(tf.test.TestCase, parameterized.TestCase):
