@@ -91,7 +91,8 @@ import importlib.util, numpy as np
 from gtrxl_tf import agents, cores, datasets, environments, losses, networks
 from gtrxl_tf.launch import train
 from gtrxl_tf.serving import export
-print(cores.TransformerXL(1, 8, 2, 4, memory_length=4).name, agents.AGENTS.keys())
+print(cores.TransformerXL(1, 8, 2, 4, memory_length=4).name,
+      [getattr(agents, name) for name in agents.__all__])
 print([importlib.util.find_spec(name) for name in ('reverb', 'tf_agents')])''')
     self.assertIn('[None, None]', said)
     said = self.run_in(
