@@ -14,25 +14,24 @@ def loss(space: action_space.ActionSpace, policy: action_space.Policy, action: A
   """The cross-entropy of discrete actions plus the squared error of continuous ones.
 
   Args:
-    space: of the actions.
-    policy: at every step, `[B, T, ...]`.
+    space: the action space.
+    policy: the policy at every step, `[B, T, ...]`.
     action: the recorded actions, samples of `space`, `[B, T, ...]`.
-    valid: bool `[B, T]`; other steps have no influence, but must be finite.
+    valid: bool `[B, T]`. Other steps have no influence, but must be finite.
     label_smoothing: fraction of the target that is spread over all discrete actions.
 
   Returns:
-    The loss, and metrics with it. In a replica context, the replica's shares.
+    The loss, and metrics that include it. In a replica context, the replica's shares.
   """
   mean = averages.MaskedMean(valid)
   metrics, losses = {}, []
   if space.num_discrete:
     surprise = -space.discrete_log_prob(policy, action)
     metrics['cross_entropy'] = mean(surprise)
-    smoothed = surprise
     if label_smoothing:
-      smoothed = ((1 - label_smoothing) * surprise
+      surprise = ((1 - label_smoothing) * surprise
                   + label_smoothing * _cross_entropy_with_uniform(space, policy, action))
-    losses.append(mean(smoothed))
+    losses.append(mean(surprise))
   if 'mean' in space.constraints:
     metrics['squared_error'] = mean(space.squared_error(policy, action))
     losses.append(metrics['squared_error'])

@@ -56,7 +56,8 @@ def attend(network: decision.DecisionNetwork, inputs: decision.DecisionInputs
     The segments, in order; a single one if the core does not work in segments.
 
   Raises:
-    config.ConfigError: the network is of an unknown kind, or its core has no attention.
+    config.ConfigError: networks of this class are not supported, or the core has no
+      attention.
   """
   check_attends(network)
   core = network.core

@@ -109,11 +109,7 @@ class Comparison:
         if self._stopping:
           root = self._failed or folder.root
           raise RunStopped(f'Stopped in {root}. Run the same command to continue.')
-        try:
-          self.report()
-        except BaseException:
-          self._stop()  # Otherwise all other runs would be trained before it is seen.
-          raise
+        self.report()
         seconds.append(duration)
         minutes = statistics.mean(seconds) / 60 * (len(runs) - number) / num_jobs
         print(f'{number} of {len(runs)} runs done, about {minutes:,.0f} minutes left: '
@@ -242,11 +238,14 @@ class Comparison:
 
   @contextlib.contextmanager
   def _stops_on_signals(self) -> Iterator[None]:
-    """Interruption and termination stop the runs, which save before they end."""
+    """Interruption, termination and errors stop the runs, which save before they end."""
     handlers = {s: signal.signal(s, lambda *_: self._stop())
                 for s in (signal.SIGINT, signal.SIGTERM)}
     try:
       yield
+    except BaseException:
+      self._stop()
+      raise
     finally:
       for signum, handler in handlers.items():
         signal.signal(signum, handler)

@@ -132,7 +132,8 @@ def by_step(network: Any, policy: Any, episode: films.Episode) -> np.ndarray:
     episode: T steps.
 
   Raises:
-    config.ConfigError: the network is of an unknown kind, or its core has no attention.
+    config.ConfigError: networks of this class are not supported, or the core has no
+      attention.
   """
   attention.check_attends(network)
   if isinstance(network, actor_critic.ActorCritic):

@@ -65,8 +65,8 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
         found = evaluator.evaluate(after_training=True)
         show(name + learning_processes.describe(found.means))
         again = learning_processes.success_after_misses(evaluator.played.end)
-        show('Episodes that succeed after a success, and after 1, 2, ... misses since: '
-             + ', '.join(f'{x:.2f}' for x in again))
+        show('Share of episodes that succeed right after a success, and after 1, 2, ... '
+             'misses: ' + ', '.join(f'{x:.2f}' for x in again))
         lines[point.name] = evaluator.curves['policy']
       else:
         show(name + _play(
@@ -90,17 +90,17 @@ def _prepare(folder: run_folder.RunFolder, gin_files: List[str],
     # Without the checks of a run that begins, which take longer than to play.
     return prepare.prepare([str(folder.config), *gin_files], gin_bindings, check=False)
 
+  changed = gin_files or gin_bindings
   try:
     trained = make([], [])
   except config.ConfigError:
-    if not (gin_files or gin_bindings):
+    if not changed:
       raise
-    # For example, its dataset has moved. If shapes differ, its weights do not fit.
-    return make(gin_files, gin_bindings)
-  if not (gin_files or gin_bindings):
+    trained = None  # For example, its dataset has moved.
+  if not changed:
     return trained
   experiment = make(gin_files, gin_bindings)
-  if _shapes(experiment) != _shapes(trained):
+  if trained and _shapes(experiment) != _shapes(trained):
     raise config.ConfigError(
         '--gin_bindings change what the policy sees or does: expected '
         f'{_shapes(trained)}, got {_shapes(experiment)}')

@@ -207,6 +207,19 @@ def array_specs(specs: Specs, final_observation: bool
   return steps, episodes
 
 
+def misfits(spec: dm_specs.Array, array: np.ndarray) -> Tuple[np.ndarray, str]:
+  """Returns which values do not fit a spec, bools, and what was expected."""
+  if isinstance(spec, dm_specs.DiscreteArray):
+    return ((array < 0) | (array >= spec.num_values),
+            f'an integer in [0, {spec.num_values})')
+  if array.dtype.kind == 'f':
+    return ~np.isfinite(array), 'finite numbers'
+  if isinstance(spec, dm_specs.BoundedArray):
+    return ((array < spec.minimum) | (array > spec.maximum),
+            f'integers from {spec.minimum} to {spec.maximum}')
+  return np.zeros(array.shape, bool), 'any value'
+
+
 def check_steps(specs: Specs, kind: str, arrays: Dict[str, np.ndarray],
                 number: int) -> None:
   """Checks that the values can be those of an episode.
@@ -229,16 +242,8 @@ def check_steps(specs: Specs, kind: str, arrays: Dict[str, np.ndarray],
         expected = 'an end at the last step of an episode and nowhere else'
     elif name == 'discount':
       wrong, expected = ~((array >= 0) & (array <= 1)), 'a number in [0, 1]'
-    elif isinstance(leaves[name], dm_specs.DiscreteArray):
-      wrong = (array < 0) | (array >= leaves[name].num_values)
-      expected = f'an integer in [0, {leaves[name].num_values})'
-    elif array.dtype.kind == 'f':
-      wrong, expected = ~np.isfinite(array), 'finite numbers'
-    elif isinstance(leaves[name], dm_specs.BoundedArray):
-      low, high = leaves[name].minimum, leaves[name].maximum
-      wrong, expected = (array < low) | (array > high), f'integers from {low} to {high}'
     else:
-      continue
+      wrong, expected = misfits(leaves[name], array)
     if wrong.any():
       step = int(np.argmax(wrong.reshape(len(array), -1).any(axis=1)))
       raise DatasetError(f'{name} of episode {number}, step {step}, is '

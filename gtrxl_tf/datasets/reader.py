@@ -16,7 +16,7 @@ DatasetError = format_lib.DatasetError
 
 # In one dataset. Each takes a file descriptor, of which a process may have few.
 _ARRAYS_OPEN = 512
-_STATISTICS_ROWS = 2**14  # That are in memory at once.
+_STATISTICS_ROWS = 2**14  # Rows whose squares are in memory at once.
 
 
 class Dataset:
@@ -117,9 +117,9 @@ class Dataset:
     if not self.num_episodes:
       raise DatasetError(f'{self.path}: has no episodes')
     # In parts, since squares take eight times the memory of a picture's bytes.
-    parts = [array[start:start + _STATISTICS_ROWS]
+    parts = (array[start:start + _STATISTICS_ROWS]
              for array in (self._array(i, name) for i in range(len(self._shards)))
-             for start in range(0, len(array), _STATISTICS_ROWS)]
+             for start in range(0, len(array), _STATISTICS_ROWS))
     sums = [(np.sum(x, axis=0, dtype=np.float64),
              np.sum(np.square(x, dtype=np.float64), axis=0)) for x in parts]
     mean, square = np.sum(sums, axis=0) / self.num_steps

@@ -183,9 +183,11 @@ class EpisodeWriter:
           format_lib.array_name('final_observation', path): np.asarray(leaf)[None]
           for path, leaf in tree.flatten_with_path(episode.final_observation)})
     _check_fit(place, once, self._episode_specs, 1)
-    for name, array in once.items():
-      if name != 'success' and not np.isfinite(array).all():
-        raise DatasetError(f'{place}: {name} is {array[0]}: expected finite numbers')
+    for name in once.keys() - {'success'}:
+      wrong, expected = format_lib.misfits(self._episode_specs[name], once[name])
+      if wrong.any():
+        raise DatasetError(f'{place}: {name} is {str(once[name][0]):.60}: expected '
+                           f'{expected}')
     return {name: np.array(array) for name, array in (arrays | once).items()}
 
   def _commit(self) -> None:

@@ -98,4 +98,4 @@ def _check_specs(i: int, environment: dm_env.Environment) -> None:
       if isinstance(spec, specs.BoundedArray) and (
           np.isnan(spec.minimum).any() or np.isnan(spec.maximum).any()):
         raise ValueError(f'environment {i}: {name} has the bounds {spec.minimum} and '
-                         f'{spec.maximum}: expected numbers, infinite where there is none')
+                         f'{spec.maximum}: expected numbers, infinite ones for no bound')

@@ -136,9 +136,10 @@ class ScaleReward(_Rewards):
 
 @config.configurable
 class RepeatAction(Wrapper):
-  """Repeats each action until the episode ends or a discount is 0; rewards are summed.
+  """Repeats each action and sums its rewards.
 
-  The agent sees the last of the observations. A run counts the agent's steps, see
+  It stops early where the episode ends or a discount is 0. The agent sees the last of the
+  observations. A run counts the agent's steps, see
   `OnlineExperiment.frames_per_action`.
 
   Args:

@@ -103,7 +103,7 @@ def mismatch(value: Any, hint: Any) -> Optional[str]:
       return None
     kind = 'an integer' if args[0] is int else 'a number'
     if wrong and _is_number(value, numbers.Real):
-      kind = wrong  # Also of a number that is too large.
+      kind = wrong  # It may be too large for float32.
     return ' '.join([kind, *map(str, bounds)])
   if origin is typing.Literal:
     return None if value in args else 'one of ' + ', '.join(map(repr, args))

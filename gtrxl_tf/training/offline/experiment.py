@@ -110,14 +110,14 @@ class OfflineExperiment(experiment.Experiment):
     self.steps_per_call = steps_per_call
     self._policy = policy
     self._sampler = sampler
+    reads = dict(starts=starts, min_window_return=min_window_return,
+                 frame_stack=frame_stack, return_scale=return_scale)
     self._trajectories = dict(
         segment_length=segment_length, num_segments=num_segments,
-        batch_size=batch_size, seed=self.seed, return_scale=return_scale,
-        frame_stack=frame_stack, starts=starts, min_window_return=min_window_return)
+        batch_size=batch_size, seed=self.seed, **reads)
+    # Settings that have no meaning for histories.
+    self._of_episodes = dict(reads, return_discount=return_discount, end_reward=end_reward)
     self._return_scale = return_scale
-    self._of_episodes = dict(
-        starts=starts, min_window_return=min_window_return, frame_stack=frame_stack,
-        return_scale=return_scale, return_discount=return_discount, end_reward=end_reward)
     # What is learned from; scores of the data are those of its own rewards.
     self._learned_data = self.dataset.relabeled(return_discount, end_reward)
     self._check_specs()

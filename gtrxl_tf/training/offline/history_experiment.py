@@ -1,5 +1,6 @@
 """Experiments that learn from learning histories, for algorithm distillation."""
 
+import inspect
 from typing import Any, Optional, Sequence, Tuple
 
 import numpy as np
@@ -16,10 +17,6 @@ from gtrxl_tf.training.offline import experiment
 from gtrxl_tf.training.offline import history_samplers
 from gtrxl_tf.training.offline import learning_processes
 from gtrxl_tf.training.offline import samplers
-
-# Settings of `OfflineExperiment` that have no meaning for histories, with their defaults.
-_OF_EPISODES = dict(starts='first', min_window_return=None, frame_stack=1,
-                    return_scale=1.0, return_discount=1.0, end_reward=None)
 
 
 @config.configurable
@@ -62,11 +59,13 @@ class HistoryExperiment(experiment.OfflineExperiment):
     return self._collector.specs.observation, self._collector.specs.action
 
   def _check_specs(self) -> None:
-    for name, default in _OF_EPISODES.items():
-      if self._of_episodes[name] != default:
+    parameters = inspect.signature(experiment.OfflineExperiment).parameters
+    for name, value in self._of_episodes.items():
+      default = parameters[name].default
+      if value != default:
         raise config.ConfigError(
-            f'OfflineExperiment.{name} = {self._of_episodes[name]!r}: expected {default!r} '
-            'with a HistoryExperiment, which learns from whole histories as they are')
+            f'OfflineExperiment.{name} = {value!r}: expected {default!r} with a '
+            'HistoryExperiment, which learns from whole histories as they are')
     if len(self.task_names) > 1:
       raise config.ConfigError(
           'Experiment.tasks is set: expected none with a HistoryExperiment, whose tasks '

@@ -222,15 +222,15 @@ def _last_returns(played: collecting.LearningHistories) -> np.ndarray:
 
 
 def success_after_misses(end: np.ndarray, most: int = 3) -> List[float]:
-  """Returns how often a policy succeeds again, by what it must remember.
+  """Returns how often episodes succeed, by the number of misses since the last success.
 
   Args:
-    end: of learning histories, `[B, steps]`, as `LearningHistories` has it.
+    end: how each step of the histories ends, `[B, steps]`, as in `LearningHistories`.
     most: the largest number of misses.
 
   Returns:
-    The share of successes among the episodes that follow a success directly, after one
-    miss since, and so on up to `most`; NaN where there are none.
+    The share of episodes that succeed right after a success, after one miss, and so on
+    up to `most` misses; NaN where there are no such episodes.
   """
   counts, successes = np.zeros(most + 1), np.zeros(most + 1)
   for row in end:
