@@ -75,10 +75,13 @@ def run(module: str, function: str, *args) -> int:
     if process.pid is None:
       print('Interrupted before it began.', file=sys.stderr)
       sys.exit(128 + signum)
-    # A shell and the system may both send SIGHUP; a second SIGTERM would not wait.
-    if not (signum == signal.SIGHUP and hung_up):
-      process.terminate()
-    hung_up |= signum == signal.SIGHUP
+    # A shell and the system may both send SIGHUP, the second while this function runs;
+    # a second SIGTERM would not wait.
+    if signum == signal.SIGHUP:
+      if hung_up:
+        return
+      hung_up = True
+    process.terminate()
 
   handlers = {s: signal.signal(s, end) for s in _SIGNALS
               if s != signal.SIGHUP or signal.getsignal(s) != signal.SIG_IGN}

@@ -95,6 +95,28 @@ class ProcessesTest(parameterized.TestCase):
     self.assertEqual(process.stdout.readline(), 'saved\n')
     self.assertEqual(process.wait(timeout=120), 5)
 
+  @pytest.mark.medium
+  def test_a_terminal_may_hang_up_while_the_stop_is_requested(self):
+    process = self.start('''
+        import signal, sys, time
+        from gtrxl_tf.launch import processes
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        forked = type(processes.context().Process())
+        terminate = forked.terminate
+        def terminate_late(self):
+          if signums:
+            signal.raise_signal(signums.pop())  # The handler is called once more.
+            time.sleep(0.2)  # Two signals at once would be one.
+          terminate(self)
+        signums = [signal.SIGHUP]
+        forked.terminate = terminate_late
+        sys.exit(processes.run('work', 'wait_for_stop'))
+        ''')
+    self.assertEqual(process.stdout.readline(), 'ready\n')
+    process.send_signal(signal.SIGHUP)
+    self.assertEqual(process.stdout.readline(), 'saved\n')
+    self.assertEqual(process.wait(timeout=120), 5)
+
   @parameterized.parameters(False, True)
   @pytest.mark.medium
   def test_a_signal_is_passed_on(self, to_all):
