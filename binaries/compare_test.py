@@ -258,6 +258,25 @@ class CompareTest(absltest.TestCase):
       self._compare(sweep='ActionRecall.delay=2,-1')
     self.assertEmpty(self.runs)
 
+  @pytest.mark.medium
+  def test_a_setting_without_effect_stops_it_before_the_first_run(self):
+    for given, setting in (
+        ({'sweep': 'DeepGRU.hidden_dim=8,16'}, 'DeepGRU.hidden_dim would'),
+        ({'models': ['gtrxl+DeepLSTM.hidden_dim=8']}, 'DeepLSTM.hidden_dim would'),
+        ({'sweep': 'Experiment.seed=1,2'}, 'Experiment.seed differs')):
+      with self.assertRaisesRegex(SystemExit, f'Not started: {setting}'):
+        self._compare(**given)
+    self.assertEmpty(self.runs)
+    self._compare(sweep='DeepLSTM.hidden_dim=8,16', seeds=1)  # One model uses it.
+    self.assertLen(self.runs, 4)
+
+  @pytest.mark.medium
+  def test_a_run_that_ends_before_its_first_row_has_its_evaluation(self):
+    self._compare(seeds=1, models=['gtrxl'])
+    run_folder.RunFolder(self.runs[0].root).metrics.unlink()
+    self._compare(seeds=1, models=['gtrxl'], only_report=True)
+    self.assertEqual(self._cells('gtrxl')[0][:4], ['gtrxl', '0', '0.50', '0.50'])
+
 
 if __name__ == '__main__':
   absltest.main()

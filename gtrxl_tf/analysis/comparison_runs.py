@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Union
 
 import gin
 
@@ -21,6 +21,7 @@ from gtrxl_tf.analysis import models as variants
 from gtrxl_tf.analysis import run_index
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import resuming
+from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
 from gtrxl_tf.settings import sampling
 from gtrxl_tf.training import metrics_csv
@@ -174,12 +175,19 @@ class Comparison:
   def _prepare(self, point: variants.Point, models: Sequence[str], trains: bool
                ) -> _Prepared:
     """Prepares the experiment of each model; they have the same environment."""
+    swept = differences.names('\n'.join(point.bindings))
     for model in models:
       gin.clear_config()
       experiment = prepare.prepare(
           self._files(point, model), self._bindings(point, model))
       if trains:
         self._check_earlier_runs(point, model)
+        used = differences.names(gin.operative_config_str()) - {'Experiment.seed'}
+        _check_has_effect(
+            differences.names('\n'.join(self._models[model].bindings)) - used)
+        swept -= used
+    if trains:
+      _check_has_effect(swept)
     return _Prepared(experiment.informed_return(), experiment.task_names,
                      list(experiment.compute_scores([], [])), experiment.reference_lines)
 
@@ -264,7 +272,7 @@ class Comparison:
       for seed in self._seeds:
         folder = self._folder(_Run(point, model, seed))
         metrics = metrics_csv.read_metrics(folder.metrics)
-        if metrics or folder.diverged.exists():
+        if metrics or folder.evaluation.exists() or folder.diverged.exists():
           settings = (folder.config.read_text(encoding='utf-8')
                       if folder.config.exists() else '')
           runs.append(comparison.Run(
@@ -273,3 +281,15 @@ class Comparison:
               history_curves.read_csv(folder.learning_process.with_suffix('.csv')),
               next(iter(metrics_csv.read_metrics(folder.scores)), {}), settings))
     return runs
+
+
+def _check_has_effect(unused: Set[str]) -> None:
+  """Raises a `ConfigError` for a setting that no run uses, or that each run sets.
+
+  A table would otherwise show that the setting makes no difference.
+  """
+  for name in sorted(unused):
+    raise config.ConfigError(
+        'Experiment.seed differs between the runs of a model: expected --seeds and '
+        '--first_seed' if name == 'Experiment.seed' else
+        f'{name} would change nothing: expected a setting that the runs use')

@@ -107,6 +107,28 @@ def parse(text: str) -> Dict[str, str]:
   Raises:
     config.ConfigError: the text is not gin.
   """
+  macros, values = _bindings(text)
+  texts = {name: _text(value, macros) for name, value in values.items()}
+  kind = texts.get(_KIND)
+  texts = {name: _canonical(text, name, kind) for name, text in texts.items()}
+  return {name: text for name, text in texts.items() if text != _inherited(name, texts)}
+
+
+def names(text: str) -> set[str]:
+  """Returns the names of settings and macros that gin text sets, without scopes.
+
+  Args:
+    text: gin, without includes.
+
+  Raises:
+    config.ConfigError: the text is not gin.
+  """
+  macros, values = _bindings(text)
+  return {name.rpartition('/')[2] for name in (*macros, *values)}
+
+
+def _bindings(text: str) -> tuple[Dict[str, Any], Dict[str, Any]]:
+  """Returns the values of macros and of settings, by their names with scopes."""
   macros, values = {}, {}
   try:
     for line in config_parser.ConfigParser(text, _Delegate()):
@@ -118,10 +140,7 @@ def parse(text: str) -> Dict[str, str]:
           macros[key] = line.value
   except (SyntaxError, tokenize.TokenError, ValueError, TypeError) as error:
     raise config.ConfigError(f'not gin: {config.one_line(error)}') from error
-  texts = {name: _text(value, macros) for name, value in values.items()}
-  kind = texts.get(_KIND)
-  texts = {name: _canonical(text, name, kind) for name, text in texts.items()}
-  return {name: text for name, text in texts.items() if text != _inherited(name, texts)}
+  return macros, values
 
 
 def _key(scoped_name: str) -> str:
