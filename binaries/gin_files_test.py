@@ -64,7 +64,8 @@ _ABLATIONS = [
 _DISTILLATION = GIN / 'distillation'
 DISTILLED = sorted(path.name for path in _DISTILLATION.glob('models/*.gin'))
 _COLLECTOR = dict.fromkeys(  # Any folder.
-    ('memory_maze.gin', 'mujoco_hopper_cpu.gin'), {'saved_model': str(GIN)})
+    ('memory_maze.gin', 'mujoco_hopper_cpu.gin', 'popgym_repeat_first_cpu.gin',
+     'popgym_repeat_previous_cpu.gin'), {'saved_model': str(GIN)})
 
 
 class GinTest(parameterized.TestCase):
@@ -185,8 +186,10 @@ class OfflineGinTest(GinTest):
     frames = gin.get_bindings('OfflineExperiment').get('frame_stack', 1)
     def single(spec):
       return specs_lib.Array(
-            (*spec.shape[:-1], spec.shape[-1] // frames), spec.dtype)
-    specs = datasets.Specs(tree.map_structure(single, observation_spec), action_spec)
+          (*spec.shape[:-1], spec.shape[-1] // frames), spec.dtype)
+    specs = datasets.Specs(
+        tree.map_structure(single, observation_spec) if frames > 1 else observation_spec,
+        action_spec)
     random = np.random.default_rng(0)
     episodes = [episodes_testing.random_episode(specs, random, 20) for _ in range(2)]
     folder = self.create_tempdir().full_path
