@@ -5,7 +5,6 @@ import types
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 import dm_env
-from dm_env import specs
 import gin
 import numpy as np
 import tensorflow as tf
@@ -54,12 +53,7 @@ class CQLSACActor(tf.Module):
                normalize_observations: bool = False):
     super().__init__(name='actor')
     self.action_space = action_space.ActionSpace(action_spec)
-    if not (isinstance(action_spec, specs.BoundedArray)
-            and np.issubdtype(action_spec.dtype, np.floating)
-            and self.action_space.is_bounded):
-      raise config.ConfigError(
-          f'CQLSACActor.action_spec = {action_spec!r}: expected one BoundedArray of '
-          'floats with finite bounds')
+    self.action_space.check_bounded('CQLSACActor')
     dtype = tf.keras.mixed_precision.global_policy().compute_dtype
     if dtype != 'float32':
       raise config.ConfigError(

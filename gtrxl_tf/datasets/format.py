@@ -248,6 +248,14 @@ def check_steps(specs: Specs, kind: str, arrays: Dict[str, np.ndarray],
       step = int(np.argmax(wrong.reshape(len(array), -1).any(axis=1)))
       raise DatasetError(f'{name} of episode {number}, step {step}, is '
                          f'{str(array[step]):.60}: expected {expected}')
+  ends, discounts = arrays['end'], arrays['discount']
+  wrong = (ends != End.NONE) & ((ends == End.TERMINATION) != (discounts == 0))
+  if wrong.any():
+    step = int(np.argmax(wrong))
+    raise DatasetError(
+        f'discount of episode {number}, step {step}, is {discounts[step]}, and its end '
+        f'is {End(ends[step]).name}: expected 0 where the task ends, and more where the '
+        'episode is cut off')
 
 
 def spec_to_json(name: str, spec: dm_specs.Array) -> Dict[str, Any]:

@@ -166,18 +166,25 @@ class EpisodeWriter:
 
   def _checked(self, episode: format_lib.Episode) -> Dict[str, np.ndarray]:
     """Returns the arrays of steps, and those of the episode as [1, ...], by name."""
-    arrays = format_lib.to_arrays(episode)
-    num = len(arrays['reward'])
     place = f'episode {self.num_episodes}'
+    for name in ('reward', 'discount', 'end'):
+      found = getattr(episode, name)
+      if not isinstance(found, np.ndarray):  # A list would be taken for a nest.
+        raise DatasetError(f'{place}: {name} is a {type(found).__name__}: expected an '
+                           'array of NumPy')
+    arrays = format_lib.to_arrays(episode)
+    num = len(episode.reward)
     if num == 0:
       raise DatasetError(f'{place} has no steps')
     _check_fit(place, arrays, self._step_specs, num)
     format_lib.check_steps(
         self._specs, self._description['kind'], arrays, self.num_episodes)
-    once = {'success': np.array([episode.success], np.float32)}
-    if not (np.isnan(once['success'][0]) or 0 <= once['success'][0] <= 1):
+    success = np.asarray(episode.success)
+    if (success.shape or success.dtype.kind not in 'bif'
+        or not (np.isnan(success) or 0 <= success <= 1)):
       raise DatasetError(f'{place}: success is {episode.success}: expected a number '
                          'from 0 to 1, or NaN if it is not known')
+    once = {'success': success.astype(np.float32)[None]}
     if episode.final_observation is not None:
       once.update({
           format_lib.array_name('final_observation', path): np.asarray(leaf)[None]

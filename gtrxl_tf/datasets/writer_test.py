@@ -173,6 +173,10 @@ class EpisodeWriterTest(parameterized.TestCase):
       (dict(final_observation=np.float32([0, np.nan])), r'final_observation is .* finite'),
       (dict(success=7), 'success is 7: expected a number from 0 to 1, or NaN'),
       (dict(success=-np.inf), 'success is -inf: expected'),
+      (dict(success='yes'), 'success is yes: expected'),
+      (dict(reward=[0., 0.]), 'reward is a list: expected an array'),
+      (dict(discount=np.ones(2, np.float32)), 'step 1, is 1.0, .* TERMINATION: expected 0'),
+      (dict(end=np.uint8([0, 2])), 'step 1, is 0.0, .* TRUNCATION: expected 0'),
       (dict(observation=np.zeros((0, 2), np.float32), action=np.zeros(0, np.int32),
             reward=np.zeros(0, np.float32), discount=np.zeros(0, np.float32),
             end=np.zeros(0, np.uint8)), 'no steps'))

@@ -109,11 +109,6 @@ class ActionSpace:
     """Whether an action is a single integer and not a nest that contains one."""
     return specs_lib.is_discrete(self.action_spec) and not self.action_spec.shape
 
-  @property
-  def is_bounded(self) -> bool:
-    """True if every continuous dimension has two finite bounds."""
-    return bool(np.isfinite([*self._low, *self._high]).all())
-
   def policy(self, outputs: tf.Tensor) -> Policy:
     """Converts the policy head's outputs [..., num_outputs] to parameters.
 
@@ -125,6 +120,21 @@ class ActionSpace:
         logits=logits if self._num_values else (),
         mean=mean if self._sizes else (),
         scale=tf.nn.softplus(scale) + _SMALLEST_SCALE if self._sizes else ())
+
+  def check_bounded(self, user: str) -> None:
+    """Checks that the action is one array of floats with finite bounds.
+
+    Args:
+      user: the class that supports no other, for the message.
+
+    Raises:
+      ConfigError: it is something else.
+    """
+    if not (isinstance(self.action_spec, specs.BoundedArray) and self._sizes
+            and np.isfinite([*self._low, *self._high]).all()):
+      raise config.ConfigError(
+          f'{user}.action_spec = {self.action_spec!r}: expected one BoundedArray of '
+          'floats with finite bounds')
 
   def check_mask(self, observation_spec: Any) -> None:
     """Checks the action mask in an observation's spec, if there is one.

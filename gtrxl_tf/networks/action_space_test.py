@@ -136,7 +136,8 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(
         space.from_environment(actions),
         [[0.5, 0.5, 0], [-70, 0, -70], [70, 70, 0]])
-    self.assertFalse(space.is_bounded)
+    with self.assertRaisesRegex(config.ConfigError, 'Mine.action_spec = .*finite'):
+      space.check_bounded('Mine')
 
   def test_a_dimension_with_equal_bounds_is_constant(self):
     space = action_space.ActionSpace(
@@ -148,7 +149,7 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
     policy = space.policy(tf.zeros([3, 4]))
     self.assertAllClose(space.squared_error(policy, samples), [0.5, 0, 0.5])
     self.assertAllEqual(tf.math.is_finite(space.log_prob(policy, samples)), [True] * 3)
-    self.assertTrue(space.is_bounded)
+    space.check_bounded('Mine')
 
   def test_actions_of_float64_do_not_exceed_its_bounds(self):
     spec = specs.BoundedArray((2,), np.float64, [0.1, -0.3], [0.7, 0.1])

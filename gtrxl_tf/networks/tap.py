@@ -3,7 +3,6 @@
 import math
 from typing import Any, Tuple
 
-from dm_env import specs
 import numpy as np
 import tensorflow as tf
 
@@ -100,12 +99,7 @@ class TAPNetwork(keras.Layer):
                code_decay: config.UnitInterval = 0.99):
     super().__init__(name='tap_network')
     self.action_space = action_space.ActionSpace(action_spec)
-    if not (isinstance(action_spec, specs.BoundedArray)
-            and np.issubdtype(action_spec.dtype, np.floating)
-            and self.action_space.is_bounded):
-      raise config.ConfigError(
-          f'TAPNetwork.action_spec = {action_spec!r}: expected one BoundedArray of '
-          'floats with finite bounds')
+    self.action_space.check_bounded('TAPNetwork')
     for name, value, divisor_name, divisor in (
         ('num_steps', num_steps, 'steps_per_code', steps_per_code),
         ('model_dim', model_dim, 'num_heads', num_heads)):
