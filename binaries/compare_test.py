@@ -263,7 +263,9 @@ class CompareTest(absltest.TestCase):
     for given, setting in (
         ({'sweep': 'DeepGRU.hidden_dim=8,16'}, 'DeepGRU.hidden_dim would'),
         ({'models': ['gtrxl+DeepLSTM.hidden_dim=8']}, 'DeepLSTM.hidden_dim would'),
-        ({'sweep': 'Experiment.seed=1,2'}, 'Experiment.seed differs')):
+        ({'sweep': 'Experiment.seed=1,2'}, 'Experiment.seed differs'),
+        ({'sweep': 'DeepLSTM.hidden_dim=8,16', 'models': ['lstm+DeepLSTM.hidden_dim=8']},
+         'DeepLSTM.hidden_dim is in --sweep and in --models')):
       with self.assertRaisesRegex(SystemExit, f'Not started: {setting}'):
         self._compare(**given)
     self.assertEmpty(self.runs)

@@ -5,6 +5,7 @@ from typing import Any, Dict, NamedTuple, Tuple
 import tensorflow as tf
 
 from gtrxl_tf import nests
+from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.losses import averages
 from gtrxl_tf.losses import pixel_control
 from gtrxl_tf.losses import returns
@@ -160,20 +161,15 @@ class ActorCriticAgent(NetworkPair):
     mean = averages.MaskedMean(valid)
     space = network.action_space
     policy = _action_rows(outputs.policy)
-    policy_loss, policy_metrics = self._policy_loss(Steps(
+    method = f'{type(self).__name__}._policy_loss'
+    policy_loss, policy_metrics = agent_lib.checked_loss(method, self._policy_loss(Steps(
         policy=policy, acting_policy=batch.policy,
         action=tf.nest.map_structure(lambda x: x[:, 1:], batch.action),
-        advantages=targets - values[:, :-1], tasks=tasks, valid=valid, batch=batch))
-    shape = tf.convert_to_tensor(policy_loss).shape
-    if shape.rank:
-      raise config.ConfigError(
-          f'{type(self).__name__}._policy_loss returns a loss of shape {shape}: expected '
-          'a scalar')
+        advantages=targets - values[:, :-1], tasks=tasks, valid=valid, batch=batch)))
     normalized_targets = self._normalize(targets, tasks)
     value_loss = mean(0.5 * tf.square(normalized_values[:, :-1] - normalized_targets))
     loss = policy_loss + self._value_cost * value_loss
     metrics = {
-        **policy_metrics,
         'value_loss': value_loss,
         'entropy': mean(space.entropy(policy)),
         'value': mean(values[:, :-1]),
@@ -189,7 +185,11 @@ class ActorCriticAgent(NetworkPair):
         metrics[f'predictor_{name}_loss'] = part
     if network.popart is not None:
       metrics['popart'] = network.popart.sums(targets, tasks, valid)
-    return loss, {'loss': loss, **metrics}
+    for name in policy_metrics.keys() & {'loss', *metrics}:
+      raise config.ConfigError(
+          f'{method} returns a metric {name!r}, which every actor-critic has: expected '
+          'another name')
+    return loss, {'loss': loss, **policy_metrics, **metrics}
 
   def _outputs(self, network: actor_critic.ActorCritic, batch: unroll.Unroll
                ) -> actor_critic.NetworkOutputs:
@@ -204,7 +204,7 @@ class ActorCriticAgent(NetworkPair):
 
   def _policy_loss(self, steps: Steps) -> Tuple[tf.Tensor, Dict[str, tf.Tensor]]:
     """The loss of the policy, and metrics; on a replica, that replica's share."""
-    raise NotImplementedError
+    raise NotImplementedError(f'{type(self).__name__} has no _policy_loss')
 
   def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
     """Updates PopArt's statistics with the value targets of a gradient step.

@@ -52,16 +52,21 @@ def _trained(make=vmpo.VMPOAgent):
 
 class LossTest(tf.test.TestCase):
 
-  def test_a_loss_of_each_step_is_refused(self):
-    class Unreduced(vmpo.VMPOAgent):
+  def test_an_error_names_the_method_that_returned_something_else(self):
+    for wrong, error in (
+        (lambda x: (x, {}), r'a loss of shape \(.*, .*\) and type float32: expected a'),
+        (lambda x: (tf.reduce_sum(tf.cast(x, tf.float64)), {}), '.* float64: expected'),
+        (tf.reduce_sum, 'EagerTensor: expected a pair of a loss and a dict'),
+        (lambda x: (None, {}), 'a loss of type NoneType: expected a tensor'),
+        (lambda x: (tf.reduce_sum(x), {'entropy': 1.}), "a metric 'entropy', which")):
+      class Wrong(vmpo.VMPOAgent):
 
-      def _policy_loss(self, steps):
-        return steps.advantages, {}
+        def _policy_loss(self, steps):
+          return wrong(steps.advantages)  # pylint: disable=cell-var-from-loop
 
-    with self.assertRaisesRegex(
-        config.ConfigError, r'^Unreduced._policy_loss returns a loss of shape \(.*, .*\): '
-        'expected a scalar'):
-      _agent(Unreduced).loss(_batch(0))
+      with self.assertRaisesRegex(
+          config.ConfigError, f'^Wrong._policy_loss returns {error}'):
+        _agent(Wrong).loss(_batch(0))
 
 
 class ObservationStatisticsTest(tf.test.TestCase, parameterized.TestCase):

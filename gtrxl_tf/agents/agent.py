@@ -1,9 +1,11 @@
 """What learners and trainers require of agents, and the base of offline ones."""
 
-from typing import Any, Dict, Sequence, Tuple
+from typing import Any, Dict, Mapping, Sequence, Tuple
 
 import tensorflow as tf
 from typing_extensions import Protocol
+
+from gtrxl_tf.settings import config
 
 
 class Agent(Protocol):
@@ -39,6 +41,30 @@ class Agent(Protocol):
     Args:
       batch: the global batch.
     """
+
+
+def checked_loss(method: str, returned: Any) -> Tuple[tf.Tensor, Mapping[str, Any]]:
+  """Returns what an agent's method returned: a scalar to minimize, and metrics.
+
+  Args:
+    method: its name, for the error.
+    returned: what it returned.
+
+  Raises:
+    ConfigError: it is something else.
+  """
+  if not (isinstance(returned, tuple) and len(returned) == 2
+          and isinstance(returned[1], Mapping)):
+    raise config.ConfigError(f'{method} returns {type(returned).__name__}: expected a '
+                             'pair of a loss and a dictionary of metrics')
+  loss = returned[0]
+  if not tf.is_tensor(loss):
+    raise config.ConfigError(
+        f'{method} returns a loss of type {type(loss).__name__}: expected a tensor')
+  if loss.shape.rank or loss.dtype != tf.float32:
+    raise config.ConfigError(f'{method} returns a loss of shape {loss.shape} and type '
+                             f'{loss.dtype.name}: expected a float32 scalar')
+  return returned
 
 
 class OfflineAgent(tf.Module):

@@ -183,8 +183,11 @@ class Comparison:
       if trains:
         self._check_earlier_runs(point, model)
         used = differences.names(gin.operative_config_str()) - {'Experiment.seed'}
-        _check_has_effect(
-            differences.names('\n'.join(self._models[model].bindings)) - used)
+        own = differences.names('\n'.join(self._models[model].bindings))
+        _check_has_effect(own - used)
+        for name in differences.names('\n'.join(point.bindings)) & own:
+          raise config.ConfigError(f'{name} is in --sweep and in --models, which '
+                                   'overrides it: expected it in one of them')
         swept -= used
     if trains:
       _check_has_effect(swept)

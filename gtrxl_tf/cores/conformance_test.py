@@ -608,6 +608,44 @@ class ShapesTest(parameterized.TestCase, tf.test.TestCase):
     with self.assertRaisesRegex(ValueError, error):
       core(inputs, is_first, core.initial_state(_B))
 
+  @parameterized.parameters(
+      (lambda x, _: (x, (x,)), "_step's cache of .*: expected .*core.initial_cache"),
+      (lambda x, cache: (x, cache[:, 1:]), "_step's cache of shape .*: expected .*8, 4"),
+      (lambda x, cache: (x, tf.cast(cache, tf.float64)),
+       "_step's cache of type float64: expected float32"))
+  def test_an_error_names_what_does_not_fit_the_next_step(self, wrong, error):
+    class WrongCore(cores.Core):
+      output_size = _D
+
+      def initial_state(self, batch_size):
+        return tf.zeros([batch_size, 8, 4])
+
+      def _unroll(self, inputs, is_first, state, training=None):
+        return inputs, state
+
+      def _step(self, inputs, is_first, cache):
+        return wrong(inputs, cache)
+
+    core = WrongCore()
+    with self.assertRaisesRegex(ValueError, error):
+      core.step(tf.zeros([_B, _D]), tf.zeros([_B], tf.bool), core.initial_cache(_B))
+
+  def test_a_state_of_another_batch_size_is_refused(self):
+    class WrongCore(cores.Memoryless):
+      def initial_state(self, batch_size):
+        return tf.zeros([8, 4])
+
+    with self.assertRaisesRegex(ValueError, r'WrongCore.initial_state\(1\) has a tensor '
+                                r'of shape \(8, 4\): expected the batch size'):
+      WrongCore(1, _D)(*_inputs(0, 8), None)
+
+  def test_a_mask_of_keras_reaches_what_follows(self):
+    model = tf.keras.Sequential([
+        tf.keras.layers.Embedding(5, _D, mask_zero=True), cores.DeepLSTM(1, _D),
+        tf.keras.layers.Dense(1)])
+    ids = tf.constant([[1, 2, 0, 0]])
+    self.assertAllEqual(model(ids)._keras_mask, ids > 0)
+
   def test_an_error_names_the_argument_of_another_shape(self):
     core = cores.TransformerXL(1, 8, 2, 4, memory_length=3)
     inputs, is_first = _inputs(0, 8)

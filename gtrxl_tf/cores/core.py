@@ -124,6 +124,9 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   them into a state, and `cache` turns a state into its acting form. An actor does the
   same after its weights change, so that it never mixes keys from two sets of weights.
 
+  A mask of Keras is passed on to the layers and losses behind a core. The core itself does
+  not skip masked steps, so that padding belongs at the end of a sequence.
+
   Keras saves and loads models that use a core. In a functional model, a state is a nest
   of inputs, as in `examples/keras_model.py`.
 
@@ -137,6 +140,10 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   _input_width: Optional[int] = None  # D, once the core is built.
   _drops = False
   _unknown_length = False  # True if a graph need not know T.
+
+  def __init__(self, *args, **kwargs):
+    super().__init__(*args, **kwargs)
+    self.supports_masking = True  # Later layers and losses get the mask of Keras.
 
   def build(self, input_shape) -> None:
     self._input_width = input_shape[-1]
@@ -239,7 +246,8 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   def _unrolled(self, inputs, is_first, state, training):
     """The outputs and the state of `_unroll`, which a subclass may get wrong."""
     returned = self._unroll(inputs, is_first, state, training)
-    return self._pair('_unroll', returned, inputs.shape[:2], "[B, T, D']")
+    outputs, state = self._pair('_unroll', returned, inputs.shape[:2], "[B, T, D']")
+    return outputs, self._fitted_state(state, inputs.shape[0], "_unroll's state")
 
   def _pair(self, method: str, returned: Any, axes: Sequence[Optional[int]],
             expected: str) -> Tuple[tf.Tensor, Any]:
@@ -286,12 +294,14 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     arguments_lib.check('is_first', is_first, (batch,), '[B], as inputs')
     if not self.built:
       self.build(tf.TensorShape([None, None, inputs.shape[-1]]))
+    specs = self._specs(self.initial_cache)
+    source = f'core.initial_cache({batch or "batch_size"})'
     cache = arguments_lib.fitted(
-        'cache', cache, self._specs(self.initial_cache), batch,
-        f'core.initial_cache({batch or "batch_size"}) or core.cache(state)')
+        'cache', cache, specs, batch, f'{source} or core.cache(state)')
     returned = self._step(
         tf.cast(inputs, self.compute_dtype), tf.cast(is_first, tf.bool), cache)
     outputs, cache = self._pair('_step', returned, [batch], "[B, D']")
+    cache = arguments_lib.fitted("_step's cache", cache, specs, batch, source)
     return outputs, self.move(cache) if move else cache
 
   def move(self, cache: Cache) -> Cache:
@@ -333,17 +343,18 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     """The cache before the first step of an episode; see `cache`."""
     return self.cache(self.initial_state(batch_size))
 
-  def _fitted_state(self, state, batch_size):
+  def _fitted_state(self, state, batch_size, name='state'):
     """The state with its named tuples.
 
     Raises:
       ValueError: the state is not this core's.
     """
     specs = tf.nest.map_structure(
-        lambda x, y: tf.TensorSpec(x.shape.most_specific_compatible_shape(y.shape)),
+        lambda x, y: tf.TensorSpec(
+            x.shape.most_specific_compatible_shape(y.shape), x.dtype),
         self._specs(self.initial_state), self._specs(self.empty_state))
     return arguments_lib.fitted(
-        'state', state, specs, batch_size,
+        name, state, specs, batch_size,
         f'core.initial_state({batch_size or "batch_size"})')
 
   def _specs(self, make: Callable[[BatchSize], Any]) -> Any:
@@ -353,6 +364,11 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     if make.__name__ not in specs:
       made = make(1) if tf.executing_eagerly() else tf.function(
           make, autograph=False).get_concrete_function(1).structured_outputs
+      for x in tf.nest.flatten(made):
+        if x.shape.rank == 0 or x.shape[0] != 1:
+          raise ValueError(
+              f'{type(self).__name__}.{make.__name__}(1) has a tensor of shape '
+              f'{tuple(x.shape)}: expected the batch size as its first axis')
       specs[make.__name__] = tf.nest.map_structure(
           lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), made)
     return specs[make.__name__]

@@ -35,9 +35,8 @@ class _Layer(keras.Layer):
     self.bias = self.add_weight('bias', (gates,), initializer=self.initial_bias)
     super().build(input_shape)
 
-  def initial_bias(self, shape, **kwargs) -> tf.Tensor:
-    del kwargs
-    return tf.zeros(shape)
+  def initial_bias(self, shape, dtype=None, **unused) -> tf.Tensor:
+    return tf.zeros(shape, dtype)
 
   def project(self, inputs: tf.Tensor) -> tf.Tensor:
     """The inputs' share of the gates, `[..., G * H]`, for all steps at once."""
@@ -80,9 +79,9 @@ class _LSTMLayer(_Layer):
 
   kind, num_gates, num_rows = 'lstm', 4, 2
 
-  def initial_bias(self, shape, **kwargs) -> tf.Tensor:
+  def initial_bias(self, shape, dtype=None, **unused) -> tf.Tensor:
     # The forget gate starts open (Jozefowicz et al., 2015).
-    return tf.repeat(tf.constant([0., 1., 0., 0.]), self.hidden_dim)
+    return tf.repeat(tf.constant([0., 1., 0., 0.], dtype), self.hidden_dim)
 
   def cell(self, projected, recurrent, _, cell) -> Sequence[tf.Tensor]:
     i, f, g, o = tf.split(tf.cast(projected + recurrent, cell.dtype), 4, axis=-1)

@@ -228,8 +228,11 @@ def _described(path: pathlib.Path) -> Dict[str, Any]:
   """Returns the description of a dataset whose files all have their size."""
   description = format_lib.read_description(path)
   if description is None:
-    raise DatasetError(f'{path}: no dataset: there is no dataset.json. Datasets are '
-                       'made by `gtrxl collect` and `gtrxl import_dataset`')
+    within = sorted(file.parent.name for file in path.glob('*/dataset.json'))
+    raise DatasetError(f'{path}: no dataset: there is no dataset.json. ' + (
+        f'Expected one of the datasets in it: {", ".join(within)}' if within else
+        'Datasets are made by `gtrxl collect`, `gtrxl collect_histories` and `gtrxl '
+        'import_dataset`'))
   for file, recorded in _files(path, description):
     if not file.exists():
       raise DatasetError(f'{file}: missing')

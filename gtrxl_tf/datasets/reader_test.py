@@ -137,6 +137,11 @@ class ReaderTest(absltest.TestCase):
       with self.assertRaisesRegex(datasets.DatasetError, 'dataset.json: damaged'):
         datasets.open_dataset(self._path)
 
+  def test_a_folder_of_datasets_names_them(self):
+    with self.assertRaisesRegex(
+        datasets.DatasetError, f'in it: {self._path.name}'):
+      datasets.open_dataset(self._path.parent)
+
   def test_another_version_or_format_is_refused(self):
     description = json.loads((self._path / 'dataset.json').read_text())
     self._sign({**description, 'version': 2})

@@ -214,6 +214,14 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     np.testing.assert_array_equal(found['a'].left, [True, True])
     np.testing.assert_array_equal(found['a'].right, [4, 4])
 
+  def test_step_may_not_use_another_name_than_reset(self):
+    batch = _batch_of_fakes(
+        observation={'x': np.zeros(2), 'z': np.ones(2)},
+        observation_spec={name: specs.Array([2], float) for name in 'xy'})
+    batch.reset()
+    with self.assertRaisesRegex(batched.EnvironmentFailed, r"\['z'\].*expected"):
+      batch.step([0])
+
   def test_continuous_actions_are_given_row_by_row(self):
     environments = [FakeEnvironment(action_spec=specs.BoundedArray([2], float, -1, 1))
                     for _ in range(2)]

@@ -4,6 +4,7 @@ import abc
 import contextlib
 import math
 import pathlib
+import re
 from typing import (
   Any,
   Callable,
@@ -25,6 +26,7 @@ import tree
 
 from gtrxl_tf import environments
 from gtrxl_tf.agents import agent as agent_lib
+from gtrxl_tf.networks import tensor_specs
 from gtrxl_tf.serving import exported
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
@@ -36,6 +38,9 @@ from gtrxl_tf.training import learner
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
 
+# Columns of `metrics.csv` that are the run's: no metric of an agent may replace them.
+_RUN_COLUMNS = ('learner_step', 'environment_steps', 'seconds', 'cpu_seconds', 'return',
+                'success', 'gradient_norm')
 
 @config.configurable
 class Experiment(abc.ABC):
@@ -292,7 +297,7 @@ class Experiment(abc.ABC):
     """Describes the number of steps in a row of a batch, for tables."""
 
   def check(self) -> None:
-    """Plays a step of an episode, makes every part once, and computes a loss.
+    """Plays a step of an episode, makes every part once, acts, and computes a loss.
 
     Raises:
       environments.EnvironmentFailed: the step failed.
@@ -301,8 +306,16 @@ class Experiment(abc.ABC):
     self._play_a_step()
     self.compute_scores([], [])  # The run's record then has the score's settings.
     agent = self.make_agent()
-    self.make_policy(self.learned_network(agent))
-    agent.loss(self.make_batch(agent))
+    policy = self.make_policy(self.learned_network(agent))
+    time_step = tensor_specs.zeros(policy.time_step_spec, [2])  # Of type FIRST.
+    policy.action(time_step, policy.get_initial_state(2))
+    method = f'{type(agent).__name__}.loss'
+    _, metrics = agent_lib.checked_loss(method, agent.loss(self.make_batch(agent)))
+    for name in metrics:
+      if name in _RUN_COLUMNS or not re.fullmatch(r'[\w./-]+', name):
+        raise config.ConfigError(
+            f'{method} returns a metric {name!r}: expected a name of letters, digits, _, '
+            f'., / and - that is none of {", ".join(_RUN_COLUMNS)}')
 
   # A run.
 
