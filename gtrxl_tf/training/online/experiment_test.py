@@ -55,6 +55,30 @@ class ExperimentTest(parameterized.TestCase):
         ValueError, '^Experiment.environment does not take the argument seed: expected'):
       _experiment(environment=lambda: t_maze.TMaze(3))
 
+  @pytest.mark.medium
+  def test_a_metric_may_not_take_a_column_of_the_run(self):
+    for name in ('return', 'a, b'):
+      class Agent(vmpo.VMPOAgent):
+
+        def _policy_loss(self, steps):
+          loss, metrics = super()._policy_loss(steps)
+          return loss, {**metrics, name: loss}  # pylint: disable=cell-var-from-loop
+
+      with self.assertRaisesRegex(
+          config.ConfigError, f"^Agent.loss returns a metric '{name}': expected a name"):
+        _experiment(agent=Agent).check()
+
+  @pytest.mark.medium
+  def test_a_step_that_fails_is_found_before_training(self):
+    class Grows(cores.Memoryless):
+
+      def _step(self, inputs, is_first, cache):
+        outputs, _ = super()._step(inputs, is_first, cache)
+        return outputs, tf.zeros([tf.shape(inputs)[0], 3])
+
+    with self.assertRaisesRegex(ValueError, "^_step's cache of type .*: expected "):
+      _experiment(core=lambda: Grows(1, 4)).check()
+
   def test_says_what_makes_a_step_cheaper(self):
     self.assertEqual(
         _experiment().describe_cost(),
