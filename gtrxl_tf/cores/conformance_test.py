@@ -639,13 +639,6 @@ class ShapesTest(parameterized.TestCase, tf.test.TestCase):
                                 r'of shape \(8, 4\): expected the batch size'):
       WrongCore(1, _D)(*_inputs(0, 8), None)
 
-  def test_the_type_of_keras_may_be_float64(self):
-    tf.keras.backend.set_floatx('float64')
-    self.addCleanup(tf.keras.backend.set_floatx, 'float32')
-    for core in (cores.DeepLSTM(1, 4), cores.DeepGRU(1, 4)):
-      outputs = core(np.zeros([_B, 2, _D]))
-      self.assertEqual(outputs.dtype, tf.float64)
-
   def test_a_mask_of_keras_reaches_what_follows(self):
     model = tf.keras.Sequential([
         tf.keras.layers.Embedding(5, _D, mask_zero=True), cores.DeepLSTM(1, _D),
