@@ -176,6 +176,7 @@ class Comparison:
                ) -> _Prepared:
     """Prepares the experiment of each model; they have the same environment."""
     swept = differences.names('\n'.join(point.bindings))
+    unused = set(swept)
     for model in models:
       gin.clear_config()
       experiment = prepare.prepare(
@@ -185,12 +186,12 @@ class Comparison:
         used = differences.names(gin.operative_config_str()) - {'Experiment.seed'}
         own = differences.names('\n'.join(self._models[model].bindings))
         _check_has_effect(own - used)
-        for name in differences.names('\n'.join(point.bindings)) & own:
+        for name in swept & own:
           raise config.ConfigError(f'{name} is in --sweep and in --models, which '
                                    'overrides it: expected it in one of them')
-        swept -= used
+        unused -= used
     if trains:
-      _check_has_effect(swept)
+      _check_has_effect(unused)
     return _Prepared(experiment.informed_return(), experiment.task_names,
                      list(experiment.compute_scores([], [])), experiment.reference_lines)
 

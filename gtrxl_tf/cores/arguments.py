@@ -55,21 +55,21 @@ def fitted(name: str, nest: Any, specs: Any, batch_size: Optional[int], source: 
     nest = tf.nest.pack_sequence_as(specs, leaves)
   try:
     tf.nest.assert_same_structure(nest, specs)
-    found = [(tf.TensorShape(x.shape), tf.as_dtype(x.dtype)) for x in leaves]
+    kinds = [(tf.TensorShape(x.shape), tf.as_dtype(x.dtype)) for x in leaves]
   except (AttributeError, TypeError, ValueError):
     kind = ('a tensor' if isinstance(specs, tf.TensorSpec) else
             type(specs).__name__ if specs else '()')
     raise ValueError(
         f'{name} of type {type(nest).__name__}: expected {kind}, as from {source}'
     ) from None
-  for (path, spec), (shape, dtype) in zip(tree.flatten_with_path(specs), found):
+  for (path, spec), (shape, dtype) in zip(tree.flatten_with_path(specs), kinds):
     expected = tf.TensorShape([batch_size, *spec.shape[1:]])
+    fits = expected.is_compatible_with(shape)
+    if fits and dtype == spec.dtype:
+      continue
     part = ''.join(f'[{x}]' if isinstance(x, int) else f'.{x}' for x in path)
-    if not expected.is_compatible_with(shape):
-      raise ValueError(f'{name}{part} of shape {tuple(shape)}: expected '
-                       f'{tuple(expected)}, as from {source}')
-    if dtype != spec.dtype:
-      raise ValueError(f'{name}{part} of type {dtype.name}: expected '
-                       f'{spec.dtype.name}, as from {source}')
+    found, wanted = (('type ' + dtype.name, spec.dtype.name) if fits else
+                     (f'shape {tuple(shape)}', tuple(expected)))
+    raise ValueError(f'{name}{part} of {found}: expected {wanted}, as from {source}')
   return tf.nest.map_structure(
       lambda x: tf.constant(x) if isinstance(x, np.ndarray) else x, nest)

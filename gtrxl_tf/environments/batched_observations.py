@@ -38,7 +38,7 @@ class ObservationWriter:
                       specs_lib.describe_bounds(leaf))
                      for place, (_, leaf) in enumerate(leaves)
                      if place not in self._masks and specs_lib.is_narrow(leaf)]
-    self._compared = np.zeros([num_environments, 2], bool)  # By whether it is a first.
+    self._stepped = set()  # Environments in which the names after a step were compared.
     self._far = [(place, *limits) for place, (_, leaf) in enumerate(leaves)
                  if (limits := specs_lib.far(leaf)) is not None]
 
@@ -54,18 +54,19 @@ class ObservationWriter:
       arrays: of `new_arrays`.
       i: number of the environment.
       observation: of a time step.
-      begins: whether it is an episode's first. The names in a nest are compared in
-        each environment's first and second step, which `reset` and `step` return: to
-        compare them always takes twice as long as the rest.
+      begins: whether it is an episode's first. The names in a nest are compared then,
+        and once for each environment in another step. Comparing them at every step
+        takes twice as long as the rest.
 
     Raises:
       Misfit: structure, shape or dtype are not those of the spec.
     """
     if self._is_nested:
       leaves = tree.flatten(observation)
-      if not self._compared[i, int(begins)] or len(leaves) != len(arrays):
+      if begins or i not in self._stepped or len(leaves) != len(arrays):
         self._check_structure(i, observation)
-        self._compared[i, int(begins)] = True
+        if not begins:
+          self._stepped.add(i)
     else:
       leaves = (observation,)
     for leaf, array, (name, shape, dtype) in zip(leaves, arrays, self._leaves):

@@ -42,6 +42,7 @@ from gtrxl_tf.training import run_folder
 _RUN_COLUMNS = ('learner_step', 'environment_steps', 'seconds', 'cpu_seconds', 'return',
                 'success', 'gradient_norm')
 
+
 @config.configurable
 class Experiment(abc.ABC):
   """One agent on one environment, and how it is trained and evaluated.
@@ -307,7 +308,7 @@ class Experiment(abc.ABC):
     self.compute_scores([], [])  # The run's record then has the score's settings.
     agent = self.make_agent()
     policy = self.make_policy(self.learned_network(agent))
-    time_step = tensor_specs.zeros(policy.time_step_spec, [2])  # Of type FIRST.
+    time_step = tensor_specs.zeros(policy.time_step_spec, [2])  # Zero means FIRST.
     policy.action(time_step, policy.get_initial_state(2))
     method = f'{type(agent).__name__}.loss'
     _, metrics = agent_lib.checked_loss(method, agent.loss(self.make_batch(agent)))

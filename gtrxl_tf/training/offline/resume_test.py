@@ -177,9 +177,11 @@ class OfflineResumeTest(parameterized.TestCase):
   def test_several_steps_in_a_call(self, model):
     # Rows at 3 and 6 and the checkpoint at 4 end calls: with 2, of 2, 1, 1 and 2 steps.
     settings = ['Experiment.log_period = 3', 'OfflineExperiment.steps_per_call = 2']
-    whole, _ = self.assert_resumes(self.distillation(model, *settings), saved_at=4)
-    of_three, _ = self.trained(model, 'OfflineExperiment.steps_per_call = 3', *settings[:1])
+    whole, rows = self.assert_resumes(self.distillation(model, *settings), saved_at=4)
+    of_three, others = self.trained(
+        model, 'OfflineExperiment.steps_per_call = 3', *settings[:1])
     self.assert_same(whole, of_three)
+    self.assert_same_rows(rows, others)
     # A step of its own is another graph, which TensorFlow may round differently. Dropout
     # would then differ, too: its masks are functions of the inputs' bits.
     settings += [f'SegmentTransformer.{name} = 0.0'
