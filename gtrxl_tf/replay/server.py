@@ -38,7 +38,9 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
     checkpoints: a folder for Reverb's checkpoints of the tables. The server resumes
       from the newest. Without a folder it starts empty, and `checkpoint` fails. A
       damaged checkpoint is renamed to `tables.damaged`, and the server starts empty: it
-      loses the queued items, which are few and soon too old.
+      loses the queued items, which are few and soon too old. Reverb does not notice a
+      file that ends between two records, as an empty one: it loads the items that are
+      whole.
     settings: a text that everyone who connects can read, see `settings_table`.
     replay: makes the replay table; the queue then has notices of new unrolls. None: the
       queue has the unrolls, and there is no such table.
