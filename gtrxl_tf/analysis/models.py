@@ -14,7 +14,7 @@ from gtrxl_tf.settings import gin_files
 _CORES = gin_files.FOLDER / 'cores'
 
 _FILES = r'[^\s,=]+\.gin(,[^\s,=]+\.gin)*'
-_VALUES = r'[\w.]+=[^\s,/]+(,[^\s,/]+)*'
+_VALUE = r'(?:[^\s,/()\[\]]|[(\[][^\s/()\[\]]*[)\]])+'  # Commas in brackets are its own.
 
 
 class Model(NamedTuple):
@@ -69,7 +69,7 @@ def _binding(text: str) -> str:
   Raises:
     config.ConfigError: the text is something else.
   """
-  if not re.fullmatch(_VALUES, text) or ',' in text:
+  if not re.fullmatch(rf'[\w.]+={_VALUE}', text):
     raise config.ConfigError(f'{text!r}: expected SETTING=VALUE, as in '
                              'TransformerXL.gate=highway')
   setting, _, value = text.partition('=')
@@ -103,10 +103,10 @@ def sweep(text: Optional[str]) -> List[Point]:
   if re.fullmatch(_FILES, text):
     stems = [(pathlib.Path(file).stem, file) for file in text.split(',')]
     points = [Point(stem, stem, [file], []) for stem, file in stems]
-  elif re.fullmatch(_VALUES, text):
+  elif re.fullmatch(rf'[\w.]+={_VALUE}(,{_VALUE})*', text):
     setting, _, values = text.partition('=')
     points = [Point(f'{setting}={value}', value, [], [_binding(f'{setting}={value}')])
-              for value in values.split(',')]
+              for value in re.findall(_VALUE, values)]
   else:
     raise config.ConfigError(f'--sweep={text}: expected SETTING=VALUE,VALUE,... as in '
                              "'Numpad.size=2,3,4', or gin files")

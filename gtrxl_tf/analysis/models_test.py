@@ -48,6 +48,9 @@ class VariantsTest(parameterized.TestCase):
     self.assertEqual(models.sweep('TransformerXL.gate=gru'), [models.Point(
         'TransformerXL.gate=gru', 'gru', [], ["TransformerXL.gate='gru'"])])
     self.assertEqual(
+        [point.bindings for point in models.sweep('VectorTorso.units=(64,64),[8],()')],
+        [['VectorTorso.units=(64,64)'], ['VectorTorso.units=[8]'], ['VectorTorso.units=()']])
+    self.assertEqual(
         models.sweep('a/x.gin,y.gin'),
         [models.Point('x', 'x', ['a/x.gin'], []),
          models.Point('y', 'y', ['y.gin'], [])])
@@ -56,7 +59,8 @@ class VariantsTest(parameterized.TestCase):
     self.assertIsNone(models.swept(None))
 
   @parameterized.parameters(
-      'Numpad.size', 'Numpad.size=', '=2,3', 'Numpad.size=2,,3', 'Numpad.size=../2')
+      'Numpad.size', 'Numpad.size=', '=2,3', 'Numpad.size=2,,3', 'Numpad.size=../2',
+      'Numpad.size=(2,3')
   def test_refuses_what_is_no_sweep(self, text):
     with self.assertRaisesRegex(config.ConfigError, 'expected SETTING=VALUE,VALUE'):
       models.sweep(text)
