@@ -82,7 +82,7 @@ def draw_sweep(path: pathlib.Path, setting: str,
     panel.set_title(_heading(setting, point.value), fontsize='medium')
     if has_tasks:
       _plot_tasks(task_panels[i], point, models)
-  _plot_final_returns(panels[-1], points, models)
+  _plot_final_returns(panels[-1], setting, points, models)
   panels[-1].set_xlabel(setting.replace(' = ', '\n'))
   if has_tasks:
     task_panels[-1].remove()
@@ -171,7 +171,13 @@ def _grid(num_panels: int, two_each: bool
   return figure, list(upper[:num_panels]), list(lower[:num_panels])
 
 
-def _plot_final_returns(panel: plt.Axes, points: Sequence[comparison.PointRuns],
+def across(axis: str, style: Dict[str, str]) -> Dict[str, str]:
+  """Returns the style of points along an axis: no line joins files, which have no order."""
+  return {**style, 'linestyle': ''} if axis == 'experiment' else style
+
+
+def _plot_final_returns(panel: plt.Axes, setting: str,
+                        points: Sequence[comparison.PointRuns],
                         models: Sequence[str]) -> None:
   """Plots final returns, or scores, against the values of a sweep."""
   measure = comparison.final_measure(points)
@@ -180,7 +186,7 @@ def _plot_final_returns(panel: plt.Axes, points: Sequence[comparison.PointRuns],
       [value / (point.informed if relative else 1)
        for value in comparison.finals(point, model, measure)]
       for point in points] for model in models}
-  _plot_finals(panel, [point.value for point in points], finals)
+  _plot_finals(panel, setting, [point.value for point in points], finals)
   panel.set_title('final return: random 0, source 1' if measure == 'normalized' else
                   f'final {measure}' + " / informed policy's" * relative,
                   fontsize='medium')
@@ -210,7 +216,7 @@ def _plot_tasks(panel: plt.Axes, point: comparison.PointRuns,
                 models: Sequence[str]) -> None:
   """Plots the final value of each task."""
   measure = comparison.measure_of(point.runs)
-  _plot_finals(panel, point.tasks, {model: [
+  _plot_finals(panel, 'task', point.tasks, {model: [
       comparison.finals(point, model, measure, task)
       for task in range(len(point.tasks))] for model in models})
   curves.draw_references(panel, point.lines.get(measure, {}))
@@ -220,20 +226,22 @@ def _plot_tasks(panel: plt.Axes, point: comparison.PointRuns,
     panel.set_ylim(-0.05, 1.05)
 
 
-def _plot_finals(panel: plt.Axes, names: Sequence[str],
+def _plot_finals(panel: plt.Axes, axis: str, names: Sequence[str],
                  finals: Dict[str, List[List[float]]]) -> None:
   """Plots each run's final value and each model's mean.
 
   Args:
     panel: the panel to plot in.
+    axis: the setting that differs along the axis, `experiment` or `task`.
     names: the names of the points along the axis.
     finals: for each model a list for each of `names`, with a value for each run.
   """
   for i, (model, values) in enumerate(finals.items()):
     # Side by side, so that the models' runs do not hide each other.
     x = np.arange(len(names)) + 0.5 * ((i + 0.5) / len(finals) - 0.5)
-    panel.plot(x, [np.mean(each) if each else np.nan for each in values],
-               **curves.style(i), label=model)
+    style = across(axis, curves.style(i))
+    panel.plot(x, [np.mean(each) if each else np.nan for each in values], **style,
+               marker='' if style['linestyle'] else '_', markersize=12, label=model)
     panel.plot(np.repeat(x, [len(each) for each in values]), np.concatenate(values),
                'o', color=curves.style(i)['color'], markersize=4, alpha=0.6)
   panel.set_xticks(range(len(names)), names)

@@ -450,6 +450,7 @@ class PicturesTest(parameterized.TestCase):
     self.assertLen(panels, num_values + 1)
     self.assertEqual([panel.get_title() for panel in panels[:-1]],
                      [f'experiment = of_a_long_name_{i}' for i in range(num_values)])
+    self.assertEqual(panels[-1].get_lines()[0].get_linestyle(), 'None')
     width, height = self.figure.get_size_inches()
     self.assertLen({panel.get_subplotspec().rowspan.start for panel in panels},
                    num_rows)

@@ -237,7 +237,8 @@ def _draw_finals(path: pathlib.Path, finals: _Finals,
     estimates = [estimate(tuple(columns[place])) for place in places]
     x = np.array(places) + 0.3 * ((i + 0.5) / len(finals.values) - 0.5)
     mean, low, high = np.array(estimates).T
-    panel.errorbar(x, mean, [mean - low, high - mean], **curves.style(i), marker='o',
+    style = comparison_plots.across(finals.axis, curves.style(i))
+    panel.errorbar(x, mean, [mean - low, high - mean], **style, marker='o',
                    markersize=6, capsize=3, label=model)
     for at, place in zip(x, places):
       panel.plot([at] * len(columns[place]), columns[place], '.', markersize=4,
