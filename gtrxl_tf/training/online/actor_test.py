@@ -124,19 +124,24 @@ class ActorTest(acting_testing.ActingTestCase):
       self.assert_learner_agrees(batch)
     self.assertEqual(batch.target_step.numpy().item(), 2)
 
+  def next_unroll(self, at_least):
+    """The number of the actor's next unroll, once it has not changed for a second."""
+    before, deadline = None, time.time() + 60
+    while time.time() < deadline and (
+        before != self.actor._writer._next_id or before < at_least):
+      before = self.actor._writer._next_id
+      time.sleep(1)
+    return before
+
   @pytest.mark.long
   def test_an_actor_waits_while_the_queue_is_full(self):
     self.start(_experiment(_CORES['memoryless']))
     batches = self.batches()
     next(batches)
-    time.sleep(0.5)
-    next_id = self.actor._writer._next_id
-    time.sleep(0.5)
-    self.assertEqual(self.actor._writer._next_id, next_id)
+    full = self.next_unroll(1)
     next(batches)
     next(batches)
-    time.sleep(0.5)
-    self.assertEqual(self.actor._writer._next_id, next_id + 2)
+    self.assertEqual(self.next_unroll(full + 2), full + 2)
 
   @pytest.mark.medium
   def test_an_actor_waits_for_newer_weights_if_told(self):

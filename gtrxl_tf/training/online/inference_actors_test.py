@@ -59,20 +59,23 @@ class ActorsTest(absltest.TestCase):
       says, actions = self.call(index, number, **session)
       self.assertEqual((says, actions[0][0]), (inference_call.ACTED, number))
 
-  def queue(self):
-    """The learner steps whose weights acted in the queued unrolls."""
-    time.sleep(0.3)
-    client = reverb.Client(self.address)
+  def assert_queued(self, steps):
+    """Checks the learner steps whose weights acted in the queued unrolls."""
+    client, deadline = reverb.Client(self.address), time.time() + 30
+    while (client.server_info()['unrolls'].current_size < len(steps)
+           and time.time() < deadline):
+      time.sleep(0.02)
+    time.sleep(0.3)  # Another would be there by now.
     size = client.server_info()['unrolls'].current_size
-    return [int(x.data[-2][0]) for x in client.sample(
-        'unrolls', size, emit_timesteps=False)] if size else []
+    self.assertEqual([int(x.data[-2][0]) for x in client.sample(
+        'unrolls', size, emit_timesteps=False)] if size else [], steps)
 
   def test_a_call_that_is_made_again_gets_the_same_answer(self):
     for number in range(_T + 1):
       for _ in range(3):
         self.calls(0, [number])
     self.assertEqual(self.actors.counts['calls'], _T + 1)
-    self.assertEqual(self.queue(), [0])
+    self.assert_queued([0])
 
   def test_a_call_waits_for_the_one_before(self):
     one, _, _ = self.actors.claim(0, 7, 0)
@@ -101,9 +104,9 @@ class ActorsTest(absltest.TestCase):
       self.calls(0, [0], session=8)  # It takes the place of one that is gone.
     self.calls(0, range(1, _T), session=8)
     self.assertEqual(self.call(0, _T, session=7)[0], inference_call.RESET)
-    self.assertEqual(self.queue(), [])
+    self.assert_queued([])
     self.calls(0, [_T], session=8)
-    self.assertEqual(self.queue(), [0])
+    self.assert_queued([0])
 
   def test_there_is_room_for_as_many_actors_as_the_run_has(self):
     self.calls(0, [0])
@@ -115,16 +118,16 @@ class ActorsTest(absltest.TestCase):
     self.assertEqual(self.actors.free_version(), 0)  # That of the first is 1.
     self.actors.took_weights(10)
     self.calls(1, range(_T + 1))
-    self.assertEqual(self.queue(), [10])
+    self.assert_queued([10])
     self.assertIsNone(self.actors.free_version())
     self.calls(0, range(3, _T - 1))
     self.assertIsNone(self.actors.free_version())
     self.calls(0, [_T - 1])  # Its last action; the next call completes it.
     self.assertEqual(self.actors.free_version(), 1)
     self.calls(0, [_T])
-    self.assertEqual(self.queue(), [0])
+    self.assert_queued([0])
     self.calls(0, range(_T + 1, 2 * _T + 1))
-    self.assertEqual(self.queue(), [10])
+    self.assert_queued([10])
 
   def test_an_actor_that_calls_no_more_loses_its_unroll(self):
     self.calls(0, range(3))
@@ -136,15 +139,15 @@ class ActorsTest(absltest.TestCase):
     self.assertEqual(self.actors.counts['unrolls_given_up'], 1)
     self.actors.took_weights(20)
     self.calls(0, range(3, _T + 3))
-    self.assertEqual(self.queue(), [])
+    self.assert_queued([])
     self.calls(0, [_T + 3])
-    self.assertEqual(self.queue(), [20])
+    self.assert_queued([20])
 
   def test_an_actor_whose_answer_took_long_is_not_silent(self):
-    with mock.patch.object(inference_actors, '_SILENT_SECONDS', 0.1):
+    with mock.patch.object(inference_actors, '_SILENT_SECONDS', 1):
       one, _, _ = self.actors.claim(0, 7, 0)
       self.assertEqual(self.actors.prepare(one, self.seen), '')
-      time.sleep(0.2)
+      time.sleep(1.2)
       self.actors.write(one, self.nothing, self.row.action, self.row.policy,
                         self.row.record)
       one.called = None

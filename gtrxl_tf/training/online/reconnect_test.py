@@ -5,7 +5,6 @@ from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
-import pytest
 
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.settings import config
@@ -24,9 +23,11 @@ class PatienceTest(parameterized.TestCase):
   def test_a_valid_address(self):
     self.assertEqual(reconnect.check_address('10.0.0.1:8000'), '10.0.0.1:8000')
 
-  @pytest.mark.long
   def test_waits_grow_until_the_server_answers(self):
-    asked = []
+    asked, clock = [], [0.0]  # A clock that moves only where the part sleeps.
+    self.enter_context(mock.patch.object(time, 'time', lambda: clock[0]))
+    self.enter_context(mock.patch.object(
+        time, 'sleep', lambda seconds: clock.append(clock.pop() + seconds)))
     backoff = reconnect.Backoff('actor', 'host:1', lambda: bool(asked.append(1)))
     def wait():
       before = time.time()
