@@ -32,7 +32,7 @@ _MODULE = '''
     def wait_for_stop():
       from gtrxl_tf.launch import signals
       with signals.stop_requested_by_parent() as should_stop:
-        time.sleep(0.5)  # Until `Process.start` has returned, `run` exits on a signal.
+        time.sleep(1)  # Until `Process.start` has returned, `run` exits on a signal.
         print('ready', flush=True)
         while not should_stop():
           time.sleep(0.1)
@@ -41,7 +41,7 @@ _MODULE = '''
       return 5
 
     def wait():
-      time.sleep(0.5)
+      time.sleep(1)
       print('ready', flush=True)
       time.sleep(100)
     '''

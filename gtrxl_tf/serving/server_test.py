@@ -139,11 +139,15 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     (turn,) = self.policy.steps[-1]
     self.assertTrue(turn.is_new)
 
-  async def test_idle_sessions_are_dropped(self):
-    clock = [0.0]  # It moves only here, however slow the machine is.
+  def _clock(self):
+    clock = [0.0]  # It moves only in the tests, however slow the machine is.
     patch = mock.patch.object(server, 'time', mock.Mock(monotonic=lambda: clock[0]))
     patch.start()
     self.addCleanup(patch.stop)
+    return clock
+
+  async def test_idle_sessions_are_dropped(self):
+    clock = self._clock()
     await self._serve(idle_seconds=0.4)
     idle, active, busy = [await self._begin() for _ in range(3)]
     await self._act(idle)
@@ -160,11 +164,14 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     del busy
 
   async def test_a_busy_session_is_not_idle(self):
+    clock = self._clock()
     await self._serve(idle_seconds=0.1)
     session = await self._begin()
     self.policy.gate.clear()
     answer = self._act(session)
-    await asyncio.sleep(0.5)
+    await self._wait_for_steps(1)
+    clock[0] += 1
+    await asyncio.sleep(0.5)  # The server looks for idle sessions several times.
     self.policy.gate.set()
     self.assertEqual((await answer).status, 200)
 
