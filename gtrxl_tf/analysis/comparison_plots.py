@@ -43,7 +43,7 @@ def draw(path: pathlib.Path, point: comparison.PointRuns, title: str) -> None:
                                      if run.metrics)]
   more += [_plot_tasks] * (len(point.tasks) > 1)
   if comparison.learns(point.runs):
-    more += [functools.partial(_plot_score, name='greedy_normalized'), _plot_processes]
+    more += [functools.partial(_plot_score, name='greedy_normalized'), plot_processes]
   curves.draw(path, shown, title, point.informed,
               [functools.partial(plot, point=point, models=models) for plot in more],
               point.lines.get(measure, {}))
@@ -72,7 +72,7 @@ def draw_sweep(path: pathlib.Path, setting: str,
   for i, (panel, point) in enumerate(zip(panels, points)):
     shown = _curves(point, models)
     if comparison.learns(point.runs):
-      _plot_processes(panel, point, models)
+      plot_processes(panel, point, models)
     else:
       curves.plot(panel, shown, comparison.steps_column(point.runs), point.informed,
                   lines=point.lines.get(curves.measure_column(shown), {}))
@@ -202,7 +202,7 @@ def _plot_score(panel: plt.Axes, point: comparison.PointRuns, models: Sequence[s
   panel.set_ylabel(name)
 
 
-def _plot_processes(panel: plt.Axes, point: comparison.PointRuns,
+def plot_processes(panel: plt.Axes, point: comparison.PointRuns,
                     models: Sequence[str]) -> None:
   """Plots the learning processes of each model and of the source."""
   by_model = {model: [run.processes['policy'] for run in point.runs

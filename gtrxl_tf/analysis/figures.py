@@ -118,10 +118,7 @@ def table(index: run_index.Index) -> str:
   policies learn while they act, further tables have the most likely actions and the
   temperature that was chosen.
   """
-  measure = comparison.final_measure(index.points)
-  measures = comparison.normalized_measures(
-      [run for point in index.points for run in point.runs]) or [measure]
-  each = [_finals(index, measure) for measure in measures]
+  each = [_finals(index, measure) for measure in _measures(index)]
   tables = '\n\n'.join(comparison.markdown(_rows(finals)) for finals in each)
   best = ', '.join(sorted({format(point.informed, '.4g') for point in index.points
                            if point.informed is not None}))
@@ -142,6 +139,13 @@ def table(index: run_index.Index) -> str:
         for name in names) + '.')
   caption.append(f'Code: {index.version}. Command:')
   return f'{tables}\n\n{" ".join(caption)}\n\n    {index.command}\n'
+
+
+def _measures(index: run_index.Index) -> List[str]:
+  """Returns what the runs' final values are; several if they learn while they act."""
+  return comparison.normalized_measures(
+      [run for point in index.points for run in point.runs]) or [
+          comparison.final_measure(index.points)]
 
 
 def _rows(finals: _Finals) -> List[List[str]]:
@@ -180,7 +184,7 @@ def write(path: pathlib.Path) -> List[pathlib.Path]:
   Returns:
     The files. For `NAME.jsonl` these are `NAME.md`, the table; `NAME.png` and
     `NAME.svg`, final values against the values of a sweep or by task, or curves without
-    either; `NAME_curves.png` and `.svg`, the curves of a sweep, or of runs with several
+    either, or final values alone if runs have no curves; `NAME_curves.png` and `.svg`, the curves of a sweep, or of runs with several
     tasks that were evaluated in training; `NAME_training.png` and `.svg`, entropy and
     gradients of online runs; `NAME_progress.png` and `.svg`, curves of a sweep of
     offline runs over learner steps and CPU time; `NAME_ranked.png` and `.svg`, runs by
@@ -201,8 +205,10 @@ def write(path: pathlib.Path) -> List[pathlib.Path]:
         for part in ('', '_curves', '_training', '_progress', '_ranked'))
     if finals.axis:
       _draw_finals(main, finals, points, title)
-    else:
+    elif any(_is_curve(run) for run in runs):
       comparison_plots.draw(main, points[0], title)
+    else:
+      _draw_models(main, index._replace(points=points), title)
     written.append(main)
     if index.setting is not None:
       comparison_plots.draw_sweep(curve, index.setting, points, title)
@@ -250,6 +256,32 @@ def _draw_finals(path: pathlib.Path, finals: _Finals,
   if finals.measure == 'return' and len(informed) == 1 and None not in informed:
     curves.draw_reference(panel, informed.pop())
   curves.draw_references(panel, finals.lines)
+  curves.save(figure, path, title,
+              'interquartile mean with its 95 % interval; small points: runs')
+
+
+def _draw_models(path: pathlib.Path, index: run_index.Index, title: str) -> None:
+  """Draws final values by model, and learning processes of policies that have them."""
+  each = [_finals(index, measure) for measure in _measures(index)]
+  point = index.points[0]
+  learns = comparison.learns(point.runs)
+  models = list(each[0].values)
+  figure, panels = curves.pyplot().subplots(
+      1, len(each) + learns, figsize=(4 * (1 + len(each) + learns), 2.5 + 0.3 * len(models)),
+      squeeze=False, layout='constrained')
+  for panel, finals in zip(panels[0], each):
+    for i, (model, (values,)) in enumerate(finals.values.items()):
+      if not values:
+        continue  # No run of the model is done.
+      mean, low, high = estimate(tuple(values))
+      panel.errorbar(mean, i, xerr=[[mean - low], [high - mean]], color=f'C{i}', marker='o',
+                     capsize=3, label=model)
+      panel.plot(values, [i] * len(values), '.', markersize=4, alpha=0.5, color=f'C{i}')
+    panel.set_yticks(range(len(models)), models if panel is panels[0, 0] else [])
+    panel.invert_yaxis()
+    panel.set_xlabel(f'final {finals.measure}')
+  if learns:
+    comparison_plots.plot_processes(panels[0, -1], point, models)
   curves.save(figure, path, title,
               'interquartile mean with its 95 % interval; small points: runs')
 

@@ -2,6 +2,7 @@
 
 import math
 import pathlib
+from unittest import mock
 
 from absl.testing import absltest
 import numpy as np
@@ -12,6 +13,7 @@ from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import figures
 from gtrxl_tf.analysis import run_index
 from gtrxl_tf.settings import config
+from gtrxl_tf.training import curves
 
 pytest.importorskip('rliable', reason='needs the extra `figures`')
 
@@ -180,6 +182,24 @@ class FiguresTest(absltest.TestCase):
         {'depth.md', 'depth.png'}, {path.name for path in figures.write(self.path)})
     self.assertIn('| model | return | each run |',
                   self.path.with_suffix('.md').read_text())
+
+  @pytest.mark.medium
+  def test_runs_without_curves_have_a_picture_of_their_final_values(self):
+    played = [{'return': 6., 'success': math.nan, 'task': 0.}]
+    for scores, labels in (
+        ({}, ['final return']),
+        ({'normalized': 0.5, 'tuned_normalized': 0.75},
+         ['final normalized', 'final tuned_normalized', 'transitions'])):
+      row = {'learner_step': 9., 'seconds': 8., 'return': 6., **scores}
+      run_index.write(self.path, run_index.Index('c', 'v', None, [comparison.PointRuns(
+          '', [comparison.Run(model, seed, [row], played * (model == 'dt'), False, {})
+               for model in ('dt', 'rate') for seed in range(2)], None)]))
+      with mock.patch.object(curves, 'save', wraps=curves.save) as save:
+        figures.write(self.path)
+      panels = save.call_args.args[0].axes
+      self.assertEqual([panel.get_xlabel() for panel in panels], labels)
+      self.assertEqual([label.get_text() for label in panels[0].get_yticklabels()],
+                       ['dt', 'rate'])
 
   @pytest.mark.medium
   def test_a_model_of_which_no_run_is_done_has_no_final_value(self):
