@@ -203,7 +203,7 @@ def _plot_score(panel: plt.Axes, point: comparison.PointRuns, models: Sequence[s
 
 
 def plot_processes(panel: plt.Axes, point: comparison.PointRuns,
-                    models: Sequence[str]) -> None:
+                   models: Sequence[str]) -> None:
   """Plots the learning processes of each model and of the source."""
   by_model = {model: [run.processes['policy'] for run in point.runs
                       if run.model == model and run.processes] for model in models}

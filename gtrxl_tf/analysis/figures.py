@@ -21,6 +21,8 @@ from gtrxl_tf.training import curves
 
 _RESAMPLES = 2000  # As rliable's examples; its default of 50,000 takes seconds a cell.
 
+_ESTIMATES = 'interquartile mean with its 95 % interval; small points: runs'
+
 # Columns of `metrics.csv` and their labels.
 _TRAINING = {'entropy': "policy's entropy, nats",
              'gradient_norm': 'gradient norm before clipping'}
@@ -184,11 +186,12 @@ def write(path: pathlib.Path) -> List[pathlib.Path]:
   Returns:
     The files. For `NAME.jsonl` these are `NAME.md`, the table; `NAME.png` and
     `NAME.svg`, final values against the values of a sweep or by task, or curves without
-    either, or final values alone if runs have no curves; `NAME_curves.png` and `.svg`, the curves of a sweep, or of runs with several
-    tasks that were evaluated in training; `NAME_training.png` and `.svg`, entropy and
-    gradients of online runs; `NAME_progress.png` and `.svg`, curves of a sweep of
-    offline runs over learner steps and CPU time; `NAME_ranked.png` and `.svg`, runs by
-    rank, where settings were drawn for each run.
+    either, or final values by model if runs have no curves; `NAME_curves.png` and
+    `.svg`, the curves of a sweep, or of runs with several tasks that were evaluated in
+    training; `NAME_training.png` and `.svg`, entropy and gradients of online runs;
+    `NAME_progress.png` and `.svg`, curves of a sweep of offline runs over learner steps
+    and CPU time; `NAME_ranked.png` and `.svg`, runs by rank, where settings were drawn
+    for each run.
   """
   index = run_index.read(path)
   names = short_names(comparison.models_of(index.points))
@@ -256,8 +259,7 @@ def _draw_finals(path: pathlib.Path, finals: _Finals,
   if finals.measure == 'return' and len(informed) == 1 and None not in informed:
     curves.draw_reference(panel, informed.pop())
   curves.draw_references(panel, finals.lines)
-  curves.save(figure, path, title,
-              'interquartile mean with its 95 % interval; small points: runs')
+  curves.save(figure, path, title, _ESTIMATES)
 
 
 def _draw_models(path: pathlib.Path, index: run_index.Index, title: str) -> None:
@@ -282,8 +284,7 @@ def _draw_models(path: pathlib.Path, index: run_index.Index, title: str) -> None
     panel.set_xlabel(f'final {finals.measure}')
   if learns:
     comparison_plots.plot_processes(panels[0, -1], point, models)
-  curves.save(figure, path, title,
-              'interquartile mean with its 95 % interval; small points: runs')
+  curves.save(figure, path, title, _ESTIMATES)
 
 
 def _draw_training(path: pathlib.Path, points: Sequence[comparison.PointRuns],
