@@ -276,9 +276,10 @@ def _draw_models(path: pathlib.Path, index: run_index.Index, title: str) -> None
       if not values:
         continue  # No run of the model is done.
       mean, low, high = estimate(tuple(values))
-      panel.errorbar(mean, i, xerr=[[mean - low], [high - mean]], color=f'C{i}', marker='o',
+      color = curves.style(i)['color']
+      panel.errorbar(mean, i, xerr=[[mean - low], [high - mean]], color=color, marker='o',
                      capsize=3, label=model)
-      panel.plot(values, [i] * len(values), '.', markersize=4, alpha=0.5, color=f'C{i}')
+      panel.plot(values, [i] * len(values), '.', markersize=4, alpha=0.5, color=color)
     panel.set_yticks(range(len(models)), models if panel is panels[0, 0] else [])
     panel.invert_yaxis()
     panel.set_xlabel(f'final {finals.measure}')
