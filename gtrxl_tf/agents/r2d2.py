@@ -182,6 +182,9 @@ class EpsilonGreedy:
 
     epsilon_i = epsilon^(1 + alpha i / (N - 1))
 
+  With several tasks, i and N count the environments of one task, so that each task has
+  all rates.
+
   Random actions are drawn from those that are allowed. The paper's actors have one
   environment each. Evaluators and exported policies take the best action.
 
@@ -196,9 +199,10 @@ class EpsilonGreedy:
     self._epsilon = epsilon
     self._alpha = alpha
 
-  def rates(self, first: int, count: int, total: int) -> np.ndarray:
+  def rates(self, first: int, count: int, total: int, num_tasks: int = 1) -> np.ndarray:
     """The rates `[count]` of environments from number `first`, of `total`."""
-    share = np.arange(first, first + count) / max(total - 1, 1)
+    last = (total - 1) // num_tasks
+    share = np.arange(first, first + count) // num_tasks / max(last, 1)
     return (self._epsilon ** (1 + self._alpha * share)).astype(np.float32)
 
 

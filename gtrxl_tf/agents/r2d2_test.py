@@ -180,6 +180,14 @@ class EpsilonGreedyTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(agent_lib.EpsilonGreedy().rates(2, 3, 5), rates[2:])
     self.assertAllClose(agent_lib.EpsilonGreedy(0.1).rates(0, 1, 1), [0.1])
 
+  def test_each_task_has_all_rates(self):
+    # Environments 0 to 5 play the tasks 0, 1, 0, 1, 0, 1.
+    rates = agent_lib.EpsilonGreedy().rates(0, 6, 6, num_tasks=2)
+    self.assertAllClose(rates[::2], agent_lib.EpsilonGreedy().rates(0, 3, 3))
+    self.assertAllEqual(rates[::2], rates[1::2])
+    self.assertAllClose(
+        agent_lib.EpsilonGreedy().rates(0, 8, 8, num_tasks=8), np.full(8, 0.4))
+
   @parameterized.parameters(False, True)
   def test_rows_take_random_allowed_actions_at_their_rates(self, jit_compile):
     num = 4000

@@ -44,13 +44,14 @@ class ActionSpace:
   a discrete action with the values between its own bounds.
 
   A *sample* has the spec's structure. Its discrete actions are the environment's; those
-  of an array of integers are int32 and counted from the minimum. Its continuous actions
-  are float32 samples of the Gaussian, in units in which the bounds are [-1, 1], so that
-  a scale means the same in every dimension; they may lie outside the bounds. Without
-  two finite bounds the units are the spec's, and a single bound is their zero. Bounds
-  of 1e30 and more count as none, and a dimension whose bounds are equal as constant:
-  its samples have no effect. Samples are stored and scored. `to_environment` converts
-  them to the spec's units and clips them.
+  of an array of integers are counted from the minimum. They are int32, or int64 if a
+  `DiscreteArray` is. Its continuous actions are float32 samples of the Gaussian, in
+  units in which the bounds are [-1, 1], so that a scale means the same in every
+  dimension; they may lie outside the bounds. Without two finite bounds the units are
+  the spec's, and a single bound is their zero. Bounds of 1e30 and more count as none,
+  and a dimension whose bounds are equal as constant: its samples have no effect.
+  Samples are stored and scored. `to_environment` converts them to the spec's units and
+  clips them.
 
   An action mask `[..., A]`, see `environments.specs`, has the order of the logits.
 
@@ -256,7 +257,7 @@ class ActionSpace:
   def to_environment(self, samples: Any) -> Any:
     """Converts samples to the spec's units and dtypes, and clips them to its bounds."""
     def convert(spec: specs.Array, sample: tf.Tensor) -> tf.Tensor:
-      if isinstance(spec, specs.DiscreteArray):
+      if _is_index(spec):
         return sample
       if specs_lib.is_discrete(spec):
         return tf.cast(tf.cast(sample, tf.int64) + specs_lib.minimum(spec), spec.dtype)
@@ -273,7 +274,7 @@ class ActionSpace:
     """Converts actions in the spec's units to samples; the inverse of
     `to_environment`."""
     def convert(spec: specs.Array, action: tf.Tensor) -> tf.Tensor:
-      if isinstance(spec, specs.DiscreteArray):
+      if _is_index(spec):
         return tf.cast(action, spec.dtype)
       if specs_lib.is_discrete(spec):
         return tf.cast(tf.cast(action, tf.int64) - specs_lib.minimum(spec), tf.int32)
@@ -344,8 +345,13 @@ class ActionSpace:
     return tree.unflatten_as(self.action_spec, leaves)
 
 
+def _is_index(spec: specs.Array) -> bool:
+  """Whether samples are the environment's actions: TensorFlow takes them as indices."""
+  return isinstance(spec, specs.DiscreteArray) and spec.dtype in (np.int32, np.int64)
+
+
 def _sample_spec(spec: specs.Array) -> tf.TensorSpec:
-  if isinstance(spec, specs.DiscreteArray):
+  if _is_index(spec):
     return tf.TensorSpec(spec.shape, spec.dtype)
   return tf.TensorSpec(
       spec.shape, tf.int32 if specs_lib.is_discrete(spec) else tf.float32)

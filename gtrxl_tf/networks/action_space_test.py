@@ -236,6 +236,17 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
                         several.kl(theirs, their_other)['categorical'])
     self.assertAllEqual(array.mode(one), tf.stack(several.mode(theirs), axis=-1))
 
+  @parameterized.parameters(np.int8, np.uint8, np.int16, np.int32, np.int64)
+  def test_a_discrete_action_may_have_any_integer_type(self, dtype):
+    space = action_space.ActionSpace(specs.DiscreteArray(3, dtype))
+    policy = space.policy(tf.constant([[0., 1., 2.]]))
+    sample = space.sample(policy, [3, 4])
+    self.assertEqual(sample.dtype, space.sample_spec.dtype)
+    self.assertAllEqual(space.log_prob(policy, sample).shape, [1])
+    action = space.to_environment(space.mode(policy))
+    self.assertEqual((action.numpy().dtype, action.numpy().tolist()), (dtype, [2]))
+    self.assertAllEqual(space.from_environment(action), space.mode(policy))
+
   def test_the_scale_is_positive_for_any_outputs(self):
     space = action_space.ActionSpace(testing.CONTINUOUS)
     policy = space.policy(tf.constant([[0., 0., -1e9, 1e9]]))

@@ -105,6 +105,9 @@ class OnlineEvaluator:
         step, played.means['return'], played.means['success'], len(played.returns))))
     row.update(self._experiment.compute_scores(played.returns, played.tasks))
     logging.info('evaluator: %s', ', '.join(f'{k} {v:g}' for k, v in row.items()))
+    last = metrics_csv.last_metrics(self._path)
+    if last and last['learner_step'] >= step:  # Of weights that the learner has lost.
+      self._rows = metrics_csv.MetricsWriter(self._path, resume_step=step - 1)
     self._rows.append(row)
     self._summaries.write(step, row)
     self._summaries.flush()

@@ -40,6 +40,18 @@ class ScoreTest(absltest.TestCase):
     [row] = metrics_csv.read_metrics(folder.evaluations)
     self.assertEqual((row['learner_step'], row['score'], row['other']), (3, 51.5, 7))
 
+  def test_evaluations_of_lost_weights_are_replaced(self):
+    folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    evaluator = evaluator_lib.OnlineEvaluator(
+        _experiment(), 'localhost:1', folder, lambda: True)
+    for step, value in (100, 1.), (120, 2.), (140, 3.), (120, 4.), (140, 5.):
+      evaluator._write(step, evaluation.Evaluation(
+          [value] * 2, [1., 1.], [0, 1], {'return': value, 'success': 1.}))
+    self.assertEqual(
+        [(row['learner_step'], row['return'])
+         for row in metrics_csv.read_metrics(folder.evaluations)],
+        [(100, 1), (120, 4), (140, 5)])
+
   def test_metrics_have_returns_and_scores_of_the_last_episodes(self):
     trainer = types.SimpleNamespace(
         _experiment=_experiment(),

@@ -270,9 +270,9 @@ class OnlineExperiment(experiment.Experiment):
     if self.exploration and actor is not None:
       num = self.environments_per_actor
       first = actor % self.num_actors * num  # One started by hand may have any index.
-      rates = self.exploration.rates(first, num, self.num_actors * num)
       return r2d2.EpsilonGreedyPolicy(
-          rates, network, self.observation_spec, self.action_spec, with_record,
+          self.exploration.rates(first, num, self.num_actors * num, len(self.task_names)),
+          network, self.observation_spec, self.action_spec, with_record,
           self.half_transfer)
     return policy_lib.ActorCriticPolicy(
         network, self.observation_spec, self.action_spec,
