@@ -31,7 +31,7 @@ def cql_loss(q_values: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor, alpha:
     mask: [...] bool, the steps to learn from.
 
   Returns:
-    A CQLLoss. Values at steps outside the mask have no influence.
+    A CQLLoss. Values at steps outside the mask have no influence, but must be finite.
 
   Raises:
     ValueError: shapes differ.

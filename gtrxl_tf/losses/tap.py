@@ -87,7 +87,7 @@ def tap_loss(predicted: tf.Tensor, steps: tf.Tensor, weights: tf.Tensor,
     weights: `[X]`, of each number's squared error.
     ended_logits: `[B, T]`, of whether the episode is over.
     valid: bool `[B, T]`, False where it is over. Values of `steps` there have no
-      influence.
+      influence, but must be finite.
     features: `[B, M, C]`, the encoder's.
     codes: `[B, M, C]`, nearest to them; no gradient reaches them.
     prior_logits: `[B, M, K]`, from the codes before each.

@@ -41,8 +41,8 @@ class OptimizerSettings(abc.ABC):
 class Adam(OptimizerSettings):
   """Adam as V-MPO uses it.
 
-  The defaults are V-MPO's: a constant learning rate and no clipping. All other settings
-  are TensorFlow's.
+  The defaults are V-MPO's: a constant learning rate and no clipping. Epsilon is 1e-8; all
+  other settings are TensorFlow's.
 
   Args:
     learning_rate: at the start of the run.
@@ -93,7 +93,7 @@ class AdamW(OptimizerSettings):
     decay_steps: the gradient step at which the decay ends. By default it ends with the
       run, see `Adam`.
     final_learning_rate: the share of the learning rate at the end of the decay.
-    clip_norm: the norm to which gradients are clipped.
+    clip_norm: the norm to which gradients are clipped; None for no clipping.
     ema_momentum: after each gradient step, an average of the weights becomes this share
       of itself plus the rest of the new weights; it starts as the first weights.
       Offline, policies act with the average, and training is the same without it. 0
@@ -110,7 +110,7 @@ class AdamW(OptimizerSettings):
       decay: schedules.Decay = 'linear',
       decay_steps: Optional[config.PositiveInt] = None,
       final_learning_rate: config.UnitInterval = 0.1,
-      clip_norm: config.PositiveFloat = 1.0,
+      clip_norm: Optional[config.PositiveFloat] = 1.0,
       ema_momentum: config.UnitInterval = 0.0):
     self.clip_norm = clip_norm
     self.ema_momentum = ema_momentum
