@@ -199,7 +199,8 @@ def write_informed_episodes(path: Any, environment: environments.MemoryTask,
                             num_episodes: int) -> None:
   """Writes a dataset of episodes whose actions use the task's hidden information."""
   specs = datasets.Specs(environment.observation_spec(), environment.action_spec())
-  with datasets.EpisodeWriter(path, specs, environment='informed') as writer:
+  name = type(environment).__name__
+  with datasets.EpisodeWriter(path, specs, environment=name) as writer:
     for _ in range(num_episodes):
       time_steps, actions = [environment.reset()], []
       while not time_steps[-1].last():

@@ -102,12 +102,14 @@ class CQLPolicy(policy.NetworkPolicy):
     observation_spec: nest of dm_env specs.
     action_spec: nest of dm_env specs.
     return_scale: ignored, since the policy is not conditioned on a return.
+    return_discount: ignored for the same reason.
   """
 
   def __init__(self, network: Union[network_lib.CQLNetwork, cql_sac.CQLSACActor],
                observation_spec: Any, action_spec: Any,
-               return_scale: config.PositiveFloat = 1.0):
-    del return_scale
+               return_scale: config.PositiveFloat = 1.0,
+               return_discount: config.UnitInterval = 1.0):
+    del return_scale, return_discount
     super().__init__(network, observation_spec, action_spec)
 
   def action(self, time_step: dm_env.TimeStep, policy_state: policy.PolicyState,

@@ -118,26 +118,35 @@ class DecisionPolicy(policy_lib.NetworkPolicy):
     action_spec: nest of dm_env specs.
     target_return: the return to reach, in the rewards' units.
     return_scale: returns are divided by it before they enter the network.
+    return_discount: must be 1, as rewards are subtracted as they are.
     return_reset_period: number of steps after which the return starts again at the
       target, as the RATE paper does at each segment on MuJoCo. By default it does so at
       each episode only.
-    greedy: takes the most likely action instead of sampling.
+    greedy: takes the most likely action instead of sampling; see `imitation.sample`.
     window: how many of the last steps the network sees, see `windows.DecisionWindow`;
       the context of a Decision Transformer. By default the network uses the core's
       memory.
 
   Attributes:
     window: as given.
+
+  Raises:
+    ConfigError: `return_discount` is not 1, or an oracle has no `window`.
   """
 
   def __init__(self, network: decision.DecisionNetwork, observation_spec: Any,
                action_spec: Any, target_return: float,
                return_scale: config.PositiveFloat = 1.0,
+               return_discount: config.UnitInterval = 1.0,
                return_reset_period: Optional[config.PositiveInt] = None,
                greedy: bool = True, window: Optional[config.PositiveInt] = None):
     self._make = functools.partial(
         DecisionPolicy, network, observation_spec, action_spec, target_return,
-        return_scale, return_reset_period, window=window)
+        return_scale, return_discount, return_reset_period, window=window)
+    if return_discount != 1:
+      raise config.ConfigError(
+          f'OfflineExperiment.return_discount = {return_discount} with DecisionPolicy: '
+          'expected 1, as it subtracts rewards from the target as they are')
     if window is None and network.oracle is not None:
       raise config.ConfigError(
           'DecisionPolicy.window = None with DecisionNetwork.oracle: expected the '
@@ -171,7 +180,8 @@ class DecisionPolicy(policy_lib.NetworkPolicy):
         return_to_go, time_step.observation, is_first, policy_state.core,
         timestep=steps)
     space = self._network.action_space
-    sample = space.mode(policy) if self._greedy else space.sample(policy, seed)
+    sample = space.mode(policy) if self._greedy else (
+        imitation.sample(space, policy, seed))
     cache = self._network.remember_action(sample, cache, timestep=steps)
     return policy_lib.PolicyStep(
         space.to_environment(sample), DecisionState(cache, return_to_go, steps + 1))

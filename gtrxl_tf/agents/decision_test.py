@@ -150,11 +150,21 @@ class DecisionPolicyTest(tf.test.TestCase, parameterized.TestCase):
     unrolled, _ = network(network_lib.DecisionInputs(
         tf.constant([returns] * 2), observation, samples, is_first),
                           network.initial_state(2))
+    # Sampled or not, as imitation trains no deviation.
     expected = network.action_space.to_environment(unrolled.mean)
-    if greedy:
-      self.assertAllClose(tf.stack(actions, axis=1), expected, atol=1e-4)
-    else:
-      self.assertNotAllClose(tf.stack(actions, axis=1), expected, atol=1e-2)
+    self.assertAllClose(tf.stack(actions, axis=1), expected, atol=1e-4)
+
+  def test_it_samples_discrete_actions_unless_it_is_greedy(self):
+    network = _network(testing.DISCRETE)
+    taken = {}
+    for greedy in True, False:
+      policy = decision.DecisionPolicy(
+          network, _OBSERVATION_SPEC, testing.DISCRETE, target_return=1.0, greedy=greedy)
+      time_step = testing.restart(tf.ones([100, 4]), 100)
+      taken[greedy] = policy.action(
+          time_step, policy.get_initial_state(100), tf.constant([0, 1])).action
+    self.assertLen(set(taken[True].numpy()), 1)
+    self.assertGreater(len(set(taken[False].numpy())), 1)
 
 
 if __name__ == '__main__':

@@ -100,7 +100,8 @@ class DistillationPolicy(policy_lib.NetworkPolicy):
     window: how many of the last steps the network sees, see
       `windows.DistillationWindow`; the context if the core has no recurrence. By
       default the network uses the core's memory.
-    temperature: the temperature of action sampling; 0 takes the most likely action.
+    temperature: the temperature of action sampling, see `imitation.sample`; 0 takes the
+      most likely action.
       Label smoothing keeps a network from ever becoming certain.
     position_scale: the network receives the position `scale * step + shift`, rounded.
       A larger value makes it exploit sooner, a smaller one explore longer (Figure 7).
@@ -154,7 +155,8 @@ class DistillationPolicy(policy_lib.NetworkPolicy):
         tf.equal(last.steps, 0), last.cache)
     space = self._network.action_space
     if self._temperature:
-      sample = space.sample(space.with_temperature(policy, self._temperature), seed)
+      sample = imitation.sample(
+          space, space.with_temperature(policy, self._temperature), seed)
     else:
       sample = space.mode(policy)
     state = DistillationState(

@@ -1,4 +1,4 @@
-"""The loss of agents that imitate recorded actions."""
+"""The loss of agents that imitate recorded actions, and how their policies sample."""
 
 from typing import Any, Dict, Tuple
 
@@ -40,6 +40,20 @@ def loss(space: action_space.ActionSpace, policy: action_space.Policy, action: A
     metrics['accuracy'] = mean(tf.cast(hit, tf.float32))
   total = tf.add_n(losses)
   return total, {'loss': total, **metrics}
+
+
+def sample(space: action_space.ActionSpace, policy: action_space.Policy, seed: Any) -> Any:
+  """Draws discrete actions; takes the mean of continuous ones.
+
+  `loss` trains no standard deviation, so that noise of that scale would mean nothing.
+
+  Args:
+    space: the action space.
+    policy: `[B, ...]`.
+    seed: see `ActionSpace.sample`.
+  """
+  no_noise = tf.nest.map_structure(tf.zeros_like, policy.scale)
+  return space.sample(policy._replace(scale=no_noise), seed)
 
 
 def _cross_entropy_with_uniform(

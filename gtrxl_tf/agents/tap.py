@@ -95,12 +95,13 @@ class TAPPolicy(policy_lib.NetworkPolicy):
     observation_spec: nest of dm_env specs.
     action_spec: nest of dm_env specs.
     return_scale: must be 1, as rewards and returns are normalized.
+    return_discount: the discount of the returns that the network learned, and of a
+      plan's rewards.
     horizon: steps of a plan; a multiple of `TAPNetwork.steps_per_code`.
     beam_width: plans in the beam.
     expansions: codes that are drawn to continue each plan.
     penalty: alpha, the weight of an improbable plan's log-probability.
     threshold: beta, the least mean probability of a plan's codes.
-    discount: of a plan's rewards; the same as `OfflineExperiment.return_discount`.
 
   The defaults are those of the authors' code for MuJoCo.
 
@@ -110,11 +111,11 @@ class TAPPolicy(policy_lib.NetworkPolicy):
 
   def __init__(self, network: network_lib.TAPNetwork, observation_spec: Any,
                action_spec: Any, return_scale: config.PositiveFloat = 1.0,
+               return_discount: config.UnitInterval = 0.99,
                horizon: config.PositiveInt = 15, beam_width: config.PositiveInt = 64,
                expansions: config.PositiveInt = 4,
                penalty: config.NonNegativeFloat = 500.0,
-               threshold: config.PositiveFraction = 0.05,
-               discount: config.UnitInterval = 0.99):
+               threshold: config.PositiveFraction = 0.05):
     if horizon % network.steps_per_code or horizon > network.num_steps:
       raise config.ConfigError(
           f'TAPPolicy.horizon = {horizon}: expected a multiple of '
@@ -127,7 +128,7 @@ class TAPPolicy(policy_lib.NetworkPolicy):
     self._num_codes = horizon // network.steps_per_code
     self._search = dict(beam_width=beam_width, expansions=expansions,
                         penalty=penalty, threshold=threshold)
-    self._discount = discount
+    self._discount = return_discount
     super().__init__(network, observation_spec, action_spec)
 
   def action(self, time_step: dm_env.TimeStep, policy_state: policy_lib.PolicyState,

@@ -49,7 +49,7 @@ def _batch(seed, batch_size=_B):
 
 def _policy(network, **settings):
   return tap.TAPPolicy(network, _OBSERVATION_SPEC, _ACTION_SPEC, **{
-      **dict(horizon=6, beam_width=4, expansions=8, discount=0.9), **settings})
+      **dict(horizon=6, beam_width=4, expansions=8, return_discount=0.9), **settings})
 
 
 def _act(policy, batch):

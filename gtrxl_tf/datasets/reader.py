@@ -27,6 +27,7 @@ class Dataset:
   Attributes:
     path: the folder.
     kind: 'episodes' or 'histories'.
+    checksum: of its description, which has those of all files.
     environment: its name.
     settings: with which the episodes were collected.
     num_episodes: E.
@@ -39,6 +40,7 @@ class Dataset:
 
   def __init__(self, path: pathlib.Path, description: Dict[str, Any]):
     self.path = path
+    self.checksum = files_lib.seal(description)
     self.kind: str = description['kind']
     self.environment: str = description['environment']
     self.settings: str = description['settings']

@@ -4,6 +4,7 @@ import functools
 import pathlib
 from typing import Any, Callable, Dict, List, Literal, Optional, Tuple
 
+from absl import logging
 from dm_env import specs as dm_specs
 import numpy as np
 import tensorflow as tf
@@ -54,7 +55,8 @@ class OfflineExperiment(experiment.Experiment):
 
   Args:
     dataset: folder of a dataset that `binaries.collect` or an importer wrote.
-    policy: makes a policy from a network, `observation_spec` and `action_spec`.
+    policy: makes a policy from a network, `observation_spec`, `action_spec`,
+      `return_scale` and `return_discount`.
     sampler: selects the steps of each batch, see `samplers`.
     learner_steps: learner steps of the run.
     segment_length: K, steps per segment.
@@ -64,8 +66,8 @@ class OfflineExperiment(experiment.Experiment):
     min_window_return: see `datasets.segments`.
     frame_stack: see `datasets.gather`.
     return_scale: returns are divided by it, in training and in acting.
-    return_discount: the discount of returns in training. Acting subtracts rewards from
-      the target as they are, so that a `DecisionPolicy` needs 1.
+    return_discount: the discount of returns in training, and of a `TAPPolicy`'s plans.
+      A `DecisionPolicy` needs 1, as it subtracts rewards from the target as they are.
     end_reward: in training, the reward of steps that end the task; by default that of
       the dataset.
     evaluation_period: learner steps between evaluations; None for one at the end.
@@ -117,13 +119,21 @@ class OfflineExperiment(experiment.Experiment):
         batch_size=batch_size, seed=self.seed, **reads)
     # Settings that have no meaning for histories.
     self._of_episodes = dict(reads, return_discount=return_discount, end_reward=end_reward)
-    self._return_scale = return_scale
+    self._returns = dict(return_scale=return_scale, return_discount=return_discount)
     # What is learned from; scores of the data are those of its own rewards.
     self._learned_data = self.dataset.relabeled(return_discount, end_reward)
     self._check_specs()
 
   def _check_specs(self) -> None:
-    """Checks that the dataset's shapes and actions are those of the environment."""
+    """Checks that the dataset's shapes and actions are those of the environment.
+
+    Logs another name of the environment, which may be another version of it.
+    """
+    recorded = self.dataset.environment
+    if recorded and recorded != self.environment_name:
+      logging.warning('OfflineExperiment.dataset was recorded in %s; the policy plays %s',
+                      recorded, self.environment_name)
+
     def shapes(nest):
       return tf.nest.map_structure(
           lambda spec: (spec.shape, np.dtype(spec.dtype).name), nest)
@@ -202,7 +212,7 @@ class OfflineExperiment(experiment.Experiment):
                   ) -> decision.DecisionPolicy:
     """Makes a policy that acts with `network`."""
     return self._policy(network, self.observation_spec, self.action_spec,
-                        return_scale=self._return_scale)
+                        **self._returns)
 
   def restore_policy(self, folder: run_folder.RunFolder) -> decision.DecisionPolicy:
     """Makes the policy of the newest checkpoint, with the current settings."""
@@ -221,6 +231,10 @@ class OfflineExperiment(experiment.Experiment):
       raise config.ConfigError(
           f"OfflineExperiment.starts = {starts!r} with @MemoryPool: expected 'first', "
           'where the clue is')
+    if getattr(made, 'curriculum', False) and starts != 'first':
+      raise config.ConfigError(
+          f'OfflineExperiment.starts = {starts!r} with WholeTrajectories.curriculum = '
+          "True: expected 'first', as it goes by the length of episodes")
     return made
 
   def make_batch(self, agent: agent_lib.Agent) -> Any:
@@ -256,7 +270,11 @@ class OfflineExperiment(experiment.Experiment):
 
   @property
   def description(self) -> str:
-    return (f'on the {self.dataset.num_episodes:,} {self.dataset.kind} of '
+    length = self._trajectories['segment_length'] * self._trajectories['num_segments']
+    cut = (self.dataset.kind == 'episodes' and self._trajectories['starts'] == 'first'
+           and np.max(self.dataset.lengths, initial=0) > length)
+    part = f'first {length} steps of the ' if cut else ''
+    return (f'on the {part}{self.dataset.num_episodes:,} {self.dataset.kind} of '
             f'{self.dataset.path}')
 
   def make_console(self) -> console.Console:

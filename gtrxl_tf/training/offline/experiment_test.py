@@ -243,6 +243,33 @@ class OfflineTrainingTest(parameterized.TestCase):
         config.ConfigError, "starts = 'any' with @MemoryPool: expected 'first'"):
       experiment.make_sampler(experiment.make_agent())
 
+  def test_a_curriculum_needs_trajectories_from_the_start(self):
+    experiment = self.experiment(starts='random', sampler=functools.partial(
+        samplers.WholeTrajectories, curriculum=True))
+    with self.assertRaisesRegex(
+        config.ConfigError, "starts = 'random' with WholeTrajectories.curriculum = True"):
+      experiment.make_sampler(experiment.make_agent())
+
+  def test_a_return_policy_needs_undiscounted_returns(self):
+    experiment = self.experiment(return_discount=0.9)
+    with self.assertRaisesRegex(
+        config.ConfigError, 'return_discount = 0.9 with DecisionPolicy: expected 1'):
+      experiment.make_policy(experiment.make_agent().network)
+
+  def test_a_dataset_of_another_environment_is_logged(self):
+    with mock.patch.object(offline_experiment.logging, 'warning') as warning:
+      self.experiment()
+      warning.assert_not_called()
+      with mock.patch.object(_MAZE.func, 'name', 'OtherMaze', create=True):
+        self.experiment()
+    self.assertEqual(warning.call_args.args[1:], ('TMaze', 'OtherMaze'))
+
+  def test_the_description_says_which_steps_are_left_out(self):
+    self.assertRegex(self.experiment().description, r'^on the 300 episodes')
+    self.assertRegex(
+        self.experiment(segment_length=2, num_segments=1).description,
+        r'^on the first 2 steps of the 300 episodes')
+
   def test_no_environment_is_both_collected_from_and_evaluated_in(self):
     made = []
 

@@ -114,6 +114,24 @@ class OfflineResumeTest(parameterized.TestCase):
       np.testing.assert_allclose(*(
           [row[name] for row in each] for each in (rows, others)), tolerance)
 
+  def test_refuses_another_dataset_in_the_folder_of_the_first(self):
+    path = pathlib.Path(self.create_tempdir().full_path) / 'mazes'
+    testing.write_informed_episodes(path, _MAZE(seed=0), 20)
+    folder = run_folder.RunFolder(self.create_tempdir().full_path)
+
+    def experiment(learner_steps):
+      return offline_experiment.OfflineExperiment(
+          dataset=str(path), environment=_MAZE,
+          network=functools.partial(_network, segment_length=6),
+          learner_steps=learner_steps, segment_length=6, num_segments=1, batch_size=4)
+
+    self.train(experiment(1), folder)
+    shutil.rmtree(path)
+    testing.write_informed_episodes(path, _MAZE(seed=1), 20)
+    with self.assertRaisesRegex(
+        config.ConfigError, 'mazes was written again since the run began: its checksum'):
+      self.train(experiment(2), folder)
+
   @parameterized.parameters(
       (functools.partial(samplers.WholeTrajectories, curriculum=True), 6),
       (samplers.SegmentBySegment, 2),

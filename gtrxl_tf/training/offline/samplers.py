@@ -168,12 +168,18 @@ class Sampler(tf.train.experimental.PythonState):
 
   def serialize(self) -> bytes:
     file = io.BytesIO()
-    np.savez(file, **self.arrays())
+    np.savez(file, dataset_checksum=self._trajectories.dataset.checksum, **self.arrays())
     return file.getvalue()
 
   def deserialize(self, string_value: bytes) -> None:
-    with np.load(io.BytesIO(string_value), allow_pickle=False) as arrays:
-      self.restore_arrays(dict(arrays))
+    with np.load(io.BytesIO(string_value), allow_pickle=False) as file:
+      arrays = dict(file)
+    dataset, expected = self._trajectories.dataset, str(arrays.pop('dataset_checksum'))
+    if dataset.checksum != expected:
+      raise config.ConfigError(
+          f'OfflineExperiment.dataset: {dataset.path} was written again since the run '
+          f'began: its checksum is {dataset.checksum}, expected {expected}')
+    self.restore_arrays(arrays)
 
 
 @config.configurable
@@ -186,12 +192,16 @@ class WholeTrajectories(Sampler):
     curriculum: trains in N stages of equal length, the j-th on the episodes of at most
       j segments (RATE, appendix F.2). The paper finds that it does not help. Rows are
       padded to N segments, for models whose segment is the whole context.
+
+  Attributes:
+    curriculum: as given.
   """
 
   def __init__(self, trajectories: Trajectories,
                initial_state: Callable[[int], Any], learner_steps: int,
                curriculum: bool = False):
     super().__init__(trajectories, initial_state, learner_steps)
+    self.curriculum = curriculum
     self._num_stages = trajectories.num_segments if curriculum else 1
     self._stage = None
 
