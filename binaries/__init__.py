@@ -37,11 +37,14 @@ def run(main: Callable[..., None]) -> None:
       refuse(_explained(error, main.__globals__['__doc__']))
     except SystemExit:  # After the help, with 1.
       sys.exit(0)
-    empty = [flag for flag in flags.FLAGS
-             if flag.endswith('_dir') and flags.FLAGS[flag].present
-             and not flags.FLAGS[flag].value]
-    if empty:  # It would be the working folder.
-      refuse(f'--{empty[0]} is empty: expected a folder')
+    for flag in map(flags.FLAGS.__getitem__, flags.FLAGS):
+      if flag.name.endswith('_dir') and flag.present:
+        if not flag.value:  # It would be the working folder.
+          refuse(f'--{flag.name} is empty: expected a folder')
+        if '://' in flag.value:
+          refuse(f'--{flag.name}={flag.value}: expected a folder on a disk: a bucket has '
+                 'no locks, renames and appends')
+        flag.value = os.path.expanduser(flag.value)  # Shells do not, after a "=".
     if takes and not others:
       refuse(_missing(takes[0].upper(), main.__globals__['__doc__']))
     if others and not takes:  # absl would ignore them.

@@ -57,6 +57,9 @@ class HelpTest(parameterized.TestCase):
        "--gin_bindings='Experiment.seed = 1'\n"),
       ('train', ['--root_dir=', '--gin_file=x'],
        'Not started: --root_dir is empty: expected a folder\n'),
+      ('train', ['--root_dir=gs://mine/run', '--gin_file=x'],
+       'Not started: --root_dir=gs://mine/run: expected a folder on a disk: a bucket has '
+       'no locks, renames and appends\n'),
       ('train', ['--root_dir=x', '--ginfile=x'], 'Not started: Unknown command line flag '
        "'ginfile'. Did you mean: gin_file ?\n"),
       ('learner', ['--gin_file=x', '--root_dir=x', '--inference_device=GPU:1'],

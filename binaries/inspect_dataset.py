@@ -26,7 +26,7 @@ def main() -> None:
     dataset = datasets.check(_DATASET.value)
     print(inspection.describe(dataset))
     inspection.draw(dataset, picture)
-  except datasets.DatasetError as error:
+  except (datasets.DatasetError, OSError) as error:  # The picture cannot be written.
     sys.exit(str(error))
   print(f'Nothing is damaged. Picture: {picture}')
 

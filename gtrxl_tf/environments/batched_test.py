@@ -650,6 +650,37 @@ class BatchTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, 'empty'):
       batched.batch([])
 
+  def test_a_method_of_another_environment_may_be_called_advance(self):
+    class World(FakeEnvironment):
+
+      def advance(self):
+        """Moves the world on."""
+
+    self.assertIs(type(batched.batch([World()])), batched.BatchedEnvironment)
+
+  @parameterized.parameters(
+      (0, r'environment 1: reward = nan: expected finite numbers \(episode 2, step 1\)'),
+      (2, r'environment 1: observation = .*nan.*: expected finite numbers \(episode 2,'))
+  def test_numbers_of_tasks_stepped_together_are_finite(self, part, message):
+    class Divides(action_recall.ActionRecall):
+
+      @staticmethod
+      def advance(tables, e, action):
+        advanced = [np.array(x) for x in action_recall.ActionRecall.advance(
+            tables, e, action)]
+        if bad:
+          advanced[part] = advanced[part].astype(np.float32)
+          advanced[part][1] = np.nan
+        return tuple(advanced)
+
+    bad = False
+    batch = batched.batch([Divides(delay=0, seed=i) for i in range(2)])
+    batch.reset()
+    for _ in range(3):  # The last one begins the second episode.
+      batch.step([0, 0])
+    bad = True
+    with self.assertRaisesRegex(batched.EnvironmentFailed, message):
+      batch.step([0, 0])
 
 
 if __name__ == '__main__':

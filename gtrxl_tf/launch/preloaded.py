@@ -2,4 +2,5 @@
 
 from gtrxl_tf.launch import processes
 
-processes.preload('tensorflow', 'reverb', 'gtrxl_tf.launch.train')
+# Reverb, which offline training does not need, may be missing.
+processes.preload('tensorflow', 'gtrxl_tf.launch.train', 'reverb')

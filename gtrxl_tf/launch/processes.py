@@ -31,14 +31,20 @@ def context() -> context_lib.BaseContext:
 
 
 def preload(*modules: str) -> None:
-  """Imports modules, in the fork server."""
+  """Imports modules, in the fork server.
+
+  Raises:
+    ImportError: a module is missing. The fork server ignores it.
+  """
   for signum in _SIGNALS:  # Sent to all processes by a terminal or the system.
     signal.signal(signum, signal.SIG_IGN)
   gc.disable()  # Collecting takes a quarter of the time, and nearly all objects stay.
-  for module in modules:
-    importlib.import_module(module)
-  gc.freeze()  # Pages that the collector does not touch stay shared.
-  gc.enable()
+  try:
+    for module in modules:
+      importlib.import_module(module)
+  finally:
+    gc.freeze()  # Pages that the collector does not touch stay shared.
+    gc.enable()
 
 
 def exit_with(main: Callable[[], int], log: pathlib.Path) -> None:

@@ -77,6 +77,18 @@ class ProcessesTest(parameterized.TestCase):
     self.assertNotEqual(of_run, f'{caller} False')
     self.assertEndsWith(of_run, ' False')
 
+  def test_a_missing_module_leaves_the_collector_on(self):
+    process = self.start('''
+        import gc, sys
+        from gtrxl_tf.launch import processes
+        try:
+          processes.preload('work', 'no_such_module')
+        except ImportError:
+          print(gc.isenabled(), 'work' in sys.modules)
+        ''')
+    stdout, stderr = process.communicate(timeout=60)
+    self.assertEqual(stdout, 'True True\n', stderr)
+
   @parameterized.parameters(False, True)
   @pytest.mark.medium
   def test_a_terminal_that_is_closed_ends_the_work_once(self, to_all):

@@ -23,7 +23,8 @@ from gtrxl_tf.settings import config
 Settings = Mapping[str, str]
 
 # Settings that may differ between the parts of a run: each concerns one part only, and
-# changes nothing in what the others send or expect.
+# changes nothing in what the others send or expect. The workers of one learner are one
+# part: they must have the same settings, see `Trainer`.
 OF_ONE_PART = (
     'Checkpoints.*',
     'Experiment.checkpoints',

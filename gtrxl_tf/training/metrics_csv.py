@@ -1,6 +1,7 @@
 """The rows of `metrics.csv` and of files like it: numbers by column."""
 
 import csv
+import io
 import math
 import os
 import pathlib
@@ -66,7 +67,9 @@ class MetricsWriter:
 
   @staticmethod
   def _line(cells: Iterable[str]) -> str:
-    return ','.join(cells) + '\n'
+    line = io.StringIO()
+    csv.writer(line, lineterminator='\n').writerow(cells)  # A task may have a comma.
+    return line.getvalue()
 
 
 def _format(value: float) -> str:

@@ -52,6 +52,12 @@ class MetricsTest(parameterized.TestCase):
     self.write([{'learner_step': 12345678, 'seconds': 0.25}])
     self.assertEqual(self.path.read_text(), 'learner_step,seconds\n12345678,0.25\n')
 
+  def test_a_column_may_have_any_name_of_one_line(self):
+    row = {'learner_step': 1.0, 'return_(2, 2)': 0.5, 'return_"a"': 2.0}
+    self.write([row, row])
+    self.assertEqual(metrics_csv.read_metrics(self.path), [row, row])
+    self.assert_last_is_that_of_all()
+
   def test_resuming_drops_the_rows_that_will_be_repeated(self):
     self.write(_ROWS)
     self.write([], resume_step=35)

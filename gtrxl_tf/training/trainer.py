@@ -12,6 +12,8 @@ from gtrxl_tf import files
 from gtrxl_tf import nests
 from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.serving import export
+from gtrxl_tf.settings import config
+from gtrxl_tf.settings import differences
 from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import evaluation
@@ -97,8 +99,8 @@ class Trainer(abc.ABC):
 
     Raises:
       config.ConfigError: the replicas cannot share a batch, the checkpoint
-        belongs to another experiment, or workers would continue from different
-        checkpoints.
+        belongs to another experiment, or workers have other settings or would
+        continue from different checkpoints.
     """
     self.evaluation: Optional[evaluation.Evaluation] = None
     self._experiment = experiment
@@ -112,6 +114,7 @@ class Trainer(abc.ABC):
     self._learner = learner.Learner(
         agent, optimizer, strategy, experiment.optimizer.clip_norm,
         experiment.num_epochs, experiment.num_minibatches, experiment.seed)
+    _check_workers(experiment, strategy)
     self._seconds = tf.Variable(0.0, dtype=tf.float64)
     self._checkpoints = checkpoints.Checkpoints(
         folder.checkpoints, experiment.checkpoints.kept,
@@ -262,3 +265,19 @@ class Trainer(abc.ABC):
       self._saved_step = self.step
     if self._is_chief:
       self._summaries.flush()
+
+
+def _check_workers(experiment: experiment_lib.Experiment,
+                   strategy: tf.distribute.Strategy) -> None:
+  """Raises a `ConfigError`, in all workers, unless they have the same settings."""
+  if experiment.settings is None:  # It was not made from gin.
+    return
+  texts = devices.texts_of_workers(differences.to_json(experiment.settings), strategy)
+  chief, *others = map(differences.from_json, texts)
+  for i, other in enumerate(others, start=1):
+    # The folder of the data may differ.
+    found = differences.differences(other, chief, ['OfflineExperiment.dataset'])
+    if found:
+      raise config.ConfigError(
+          f'worker {i} has other settings than the first: '
+          f'{differences.describe(found)}; expected the same in all workers')

@@ -1,13 +1,18 @@
 """Tests that two worker processes take the step that one process takes."""
 
 import pathlib
+import types
+from unittest import mock
 
 from absl.testing import absltest
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from gtrxl_tf.settings import config
+from gtrxl_tf.settings import differences
 from gtrxl_tf.training import tiny_agents_testing
+from gtrxl_tf.training import trainer
 from gtrxl_tf.training.offline import multiworker_testing
 
 # Far more than it takes, even on a busy machine.
@@ -15,6 +20,18 @@ _SECONDS = 240
 
 
 class MultiworkerTest(tf.test.TestCase):
+
+  def test_refuses_workers_with_other_settings(self):
+    settings = [{'AdamW.learning_rate': '3e-4', 'OfflineExperiment.dataset': "'a'"},
+                {'AdamW.learning_rate': '1e-3', 'OfflineExperiment.dataset': "'b'"}]
+    experiment = types.SimpleNamespace(settings=settings[0])
+    with mock.patch.object(
+        trainer.devices, 'texts_of_workers',
+        return_value=[differences.to_json(x) for x in settings]):
+      with self.assertRaisesRegex(
+          config.ConfigError, 'worker 1 has other settings than the first: '
+          r'AdamW\.learning_rate [^,]*; expected the same in all workers'):
+        trainer._check_workers(experiment, None)
 
   @pytest.mark.long
   def test_two_workers_take_the_step_of_one(self):

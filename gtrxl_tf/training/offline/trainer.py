@@ -115,8 +115,9 @@ class OfflineTrainer(trainer.Trainer):
       began = time.process_time()
       self._network_that_acts()  # The evaluator's policy has it.
       self.evaluation = self._evaluator.evaluate(
-          after_training=self._has_ended())
-      self._means = self.evaluation.means
+          self._asked_to_stop, after_training=self._has_ended())
+      if self.evaluation is not None:
+        self._means = self.evaluation.means
       self._cpu_started += time.process_time() - began
 
   def _make_row(self, metrics: Dict[str, float], lap: trainer.Lap

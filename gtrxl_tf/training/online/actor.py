@@ -250,8 +250,8 @@ class Actor:
       complete = self._writer.append(
           self._stream.row(seen, action, policy, record))
     experiment = self._experiment
-    self._show(unrolls=1, environment_steps=(
-        experiment.unroll_length * experiment.environments_per_actor))
+    new = experiment.unroll_length - (experiment.replay.overlap if experiment.replay else 0)
+    self._show(unrolls=1, environment_steps=new * experiment.environments_per_actor)
 
   def _wait(self, channel: weights.WeightsChannel) -> None:
     """Waits until the next unroll may begin, and takes newer weights."""

@@ -24,8 +24,9 @@ class OnlineEvaluator:
   """Evaluates the acting policy on episodes that are not trained on.
 
   Each evaluation is a row of `evaluations.csv` and a point in TensorBoard, at the
-  learner step of its weights. The next one begins when there are new weights; the last
-  one has the weights from the end of the run.
+  learner step of its weights. The next one begins when there are new weights. A run of
+  `gtrxl train` stops its evaluator at the end; one that was started by hand plays the
+  last weights, too.
   """
 
   def __init__(self, experiment: experiment_lib.OnlineExperiment, address: str,

@@ -97,6 +97,7 @@ class OnlineTrainer(trainer.Trainer):
     self._published_step = self.step - self.step % self._agent.publish_period
     self._channel = self._make_channel()
     self._refused_before = self._ledger.refused  # At the last learner step.
+    self._seen = 0  # Unrolls.
     self._watchdog = watchdog.Watchdog(experiment.stall_seconds, self._describe)
     self._queue = unroll_queue.UnrollQueue(
         address, self._items_per_worker, self._ledger, self._asked_to_stop,
@@ -113,6 +114,9 @@ class OnlineTrainer(trainer.Trainer):
   def _alive_or_stop(self) -> bool:
     """Returns whether to stop; a call shows that the learner does not hang."""
     self._watchdog.alive()
+    if self._ledger.unrolls != self._seen:  # Many may come before the first step.
+      self._seen = self._ledger.unrolls
+      self._watchdog.progress()
     if self._inference:
       self._inference.check()
     return self._asked_to_stop()
@@ -274,7 +278,7 @@ class OnlineTrainer(trainer.Trainer):
   def _describe(self, seconds: float) -> str:
     """Returns a log line that says what the learner is waiting for."""
     refused = self._ledger.refused - self._refused_before
-    line = f'learner: no step for {seconds:.0f} s, at learner step {self.step}: '
+    line = f'learner: no usable unroll for {seconds:.0f} s, at learner step {self.step}: '
     try:
       queue_length = self._queue.length(raises=True)
       served = self._channel.step_at_server()

@@ -396,7 +396,7 @@ class OnlineTrainingTest(parameterized.TestCase):
 
     def stalls(log_line, stall_seconds=3):
       def reported():
-        return [line for line in logs.output if 'no step for' in line]
+        return [line for line in logs.output if 'no usable unroll for' in line]
       with self.assertLogs(level='WARNING') as logs:
         training = self.training(
             self.experiment(100, stall_seconds=stall_seconds, max_age=2),
@@ -409,7 +409,7 @@ class OnlineTrainingTest(parameterized.TestCase):
       return '\n'.join(logs.output)
 
     said = stalls(
-           r'learner: no step for \d s, at learner step 0: it waits for actors, which send '
+           r'learner: no usable unroll for \d s, at learner step 0: it waits for actors, which send '
            'nothing; 0 unrolls in the queue, 0 refused since the last step, weights of '
            'step 0 at the server and of step 0 at the learner$')
     self.assertRegex(said, r'learner: no unroll has come for \d s: it connects again')
