@@ -1,6 +1,7 @@
 """Tables that compare the runs of several models on an experiment, seed by seed.
 
-From the point where a run diverged, its return counts as 0, as in *GTrXL* (Table 3).
+From the point where a run diverged, its return counts as 0, as in *GTrXL* (Table 3), or
+as its lowest return before if that is below 0, so that divergence never counts as good.
 """
 
 import math
@@ -184,7 +185,8 @@ def _caption(point: PointRuns) -> str:
     caption += (f' To {_LEARNED:.0%}: until the mean return {returns} first is '
                 f'{goal:.2f}; the informed policy\'s is {point.informed:.2f}.')
   caption += (' Diverged: 1 if loss or gradient was not finite, and the share of such '
-              'runs; their return and success count as 0.')
+              'runs; their success counts as 0, and their return as 0 or, if it was ever '
+              'below 0, as the lowest.')
   names = _sampled(point.runs)
   return caption + f' Drawn by the seed: {", ".join(names)}.' if names else caption
 
@@ -260,7 +262,7 @@ def ranked(runs: Sequence[Run], steps: float) -> List[float]:
   for run in runs:
     reached = last(run, column)
     if run.diverged and reached <= steps:
-      returns.append(0.)
+      returns.append(floor(run))
     # The last row of a run that is done is a few learner steps from its end.
     elif run.evaluation or reached >= steps:
       returns += [row[measure] for row in run.metrics
@@ -297,6 +299,11 @@ def last(run: Run, column: str) -> float:
   return run.metrics[-1][column] if run.metrics else 0.
 
 
+def floor(run: Run) -> float:
+  """Returns what the return of a run counts that diverged: 0, or its lowest before."""
+  return min([0., *(row['return'] for row in run.metrics if row['return'] < 0)])
+
+
 def measure_of(runs: Sequence[Run]) -> str:
   """Returns the measure of a task: 'success', or 'return' if there is no success."""
   unknown = any(math.isnan(row['success']) for run in runs for row in run.evaluation)
@@ -307,7 +314,7 @@ def _final(run: Run, measure: str = 'return', task: Optional[int] = None
            ) -> Optional[float]:
   """Returns the final value of a run in a task, or in all; None if it is not known."""
   if run.diverged:
-    return 0.
+    return floor(run) if measure == 'return' else 0.
   if measure.endswith('normalized'):
     return _found(run, measure)
   if measure not in ('return', 'success'):
@@ -383,7 +390,7 @@ def _finals_cell(runs: Sequence[Run], measure: str, task: Optional[int] = None) 
 def _finals_caption(measure: str) -> str:
   return (f'Mean over the runs ± its standard error, and in brackets the {measure} of '
           'each in the evaluation after training, in the order of their seeds. A run '
-          'that diverged counts as 0. -: not evaluated, and not in the mean.')
+          'that diverged counts as 0, or as its lowest return below 0. -: not evaluated, and not in the mean.')
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:

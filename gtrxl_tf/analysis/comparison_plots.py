@@ -286,12 +286,12 @@ def draw_ranked(path: pathlib.Path, setting: Optional[str],
   for panel in panels[-1]:
     panel.set_xlabel('run, the best first')
   label = curves.return_label(comparison.metrics_of(points[0].runs))
-  curves.save(figure, path, title, f'{label}; a run that diverged has 0')
+  curves.save(figure, path, title, f'{label}; a run that diverged has 0 or less')
 
 
 def _curves(point: comparison.PointRuns, models: Sequence[str]
             ) -> Dict[str, List[curves.Rows]]:
-  """Each model's metrics; those of a run that diverged continue as 0 to the end."""
+  """Each model's metrics; those of a run that diverged continue at its floor."""
   runs = point.runs
   columns = (comparison.steps_column(runs),
              curves.time_column(comparison.metrics_of(runs)))
@@ -303,6 +303,7 @@ def _curves(point: comparison.PointRuns, models: Sequence[str]
   shown = {model: [] for model in models}
   for run in runs:
     start = {column: comparison.last(run, column) for column in columns}
+    bad = {**zeros, **({'return': comparison.floor(run)} if 'return' in zeros else {})}
     shown[run.model].append([*run.metrics, *(
-        [{**start, **zeros}, {**end, **zeros}] if run.diverged else [])])
+        [{**start, **bad}, {**end, **bad}] if run.diverged else [])])
   return shown

@@ -273,6 +273,10 @@ class RankedTest(parameterized.TestCase):
     self.assertEqual(comparison.ranked(runs, 1500), [9, 1, 0])
     self.assertEqual(comparison.ranked(runs, 3000), [1, 0, 0])
 
+  def test_divergence_does_not_raise_returns_below_0(self):
+    runs = [_run('gtrxl', 0, [-9, -8, -7]), _run('gtrxl', 1, [-8, -9], diverged=True)]
+    self.assertEqual(comparison.ranked(runs, 3000), [-7, -9])
+
   def test_a_run_that_has_not_reached_the_point_has_no_rank(self):
     runs = [_run('gtrxl', 0, [1, 2]), _run('gtrxl', 1, [1, 3], [3])]
     self.assertEqual(comparison.ranked(runs, 2000), [3, 2])

@@ -131,16 +131,27 @@ def table(index: run_index.Index) -> str:
   if best and each[0].measure == 'return':
     caption.append(f"The informed policy's is {best}.")
   if diverged:
-    caption.append(f'Runs that diverged, which count as 0: {diverged}.')
-  draws = {run.seed: run.samples for run in index.points[0].runs if run.samples}
-  if draws:
-    names = list(dict.fromkeys(name for drawn in draws.values() for name in drawn))
-    caption.append('Drawn for each seed: ' + '; '.join(
-        name + ' ' + ', '.join(format(draws[seed][name], '.2g') for seed in sorted(draws)
-                               if name in draws[seed])
-        for name in names) + '.')
+    caption.append('Runs that diverged, which count as 0, or as their lowest return '
+                   f'below 0: {diverged}.')
+  drawn = [f'{name} {value}' for name, value in _draws(index.points[0].runs).items()]
+  if drawn:
+    caption.append(f'Drawn for each seed: {"; ".join(drawn)}.')
   caption.append(f'Code: {index.version}. Command:')
   return f'{tables}\n\n{" ".join(caption)}\n\n    {index.command}\n'
+
+
+def _draws(runs: Sequence[comparison.Run]) -> Dict[str, str]:
+  """The values of each setting that was drawn, by seed; of each model if they differ."""
+  draws, texts = {}, {}  # By setting, model and seed.
+  for run in sorted(runs, key=lambda run: run.seed):
+    for name, value in run.samples.items():
+      draws.setdefault(name, {}).setdefault(run.model, {})[run.seed] = format(value, '.2g')
+  for name, models in draws.items():
+    merged = {seed: value for drawn in models.values() for seed, value in drawn.items()}
+    same = all(drawn.items() <= merged.items() for drawn in models.values())
+    texts[name] = ', '.join(merged.values()) if same else ', and '.join(
+        f'of {model} {", ".join(drawn.values())}' for model, drawn in models.items())
+  return texts
 
 
 def _measures(index: run_index.Index) -> List[str]:

@@ -72,6 +72,14 @@ class RunIndexTest(absltest.TestCase):
     self.assertEqual([row['learner_step'] for row in read if not math.isnan(row['return'])],
                      [1000 * i for i in range(1, 21)])
 
+  def test_settings_of_several_lines_stay_whole(self):
+    long = '\n'.join(['X.a = \\', '    [{},', '     2]'])
+    runs = [_run('gtrxl', seed, 4., lines=[long.format(seed)]) for seed in (0, 1)]
+    run_index.write(self.path, run_index.Index(
+        'c', 'v', None, [comparison.PointRuns('', runs, None)]))
+    for run, read in zip(runs, run_index.read(self.path).points[0].runs):
+      self.assertEqual(read.config, run.config)
+
   def test_a_run_keeps_its_settings(self):
     run_index.write(self.path, _index())
     runs = [point.runs for point in run_index.read(self.path).points]
@@ -115,10 +123,18 @@ class FiguresTest(absltest.TestCase):
     self.assertIn('| return; Core.num_layers = | 2 | 8 |', text)
     self.assertRegex(text, r'\| gtrxl \| \*\*\S+\*\* \[1, 9\] \(1, 2, 9\) \|')
     self.assertRegex(text, r'\| lstm \| \*\*2\*\* \[0, 4\] \(4, 0\) \|')
-    self.assertIn('which count as 0: 2', text)
+    self.assertIn('or as their lowest return below 0: 2.', text)
     self.assertIn("The informed policy's is 10. ", text)
     self.assertIn('Drawn for each seed: rate 0.1, 0.2. ', text)
     self.assertIn('\n    gtrxl compare --seeds=3\n', text)
+
+  def test_draws_that_differ_by_model_are_told_apart(self):
+    runs = [_run('gtrxl', 1, 4., samples={'rate': 0.2, 'bound': 3.}),
+            _run('gtrxl', 0, 4., samples={'rate': 0.1, 'bound': 2.}),
+            _run('lstm', 0, 4., samples={'rate': 0.5, 'bound': 2.}),
+            _run('lstm', 1, 4., samples={'rate': 0.6, 'bound': 3.})]
+    self.assertEqual(figures._draws(runs), {
+        'rate': 'of gtrxl 0.1, 0.2, and of lstm 0.5, 0.6', 'bound': '2, 3'})
 
   def test_runs_that_learn_while_they_act_have_a_table_for_each_way_to_act(self):
     rows = [{'learner_step': 1., 'return': 9., 'source_return': 9., 'normalized': x,

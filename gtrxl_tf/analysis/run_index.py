@@ -10,6 +10,7 @@ import functools
 import json
 import math
 import pathlib
+import re
 import subprocess
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
@@ -65,13 +66,13 @@ def write(path: pathlib.Path, index: Index) -> None:
   differs from the first.
   """
   runs = [run for point in index.points for run in point.runs]
-  config = runs[0].config.splitlines()
+  config = _settings(runs[0].config)
   lines = [{**index._asdict(), 'config': config, 'points': [
       {**point._asdict(), 'runs': len(point.runs)} for point in index.points]}]
   for point in index.points:
     columns = {*_COLUMNS, *point.scores}
     for run in point.runs:
-      own = run.config.splitlines()
+      own = _settings(run.config)
       lines.append({
           **run._asdict(), 'point': point.value,
           'metrics': _table([
@@ -114,6 +115,11 @@ def _run(line: Dict[str, Any], config: Sequence[str]) -> comparison.Run:
                     for name, curve in line['processes'].items()},
       'config': '\n'.join([*(x for x in config if x not in differs['without']),
                            *differs['with']])})
+
+
+def _settings(config: str) -> List[str]:
+  """The settings of a config, each with the indented lines of a long value."""
+  return re.split(r'\n(?![ \t])', config)
 
 
 def _thinned(rows: Sequence[Dict[str, float]]) -> List[Dict[str, float]]:
