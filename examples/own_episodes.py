@@ -70,10 +70,10 @@ class Corridor(dm_env.Environment):
 
 def write_dataset(path: pathlib.Path, num_episodes: int, seed: int) -> None:
   """Writes episodes from arrays, such as your own recordings."""
-  random = np.random.default_rng(seed)
   with datasets.EpisodeWriter(
       path, SPECS, environment='corridor', final_observation=False) as writer:
-    for _ in range(num_episodes - writer.num_episodes):
+    for i in range(writer.num_episodes, num_episodes):  # It goes on if it was stopped.
+      random = np.random.default_rng([seed, i])
       sign = int(random.integers(2))
       actions = random.integers(2, size=NUM_STEPS, dtype=np.int32)
       rewards, discounts = np.zeros([2, NUM_STEPS], np.float32)

@@ -218,7 +218,8 @@ def _minari_episodes(dataset: reader.Dataset, spaces: Any) -> Iterator[Any]:
   from minari.data_collector import EpisodeBuffer
   for i in range(dataset.num_episodes):
     episode = dataset.episode(i)
-    strange = ~np.isin(episode.discount, (0, 1))
+    strange = episode.discount != 1
+    strange[-1] &= episode.discount[-1] != 0
     if strange.any():
       step = int(np.argmax(strange))
       raise DatasetError(

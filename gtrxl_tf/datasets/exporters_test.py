@@ -111,7 +111,10 @@ class MinariTest(ExporterTest):
       (dict(kind='histories'), {}, 'has histories: Minari can hold episodes only'),
       (dict(final_observation=False), {}, 'has no final observations'),
       ({}, dict(discount=np.float32([1, 0.5, 1])),
-       'episode 2 has the discount 0.5 at step 1: Minari can hold 0'))
+       'episode 2 has the discount 0.5 at step 1: Minari can hold 0'),
+      # A life was lost there.
+      ({}, dict(discount=np.float32([1, 0, 1])),
+       'episode 2 has the discount 0.0 at step 1: Minari can hold 0, at the end, and 1'))
   def test_refuses_episodes_that_minari_cannot_hold(self, settings, changes, message):
     specs = datasets.Specs(dm_specs.Array((), np.float32), dm_specs.DiscreteArray(2))
     episodes = self._random(specs, num_steps=3, **settings)

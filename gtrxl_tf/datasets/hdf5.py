@@ -60,7 +60,7 @@ def minari(name: Union[str, pathlib.Path]) -> importers.Recording:
       _minari_spec(spaces[kind], str(metadata_file), kind) for kind in spaces))
   file = _open_hdf5(folder / 'data' / 'main_data.hdf5', 'The importer of Minari')
   return importers.Recording(
-      f'minari {folder.name}', specs, True, _minari_episodes(file, spaces, specs))
+      f'minari {folder.name} {importers.checksum(metadata_file.read_bytes())}', specs, True, _minari_episodes(file, spaces, specs))
 
 
 def _minari_spec(space: Dict[str, Any], place: str, name: str) -> Any:
@@ -161,6 +161,9 @@ def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None
     config.ConfigError: h5py is not installed.
   """
   file = _open_hdf5(pathlib.Path(path), "The importer of D4RL's files")
+  if max_episode_steps is not None and 'timeouts' in file:
+    raise DatasetError(f'{path}: has timeouts: expected no max_episode_steps, which is '
+                       f'{max_episode_steps}')
   expected = ['observations', 'actions', 'rewards', 'terminals']
   expected += ['timeouts'] if max_episode_steps is None else []
   for name in expected:
@@ -178,7 +181,8 @@ def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None
       importers.action_spec(
           file['actions'].shape, file['actions'].dtype,
           lambda: file['actions'][:].max(), action_names))
-  settings = f'd4rl {pathlib.Path(path).name} {max_episode_steps or ""}'.strip()
+  settings = (f'd4rl {pathlib.Path(path).name} {importers.checksum(file["rewards"][:])} '
+              f'{max_episode_steps or ""}'.strip())
   return importers.Recording(
       settings, specs, False, _d4rl_episodes(file, specs, max_episode_steps))
 

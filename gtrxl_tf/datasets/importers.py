@@ -50,6 +50,11 @@ def __dir__() -> List[str]:
   return sorted({*globals(), *_MODULES})
 
 
+def checksum(*parts: Union[bytes, np.ndarray]) -> str:
+  """Returns eight digits that tell inputs of the same name apart."""
+  return f'{functools.reduce(lambda crc, part: zlib.crc32(part, crc), parts, 0):08x}'
+
+
 class Recording(NamedTuple):
   """Episodes that others have recorded.
 

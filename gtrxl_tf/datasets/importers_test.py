@@ -96,8 +96,16 @@ class D4RLTest(parameterized.TestCase):
       writer.write([next(source.episodes), next(source.episodes)])
     dataset = _import(importers.d4rl(self._path), self._folder / 'out')
     np.testing.assert_array_equal(dataset.lengths, [5, 5, 3, 5])
+    source.episodes.close()
+    self._write(rewards=np.ones(20))
     with self.assertRaisesRegex(datasets.DatasetError, 'other settings'):
-      _import(importers.d4rl(self._path, 7), self._folder / 'out')
+      _import(importers.d4rl(self._path), self._folder / 'out')
+
+  def test_a_file_that_says_where_episodes_were_cut_off_needs_no_number(self):
+    self._write()
+    with self.assertRaisesRegex(
+        datasets.DatasetError, 'has timeouts: expected no max_episode_steps, which is 7'):
+      importers.d4rl(self._path, 7)
 
   @parameterized.parameters('complex64', 'S4', h5py and h5py.string_dtype())
   def test_arrays_of_other_types_are_refused(self, dtype):
@@ -125,7 +133,7 @@ class D4RLTest(parameterized.TestCase):
       _import(importers.d4rl(self._path), self._folder / 'out')
     self._write(terminals=np.zeros(20, bool), timeouts=np.zeros(20, bool))
     with self.assertRaisesRegex(datasets.DatasetError, 'has no complete episode'):
-      _import(importers.d4rl(self._path), self._folder / 'out')
+      _import(importers.d4rl(self._path), self._folder / 'other')
     self._write(rewards=0.0)
     with self.assertRaisesRegex(datasets.DatasetError, 'cannot be read: TypeErr'):
       importers.d4rl(self._path)
@@ -231,7 +239,8 @@ class MinariTest(parameterized.TestCase):
         root.parent.mkdir(parents=True)
         root.symlink_to(self._folder.parent)
       with mock.patch.dict(os.environ, variables, clear=True):
-        self.assertEqual(importers.minari('D4RL/door-v0').settings, 'minari door-v0')
+        self.assertRegex(
+            importers.minari('D4RL/door-v0').settings, r'^minari door-v0 [0-9a-f]{8}$')
         with self.assertRaises(datasets.DatasetError) as caught:
           importers.minari('D4RL/other-v0')
       self.assertEqual(
@@ -467,10 +476,10 @@ class DQNReplayTest(parameterized.TestCase):
     self._files[2]['action'] = self._files[2]['action'][:-1]
     self._write()
     with self.assertRaisesRegex(datasets.DatasetError, 'action has 39 steps: .* 40'):
-      _import(importers.dqn_replay(self._folder), self._folder / 'out')
+      _import(importers.dqn_replay(self._folder), self._folder / 'other')
     (self._folder / '$store$_reward_ckpt.2.gz').unlink()
     with self.assertRaisesRegex(datasets.DatasetError, 'reward_ckpt.2.gz: missing'):
-      _import(importers.dqn_replay(self._folder), self._folder / 'out')
+      _import(importers.dqn_replay(self._folder), self._folder / 'other')
 
 
 if __name__ == '__main__':

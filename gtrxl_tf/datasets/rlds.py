@@ -69,7 +69,8 @@ def rlds(folder: Union[str, pathlib.Path], action_names: Tuple[str, ...] = ()
   specs = format_lib.Specs(_spec(
       tfds.features, steps['observation'], f'{folder}: observation'), action)
   return importers.Recording(
-      f'rlds {builder.info.full_name}', specs, True,
+      f'rlds {builder.info.full_name} '
+      f'{importers.checksum((folder / "dataset_info.json").read_bytes())}', specs, True,
       map(functools.partial(_episode, folder, specs), episodes()))
 
 

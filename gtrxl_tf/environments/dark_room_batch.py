@@ -5,6 +5,7 @@ docstrings of `DarkRooms` and `DarkRoomFamily` explain the choices where the pap
 silent.
 """
 
+import inspect
 import itertools
 from typing import Annotated, Dict, Literal, NamedTuple, Optional
 
@@ -238,7 +239,12 @@ class DarkRoomFamily(task_batch.TaskFamily):
     given = dict(size=size, episode_length=episode_length, num_episodes=num_episodes)
     self.setting = SETTINGS[setting]._replace(
         **{name: value for name, value in given.items() if value is not None})
-    self.name = f'dark rooms, setting {setting}'
+    others = dict(dense_goal_reward=dense_goal_reward, training_share=training_share,
+                  split_seed=split_seed, split_by=split_by)
+    usual = inspect.signature(DarkRoomFamily).parameters
+    self.name = ', '.join([f'dark rooms, setting {setting}', *(
+        f'{name} {value}' for name, value in others.items()
+        if value != usual[name].default)])
     self.num_steps = self.setting.num_steps
     self._dense_goal_reward = dense_goal_reward
     cells = np.delete(np.arange(self.setting.size**2), _centre(self.setting.size))

@@ -70,6 +70,10 @@ class HistoryExperiment(experiment.OfflineExperiment):
       raise config.ConfigError(
           'Experiment.tasks is set: expected none with a HistoryExperiment, whose tasks '
           'come from its collector')
+    if self.dataset.path.name == 'evaluation':  # As `collect_histories` names it.
+      raise config.ConfigError(
+          f'OfflineExperiment.dataset = {str(self.dataset.path)!r}: expected the '
+          'histories of training; these are in the tasks of the evaluation')
     family = self._collector.family
     found = {'environment': self.dataset.environment, **self.dataset.specs._asdict(),
              'lengths': sorted(set(self.dataset.lengths.tolist()))}

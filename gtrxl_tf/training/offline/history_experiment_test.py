@@ -78,7 +78,8 @@ class HistoryExperimentTest(parameterized.TestCase):
   @parameterized.parameters(
       ('DarkRoomFamily.num_episodes = 7', r'the lengths \[30\]: .*, \[35\]'),
       ('DarkRoomFamily.size = 5', 'the observation BoundedArray'),
-      ('DarkRoomFamily.setting = "drln"', "'dark rooms, setting dr': expected that of"),
+      ('DarkRoomFamily.setting = "drln"', "'dark rooms, setting dr, .*': expected that of"),
+      ('DarkRoomFamily.split_seed = 1', "expected that of .*, split_seed 1'"),
       ('HistoryExperiment.collector = 1', 'collector = 1: expected a HistoryCollector'),
       ('Experiment.environment = @TMaze', 'Experiment.environment is set: expected none'),
       ('Experiment.wrappers = [@FrameStack]', 'Experiment.wrappers is set: expected none'),
