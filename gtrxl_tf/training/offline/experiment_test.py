@@ -147,7 +147,8 @@ class OfflineTrainingTest(parameterized.TestCase):
     class Evaluator:
       columns = ['return']
 
-      def evaluate(self, after_training):
+      def evaluate(self, should_stop, after_training):
+        del should_stop
         clock.now += 100
         return evaluation.Evaluation([], [], [], {'return': float(after_training)})
 
@@ -164,6 +165,24 @@ class OfflineTrainingTest(parameterized.TestCase):
     self.assertEqual([row['cpu_seconds'] for row in self.rows], [1, 2, 3, 4, 5, 6])
     self.assertEqual([row['return'] for row in self.rows if row['learner_step'] % 2 == 0],
                      [0, 1, 1])
+
+  @pytest.mark.medium
+  def test_a_run_that_is_told_to_stop_ends_within_an_evaluation(self):
+    class Evaluator:
+      columns = ['return']
+
+      def evaluate(self, should_stop, after_training):
+        del after_training
+        told.append(True)
+        assert should_stop()
+
+    told = []
+    experiment = self.experiment(
+        learner_steps=4, evaluation_period=2, checkpoints=checkpoints.Settings(4))
+    experiment.make_evaluator = lambda *_: Evaluator()
+    self.assertFalse(trainer.OfflineTrainer(experiment, training_lib.Process(
+        self.folder, devices.make_strategy('default'), lambda: bool(told))).run())
+    self.assertTrue((self.folder.checkpoints / 'ckpt-2.index').exists())
 
   @parameterized.parameters('default', 'mirrored')
   @pytest.mark.long

@@ -50,8 +50,8 @@ class _NoEvaluator:
   """An evaluator for runs whose policies need not be evaluated."""
   columns = ['return', 'success']
 
-  def evaluate(self, after_training):
-    del after_training
+  def evaluate(self, should_stop, after_training):
+    del should_stop, after_training
     return evaluation.Evaluation([], [], [], dict.fromkeys(self.columns, 0.0))
 
 
