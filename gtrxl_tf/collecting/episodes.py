@@ -100,6 +100,8 @@ class Collector:
                epsilon=epsilon, keep=keep, seed=seed)
     own |= {} if tasks is None else {'tasks': tasks}
     own |= {} if record == 'played' else {'record': record}
+    own |= {x.func.__name__: x.keywords for x in (environment, *(wrappers or ()))
+            if isinstance(x, functools.partial)}
     self.settings = '\n'.join([
         *(f'# Collector.{name} = {value!r}' for name, value in own.items()), '',
         gin.operative_config_str()])

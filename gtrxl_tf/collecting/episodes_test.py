@@ -241,6 +241,15 @@ class CollectTest(parameterized.TestCase):
     with self.assertRaisesRegex(datasets.DatasetError, 'seed = 0: expected .*seed = 1'):
       self._collect('done', num_episodes=10, seed=1)
 
+  def test_arguments_of_a_partial_environment_are_settings(self):
+    def maze(corridor_length):
+      return functools.partial(t_maze.TMaze, corridor_length=corridor_length)
+
+    self._collect('mazes', maze(3), num_episodes=4)
+    self._collect('mazes', maze(3), num_episodes=4)
+    with self.assertRaisesRegex(datasets.DatasetError, "'corridor_length': 8"):
+      self._collect('mazes', maze(8), num_episodes=4)
+
   def test_the_seed_decides(self):
     episodes = [self._collect(f'seed_{seed}', num_episodes=20, seed=seed).episode(19)
                 for seed in (3, 4)]
