@@ -14,7 +14,7 @@ def check(name: str, x: Any, sizes: Sequence[Optional[int]], expected: str
 
   Args:
     name: of the argument.
-    x: tensor, array, or nested list, whose shape is not known.
+    x: tensor, array, or nested list. The shape of a list of tensors is not known.
     sizes: of each axis; None admits any.
     expected: the shape as text.
 
@@ -23,6 +23,8 @@ def check(name: str, x: Any, sizes: Sequence[Optional[int]], expected: str
   """
   if x is None or isinstance(x, tuple):  # A tuple is a state, or all the arguments.
     raise ValueError(f'{name} of type {type(x).__name__}: expected {expected}')
+  if not any(hasattr(leaf, 'shape') for leaf in tf.nest.flatten(x)):
+    x = np.asarray(x)  # A list of numbers, or a number.
   shape = tf.TensorShape(getattr(x, 'shape', None))
   if shape.rank is None:
     return (None,) * len(sizes)

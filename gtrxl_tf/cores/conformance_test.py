@@ -639,6 +639,13 @@ class ShapesTest(parameterized.TestCase, tf.test.TestCase):
                                 r'of shape \(8, 4\): expected the batch size'):
       WrongCore(1, _D)(*_inputs(0, 8), None)
 
+  def test_a_state_may_be_made_of_arrays(self):
+    class ArrayCore(cores.Memoryless):
+      def initial_state(self, batch_size):
+        return np.zeros([batch_size, 4], np.float32)
+
+    self.assertEqual(ArrayCore(1, _D)(*_inputs(0, 8), None)[0].shape, (_B, 8, _D))
+
   def test_a_mask_of_keras_reaches_what_follows(self):
     model = tf.keras.Sequential([
         tf.keras.layers.Embedding(5, _D, mask_zero=True), cores.DeepLSTM(1, _D),
@@ -663,6 +670,7 @@ class ShapesTest(parameterized.TestCase, tf.test.TestCase):
          rf'state.memory of shape \(1, 3, 1, 8\): expected \({_B}, 3, 1, 8\), as from '),
         ((inputs[:, :, :2],),
          rf'inputs of shape \({_B}, 8, 2\): expected \[B, T, D\] with D = {_D}$'),
+        ((inputs, [False] * 8, None), rf'is_first of shape \(8,\): .* B = {_B}, T = 8$'),
         ((inputs[:, :0],), '^inputs have 0 steps: expected at least one$')):
       with self.assertRaisesRegex(ValueError, error):
         core(*arguments)
@@ -671,6 +679,10 @@ class ShapesTest(parameterized.TestCase, tf.test.TestCase):
       core.step(inputs, is_first, cache)
     with self.assertRaisesRegex(ValueError, rf'is_first .* as inputs with B = {_B}$'):
       core.step(inputs[:, 0], is_first, cache)
+    for flags, shape in (True, ''), ([True] * (_B + 1), f'{_B + 1},'):
+      with self.assertRaisesRegex(ValueError, rf'is_first of shape \({shape}\): .*{_B}$'):
+        core.step(inputs[:, 0], flags, cache)
+    core.step(inputs[:, 0], [True] * _B, cache)
     with self.assertRaisesRegex(ValueError, rf'expected \[B, D\] with D = {_D}$'):
       core.step(inputs[:, 0, :2], is_first[:, 0], cache)
     other = cores.TransformerXL(1, 16, 2, 4, memory_length=3)

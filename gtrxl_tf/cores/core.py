@@ -364,6 +364,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     if make.__name__ not in specs:
       made = make(1) if tf.executing_eagerly() else tf.function(
           make, autograph=False).get_concrete_function(1).structured_outputs
+      made = tf.nest.map_structure(tf.convert_to_tensor, made)
       for x in tf.nest.flatten(made):
         if x.shape.rank == 0 or x.shape[0] != 1:
           raise ValueError(

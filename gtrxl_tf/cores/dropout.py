@@ -1,9 +1,9 @@
 """Stateless dropout: a core's inputs decide what is dropped.
 
-A key is a function of the bits of an unroll's inputs. This leaves no state to keep
-between learner steps. Replicas drop differently because their rows differ, and a run
-that resumes from a checkpoint repeats the same masks as long as it computes the same
-bits. Without a key nothing is dropped.
+A key is a function of the bits of an unroll's inputs and of their places. This leaves
+no state to keep between learner steps. Replicas drop differently because their rows
+differ, and a run that resumes from a checkpoint repeats the same masks as long as it
+computes the same bits. Equal inputs have equal masks. Without a key nothing is dropped.
 """
 
 from typing import Optional
@@ -11,13 +11,18 @@ from typing import Optional
 import tensorflow as tf
 
 _NUMBERS = 2**10
+_MIXER = 0x1E3779B97F4A7C15  # Odd, with bits at random.
 
 
 def make_key(inputs: tf.Tensor) -> tf.Tensor:
   """A key, int64 `[2]`, for `inputs` of any shape."""
-  bits = tf.bitcast(tf.cast(inputs, tf.float32), tf.int32)
-  # A sum of integers does not depend on their order. GPUs sum them only as int64.
-  total = tf.reduce_sum(tf.cast(bits, tf.int64))
+  bits = tf.reshape(tf.bitcast(tf.cast(inputs, tf.float32), tf.int32), [-1])
+  # Each place has a weight, which tells apart inputs of the same numbers, such as one-hot
+  # vectors. A sum of integers does not depend on the order of its terms, and wraps
+  # around. GPUs sum them only as int64.
+  places = tf.range(1, tf.size(bits, tf.int64) + 1) * _MIXER
+  weights = tf.bitwise.bitwise_xor(places, tf.bitwise.right_shift(places, 29))
+  total = tf.reduce_sum(tf.cast(bits, tf.int64) * weights)
   return tf.stack([total, tf.zeros_like(total)])
 
 

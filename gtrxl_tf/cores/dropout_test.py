@@ -63,6 +63,12 @@ class DropTest(tf.test.TestCase, parameterized.TestCase):
       for j in range(i):
         self.assertAllClose(np.mean(masks[i] == masks[j]), 0.5, atol=0.06)
 
+  def test_inputs_of_the_same_numbers_have_keys_of_their_own(self):
+    random = np.random.default_rng(0)
+    keys = {tuple(dropout.make_key(tf.one_hot(random.integers(5, size=[2, 6]), 5)).numpy())
+            for _ in range(20)}
+    self.assertLen(keys, 20)
+
   def test_without_a_key_nothing_is_dropped(self):
     x = _inputs(0)
     self.assertIs(dropout.drop(x, 0.5, dropout.fold(None, 3), 0), x)

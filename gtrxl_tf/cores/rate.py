@@ -108,7 +108,7 @@ class RATE(core.Core):
       encodings, of the outputs of attention and MLP, and within the MLP. The paper has
       0.05 for T-Maze; the default is 0, as for the cores that it is compared with.
     attention_dropout: share of the attention weights dropped in training, except the
-      valve's.
+      valve's. As with `dropout`, the inputs decide which: equal batches drop the same.
     memory_noise: tests what a trained model stores in its memory tokens (Figures 6, 7,
       10 and 13). At the start of each segment, including the first, `M_n` becomes
       `(1 - memory_noise) * M_n + memory_noise * noise`, as in RATE's code, before and

@@ -90,7 +90,7 @@ class SegmentTransformer(core.Core):
     memory_gradient: whether gradients pass from a segment to earlier ones of the same
       unroll (`through_segments`) or are `stopped`, as in the paper.
     dropout: share of hidden units dropped in training: of the first layer's inputs, of
-      the outputs of attention and MLP, and within the MLP.
+      the outputs of attention and MLP, and within the MLP. Equal batches drop the same.
     attention_dropout: share of the attention weights dropped in training.
 
   The defaults are the paper's (Table S3), with the context of its setting dr (Table 1).

@@ -135,8 +135,11 @@ class EpisodeWriter:
       progress: where to continue after them; any JSON value.
 
     Raises:
-      DatasetError: an episode does not fit the specs; the message says which and why.
+      DatasetError: an episode does not fit the specs; the message says which and why. Or
+        the writer is closed.
     """
+    if self._lock is None:
+      raise DatasetError(f'{self._path}: the writer is closed: expected to write before')
     if isinstance(episodes, format_lib.Episode):
       raise DatasetError('write() got an Episode: expected a list of episodes')
     checked = [self._checked(episode) for episode in episodes]
@@ -169,9 +172,12 @@ class EpisodeWriter:
     place = f'episode {self.num_episodes}'
     for name in ('reward', 'discount', 'end'):
       found = getattr(episode, name)
-      if not isinstance(found, np.ndarray):  # A list would be taken for a nest.
+      if not isinstance(found, np.ndarray):
         raise DatasetError(f'{place}: {name} is a {type(found).__name__}: expected an '
                            'array of NumPy')
+    for name in ('observation', 'action', 'final_observation'):
+      if _has_list(getattr(episode, name)):  # It would be taken for a nest.
+        raise DatasetError(f'{place}: {name} has a list: expected arrays of NumPy')
     arrays = format_lib.to_arrays(episode)
     num = len(episode.reward)
     if num == 0:
@@ -229,6 +235,12 @@ class EpisodeWriter:
   def _replace(self, description: Dict[str, Any]) -> None:
     """Replaces dataset.json atomically."""
     files_lib.write_sealed(self._path / 'dataset.json', description)
+
+
+def _has_list(nest: Any) -> bool:
+  parts = nest.values() if isinstance(nest, dict) else nest if (
+      isinstance(nest, tuple)) else ()
+  return isinstance(nest, list) or any(map(_has_list, parts))
 
 
 def _check_fit(place: str, arrays: Dict[str, np.ndarray], specs: Dict[str, Any],

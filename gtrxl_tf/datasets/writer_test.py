@@ -139,6 +139,13 @@ class EpisodeWriterTest(parameterized.TestCase):
     writer.close()
     os.close(other)  # An OSError if the writer has closed it.
 
+  def test_a_closed_writer_writes_nothing(self):
+    with datasets.EpisodeWriter(self._path, _SPECS) as writer:
+      writer.write(_episodes(1))
+    with self.assertRaisesRegex(datasets.DatasetError, 'the writer is closed'):
+      writer.write(_episodes(1))
+    self.assertEqual(datasets.open_dataset(self._path).num_episodes, 1)
+
   @parameterized.parameters('', 'dataset', 300 * 'x')
   def test_refuses_a_path_that_cannot_be_a_folder(self, name):
     file = self.create_tempfile().full_path if len(name) < 100 else self._path
@@ -175,6 +182,7 @@ class EpisodeWriterTest(parameterized.TestCase):
       (dict(success=-np.inf), 'success is -inf: expected'),
       (dict(success='yes'), 'success is yes: expected'),
       (dict(reward=[0., 0.]), 'reward is a list: expected an array'),
+      (dict(action=[0, 1]), 'action has a list: expected arrays of NumPy$'),
       (dict(discount=np.ones(2, np.float32)), 'step 1, is 1.0, .* TERMINATION: expected 0'),
       (dict(end=np.uint8([0, 2])), 'step 1, is 0.0, .* TRUNCATION: expected 0'),
       (dict(observation=np.zeros((0, 2), np.float32), action=np.zeros(0, np.int32),

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from gtrxl_tf.losses import shapes
+
 
 def sum_over_replicas(x: tf.Tensor) -> tf.Tensor:
   """The sum of `x` over all replicas; `x` itself outside a replica context."""
@@ -25,10 +27,16 @@ class MaskedMean:
 
   def __init__(self, valid: tf.Tensor):
     """Counts the valid steps of all replicas; `valid` is bool, for example `[B, T]`."""
-    self._valid = valid
-    self._count = sum_over_replicas(tf.reduce_sum(tf.cast(valid, tf.float32)))
+    self._valid = tf.cast(valid, tf.bool)
+    self._count = sum_over_replicas(tf.reduce_sum(tf.cast(self._valid, tf.float32)))
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:
-    """The mean, a float32 scalar, of `x` in the shape of the mask."""
-    total = tf.reduce_sum(tf.where(self._valid, tf.cast(x, tf.float32), 0.))
+    """The mean, a float32 scalar, of `x`.
+
+    Raises:
+      ValueError: `x` has another shape than the mask.
+    """
+    x = tf.cast(x, tf.float32)
+    shapes.check('x', x, self._valid.shape, 'the mask')
+    total = tf.reduce_sum(tf.where(self._valid, x, 0.))
     return tf.math.divide_no_nan(total, self._count)

@@ -39,6 +39,7 @@ def cql_loss(q_values: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor, alpha:
   q_values = tf.cast(q_values, tf.float32)
   actions = tf.convert_to_tensor(actions)
   targets = tf.stop_gradient(tf.cast(targets, tf.float32))
+  mask = tf.cast(mask, tf.bool)
   expected = q_values.shape[:-1], 'q_values without its last axis'
   shapes.check('actions', actions, *expected)
   shapes.check('targets', targets, *expected)
@@ -74,11 +75,13 @@ def double_q_targets(rewards: tf.Tensor, discounts: tf.Tensor, q_values: tf.Tens
   """
   if not 0 <= gamma <= 1:
     raise ValueError(f'gamma: expected a number in [0, 1], got {gamma!r}')
+  rewards, discounts, q_values, target_q_values = (
+      tf.cast(x, tf.float32) for x in (rewards, discounts, q_values, target_q_values))
   shapes.check('discounts', discounts, rewards.shape, 'rewards')
   shapes.check('q_values', q_values, [*rewards.shape, None], 'rewards')
   shapes.check('target_q_values', target_q_values, q_values.shape, 'q_values')
   best = tf.argmax(q_values[:, 1:], axis=-1)
-  values = taken_values(tf.cast(target_q_values[:, 1:], tf.float32), best)
+  values = taken_values(target_q_values[:, 1:], best)
   return rewards + gamma * discounts * tf.pad(values, [[0, 0], [0, 1]])
 
 
@@ -96,6 +99,7 @@ def target_mask(valid: tf.Tensor, discounts: tf.Tensor) -> tf.Tensor:
   Returns:
     [B, T] bool.
   """
+  valid, discounts = tf.cast(valid, tf.bool), tf.cast(discounts, tf.float32)
   shapes.check('discounts', discounts, valid.shape, 'valid')
   followed = tf.pad(valid[:, 1:], [[0, 0], [0, 1]])
   return valid & (followed | tf.equal(discounts, 0))

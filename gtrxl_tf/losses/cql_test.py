@@ -31,6 +31,17 @@ class CQLLossTest(tf.test.TestCase):
     self.assertAllClose(tape.gradient(loss, q_values),
                         0.5 * policy + [[0, 2.0 - 5.0 - 0.5, 0]])
 
+  def test_lists_and_arrays_are_taken_like_tensors(self):
+    arguments = ([[[1., 2.], [3., 5.]]], [[0, 1]], [[1., 2.]])
+    expected = cql.cql_loss(*map(tf.constant, arguments), 1.0, tf.constant([[True, False]]))
+    for make in list, np.array:
+      found = cql.cql_loss(*map(make, arguments), 1.0, make([[True, False]]))
+      self.assertAllClose(found.total_loss, expected.total_loss)
+    targets = cql.double_q_targets(
+        [[1., 2.]], np.ones([1, 2]), [[[1., 2.], [3., 5.]]], [[[1., 2.], [3., 4.]]], 0.5)
+    self.assertAllClose(targets, [[3., 2.]])
+    self.assertAllEqual(cql.target_mask([[True, True]], [[1., 1.]]), [[True, False]])
+
   def test_steps_outside_the_mask_do_not_count(self):
     random = np.random.RandomState(0)
     q_values, targets = random.randn(2, 3, 4), random.randn(2, 3)

@@ -90,6 +90,7 @@ def r2d2_loss(
   targets = rescale(
       n_step_targets(rewards, discounts, values, is_last, gamma, n_step), epsilon)
   valid = ~is_last[:, :-1]
+  actions = tf.where(valid, tf.cast(actions, tf.int32), 0)  # The others are none.
   td_errors = tf.where(
       valid, tf.stop_gradient(targets) - cql.taken_values(q_values[:, :-1], actions), 0.)
   total_loss = averages.MaskedMean(valid)(
@@ -100,6 +101,7 @@ def r2d2_loss(
 
 def rescale(x: tf.Tensor, epsilon: float = 1e-3) -> tf.Tensor:
   """h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x, in place of clipped rewards."""
+  x = tf.convert_to_tensor(x)
   size = tf.abs(x)
   # The same with no difference of two nearly equal numbers.
   return tf.sign(x) * size / (tf.sqrt(size + 1) + 1) + epsilon * x

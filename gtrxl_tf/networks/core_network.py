@@ -56,7 +56,8 @@ class CoreNetwork(network.Network):
       the core's outputs, or a nest of these. Without one the outputs are the core's.
 
   Raises:
-    ConfigError: the core has segments. TF-Agents acts by unrolls of one step.
+    ConfigError: the core has segments, as TF-Agents acts by unrolls of one step. Or an
+      argument makes no such layer.
   """
 
   def __init__(self, input_tensor_spec: Any,
@@ -64,7 +65,14 @@ class CoreNetwork(network.Network):
                torso: Callable[[], tf.keras.layers.Layer] = torsos.VectorTorso,
                name: Optional[str] = None,
                head: Optional[Callable[[], Any]] = None):
+    for argument, make in ('core', core), ('torso', torso), ('head', head):
+      if isinstance(make, tf.Module) or make is not None and not callable(make):
+        raise config.ConfigError(
+            f'CoreNetwork.{argument} = {make!r:.80}: expected a function that makes one')
     made = core()
+    if not isinstance(made, cores.Core):
+      raise config.ConfigError(
+          f'CoreNetwork.core makes a {type(made).__name__}: expected a core')
     if made.segment_length > 1:
       raise config.ConfigError(
           f'CoreNetwork.core makes a {type(made).__name__} with segments of '

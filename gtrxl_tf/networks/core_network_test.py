@@ -174,6 +174,15 @@ class CoreNetworkTest(tf.test.TestCase, parameterized.TestCase):
       core_network.CoreNetwork(_SPEC, functools.partial(
           cores.RATE, 1, 8, 2, 4, segment_length=3))
 
+  @parameterized.parameters(
+      (dict(core=cores.DeepLSTM(1, 8)), 'CoreNetwork.core = <.*: expected a function that'),
+      (dict(torso=torsos.VectorTorso([4])), 'CoreNetwork.torso = <.*: expected a function'),
+      (dict(head=[tf.keras.layers.Dense]), r'CoreNetwork.head = \[.*: expected a function'),
+      (dict(core=torsos.VectorTorso), 'CoreNetwork.core makes a VectorTorso: expected a c'))
+  def test_layers_in_place_of_functions_are_refused(self, arguments, message):
+    with self.assertRaisesRegex(config.ConfigError, message):
+      core_network.CoreNetwork(_SPEC, **arguments)
+
   def check_training(self, agent, network):
     before = [v.numpy() for v in network.trainable_variables]
     self.assertTrue(np.isfinite(agent.train(_experience(agent)).loss))

@@ -21,7 +21,14 @@ class Torso(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
   """
 
   def call(self, observation: Any, batch_dims: int) -> tf.Tensor:
-    return batch_apply.batch_apply(self.embed, observation, batch_dims)
+    return batch_apply.batch_apply(self._embedded, observation, batch_dims)
+
+  def _embedded(self, observation: Any) -> tf.Tensor:
+    embedded = self.embed(observation)
+    if embedded.shape.rank != 2:
+      raise ValueError(f'{type(self).__name__}.embed returned the shape '
+                       f'{embedded.shape}: expected [N, D]')
+    return embedded
 
   @abc.abstractmethod
   def embed(self, observation: Any) -> tf.Tensor:

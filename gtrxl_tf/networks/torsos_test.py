@@ -53,6 +53,16 @@ class VectorTorsoTest(tf.test.TestCase, parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, r'batch_dims = 2: .*\(3,\)'):
       torsos.VectorTorso()(tf.zeros([3]), batch_dims=2)
 
+  def test_an_embedding_of_another_rank_is_refused(self):
+    class Sum(torsos.Torso):
+
+      def embed(self, observation):
+        return tf.reduce_sum(observation, axis=-1)
+
+    with self.assertRaisesRegex(
+        ValueError, r'Sum.embed returned the shape \(6,\): expected \[N, D\]'):
+      Sum()(tf.zeros([2, 3, 4]), batch_dims=2)
+
   def test_an_image_is_refused(self):
     image = tf.zeros([2, 3, 7, 7, 3], tf.uint8)
     with self.assertRaisesRegex(

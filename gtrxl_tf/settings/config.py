@@ -252,6 +252,9 @@ def parse(files: Sequence[str], bindings: Sequence[str]) -> None:
     ConfigError: a file does not exist, a name is unknown, or a line is not gin. The
       message is one line and says what would have been allowed.
   """
+  for name, given in ('files', files), ('bindings', bindings):
+    if isinstance(given, str):
+      raise ConfigError(f'gin_{name} = {given!r}: expected a list of {name}')
   gin_files.Reader(_names).read(files, bindings)
 
 
