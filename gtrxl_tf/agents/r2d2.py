@@ -200,7 +200,10 @@ class EpsilonGreedy:
     self._alpha = alpha
 
   def rates(self, first: int, count: int, total: int, num_tasks: int = 1) -> np.ndarray:
-    """The rates `[count]` of environments from number `first`, of `total`."""
+    """The rates `[count]` of environments from number `first`, of `total`.
+
+    Environment i plays task i modulo `num_tasks`.
+    """
     last = (total - 1) // num_tasks
     share = np.arange(first, first + count) // num_tasks / max(last, 1)
     return (self._epsilon ** (1 + self._alpha * share)).astype(np.float32)

@@ -390,7 +390,8 @@ def _finals_cell(runs: Sequence[Run], measure: str, task: Optional[int] = None) 
 def _finals_caption(measure: str) -> str:
   return (f'Mean over the runs ± its standard error, and in brackets the {measure} of '
           'each in the evaluation after training, in the order of their seeds. A run '
-          'that diverged counts as 0, or as its lowest return below 0. -: not evaluated, and not in the mean.')
+          'that diverged counts as 0, or as its lowest return below 0. -: not evaluated, '
+          'and not in the mean.')
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:

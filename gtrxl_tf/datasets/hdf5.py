@@ -59,8 +59,9 @@ def minari(name: Union[str, pathlib.Path]) -> importers.Recording:
   specs = format_lib.Specs(*(
       _minari_spec(spaces[kind], str(metadata_file), kind) for kind in spaces))
   file = _open_hdf5(folder / 'data' / 'main_data.hdf5', 'The importer of Minari')
+  settings = f'minari {folder.name} {importers.checksum(metadata_file.read_bytes())}'
   return importers.Recording(
-      f'minari {folder.name} {importers.checksum(metadata_file.read_bytes())}', specs, True, _minari_episodes(file, spaces, specs))
+      settings, specs, True, _minari_episodes(file, spaces, specs))
 
 
 def _minari_spec(space: Dict[str, Any], place: str, name: str) -> Any:

@@ -174,7 +174,8 @@ class Sampler(tf.train.experimental.PythonState):
   def deserialize(self, string_value: bytes) -> None:
     with np.load(io.BytesIO(string_value), allow_pickle=False) as file:
       arrays = dict(file)
-    dataset, expected = self._trajectories.dataset, str(arrays.pop('dataset_checksum'))
+    dataset = self._trajectories.dataset
+    expected = str(arrays.pop('dataset_checksum', dataset.checksum))
     if dataset.checksum != expected:
       raise config.ConfigError(
           f'OfflineExperiment.dataset: {dataset.path} was written again since the run '

@@ -409,8 +409,8 @@ class OnlineTrainingTest(parameterized.TestCase):
       return '\n'.join(logs.output)
 
     said = stalls(
-           r'learner: no usable unroll for \d s, at learner step 0: it waits for actors, which send '
-           'nothing; 0 unrolls in the queue, 0 refused since the last step, weights of '
+           r'learner: no usable unroll for \d s, at learner step 0: it waits for actors, '
+           'which send nothing; 0 unrolls in the queue, 0 refused since the last step, weights of '
            'step 0 at the server and of step 0 at the learner$')
     self.assertRegex(said, r'learner: no unroll has come for \d s: it connects again')
     time.sleep(2)  # The previous learner's stream ends.
