@@ -185,8 +185,8 @@ In the ledger of the last start: stale {last["unrolls_stale"]:.0f}, duplicate \
 {last["oldest_allowed"]:.0f} allowed
 Seconds: {begun - started:.0f} to begin, {faults_over - begun:.0f} of faults, \
 {time.time() - faults_over:.0f} after them
-Times that the learner took no step for a minute: \
-{len(self._parts.find("learner", "no step for"))}
+Times that the learner had no usable unroll for a minute: \
+{len(self._parts.find("learner", "no usable unroll for"))}
 Success: {success:.2f}''')
     self.assertGreaterEqual(success, 0.95)
     self.assertLessEqual(max(account.lost), _CHECKPOINT_PERIOD)
@@ -224,7 +224,7 @@ Success: {success:.2f}''')
       if time.time() > self._deadline or self._folder.diverged.exists():
         self.fail('\n'.join([
             f'seed {_SEED}: the run has not ended after {_LIMIT_SECONDS:.0f} s',
-            *self._parts.find('learner', 'no step for'), self._tails()]))
+            *self._parts.find('learner', 'no usable unroll for'), self._tails()]))
       self._parts.restart_the_dead()
       for name in [name for name, over in self._cut.items() if time.time() > over]:
         self._hosts.heal(name)

@@ -262,7 +262,7 @@ def ranked(runs: Sequence[Run], steps: float) -> List[float]:
   for run in runs:
     reached = last(run, column)
     if run.diverged and reached <= steps:
-      returns.append(floor(run))
+      returns.append(floor(run) if measure == 'return' else 0.)
     # The last row of a run that is done is a few learner steps from its end.
     elif run.evaluation or reached >= steps:
       returns += [row[measure] for row in run.metrics

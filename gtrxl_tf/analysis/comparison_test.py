@@ -276,6 +276,9 @@ class RankedTest(parameterized.TestCase):
   def test_divergence_does_not_raise_returns_below_0(self):
     runs = [_run('gtrxl', 0, [-9, -8, -7]), _run('gtrxl', 1, [-8, -9], diverged=True)]
     self.assertEqual(comparison.ranked(runs, 3000), [-7, -9])
+    scored = [run._replace(metrics=[{**row, 'score': 5.} for row in run.metrics])
+              for run in runs]
+    self.assertEqual(comparison.ranked(scored, 3000), [5, 0])
 
   def test_a_run_that_has_not_reached_the_point_has_no_rank(self):
     runs = [_run('gtrxl', 0, [1, 2]), _run('gtrxl', 1, [1, 3], [3])]

@@ -149,7 +149,7 @@ def _draws(runs: Sequence[comparison.Run]) -> Dict[str, str]:
   for name, models in draws.items():
     merged = {seed: value for drawn in models.values() for seed, value in drawn.items()}
     same = all(drawn.items() <= merged.items() for drawn in models.values())
-    texts[name] = ', '.join(merged.values()) if same else ', and '.join(
+    texts[name] = ', '.join(merged[seed] for seed in sorted(merged)) if same else ', and '.join(
         f'of {model} {", ".join(drawn.values())}' for model, drawn in models.items())
   return texts
 

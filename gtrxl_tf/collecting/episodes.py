@@ -100,8 +100,10 @@ class Collector:
                epsilon=epsilon, keep=keep, seed=seed)
     own |= {} if tasks is None else {'tasks': tasks}
     own |= {} if record == 'played' else {'record': record}
-    own |= {x.func.__name__: x.keywords for x in (environment, *(wrappers or ()))
-            if isinstance(x, functools.partial)}
+    for x in (environment, *(wrappers or ())):
+      if isinstance(x, functools.partial):
+        own |= {name: value for name, value in x.keywords.items()
+                if isinstance(value, (bool, int, float, str, tuple))}
     self.settings = '\n'.join([
         *(f'# Collector.{name} = {value!r}' for name, value in own.items()), '',
         gin.operative_config_str()])

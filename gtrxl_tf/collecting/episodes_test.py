@@ -247,7 +247,7 @@ class CollectTest(parameterized.TestCase):
 
     self._collect('mazes', maze(3), num_episodes=4)
     self._collect('mazes', maze(3), num_episodes=4)
-    with self.assertRaisesRegex(datasets.DatasetError, "'corridor_length': 8"):
+    with self.assertRaisesRegex(datasets.DatasetError, 'corridor_length = 8'):
       self._collect('mazes', maze(8), num_episodes=4)
 
   def test_the_seed_decides(self):

@@ -24,7 +24,10 @@ def check(name: str, x: Any, sizes: Sequence[Optional[int]], expected: str
   if x is None or isinstance(x, tuple):  # A tuple is a state, or all the arguments.
     raise ValueError(f'{name} of type {type(x).__name__}: expected {expected}')
   if not any(hasattr(leaf, 'shape') for leaf in tf.nest.flatten(x)):
-    x = np.asarray(x)  # A list of numbers, or a number.
+    try:
+      x = np.asarray(x)  # A list of numbers, or a number.
+    except ValueError:
+      raise ValueError(f'{name} is a ragged list: expected {expected}') from None
   shape = tf.TensorShape(getattr(x, 'shape', None))
   if shape.rank is None:
     return (None,) * len(sizes)

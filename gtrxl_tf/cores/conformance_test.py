@@ -670,6 +670,7 @@ class ShapesTest(parameterized.TestCase, tf.test.TestCase):
          rf'state.memory of shape \(1, 3, 1, 8\): expected \({_B}, 3, 1, 8\), as from '),
         ((inputs[:, :, :2],),
          rf'inputs of shape \({_B}, 8, 2\): expected \[B, T, D\] with D = {_D}$'),
+        ((inputs, [[True], [True, False]], None), r'^is_first is a ragged list: expec'),
         ((inputs, [False] * 8, None), rf'is_first of shape \(8,\): .* B = {_B}, T = 8$'),
         ((inputs[:, :0],), '^inputs have 0 steps: expected at least one$')):
       with self.assertRaisesRegex(ValueError, error):

@@ -56,8 +56,8 @@ def dqn_replay(folder: Union[str, pathlib.Path],
       importers.action_spec(actions[0].shape, actions[0].dtype,
                             lambda: max(x.max() for x in actions), action_names))
   return importers.Recording(
-      f'dqn_replay {importers.checksum(*actions)} {max_steps_per_file or ""}'.strip(),
-      specs, False,
+      f'dqn_replay {folder.name} {importers.checksum(*actions)} '
+      f'{max_steps_per_file or ""}'.strip(), specs, False,
       _episodes(folder, numbers, specs, max_steps_per_file))
 
 

@@ -182,8 +182,9 @@ def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None
       importers.action_spec(
           file['actions'].shape, file['actions'].dtype,
           lambda: file['actions'][:].max(), action_names))
-  settings = (f'd4rl {pathlib.Path(path).name} {importers.checksum(file["rewards"][:])} '
-              f'{max_episode_steps or ""}'.strip())
+  checksum = importers.checksum(
+      *(file[name][:] for name in ('actions', 'rewards', 'terminals')))
+  settings = f'd4rl {pathlib.Path(path).name} {checksum} {max_episode_steps or ""}'.strip()
   return importers.Recording(
       settings, specs, False, _d4rl_episodes(file, specs, max_episode_steps))
 

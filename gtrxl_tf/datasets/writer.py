@@ -139,7 +139,7 @@ class EpisodeWriter:
         the writer is closed.
     """
     if self._lock is None:
-      raise DatasetError(f'{self._path}: the writer is closed: expected to write before')
+      raise DatasetError(f'{self._path}: the writer is closed: expected write() before close()')
     if isinstance(episodes, format_lib.Episode):
       raise DatasetError('write() got an Episode: expected a list of episodes')
     checked = [self._checked(episode) for episode in episodes]

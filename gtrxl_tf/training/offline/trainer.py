@@ -114,8 +114,9 @@ class OfflineTrainer(trainer.Trainer):
     if self._is_chief and self._is_due(self._experiment.evaluation_period):
       began = time.process_time()
       self._network_that_acts()  # The evaluator's policy has it.
+      ends = self._has_ended()  # The last evaluation is not interrupted.
       self.evaluation = self._evaluator.evaluate(
-          self._asked_to_stop, after_training=self._has_ended())
+          lambda: not ends and self._asked_to_stop(), after_training=ends)
       if self.evaluation is not None:
         self._means = self.evaluation.means
       self._cpu_started += time.process_time() - began

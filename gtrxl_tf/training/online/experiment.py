@@ -76,7 +76,7 @@ class OnlineExperiment(experiment.Experiment):
       x `batch_size` / `environments_per_actor`. After half a minute without newer
       weights an actor acts again with those it has, since an unroll may have been lost.
       If none was, `max_age` refuses the additional ones.
-    stall_seconds: seconds without a learner step after which a warning says what the
+    stall_seconds: seconds without a usable unroll after which a warning says what the
       learner waits for, and its health check fails; the same holds for an actor without
       an unroll. A part that hangs in a single call for three times as long ends, and is
       started again. Not in the paper; ten minutes are more than a first step takes to
