@@ -101,8 +101,7 @@ class DistillationPolicy(policy_lib.NetworkPolicy):
       `windows.DistillationWindow`; the context if the core has no recurrence. By
       default the network uses the core's memory.
     temperature: the temperature of action sampling, see `imitation.sample`; 0 takes the
-      most likely action.
-      Label smoothing keeps a network from ever becoming certain.
+      most likely action. Label smoothing keeps a network from ever becoming certain.
     position_scale: the network receives the position `scale * step + shift`, rounded.
       A larger value makes it exploit sooner, a smaller one explore longer (Figure 7).
     position_shift: see above.

@@ -262,7 +262,7 @@ def ranked(runs: Sequence[Run], steps: float) -> List[float]:
   for run in runs:
     reached = last(run, column)
     if run.diverged and reached <= steps:
-      returns.append(floor(run) if measure == 'return' else 0.)
+      returns.append(floor(run, measure))
     # The last row of a run that is done is a few learner steps from its end.
     elif run.evaluation or reached >= steps:
       returns += [row[measure] for row in run.metrics
@@ -299,9 +299,10 @@ def last(run: Run, column: str) -> float:
   return run.metrics[-1][column] if run.metrics else 0.
 
 
-def floor(run: Run) -> float:
-  """Returns what the return of a run counts that diverged: 0, or its lowest before."""
-  return min([0., *(row['return'] for row in run.metrics if row['return'] < 0)])
+def floor(run: Run, measure: str) -> float:
+  """Returns what a measure of a diverged run counts as: 0, or its lowest return below."""
+  return min([0., *(row['return'] for row in run.metrics
+                    if measure == 'return' and row['return'] < 0)])
 
 
 def measure_of(runs: Sequence[Run]) -> str:
@@ -314,7 +315,7 @@ def _final(run: Run, measure: str = 'return', task: Optional[int] = None
            ) -> Optional[float]:
   """Returns the final value of a run in a task, or in all; None if it is not known."""
   if run.diverged:
-    return floor(run) if measure == 'return' else 0.
+    return floor(run, measure)
   if measure.endswith('normalized'):
     return _found(run, measure)
   if measure not in ('return', 'success'):

@@ -297,13 +297,12 @@ def _curves(point: comparison.PointRuns, models: Sequence[str]
              curves.time_column(comparison.metrics_of(runs)))
   first = next((run.metrics[0] for run in runs if run.metrics), {'return'})
   names = 'return', 'normalized', 'greedy_normalized', *point.scores
-  zeros = {name: 0. for name in names if name in first}
   end = {column: max(comparison.last(run, column) for run in runs)
          for column in columns}
   shown = {model: [] for model in models}
   for run in runs:
     start = {column: comparison.last(run, column) for column in columns}
-    bad = {**zeros, **({'return': comparison.floor(run)} if 'return' in zeros else {})}
+    bad = {name: comparison.floor(run, name) for name in names if name in first}
     shown[run.model].append([*run.metrics, *(
         [{**start, **bad}, {**end, **bad}] if run.diverged else [])])
   return shown

@@ -142,7 +142,8 @@ def table(index: run_index.Index) -> str:
 
 def _draws(runs: Sequence[comparison.Run]) -> Dict[str, str]:
   """The values of each setting that was drawn, by seed; of each model if they differ."""
-  draws, texts = {}, {}  # By setting, model and seed.
+  draws = {}  # The keys are settings, then models, then seeds.
+  texts = {}
   for run in sorted(runs, key=lambda run: run.seed):
     for name, value in run.samples.items():
       draws.setdefault(name, {}).setdefault(run.model, {})[run.seed] = format(value, '.2g')

@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 import tree
 
+from gtrxl_tf import files as files_lib
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import importers
 from gtrxl_tf.environments import optional
@@ -59,7 +60,7 @@ def minari(name: Union[str, pathlib.Path]) -> importers.Recording:
   specs = format_lib.Specs(*(
       _minari_spec(spaces[kind], str(metadata_file), kind) for kind in spaces))
   file = _open_hdf5(folder / 'data' / 'main_data.hdf5', 'The importer of Minari')
-  settings = f'minari {folder.name} {importers.checksum(metadata_file.read_bytes())}'
+  settings = f'minari {folder.name} {files_lib.checksum(metadata_file)}'
   return importers.Recording(
       settings, specs, True, _minari_episodes(file, spaces, specs))
 

@@ -50,9 +50,12 @@ def __dir__() -> List[str]:
   return sorted({*globals(), *_MODULES})
 
 
-def checksum(*parts: Union[bytes, np.ndarray]) -> str:
-  """Returns eight digits that tell inputs of the same name apart."""
-  return f'{functools.reduce(lambda crc, part: zlib.crc32(part, crc), parts, 0):08x}'
+def checksum(*arrays: np.ndarray) -> str:
+  """Returns the CRC-32 of arrays, which tells inputs of the same name apart."""
+  value = 0
+  for array in arrays:
+    value = zlib.crc32(array, value)
+  return f'{value:08x}'
 
 
 class Recording(NamedTuple):

@@ -9,6 +9,7 @@ import numpy as np
 import tree
 
 from gtrxl_tf import environments
+from gtrxl_tf import files
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import importers
 from gtrxl_tf.environments import optional
@@ -68,9 +69,9 @@ def rlds(folder: Union[str, pathlib.Path], action_names: Tuple[str, ...] = ()
         (x['steps']['action'].max() for x in episodes()), default=0), action_names)
   specs = format_lib.Specs(_spec(
       tfds.features, steps['observation'], f'{folder}: observation'), action)
+  checksum = files.checksum(folder / 'dataset_info.json')
   return importers.Recording(
-      f'rlds {builder.info.full_name} '
-      f'{importers.checksum((folder / "dataset_info.json").read_bytes())}', specs, True,
+      f'rlds {builder.info.full_name} {checksum}', specs, True,
       map(functools.partial(_episode, folder, specs), episodes()))
 
 

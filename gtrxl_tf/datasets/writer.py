@@ -238,9 +238,9 @@ class EpisodeWriter:
 
 
 def _has_list(nest: Any) -> bool:
-  parts = nest.values() if isinstance(nest, dict) else nest if (
-      isinstance(nest, tuple)) else ()
-  return isinstance(nest, list) or any(map(_has_list, parts))
+  if isinstance(nest, dict):
+    nest = tuple(nest.values())
+  return isinstance(nest, list) or isinstance(nest, tuple) and any(map(_has_list, nest))
 
 
 def _check_fit(place: str, arrays: Dict[str, np.ndarray], specs: Dict[str, Any],

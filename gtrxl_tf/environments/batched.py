@@ -17,8 +17,8 @@ from gtrxl_tf.environments.batched_environment import EnvironmentFailed  # noqa:
 class _BatchedTogether(BatchedEnvironment):
   """Steps tasks of one class together, as `vector_task.VectorTask` describes.
 
-  The tasks only begin their own episodes. Of their results only rewards and
-  observations are checked, and only for being finite.
+  The tasks only begin their own episodes. Rewards and observations are only checked for
+  NaN and infinity.
   """
 
   def __init__(self, environments: Sequence[vector_task.VectorTask],

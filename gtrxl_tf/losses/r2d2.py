@@ -90,7 +90,7 @@ def r2d2_loss(
   targets = rescale(
       n_step_targets(rewards, discounts, values, is_last, gamma, n_step), epsilon)
   valid = ~is_last[:, :-1]
-  actions = tf.where(valid, tf.cast(actions, tf.int32), 0)  # Last steps have none.
+  actions = tf.where(valid, tf.cast(actions, tf.int32), 0)  # Last steps have no action.
   td_errors = tf.where(
       valid, tf.stop_gradient(targets) - cql.taken_values(q_values[:, :-1], actions), 0.)
   total_loss = averages.MaskedMean(valid)(

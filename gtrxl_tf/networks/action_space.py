@@ -346,7 +346,7 @@ class ActionSpace:
 
 
 def _is_index(spec: specs.Array) -> bool:
-  """Whether samples are the environment's actions: TensorFlow takes them as indices."""
+  """Whether TensorFlow takes the environment's actions as indices, so they are samples."""
   return isinstance(spec, specs.DiscreteArray) and spec.dtype in (np.int32, np.int64)
 
 

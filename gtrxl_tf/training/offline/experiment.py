@@ -231,7 +231,8 @@ class OfflineExperiment(experiment.Experiment):
       raise config.ConfigError(
           f"OfflineExperiment.starts = {starts!r} with @MemoryPool: expected 'first', "
           'where the clue is')
-    if getattr(made, 'curriculum', False) and starts != 'first':
+    if (isinstance(made, samplers.WholeTrajectories) and made.curriculum
+        and starts != 'first'):
       raise config.ConfigError(
           f'OfflineExperiment.starts = {starts!r} with WholeTrajectories.curriculum = '
           "True: expected 'first', as it goes by the length of episodes")

@@ -24,9 +24,9 @@ class OnlineEvaluator:
   """Evaluates the acting policy on episodes that are not trained on.
 
   Each evaluation is a row of `evaluations.csv` and a point in TensorBoard, at the
-  learner step of its weights. The next one begins when there are new weights. A run of
-  `gtrxl train` stops its evaluator at the end; one that was started by hand plays the
-  last weights, too.
+  learner step of its weights. The next one begins when there are new weights. `gtrxl
+  train` stops its evaluator at the end of the run. An evaluator that was started by hand
+  also plays the last weights.
   """
 
   def __init__(self, experiment: experiment_lib.OnlineExperiment, address: str,
@@ -107,7 +107,8 @@ class OnlineEvaluator:
     row.update(self._experiment.compute_scores(played.returns, played.tasks))
     logging.info('evaluator: %s', ', '.join(f'{k} {v:g}' for k, v in row.items()))
     last = metrics_csv.last_metrics(self._path)
-    if last and last['learner_step'] >= step:  # Of weights that the learner has lost.
+    if last and last['learner_step'] >= step:
+      # The learner went back to a checkpoint: later rows are about weights it has lost.
       self._rows = metrics_csv.MetricsWriter(self._path, resume_step=step - 1)
     self._rows.append(row)
     self._summaries.write(step, row)

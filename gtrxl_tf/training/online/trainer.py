@@ -97,7 +97,7 @@ class OnlineTrainer(trainer.Trainer):
     self._published_step = self.step - self.step % self._agent.publish_period
     self._channel = self._make_channel()
     self._refused_before = self._ledger.refused  # At the last learner step.
-    self._seen = 0  # Unrolls.
+    self._unrolls_seen = 0
     self._watchdog = watchdog.Watchdog(experiment.stall_seconds, self._describe)
     self._queue = unroll_queue.UnrollQueue(
         address, self._items_per_worker, self._ledger, self._asked_to_stop,
@@ -114,8 +114,8 @@ class OnlineTrainer(trainer.Trainer):
   def _alive_or_stop(self) -> bool:
     """Returns whether to stop; a call shows that the learner does not hang."""
     self._watchdog.alive()
-    if self._ledger.unrolls != self._seen:  # Many may come before the first step.
-      self._seen = self._ledger.unrolls
+    if self._ledger.unrolls != self._unrolls_seen:  # A step may need many of them.
+      self._unrolls_seen = self._ledger.unrolls
       self._watchdog.progress()
     if self._inference:
       self._inference.check()
