@@ -153,7 +153,7 @@ class Pictures(dm_env.Environment):
     export.save_policy(
         self._experiment.make_policy(self._agent.target), folder.policy)
     done = _run('evaluate', root_dir=folder.root, video=True)
-    self.assertEqual((done.returncode, done.stdout), (1, ''))
+    self.assertEqual((done.returncode, done.stdout), (2, ''))
     self.assertRegex(done.stderr, r'Not started: ActionRecall cannot be drawn: '
                      r'expected a method render\(\) .*\n$')
     self.assertFalse(folder.videos.exists())
@@ -194,7 +194,7 @@ def BrokenRecall(seed):
     folder.policy.mkdir()
     done = _run('evaluate', root_dir=folder.root,
                 gin_bindings='ActionRecall.num_actions = 5')
-    self.assertEqual(done.returncode, 1)
+    self.assertEqual(done.returncode, 2)
     self.assertIn('expected ((5,), 4), got ((6,), 5)', done.stderr)
 
   @pytest.mark.long
@@ -205,14 +205,14 @@ def BrokenRecall(seed):
     damaged = folder.policy / 'saved_model.pb'
     damaged.write_bytes(damaged.read_bytes()[:-1])
     done = _run('evaluate', root_dir=folder.root)
-    self.assertEqual(done.returncode, 1)
+    self.assertEqual(done.returncode, 2)
     self.assertRegex(done.stderr.splitlines()[-1], f'^Not started: {damaged}: is damaged')
     self.assertNotIn('Traceback', done.stderr)
 
   @pytest.mark.long
   def test_evaluate_names_what_is_missing(self):
     done = _run('evaluate', root_dir=self._temporary)
-    self.assertEqual(done.returncode, 1)
+    self.assertEqual(done.returncode, 2)
     self.assertIn('config.gin does not exist', done.stderr)
 
   @pytest.mark.long
@@ -314,8 +314,9 @@ class LearningProcessesTest(absltest.TestCase):
     done = _run('evaluate', root_dir=self._folder.root,
                 sweep='DistillationPolicy.temperature=1.0,0.0')
     self.assertEqual(done.returncode, 0, done.stderr)
-    first, second, picture = done.stdout.splitlines()
+    first, misses, second, _, picture = done.stdout.splitlines()
     self.assertStartsWith(first, 'DistillationPolicy.temperature=1.0: In the last')
+    self.assertStartsWith(misses, 'DistillationPolicy.temperature=1.0: Share of episodes')
     self.assertStartsWith(second, 'DistillationPolicy.temperature=0.0: In the last')
     self.assertNotEqual(first.partition(': ')[2], second.partition(': ')[2])
     self.assertEqual(picture, f'Learning processes: {self._folder.root}/evaluation.png')

@@ -7,6 +7,8 @@ import sys
 import typing
 from typing import Any, Callable, Sequence
 
+import binaries
+
 if typing.TYPE_CHECKING:
   from gtrxl_tf import datasets
 
@@ -44,8 +46,7 @@ def run(gin_files: Sequence[str], gin_bindings: Sequence[str], output_dir: str,
       except environments.EnvironmentFailed:
         raise
       except ValueError as error:
-        print(f'Not started: {config.one_line(error)}', file=sys.stderr)
-        sys.exit(2)
+        binaries.refuse(config.one_line(error))
       try:
         dataset = collect(collector)
       except (config.ConfigError, datasets.DatasetError) as error:

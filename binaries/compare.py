@@ -86,7 +86,7 @@ def main() -> None:
     if not _ONLY_REPORT.value:
       comparison.train(_JOBS.value)
   except config.ConfigError as error:
-    sys.exit(f'Not started: {error}')
+    binaries.refuse(str(error))
   except comparison_runs.RunStopped as error:
     sys.exit(str(error))
   print(comparison.report())

@@ -92,6 +92,13 @@ class CompareTest(absltest.TestCase):
       compare.main()
     return printed.getvalue()
 
+  def _assert_refused(self, reason, **given):
+    said = io.StringIO()
+    with self.assertRaises(SystemExit) as refused, contextlib.redirect_stderr(said):
+      self._compare(**given)
+    self.assertEqual(refused.exception.code, 2)
+    self.assertRegex(said.getvalue(), f'Not started: {reason}')
+
   def _write_settings(self):
     """Writes what the processes of `self.runs` would have written into their folders."""
     for run in self.runs:
@@ -176,10 +183,10 @@ class CompareTest(absltest.TestCase):
   def test_finished_runs_with_other_settings_need_another_folder(self):
     self._compare(seeds=1)
     self._write_settings()
-    with self.assertRaisesRegex(
-        SystemExit, r'Not started: .*gtrxl/seed_0 was started with other settings: '
-        r'ActionRecall.delay = \d+ \(now 3\); other settings need another --root_dir'):
-      self._compare(gin_bindings=['ActionRecall.delay = 3'])
+    self._assert_refused(
+        r'.*gtrxl/seed_0 was started with other settings: ActionRecall.delay = \d+ '
+        r'\(now 3\); other settings need another --root_dir',
+        gin_bindings=['ActionRecall.delay = 3'])
     self.assertEmpty(self.runs)
 
   @pytest.mark.long
@@ -253,9 +260,8 @@ class CompareTest(absltest.TestCase):
 
   @pytest.mark.medium
   def test_a_value_that_does_not_fit_stops_it_before_the_first_run(self):
-    with self.assertRaisesRegex(
-        SystemExit, r'Not started: ActionRecall.delay = -1: expected an integer >= 0'):
-      self._compare(sweep='ActionRecall.delay=2,-1')
+    self._assert_refused('ActionRecall.delay = -1: expected an integer >= 0',
+                         sweep='ActionRecall.delay=2,-1')
     self.assertEmpty(self.runs)
 
   @pytest.mark.medium
@@ -266,8 +272,7 @@ class CompareTest(absltest.TestCase):
         ({'sweep': 'Experiment.seed=1,2'}, 'Experiment.seed differs'),
         ({'sweep': 'DeepLSTM.hidden_dim=8,16', 'models': ['lstm+DeepLSTM.hidden_dim=8']},
          'DeepLSTM.hidden_dim is in --sweep and in --models')):
-      with self.assertRaisesRegex(SystemExit, f'Not started: {setting}'):
-        self._compare(**given)
+      self._assert_refused(setting, **given)
     self.assertEmpty(self.runs)
     self._compare(sweep='DeepLSTM.hidden_dim=8,16', seeds=1)  # One model uses it.
     self.assertLen(self.runs, 4)

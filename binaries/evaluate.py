@@ -57,7 +57,8 @@ def main() -> None:
 
   folder = run_folder.RunFolder(_ROOT_DIR.value)
   if not folder.config.exists():
-    sys.exit(f'{folder.config} does not exist: --root_dir is not the folder of a run')
+    binaries.refuse(
+        f'{folder.config} does not exist: --root_dir is not the folder of a run')
   try:
     run_evaluation.evaluate(
         folder, _GIN_FILE.value, _GIN_BINDINGS.value, _SWEEP.value,
@@ -65,7 +66,7 @@ def main() -> None:
         show=functools.partial(print, flush=True), video=_VIDEO.value,
         greedy=_GREEDY.value)
   except config.ConfigError as error:
-    sys.exit(f'Not started: {error}')
+    binaries.refuse(str(error))
   except exit_codes.RunFailed as error:
     sys.exit(f'Stopped: {error}')
 

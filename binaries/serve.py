@@ -7,7 +7,6 @@ machine can connect.
 """
 
 import pathlib
-import sys
 
 from absl import flags
 
@@ -41,7 +40,7 @@ def main() -> None:
     server.serve(pathlib.Path(_POLICY_DIR.value), _HOST.value, _PORT.value,
                  _MAX_SESSIONS.value, _IDLE_SECONDS.value, _MAX_BATCH.value)
   except config.ConfigError as error:
-    sys.exit(f'Not started: {error}')
+    binaries.refuse(str(error))
 
 
 if __name__ == '__main__':

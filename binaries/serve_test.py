@@ -173,7 +173,7 @@ class ServeTest(absltest.TestCase):
     shutil.copytree(self.policy, folder)
     (folder / 'saved_model.pb').write_bytes(b'')
     server = _Server(folder)
-    self.assertEqual(server.process.wait(60), 1)
+    self.assertEqual(server.process.wait(60), 2)
     self.assertRegex(server.output(), f'^Not started: {folder}/saved_model.pb: is '
                      r'damaged: has 0 bytes: expected \d+\n$')
 
@@ -182,13 +182,13 @@ class ServeTest(absltest.TestCase):
         [sys.executable, '-c', 'import sys; sys.modules["aiohttp"] = None; '
          'import binaries; from binaries import serve; binaries.run(serve.main)',
          '--policy_dir=none'], capture_output=True, text=True, check=False)
-    self.assertEqual(done.returncode, 1)
+    self.assertEqual(done.returncode, 2)
     self.assertRegex(done.stderr, '^Not started: gtrxl serve needs the package aiohttp, '
                      'which is not installed: expected `.*serve.*`\n$')
 
   def test_an_address_in_use(self):
     server = _Server(self.policy, port=self.server.port)
-    self.assertEqual(server.process.wait(60), 1)
+    self.assertEqual(server.process.wait(60), 2)
     self.assertRegex(server.output(), f'^Not started: localhost:{self.server.port}: '
                      'cannot listen: .*in use.*\n$')
 

@@ -22,9 +22,7 @@ def main() -> None:
   from gtrxl_tf.analysis.benchmarks import serving
 
   if not all(x.isdecimal() and int(x) for x in _CLIENTS.value):
-    print(f'Not started: --clients={",".join(_CLIENTS.value)}: expected numbers >= 1',
-          file=sys.stderr)
-    sys.exit(2)
+    binaries.refuse(f'--clients={",".join(_CLIENTS.value)}: expected numbers >= 1')
   binaries.print_row(serving.TITLES)
   binaries.print_row(['--:'] * len(serving.TITLES))
   for num_clients in map(int, _CLIENTS.value):

@@ -6,7 +6,7 @@ import pathlib
 from typing import Any, Dict
 import zlib
 
-BLOCK_BYTES = 2**24
+_BLOCK_BYTES = 2**24
 
 
 class DamagedFile(ValueError):
@@ -54,7 +54,7 @@ def checksum(path: pathlib.Path) -> str:
   """Returns the CRC-32 of a file as hexadecimal digits."""
   value = 0
   with open(path, 'rb') as stream:
-    while block := stream.read(BLOCK_BYTES):
+    while block := stream.read(_BLOCK_BYTES):
       value = zlib.crc32(block, value)
   return f'{value:08x}'
 

@@ -1,9 +1,8 @@
 """What learners and trainers require of agents, and the base of offline ones."""
 
-from typing import Any, Dict, Mapping, Sequence, Tuple
+from typing import Any, Dict, Mapping, Protocol, Sequence, Tuple
 
 import tensorflow as tf
-from typing_extensions import Protocol
 
 from gtrxl_tf.settings import config
 

@@ -87,7 +87,7 @@ class NetworkPolicy(abc.ABC):
     """Takes one step.
 
     Args:
-      time_step: of tensors `[B, ...]`.
+      time_step: tensors `[B, ...]`.
       policy_state: from `get_initial_state` or the last step.
       seed: see `ActionSpace.sample`; ignored if the policy does not sample.
     """

@@ -217,7 +217,7 @@ class Comparison:
             f'--root_dir={self._folder(run).root}']
 
   def _train(self, run: _Run, to_file: bool) -> float:
-    """Runs `binaries.train` to its end; returns the seconds it took.
+    """Runs `gtrxl train` to its end; returns the seconds it took.
 
     If the run ends before it is done, all others are stopped.
     """

@@ -16,6 +16,8 @@ from gtrxl_tf.environments import numpad
 
 Sequence = Tuple[int, ...]
 
+_EPISODE_LENGTH = 100
+
 
 def _neighbours(size: int) -> List[List[int]]:
   return [sorted({*pads} - {pad}) for pad, pads in enumerate(numpad.destinations(size))]
@@ -52,8 +54,8 @@ def _successors(size: int) -> Dict[Sequence, collections.Counter]:
   return counts
 
 
-def bound(size: int, episode_length: int = 100) -> float:
-  """Returns an upper bound of the mean return of any agent.
+def bound(size: int) -> float:
+  """Returns an upper bound of the mean return of any agent in 100 steps.
 
   When k pads are known, a wrong press costs at least its own step and the k presses
   that light the known pads again. It reveals nothing but that the pad is not the next
@@ -61,8 +63,7 @@ def bound(size: int, episode_length: int = 100) -> float:
   other steps are counted as rewarded, though many are needed to walk.
 
   Args:
-    size: pads along each side.
-    episode_length: steps in an episode, in which every sequence can be found.
+    size: pads along each side. Every sequence must be found within an episode.
   """
   counts = _successors(size)
   lost = 0.
@@ -73,25 +74,23 @@ def bound(size: int, episode_length: int = 100) -> float:
       before = sum(x > found[pad] for x in found.values())
       equal = sum(x == found[pad] for x in found.values())
       lost += (before + (equal - 1) / 2) * (1 + k)
-  return episode_length - lost / len(sequences(size))
+  return _EPISODE_LENGTH - lost / len(sequences(size))
 
 
-def search_return(size: int, episode_length: int = 100, num_episodes: int = 200
-                  ) -> float:
-  """Returns the mean return of a search with a perfect memory.
+def search_return(size: int, num_episodes: int = 200) -> float:
+  """Returns the mean return, in 100 steps, of a search with a perfect memory.
 
   The search knows all sequences that can be hidden, remembers every press, and tries
   the pad with the highest ratio of probability to the steps that a failure costs.
 
   Args:
     size: pads along each side.
-    episode_length: steps in an episode.
     num_episodes: episodes to play, with the seeds 0, 1, 2 and so on.
   """
   counts, neighbours = _successors(size), _neighbours(size)
   returns = []
   for seed in range(num_episodes):
-    task = numpad.Numpad(size, episode_length, seed)
+    task = numpad.Numpad(size, _EPISODE_LENGTH, seed)
     position = int(np.argmax(task.reset().observation['position']))
     known, excluded, lit, total, last = (), set(), 0, 0., False
     while not last:

@@ -39,18 +39,16 @@ _GAIN, _LOSS = (80, 200, 120), (235, 95, 85)  # Marks of rewards.
 _MOST_MAPS = 4  # Layers of an attention map.
 
 
-def panel(name: str, title: str, draw: Callable[[plt.Axes], None],
-          size: Sequence[float] = (4.6, 2.9)) -> str:
+def panel(name: str, title: str, draw: Callable[[plt.Axes], None]) -> str:
   """Returns a picture of one panel as an SVG element for a page of HTML.
 
   Args:
     name: an identifier, which no other picture of the page has.
     title: the panel's title.
     draw: plots in the panel.
-    size: width and height in inches, of 11-point letters.
   """
   with plt.rc_context(_STYLE):
-    figure, axes = plt.subplots(figsize=size, layout='constrained')
+    figure, axes = plt.subplots(figsize=(4.6, 2.9), layout='constrained')
     draw(axes)
     axes.set_title(title, loc='left')
     axes.grid(alpha=0.3)

@@ -65,8 +65,8 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
         found = evaluator.evaluate(after_training=True)
         show(name + learning_processes.describe(found.means))
         again = learning_processes.success_after_misses(evaluator.played.end)
-        show('Share of episodes that succeed right after a success, and after 1, 2, ... '
-             'misses: ' + ', '.join(f'{x:.2f}' for x in again))
+        show(f'{name}Share of episodes that succeed right after a success, and after 1, '
+             '2, ... misses: ' + ', '.join(f'{x:.2f}' for x in again))
         lines[point.name] = evaluator.curves['policy']
       else:
         show(name + _play(

@@ -53,7 +53,7 @@ class Collector:
   Args:
     environment: makes an environment; called with `seed`.
     wrappers: change every environment, as those of an experiment do.
-    num_episodes: to keep.
+    num_episodes: how many episodes to keep.
     tasks: several tasks, which take turns of a few episodes: the setting of
       `environment` in which they differ, and its values, as in
       `{'corridor_length': (28, 58, 88)}`.
@@ -69,7 +69,7 @@ class Collector:
       Laskey et al., 2017). Rewards and observations are those of the action played.
     keep: which episodes to keep: 'all'; 'successful' ones, as in RATE's data from
       oracles; or 'balanced', equally many successful and failed ones.
-    seed: of environments and random actions.
+    seed: seeds environments and random actions.
   """
 
   def __init__(self,
@@ -258,7 +258,7 @@ def collect(collector: Collector, path: Union[str, os.PathLike], num_processes: 
   Args:
     collector: what to collect. With more than one process, it must be as the current
       gin settings make it, since each process makes its own collector from them.
-    path: of the dataset.
+    path: the dataset's folder.
     num_processes: number of processes that play; this process writes.
     stream: where the progress is shown.
 
@@ -320,7 +320,7 @@ def _start(modules: Sequence[str], settings: str) -> None:
 
   Args:
     modules: define the configurables that the settings may name.
-    settings: of gin.
+    settings: gin's.
   """
   global _collector
   signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -360,7 +360,7 @@ class _Progress:
     Args:
       goal: episodes to keep.
       num_before: episodes that were kept by earlier processes.
-      stream: to write to.
+      stream: where to write.
     """
     self._goal, self._num_before = goal, num_before
     self._line = progress_lib.ProgressLine(stream)

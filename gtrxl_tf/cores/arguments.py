@@ -13,9 +13,9 @@ def check(name: str, x: Any, sizes: Sequence[Optional[int]], expected: str
   """The sizes of an argument's axes, None where they are unknown.
 
   Args:
-    name: of the argument.
+    name: the argument's.
     x: tensor, array, or nested list. The shape of a list of tensors is not known.
-    sizes: of each axis; None admits any.
+    sizes: each axis's; None admits any.
     expected: the shape as text.
 
   Raises:
@@ -45,7 +45,7 @@ def fitted(name: str, nest: Any, specs: Any, batch_size: Optional[int], source: 
   """A state or cache with the structure of its specs.
 
   Args:
-    name: of the argument.
+    name: the argument's.
     nest: the argument. Keras loads functional models with lists for named tuples.
     specs: nest of `tf.TensorSpec`.
     batch_size: None admits any.

@@ -72,7 +72,7 @@ def write(memory: tf.Tensor, usage: tf.Tensor, trace: tf.Tensor, latent: tf.Tens
     usage: `[B, N]`, see `MERLINState`.
     trace: `[B, N]`, see `MERLINState`.
     latent: `[B, Z]`.
-    weights: of the reads since the last write that count as usage, `[B, K, N]`.
+    weights: those of the reads since the last write that count as usage, `[B, K, N]`.
     trace_decay: in [0, 1].
     usage_decay: in [0, 1].
 

@@ -34,7 +34,7 @@ def dqn_replay(folder: Union[str, pathlib.Path],
   that continue from one file to the next.
 
   Args:
-    folder: with the files.
+    folder: has the files.
     max_steps_per_file: stop reading a file with the episode that reaches this number of
       steps. RATE takes 500,000 from 50 files.
     action_names: what each action does. If empty, the greatest action in the files

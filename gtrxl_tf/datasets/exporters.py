@@ -40,7 +40,7 @@ def minari(dataset: reader.Dataset, name: str) -> pathlib.Path:
   them, and no value changes. `success` becomes an entry of each episode's metadata.
 
   Args:
-    dataset: of episodes with final observations and discounts 0 and 1, which is what
+    dataset: has episodes with final observations and discounts 0 and 1, which is what
       Minari's format can hold.
     name: the id, which ends with a version, as in `'my_t_maze-v0'`.
 
@@ -92,7 +92,7 @@ def rlds(dataset: reader.Dataset, folder: Union[str, pathlib.Path]) -> pathlib.P
   other array a `Tensor`; bounds are lost. `success` is a field of an episode.
 
   Args:
-    dataset: of episodes with final observations; without tuples, which RLDS lacks.
+    dataset: has episodes with final observations; without tuples, which RLDS lacks.
     folder: a new one.
 
   Returns:

@@ -225,10 +225,10 @@ def check_steps(specs: Specs, kind: str, arrays: Dict[str, np.ndarray],
   """Checks that the values can be those of an episode.
 
   Args:
-    specs: of the steps.
-    kind: of the dataset.
+    specs: the steps'.
+    kind: the dataset's.
     arrays: [T, ...], those named in `specs.leaves()`, and `end`.
-    number: of the episode, for the error.
+    number: the episode's, for the error.
 
   Raises:
     DatasetError: a value that does not fit; names array, episode and step.

@@ -63,7 +63,7 @@ class Recording(NamedTuple):
 
   Attributes:
     settings: the input and its options.
-    specs: of a step.
+    specs: a step's.
     final_observation: whether episodes have one.
     episodes: one by one.
   """
@@ -143,7 +143,7 @@ def action_spec(shape: Tuple[int, ...], dtype: np.dtype, greatest: Callable[[], 
   """Returns the spec of actions `[T, ...]`; scalar integers are discrete.
 
   Args:
-    shape: of the array of actions.
+    shape: that of the array of actions.
     dtype: the same.
     greatest: returns the greatest action; called if there are no names.
     names: what each discrete action does.

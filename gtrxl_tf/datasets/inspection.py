@@ -49,8 +49,8 @@ def draw(dataset: reader.Dataset, path: pathlib.Path) -> None:
   return.
 
   Args:
-    dataset: to draw.
-    path: of the picture to write.
+    dataset: the dataset to draw.
+    path: the picture to write.
 
   Raises:
     format_lib.DatasetError: there are no episodes.

@@ -27,13 +27,13 @@ class Dataset:
   Attributes:
     path: the folder.
     kind: 'episodes' or 'histories'.
-    checksum: of its description, which has those of all files.
+    checksum: that of its description, which has those of all files.
     environment: its name.
-    settings: with which the episodes were collected.
+    settings: those with which the episodes were collected.
     num_episodes: E.
-    num_steps: in all episodes.
-    specs: of a step.
-    array_names: of the arrays of steps, in the order of `specs`, without `end`.
+    num_steps: the steps of all episodes.
+    specs: a step's.
+    array_names: those of the arrays of steps, in the order of `specs`, without `end`.
     lengths: int64 [E], steps of each episode.
     successes: float32 [E], 1 or 0; NaN if it is not known.
   """
@@ -87,7 +87,7 @@ class Dataset:
     """Returns the same steps with other rewards; nothing is written.
 
     Args:
-      return_discount: with which `return_to_go` is summed.
+      return_discount: the discount with which `return_to_go` is summed.
       end_reward: the reward of steps that end the task; None leaves them.
     """
     other = copy.copy(self)

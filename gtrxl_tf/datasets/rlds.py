@@ -28,7 +28,7 @@ def rlds(folder: Union[str, pathlib.Path], action_names: Tuple[str, ...] = ()
   up to the greatest in the data. Texts in dictionaries are left out.
 
   Args:
-    folder: with `dataset_info.json`, as for `tfds.builder_from_directory`.
+    folder: has `dataset_info.json`, as for `tfds.builder_from_directory`.
     action_names: what each discrete action does.
 
   Raises:

@@ -48,7 +48,7 @@ def gather(dataset: reader.Dataset, episodes: Sequence[int], starts: Sequence[in
   """Reads B trajectories.
 
   Args:
-    dataset: to read.
+    dataset: the dataset to read.
     episodes: [B] numbers of episodes.
     starts: [B] the first step of each.
     length: T.
@@ -118,11 +118,11 @@ def segments(dataset: reader.Dataset, segment_length: int, num_segments: int,
       step (TAP).
 
   Args:
-    dataset: to read.
+    dataset: the dataset to read.
     segment_length: K.
     num_segments: N.
     batch_size: B.
-    seed: of the order or the windows.
+    seed: seeds the order or the windows.
     starts: 'first', 'random' or 'any'.
     min_window_return: not for 'first': the least sum of rewards within a window
       (RATE's Memory Maze has 2).

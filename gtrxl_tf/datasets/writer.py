@@ -55,9 +55,9 @@ class EpisodeWriter:
 
     Args:
       path: a folder; it need not exist.
-      specs: of a step.
+      specs: a step's.
       environment: its name.
-      settings: with which the episodes are collected.
+      settings: those with which the episodes are collected.
       kind: 'episodes' or 'histories'.
       final_observation: whether episodes have one.
       shard_bytes: a shard is full when it has this many bytes,
@@ -110,7 +110,7 @@ class EpisodeWriter:
         raise DatasetError(f'{self._path}: has shards but no dataset.json')
       description = {**head, 'num_episodes': 0, 'num_steps': 0, 'progress': None,
                      'shards': []}
-      self._replace(description)
+      files_lib.write_sealed(self._path / 'dataset.json', description)
       return description
     for key, value in head.items():
       if description[key] != value:
@@ -210,7 +210,7 @@ class EpisodeWriter:
     if self._waiting:
       shard = self._write_shard(f'shard-{len(description["shards"]):05}')
       description['shards'] = [*description['shards'], shard]
-    self._replace(description)
+    files_lib.write_sealed(self._path / 'dataset.json', description)
     self._description = description
     self._waiting, self._waiting_bytes = [], 0
 
@@ -231,10 +231,6 @@ class EpisodeWriter:
     files_lib.sync(self._path)
     return {'name': name, 'num_episodes': len(lengths), 'num_steps': int(offset[-1]),
             'files': files}
-
-  def _replace(self, description: Dict[str, Any]) -> None:
-    """Replaces dataset.json atomically."""
-    files_lib.write_sealed(self._path / 'dataset.json', description)
 
 
 def _has_list(nest: Any) -> bool:

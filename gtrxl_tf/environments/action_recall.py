@@ -37,7 +37,7 @@ class ActionRecall(vector_task.VectorTask):
     Args:
       num_actions: actions to tell apart.
       delay: blank observations between the cue and the flag.
-      seed: of the cues.
+      seed: seeds the cues.
     """
     super().__init__(
         num_actions, seed,
@@ -100,7 +100,7 @@ class ActionAssociativeRetrieval(vector_task.VectorTask):
       min_delay: if given, every episode draws its own delay uniformly from `min_delay`
         to `delay`; delays are fixed in the paper.
       failure_reward: -1 in the paper's text, 0 in its code.
-      seed: of the noise, the delays, and the first action of `informed_action`.
+      seed: seeds the noise, the delays, and the first action of `informed_action`.
     """
     if min_delay is not None and min_delay > delay:
       raise config.ConfigError(

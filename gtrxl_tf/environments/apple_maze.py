@@ -110,7 +110,7 @@ class AppleMaze(memory_task.MemoryTask):
       episode_length: steps, of 4 frames each. With the default, an agent that knows the
         place collects about 43 apples, and a random agent 0.4.
       observation: 'pixels', which needs dm_control, or 'state'; see above.
-      seed: of the apple's and the agent's places.
+      seed: seeds the apple's and the agent's places.
 
     Raises:
       config.ConfigError: dm_control is not installed, or MuJoCo cannot draw here.

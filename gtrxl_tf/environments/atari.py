@@ -86,8 +86,8 @@ class Atari(episodic.Episodic):
         before, whatever the agent chose. 0 by default: the random and human scores that
         normalise GTrXL's come from games with no-op starts instead. Machado et al.
         (2018) recommend 0.25.
-      seed: of the no-ops and the sticky actions.
-      side: of a picture, in pixels.
+      seed: seeds the no-ops and the sticky actions.
+      side: a picture's, in pixels.
       num_pictures: how many an observation has. Datasets store one at each step, which
         `OfflineExperiment.frame_stack` stacks.
 

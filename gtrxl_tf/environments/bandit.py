@@ -20,7 +20,7 @@ class Bandits(task_batch.TaskBatch):
 
     Args:
       probabilities: [B, A], of each arm.
-      seed: of the rewards.
+      seed: seeds the rewards.
     """
     super().__init__(*probabilities.shape)
     self._probabilities = probabilities

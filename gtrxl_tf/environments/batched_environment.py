@@ -54,11 +54,11 @@ class BatchedTimeStep(NamedTuple):
   episode_success: np.ndarray
 
   def first(self) -> np.ndarray:
-    """[E] bool, true where an episode begins."""
+    """Returns where an episode begins, bool `[E]`."""
     return self.step_type == dm_env.StepType.FIRST
 
   def last(self) -> np.ndarray:
-    """[E] bool, true where an episode ends."""
+    """Returns where an episode ends, bool `[E]`."""
     return self.step_type == dm_env.StepType.LAST
 
 

@@ -51,9 +51,9 @@ class ObservationWriter:
     """Writes an observation of environment `i`.
 
     Args:
-      arrays: of `new_arrays`.
+      arrays: made by `new_arrays`.
       i: number of the environment.
-      observation: of a time step.
+      observation: a time step's.
       begins: whether it is an episode's first. The names in a nest are compared then,
         and once for each environment in another step. Comparing them at every step
         takes twice as long as the rest.

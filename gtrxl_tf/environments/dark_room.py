@@ -49,7 +49,7 @@ class DarkRoom(_DrawnRoom):
       episode_length: steps after which an episode is cut off; 50 in the large form.
       task: which rewards there are, see `DarkRooms`.
       goal: [x, y]; if None, it is drawn uniformly from all cells but the centre.
-      seed: of the goal.
+      seed: seeds the goal.
     """
     super().__init__(dark_room_batch.DarkRooms(
         _targets(size, [goal], seed), size, episode_length, task))
@@ -79,7 +79,7 @@ class DarkKeyToDoor(_DrawnRoom):
       key: [x, y]; if None, it is drawn uniformly from all cells but the centre and the
         door.
       door: [x, y]; if None, it is drawn in the same way.
-      seed: of key and door.
+      seed: seeds key and door.
     """
     super().__init__(dark_room_batch.DarkRooms(
         _targets(size, [key, door], seed), size, episode_length, task))

@@ -92,7 +92,7 @@ class DarkRooms(task_batch.TaskBatch):
 
     Args:
       targets: integers [B, K, 2], (x, y) of the K targets of each room.
-      size: of a room.
+      size: a room's.
       episode_length: steps after which an episode is cut off.
       task: which rewards there are.
       dense_goal_reward: reward for the last target, if the task is dense. The paper's
@@ -219,15 +219,15 @@ class DarkRoomFamily(task_batch.TaskFamily):
     """Creates the family.
 
     Args:
-      setting: of the paper's Table S1.
-      size: of the rooms; the setting's if None.
+      setting: a setting of the paper's Table S1.
+      size: the rooms'; the setting's if None.
       episode_length: the setting's if None.
       num_episodes: episodes of full length in a learning history; the setting's if
         None.
       dense_goal_reward: see `DarkRooms`.
       training_share: share of the tasks, or cells, that are for training. The paper does not name
         it; 0.85 is headless-ad's.
-      split_seed: of the shuffle.
+      split_seed: seeds the shuffle.
       split_by: 'cells' shuffles the cells instead: keys and doors of training are
         nowhere in evaluation. Pairs of a cell from each are then in neither. It is
         not the default because the paper does not say whether key and door count

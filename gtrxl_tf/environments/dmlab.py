@@ -111,7 +111,7 @@ class DMLab(episodic.Episodic):
         DeepMind Lab was built.
       dataset_path: folder of the photographs of Brady et al. (2008), `0001.png` and so
         on, which only the levels in `PHOTOGRAPH_LEVELS` show.
-      seed: of the episodes' seeds; None draws differently in every process.
+      seed: seeds the episodes' seeds; None draws differently in every process.
 
     Raises:
       config.ConfigError: `deepmind_lab` or the photographs are missing.

@@ -63,7 +63,7 @@ class Lab:
 
   Attributes:
     level: as given, and so are `config` and `renderer`.
-    seeds: of every reset.
+    seeds: every reset's.
     steps: the action and the number of frames of every step since the last reset.
   """
 

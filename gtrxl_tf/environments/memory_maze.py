@@ -48,7 +48,7 @@ class MemoryMaze(episodic.Episodic):
 
     Args:
       size: cells along each side, without the outer walls.
-      seed: of mazes, balls, colours and starts.
+      seed: seeds mazes, balls, colours and starts.
 
     Raises:
       config.ConfigError: memory-maze is not installed, or MuJoCo cannot draw here.

@@ -27,7 +27,7 @@ class MemoryTask(episodic.Episodic):
     Args:
       num_actions: actions are the integers from 0 to `num_actions - 1`. If None, the
         subclass has other actions and implements `action_spec` and `_checked`.
-      seed: of everything that is drawn; None draws differently in every process.
+      seed: seeds everything that is drawn; None draws differently in every process.
     """
     self._num_actions = num_actions
     self._rng = np.random.default_rng(seed)

@@ -62,14 +62,14 @@ class MinigridMemory(memory_task.MemoryTask):
     """Creates the task.
 
     Args:
-      size: of the square grid, with its walls; odd, at least 7. The package registers 7
-        to 17; RATE trains on 31 and tests on 11 to 91. In smaller grids the walls of
-        the room and of the ends would coincide.
+      size: cells along a side of the grid, with its walls; odd, at least 7. The package
+        registers 7 to 17; RATE trains on 31 and tests on 11 to 91. In smaller grids
+        the walls of the room and of the ends would coincide.
       pixels: whether to observe a picture, without the direction.
       view: cells along a side of the agent's view; odd, at least 3. The default is the
         package's 7, and RATE's 3 in pictures.
       max_steps: T, 5 size^2 by default, as in the package. RATE has 95.
-      seed: of everything that is drawn.
+      seed: seeds everything that is drawn.
 
     Raises:
       config.ConfigError: an even size or view, or minigrid is not installed.

@@ -73,7 +73,7 @@ class Numpad(vector_task.VectorTask):
     Args:
       size: pads along each side. The paper has 2, 3 and 4; 3 is a telephone's.
       episode_length: steps in every episode (appendix A: 500).
-      seed: of the sequences and the starts.
+      seed: seeds the sequences and the starts.
     """
     super().__init__(
         _NUM_ACTIONS, seed,

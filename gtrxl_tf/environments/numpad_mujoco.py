@@ -49,8 +49,7 @@ class NumpadMujoco(memory_task.MemoryTask):
   the platform.
 
   Actions: float32 [3], each in [-1, 1]. The first two push the ball, on the floor and
-    in
-  the air, along x (to the right, in the direction of columns) and y (away from the
+  in the air, along x (to the right, in the direction of columns) and y (away from the
   viewer, against the direction of rows). The third, if positive, makes a ball on the
   floor jump with that share of its full speed; otherwise it does nothing.
 
@@ -82,7 +81,7 @@ class NumpadMujoco(memory_task.MemoryTask):
     Args:
       size: pads along each side. The paper has 2, 3 and 4; 3 is a telephone's.
       episode_length: steps in every episode (appendix A: 500).
-      seed: of the sequences and the starts.
+      seed: seeds the sequences and the starts.
 
     Raises:
       config.ConfigError: dm_control is not installed.

@@ -70,7 +70,7 @@ class TMaze(vector_task.VectorTask):
         corridors of exactly 28, 58 and 88 steps.
       flag: `before` raises the flag one step before the junction, where the paper's
         text has it; `at`, at the junction itself, as its published code does.
-      seed: of the clues, the noise, and the lengths that are drawn.
+      seed: seeds the clues, the noise, and the lengths that are drawn.
     """
     if min_corridor_length is not None and min_corridor_length > corridor_length:
       raise config.ConfigError(

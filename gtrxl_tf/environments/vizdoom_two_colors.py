@@ -73,10 +73,10 @@ class VizdoomTwoColors(memory_task.MemoryTask):
       frame_skip: tics for which an action is held; a second of the game has 35 tics.
         The paper does not say, but its reward of 0.02 for each step alive is that of 2
         tics. Sorokin et al. have 4.
-      height: of the image, which is drawn as 180 x 320 and shrunk.
-      width: of the image.
+      height: the image's, which is drawn as 180 x 320 and shrunk.
+      width: the image's.
       green_bias: see `biased_action`.
-      seed: of everything that is drawn.
+      seed: seeds everything that is drawn.
 
     Raises:
       config.ConfigError: vizdoom or OpenCV is not installed.

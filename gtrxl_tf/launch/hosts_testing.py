@@ -59,7 +59,7 @@ class Hosts:
     """Makes the hosts.
 
     Args:
-      names: of the hosts.
+      names: the hosts'.
 
     Raises:
       unittest.SkipTest: network namespaces are not permitted here.

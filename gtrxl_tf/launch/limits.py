@@ -20,7 +20,7 @@ def checked_variables() -> Iterator[None]:
   Variables may take half of the free memory, since their gradients need as much again.
 
   Raises:
-    config.ConfigError: they need more, as if a width has a zero too many.
+    config.ConfigError: they need more, as where a width has a zero too many.
   """
   free, needed = machine.free_bytes(), 0
 
@@ -52,7 +52,7 @@ def check_batch(experiment: experiment_lib.Experiment) -> None:
   learner's activations often take more.
 
   Args:
-    experiment: of a run all of whose processes will be on this machine.
+    experiment: that of a run whose processes will all be on this machine.
 
   Raises:
     config.ConfigError: they do not. Otherwise the system would kill the process,

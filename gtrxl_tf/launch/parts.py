@@ -45,7 +45,7 @@ class Settings(NamedTuple):
     gin_bindings: single settings, which override the files.
     metrics_host: see `gauges.Gauges`.
     metrics_port: see `gauges.Gauges`.
-    threads: TensorFlow's threads; None or 0 for one per core.
+    threads: TensorFlow's, see `devices.set_threads`.
     supervised: whether the process that started the part supervises it, and has checked
       the settings.
     failure: a file for the error that ends the part: one line, and the traceback. What

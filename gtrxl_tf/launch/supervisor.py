@@ -43,10 +43,6 @@ _SECONDS_TO_SAVE = 30.0
 _UNKNOWN = 255
 
 
-class PartFailed(exit_codes.RunFailed):
-  """A part of the run keeps dying."""
-
-
 def supervise(experiment: experiment_lib.OnlineExperiment,
               folder: run_folder.RunFolder, should_stop: Callable[[], bool],
               console: console_lib.Console) -> None:
@@ -222,7 +218,7 @@ class Supervisor:
     """Restarts the parts that have died.
 
     Raises:
-      PartFailed: a part has died too often in too short a time, or without progress of
+      RunFailed: a part has died too often in too short a time, or without progress of
         the run in between.
     """
     for name, process in self.processes.items():
@@ -250,7 +246,8 @@ class Supervisor:
   def _count_same_errors(self, name: str, now: float) -> int:
     """Returns how often a part has ended in the same way as now.
 
-    Lately, errors are the same if they differ in numbers only.
+    Two errors at one place of the code are the same, and so are two recent errors that
+    differ in numbers only.
     """
     error = self._error(name).partition('\n')[0]
     self._errors[name].append((now, error))
@@ -283,7 +280,7 @@ class Supervisor:
       return 0
     return self._step
 
-  def _failed(self, name: str, how_often: str) -> PartFailed:
+  def _failed(self, name: str, how_often: str) -> exit_codes.RunFailed:
     """Returns the error that ends the run; its line begins the part's file."""
     failure, cause = self._failure(name), _cause(self.processes[name].exitcode)
     text = ''
@@ -298,7 +295,7 @@ class Supervisor:
         line += f' (traceback: {failure})'
       elif self._log(name).exists():
         line += f' (log: {self._log(name)})'
-    return PartFailed(line)
+    return exit_codes.RunFailed(line)
 
   def stop(self, timeout: float = _SECONDS_TO_SAVE) -> None:
     """Asks all parts to stop, and kills those that do not.

@@ -69,7 +69,7 @@ def r2d2_loss(
     gamma: the agent's discount per step, in [0, 1].
     n_step: n.
     eta: see `priorities`.
-    epsilon: of the rescaling.
+    epsilon: the rescaling's.
 
   Returns:
     An R2D2Loss. Gradients flow through `q_values` at the actions taken only, and only

@@ -53,9 +53,9 @@ def moved_codes(codebook: tf.Tensor, counts: tf.Tensor, sums: tf.Tensor,
     codebook: `[K, C]`.
     counts: `[K]`, the moving average of `new_counts`.
     sums: `[K, C]`, that of `new_sums`.
-    new_counts: of a batch, see `code_sums`.
-    new_sums: of a batch.
-    decay: of the averages.
+    new_counts: a batch's, see `code_sums`.
+    new_sums: a batch's.
+    decay: that of the averages.
 
   Returns:
     The new codebook, counts and sums.

@@ -135,7 +135,7 @@ class ObservationStatistics(tf.Module):
     Call it in cross-replica context, eagerly or in a `tf.function`.
 
     Args:
-      sums: of the global batch, with the present mean.
+      sums: those of the global batch, with the present mean.
     """
     # Every variable is read before any is assigned.
     count, mean, variance = (

@@ -161,7 +161,7 @@ class PopArt(tf.Module):
     cross-replica context, eagerly or in a `tf.function`.
 
     Args:
-      sums: of the global batch.
+      sums: those of the global batch.
       layer: the last layer of the value head, kernel [H, K] and bias [K].
 
     Raises:

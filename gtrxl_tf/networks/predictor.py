@@ -138,7 +138,7 @@ class Predictor(tf.keras.layers.Layer):
   is not.
 
   Args:
-    hidden_units: of the decoding head.
+    hidden_units: the decoding head's.
     kl_cost: 1 makes the sum of the first four a bound on the likelihood.
     observation_cost: factor of the observation's term.
     action_cost: factor of the action's term.
@@ -175,7 +175,7 @@ class Predictor(tf.keras.layers.Layer):
     Args:
       core: whose beliefs are the inputs.
       observation_spec: nest of `dm_env` array specs of what is reconstructed.
-      space: of the actions.
+      space: the space of actions.
       num_values: number of value functions.
     """
     self._space = space

@@ -71,9 +71,9 @@ class TAPNetwork(keras.Layer):
     steps_per_code: L; T is a multiple of it.
     num_codes: K.
     code_dim: C, the width of a code.
-    num_layers: of each transformer.
+    num_layers: layers of each transformer.
     model_dim: D.
-    num_heads: of each attention layer, each D / heads wide.
+    num_heads: heads of each attention layer, each D / heads wide.
     dropout: share dropped in training, as in `SegmentTransformer`, everywhere.
     code_decay: decay of the moving averages that codes are, at each learner step.
 
@@ -274,7 +274,7 @@ class TAPNetwork(keras.Layer):
     """Logits, float32 `[B, m + 1, K]`, of the first m + 1 codes of a plan.
 
     Args:
-      indices: of the first m codes, `[B, m]`.
+      indices: those of the first m codes, `[B, m]`.
       state: normalized `[B, S]`, at the first step.
       training: whether to drop.
     """

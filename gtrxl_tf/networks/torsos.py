@@ -132,7 +132,7 @@ class ConvTorso(Torso):
   Args:
     channels: number of channels of each convolution.
     kernel_sizes: height and width of each kernel.
-    strides: of each convolution. The table does not have them; these are DQN's (Mnih et
+    strides: each convolution's. The table does not have them; these are DQN's (Mnih et
       al., 2015), whose channels and kernels the table has.
     padding: pixels of zeros on each side of the inputs of each convolution; 2 in Memory
       Maze.

@@ -54,10 +54,10 @@ class Replay:
       sequences share 40 of 80 actions, besides their burn-in. With an overlap, weights
       may change within an unroll. If it is smaller than `R2D2Agent.burn_in`, some
       actions only serve as burn-in and are never learned from.
-    priority_exponent: of priorities.
+    priority_exponent: the exponent of priorities.
     importance_exponent: beta of the importance weights; see
       `losses.r2d2.importance_weights`.
-    initial_priority: of a new unroll. In the paper the actor computes it from its own
+    initial_priority: a new unroll's. In the paper the actor computes it from its own
       TD errors. Here it is a number above most of these, so that new unrolls are soon
       sampled (as in Schaul et al., 2016). Rescaled TD errors are of the order of 1.
 
@@ -87,7 +87,7 @@ class Replay:
     """Makes the table.
 
     Args:
-      signature: of its items.
+      signature: its items'.
       environments: E, the unrolls of an item.
     """
     return reverb.Table(
@@ -111,8 +111,8 @@ def update_priorities(client: reverb.Client, keys: np.ndarray, priorities: np.nd
 
   Args:
     client: a client of the server.
-    keys: of the items, `[items]`.
-    priorities: of their unrolls, `[items * E]`.
+    keys: the items', `[items]`.
+    priorities: their unrolls', `[items * E]`.
 
   Raises:
     ServerLost: the server does not answer.

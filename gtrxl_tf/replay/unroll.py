@@ -42,11 +42,11 @@ class Unroll(NamedTuple):
     return self.step_type.shape[1] - self.reward.shape[1]
 
   def is_first(self) -> tf.Tensor:
-    """`[B, M+T+1]`."""
+    """Returns where an episode begins, `[B, M+T+1]`."""
     return self.step_type == int(dm_env.StepType.FIRST)
 
   def is_last(self) -> tf.Tensor:
-    """`[B, T+1]`."""
+    """Returns where an episode ends, `[B, T+1]`."""
     return self.step_type[:, self.memory_length:] == int(dm_env.StepType.LAST)
 
 

@@ -21,7 +21,7 @@ TABLE = 'weights'
 
 
 def specs(variables: Sequence[tf.Variable], half: bool = False) -> List[tf.TensorSpec]:
-  """What is sent of variables.
+  """Returns the specs of what is sent for variables.
 
   Args:
     variables: the network's.

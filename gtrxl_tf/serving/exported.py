@@ -71,7 +71,7 @@ def load(folder: pathlib.Path, repeats: bool = True) -> Any:
   """Loads an exported policy.
 
   Args:
-    folder: of the policy.
+    folder: the policy's.
     repeats: whether a policy that samples draws the same random numbers whenever it is
       loaded; see `export.save_policy`.
 

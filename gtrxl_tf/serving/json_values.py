@@ -53,9 +53,9 @@ def read(nest: Any, value: Any, name: str) -> Dict[str, np.ndarray]:
   {'observation/x': array([1. , 2.5], dtype=float32)}
 
   Args:
-    nest: of tensor specs.
+    nest: a nest of tensor specs.
     value: as `json.loads` returns it.
-    name: of the value, for the names and for errors.
+    name: the value's, for the names and for errors.
 
   Raises:
     Refused: the value does not fit.

@@ -274,7 +274,7 @@ class Reader(gin.config.ParserDelegate):
             f'{suggestions.for_parameter(target, parameter, self._names)}') from error
 
   def _require(self, name: str) -> None:
-    """Raises a `ValueError` if there is nothing, or too much, of a name."""
+    """Raises a `ValueError` unless exactly one configurable has the name."""
     _register(name)
     try:
       gin.get_configurable(name)

@@ -24,7 +24,7 @@ def sequence(seed: int, stream: Stream, *numbers: int) -> np.random.SeedSequence
   [673228719, 1136656250]
 
   Args:
-    seed: of a run or a collection.
+    seed: that of a run or a collection.
     stream: the purpose.
     *numbers: which of the parts that have the same purpose.
   """

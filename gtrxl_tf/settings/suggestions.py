@@ -36,8 +36,8 @@ def for_configurable(name: str, names: Collection[str]) -> str:
 def for_parameter(owner: Callable, parameter: str, names: Mapping[Callable, str]) -> str:
   """Suggests parameters for one that a configurable does not have.
 
-  These are those of the same name, first of all in a base class or a subclass of the
-  owner. Otherwise they are those of a similar name.
+  It suggests parameters of the same name, first those of a base class or a subclass of
+  the owner; if there are none, those of a similar name.
 
   Args:
     owner: the configurable.

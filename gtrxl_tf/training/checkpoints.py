@@ -7,7 +7,6 @@ and the variables of its agent. Nothing is pickled.
 
 import dataclasses
 import functools
-import importlib.metadata
 import pathlib
 import re
 import shutil
@@ -16,6 +15,7 @@ from typing import Any, Callable, Dict, Optional, Sequence, Set
 from absl import logging
 import tensorflow as tf
 
+import gtrxl_tf
 from gtrxl_tf import files
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoint_variables
@@ -99,7 +99,7 @@ class Checkpoints:
       if not stamp.exists():
         self._folder.mkdir(parents=True, exist_ok=True)
         files.write_sealed(stamp, {
-            'library': f'gtrxl_tf {_library_version()}, TensorFlow {tf.__version__}',
+            'library': f'gtrxl_tf {gtrxl_tf.__version__}, TensorFlow {tf.__version__}',
             'kind': self._kind, 'variables': checkpoint_variables.agent_variables(self._agent)})
       for step in _steps(self._folder, 'ckpt-*') - _steps(self._folder, _INDEX):
         self._remove(step)  # Left by a process that was killed while it saved.
@@ -130,8 +130,6 @@ class Checkpoints:
     """
     if not self._writes:
       return True
-    if self._manager is None:
-      raise ValueError('save was called before restore: expected restore first')
     path = _path(self._folder, step)
     if path == self.latest:
       return True
@@ -285,10 +283,3 @@ def _read(path: str, checkpoint: tf.train.Checkpoint,
   except _TF_ERRORS as error:
     raise CheckpointError(f'{path} does not have the parts that these settings make: '
                           f'{config.one_line(error)}') from error
-
-
-def _library_version() -> str:
-  try:
-    return importlib.metadata.version('gtrxl_tf')
-  except importlib.metadata.PackageNotFoundError:
-    return '(not installed)'

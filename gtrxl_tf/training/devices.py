@@ -45,8 +45,8 @@ def set_threads(threads: Optional[int]) -> None:
   """Sets TensorFlow's threads; must be called before TensorFlow is used.
 
   Args:
-    threads: of an operation, and operations at once; 0 for one per core; None leaves
-      what was set.
+    threads: how many an operation uses, and how many operations run at once; 0 for
+      one per core; None leaves what was set.
   """
   if threads is not None:
     tf.config.threading.set_intra_op_parallelism_threads(threads)

@@ -6,11 +6,10 @@ All evaluators have one protocol, `Evaluator`. Training, the evaluator process a
 
 import math
 import types
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence
 
 from absl import logging
 import numpy as np
-from typing_extensions import Protocol
 
 from gtrxl_tf import environments
 from gtrxl_tf.training import curves

@@ -55,7 +55,7 @@ class Metrics(Mapping[str, Any]):
     """Creates the metrics.
 
     Args:
-      names: of the scalars.
+      names: the scalars'.
       scalars: `[len(names)]`.
       rest: the other metrics.
     """
@@ -131,7 +131,7 @@ class Learner:
         for no clipping.
       num_epochs: how often a learner step uses each row of its batch.
       num_minibatches: gradient steps of an epoch; it divides the rows of a replica.
-      seed: of the minibatches, together with the number of the learner step.
+      seed: seeds the minibatches, together with the number of the learner step.
     """
     self.agent = agent
     self._optimizer = optimizer

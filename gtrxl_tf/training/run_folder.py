@@ -1,7 +1,6 @@
 """The folder of a run: the paths of its files, and a lock."""
 
 import contextlib
-import dataclasses
 import errno
 import fcntl
 import os
@@ -19,7 +18,6 @@ class InUseError(Exception):
   """Another process trains in the folder. The message is one line."""
 
 
-@dataclasses.dataclass(frozen=True)
 class RunFolder:
   """Paths in the folder of a run.
 
@@ -33,8 +31,8 @@ class RunFolder:
   `evaluation.csv`  episodes after training; for a policy that learns while it acts, the
                     end of each learning process
   `scores.csv`      the scores of these episodes, if the experiment has any
-  `videos/`         films of episodes, made by `binaries.evaluate --video`
-  `report.html`     a page about the run, made by `binaries.report`
+  `videos/`         films of episodes, made by `gtrxl evaluate --video`
+  `report.html`     a page about the run, made by `gtrxl report`
   `learning_process.png`, `.csv`  the last learning processes of such a policy
   `evaluations.csv` episodes during training, in runs with an evaluator
   `replay/`         Reverb's checkpoints of its tables
@@ -42,10 +40,9 @@ class RunFolder:
   `logs/`           for each process, what TensorFlow, XLA and Reverb print
   `done`, `diverged`  mark how the run ended; `Trainer.run` writes them
   """
-  root: pathlib.Path
 
   def __init__(self, root: Union[str, os.PathLike]):
-    object.__setattr__(self, 'root', pathlib.Path(root))
+    self.root = pathlib.Path(root)
 
   config = property(lambda self: self.root / 'config.gin')
   checkpoints = property(lambda self: self.root / 'checkpoints')

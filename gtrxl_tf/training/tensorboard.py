@@ -60,12 +60,12 @@ class Summaries:
         metadata=tf.compat.v1.SummaryMetadata(
             plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name='text')))])
 
-  def picture(self, name: str, path: pathlib.Path, step: int = 0) -> None:
+  def picture(self, name: str, path: pathlib.Path) -> None:
     """Writes the picture of a file, PNG or animated GIF."""
     def write():
       with Image.open(path) as image:
         width, height = image.size
-      self._write(step, [tf.compat.v1.Summary.Value(
+      self._write(0, [tf.compat.v1.Summary.Value(
           tag=name, image=tf.compat.v1.Summary.Image(
               width=width, height=height, colorspace=3,
               encoded_image_string=path.read_bytes()))])

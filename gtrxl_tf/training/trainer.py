@@ -167,8 +167,8 @@ class Trainer(abc.ABC):
     """A network for policies with the newest weights, in float32 on one device."""
 
   def _announce_end(self) -> bool:
-    """Tells other processes that the run is over; returns False if it was told to
-    stop before they know."""
+    """Tells other processes that the run is over; returns whether it did so before it
+    was asked to stop."""
     return True
 
   def _logs(self) -> bool:

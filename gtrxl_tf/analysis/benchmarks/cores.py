@@ -5,7 +5,7 @@ The sizes match those of a program that times the GTrXLs of other packages.
 
 import statistics
 import time
-from typing import Any, Callable, Dict, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import dm_env
 import numpy as np
@@ -141,22 +141,17 @@ class _Still:
     return self._seen
 
 
-def time_calls(call: Callable[[], None], count: int, warmup: int) -> Dict[str, float]:
-  """Times `count` calls, after `warmup` calls that are not timed.
+def cpu_milliseconds(call: Callable[[], None], count: int, warmup: int) -> float:
+  """Returns the median CPU time of `count` calls, after `warmup` that are not timed.
 
-  Returns:
-    Median and minimum, in milliseconds, of wall time and of the CPU time of all
-    threads, which is steadier on a machine that is not idle.
+  It is that of all threads, which is steadier than wall time on a machine that is not
+  idle.
   """
   for _ in range(warmup):
     call()
-  wall, cpu = [], []
+  times = []
   for _ in range(count):
-    wall_start, cpu_start = time.perf_counter(), time.process_time()
+    start = time.process_time()
     call()
-    wall.append(1e3 * (time.perf_counter() - wall_start))
-    cpu.append(1e3 * (time.process_time() - cpu_start))
-  return {
-      'median_ms': round(statistics.median(wall), 2), 'min_ms': round(min(wall), 2),
-      'cpu_median_ms': round(statistics.median(cpu), 2),
-      'cpu_min_ms': round(min(cpu), 2), 'n': count}
+    times.append(1e3 * (time.process_time() - start))
+  return round(statistics.median(times), 2)

@@ -28,7 +28,7 @@ class Sample(NamedTuple):
 def measure(gin_files: Sequence[str], seed: int, steps: Optional[int],
             informed: Optional[float], bindings: Sequence[str] = ()
             ) -> Dict[str, Optional[float]]:
-  """Runs `binaries.train` for a number of environment steps; see `summary`.
+  """Runs `gtrxl train` for a number of environment steps; see `summary`.
 
   If `steps` is None, the settings say how many.
 
@@ -59,7 +59,7 @@ def measure(gin_files: Sequence[str], seed: int, steps: Optional[int],
         log.seek(0)
         last = (log.read().strip().splitlines() or [''])[-1]
         raise config.ConfigError(
-            f'{gin_files[-1]}: binaries.train ended with exit code {process.returncode}: '
+            f'{gin_files[-1]}: gtrxl train ended with exit code {process.returncode}: '
             f'{last}')
     rows = metrics_csv.read_metrics(folder.metrics)
   return summary(rows, samples, informed)
@@ -70,7 +70,7 @@ def summary(rows: List[Dict[str, float]], samples: Sequence[Sample],
   """Summarizes a run.
 
   Args:
-    rows: of `metrics.csv`.
+    rows: those of `metrics.csv`.
     samples: taken while the run went on.
     informed: the informed policy's return, if there is one.
 

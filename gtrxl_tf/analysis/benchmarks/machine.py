@@ -90,7 +90,7 @@ def measure_alike(name: str, batches: Sequence[int], repeat: int) -> Dict[str, f
 def _times(core: cores.Core, sizes: cores_lib.Sizes, batches: Sequence[int],
            repeat: int) -> Dict[str, float]:
   def median(call, count):
-    return cores_lib.time_calls(call, count, warmup=2)['cpu_median_ms']
+    return cores_lib.cpu_milliseconds(call, count, warmup=2)
 
   row = {'train': median(cores_lib.training_step(core, sizes, xla=False), repeat)}
   for batch in batches:

@@ -1,4 +1,4 @@
-"""Latency and throughput of a server of a policy, `binaries.serve`."""
+"""Latency and throughput of a server of a policy, `gtrxl serve`."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ def measure(url: str, num_clients: int, seconds: float) -> List[str]:
   those of the server's process.
 
   Args:
-    url: of the server.
+    url: the server's address.
     num_clients: how many send requests at once.
     seconds: how long to measure.
   """

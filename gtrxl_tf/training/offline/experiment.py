@@ -54,7 +54,7 @@ class OfflineExperiment(experiment.Experiment):
   Evaluations play `Experiment.environment` and `Experiment.tasks`.
 
   Args:
-    dataset: folder of a dataset that `binaries.collect` or an importer wrote.
+    dataset: folder of a dataset that `gtrxl collect` or an importer wrote.
     policy: makes a policy from a network, `observation_spec`, `action_spec`,
       `return_scale` and `return_discount`.
     sampler: selects the steps of each batch, see `samplers`.

@@ -84,7 +84,7 @@ def normalized(value: float, random: float, source: float) -> float:
   """Returns a return on a scale where random play has 0 and the source 1.
 
   A ratio of returns would mislead where they are costs, as in the tasks quick and
-  dense. NaN if the source is no better or worse than random play.
+  dense. It is NaN if random play and the source have the same return.
   """
   return (value - random) / (source - random) if source != random else float('nan')
 

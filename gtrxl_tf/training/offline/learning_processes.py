@@ -87,9 +87,9 @@ def as_inputs(played: collecting.LearningHistories,
 class RandomSource(collecting.Source):
   """A `Source` that draws actions uniformly and learns nothing."""
 
-  def __init__(self, tasks: task_batch.TaskBatch, seed: int = 0):
+  def __init__(self, tasks: task_batch.TaskBatch):
     self._num_actions = tasks.num_actions
-    self._random = np.random.default_rng(seed)
+    self._random = np.random.default_rng(0)
 
   def act(self, observation: Any, state: Any) -> np.ndarray:
     return self._random.integers(self._num_actions, size=len(state))
@@ -172,11 +172,9 @@ class LearningProcesses:
       after_training: whether to choose a temperature.
 
     Returns:
-      Return and success of each process, and the means: the mean return of an episode,
-      the share of episodes that were not cut off, the source's return, the return of
-      random actions and the `history_curves.normalized` return; return and normalized return of
-      the greedy policy; the temperature that was chosen, and return and normalized
-      return at it.
+      Return and success of each process, and the means that `columns` names. Success is
+      the share of episodes that were not cut off. The tuned columns are those at the
+      temperature that was chosen.
     """
     del should_stop
     tasks = self._collector.evaluation_tasks()

@@ -48,7 +48,7 @@ def make_rollout(policy: policy_lib.ActorCriticPolicy,
   Args:
     policy: acts.
     environment: E environments.
-    seed: of the first step, [2]. Its second number counts the steps.
+    seed: the first step's, [2]. Its second number counts the steps.
     head_starts: see `BatchedEnvironment.reset`.
   """
   num = environment.num_environments

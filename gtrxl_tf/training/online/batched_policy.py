@@ -41,7 +41,7 @@ class BatchedPolicy:
       request_rows: E.
       max_batch: the most rows of a batch; None for all.
       max_wait_ms: see `placement.Inference`.
-      seeds: of the samples, an int32 for each version.
+      seeds: the samples', an int32 for each version.
       device: has the memory and takes the steps; by default TensorFlow's. The networks'
         variables are there too.
     """
@@ -142,7 +142,7 @@ class BatchedPolicy:
       version: which weights act.
       rows: int32 `[E]`, the rows of the request's environments. No other request that
         is being answered has one of them.
-      time_step: of tensors `[E, ...]`.
+      time_step: tensors `[E, ...]`.
 
     Returns:
       The answer, see `unflatten`.

@@ -85,7 +85,7 @@ class OnlineExperiment(experiment.Experiment):
       others, which use each unroll of the queue once.
     exploration: how the actors of such an agent explore. Evaluators and the exported
       policy then take the best action.
-    evaluator: whether `binaries.train` plays with the newest weights during training,
+    evaluator: whether `gtrxl train` plays with the newest weights during training,
       which takes processor time from the other parts.
     transfer_dtype: the type in which weights and records of memory travel through
       Reverb. With `bfloat16` they have half the bytes, and 8 significant bits. Networks

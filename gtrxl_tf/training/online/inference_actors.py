@@ -25,7 +25,7 @@ _FAILED_SECONDS = 60.0
 # there may be one. Reverb takes 0 for any length of time.
 _QUEUE_MS = 1
 
-NO_WEIGHTS = 'a learner, which has published no weights'
+_NO_WEIGHTS = 'a learner, which has published no weights'
 NO_SERVER = 'the Reverb server, which does not answer'
 _CALLED = 'the answer to its last call'
 
@@ -65,8 +65,8 @@ class Actors:
   """The actors of an inference server. Calls come from several threads.
 
   Attributes:
-    counts: of unrolls, their environment steps, unrolls that were given up, connections
-      to Reverb, and calls with the seconds from each to its answer.
+    counts: counts unrolls, their environment steps, unrolls that were given up,
+      connections to Reverb, and calls with the seconds from each to its answer.
     blocked: what an actor last had to wait for, and when.
     lost: why the connection to Reverb is lost; None if it is not.
     target_step: the learner step of the newest weights.
@@ -175,7 +175,7 @@ class Actors:
       if number != one.number:
         return None, inference_call.RESET, self._no_actions
       if self._connection is None or not self.loaded:
-        blocked = NO_SERVER if self._connection is None else NO_WEIGHTS
+        blocked = NO_SERVER if self._connection is None else _NO_WEIGHTS
         self.blocked = blocked, time.time()
         return None, blocked.encode(), self._no_actions
       one.called = time.time()

@@ -3,14 +3,12 @@
 import gc
 import random
 import time
-from typing import Callable, Optional
+from typing import Callable
 
 from absl import logging
 
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.settings import config
-
-_LONGEST = 30.0  # Seconds.
 
 
 def check_address(address: str, flag: str = 'server') -> str:
@@ -34,7 +32,7 @@ class Backoff:
   """
 
   def __init__(self, who: str, address: str, should_stop: Callable[[], bool],
-               server: str = 'Reverb server', longest: Optional[float] = None):
+               server: str = 'Reverb server', longest: float = 30.0):
     """Creates the backoff.
 
     Args:
@@ -42,7 +40,7 @@ class Backoff:
       address: the server's address.
       should_stop: ends a wait.
       server: what the server is called, for the log.
-      longest: the longest wait, in seconds; by default 30.
+      longest: the longest wait, in seconds.
     """
     self._who = who
     self._address = address
@@ -68,4 +66,4 @@ class Backoff:
     gc.collect()
     while time.time() < end and not self._should_stop():
       time.sleep(0.1)
-    self._seconds = min(2 * self._seconds, self._longest or _LONGEST)
+    self._seconds = min(2 * self._seconds, self._longest)

@@ -317,7 +317,7 @@ class OnlineTrainer(trainer.Trainer):
     a server, no process is left to be told.
 
     Returns:
-      Whether that is settled; False if it should stop before.
+      Whether nobody is left to be told; False if it was asked to stop before that.
     """
     deadline = time.time() + _FAREWELL_SECONDS
     backoff = reconnect.Backoff(
