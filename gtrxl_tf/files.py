@@ -1,9 +1,11 @@
 """Atomic writes and checksums of files, and damaged files."""
 
+import csv
+import io
 import json
 import os
 import pathlib
-from typing import Any, Dict
+from typing import Any, Dict, Iterable
 import zlib
 
 _BLOCK_BYTES = 2**24
@@ -26,6 +28,13 @@ def write_atomically(path: pathlib.Path, text: str) -> None:
     partial.unlink(missing_ok=True)
     raise
   sync(path.parent)
+
+
+def write_csv(path: pathlib.Path, rows: Iterable[Iterable[Any]]) -> None:
+  """Writes rows of cells as a CSV file, atomically."""
+  table = io.StringIO()
+  csv.writer(table, lineterminator='\n').writerows(rows)
+  write_atomically(path, table.getvalue())
 
 
 def sync(folder: pathlib.Path) -> None:

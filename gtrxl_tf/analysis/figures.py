@@ -127,7 +127,8 @@ def table(index: run_index.Index) -> str:
   diverged = sum(run.diverged for point in index.points for run in point.runs)
   what = each[0].measure.replace('normalized', 'normalized return')
   caption = [f'Interquartile mean of the final {what} [95 % interval], and each run, in '
-             'the order of their seeds. With three runs or fewer it is the mean.']
+             'the order of their seeds. With three runs or fewer it is the mean, and the '
+             'interval is from the worst run to the best.']
   if best and each[0].measure == 'return':
     caption.append(f"The informed policy's is {best}.")
   if diverged:

@@ -19,6 +19,7 @@ import dm_env
 import numpy as np
 
 from gtrxl_tf import environments
+from gtrxl_tf.analysis import comparison
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import evaluation
@@ -117,10 +118,8 @@ def describe(counts: Counts, starts: Sequence[int], task_names: Sequence[str]) -
   brackets. The last row has the means of the tasks' shares. An agent that always takes
   items of one colour has a mean of 0.5 there, however long it lives under each pillar.
   """
-  lines = [
-      '| '.join(['', 'pillar ', 'episodes ', 'return ',
-                 *(f'from {start} ' for start in (0, *starts))]) + '|',
-      '|---|--:|--:|' + '--:|' * (1 + len(starts))]
+  rows = [['pillar', 'episodes', 'return', *(f'from {start}' for start in (0, *starts))]]
+  rows.append(['---', *['--:'] * (len(rows[0]) - 1)])
   shares = []
   for task, name in enumerate(task_names):
     chosen = counts.tasks == task
@@ -130,10 +129,10 @@ def describe(counts: Counts, starts: Sequence[int], task_names: Sequence[str]) -
     cells = [name, str(chosen.sum()), f'{counts.returns[chosen].mean():.2f}']
     cells += [f'{share:.2f} ({right}, {wrong})'
               for share, (right, wrong) in zip(shares[-1], taken)]
-    lines.append('| ' + ' | '.join(cells) + ' |')
-  cells = ['mean', str(len(counts.tasks)), f'{counts.returns.mean():.2f}',
-           *(f'{share:.2f}' for share in np.mean(shares, axis=0))]
-  return '\n'.join([*lines, '| ' + ' | '.join(cells) + ' |'])
+    rows.append(cells)
+  rows.append(['mean', str(len(counts.tasks)), f'{counts.returns.mean():.2f}',
+               *(f'{share:.2f}' for share in np.mean(shares, axis=0))])
+  return comparison.markdown(rows)
 
 
 def main(root_dir: str, starts: str, *bindings: str) -> None:

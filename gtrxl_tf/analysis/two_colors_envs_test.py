@@ -100,7 +100,7 @@ class TwoColorsTest(absltest.TestCase):
         np.array([0, 1]))
     self.assertEqual(two_colors.describe(counts, [52], ['red', 'green']).splitlines(), [
         '| pillar | episodes | return | from 0 | from 52 |',
-        '|---|--:|--:|--:|--:|',
+        '| --- | --: | --: | --: | --: |',
         '| red | 1 | 5.00 | 0.67 (2, 1) | 1.00 (3, 0) |',
         '| green | 1 | 1.00 | nan (0, 0) | 0.25 (1, 3) |',
         '| mean | 2 | 3.00 | nan | 0.62 |'])

@@ -1,15 +1,12 @@
 """Trains an experiment: from settings to a policy, an evaluation and a picture."""
 
 import contextlib
-import csv
 import dataclasses
-import io
 import os
-import pathlib
 import shlex
 import shutil
 import sys
-from typing import Any, Callable, Iterable, Optional, Sequence
+from typing import Callable, Optional, Sequence
 
 import tensorflow as tf
 
@@ -180,12 +177,6 @@ def _finish(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   return exit_codes.DONE
 
 
-def _write_table(path: pathlib.Path, rows: Iterable[Iterable[Any]]) -> None:
-  table = io.StringIO()
-  csv.writer(table, lineterminator='\n').writerows(rows)
-  files.write_atomically(path, table.getvalue())
-
-
 def _command(name: str) -> str:
   """The words that start one of the programs in the user's shell."""
   gtrxl = os.path.join(os.path.dirname(sys.executable), 'gtrxl')
@@ -205,8 +196,8 @@ def _show(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
   """Writes and prints the results of a run that is done."""
   scores = experiment.compute_scores(evaluation.returns, evaluation.tasks)
   if scores:
-    _write_table(folder.scores, [scores, scores.values()])
-  _write_table(folder.evaluation, [
+    files.write_csv(folder.scores, [scores, scores.values()])
+  files.write_csv(folder.evaluation, [
       ['episode', 'return', 'success', 'task'],
       *([i, *episode] for i, episode in enumerate(
           zip(evaluation.returns, evaluation.successes, evaluation.tasks)))])

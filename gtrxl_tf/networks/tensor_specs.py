@@ -33,6 +33,16 @@ def without_batch(nest: Any) -> Any:
   return tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape[1:], x.dtype), nest)
 
 
+def with_batch(nest: Any) -> Any:
+  """Returns the specs of tensors `[B, ...]` with any B, for specs of one row.
+
+  >>> with_batch(tf.TensorSpec([3]))
+  TensorSpec(shape=(None, 3), dtype=tf.float32, name=None)
+  """
+  return tf.nest.map_structure(
+      lambda spec: tf.TensorSpec([None, *spec.shape], spec.dtype), nest)
+
+
 def zeros(nest: Any, leading: Sequence[Union[int, tf.Tensor]]) -> Any:
   """Returns zeros `[*leading, ...]` for a nest of array specs or tensor specs.
 

@@ -7,13 +7,13 @@ sources and for the models that distill them.
 from __future__ import annotations
 
 import csv
-import os
 import pathlib
 import typing
 from typing import Dict, NamedTuple, Optional, Sequence
 
 import numpy as np
 
+from gtrxl_tf import files
 from gtrxl_tf.training import curves as curves_lib
 
 if typing.TYPE_CHECKING:
@@ -92,14 +92,10 @@ def normalized(value: float, random: float, source: float) -> float:
 def write_csv(path: pathlib.Path, curves: Dict[str, Curve], measure: str = 'return'
               ) -> None:
   """Writes curves by name, atomically."""
-  partial = path.with_name(path.name + '.partial')
-  with open(partial, 'w', encoding='utf-8', newline='') as file:
-    writer = csv.writer(file, lineterminator='\n')
-    writer.writerow(['name', 'transitions', measure, 'interval95'])
-    for name, values in curves.items():
-      for steps, mean, interval in zip(*values):
-        writer.writerow([name, f'{steps:g}', f'{mean:.6g}', f'{interval:.4g}'])
-  os.replace(partial, path)
+  files.write_csv(path, [
+      ['name', 'transitions', measure, 'interval95'],
+      *([name, f'{steps:g}', f'{mean:.6g}', f'{interval:.4g}']
+        for name, values in curves.items() for steps, mean, interval in zip(*values))])
 
 
 def read_csv(path: pathlib.Path) -> Dict[str, Curve]:

@@ -112,7 +112,7 @@ class BatchedPolicy:
 
   def _trace(self, jit_compile: Optional[bool]) -> None:
     """Makes the graph. One graph serves all: another would be compiled again."""
-    time_step = _batches(self._policies[0].time_step_spec)
+    time_step = tensor_specs.with_batch(self._policies[0].time_step_spec)
     self._steps = [self._compiled(policy, jit_compile) for policy in self._policies]
     self._batched = tf.function(self._request, autograph=False).get_concrete_function(
         tf.TensorSpec([], tf.int32), tf.TensorSpec([None], tf.int32), time_step)
@@ -131,8 +131,9 @@ class BatchedPolicy:
     with tf.device(self._device):
       return tf.function(
           step, autograph=False, jit_compile=jit_compile).get_concrete_function(
-              _batches(policy.policy_state_spec), tf.TensorSpec([2], tf.int32),
-              _batches(policy.time_step_spec))
+              tensor_specs.with_batch(policy.policy_state_spec),
+              tf.TensorSpec([2], tf.int32),
+              tensor_specs.with_batch(policy.time_step_spec))
 
   def act(self, version: tf.Tensor, rows: tf.Tensor, time_step: dm_env.TimeStep
           ) -> List[tf.Tensor]:
@@ -219,11 +220,6 @@ class BatchedPolicy:
       if x is not y:
         variable.scatter_update(tf.IndexedSlices(y, rows))
     return tf.no_op()
-
-
-def _batches(spec: Any) -> Any:
-  """Specs of batches of any size."""
-  return tf.nest.map_structure(lambda x: tf.TensorSpec([None, *x.shape], x.dtype), spec)
 
 
 def _batch_sizes(request_rows: int, most: int) -> List[int]:

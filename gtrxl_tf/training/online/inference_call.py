@@ -36,7 +36,7 @@ def seen_spec(experiment: experiment_lib.OnlineExperiment
               ) -> environments.BatchedTimeStep:
   """The specs of a call's time steps, `[E, ...]`. The graph does not know E."""
   scalar = tf.TensorSpec([], tf.float32)
-  return tf.nest.map_structure(_batch, environments.BatchedTimeStep(
+  return tensor_specs.with_batch(environments.BatchedTimeStep(
       step_type=tf.TensorSpec([], tf.int32), reward=scalar, discount=scalar,
       observation=tensor_specs.tensor_specs(experiment.observation_spec),
       episode_return=scalar, episode_success=scalar))
@@ -62,9 +62,4 @@ def check_size(experiment: experiment_lib.OnlineExperiment) -> None:
 
 def action_spec(experiment: experiment_lib.OnlineExperiment) -> Any:
   """The specs of an answer's actions, `[E, ...]`."""
-  return tf.nest.map_structure(
-      _batch, tensor_specs.tensor_specs(experiment.action_spec))
-
-
-def _batch(spec: tf.TensorSpec) -> tf.TensorSpec:
-  return tf.TensorSpec([None, *spec.shape], spec.dtype)
+  return tensor_specs.with_batch(tensor_specs.tensor_specs(experiment.action_spec))
