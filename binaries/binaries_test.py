@@ -256,7 +256,7 @@ def BrokenRecall(seed):
     folder = run_folder.RunFolder(self._temporary)
     folder.config.touch()
     done = _run('export', root_dir=folder.root, output_dir=folder.root)
-    self.assertEqual(done.returncode, 1)
+    self.assertEqual(done.returncode, 2)
     self.assertIn('--output_dir must name a new folder', done.stderr)
     self.assertTrue(folder.config.exists())
 

@@ -40,9 +40,10 @@ def main() -> None:
   folder = run_folder.RunFolder(_ROOT_DIR.value)
   output_dir = pathlib.Path(_OUTPUT_DIR.value)
   if not folder.config.exists():
-    sys.exit(f'{folder.config} does not exist: --root_dir is not the folder of a run')
+    binaries.refuse(
+        f'{folder.config} does not exist: --root_dir is not the folder of a run')
   if output_dir.exists() or output_dir.is_symlink():
-    sys.exit(f'{output_dir} exists: --output_dir must name a new folder')
+    binaries.refuse(f'{output_dir} exists: --output_dir must name a new folder')
   try:  # Before the work, which takes a while.
     output_dir.parent.mkdir(parents=True, exist_ok=True)
   except OSError as error:
