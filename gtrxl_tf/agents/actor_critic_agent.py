@@ -158,6 +158,7 @@ class ActorCriticAgent(NetworkPair):
 
     # No action is taken at an episode's last step, and its value is not learned.
     valid = ~is_last[:, :-1]
+    targets = tf.where(valid, targets, 0.)  # A first step's reward, there, may be NaN.
     mean = averages.MaskedMean(valid)
     space = network.action_space
     policy = _action_rows(outputs.policy)

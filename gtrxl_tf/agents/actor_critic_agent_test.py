@@ -50,7 +50,18 @@ def _trained(make=vmpo.VMPOAgent):
   return agent, metrics
 
 
-class LossTest(tf.test.TestCase):
+class LossTest(tf.test.TestCase, parameterized.TestCase):
+
+  @parameterized.parameters(vmpo.VMPOAgent, ppo.PPOAgent)
+  def test_the_reward_of_a_first_step_may_be_nan(self, make):
+    agent, batch = _agent(make), _batch(0)
+    first = batch.is_first()[:, batch.memory_length:]
+    self.assertTrue(tf.reduce_any(first[:, 1:]))
+    batch = batch._replace(reward=tf.where(first, float('nan'), batch.reward))
+    with tf.GradientTape() as tape:
+      loss, _ = agent.loss(batch)
+    for gradient in tape.gradient(loss, agent.learned_variables):
+      self.assertAllInSet(np.isfinite(gradient), [True])
 
   def test_an_error_names_the_method_that_returned_something_else(self):
     for wrong, error in (

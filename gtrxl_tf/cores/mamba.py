@@ -29,9 +29,9 @@ def _scan_steps(hidden, a, x, dt, b, c, resets):
   """`selective_scan` of a few steps as an unrolled loop. Time is the first axis."""
   outputs = []
   # Gradients of slices and of `tf.newaxis` would take a sixth of a learner step.
-  for keep, x, dt, b, c in zip(*map(tf.unstack, (1 - resets, x, dt, b, c))):
-    keep = tf.reshape(keep, [-1, 1, 1])
-    hidden = (keep * tf.exp(tf.expand_dims(dt, 1) * a) * hidden
+  for reset, x, dt, b, c in zip(*map(tf.unstack, (resets > 0, x, dt, b, c))):
+    hidden = tf.where(tf.reshape(reset, [-1, 1, 1]), 0., hidden)
+    hidden = (tf.exp(tf.expand_dims(dt, 1) * a) * hidden
               + tf.expand_dims(b, 2) * tf.expand_dims(dt * x, 1))
     outputs.append(tf.reduce_sum(tf.expand_dims(c, 2) * hidden, axis=1))
   return tf.stack(outputs), hidden

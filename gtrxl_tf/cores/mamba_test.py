@@ -155,6 +155,17 @@ class MambaTest(tf.test.TestCase, parameterized.TestCase):
     actual = tf.function(gradients, autograph=False)(mamba.selective_scan)
     self.assertAllClose(actual, gradients(_loop), atol=1e-4, rtol=1e-4)
 
+  @parameterized.parameters(cores.Mamba, cores.MambaDM)
+  def test_a_reset_clears_any_state(self, make):
+    core = make(1, _D)
+    inputs = np.random.RandomState(0).randn(_B, 3, _D).astype(np.float32)
+    is_first = np.eye(1, 3, dtype=bool).repeat(_B, axis=0)
+    expected, _ = core(inputs, is_first, core.initial_state(_B))
+    state = core.initial_state(_B)
+    outputs, _ = core(inputs, is_first, state._replace(
+        hidden=tf.fill(state.hidden.shape, float('nan'))))
+    self.assertAllEqual(outputs, expected)
+
   def test_initial_values(self):
     core = cores.Mamba()
     core.build(tf.TensorShape([None, None, 128]))

@@ -206,6 +206,10 @@ class SegmentTransformer(core.Core):
     """The attention weights of an unroll. The prefix has the kind `read`."""
     stream = self.embedding(tf.cast(inputs, self.compute_dtype))
     prefix = self._run_prefix()
+    # All segments get as many keys, even if the state is empty.
+    state = tf.nest.map_structure(
+        lambda full, x: tf.concat([full[:, x.shape[1]:], x], axis=1),
+        self.initial_state(inputs.shape[0]), state)
     weights = []
     for segment in core.segment_slices(inputs.shape[1], self._segment_length):
       _, state, (layer_inputs, *seen) = self._segment(

@@ -74,6 +74,16 @@ class SegmentTransformerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(
             outputs[b, start:start + _S], streams[-1], atol=1e-4, rtol=1e-4)
 
+  def test_attention_weights_from_an_empty_state(self):
+    core = cores.SegmentTransformer(1, _D, 1, 3, 4, segment_length=_S, recurrence='xl',
+                                    memory_length=_M)
+    inputs = tf.random.stateless_normal([_B, 2 * _S, _D], [0, 1])
+    is_first = tf.zeros([_B, 2 * _S], tf.bool)
+    core(inputs)
+    found, expected = (core.attention_weights(inputs, is_first, state).weights
+                       for state in (core.empty_state(_B), core.initial_state(_B)))
+    self.assertAllClose(found, expected)
+
 
 if __name__ == '__main__':
   tf.test.main()

@@ -126,7 +126,9 @@ def gaussian_kl_scale(target_scale: tf.Tensor, online_scale: tf.Tensor) -> tf.Te
   online_scale = tf.cast(online_scale, tf.float32)
   shapes.check('online_scale', online_scale, target_scale.shape, 'target_scale')
   # Written in the ratio minus one, the terms cancel only to first order, so that
-  # divergences near 1e-6 keep their precision.
+  # divergences near 1e-6 keep their precision. If the ratio is 1e-8, it would be -1.
   excess = (target_scale - online_scale) / online_scale
-  return tf.reduce_sum(
-      excess + 0.5 * tf.square(excess) - tf.math.log1p(excess), axis=-1)
+  far = excess < -0.5
+  log_ratio = tf.where(far, tf.math.log(target_scale) - tf.math.log(online_scale),
+                       tf.math.log1p(tf.where(far, 0., excess)))
+  return tf.reduce_sum(excess + 0.5 * tf.square(excess) - log_ratio, axis=-1)

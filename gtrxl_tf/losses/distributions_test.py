@@ -3,6 +3,7 @@
 import pathlib
 
 from absl.testing import absltest
+from absl.testing import parameterized
 import numpy as np
 import tensorflow as tf
 
@@ -70,7 +71,7 @@ class CategoricalTest(tf.test.TestCase):
       distributions.categorical_kl(logits, logits[:1])
 
 
-class GaussianTest(tf.test.TestCase):
+class GaussianTest(tf.test.TestCase, parameterized.TestCase):
 
   def setUp(self):
     super().setUp()
@@ -103,6 +104,17 @@ class GaussianTest(tf.test.TestCase):
     want = (ratio ** 2 - 1) / 2 - np.log(ratio)  # About 1e-6.
     self.assertAllClose(
         distributions.gaussian_kl_scale([target], [online]), want, rtol=1e-3, atol=0)
+
+  @parameterized.parameters((0.3, 0.6001), (0.3, 0.5999), (1e-4, 1e4), (1e4, 1e-4))
+  def test_the_kl_of_very_different_scales(self, target, online):
+    ratio = target / online
+    want = (ratio ** 2 - 1) / 2 - np.log(ratio)
+    variable = tf.Variable([online])
+    with tf.GradientTape() as tape:
+      kl = distributions.gaussian_kl_scale([target], variable)
+    self.assertAllClose(kl, want, rtol=1e-5)
+    self.assertAllClose(
+        tape.gradient(kl, variable), [(1 - ratio ** 2) / online], rtol=1e-3)
 
   def test_shapes_that_differ_are_refused(self):
     x, y = tf.ones([2, 3]), tf.ones([2, 4])

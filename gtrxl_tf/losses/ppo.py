@@ -102,7 +102,8 @@ def ppo_loss(
   log_ratios = (tf.where(valid, log_probs, 0.)
                 - tf.where(valid, acting_log_probs, 0.))
   if normalize_advantages:
-    advantages -= averages.sum_over_replicas(mean(advantages))
+    for _ in range(2):  # Of equal ones the first leaves what rounding makes of the mean.
+      advantages -= averages.sum_over_replicas(mean(advantages))
     deviation = tf.sqrt(averages.sum_over_replicas(mean(tf.square(advantages))))
     advantages /= deviation + _DEVIATION_EPSILON
 

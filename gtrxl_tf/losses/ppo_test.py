@@ -185,6 +185,13 @@ class BadInputTest(tf.test.TestCase, parameterized.TestCase):
         rf'^{name}: expected the shape \(6, 8\) of log_probs, got \(8, 6\)$'):
       _evaluate(_batch(**{name: np.zeros([8, 6], np.float32)}))
 
+  @parameterized.parameters((7, 0.1), (100, 0.1), (1000, 1000.1), (2048, 0.3))
+  def test_equal_advantages_are_normalized_to_0(self, count, advantage):
+    zeros = tf.zeros([count])
+    loss = ppo.ppo_loss(zeros, zeros, tf.fill([count], advantage), zeros,
+                        normalize_advantages=True)
+    self.assertAllClose(loss.policy_loss, 0, atol=1e-6)
+
   def test_shape_of_the_mask(self):
     with self.assertRaisesRegex(
         ValueError,

@@ -66,8 +66,8 @@ class ActionSpace:
       is a discrete action, 'mean' and 'scale' if there is a continuous one.
 
   Raises:
-    ConfigError: a spec is neither discrete nor continuous, or an integer has more than
-      65,536 values; the message names the spec.
+    ConfigError: a spec is neither discrete nor continuous, is empty, or has an integer
+      of more than 65,536 values; the message names the spec.
   """
 
   def __init__(self, action_spec: Any):
@@ -79,8 +79,9 @@ class ActionSpace:
         raise config.ConfigError(
             f'{name} = {spec!r}: expected a DiscreteArray or an array of floats, or of '
             'integers with bounds')
-      if (specs_lib.is_discrete(spec)
-          and max(specs_lib.num_values(spec), default=1) > _MOST_VALUES):
+      if 0 in spec.shape:
+        raise config.ConfigError(f'{name} = {spec!r}: expected at least one number')
+      if specs_lib.is_discrete(spec) and max(specs_lib.num_values(spec)) > _MOST_VALUES:
         raise config.ConfigError(
             f'{name} = {spec!r}: expected integers of at most {_MOST_VALUES} values')
     self.action_spec = action_spec

@@ -261,9 +261,12 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
     with self.assertRaisesRegex(
         config.ConfigError, 'action_spec = .*integers of at most 65536 values'):
       action_space.ActionSpace(specs.BoundedArray((3,), np.int32, 0, 2 ** 16))
-    for spec in {}, specs.Array((0,), np.float32):
-      with self.assertRaisesRegex(config.ConfigError, 'action_spec = .*an action$'):
-        action_space.ActionSpace(spec)
+    with self.assertRaisesRegex(config.ConfigError, 'action_spec = .*an action$'):
+      action_space.ActionSpace({})
+    for spec in specs.Array((0,), np.float32), specs.BoundedArray((0, 2), np.int32, 0, 1):
+      with self.assertRaisesRegex(
+          config.ConfigError, r"action_spec\['b'\] = .*at least one number$"):
+        action_space.ActionSpace({'a': specs.DiscreteArray(3), 'b': spec})
 
 
 class MaskTest(tf.test.TestCase, parameterized.TestCase):

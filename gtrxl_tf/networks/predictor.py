@@ -53,8 +53,7 @@ def _kl(mean: tf.Tensor, log_scale: tf.Tensor, prior_mean: tf.Tensor,
         prior_log_scale: tf.Tensor) -> tf.Tensor:
   """KL(posterior || prior) of diagonal Gaussians, `[...]` from `[..., Z]`.
 
-  It is computed from logarithms: with scales, as in `distributions.gaussian_kl_scale`, it
-  is infinite where the posterior's is 1e-8 times the prior's.
+  It is computed from logarithms: scales could overflow.
   """
   log_ratio = log_scale - prior_log_scale
   distance = (mean - prior_mean) * tf.exp(-prior_log_scale)
