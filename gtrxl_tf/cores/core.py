@@ -103,8 +103,8 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   ```
 
   `is_first` is true on the first step of an episode. This step and those after it
-  see nothing from before it, whatever the state holds. If it is left out or None, no
-  episode begins within the unroll.
+  see nothing from before it, whatever the state holds, as long as it is finite. If it
+  is left out or None, no episode begins within the unroll.
 
   The first state is `core.initial_state(batch_size)`, or None. If the state is left
   out, an unroll also begins with the initial one, has any number of steps, and returns
