@@ -143,9 +143,9 @@ class Rollout:
     try:
       self._outputs()
     except tf.errors.InvalidArgumentError as error:
-      if not self._move or 'unsupported operations' not in error.message:
+      if not self._move:
         raise
-      logging.warning('acting without XLA, which is slower: %s', config.one_line(error))
+      warn_without_xla(error)
       self._action = self._trace(None)
       self._outputs()
     if self._move:
@@ -165,6 +165,13 @@ class Rollout:
       self._move()
     self._seen = self._environment.step(done.action)
     return seen, done
+
+
+def warn_without_xla(error: tf.errors.InvalidArgumentError) -> None:
+  """Warns that XLA lacks an operation of a policy; raises an error of another kind."""
+  if 'unsupported operations' not in error.message:
+    raise error
+  logging.warning('acting without XLA, which is slower: %s', config.one_line(error))
 
 
 def _values(variables: Any) -> Any:

@@ -3,13 +3,12 @@
 import itertools
 from typing import Any, Dict, List, Optional, Sequence
 
-from absl import logging
 import dm_env
 import tensorflow as tf
 
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.networks import tensor_specs
-from gtrxl_tf.settings import config
+from gtrxl_tf.training import rollout
 from gtrxl_tf.training.online import actor
 
 # TensorFlow keeps batchers by name, and all graphs of a process share them.
@@ -91,10 +90,7 @@ class BatchedPolicy:
     try:
       self._step_all_sizes()
     except tf.errors.InvalidArgumentError as error:
-      if 'unsupported operations' not in error.message:
-        raise
-      logging.warning(
-          'acting without XLA, which is slower: %s', config.one_line(error))
+      rollout.warn_without_xla(error)
       self._trace(jit_compile=None)
       self._step_all_sizes()
     tf.nest.map_structure(lambda x, y: x.assign(y), self._state, self._initial_state())
