@@ -81,8 +81,8 @@ create_vm() {  # NAME TYPE PART SCOPE
     --scopes="$4,logging-write" "${told[@]}"
 }
 
-# Deletes what a failed `up` has created. Until its first rule was created, what has the
-# run's name is another's.
+# Deletes what a failed `up` has created. Before `up` has created its first rule, whatever
+# has the run's name belongs to another run.
 clean_up() {
   rm -rf "$folder"
   if [ "$state" = created ]; then

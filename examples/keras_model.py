@@ -11,8 +11,8 @@ With seed 0 this takes 28 s of CPU, and the loss is 0.003 nats a symbol with mem
 2.080 without.
 
 The model is a functional Keras model, whose inputs contain the state; Keras saves and
-loads it. A subclassed `keras.Model` calls a core in the same way, see
-`gtrxl_tf/cores/saving_test.py`.
+loads it. A subclassed `keras.Model` calls a core in the same way;
+`examples/README.md` shows one.
 """
 
 import argparse

@@ -6,13 +6,13 @@ of 1. The agent sees the number of right presses, but not the code. In a new loc
 Q-learning finds the code by trial and error, which takes many episodes.
 
 Algorithm distillation trains a transformer to predict the actions of Q-learning in its
-learning histories. The transformer then learns to open locks that it never saw from the
-attempts in its memory, without any change of its weights.
+learning histories. From the attempts in its memory, the transformer then learns to open
+locks that it never saw, without any change of its weights.
 
   python examples/learning_to_learn.py --folder=runs/learning_to_learn
 
 With seed 0 this takes 54 s of CPU. In the last fifth of 100 learning processes of 300
-steps, in the 16 locks that were kept from training, the transformer's return is 0.95 an
+steps, in the 16 locks that were kept out of training, the transformer returns 0.95 an
 episode; Q-learning has 0.93 there, and random actions 0.12.
 """
 

@@ -1,4 +1,4 @@
-"""Uses a policy without this library: it needs only TensorFlow.
+"""Uses an exported policy, which needs only TensorFlow and not this library.
 
 A run exports its policy to `policy/`. This program loads that of `own_environment.py`
 and serves four waiters at once. Each row of the batch has its own memory, which the

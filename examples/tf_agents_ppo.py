@@ -1,4 +1,4 @@
-"""Memory in TF-Agents' own PPO: actor and value network with a core.
+"""Memory in TF-Agents' own PPO: an actor and a value network, each with a core.
 
 `tf_agents_recall.py` has the task, which needs memory: a feed-forward network can only
 guess, and the same agent with a gated Transformer-XL remembers.

@@ -78,7 +78,7 @@ class Recall(py_environment.PyEnvironment):
 
 
 def make_environment(num_episodes: int, seed: int) -> tf_py_environment.TFPyEnvironment:
-  """`num_episodes` episodes at a time."""
+  """Makes the task, in which `num_episodes` episodes are played at a time."""
   return tf_py_environment.TFPyEnvironment(Recall(num_episodes, seed))
 
 
@@ -108,7 +108,7 @@ def compare(description: str,
   """Prints the mean return of agents that `train` makes with each of `CORES`.
 
   Args:
-    description: its first line is that of `--help`.
+    description: a text whose first line `--help` shows.
     train: called with a core, a number of iterations and a seed; returns the mean
       return.
     num_iterations: without `--short`.
