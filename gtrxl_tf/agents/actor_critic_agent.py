@@ -78,8 +78,8 @@ class NetworkPair(tf.Module):
   def after_batch(self, batch: unroll.Unroll) -> None:
     """Adds a batch to the statistics of observations.
 
-    They stay the same in all gradient steps of the batch. Otherwise the policy would
-    move away from the one that acted by statistics alone.
+    They stay the same in all gradient steps of the batch. Otherwise the statistics
+    alone would move the policy away from the one that acted.
     """
     if self.online.observation_statistics is not None:
       self._update_observations(batch.observation)
@@ -137,14 +137,14 @@ class ActorCriticAgent(NetworkPair):
     self.update_target()
 
   def loss(self, batch: unroll.Unroll) -> Tuple[tf.Tensor, Dict[str, Any]]:
-    """The loss of a batch, and metrics.
+    """Computes the loss of a batch, and metrics.
 
     In a replica context both are this replica's share: their sums over replicas are
     the values for the global batch.
 
     Args:
       batch: unrolls `[B, time, ...]`. Its policies are those of the target network at
-        the time it acted.
+        the time when that network acted.
     """
     is_last = batch.is_last()
     network, tasks = self.online, batch.task[:, 0]
@@ -158,7 +158,7 @@ class ActorCriticAgent(NetworkPair):
 
     # No action is taken at an episode's last step, and its value is not learned.
     valid = ~is_last[:, :-1]
-    targets = tf.where(valid, targets, 0.)  # A first step's reward, there, may be NaN.
+    targets = tf.where(valid, targets, 0.)  # Elsewhere a first reward may be NaN.
     mean = averages.MaskedMean(valid)
     space = network.action_space
     policy = _action_rows(outputs.policy)
@@ -194,24 +194,24 @@ class ActorCriticAgent(NetworkPair):
 
   def _outputs(self, network: actor_critic.ActorCritic, batch: unroll.Unroll
                ) -> actor_critic.NetworkOutputs:
-    """A network's outputs `[B, T + 1, ...]` for unrolls, from the restored memory."""
+    """Computes outputs `[B, T + 1, ...]` for unrolls, from the restored memory."""
     outputs, _ = network(*inputs_and_state(network, batch))
     return outputs
 
   def _target_policy(self, batch: unroll.Unroll) -> action_space.Policy:
-    """The current target network's policy for the T actions, without gradient."""
+    """Computes the current target network's policy for T actions, without gradient."""
     policy = _action_rows(self._outputs(self.target, batch).policy)
     return tf.nest.map_structure(tf.stop_gradient, policy)
 
   def _policy_loss(self, steps: Steps) -> Tuple[tf.Tensor, Dict[str, tf.Tensor]]:
-    """The loss of the policy, and metrics; on a replica, that replica's share."""
+    """Computes the policy's loss, and metrics; on a replica, that replica's share."""
     raise NotImplementedError(f'{type(self).__name__} has no _policy_loss')
 
   def after_step(self, metrics: Dict[str, Any]) -> Dict[str, tf.Tensor]:
     """Updates PopArt's statistics with the value targets of a gradient step.
 
     Args:
-      metrics: those of `loss` that are not scalars, summed over replicas.
+      metrics: the metrics of `loss` that are not scalars, summed over replicas.
 
     Returns:
       The metrics without PopArt's sums.
@@ -236,7 +236,7 @@ class ActorCriticAgent(NetworkPair):
 
   def _predictor_losses(self, predictions: predictor.Predictions, targets: tf.Tensor,
                         tasks: tf.Tensor, valid: tf.Tensor) -> Dict[str, tf.Tensor]:
-    """The means of the predictor's losses over steps, without the overlap."""
+    """Computes means of the predictor's losses over steps, without the overlap."""
     mean = averages.MaskedMean(tf.ones_like(valid))
     losses = {name: mean(error[:, :-1])
               for name, error in predictions._asdict().items() if name != 'value'}
@@ -246,7 +246,7 @@ class ActorCriticAgent(NetworkPair):
 
   def _pixel_control_loss(self, batch: unroll.Unroll, q_values: tf.Tensor,
                           is_last: tf.Tensor) -> tf.Tensor:
-    """The mean of the auxiliary loss over unrolls."""
+    """Computes the mean of the auxiliary loss over unrolls."""
     images = [x for x in tf.nest.flatten(batch.observation) if x.shape.rank == 5]
     if len(images) != 1:
       raise config.ConfigError('ActorCritic.pixel_control_head: expected one image '
@@ -260,5 +260,5 @@ class ActorCriticAgent(NetworkPair):
 
 
 def _action_rows(policy: action_space.Policy) -> action_space.Policy:
-  """The policy at the first T of T + 1 steps, those that an action follows."""
+  """Returns the policy at the first T of T + 1 steps, those that an action follows."""
   return tf.nest.map_structure(lambda x: x[:, :-1], policy)

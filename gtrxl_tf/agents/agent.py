@@ -15,7 +15,7 @@ class Agent(Protocol):
     """The variables that the optimizer changes."""
 
   def loss(self, batch: Any) -> Tuple[tf.Tensor, Dict[str, Any]]:
-    """The scalar to minimize, and metrics; on a replica, that replica's share of both.
+    """Returns the scalar to minimize, and metrics; on a replica, its share of both.
 
     The metric `carried`, if there is one, is not summed over replicas: it is a nest
     `[B, ...]` of what the trainer keeps for each row of the batch, which is the state
@@ -26,14 +26,14 @@ class Agent(Protocol):
     """Updates anything but the learned variables, after each gradient step.
 
     Args:
-      metrics: those of `loss` that are not scalars, summed over replicas.
+      metrics: the metrics of `loss` that are not scalars, summed over replicas.
 
     Returns:
-      Those that are for the trainer, such as `carried`.
+      The metrics that are for the trainer, such as `carried`.
     """
 
   def after_batch(self, batch: Any) -> None:
-    """Updates what sees each batch once, after the batch's last gradient step.
+    """Updates what changes once per batch, after the batch's last gradient step.
 
     It is called in the scope of the learner's strategy.
 
@@ -46,11 +46,11 @@ def checked_loss(method: str, returned: Any) -> Tuple[tf.Tensor, Mapping[str, An
   """Returns what an agent's method returned: a scalar to minimize, and metrics.
 
   Args:
-    method: its name, for the error.
-    returned: what it returned.
+    method: the method's name, for the error.
+    returned: what the method returned.
 
   Raises:
-    ConfigError: it is something else.
+    ConfigError: it returned something else.
   """
   if not (isinstance(returned, tuple) and len(returned) == 2
           and isinstance(returned[1], Mapping)):
@@ -128,4 +128,4 @@ class OnlineAgent(Agent, Protocol):
     """Copies the weights learned since the last refresh to the acting network."""
 
   def gauges(self) -> Dict[str, float]:
-    """Numbers for `metrics.csv` that are not metrics of the loss."""
+    """Returns numbers for `metrics.csv` that are not metrics of the loss."""

@@ -13,7 +13,7 @@ def beam_search(log_probs: Callable[[tf.Tensor], tf.Tensor],
                 ) -> Tuple[tf.Tensor, tf.Tensor]:
   """Finds plans of codes with a high value and probability, by beam search.
 
-  It looks for the plan z of M codes with the highest
+  It looks for the plan z of M codes with the highest objective
 
     value(z) + penalty min(log p(z), M log threshold)
 
@@ -26,10 +26,10 @@ def beam_search(log_probs: Callable[[tf.Tensor], tf.Tensor],
     log_probs: takes plans, int32 `[B, W, m]`; returns the prior's log-probabilities
       `[B, W, K]` of the next code.
     values: takes plans `[B, N, m]`; returns their values `[B, N]`.
-    batch_size: B, of independent searches.
+    batch_size: B, the number of independent searches.
     num_codes: M.
     beam_width: plans in the beam.
-    expansions: codes drawn for each plan; `beam_width` times as many for the first.
+    expansions: codes drawn for each plan; `beam_width` times as many at the first code.
     penalty: alpha, in the unit of values.
     threshold: beta.
     seed: int32 `[2]`.
@@ -61,7 +61,7 @@ def beam_search(log_probs: Callable[[tf.Tensor], tf.Tensor],
 
 def _sample(log_probs: tf.Tensor, num: int, seed: tf.Tensor) -> tf.Tensor:
   """Draws `num` codes with replacement, int32 `[B, W, num]`, from `[B, W, K]`."""
-  # The inverse of the cumulative distribution, which takes no noise for each code.
+  # This inverts the cumulative distribution, and needs no noise for each code.
   cumulative = tf.cumsum(tf.exp(log_probs), axis=-1)
   uniform = tf.random.stateless_uniform(
       tf.concat([tf.shape(log_probs)[:2], [num]], 0), seed)

@@ -49,7 +49,7 @@ class CQLAgent(agent_lib.OfflineAgent):
     self._steps = tf.Variable(0, dtype=tf.int64, name='steps', trainable=False)
 
   def loss(self, batch: decision.Segments) -> Tuple[tf.Tensor, Dict[str, tf.Tensor]]:
-    """The loss of a batch, and metrics. In a replica context, the replica's share.
+    """Computes the loss of a batch, and metrics; on a replica, that replica's share.
 
     Values at steps that are not valid have no influence, but must be finite.
     """
@@ -87,7 +87,7 @@ class CQLAgent(agent_lib.OfflineAgent):
 
 
 def _shift(x: tf.Tensor) -> tf.Tensor:
-  """`x` `[B, T]` moved one step later, with 0 at the first step."""
+  """Moves `x` `[B, T]` one step later, with 0 at the first step."""
   return tf.pad(x[:, :-1], [[0, 0], [1, 0]])
 
 

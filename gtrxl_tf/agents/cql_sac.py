@@ -40,12 +40,12 @@ class CQLSACActor(tf.Module):
 
   Attributes:
     action_space: the `ActionSpace` of `action_spec`.
-    observation_statistics: those that normalize, or None.
+    observation_statistics: the statistics that normalize observations, or None.
     network: the TF-Agents network, after `create_variables`. Its observations are
       vectors, its actions are vectors in [-1, 1].
 
   Raises:
-    ConfigError: a different kind of action, or a compute type other than float32.
+    ConfigError: the action is of another kind, or the compute type is not float32.
   """
 
   def __init__(self, action_spec: Any,
@@ -90,17 +90,17 @@ class CQLSACActor(tf.Module):
           observation_spec, running=False)
 
   def observe(self, observation: Any, batch_dims: int) -> tf.Tensor:
-    """The network's inputs: vectors of observations with `batch_dims` batch axes."""
+    """Makes vectors for the network of observations with `batch_dims` batch axes."""
     if self.observation_statistics is not None:
       observation = self.observation_statistics.normalize(observation)
     return self._vector(observation, batch_dims)
 
   def initial_state(self, batch_size) -> Any:
-    """The empty state, since there is no memory."""
+    """Returns the empty state, since there is no memory."""
     return ()
 
   def initial_cache(self, batch_size) -> Any:
-    """The empty cache, since there is no memory."""
+    """Returns the empty cache, since there is no memory."""
     return ()
 
   def best_action(self, inputs: actor_critic.NetworkInputs, cache: Any
@@ -196,7 +196,7 @@ class CQLSACAgent(agent_lib.OfflineAgent):
     return [x for critic in self._critics for x in critic.trainable_variables]
 
   def loss(self, batch: decision.Segments) -> Tuple[tf.Tensor, Dict[str, tf.Tensor]]:
-    """The loss of a batch, and metrics. In a replica context, the replica's share.
+    """Computes the loss of a batch, and metrics; on a replica, that replica's share.
 
     Values at steps that are not valid have no influence, but must be finite.
 
@@ -251,7 +251,7 @@ class CQLSACAgent(agent_lib.OfflineAgent):
     return metrics
 
   def _transitions(self, batch: decision.Segments, mask: tf.Tensor):
-    """The N steps in the mask, their actions `[N, C]`, and the steps after them."""
+    """Returns the N steps in the mask, their actions `[N, C]`, and the next steps."""
     observation = self.network.observe(batch.observation, 2)
     # A row's last step is in the mask only if its episode terminates there.
     after = tf.concat([observation[:, 1:], observation[:, -1:]], axis=1)

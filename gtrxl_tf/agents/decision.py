@@ -22,7 +22,7 @@ class Segments(NamedTuple):
   action: Any              # A sample of `ActionSpace`.
   reward: tf.Tensor        # Follows the action; in the environment's units.
   discount: tf.Tensor      # After the action; 0 where it ended the task.
-  is_first: tf.Tensor      # True at a row's first step: memory is cleared there.
+  is_first: tf.Tensor      # True at a row's first step if memory is cleared there.
   valid: tf.Tensor         # False where a row is padded.
   state: Any = ()          # The network's state before each row; () is the initial one.
   timestep: Any = ()       # Int32: steps since the episode began.
@@ -63,7 +63,7 @@ class DecisionAgent(agent_lib.OfflineAgent):
     super().__init__('decision', network)
 
   def loss(self, batch: Segments) -> Tuple[tf.Tensor, Dict[str, Any]]:
-    """The loss of a batch, and metrics. In a replica context, the replica's share.
+    """Computes the loss of a batch, and metrics; on a replica, that replica's share.
 
     Values at steps that are not valid have no influence, but must be finite.
 
@@ -77,7 +77,7 @@ class DecisionAgent(agent_lib.OfflineAgent):
     return loss, {**metrics, **carried}
 
   def _unroll(self, batch: Segments) -> Tuple[action_space.Policy, Dict[str, Any]]:
-    """The policy at every step, and the metric `carried` of `loss` if there is one."""
+    """Computes the policy at every step, and the metric `carried` if there is one."""
     inputs = decision.DecisionInputs(
         batch.return_to_go, batch.observation, batch.action, batch.is_first,
         batch.timestep)

@@ -44,7 +44,7 @@ class DistillationAgent(agent_lib.OfflineAgent):
     self._label_smoothing = label_smoothing
 
   def loss(self, batch: HistoryBatch) -> Tuple[tf.Tensor, Dict[str, Any]]:
-    """The loss of a batch, and metrics. In a replica context, the replica's share.
+    """Computes the loss of a batch, and metrics; on a replica, that replica's share.
 
     Values at steps that are not valid have no influence, but must be finite.
 
@@ -104,7 +104,7 @@ class DistillationPolicy(policy_lib.NetworkPolicy):
       most likely action. Label smoothing keeps a network from ever becoming certain.
     position_scale: the network receives the position `scale * step + shift`, rounded.
       A larger value makes it exploit sooner, a smaller one explore longer (Figure 7).
-    position_shift: see above.
+    position_shift: see `position_scale`.
   """
 
   def __init__(self,
@@ -168,6 +168,6 @@ class DistillationPolicy(policy_lib.NetworkPolicy):
     return policy_lib.PolicyStep(space.to_environment(sample), state)
 
   def position(self, steps: tf.Tensor) -> tf.Tensor:
-    """The position, int32, that the network receives after a number of steps."""
+    """Returns the int32 position that the network receives after a number of steps."""
     position = self._position_scale * tf.cast(steps, tf.float32)
     return tf.cast(tf.round(position), tf.int32) + self._position_shift

@@ -11,7 +11,9 @@ from gtrxl_tf.networks import action_space
 def loss(space: action_space.ActionSpace, policy: action_space.Policy, action: Any,
          valid: tf.Tensor, label_smoothing: float = 0.0
          ) -> Tuple[tf.Tensor, Dict[str, tf.Tensor]]:
-  """The cross-entropy of discrete actions plus the squared error of continuous ones.
+  """Computes the loss of imitation.
+
+  It is the cross-entropy of discrete actions plus the squared error of continuous ones.
 
   Args:
     space: the action space.
@@ -21,7 +23,7 @@ def loss(space: action_space.ActionSpace, policy: action_space.Policy, action: A
     label_smoothing: fraction of the target that is spread over all discrete actions.
 
   Returns:
-    The loss, and metrics that include it. In a replica context, the replica's shares.
+    The loss, and metrics that include it; on a replica, that replica's share of both.
   """
   mean = averages.MaskedMean(valid)
   metrics, losses = {}, []
@@ -45,7 +47,7 @@ def loss(space: action_space.ActionSpace, policy: action_space.Policy, action: A
 def sample(space: action_space.ActionSpace, policy: action_space.Policy, seed: Any) -> Any:
   """Draws discrete actions; takes the mean of continuous ones.
 
-  `loss` trains no standard deviation, so that noise of that scale would mean nothing.
+  `loss` trains no standard deviation, so noise of that scale would mean nothing.
 
   Args:
     space: the action space.
@@ -59,7 +61,7 @@ def sample(space: action_space.ActionSpace, policy: action_space.Policy, seed: A
 def _cross_entropy_with_uniform(
     space: action_space.ActionSpace, policy: action_space.Policy, action: Any
     ) -> tf.Tensor:
-  """The cross-entropy with uniform targets, `[B, T]`, for actions of any value."""
+  """Computes the cross-entropy `[B, T]` with uniform targets, for any actions."""
   uniform = action_space.Policy(logits=tf.zeros_like(policy.logits),
                                 mean=policy.mean, scale=policy.scale)
   # It is the targets' entropy plus the KL from them.

@@ -38,7 +38,7 @@ class NetworkPolicy(abc.ABC):
   overrides `get_initial_state`, from which the state's spec follows.
 
   Attributes:
-    time_step_spec: a `dm_env.TimeStep` of tensor specs without batch, as are the others.
+    time_step_spec: a `dm_env.TimeStep` of tensor specs. No spec has the batch axis.
     action_spec: nest of tensor specs.
     policy_state_spec: nest of tensor specs.
     info_spec: nest of tensor specs.
@@ -49,8 +49,8 @@ class NetworkPolicy(abc.ABC):
     """Creates the policy.
 
     Args:
-      network: acts; its variables must exist. Has `initial_cache`, `action_space` and
-        `variables`.
+      network: the network that acts; its variables must exist. It has `initial_cache`,
+        `action_space` and `variables`.
       observation_spec: nest of dm_env specs.
       action_spec: nest of dm_env specs.
       info_spec: nest of tensor specs of a step's `info`.
@@ -66,7 +66,7 @@ class NetworkPolicy(abc.ABC):
     self.info_spec = info_spec
 
   def greedy(self) -> 'NetworkPolicy':
-    """The policy that takes the most likely actions; this one if it never samples."""
+    """Returns the policy that takes the most likely actions; here it is this one."""
     return self
 
   @property
@@ -75,7 +75,7 @@ class NetworkPolicy(abc.ABC):
     return self._network.variables
 
   def get_initial_state(self, batch_size: Any) -> Any:
-    """The memory before the first step, `[B, ...]`."""
+    """Returns the memory before the first step, `[B, ...]`."""
     return PolicyState(
         core=self._network.initial_cache(batch_size),
         previous_action=tensor_specs.zeros(
@@ -117,7 +117,7 @@ class ActorCriticPolicy(NetworkPolicy):
     """Creates the policy; the network's variables must exist.
 
     Args:
-      network: acts.
+      network: the network that acts.
       observation_spec: nest of dm_env specs.
       action_spec: nest of dm_env specs.
       greedy: takes the most likely action instead of sampling.
@@ -152,7 +152,7 @@ class ActorCriticPolicy(NetworkPolicy):
     """Rebuilds the cache in `state` from records, after the weights have changed.
 
     Args:
-      state: as the last step returned it.
+      state: the state that the last step returned.
       records: the core's records of the last M steps, `[B, M, ...]`, also with 16 bits.
       is_first: `[B, M]`.
     """
@@ -166,7 +166,7 @@ class ActorCriticPolicy(NetworkPolicy):
     return self._act(time_step, state, seed, move=False)
 
   def must_move(self, state: PolicyState) -> tf.Tensor:
-    """A bool: whether `move` changes a state that comes from `unmoved_action`."""
+    """Returns a bool tensor: whether `move` changes a state from `unmoved_action`."""
     return self._network.core.must_move(state.core)
 
   def move(self, state: PolicyState) -> PolicyState:

@@ -59,7 +59,8 @@ class PPOAgent(actor_critic_agent.ActorCriticAgent):
     value_cost: factor of the value loss, which is half the mean squared error. 0.5 is
       customary; the paper has a factor of 1 for the squared error.
     normalize_advantages: whether advantages have mean 0 and standard deviation 1 over
-      the valid steps of each gradient step. Not in the paper, but in its code.
+      the valid steps of each gradient step. The paper's code does this; the paper does
+      not mention it.
     publish_period: learner steps between refreshes of the acting network. With 1, and
       `OnlineExperiment.batches_per_weights = 1`, PPO learns on-policy.
     pixel_control_cost: factor of the auxiliary loss, if the network has the head. The
@@ -96,7 +97,7 @@ class PPOAgent(actor_critic_agent.ActorCriticAgent):
 
   @property
   def default_max_age(self) -> int:
-    """Twice the publish period and 8 learner steps.
+    """Twice the publish period, plus 8 learner steps.
 
     If the learner is slower than the actors, batches are about 5 steps old.
     """

@@ -24,8 +24,8 @@ class R2D2Agent(actor_critic_agent.NetworkPair):
   `OnlineExperiment.replay`, as often as that setting says, whatever policy acted in
   them. Both networks restore the actor's memory from stored records, which older
   weights computed, and run through the burn-in before the first step that is learned
-  from. The loss is n-step double Q-learning with rescaled values; see `losses.r2d2`. It
-  returns the unrolls' new priorities.
+  from. The loss is n-step double Q-learning with rescaled values; see `losses.r2d2`.
+  The unrolls' new priorities are a metric of the loss.
 
   The networks are `ActorCritic`s, as for the other online agents. Their heads are read
   as those of a dueling network (Wang et al., 2016): the logits are advantages, and
@@ -44,11 +44,11 @@ class R2D2Agent(actor_critic_agent.NetworkPair):
     burn_in: actions at an unroll's start that only prepare the memory; fewer than
       `OnlineExperiment.unroll_length`.
     target_update_period: gradient steps between copies to the target network.
-    priority_eta: eta, the weight of the largest TD error in an unroll's priority,
-      against their mean.
+    priority_eta: eta, the weight of the largest TD error against the mean one in an
+      unroll's priority.
     rescaling: epsilon of the rescaling of values.
     publish_period: learner steps between new weights for the actors. In the paper an
-      actor fetches them every 400 of its steps. At the speeds that the paper gives
+      actor fetches them every 400 of its steps. At the speeds that the paper gives,
       these are about 8 learner steps.
 
   The other defaults are the paper's (its Table 2).
@@ -104,7 +104,7 @@ class R2D2Agent(actor_critic_agent.NetworkPair):
     """Does nothing: the network that learns is the one that acts."""
 
   def loss(self, batch: unroll_lib.Sample) -> Tuple[tf.Tensor, Dict[str, Any]]:
-    """The loss of a batch, and metrics; on a replica, that replica's share.
+    """Computes the loss of a batch, and metrics; on a replica, that replica's share.
 
     Args:
       batch: unrolls `[B, time, ...]` with their weights.
@@ -138,7 +138,7 @@ class R2D2Agent(actor_critic_agent.NetworkPair):
 
   def q_values(self, network: actor_critic.ActorCritic, unrolls: unroll_lib.Unroll
                ) -> tf.Tensor:
-    """A network's Q values after the burn-in, `[B, T + 1 - burn_in, A]`.
+    """Computes a network's Q values after the burn-in, `[B, T + 1 - burn_in, A]`.
 
     No gradient flows into the burn-in. Q values of actions that are not allowed are far
     below all others.
@@ -166,7 +166,7 @@ class R2D2Agent(actor_critic_agent.NetworkPair):
 
 
 def _dueling(value: tf.Tensor, advantages: tf.Tensor) -> tf.Tensor:
-  """Q values `[..., A]` of values `[...]` and of advantages with their action mask."""
+  """Computes Q values from values `[...]` and from masked advantages `[..., A]`."""
   allowed = action_space.is_allowed(advantages)
   total = tf.reduce_sum(tf.where(allowed, advantages, 0.), axis=-1, keepdims=True)
   mean = total / tf.reduce_sum(tf.cast(allowed, tf.float32), axis=-1, keepdims=True)
@@ -178,7 +178,8 @@ def _dueling(value: tf.Tensor, advantages: tf.Tensor) -> tf.Tensor:
 class EpsilonGreedy:
   """Each environment's rate of random actions, as in Ape-X (Horgan et al., 2018).
 
-  Of N environments of all actors, number i takes an action at random with probability
+  Environment i of the N environments of all actors takes a random action with
+  probability
 
     epsilon_i = epsilon^(1 + alpha i / (N - 1))
 
@@ -200,7 +201,7 @@ class EpsilonGreedy:
     self._alpha = alpha
 
   def rates(self, first: int, count: int, total: int, num_tasks: int = 1) -> np.ndarray:
-    """The rates `[count]` of environments from number `first`, of `total`.
+    """Returns the rates `[count]` of environments from number `first` on, of `total`.
 
     Environment i plays task i modulo `num_tasks`.
     """
@@ -219,7 +220,7 @@ class EpsilonGreedyPolicy(policy_lib.ActorCriticPolicy):
 
     Args:
       rates: `[E]`; rows from number E on, if there are any, have the last one.
-      network: acts on one discrete action.
+      network: the network that acts, with one discrete action.
       observation_spec: nest of dm_env specs.
       action_spec: nest of dm_env specs.
       with_record: see `ActorCriticPolicy`.

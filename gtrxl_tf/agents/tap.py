@@ -30,8 +30,8 @@ class TAPAgent(agent_lib.OfflineAgent):
 
   Args:
     network: the network that learns; its variables must exist.
-    action_weight: weight of the squared error of actions. It and those of states,
-      rewards and returns, which are 1, are the authors'.
+    action_weight: weight of the squared error of actions. The default is the authors',
+      as are the weights of states, rewards and returns, which are 1.
   """
 
   def __init__(self, network: network_lib.TAPNetwork,
@@ -40,7 +40,7 @@ class TAPAgent(agent_lib.OfflineAgent):
     self._action_weight = action_weight
 
   def loss(self, batch: decision.Segments) -> Tuple[tf.Tensor, Dict[str, Any]]:
-    """The loss of a batch, and metrics. In a replica context, the replica's share.
+    """Computes the loss of a batch, and metrics; on a replica, that replica's share.
 
     Values at steps that are not valid have no influence, but must be finite.
 
@@ -97,7 +97,8 @@ class TAPPolicy(policy_lib.NetworkPolicy):
     return_scale: must be 1, as rewards and returns are normalized.
     return_discount: the discount of the returns that the network learned, and of a
       plan's rewards.
-    horizon: steps of a plan; a multiple of `TAPNetwork.steps_per_code`.
+    horizon: steps of a plan; a multiple of `TAPNetwork.steps_per_code`, at most its
+      `num_steps`.
     beam_width: plans in the beam.
     expansions: codes that are drawn to continue each plan.
     penalty: alpha, the weight of an improbable plan's log-probability.
@@ -160,10 +161,10 @@ class TAPPolicy(policy_lib.NetworkPolicy):
 
 
 def plan_values(rewards: tf.Tensor, returns: tf.Tensor, discount: float) -> tf.Tensor:
-  """The values `[...]` of plans of T steps with rewards and returns-to-go `[..., T]`.
+  """Computes plans' values `[...]` from their rewards and returns-to-go `[..., T]`.
 
-  The return-to-go of a step includes its reward, so that the last reward is in the
-  last return.
+  The return-to-go of a step includes its reward, so the last return includes the last
+  reward.
   """
   gains = tf.concat([rewards[..., :-1], returns[..., -1:]], axis=-1)
   return tf.reduce_sum(gains * discount ** tf.range(gains.shape[-1], dtype=tf.float32),
@@ -171,6 +172,6 @@ def plan_values(rewards: tf.Tensor, returns: tf.Tensor, discount: float) -> tf.T
 
 
 def _rows(plans: tf.Tensor, state: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-  """Plans `[B, N, m]` as rows `[B N, m]`, and the states `[B N, S]` of `[B, S]`."""
+  """Turns plans `[B, N, m]` into rows `[B N, m]`; repeats states to `[B N, S]`."""
   num_plans, length = plans.shape[1:]
   return tf.reshape(plans, [-1, length]), tf.repeat(state, num_plans, axis=0)

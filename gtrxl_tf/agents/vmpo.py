@@ -40,7 +40,8 @@ class VMPOAgent(actor_critic_agent.ActorCriticAgent):
   normalized by the statistics of the batches before it.
 
   A network with a pixel-control head learns that auxiliary task from the one image in
-  the observation. One with a predictor adds its losses, see `networks.Predictor`.
+  the observation. A network with a predictor adds the predictor's losses, see
+  `networks.Predictor`.
 
   >>> from dm_env import specs
   >>> import numpy as np
@@ -72,16 +73,16 @@ class VMPOAgent(actor_critic_agent.ActorCriticAgent):
     epsilon_alpha: the bound of that KL. The paper samples this and the next two bounds
       for each run; here it is the middle, in log space, of logU[0.001, 0.1).
     initial_alpha_mean: initial multiplier of the mean component of the Gaussian's KL.
-    epsilon_alpha_mean: its bound, the middle of logU[0.005, 0.01).
+    epsilon_alpha_mean: the component's bound, the middle of logU[0.005, 0.01).
     initial_alpha_scale: initial multiplier of the scale component of that KL.
-    epsilon_alpha_scale: its bound, the middle of logU[5e-6, 4e-4), Numpad's.
+    epsilon_alpha_scale: the component's bound, the middle of Numpad's logU[5e-6, 4e-4).
     top_fraction: fraction of steps, by advantage, that the policy learns from.
     entropy_cost: factor of an entropy bonus, which the paper does not have. It keeps
       the policy exploring until a reward is found (docs/performance.md).
     normalize_advantages: whether advantages are divided by the task's scale before they
       are ranked; otherwise the tasks with the largest rewards would fill the top. The
-      V-MPO paper does not mention this. By default they are if there is PopArt and more
-      than one task.
+      V-MPO paper does not mention this. By default they are divided if there is PopArt
+      and more than one task.
     pixel_control_cost: factor of the auxiliary loss, if the network has the head.
     pixel_control_discount: discount of the auxiliary task. The paper does not give it;
       0.9 is UNREAL's.
@@ -156,7 +157,7 @@ class VMPOAgent(actor_critic_agent.ActorCriticAgent):
     return 2 * self.target_update_period
 
   def gauges(self) -> Dict[str, float]:
-    """The values of the dual variables."""
+    """Returns the values of the dual variables."""
     duals = {'temperature': self.temperature,
              **{f'alpha_{name}': alpha for name, alpha in self.alphas.items()}}
     return {name: float(dual.numpy()) for name, dual in duals.items()}

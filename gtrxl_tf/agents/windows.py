@@ -53,7 +53,7 @@ class SlidingWindow(tf.Module):
     return self._network.variables
 
   def _no_tokens(self, batch_size) -> tf.Tensor:
-    """The tokens `[B, K, n, D]` before the first step."""
+    """Returns the tokens `[B, K, n, D]` before the first step."""
     return tf.zeros(
         [batch_size, self._length, *self._step_shape], self._network.compute_dtype)
 
@@ -62,7 +62,7 @@ class SlidingWindow(tf.Module):
     return nests.where(tf.equal(count, self._length), tf.roll(x, -1, axis=1), x)
 
   def _next_index(self, count: tf.Tensor) -> tf.Tensor:
-    """The index `[B]` of the next step in rows of `count` steps, after `_make_room`."""
+    """Returns the next step's index `[B]` after `count` steps and `_make_room`."""
     return tf.minimum(count, self._length - 1)
 
 
@@ -88,9 +88,9 @@ def take(nest: Any, index: tf.Tensor) -> Any:
 
 class DecisionWindowCache(NamedTuple):
   """The last K steps of every row, oldest first."""
-  tokens: tf.Tensor  # [B, K, 3, D]; an action's is valid after it was taken.
+  tokens: tf.Tensor  # [B, K, 3, D]; an action's token is valid once it was taken.
   count: tf.Tensor   # [B] int32 in 0..K: number of steps.
-  answer: Any = ()   # [B], the oracle's answer at the episode's first step, if any.
+  answer: Any = ()   # [B], the answer at the episode's first step, with an oracle.
 
 
 class DecisionWindow(SlidingWindow):
@@ -101,7 +101,7 @@ class DecisionWindow(SlidingWindow):
         network, length, decision.TOKENS_PER_STEP, network.token_dim)
 
   def initial_cache(self, batch_size) -> DecisionWindowCache:
-    """The cache before the first step."""
+    """Returns the cache before the first step."""
     answer = () if self._network.oracle is None else tf.zeros([batch_size])
     return DecisionWindowCache(
         self._no_tokens(batch_size), tf.zeros([batch_size], tf.int32), answer)
@@ -109,7 +109,11 @@ class DecisionWindow(SlidingWindow):
   def step(self, return_to_go: tf.Tensor, observation: Any, is_first: tf.Tensor,
            cache: DecisionWindowCache, timestep: Any = ()
            ) -> Tuple[action_space.Policy, DecisionWindowCache]:
-    """The policy of the next step, and the cache after it, as `DecisionNetwork.step`."""
+    """Computes the policy of the next step, as `DecisionNetwork.step` does.
+
+    Returns:
+      The policy, and the cache after the step.
+    """
     count = tf.where(is_first, 0, cache.count)
     index = self._next_index(count)
     tokens = self._make_room(cache.tokens, count)
@@ -129,7 +133,7 @@ class DecisionWindow(SlidingWindow):
 
   def remember_action(self, action: Any, cache: DecisionWindowCache, timestep: Any = ()
                       ) -> DecisionWindowCache:
-    """The cache after the action that was taken."""
+    """Returns the cache after the action that was taken."""
     token = self._network.with_timestep(self._network.embed_action(action), timestep)
     return cache._replace(tokens=put(cache.tokens, token, cache.count - 1, 2))
 
@@ -153,7 +157,7 @@ class DistillationWindow(SlidingWindow):
         network, length, network.tokens_per_transition, network.core.output_size)
 
   def initial_cache(self, batch_size) -> DistillationWindowCache:
-    """The cache before the first step."""
+    """Returns the cache before the first step."""
     return DistillationWindowCache(
         self._no_tokens(batch_size), tf.zeros([batch_size, self._length], tf.int32),
         tf.zeros([batch_size], tf.int32))
@@ -161,7 +165,11 @@ class DistillationWindow(SlidingWindow):
   def step(self, previous: distillation.Transition, observation: Any,
            position: tf.Tensor, is_first: tf.Tensor, cache: DistillationWindowCache
            ) -> Tuple[action_space.Policy, DistillationWindowCache]:
-    """The policy of the next step, and the cache after it, as `DistillationNetwork.step`."""
+    """Computes the policy of the next step, as `DistillationNetwork.step` does.
+
+    Returns:
+      The policy, and the cache after the step.
+    """
     network = self._network
     token, late = network.embed_step(previous, observation, is_first)
     count = tf.where(is_first, 0, cache.count)

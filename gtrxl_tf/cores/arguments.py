@@ -10,13 +10,13 @@ import tree
 
 def check(name: str, x: Any, sizes: Sequence[Optional[int]], expected: str
           ) -> Sequence[Optional[int]]:
-  """The sizes of an argument's axes, None where they are unknown.
+  """Checks an argument's shape; returns its axes' sizes, None where they are unknown.
 
   Args:
-    name: the argument's.
+    name: the argument's name, for the message.
     x: tensor, array, or nested list. The shape of a list of tensors is not known.
-    sizes: each axis's; None admits any.
-    expected: the shape as text.
+    sizes: the expected size of each axis; None admits any.
+    expected: the expected shape as text, for the message.
 
   Raises:
     ValueError: the shape differs.
@@ -42,17 +42,17 @@ def check(name: str, x: Any, sizes: Sequence[Optional[int]], expected: str
 
 def fitted(name: str, nest: Any, specs: Any, batch_size: Optional[int], source: str
            ) -> Any:
-  """A state or cache with the structure of its specs.
+  """Returns a state or cache with the structure of its specs.
 
   Args:
-    name: the argument's.
+    name: the argument's name, for the message.
     nest: the argument. Keras loads functional models with lists for named tuples.
     specs: nest of `tf.TensorSpec`.
-    batch_size: None admits any.
-    source: the methods that make such a nest, as text.
+    batch_size: the expected batch size; None admits any.
+    source: the methods that make such a nest, as text for the message.
 
   Raises:
-    ValueError: the structure, or the shape or dtype of a tensor differs.
+    ValueError: the structure, or the shape or dtype of a tensor, differs.
   """
   plain = isinstance(nest, (list, tuple)) and not hasattr(nest, '_fields')
   leaves = tf.nest.flatten(nest)

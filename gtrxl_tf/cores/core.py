@@ -36,7 +36,7 @@ class LayerNorm(tf.keras.layers.LayerNormalization):
   """
 
   def normalize(self, inputs: tf.Tensor) -> tf.Tensor:
-    """The norm of `[..., D]` before `gamma` and `beta` are applied."""
+    """Normalizes `[..., D]`, without `gamma` and `beta`."""
     return tf.cast(self._normalize(inputs), inputs.dtype)
 
   def _normalize(self, inputs):
@@ -51,12 +51,12 @@ class LayerNorm(tf.keras.layers.LayerNormalization):
 
 
 def layer_norm(name: str) -> LayerNorm:
-  """A layer norm with PyTorch's epsilon."""
+  """Makes a layer norm with PyTorch's epsilon."""
   return LayerNorm(epsilon=1e-5, name=name)
 
 
 def make_embedding(input_shape, width: int) -> Callable[[tf.Tensor], tf.Tensor]:
-  """A built linear embedding, or the identity if inputs are already `width` wide."""
+  """Builds a linear embedding; returns the identity if inputs are `width` wide."""
   if input_shape[-1] == width:
     return _as_is
   embedding = tf.keras.layers.Dense(width, name='embedding')
@@ -69,7 +69,7 @@ def _as_is(inputs: tf.Tensor) -> tf.Tensor:
 
 
 def segment_slices(unroll_length: int, segment_length: int) -> List[slice]:
-  """The steps of each segment of an unroll.
+  """Returns the steps of each segment of an unroll.
 
   Raises:
     ValueError: the unroll does not consist of complete segments.
@@ -84,7 +84,7 @@ def segment_slices(unroll_length: int, segment_length: int) -> List[slice]:
 
 
 def swap_time_and_batch(x: tf.Tensor) -> tf.Tensor:
-  """`[B, T, ...]` to `[T, B, ...]`, and back."""
+  """Transposes `[B, T, ...]` to `[T, B, ...]`, and back."""
   return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
 
 
@@ -103,8 +103,8 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   ```
 
   `is_first` is true on the first step of an episode. This step and those after it
-  see nothing from before it, whatever the state holds, as long as it is finite. If it
-  is left out or None, no episode begins within the unroll.
+  see nothing from before the episode, whatever finite values the state holds. If
+  `is_first` is left out or None, no episode begins within the unroll.
 
   The first state is `core.initial_state(batch_size)`, or None. If the state is left
   out, an unroll also begins with the initial one, has any number of steps, and returns
@@ -124,16 +124,16 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   them into a state, and `cache` turns a state into its acting form. An actor does the
   same after its weights change, so that it never mixes keys from two sets of weights.
 
-  A mask of Keras is passed on to the layers and losses behind a core. The core itself does
-  not skip masked steps, so that padding belongs at the end of a sequence.
+  A mask of Keras is passed on to the layers and losses behind a core. The core itself
+  does not skip masked steps, so padding belongs at the end of a sequence.
 
   Keras saves and loads models that use a core. In a functional model, a state is a nest
   of inputs, as in `examples/keras_model.py`.
 
   A subclass implements `_unroll`, `_step` and, where acting has a form of its own,
-  `_cache`, `record` and `restore`; `docs/your_core.md` has an example. The conformance suite
-  (`conformance_test.py`) checks three equalities for every core: one unroll of 2T steps
-  equals two of T; T steps equal an unroll of T; an unroll with resets equals its
+  `_cache`, `record` and `restore`; `docs/your_core.md` has an example. The conformance
+  suite (`conformance_test.py`) checks three equalities for every core: one unroll of 2T
+  steps equals two of T; T steps equal an unroll of T; an unroll with resets equals its
   episodes run separately.
   """
 
@@ -158,7 +158,8 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   def memory_length(self) -> int:
     """Number of past steps whose records restore a state; here 1.
 
-    0 for a core without memory, and for one whose records cannot restore its state.
+    It is 0 for a core without memory, and for one whose records cannot restore its
+    state.
     """
     return 1
 
@@ -178,10 +179,10 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
 
   @abc.abstractmethod
   def initial_state(self, batch_size: BatchSize) -> State:
-    """The state before the first step of an episode."""
+    """Returns the state before the first step of an episode."""
 
   def empty_state(self, batch_size: BatchSize) -> State:
-    """The initial state in its smallest form.
+    """Returns the initial state in its smallest form.
 
     An unroll from it gives the same outputs as one from `initial_state`, perhaps at
     less cost. The shapes of the two may differ.
@@ -216,7 +217,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
 
   def call(self, inputs: tf.Tensor, is_first: Optional[tf.Tensor] = None,
            state: Optional[State] = _LEFT_OUT, training: Optional[bool] = None) -> Any:
-    """Unrolls over `inputs` `[B, T, D]`, `is_first` `[B, T]`.
+    """Unrolls over `inputs` `[B, T, D]` with `is_first` `[B, T]`.
 
     Returns:
       Outputs `[B, T, D']`, and the state after the last step unless `state` is left
@@ -235,7 +236,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     if not _is_left_out(state):
       return self._unrolled(inputs, is_first, state, training)
     num_steps = inputs.shape[1]
-    if self.segment_length > 1:  # No step sees those that complete the last segment.
+    if self.segment_length > 1:  # No step sees the padding of the last segment.
       missing = -num_steps % self.segment_length
       inputs = tf.pad(inputs, [[0, 0], [0, missing], [0, 0]])
       is_first = tf.pad(is_first, [[0, 0], [0, missing]])
@@ -244,17 +245,17 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     return outputs[:, :num_steps]
 
   def _unrolled(self, inputs, is_first, state, training):
-    """The outputs and the state of `_unroll`, which a subclass may get wrong."""
+    """Calls `_unroll`, and checks the outputs and the state that it returns."""
     returned = self._unroll(inputs, is_first, state, training)
     outputs, state = self._pair('_unroll', returned, inputs.shape[:2], "[B, T, D']")
     return outputs, self._fitted_state(state, inputs.shape[0], "_unroll's state")
 
   def _pair(self, method: str, returned: Any, axes: Sequence[Optional[int]],
             expected: str) -> Tuple[tf.Tensor, Any]:
-    """What a subclass's method returned: outputs of the expected shape, and a nest.
+    """Checks what a subclass's method returned, and returns it.
 
     Raises:
-      ValueError: it returned something else.
+      ValueError: it is not a pair of outputs, of the expected shape, and a nest.
     """
     name = f'{type(self).__name__}.{method}'
     if not (isinstance(returned, tuple) and len(returned) == 2):
@@ -287,7 +288,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
       Outputs `[B, D']` and the cache after the step.
 
     Raises:
-      ValueError: an argument has another shape, or is not this core's.
+      ValueError: an argument has another shape, or the cache is not this core's.
     """
     batch, _ = arguments_lib.check(
         'inputs', inputs, (None, self._input_width), '[B, D]')
@@ -305,7 +306,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     return outputs, self.move(cache) if move else cache
 
   def move(self, cache: Cache) -> Cache:
-    """Makes room in a cache that a step has filled; most steps leave it as it is.
+    """Makes room in a cache that steps have filled; after most steps it does nothing.
 
     It is separate from the step because XLA copies the results of a condition, and so
     would copy the cache at every step. A caller that compiles the step returns only the
@@ -314,7 +315,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     return cache
 
   def must_move(self, cache: Cache) -> tf.Tensor:
-    """A bool: whether `move` changes a cache that comes from a step."""
+    """Returns a bool tensor: whether `move` changes a cache that comes from a step."""
     del cache
     return tf.constant(False)
 
@@ -324,7 +325,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     """Implements `step`, after inputs are cast and variables built."""
 
   def cache(self, state: State) -> Cache:
-    """The acting form of `state` for the current weights.
+    """Returns the acting form of `state` for the current weights.
 
     Raises:
       ValueError: the state is not this core's, or the core has no variables yet.
@@ -336,15 +337,15 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     return self._cache(self._fitted_state(state, None))
 
   def _cache(self, state: State) -> Cache:
-    """Implements `cache`; the state itself unless overridden."""
+    """Implements `cache`; returns the state itself unless overridden."""
     return state
 
   def initial_cache(self, batch_size: BatchSize) -> Cache:
-    """The cache before the first step of an episode; see `cache`."""
+    """Returns the cache before the first step of an episode; see `cache`."""
     return self.cache(self.initial_state(batch_size))
 
   def _fitted_state(self, state, batch_size, name='state'):
-    """The state with its named tuples.
+    """Returns the state with its named tuples.
 
     Raises:
       ValueError: the state is not this core's.
@@ -358,7 +359,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
         f'core.initial_state({batch_size or "batch_size"})')
 
   def _specs(self, make: Callable[[BatchSize], Any]) -> Any:
-    """Specs `[None, ...]` of what one of the core's methods makes for a batch."""
+    """Returns specs `[None, ...]` of what a method of the core makes for a batch."""
     # Not an attribute, which TensorFlow would track.
     specs = self.__dict__.setdefault('_specs_of', {})
     if make.__name__ not in specs:
@@ -375,14 +376,14 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     return specs[make.__name__]
 
   def record(self, cache: Cache) -> Records:
-    """The memory record of the step that returned `cache`, a nest of `[B, ...]`.
+    """Returns the record of the step that returned `cache`, a nest of `[B, ...]`.
 
     Here it is the cache, which suits a core whose cache is its state.
     """
     return cache
 
   def restore(self, records: Records, is_first: tf.Tensor) -> State:
-    """The state after `memory_length` steps; here the last record.
+    """Returns the state after `memory_length` steps; here it is the last record.
 
     Args:
       records: the steps' records, `[B, memory_length, ...]`, oldest first. Those from

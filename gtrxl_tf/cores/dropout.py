@@ -11,15 +11,15 @@ from typing import Optional
 import tensorflow as tf
 
 _NUMBERS = 2**10
-_MIXER = 0x1E3779B97F4A7C15  # Odd, with bits at random.
+_MIXER = 0x1E3779B97F4A7C15  # Odd, with random bits.
 
 
 def make_key(inputs: tf.Tensor) -> tf.Tensor:
-  """A key, int64 `[2]`, for `inputs` of any shape."""
+  """Returns a key, int64 `[2]`, for `inputs` of any shape."""
   bits = tf.reshape(tf.bitcast(tf.cast(inputs, tf.float32), tf.int32), [-1])
-  # Each place has a weight, which tells apart inputs of the same numbers, such as one-hot
-  # vectors. A sum of integers does not depend on the order of its terms, and wraps
-  # around. GPUs sum them only as int64.
+  # Each place has a weight, which tells apart inputs of the same numbers, such as
+  # one-hot vectors. A sum of integers does not depend on the order of its terms, and
+  # wraps around. GPUs sum integers only as int64.
   places = tf.range(1, tf.size(bits, tf.int64) + 1) * _MIXER
   weights = tf.bitwise.bitwise_xor(places, tf.bitwise.right_shift(places, 29))
   total = tf.reduce_sum(tf.cast(bits, tf.int64) * weights)
@@ -27,7 +27,7 @@ def make_key(inputs: tf.Tensor) -> tf.Tensor:
 
 
 def fold(key: Optional[tf.Tensor], number: int) -> Optional[tf.Tensor]:
-  """A new key for each `number` below 1000; None if `key` is None.
+  """Returns a new key for each `number` below 1000; None if `key` is None.
 
   Keys may be folded up to six times in a row.
   """
@@ -39,7 +39,7 @@ def drop(x: tf.Tensor, rate: float, key: Optional[tf.Tensor], number: int) -> tf
 
   Args:
     x: floating point, any shape.
-    rate: at most 1.
+    rate: the share, at most 1.
     key: from `make_key` or `fold`; without one `x` is returned as it is.
     number: distinguishes the places that use the same key.
   """

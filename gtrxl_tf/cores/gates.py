@@ -19,7 +19,7 @@ from gtrxl_tf.cores import saving
 
 
 def _glorot(num_kernels: int):
-  """Glorot-uniform for `num_kernels` square kernels side by side in one variable."""
+  """Returns a Glorot-uniform initializer of `num_kernels` square kernels in a row."""
   single = tf.keras.initializers.GlorotUniform
 
   def initializer(shape, dtype=None, **kwargs):

@@ -1,4 +1,4 @@
-"""The base class of layers on Keras 2 and 3; other modules ignore Keras' version.
+"""The base class of layers on Keras 2 and 3; no other core module reads the version.
 
 Since TensorFlow 2.16 `tf.keras` is Keras 3, unless TF_USE_LEGACY_KERAS=1 selects the
 package tf_keras, which is Keras 2.
@@ -9,7 +9,7 @@ from typing import Any, Tuple
 import numpy as np
 import tensorflow as tf
 
-# Keras 2 of the package tf_keras has no version there.
+# Keras 2 of the package tf_keras has no version in `tf.keras`.
 IS_3 = getattr(tf.keras, '__version__', '2').startswith('3.')
 
 
@@ -53,5 +53,5 @@ Layer = _Layer3 if IS_3 else tf.keras.layers.Layer
 
 
 def variable_name(variable: Any) -> str:
-  """A variable's name with those of the layers that it belongs to."""
+  """Returns a variable's name with the names of the layers that it belongs to."""
   return variable.path if IS_3 else variable.name

@@ -26,7 +26,7 @@ class MambaState(NamedTuple):
 
 
 def _scan_steps(hidden, a, x, dt, b, c, resets):
-  """`selective_scan` of a few steps as an unrolled loop. Time is the first axis."""
+  """Scans a few steps in an unrolled loop; see `selective_scan`. Time is axis 0."""
   outputs = []
   # Gradients of slices and of `tf.newaxis` would take a sixth of a learner step.
   for reset, x, dt, b, c in zip(*map(tf.unstack, (resets > 0, x, dt, b, c))):
@@ -83,12 +83,12 @@ def selective_scan(x: tf.Tensor, dt: tf.Tensor, a: tf.Tensor, b: tf.Tensor,
 
 
 def _uniform():
-  """The authors' initializer of all kernels: uniform within 1 / sqrt(rows)."""
+  """Returns the authors' initializer of all kernels: uniform within 1 / sqrt(rows)."""
   return tf.keras.initializers.VarianceScaling(1 / 3, 'fan_in', 'uniform')
 
 
 def _initial_dt_bias(shape, dtype=None, **kwargs):
-  """A bias whose softplus is log-uniform in [0.001, 0.1], as in the authors' code."""
+  """Draws a bias whose softplus is log-uniform in [0.001, 0.1], as the authors do."""
   uniform = tf.keras.initializers.RandomUniform(math.log(1e-3), math.log(1e-1))
   dt = tf.exp(uniform(shape, dtype, **kwargs))
   return dt + tf.math.log(-tf.math.expm1(-dt))
@@ -106,7 +106,7 @@ class StateSpace(keras.Layer):
     return self.add_weight(name, shape, initializer=_uniform())
 
   def add_state_space(self, inner: int, rank: int) -> None:
-    """Makes the variables for `inner` channels, with step sizes of a rank."""
+    """Makes the variables for `inner` channels, with step sizes of rank `rank`."""
     states = self._state_dim
     self._sizes = [rank, states, states]  # Widths that dt, B and C are computed from.
 
@@ -166,7 +166,7 @@ class Mixer(StateSpace):
 
   def call(self, inputs: tf.Tensor, is_first: tf.Tensor, state: MambaState
            ) -> Tuple[tf.Tensor, MambaState]:
-    """Outputs and a layer's state, from `[B, T, D]`, `[B, T]` and the state before."""
+    """Mixes `[B, T, D]`; returns the outputs `[B, T, D]` and the layer's new state."""
     x, z = tf.split(tf.tensordot(inputs, self.in_kernel, axes=1), 2, axis=-1)
     convolved, window = self._convolve(x, is_first, state.window)
     y, state = self.mix(
@@ -180,10 +180,10 @@ class Mixer(StateSpace):
     return y, state._replace(hidden=hidden)
 
   def _convolve(self, x, is_first, window):
-    """The causal convolution of `x` `[B, T, E]` over time, and the next window."""
+    """Convolves `x` `[B, T, E]` causally over time; also returns the next window."""
     length, past = x.shape[1], self._conv_width - 1
     rows = tf.concat([tf.cast(window, x.dtype), x], axis=1)
-    # Episodes are counted from 0, to which the window belongs.
+    # Episodes are counted from 0, the one that the window belongs to.
     episode = tf.cumsum(tf.cast(is_first, tf.int32), axis=1)
     row_episode = tf.pad(episode, [[0, 0], [past, 0]])
 
@@ -250,11 +250,11 @@ class Mamba(core.Core):
     conv_width: W, steps that the convolution sees, including the current one
       (`d_conv`).
     expand: the state space has `E = expand * D` channels.
-    mlp_dim: hidden units of the position-wise MLP; 4 D if None. 0 for no MLP, which is
-      the block of the Mamba paper.
+    mlp_dim: hidden units of the position-wise MLP; 4 D if None. With 0 there is no MLP,
+      as in the Mamba paper.
 
   The step size dt has a rank of D / 16, rounded up, as in the authors' code. The
-  defaults are those of RATE's code for T-Maze; the paper does not list its baseline's.
+  defaults are those of RATE's code for T-Maze; its paper does not list them.
   """
 
   def __init__(self, num_layers: config.NumLayers = 1,

@@ -36,7 +36,7 @@ class _LocalStateSpace(mamba.StateSpace):
 
 
 class _Mixer(mamba.Mixer):
-  """A mixer with a second state space, which forgets everything after a short window."""
+  """A mixer with a second state space that forgets everything after a short window."""
 
   def __init__(self, state_dim: int, conv_width: int, expand: int, local_length: int,
                name=None):
@@ -61,7 +61,7 @@ class _Mixer(mamba.Mixer):
 
 
 def _steps_since_first(is_first: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-  """The number `[B, T]` of each step in its episode, int32.
+  """Returns the number `[B, T]` of each step in its episode, int32.
 
   Args:
     is_first: `[B, T]`.
@@ -79,8 +79,8 @@ class MambaDM(mamba.Mamba):
 
   The mixer of each block has two state spaces over the same inputs. The global one is
   Mamba's. The local one sees windows of a few steps: it restarts at the first step of
-  each episode and every `local_length` steps after it. Their outputs are added, and
-  gated and projected as Mamba's are.
+  each episode and every `local_length` steps after it. The sum of their outputs is
+  gated and projected as Mamba's output is.
 
   The authors have published no code. We read their fusion of global and local features
   as follows: windows do not overlap (sliding ones would take `local_length` scans), the
@@ -100,8 +100,8 @@ class MambaDM(mamba.Mamba):
     expand: each state space has `E = expand * D` channels.
     mlp_dim: hidden units of the position-wise MLP.
     local_length: steps of a local window. The default is ours: six tokens are two steps
-      of a decision agent. The second follows from the first, which is the paper's local
-      correlation.
+      of a decision agent. The second step follows from the first; this is the paper's
+      local correlation.
   """
 
   def __init__(self, num_layers: config.NumLayers = 1,

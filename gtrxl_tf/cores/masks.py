@@ -30,7 +30,7 @@ def keys_of_episode(is_first: tf.Tensor, valid: tf.Tensor
 
 def attention_mask(is_first: tf.Tensor, valid: tf.Tensor, banded: bool = True
                    ) -> tf.Tensor:
-  """The attention mask of an unroll, `[B, T, M+T]`: true where a query may attend.
+  """Returns an unroll's attention mask, `[B, T, M+T]`: true where a query may attend.
 
   A query sees itself and earlier steps of its own episode: the last M of them if
   `banded`, otherwise all that memory and unroll hold. The band matches an actor with
@@ -49,14 +49,14 @@ def attention_mask(is_first: tf.Tensor, valid: tf.Tensor, banded: bool = True
 
 
 def memory_validity(is_first: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
-  """The validity `[B, M]` of the memory after the unroll, which is the last M keys."""
+  """Returns the validity `[B, M]` of the memory after the unroll, the last M keys."""
   episode, key_episode = keys_of_episode(is_first, valid)
   return (key_episode == episode[:, -1:])[:, -valid.shape[1]:]
 
 
 def segment_mask(valid: tf.Tensor, segment_length: int, num_memory_tokens: int
                  ) -> tf.Tensor:
-  """The attention mask of a segment between its memory tokens, `[B, m+S+m, C+m+S+m]`.
+  """Returns a segment's attention mask, with memory tokens: `[B, m+S+m, C+m+S+m]`.
 
   Tokens are read before the segment's S steps and written after them. The mask is that
   of RATE's code, since the paper does not describe one:
@@ -85,7 +85,7 @@ def segment_mask(valid: tf.Tensor, segment_length: int, num_memory_tokens: int
 
 
 def restored_validity(is_first: tf.Tensor) -> tf.Tensor:
-  """The validity `[B, M]` of a memory of M steps with the flags `is_first` `[B, M]`.
+  """Returns the validity `[B, M]` of a memory whose steps have the flags `is_first`.
 
   A step is valid if no episode began after it. Steps from before an actor's first
   episode are therefore never valid.
@@ -96,10 +96,10 @@ def restored_validity(is_first: tf.Tensor) -> tf.Tensor:
 
 
 def masked_softmax(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-  """Softmax over the last axis of float32 `scores`, where `mask` is true."""
+  """Computes a softmax over the last axis of float32 `scores` where `mask` is true."""
   return tf.nn.softmax(tf.where(mask, scores, _MASKED))
 
 
 def bias(mask: tf.Tensor) -> tf.Tensor:
-  """The bias of float32 scores: 0 where `mask` is true, otherwise a negative number."""
+  """Returns a bias of float32 scores: 0 where `mask` is true, else negative."""
   return tf.where(mask, 0.0, _MASKED)

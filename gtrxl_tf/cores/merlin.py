@@ -20,14 +20,14 @@ class MERLINState(NamedTuple):
   usage: tf.Tensor      # [B, N]; -1 where a row is empty.
   trace: tf.Tensor      # [B, N], the factor with which a row will add the next latent.
   reads: tf.Tensor      # [B, R + 1, 2 Z], the last ones, the policy's at the end.
-  predictor: tf.Tensor  # [B, L, 2, H], of the predictor's LSTM.
-  policy: tf.Tensor     # [B, L, 2, H], of the policy's.
+  predictor: tf.Tensor  # [B, L, 2, H], the state of the predictor's LSTM.
+  policy: tf.Tensor     # [B, L, 2, H], the state of the policy's LSTM.
 
 
 class Beliefs(NamedTuple):
   """What the core infers at each step of an unroll, for the predictor's losses."""
-  context: tf.Tensor    # [B, T, C], of the steps before: the prior's input.
-  mean: tf.Tensor       # [B, T, Z], of the posterior: the latents.
+  context: tf.Tensor    # [B, T, C], from the steps before: the prior's input.
+  mean: tf.Tensor       # [B, T, Z], the posterior's means: the latents.
   log_scale: tf.Tensor  # [B, T, Z], logarithms of the posterior's deviations.
 
 
@@ -47,7 +47,7 @@ def read(memory: tf.Tensor, keys: tf.Tensor, strengths: tf.Tensor
   """
   products = tf.matmul(
       tf.math.l2_normalize(keys, axis=-1), memory, transpose_b=True)
-  # Cheaper than rows of length 1: memory is larger than all else in a step.
+  # Cheaper than scaling rows to length 1: memory is larger than all else in a step.
   lengths = tf.sqrt(tf.reduce_sum(tf.square(memory), axis=-1) + 1e-12)
   cosines = products / tf.expand_dims(lengths, axis=1)
   weights = tf.nn.softmax(tf.expand_dims(strengths, -1) * cosines)
@@ -72,7 +72,7 @@ def write(memory: tf.Tensor, usage: tf.Tensor, trace: tf.Tensor, latent: tf.Tens
     usage: `[B, N]`, see `MERLINState`.
     trace: `[B, N]`, see `MERLINState`.
     latent: `[B, Z]`.
-    weights: those of the reads since the last write that count as usage, `[B, K, N]`.
+    weights: `[B, K, N]`, of those reads since the last write that count as usage.
     trace_decay: in [0, 1].
     usage_decay: in [0, 1].
 
@@ -124,9 +124,9 @@ class MERLIN(core.Core):
   We did not have the paper's text. These parts are the paper's, as its public
   implementations (in ALF, and yosider's) confirm: cosines, softplus strengths and a
   softmax; three read heads for the predictor and one for the policy; a posterior with
-  two tanh layers of 2 Z; writes after reads, to rows in order as long as there are empty
-  ones, then to the one of least usage. Only yosider's has code for rows of two halves,
-  the second with the trace of later latents, and it is switched off there.
+  two tanh layers of 2 Z; writes after reads, to rows in order as long as there are
+  empty ones, then to the one of least usage. Only yosider's has code for rows of two
+  halves, the second with the trace of later latents; this code is switched off there.
 
   These are choices of this library:
 
@@ -145,15 +145,15 @@ class MERLIN(core.Core):
     num_rows: N.
     latent_dim: Z.
     num_reads: R, read heads of the predictor.
-    num_layers: L, of each LSTM.
-    hidden_dim: H, of each layer.
+    num_layers: L, the layers of each LSTM.
+    hidden_dim: H, the units of each layer.
     trace_decay: gamma of the trace in the second half of rows.
     usage_decay: factor of usage at each step.
 
-  The defaults of sizes are those of the authors' next agent, RMA ("Optimizing Agent
+  The default sizes are those of the authors' next agent, RMA ("Optimizing Agent
   Behavior over Long Time Scales by Transporting Value", Hung et al., 2019), whose code
-  is public, and that of `trace_decay` is its discount: the paper's own values could not
-  be checked. The default of `usage_decay` is from Santoro et al. (2016).
+  is public. The default of `trace_decay` is RMA's discount. The paper's own values
+  could not be checked. The default of `usage_decay` is from Santoro et al. (2016).
   """
 
   def __init__(self, num_rows: config.PositiveInt = 1000,
@@ -258,7 +258,7 @@ class MERLIN(core.Core):
     Args:
       evidence: the input's share of the posterior's first layer, `[B, 2 Z]`.
       is_first: `[B]`.
-      state: before the step.
+      state: the state before the step.
       predicts: whether the latent is a constant for the policy.
     """
     state = nests.where(
@@ -289,7 +289,7 @@ class MERLIN(core.Core):
             Beliefs(context, latent, log_scale))
 
   def _read(self, memory, keys, policy_keys):
-    """Reads and their weights, from the key layers' outputs `[B, K (2 Z + 1)]`."""
+    """Calls `read` with the key layers' outputs, each `[B, K (2 Z + 1)]`."""
     width = 2 * self.latent_dim
     heads = [tf.reshape(tf.cast(x, tf.float32), [-1, x.shape[-1] // (width + 1),
                                                  width + 1])
@@ -299,5 +299,5 @@ class MERLIN(core.Core):
 
 
 def _flat(x: tf.Tensor) -> tf.Tensor:
-  """`[B, K, W]` as `[B, K W]`."""
+  """Reshapes `[B, K, W]` to `[B, K W]`."""
   return tf.reshape(x, [-1, x.shape[1] * x.shape[2]])

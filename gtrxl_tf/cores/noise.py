@@ -22,14 +22,14 @@ class Noise:
     Args:
       memory_share: share of noise in memory tokens, from 0 (none) to 1 (only noise).
       cache_share: share of noise in the cache.
-      cache_shape: `[C, L, D]`, the hidden states behind a row's cache.
+      cache_shape: `[C, L, D]`, the shape of the hidden states behind a row's cache.
     """
     self._memory_share = memory_share
     self._cache_share = cache_share
     self._cache_shape = cache_shape
 
   def first_numbers(self, batch_size: core.BatchSize) -> Any:
-    """The numbers of the first segments, int32 `[B]`, or `()` without noise."""
+    """Returns the numbers of the first segments, int32 `[B]`, or `()` without noise."""
     if not (self._memory_share or self._cache_share):
       return ()
     return tf.range(batch_size) * 2**16
@@ -59,7 +59,7 @@ class Noise:
 
 
 def _normal(numbers, shape, stream):
-  """`[B, *shape]` from N(0, 1), seeded by each row's number and the stream, 0 or 1."""
+  """Draws `[B, *shape]` from N(0, 1); row numbers and the stream, 0 or 1, are seeds."""
   def draw(number):
     return tf.random.stateless_normal(
         shape, tf.stack([number, stream]), alg='philox')

@@ -34,8 +34,8 @@ class RATECache(NamedTuple):
   """State between steps."""
   memory: tf.Tensor              # [B, m, D], the memory tokens of this segment.
   carry: Any
-  keys: Tuple[tf.Tensor, ...]    # For each layer, [B, H, C+m+S, d]: of `hidden`, of
-  values: Tuple[tf.Tensor, ...]  # the tokens read, and of the segment's steps.
+  keys: Tuple[tf.Tensor, ...]    # For each layer, [B, H, C+m+S, d], from `hidden`,
+  values: Tuple[tf.Tensor, ...]  # the tokens read, and the segment's steps.
   valid: tf.Tensor               # [B, C+m+S]
   phase: tf.Tensor               # [B], int32 in 0..S: steps taken in the segment.
   noise: Any = ()
@@ -104,9 +104,9 @@ class RATE(core.Core):
       unroll wrote (`through_segments`), or gradients are `stopped` between segments.
       RATE's code stops them, and so never trains its valve.
     dropout: share of hidden units dropped in training, that is, where Keras' `training`
-      is true: of the first layer's inputs and the last layer's outputs, of position
-      encodings, of the outputs of attention and MLP, and within the MLP. The paper has
-      0.05 for T-Maze; the default is 0, as for the cores that it is compared with.
+      is true: in the first layer's inputs and the last layer's outputs, in position
+      encodings, in the outputs of attention and MLP, and within the MLP. The paper has
+      0.05 for T-Maze; the default is 0, as for the cores that RATE is compared with.
     attention_dropout: share of the attention weights dropped in training, except the
       valve's. As with `dropout`, the inputs decide which: equal batches drop the same.
     memory_noise: tests what a trained model stores in its memory tokens (Figures 6, 7,
@@ -227,7 +227,7 @@ class RATE(core.Core):
 
   def attention_weights(self, inputs: tf.Tensor, is_first: tf.Tensor, state: RATEState
                         ) -> xl_block.AttentionWeights:
-    """The attention weights of an unroll's steps and memory tokens."""
+    """Returns the attention weights of an unroll's steps and memory tokens."""
     weights = []
     inputs = tf.cast(inputs, self.compute_dtype)
     for steps, begins in self._segments(inputs, is_first):
@@ -239,7 +239,7 @@ class RATE(core.Core):
         tf.stack(weights, axis=1), queries, ['cache'] * self._cache_length + queries)
 
   def _segments(self, inputs, is_first) -> List[Tuple[tf.Tensor, tf.Tensor]]:
-    """Each segment's steps, and the rows that begin an episode with it."""
+    """Returns each segment's steps, and the rows that begin an episode with it."""
     segments = core.segment_slices(inputs.shape[1], self._segment_length)
     within = tf.range(inputs.shape[1]) % self._segment_length > 0
     tf.debugging.Assert(
@@ -251,7 +251,7 @@ class RATE(core.Core):
                     (is_first[:, segment.start] for segment in segments)))
 
   def _segment(self, steps, is_first, state: RATEState, key=None):
-    """Outputs, the next state, and the arguments of `xl_block.weigh`."""
+    """Returns outputs, the next state, and the arguments of `xl_block.weigh`."""
     num_tokens, num_steps = self._num_memory_tokens, self._segment_length
     memory, carry, valid = self._begin_episodes(
         is_first | ~state.begun, state.memory, state.carry, state.valid)
@@ -285,7 +285,7 @@ class RATE(core.Core):
     return memory, carry, valid & ~where[:, tf.newaxis]
 
   def _retain(self, memory, candidate, carry):
-    """Memory M_{n+1} and its carry, in the dtype of `memory`."""
+    """Returns memory M_{n+1} and its carry, in the dtype of `memory`."""
     memory_dtype = memory.dtype
     memory, carry = tf.nest.map_structure(
         lambda x: tf.cast(x, self.compute_dtype), (memory, carry))
@@ -296,7 +296,7 @@ class RATE(core.Core):
     return retained
 
   def _last(self, cached, new, axis):
-    """The last C positions of `cached` and `new`; C may be 0."""
+    """Returns the last C positions of `cached` and `new`; C may be 0."""
     joined = tf.concat([cached, new], axis)
     sizes = [joined.shape[axis] - self._cache_length, self._cache_length]
     return tf.split(joined, sizes, axis)[1]
@@ -308,12 +308,12 @@ class RATE(core.Core):
     return self._begin_segment(memory, carry, keys, values, valid, state.noise)
 
   def _keys_and_values(self, hidden):
-    """Every layer's keys and values `[B, H, C, d]`, of its inputs `[B, C, L, D]`."""
+    """Computes every layer's keys and values `[B, H, C, d]` from `[B, C, L, D]`."""
     return tuple(zip(*(
         block.keys_and_values(hidden[:, :, i]) for i, block in enumerate(self.blocks))))
 
   def _begin_segment(self, memory, carry, keys, values, valid, noise) -> RATECache:
-    """A cache with the memory tokens' keys and values and with room for the steps."""
+    """Makes a cache with the memory tokens' keys and values and room for the steps."""
     memory, (keys, values), noise = self._noise.mix(
         noise, memory, (keys, values), self._keys_and_values)
     _, read_keys, read_values = self._run_memory_tokens(

@@ -39,13 +39,13 @@ class _Layer(keras.Layer):
     return tf.zeros(shape, dtype)
 
   def project(self, inputs: tf.Tensor) -> tf.Tensor:
-    """The inputs' share of the gates, `[..., G * H]`, for all steps at once."""
+    """Returns the inputs' share of the gates, `[..., G * H]`, for all steps at once."""
     return (tf.tensordot(inputs, tf.cast(self.kernel, inputs.dtype), axes=1)
             + tf.cast(self.bias, inputs.dtype))
 
   def step(self, projected: tf.Tensor, is_first: tf.Tensor, state: tf.Tensor
            ) -> tf.Tensor:
-    """The next state, from `[B, G * H]`, `[B]` and `[B, S, H]`."""
+    """Computes the next state, from `[B, G * H]`, `[B]` and `[B, S, H]`."""
     state = nests.where(is_first, tf.zeros_like(state), state)
     rows = tf.unstack(state, axis=1)  # The gradient of an index takes longer.
     recurrent = tf.matmul(
@@ -55,18 +55,18 @@ class _Layer(keras.Layer):
 
   def cell(self, projected: tf.Tensor, recurrent: tf.Tensor, *rows: tf.Tensor
            ) -> Sequence[tf.Tensor]:
-    """The rows of the next state.
+    """Computes the rows of the next state.
 
     Args:
       projected: the inputs' share of the gates, `[B, G * H]`.
       recurrent: the last output's share, `[B, G * H]`.
-      *rows: those of the state, each `[B, H]`.
+      *rows: the rows of the state, each `[B, H]`.
     """
     raise NotImplementedError
 
   def call(self, inputs: tf.Tensor, is_first: tf.Tensor, state: tf.Tensor
            ) -> tf.Tensor:
-    """All states `[B, T, S, H]`, from `[B, T, D]`, `[B, T]` and `[B, S, H]`."""
+    """Computes all states `[B, T, S, H]` from `[B, T, D]`, `[B, T]` and `[B, S, H]`."""
     steps = (core.swap_time_and_batch(self.project(inputs)),
              core.swap_time_and_batch(is_first))
     states = tf.scan(lambda state, step: self.step(*step, state), steps, state,
@@ -93,7 +93,8 @@ class _GRULayer(_Layer):
   """A layer of gated recurrent units. The state's only row is the output.
 
   This is the variant of cuDNN, Keras and PyTorch: the reset gate acts after the product
-  with the recurrent kernel, so the candidate has a bias on each side of it.
+  with the recurrent kernel, so the candidate has two biases, one of which the gate
+  multiplies.
   """
 
   kind, num_gates, num_rows = 'gru', 3, 1

@@ -81,7 +81,7 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
     super().build(input_shape)
 
   def _weight(self, name: str):
-    """A variable in the compute dtype. Keras does not cast variables for `step`."""
+    """Returns a variable in the compute dtype; Keras does not cast it for `step`."""
     return tf.cast(getattr(self, name), self.compute_dtype)
 
   def _project(self, inputs, name: str, scale: float = 1.0):
@@ -102,9 +102,10 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
     return tf.transpose(self._project(inputs, name, scale), [0, 2, 1, 3])
 
   def cached_keys_and_values(self, inputs: tf.Tensor) -> core.KeysAndValues:
-    """Keys and values `[B, H, S, d]` of `inputs` `[B, S, D]`.
+    """Computes the keys and values `[B, H, S, d]` of `inputs` `[B, S, D]`.
 
-    Heads come before time; otherwise every product with them would transpose them.
+    Heads come before time; otherwise every product with keys or values would transpose
+    them.
     """
     return self._heads_first(inputs, 'key'), self._heads_first(inputs, 'value')
 
@@ -113,7 +114,7 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
     return outputs + self._weight('output_bias') if self.use_bias else outputs
 
   def _weigh(self, inputs, keys, mask, lookahead, key=None):
-    """Weights `[B, H, T, S]` of keys `[B, H, S, d]`, the last T of them of `inputs`."""
+    """Returns weights `[B, H, T, S]` of keys `[B, H, S, d]`, the last T the inputs'."""
     width, num_keys = self.relative_kernel.shape[0], keys.shape[2]
     positions = tf.cast(relative_positions.sinusoids(
         num_keys, width, lookahead), self.compute_dtype)
@@ -158,7 +159,7 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
     Args:
       inputs: `[B, T, D]`.
       memory: the steps before the inputs, `[B, M, D]`; M may be 0. Gradients flow into
-        it: the caller stops them where the paper does (equation 3).
+        memory: the caller stops them where the paper does (equation 3).
       mask: bool `[B, T, M+T]`, true where a query may attend.
       lookahead: how many positions beyond its own a query may attend to.
       key: a dropout key; without one nothing is dropped.
@@ -194,7 +195,7 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
 
   def attention_weights(self, inputs: tf.Tensor, memory: tf.Tensor, mask: tf.Tensor,
                         lookahead: int = 0) -> tf.Tensor:
-    """The attention weights `[B, H, T, M+T]` of `call`, for inspection."""
+    """Returns the attention weights `[B, H, T, M+T]` of `call`, for inspection."""
     keys = self._heads_first(tf.concat([memory, inputs], axis=1), 'key')
     return self._weigh(inputs, keys, mask, lookahead)
 
@@ -268,7 +269,7 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
       inputs: `[B, D]`.
       window: keys and values `[B, H, M, d]` from `cached_keys_and_values`.
       tail: keys and values of the K steps before this one, `[B, H, K, d]`.
-      positions: see `distances`.
+      positions: from `relative_positions.distances`.
       bias: added to the scores of the window and of the new tail, to hide keys,
         `[B, 1, M+K]`.
 
@@ -309,19 +310,19 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
 
 
 def push(window: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
-  """`window` `[B, H, K, d]` without its oldest row, and with `row` `[B, H, d]`."""
+  """Drops the oldest row of `window` `[B, H, K, d]`, and appends `row` `[B, H, d]`."""
   return tf.concat([window[:, :, 1:], row[:, :, tf.newaxis]], axis=2)
 
 
 def _product(query: tf.Tensor, encodings: tf.Tensor) -> tf.Tensor:
-  """`[B, H, W]` times `[W, K]`: `[B, H, K]`."""
+  """Multiplies `[B, H, W]` by `[W, K]`; returns `[B, H, K]`."""
   _, num_heads, width = query.shape
   product = tf.matmul(tf.reshape(query, [-1, width]), encodings)
   return tf.reshape(product, [-1, num_heads, encodings.shape[1]])
 
 
 def _relative_scores(queries: tf.Tensor, relative_keys: tf.Tensor) -> tf.Tensor:
-  """Products of queries and keys of distances, ordered by key.
+  """Computes the products of queries and keys of distances, ordered by key.
 
   The product of query t and column k of `relative_keys` is for the distance
   `S - 1 - k` from query t, whose own key is `S - T + t`: row t moves left by

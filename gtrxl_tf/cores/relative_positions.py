@@ -9,7 +9,7 @@ import tensorflow as tf
 
 @functools.lru_cache(maxsize=None)
 def sinusoids(num_positions: int, width: int, lookahead: int = 0) -> np.ndarray:
-  """Sinusoidal encodings of the distances `num_positions - 1 .. -lookahead`.
+  """Returns sinusoidal encodings of the distances `num_positions - 1 .. -lookahead`.
 
   Each is `width` wide: first sines, then cosines, as in Dai et al. (2019).
   """
@@ -17,7 +17,7 @@ def sinusoids(num_positions: int, width: int, lookahead: int = 0) -> np.ndarray:
 
 
 def _sinusoids(num_positions: int, width: int, lookahead: int = 0) -> np.ndarray:
-  """`sinusoids` with as many cosines as sines, even if `width` is odd."""
+  """Returns `sinusoids` with as many cosines as sines, even if `width` is odd."""
   distances = np.arange(num_positions - 1, -1 - lookahead, -1.0)[:, np.newaxis]
   frequencies = 1 / 10000 ** (np.arange(0, width, 2) / width)
   angles = distances * frequencies
@@ -25,7 +25,7 @@ def _sinusoids(num_positions: int, width: int, lookahead: int = 0) -> np.ndarray
 
 
 def slot_positions(query_slot: tf.Tensor, num_slots: int, width: int) -> tf.Tensor:
-  """Positions for `step` where the slot of the query differs by row.
+  """Returns positions for `step` where the slot of the query differs by row.
 
   Args:
     query_slot: the query's slot, `[B]`.
@@ -57,7 +57,7 @@ class Distances(NamedTuple):
 
 def distances(memory_length: int, tail_length: int, width: int, count: tf.Tensor,
               dtype: tf.DType) -> Distances:
-  """Encodings for `step_with_tail`.
+  """Returns the encodings for `step_with_tail`.
 
   Args:
     memory_length: M.

@@ -38,7 +38,7 @@ class _Valve(saving.SavableLayer):
     self._activation = ACTIVATIONS[activation]
 
   def initial_carry(self, memory: tf.Tensor) -> Any:
-    """The carry of an episode's first segment, empty unless overridden."""
+    """Returns the carry of an episode's first segment, empty unless overridden."""
     del memory
     return ()
 
@@ -131,7 +131,7 @@ class Gate(_Valve):
 
 
 def _flat(tokens: tf.Tensor) -> tf.Tensor:
-  """`[B, m, D]` to `[B * m, D]`."""
+  """Reshapes `[B, m, D]` to `[B * m, D]`."""
   return tf.reshape(tokens, [-1, tokens.shape[-1]])
 
 

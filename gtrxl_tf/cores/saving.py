@@ -31,12 +31,12 @@ class SavableLayer(keras.Layer):
       cls.__init__ = _recording(cls.__init__)
 
   def get_config(self) -> Dict[str, Any]:
-    """The arguments from which `from_config` makes an equal layer, without weights."""
+    """Returns what `from_config` needs to make an equal layer, without weights."""
     return {**super().get_config(), **self._arguments}
 
   @classmethod
   def from_config(cls, config: Dict[str, Any]) -> 'SavableLayer':
-    """A layer from what `get_config` returned."""
+    """Makes a layer from what `get_config` returned."""
     arguments = dict(config)
     trainable, dtype = arguments.pop('trainable', True), arguments.pop('dtype', None)
     with global_policy(tf.keras.layers.Layer(dtype=dtype).dtype_policy):
@@ -75,7 +75,7 @@ def _recording(init: Callable[..., None]) -> Callable[..., None]:
 @contextlib.contextmanager
 def global_policy(policy: Union[str, tf.keras.mixed_precision.Policy]
                   ) -> Iterator[None]:
-  """A context in which `policy` is Keras' global one, which new layers take."""
+  """Makes `policy` Keras' global policy, which new layers take, within the context."""
   before = tf.keras.mixed_precision.global_policy()
   tf.keras.mixed_precision.set_global_policy(policy)
   try:

@@ -53,13 +53,13 @@ class Attention(saving.SavableLayer):
     super().build(input_shape)
 
   def keys_and_values(self, inputs: tf.Tensor) -> core.KeysAndValues:
-    """Keys and values of `inputs` `[B, S, D]`, each `[B, H, S, d]`, without slots."""
+    """Computes keys and values `[B, H, S, d]` of `[B, S, D]`, without slots."""
     keys, values = self._split(self._key_and_value(inputs), 2)
     return keys, values
 
   def attention_weights(self, inputs: tf.Tensor, keys: tf.Tensor, mask: tf.Tensor,
                         slots: tf.Tensor) -> tf.Tensor:
-    """The attention weights `[B, H, T, K]`. Arguments are those of `call`."""
+    """Returns the attention weights `[B, H, T, K]`. Arguments are those of `call`."""
     query, = self._split(self._query(inputs), 1)
     num_keys = keys.shape[2]
     key_slots = tf.range(num_keys)[tf.newaxis]
@@ -77,7 +77,7 @@ class Attention(saving.SavableLayer):
   def call(self, inputs: tf.Tensor, keys: tf.Tensor, values: tf.Tensor,
            mask: tf.Tensor, slots: tf.Tensor, key: Optional[tf.Tensor] = None
            ) -> tf.Tensor:
-    """Attends from `inputs` to keys, which include their own.
+    """Attends from `inputs` to keys, which include those of the inputs.
 
     Args:
       inputs: `[B, T, D]`.
@@ -127,7 +127,7 @@ class SegmentBlock(saving.SavableLayer):
     post_norm: whether norms follow the residuals; otherwise they precede the sublayers.
     positions: see `Attention`.
     num_slots: see `Attention`.
-    dropout: share of hidden units dropped when a dropout key is given: of the outputs
+    dropout: share of hidden units dropped when a dropout key is given: in the outputs
       of attention and MLP, and within the MLP.
     attention_dropout: share of the attention weights dropped, likewise.
   """
@@ -152,7 +152,7 @@ class SegmentBlock(saving.SavableLayer):
     super().build(input_shape)
 
   def keys_and_values(self, memory: tf.Tensor) -> core.KeysAndValues:
-    """Keys and values `[B, H, S, d]` of `memory` `[B, S, D]`, for `step`."""
+    """Computes keys and values `[B, H, S, d]` of `memory` `[B, S, D]`, for `step`."""
     return self.attention.keys_and_values(
         self._normalized(tf.cast(memory, self.compute_dtype)))
 
@@ -181,7 +181,7 @@ class SegmentBlock(saving.SavableLayer):
   def attention_weights(self, stream: tf.Tensor, memory: tf.Tensor,
                         prefix: Optional[core.KeysAndValues], mask: tf.Tensor,
                         slots: tf.Tensor) -> tf.Tensor:
-    """The attention weights `[B, H, T, P+M+T]` of `call`."""
+    """Returns the attention weights `[B, H, T, P+M+T]` of `call`."""
     inputs = self._normalized(stream)
     keys, _ = self._keys(inputs, memory, prefix)
     return self.attention.attention_weights(inputs, keys, mask, slots)
@@ -224,7 +224,7 @@ class SegmentBlock(saving.SavableLayer):
     return x if self._post_norm else self._attention_norm(x)
 
   def _join(self, stream, attended, key=None):
-    """Residuals, norms and the MLP."""
+    """Applies residuals, norms and the MLP."""
     def drop(x, number):
       return dropout_lib.drop(x, self._dropout, key, number)
     stream += drop(attended, 1)
@@ -236,5 +236,5 @@ class SegmentBlock(saving.SavableLayer):
 
 
 def make_blocks(num_layers: int, prefix: str, **settings) -> List[SegmentBlock]:
-  """Layers with the same settings, named `{prefix}_0` and so on."""
+  """Makes layers with the same settings, named `{prefix}_0` and so on."""
   return [SegmentBlock(**settings, name=f'{prefix}_{i}') for i in range(num_layers)]

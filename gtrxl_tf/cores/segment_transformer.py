@@ -77,9 +77,9 @@ class SegmentTransformer(core.Core):
       and follow the last layer (`pre`).
     segment_length: S, in units of `tokens_per_step` inputs.
     recurrence: what a layer's memory of the M steps before a segment holds: nothing
-      (`none`), its inputs (`xl`, Dai et al., 2019, equation 3), or its outputs
-      (`same_layer`, ERNIE-Doc, Ding et al., 2021, equation 4), so that memory reaches
-      back without bound.
+      (`none`), the layer's inputs (`xl`, Dai et al., 2019, equation 3), or its outputs
+      (`same_layer`, ERNIE-Doc, Ding et al., 2021, equation 4). With its outputs, memory
+      reaches back without bound.
     memory_length: M, in the unit of `segment_length`; 0 without recurrence.
     num_prefix: P, the number of learned vectors that all steps see (MemCtrl of Burtsev
       et al., 2021); 0 with recurrence. They have layers of their own, in which they see
@@ -89,7 +89,7 @@ class SegmentTransformer(core.Core):
     positions: how the attention sees distances, see `segment_block.Attention`.
     memory_gradient: whether gradients pass from a segment to earlier ones of the same
       unroll (`through_segments`) or are `stopped`, as in the paper.
-    dropout: share of hidden units dropped in training: of the first layer's inputs, of
+    dropout: share of hidden units dropped in training: in the first layer's inputs, in
       the outputs of attention and MLP, and within the MLP. Equal batches drop the same.
     attention_dropout: share of the attention weights dropped in training.
 
@@ -175,7 +175,7 @@ class SegmentTransformer(core.Core):
     return self._empty_state(batch_size, self._memory_length)
 
   def empty_state(self, batch_size) -> SegmentState:
-    """The initial state with a memory of length 0, which makes an unroll cheaper.
+    """Returns the initial state with a memory of length 0, for a cheaper unroll.
 
     The memory of the state after an unroll then has one row per step, up to M.
     """
@@ -203,10 +203,10 @@ class SegmentTransformer(core.Core):
 
   def attention_weights(self, inputs: tf.Tensor, is_first: tf.Tensor,
                         state: SegmentState) -> xl_block.AttentionWeights:
-    """The attention weights of an unroll. The prefix has the kind `read`."""
+    """Returns the attention weights of an unroll. The prefix has the kind `read`."""
     stream = self.embedding(tf.cast(inputs, self.compute_dtype))
     prefix = self._run_prefix()
-    # All segments get as many keys, even if the state is empty.
+    # All segments get equally many keys, even if the state is empty.
     state = tf.nest.map_structure(
         lambda full, x: tf.concat([full[:, x.shape[1]:], x], axis=1),
         self.initial_state(inputs.shape[0]), state)
@@ -227,7 +227,7 @@ class SegmentTransformer(core.Core):
     return stream if self.output_norm is None else self.output_norm(stream)
 
   def _run_prefix(self, key=None):
-    """The prefix's keys and values `[1, H, P, d]` for each layer, or None for each."""
+    """Returns each layer's keys and values `[1, H, P, d]` of the prefix, or None."""
     if not self._num_prefix:
       return [None] * len(self.blocks)
     stream = tf.cast(self.prefix, self.compute_dtype)[tf.newaxis]
@@ -240,7 +240,7 @@ class SegmentTransformer(core.Core):
     return found
 
   def _segment(self, stream, is_first, state: SegmentState, prefix, key=None):
-    """Outputs, the next state, and what determines the attention weights."""
+    """Returns outputs, the next state, and what determines the attention weights."""
     memory = tf.stop_gradient(state.memory) if self._stop_memory else state.memory
     mask = masks.attention_mask(is_first, state.valid, banded=False)
     mask = tf.pad(mask, [[0, 0], [0, 0], [self._num_prefix, 0]], constant_values=True)
@@ -261,7 +261,7 @@ class SegmentTransformer(core.Core):
     ), (layer_inputs, memory, prefix, mask, slots)
 
   def _last(self, x):
-    """The last M rows of `x` `[B, S, ...]`, or all if there are fewer."""
+    """Returns the last M rows of `x` `[B, S, ...]`, or all if there are fewer."""
     return x[:, max(x.shape[1] - self._memory_length, 0):]
 
   def _cache(self, state) -> SegmentCache:

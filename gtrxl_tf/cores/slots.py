@@ -4,7 +4,7 @@ import tensorflow as tf
 
 
 def at(slot: tf.Tensor, num_slots: int) -> tf.Tensor:
-  """A mask `[B, num_slots]`, true at `slot` `[B]`."""
+  """Returns a mask `[B, num_slots]`, true at `slot` `[B]`."""
   return tf.range(num_slots) == slot[:, tf.newaxis]
 
 

@@ -30,7 +30,7 @@ class XLCache(NamedTuple):
   New keys and values enter a tail of K rows, which moves by one row at every step. The
   window moves only when K steps are not in it yet, and then takes all of them: moving
   it at every step would take longer than the step itself. A step sees the last M steps,
-  so for each tail row that it sees it leaves out one row of the window. Rows of the
+  so it leaves out one row of the window for each tail row that it sees. Rows of the
   batch move their windows at different steps.
   """
   keys: Tuple[tf.Tensor, ...]         # The window: for each layer, [B, H, M, d].
@@ -43,7 +43,7 @@ class XLCache(NamedTuple):
   record: tf.Tensor                   # [B, L, D], the step's own row of memory.
 
 
-# The longest tail, K. With a longer one steps are slower and windows move less often.
+# The largest K. With longer tails, steps are slower and windows move less often.
 TAIL_LENGTH = 32
 
 
@@ -140,7 +140,7 @@ class TransformerXL(core.Core):
 
   def attention_weights(self, inputs: tf.Tensor, is_first: tf.Tensor, state: XLState
                         ) -> xl_block.AttentionWeights:
-    """The attention weights of an unroll, as one segment."""
+    """Returns the attention weights of an unroll, as one segment."""
     _, _, seen = self._run_layers(tf.cast(inputs, self.compute_dtype), is_first, state)
     weights = xl_block.weigh(self.blocks, *seen)
     queries = ['step'] * weights.shape[-2]
@@ -148,7 +148,7 @@ class TransformerXL(core.Core):
         weights[:, tf.newaxis], queries, ['cache'] * self._memory_length + queries)
 
   def _run_layers(self, inputs, is_first, state: XLState, key=None):
-    """Outputs, the next state, and the arguments of `xl_block.weigh`."""
+    """Returns outputs, the next state, and the arguments of `xl_block.weigh`."""
     mask = masks.attention_mask(is_first, state.valid)
     num_layers = len(self.blocks)
     stream = dropout_lib.drop(self.embedding(inputs), self._dropout, key, num_layers)

@@ -29,8 +29,8 @@ class XLBlock(saving.SavableLayer):
     gate: name in `gates.GATES`.
     gate_bias: initial value of `b_g`.
     use_bias: adds biases to the attention's projections.
-    dropout: share of hidden units dropped when a dropout key is given: of position
-      encodings, of the outputs of attention and MLP, and within the MLP.
+    dropout: share of hidden units dropped when a dropout key is given: in position
+      encodings, in the outputs of attention and MLP, and within the MLP.
     attention_dropout: share of the attention weights dropped, likewise.
   """
 
@@ -72,7 +72,7 @@ class XLBlock(saving.SavableLayer):
     return inputs if self._post_norm else self.attention_norm(inputs)
 
   def _join(self, inputs, attended, key=None):
-    """Gates and MLP, applied to the attention's outputs."""
+    """Applies the gates and the MLP to the attention's outputs."""
     attended = dropout_lib.drop(attended, self._dropout, key, 1)
     if self._post_norm:
       stream = self.attention_norm(self.attention_gate(inputs, attended))
@@ -115,7 +115,7 @@ class XLBlock(saving.SavableLayer):
 
   def attention_weights(self, inputs: tf.Tensor, memory: tf.Tensor, mask: tf.Tensor,
                         lookahead: int = 0) -> tf.Tensor:
-    """The attention weights `[B, H, T, M+T]` of `call`."""
+    """Returns the attention weights `[B, H, T, M+T]` of `call`."""
     memory = tf.cast(memory, inputs.dtype)
     return self.attention.attention_weights(
         self._attention_inputs(inputs), self._attention_inputs(memory), mask, lookahead)
@@ -123,7 +123,7 @@ class XLBlock(saving.SavableLayer):
   def extend(self, inputs: tf.Tensor, keys: tf.Tensor, values: tf.Tensor,
              mask: tf.Tensor, lookahead: int = 0
              ) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Outputs of `inputs` `[B, T, D]` after a cache, and their own keys and values.
+    """Computes outputs for `inputs` `[B, T, D]` after a cache, and keys and values.
 
     Arguments are those of the attention's `extend`.
     """
@@ -132,14 +132,14 @@ class XLBlock(saving.SavableLayer):
     return self._join(inputs, attended), own_keys, own_values
 
   def keys_and_values(self, memory: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-    """Keys and values `[B, H, S, d]` of `memory` `[B, S, D]`, for `step`."""
+    """Computes keys and values `[B, H, S, d]` of `memory` `[B, S, D]`, for `step`."""
     return self.attention.cached_keys_and_values(
         self._attention_inputs(tf.cast(memory, self.compute_dtype)))
 
   def step(self, inputs: tf.Tensor, keys: tf.Tensor, values: tf.Tensor,
            positions: tf.Tensor, mask: tf.Tensor
            ) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Outputs `[B, 1, D]` of one step `[B, 1, D]`, and its key and value `[B, H, d]`.
+    """Takes a step `[B, 1, D]`; returns outputs, and its key and value `[B, H, d]`.
 
     The other arguments are those of the attention's `step`.
     """
@@ -152,7 +152,7 @@ class XLBlock(saving.SavableLayer):
                      tail: core.KeysAndValues,
                      positions: relative_positions.Distances, bias: tf.Tensor
                      ) -> Tuple[tf.Tensor, core.KeysAndValues]:
-    """Outputs `[B, D]` of one step `[B, D]`, and the new tail.
+    """Takes a step `[B, D]`; returns outputs `[B, D]` and the new tail.
 
     The other arguments are those of the attention's `step_with_tail`.
     """
@@ -187,7 +187,7 @@ class AttentionWeights(NamedTuple):
 
 def weigh(blocks: Sequence[XLBlock], inputs: Sequence[tf.Tensor], memory: tf.Tensor,
           mask: tf.Tensor, lookahead: int = 0) -> tf.Tensor:
-  """Attention weights of all layers, `[B, L, H, T, M+T]`.
+  """Computes the attention weights of all layers, `[B, L, H, T, M+T]`.
 
   Args:
     blocks: L layers.

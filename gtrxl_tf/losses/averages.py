@@ -6,7 +6,7 @@ from gtrxl_tf.losses import shapes
 
 
 def sum_over_replicas(x: tf.Tensor) -> tf.Tensor:
-  """The sum of `x` over all replicas; `x` itself outside a replica context."""
+  """Returns the sum of `x` over all replicas; `x` itself outside a replica context."""
   context = tf.distribute.get_replica_context()  # None where replicas are merged.
   if context is None or context.num_replicas_in_sync == 1:
     return x
@@ -31,7 +31,7 @@ class MaskedMean:
     self._count = sum_over_replicas(tf.reduce_sum(tf.cast(self._valid, tf.float32)))
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:
-    """The mean, a float32 scalar, of `x`.
+    """Returns the mean of `x`, a float32 scalar.
 
     Raises:
       ValueError: `x` has another shape than the mask.

@@ -126,7 +126,7 @@ def gaussian_kl_scale(target_scale: tf.Tensor, online_scale: tf.Tensor) -> tf.Te
   online_scale = tf.cast(online_scale, tf.float32)
   shapes.check('online_scale', online_scale, target_scale.shape, 'target_scale')
   # Written in the ratio minus one, the terms cancel only to first order, so that
-  # divergences near 1e-6 keep their precision. If the ratio is 1e-8, it would be -1.
+  # divergences near 1e-6 keep their precision. A ratio of 1e-8, minus one, would be -1.
   excess = (target_scale - online_scale) / online_scale
   far = excess < -0.5
   log_ratio = tf.where(far, tf.math.log(target_scale) - tf.math.log(online_scale),

@@ -1,7 +1,7 @@
 """Pixel control, an auxiliary task: maximize the change in cells of the image.
 
 The task is that of UNREAL (Jaderberg et al., 2017, arXiv 1611.05397), section 3.1.
-Stabilizing Transformers for Reinforcement Learning adds its loss to that of V-MPO on
+"Stabilizing Transformers for Reinforcement Learning" adds its loss to that of V-MPO on
 DMLab-30 with a cost of 2e-3 (Table 8).
 """
 
@@ -70,10 +70,10 @@ def pixel_control_loss(
 
   Args:
     q_values: [B, T + 1, h, w, A], Q of each action in each cell. Gradients flow to
-      those of the actions taken; G_t is constant. Those of actions that are not allowed
-      are far below all others, so that the maximum is never one of them.
+      the Q values of the actions taken; G_t is constant. Q values of actions that are
+      not allowed are far below all others, so that the maximum is never one of them.
     actions: [B, T] integers in [0, A), taken at steps 0 to T - 1.
-    rewards: [B, T, h, w] of `pixel_control_rewards`.
+    rewards: [B, T, h, w] from `pixel_control_rewards`.
     is_last: [B, T + 1] bool, true at an episode's last step. Values of the other
       arguments there, even NaN, have no influence.
     discount: gamma per step, in [0, 1]. 0.9 in UNREAL.

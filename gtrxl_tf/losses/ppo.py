@@ -1,6 +1,6 @@
 """The loss of PPO (Schulman et al., 2017, arXiv 1707.06347): the clipped surrogate.
 
-The value loss is a regression on the returns of returns.py and is not part of it.
+It does not include the value loss, which is a regression on the returns of returns.py.
 """
 
 from typing import NamedTuple, Optional
@@ -65,7 +65,7 @@ def ppo_loss(
 
   Args:
     log_probs: log pi(a|s) of the online policy, of any shape, for example [B, T].
-    acting_log_probs: the same of the policy that acted, in the shape of log_probs.
+    acting_log_probs: log pi(a|s) of the policy that acted, in the shape of log_probs.
     advantages: A, in the shape of log_probs.
     entropies: H, the entropy of the online policy, in the shape of log_probs.
     valid_mask: in the shape of log_probs, true where the step counts; None if all do.
@@ -102,7 +102,7 @@ def ppo_loss(
   log_ratios = (tf.where(valid, log_probs, 0.)
                 - tf.where(valid, acting_log_probs, 0.))
   if normalize_advantages:
-    for _ in range(2):  # Of equal ones the first leaves what rounding makes of the mean.
+    for _ in range(2):  # If all are equal, one pass leaves the mean's rounding error.
       advantages -= averages.sum_over_replicas(mean(advantages))
     deviation = tf.sqrt(averages.sum_over_replicas(mean(tf.square(advantages))))
     advantages /= deviation + _DEVIATION_EPSILON

@@ -16,7 +16,7 @@ class R2D2Loss(NamedTuple):
   """The loss, the TD errors and the new priorities, float32."""
   total_loss: tf.Tensor  # A scalar; on N replicas this replica's share.
   td_errors: tf.Tensor   # [B, T]: target minus value, 0 where no action is taken.
-  priorities: tf.Tensor  # [B]: of the sequences, for the replay table.
+  priorities: tf.Tensor  # [B]: those of the sequences, for the replay table.
 
 
 def r2d2_loss(
@@ -32,7 +32,7 @@ def r2d2_loss(
     eta: float = 0.9,
     epsilon: float = 1e-3,
 ) -> R2D2Loss:
-  """Computes n-step double Q-learning with value rescaling, of sequences.
+  """Computes the loss of n-step double Q-learning with value rescaling for sequences.
 
   The target of Q(s_t, a_t) is
 
@@ -69,7 +69,7 @@ def r2d2_loss(
     gamma: the agent's discount per step, in [0, 1].
     n_step: n.
     eta: see `priorities`.
-    epsilon: the rescaling's.
+    epsilon: see `rescale`.
 
   Returns:
     An R2D2Loss. Gradients flow through `q_values` at the actions taken only, and only
@@ -100,20 +100,23 @@ def r2d2_loss(
 
 
 def rescale(x: tf.Tensor, epsilon: float = 1e-3) -> tf.Tensor:
-  """h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x, in place of clipped rewards."""
+  """Computes h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x.
+
+  Rescaled values take the place of clipped rewards.
+  """
   x = tf.convert_to_tensor(x)
   size = tf.abs(x)
-  # The same with no difference of two nearly equal numbers.
+  # The same function, without a difference of two nearly equal numbers.
   return tf.sign(x) * size / (tf.sqrt(size + 1) + 1) + epsilon * x
 
 
 def inverse_rescale(x: tf.Tensor, epsilon: float = 1e-3) -> tf.Tensor:
-  """The inverse of `rescale` (Pohlen et al., 2018, proposition A.2).
+  """Computes the inverse of `rescale` (Pohlen et al., 2018, proposition A.2).
 
   sign(x) (((sqrt(1 + 4 epsilon (|x| + 1 + epsilon)) - 1) / (2 epsilon))^2 - 1).
   """
   size = tf.abs(x)
-  # The same with small errors in float32, and defined if epsilon is 0.
+  # The same function, with small errors in float32, and defined if epsilon is 0.
   root = tf.sqrt(1 + 4 * epsilon * (size + 1 + epsilon))
   inner = 2 * (size + 1 + epsilon) / (root + 1)
   return tf.sign(x) * (tf.square(inner) - 1)
@@ -123,10 +126,9 @@ def n_step_targets(rewards: tf.Tensor, discounts: tf.Tensor, values: tf.Tensor,
                    is_last: tf.Tensor, gamma: float, n_step: int) -> tf.Tensor:
   """Computes the sums of n discounted rewards and of the value after them.
 
-  There are fewer rewards where the sequence or the episode ends earlier, and the value
-  is that of its last observation. Its environment's discount is 0 if the episode
-  terminated there, and 1 at a time limit. What follows in the next episode has no
-  influence.
+  Where the sequence or the episode ends earlier, there are fewer rewards, and the value
+  is that of the last observation. The environment's discount there is 0 if the episode
+  terminated, and 1 at a time limit. What follows in the next episode has no influence.
 
   Args:
     rewards: [B, T + 1]; those at t = 0 are ignored.
@@ -189,11 +191,11 @@ def importance_weights(probabilities: tf.Tensor, table_sizes: tf.Tensor, beta: f
                        ) -> tf.Tensor:
   """Computes (N P(i))^-beta, divided by the greatest of the batch.
 
-  Prioritized experience replay (Schaul et al., 2016, section 3.4).
+  The source is "Prioritized Experience Replay" (Schaul et al., 2016), section 3.4.
 
   Args:
-    probabilities: [B], P: with which each was sampled.
-    table_sizes: [B], N: of the table at that time.
+    probabilities: [B], P: the probability with which each item was sampled.
+    table_sizes: [B], N: the size of the table at that time.
     beta: the exponent, in [0, 1].
 
   Returns:

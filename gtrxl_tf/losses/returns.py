@@ -75,7 +75,7 @@ def n_step_returns(
   for _ in rewards.shape[2:]:
     ends, discounts = ends[..., tf.newaxis], discounts[..., tf.newaxis]
   # G_t = first_t + carry_t G_{t+1}.
-  share = tf.where(ends, 1., 1. - td_lambda)  # The next value's.
+  share = tf.where(ends, 1., 1. - td_lambda)  # The share of the next value.
   first = rewards[:, 1:] + tf.math.multiply_no_nan(discounts * values[:, 1:], share)
   carry = tf.where(ends, 0., td_lambda * discounts)
   later, returns = tf.zeros_like(first[:, 0]), []

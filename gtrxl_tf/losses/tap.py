@@ -16,7 +16,15 @@ _MIN_COUNT = 1e-6
 
 
 def nearest_codes(features: tf.Tensor, codebook: tf.Tensor) -> tf.Tensor:
-  """The index int32 [...] of the code `[K, C]` nearest to each feature `[..., C]`."""
+  """Returns the index of the code nearest to each feature.
+
+  Args:
+    features: `[..., C]`.
+    codebook: `[K, C]`.
+
+  Returns:
+    `[...]`, int32.
+  """
   features = tf.cast(features, tf.float32)
   # Without the squares of features, which are the same for all codes.
   distances = (tf.reduce_sum(tf.square(codebook), axis=-1)
@@ -25,13 +33,13 @@ def nearest_codes(features: tf.Tensor, codebook: tf.Tensor) -> tf.Tensor:
 
 
 def straight_through(features: tf.Tensor, codes: tf.Tensor) -> tf.Tensor:
-  """The codes `[..., C]`, whose gradient goes to the features `[..., C]`."""
+  """Returns the codes `[..., C]`, whose gradient goes to the features `[..., C]`."""
   return features + tf.stop_gradient(codes - features)
 
 
 def code_sums(features: tf.Tensor, indices: tf.Tensor, num_codes: int
               ) -> Tuple[tf.Tensor, tf.Tensor]:
-  """How often each code was the nearest, `[K]`, and the sums of its features `[K, C]`.
+  """Counts how often each code was the nearest, `[K]`, and sums its features, `[K, C]`.
 
   Args:
     features: `[B, M, C]`.
@@ -52,10 +60,10 @@ def moved_codes(codebook: tf.Tensor, counts: tf.Tensor, sums: tf.Tensor,
   Args:
     codebook: `[K, C]`.
     counts: `[K]`, the moving average of `new_counts`.
-    sums: `[K, C]`, that of `new_sums`.
-    new_counts: a batch's, see `code_sums`.
-    new_sums: a batch's.
-    decay: that of the averages.
+    sums: `[K, C]`, the moving average of `new_sums`.
+    new_counts: the counts of a batch, see `code_sums`.
+    new_sums: the sums of a batch.
+    decay: decay of the averages.
 
   Returns:
     The new codebook, counts and sums.
@@ -84,14 +92,14 @@ def tap_loss(predicted: tf.Tensor, steps: tf.Tensor, weights: tf.Tensor,
   Args:
     predicted: `[B, T, X]`, the decoder's steps.
     steps: `[B, T, X]`, the recorded ones.
-    weights: `[X]`, of each number's squared error.
-    ended_logits: `[B, T]`, of whether the episode is over.
-    valid: bool `[B, T]`, False where it is over. Values of `steps` there have no
-      influence, but must be finite.
+    weights: `[X]`, the weight of each number's squared error.
+    ended_logits: `[B, T]`, logits of whether the episode is over.
+    valid: bool `[B, T]`, False where the episode is over. Values of `steps` there have
+      no influence, but must be finite.
     features: `[B, M, C]`, the encoder's.
-    codes: `[B, M, C]`, nearest to them; no gradient reaches them.
-    prior_logits: `[B, M, K]`, from the codes before each.
-    indices: `[B, M]`, of the codes.
+    codes: `[B, M, C]`, the codes nearest to the features; no gradient reaches them.
+    prior_logits: `[B, M, K]`, the prior's for each code, from the codes before it.
+    indices: `[B, M]`, the indices of the codes.
   """
   features = tf.cast(features, tf.float32)
   errors = tf.reduce_mean(weights * tf.square(predicted - steps), axis=-1)

@@ -1,6 +1,6 @@
 """The loss of V-MPO (Song et al., 2019, arXiv 1909.12238): E-step and M-step.
 
-The value loss is a regression on the returns of returns.py and is not part of it.
+It does not include the value loss, which is a regression on the returns of returns.py.
 """
 
 from typing import NamedTuple, Optional, Sequence, Tuple
@@ -187,8 +187,8 @@ def _best_and_threshold(advantages: tf.Tensor, valid: tf.Tensor, fraction: float
   """
   ranked = tf.sort(tf.where(valid, advantages, -float('inf')), direction='DESCENDING')
   # The number of valid steps is known only when the graph runs. Shapes stay static
-  # because the threshold is looked up: by a gather, since XLA compiles a slice again for
-  # each index.
+  # because the threshold is looked up. A gather looks it up, since XLA compiles a slice
+  # again for each index.
   num_top = tf.maximum(tf.cast(fraction * _count(valid), tf.int32), 1)
   return ranked[0], tf.gather(ranked, num_top - 1)
 

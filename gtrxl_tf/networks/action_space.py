@@ -22,14 +22,14 @@ MASKED_LOGIT = -1e9
 
 
 def is_allowed(logits: tf.Tensor) -> tf.Tensor:
-  """Whether the mask of actions allows each logit's action."""
+  """Returns whether the action mask allows each logit's action."""
   return logits > 0.5 * MASKED_LOGIT
 
 
 class Policy(NamedTuple):
   """Float32 parameters of a policy. A part that the action spec lacks is `()`."""
-  logits: Any = ()  # [..., A]: of all discrete actions, concatenated.
-  mean: Any = ()    # [..., C]: of all continuous dimensions, concatenated.
+  logits: Any = ()  # [..., A]: those of all discrete actions, concatenated.
+  mean: Any = ()    # [..., C]: those of all continuous dimensions, concatenated.
   scale: Any = ()   # [..., C]: standard deviations.
 
 
@@ -48,8 +48,8 @@ class ActionSpace:
   `DiscreteArray` is. Its continuous actions are float32 samples of the Gaussian, in
   units in which the bounds are [-1, 1], so that a scale means the same in every
   dimension; they may lie outside the bounds. Without two finite bounds the units are
-  the spec's, and a single bound is their zero. Bounds of 1e30 and more count as none,
-  and a dimension whose bounds are equal as constant: its samples have no effect.
+  the spec's, and a single bound is their zero. Bounds of 1e30 and more count as none. A
+  dimension whose bounds are equal counts as constant: its samples have no effect.
   Samples are stored and scored. `to_environment` converts them to the spec's units and
   clips them.
 
@@ -127,10 +127,10 @@ class ActionSpace:
     """Checks that the action is one array of floats with finite bounds.
 
     Args:
-      user: the class that supports no other, for the message.
+      user: the class that supports no other action, for the message.
 
     Raises:
-      ConfigError: it is something else.
+      ConfigError: the action is something else.
     """
     if not (isinstance(self.action_spec, specs.BoundedArray) and self._sizes
             and np.isfinite([*self._low, *self._high]).all()):
@@ -142,7 +142,7 @@ class ActionSpace:
     """Checks the action mask in an observation's spec, if there is one.
 
     Raises:
-      ConfigError: it does not fit the actions.
+      ConfigError: the mask does not fit the actions.
     """
     _, spec = specs_lib.split_mask(observation_spec)
     if spec is None:
@@ -196,8 +196,8 @@ class ActionSpace:
   def kl(self, target: Policy, online: Policy) -> Dict[str, tf.Tensor]:
     """Returns KL(target || online) by the names in `constraints`, each [...] float32.
 
-    The Gaussian's is decoupled into the components of the mean and of the scale. The
-    divergences of several discrete actions are summed to one constraint.
+    The Gaussian's divergence is decoupled into the components of the mean and of the
+    scale. The divergences of several discrete actions are summed to one constraint.
     """
     divergences = {}
     if self._num_values:
@@ -240,8 +240,8 @@ class ActionSpace:
 
     Args:
       policy: `[B, ...]`.
-      seed: two integers, as for `tf.random.stateless_*`: the same seed gives the same
-        sample. Or one integer or None, as for `tf.random.uniform`.
+      seed: two integers, as for `tf.random.stateless_*`, with which the same seed gives
+        the same sample; or one integer or None, as for `tf.random.uniform`.
     """
     seed, discrete = stateless_seed(seed), []
     for i, logits in enumerate(self._logits(policy)):
@@ -272,8 +272,7 @@ class ActionSpace:
         self.action_spec, convert, self.action_spec, samples)
 
   def from_environment(self, actions: Any) -> Any:
-    """Converts actions in the spec's units to samples; the inverse of
-    `to_environment`."""
+    """Inverts `to_environment`: converts actions in the spec's units to samples."""
     def convert(spec: specs.Array, action: tf.Tensor) -> tf.Tensor:
       if _is_index(spec):
         return tf.cast(action, spec.dtype)
@@ -285,14 +284,19 @@ class ActionSpace:
         self.action_spec, convert, self.action_spec, actions)
 
   def squared_error(self, policy: Policy, samples: Any) -> tf.Tensor:
-    """Returns the squared error of the Gaussian's mean, [...] float32, averaged over
-    continuous dimensions."""
+    """Returns the squared error of the Gaussian's mean, [...] float32.
+
+    It is averaged over continuous dimensions.
+    """
     _, continuous = self._parts(samples)
     return tf.reduce_mean(tf.square(policy.mean - continuous), axis=-1)
 
   def encode(self, samples: Any, dtype: tf.DType) -> tf.Tensor:
-    """Converts samples to features: discrete actions become one-hot vectors, continuous
-    ones are clipped to their bounds as they are for the environment."""
+    """Converts samples to features.
+
+    Discrete actions become one-hot vectors. Continuous ones are clipped to their bounds
+    as they are for the environment.
+    """
     discrete, continuous = self._parts(samples)
     features = [tf.one_hot(action, num_values, dtype=dtype)
                 for action, num_values in zip(discrete, self._num_values)]
@@ -347,7 +351,10 @@ class ActionSpace:
 
 
 def _is_index(spec: specs.Array) -> bool:
-  """Whether TensorFlow takes the environment's actions as indices, so they are samples."""
+  """Returns whether TensorFlow takes the environment's actions as indices.
+
+  Such actions are samples as they are.
+  """
   return isinstance(spec, specs.DiscreteArray) and spec.dtype in (np.int32, np.int64)
 
 
@@ -370,7 +377,10 @@ def _sample_bounds(spec: specs.Array):
 
 
 def stateless_seed(seed: Any) -> Any:
-  """Two integers for `tf.random.stateless_*`, drawn if `seed` is one integer or None."""
+  """Returns two integers for `tf.random.stateless_*`.
+
+  They are drawn if `seed` is one integer or None.
+  """
   if seed is None or isinstance(seed, (int, np.integer)):
     return tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32, seed=seed)
   return seed

@@ -21,8 +21,8 @@ from gtrxl_tf.settings import config
 class NetworkInputs(NamedTuple):
   """Inputs of a network: `[B, T, ...]` of an unroll, `[B, ...]` of a step."""
   observation: Any             # A nest of tensors.
-  previous_action: Any         # A sample of `ActionSpace`: led to the observation.
-  reward: tf.Tensor            # Floats: came with the observation.
+  previous_action: Any         # A sample of `ActionSpace`; it led to the observation.
+  reward: tf.Tensor            # Floats, which came with the observation.
   is_first: tf.Tensor          # Bools: where true, the two fields above are ignored.
 
 
@@ -30,13 +30,13 @@ class NetworkOutputs(NamedTuple):
   """Float32 outputs: `[B, T, ...]` of an unroll, `[B, ...]` of a step."""
   policy: action_space.Policy
   value: tf.Tensor         # [..., num_values]: normalized if there is PopArt.
-  pixel_control: Any = ()  # [B, T, H, W, A] Q values: of unrolls, if there is a head.
-  predictions: Any = ()    # `Predictions`: of unrolls, if there is a predictor.
+  pixel_control: Any = ()  # [B, T, H, W, A] Q values, for unrolls if there is a head.
+  predictions: Any = ()    # `Predictions`, for unrolls if there is a predictor.
 
 
 def zero_inputs(observation_spec: Any, space: action_space.ActionSpace
                 ) -> NetworkInputs:
-  """Zeros `[1, ...]` as the inputs of one step, an episode's first."""
+  """Returns zeros `[1, ...]` as the inputs of an episode's first step."""
   return NetworkInputs(
       observation=tensor_specs.zeros(observation_spec, [1]),
       previous_action=tensor_specs.zeros(space.sample_spec, [1]),
@@ -46,7 +46,7 @@ def zero_inputs(observation_spec: Any, space: action_space.ActionSpace
 def previous_action_and_reward(
     inputs: NetworkInputs, space: action_space.ActionSpace, dtype: tf.DType
 ) -> tf.Tensor:
-  """Features `[..., D]` of both; zeros on an episode's first step."""
+  """Returns features `[..., D]` of both; zeros on an episode's first step."""
   action = space.encode(inputs.previous_action, dtype)
   reward = tf.cast(inputs.reward, dtype)[..., tf.newaxis]
   both = tf.concat([action, reward], axis=-1)
@@ -69,8 +69,8 @@ class ActorCritic(memory_network.MemoryNetwork):
 
   If the observation is a dictionary with the entry `action_mask`, only the actions that
   it allows have a probability above 0, in acting and in learning; see `ActionSpace`.
-  Pixel control gives the others Q values far below all that are allowed. The torso does
-  not see the mask.
+  Pixel control gives the other actions Q values far below those of all allowed ones.
+  The torso does not see the mask.
 
   >>> from dm_env import specs
   >>> import numpy as np
@@ -112,7 +112,8 @@ class ActorCritic(memory_network.MemoryNetwork):
     num_values: as given.
     value_head: a `heads.MLPHead`.
     popart: the statistics, or None.
-    observation_statistics: those that normalize, or None; see `MemoryNetwork`.
+    observation_statistics: the statistics that normalize observations, or None; see
+      `MemoryNetwork`.
     has_pixel_control: whether there is a pixel-control head.
     predictor: as given, or None.
 
@@ -205,7 +206,7 @@ class ActorCritic(memory_network.MemoryNetwork):
 
   def step(self, inputs: NetworkInputs, cache: Any, move: bool = True
            ) -> Tuple[NetworkOutputs, Any]:
-    """Takes one step on `inputs` `[B, ...]`; `move` is that of the core's `step`.
+    """Takes one step on `inputs` `[B, ...]`; `move` is as for the core's `step`.
 
     Returns:
       Outputs `[B, ...]`, without pixel control, and the core's cache after the step.
@@ -215,7 +216,7 @@ class ActorCritic(memory_network.MemoryNetwork):
     return self._policy_and_value(core_outputs, inputs.observation), cache
 
   def _embed(self, inputs: NetworkInputs, batch_dims: int) -> tf.Tensor:
-    """The core's inputs `[..., D]`."""
+    """Computes the core's inputs `[..., D]`."""
     instruction, observation = self._split(self.normalized(inputs.observation))
     parts = []
     if instruction is not None:
@@ -240,7 +241,7 @@ class ActorCritic(memory_network.MemoryNetwork):
     return instruction, observation
 
   def _pixel_control(self, core_outputs: tf.Tensor, observation: Any) -> tf.Tensor:
-    """The Q values of the cells, far below all others where the mask forbids one."""
+    """Computes the cells' Q values; forbidden actions' are far below all others."""
     q_values = self._pixel_control_head(core_outputs)
     _, mask = specs_lib.split_mask(observation)
     if mask is None:

@@ -10,7 +10,7 @@ def batch_apply(function: Callable[[Any], tf.Tensor], inputs: Any,
   """Flattens leading axes into one, applies `function`, and restores the axes.
 
   Args:
-    function: from a nest of tensors `[N, ...]` to one tensor `[N, ...]`.
+    function: maps a nest of tensors `[N, ...]` to one tensor `[N, ...]`.
     inputs: a nest of tensors that share their first `batch_dims` axes.
     batch_dims: number of leading axes, for example 2 for `[B, T, ...]`.
 

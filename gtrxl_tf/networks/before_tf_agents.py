@@ -2,8 +2,8 @@
 
 - tf_agents imports gym, which prints a page about its successor at every import, in
   every process, unless its list of notices is empty.
-- Where dm_control is installed, tf_agents imports it, and dm_control then chooses the
-backend with which MuJoCo draws, once, and logs it.
+- Where dm_control is installed, tf_agents imports it. dm_control then chooses, once,
+  the backend with which MuJoCo draws, and logs it.
 """
 
 import importlib

@@ -37,13 +37,13 @@ class CoreNetwork(network.Network):
   >>> outputs.shape
   TensorShape([2, 6, 8])
 
-  A head makes it the network of an agent. `examples/tf_agents_dqn.py` gives a DQN
+  A head makes this the network of an agent. `examples/tf_agents_dqn.py` gives a DQN
   `head=functools.partial(tf.keras.layers.Dense, num_actions)`;
   `examples/tf_agents_ppo.py` gives PPO one network with TF-Agents'
   `CategoricalProjectionNetwork`, whose outputs are distributions, and one with a value.
 
-  In gin, `@CoreNetwork` makes one from an observation's spec; `CoreNetwork.core` and
-  `CoreNetwork.torso` are then bound to functions, such as `@TransformerXL`.
+  In gin, `@CoreNetwork` makes a network from an observation's spec; `CoreNetwork.core`
+  and `CoreNetwork.torso` are then bound to functions, such as `@TransformerXL`.
 
   Args:
     input_tensor_spec: spec of the observation, without batch.
@@ -56,8 +56,8 @@ class CoreNetwork(network.Network):
       the core's outputs, or a nest of these. Without one the outputs are the core's.
 
   Raises:
-    ConfigError: the core has segments, as TF-Agents acts by unrolls of one step. Or an
-      argument makes no such layer.
+    ConfigError: an argument is not a function, or `core` does not make a core; or the
+      core has segments, although TF-Agents acts by unrolls of one step.
   """
 
   def __init__(self, input_tensor_spec: Any,

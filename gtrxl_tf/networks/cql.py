@@ -102,7 +102,7 @@ class CQLNetwork(memory_network.MemoryNetwork):
     return self.action_space.mode(action_space.Policy(logits=q_values)), cache
 
   def _embed(self, inputs: actor_critic.NetworkInputs, batch_dims: int) -> tf.Tensor:
-    """The core's inputs `[..., D]`."""
+    """Computes the core's inputs `[..., D]`."""
     observation, _ = specs_lib.split_mask(self.normalized(inputs.observation))
     embedded = self._torso(observation, batch_dims)
     if not self._previous_action_and_reward:
@@ -112,6 +112,6 @@ class CQLNetwork(memory_network.MemoryNetwork):
     return tf.concat([embedded, previous], axis=-1)
 
   def _q_values(self, outputs: tf.Tensor, observation: Any) -> tf.Tensor:
-    """The Q values of the core's outputs `[..., D]`, masked as the observation says."""
+    """Computes Q values from the core's outputs `[..., D]`, with the action mask."""
     q_values = action_space.Policy(logits=self._head(outputs))
     return self.masked(q_values, observation).logits

@@ -22,7 +22,7 @@ class DecisionInputs(NamedTuple):
   """Recorded steps as inputs of the network, each `[B, T, ...]`."""
   return_to_go: tf.Tensor  # Floats: the remaining return, in the network's units.
   observation: Any         # A nest of tensors.
-  action: Any              # A sample of `ActionSpace`: taken at the observation.
+  action: Any              # A sample of `ActionSpace`, taken at the observation.
   is_first: tf.Tensor      # Bool: where an episode begins.
   timestep: Any = ()       # Int32: steps since the episode began, if embedded.
 
@@ -57,14 +57,15 @@ class DecisionNetwork(memory_network.MemoryNetwork):
       in Decision Transformer's code.
     num_timesteps: if given, a learned embedding of a step's number in the episode is
       added to its tokens, as in Decision Transformer (Chen et al., 2021). Steps from
-      this number on share the last embedding. By default only the core sees order.
+      this number on share the last embedding. By default only the core sees the order
+      of steps.
     oracle: makes a Decision Transformer an OracleDT, which is told what it should
       remember (RATE, Table 5). Called with the first observations of B episodes, it
-      returns a bit for each. Zeros or a learned vector stand before the context and
-      after it: the memory tokens of the core, a `RATE` of one segment, multiplied by
-      the bit. The paper has ones for the learned vector, but norms before the sublayers
-      turn any constant vector into zeros. Trajectories must begin where episodes do,
-      and acting needs `DecisionPolicy.window`.
+      returns a bit for each. The memory tokens of the core, a `RATE` of one segment,
+      are multiplied by the bit: zeros or a learned vector stand before the context and
+      after it. The paper has ones for the learned vector, but norms before the
+      sublayers turn any constant vector into zeros. Trajectories must begin where
+      episodes do, and acting needs `DecisionPolicy.window`.
     see_actions: whether action tokens hold the actions; otherwise they are zeros. In
       many datasets the previous action predicts the next one, and a model that copies
       it ignores everything else (de Haan et al., 2019). This is worst where the
@@ -146,7 +147,7 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     return self.masked(policy, inputs.observation), state
 
   def embed(self, inputs: DecisionInputs) -> tf.Tensor:
-    """The tokens `[B, T, 3, D]` of each step in their order."""
+    """Embeds each step as its three tokens, in their order: `[B, T, 3, D]`."""
     tokens = tf.stack([
         self.embed_return(inputs.return_to_go),
         self.embed_observation(inputs.observation, 2),
@@ -168,8 +169,12 @@ class DecisionNetwork(memory_network.MemoryNetwork):
 
   def with_answer(self, answer: tf.Tensor, is_first: tf.Tensor, state: Any
                   ) -> Tuple[tf.Tensor, Any]:
-    """Returns `is_first` and state with which the core's memory tokens are multiplied
-    by the oracle's answer `[B]`, also where an episode begins."""
+    """Multiplies the core's memory tokens by the oracle's answer `[B]`.
+
+    Returns:
+      `is_first` and state for the core, with which this also holds where an episode
+      begins.
+    """
     answer = tf.cast(answer, state.memory.dtype)[:, tf.newaxis, tf.newaxis]
     memory = tf.cast(self.core.initial_memory, state.memory.dtype)
     return tf.zeros_like(is_first), state._replace(
@@ -198,35 +203,35 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     return self.masked(self._policy(outputs), observation), cache
 
   def remember_action(self, action: Any, cache: Any, timestep: Any = ()) -> Any:
-    """The core's cache after the action `[B, ...]` that was taken."""
+    """Returns the core's cache after the action `[B, ...]` that was taken."""
     token = self.with_timestep(self.embed_action(action), timestep)
     _, cache = self.core.step(token, tf.zeros(tf.shape(token)[:1], tf.bool), cache)
     return cache
 
   def embed_timestep(self, timestep: Any) -> Optional[tf.Tensor]:
-    """The embeddings `[..., D]` of timesteps `[...]`; None if the network has none."""
+    """Embeds timesteps `[...]` as `[..., D]`; returns None if none are embedded."""
     if not self._num_timesteps:
       return None
     return tf.gather(tf.cast(self.timestep_table, self.compute_dtype),
                      tf.minimum(timestep, self._num_timesteps - 1))
 
   def with_timestep(self, token: tf.Tensor, timestep: Any) -> tf.Tensor:
-    """A token `[B, D]` with the embedding of its timestep `[B]` added, if any."""
+    """Adds the embedding of its timestep `[B]`, if any, to a token `[B, D]`."""
     time = self.embed_timestep(timestep)
     return token if time is None else token + time
 
   def embed_return(self, return_to_go: tf.Tensor) -> tf.Tensor:
-    """The tokens `[..., D]` of returns `[...]`."""
+    """Embeds returns `[...]` as tokens `[..., D]`."""
     return self._return_token(
         tf.cast(return_to_go, self.compute_dtype)[..., tf.newaxis])
 
   def embed_observation(self, observation: Any, batch_dims: int) -> tf.Tensor:
-    """The tokens of observations whose first `batch_dims` axes are batch axes."""
+    """Embeds observations, whose first `batch_dims` axes are batch axes, as tokens."""
     observation, _ = specs_lib.split_mask(self.normalized(observation))
     return self._observation_token(self._torso(observation, batch_dims))
 
   def embed_action(self, action: Any) -> tf.Tensor:
-    """The tokens `[..., D]` of samples `[...]` of `ActionSpace`."""
+    """Embeds samples `[...]` of `ActionSpace` as tokens `[..., D]`."""
     outputs = self.action_space.encode(action, self.compute_dtype)
     if self._action_token is None:
       return tf.zeros_like(outputs[..., :1]) * tf.zeros([self.token_dim], outputs.dtype)

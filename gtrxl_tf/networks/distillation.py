@@ -25,7 +25,7 @@ class Histories(NamedTuple):
   """
   observation: Any         # Nest of [B, T+1, ...].
   action: Any              # Samples of `ActionSpace`, [B, T+1, ...].
-  reward: tf.Tensor        # [B, T+1], of the actions.
+  reward: tf.Tensor        # [B, T+1], the rewards of the actions.
   done: tf.Tensor          # Bool [B, T+1]: whether an episode ended with the action.
   is_first: tf.Tensor      # Bool [B, T]: where a history begins.
   position: tf.Tensor      # Int32 [B, T]: index of the step in its history.
@@ -48,14 +48,14 @@ class DistillationCache(NamedTuple):
 
 @config.configurable
 class DistillationNetwork(memory_network.MemoryNetwork):
-  """A policy that continues a learning history (Laskin et al., 2023; "Memory-Efficient
-  Algorithm Distillation", equation 1).
+  """A policy that continues a learning history (Laskin et al., 2023).
 
-  Each step is one token: the sum of embeddings of the observation, of the action,
-  reward and end of episode before it, and of its position. The policy is a linear
-  function of a memory core's output at the token. With four tokens per step
-  (observation, action, reward and end of episode), the policy is read at the first. The
-  paper mentions four in its introduction, but the memory use that it reports fits one.
+  It follows "Memory-Efficient Algorithm Distillation", equation 1. Each step is one
+  token: the sum of embeddings of the observation, of the action, reward and end of
+  episode before it, and of its position. The policy is a linear function of a memory
+  core's output at the token. With four tokens per step (observation, action, reward and
+  end of episode), the policy is read at the first. The paper mentions four in its
+  introduction, but the memory use that it reports fits one.
 
   Memory persists across episodes. It is cleared only where a history begins.
 
@@ -67,7 +67,8 @@ class DistillationNetwork(memory_network.MemoryNetwork):
       has its own embedding table, and other numbers are used as they are.
     tokens_per_transition: 1 or 4, see above.
     previous_observation: whether the token also embeds the observation of the step
-      before. Small models then learn the effect of an action sooner. Not in the paper.
+      before. Small models then learn the effect of an action sooner. The paper does not
+      have it.
     positions: which position is embedded, and how. `global` is the step's index in the
       history, which shows how long the agent has been learning; `local` is its index in
       the segment. The embedding is a `learnable` table or `sinusoidal` functions. The
@@ -142,7 +143,7 @@ class DistillationNetwork(memory_network.MemoryNetwork):
         self._policy_head, tf.TensorShape([None, self.core.output_size]))
 
   def initial_cache(self, batch_size) -> DistillationCache:
-    """The cache before the first step. The variables must exist."""
+    """Returns the cache before the first step. The variables must exist."""
     return DistillationCache(
         super().initial_cache(batch_size), tf.zeros([batch_size], tf.int32))
 
@@ -157,7 +158,7 @@ class DistillationNetwork(memory_network.MemoryNetwork):
     return self.read(self.embed(inputs), inputs.position, inputs.is_first, state)
 
   def embed(self, inputs: Histories) -> tf.Tensor:
-    """The tokens `[B, T, n, D]` of each step, without positions."""
+    """Embeds each step as n tokens, `[B, T, n, D]`, without positions."""
     observation = self._encode(inputs.observation)
     before, now = (slice(None), slice(-1)), (slice(None), slice(1, None))
     outcome = [
@@ -166,7 +167,7 @@ class DistillationNetwork(memory_network.MemoryNetwork):
     is_first = inputs.is_first[..., tf.newaxis]
 
     def known(x: tf.Tensor) -> tf.Tensor:
-      """Features of the step before, which the first step of a history lacks."""
+      """Returns features of the step before, which a history's first step lacks."""
       return tf.where(is_first, tf.zeros([], x.dtype), x[before])
 
     features = [observation[now]]
@@ -188,14 +189,17 @@ class DistillationNetwork(memory_network.MemoryNetwork):
     return self._policy(tf.unstack(outputs, axis=2)[0]), state
 
   def attention_weights(self, inputs: Histories, state: Any) -> Any:
-    """The attention weights of the core, which must have attention, in an unroll."""
+    """Returns the attention weights of the core, which must have them, in an unroll."""
     return self.core.attention_weights(
         *self._flattened(self.embed(inputs), inputs.position, inputs.is_first), state)
 
   def _flattened(self, tokens: tf.Tensor, position: tf.Tensor, is_first: tf.Tensor
                ) -> Tuple[tf.Tensor, tf.Tensor]:
-    """Flattens tokens `[B, T, n, D]` into the core's inputs `[B, T n, D]`; also returns
-    where histories begin in them, `[B, T n]`."""
+    """Flattens tokens `[B, T, n, D]`, with positions, into the core's inputs.
+
+    Returns:
+      The inputs `[B, T n, D]`, and where histories begin in them, `[B, T n]`.
+    """
     num_steps, num_tokens, width = tokens.shape[1:]
     place = tf.range(num_steps)[tf.newaxis] % self.context_length
     tokens = self._place(tokens, position, place)
@@ -280,7 +284,7 @@ class DistillationNetwork(memory_network.MemoryNetwork):
     return tokens + (added if tokens.shape.rank < 4 else tf.expand_dims(added, 2))
 
   def _encode(self, observation: Any) -> tf.Tensor:
-    """Features `[B, T, F]` of observations."""
+    """Encodes observations as features `[B, T, F]`."""
     if self._torso is not None:
       return self._torso(observation, 2)
     leaves = zip(tf.nest.flatten(self._observation_spec), tf.nest.flatten(observation))
@@ -288,7 +292,7 @@ class DistillationNetwork(memory_network.MemoryNetwork):
         [_numbers(spec, x, self.compute_dtype) for spec, x in leaves], axis=-1)
 
   def _feature(self, x: tf.Tensor) -> tf.Tensor:
-    """Numbers `[B, T]` as features `[B, T, 1]`."""
+    """Converts numbers `[B, T]` to features `[B, T, 1]`."""
     return tf.cast(x, self.compute_dtype)[..., tf.newaxis]
 
   def _policy(self, outputs: tf.Tensor) -> action_space.Policy:
@@ -296,7 +300,7 @@ class DistillationNetwork(memory_network.MemoryNetwork):
 
 
 def _numbers(spec: specs.Array, x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-  """`x` `[B, T, ...]` as features `[B, T, F]`; integers with bounds as one-hot."""
+  """Converts `x` `[B, T, ...]` to features `[B, T, F]`; bounded integers to one-hot."""
   size = int(np.prod(spec.shape))
   x = tf.reshape(x, tf.concat([tf.shape(x)[:2], [size]], axis=0))
   if not specs_lib.is_discrete(spec):

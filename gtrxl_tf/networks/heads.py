@@ -52,8 +52,8 @@ class PixelControlHead(tf.keras.layers.Layer):
     num_actions: A.
     hidden_shape: height, width and channels of the small image. The paper gives no
       sizes; the defaults reproduce the parameter counts of its Table 2.
-    kernel_size: that of the transposed convolutions.
-    stride: that of the transposed convolutions: H and W are `stride` times the small
+    kernel_size: kernel size of the transposed convolutions.
+    stride: stride of the transposed convolutions: H and W are `stride` times the small
       image's height and width.
 
   Raises:

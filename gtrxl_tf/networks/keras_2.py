@@ -1,13 +1,14 @@
-"""Refuses Keras 3, with which only cores and losses work; imported by what needs Keras 2.
+"""Refuses Keras 3, with which only cores and losses work.
 
-`import gtrxl_tf` chooses Keras 2 where it can, see there.
+Modules that need Keras 2 import this one. `import gtrxl_tf` chooses Keras 2 where it
+can; see there.
 """
 
 import importlib.util
 
 import tensorflow as tf
 
-if hasattr(tf.keras, '__version__'):  # Keras 2 has none there.
+if hasattr(tf.keras, '__version__'):  # Keras 2 has none.
   if importlib.util.find_spec('tf_keras'):
     _MEND = 'TF_USE_LEGACY_KERAS=1, or unset and `import gtrxl_tf` before tf.keras is used'
   else:

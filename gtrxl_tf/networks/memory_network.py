@@ -20,8 +20,8 @@ class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
 
   Args:
     action_spec: nest of `dm_env` array specs of the environment's actions.
-    core: the memory core; None is an error. Subclasses have it after arguments with
-      defaults, so it has one, too.
+    core: the memory core; None is an error. Subclasses have this argument after others
+      with defaults, so there it has a default, too.
     normalize_observations: whether there are statistics that normalize observations.
       They are variables, and go wherever the weights go: to the actors, into
       checkpoints, and into exported policies.
@@ -29,8 +29,8 @@ class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
   Attributes:
     action_space: the `ActionSpace` of `action_spec`.
     core: as given.
-    observation_statistics: those that normalize, or None.
-    running_statistics: whether they are running ones; see `ObservationStatistics`.
+    observation_statistics: the statistics that normalize observations, or None.
+    running_statistics: whether these are running ones; see `ObservationStatistics`.
 
   Raises:
     ConfigError: there is no core, or no policy for `action_spec`.
@@ -56,7 +56,7 @@ class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
 
     Raises:
       ConfigError: the observation's action mask does not fit the actions, or nothing
-        in it can be normalized.
+        in the observation can be normalized.
     """
     self.action_space.check_mask(observation_spec)
     with tf.name_scope(self.name):
@@ -77,21 +77,21 @@ class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
     """Creates the variables after the core, which is built."""
 
   def normalized(self, observation: Any) -> Any:
-    """The observation, normalized if there are statistics."""
+    """Normalizes the observation if there are statistics."""
     if self.observation_statistics is None:
       return observation
     return self.observation_statistics.normalize(observation)
 
   def masked(self, policy: action_space.Policy, observation: Any
              ) -> action_space.Policy:
-    """The policy with the action mask of the observation, if it has one."""
+    """Applies the observation's action mask, if there is one, to the policy."""
     _, mask = specs_lib.split_mask(observation)
     return self.action_space.masked(policy, mask)
 
   def initial_state(self, batch_size) -> Any:
-    """The core's state before the first step."""
+    """Returns the core's state before the first step."""
     return self.core.initial_state(batch_size)
 
   def initial_cache(self, batch_size) -> Any:
-    """The core's cache before the first step. The variables must exist."""
+    """Returns the core's cache before the first step. The variables must exist."""
     return self.core.initial_cache(batch_size)

@@ -24,20 +24,20 @@ class ObservationSums(NamedTuple):
   """Sums over the steps of a batch, float32, with which the statistics are updated."""
   count: tf.Tensor   # []: number of steps.
   first: tf.Tensor   # [n]: sum of x - mean.
-  second: tf.Tensor  # [n]: sum of (x - batch mean)^2, of the global batch's mean.
+  second: tf.Tensor  # [n]: sum of (x - global batch's mean)^2.
 
 
 class ObservationStatistics(tf.Module):
-  """Mean and variance of the numbers in observations, which bring them to 0 and 1.
+  """Statistics that bring the numbers in observations to mean 0 and variance 1.
 
   Running statistics are those of all steps so far, and `update` adds a batch of steps.
   They normalize all floats except images, as `SpecTorso` defines them, and clip the
-  result to [-10, 10], which is all that they do before the first update.
+  result to [-10, 10]. Before the first update they only clip.
 
   Other statistics are those of a dataset, which `assign` sets once. They normalize
-  floats and images, also of bytes. The mean of each pixel is subtracted, and the result
-  divided by the root mean square of the pixels' deviations. A background that never
-  changes becomes 0, so that small objects on it stand out.
+  floats and images, also images of bytes. The mean of each pixel is subtracted, and the
+  result is divided by the root mean square of the pixels' deviations. A background that
+  never changes becomes 0, so that small objects on it stand out.
 
   All other arrays, such as indices and an action mask, stay as they are.
 
@@ -91,8 +91,9 @@ class ObservationStatistics(tf.Module):
 
     Args:
       mean: nest of arrays, as an observation.
-      deviation: the same; of an image the root mean square counts. Where it is below
-        1e-4, which rounding can make of a constant, observations are not scaled.
+      deviation: nest of arrays, as an observation; for an image their root mean square
+        counts. Where a deviation is below 1e-4, as rounding can make that of a
+        constant, observations are not scaled.
     """
     means, variances = [], []
     for spec, x, y in zip(self._specs, *map(tf.nest.flatten, (mean, deviation))):
@@ -111,8 +112,8 @@ class ObservationStatistics(tf.Module):
     """Computes the sums of a batch for `update`.
 
     In a replica context these are the replica's sums; add those of all replicas. The
-    squares are centred by the batch's own mean: by the running one, which begins at 0,
-    float32 would lose the variance of numbers far from it.
+    squares are centred by the batch's own mean. With the running mean, which begins at
+    0, float32 would lose the variance of numbers far from that mean.
 
     Args:
       observation: nest of `[B, T, *shape]`; every step counts.
@@ -135,7 +136,7 @@ class ObservationStatistics(tf.Module):
     Call it in cross-replica context, eagerly or in a `tf.function`.
 
     Args:
-      sums: those of the global batch, with the present mean.
+      sums: the sums of the global batch, computed with the present mean.
     """
     # Every variable is read before any is assigned.
     count, mean, variance = (

@@ -50,7 +50,7 @@ class PopArt(tf.Module):
 
   Statistics are exponential averages with step size beta. A batch moves those of a task
   towards the mean of the task's n targets by the rate 1 - (1 - beta)^n, the rate of n
-  updates with one target each. It never exceeds one, as n beta may.
+  updates with one target each. Unlike n beta, this rate never exceeds one.
 
   The variance is stored instead of the papers' second moment nu. They are equivalent up
   to rounding, nu = variance + mu^2, but in float32 nu - mu^2 has no correct digits once
@@ -71,7 +71,7 @@ class PopArt(tf.Module):
 
   Args:
     num_tasks: K.
-    step_size: beta. 1e-4 in V-MPO (Song et al., 2019), as are both bounds.
+    step_size: beta. The default is from V-MPO (Song et al., 2019), as are both bounds.
     scale_min: sigma is never below this.
     scale_max: sigma is never above this.
 
@@ -161,7 +161,7 @@ class PopArt(tf.Module):
     cross-replica context, eagerly or in a `tf.function`.
 
     Args:
-      sums: those of the global batch.
+      sums: the sums of the global batch.
       layer: the last layer of the value head, kernel [H, K] and bias [K].
 
     Raises:

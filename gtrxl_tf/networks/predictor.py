@@ -20,27 +20,30 @@ from gtrxl_tf.networks import heads
 from gtrxl_tf.networks import tensor_specs
 from gtrxl_tf.settings import config
 
-# The most values of all integers of an array that are reconstructed as categories.
+# An array's integers are categories up to this number of values in total.
 _MOST_VALUES = 4096
 
 
 class Predictions(NamedTuple):
   """The predictor's errors at each step, float32: its losses before their costs."""
   kl: tf.Tensor           # [B, T], KL(posterior || prior) in nats.
-  observation: tf.Tensor  # [B, T], the negative log-likelihood.
-  action: tf.Tensor       # [B, T], that of the previous action; 0 on first steps.
+  observation: tf.Tensor  # [B, T], negative log-likelihood.
+  action: tf.Tensor       # [B, T], the previous action's; 0 on first steps.
   reward: tf.Tensor       # [B, T], half the squared error; 0 on first steps.
   value: tf.Tensor        # [B, T, num_values]: the predicted values themselves.
 
 
 def _num_parameters(space: action_space.ActionSpace) -> int:
-  """The number of outputs from which `_error` computes."""
+  """Returns the number of outputs that `_error` reads."""
   return (space.num_outputs + space.num_discrete) // 2
 
 
 def _error(space: action_space.ActionSpace, outputs: tf.Tensor, samples: Any
            ) -> tf.Tensor:
-  """The negative log-likelihood `[...]` of samples; Gaussians have a standard deviation of 1."""
+  """Computes the negative log-likelihood `[...]` of samples.
+
+  Gaussians have a standard deviation of 1.
+  """
   logits, mean = tf.split(
       outputs, [space.num_discrete, outputs.shape[-1] - space.num_discrete], axis=-1)
   continuous = mean.shape[-1] > 0
@@ -51,9 +54,9 @@ def _error(space: action_space.ActionSpace, outputs: tf.Tensor, samples: Any
 
 def _kl(mean: tf.Tensor, log_scale: tf.Tensor, prior_mean: tf.Tensor,
         prior_log_scale: tf.Tensor) -> tf.Tensor:
-  """KL(posterior || prior) of diagonal Gaussians, `[...]` from `[..., Z]`.
+  """Computes KL(posterior || prior) of diagonal Gaussians, `[...]` from `[..., Z]`.
 
-  It is computed from logarithms: scales could overflow.
+  The computation uses logarithms, because scales could overflow.
   """
   log_ratio = log_scale - prior_log_scale
   distance = (mean - prior_mean) * tf.exp(-prior_log_scale)
@@ -65,7 +68,7 @@ class _Observations:
   """The likelihood of observations.
 
   Attributes:
-    size: number of outputs from which `error` computes.
+    size: number of outputs that `error` reads.
   """
 
   def __init__(self, spec: Any, image_cost: float):
@@ -82,12 +85,12 @@ class _Observations:
     self.size = sum(self._sizes)
 
   def _parts(self, leaves):
-    """The images, and the others."""
+    """Splits leaves into images and others."""
     return [[x for x, is_image in zip(leaves, self._is_image) if is_image == wanted]
             for wanted in (True, False)]
 
   def error(self, outputs: tf.Tensor, observation: Any) -> tf.Tensor:
-    """The negative log-likelihood `[...]`, from `[..., size]`."""
+    """Computes the negative log-likelihood `[...]` from outputs `[..., size]`."""
     outputs, *pixels = tf.split(outputs, self._sizes, axis=-1)
     images, others = self._parts(tf.nest.flatten(observation))
     errors = []
@@ -110,9 +113,9 @@ def _is_categorical(spec: specs.Array) -> bool:
 class Predictor(tf.keras.layers.Layer):
   """MERLIN's prior, its decoders, and the costs of its losses.
 
-  The prior predicts the latent z_t from the core's context, which is of the steps
-  before, and the previous action. A head decodes a sample of the posterior. The loss
-  of a step is the sum, each times its cost, of
+  The prior predicts the latent z_t from the core's context, which comes from the steps
+  before, and from the previous action. A head decodes a sample of the posterior. The
+  loss of a step is the sum of these terms, each times its cost:
 
     kl            KL(posterior || prior)
     observation   -log p(o_t | z), without the action mask and the instruction
@@ -120,37 +123,38 @@ class Predictor(tf.keras.layers.Layer):
     reward        1/2 (r(z) - r_t)^2
     value         1/2 (V(z) - G_t)^2, with the agent's returns, normalized by PopArt
 
-  Integers with bounds are categorical, pixels Bernoulli and other numbers Gaussian with a
-  standard deviation of 1. Observations are those that the torso sees, normalized if there are
-  statistics.
+  Integers with bounds are categorical, pixels Bernoulli and other numbers Gaussian with
+  a standard deviation of 1. Observations are those that the torso sees, normalized if
+  there are statistics.
 
   The paper's text was not available. These parts are the paper's, as public
-  implementations of it (in ALF, yosider's) and of RMA, its authors' next agent, confirm:
-  diagonal Gaussians; a prior with two tanh layers of 2 Z; the reconstruction of all
-  inputs and the return; squared errors of rewards and returns.
+  implementations of it (in ALF, yosider's) and of its authors' next agent, RMA,
+  confirm: diagonal Gaussians; a prior with two tanh layers of 2 Z; the reconstruction
+  of all inputs and the return; squared errors of rewards and returns.
 
   These are choices of this library: pixels are Bernoulli; the action is an input of the
   prior and not of the LSTM; one head with a hidden layer decodes everything, while the
-  paper decodes images by transposed convolutions; V has neither the policy nor the
-  second term for the action as inputs; the agent's own value head, on the core's
-  outputs, is its baseline. Where PopArt's statistics move, that head is rescaled and V
-  is not.
+  paper decodes images by transposed convolutions; V does not have the policy as an
+  input, nor a second term for the action; the agent's baseline is its own value head,
+  on the core's outputs. Where PopArt's statistics move, that head is rescaled and V is
+  not.
 
   Args:
-    hidden_units: the decoding head's.
-    kl_cost: 1 makes the sum of the first four a bound on the likelihood.
+    hidden_units: hidden units of the decoding head.
+    kl_cost: factor of the KL. 1 makes the sum of the first four terms a bound on the
+      likelihood.
     observation_cost: factor of the observation's term.
     action_cost: factor of the action's term.
     reward_cost: factor of the reward's term.
     value_cost: factor of the value's term.
-    image_cost: an image's part of the observation's term is the mean over pixels times
-      this.
+    image_cost: factor of an image's part of the observation's term, which is a mean
+      over pixels.
 
   The defaults of `value_cost` and `image_cost` are RMA's (Hung et al., 2019); the
   paper's own values could not be checked.
 
   Attributes:
-    costs: by the fields of `Predictions`.
+    costs: the costs, by the names of the fields of `Predictions`.
   """
 
   def __init__(self, hidden_units: config.PositiveInt = 256,
@@ -172,7 +176,7 @@ class Predictor(tf.keras.layers.Layer):
     """Creates all variables.
 
     Args:
-      core: whose beliefs are the inputs.
+      core: the core whose beliefs are the inputs.
       observation_spec: nest of `dm_env` array specs of what is reconstructed.
       space: the space of actions.
       num_values: number of value functions.
@@ -192,7 +196,7 @@ class Predictor(tf.keras.layers.Layer):
                    tensor_specs.zeros(space.sample_spec, [1]))
 
   def _prior_of(self, context: tf.Tensor, previous_action: Any) -> List[tf.Tensor]:
-    """The prior's mean and log scale."""
+    """Computes the prior's mean and log scale."""
     outputs = tf.concat(
         [context, self._space.encode(previous_action, tf.float32)], axis=-1)
     for layer in self._prior:
@@ -201,7 +205,7 @@ class Predictor(tf.keras.layers.Layer):
 
   def call(self, beliefs: merlin.Beliefs, observation: Any, previous_action: Any,
            reward: tf.Tensor, is_first: tf.Tensor) -> Predictions:
-    """The errors at the steps of an unroll.
+    """Computes the errors at the steps of an unroll.
 
     Args:
       beliefs: the core's, `[B, T, ...]`.

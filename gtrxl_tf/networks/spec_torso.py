@@ -13,8 +13,8 @@ from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.settings import config
 
-# Rows of a table of embeddings. A larger one would have more weights than the rest of
-# most networks.
+# The most rows of a table of embeddings. A larger table would have more weights than
+# the rest of most networks.
 _MOST_ROWS = 2 ** 16
 # Bounds further apart than this are those of an integer type, not of the observation.
 _NO_BOUNDS = 2.0 ** 31
@@ -63,16 +63,17 @@ class SpecTorso(torsos.Torso):
     vector: makes the torso of all arrays that are not images, called without
       arguments. Its settings, such as `VectorTorso.units`, apply here too.
     image: makes the torso of an image, called without arguments.
-    units: width of the layer that joins parts; that of the other layers of the GTrXL
-      paper's networks.
+    units: width of the layer that joins parts. The default is the width of the other
+      layers of the GTrXL paper's networks.
     max_one_hot: number of values up to which integers become one-hot vectors. With the
       layer after it, a one-hot vector is an embedding as wide as that layer, and costs
       as much as this many numbers: with 64, a board of 8 x 8 places is no more than a
       wide vector.
-    embedding_dim: width of the embedding of integers with more values. Not in a paper.
+    embedding_dim: width of the embedding of integers with more values. The default is
+      not from a paper.
 
   Raises:
-    ConfigError: an observation without numbers, or with arrays of something else.
+    ConfigError: the observation has no numbers, or has arrays of something else.
   """
 
   def __init__(self, observation_spec: Any,
@@ -117,7 +118,7 @@ class SpecTorso(torsos.Torso):
           f'observation_spec = {observation_spec!r}: expected at least one number')
 
   def _kind(self, spec: specs.Array) -> str:
-    """How an array is embedded: image, one_hot, row, scaled or number."""
+    """Returns how an array is embedded: image, one_hot, row, scaled or number."""
     num_values = _num_values(spec)
     if num_values is not None and num_values.size:
       if num_values.max() <= self._max_one_hot:
@@ -152,7 +153,10 @@ class SpecTorso(torsos.Torso):
 
 
 def _num_values(spec: specs.Array) -> Optional[np.ndarray]:
-  """How many values each element has, [n]; None unless integers with bounds."""
+  """Returns how many values each element has, [n].
+
+  The result is None unless the elements are integers with bounds.
+  """
   if not specs_lib.is_discrete(spec):
     return None
   num_values = np.array(specs_lib.num_values(spec), np.float64)
@@ -160,13 +164,13 @@ def _num_values(spec: specs.Array) -> Optional[np.ndarray]:
 
 
 def _from_minimum(spec: specs.Array, x: tf.Tensor) -> tf.Tensor:
-  """Integers `[N, *shape]` as `[N, n]`, int64, counted from their minimum."""
+  """Flattens integers `[N, *shape]` to `[N, n]`, int64, counted from their minimum."""
   flat = tf.cast(tf.reshape(x, [-1, math.prod(spec.shape)]), tf.int64)
   return flat - specs_lib.minimum(spec).reshape(-1)
 
 
 def _one_hot(spec: specs.Array, x: tf.Tensor, dtype: str) -> tf.Tensor:
-  """Integers `[N, *shape]` as a one-hot vector for each element, concatenated."""
+  """Converts integers `[N, *shape]` to each element's one-hot vector, concatenated."""
   num_values = _num_values(spec)
   depth = int(num_values.max())
   vectors = tf.one_hot(_from_minimum(spec, x), depth, dtype=dtype)
@@ -176,7 +180,7 @@ def _one_hot(spec: specs.Array, x: tf.Tensor, dtype: str) -> tf.Tensor:
 
 
 def _rows(spec: specs.Array, x: tf.Tensor) -> tf.Tensor:
-  """The rows `[N, n]` of integers in their table."""
+  """Returns the rows `[N, n]` of integers in their table."""
   num_values = _num_values(spec).astype(np.int64)
   first = np.cumsum(num_values) - num_values
   # An index outside its bounds would be an error on CPUs and zeros on GPUs.
@@ -184,6 +188,6 @@ def _rows(spec: specs.Array, x: tf.Tensor) -> tf.Tensor:
 
 
 def _scaled(spec: specs.Array, x: tf.Tensor) -> tf.Tensor:
-  """Integers `[N, *shape]` as numbers `[N, n]`, their bounds as 0 and 1."""
+  """Converts integers `[N, *shape]` to numbers `[N, n]`, their bounds to 0 and 1."""
   width = np.maximum(_num_values(spec) - 1, 1).astype(np.float32)
   return tf.cast(_from_minimum(spec, x), tf.float32) / width

@@ -82,10 +82,10 @@ class TAPNetwork(keras.Layer):
     num_steps: as given.
     steps_per_code: as given.
     num_codes: as given.
-    observation_statistics: None, as `assign_statistics` takes their place.
+    observation_statistics: None; `assign_statistics` takes their place.
 
   Raises:
-    ConfigError: another kind of action, or sizes that do not divide each other.
+    ConfigError: the action is of another kind, or sizes do not divide each other.
   """
 
   def __init__(self, action_spec: Any, num_steps: config.PositiveInt = 24,
@@ -193,15 +193,15 @@ class TAPNetwork(keras.Layer):
     """Normalizes observations to states, float32 `[..., S]`.
 
     Args:
-      observation: `[..., *]`.
-      batch_dims: the number of its batch axes.
+      observation: nest of `[..., *shape]`.
+      batch_dims: the number of the observation's batch axes.
     """
     size = self._sizes[0]
     return (_vector(observation, batch_dims) - self.mean[:size]) / self.deviation[:size]
 
   def steps(self, observation: Any, action: Any, reward: tf.Tensor,
             return_to_go: tf.Tensor) -> tf.Tensor:
-    """Normalized steps, float32 `[B, T, X]`, of recorded ones `[B, T, ...]`."""
+    """Normalizes recorded steps `[B, T, ...]` to float32 `[B, T, X]`."""
     vectors = tf.concat([
         _vector(x, 2) for x in (observation, action, reward, return_to_go)], axis=-1)
     return (vectors - self.mean) / self.deviation
@@ -217,7 +217,7 @@ class TAPNetwork(keras.Layer):
     return actions, rewards[..., 0], returns[..., 0]
 
   def error_weights(self, action_weight: float) -> np.ndarray:
-    """Weights float32 `[X]` of squared errors: the given one for actions, else 1."""
+    """Returns the weight of each squared error, float32 `[X]`: `action_weight` or 1."""
     return np.repeat(np.float32([1, action_weight, 1, 1]), self._sizes)
 
   def encode(self, steps: tf.Tensor, valid: tf.Tensor, training: bool = False
@@ -240,12 +240,16 @@ class TAPNetwork(keras.Layer):
     return self._embed_feature(tf.cast(pooled, tf.float32))
 
   def quantize(self, features: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-    """Indices `[B, M]` of the codes nearest to features, and the codes `[B, M, C]`."""
+    """Quantizes features to the nearest codes.
+
+    Returns:
+      The codes' indices `[B, M]`, and the codes `[B, M, C]`.
+    """
     indices = tap.nearest_codes(features, self.codebook)
     return indices, self.codes(indices)
 
   def codes(self, indices: tf.Tensor) -> tf.Tensor:
-    """The codes float32 `[..., C]` of indices `[...]`."""
+    """Looks up the codes, float32 `[..., C]`, of indices `[...]`."""
     return tf.gather(tf.convert_to_tensor(self.codebook), indices)
 
   def decode(self, codes: tf.Tensor, state: tf.Tensor, training: bool = False
@@ -254,8 +258,8 @@ class TAPNetwork(keras.Layer):
 
     Args:
       codes: `[B, m, C]`.
-      state: normalized `[B, S]`, at the first step.
-      training: whether to drop.
+      state: the normalized state at the first step, `[B, S]`.
+      training: whether dropout is active.
 
     Returns:
       Normalized steps, float32 `[B, m L, X]`, and logits of whether the episode is over
@@ -271,12 +275,12 @@ class TAPNetwork(keras.Layer):
 
   def prior(self, indices: tf.Tensor, state: tf.Tensor, training: bool = False
             ) -> tf.Tensor:
-    """Logits, float32 `[B, m + 1, K]`, of the first m + 1 codes of a plan.
+    """Computes logits, float32 `[B, m + 1, K]`, of the first m + 1 codes of a plan.
 
     Args:
-      indices: those of the first m codes, `[B, m]`.
-      state: normalized `[B, S]`, at the first step.
-      training: whether to drop.
+      indices: indices of the first m codes, `[B, m]`.
+      state: the normalized state at the first step, `[B, S]`.
+      training: whether dropout is active.
     """
     # A product, as the gradient of a lookup comes as slices.
     inputs = tf.tensordot(
@@ -296,20 +300,20 @@ class TAPNetwork(keras.Layer):
       variable.assign(value)
 
   def initial_state(self, batch_size) -> Any:
-    """The empty state: each plan begins at the current observation."""
+    """Returns the empty state: each plan begins at the current observation."""
     return ()
 
   def initial_cache(self, batch_size) -> Any:
-    """The empty cache, since a plan needs no memory."""
+    """Returns the empty cache, since a plan needs no memory."""
     return ()
 
   def _first(self, positions, inputs):
-    """The positions of the first steps, as many as inputs `[B, T, D]` have."""
+    """Returns the positions of the first steps, as many as inputs `[B, T, D]` have."""
     return tf.cast(positions[:inputs.shape[1]], inputs.dtype)
 
 
 def _vector(nest: Any, batch_dims: int) -> tf.Tensor:
-  """All numbers of a nest of `[..., *shape]`, float32 `[..., n]`."""
+  """Concatenates all numbers of a nest of `[..., *shape]` to float32 `[..., n]`."""
   flat = []
   for x in tf.nest.flatten(nest):
     x = tf.convert_to_tensor(x)

@@ -59,7 +59,7 @@ class VectorTorso(Torso):
       numbers, but an array that can only be an image, uint8 of rank 3, is refused.
 
   Raises:
-    ConfigError: in a call, an image.
+    ConfigError: a call gets an image.
   """
 
   def __init__(self, units: Sequence[config.PositiveInt] = (256, 256),
@@ -102,8 +102,8 @@ class PixelTorso(Torso):
 
   Args:
     channels: number of channels of each stack. The paper does not give them; the
-      defaults reproduce the parameter counts of its Table 2, IMPALA's (16, 32, 32) do
-      not.
+      defaults reproduce the parameter counts of its Table 2, and IMPALA's (16, 32, 32)
+      do not.
     units: width of the output, also inferred from Table 2.
   """
 
@@ -132,8 +132,8 @@ class ConvTorso(Torso):
   Args:
     channels: number of channels of each convolution.
     kernel_sizes: height and width of each kernel.
-    strides: each convolution's. The table does not have them; these are DQN's (Mnih et
-      al., 2015), whose channels and kernels the table has.
+    strides: stride of each convolution. The table does not have them; the defaults are
+      DQN's (Mnih et al., 2015), whose channels and kernels the table has.
     padding: pixels of zeros on each side of the inputs of each convolution; 2 in Memory
       Maze.
   """
@@ -167,7 +167,7 @@ class ConvTorso(Torso):
 
 
 def _image(observation: Any) -> tf.Tensor:
-  """The observation's image `[N, H, W, C]`, uint8 or floating point."""
+  """Returns the observation's image `[N, H, W, C]`, uint8 or floating point."""
   leaves = tf.nest.flatten(observation)
   if len(leaves) != 1 or leaves[0].shape.rank != 4:
     raise ValueError('observation: expected one image [H, W, C] per step, got '
@@ -180,7 +180,7 @@ def _image(observation: Any) -> tf.Tensor:
 
 
 def _rescaled(image: tf.Tensor, dtype: str) -> tf.Tensor:
-  """The image as floats; bytes are rescaled to [0, 1]."""
+  """Converts the image to floats; bytes are rescaled to [0, 1]."""
   floats = tf.cast(image, dtype)
   return floats / 255 if image.dtype == tf.uint8 else floats
 

@@ -17,12 +17,12 @@ from gtrxl_tf.replay import writer
 def unrolls(address: str, num_items: int, ledger: staleness.Ledger,
             should_stop: Callable[[], bool], timeout_ms: int = 1000,
             abandoned: Callable[[], bool] = lambda: False) -> tf.data.Dataset:
-  """Batches of `num_items` items that the ledger admits, each of E environments.
+  """Reads batches of `num_items` items that the ledger admits, each of E environments.
 
   The dataset has one worker, one item in flight, and prefetches nothing: items that
   Reverb and tf.data would fetch early grow old before they are trained on. It waits for
-  items, and for a lost server to return, until `should_stop`. The ledger sees every
-  item, including those that it refuses.
+  items, and for a lost server to return, until `should_stop` returns True. The ledger
+  sees every item, including those that it refuses.
 
   Args:
     address: the Reverb server's address.
@@ -52,10 +52,10 @@ def replayed(address: str, num_items: int, new_items: int, replay: prioritized.R
              ledger: staleness.Ledger, should_stop: Callable[[], bool],
              timeout_ms: int = 1000, abandoned: Callable[[], bool] = lambda: False
              ) -> tf.data.Dataset:
-  """Batches of `num_items` items from the replay table, each of E environments.
+  """Reads batches of `num_items` items from the replay table, each of E environments.
 
   Before each batch it takes `new_items` notices that the ledger admits from the queue.
-  Until the table has enough, it takes them without a batch.
+  Until the table has enough unrolls, it takes notices without a batch.
 
   Args:
     address: the Reverb server's address.
@@ -107,7 +107,7 @@ def replayed(address: str, num_items: int, new_items: int, replay: prioritized.R
 
 def _samples(address: str, table: str, should_stop: Callable[[], bool],
              timeout_ms: int, abandoned: Callable[[], bool]) -> tf.data.Dataset:
-  """Samples of a table until told to stop; see `unrolls`."""
+  """Samples a table until told to stop; see `unrolls`."""
   with server_lost.converted():
     samples = reverb.TrajectoryDataset.from_table_signature(
         address, table, max_in_flight_samples_per_worker=1,
@@ -127,7 +127,7 @@ def _samples(address: str, table: str, should_stop: Callable[[], bool],
 
 def _admitted(address: str, ledger: staleness.Ledger, should_stop: Callable[[], bool],
               timeout_ms: int, abandoned: Callable[[], bool]) -> tf.data.Dataset:
-  """Samples of the queue that the ledger admits; see `unrolls`."""
+  """Samples the queue, and keeps what the ledger admits; see `unrolls`."""
   def admitted(sample):
     unroll = sample.data
     unroll_length = unroll.episode_return.shape[0]
@@ -143,7 +143,7 @@ def _admitted(address: str, ledger: staleness.Ledger, should_stop: Callable[[], 
 
 def _options() -> tf.data.Options:
   options = tf.data.Options()
-  # The default ones include parallel maps, which were measured to run four batches ahead.
+  # The default ones include parallel maps, which ran four batches ahead when measured.
   options.experimental_optimization.apply_default_optimizations = False
   return options
 

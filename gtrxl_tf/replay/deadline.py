@@ -11,7 +11,7 @@ SECONDS = 30.0
 
 
 def call(function: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
-  """Makes a call of Reverb in a thread, with a deadline; returns what it does.
+  """Calls Reverb in a thread, with a deadline, and returns the result.
 
   Reverb's `insert` and `sample` retry as long as a server is gone, and the process
   cannot be stopped meanwhile. The thread is abandoned, not ended, after the deadline:

@@ -13,7 +13,7 @@ from gtrxl_tf.replay import server_lost
 from gtrxl_tf.settings import config
 
 TABLE = 'replay'
-# Otherwise an unroll that has no TD error once would never be sampled again.
+# With 0, an unroll whose TD errors are once 0 would never be sampled again.
 _MIN_PRIORITY = 1e-6
 
 
@@ -23,22 +23,23 @@ class Replay:
 
   An item has the unrolls of all environments of an actor, as in the queue, and is
   sampled with a probability proportional to its priority to the power of
-  `priority_exponent`. The learner updates the priorities of what it has sampled, to the
-  mean of the unrolls' own. With `OnlineExperiment.environments_per_actor = 1` these are
-  the priorities of single sequences, as in the paper.
+  `priority_exponent`. The learner sets the priority of each item that it has sampled to
+  the mean of its unrolls' priorities. With
+  `OnlineExperiment.environments_per_actor = 1` these are the priorities of single
+  sequences, as in the paper.
 
   Sampling never waits for new data, and the oldest item is removed when a new one comes
   into a full table. Therefore an unroll is used any number of times, or not at all, and
   it may be as old as the table is large: no unroll is refused for its age, which the
-  column `oldest_unroll` of the metrics shows. What keeps acting and learning in step is
-  the queue. It has a short notice of each new unroll, with its returns and without
+  column `oldest_unroll` of the metrics shows. The queue keeps acting and learning in
+  step. It has a short notice of each new unroll, with its returns and without
   observations. The learner takes each notice once, and counts environment steps and
   episodes by it, so that a notice that comes twice is a repetition, as an unroll is
   elsewhere. It takes a step for every `unrolls_per_step` new unrolls; actors wait while
   the queue is full.
 
-  A learner that is killed finds the table as it was. A server that is killed loses what
-  it had since its last checkpoint, and the learner waits until the table has
+  A learner that was killed finds the table as it was. A server that was killed has lost
+  what came after its last checkpoint, and the learner waits until the table has
   `min_unrolls` again, while notices are counted.
 
   Args:
@@ -58,7 +59,7 @@ class Replay:
     importance_exponent: beta of the importance weights; see
       `losses.r2d2.importance_weights`.
     initial_priority: a new unroll's. In the paper the actor computes it from its own
-      TD errors. Here it is a number above most of these, so that new unrolls are soon
+      TD errors. Here it is a number above most TD errors, so that new unrolls are soon
       sampled (as in Schaul et al., 2016). Rescaled TD errors are of the order of 1.
 
   The other defaults are the paper's.
@@ -87,7 +88,7 @@ class Replay:
     """Makes the table.
 
     Args:
-      signature: its items'.
+      signature: the signature of its items.
       environments: E, the unrolls of an item.
     """
     return reverb.Table(
@@ -111,8 +112,8 @@ def update_priorities(client: reverb.Client, keys: np.ndarray, priorities: np.nd
 
   Args:
     client: a client of the server.
-    keys: the items', `[items]`.
-    priorities: their unrolls', `[items * E]`.
+    keys: the keys of the items, `[items]`.
+    priorities: the priorities of their unrolls, `[items * E]`.
 
   Raises:
     ServerLost: the server does not answer.

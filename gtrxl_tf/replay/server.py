@@ -39,11 +39,11 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
       from the newest. Without a folder it starts empty, and `checkpoint` fails. A
       damaged checkpoint is renamed to `tables.damaged`, and the server starts empty: it
       loses the queued items, which are few and soon too old. Reverb does not notice a
-      file that ends between two records, as an empty one: it loads the items that are
-      whole.
+      file that ends between two records, such as an empty one: it loads the items that
+      are whole.
     settings: a text that everyone who connects can read, see `settings_table`.
-    replay: makes the replay table; the queue then has notices of new unrolls. None: the
-      queue has the unrolls, and there is no such table.
+    replay: makes the replay table; the queue then has notices of new unrolls. If it is
+      None, the queue has the unrolls, and there is no such table.
     half_weights: whether weights have 16 bits, see `weights.specs`.
 
   Raises:
@@ -76,7 +76,7 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
   except (RuntimeError, ValueError) as error:
     if tables is None or not any(tables.iterdir()):
       raise
-    # Its machine lost power, or its disk was full, while a checkpoint was written.
+    # The machine lost power, or the disk was full, while a checkpoint was written.
     aside = files.set_aside(tables)
     logging.warning('server: %s cannot be read (%s): starting with empty tables; the '
                     'earlier ones are now %s', tables, config.one_line(error), aside.name)
@@ -108,7 +108,7 @@ def checkpoint(port: int) -> None:
 
 
 def sizes(port: int) -> Dict[str, float]:
-  """Counts of items present, inserted and sampled, of every table but that of settings.
+  """Counts the items present, inserted and sampled of every table but the settings'.
 
   Raises:
     ServerLost: the server does not answer, as on an overloaded machine.

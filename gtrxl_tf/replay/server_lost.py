@@ -18,8 +18,8 @@ def converted() -> Iterator[None]:
   """Converts the errors of Reverb's calls in this context into `ServerLost`.
 
   Reverb's client raises `RuntimeError` if a connection breaks, and its dataset raises
-  errors of TensorFlow. The context has nothing but such calls, since the user's code
-  raises `RuntimeError` too.
+  errors of TensorFlow. The context must hold nothing but such calls, since the user's
+  code may raise `RuntimeError` too.
 
   Raises:
     ServerLost: the server is gone, or its answer did not come in time.

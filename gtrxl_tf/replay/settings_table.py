@@ -15,7 +15,7 @@ TABLE = 'settings'
 
 
 def table() -> reverb.Table:
-  """A table for the newest text, as its bytes."""
+  """Makes a table that holds the newest text, as bytes."""
   return newest_item.make(TABLE, tf.TensorSpec([None], tf.uint8))
 
 

@@ -39,8 +39,9 @@ class Ledger(tf.train.experimental.PythonState):
     (2, [1.0])
 
   With a replay table no unroll is too old. The queue then has notices, each of which is
-  admitted once, whatever its age, also if the weights are newer than the learner: they
-  are those of a learner that was killed. The ages are those of the unrolls sampled.
+  admitted once, whatever its age, even if its weights are newer than the learner: such
+  weights are those of a learner that was killed. The ages are those of the unrolls
+  sampled.
 
   Attributes:
     learner_step: the learner's step count, which the learner keeps current.
@@ -100,7 +101,7 @@ class Ledger(tf.train.experimental.PythonState):
 
     Args:
       unroll_id: the unroll's id. A writer's ids increase, so an id that is not greater
-        than the last is a repetition.
+        than the writer's last one is a repetition.
       target_step: the learner step whose weights acted.
       step_type: rows 1 to T, `[T, E]`.
       episode_return: the same rows, `[T, E]`; NaN except where an episode ended.
@@ -136,7 +137,7 @@ class Ledger(tf.train.experimental.PythonState):
     self.oldest = max(self.oldest, age + 1)
 
   def gauges(self, seconds: float) -> Dict[str, float]:
-    """Statistics of the unrolls admitted in the `seconds` since the last call.
+    """Returns statistics of the unrolls admitted in the `seconds` since the last call.
 
     `data_age` is their mean age in learner steps, and `actors` the number of writers
     that they came from. The others are the rates of the slowest and fastest writer, in

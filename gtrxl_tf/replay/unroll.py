@@ -58,7 +58,7 @@ class Sample(NamedTuple):
 
 
 def columns(unroll_length: int, memory_length: int) -> Unroll:
-  """Each column's rows as `(start, length)`, relative to the unroll's first row.
+  """Returns each column's rows as `(start, length)`, relative to the first row.
 
   Raises:
     ValueError: a length is not an integer, or is too small.
@@ -77,15 +77,15 @@ def columns(unroll_length: int, memory_length: int) -> Unroll:
 
 
 def notice(row: Unroll) -> Unroll:
-  """The columns by which a learner counts new unrolls; the others are `()`."""
+  """Returns the columns by which a learner counts new unrolls; the others are `()`."""
   return row._replace(observation=(), reward=(), discount=(), action=(), policy=(),
                       record=())
 
 
 def notice_columns(unroll_length: int, overlap: int) -> Unroll:
-  """The `columns` of a notice, without the rows that an unroll before it has, too.
+  """Returns the `columns` of a notice, without the rows that the unroll before has too.
 
-  The first unroll of a stream has none before it: its first `overlap` rows are in no
+  No unroll is before the first one of a stream: its first `overlap` rows are in no
   notice.
   """
   new = overlap + 1, unroll_length - overlap
@@ -94,7 +94,7 @@ def notice_columns(unroll_length: int, overlap: int) -> Unroll:
 
 
 def signature(row: Unroll, unroll_length: int, memory_length: int) -> Unroll:
-  """The signature of a table of unrolls.
+  """Returns the signature of a table of unrolls.
 
   Args:
     row: arrays or specs with the shapes and dtypes of what an actor with E
@@ -106,7 +106,7 @@ def signature(row: Unroll, unroll_length: int, memory_length: int) -> Unroll:
 
 
 def notice_signature(row: Unroll, unroll_length: int, overlap: int) -> Unroll:
-  """The signature of a queue of notices; see `signature`."""
+  """Returns the signature of a queue of notices; see `signature`."""
   return _signature(notice(row), notice_columns(unroll_length, overlap))
 
 

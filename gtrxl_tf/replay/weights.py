@@ -38,7 +38,7 @@ def _is_halved(variable: tf.Variable, half: bool) -> bool:
 
 
 def table(variables: Sequence[tf.Variable], half: bool = False) -> reverb.Table:
-  """A table for the newest weights, their learner step, and whether the run ended.
+  """Makes a table for the newest weights, their step, and whether the run ended.
 
   Args:
     variables: as for `specs`.
@@ -77,8 +77,8 @@ class WeightsChannel:
         nests.to_half(v.value()) if _is_halved(v, half) else v.value()
         for v in variables]), autograph=False)
 
-    # It does not refer to `self`: the client would outlive the channel until garbage is
-    # collected, and new clients would share its broken connection.
+    # It does not refer to `self`. Otherwise the client would outlive the channel until
+    # garbage is collected, and new clients would share its broken connection.
     @functools.partial(tf.function, autograph=False)
     def assign(vectors):
       for variable, value in zip(variables, packing.unpack(vectors)):
@@ -154,7 +154,7 @@ class WeightsChannel:
       self._lock.release()
 
   def _inserts(self, timeout: int) -> int:
-    """Number of times weights were published; checkpoints of the server keep it."""
+    """Returns how often weights were published; the server's checkpoints keep it."""
     info = newest_item.read(self._client, TABLE, timeout)
     if info is None:
       raise config.ConfigError(
@@ -162,9 +162,9 @@ class WeightsChannel:
     return info.rate_limiter_info.insert_stats.completed
 
   def step_at_server(self, timeout: int = 10) -> Optional[int]:
-    """The learner step of the server's weights; None if it has none.
+    """Returns the learner step of the server's weights; None if it has none.
 
-    For diagnosis only, because all weights are transferred.
+    It is for diagnosis only, because all weights are transferred.
 
     Args:
       timeout: seconds for the server to answer.
@@ -213,7 +213,9 @@ class WeightsChannel:
 
 
 class LocalWeights:
-  """Transfer of weights within a process, by `publish` and `receive` as in `WeightsChannel`.
+  """Transfer of weights within a process.
+
+  `publish` and `receive` work as those of `WeightsChannel`.
 
   Attributes:
     finished: whether the published weights are the last of the run.
@@ -224,7 +226,7 @@ class LocalWeights:
 
     Args:
       source: variables of the network whose weights are published.
-      variables: those of the network that gets them, in the same order.
+      variables: variables of the network that gets them, in the same order.
     """
     self._source = list(source)
     self._variables = list(variables)

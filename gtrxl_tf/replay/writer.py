@@ -23,7 +23,7 @@ _OF_THE_NEXT_UNROLL = ('action', 'policy', 'record', 'task', 'target_step')
 
 
 def chunk_length(unroll_length: int) -> int:
-  """Rows per chunk: the largest divisor of the unroll's length up to 32.
+  """Returns the rows per chunk: the largest divisor of the unroll's length up to 32.
 
   With a divisor, the last row of an unroll completes a chunk, so that its item is sent
   at once. Chunks longer than 32 were slower to write and read at the paper's size.
@@ -70,13 +70,14 @@ class UnrollWriter:
   The last row of an unroll is the first of the next. One stream of rows continues
   through all episodes. Step types mark where an episode ends within an unroll, and the
   learner masks the steps before, so every item has the same static shape. Rows before
-  an actor's first are blank and masked in the same way, because that row is FIRST.
+  an actor's first row are blank and masked in the same way, because the first row is
+  FIRST.
 
   An item holds the unrolls of all E environments of an actor, which step in one call.
   Separate items would have the same windows at the same time, at E times the cost.
 
-  With a replay table, it gets the items, and the queue a notice of each. The items may
-  then overlap by more than a row, and begin every T - overlap rows.
+  A replay table, if there is one, gets the items, and the queue gets a notice of each.
+  The items may then overlap by more than a row, and begin every T - overlap rows.
   """
 
   def __init__(self, client: reverb.Client, row: unroll.Unroll, unroll_length: int,
@@ -145,7 +146,7 @@ class UnrollWriter:
     keep += -keep % self._chunk_length
     with server_lost.converted():
       self._writer = self._client.trajectory_writer(num_keep_alive_refs=keep)
-      # Reverb's rows are flat lists, since it would find every leaf's path each time.
+      # Rows are flat lists, since Reverb would find every leaf's path each time.
       for i in range(len(self._leaves)):
         self._writer.configure(
             (i,), num_keep_alive_refs=keep, max_chunk_length=self._chunk_length)
@@ -173,14 +174,14 @@ class UnrollWriter:
 
     Raises:
       ValueError: the row's structure, shapes or dtypes are not those given to the
-        constructor. It is not written; the caller may continue with other rows.
+        constructor. The row is not written; the caller may continue with others.
       ServerLost: the connection is broken.
     """
     leaves = self._checked_leaves(row)
     complete = self._rows == self._unroll_length
     unroll_id = np.int64(self._next_id - self._half_row)
     leaves[-1] = unroll_id
-    # Even if writing fails: `open` writes it again.
+    # The history has it even if writing fails: `open` writes it again.
     self.history.append(row._replace(unroll_id=unroll_id))
     if self._half_row:
       leaves = [None if written else leaf
@@ -196,8 +197,8 @@ class UnrollWriter:
   def end_unroll(self, row: unroll.Unroll) -> None:
     """Writes the item that the next row completes, before the policy acts in that row.
 
-    It may be called where `starts_unroll`, unless the stream has just begun. `append`
-    comes next, with the entire row.
+    It may be called where `starts_unroll` is true, unless the stream has just begun.
+    `append` comes next, with the entire row.
 
     Args:
       row: as for `append`. What the policy adds is not read: `action`, `policy`,
@@ -255,8 +256,8 @@ class UnrollWriter:
     """Waits until at most `pending_items` are not yet in the queue.
 
     Returns:
-      True, or False after the time-out, because the queue is full or the server gone.
-      The caller may try again.
+      True, or False after the time-out, because the queue is full or the server is
+      gone. The caller may try again.
 
     Raises:
       ServerLost: the connection is broken.
@@ -278,7 +279,7 @@ class UnrollWriter:
 
 def _leaf_windows(row: unroll.Unroll, windows: unroll.Unroll, kept: unroll.Unroll
                   ) -> List[Optional[Tuple[int, int]]]:
-  """The window of each leaf of a row; None where the column is `()` in `kept`."""
+  """Returns the window of each leaf of a row; None where `kept` has `()` as column."""
   return [window if tree.flatten(keeps) else None
           for column, window, keeps in zip(row, windows, kept)
           for _ in tree.flatten(column)]

@@ -1,1 +1,1 @@
-"""Export of policies as SavedModels."""
+"""Export of policies as SavedModels, and a server of exported policies."""

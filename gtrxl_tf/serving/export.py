@@ -28,8 +28,8 @@ class Trajectory(NamedTuple):
 def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
   """Writes `policy` to the folder `path`, atomically.
 
-  The files and functions are those of TF-Agents' `PolicySaver`. The functions accept any
-  batch size. `get_initial_state` takes `batch_size` and returns the memory.
+  The files and functions are those of TF-Agents' `PolicySaver`. The functions accept
+  any batch size. `get_initial_state` takes `batch_size` and returns the memory.
   `action` takes step type, reward, discount, observation and memory, and returns the
   action, the policy's parameters, if it offers them, and the next memory. Both are also
   signatures, with flat names such as `0/reward`.
@@ -95,8 +95,10 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
 
 def _checked_action(policy: policy_lib.NetworkPolicy, repeats: tf.Variable
                     ) -> Callable[..., policy_lib.PolicyStep]:
-  """The `action` of a policy, with checks of its inputs and seeds of its own; see
-  `save_policy`."""
+  """Returns the `action` of a policy, with checks of its inputs and its own seeds.
+
+  `save_policy` describes the checks and the seeds.
+  """
 
   def action(time_step: dm_env.TimeStep, policy_state: Any, seed: None = None
              ) -> policy_lib.PolicyStep:
@@ -109,8 +111,8 @@ def _checked_action(policy: policy_lib.NetworkPolicy, repeats: tf.Variable
         reward=_finite('reward', reward),
         observation=tf.nest.pack_sequence_as(
             time_step.observation, [_finite(*leaf) for leaf in observation.items()]))
-    # The graph keeps the seed of `tf.random.set_seed` for the first, but the second has
-    # none, so that TensorFlow seeds it when it is loaded.
+    # The graph keeps the seed of `tf.random.set_seed` for the first operation. The
+    # second has none, so that TensorFlow seeds it when the graph is loaded.
     seed = tf.where(
         repeats, tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32),
         tf.raw_ops.RandomUniformInt(shape=[2], minval=0, maxval=tf.int32.max))
@@ -121,7 +123,7 @@ def _checked_action(policy: policy_lib.NetworkPolicy, repeats: tf.Variable
 
 def _flat(function: Callable[..., Any], inputs: Sequence[Any],
           names: Callable[[Any], Dict[str, tf.Tensor]]) -> Callable[..., Any]:
-  """A function of tensors with names, which a signature needs, to a dictionary of them.
+  """Returns a function from named tensors to a dictionary of them, for a signature.
 
   Args:
     function: takes nests of tensors.
@@ -136,14 +138,14 @@ def _flat(function: Callable[..., Any], inputs: Sequence[Any],
 
 
 def _named(nest: Any, name: str) -> Any:
-  """The tensor specs of a batch, with the names of `json_values.leaves`."""
+  """Returns the tensor specs of a batch, with the names of `json_values.leaves`."""
   return tf.nest.pack_sequence_as(nest, [
       tf.TensorSpec([None, *spec.shape], spec.dtype, name)
       for name, spec in json_values.leaves(nest, name).items()])
 
 
 def _specs_text(policy: policy_lib.NetworkPolicy) -> str:
-  """The text of `exported.SPECS`."""
+  """Returns the text of `exported.SPECS`."""
   time_step = policy.time_step_spec
   recorded = Trajectory(
       time_step.step_type, time_step.observation, policy.action_spec, policy.info_spec,

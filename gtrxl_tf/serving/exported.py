@@ -55,8 +55,10 @@ def verify(folder: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def only_errors_logged() -> Iterator[None]:
-  """Suppresses warnings of saving and loading: about names that have a slash, and about
-  parts that are left out on purpose."""
+  """Suppresses warnings of saving and loading, within the context.
+
+  They are about names that have a slash, and about parts that are left out on purpose.
+  """
   verbosity, level = logging.get_verbosity(), tf.get_logger().level
   logging.set_verbosity(logging.ERROR)
   tf.get_logger().setLevel('ERROR')
@@ -71,7 +73,7 @@ def load(folder: pathlib.Path, repeats: bool = True) -> Any:
   """Loads an exported policy.
 
   Args:
-    folder: the policy's.
+    folder: the policy's folder.
     repeats: whether a policy that samples draws the same random numbers whenever it is
       loaded; see `export.save_policy`.
 
@@ -176,7 +178,7 @@ class ExportedPolicy:
 
     self._begin, self._step = begin, step
     example = {name: _zeros(spec) for name, spec in self._specs.items()}
-    self.step([Turn(0, True, True, 0.0, example)])  # The first optimizes the graph.
+    self.step([Turn(0, True, True, 0.0, example)])  # A first step optimizes the graph.
 
   def step(self, turns: Sequence[Turn]) -> List[Answer]:
     """Takes one step for each turn; their rows differ."""
@@ -210,7 +212,7 @@ def _read_specs(path: pathlib.Path) -> Tuple[Any, Any]:
 
 
 def _zeros(spec: tf.TensorSpec) -> np.ndarray:
-  """Zeros, or what is closest to them within the bounds of a tensor spec."""
+  """Returns zeros, or what is closest to them within the bounds of a tensor spec."""
   zeros = np.zeros(spec.shape, spec.dtype.as_numpy_dtype)
   return np.clip(
       zeros, getattr(spec, 'minimum', zeros), getattr(spec, 'maximum', zeros))

@@ -1,4 +1,4 @@
-"""JSON values as arrays of a nest of specs, and back."""
+"""Conversion of JSON values to arrays that fit a nest of specs, and back."""
 
 import collections.abc
 from typing import Any, Collection, Dict, Mapping, Optional
@@ -13,7 +13,7 @@ class Refused(ValueError):
 
 
 def _children(nest: Any) -> Optional[Dict[str, Any]]:
-  """The parts of a nest by name; None for a leaf."""
+  """Returns the parts of a nest by name; None for a leaf."""
   if isinstance(nest, collections.abc.Mapping):
     return {str(key): nest[key] for key in sorted(nest)}
   if isinstance(nest, tuple) and hasattr(nest, '_fields'):
@@ -28,7 +28,7 @@ def _is_list(nest: Any) -> bool:
 
 
 def leaves(nest: Any, name: str) -> Dict[str, Any]:
-  """The leaves of a nest, by the names that they have in a SavedModel's signatures.
+  """Returns the leaves of a nest by their names in a SavedModel's signatures.
 
   >>> leaves({'image': 1, 'both': (2, 3)}, 'observation')
   {'observation/both/0': 2, 'observation/both/1': 3, 'observation/image': 1}
@@ -45,8 +45,8 @@ def leaves(nest: Any, name: str) -> Dict[str, Any]:
 def read(nest: Any, value: Any, name: str) -> Dict[str, np.ndarray]:
   """Converts a JSON value to arrays, named as by `leaves`.
 
-  Objects are dictionaries, and arrays tuples and tensors. Integers must be within the
-  bounds of their spec, floats must be finite.
+  Objects stand for dictionaries, and arrays for tuples and tensors. Integers must be
+  within the bounds of their spec, floats must be finite.
 
   >>> import tensorflow as tf
   >>> read({'x': tf.TensorSpec([2], tf.float32)}, {'x': [1, 2.5]}, 'observation')
@@ -55,7 +55,7 @@ def read(nest: Any, value: Any, name: str) -> Dict[str, np.ndarray]:
   Args:
     nest: a nest of tensor specs.
     value: as `json.loads` returns it.
-    name: the value's, for the names and for errors.
+    name: the value's name, for the names of arrays and for errors.
 
   Raises:
     Refused: the value does not fit.
@@ -79,7 +79,7 @@ def keys(value: Any, name: str, required: Collection[str],
   """Checks the keys of an object.
 
   Raises:
-    Refused: it is not an object, or a key is missing or unknown.
+    Refused: the value is not an object, or a key is missing or unknown.
   """
   if not isinstance(value, dict):
     raise Refused(f'{name}: expected an object with {", ".join(required)}')
@@ -133,7 +133,7 @@ def write(nest: Any, arrays: Mapping[str, np.ndarray], name: str) -> Any:
 
 
 def write_flat(arrays: Mapping[str, np.ndarray]) -> Dict[str, Any]:
-  """The arrays by their names; numbers that are NaN or infinite become None."""
+  """Returns the arrays by their names; numbers that are NaN or infinite become None."""
   return {name: _plain(array) for name, array in arrays.items()}
 
 
@@ -161,7 +161,7 @@ def _bound(array: Any) -> Any:
 
 
 def _plain(array: Any) -> Any:
-  """Numbers and lists of them."""
+  """Converts an array to a number or to lists of numbers."""
   array = np.asarray(array)
   if array.dtype.kind not in 'biuf':  # bfloat16.
     array = array.astype(np.float32)

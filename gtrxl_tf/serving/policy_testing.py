@@ -66,7 +66,7 @@ Shown = Tuple[bool, float, List[float]]
 
 
 def alone(folder: pathlib.Path, shown: Sequence[Shown]) -> np.ndarray:
-  """The logits of the exported policy for one client's inputs, step by step."""
+  """Computes the exported policy's logits for one client's inputs, step by step."""
   policy = tf.saved_model.load(str(folder))
   memory = policy.signatures['get_initial_state'](batch_size=tf.constant(1))
   logits = []
@@ -83,7 +83,7 @@ def alone(folder: pathlib.Path, shown: Sequence[Shown]) -> np.ndarray:
 
 
 def draw(seed: int, num_steps: int) -> List[Shown]:
-  """A client's inputs; episodes begin at random steps."""
+  """Draws a client's inputs; episodes begin at random steps."""
   random = np.random.RandomState(seed)
   return [(t == 0 or random.rand() < 0.15, float(random.randn()),
            random.randn(4).tolist()) for t in range(num_steps)]

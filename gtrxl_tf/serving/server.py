@@ -86,7 +86,7 @@ class Server:
     self._metrics = _Metrics(lambda: len(self._sessions))
 
   def app(self) -> web.Application:
-    """The application that answers requests."""
+    """Makes the application that answers requests."""
     numbers = sum(
         spec.shape.num_elements()
         for spec in json_values.leaves(self._policy.observation_spec, '').values())
@@ -183,7 +183,7 @@ class Server:
     self._free.append(self._sessions.pop(name).row)
 
   def _session(self, request: web.Request) -> _Session:
-    """The session that a path names."""
+    """Returns the session that a path names."""
     session = self._sessions.get(request.match_info['session'])
     if session is None:
       raise _Refusal(404, 'no such session: it never began, was ended, or was idle for '
@@ -334,7 +334,7 @@ def serve(policy_dir: pathlib.Path, host: str, port: int, max_sessions: int,
           idle_seconds: float, max_batch: int) -> None:
   """Serves an exported policy until SIGTERM or SIGINT.
 
-  Requests that are in progress then are answered. `Server` explains the settings.
+  Requests in progress at that time are still answered. `Server` explains the settings.
 
   Raises:
     config.ConfigError: the policy cannot be served, or the address cannot be used.

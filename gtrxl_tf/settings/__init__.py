@@ -1,1 +1,1 @@
-"""Settings: what lies over gin. Checked arguments, files, differences, samples, seeds."""
+"""Settings on top of gin: checked arguments, files, differences, samples and seeds."""

@@ -52,7 +52,7 @@ class Range:
     return self.low <= value <= self.high and not (self.open and value == self.low)
 
   def of(self, kind: str) -> str:
-    """The numbers of a kind, as Python would compare them: `1 <= int <= 1000`."""
+    """Writes the numbers of a kind as Python would compare them: `1 <= int <= 1000`."""
     above = '<' if self.open else '<='
     if math.isinf(self.high):
       return f'{kind} {above.replace("<", ">")} {self.low}'
@@ -66,7 +66,8 @@ class Range:
 PositiveInt = Annotated[int, Range(1)]
 # Layers of a stack. More would take minutes to make, and far longer to compile.
 NumLayers = Annotated[int, Range(1, 1000)]
-# Steps of a memory or an unroll. More would fill the machine before their size is compared.
+# Steps of a memory or an unroll. More would fill the machine before their size is
+# compared.
 NumSteps = Annotated[int, Range(1, 100_000)]
 NonNegativeInt = Annotated[int, Range(0)]
 PositiveFloat = Annotated[float, Range(0, open=True)]
@@ -152,7 +153,7 @@ class _Readable:
 
 
 def _text(hint: Any) -> str:
-  """A type as text, with the bounds of numbers and without modules."""
+  """Writes a type as text, with the bounds of numbers and without modules."""
   origin, args = typing.get_origin(hint), typing.get_args(hint)
   if origin is Annotated:
     return args[1].of(_text(args[0]))
@@ -198,7 +199,9 @@ def _checked(function: Callable, name: str) -> Callable:
 
 
 def configurable(target: Any = None, *, name: Optional[str] = None) -> Any:
-  """`gin.configurable` in the module `gtrxl_tf`, with arguments checked by type.
+  """Makes `target` a `gin.configurable` whose arguments are checked by type.
+
+  In gin files it is in the module `gtrxl_tf`.
 
   A class that passes keyword arguments on to a configurable base class, as in
 
@@ -228,12 +231,12 @@ def configurable(target: Any = None, *, name: Optional[str] = None) -> Any:
 
 
 def name_of(target: Callable) -> str:
-  """The name of a class or a function in gin files; its own if it is not there."""
+  """Returns the name of a class or a function in gin files, or else its own name."""
   return _names.get(target) or getattr(target, '__name__', repr(target))
 
 
 def modules() -> list[str]:
-  """Names of the modules that define the configurables known in this process.
+  """Returns the names of the modules that define the configurables of this process.
 
   Another process imports them before it reads settings that were made here.
   """
@@ -259,9 +262,9 @@ def parse(files: Sequence[str], bindings: Sequence[str]) -> None:
 
 
 def operative_text() -> str:
-  """The settings that this process has used, as text that `parse` reads anywhere.
+  """Returns the settings that this process used as text that `parse` reads anywhere.
 
-  It names the folders of the modules that the settings import.
+  The text names the folders of the modules that the settings import.
   """
   return gin_files.header() + gin.operative_config_str()
 

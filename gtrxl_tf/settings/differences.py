@@ -90,12 +90,12 @@ class _Delegate(config_parser.ParserDelegate):
 
 
 def given() -> Dict[str, str]:
-  """The settings that gin has been given in this process."""
+  """Returns the settings that gin has been given in this process."""
   return parse(gin.config_str())
 
 
 def operative() -> Dict[str, str]:
-  """The settings that this process has used so far."""
+  """Returns the settings that this process has used so far."""
   return parse(gin.operative_config_str())
 
 
@@ -145,13 +145,13 @@ def _bindings(text: str) -> tuple[Dict[str, Any], Dict[str, Any]]:
 
 
 def _key(scoped_name: str) -> str:
-  """A name without this library's module, which gin writes where a name is not unique."""
+  """Removes this library's module, which gin writes where a name is not unique."""
   scope, slash, name = scoped_name.rpartition('/')
   return f'{scope}{slash}{name.removeprefix(f"{config.MODULE}.")}'
 
 
 def _inherited(name: str, settings: Settings) -> Optional[str]:
-  """The value that a setting has without its own line; None if it has none."""
+  """Returns the value that a setting has without its own line; None if it has none."""
   *scope, own = name.split('/')
   for length in reversed(range(len(scope))):
     if (shorter := '/'.join([*scope[:length], own])) in settings:
@@ -160,7 +160,7 @@ def _inherited(name: str, settings: Settings) -> Optional[str]:
 
 
 def _default(name: str, kind: Optional[str]) -> Optional[str]:
-  """The default of a setting; None if it has none.
+  """Returns the default of a setting; None if it has none.
 
   Args:
     name: the setting's, without a scope.
@@ -173,7 +173,7 @@ def _default(name: str, kind: Optional[str]) -> Optional[str]:
 
 
 def _canonical(text: str, name: str, kind: Optional[str]) -> str:
-  """A value as text; None is replaced by what it means, see the module's docstring."""
+  """Replaces the text None of a value by what it means, see the module's docstring."""
   found = _parameter(name)
   if text != 'None' or found is None:
     return text
@@ -197,7 +197,10 @@ def _parameter(name: str) -> Optional[inspect.Parameter]:
 
 
 def _owner(name: str, kind: Optional[str]) -> Any:
-  """The configurable of a name, or the kind of experiment that is a subclass of it."""
+  """Returns the configurable of a name.
+
+  If the kind of experiment is a subclass of it, the result is the kind.
+  """
   owner = gin.get_configurable(name)
   kind = kind or _default(_KIND, None)
   try:
@@ -235,8 +238,8 @@ def differences(here: Settings, there: Settings, ignored: Sequence[str] = ()
   Args:
     here: settings.
     there: other settings.
-    ignored: patterns of names that may differ, as `fnmatch` has them; a scope before a
-      name is not part of it.
+    ignored: patterns of names that may differ, as `fnmatch` has them; they do not
+      include the scope before a name.
   """
   def value(name, settings):
     return settings.get(name) or _inherited(name, settings) or 'not set'
@@ -246,7 +249,7 @@ def differences(here: Settings, there: Settings, ignored: Sequence[str] = ()
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
-  """Whether the name of a setting, without its scope, matches one of the patterns."""
+  """Returns whether a setting's name, without its scope, matches one of `patterns`."""
   return any(fnmatch.fnmatchcase(name.rpartition('/')[2], x) for x in patterns)
 
 

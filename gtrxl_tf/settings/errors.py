@@ -28,8 +28,8 @@ def one_line(error: BaseException) -> str:
 def place(error: BaseException) -> str:
   """Returns ` (FILE, line N)` of the user's code that raised an error.
 
-  That is the innermost of the lines that are neither this library's nor those of
-  installed packages; '' if there is none.
+  The line is the innermost one that is neither this library's nor an installed
+  package's; the result is '' if there is none.
   """
   folders = [str(pathlib.Path(__file__).parents[1]), *(
       sysconfig.get_path(x) for x in ('stdlib', 'platstdlib', 'purelib', 'platlib'))]

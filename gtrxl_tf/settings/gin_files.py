@@ -249,7 +249,7 @@ class Reader(gin.config.ParserDelegate):
       folders: where imported modules are looked for first.
 
     Raises:
-      ValueError: it names what is not known.
+      ValueError: the statement names something unknown.
     """
     if isinstance(statement, config_parser.IncludeStatement):
       self._read_file(statement.filename)

@@ -24,8 +24,8 @@ def sequence(seed: int, stream: Stream, *numbers: int) -> np.random.SeedSequence
   [673228719, 1136656250]
 
   Args:
-    seed: that of a run or a collection.
+    seed: the seed of a run or a collection.
     stream: the purpose.
-    *numbers: which of the parts that have the same purpose.
+    *numbers: tell apart the parts that have the same purpose.
   """
   return np.random.SeedSequence(seed, spawn_key=(stream, *numbers))
