@@ -334,7 +334,15 @@ def serve(policy_dir: pathlib.Path, host: str, port: int, max_sessions: int,
           idle_seconds: float, max_batch: int) -> None:
   """Serves an exported policy until SIGTERM or SIGINT.
 
-  Requests in progress at that time are still answered. `Server` explains the settings.
+  Requests in progress at that time are still answered.
+
+  Args:
+    policy_dir: the folder of the policy.
+    host: where to listen.
+    port: the port to listen on.
+    max_sessions: the most sessions at a time; memory for all is reserved at the start.
+    idle_seconds: see `Server`.
+    max_batch: see `Server`.
 
   Raises:
     config.ConfigError: the policy cannot be served, or the address cannot be used.
