@@ -12,7 +12,7 @@ from typing import Any, Callable, List, Sequence
 from absl import app
 from absl import flags
 
-# TensorFlow's C++ code reads it once. 0 shows all its messages.
+# TensorFlow's C++ code reads this variable once. 0 shows all its messages.
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 
 
@@ -23,8 +23,8 @@ def run(main: Callable[..., None]) -> None:
   exit code is 2. `--help` exits with 0, and an interruption with 130.
 
   Args:
-    main: the program. Its module's docstring shows how it is called. If it has a
-      parameter, that takes the arguments that follow no flag, at least one.
+    main: the program. Its module's docstring shows how it is called. If `main` has a
+      parameter, it gets the arguments that follow no flag; at least one is needed.
   """
   takes = main.__code__.co_varnames[:main.__code__.co_argcount]
   if takes:
@@ -35,7 +35,7 @@ def run(main: Callable[..., None]) -> None:
       name, *others = flags.FLAGS(argv)
     except flags.Error as error:
       refuse(_explained(error, main.__globals__['__doc__']))
-    except SystemExit:  # After the help, with 1.
+    except SystemExit:  # absl exits with 1 after the help.
       sys.exit(0)
     for flag in map(flags.FLAGS.__getitem__, flags.FLAGS):
       if flag.name.endswith('_dir') and flag.present:

@@ -42,7 +42,8 @@ def main() -> None:
   from gtrxl_tf.launch import parts
 
   settings, index = part.settings(_THREADS.value), _INDEX.value
-  # The time in ns: this process knows no earlier one, whose episodes it must not repeat.
+  # The time in ns: this process knows no earlier start, whose episodes it must not
+  # repeat.
   start = time.time_ns()
   if bool(_SERVER.value) == bool(_INFERENCE.value):
     binaries.refuse('expected either --server=HOST:PORT or --inference=HOST:PORT')

@@ -48,7 +48,7 @@ def _print_titles(*titles: str) -> None:
 
 
 def _informed() -> Any:
-  """The informed policy's return in the run's environment, if it has one."""
+  """Returns the informed policy's return in the run's environment, if it has one."""
   from gtrxl_tf.launch import prepare  # pylint: disable=import-outside-toplevel
   return prepare.prepare(
       _JOB.value, _GIN_BINDINGS.value, check=False).informed_return()
@@ -61,7 +61,7 @@ def _measure_cores(found: dict) -> None:
   from gtrxl_tf.training import devices
 
   batches = [int(batch) for batch in _BATCHES.value]
-  # A process for each, so that they share no memory or caches.
+  # Each measurement has its own process, so that they share no memory or caches.
   with multiprocessing.get_context('spawn').Pool(
       1, devices.set_threads, (1,), maxtasksperchild=1) as pool:
     found['machine'] = peaks = pool.apply(machine.peaks)

@@ -4,9 +4,9 @@ r"""Collects learning histories of a source, for algorithm distillation.
       --gin_file=gin/distillation/histories/dark_room.gin \
       --gin_bindings='DarkRoomFamily.setting = "dr"'
 
-Writes the datasets training/ and evaluation/ into the folder, and the source's learning
-curve in the evaluation tasks as source.csv and source.png. If it is started again on
-the same folder, it resumes.
+It writes the datasets training/ and evaluation/ into the folder, and the source's
+learning curve in the evaluation tasks as source.csv and source.png. If it is started
+again on the same folder, it resumes.
 """
 
 from absl import flags

@@ -12,9 +12,9 @@ in gin/cores. Single settings can be added in the same way, and give the run its
       --models=gtrxl,gtrxl+TransformerXL.gate=highway
 
 Runs go to ROOT/<model>/seed_<i>. If the command is started again on the same folder, it
-resumes. After every run, `comparison.md` and `comparison.png` in ROOT are updated, for a
-sweep of offline runs also `progress.png`, their curves over learner steps and CPU time, and
-`runs.jsonl`, the index from which `gtrxl figures` draws without the runs.
+resumes. After every run it updates `comparison.md`, `comparison.png` and `runs.jsonl`
+in ROOT; the last is the index from which `gtrxl figures` draws without the runs. A
+sweep of offline runs also has `progress.png`, curves over learner steps and CPU time.
 
 A run of a small job does not fill two cores: --jobs=2 trains two at a time. On a cluster,
 --print_commands prints a command for each run that is not done and trains nothing; with
@@ -34,9 +34,9 @@ returns where random play has 0 and the source 1:
       --sweep=gin/distillation/dr_cpu.gin,gin/distillation/dktd_cpu.gin \
       --models=gin/distillation/models/adf.gin,gin/distillation/models/ed.gin
 
-If some settings are sampled for each run (gtrxl_tf/settings/sampling.py), a seed draws the same
-values for every model. The table then shows the values, and `ranked.png` shows how much
-a model's returns depend on them.
+If some settings are sampled for each run (gtrxl_tf/settings/sampling.py), a seed draws
+the same values for every model. The table then shows the values, and `ranked.png` shows
+how much a model's returns depend on them.
 """
 
 import shlex
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def _command() -> str:
-  """The command of these runs, without what does not change their numbers."""
+  """Returns the command of these runs, without what does not change their numbers."""
   return shlex.join(['gtrxl', 'compare', *(
       f'--{name}={value}' for name, value in (
           *(('gin_file', file) for file in _GIN_FILE.value),

@@ -4,8 +4,8 @@ r"""Plays episodes with the policy of a run and prints the results.
       --gin_bindings='TMaze.corridor_length = 60'
 
 The policy of an online run acts as it was exported, so that only settings of its
-environment have an effect. That of an offline run acts with all settings given here, such
-as a target return or noise in place of its memory:
+environment have an effect. The policy of an offline run acts with all settings given
+here, such as a target return or noise in place of its memory:
 
   gtrxl evaluate --root_dir=runs/t_maze_90 \
       --gin_bindings='RATE.memory_noise = 1.0'

@@ -5,8 +5,8 @@
 Each part is on its own host (a network namespace, which needs root). It writes soak.csv
 with the memory, descriptors and threads of every part, the parts' logs and the run into
 the folder, and prints a summary: for each part, the slope of its memory with its
-standard error, and how many descriptors it gained. Exit code 1 if a part grew, the task
-is not solved, or an unroll was trained on twice.
+standard error, and how many descriptors it gained. It exits with 1 if a part grew, the
+task is not solved, or an unroll was trained on twice.
 """
 
 import csv

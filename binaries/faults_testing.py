@@ -34,7 +34,7 @@ class Account(NamedTuple):
 
 
 def read(journal: pathlib.Path) -> List[Start]:
-  """The starts in the order in which they began; without those that took no step."""
+  """Returns the starts in the order in which they began, if they took a step."""
   starts = []
   for path in sorted(journal.iterdir(), key=lambda path: int(path.name)):
     lines = [list(map(int, line.split())) for line in path.read_text().splitlines()]

@@ -35,7 +35,7 @@ def main() -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf.launch import parts
 
-  # The time in ns: this process knows no earlier one, whose noise it must not repeat.
+  # The time in ns: this process knows no earlier start, whose noise it must not repeat.
   sys.exit(parts.infer(
       part.settings(_THREADS.value), _SERVER.value, _PORT.value, time.time_ns(),
       _HOST.value, _DEVICE.value))

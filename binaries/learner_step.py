@@ -5,8 +5,8 @@ r"""Measures learner steps: their time, and the memory that training takes.
       --sweep=training_memory_90.gin,training_memory_270.gin \
       --models=dt.gin,rate.gin,rate.gin+segment_by_segment.gin
 
-Prints a table with a row for each of --models at each point of --sweep; both are as in
-`gtrxl compare`.
+It prints a table with a row for each of --models at each point of --sweep; both are as
+in `gtrxl compare`.
 
 An online batch is blank, which costs as much as a full one: shapes are static. DeepMind
 Lab is not needed; a stand-in gives its specs.

@@ -111,7 +111,7 @@ def by_step(segments: Sequence[Segment], row: int = 0, tokens_per_step: int = 1
             ) -> np.ndarray:
   """Returns how much each step attends to memory and to each step, as mean over heads.
 
-  The step attends where its policy is read: at the second of three tokens.
+  A step's attention is that of the token where its policy is read, the second of three.
 
   Args:
     segments: the segments of an episode of T steps, in order.
@@ -235,7 +235,7 @@ def draw(path: pathlib.Path, segment: Segment, title: str, row: int = 0,
 
   Args:
     path: the picture to write.
-    segment: one of `attend`, or that of `attend_online`.
+    segment: a result of `attend`, or that of `attend_online`.
     title: the picture's title.
     row: the row of the batch.
     by_head: whether each head has a panel, and each layer a row of them. By default the

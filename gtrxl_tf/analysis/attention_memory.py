@@ -1,10 +1,10 @@
 """Formulas for the memory that a layer's attention takes in training.
 
-*Memory-Efficient Algorithm Distillation*, section 3.2. The formulas count numbers, of 4
-bytes each in single precision: the weights of the projections to queries, keys and
-values, and their gradients; queries, keys and values; scores before and after softmax;
-outputs; and the recurrent memory. They leave out the output projection, MLP, norms,
-dropout and the optimizer.
+They are those of *Memory-Efficient Algorithm Distillation*, section 3.2, and count
+numbers, of 4 bytes each in single precision: the weights of the projections to queries,
+keys and values, and their gradients; queries, keys and values; scores before and after
+softmax; outputs; and the recurrent memory. They leave out the output projection, MLP,
+norms, dropout and the optimizer.
 """
 
 

@@ -95,7 +95,7 @@ def tables(setting: Optional[str], points: Sequence[PointRuns]) -> str:
 def table(point: PointRuns) -> str:
   """Returns a Markdown table with a row for each run and each model's mean.
 
-  Returns, successes and scores have the standard error of the mean over runs.
+  The means of returns, successes and scores have their standard error over runs.
   """
   columns = _columns(point)
   rows = [['model', 'seed', *(column.title for column in columns)],
@@ -114,7 +114,7 @@ def table(point: PointRuns) -> str:
 
 
 def _columns(point: PointRuns) -> List[_Column]:
-  """The columns of `table` after model and seed."""
+  """Returns the columns of `table` after model and seed."""
   runs, goal = point.runs, _goal(point)
   steps, measure = steps_column(runs), measure_of(runs)
   time = curves.time_column(metrics_of(runs))
@@ -166,7 +166,7 @@ def _columns(point: PointRuns) -> List[_Column]:
 
 
 def _caption(point: PointRuns) -> str:
-  """The text below `table`, which explains its columns."""
+  """Returns the text below `table`, which explains its columns."""
   steps, goal = steps_column(point.runs), _goal(point)
   caption = ('Return and success: means over the episodes of the evaluation after '
              f'training. Steps: of the {steps.partition("_")[0]}. -: not reached, or '
@@ -192,12 +192,12 @@ def _caption(point: PointRuns) -> str:
 
 
 def _goal(point: PointRuns) -> Optional[float]:
-  """The return from which a task counts as learned; None if it is not known."""
+  """Returns the mean return at which a task counts as learned; None if not known."""
   return _LEARNED * point.informed if (point.informed or 0) > 0 else None
 
 
 def _sampled(runs: Sequence[Run]) -> List[str]:
-  """The names of the settings that were drawn for any of the runs."""
+  """Returns the names of the settings that were drawn for any of the runs."""
   return list(dict.fromkeys(name for run in runs for name in run.samples))
 
 
@@ -300,7 +300,7 @@ def last(run: Run, column: str) -> float:
 
 
 def floor(run: Run, measure: str) -> float:
-  """Returns what a measure of a diverged run counts as: 0, or its lowest return below."""
+  """Returns what a diverged run counts as: 0, or its lowest return if that is below."""
   return min([0., *(row['return'] for row in run.metrics
                     if measure == 'return' and row['return'] < 0)])
 

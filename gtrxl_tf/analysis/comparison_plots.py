@@ -146,7 +146,7 @@ def _heading(setting: str, value: str) -> str:
 
 def _grid(num_panels: int, two_each: bool
           ) -> Tuple[plt.Figure, List[plt.Axes], List[plt.Axes]]:
-  """A figure of panels in one row, or in several if there are many.
+  """Makes a figure of panels in one row, or in several if there are many.
 
   Args:
     num_panels: number of panels.
@@ -291,7 +291,7 @@ def draw_ranked(path: pathlib.Path, setting: Optional[str],
 
 def _curves(point: comparison.PointRuns, models: Sequence[str]
             ) -> Dict[str, List[curves.Rows]]:
-  """Each model's metrics; those of a run that diverged continue at its floor."""
+  """Returns each model's metrics; a run that diverged continues at its floor."""
   runs = point.runs
   columns = (comparison.steps_column(runs),
              curves.time_column(comparison.metrics_of(runs)))

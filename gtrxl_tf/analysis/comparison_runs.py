@@ -153,7 +153,7 @@ class Comparison:
     return text
 
   def _runs(self) -> List[_Run]:
-    """All runs, in the order in which they are trained."""
+    """Returns all runs, in the order in which they are trained."""
     return [_Run(point, model, seed) for seed in self._seeds for point in self._points
             for model in self._models]
 
@@ -210,7 +210,7 @@ class Comparison:
         raise resuming.refusal(folder, changed, 'other settings need another --root_dir')
 
   def _flags(self, run: _Run) -> List[str]:
-    """The flags of `gtrxl train` for a run."""
+    """Returns the flags of `gtrxl train` for a run."""
     bindings = [*self._bindings(run.point, run.model), f'Experiment.seed = {run.seed}']
     return [*(f'--gin_file={file}' for file in self._files(run.point, run.model)),
             *(f'--gin_bindings={binding}' for binding in bindings),
@@ -250,7 +250,7 @@ class Comparison:
 
   @contextlib.contextmanager
   def _stops_on_signals(self) -> Iterator[None]:
-    """Interruption, termination and errors stop the runs, which save before they end."""
+    """Stops the runs, which then save, on interruption, termination and errors."""
     handlers = {s: signal.signal(s, lambda *_: self._stop())
                 for s in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -270,7 +270,7 @@ class Comparison:
         process.terminate()
 
   def _read(self, point: variants.Point) -> List[comparison.Run]:
-    """All runs of the point that have begun."""
+    """Returns all runs of the point that have begun."""
     runs = []
     for model in self._models:
       for seed in self._seeds:

@@ -19,7 +19,8 @@ from gtrxl_tf.analysis import run_index
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import curves
 
-_RESAMPLES = 2000  # As rliable's examples; its default of 50,000 takes seconds a cell.
+# As in rliable's examples. Its default of 50,000 takes seconds a cell.
+_RESAMPLES = 2000
 
 _ESTIMATES = 'interquartile mean with its 95 % interval; small points: runs'
 
@@ -142,7 +143,7 @@ def table(index: run_index.Index) -> str:
 
 
 def _draws(runs: Sequence[comparison.Run]) -> Dict[str, str]:
-  """The values of each setting that was drawn, by seed; of each model if they differ."""
+  """Returns each setting's drawn values, by seed; for each model if they differ."""
   draws = {}  # The keys are settings, then models, then seeds.
   texts = {}
   for run in sorted(runs, key=lambda run: run.seed):
@@ -328,8 +329,8 @@ def insert_tables(page: pathlib.Path, tables: Dict[str, str]) -> None:
     tables: by NAME.
 
   Raises:
-    config.ConfigError: the page has a mark for a table that is not there, or one without
-      the other that belongs to it.
+    config.ConfigError: the page has a mark for a table that is not there, or one mark
+      without its counterpart.
   """
   def replaced(found: 're.Match') -> str:
     if found[1] not in tables:

@@ -100,11 +100,11 @@ class Episode(NamedTuple):
     task: the task's number.
     frames: a picture of each step, uint8 [H, W, 3]; none if it was not filmed.
     action: nest of [T, ...]; what the policy answered to the last step had no effect.
-    reward: [T], before the action.
+    reward: [T], the reward before each action.
     episode_return: the whole episode's; NaN if it was cut off.
     success: 1 or 0; NaN if the environment does not report it.
     inputs: what a network saw, [1, T, ...], without actions where these are tokens; ()
-      if it is not known, as of a SavedModel.
+      if it is not known, as with a SavedModel.
   """
   task: int
   frames: List[np.ndarray]
@@ -124,7 +124,7 @@ def play(experiment: experiment_lib.Experiment, policy: Any, count: int,
     policy: a policy, or a SavedModel of one.
     count: environments; the tasks of the experiment take turns.
     film: whether to keep pictures.
-    most_steps: where episodes are cut off.
+    most_steps: steps after which episodes are cut off.
 
   Raises:
     CannotDraw: the environment cannot be drawn.
@@ -167,7 +167,7 @@ def play(experiment: experiment_lib.Experiment, policy: Any, count: int,
 
 
 def _inputs(seen: environments.BatchedTimeStep, before: Any, after: Any) -> Any:
-  """What a network saw of a step, from its policy's state before and after it."""
+  """Returns what a network saw of a step, from its policy's state before and after."""
   if isinstance(before, policy_lib.PolicyState):
     return actor_critic.NetworkInputs(
         seen.observation, _arrays(before.previous_action), seen.reward, seen.first())

@@ -31,7 +31,7 @@ class InitialMap(NamedTuple):
 
   Attributes:
     size: the standard deviation of outputs.
-    same_input: the mean correlation of outputs of the same input after other inputs.
+    same_input: the mean correlation of outputs for the same input after other inputs.
     other_input: the mean correlation of outputs that share no input.
   """
   size: float
@@ -50,7 +50,7 @@ def measure(core: cores.Core, seed: int) -> InitialMap:
 
 
 def _correlation(x: np.ndarray, y: np.ndarray) -> float:
-  """The mean correlation of rows."""
+  """Returns the mean correlation of rows."""
   return float(np.mean([np.corrcoef(a, b)[0, 1] for a, b in zip(x, y)]))
 
 

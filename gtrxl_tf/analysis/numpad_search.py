@@ -1,7 +1,7 @@
 """Bounds for agents that must find the Numpad's hidden sequence themselves.
 
-The informed policy knows the hidden sequence, so no agent reaches its return. Two
-numbers show how close an agent is to the optimum:
+The informed policy knows the hidden sequence, so no agent reaches its return. This
+command prints two numbers, which show how close an agent is to the optimum:
 
   python -m gtrxl_tf.analysis.numpad_search 3
 """
@@ -24,7 +24,7 @@ def _neighbours(size: int) -> List[List[int]]:
 
 
 def _distance(a: int, b: int, size: int) -> int:
-  """The number of moves from one pad to another."""
+  """Returns the number of moves from one pad to another."""
   (row, column), (other_row, other_column) = divmod(a, size), divmod(b, size)
   return max(abs(row - other_row), abs(column - other_column))
 
@@ -46,7 +46,7 @@ def sequences(size: int) -> List[Sequence]:
 
 
 def _successors(size: int) -> Dict[Sequence, collections.Counter]:
-  """For each beginning of a sequence, how many sequences continue with each pad."""
+  """Returns how many sequences continue each beginning with each pad."""
   counts = collections.defaultdict(collections.Counter)
   for sequence in sequences(size):
     for k, pad in enumerate(sequence):

@@ -38,7 +38,7 @@ _COLUMNS = (
     r'(environment|learner)_steps_per_second')
 _TITLES = {'kl_(.*)_over_bound': r'KL/bound (\1)', '_per_second': ' per second',
            '_': ' '}
-_MOST_PANELS = 12  # The most for one of these, as for the success in each of many tasks.
+_MOST_PANELS = 12  # The most for one pattern, as for the success in each of many tasks.
 
 _RANDOM_EPISODES = 100
 
@@ -47,7 +47,7 @@ class _Run(NamedTuple):
   """A run, as its folder records it.
 
   Attributes:
-    label: tells it from the others of the page.
+    label: its name, which no other run of the page has.
     text: its `config.gin`.
     environment: the environment's name; empty if the experiment cannot be made here.
     tasks: the names of its tasks.
@@ -106,7 +106,7 @@ def write(roots: Sequence[str], output: Optional[str] = None, num_episodes: int 
 
 
 def _labels(roots: Sequence[str]) -> Dict[str, str]:
-  """Each run's folder by a label: its path, without what all of them share."""
+  """Returns folders by labels: each run's path, without what all of them share."""
   paths = {os.path.realpath(root): root for root in roots}
   if len(paths) > 1:
     shared = os.path.commonpath(paths)
@@ -145,7 +145,7 @@ def _read(number: int, label: str, root: str, num_episodes: int) -> _Run:
 
 
 def _random_return(experiment: experiment_lib.Experiment) -> float:
-  """The mean return of episodes of random actions, equally many for each task."""
+  """Returns the mean return of random actions, over equally many episodes per task."""
   environment = experiment.make_evaluation_environments(_RANDOM_EPISODES)
   random = np.random.default_rng(experiment.seed)
   seen, returns = environment.reset(), {}
@@ -164,7 +164,7 @@ def _random_return(experiment: experiment_lib.Experiment) -> float:
 
 
 def _facts(runs: Sequence[_Run]) -> List[List[str]]:
-  """Rows of a table with a column for each run; empty rows are left out."""
+  """Returns rows of a table with a column for each run; empty rows are left out."""
   columns = [_facts_of(run) for run in runs]
   return [[name, *(facts[name] for facts in columns)] for name in columns[0]
           if any(facts[name] for facts in columns)]
@@ -210,7 +210,7 @@ def _facts_of(run: _Run) -> Dict[str, str]:
 
 
 def _results(runs: Sequence[_Run]) -> str:
-  """A table of evaluations, with a row for each run and for each of several tasks."""
+  """Returns a table of evaluations: a row for each run and each of several tasks."""
   rows: List[Dict[str, str]] = []
   for run in runs:
     played = metrics_csv.read_metrics(run.folder.evaluation)
@@ -235,14 +235,14 @@ def _results(runs: Sequence[_Run]) -> str:
 
 
 def _result(played: curves.Rows) -> Dict[str, str]:
-  """The cells of episodes: their number, the mean return ± its standard error, success."""
+  """Returns cells: the number of episodes, the mean return ± its error, the success."""
   returns = [row['return'] for row in played]
   return {'episodes': str(len(returns)), 'return': curves.mean_and_error(returns),
           'success': _number(float(np.mean([row['success'] for row in played])))}
 
 
 def _last(metrics: curves.Rows, column: str) -> Optional[float]:
-  """The last value of a column that is a number."""
+  """Returns the last value of a column that is a number; None if there is none."""
   return next((row[column] for row in reversed(metrics)
                if not math.isnan(row.get(column, math.nan))), None)
 
@@ -255,7 +255,7 @@ def _number(value: Optional[float]) -> str:
 
 
 def _curves(runs: Sequence[_Run]) -> str:
-  """Returns over steps and time, learning processes, and other metrics as small panels."""
+  """Draws the return over steps and time, learning processes, and other metrics."""
   rows = {run.label: run.metrics for run in runs if run.metrics}
   if not rows:
     return report_page.paragraph('There are no metrics yet.')
@@ -290,21 +290,21 @@ def _curves(runs: Sequence[_Run]) -> str:
 
 
 def _title(column: str) -> str:
-  """A column's name as words, as in `KL/bound (categorical)`."""
+  """Returns a column's name as words, as in `KL/bound (categorical)`."""
   for pattern, replacement in _TITLES.items():
     column = re.sub(pattern, replacement, column)
   return column
 
 
 def _shared(values: Sequence[Optional[float]]) -> Optional[float]:
-  """The mean of values that differ by no more than draws do; None for others."""
+  """Returns the mean of values that differ by no more than draws do; else None."""
   if None in values or not np.allclose(values, np.mean(values), rtol=0.1):
     return None
   return float(np.mean(values))
 
 
 def _learning_processes(runs: Sequence[_Run]) -> List[str]:
-  """A panel with the learning processes of runs whose policies learn while they act."""
+  """Draws a panel with the learning processes of policies that learn while they act."""
   found = {run.label: history_curves.read_csv(
       run.folder.learning_process.with_suffix('.csv')) for run in runs}
   found = {label: x for label, x in found.items() if x}
@@ -322,7 +322,7 @@ def _learning_processes(runs: Sequence[_Run]) -> List[str]:
 
 
 def _settings(runs: Sequence[_Run]) -> str:
-  """What differs between runs, or from the defaults; all settings are folded."""
+  """Returns what differs between runs or from the defaults; all settings are folded."""
   if len(runs) == 1:
     run, = runs
     return report_page.folded(

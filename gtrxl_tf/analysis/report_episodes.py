@@ -48,7 +48,7 @@ def show(name: str, experiment: experiment_lib.Experiment,
 
 def _recurrence(name: str, experiment: experiment_lib.Experiment,
                 folder: run_folder.RunFolder, count: int) -> _Shown:
-  """The attention of a policy that learns while it acts on earlier segments."""
+  """Shows the attention to earlier segments of a policy that learns while it acts."""
   del count  # Learning processes are played in all tasks.
   sentences = ['The policy learns while it acts: the curves above show its learning '
                'processes, in place of films.']
@@ -65,7 +65,7 @@ def _recurrence(name: str, experiment: experiment_lib.Experiment,
 
 def _films(name: str, experiment: experiment_lib.Experiment,
            folder: run_folder.RunFolder, count: int) -> _Shown:
-  """Plays episodes; returns what there is to say about the pictures, and these."""
+  """Plays episodes; returns sentences about their pictures, and the pictures."""
   network = experiment.learned_network(
       experiment.restore_agent(folder.checkpoints))
   policy = experiment.make_policy(network)

@@ -137,7 +137,7 @@ def attention_map(name: str, episode: films.Episode, weights: Optional[np.ndarra
 
 
 def _flat(action: Any) -> np.ndarray:
-  """The leaves of actions `[T, ...]` side by side, `[T, n]`."""
+  """Returns the leaves of actions `[T, ...]` side by side, `[T, n]`."""
   return np.concatenate([
       np.reshape(x, (len(x), -1)) for x in tree.flatten(action)], axis=1)
 
@@ -147,7 +147,7 @@ def film(episode: films.Episode, weights: Optional[np.ndarray],
   """Returns the film of an episode as a data URI.
 
   Below each frame is a strip of attention, with a row for each layer and a column for
-  each step of the episode, from the first; columns for memory stand left of it.
+  each step of the episode; columns for memory stand left of the first step.
 
   Args:
     episode: has frames.

@@ -128,7 +128,7 @@ def by_step(network: Any, policy: Any, episode: films.Episode) -> np.ndarray:
 
   Args:
     network: the policy's.
-    policy: played the episode.
+    policy: the policy that played the episode.
     episode: T steps.
 
   Raises:

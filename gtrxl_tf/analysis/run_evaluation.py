@@ -80,14 +80,14 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
 
 def _prepare(folder: run_folder.RunFolder, gin_files: List[str],
              gin_bindings: List[str]) -> experiment_lib.Experiment:
-  """The run's experiment with other settings.
+  """Makes the run's experiment with other settings.
 
   Raises:
     config.ConfigError: they change what the policy sees or does.
   """
   def make(gin_files, gin_bindings):
     gin.clear_config()
-    # Without the checks of a run that begins, which take longer than to play.
+    # The checks of a run that begins are left out: they take longer than playing.
     return prepare.prepare([str(folder.config), *gin_files], gin_bindings, check=False)
 
   changed = gin_files or gin_bindings
@@ -108,7 +108,7 @@ def _prepare(folder: run_folder.RunFolder, gin_files: List[str],
 
 
 def _shapes(experiment: experiment_lib.Experiment) -> Any:
-  """The shapes of observation and action, and the numbers of discrete actions."""
+  """Returns the shapes of observation and action, and numbers of discrete actions."""
   return (tree.map_structure(lambda spec: spec.shape, experiment.observation_spec),
           tree.map_structure(
               lambda spec: getattr(spec, 'num_values', spec.shape),
@@ -117,7 +117,7 @@ def _shapes(experiment: experiment_lib.Experiment) -> Any:
 
 def _restore(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
              greedy: bool) -> Any:
-  """The run's policy, or the greedy one of the newest checkpoint."""
+  """Returns the run's policy, or the greedy one of the newest checkpoint."""
   if not greedy:
     return experiment.restore_policy(folder)
   agent = experiment.restore_agent(folder.checkpoints)

@@ -1,9 +1,9 @@
 """The index of a comparison: all its numbers in one file, without the runs' folders.
 
-The file has a JSON object a line. The first is the comparison: the command, the version
-of the code, the setting that a sweep varies, and the points with their references. Each
-other line is a run: its model, seed and settings, its curve, and its evaluation. Tables
-and pictures are made from it again by `gtrxl figures`.
+The file has one JSON object a line. The first is the comparison: the command, the
+version of the code, the setting that a sweep varies, and the points with their
+references. Each other line is a run: its model, seed and settings, its curve, and its
+evaluation. Tables and pictures are made from it again by `gtrxl figures`.
 """
 
 import functools
@@ -62,8 +62,8 @@ def write(path: pathlib.Path, index: Index) -> None:
   """Writes an index.
 
   Curves are thinned to `MOST_ROWS` rows, evaluations to a mean for each task, and
-  numbers to five digits. Of all runs' settings, each run has the lines in which it
-  differs from the first.
+  numbers to five digits. The settings of a run are the lines in which it differs from
+  the first run.
   """
   runs = [run for point in index.points for run in point.runs]
   config = _settings(runs[0].config)
@@ -118,14 +118,14 @@ def _run(line: Dict[str, Any], config: Sequence[str]) -> comparison.Run:
 
 
 def _settings(config: str) -> List[str]:
-  """The settings of a config, each with the indented lines of a long value."""
+  """Returns the settings of a config, each with the indented lines of a long value."""
   return re.split(r'\n(?![ \t])', config)
 
 
 def _thinned(rows: Sequence[Dict[str, float]]) -> List[Dict[str, float]]:
   """Returns at most `MOST_ROWS` rows, with the first and the last.
 
-  Rows with a return are added if they are as few, as those of evaluations are.
+  Rows with a return are added if there are at most as many, as after evaluations.
   """
   places = np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).round().astype(int)
   known = [i for i, row in enumerate(rows) if not math.isnan(row['return'])]

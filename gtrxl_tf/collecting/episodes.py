@@ -59,11 +59,11 @@ class Collector:
       `{'corridor_length': (28, 58, 88)}`.
     policy: a method of the environment that returns an action, such as
       `informed_action`, which knows what the agent should remember. RATE's T-Maze is
-      played by such an oracle; Minigrid's `looking_action` lets the agent see it first.
+      played by such an oracle; Minigrid's `looking_action` looks at the clue first.
     saved_model: folder of an exported policy that acts instead. TensorFlow cannot seed
       a SavedModel that samples: only greedy ones act the same again.
     epsilon: probability of a random action in place of the policy's, at every step;
-      with 1 the environment needs no such method.
+      with 1 the environment needs no method `policy`.
     record: which action a step with a random one has in the dataset: the one 'played',
       or that of the 'policy', which shows imitators how to recover from mistakes (DART,
       Laskey et al., 2017). Rewards and observations are those of the action played.
@@ -163,7 +163,7 @@ class Collector:
       ends = after.last()
       observed = tree.flatten(seen.observation)
       recorded = actions if self._record == 'played' else chosen
-      for i in np.flatnonzero(~over):  # The others begin an episode: no step.
+      for i in np.flatnonzero(~over):  # The others begin an episode.
         rows[i].append((*(leaf[i] for leaf in observed), *recorded[i],
                         after.reward[i], after.discount[i]))
         if ends[i]:
@@ -197,7 +197,7 @@ class Collector:
     return act
 
   def _saved_model_actions(self, num: int) -> Callable[..., List[Any]]:
-    """Returns a replacement of `_method_actions`, which keeps the policy's state."""
+    """Returns a function like that of `_method_actions`, with the policy's state."""
     import tensorflow as tf  # pylint: disable=g-import-not-at-top
     state = self._loaded.get_initial_state(num)
 
@@ -253,7 +253,7 @@ class Collector:
 
 def collect(collector: Collector, path: Union[str, os.PathLike], num_processes: int = 1,
             stream=sys.stdout) -> reader.Dataset:
-  """Collects into the folder `path`, or continues there.
+  """Collects episodes into the folder `path`, or continues a collection there.
 
   Args:
     collector: what to collect. With more than one process, it must be as the current
@@ -395,5 +395,5 @@ class _Progress:
         left])
 
   def _mean(self, total: float) -> str:
-    """The mean over the episodes kept, as text."""
+    """Returns the mean over the episodes kept, as text."""
     return f'{total / self._kept:.2f}' if self._kept else '-'

@@ -73,7 +73,7 @@ class HistoryCollector:
     return self._tasks('evaluation', 0)
 
   def training_tasks(self, num_tasks: int) -> task_batch.TaskBatch:
-    """Draws tasks from those of training; equally many are the same."""
+    """Draws tasks of training; the same number gives the same tasks."""
     return self._tasks('training', 0, num_tasks)
 
   def num_pieces(self, split: task_batch.Split) -> int:

@@ -16,8 +16,8 @@ class QLearning(source.Source):
 
   Discount and learning rate are the paper's (Table S2). The paper does not describe
   exploration and initial values: here epsilon falls linearly to 0, values begin at 0,
-  and ties are broken uniformly. With these values, the source comes close to the optimum
-  in all eight settings within their steps (docs/distillation.md).
+  and ties are broken uniformly. With these choices the source comes close to the
+  optimum in all eight settings within their steps (docs/distillation.md).
 
   `sweep_on_success` is not in the paper. With it, the source replays an episode
   backwards as soon as it terminates, so that the value of its end reaches its start at
@@ -106,7 +106,7 @@ class QLearning(source.Source):
     self._flat[entry] = value + self._learning_rate * (target - value)
 
   def _sweep(self, step: Sequence[np.ndarray], outcome: task_batch.Outcome) -> None:
-    """Stores the step, and replays the episodes that terminate with it backwards."""
+    """Stores the step, and replays backwards the episodes that terminate with it."""
     self._episode.append(step)
     self._lengths += 1
     learning = np.flatnonzero(outcome.terminated)

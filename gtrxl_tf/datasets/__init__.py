@@ -1,6 +1,6 @@
 """Datasets of episodes on disk: written, read, checked, collected and imported.
 
-The format is described in `format.py`.
+`format.py` describes the format.
 """
 
 from gtrxl_tf.datasets.format import DatasetError

@@ -1,4 +1,4 @@
-"""Imports of the DQN replay dataset: replay buffers in Dopamine's layout."""
+"""Imports the DQN replay dataset: replay buffers in Dopamine's layout."""
 
 import contextlib
 import gzip
@@ -36,7 +36,7 @@ def dqn_replay(folder: Union[str, pathlib.Path],
   Args:
     folder: has the files.
     max_steps_per_file: stop reading a file with the episode that reaches this number of
-      steps. RATE takes 500,000 from 50 files.
+      steps. RATE takes 500,000 in all from 50 files.
     action_names: what each action does. If empty, the greatest action in the files
       gives their number.
 

@@ -70,7 +70,7 @@ def minari(dataset: reader.Dataset, name: str) -> pathlib.Path:
     raise DatasetError(f'{folder}: exists: expected an id that Minari does not have')
   try:
     with warnings.catch_warnings():
-      warnings.simplefilter('ignore')  # Authors and the like are unknown.
+      warnings.simplefilter('ignore')  # It warns that authors and the like are unknown.
       stored = library.create_dataset_from_buffers(
           name, _minari_episodes(dataset, spaces),
           observation_space=spaces['observation'], action_space=spaces['action'],
@@ -197,7 +197,7 @@ def _space(spec: Any, name: str) -> Any:
   if spec.dtype == np.int32 and len(spec.shape) == 1 and not low.any() and (
       np.all(high < np.iinfo(np.int32).max)):
     return spaces.MultiDiscrete(high + 1, np.int32)
-  if spec.dtype == bool:  # gymnasium's boxes have numbers.
+  if spec.dtype == bool:  # gymnasium's boxes hold only numbers.
     return spaces.Box(0, 1, spec.shape, np.int8)
   space = spaces.Box(low, high, spec.shape, spec.dtype)
   if _is_image(space) and spec.shape[2:] not in ((), (3,), (4,)):

@@ -36,7 +36,7 @@ RLDS the same episode has T + 1 steps, the last with this observation only.
 
 A dataset of the kind `histories` holds learning histories instead. A history is a
 complete learning process; episodes in it may end at any step, and the last one may be
-unfinished. Elsewhere "episode" then means a history.
+unfinished. Where files are described, "episode" then means a history.
 
 dataset.json has
 
@@ -150,7 +150,7 @@ class Specs(NamedTuple):
 
 def from_dm_env(time_steps: Sequence[dm_env.TimeStep], actions: Sequence[Any],
                 specs: Specs, success: float = float('nan')) -> Episode:
-  """Makes an episode of T + 1 time steps, from FIRST to LAST, and T actions.
+  """Makes an episode from T + 1 time steps, FIRST to LAST, and T actions.
 
   Every time step needs an observation of its own: keep a copy if an environment returns
   the same array each time.
@@ -231,7 +231,7 @@ def check_steps(specs: Specs, kind: str, arrays: Dict[str, np.ndarray],
     number: the episode's, for the error.
 
   Raises:
-    DatasetError: a value that does not fit; names array, episode and step.
+    DatasetError: a value does not fit; the message names array, episode and step.
   """
   leaves = specs.leaves()
   for name, array in arrays.items():

@@ -1,4 +1,4 @@
-"""Imports of HDF5 files: datasets of Minari and of D4RL."""
+"""Imports HDF5 files: datasets of Minari and of D4RL."""
 
 import io
 import itertools

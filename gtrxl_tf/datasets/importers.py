@@ -62,10 +62,10 @@ class Recording(NamedTuple):
   """Episodes that others have recorded.
 
   Attributes:
-    settings: the input and its options.
+    settings: a text that identifies the input and its options.
     specs: a step's.
     final_observation: whether episodes have one.
-    episodes: one by one.
+    episodes: the episodes, one by one.
   """
   settings: str
   specs: format_lib.Specs
@@ -111,7 +111,7 @@ def _errors_in_one_line(place: Any) -> Iterator[None]:
 
 
 def importer(function: Callable[..., Recording]) -> Callable[..., Recording]:
-  """Decorates a function from a place to a `Recording`; see `_errors_in_one_line`."""
+  """Decorates a function that makes a `Recording`, so that errors become one line."""
   def checked(place: Any, episodes: Iterable[format_lib.Episode]
            ) -> Iterator[format_lib.Episode]:
     with _errors_in_one_line(place):
@@ -129,7 +129,7 @@ def importer(function: Callable[..., Recording]) -> Callable[..., Recording]:
 def make_episode(
     observation: Any, action: Any, reward: np.ndarray, terminated: bool,
     final_observation: Any = None, success: float = math.nan) -> format_lib.Episode:
-  """Makes an episode that ends with its last step, with discounts 1 before."""
+  """Makes an episode that ends with its last step; discounts before it are 1."""
   discount = np.ones(len(reward), np.float32)
   end = np.zeros(len(reward), np.uint8)
   end[-1:] = (format_lib.End.TERMINATION if terminated else format_lib.End.TRUNCATION)
@@ -144,7 +144,7 @@ def action_spec(shape: Tuple[int, ...], dtype: np.dtype, greatest: Callable[[], 
 
   Args:
     shape: that of the array of actions.
-    dtype: the same.
+    dtype: that of the array of actions.
     greatest: returns the greatest action; called if there are no names.
     names: what each discrete action does.
   """

@@ -14,7 +14,8 @@ from gtrxl_tf.datasets import format as format_lib
 
 DatasetError = format_lib.DatasetError
 
-# In one dataset. Each takes a file descriptor, of which a process may have few.
+# Arrays that a dataset keeps open. Each takes a file descriptor, of which a process may
+# have few.
 _ARRAYS_OPEN = 512
 _STATISTICS_ROWS = 2**14  # Rows whose squares are in memory at once.
 
@@ -33,7 +34,8 @@ class Dataset:
     num_episodes: E.
     num_steps: the steps of all episodes.
     specs: a step's.
-    array_names: those of the arrays of steps, in the order of `specs`, without `end`.
+    array_names: the names of the arrays of steps, in the order of `specs`, without
+      `end`.
     lengths: int64 [E], steps of each episode.
     successes: float32 [E], 1 or 0; NaN if it is not known.
   """
@@ -100,7 +102,7 @@ class Dataset:
     """Returns the mean and standard deviation of every number of an observation.
 
     Returns:
-      Two nests of float64 arrays, as an observation.
+      Two nests of float64 arrays, structured as an observation.
     """
     found = [self.statistics(name) for name in self.array_names
              if format_lib.is_observation(name)]
@@ -160,9 +162,9 @@ class Dataset:
     """Reads steps of several episodes from one array.
 
     Args:
-      name: the array's in `format.py`, or `return_to_go`: float32, the undiscounted sum
-        of the rewards from a step to the next one that ends an episode; see
-        `relabeled`.
+      name: the array's in `format.py`, or `return_to_go`: float32, the sum of the
+        rewards from a step to the next one that ends an episode, undiscounted unless
+        `relabeled` says otherwise.
       episodes: [B], their numbers.
       steps: [B, T], numbers of steps in each of them.
 
@@ -198,10 +200,11 @@ class Dataset:
 def open_dataset(path: Union[str, os.PathLike]) -> Dataset:
   """Opens the dataset in the folder `path`.
 
-  Checks that all files exist with the size in dataset.json; `check` does the rest.
+  It checks that all files exist with the size in dataset.json; `check` also compares
+  checksums.
 
   Raises:
-    DatasetError: the dataset is damaged; names the file and what is wrong.
+    DatasetError: the dataset is damaged; the message names the file and the damage.
   """
   path = pathlib.Path(path)
   return Dataset(path, _described(path))
@@ -210,11 +213,11 @@ def open_dataset(path: Union[str, os.PathLike]) -> Dataset:
 def check(path: Union[str, os.PathLike]) -> Dataset:
   """Opens the dataset in the folder `path` and checks every byte of it.
 
-  Compares the files with the checksums in dataset.json, which takes as long as reading
-  them. The writer has checked the values.
+  It compares the files with the checksums in dataset.json, which takes as long as
+  reading them. The writer has checked the values.
 
   Raises:
-    DatasetError: the dataset is damaged; names the file and what is wrong.
+    DatasetError: the dataset is damaged; the message names the file and the damage.
   """
   path = pathlib.Path(path)
   description = _described(path)
@@ -254,7 +257,10 @@ def _files(path: pathlib.Path, description: Dict[str, Any]
 
 def _returns_to_go(reward: np.ndarray, end: np.ndarray, offset: np.ndarray,
                    discount: float) -> np.ndarray:
-  """Sums [steps] from each step to the next that ends an episode, or its recording."""
+  """Returns the sums of rewards from each step to the end of its episode, [steps].
+
+  An episode of which the end was not recorded is summed to the end of its recording.
+  """
   if discount != 1:
     follows = np.where(end > 0, 0., discount)
     follows[offset[1:] - 1] = 0

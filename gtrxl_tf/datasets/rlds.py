@@ -1,4 +1,4 @@
-"""Imports of RLDS, the format of episodes in TensorFlow Datasets."""
+"""Imports RLDS, the format of episodes in TensorFlow Datasets."""
 
 import functools
 import pathlib
@@ -20,7 +20,7 @@ DatasetError = format_lib.DatasetError
 @importers.importer
 def rlds(folder: Union[str, pathlib.Path], action_names: Tuple[str, ...] = ()
          ) -> importers.Recording:
-  """Reads a dataset of RLDS, which TensorFlow Datasets has stored: all its splits.
+  """Reads all splits of a dataset of RLDS that TensorFlow Datasets has stored.
 
   The last step of an episode gives the final observation. An episode whose last step is
   not terminal was cut off. Integers are discrete where the feature is a `ClassLabel`;

@@ -79,7 +79,7 @@ def gather(dataset: reader.Dataset, episodes: Sequence[int], starts: Sequence[in
 
 
 def _stacked_names(specs: format_lib.Specs, frame_stack: int) -> Set[str]:
-  """Names of the observations that are stacked: all but action masks."""
+  """Returns the names of the observations that are stacked: all but action masks."""
   if frame_stack == 1:
     return set()
   stacked = specs._replace(
@@ -90,7 +90,7 @@ def _stacked_names(specs: format_lib.Specs, frame_stack: int) -> Set[str]:
 
 def _stack_frames(dataset: reader.Dataset, name: str, episodes: np.ndarray,
                   steps: np.ndarray, frame_stack: int) -> np.ndarray:
-  """Reads [B, T, ..., C S], or [B, T, S] of single numbers; 0 before an episode."""
+  """Reads stacks of S frames: [B, T, ..., C S] or [B, T, S]; 0 before an episode."""
   frames = []
   for lag in reversed(range(frame_stack)):
     frame = dataset.take(name, episodes, steps - lag)

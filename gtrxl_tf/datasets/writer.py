@@ -60,8 +60,8 @@ class EpisodeWriter:
       settings: those with which the episodes are collected.
       kind: 'episodes' or 'histories'.
       final_observation: whether episodes have one.
-      shard_bytes: a shard is full when it has this many bytes,
-      shard_episodes: or this many episodes.
+      shard_bytes: a shard is full when it has this many bytes.
+      shard_episodes: a shard is also full when it has this many episodes.
 
     Raises:
       DatasetError: there is a dataset with other specs or settings, or another writer.
@@ -135,8 +135,8 @@ class EpisodeWriter:
       progress: where to continue after them; any JSON value.
 
     Raises:
-      DatasetError: an episode does not fit the specs; the message says which and why. Or
-        the writer is closed.
+      DatasetError: the writer is closed, or an episode does not fit the specs; the
+        message says which and why.
     """
     if self._lock is None:
       raise DatasetError(f'{self._path}: the writer is closed: expected write() before close()')
@@ -255,7 +255,7 @@ def _check_fit(place: str, arrays: Dict[str, np.ndarray], specs: Dict[str, Any],
 def _write_array(path: pathlib.Path, parts: Sequence[np.ndarray]) -> Dict[str, Any]:
   """Writes the concatenation of `parts` as .npy; returns its size and checksum.
 
-  Works part by part, as a shard is large.
+  It works part by part, as a shard is large.
   """
   dtype = parts[0].dtype.newbyteorder('<')
   header = io.BytesIO()

@@ -20,7 +20,7 @@
 | `GymnasiumEnvironment`       | depends on the id: POPGym, MiniGrid, HalfCheetah ... |
 
 The last nine need packages of the extra `envs` or, for `DMLab`, one built from source.
-They import without these packages, which are needed when the class is first used.
+The classes can be imported without these packages, which only their use needs.
 """
 
 import importlib
@@ -57,7 +57,7 @@ from gtrxl_tf.environments.wrappers import stacked_spec
 from gtrxl_tf.environments.wrappers import StepLimit
 from gtrxl_tf.environments.wrappers import Wrapper
 
-# Module of each class that is imported when it is first used.
+# The classes that are imported when they are first used, and their modules.
 _LAZY = {
     'AppleMaze': 'apple_maze',
     'Atari': 'atari',
@@ -75,7 +75,7 @@ def __getattr__(name: str) -> type:
   if name not in _LAZY:
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
   found = getattr(importlib.import_module(f'{__name__}.{_LAZY[name]}'), name)
-  globals()[name] = found  # Calls this function only once for a name.
+  globals()[name] = found  # The function is called once for each name.
   return found
 
 

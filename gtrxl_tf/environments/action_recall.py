@@ -10,7 +10,7 @@ from gtrxl_tf.environments import vector_task
 from gtrxl_tf.settings import config
 
 STAY = 2  # An action of `ActionAssociativeRetrieval`.
-_NONE = -1  # Its first action, before there is one.
+_NONE = -1  # Stands for its first action before the agent has taken one.
 
 
 @config.configurable
@@ -22,7 +22,7 @@ class ActionRecall(vector_task.VectorTask):
   recall. The action taken on the flagged observation ends the episode, with reward 1
   and success if it is the one that the cue named, else 0. Earlier actions change
   nothing, so every episode has `delay + 2` steps, and one guess in `num_actions` is
-  right. Discount is 0 at the end: the task is over.
+  right. The discount is 0 at the end: the task is over.
 
   Observations are float32 [num_actions + 1]: the cue one-hot (zeros after the first
   step), then the flag. The arrays are shared between time steps and read-only.
@@ -48,7 +48,7 @@ class ActionRecall(vector_task.VectorTask):
     self._reset()
 
   def informed_action(self) -> int:
-    """Takes the action that the cue named, at every step."""
+    """Returns the action that the cue named, at every step."""
     return self.episode.cue
 
   def observation_spec(self) -> specs.BoundedArray:
@@ -113,7 +113,7 @@ class ActionAssociativeRetrieval(vector_task.VectorTask):
     self._reset()
 
   def informed_action(self) -> int:
-    """Goes to S1 at once, by 0 or 1 equally often, and back by the same at the flag."""
+    """Returns 0 or 1 (equally often), then `STAY`, and the first again at the flag."""
     if self.episode.first == _NONE:
       return self.episode.beginning
     if self.episode.steps_left == 1 or self.episode.state == 0:

@@ -17,7 +17,8 @@ from gtrxl_tf.environments import maze_scene
 from gtrxl_tf.environments import memory_task
 from gtrxl_tf.settings import config
 
-# Table 7, in its order: that of the array 'continuous'; 'grip' is separate.
+# The rows of Table 7 in order, which is also the order in the array 'continuous';
+# 'grip' is separate.
 CONTINUOUS_ACTIONS = (
     ('LOOK_LEFT_RIGHT', 1.0),
     ('LOOK_DOWN_UP', 1.0),
@@ -31,8 +32,8 @@ _BOUNDS = np.array([bound for _, bound in CONTINUOUS_ACTIONS], np.float32)
 
 ACTION_REPEATS = 4  # Table 8.
 
-# Effect of an action of 1 in a frame. The agent is fast: otherwise a random agent would
-# hardly ever find the apple.
+# The effect of an action of 1 in a frame. The agent is fast: otherwise a random agent
+# would hardly ever find the apple.
 _STEP = 0.1                      # Cells.
 _TURN = math.radians(6)
 _HAND_STEP = 0.005               # Cells; 10 times as much at the bound.
@@ -52,12 +53,12 @@ class AppleMaze(memory_task.MemoryTask):
   """A room with blocks, landmarks on its walls, and an apple among the blocks.
 
   Touching the apple collects it: the agent gets reward 1 and is teleported to a random
-  place, while the apple reappears where it was. Blocks hide it. It stays in one place
-  for the episode and lies elsewhere in the next. An agent that remembers where the
-  apple was, and knows the room by its landmarks, returns to it at once; others must
-  search each time. Room and landmarks are the same in all episodes (`maze_room.Room`
-  draws them): the paper's figure shows one room and does not say whether there were
-  others.
+  place, while the apple reappears where it was. Blocks hide the apple, which stays in
+  one place for the episode and lies elsewhere in the next. An agent that remembers
+  where the apple was, and knows the room by its landmarks, returns to it at once;
+  others must search each time. Room and landmarks are the same in all episodes
+  (`maze_room.Room` has the plan): the paper's figure shows one room and does not say
+  whether there were others.
 
   An episode lasts `episode_length` steps and ends with discount 0: the next episode
   hides the apple elsewhere, so a value should count nothing beyond the end.
@@ -65,8 +66,8 @@ class AppleMaze(memory_task.MemoryTask):
   An action is {'continuous': float32 [8], 'grip': 0 or 1}, the hybrid set of table 7,
   and is repeated for 4 frames. Values out of bounds are clipped. As the names say,
   negative means left, down, back and push. Only the first three rows of the table
-  affect the reward: the paper says that the apple is collected, not that this takes the
-  hand, so here the hand is visible and does nothing.
+  affect the reward. The paper says that the apple is collected, but not that this takes
+  the hand, so here the hand is visible and does nothing.
 
   | action                     | acts on                                       |
   |----------------------------|-----------------------------------------------|
@@ -99,7 +100,7 @@ class AppleMaze(memory_task.MemoryTask):
                episode_length: config.PositiveInt = 500,
                observation: Literal['pixels', 'state'] = 'pixels',
                seed: Optional[config.NonNegativeInt] = None):
-    """Creates the task. The paper has none of these numbers.
+    """Creates the task. The paper gives none of these numbers.
 
     Args:
       size: cells along each side. An agent that turns round sees the apple from three
@@ -124,14 +125,14 @@ class AppleMaze(memory_task.MemoryTask):
     self._begin_episode()  # Every attribute of an episode exists from here on.
 
   def episode_success(self) -> bool:
-    """Whether the apple was found again at least once."""
+    """Returns whether the apple was found again at least once."""
     return self._num_collected >= 2
 
   def informed_action(self) -> dict[str, np.ndarray]:
-    """Takes a step on a short way to the apple, knowing where it is.
+    """Returns an action on a short way to the apple, given the apple's place.
 
-    It walks from cell to cell, sideways if need be, and does not turn. It cuts no
-    corners, so it is good but not optimal.
+    The policy walks from cell to cell, sideways if need be, and does not turn. It cuts
+    no corners, so it is good but not optimal.
     """
     cell = int(self._x), int(self._y)
     if cell == self._apple_cell:

@@ -24,8 +24,8 @@ gin.constant('ATARI_57', ATARI_57)
 _ACTION_REPEATS = 4
 _MAX_NOOPS = 30
 
-# Where the console's memory has positions in Pong: of the ball, which comes nearer as the
-# first grows, and of the height of the paddle.
+# Addresses of positions in the console's memory, for Pong: two of the ball, of which
+# the first grows as the ball comes nearer, and one of the paddle's height.
 _PONG_BALL, _PONG_PADDLE = (49, 54), 51
 
 
@@ -80,16 +80,17 @@ class Atari(episodic.Episodic):
         Negative rewards stay as they are. None clips nothing.
       zero_discount_on_life_loss: whether a step in which a life is lost has discount 0;
         the episode continues.
-      max_frames: the longest episode, frames without action included. The default, half
-        an hour of play, is also that of the usual random and human scores.
+      max_frames: frames of the longest episode, including those without action. The
+        default, half an hour of play, is also that of the usual random and human
+        scores.
       sticky_probability: probability that a frame repeats the action of the frame
         before, whatever the agent chose. 0 by default: the random and human scores that
         normalise GTrXL's come from games with no-op starts instead. Machado et al.
         (2018) recommend 0.25.
       seed: seeds the no-ops and the sticky actions.
-      side: a picture's, in pixels.
-      num_pictures: how many an observation has. Datasets store one at each step, which
-        `OfflineExperiment.frame_stack` stacks.
+      side: height and width of a picture, in pixels.
+      num_pictures: pictures in an observation. Datasets store one at each step, and
+        `OfflineExperiment.frame_stack` stacks them.
 
     Raises:
       config.ConfigError: ale-py or OpenCV is not installed.
@@ -103,10 +104,10 @@ class Atari(episodic.Episodic):
     self._ale.setInt('random_seed', int(self._rng.integers(1, 2**31)))
     self._ale.setFloat('repeat_action_probability', sticky_probability)
     self._ale.loadROM(roms.get_rom_path(game))
-    # The legal action set of Skiing has only 9; the other 9 are no-ops there.
     self._side, self._num_pictures = side, num_pictures
     self._game = game
     self._seen = None  # Ball and paddle, when `pong_action` last looked.
+    # The legal action set of Skiing has only 9; the other 9 are no-ops there.
     self._actions = (list(ale_py.Action) if full_action_set
                      else self._ale.getMinimalActionSet())
     self._num_actions = len(self._actions)
@@ -121,10 +122,11 @@ class Atari(episodic.Episodic):
     return self._episode_return
 
   def pong_action(self) -> int:
-    """Moves towards the ball in Pong while it approaches; called at every step.
+    """Returns an action that moves towards the ball in Pong while it approaches.
 
-    A player of medium strength for recorded episodes, which makes about as many points
-    as its opponent. It reads the positions of ball and paddle in the console's memory.
+    It is called at every step, for recorded episodes. This player of medium strength
+    makes about as many points as its opponent. It reads the positions of ball and
+    paddle in the console's memory.
     """
     if self._game != 'pong':
       raise ValueError(f"pong_action() in {self._game!r}: expected 'pong'")

@@ -19,7 +19,7 @@ class Bandits(task_batch.TaskBatch):
     """Creates the bandits.
 
     Args:
-      probabilities: [B, A], of each arm.
+      probabilities: [B, A], the probability that each arm pays.
       seed: seeds the rewards.
     """
     super().__init__(*probabilities.shape)

@@ -65,7 +65,7 @@ class _BatchedTogether(BatchedEnvironment):
         successes.astype(np.float32))
 
   def _check_finite(self, rewards: np.ndarray, leaves: Sequence[np.ndarray]) -> None:
-    """Looks at sums first, which takes half the time of looking at each number."""
+    """Refuses NaN and infinity. It looks at sums first, which takes half the time."""
     if not np.isfinite(rewards.sum()):
       self._check_numbers(rewards, np.ones_like(rewards))
     if not all(np.isfinite(x.sum()) for x in leaves if x.dtype.kind == 'f'):
@@ -83,7 +83,7 @@ def batch(environments: Sequence[dm_env.Environment],
   together take a fraction of the time.
   """
   kinds = {type(environment) for environment in environments}
-  # Not that of a base class, which may have other rules.
+  # `advance` must be the class's own: that of a base class may have other rules.
   together = len(kinds) == 1 and issubclass(*kinds, vector_task.VectorTask) and (
       'advance' in vars(*kinds))
   return (_BatchedTogether if together else BatchedEnvironment)(environments, tasks)

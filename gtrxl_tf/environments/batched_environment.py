@@ -16,9 +16,9 @@ from gtrxl_tf.settings import config
 ERRORS = Exception, SystemExit
 
 _STEP_TYPES = frozenset(dm_env.StepType)
-# How often floats are compared with their bounds, which takes time and only warns. It is
-# not done at the step that an experiment plays to check its environment: a run that then
-# starts would say everything twice.
+# How often floats are compared with their bounds, which takes time and only warns. They
+# are not compared at the step that an experiment plays to check its environment: a run
+# that then starts would warn twice.
 _STEPS_BETWEEN_LOOKS = 10
 _TEXTS = str, bytes
 
@@ -43,7 +43,7 @@ class BatchedTimeStep(NamedTuple):
       the episode's rewards; NaN on all other steps, and on the last step of an episode
       that began with a head start.
     episode_success: [E] float32. On last steps, 1 or 0 as the environment's
-      `episode_success()` says; NaN where `episode_return` is, and always for an
+      `episode_success()` says; NaN where `episode_return` is NaN, and always for an
       environment without this method.
   """
   step_type: np.ndarray
@@ -147,11 +147,12 @@ class BatchedEnvironment:
       head_starts: [E], the number of random actions that each environment takes before
         the step that is returned, which still counts as a first step. Without them,
         episodes of fixed length always begin and end together, and a batch shows only
-        one part of an episode. Such episodes report neither return nor success.
+        one part of an episode. Episodes that begin with them report neither return nor
+        success.
 
     Raises:
-      EnvironmentFailed: an environment raised an error, or returned an observation that
-        does not fit its spec or is not finite, or no first step.
+      EnvironmentFailed: an environment raised an error, did not begin with a first
+        step, or returned an observation that does not fit its spec or is not finite.
     """
     if head_starts is None:
       head_starts = np.zeros(self.num_environments, np.int64)

@@ -54,9 +54,9 @@ class ObservationWriter:
       arrays: made by `new_arrays`.
       i: number of the environment.
       observation: a time step's.
-      begins: whether it is an episode's first. The names in a nest are compared then,
-        and once for each environment in another step. Comparing them at every step
-        takes twice as long as the rest.
+      begins: whether it is the first of an episode. The names in a nest are compared
+        then, and once for each environment in another step. Comparing them at every
+        step takes twice as long as the rest.
 
     Raises:
       Misfit: structure, shape or dtype are not those of the spec.
@@ -79,7 +79,7 @@ class ObservationWriter:
     """Returns the arrays as a nest.
 
     Args:
-      arrays: to which all environments have been written.
+      arrays: made by `new_arrays`; the observations of all environments are in them.
       last: bool [E], whether the steps are last ones, in which no action is needed.
 
     Raises:
@@ -107,7 +107,7 @@ class ObservationWriter:
     """Logs a warning, once, if an observation is far outside its bounds.
 
     Args:
-      arrays: to which all environments have been written.
+      arrays: made by `new_arrays`; the observations of all environments are in them.
       time: returns the episode and the step of an environment, given its number.
     """
     for place, low, high in self._far:
@@ -139,7 +139,7 @@ class ObservationWriter:
     except ValueError as error:  # Lists of different lengths.
       raise Misfit(i, f'{name} is no array: expected {shape} and {dtype}, as its '
                    'spec says') from error
-    if value.dtype.kind not in 'biuf':  # None, say.
+    if value.dtype.kind not in 'biuf':  # For example, None.
       raise Misfit(i, f'{name} = {value.tolist()!r:.60}: expected an array of shape '
                    f'{shape} and dtype {dtype}, as its spec says')
     if value.shape != shape or value.dtype != dtype:

@@ -41,7 +41,7 @@ def t_maze_bit(observation: Any) -> Any:
   """Returns what OracleDT is told of T-Mazes: 1 for up, 0 for down, float32 [B].
 
   Args:
-    observation: tensor [B, 4], each of an episode's first step.
+    observation: tensor [B, 4], the first observations of episodes.
   """
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
   return tf.cast(observation[:, 1] > 0, tf.float32)
@@ -73,14 +73,14 @@ def two_colors_clue(observation: Mapping[str, np.ndarray], mask: np.ndarray,
 
 @config.configurable
 def two_colors_bit(observation: Mapping[str, Any]) -> Any:
-  """Returns what OracleDT is told of ViZDoom-Two-Colors: 0 for red, 1 for green,
-  float32 [B].
+  """Returns what OracleDT is told of ViZDoom-Two-Colors, float32 [B].
 
-  At an episode's first step the pillar is in the middle of the picture.
+  It is 1 for a green pillar and 0 for a red one. At an episode's first step the
+  pillar is in the middle of the picture.
 
   Args:
-    observation: has the tensor `image`, uint8 [B, H, W, 3], each of an episode's first
-      step.
+    observation: has the tensor `image`, uint8 [B, H, W, 3], from the first
+      observations of episodes.
   """
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
   image = observation['image']
@@ -92,6 +92,6 @@ def two_colors_bit(observation: Mapping[str, Any]) -> Any:
 
 
 def _middle(height: int, width: int) -> Tuple[slice, slice]:
-  """The rows and columns of a picture in which the pillar stands at first."""
+  """Returns the rows and columns of a picture in which the pillar stands at first."""
   return (slice(height * 3 // 8, height * 5 // 8),
           slice(width * 15 // 32, width * 17 // 32))

@@ -1,6 +1,7 @@
 """DarkRoom and DarkKeyToDoor as single environments; `dark_room_batch` has the rules.
 
-The paper's large forms differ only in size and episode length.
+The large forms of *Memory-Efficient Algorithm Distillation* differ only in size and
+episode length.
 """
 
 from typing import Optional, Sequence
@@ -59,8 +60,8 @@ class DarkRoom(_DrawnRoom):
 class DarkKeyToDoor(_DrawnRoom):
   """A dark room with an invisible key, and a door that it opens.
 
-  As `DarkRoom`, but the agent has to step on the key first and then on the door, which
-  ends the episode. The agent does not see whether it has the key.
+  The rules are those of `DarkRoom`, but the agent has to step on the key first and then
+  on the door, which ends the episode. The agent does not see whether it has the key.
   """
 
   def __init__(self,

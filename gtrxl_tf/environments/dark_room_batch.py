@@ -79,8 +79,9 @@ class DarkRooms(task_batch.TaskBatch):
     dense   minus the L1 distance from the agent, after the step, to the target whose
             turn it was before the step; `dense_goal_reward` for the last target.
 
-  A state is an integer that encodes the cell and the number of targets found: the
-  source sees whether it has the key, a model that learns from its histories does not.
+  A state is an integer that encodes the cell and the number of targets found. It tells
+  the source whether it has the key; a model that learns from the source's histories
+  does not see states.
 
   Attributes:
     targets: [B, K, 2], as given.
@@ -92,7 +93,7 @@ class DarkRooms(task_batch.TaskBatch):
 
     Args:
       targets: integers [B, K, 2], (x, y) of the K targets of each room.
-      size: a room's.
+      size: a room has `size` times `size` cells.
       episode_length: steps after which an episode is cut off.
       task: which rewards there are.
       dense_goal_reward: reward for the last target, if the task is dense. The paper's
@@ -220,18 +221,18 @@ class DarkRoomFamily(task_batch.TaskFamily):
 
     Args:
       setting: a setting of the paper's Table S1.
-      size: the rooms'; the setting's if None.
+      size: that of the rooms; the setting's if None.
       episode_length: the setting's if None.
       num_episodes: episodes of full length in a learning history; the setting's if
         None.
       dense_goal_reward: see `DarkRooms`.
-      training_share: share of the tasks, or cells, that are for training. The paper does not name
-        it; 0.85 is headless-ad's.
+      training_share: share of the tasks, or cells, that are for training. The paper
+        does not name it; 0.85 is headless-ad's.
       split_seed: seeds the shuffle.
-      split_by: 'cells' shuffles the cells instead: keys and doors of training are
-        nowhere in evaluation. Pairs of a cell from each are then in neither. It is
-        not the default because the paper does not say whether key and door count
-        as targets together or each alone.
+      split_by: 'tasks', or 'cells' to shuffle the cells instead. Then no key or door of
+        training is anywhere in evaluation, and pairs with one cell of each split are in
+        neither. 'cells' is not the default because the paper does not say whether key
+        and door count as targets together or each alone.
 
     Raises:
       config.ConfigError: no task is left for one of the splits.

@@ -14,7 +14,7 @@ from gtrxl_tf.environments import human_returns
 from gtrxl_tf.environments import instructions
 from gtrxl_tf.settings import config
 
-# A level's index may number its value function.
+# A level's index here can also be the number of its value function.
 DMLAB_30 = tuple(human_returns.DMLAB_30)
 gin.constant('DMLAB_30', DMLAB_30)
 
@@ -107,8 +107,8 @@ class DMLab(episodic.Episodic):
       actions: 'dmlab30' for the 15 actions of Table 5; 'avm' for the 5 of Table 6, used
         for `psychlab_arbitrary_visuomotor_mapping` in figure 9.
       action_repeat: frames, of 60 a second, for which an action lasts (Table 8: 4).
-      renderer: 'software' draws on the CPU, 'hardware' on a GPU through EGL or GLX, as
-        DeepMind Lab was built.
+      renderer: 'software' draws on the CPU, 'hardware' on a GPU through EGL or GLX,
+        whichever DeepMind Lab was built with.
       dataset_path: folder of the photographs of Brady et al. (2008), `0001.png` and so
         on, which only the levels in `PHOTOGRAPH_LEVELS` show.
       seed: seeds the episodes' seeds; None draws differently in every process.

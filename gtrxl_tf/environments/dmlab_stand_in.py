@@ -59,11 +59,11 @@ def deepmind_lab(frames_per_episode: int = 40) -> Iterator[types.ModuleType]:
 
 
 class Lab:
-  """`deepmind_lab.Lab`, which takes all arguments but the first.
+  """A stand-in for `deepmind_lab.Lab`, which lacks the argument `frames_per_episode`.
 
   Attributes:
     level: as given, and so are `config` and `renderer`.
-    seeds: every reset's.
+    seeds: the seed of every reset.
     steps: the action and the number of frames of every step since the last reset.
   """
 
@@ -125,7 +125,8 @@ class Lab:
       raise ValueError(f'action must have shape ({len(_ACTION_RANGES)})')
     if action.dtype != np.intc:
       raise ValueError('action must have dtype np.intc')
-    # The binding does not check these two, and its behaviour is then undefined.
+    # The binding does not check the next two; if they do not hold, what it does is
+    # undefined.
     if not action.flags.c_contiguous:
       raise ValueError('action is read as if it were contiguous, and is not')
     low, high = _ACTION_RANGES.T

@@ -1,4 +1,4 @@
-"""Environments of the package gymnasium, as those of dm_env."""
+"""Converts environments of the package gymnasium to dm_env's interface."""
 
 import importlib
 import os
@@ -29,7 +29,7 @@ _REGISTERED_BY = {
 
 
 class FromGymnasium(episodic.Episodic):
-  """An environment written for gymnasium, as one of dm_env.
+  """A dm_env environment that wraps one of gymnasium.
 
   | space | spec |
   |---|---|
@@ -40,7 +40,7 @@ class FromGymnasium(episodic.Episodic):
   | `Dict`, `Tuple` | a dictionary or a tuple of these |
   | `Text`, and MiniGrid's missions | word ids, int32 `[max_words]`, see `max_words` |
 
-  If `reset` returns an `info` that has an `action_mask`, it becomes part of the
+  If `reset` returns an `info` that has an `action_mask`, the mask becomes part of the
   observation, as the entry `action_mask` of a dictionary: int8 `[A]`, 1 where an action
   is allowed, see `environments.specs`. Tuples of masks are concatenated. An observation
   that is not a dictionary becomes the entry `observation` of one. A dictionary that
@@ -214,12 +214,12 @@ class FromGymnasium(episodic.Episodic):
 
 @config.configurable
 class GymnasiumEnvironment(FromGymnasium):
-  """A task of gymnasium, by id, see `FromGymnasium`.
+  """A task of gymnasium, made by its id and converted by `FromGymnasium`.
 
   The packages that register the ids of POPGym, MiniGrid, BabyAI and Atari are imported;
   for others, `'module:id'` names the module.
 
-  Version 4 of MuJoCo's tasks is what D4RL recorded as version 2, with MuJoCo's own
+  Version 4 of MuJoCo's tasks is version 2, which D4RL recorded, with MuJoCo's own
   bindings; Minari's data sets have version 5.
   """
 

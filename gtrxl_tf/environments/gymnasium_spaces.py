@@ -12,7 +12,7 @@ from gtrxl_tf.settings import config
 
 
 class Converted(NamedTuple):
-  """A space as a nest of specs, and how values are converted."""
+  """A space as a nest of specs, and functions that convert its values."""
   spec: Any
   encode: Callable[[Any], Any]  # From gymnasium's to the spec's.
   decode: Callable[[Any], Any]  # From the spec's to gymnasium's.
@@ -51,9 +51,9 @@ def convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
   if isinstance(space, spaces.Box) and space.dtype.kind in 'biuf':
     bounds = space.low, space.high
     if space.dtype.kind in 'iu' and all(np.all(x == x.flat[:1]) for x in bounds):
-      bounds = [x.flat[0] for x in bounds]  # An image's bounds would be as large.
+      bounds = [x.flat[0] for x in bounds]  # Arrays would be as large as an image.
     return _same(specs.BoundedArray(space.shape, space.dtype, *bounds, name), space)
-  # A dtype, since MiniGrid's missions are not of class `Text`.
+  # Texts are known by their dtype: MiniGrid's missions are not of class `Text`.
   dtype = getattr(space, 'dtype', None)
   if kind == 'observation' and getattr(dtype, 'kind', None) == 'U':
     if max_words is None:
@@ -108,7 +108,8 @@ def _integers(space: Any, name: str) -> Converted:
 
   def encode(value: Any) -> Any:
     value = _array(value)
-    # `BatchedEnvironment` refuses others, which NumPy would round or not subtract from.
+    # `BatchedEnvironment` refuses other values: NumPy would round some of them, and
+    # cannot subtract from the rest.
     is_whole = getattr(value, 'dtype', np.dtype(object)).kind in 'biu'
     return np.asarray(value - start, dtype) if is_whole else value
 

@@ -9,7 +9,8 @@
 
 DMLab-30 has two levels, `rooms_collect_good_objects` and
 `rooms_exploit_deferred_effects`, each in a version to train on and one to test on.
-Returns were published only for the latter; by convention they score the former too.
+Returns were published only for the versions to test on; by convention they score the
+versions to train on too.
 """
 
 import csv

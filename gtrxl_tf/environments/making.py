@@ -27,8 +27,8 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
 
   Args:
     owner: name of the configurable with the argument `environment`, for the error.
-    constructor: called with `seed` and `settings`. That of a `gymnasium.Env` need not
-      take `seed`, since its first `reset` gets it.
+    constructor: called with `seed` and `settings`. If it makes a `gymnasium.Env`, it
+      need not take `seed`, since its first `reset` gets it.
     seed: the environment's.
     wrappers: applied in order, see `wrappers`.
     **settings: further arguments of the constructor.
@@ -42,7 +42,8 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
     made = _construct(owner, constructor, seed, settings)
   except batched_environment.ERRORS as error:
     place = config.place(error)
-    # Without a place, an argument does not fit, or the library refuses one of its own.
+    # An error without a place says that an argument does not fit, or that the library
+    # refuses one of its own.
     if isinstance(error, config.ConfigError) or (
         isinstance(error, (TypeError, ValueError)) and not place):
       raise
@@ -65,7 +66,7 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
 
 def _construct(owner: str, constructor: Callable[..., Any], seed: int,
                settings: Mapping[str, Any]) -> Any:
-  """Calls the constructor, with `seed` unless it makes a `gymnasium.Env` without."""
+  """Calls the constructor; one of a `gymnasium.Env` need not take `seed`."""
   try:
     return constructor(seed=seed, **settings)
   except TypeError as error:

@@ -19,8 +19,8 @@ class Room:
   """A square room with a central chamber, blocks around it, and landmarks.
 
   Blocks stand on every other cell of every other row, counted from the centre. The
-  centre itself has none, which makes the chamber of 3 x 3 cells. (B block, L landmark;
-  size 7 with 4 landmarks)
+  centre itself has none, which makes the chamber of 3 x 3 cells. This is the plan of
+  size 7 with 4 landmarks (B is a block, L a landmark):
 
           L
       . . . . . . .
@@ -59,7 +59,7 @@ class Room:
     self.apple_cells = [
         (x + centre, y + centre) for x, y in free if max(abs(x), abs(y)) > 1]
 
-    # Once around the room, over the cells that no block can be on.
+    # Places once around the room, along the columns and rows that have no blocks.
     ascending = [centre + offset for offset in offsets if offset % 2]
     descending = ascending[::-1]
     places = [(wall, place) for wall, along in (
@@ -112,7 +112,7 @@ class Room:
       distances: [R], to the nearest wall or block.
       landmarks: int [R], the landmark that is there, or -1.
     """
-    # A ray along an axis meets parallel lines very far away.
+    # A ray along an axis then meets the lines parallel to it, very far away.
     directions = np.where(np.abs(directions) < 1e-9, 1e-9, directions)
     inverse = 1 / directions
     to_walls = (np.where(directions > 0, self.size + 1, 1) - (x, y)) * inverse

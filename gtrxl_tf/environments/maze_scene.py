@@ -19,7 +19,7 @@ LANDMARK_COLOURS = (
     (0.1, 0.3, 0.9), (0.95, 0.85, 0.1), (0.1, 0.7, 0.2), (0.8, 0.2, 0.8),
     (0.1, 0.8, 0.85), (0.95, 0.5, 0.05), (1.0, 1.0, 1.0), (0.1, 0.1, 0.1))
 
-_CLOSING = 0.02  # Cells, of each finger.
+_CLOSING = 0.02  # Cells by which each finger moves.
 
 
 class Scene:

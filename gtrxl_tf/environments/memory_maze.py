@@ -82,7 +82,7 @@ class MemoryMaze(episodic.Episodic):
 def _quickened(environment: dm_env.Environment) -> dm_env.Environment:
   """Makes the package's environment faster; called before its first episode."""
   task = environment.task
-  # Read when the model is compiled, at the beginning of every episode.
+  # This is read when the model is compiled, at the beginning of every episode.
   task.root_entity.mjcf_model.visual.quality.shadowsize = 0
   for target in task._targets:  # pylint: disable=protected-access
     target._update_activation = functools.partial(_update_activation, target)
@@ -90,7 +90,7 @@ def _quickened(environment: dm_env.Environment) -> dm_env.Environment:
 
 
 def _update_activation(target, physics) -> None:
-  """Does as `TargetSphere._update_activation`, for targets that anything may touch."""
+  """Does what `TargetSphere`'s method does, for targets that anything may touch."""
   # pylint: disable=protected-access
   if not target._activated and (physics.data.contact.geom == target._geom_id).any():
     target._activated = True

@@ -13,8 +13,9 @@ from gtrxl_tf.environments import named_actions
 class MemoryTask(episodic.Episodic):
   """A task that hides something that the agent must remember.
 
-  It has its own measure of success, and an informed policy that knows what is hidden:
-  its return is that of a perfect memory if finding what is hidden cost nothing.
+  It has its own measure of success, and an informed policy, which knows what is hidden.
+  The return of that policy is what a perfect memory would reach if finding what is
+  hidden cost nothing.
 
   Attributes:
     action_names: what each action does; empty if they have no meaning of their own.
@@ -39,7 +40,7 @@ class MemoryTask(episodic.Episodic):
 
   @abc.abstractmethod
   def episode_success(self) -> bool:
-    """Whether the episode was solved; called after its last step."""
+    """Returns whether the episode was solved; called after its last step."""
 
   @abc.abstractmethod
   def informed_action(self) -> Any:

@@ -32,10 +32,10 @@ class MinigridMemory(memory_task.MemoryTask):
   The agent starts anywhere between the room in the west and the junction in the east,
   facing east. To succeed it must go back to the room and look at the object there, walk
   to the junction, and turn to the end with the same kind of object. Each episode draws
-  which kind lies at which end, so the agent has to look there too. The episode ends one
-  step before either object, with discount 0. The reward after t steps is 1 - 0.9 t / T
-  if the end is the right one, else 0; T is `max_steps`. After T steps the episode is
-  cut off, with discount 1.
+  which kind lies at which end, so the agent has to look at the ends too. The episode
+  ends one step before either object, with discount 0. The reward after t steps is
+  1 - 0.9 t / T if the end is the right one, else 0; T is `max_steps`. After T steps the
+  episode is cut off, with discount 1.
 
   The actions are the package's seven: turn left, turn right, go forward, and four that
   change nothing here. Observations are, as in the package:
@@ -72,7 +72,8 @@ class MinigridMemory(memory_task.MemoryTask):
       seed: seeds everything that is drawn.
 
     Raises:
-      config.ConfigError: an even size or view, or minigrid is not installed.
+      config.ConfigError: size or view is even or too small, or minigrid is not
+        installed.
     """
     view = view or (_PIXELS_VIEW if pixels else _SYMBOLS_VIEW)
     for name, value, least in (('size', size, 7), ('view', view, 3)):
@@ -92,21 +93,21 @@ class MinigridMemory(memory_task.MemoryTask):
     self._reset()  # Every attribute of an episode exists from here on.
 
   def episode_success(self) -> bool:
-    """Whether the agent reached the end with the object of the room."""
+    """Returns whether the agent reached the end with the object of the room."""
     return self._success
 
   def informed_action(self) -> int:
-    """Goes straight to the right end."""
+    """Returns the action that leads straight to the right end."""
     return self._towards(self._minigrid.success_pos)
 
   def looking_action(self) -> int:
-    """Acts with knowledge of the map and of the objects that have been in view.
+    """Returns an action, given the map and the objects that have been in view.
 
-    It goes west until the object of the room comes into view, then to the junction,
-    turns left until one of the objects at the ends comes into view, and goes to the
-    right end. Objects count as seen from the start of the episode, whatever policy
-    chose the actions. Episodes collected in this way show all that an imitator needs to
-    know.
+    The policy goes west until the object of the room comes into view, then to the
+    junction, turns left until one of the objects at the ends comes into view, and goes
+    to the right end. Objects count as seen from the start of the episode, whatever
+    policy chose the actions. Episodes collected in this way show all that an imitator
+    needs to know.
     """
     if not self._clue_seen:
       return self._towards((1, self._middle))
@@ -168,7 +169,7 @@ class MinigridMemory(memory_task.MemoryTask):
     return int(x), int(y)
 
   def _towards(self, target: tuple[int, int]) -> int:
-    """Takes a step on the shortest way; y may change only in the target's column."""
+    """Returns the action on the shortest way, which follows the hallway's row."""
     x, y = self._position()
     if x != target[0] and y != self._middle:  # In the room, beside the middle row.
       heading = 1 if y < self._middle else 3

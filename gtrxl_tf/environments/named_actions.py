@@ -10,14 +10,14 @@ class NamedActions(specs.DiscreteArray):
   """A `DiscreteArray` that names what each of its values does.
 
   Two tasks may have the same number of actions with different meanings. Datasets keep
-  the names, so that they are not trained on for the wrong task.
+  the names, so that no agent learns from the episodes of the wrong task.
 
   >>> NamedActions(['left', 'right']).num_values
   2
   """
 
   def __init__(self, names: Sequence[str], dtype=np.int32, name: str = 'action'):
-    """`names` has one name for each value, from 0 on."""
+    """Creates the spec; `names` has one name for each value, from 0 on."""
     super().__init__(len(names), dtype, name)
     self.names = tuple(names)
 

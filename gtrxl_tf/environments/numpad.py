@@ -41,8 +41,8 @@ _MIXING_MOVES_PER_PAD = 25
 class Numpad(vector_task.VectorTask):
   """The Numpad on a grid of `size` x `size` pads; the module has the rules.
 
-  The agent starts on a pad drawn uniformly, which this does not press. Entering a pad
-  presses it; staying, or bumping into the border, presses nothing.
+  The agent starts on a pad drawn uniformly; starting there does not press it. Entering
+  a pad presses it; staying, or bumping into the border, presses nothing.
 
   Actions: 3 * (row + 1) + (column + 1) moves by `row` and `column`, each -1, 0 or 1;
   4 stays. Observations are float32:
@@ -92,7 +92,7 @@ class Numpad(vector_task.VectorTask):
     return tuple(self.episode.sequence)
 
   def informed_action(self) -> int:
-    """Takes a step on a shortest way to pressing the next pad in the sequence.
+    """Returns the action on a shortest way to pressing the next pad in the sequence.
 
     No policy does better. While pads are lit, the agent stands on the last of them and
     the next is one step away. While no pad is lit, presses on the way have nothing to

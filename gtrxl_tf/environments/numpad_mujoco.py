@@ -19,7 +19,7 @@ _PAD = 0.2  # Half the side of a pad.
 _CENTRE = 0.15  # Half the side of its centre; touching the centre presses the pad.
 _RADIUS = 0.1  # The ball's.
 _MARGIN = 0.05  # How far the ball's centre gets beyond the cells of the outer pads.
-_CLEARANCE = 0.01  # Higher above the floor than this, the ball presses nothing.
+_CLEARANCE = 0.01  # A ball higher above the floor than this presses nothing.
 
 # At full force the ball reaches 3.6 m/s, and two thirds of that after 0.14 s. From pad
 # to pad it takes about 5 control steps.
@@ -39,7 +39,7 @@ _PROPRIOCEPTION = ('position', 'velocity', 'acceleration', 'angular_velocity')
 
 @config.configurable
 class NumpadMujoco(memory_task.MemoryTask):
-  """The Numpad with a ball; for the rules of the sequence see `numpad`.
+  """The Numpad with a ball; the module `numpad` has the rules of the sequence.
 
   The ball starts at rest, at a place drawn uniformly. It presses a pad by touching the
   pad's centre (figure 8), which is three quarters as wide as the pad. It cannot press
@@ -128,7 +128,7 @@ class NumpadMujoco(memory_task.MemoryTask):
     return self._episode.success
 
   def informed_action(self) -> np.ndarray:
-    """Steers to the next pad in the sequence, and jumps where a wrong one is near.
+    """Returns an action that steers to the next pad, and jumps near a wrong one.
 
     The policy is good but not optimal: it brakes on each pad instead of cutting
     corners. Wrong pads matter only while they would clear lit ones.

@@ -20,7 +20,7 @@ def load(module: str, needed_by: str, extra: str = 'envs') -> types.ModuleType:
 
   Raises:
     config.ConfigError: the package is not installed; the message says how to install
-    it.
+      it.
   """
   try:
     return importlib.import_module(module)
@@ -32,7 +32,7 @@ def load(module: str, needed_by: str, extra: str = 'envs') -> types.ModuleType:
 
 
 def _install(extra: str) -> str:
-  """The command that installs an extra, into a clone's .venv or beside the wheel."""
+  """Returns the command that installs an extra, for a clone's .venv or the wheel."""
   clone = pathlib.Path(__file__).parents[2]
   if (clone / 'Makefile').exists() and (clone / 'setup.py').exists():
     return (f'make {extra}' if extra in ('envs', 'offline') else
@@ -41,7 +41,7 @@ def _install(extra: str) -> str:
 
 
 def _wheel() -> str:
-  """The wheel that pip installed: in an index, anyone could publish this name."""
+  """Returns the URL of the installed wheel; in an index, anyone could take its name."""
   with contextlib.suppress(metadata.PackageNotFoundError, KeyError, TypeError, ValueError):
     return json.loads(
         metadata.distribution('gtrxl_tf').read_text('direct_url.json'))['url']

@@ -63,8 +63,8 @@ def random_action(action_spec: Any, observation: Any, random: np.random.Generato
 def random_value(spec: specs.Array, random: np.random.Generator) -> np.ndarray:
   """Draws a value within the bounds of `spec`.
 
-  Where it has no bounds, the value is within [-1, 1]; where a float has one, within 1
-  of it.
+  Without bounds, the value is within [-1, 1]; a float with one bound is within 1 of
+  it.
   """
   if spec.dtype.kind == 'f':
     middle, half = specs_lib.middle_and_half(spec)

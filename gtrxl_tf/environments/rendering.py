@@ -1,7 +1,7 @@
-"""Pictures of environments: of grids, and MuJoCo's on machines without a screen.
+"""Draws grids, and lets MuJoCo draw on machines without a screen.
 
 MuJoCo and dm_control read the environment variable MUJOCO_GL once, when they are
-imported. Unset, they take GLFW, which needs a display.
+imported. If it is unset, they take GLFW, which needs a display.
 """
 
 import ctypes
@@ -34,7 +34,7 @@ def draw_grid(height: int, width: int, cells: Mapping[Cell, Sequence[int]],
     width: columns of cells.
     cells: colours of cells, by row and column; the others are floor.
     agent: row and column of the agent, a square within its cell.
-    cell_pixels: side of a cell.
+    cell_pixels: side of a cell, in pixels.
   """
   image = np.full((height, width, 3), FLOOR, np.uint8)
   for cell, colour in cells.items():
@@ -93,7 +93,7 @@ def _loads(library: str) -> bool:
 
 
 def _egl_has_device() -> bool:
-  """Whether dm_control's EGL backend will find a display.
+  """Returns whether dm_control's EGL backend will find a display.
 
   Finding the libraries is not enough: without a driver, or with a device that may not
   be opened, they load but fail when used, and then importing dm_control fails.

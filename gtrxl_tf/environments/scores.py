@@ -40,7 +40,7 @@ def human_normalized(
 
 @config.configurable
 def dmlab30_score(returns: Mapping[str, float], capped: bool = False) -> float:
-  """Returns the mean over the given levels (GTrXL, Table 1 and figure 2).
+  """Returns the mean score over the given levels (GTrXL, Table 1 and figure 2).
 
   Args:
     returns: the mean return on each level.

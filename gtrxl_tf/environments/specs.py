@@ -114,8 +114,9 @@ def is_narrow(spec: specs.Array) -> bool:
 def far(spec: specs.Array) -> Optional[Tuple[np.ndarray, np.ndarray]]:
   """Returns the least and the greatest floats that are not far outside a spec's bounds.
 
-  These are as far outside as the bounds are apart. None for other arrays; infinite where
-  there are no two different bounds.
+  Each lies as far outside its bound as the bounds are apart, and is infinite where
+  there are no two different bounds. Returns None for arrays other than bounded floats,
+  and if all are infinite.
   """
   if not isinstance(spec, specs.BoundedArray) or spec.dtype.kind != 'f':
     return None

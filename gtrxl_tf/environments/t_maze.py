@@ -1,6 +1,6 @@
 """Passive T-Maze: a clue at the start shows where to turn at the end of a corridor.
 
-The variant of *RATE* (appendix, "T-Maze"), after Ni et al. (2023).
+This is the variant of *RATE* (appendix, "T-Maze"), after Ni et al. (2023).
 """
 
 from typing import Literal, Optional
@@ -84,13 +84,13 @@ class TMaze(vector_task.VectorTask):
     self._reset()
 
   def informed_action(self) -> int:
-    """Goes to the junction and turns there as the clue said."""
+    """Returns the action that goes to the junction and turns there as the clue said."""
     if self.episode.x < self.episode.length:
       return RIGHT
     return UP if self.episode.clue == 1 else DOWN
 
   def persistent_action(self) -> int:
-    """Goes to the junction and turns up whatever the clue is (RATE, Figure 4)."""
+    """Returns the action of an agent that always turns up (RATE, Figure 4)."""
     return RIGHT if self.episode.x < self.episode.length else UP
 
   def render(self) -> np.ndarray:

@@ -39,7 +39,7 @@ class TaskBatch(abc.ABC):
   """
 
   def __init__(self, num_tasks: int, num_actions: int):
-    """Actions are the integers from 0 to `num_actions - 1`."""
+    """Creates the batch; actions are the integers from 0 to `num_actions - 1`."""
     self.num_tasks = num_tasks
     self.num_actions = num_actions
 
@@ -50,7 +50,7 @@ class TaskBatch(abc.ABC):
       actions: integers [B].
 
     Raises:
-      ValueError: there are no such actions.
+      ValueError: the actions have another shape or dtype, or are out of range.
     """
     actions = np.asarray(actions)
     if actions.shape != (self.num_tasks,) or actions.dtype.kind not in 'iu':
@@ -95,7 +95,7 @@ class TaskBatch(abc.ABC):
 
   @abc.abstractmethod
   def informed_actions(self) -> np.ndarray:
-    """Returns actions [B] that finish the tasks as soon as possible, knowing them."""
+    """Returns actions [B] that finish tasks without delay, given what is hidden."""
 
   @abc.abstractmethod
   def _step(self, actions: np.ndarray) -> Outcome:
@@ -132,11 +132,11 @@ class SingleTask(memory_task.MemoryTask):
     return self._tasks.observation_spec()
 
   def episode_success(self) -> bool:
-    """Whether the episode terminated before it was cut off."""
+    """Returns whether the episode terminated before it was cut off."""
     return self._success
 
   def informed_action(self) -> int:
-    """Returns an action that finishes the task without delay, knowing its targets."""
+    """Returns an action that finishes the task without delay, given its targets."""
     return int(self._tasks.informed_actions()[0])
 
   def _reset(self) -> dm_env.TimeStep:

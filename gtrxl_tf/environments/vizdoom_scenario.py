@@ -24,7 +24,7 @@ _START_Y = -448  # Halfway between the pillar and the wall in the south.
 _NORTH = 90  # Degrees.
 _MARGIN = 32  # The engine spawns nothing that touches a wall; items are 40 wide.
 _FOREVER = 2**31 - 1
-_LAVA = 83  # A kind of sector: in ViZDoom's engine, 8 health every 32 tics.
+_LAVA = 83  # A kind of sector; ViZDoom's engine takes 8 health every 32 tics there.
 
 # ViZDoom's variables USER1 to USER3 are ACS's global variables 1 to 3. The action
 # specials: 73 DamageThing, 84 ACS_ExecuteWithResult, 132 Thing_Remove, 248 HealThing.
@@ -113,9 +113,9 @@ def wad(pillar: Optional[str] = None, pillar_tics: Optional[int] = 90) -> bytes:
   """Returns the scenario, with one map, MAP01.
 
   Args:
-    pillar: its colour, of `COLOURS`; None lets the script draw it.
-    pillar_tics: after which the pillar is removed; 0 for no pillar, None for one that
-      stays.
+    pillar: its colour, one of `COLOURS`; None lets the script draw it.
+    pillar_tics: tics after which the pillar is removed; 0 for no pillar, None for one
+      that stays.
   """
   first, last = (0, 1) if pillar is None else [COLOURS.index(pillar)] * 2
   listing = string.Template(_LISTING).substitute(
@@ -132,7 +132,7 @@ def wad(pillar: Optional[str] = None, pillar_tics: Optional[int] = 90) -> bytes:
 
 
 def text_map() -> str:
-  """The map: a square room, without walls inside, and where the agent starts."""
+  """Returns the map: a square room without walls inside, and the agent's start."""
   corners = [(LOW, LOW), (LOW, HIGH), (HIGH, HIGH), (HIGH, LOW)]
   blocks = [('vertex', dict(x=f'{x}.0', y=f'{y}.0')) for x, y in corners]
   # A wall's front, where the room is, lies to the right on the way from v1 to v2.

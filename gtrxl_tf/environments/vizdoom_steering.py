@@ -17,8 +17,8 @@ _THRUST, _FRICTION, _TURN = 0.78, 0.906, np.radians(3.5)
 _SPEED = _THRUST / (1 - _FRICTION)  # The limit, going forward.
 _RADIUS = 16  # The agent's; walls stop it at this distance.
 
-# It touches an item when both coordinates are nearer than this. The margin allows for
-# errors of the motion model.
+# The agent touches an item when both coordinates are nearer than this. The margin
+# allows for errors of the motion model.
 _TOUCH, _MARGIN = 36, 6
 _TOUCH_COST = 100  # Map units, for each tic of touching something to be avoided.
 
@@ -50,11 +50,11 @@ def steer(agent: np.ndarray, velocity: np.ndarray, heading: float,
   """Returns the first action of the best plan to reach `target` and avoid others.
 
   Args:
-    agent: [2], its place.
-    velocity: [2], in a tic.
+    agent: [2], the agent's place.
+    velocity: [2], map units in a tic.
     heading: in radians.
-    target: [2].
-    avoided: places, [2] each.
+    target: [2], the target's place.
+    avoided: the places of the others, [2] each.
     last_action: what this function returned in the step before. A turn on the spot is
       not undone at once: an agent among things to avoid might turn back and forth
       forever.

@@ -68,11 +68,11 @@ class VizdoomTwoColors(memory_task.MemoryTask):
         training of RATE's collector.
       penalty: minus the reward of an item of the other colour. RATE names none; it is 1
         in the scenario of Sorokin et al.
-      max_steps: after which an episode is cut off. RATE's training episodes have 90
-        steps; the paper gives no number for evaluation, its code has 4200.
+      max_steps: steps after which an episode is cut off. RATE's training episodes have
+        90 steps; the paper gives no number for evaluation, and its code has 4200.
       frame_skip: tics for which an action is held; a second of the game has 35 tics.
-        The paper does not say, but its reward of 0.02 for each step alive is that of 2
-        tics. Sorokin et al. have 4.
+        The paper does not give it, but its reward of 0.02 for each step alive is that
+        of 2 tics. Sorokin et al. have 4.
       height: the image's, which is drawn as 180 x 320 and shrunk.
       width: the image's.
       green_bias: see `biased_action`.
@@ -97,7 +97,7 @@ class VizdoomTwoColors(memory_task.MemoryTask):
     self._shut_down()
 
   def episode_success(self) -> bool:
-    """Whether the agent was alive when the episode was cut off."""
+    """Returns whether the agent was alive when the episode was cut off."""
     return not self._game.is_player_dead()
 
   @property
@@ -107,20 +107,20 @@ class VizdoomTwoColors(memory_task.MemoryTask):
     return int(matching), int(other)
 
   def informed_action(self) -> int:
-    """Goes to the nearest item of the right colour in view, around the others.
+    """Returns an action towards the nearest item of the right colour in view.
 
-    Without such an item in view it turns left. The optimal policy is not known; this
-    one needs only the picture and the colour. Its return in 90 steps is 4.4; that of
-    random play is 2.4, and that of RATE's data 4.46.
+    The policy goes around other items, and turns left without such an item in view. The
+    optimal policy is not known; this one needs only the picture and the colour. Its
+    return in 90 steps is 4.4; that of random play is 2.4, and that of RATE's data 4.46.
     """
     return self._towards_item(green_bias=0.0)
 
   def biased_action(self) -> int:
-    """Acts as `informed_action`, but sometimes goes for the wrong items.
+    """Returns an action as `informed_action`, but sometimes towards a wrong item.
 
-    If the pillar is red it goes for a green item with probability `green_bias`, drawn
-    for each item that it goes for. RATE's data come from an agent with "a slight bias"
-    of this kind, by accident and of unknown size.
+    If the pillar is red the policy goes for a green item with probability `green_bias`,
+    drawn for each item that it goes for. RATE's data come from an agent with "a slight
+    bias" of this kind, which was an accident and whose size is not known.
     """
     return self._towards_item(self._green_bias)
 

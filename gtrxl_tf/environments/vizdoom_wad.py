@@ -56,7 +56,7 @@ def source(listing: str) -> str:
 
 
 def byte_code(listing: str) -> bytes:
-  """Assembles the right column of `listing`: the contents of a lump BEHAVIOR.
+  """Assembles the right column of `listing` into the contents of a lump BEHAVIOR.
 
   The format is the first one, that of Hexen: a magic number; the offset of the
   directory; the code; the strings, each ended by a 0; and the directory. The directory
@@ -65,10 +65,11 @@ def byte_code(listing: str) -> bytes:
   the start of the lump.
 
   Args:
-    listing: as above. A script begins with a line `script <number> OPEN {`, if it runs
-      when the map opens, or `script <number> (<arguments>) {`. An operand is an
-      integer, a string in double quotes, or a label: `label:` stands before the
-      instruction that it names. Labels are valid in the complete listing.
+    listing: as the module describes it. A script begins with a line
+      `script <number> OPEN {`, if it runs when the map opens, or
+      `script <number> (<arguments>) {`. An operand is an integer, a string in double
+      quotes, or a label: `label:` stands before the instruction that it names. Labels
+      are valid in the complete listing.
   """
   words, scripts, labels, strings = [], [], {}, []
   for line in listing.splitlines():
@@ -112,8 +113,9 @@ def _place(words: Sequence[str]) -> int:
 def pack(lumps: Sequence[tuple[str, bytes]]) -> bytes:
   """Returns a patch WAD of lumps, which are pairs of a name and contents.
 
-  Its head has the number of lumps and the offset of the directory. The directory, at
-  its end, has the offset, the size and the name (8 bytes) of each lump.
+  The head of the WAD has the number of lumps and the offset of the directory. The
+  directory, at the end of the WAD, has the offset, the size and the name (8 bytes) of
+  each lump.
   """
   body, directory, place = [], [], 12  # Behind the head.
   for name, contents in lumps:

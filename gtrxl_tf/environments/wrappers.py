@@ -197,7 +197,7 @@ class StepLimit(Wrapper):
 
 
 class _ObservationWrapper(Wrapper):
-  """Changes what is observed; a subclass has `_spec` and changes each time step."""
+  """Changes what is observed; a subclass sets `_spec` and implements `_seen`."""
 
   _spec: Any
 
@@ -257,8 +257,8 @@ class ShrinkImages(_ObservationWrapper):
       return image
     factor = self._factor
     height, width = (size // factor for size in image.shape[:2])
-    # Sums of slices take a tenth of the time of `mean` over two axes. The largest is 256
-    # times 255.
+    # Sums of slices take a tenth of the time of `mean` over two axes. The largest sum,
+    # 256 times 255, fits.
     total = sum(
         image[i:height * factor:factor, j:width * factor:factor].astype(np.uint16)
         for i in range(factor) for j in range(factor))

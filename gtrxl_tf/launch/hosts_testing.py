@@ -110,7 +110,7 @@ class Hosts:
       _ip('-n', host, 'link', 'set', interface, 'up')
 
   def address(self, name: str) -> str:
-    """The host's IPv4 address."""
+    """Returns the host's IPv4 address."""
     return f'10.77.0.{self.names.index(name) + 1}'
 
   def run(self, name: str, command: Sequence[str], **settings) -> subprocess.Popen:

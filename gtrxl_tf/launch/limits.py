@@ -47,7 +47,7 @@ def check_batch(experiment: experiment_lib.Experiment) -> None:
 
   Also checks that the time steps of an actor fit in a call to an inference server.
 
-  Only the data is counted: the observations and actions of a batch; of an online run,
+  Only the data is counted: the observations and actions of a batch; for an online run,
   all columns of `Unroll` with the memory's records, before Reverb compresses them. The
   learner's activations often take more.
 
@@ -55,7 +55,7 @@ def check_batch(experiment: experiment_lib.Experiment) -> None:
     experiment: that of a run whose processes will all be on this machine.
 
   Raises:
-    config.ConfigError: they do not. Otherwise the system would kill the process,
+    config.ConfigError: they do not fit. Otherwise the system would kill the process,
       without a message.
   """
   free = machine.free_bytes()

@@ -155,7 +155,7 @@ def _started(name: str, settings: Settings, check: bool = True) -> Iterator[_Par
   """
   logging.set_verbosity(logging.INFO)
   devices.set_threads(settings.threads)
-  # One for each thread that computes. Those of Reverb's clients can share them.
+  # One heap for each thread that computes. Threads of Reverb's clients can share them.
   machine.limit_heaps(max(2, settings.threads or os.cpu_count()))
   asked_to_stop = (
       signals.stop_requested_by_parent(ends_at_second=False) if settings.supervised

@@ -94,11 +94,11 @@ class Parts:
     return process.returncode
 
   def tail(self, name: str, count: int = 15) -> str:
-    """The last lines of a part's log."""
+    """Returns the last lines of a part's log."""
     return f'{name}:\n  ' + '\n  '.join(self._lines(name)[-count:])
 
   def find(self, name: str, text: str) -> List[str]:
-    """The lines of a part's log that contain `text`."""
+    """Returns the lines of a part's log that contain `text`."""
     return [line for line in self._lines(name) if text in line]
 
   def _lines(self, name: str) -> List[str]:

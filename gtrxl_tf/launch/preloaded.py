@@ -1,4 +1,4 @@
-"""The imports of a run's processes, which the fork server does, see `processes`."""
+"""Imports, in the fork server, what a run's processes need; see `processes`."""
 
 from gtrxl_tf.launch import processes
 

@@ -22,7 +22,7 @@ _SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 
 def context() -> context_lib.BaseContext:
-  """The context that makes processes."""
+  """Returns the context that makes processes."""
   # Until a process has a log, C++ libraries print only errors.
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
   made = multiprocessing.get_context('forkserver')
@@ -101,7 +101,7 @@ def run(module: str, function: str, *args) -> int:
 
 
 def _call(module: str, function: str, *args) -> None:
-  # The fork server may fork only when the process that asked has been interrupted.
+  # The fork server may fork so late that the process that asked has been interrupted.
   if not multiprocessing.parent_process().is_alive():
     sys.exit(130)
   signal.signal(signal.SIGTERM, signal.SIG_DFL)  # The fork server ignores it.

@@ -1,4 +1,4 @@
-"""Resumption: what a run's folder must have in common with the settings of a process."""
+"""Checks that a run's folder fits the settings of a process that would resume there."""
 
 import contextlib
 from typing import Dict, Iterator, List, Optional
@@ -12,7 +12,7 @@ from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import experiment as experiment_lib
 from gtrxl_tf.training import run_folder
 
-# Its name in the files of a checkpoint, see `OnlineTrainer`.
+# The name of the environment steps in a checkpoint, see `OnlineTrainer`.
 _ENVIRONMENT_STEPS = 'environment_steps/.ATTRIBUTES/VARIABLE_VALUE'
 
 
@@ -61,7 +61,7 @@ def _check_own(folder: run_folder.RunFolder) -> None:
 
 
 def _describe_checkpoint(path: str) -> str:
-  """Returns its learner step and, of an online run, its environment step."""
+  """Returns a checkpoint's learner step and, in an online run, its environment step."""
   learner_step = int(path.rpartition('-')[2])
   described = f'learner step {learner_step:,}'
   saved = tf.train.load_checkpoint(path)
@@ -79,10 +79,10 @@ def check_settings(folder: run_folder.RunFolder, allow_changes: bool
     allow_changes: whether `differences.CHANGEABLE` may differ.
 
   Returns:
-    Those that differ.
+    The settings that differ.
 
   Raises:
-    config.ConfigError: some that must not change differ.
+    config.ConfigError: settings differ that must not, or any without `allow_changes`.
   """
   before = settings_of(folder)
   if before is None:

@@ -65,7 +65,7 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
     while not (should_stop() or supervisor.ended()):
       supervisor.restart_the_dead()
       console.update(metrics_csv.last_metrics(folder.metrics))
-      time.sleep(0.5)  # Then it first looks whether the dead were told to stop.
+      time.sleep(0.5)  # Last, so that `should_stop` is called before parts restart.
   finally:
     console.close()
     supervisor.stop(_seconds_to_save(folder))
@@ -95,7 +95,7 @@ def _check_saved(exit_code: int, folder: run_folder.RunFolder, killed: bool) -> 
     raise exit_codes.RunFailed(
         'the fork server, which started the parts of the run, was killed: the newest '
         f'checkpoint is in {folder.checkpoints}. Run the same command to continue from it.')
-  if exit_code not in (0, -signal.SIGTERM):  # Killed by it while starting.
+  if exit_code not in (0, -signal.SIGTERM):  # SIGTERM kills it while it starts.
     why = ('its learner step did not end in time, and it was killed' if killed
            else 'the reason is above' if exit_code > 0
            else f'it died by {signal.Signals(-exit_code).name}')
@@ -126,7 +126,7 @@ class Supervisor:
   progress in between: the part was then killed from outside, or fails rarely.
 
   Attributes:
-    processes: the newest of each part, by its name.
+    processes: the newest process of each part, by the part's name.
     killed: the names of parts that did not stop when they were told to.
   """
 
@@ -186,11 +186,11 @@ class Supervisor:
     self.killed: Set[str] = set()
 
   def _failure(self, name: str) -> pathlib.Path:
-    """The file with the error that ended a part."""
+    """Returns the file with the error that ended a part."""
     return self._folder.failures / f'{name}.txt'
 
   def _log(self, name: str) -> pathlib.Path:
-    """The file with the output of the libraries in a part."""
+    """Returns the file with the output of the libraries in a part."""
     return self._folder.logs / f'{name}.log'
 
   def start(self) -> None:
@@ -211,7 +211,7 @@ class Supervisor:
     self.processes[name].start()
 
   def ended(self) -> bool:
-    """Whether the run has ended, well or not."""
+    """Returns whether the run has ended, well or not."""
     return self._folder.done.exists() or self._folder.diverged.exists()
 
   def restart_the_dead(self) -> None:
@@ -263,7 +263,7 @@ class Supervisor:
     return ''
 
   def _progress(self, name: str, exit_code: int) -> float:
-    """The newest learner step; for the evaluator, the newest that it has evaluated.
+    """Returns the newest learner step; for the evaluator, the newest it has evaluated.
 
     Until an episode has ended somewhere, an actor that ends with an error has made no
     progress, even if the learner took its unrolls: its environment may fail in every
@@ -304,8 +304,8 @@ class Supervisor:
       timeout: seconds that the learner has to save; the others have five at most.
     """
     deadline = time.time() + timeout
-    # The server last: the others would warn that it is gone. The actors at the same
-    # time as the learner, which many of them would keep from the processor.
+    # The server stops last: the others would warn that it is gone. The actors stop at
+    # the same time as the learner, since many of them would keep it from the processor.
     clients = sorted(set(self.processes) - {'server'}, key=lambda name: name != 'learner')
     for names in clients, self.processes.keys() & {'server'}:
       for name in names:
@@ -321,7 +321,7 @@ class Supervisor:
 
 
 def _kind(error: str) -> str:
-  """An error without its numbers, such as those of environment and step."""
+  """Returns an error without its numbers, such as those of environment and step."""
   return re.sub(r'\d+', '0', error)
 
 

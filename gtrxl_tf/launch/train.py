@@ -64,8 +64,8 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     with (resuming.claimed(folder, experiment, allow_changes) as begins,
           logs.kept(folder.logs / 'train.log')):
       if begins and was_run:
-        # Its tables may come from other settings, or have weights that mark the run as
-        # over.
+        # The earlier run's tables may come from other settings, or have weights that
+        # mark the run as over.
         shutil.rmtree(folder.replay, ignore_errors=True)
       evaluation = None
       if not folder.done.exists():
@@ -104,7 +104,7 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
   folder = run_folder.RunFolder(root_dir)
   with signals.stop_requested() as should_stop, keepalive.keep_alive():
     devices.set_threads(settings.threads)
-    # Before other TensorFlow.
+    # This comes before any other use of TensorFlow.
     strategy = devices.make_strategy(
         strategy_name, tpu, inference.device if inference else None)
     experiment = _prepare(settings.gin_files, settings.gin_bindings, folder)
@@ -178,7 +178,7 @@ def _finish(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
 
 
 def _command(name: str) -> str:
-  """The words that start one of the programs in the user's shell."""
+  """Returns the words that start one of the programs in the user's shell."""
   gtrxl = os.path.join(os.path.dirname(sys.executable), 'gtrxl')
   if shutil.which('gtrxl') == gtrxl:
     return f'gtrxl {name}'

@@ -28,7 +28,8 @@ def agent_variables(agent: tf.Module) -> Variables:
 
 def _walk(root: tf.Module) -> Iterator[Tuple[str, Any]]:
   """Walks over all objects that a root refers to, with their shortest paths."""
-  # It keeps the objects: some are made on demand, and their ids would be used again.
+  # `seen` keeps the objects: some are made on demand, and their ids would be used
+  # again.
   seen, queue = {id(root): root}, collections.deque([('agent', root)])
   while queue:
     path, node = queue.popleft()

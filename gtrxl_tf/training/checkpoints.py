@@ -43,8 +43,8 @@ class Settings:
   Args:
     period: learner steps between checkpoints.
     kept: how many of the newest are kept.
-    keep_every_hours: one older checkpoint in every such interval is never removed; None
-      for none of them.
+    keep_every_hours: one older checkpoint in every interval of this many hours is never
+      removed; None to keep none of them.
   """
   period: config.PositiveInt = 100
   kept: config.PositiveInt = 3
@@ -71,7 +71,7 @@ class Checkpoints:
       kind: the experiment's kind.
       agent: the agent, with all its variables.
       writes: whether this process saves, of several that train together.
-      device: reads and writes the files, see `devices.of_files`.
+      device: the device that reads and writes the files, see `devices.of_files`.
       **objects: other objects that training depends on.
     """
     self.latest: Optional[str] = None
@@ -136,7 +136,7 @@ class Checkpoints:
     try:
       self._manager.save(step, options=self._options)
     except (OSError, tf.errors.OpError) as error:
-      # What the manager knows is not what is on the disk.
+      # The manager's list may differ from what is on the disk.
       self._manager = self._make_manager()
       if self._manager.latest_checkpoint != path:
         self._remove(step)
@@ -247,7 +247,7 @@ def _steps(folder: pathlib.Path, pattern: str) -> Set[int]:
 def _listed(folder: pathlib.Path) -> Set[int]:
   """Returns the steps that the manager lists and that have files.
 
-  One without an index was copied in part, and is not to be passed over silently.
+  A checkpoint without an index was copied in part; it must not be passed over silently.
   """
   try:
     text = (folder / 'checkpoint').read_bytes()

@@ -38,7 +38,7 @@ class Console:
   def update(self, row: Optional[Dict[str, float]]) -> None:
     """Shows a row of metrics; numbers that are not in it (NaN) stay as they were.
 
-    A row without the columns that are always shown, of a damaged file, is ignored.
+    A row that lacks columns that are always shown, as in a damaged file, is ignored.
     """
     if row is None or not {'learner_step', self._steps, self._speed} <= row.keys():
       return

@@ -46,7 +46,7 @@ def mean_curve(curves: Sequence[Tuple[np.ndarray, np.ndarray]]
 
 
 def mean_and_error(values: Sequence[float], spec: str = '.2f') -> str:
-  """Returns the mean of values as text, and of several also its standard error."""
+  """Returns the mean of values as text; of several, with its standard error."""
   cell = format(np.mean(values), spec)
   if len(values) > 1:
     cell += f' ± {np.std(values, ddof=1) / math.sqrt(len(values)):{spec}}'
@@ -54,7 +54,7 @@ def mean_and_error(values: Sequence[float], spec: str = '.2f') -> str:
 
 
 def style(number: int) -> Dict[str, str]:
-  """Returns the style of lines of the label with this number, in every panel."""
+  """Returns the style that the label with this number has in every panel."""
   return {'color': f'C{number}', 'linestyle': '-' if number < 10 else '--'}
 
 
@@ -107,7 +107,7 @@ def steps_column(runs: Dict[str, List[Rows]]) -> str:
 
 
 def time_column(runs: Dict[str, List[Rows]]) -> str:
-  """Returns the column of time: that of the CPU in training where all runs have it."""
+  """Returns the column of time: CPU time of training if all runs have it."""
   first = [rows[0] for seeds in runs.values() for rows in seeds if rows]
   known = first and all('cpu_seconds' in row for row in first)
   return 'cpu_seconds' if known else 'seconds'
@@ -116,8 +116,8 @@ def time_column(runs: Dict[str, List[Rows]]) -> str:
 def measure_column(runs: Dict[str, List[Rows]]) -> str:
   """Returns the column that ranks runs: the score if they have one, or the return.
 
-  Policies that learn while they act have the return on a scale from random actions to
-  their source.
+  For policies that learn while they act, it is the return on a scale from random
+  actions to their source.
   """
   first = next((rows[0] for seeds in runs.values() for rows in seeds if rows), {})
   return next((x for x in ('score', 'normalized') if x in first), 'return')

@@ -56,9 +56,10 @@ def set_threads(threads: Optional[int]) -> None:
 def executor_for(function: Any) -> str:
   """Returns the executor that runs a function with the least CPU time.
 
-  The usual one looks for work that it can do in parallel. With one thread there is
-  none, and without it a small learner step takes 6 % less. An operation that runs a
-  function, such as a loop, would then wait forever for the only thread.
+  The usual executor looks for work that it can do in parallel. With one thread there is
+  none, and a small learner step takes 6 % less on the executor for a single thread. An
+  operation that runs a function, such as a loop, would wait forever there for the only
+  thread.
 
   Args:
     function: a concrete function, for one replica.
@@ -185,7 +186,7 @@ def _check_tf_config(text: Optional[str]) -> None:
 
 
 def of_files(strategy: tf.distribute.Strategy) -> Optional[str]:
-  """Returns the device that reads and writes a run's files; None for the variables'.
+  """Returns the device of a run's files; None if it is that of the variables.
 
   The variables of a TPU slice are on several hosts, whose disks are not this process's.
   """
@@ -194,7 +195,7 @@ def of_files(strategy: tf.distribute.Strategy) -> Optional[str]:
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-  """Whether this is the process that writes, among those that train together."""
+  """Returns whether this process writes, of those that train together."""
   resolver = strategy.cluster_resolver
   if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
     return True
@@ -211,7 +212,7 @@ def num_workers(strategy: tf.distribute.Strategy) -> int:
 
 
 def sum_over_workers(number: int, strategy: tf.distribute.Strategy) -> int:
-  """Returns the sum over all workers, which wait for each other here."""
+  """Returns the sum of `number` over all workers, which wait for each other here."""
   values = _worker_values(float(number), strategy)
   return round(sum(map(float, values)) * num_workers(strategy) / len(values))
 
@@ -306,7 +307,7 @@ def share_out(batch: Any, strategy: tf.distribute.Strategy, own: bool = False,
 
 
 def any_worker(value: bool, strategy: tf.distribute.Strategy) -> bool:
-  """Whether `value` is true in any worker; workers wait for each other here."""
+  """Returns whether `value` is true in any worker; workers wait for each other here."""
   return max(_worker_values(float(value), strategy)) > 0
 
 
@@ -320,7 +321,7 @@ def check_equal(value: int, strategy: tf.distribute.Strategy, what: str) -> None
 
 
 def _worker_values(value: float, strategy: tf.distribute.Strategy) -> Sequence[float]:
-  """Returns `value` of every replica of all workers; of one worker, only its own."""
+  """Returns every replica's `value` in all workers; `[value]` of a single worker."""
   if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
     return [value]
   own = strategy.experimental_distribute_values_from_function(
@@ -342,9 +343,9 @@ def compute_dtype(name: str) -> ContextManager[None]:
 
   Their variables, the outputs of networks, and all losses are float32 in either case.
   On a CPU with instructions for bfloat16 (avx512_bf16, amx_bf16), a learner step of the
-  GTrXL paper's size takes 0.6 of the time that it takes in float32, and one of the
-  small twins the same; with TensorFlow's own kernels (TF_ENABLE_ONEDNN_OPTS=0) a small
-  step takes 2.4 times as long.
+  GTrXL paper's size takes 0.6 of the time that it takes in float32, and a step of the
+  small twins takes the same time; with TensorFlow's own kernels
+  (TF_ENABLE_ONEDNN_OPTS=0) a small step takes 2.4 times as long.
   """
   return saving.global_policy(
       {'float32': 'float32', 'bfloat16': 'mixed_bfloat16'}[name])

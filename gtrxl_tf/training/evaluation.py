@@ -22,7 +22,7 @@ NUM_ENVIRONMENTS = 50
 
 
 class Evaluation(NamedTuple):
-  """Episodes or learning processes that were played, one entry of each list for each."""
+  """The results of episodes or learning processes: lists with an entry for each."""
   returns: List[float]
   successes: List[float]   # 1 or 0; NaN if the environment does not report success.
   tasks: List[int]         # The number of the task that was played.
@@ -44,7 +44,7 @@ class Evaluator(Protocol):
     Args:
       should_stop: called between steps.
       after_training: whether training has ended; columns that take longer may be left
-        out before.
+        out before that.
     """
 
 
@@ -89,7 +89,7 @@ class EpisodeEvaluator:
     each = -(-self._num_episodes // num)
     returns = [[] for _ in range(num)]
     successes = [[] for _ in range(num)]
-    steps = 0  # Since the beginning, until an episode ends.
+    steps = 0  # Steps without the end of an episode; infinite after the first end.
     while min(map(len, returns)) < each:
       if should_stop():
         return None

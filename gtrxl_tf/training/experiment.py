@@ -58,10 +58,10 @@ class Experiment(abc.ABC):
     wrappers: change every environment, in order, as in `[@RepeatAction, @FrameStack]`;
       see `environments.wrappers`.
     network: makes a network for an `action_spec`; by default the kind's.
-    agent: makes an agent of its network, or of several; by default the kind's.
+    agent: makes an agent of a network, or of several; by default the kind's.
     tasks: several tasks in one run: the setting of `environment` in which they differ,
       and its values, as in `{'level': ('rooms_watermaze', 'skymaze')}`.
-    score: computes a number from the mean return of each task, by the value's name; or
+    score: computes a number from the mean returns of tasks, by the tasks' names; or
       several numbers by name, of which `'score'` ranks runs.
     reference_lines: lines in the pictures that compare runs, by a column (`'return'`,
       the name of a score, or `'success'` where tasks have a panel) and a label:
@@ -188,7 +188,7 @@ class Experiment(abc.ABC):
          for seed, task in zip(seeds, tasks)], tasks)
 
   def tasks_of(self, count: int, first: int = 0) -> np.ndarray:
-    """The numbers of the tasks that `count` environments play, int32 `[count]`.
+    """Returns the numbers of the tasks that `count` environments play, int32 `[count]`.
 
     Args:
       count: E.
@@ -253,7 +253,7 @@ class Experiment(abc.ABC):
       tasks: the task of each episode.
 
     Returns:
-      Nothing if the experiment has no score, NaN if a task has no episode yet.
+      The scores; none if the experiment has no score, NaN if a task has no episode yet.
     """
     if self._score is None:
       return {}
@@ -283,7 +283,7 @@ class Experiment(abc.ABC):
 
   @abc.abstractmethod
   def learned_network(self, agent: agent_lib.Agent) -> tf.keras.layers.Layer:
-    """The network of `agent` whose weights act after training."""
+    """Returns the network of `agent` whose weights act after training."""
 
   @abc.abstractmethod
   def make_policy(self, network: tf.keras.layers.Layer) -> Any:
@@ -347,7 +347,7 @@ class Experiment(abc.ABC):
 
   def evaluate(self, folder: run_folder.RunFolder, should_stop: Callable[[], bool]
                ) -> Optional[evaluation_lib.Evaluation]:
-    """Plays with the policy of a finished run; None if it should stop."""
+    """Plays with the policy of a finished run; returns None if it should stop."""
     return self.make_evaluator(self.restore_policy(folder), folder).evaluate(
         should_stop, after_training=True)
 
@@ -357,7 +357,7 @@ class Experiment(abc.ABC):
 
     Args:
       folder: the run's folder.
-      evaluation: at its end.
+      evaluation: the evaluation at its end.
       informed: the informed policy's return, if there is one.
     """
     del folder

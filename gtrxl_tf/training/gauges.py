@@ -65,8 +65,7 @@ class Gauges:
     return made
 
   def show_health(self, watchdog: watchdog_lib.Watchdog) -> None:
-    """Serves the state of a watchdog: `/healthz`, and the gauge
-    `seconds_without_progress`."""
+    """Serves `/healthz` and the gauge `seconds_without_progress`, from a watchdog."""
     self._watchdog = watchdog
     if self.listens:
       self._gauge('seconds_without_progress').set_function(lambda: watchdog.seconds)

@@ -55,7 +55,7 @@ class Metrics(Mapping[str, Any]):
     """Creates the metrics.
 
     Args:
-      names: the scalars'.
+      names: the names of the scalars.
       scalars: `[len(names)]`.
       rest: the other metrics.
     """
@@ -109,9 +109,9 @@ class Learner:
   summed, so that N replicas take the step that one replica would take.
 
   A learner step uses a batch completely: it takes `num_epochs` times `num_minibatches`
-  gradient steps. The agent computes its loss, and with it advantages and value targets,
-  with the newest weights in each of them. With one minibatch, each gradient step uses
-  all rows; otherwise, each epoch divides each replica's rows at random.
+  gradient steps. In each of them the agent computes its loss, and with it advantages
+  and value targets, with the newest weights. With one minibatch, each gradient step
+  uses all rows; otherwise, each epoch divides each replica's rows at random.
 
   Attributes:
     agent: the agent.
@@ -163,7 +163,7 @@ class Learner:
   def prepare(self, batch_spec: Any) -> None:
     """Traces the step on one replica for batches of a spec; no variable changes.
 
-    The first step does this otherwise, and with several replicas it still does.
+    Otherwise the first step does this; with several replicas it always does.
 
     Args:
       batch_spec: nest of tensor specs.
@@ -193,9 +193,9 @@ class Learner:
   def several_steps(self, batches: Any, state: Any, count: int) -> Metrics:
     """Takes several learner steps in one call; returns metrics of the last one.
 
-    They are the steps that calls of `step` take. Python, which takes as long for a call
-    as a fast device for a small step, takes part once. The state of agents that carry
-    one stays on the devices from step to step.
+    They are the same steps that as many calls of `step` take. Python needs as long for
+    a call as a fast device for a small step; here there is one call. The state of
+    agents that carry one stays on the devices from step to step.
 
     The agent is an `OfflineAgent`, and the learner has one epoch and one minibatch.
 
@@ -222,7 +222,7 @@ class Learner:
 
   def device_step(self, batch: Any, rows: Optional[tf.Tensor] = None
                   ) -> Dict[str, Any]:
-    """The compiled part of a gradient step: everything but the agent's `after_step`.
+    """Runs the compiled part of a gradient step: all but the agent's `after_step`.
 
     Args:
       batch: the global batch.
@@ -251,7 +251,7 @@ class Learner:
 
   def _packed_loop(self, batches: Any, state: Any, count: tf.Tensor
                    ) -> Tuple[tf.Tensor, Dict[str, Any]]:
-    """The graph of `several_steps`; see there, and `_packed_step`."""
+    """Takes several steps in the graph; returns the last one's packed metrics."""
     def replica_step(batches, state, i):
       batch = tf.nest.map_structure(lambda x: x[i], batches)
       return self._replica_step(batch._replace(state=state) if carries else batch, None)

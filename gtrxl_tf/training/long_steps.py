@@ -21,8 +21,8 @@ class LongSteps:
 
   The first step of a large network may take minutes, and nothing else is printed before
   `Experiment.log_period` steps have ended. A step cannot be interrupted. If the run is
-  told to stop within a long one, a line says what that costs; if no step before it waits
-  to be saved, the process may end at once.
+  told to stop within a long step, a line says what that costs; if no step before it
+  waits to be saved, the process may end at once.
 
   It runs in its own thread, since the trainer is then inside a call of TensorFlow. Use
   it as a context.
@@ -72,7 +72,7 @@ class LongSteps:
     self._number = number
 
   def step_ends(self) -> None:
-    """Records that the step has ended; says how long the first one took if long."""
+    """Records that the step has ended; logs how long a first one took that was long."""
     number, seconds = self._number, time.monotonic() - self._since
     self._number = None
     if self._logs and not self._takes:

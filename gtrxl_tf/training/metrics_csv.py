@@ -42,7 +42,7 @@ class MetricsWriter:
   def append(self, row: Dict[str, float]) -> None:
     """Writes a row; the keys of the first row are the columns.
 
-    If the file has a column that the row does not have, it is renamed to
+    If the file has a column that the row does not have, the file is renamed to
     `metrics.csv.damaged`, and a new one begins with this row.
     """
     unknown = [column for column in self._columns if column not in row]
@@ -121,7 +121,7 @@ def _row(columns: List[str], line: str) -> Optional[Dict[str, float]]:
 def last_metrics(path: pathlib.Path) -> Optional[Dict[str, float]]:
   """Reads the last row of a `metrics.csv` without the rows before it.
 
-  None if it cannot be read.
+  It returns None if the row cannot be read.
   """
   if not path.exists():
     return None

@@ -45,7 +45,7 @@ class Adam(OptimizerSettings):
   other settings are TensorFlow's.
 
   Args:
-    learning_rate: at the start of the run.
+    learning_rate: the learning rate at the start of the run.
     final_learning_rate: the share of it at the end of the run, to which it falls
       linearly: with the environment steps that were trained on, or offline with the
       learner steps.
@@ -82,8 +82,8 @@ class AdamW(OptimizerSettings):
   The defaults are RATE's (Table 8, T-Maze).
 
   Args:
-    learning_rate: after the warm-up.
-    weight_decay: decoupled from the gradient.
+    learning_rate: the learning rate after the warm-up.
+    weight_decay: the weight decay, decoupled from the gradient.
     beta_1: decay of the first moment.
     beta_2: decay of the second moment.
     warmup_steps: gradient steps over which the learning rate rises from 0.
@@ -94,8 +94,8 @@ class AdamW(OptimizerSettings):
       run, see `Adam`.
     final_learning_rate: the share of the learning rate at the end of the decay.
     clip_norm: the norm to which gradients are clipped; None for no clipping.
-    ema_momentum: after each gradient step, an average of the weights becomes this share
-      of itself plus the rest of the new weights; it starts as the first weights.
+    ema_momentum: the share that an average of the weights keeps of itself at each
+      gradient step; the rest is the new weights, and it starts as the first weights.
       Offline, policies act with the average, and training is the same without it. 0
       for no average, as in the papers; 0.99 averages over about 100 steps.
   """
@@ -145,7 +145,7 @@ class _FusedAdamW(tf.keras.optimizers.legacy.Adam):
   """AdamW with three operations for each variable.
 
   Keras' class has about 25, which took 15 % of the CPU time of a small learner step. It
-  is used where weights are averaged, which this one cannot.
+  is used where weights are averaged, which the class here does not do.
   """
 
   def __init__(self, learning_rate: schedules.WarmUpAndDecay, weight_decay: float,

@@ -24,8 +24,8 @@ class XLAStep(NamedTuple):
   """What a `Rollout` needs to compile a policy's step with XLA.
 
   Attributes:
-    variables: those that the step reads. Those of one dtype are one argument of the
-      compiled step: each argument takes about 3 us of CPU time.
+    variables: the variables that the step reads. All of one dtype are one argument of
+      the compiled step: each argument takes about 3 us of CPU time.
     must_move: maps the state after a step to a bool: whether `move` would change it.
     move: maps the state after a step to that before the next. It is not compiled: XLA
       would copy all of the state at every step.
@@ -97,7 +97,7 @@ class Rollout:
     self._move = xla and _mover(self._state, xla.move)
 
   def _inputs(self) -> List[np.ndarray]:
-    """Returns the policy's inputs. Step types are float32, as most of the others."""
+    """Returns the policy's inputs. Step types are float32, like most of the others."""
     seen = self._seen
     return [seen.step_type.astype(np.float32), seen.reward, seen.discount,
             *tree.flatten(seen.observation)]
@@ -175,7 +175,7 @@ def warn_without_xla(error: tf.errors.InvalidArgumentError) -> None:
 
 
 def _values(variables: Any) -> Any:
-  """The values of a nest of variables."""
+  """Returns the values of a nest of variables."""
   return tf.nest.map_structure(lambda x: x.read_value(), variables)
 
 

@@ -22,7 +22,7 @@ class RunFolder:
   """Paths in the folder of a run.
 
   `config.gin`      the complete operative config; `launch.train` writes it
-  `config.1.gin`, `evaluation.1.csv`, ...  those from before settings were changed
+  `config.1.gin`, `evaluation.1.csv`, ...  the same files before settings were changed
   `checkpoints/`    everything that training depends on
   `summaries/`      for TensorBoard
   `metrics.csv`     one row every few learner steps
@@ -33,7 +33,8 @@ class RunFolder:
   `scores.csv`      the scores of these episodes, if the experiment has any
   `videos/`         films of episodes, made by `gtrxl evaluate --video`
   `report.html`     a page about the run, made by `gtrxl report`
-  `learning_process.png`, `.csv`  the last learning processes of such a policy
+  `learning_process.png`, `.csv`  the last learning processes of a policy that learns
+                    while it acts
   `evaluations.csv` episodes during training, in runs with an evaluator
   `replay/`         Reverb's checkpoints of its tables
   `failures/`       for each process that failed, the traceback of its last error

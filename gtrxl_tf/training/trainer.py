@@ -148,11 +148,11 @@ class Trainer(abc.ABC):
 
   @abc.abstractmethod
   def _has_ended(self) -> bool:
-    """Whether training has taken all its steps."""
+    """Returns whether training has taken all its steps."""
 
   @abc.abstractmethod
   def _between_steps(self, logs: bool) -> None:
-    """Called after every call of `_learn`, whose metrics are `self._newest`.
+    """Does the rest after each call of `_learn`, whose metrics are `self._newest`.
 
     Args:
       logs: whether a row is logged next. The metrics are then known to be finite.
@@ -164,15 +164,18 @@ class Trainer(abc.ABC):
 
   @abc.abstractmethod
   def _network_that_acts(self) -> tf.keras.layers.Layer:
-    """A network for policies with the newest weights, in float32 on one device."""
+    """Returns a network with the newest weights, in float32 on one device."""
 
   def _announce_end(self) -> bool:
-    """Tells other processes that the run is over; returns whether it did so before it
-    was asked to stop."""
+    """Tells other processes that the run is over.
+
+    Returns:
+      Whether it did so before it was asked to stop.
+    """
     return True
 
   def _logs(self) -> bool:
-    """Whether a row of metrics is logged after this step."""
+    """Returns whether a row of metrics is logged after this step."""
     return self.step % self._experiment.log_period == 0
 
   def run(self) -> bool:

@@ -75,7 +75,7 @@ class Watchdog:
     return max(0.0, time.monotonic() - self._last)
 
   def stalled(self) -> bool:
-    """Whether there has been no progress for longer than the limit."""
+    """Returns whether there has been no progress for longer than the limit."""
     return not self._ended.is_set() and self.seconds > self.limit
 
   def __enter__(self) -> 'Watchdog':

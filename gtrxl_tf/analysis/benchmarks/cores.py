@@ -32,7 +32,7 @@ class Sizes(NamedTuple):
 SIZES = {
     'tiny': Sizes(2, 64, 2, 32, 64, 32, 16, 2),
     'small': Sizes(4, 256, 8, 64, 512, 128, 95, 8),
-    # The paper's for Numpad and Memory Maze, which does not give that of the MLP.
+    # The paper's sizes for Numpad and Memory Maze; it does not give the MLP's.
     'paper': Sizes(12, 256, 8, 64, 512, 512, 95, 2),
 }
 
@@ -75,8 +75,8 @@ def make_core(sizes: Sizes) -> cores.TransformerXL:
 def full_state(core: cores.Core, batch_size: int) -> Any:
   """Makes a state whose memory is full of steps of the present episode.
 
-  Records cannot restore the state of a core that works in segments: it is the initial
-  one, whose tensors have the same shapes.
+  Records cannot restore the state of a core that works in segments. For such a core it
+  is the initial state, whose tensors have the same shapes.
   """
   if core.segment_length > 1:
     return core.initial_state(batch_size)
@@ -144,8 +144,8 @@ class _Still:
 def cpu_milliseconds(call: Callable[[], None], count: int, warmup: int) -> float:
   """Returns the median CPU time of `count` calls, after `warmup` that are not timed.
 
-  It is that of all threads, which is steadier than wall time on a machine that is not
-  idle.
+  The time is that of all threads, which is steadier than wall time on a machine that is
+  not idle.
   """
   for _ in range(warmup):
     call()

@@ -75,16 +75,17 @@ def summary(rows: List[Dict[str, float]], samples: Sequence[Sample],
     informed: the informed policy's return, if there is one.
 
   Returns:
-    `start_s`, `start_cpu_s`: before the first row, which the first learner steps
-      precede by a fraction of a second.
-    `steps_per_cpu_s`: environment steps by CPU second, between first and last row.
+    `start_s`, `start_cpu_s`: wall and CPU seconds before the first row, which the first
+      learner steps precede by a fraction of a second.
+    `steps_per_cpu_s`: environment steps per CPU second, between first and last row.
     `steps_50`, `cpu_s_50` and so on: environment steps, and CPU seconds from the first
       learner step, until the return reached that share of the informed policy's; None
       if it did not.
-    `whole_s`, `whole_cpu_s`: of the command.
-    `return`: in the last row.
+    `whole_s`, `whole_cpu_s`: wall and CPU seconds of the command.
+    `return`: the return in the last row.
   """
-  # When a row was written: its own clock, set by the moments at which rows were seen.
+  # The moment at which the rows' own clock was 0: no row was seen before it was
+  # written.
   seen = [min(x.seconds for x in samples if x.rows > i) - row['seconds']
           for i, row in enumerate(rows) if any(x.rows > i for x in samples)]
   clock = min(seen)
@@ -105,7 +106,7 @@ def summary(rows: List[Dict[str, float]], samples: Sequence[Sample],
 
 
 class CpuSeconds:
-  """CPU seconds of a process and all below it, those that have ended included."""
+  """Counts CPU seconds of a process and all below it, also of those that have ended."""
 
   def __init__(self):
     self._seconds: Dict[int, float] = {}
@@ -130,7 +131,7 @@ class CpuSeconds:
 
 
 def _stat(pid: int) -> Optional[Tuple[int, float]]:
-  """A process's parent and CPU seconds; None if it has ended."""
+  """Returns a process's parent and CPU seconds; None if it has ended."""
   try:
     text = pathlib.Path(f'/proc/{pid}/stat').read_text(encoding='utf-8')
   except OSError:

@@ -83,7 +83,7 @@ def hlo(learner: learner_lib.Learner, batch: Any, stage: str = 'hlo') -> Any:
   """Returns the XLA module of a learner step on batches like the given one.
 
   Args:
-    learner: on one replica.
+    learner: a learner on one replica.
     batch: nest of tensors.
     stage: `hlo` for text, `hlo_serialized` for bytes.
   """
@@ -91,7 +91,7 @@ def hlo(learner: learner_lib.Learner, batch: Any, stage: str = 'hlo') -> Any:
 
 
 def _compiled(learner: learner_lib.Learner, **options) -> Any:
-  """The step, with all that follows it on the devices: PopArt's update, target copies."""
+  """Returns the step with what follows on devices: PopArt's update, target copies."""
   agent = learner.agent
 
   def step(batch):
@@ -139,7 +139,8 @@ def write(path: pathlib.Path, gin_files: Sequence[str], gin_bindings: Sequence[s
     gin_files: files of settings.
     gin_bindings: single settings.
     batch_size: rows of a batch.
-    runs: also takes the step, and writes beside the file what `run_apart` needs.
+    runs: whether to take the step, too, and write what `run_apart` needs beside the
+      file.
 
   Returns:
     The size of its batch in words.
@@ -172,7 +173,7 @@ def write_step(folder: pathlib.Path, learner: learner_lib.Learner, batch: Any) -
 
 
 def _value(captured: tf.Tensor) -> tf.Tensor:
-  """The value of what a function captures: a tensor, or the handle of a variable."""
+  """Returns the value of what a function captures: a tensor or a variable's handle."""
   if captured.dtype != tf.resource:
     return captured
   # pylint: disable-next=protected-access

@@ -20,7 +20,7 @@ def peaks(repeat: int = 5) -> Dict[str, float]:
     repeat: how often each product is taken; the fastest counts.
 
   Returns:
-    `gflops`: of a product of square float32 matrices, in GFLOP/s of CPU time.
+    `gflops`: the rate of a product of square float32 matrices, in GFLOP/s of CPU time.
     `gbps`: the rate at which a product of matrix and vector reads the matrix, in GB/s.
   """
   square = tf.random.normal([_WIDTH, _WIDTH])
@@ -39,10 +39,11 @@ def _seconds(left: tf.Tensor, right: tf.Tensor) -> float:
 
 
 def training_flops(sizes: cores_lib.Sizes) -> int:
-  """Floating-point operations of `cores.training_step`, in dense and attention products.
+  """Returns the number of floating-point operations of `cores.training_step`.
 
-  Forward and backward count as three times forward; memory, of which only the keys'
-  and values' weights have a gradient, as twice. Normalization and the like do not count.
+  Only dense and attention products count, not normalization and the like. Forward and
+  backward count as three times forward; memory, of which only the keys' and values'
+  weights have a gradient, as twice.
   """
   inner, time_steps = sizes.num_heads * sizes.head_dim, sizes.unroll_length
   keys = sizes.memory_length + time_steps

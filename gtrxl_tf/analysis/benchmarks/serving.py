@@ -1,4 +1,4 @@
-"""Latency and throughput of a server of a policy, `gtrxl serve`."""
+"""Measures the latency and throughput of a policy server, `gtrxl serve`."""
 
 import asyncio
 import time
@@ -65,7 +65,7 @@ async def _play(http: aiohttp.ClientSession, observation: Any, begin: float, end
 
 
 async def _counters(http: aiohttp.ClientSession) -> Dict[str, float]:
-  """The server's counters that have no labels."""
+  """Returns the server's counters that have no labels."""
   async with http.get('/metrics') as response:
     lines = (await response.text()).splitlines()
   pairs = [line.split() for line in lines if line[0] != '#' and '{' not in line]
@@ -73,7 +73,7 @@ async def _counters(http: aiohttp.ClientSession) -> Dict[str, float]:
 
 
 def _example(spec: Any) -> Any:
-  """An observation of zeros, or of minima, for a description of observations."""
+  """Returns an observation of zeros or minima, for a description of observations."""
   if isinstance(spec, list):
     return [_example(part) for part in spec]
   if not isinstance(spec.get('shape'), list):

@@ -127,7 +127,7 @@ class OfflineExperiment(experiment.Experiment):
   def _check_specs(self) -> None:
     """Checks that the dataset's shapes and actions are those of the environment.
 
-    Logs another name of the environment, which may be another version of it.
+    It logs a warning if the environment's name differs, as for another version of it.
     """
     recorded = self.dataset.environment
     if recorded and recorded != self.environment_name:

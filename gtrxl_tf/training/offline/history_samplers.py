@@ -1,7 +1,7 @@
 """Samplers of training on learning histories: the steps in each batch.
 
 A trajectory of T steps, K in each of N segments, may begin in the middle of a history;
-it includes the step before.
+it includes the step before its first.
 """
 
 import collections
@@ -125,7 +125,7 @@ class HistoryChunks(HistorySampler):
     super().__init__(trajectories, initial_state, learner_steps)
     random = self._random(_FIRST_ROWS, 0)
     histories = self._histories(random)
-    # These include the last chunk, which may be shorter.
+    # Numbers of chunks, with the last one, which may be shorter.
     counts = -(-self._dataset.lengths[histories] // self._length)
     # The numbers of the steps that were not observed, and their rows.
     self._rows = collections.deque(

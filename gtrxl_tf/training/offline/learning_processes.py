@@ -101,9 +101,9 @@ class RandomSource(collecting.Source):
 class LearningProcesses:
   """An `Evaluator` that plays a learning process in each of a source's evaluation tasks.
 
-  It also evaluates the greedy policy, which takes the most likely actions, and after
-  training the policy at the temperature that is best in tasks of training. Tasks of the
-  evaluation have no influence on that choice.
+  It also evaluates the greedy policy, which takes the most likely actions, and, after
+  training, the policy at the temperature that is best in tasks of training. Tasks of
+  the evaluation have no influence on that choice.
 
   Attributes:
     columns: the names of the means of an evaluation.
@@ -155,7 +155,7 @@ class LearningProcesses:
   def _best_temperature(self) -> float:
     """Returns the temperature with the best returns in tasks of training.
 
-    All temperatures play the same tasks, together as many as an evaluation.
+    All N temperatures play the same tasks, an Nth as many as an evaluation has.
     """
     num_tasks = -(-self._collector.num_histories['evaluation'] // len(self._at))
     returns = {temperature: np.mean(_last_returns(source.play(

@@ -99,12 +99,12 @@ class Trajectories:
 
 
 def numbered(nest: Any) -> Dict[str, np.ndarray]:
-  """The arrays of a nest, named by their numbers."""
+  """Returns the arrays of a nest, named by their numbers."""
   return {str(i): np.asarray(x) for i, x in enumerate(tf.nest.flatten(nest))}
 
 
 def from_numbered(structure: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-  """The nest, of the given structure, whose arrays `numbered` has named."""
+  """Returns the nest of the given structure whose arrays `numbered` has named."""
   return tf.nest.pack_sequence_as(
       structure, [arrays[str(i)] for i in range(len(arrays))])
 
@@ -113,11 +113,11 @@ class Sampler(tf.train.experimental.PythonState):
   """Makes the batches of learner steps; its state is part of checkpoints.
 
   With `OfflineExperiment.steps_per_call` it makes the batches of several steps before
-  it observes the last of them, and meanwhile, in another thread, those of the next.
+  it observes the last of them. Meanwhile it makes those of the next call in a thread.
 
   Attributes:
-    one_step_per_call: whether that must be 1, because the sampler must observe every
-      step.
+    one_step_per_call: whether `steps_per_call` must be 1, because the sampler must
+      observe every step.
     state: the field `state` of the batch that follows the observed steps; `()` if the
       sampler does not carry one on the devices.
   """
@@ -267,13 +267,13 @@ class SegmentBySegment(Sampler):
 class MemoryPool(Sampler):
   """Trains on whole trajectories, half of which begin with an earlier batch's memory.
 
-  Nothing in training on N segments makes a memory last longer. Here, once the loss has
-  fallen, half of the rows begin with the memory of a row of an earlier batch. They go
-  through an episode with the same clue, which is hidden from them, so they can answer
-  only from memory. Their memory just before the answer then replaces the one that they
-  began with. At each step a memory is replaced by a young one with probability
-  `renewal`, so that ages are geometrically distributed with a mean of 1 / `renewal`
-  passes, whatever N is. Neither batches nor gradients become longer.
+  Nothing in training on N segments makes a memory last longer than them. Here, once the
+  loss has fallen, half of the rows begin with the memory of a row of an earlier batch.
+  They go through an episode with the same clue, which is hidden from them, so they can
+  answer only from memory. Their memory just before the answer then replaces the one
+  that they began with. At each step a memory is replaced by a young one with
+  probability `renewal`, so that ages are geometrically distributed with a mean of
+  1 / `renewal` passes, whatever N is. Neither batches nor gradients become longer.
 
   The sampler is not from the papers. It trains on memories written by the weights of
   many steps ago, like truncated back-propagation with a carried state, or the sample

@@ -61,7 +61,7 @@ class OfflineTrainer(trainer.Trainer):
     return self.step >= self._experiment.learner_steps
 
   def _should_stop(self) -> bool:
-    """Whether to stop; all workers stop at the same step."""
+    """Returns whether to stop; all workers stop at the same step."""
     with learner.device_errors(self.step + 1):
       return devices.any_worker(self._asked_to_stop(), self._strategy)
 
@@ -78,9 +78,9 @@ class OfflineTrainer(trainer.Trainer):
         yield batches, devices.share_out(self._sampler.state, self._strategy), count
 
   def _make_call(self, step: int) -> Tuple[Any, int]:
-    """Makes the batches of a call from learner step `step`; returns also their number.
+    """Makes the batches of a call from learner step `step`; also returns their number.
 
-    The call ends where something happens between steps.
+    The call ends where a row, a checkpoint or an evaluation is due.
     """
     experiment = self._experiment
     most = experiment.steps_per_call
@@ -113,7 +113,7 @@ class OfflineTrainer(trainer.Trainer):
     self._means = {}
     if self._is_chief and self._is_due(self._experiment.evaluation_period):
       began = time.process_time()
-      self._network_that_acts()  # The evaluator's policy has it.
+      self._network_that_acts()  # Updates the evaluator's network.
       ends = self._has_ended()  # The last evaluation is not interrupted.
       self.evaluation = self._evaluator.evaluate(
           lambda: not ends and self._asked_to_stop(), after_training=ends)

@@ -42,11 +42,12 @@ def make_rollout(policy: policy_lib.ActorCriticPolicy,
                  head_starts: Optional[np.ndarray] = None) -> rollout.Rollout:
   """Makes an actor's rollout, compiled with XLA.
 
-  Its state is the policy's and the seed of the next step. The info of a step is the
-  action before clipping, which is the sample that the learner scores, and the policy's.
+  Its state is the policy's state and the seed of the next step. The info of a step is
+  the action before clipping, which is the sample that the learner scores, and the
+  policy's info.
 
   Args:
-    policy: acts.
+    policy: the policy that acts.
     environment: E environments.
     seed: the first step's, [2]. Its second number counts the steps.
     head_starts: see `BatchedEnvironment.reset`.
@@ -70,7 +71,7 @@ def make_rollout(policy: policy_lib.ActorCriticPolicy,
 
 
 def _padded(rows: Any) -> Any:
-  """Repeats the last row of a nest of `[E, ...]` up to the least number of rows."""
+  """Repeats the last row of a nest of `[E, ...]`, to at least `MIN_ROWS` rows."""
   def pad(x):
     missing = max(0, MIN_ROWS - x.shape[0])
     return tf.concat([x, tf.repeat(x[-1:], missing, axis=0)], axis=0) if missing else x
@@ -97,7 +98,7 @@ class Actor:
       should_stop: called after every unroll and while waiting.
       start: the number of this start, which no earlier start of this actor in the same
         run had. With the run's seed it decides episodes, head starts and noise.
-      gauges: shows its counts to Prometheus.
+      gauges: shows the actor's counts to Prometheus.
     """
     self._experiment = experiment
     self._address = address
@@ -221,7 +222,7 @@ class Actor:
     return step
 
   def _refresh_cache(self) -> None:
-    """Rebuilds the policy's cache by the weights that it has now."""
+    """Rebuilds the policy's cache with the weights that it has now."""
     if self._experiment.memory_length:
       records, step_types = tree.map_structure(tf.constant, self._stream.memory())
       self._refresh(records, step_types)

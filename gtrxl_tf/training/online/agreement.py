@@ -1,7 +1,7 @@
 """Checks that all parts of a run have the same settings.
 
-The accident is a part on another host that is started by hand with other flags. The
-server's settings are the reference: it is the part that all others connect to.
+The usual mistake is a part that is started by hand, on another host, with other flags.
+The server's settings are the reference, since all other parts connect to it.
 """
 
 import pathlib
@@ -36,8 +36,8 @@ def compare(server: str, ours: differences.Settings, theirs: differences.Setting
   """Compares a part's settings with those of a server.
 
   Raises:
-    config.ConfigError: they differ in more than `differences.OF_ONE_PART`. It names the
-      `server`.
+    config.ConfigError: they differ in more than `differences.OF_ONE_PART`. The message
+      names the `server`.
   """
   different = differences.differences(ours, theirs, differences.OF_ONE_PART)
   if different:

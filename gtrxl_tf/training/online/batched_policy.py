@@ -20,10 +20,10 @@ class BatchedPolicy:
 
   The policy's state has a row for each environment. A step gathers the rows of a batch,
   and writes back what has changed. TensorFlow's batcher collects the requests. There is
-  one for each version of the weights, so that a request is answered by the weights that
-  it asks for, whichever have come since.
+  one batcher for each version of the weights, so that a request is answered by the
+  weights that it asks for, whichever have come since.
 
-  It is for graphs that answer requests: `act` and `refresh` add operations to them.
+  `act` and `refresh` are for graphs that answer requests: they add operations to them.
 
   Attributes:
     batch_sizes: the numbers of rows that a step takes. A batch is filled up to one.
@@ -40,9 +40,9 @@ class BatchedPolicy:
       request_rows: E.
       max_batch: the most rows of a batch; None for all.
       max_wait_ms: see `placement.Inference`.
-      seeds: the samples', an int32 for each version.
-      device: has the memory and takes the steps; by default TensorFlow's. The networks'
-        variables are there too.
+      seeds: seeds of the samples, an int32 for each version.
+      device: the device of the memory and of the steps; by default TensorFlow's. The
+        networks' variables are there too.
     """
     self._device = device
     self._policies = policies
@@ -66,17 +66,17 @@ class BatchedPolicy:
     self._trace(jit_compile=True)
 
   def load(self, version: int, variables: Sequence[tf.Variable]) -> None:
-    """Sets the weights of a version, by which no request is being answered."""
+    """Sets the weights of a version that is answering no request."""
     for mine, variable in zip(self._policies[version].variables, variables):
       mine.assign(variable)
 
   def counts(self) -> Dict[str, float]:
-    """Batches, the environments in them, and seconds of steps; since the beginning."""
+    """Returns the numbers of batches and of rows so far, and the seconds of steps."""
     batches, rows = (int(x) for x in self._counts)
     return dict(batches=batches, rows=rows, seconds=float(self._seconds))
 
   def unflatten(self, leaves: Sequence[Any]) -> Any:
-    """The action, the sample and the `PolicyInfo` of what `act` returns."""
+    """Returns the action, the sample and the `PolicyInfo` of what `act` returns."""
     return tf.nest.pack_sequence_as(self._answer_spec, leaves)
 
   def warm_up(self) -> None:
@@ -103,7 +103,7 @@ class BatchedPolicy:
                  tensor_specs.zeros(policy.time_step_spec, [num]))
 
   def _initial_state(self) -> Any:
-    # The last row is for those that fill a batch.
+    # The last row is for the rows that fill a batch.
     return self._policies[0].get_initial_state(self._num_rows + 1)
 
   def _trace(self, jit_compile: Optional[bool]) -> None:
@@ -115,7 +115,11 @@ class BatchedPolicy:
 
   def _compiled(self, policy: policy_lib.ActorCriticPolicy, jit_compile: Optional[bool]
                 ) -> Any:
-    """Returns a step: the leaves of the state, None where unchanged, and the answer."""
+    """Compiles the step of a policy.
+
+    It returns the leaves of the state, None where unchanged; whether the state must be
+    moved; and the answer.
+    """
     def step(state, seed, time_step):
       done = policy.unmoved_action(time_step, state, seed)
       # XLA would copy what has not changed.
@@ -219,7 +223,7 @@ class BatchedPolicy:
 
 
 def _batch_sizes(request_rows: int, most: int) -> List[int]:
-  """Multiples of a request's rows, each twice the one before, and the most."""
+  """Returns multiples of a request's rows, each twice the one before, and the most."""
   most -= most % request_rows
   sizes = [most]
   while sizes[0] > request_rows:

@@ -26,7 +26,7 @@ from gtrxl_tf.training.online import inference_call
 from gtrxl_tf.training.online import reconnect
 
 # A call waits this long for its answer. The server answers as soon as the policy has
-# acted, also if the actor must wait, and the same call may be made again.
+# acted, or at once if the actor must wait, and the same call may be made again.
 _CALL_MS = 30_000
 _CONNECT_MS = 2_000
 _MAX_WAIT = 4.0  # Seconds, until another attempt to connect.
@@ -109,7 +109,7 @@ class _Actor:
     """Returns what the answer says, and the actions.
 
     Raises:
-      ServerLost: there is none.
+      ServerLost: there is no answer.
       actor.ActingFailed: the server cannot answer.
     """
     call = [self._call]
@@ -195,7 +195,7 @@ class EnvironmentHost:
           client = self._connect()
         self._play(client, backoff)
       except server_lost.ServerLost as error:
-        client = None  # With its connection, see `_connect`.
+        client = None  # This ends its connection too, see `_connect`.
         with self._watchdog.waiting_for('the inference server, which does not answer'):
           if self._counts['reconnections'] < 0 and time.time() - began < _COMPILES:
             time.sleep(_PAUSES[1])
@@ -214,11 +214,11 @@ class EnvironmentHost:
             f'{self._address}: it waits for {self._watchdog.waits_for}')
 
   def _connect(self) -> Any:
-    """Returns a client of the server, which has the same settings."""
+    """Returns a client of the server, after a check that it has the same settings."""
     host, _, port = self._address.rpartition(':')
     try:
-      # TensorFlow keeps the connection of a client that finds no server, and gRPC, which
-      # later clients share it with, tries it more and more rarely.
+      # TensorFlow keeps the connection of a client that finds no server. Later clients
+      # share it, and gRPC tries it more and more rarely.
       socket.create_connection(
           (host.strip('[]'), int(port)), _CONNECT_MS / 1000).close()
     except OSError as error:

@@ -37,7 +37,7 @@ class OnlineEvaluator:
     Args:
       experiment: the run's.
       address: the Reverb server's address.
-      folder: for the results; the run's, or another where that cannot be reached.
+      folder: the folder for results: the run's, or another if that cannot be reached.
       should_stop: called after every evaluation and while waiting.
       gauges: shows the results to Prometheus.
     """

@@ -250,7 +250,7 @@ class OnlineExperiment(experiment.Experiment):
     return agent.acting_network
 
   def max_age(self, agent: agent_lib.OnlineAgent) -> float:
-    """The bound on the age of data, in learner steps."""
+    """Returns the bound on the age of data, in learner steps."""
     if self.replay:
       return math.inf
     return self._max_age or self.batches_per_weights or agent.default_max_age
@@ -261,9 +261,9 @@ class OnlineExperiment(experiment.Experiment):
     """Makes a policy that acts with `network`; see `ActorCriticPolicy`.
 
     Args:
-      network: acts.
-      greedy: takes the most likely action; always so with `exploration`, except in an
-        actor.
+      network: the network that acts.
+      greedy: whether to take the most likely action. With `exploration`, all policies
+        do but those of actors.
       with_record: whether a step's `info` has the core's record.
       actor: the index of the actor that plays with it.
     """
@@ -284,7 +284,7 @@ class OnlineExperiment(experiment.Experiment):
     return self.acting_network.core.memory_length
 
   def row_spec(self) -> unroll.Unroll:
-    """Specs of an actor's rows, which it writes at every step, `[E, ...]`."""
+    """Returns the specs of the rows that an actor writes at every step, `[E, ...]`."""
     num = self.environments_per_actor
 
     def batched(spec: Any) -> tf.TensorSpec:
@@ -304,7 +304,7 @@ class OnlineExperiment(experiment.Experiment):
         target_step=tf.TensorSpec((), tf.int64), unroll_id=tf.TensorSpec((), tf.int64))
 
   def unroll_signature(self) -> unroll.Unroll:
-    """Specs of an item of unrolls, in the replay table if there is one."""
+    """Returns the specs of an item of unrolls, in the replay table if there is one."""
     return unroll.signature(
         self.row_spec(), self.unroll_length, self.memory_length)
 

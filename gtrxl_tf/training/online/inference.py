@@ -30,8 +30,8 @@ from gtrxl_tf.training.online import unroll_stream
 
 # A server that is told to stop waits this long until its unrolls are in the queue.
 _FAREWELL_SECONDS = 5.0
-# One whose run is over waits this long until all actors know. They may be in a step of
-# their environments, or about to connect again.
+# A server whose run is over waits this long until all actors know. They may be in a
+# step of their environments, or about to connect again.
 _TELL_SECONDS = 60.0
 _SHOW_SECONDS = 1.0
 _WEIGHTS_SECONDS = 0.05  # The time between two looks for newer weights.
@@ -64,14 +64,14 @@ class InferenceServer:
     Args:
       experiment: the run's.
       address: the Reverb server's address.
-      port: where to listen.
+      port: the port to listen on.
       should_stop: called while serving.
       start: the number of this start, which no earlier start in the same run had. With
         the run's seed it decides the noise of actions, together with the order in which
         calls come.
-      gauges: shows its counts to Prometheus.
-      host: where to listen.
-      device: acts, such as `GPU:1`; by default TensorFlow's.
+      gauges: shows the server's counts to Prometheus.
+      host: the host to listen at.
+      device: the device that acts, such as `GPU:1`; by default TensorFlow's.
       source: gives the weights of a learner in this process. By default they come from
         the Reverb server.
 
@@ -198,7 +198,7 @@ class InferenceServer:
     self._finished = channel.finished
 
   def _answer(self, numbers: tf.Tensor, *leaves: tf.Tensor) -> List[tf.Tensor]:
-    """The graph that answers a call."""
+    """Answers a call, in the graph."""
     num = self._experiment.environments_per_actor
     says, version, row, refreshes, *actions = tf.numpy_function(
         self._begin, [numbers, *leaves],

@@ -16,13 +16,14 @@ from gtrxl_tf.training.online import inference_call
 from gtrxl_tf.training.online import unroll_stream
 
 VERSIONS = 2  # Sets of weights that may act at the same time.
-# An actor that has not called for so long after an answer, as its environments may take,
-# loses its unroll if newer weights wait for it. Another process may then take its place.
+# The time that a step of an actor's environments may take. An actor that has not called
+# for longer after an answer loses its unroll if newer weights wait for it. Another
+# process may then take its place.
 _SILENT_SECONDS = 10.0
 # After so long the answer to a call has failed, and the actor may call again.
 _FAILED_SECONDS = 60.0
-# How long a call may wait for the queue. It occupies a thread of TensorFlow, of which
-# there may be one. Reverb takes 0 for any length of time.
+# How long a call may wait for the queue. It occupies a thread of TensorFlow, which may
+# have only one. To Reverb, 0 means any length of time.
 _QUEUE_MS = 1
 
 _NO_WEIGHTS = 'a learner, which has published no weights'
@@ -113,7 +114,7 @@ class Actors:
     self._connection = None
 
   def free_version(self) -> Optional[int]:
-    """The version for newer weights; None as long as an unroll began with it.
+    """Returns the version for newer weights; None while an unroll still uses it.
 
     The unroll of an actor that calls no more is given up.
     """
@@ -144,7 +145,7 @@ class Actors:
 
   def claim(self, index: int, session: int, number: int
             ) -> Tuple[Optional[Actor], bytes, Sequence[np.ndarray]]:
-    """Returns the actor of a call that is to be answered; else None, and the answer."""
+    """Returns the actor of a call that a policy must answer, or None and an answer."""
     with self._lock:
       if self._finished:
         self._told.add(index)
@@ -244,7 +245,7 @@ class Actors:
     return NO_SERVER
 
   def gauges(self) -> Dict[str, float]:
-    """How many actors call, and how many calls are being answered."""
+    """Returns how many actors call, and how many calls are being answered."""
     with self._lock:
       return dict(actors=sum(not x.is_silent for x in self._actors.values()),
                   queue=sum(x.called is not None for x in self._actors.values()))

@@ -1,11 +1,12 @@
 """The calls between an inference server and the processes that step environments.
 
 A call has the time steps of the E environments of an actor, and returns their actions.
-Before these are three numbers: the actor's index; its session, a random number; and how
-many calls of the session came before. A session begins with its environments' first
-steps. The same call may be made again if its answer was lost: the server does not act
-twice. A server that does not know the session, because it was started again, says
-`RESET`. The actor then resets its environments and begins another session.
+Before the time steps it has three numbers: the actor's index; its session, a random
+number; and how many calls of the session came before. A session begins with its
+environments' first steps. The same call may be made again if its answer was lost: the
+server does not act twice. A server that does not know the session, because it was
+started again, says `RESET`. The actor then resets its environments and begins another
+session.
 """
 
 import math
@@ -22,19 +23,19 @@ from gtrxl_tf.training.online import experiment as experiment_lib
 ACT = 'act'            # Steps the policy for an actor.
 SETTINGS = 'settings'  # Takes nothing, and returns the server's settings as JSON, or ''.
 
-# What an answer says first, as bytes. Any other text is what the actor waits for: its
-# environments were not acted in, and it makes the same call again.
+# What an answer says first, as bytes. Any other text is what the actor waits for: the
+# server did not act, and the actor makes the same call again.
 ACTED = b''
 RESET = b'reset'
 FINISHED = b'finished'  # The run is over.
 REFUSED = b'refused: '  # Followed by the reason.
 
-_MAX_BYTES = int(3.9 * 2**20)  # Of time steps; gRPC's limit is 4 MiB with the rest.
+_MAX_BYTES = int(3.9 * 2**20)  # For time steps; gRPC's limit for a call is 4 MiB.
 
 
 def seen_spec(experiment: experiment_lib.OnlineExperiment
               ) -> environments.BatchedTimeStep:
-  """The specs of a call's time steps, `[E, ...]`. The graph does not know E."""
+  """Returns the specs of a call's time steps, `[E, ...]`. The graph does not know E."""
   scalar = tf.TensorSpec([], tf.float32)
   return tensor_specs.with_batch(environments.BatchedTimeStep(
       step_type=tf.TensorSpec([], tf.int32), reward=scalar, discount=scalar,
@@ -43,7 +44,7 @@ def seen_spec(experiment: experiment_lib.OnlineExperiment
 
 
 def check_size(experiment: experiment_lib.OnlineExperiment) -> None:
-  """Checks that TensorFlow's RPC can transfer the calls, which has a fixed limit.
+  """Checks that the calls are within the fixed limit of TensorFlow's RPC.
 
   Raises:
     config.ConfigError: they are too large.
@@ -61,5 +62,5 @@ def check_size(experiment: experiment_lib.OnlineExperiment) -> None:
 
 
 def action_spec(experiment: experiment_lib.OnlineExperiment) -> Any:
-  """The specs of an answer's actions, `[E, ...]`."""
+  """Returns the specs of an answer's actions, `[E, ...]`."""
   return tensor_specs.with_batch(tensor_specs.tensor_specs(experiment.action_spec))

@@ -1,7 +1,7 @@
 """Keepalive for TCP connections, which closes those to hosts that have vanished.
 
-The accident is a host that loses its power or its network: TCP notices this only after
-more than 15 minutes while it sends data, and never while it does not. gRPC has a
+If a host loses its power or its network, TCP notices this only after more than 15
+minutes while it sends data, and never while it does not. gRPC has a
 keepalive, but Reverb does not enable it on its channels, and no environment variable
 does. This module therefore sets the kernel's options SO_KEEPALIVE and TCP_USER_TIMEOUT
 on all sockets of the process. A call on a connection that the kernel closes fails, and

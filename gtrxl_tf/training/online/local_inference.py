@@ -32,7 +32,7 @@ class LocalInference:
     self._ended = threading.Event()
     self._should_stop = process.should_stop
     where = process.inference
-    # The time in ns: this process knows no earlier start.
+    # The number of this start is the time in ns: this process knows no earlier start.
     self._server = inference.InferenceServer(
         experiment, process.server, where.port, self._ended.is_set, time.time_ns(),
         process.gauges.of_part('inference'), where.host, where.device, self._weights)

@@ -44,11 +44,11 @@ class Inference:
             else 'the learner acts')
 
   def num_processes(self, num_actors: int) -> int:
-    """How many processes play that many actors."""
+    """Returns how many processes play that many actors."""
     return math.ceil(num_actors / self.actors_per_process)
 
   def actors_of(self, process: int, num_actors: int) -> range:
-    """The indices of the actors that a process plays.
+    """Returns the indices of the actors that a process plays.
 
     Raises:
       config.ConfigError: there is no such process.
@@ -63,6 +63,6 @@ class Inference:
     return range(first, min(first + self.actors_per_process, num_actors))
 
   def actors_per_server(self, num_actors: int) -> int:
-    """The most actors that a server acts for."""
+    """Returns the largest number of actors that a server acts for."""
     processes = math.ceil(self.num_processes(num_actors) / max(1, self.num_servers))
     return min(num_actors, processes * self.actors_per_process)

@@ -1,4 +1,4 @@
-"""Waiting for a server that does not answer, before another attempt."""
+"""Waits before another attempt to reach a server that does not answer."""
 
 import gc
 import random
@@ -25,7 +25,7 @@ def check_address(address: str, flag: str = 'server') -> str:
 
 
 class Backoff:
-  """Exponential backoff: waits for one second, then twice as long each time, up to 30.
+  """Exponential backoff: waits one second, then twice as long each time, up to a limit.
 
   Each wait is drawn between half of that and all of it, so that actors that lost the
   server together do not reconnect together.

@@ -122,7 +122,7 @@ class OnlineTrainer(trainer.Trainer):
     return self._asked_to_stop()
 
   def _should_stop(self) -> bool:
-    """Whether to stop; of several workers, all do at once or none."""
+    """Returns whether to stop; several workers stop together."""
     return self._stopping if self._meets else self._asked_to_stop()
 
   def run(self) -> bool:
@@ -172,7 +172,7 @@ class OnlineTrainer(trainer.Trainer):
       except server_lost.ServerLost as error:
         backoff.wait(error)
       if self._meets and self._asked_to_stop():
-        break  # Without a step to agree on it: the others find that this one is gone.
+        break  # No step follows to agree in: the others find that this one is gone.
 
   def _connect(self) -> None:
     """Gives the server weights to act with, and connects to its queue.
@@ -296,7 +296,7 @@ class OnlineTrainer(trainer.Trainer):
             f'the server and of step {self._published_step} at the learner')
 
   def _returns_of_tasks(self) -> Dict[str, float]:
-    """The mean return of each task, if there are several, and the scores if any."""
+    """Returns the mean return of each of several tasks, and the scores if any."""
     experiment, returns = self._experiment, self._ledger.task_returns
     columns = {}
     if len(returns) > 1:
@@ -345,12 +345,12 @@ class OnlineTrainer(trainer.Trainer):
 
 
 def _rows(batch: Any) -> Any:
-  """A batch without the columns that have no rows, and that no loss reads."""
+  """Returns a batch without the columns that have no rows and that no loss reads."""
   if isinstance(batch, unroll.Sample):
     return batch._replace(unroll=_rows(batch.unroll), key=())
   return batch._replace(target_step=(), unroll_id=())
 
 
 def _mean(values: Collection[float]) -> float:
-  """The mean of numbers; NaN if there are none."""
+  """Returns the mean of numbers; NaN if there are none."""
   return sum(values) / len(values) if values else math.nan

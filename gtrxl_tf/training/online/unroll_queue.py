@@ -22,8 +22,8 @@ from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer
 from gtrxl_tf.settings import config
 
-# Seconds between checks that the server has the newest weights, which a server that was
-# killed and started again has lost, and their timeout.
+# Seconds between checks that the server has the newest weights, and their timeout. A
+# server that was killed and started again has lost them.
 _LOOK_SECONDS = 1.0
 _LOOK_TIMEOUT = 3
 # Seconds to wait for threads at the end. If the interpreter exited while one of them is
@@ -45,12 +45,12 @@ class UnrollQueue:
     Args:
       address: the Reverb server's address.
       items_per_batch: the items of a batch, each of E environments.
-      ledger: admits items.
+      ledger: the ledger that admits items.
       should_stop: called while waiting, also from another thread.
-      stall_seconds: after which a connection without unrolls is given up.
+      stall_seconds: seconds after which a connection without unrolls is given up.
       replay: if given, batches are `Sample`s of the replay table, and the queue has
         notices.
-      new_items: the notices that are taken for each batch then.
+      new_items: with `replay`, the notices that are taken for each batch.
     """
     self._address = address
     self._ledger = ledger
@@ -72,8 +72,8 @@ class UnrollQueue:
   def abandon(self) -> None:
     """Gives up the connection: from now on it takes nothing from the queue."""
     self._abandoned.set()
-    # As long as the iterator exists, Reverb fetches items for it. Its end was seen to
-    # take a minute, for which only a thread should wait.
+    # As long as the iterator exists, Reverb fetches items for it. Deleting it was seen
+    # to take a minute, for which only a thread should wait.
     last_reference = [self._iterator]
     self._iterator = None
     if last_reference[0] is not None:
@@ -83,8 +83,8 @@ class UnrollQueue:
     """Connects, and gives up the connection before.
 
     Args:
-      channel: if given, a thread looks whether the server still has its weights.
-        Otherwise it publishes them again and gives up the connection.
+      channel: if given, a thread looks whether the server still has its weights. If
+        not, the thread publishes them again and gives up the connection.
     """
     self.abandon()
     if self._batches is not None:

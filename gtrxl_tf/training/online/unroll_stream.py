@@ -110,7 +110,7 @@ class UnrollStream:
         unroll_id=np.int64(0))
 
   def memory(self) -> Tuple[Any, np.ndarray]:
-    """The records and step types of the last M rows, `[E, M, ...]`; M is not 0."""
+    """Returns records and step types of the last M rows, `[E, M, ...]`; M is not 0."""
     rows = list(self.writer.history)[-self._memory_length:]
     return tree.map_structure(
         lambda *x: np.stack(x, axis=1),
