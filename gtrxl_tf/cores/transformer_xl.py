@@ -39,7 +39,7 @@ class XLCache(NamedTuple):
   tail_keys: Tuple[tf.Tensor, ...]    # For each layer, [B, H, K, d], newest last.
   tail_values: Tuple[tf.Tensor, ...]
   tail_valid: tf.Tensor               # [B, K], false for rows that the window has.
-  count: tf.Tensor                    # [B], int32: rows not in the window, K before a move.
+  count: tf.Tensor                    # [B], int32 in 0..K: rows not in the window.
   record: tf.Tensor                   # [B, L, D], the step's own row of memory.
 
 
