@@ -26,7 +26,7 @@ def settings(threads: Optional[int] = None) -> parts.Settings:
   """Returns the settings of the part.
 
   Args:
-    threads: TensorFlow's; None for as many as there are cores.
+    threads: the threads of TensorFlow; None for as many as there are cores.
   """
   from gtrxl_tf.launch import parts  # pylint: disable=import-outside-toplevel
 

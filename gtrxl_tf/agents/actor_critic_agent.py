@@ -42,7 +42,7 @@ class NetworkPair(tf.Module):
   """An online network, which learns, and a target network, a copy that lags.
 
   Args:
-    name: the module's.
+    name: the name of the module.
     online: the network that learns; its variables must exist.
     target: a second network with the same settings; it becomes a copy.
   """
@@ -106,7 +106,7 @@ class ActorCriticAgent(NetworkPair):
   Subclasses define `publish_period`, `default_max_age` and `_policy_loss`.
 
   Args:
-    name: the module's.
+    name: the name of the module.
     online: the network that learns; its variables must exist.
     target: a second network with the same settings; it becomes a copy.
     discount: gamma.

@@ -77,7 +77,7 @@ class OfflineAgent(tf.Module):
     """Creates the agent.
 
     Args:
-      name: the module's.
+      name: the name of the module.
       network: the network that learns; its variables must exist.
     """
     super().__init__(name=name)

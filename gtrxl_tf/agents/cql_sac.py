@@ -34,7 +34,7 @@ class CQLSACActor(tf.Module):
   """TF-Agents' tanh-Gaussian actor, without memory.
 
   Args:
-    action_spec: the environment's; one array of floats with finite bounds.
+    action_spec: the environment's action spec: one array of floats with finite bounds.
     units: width of each ReLU layer. The default is that of the authors' code.
     normalize_observations: as in `DecisionNetwork`.
 
@@ -45,7 +45,8 @@ class CQLSACActor(tf.Module):
       vectors, its actions are vectors in [-1, 1].
 
   Raises:
-    ConfigError: the action is of another kind, or the compute type is not float32.
+    ConfigError: the action is not one array of floats with finite bounds, or the
+      compute type is not float32.
   """
 
   def __init__(self, action_spec: Any,

@@ -101,7 +101,7 @@ class Episode(NamedTuple):
     frames: a picture of each step, uint8 [H, W, 3]; none if it was not filmed.
     action: nest of [T, ...]; what the policy answered to the last step had no effect.
     reward: [T], the reward before each action.
-    episode_return: the whole episode's; NaN if it was cut off.
+    episode_return: the return of the whole episode; NaN if it was cut off.
     success: 1 or 0; NaN if the environment does not report it.
     inputs: what a network saw, [1, T, ...], without actions where these are tokens; ()
       if it is not known, as with a SavedModel.

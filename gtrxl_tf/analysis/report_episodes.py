@@ -32,7 +32,7 @@ def show(name: str, experiment: experiment_lib.Experiment,
 
   Args:
     name: an identifier for pictures.
-    experiment: the run's.
+    experiment: the experiment of the run.
     folder: the run's folder.
     count: how many episodes, each in an environment of its own.
   """

@@ -127,7 +127,7 @@ def by_step(network: Any, policy: Any, episode: films.Episode) -> np.ndarray:
   """Returns the attention of each step that a policy played, see `attention.by_step`.
 
   Args:
-    network: the policy's.
+    network: the network of the policy.
     policy: the policy that played the episode.
     episode: T steps.
 

@@ -320,7 +320,7 @@ def _start(modules: Sequence[str], settings: str) -> None:
 
   Args:
     modules: define the configurables that the settings may name.
-    settings: gin's.
+    settings: the settings of gin.
   """
   global _collector
   signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -225,10 +225,10 @@ def check_steps(specs: Specs, kind: str, arrays: Dict[str, np.ndarray],
   """Checks that the values can be those of an episode.
 
   Args:
-    specs: the steps'.
-    kind: the dataset's.
+    specs: the specs of the steps.
+    kind: the kind of the dataset.
     arrays: [T, ...], those named in `specs.leaves()`, and `end`.
-    number: the episode's, for the error.
+    number: the number of the episode, for the error.
 
   Raises:
     DatasetError: a value does not fit; the message names array, episode and step.

@@ -153,7 +153,7 @@ def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None
   values up to the greatest in the file.
 
   Args:
-    path: the file's.
+    path: the path of the file.
     max_episode_steps: number of steps after which episodes were cut off; for older
       files, which have no `timeouts`.
     action_names: what each discrete action does.

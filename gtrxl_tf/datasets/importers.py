@@ -63,7 +63,7 @@ class Recording(NamedTuple):
 
   Attributes:
     settings: a text that identifies the input and its options.
-    specs: a step's.
+    specs: the specs of a step.
     final_observation: whether episodes have one.
     episodes: the episodes, one by one.
   """
@@ -143,8 +143,8 @@ def action_spec(shape: Tuple[int, ...], dtype: np.dtype, greatest: Callable[[], 
   """Returns the spec of actions `[T, ...]`; scalar integers are discrete.
 
   Args:
-    shape: that of the array of actions.
-    dtype: that of the array of actions.
+    shape: the shape of the array of actions.
+    dtype: the dtype of the array of actions.
     greatest: returns the greatest action; called if there are no names.
     names: what each discrete action does.
   """

@@ -28,12 +28,12 @@ class Dataset:
   Attributes:
     path: the folder.
     kind: 'episodes' or 'histories'.
-    checksum: that of its description, which has those of all files.
+    checksum: checksum of the description, which has the checksums of all files.
     environment: its name.
-    settings: those with which the episodes were collected.
+    settings: the settings with which the episodes were collected.
     num_episodes: E.
     num_steps: the steps of all episodes.
-    specs: a step's.
+    specs: the specs of a step.
     array_names: the names of the arrays of steps, in the order of `specs`, without
       `end`.
     lengths: int64 [E], steps of each episode.

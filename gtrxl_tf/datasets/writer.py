@@ -55,9 +55,9 @@ class EpisodeWriter:
 
     Args:
       path: a folder; it need not exist.
-      specs: a step's.
+      specs: the specs of a step.
       environment: its name.
-      settings: those with which the episodes are collected.
+      settings: the settings with which the episodes are collected.
       kind: 'episodes' or 'histories'.
       final_observation: whether episodes have one.
       shard_bytes: a shard is full when it has this many bytes.

@@ -53,7 +53,7 @@ class ObservationWriter:
     Args:
       arrays: made by `new_arrays`.
       i: number of the environment.
-      observation: a time step's.
+      observation: the observation of a time step.
       begins: whether it is the first of an episode. The names in a nest are compared
         then, and once for each environment in another step. Comparing them at every
         step takes twice as long as the rest.

@@ -58,7 +58,7 @@ def two_colors_clue(observation: Mapping[str, np.ndarray], mask: np.ndarray,
   Args:
     observation: has `image`, uint8 [B, T, H, W, 3], from the episode's first step on.
     mask: bool [B, T], True where there is a step.
-    pillar_steps: the environment's.
+    pillar_steps: the environment's `pillar_steps`.
   """
   image = observation['image']
   without = image.copy()

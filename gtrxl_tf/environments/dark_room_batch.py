@@ -221,7 +221,7 @@ class DarkRoomFamily(task_batch.TaskFamily):
 
     Args:
       setting: a setting of the paper's Table S1.
-      size: that of the rooms; the setting's if None.
+      size: the size of the rooms; the setting's if None.
       episode_length: the setting's if None.
       num_episodes: episodes of full length in a learning history; the setting's if
         None.

@@ -73,8 +73,8 @@ class VizdoomTwoColors(memory_task.MemoryTask):
       frame_skip: tics for which an action is held; a second of the game has 35 tics.
         The paper does not give it, but its reward of 0.02 for each step alive is that
         of 2 tics. Sorokin et al. have 4.
-      height: the image's, which is drawn as 180 x 320 and shrunk.
-      width: the image's.
+      height: the height of the image, which is drawn as 180 x 320 and shrunk.
+      width: the width of the image.
       green_bias: see `biased_action`.
       seed: seeds everything that is drawn.
 

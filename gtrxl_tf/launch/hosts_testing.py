@@ -52,14 +52,14 @@ class Hosts:
   killed too, and the next process that makes hosts removes the old ones.
 
   Attributes:
-    names: the hosts'.
+    names: the names of the hosts.
   """
 
   def __init__(self, names: Sequence[str]):
     """Makes the hosts.
 
     Args:
-      names: the hosts'.
+      names: the names of the hosts.
 
     Raises:
       unittest.SkipTest: network namespaces are not permitted here.

@@ -52,7 +52,7 @@ def check_batch(experiment: experiment_lib.Experiment) -> None:
   learner's activations often take more.
 
   Args:
-    experiment: that of a run whose processes will all be on this machine.
+    experiment: the experiment of a run whose processes will all be on this machine.
 
   Raises:
     config.ConfigError: they do not fit. Otherwise the system would kill the process,

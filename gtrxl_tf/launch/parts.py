@@ -45,7 +45,7 @@ class Settings(NamedTuple):
     gin_bindings: single settings, which override the files.
     metrics_host: see `gauges.Gauges`.
     metrics_port: see `gauges.Gauges`.
-    threads: TensorFlow's, see `devices.set_threads`.
+    threads: the threads of TensorFlow, see `devices.set_threads`.
     supervised: whether the process that started the part supervises it, and has checked
       the settings.
     failure: a file for the error that ends the part: one line, and the traceback. What
@@ -91,7 +91,7 @@ def play(settings: Settings, inference: str, process: int, start: int) -> None:
   """Steps environments, for which the inference server at HOST:PORT acts.
 
   Args:
-    settings: the part's.
+    settings: the settings of the part.
     inference: the server's address.
     process: number of this process, which decides which actors it plays.
     start: see `EnvironmentHost`.
@@ -147,7 +147,7 @@ def _started(name: str, settings: Settings, check: bool = True) -> Iterator[_Par
 
   Args:
     name: the part's name.
-    settings: the part's.
+    settings: the settings of the part.
     check: whether to check the settings, unless a supervisor has.
 
   Raises:

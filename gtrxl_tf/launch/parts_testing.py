@@ -25,7 +25,7 @@ class Parts:
 
   Attributes:
     processes: the newest process of each part, by the part's name.
-    exit_codes: those of all processes that have ended, by the part's name.
+    exit_codes: the exit codes of all processes that have ended, by the part's name.
   """
 
   def __init__(self, hosts: hosts_testing.Hosts, folder: run_folder.RunFolder,
@@ -37,7 +37,7 @@ class Parts:
     Args:
       hosts: with `server`, `learner` and `actor_0`, `actor_1` and so on; perhaps with
         `inference`.
-      folder: the run's.
+      folder: the folder of the run.
       logs: a folder.
       settings: flags of all parts.
       num_actors: how many actors.

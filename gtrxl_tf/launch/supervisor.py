@@ -87,7 +87,7 @@ def _check_saved(exit_code: int, folder: run_folder.RunFolder, killed: bool) -> 
   """Raises an error if a learner that was told to stop did not save a checkpoint.
 
   Args:
-    exit_code: the learner's.
+    exit_code: the exit code of the learner.
     folder: the run's folder.
     killed: whether it was killed because it did not stop.
   """

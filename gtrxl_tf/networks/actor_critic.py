@@ -89,7 +89,7 @@ class ActorCritic(memory_network.MemoryNetwork):
   (TensorShape([2, 6, 3]), TensorShape([2, 6, 1]))
 
   Args:
-    action_spec: the environment's; discrete, continuous, or a nest of both.
+    action_spec: the environment's action spec: discrete, continuous, or a nest of both.
     torso: embeds the observation without the instruction and the action mask; by
       default a `SpecTorso`, made from the observation's spec.
     core: the memory core; required.

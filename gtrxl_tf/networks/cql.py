@@ -27,7 +27,7 @@ class CQLNetwork(memory_network.MemoryNetwork):
   and no policy uses them; see `ActionSpace`. Recorded actions must be allowed.
 
   Args:
-    action_spec: the environment's; one discrete action.
+    action_spec: the environment's action spec: one discrete action.
     torso: embeds the observation without the action mask; by default a `SpecTorso`,
       made from the observation's spec.
     core: the memory core; by default `Memoryless`, as the paper's networks have no

@@ -45,7 +45,7 @@ class DecisionNetwork(memory_network.MemoryNetwork):
   actions must be allowed.
 
   Args:
-    action_spec: the environment's; discrete, continuous, or a nest of both.
+    action_spec: the environment's action spec: discrete, continuous, or a nest of both.
     torso: embeds the observation without the action mask; by default a `SpecTorso`,
       made from the observation's spec.
     core: the memory core; required. If it works in segments, a segment holds

@@ -60,7 +60,7 @@ class DistillationNetwork(memory_network.MemoryNetwork):
   Memory persists across episodes. It is cleared only where a history begins.
 
   Args:
-    action_spec: the environment's; discrete, continuous, or a nest of both.
+    action_spec: the environment's action spec: discrete, continuous, or a nest of both.
     core: the memory core. If it works in segments, a segment holds
       `tokens_per_transition` tokens per step.
     torso: embeds observations. Without a torso, each integer of an array with bounds

@@ -208,7 +208,7 @@ class Predictor(tf.keras.layers.Layer):
     """Computes the errors at the steps of an unroll.
 
     Args:
-      beliefs: the core's, `[B, T, ...]`.
+      beliefs: the beliefs of the core, `[B, T, ...]`.
       observation: `[B, T, ...]`, of the spec that the variables were created for.
       previous_action: `[B, T, ...]`.
       reward: `[B, T]`.

@@ -66,7 +66,7 @@ class TAPNetwork(keras.Layer):
   last layer, and averages errors over all steps, not only over those that exist.
 
   Args:
-    action_spec: the environment's; one array of floats with finite bounds.
+    action_spec: the environment's action spec: one array of floats with finite bounds.
     num_steps: T.
     steps_per_code: L; T is a multiple of it.
     num_codes: K.
@@ -85,7 +85,8 @@ class TAPNetwork(keras.Layer):
     observation_statistics: None; `assign_statistics` takes their place.
 
   Raises:
-    ConfigError: the action is of another kind, or sizes do not divide each other.
+    ConfigError: the action is not one array of floats with finite bounds, `num_steps`
+      is not a multiple of `steps_per_code`, or `model_dim` not of `num_heads`.
   """
 
   def __init__(self, action_spec: Any, num_steps: config.PositiveInt = 24,

@@ -58,9 +58,10 @@ class Replay:
     priority_exponent: the exponent of priorities.
     importance_exponent: beta of the importance weights; see
       `losses.r2d2.importance_weights`.
-    initial_priority: a new unroll's. In the paper the actor computes it from its own
-      TD errors. Here it is a number above most TD errors, so that new unrolls are soon
-      sampled (as in Schaul et al., 2016). Rescaled TD errors are of the order of 1.
+    initial_priority: the priority of a new unroll. In the paper the actor computes it
+      from its own TD errors. Here it is a number above most TD errors, so that new
+      unrolls are soon sampled (as in Schaul et al., 2016). Rescaled TD errors are of
+      the order of 1.
 
   The other defaults are the paper's.
   """

@@ -24,7 +24,7 @@ def specs(variables: Sequence[tf.Variable], half: bool = False) -> List[tf.Tenso
   """Returns the specs of what is sent for variables.
 
   Args:
-    variables: the network's.
+    variables: the variables of the network.
     half: whether weights have 16 bits, see `nests.to_half`. Variables that are not
       trained, such as statistics of observations, are not rounded: a mean may be far
       larger than the deviation from it.

@@ -163,7 +163,7 @@ def _default(name: str, kind: Optional[str]) -> Optional[str]:
   """Returns the default of a setting; None if it has none.
 
   Args:
-    name: the setting's, without a scope.
+    name: the name of the setting, without a scope.
     kind: the setting `train.experiment`; None for its default.
   """
   found = _parameter(name)

@@ -232,7 +232,7 @@ def texts_of_workers(text: str, strategy: tf.distribute.Strategy) -> List[str]:
 
   Args:
     text: this worker's.
-    strategy: that of the run.
+    strategy: the strategy of the run.
   """
   if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
     return [text]
@@ -280,8 +280,8 @@ def share_out(batch: Any, strategy: tf.distribute.Strategy, own: bool = False,
     strategy: has the replicas.
     own: whether each of several workers has its own part of the batch; otherwise every
       worker has the complete batch.
-    axis: that of the rows: 0, or 1 for K batches `[K, B, ...]`, which are also copied
-      to the replicas' devices.
+    axis: the axis of the rows: 0, or 1 for K batches `[K, B, ...]`, which are also
+      copied to the replicas' devices.
 
   Returns:
     The argument of `Learner.step`, or of `Learner.several_steps`.

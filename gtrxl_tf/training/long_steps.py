@@ -64,7 +64,7 @@ class LongSteps:
     """Records that a step is under way.
 
     Args:
-      number: the step's, from 1.
+      number: the number of the step, from 1.
       unsaved: how many steps before it were taken since the last checkpoint.
     """
     self._unsaved = unsaved

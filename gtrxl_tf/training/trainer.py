@@ -91,7 +91,7 @@ class Trainer(abc.ABC):
     Args:
       experiment: what to train.
       process: where to train.
-      agent: the experiment's, made in the scope of the strategy.
+      agent: the agent of the experiment, made in the scope of the strategy.
       optimizer: made there too.
       checkpointed: other objects that training depends on, by their names in
         checkpoints.

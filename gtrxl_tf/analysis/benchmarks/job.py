@@ -70,7 +70,7 @@ def summary(rows: List[Dict[str, float]], samples: Sequence[Sample],
   """Summarizes a run.
 
   Args:
-    rows: those of `metrics.csv`.
+    rows: the rows of `metrics.csv`.
     samples: taken while the run went on.
     informed: the informed policy's return, if there is one.
 

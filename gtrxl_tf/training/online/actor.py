@@ -49,7 +49,7 @@ def make_rollout(policy: policy_lib.ActorCriticPolicy,
   Args:
     policy: the policy that acts.
     environment: E environments.
-    seed: the first step's, [2]. Its second number counts the steps.
+    seed: the seed of the first step, [2]. Its second number counts the steps.
     head_starts: see `BatchedEnvironment.reset`.
   """
   num = environment.num_environments
@@ -92,7 +92,7 @@ class Actor:
     """Creates the actor.
 
     Args:
-      experiment: the run's.
+      experiment: the experiment of the run.
       address: the Reverb server's address.
       index: the actor's index, from 0.
       should_stop: called after every unroll and while waiting.

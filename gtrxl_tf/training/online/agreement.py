@@ -19,8 +19,8 @@ def check_server(address: str, settings: Optional[differences.Settings]) -> None
 
   Args:
     address: the Reverb server's address.
-    settings: the part's; None for an experiment that was not made from gin, which is
-      not compared. Neither is a server of such an experiment.
+    settings: the settings of the part; None for an experiment that was not made from
+      gin, which is not compared. Neither is a server of such an experiment.
 
   Raises:
     config.ConfigError: they differ in more than `differences.OF_ONE_PART`.
@@ -52,7 +52,7 @@ def check_tables(folder: pathlib.Path, settings: Optional[differences.Settings]
 
   Args:
     folder: `replay/` of a run.
-    settings: the server's; None as in `check_server`.
+    settings: the settings of the server; None as in `check_server`.
 
   Raises:
     config.ConfigError: they differ in more than what may be changed in a run.

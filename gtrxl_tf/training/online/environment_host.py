@@ -149,7 +149,7 @@ class EnvironmentHost:
     """Makes the environments, and begins their first episodes.
 
     Args:
-      experiment: the run's.
+      experiment: the experiment of the run.
       address: the inference server's address.
       indices: the actors' indices.
       should_stop: called before every step and while waiting.

@@ -35,7 +35,7 @@ class OnlineEvaluator:
     """Creates the policy and its environments.
 
     Args:
-      experiment: the run's.
+      experiment: the experiment of the run.
       address: the Reverb server's address.
       folder: the folder for results: the run's, or another if that cannot be reached.
       should_stop: called after every evaluation and while waiting.

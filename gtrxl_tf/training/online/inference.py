@@ -62,7 +62,7 @@ class InferenceServer:
     """Makes the policy; nothing listens yet.
 
     Args:
-      experiment: the run's.
+      experiment: the experiment of the run.
       address: the Reverb server's address.
       port: the port to listen on.
       should_stop: called while serving.

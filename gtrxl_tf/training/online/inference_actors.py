@@ -79,7 +79,7 @@ class Actors:
     """Creates the table.
 
     Args:
-      experiment: the run's.
+      experiment: the experiment of the run.
       address: the Reverb server's address.
       max_actors: how many actors there may be.
       no_actions: what an answer without actions has in their place.

@@ -23,9 +23,9 @@ class LocalInference:
     """Makes the server's policy.
 
     Args:
-      experiment: the run's.
-      process: the learner's, with `inference`.
-      variables: those of the learner's network that acts.
+      experiment: the experiment of the run.
+      process: the learner's process, with `inference`.
+      variables: the variables of the learner's network that acts.
     """
     self._weights = weights.LocalWeights(
         variables, experiment.acting_network.variables)

@@ -24,7 +24,7 @@ def serve(experiment: experiment_lib.OnlineExperiment, port: int,
   """Runs the Reverb server until told to stop; then writes a checkpoint of its tables.
 
   Args:
-    experiment: the run's.
+    experiment: the experiment of the run.
     port: the port to listen on.
     folder: the run's folder; the tables' checkpoints go into `replay/`.
     should_stop: called five times a second.

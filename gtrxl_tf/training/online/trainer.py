@@ -313,11 +313,12 @@ class OnlineTrainer(trainer.Trainer):
   def _announce_end(self) -> bool:
     """Tells actors and evaluators that the run is over.
 
-    It waits for a server that is being started again; after `_FAREWELL_SECONDS` without
-    a server, no process is left to be told.
+    It waits for a server that is being started again. After `_FAREWELL_SECONDS` without
+    a server, it assumes that no process is left to tell.
 
     Returns:
-      Whether nobody is left to be told; False if it was asked to stop before that.
+      True if all have been told or the server is gone; False if it was asked to stop
+      first.
     """
     deadline = time.time() + _FAREWELL_SECONDS
     backoff = reconnect.Backoff(

@@ -39,7 +39,7 @@ class UnrollStream:
     """Creates the stream; its writer is not open yet.
 
     Args:
-      experiment: the run's.
+      experiment: the experiment of the run.
       client: a client of the Reverb server.
       tasks: the number of each environment's task, int32 `[E]`.
     """
