@@ -1,5 +1,7 @@
 """Means over the valid steps of a batch, which may be divided among replicas."""
 
+from typing import Optional
+
 import tensorflow as tf
 
 from gtrxl_tf.losses import shapes
@@ -11,6 +13,19 @@ def sum_over_replicas(x: tf.Tensor) -> tf.Tensor:
   if context is None or context.num_replicas_in_sync == 1:
     return x
   return context.all_reduce(tf.distribute.ReduceOp.SUM, x)
+
+
+def valid_steps(valid_mask: Optional[tf.Tensor], log_probs: tf.Tensor) -> tf.Tensor:
+  """Returns `valid_mask` as bool, in the shape of `log_probs`; all true for None.
+
+  Raises:
+    ValueError: the mask has another shape.
+  """
+  if valid_mask is None:
+    return tf.ones_like(log_probs, tf.bool)
+  valid = tf.cast(valid_mask, tf.bool)
+  shapes.check('valid_mask', valid, log_probs.shape, 'log_probs')
+  return valid
 
 
 class MaskedMean:

@@ -90,11 +90,7 @@ def ppo_loss(
   shapes.check('acting_log_probs', acting_log_probs, log_probs.shape, 'log_probs')
   shapes.check('advantages', advantages, log_probs.shape, 'log_probs')
   shapes.check('entropies', entropies, log_probs.shape, 'log_probs')
-  if valid_mask is None:
-    valid = tf.ones_like(advantages, tf.bool)
-  else:
-    valid = tf.cast(valid_mask, tf.bool)
-    shapes.check('valid_mask', valid, log_probs.shape, 'log_probs')
+  valid = averages.valid_steps(valid_mask, log_probs)
   mean = averages.MaskedMean(valid)
 
   # Selected first, so that no NaN at a masked step enters a product.

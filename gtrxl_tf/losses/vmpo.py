@@ -7,6 +7,7 @@ from typing import NamedTuple, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
+from gtrxl_tf.losses import averages
 from gtrxl_tf.losses import shapes
 
 
@@ -90,11 +91,7 @@ def vmpo_loss(
   shapes.check('advantages', advantages, log_probs.shape, 'log_probs')
   temperature = _read(temperature)
   shapes.check('temperature', temperature, [])
-  if valid_mask is None:
-    valid = tf.ones_like(advantages, tf.bool)
-  else:
-    valid = tf.cast(valid_mask, tf.bool)
-    shapes.check('valid_mask', valid, log_probs.shape, 'log_probs')
+  valid = averages.valid_steps(valid_mask, log_probs)
 
   # Selected first, so that no NaN at a masked step enters a product.
   advantages = tf.where(valid, advantages, 0.)
