@@ -6,12 +6,14 @@ import re
 import subprocess
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
+import dm_env
 import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf.analysis.benchmarks import learner_cost
 from gtrxl_tf.analysis.benchmarks import tpu_compiler
 from gtrxl_tf.analysis.benchmarks import xla_runner
+from gtrxl_tf.replay import unroll
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import learner as learner_lib
 
@@ -156,8 +158,34 @@ def write(path: pathlib.Path, gin_files: Sequence[str], gin_bindings: Sequence[s
     raise config.ConfigError(f'the step has {", ".join(wrong)}: expected none')
   path.write_bytes(hlo(learner, batch, 'hlo_serialized'))
   if runs:
-    write_step(path.parent, learner, batch)
+    write_step(path.parent, learner, played(batch))
   return size
+
+
+def played(batch: Any) -> Any:
+  """Returns a batch of a long episode with random contents; an offline batch as it is.
+
+  The blank batch of an online experiment has first steps only, which see no memory, and
+  Gaussian policies without variance, whose losses are not finite.
+  """
+  if isinstance(batch, unroll.Sample):
+    return batch._replace(unroll=played(batch.unroll))
+  if not isinstance(batch, unroll.Unroll):
+    return batch
+  random = np.random.RandomState(0)
+
+  def draw(x):
+    if x.dtype == tf.uint8:
+      return tf.constant(random.randint(256, size=x.shape), tf.uint8)
+    if x.dtype.is_floating:  # Positive, because the policy contains scales.
+      return tf.constant(random.uniform(0.5, 1.5, x.shape), x.dtype)
+    return x
+
+  return batch._replace(
+      observation=tf.nest.map_structure(draw, batch.observation),
+      step_type=tf.fill(batch.step_type.shape, int(dm_env.StepType.MID)),
+      reward=draw(batch.reward), discount=tf.ones_like(batch.discount),
+      policy=tf.nest.map_structure(draw, batch.policy))
 
 
 def write_step(folder: pathlib.Path, learner: learner_lib.Learner, batch: Any) -> None:

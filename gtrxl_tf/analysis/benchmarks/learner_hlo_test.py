@@ -2,10 +2,13 @@
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import dm_env
 import pytest
 import tensorflow as tf
 
+from gtrxl_tf import testing
 from gtrxl_tf.analysis.benchmarks import learner_hlo
+from gtrxl_tf.replay import unroll
 from gtrxl_tf.training import learner as learner_lib
 from gtrxl_tf.training import tiny_agents_testing
 
@@ -54,6 +57,19 @@ class TpuTest(tf.test.TestCase, parameterized.TestCase):
     learner = learner_lib.Learner(
         agent, tf.keras.optimizers.legacy.Adam(), tf.distribute.get_strategy())
     self.assertEqual(learner_hlo.num_constants(learner, tf.constant(1)), 1)
+
+  def test_a_played_batch_goes_on_and_has_contents(self):
+    recorded = testing.random_unrolls(0)
+    blank = tf.nest.map_structure(tf.zeros_like, recorded)
+    sample = unroll.Sample(blank, tf.ones([4]))
+    found = learner_hlo.played(sample).unroll
+    tf.nest.map_structure(
+        lambda x, y: self.assertEqual((x.shape, x.dtype), (y.shape, y.dtype)),
+        found, blank)
+    self.assertTrue(tf.reduce_all(found.step_type == int(dm_env.StepType.MID)))
+    for x in (found.observation, found.reward, *tf.nest.flatten(found.policy)):
+      self.assertGreater(tf.math.reduce_std(x), 0.1)
+    self.assertIs(learner_hlo.played(recorded.reward), recorded.reward)
 
   def test_unsupported_operations_are_found(self):
     for x, name in (('f32[<=4,2]{1,0} add', 'a dynamic shape'),
