@@ -45,6 +45,9 @@ def run(main: Callable[..., None]) -> None:
           refuse(f'--{flag.name}={flag.value}: expected a folder on a disk: a bucket has '
                  'no locks, renames and appends')
         flag.value = os.path.expanduser(flag.value)  # Shells do not, after a "=".
+      if flag.name.endswith('host') and flag.present and not flag.value:
+        # Servers would listen on all interfaces.
+        refuse(f'--{flag.name} is empty: expected a host, or 0.0.0.0 for all interfaces')
     if takes and not others:
       refuse(_missing(takes[0].upper(), main.__globals__['__doc__']))
     if others and not takes:  # absl would ignore them.
@@ -74,6 +77,12 @@ def refuse(reason: str) -> None:
   """Says why the program does not start, and exits with 2."""
   print(f'Not started: {reason}', file=sys.stderr)
   sys.exit(2)
+
+
+def check_numbers(flag: str, values: Sequence[str], least: int = 1) -> None:
+  """Refuses a list of a flag that contains anything but numbers of `least` or more."""
+  if not all(x.isdecimal() and int(x) >= least for x in values):
+    refuse(f'--{flag}={",".join(values)}: expected numbers >= {least}')
 
 
 def print_row(cells: Sequence[Any]) -> None:

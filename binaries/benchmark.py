@@ -120,6 +120,10 @@ def _cell(name: str, value: Any) -> str:
 
 
 def main() -> None:
+  binaries.check_numbers('batches', _BATCHES.value)
+  binaries.check_numbers('seeds', _SEEDS.value, least=0)
+  if _JSON.value and not pathlib.Path(_JSON.value).absolute().parent.is_dir():
+    binaries.refuse(f'--json={_JSON.value}: expected a file in a folder that exists')
   from gtrxl_tf.settings import config  # pylint: disable=import-outside-toplevel
 
   found = {}

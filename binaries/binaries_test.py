@@ -3,9 +3,11 @@
 import csv
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from unittest import mock
 
 from absl.testing import absltest
@@ -298,6 +300,28 @@ def BrokenRecall(seed):
     self.assertNotIn('memoryless', table)
     self.assertStartsWith(done.stdout, table)
     self.assertTrue((self._temporary / 'comparison.png').exists())
+
+  @pytest.mark.long
+  def test_runs_of_compare_save_when_it_is_interrupted_in_a_terminal(self):
+    with open(self._temporary / 'compare.txt', 'wb') as log:
+      process = subprocess.Popen(  # pylint: disable=consider-using-with
+          [sys.executable, '-m', 'binaries.compare', f'--gin_file={_GIN_FILE}',
+           f'--root_dir={self._temporary}/runs', '--models=lstm', '--seeds=1',
+           '--gin_bindings=OnlineExperiment.environment_steps = 1000000000',
+           '--gin_bindings=Checkpoints.period = 1000000000'],
+          cwd=_ROOT, stdout=log, stderr=log, start_new_session=True)
+    self.addCleanup(process.wait)
+    self.addCleanup(process.kill)
+    folder = run_folder.RunFolder(self._temporary / 'runs/lstm/seed_0')
+    deadline = time.time() + 240  # On a busy machine, starting takes minutes.
+    while metrics_csv.last_metrics(folder.metrics) is None and time.time() < deadline:
+      time.sleep(0.1)
+    self.assertFalse(folder.has_checkpoint)
+    os.killpg(process.pid, signal.SIGINT)
+    process.wait(timeout=120)
+    said = (self._temporary / 'compare.txt').read_text()
+    self.assertTrue(folder.has_checkpoint, said)
+    self.assertIn('Run the same command to continue', said)
 
 
 class LearningProcessesTest(absltest.TestCase):

@@ -29,7 +29,7 @@ def main() -> None:
   try:
     dataset = datasets.check(_DATASET.value)
     folder = getattr(exporters, _FORMAT.value)(dataset, _OUTPUT.value)
-  except (config.ConfigError, datasets.DatasetError) as error:
+  except (config.ConfigError, datasets.DatasetError, OSError) as error:
     sys.exit(f'Stopped: {error}')
   print(f'{dataset.num_episodes:,} episodes and {dataset.num_steps:,} steps are in '
         f'{folder}')

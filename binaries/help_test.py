@@ -66,6 +66,12 @@ class HelpTest(parameterized.TestCase):
        'Not started: --inference_device without --inference_port: expected both\n'),
       ('learner', ['--gin_file=x', '--root_dir=x', '--inference_port=8001'],
        'Not started: --inference_port without --server: expected both\n'),
+      ('serve', ['--policy_dir=x', '--host='],
+       'Not started: --host is empty: expected a host, or 0.0.0.0 for all interfaces\n'),
+      ('scaling', ['--gin_file=x', '--actors=1,0'],
+       'Not started: --actors=1,0: expected numbers >= 1\n'),
+      ('benchmark', ['--json=no/such/folder.json'], 'Not started: --json=no/such/'
+       'folder.json: expected a file in a folder that exists\n'),
       ('report', [],
        'Not started: RUNS is missing: expected gtrxl report runs/numpad_2x2\n'),
       ('report', ['runs/a', 'runs/b', '--episodes=0'],  # Flags may follow runs.

@@ -57,6 +57,8 @@ def main() -> None:
         recording, _OUTPUT_DIR.value, _ENVIRONMENT.value)
   except (config.ConfigError, datasets.DatasetError) as error:
     sys.exit(f'Stopped: {error}')
+  except OSError as error:  # The disk is full, for example.
+    sys.exit(f'Stopped: {error}. Run the same command to continue.')
   except KeyboardInterrupt:
     print('\nInterrupted. Run the same command to continue.')
     sys.exit(130)

@@ -12,6 +12,8 @@ you can estimate the needs of a larger run. It does not need DeepMind Lab; a sta
 gives its specs.
 """
 
+import sys
+
 from absl import flags
 
 import binaries
@@ -57,10 +59,7 @@ def _print_traffic() -> None:
     binaries.print_row([what, value])
 
 
-def main() -> None:
-  if _TRAFFIC.value:
-    _print_traffic()
-    return
+def _print_scaling() -> None:
   from gtrxl_tf.analysis.benchmarks import scaling  # pylint: disable=import-outside-toplevel
 
   binaries.print_row(scaling.TITLES)
@@ -70,6 +69,19 @@ def main() -> None:
         settings.GIN_FILE.value, settings.GIN_BINDINGS.value, num_actors,
         _SECONDS.value))
   print(f'\n{scaling.CAPTION}')
+
+
+def main() -> None:
+  binaries.check_numbers('actors', _ACTORS.value)
+  from gtrxl_tf.settings import config  # pylint: disable=import-outside-toplevel
+
+  try:
+    if _TRAFFIC.value:
+      _print_traffic()
+    else:
+      _print_scaling()
+  except config.ConfigError as error:
+    sys.exit(f'Stopped: {error}')
 
 
 if __name__ == '__main__':

@@ -17,12 +17,17 @@ _SECONDS = flags.DEFINE_float('seconds', 10, 'Seconds to measure each.', lower_b
 
 def main() -> None:
   # pylint: disable=import-outside-toplevel
-  import aiohttp
+  from gtrxl_tf.environments import optional
+  from gtrxl_tf.settings import config
 
-  from gtrxl_tf.analysis.benchmarks import serving
+  binaries.check_numbers('clients', _CLIENTS.value)
+  try:
+    aiohttp = optional.load(
+        'aiohttp', needed_by='gtrxl serving_latency', extra='serve')
+  except config.ConfigError as error:
+    binaries.refuse(str(error))
+  from gtrxl_tf.analysis.benchmarks import serving  # It needs aiohttp.
 
-  if not all(x.isdecimal() and int(x) for x in _CLIENTS.value):
-    binaries.refuse(f'--clients={",".join(_CLIENTS.value)}: expected numbers >= 1')
   binaries.print_row(serving.TITLES)
   binaries.print_row(['--:'] * len(serving.TITLES))
   for num_clients in map(int, _CLIENTS.value):

@@ -100,6 +100,8 @@ def main(argv: Sequence[str] | None = None) -> int:
   parser.add_argument('--short', action='store_true', help='two learner steps only')
   parser.add_argument('--seed', type=int, default=0)
   args = parser.parse_args(argv)
+  if args.short:
+    args.folder /= 'short'  # Another dataset, and a run of another length.
   files = [str(GIN / 'distillation/dr_cpu.gin'),  # Settings of a small model.
            str(GIN / 'distillation/models/adf.gin')]
   settings = [
@@ -108,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       f'HistoryCollector.num_histories = {20 if args.short else 2000}',
       f'HistoryCollector.num_evaluation = {4 if args.short else 100}',
       f'Experiment.seed = {args.seed}',
-      f"dataset = '{args.folder / 'histories' / 'training'}'",
+      f'dataset = {str(args.folder / "histories" / "training")!r}',
       'context_length = 40', 'chunk_length = 10', 'memory_length = 10',
       f'adf_steps = {2 if args.short else 1000}']
   config.parse(files, settings)

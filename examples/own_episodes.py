@@ -92,10 +92,12 @@ def main(argv: Sequence[str] | None = None) -> int:
   parser.add_argument('--short', action='store_true', help='two learner steps only')
   parser.add_argument('--seed', type=int, default=0)
   args = parser.parse_args(argv)
+  if args.short:
+    args.folder /= 'short'  # Another dataset, and a run of another length.
   write_dataset(args.folder / 'episodes', 200 if args.short else 2000, args.seed)
   return train.train(
       [str(GIN / 'rate/bases/small.gin'), str(GIN / 'rate/models/rate.gin')],
-      [f"OfflineExperiment.dataset = '{args.folder / 'episodes'}'",
+      [f'OfflineExperiment.dataset = {str(args.folder / "episodes")!r}',
        'Experiment.environment = @Corridor',
        f'Experiment.seed = {args.seed}',
        f'Experiment.evaluation_episodes = {4 if args.short else 100}',

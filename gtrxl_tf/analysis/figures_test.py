@@ -8,6 +8,7 @@ from absl.testing import absltest
 import numpy as np
 import pytest
 
+import gtrxl_tf
 from gtrxl_tf import files
 from gtrxl_tf.analysis import comparison
 from gtrxl_tf.analysis import figures
@@ -86,6 +87,10 @@ class RunIndexTest(absltest.TestCase):
     self.assertEqual(runs[0][0].config.splitlines(), ['A.a = 1', 'B.b = 2', 'Core.n = 2'])
     self.assertEqual(runs[1][0].config.splitlines(), ['A.a = 1', 'B.b = 2', 'Core.n = 8'])
     self.assertEqual(runs[1][3].config.splitlines(), ['A.a = 1', 'B.b = 2'])
+
+  def test_a_version_needs_no_git(self):
+    with mock.patch.object(run_index.shutil, 'which', lambda _: None):
+      self.assertEqual(run_index.version.__wrapped__(), gtrxl_tf.__version__)
 
   def test_another_file_is_no_index(self):
     for text in ('', '{"points": []}\n', 'return,success\n1,1\n'):

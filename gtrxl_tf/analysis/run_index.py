@@ -10,6 +10,7 @@ import functools
 import json
 import math
 import pathlib
+import shutil
 import re
 import subprocess
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
@@ -53,7 +54,8 @@ def version() -> str:
   folder = pathlib.Path(__file__).parents[2]
   found = subprocess.run(
       ['git', '-C', folder, 'describe', '--always', '--dirty', '--abbrev=10'],
-      capture_output=True, text=True, check=False) if (folder / '.git').exists() else None
+      capture_output=True, text=True, check=False,
+  ) if (folder / '.git').exists() and shutil.which('git') else None
   commit = found.stdout.strip() if found and not found.returncode else ''
   return f'{gtrxl_tf.__version__} {commit}'.strip()
 

@@ -41,7 +41,8 @@ def claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment,
     if folder.done.exists() and any(
         differences.matches(x.name, differences.OF_LENGTH) for x in changed):
       begins = True
-      folder.done.unlink()
+      for path in folder.done, folder.evaluation, folder.scores:  # Copies are kept.
+        path.unlink(missing_ok=True)
     files.write_atomically(folder.config, config.operative_text())
     if not folder.done.exists():
       folder.diverged.unlink(missing_ok=True)  # From an earlier attempt.

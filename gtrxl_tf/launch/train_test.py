@@ -382,7 +382,9 @@ class ChangedSettingsTest(parameterized.TestCase):
     with contextlib.redirect_stdout(io.StringIO()), self.claimed(
         'OnlineExperiment.environment_steps = 123456', allow_changes=True) as begins:
       self.assertTrue(begins)
-      self.assertFalse(self.folder.done.exists())
+      for path in self.folder.done, self.folder.evaluation, self.folder.scores:
+        self.assertFalse(path.exists())
+    self.assertTrue(self.folder.evaluation.with_suffix('.1.csv').exists())
 
   @pytest.mark.medium
   def test_a_run_that_has_not_learned_yet_may_start_with_other_settings(self):
