@@ -186,15 +186,15 @@ class Collector:
 
     def of_one(i: int) -> List[np.ndarray]:
       try:
-        action = tree.flatten(getattr(made[i], self._policy)())
-        return [np.asarray(x, spec.dtype) for spec, x in zip(leaves, action)]
+        encode = getattr(made[i], 'encode_action', lambda action: action)
+        action = tree.flatten(encode(getattr(made[i], self._policy)()))
+        # Copied: the method may write into the same array again.
+        return [np.array(x, spec.dtype) for spec, x in zip(leaves, action)]
       except (Exception, SystemExit) as error:
         raise batched.failed(i, error, f'{self._policy}()') from error
 
-    def act(unused_seen: environments.BatchedTimeStep, over: np.ndarray) -> List[Any]:
-      return [None if last else of_one(i) for i, last in enumerate(over)]
-
-    return act
+    return lambda unused_seen, over: [
+        None if last else of_one(i) for i, last in enumerate(over)]
 
   def _saved_model_actions(self, num: int) -> Callable[..., List[Any]]:
     """Returns a function like that of `_method_actions`, with the policy's state."""

@@ -334,6 +334,17 @@ class CollectTest(parameterized.TestCase):
         r"informed_action\(\): KeyError: 'door'$"):
       self._collect('lost', Lost, num_episodes=1)
 
+  def test_actions_are_copied_from_a_policy_that_reuses_its_array(self):
+    class Reuses(_Walk):
+      _buffer = np.zeros(2, np.float32)
+      def informed_action(self):
+        self._buffer[:] = 0.1 * self._time, 5.5
+        return {'a': self._buffer, 'b': 0}
+    dataset = self._collect('reuses', Reuses, num_episodes=20)
+    for i in range(20):
+      action = dataset.episode(i).action['a'][:, 0]
+      np.testing.assert_allclose(action, 0.1 * np.arange(len(action)), rtol=1e-6)
+
   def test_refuses_to_filter_environments_without_success(self):
     class Silent(_Walk):
       episode_success = property()  # hasattr says no.

@@ -47,10 +47,12 @@ class FromGymnasium(episodic.Episodic):
   already has an `action_mask` keeps it. At the last step, a mask that is missing or
   allows no action is replaced by one that allows all.
 
-  A terminated episode ends with discount 0, a truncated one with discount 1.
+  A terminated episode ends with discount 0, a truncated one with discount 1. What this
+  class lacks, such as `episode_success` or a scripted policy, is that of the task.
 
   Attributes:
     name: the task's id; the name of its class if it has none.
+    encode_action: converts an action of the task to one of the spec.
   """
 
   def __init__(self, task: Any, seed: Optional[int] = None,
@@ -78,6 +80,7 @@ class FromGymnasium(episodic.Episodic):
       raise config.ConfigError(
           f'{owner} has only texts as observations: expected max_words to be set')
     self._encode, self._decode = observation.encode, action.decode
+    self.encode_action = action.encode
     self._observation_spec, self._action_spec = observation.spec, action.spec
     self._num_actions = sum(
         sum(specs_lib.num_values(spec)) for spec in tree.flatten(action.spec)
@@ -106,6 +109,11 @@ class FromGymnasium(episodic.Episodic):
         self._observation_spec = {'observation': observation.spec}
       self._observation_spec[specs_lib.MASK] = specs.BoundedArray(
           [self._num_actions], np.int8, 0, 1, specs_lib.MASK)
+
+  def __getattr__(self, name: str) -> Any:
+    if name.startswith('_'):
+      raise AttributeError(name)
+    return getattr(self._task.unwrapped, name)
 
   def _reset(self) -> dm_env.TimeStep:
     # The constructor has begun the first episode.

@@ -16,6 +16,7 @@ import numpy as np
 import tree
 
 import gtrxl_tf
+from gtrxl_tf.collecting import episodes as collecting
 from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import gymnasium
 from gtrxl_tf.environments import gymnasium_spaces
@@ -51,6 +52,9 @@ class Everything(gym.Env):
     self._steps += 1
     observation, info = self._result()
     return observation, 1, self._steps == 4, False, info
+
+  def expert(self):
+    return self.action_space.start + self._steps % 2
 
   def render(self):
     return np.full([6, 8, 3], self._steps, np.uint8)
@@ -148,6 +152,13 @@ class GymnasiumTest(parameterized.TestCase):
       time_step = environment.step(np.int32(seen[-4] if len(seen) >= 4 else 0))
       total += time_step.reward
     self.assertAlmostEqual(total, 1)
+
+  def test_a_policy_of_the_task_collects_its_actions(self):
+    def make(seed=None):
+      del seed
+      return Everything(action_space=spaces.Discrete(2, start=5))
+    episode, *_ = collecting.Collector(make, num_episodes=8, policy='expert').play(0)
+    np.testing.assert_array_equal(episode.action, [0, 1, 0, 1])
 
   def test_missions_become_words_if_max_words_is_set(self):
     name = 'BabyAI-GoToRedBall-v0'

@@ -42,7 +42,8 @@ class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
     if core is None:
       raise config.ConfigError(
           f'{type(self).__name__}.core is not set, and has no default')
-    super().__init__(name=name)
+    # Observations stay float32 until they are normalized; the layers within cast them.
+    super().__init__(name=name, autocast=False)
     self.action_space = action_space.ActionSpace(action_spec)
     self.core = core
     self.observation_statistics = None

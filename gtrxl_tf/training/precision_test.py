@@ -4,9 +4,12 @@ from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
+from dm_env import specs
 import numpy as np
 import tensorflow as tf
 
+from gtrxl_tf import cores
+from gtrxl_tf import networks
 from gtrxl_tf.losses import vmpo
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import tiny_agents_testing
@@ -40,6 +43,22 @@ class PrecisionTest(tf.test.TestCase, parameterized.TestCase):
     self.assertNotAllClose(gradient, exact, atol=1e-4 * np.linalg.norm(exact))
     cosine = gradient @ exact / np.linalg.norm(gradient) / np.linalg.norm(exact)
     self.assertGreater(cosine, 0.98)
+
+  def test_observations_are_normalized_in_float32(self):
+    with devices.compute_dtype('bfloat16'):
+      network = networks.ActorCritic(
+          specs.DiscreteArray(3), networks.VectorTorso([16]), cores.Memoryless(1, 16),
+          normalize_observations=True)
+      network.create_variables(specs.Array((1,), np.float32))
+    network.observation_statistics.mean.assign([1000.])
+    values = []
+    for x in 1000., 1000.5:
+      inputs = networks.NetworkInputs(
+          tf.fill([1, 1, 1], x), tf.zeros([1, 1], tf.int32), tf.zeros([1, 1]),
+          tf.zeros([1, 1], tf.bool))
+      outputs, _ = network(inputs, network.initial_state(1))
+      values.append(outputs.value.numpy().item())
+    self.assertNotAlmostEqual(*values, delta=0.01)  # Both are 1000 in bfloat16.
 
   def test_v_mpo_weighs_advantages_and_divergences_in_float32(self):
     with mock.patch.object(vmpo, 'vmpo_loss', wraps=vmpo.vmpo_loss) as loss:

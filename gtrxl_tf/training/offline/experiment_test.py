@@ -85,6 +85,25 @@ class _MaskedMaze(environments.Wrapper):
         'action_mask': np.ones(self.action_spec().num_values, np.int8)})
 
 
+class _WideMaze(environments.Wrapper):
+  """A maze with float64, as dm_control's environments have it."""
+
+  def __init__(self, seed):
+    super().__init__(_MAZE(seed=seed))
+
+  def observation_spec(self):
+    return super().observation_spec().replace(dtype=np.float64)
+
+  def reset(self):
+    return self._wide(super().reset())
+
+  def step(self, action):
+    return self._wide(super().step(action))
+
+  def _wide(self, time_step):
+    return time_step._replace(observation=np.float64(time_step.observation))
+
+
 class OfflineTrainingTest(parameterized.TestCase):
 
   @classmethod
@@ -113,6 +132,14 @@ class OfflineTrainingTest(parameterized.TestCase):
             self.folder, devices.make_strategy(strategy), lambda: False,
             show=self.rows.append))
     return training.run()
+
+  def test_float64_in_environment_and_dataset_is_float32_in_batches(self):
+    dataset = self.folder.root / 'wide'
+    testing.write_informed_episodes(dataset, _WideMaze(seed=0), 10)
+    for path in dataset, self.dataset:
+      experiment = self.experiment(dataset=str(path), environment=_WideMaze)
+      batch = experiment.make_batch(experiment.make_agent())
+      self.assertEqual(batch.observation.dtype, tf.float32)
 
   @pytest.mark.long
   def test_it_learns_to_turn_as_the_clue_says(self):

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf import datasets
+from gtrxl_tf import nests
 from gtrxl_tf.agents import decision
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.settings import config
@@ -86,14 +87,20 @@ class Trajectories:
     """
     begins = np.zeros(batch.mask.shape, bool)
     begins[:, 0] = is_first
-    constants = functools.partial(tf.nest.map_structure, tf.constant)
+
+    def constant(x):
+      return tf.constant(x, tf.float32 if x.dtype == np.float64 else None)
+
+    action = self._space.from_environment(batch.action)
     return decision.Segments(
         return_to_go=tf.constant(batch.return_to_go / self._return_scale),
-        observation=constants(batch.observation),
-        action=self._space.from_environment(batch.action),
+        observation=tf.nest.map_structure(constant, batch.observation),
+        # Padding is 0 in the environment's units, which may be no action.
+        action=nests.where(
+            tf.constant(batch.mask), action, tf.nest.map_structure(tf.zeros_like, action)),
         reward=tf.constant(batch.reward), discount=tf.constant(batch.discount),
         is_first=tf.constant(begins), valid=tf.constant(batch.mask),
-        state=constants(state),
+        state=tf.nest.map_structure(constant, state),
         timestep=tf.constant(
             batch.start[:, np.newaxis] + np.arange(batch.mask.shape[1]), tf.int32))
 

@@ -5,6 +5,7 @@ import pathlib
 import tempfile
 
 from absl.testing import absltest
+from dm_env import specs as dm_specs
 import numpy as np
 import tensorflow as tf
 
@@ -51,6 +52,24 @@ class SamplersTest(absltest.TestCase):
 
   def make(self, sampler, **settings):
     return sampler(self.trajectories, _state, 30, **settings)
+
+  def test_padding_is_no_action_and_floats_are_narrow(self):
+    specs = datasets.Specs(
+        dm_specs.Array((2,), np.float64), dm_specs.BoundedArray((), np.int32, 2, 5))
+    path = pathlib.Path(self.create_tempdir().full_path, 'dataset')
+    with datasets.EpisodeWriter(path, specs, final_observation=False) as writer:
+      for length in 3, 5:
+        ends = np.eye(length, dtype=np.uint8)[-1] * datasets.End.TRUNCATION
+        writer.write([datasets.Episode(
+            np.ones([length, 2]), np.full(length, 4, np.int32),
+            *np.ones([2, length], np.float32), ends)])
+    trajectories = samplers.Trajectories(
+        datasets.open_dataset(path), action_space.ActionSpace(specs.action), 6, 1, 2,
+        seed=0, return_scale=1.0, starts='first')
+    batch = trajectories.segments(
+        next(trajectories.batches(0)), np.ones(2, bool))
+    np.testing.assert_array_equal(batch.action, np.where(batch.valid, 2, 0))
+    self.assertEqual(batch.observation.dtype, tf.float32)
 
   def test_a_curriculum_goes_from_short_to_long(self):
     sampler = self.make(samplers.WholeTrajectories, curriculum=True)
