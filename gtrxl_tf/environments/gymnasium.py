@@ -47,8 +47,8 @@ class FromGymnasium(episodic.Episodic):
   already has an `action_mask` keeps it. At the last step, a mask that is missing or
   allows no action is replaced by one that allows all.
 
-  A terminated episode ends with discount 0, a truncated one with discount 1. What this
-  class lacks, such as `episode_success` or a scripted policy, is that of the task.
+  A terminated episode ends with discount 0, a truncated one with discount 1. Methods
+  that this class lacks, such as `episode_success` or a scripted policy, are the task's.
 
   Attributes:
     name: the task's id; the name of its class if it has none.
@@ -111,9 +111,10 @@ class FromGymnasium(episodic.Episodic):
           [self._num_actions], np.int8, 0, 1, specs_lib.MASK)
 
   def __getattr__(self, name: str) -> Any:
-    if name.startswith('_'):
+    found = None if name.startswith('_') else getattr(self._task.unwrapped, name, None)
+    if not callable(found):  # A number `episode_return` may be of the running episode.
       raise AttributeError(name)
-    return getattr(self._task.unwrapped, name)
+    return found
 
   def _reset(self) -> dm_env.TimeStep:
     # The constructor has begun the first episode.
