@@ -46,7 +46,8 @@ if copy=$(attribute copy); then
   fi
   systemctl is-active --quiet gtrxl-copy.timer || systemd-run --unit=gtrxl-copy \
     --on-active=5min --on-unit-inactive=5min \
-    "$(command -v gcloud)" storage rsync --recursive "$folder" "$copy"
+    "$(command -v gcloud)" storage rsync --recursive \
+    --delete-unmatched-destination-objects "$folder" "$copy"
 fi
 
 readarray -t part < <(attribute part)

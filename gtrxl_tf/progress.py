@@ -1,5 +1,6 @@
 """One line that shows progress."""
 
+import contextlib
 import shutil
 import sys
 import textwrap
@@ -27,15 +28,19 @@ class ProgressLine:
     if self._live:
       start = f'\033[{self._rows - 1}F' if self._rows > 1 else '\r'
       rows = textwrap.wrap(line, max(shutil.get_terminal_size().columns - 1, 1))
-      self._stream.write(f'{start}\033[J' + '\n'.join(rows))
+      self._write(f'{start}\033[J' + '\n'.join(rows))
       self._rows = len(rows)
     else:
-      self._stream.write(line + '\n')
-    self._stream.flush()
+      self._write(line + '\n')
 
   def close(self) -> None:
     """Ends the line on a terminal."""
     if self._rows:
-      self._stream.write('\n')
-      self._stream.flush()
+      self._write('\n')
       self._rows = 0
+
+  def _write(self, text: str) -> None:
+    # The output's disk may be full, or its reader gone: a run goes on without the line.
+    with contextlib.suppress(OSError):
+      self._stream.write(text)
+      self._stream.flush()

@@ -50,6 +50,12 @@ class ProgressLineTest(absltest.TestCase):
       progress.ProgressLine(stream).show('ab')
     self.assertEqual(stream.getvalue(), '\r\033[Ja\nb')
 
+  def test_a_line_that_cannot_be_written_is_lost(self):
+    stream = io.StringIO()
+    line = progress.ProgressLine(stream)
+    with mock.patch.object(stream, 'flush', side_effect=OSError(28, 'No space left')):
+      line.show('one')
+
   def test_without_a_line_there_is_nothing_to_end(self):
     stream = _Terminal()
     progress.ProgressLine(stream).close()

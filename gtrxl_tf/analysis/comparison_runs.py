@@ -241,7 +241,7 @@ class Comparison:
           return 0.
         process = subprocess.Popen(
             [sys.executable, '-m', 'binaries.train', *self._flags(run)], stdout=output,
-            stderr=output, start_new_session=True)  # See `_stops_on_signals`.
+            stderr=output)
         self._processes.append(process)
       if process.wait() and not (self._stopping or folder.diverged.exists()):
         self._failed = folder.root
@@ -250,15 +250,9 @@ class Comparison:
 
   @contextlib.contextmanager
   def _stops_on_signals(self) -> Iterator[None]:
-    """Stops the runs, which then save, on interruption, termination and errors.
-
-    Each run has its own session. It would otherwise get a terminal's signal, too, and
-    the second signal ends a run before it has saved.
-    """
-    signals = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # As after `nohup`.
-      signals.append(signal.SIGHUP)
-    handlers = {s: signal.signal(s, lambda *_: self._stop()) for s in signals}
+    """Stops the runs, which then save, on interruption, termination and errors."""
+    handlers = {s: signal.signal(s, lambda *_: self._stop())
+                for s in (signal.SIGINT, signal.SIGTERM)}
     try:
       yield
     except BaseException:

@@ -14,17 +14,21 @@ import os
 import pathlib
 import signal
 import sys
+import time
 from typing import Callable
 
 from gtrxl_tf.launch import logs
 
 _SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+_SECONDS_OF_ONE_SIGNAL = 1  # Within which several mean the same.
 
 
 def context() -> context_lib.BaseContext:
   """Returns the context that makes processes."""
   # Until a process has a log, C++ libraries print only errors.
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+  # The first process that uses a GPU would otherwise take all its memory.
+  os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
   made = multiprocessing.get_context('forkserver')
   made.set_forkserver_preload([f'{__package__}.preloaded'])
   return made
@@ -60,8 +64,10 @@ def exit_with(main: Callable[[], int], log: pathlib.Path) -> None:
 def run(module: str, function: str, *args) -> int:
   """Calls a function in a forked process, and waits until it ends.
 
-  SIGINT, SIGTERM and SIGHUP, which a terminal sends when it is closed, are passed on as
-  SIGTERM; SIGHUP is ignored if this process ignores it, as after `nohup`.
+  The first SIGINT, SIGTERM or SIGHUP, which a terminal sends when it is closed, is passed
+  on as SIGTERM. SIGHUP is ignored if this process ignores it, as after `nohup`. A further
+  SIGINT or SIGTERM kills the process, unless it comes within a second: `timeout`,
+  systemd and a terminal send a signal to all processes, of which some pass it on.
 
   Args:
     module: the function's module, which this process does not import.
@@ -74,20 +80,18 @@ def run(module: str, function: str, *args) -> int:
   # Not a daemon, which could not have children.
   process = context().Process(target=_call, args=(module, function, *args))
 
-  hung_up = False
+  first = None  # When the first signal came.
 
   def end(signum, _):
-    nonlocal hung_up
+    nonlocal first
     if process.pid is None:
       print('Interrupted before it began.', file=sys.stderr)
       sys.exit(128 + signum)
-    # A shell and the system may both send SIGHUP, the second while this function runs;
-    # a second SIGTERM would not wait.
-    if signum == signal.SIGHUP:
-      if hung_up:
-        return
-      hung_up = True
-    process.terminate()
+    if first is None:
+      first = time.monotonic()
+      process.terminate()
+    elif signum != signal.SIGHUP and time.monotonic() - first > _SECONDS_OF_ONE_SIGNAL:
+      process.kill()
 
   handlers = {s: signal.signal(s, end) for s in _SIGNALS
               if s != signal.SIGHUP or signal.getsignal(s) != signal.SIG_IGN}

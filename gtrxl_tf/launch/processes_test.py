@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -31,7 +32,7 @@ _MODULE = '''
 
     def wait_for_stop():
       from gtrxl_tf.launch import signals
-      with signals.stop_requested_by_parent() as should_stop:
+      with signals.stop_requested_by_parent(ends_at_second=False) as should_stop:
         time.sleep(1)  # Until `Process.start` has returned, `run` exits on a signal.
         print('ready', flush=True)
         while not should_stop():
@@ -128,6 +129,34 @@ class ProcessesTest(parameterized.TestCase):
     process.send_signal(signal.SIGHUP)
     self.assertEqual(process.stdout.readline(), 'saved\n')
     self.assertEqual(process.wait(timeout=120), 5)
+
+  @pytest.mark.medium
+  def test_a_signal_that_all_get_and_pass_on_is_one(self):
+    process = self.start('''
+        import sys
+        from gtrxl_tf.launch import processes
+        sys.exit(processes.run('work', 'wait_for_stop'))
+        ''')
+    self.assertEqual(process.stdout.readline(), 'ready\n')
+    os.killpg(process.pid, signal.SIGTERM)
+    process.send_signal(signal.SIGINT)
+    self.assertEqual(process.stdout.readline(), 'saved\n')
+    self.assertEqual(process.wait(timeout=120), 5)
+
+  @pytest.mark.medium
+  def test_a_second_signal_after_a_while_ends_the_work_at_once(self):
+    process = self.start('''
+        import sys
+        from gtrxl_tf.launch import processes
+        processes._SECONDS_OF_ONE_SIGNAL = 0.2
+        sys.exit(processes.run('work', 'wait_for_stop'))
+        ''')
+    self.assertEqual(process.stdout.readline(), 'ready\n')
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.4)  # It saves after half a second.
+    process.send_signal(signal.SIGINT)
+    self.assertEqual(process.wait(timeout=120), 128 + signal.SIGKILL)
+    self.assertEqual(process.stdout.read(), '')
 
   @parameterized.parameters(False, True)
   @pytest.mark.medium

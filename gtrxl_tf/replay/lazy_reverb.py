@@ -1,8 +1,12 @@
 """Reverb, imported when it is first used: offline training does without it."""
 
+import os
 from typing import Any
 
 from gtrxl_tf.environments import optional
+
+# gRPC would look for the server by way of `http_proxy` otherwise, even on this machine.
+os.environ.setdefault('grpc_proxy', '')
 
 
 def __getattr__(name: str) -> Any:

@@ -81,8 +81,12 @@ class RunFolder:
 
     Raises:
       InUseError: another process has locked it.
-      config.ConfigError: there is no such folder, and it cannot be made or written.
+      config.ConfigError: there is no such folder, and it cannot be made or written; or
+        its path has a bracket.
     """
+    if '[' in str(self.root.absolute()):
+      raise config_lib.ConfigError(
+          f'{self.root}: expected a path without [, which TensorFlow takes for a pattern')
     try:
       self.root.mkdir(parents=True, exist_ok=True)
       descriptor = os.open(self.root, os.O_RDONLY)

@@ -3,6 +3,7 @@
 from absl.testing import absltest
 
 from gtrxl_tf import files
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import run_folder
 
 
@@ -17,6 +18,13 @@ class RunFolderTest(absltest.TestCase):
           self.fail('Two of them.')
     with folder.in_use():
       pass
+
+  def test_a_path_that_tensorflow_cannot_read_is_refused(self):
+    folder = run_folder.RunFolder(self.create_tempdir().full_path + '/lr[3e-4]/run')
+    with self.assertRaisesRegex(config.ConfigError, r'expected a path without \[, which'):
+      with folder.in_use():
+        self.fail('It was accepted.')
+    self.assertFalse(folder.root.exists())
 
   def test_a_file_is_complete_or_unchanged(self):
     folder = run_folder.RunFolder(self.create_tempdir().full_path)

@@ -14,6 +14,8 @@ from gtrxl_tf.settings import config
 _JOIN_SECONDS = 10.0  # Seconds to wait for a description to finish.
 # Calls with their own deadlines take up to 10 s, and more on a busy machine.
 _LEAST_HANG_SECONDS = 120.0
+# If the watchdog's own thread did not run for so long, no other did.
+_STOPPED_SECONDS = 10.0
 
 
 class Watchdog:
@@ -90,7 +92,14 @@ class Watchdog:
 
   def _watch(self) -> None:
     reported = None  # The time of the last progress when a stall was reported.
-    while not self._ended.wait(min(1.0, self.limit / 5)):
+    period = min(1.0, self.limit / 5)
+    before = time.monotonic()
+    while not self._ended.wait(period):
+      now = time.monotonic()
+      if now - before > _STOPPED_SECONDS:  # As by Ctrl-Z or `docker pause`.
+        self._last += now - before if self._last <= before else 0
+        self._alive += now - before if self._alive <= before else 0
+      before = now
       if self.stalled() and self._last != reported:
         reported = self._last
         logging.warning('%s', self._line())

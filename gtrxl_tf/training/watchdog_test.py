@@ -46,6 +46,16 @@ class WatchdogTest(absltest.TestCase):
     self.assertLen(logs.output, 2)
     self.assertRegex(logs.output[0], r'no step for 0\.6 s$')
 
+  def test_time_in_which_the_process_was_stopped_does_not_count(self):
+    clock = [0.0]
+    self.enter_context(mock.patch.object(time, 'monotonic', lambda: clock[0]))
+    ends = self.enter_context(mock.patch.object(watchdog_lib.os, '_exit'))
+    with watchdog_lib.Watchdog(0.4, str, hang=20) as watchdog:
+      clock[0] += 1000
+      time.sleep(0.3)  # The watchdog looks three times.
+      self.assertLess(watchdog.seconds, 1)
+    ends.assert_not_called()
+
   def test_an_error_in_the_description_is_logged_in_its_place(self):
     def describe(seconds):
       raise RuntimeError('no server')
