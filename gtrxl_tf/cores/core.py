@@ -128,7 +128,8 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   does not skip masked steps, so padding belongs at the end of a sequence.
 
   Keras saves and loads models that use a core. In a functional model, a state is a nest
-  of inputs, as in `examples/keras_model.py`.
+  of inputs, as in `examples/keras_model.py`. Of a layer's usual arguments a core has only
+  `name`: its dtype is that of the global policy when it is made.
 
   A subclass implements `_unroll`, `_step` and, where acting has a form of its own,
   `_cache`, `record` and `restore`; `docs/your_core.md` has an example. The conformance

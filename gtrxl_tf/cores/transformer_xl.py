@@ -78,8 +78,8 @@ class TransformerXL(core.Core):
     gate: the gating layer of `gtrxl`; the other variants have a plain residual.
     gate_bias: initial value of `b_g`, see `gates`.
     use_bias: adds biases to the attention's projections.
-    dropout: as for `RATE`; active in training. The paper has none, and online
-      experiments refuse it.
+    dropout: as for `RATE`; active in training, where equal inputs drop the same. The
+      paper has none, and online experiments refuse it.
     attention_dropout: as for `RATE`.
 
   The defaults are those of the paper's Numpad and Memory Maze (tables 10 and 11).

@@ -1,6 +1,6 @@
 """Memory cores for the agents of TF-Agents."""
 
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple, Union
 
 import dm_env
 import tensorflow as tf
@@ -56,13 +56,15 @@ class CoreNetwork(network.Network):
       the core's outputs, or a nest of these. Without one the outputs are the core's.
 
   Raises:
-    ConfigError: an argument is not a function, or `core` does not make a core; or the
-      core has segments, although TF-Agents acts by unrolls of one step.
+    ConfigError: an argument is not a function; or `core` does not make a core, or
+      `torso` no torso; or the core has segments, although TF-Agents acts by unrolls of
+      one step.
   """
 
   def __init__(self, input_tensor_spec: Any,
                core: Callable[[], cores.Core] = cores.TransformerXL,
-               torso: Callable[[], tf.keras.layers.Layer] = torsos.VectorTorso,
+               torso: Callable[[], Union[torsos.Torso, network.Network]] = (
+                   torsos.VectorTorso),
                name: Optional[str] = None,
                head: Optional[Callable[[], Any]] = None):
     for argument, make in ('core', core), ('torso', torso), ('head', head):
@@ -78,11 +80,16 @@ class CoreNetwork(network.Network):
           f'CoreNetwork.core makes a {type(made).__name__} with segments of '
           f'{made.segment_length} steps: expected a core that can be unrolled by one '
           'step, such as TransformerXL')
+    embeds = torso()
+    if not isinstance(embeds, (torsos.Torso, network.Network)):
+      raise config.ConfigError(
+          f'CoreNetwork.torso makes a {type(embeds).__name__}: expected a Torso, such as '
+          'VectorTorso, or a network of TF-Agents')
     super().__init__(
         input_tensor_spec, state_spec=tensor_specs.without_batch(made.initial_state(1)),
         name=name or 'CoreNetwork')
     self._core = made
-    self._torso = torso()
+    self._torso = embeds
     self._head = head and head()
 
   def call(self, observation: Any, step_type: Optional[tf.Tensor] = None,

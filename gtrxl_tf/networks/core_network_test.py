@@ -178,6 +178,8 @@ class CoreNetworkTest(tf.test.TestCase, parameterized.TestCase):
       (dict(core=cores.DeepLSTM(1, 8)), 'CoreNetwork.core = <.*: expected a function that'),
       (dict(torso=torsos.VectorTorso([4])), 'CoreNetwork.torso = <.*: expected a function'),
       (dict(head=[tf.keras.layers.Dense]), r'CoreNetwork.head = \[.*: expected a function'),
+      (dict(torso=functools.partial(tf.keras.layers.Dense, 8)),
+       'CoreNetwork.torso makes a Dense: expected a Torso, such as VectorTorso, or'),
       (dict(core=torsos.VectorTorso), 'CoreNetwork.core makes a VectorTorso: expected a c'))
   def test_layers_in_place_of_functions_are_refused(self, arguments, message):
     with self.assertRaisesRegex(config.ConfigError, message):
