@@ -10,8 +10,8 @@ import functools
 import json
 import math
 import pathlib
-import shutil
 import re
+import shutil
 import subprocess
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
