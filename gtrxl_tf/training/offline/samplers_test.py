@@ -59,7 +59,8 @@ class SamplersTest(absltest.TestCase):
     path = pathlib.Path(self.create_tempdir().full_path, 'dataset')
     with datasets.EpisodeWriter(path, specs, final_observation=False) as writer:
       for length in 3, 5:
-        ends = np.eye(length, dtype=np.uint8)[-1] * datasets.End.TRUNCATION
+        ends = np.zeros(length, np.uint8)
+        ends[-1] = datasets.End.TRUNCATION
         writer.write([datasets.Episode(
             np.ones([length, 2]), np.full(length, 4, np.int32),
             *np.ones([2, length], np.float32), ends)])
