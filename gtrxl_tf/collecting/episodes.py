@@ -183,11 +183,11 @@ class Collector:
     returns an action for each environment, None where an episode has ended.
     """
     leaves = tree.flatten(self.specs.action)
+    encoders = [getattr(x, 'encode_action', lambda action: action) for x in made]
 
     def of_one(i: int) -> List[np.ndarray]:
       try:
-        encode = getattr(made[i], 'encode_action', lambda action: action)
-        action = tree.flatten(encode(getattr(made[i], self._policy)()))
+        action = tree.flatten(encoders[i](getattr(made[i], self._policy)()))
         # Copied: the method may write into the same array again.
         return [np.array(x, spec.dtype) for spec, x in zip(leaves, action)]
       except (Exception, SystemExit) as error:

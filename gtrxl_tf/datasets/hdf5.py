@@ -16,6 +16,7 @@ from gtrxl_tf import files as files_lib
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import importers
 from gtrxl_tf.environments import optional
+from gtrxl_tf.environments import specs as specs_lib
 
 DatasetError = format_lib.DatasetError
 
@@ -76,7 +77,7 @@ def _minari_spec(space: Dict[str, Any], place: str, name: str) -> Any:
     return dm_specs.BoundedArray(
         np.ravel(space['n']).tolist(), np.int8, 0, 1, name)
   if kind == 'Box':
-    dtype = importers.narrowed(np.dtype(space['dtype']))
+    dtype = specs_lib.narrowed(np.dtype(space['dtype']))
     return dm_specs.BoundedArray(space['shape'], dtype, space['low'], space['high'],
                                  name)
   if kind == 'Dict':
@@ -179,7 +180,7 @@ def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None
                          f'{len(file["rewards"])}, as many as rewards')
   specs = format_lib.Specs(
       dm_specs.Array(file['observations'].shape[1:],
-                     importers.narrowed(file['observations'].dtype)),
+                     specs_lib.narrowed(file['observations'].dtype)),
       importers.action_spec(
           file['actions'].shape, file['actions'].dtype,
           lambda: file['actions'][:].max(), action_names))

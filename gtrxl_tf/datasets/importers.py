@@ -25,6 +25,7 @@ from gtrxl_tf import progress
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import reader
 from gtrxl_tf.datasets import writer as writer_lib
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.settings import config
 
 DatasetError = format_lib.DatasetError
@@ -152,9 +153,4 @@ def action_spec(shape: Tuple[int, ...], dtype: np.dtype, greatest: Callable[[], 
     if names:
       return environments.NamedActions(names)
     return dm_specs.DiscreteArray(int(greatest()) + 1, name='action')
-  return dm_specs.Array(shape[1:], narrowed(dtype), 'action')
-
-
-def narrowed(dtype: np.dtype) -> np.dtype:
-  """Returns float32 for float64."""
-  return np.dtype(np.float32) if dtype == np.float64 else dtype
+  return dm_specs.Array(shape[1:], specs_lib.narrowed(dtype), 'action')

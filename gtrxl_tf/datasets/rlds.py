@@ -13,6 +13,7 @@ from gtrxl_tf import files
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import importers
 from gtrxl_tf.environments import optional
+from gtrxl_tf.environments import specs as specs_lib
 
 DatasetError = format_lib.DatasetError
 
@@ -91,7 +92,7 @@ def _spec(kinds: Any, feature: Any, place: str) -> Any:
     return None
   if None in feature.shape:
     raise DatasetError(f'{place} has shape {feature.shape}: expected a fixed one')
-  return dm_specs.Array(feature.shape, importers.narrowed(dtype), name)
+  return dm_specs.Array(feature.shape, specs_lib.narrowed(dtype), name)
 
 
 def _episode(folder: pathlib.Path, specs: format_lib.Specs,

@@ -37,6 +37,11 @@ def split_mask(observation: Any) -> Tuple[Any, Any]:
   return observation, mask
 
 
+def narrowed(dtype: np.dtype) -> np.dtype:
+  """Returns float32 for float64."""
+  return np.dtype(np.float32) if dtype == np.float64 else dtype
+
+
 def is_discrete(spec: Any) -> bool:
   """Returns whether a spec describes bounded integers."""
   return isinstance(spec, specs.BoundedArray) and spec.dtype.kind in 'iu'

@@ -158,7 +158,7 @@ def _started(name: str, settings: Settings, check: bool = True) -> Iterator[_Par
   # One heap for each thread that computes. Threads of Reverb's clients can share them.
   machine.limit_heaps(max(2, settings.threads or os.cpu_count()))
   asked_to_stop = (
-      signals.stop_requested_by_parent(ends_at_second=False) if settings.supervised
+      signals.stop_requested_by_parent() if settings.supervised
       else signals.stop_requested())
   with asked_to_stop as should_stop, keepalive.keep_alive(), failure_recorded(
       name, settings.failure):

@@ -32,7 +32,7 @@ _MODULE = '''
 
     def wait_for_stop():
       from gtrxl_tf.launch import signals
-      with signals.stop_requested_by_parent(ends_at_second=False) as should_stop:
+      with signals.stop_requested_by_parent() as should_stop:
         time.sleep(1)  # Until `Process.start` has returned, `run` exits on a signal.
         print('ready', flush=True)
         while not should_stop():
@@ -60,6 +60,21 @@ class ProcessesTest(parameterized.TestCase):
         env={**os.environ, 'PYTHONPATH': f'{folder}:{_ROOT}'})
     self.addCleanup(process.kill)
     return process
+
+  def start_run(self, function: str, setting: str = '') -> subprocess.Popen:
+    """Starts `processes.run` with a function of `_MODULE` that says when it is ready."""
+    process = self.start(f'''
+        import signal, sys
+        from gtrxl_tf.launch import processes
+        {setting}
+        sys.exit(processes.run('work', {function!r}))
+        ''')
+    self.assertEqual(process.stdout.readline(), 'ready\n')
+    return process
+
+  def assert_saves(self, process: subprocess.Popen) -> None:
+    self.assertEqual(process.stdout.readline(), 'saved\n')
+    self.assertEqual(process.wait(timeout=120), 5)
 
   @pytest.mark.medium
   def test_one_process_imports_tensorflow_for_those_of_a_run(self):
@@ -93,20 +108,14 @@ class ProcessesTest(parameterized.TestCase):
   @parameterized.parameters(False, True)
   @pytest.mark.medium
   def test_a_terminal_that_is_closed_ends_the_work_once(self, to_all):
-    process = self.start('''
-        import signal, sys
-        from gtrxl_tf.launch import processes
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # If the tests run with nohup.
-        sys.exit(processes.run('work', 'wait_for_stop'))
-        ''')
-    self.assertEqual(process.stdout.readline(), 'ready\n')
+    # If the tests run with nohup.
+    process = self.start_run('wait_for_stop', 'signal.signal(signal.SIGHUP, signal.SIG_DFL)')
     for _ in range(2):  # By the shell, and by the system.
       if to_all:
         os.killpg(process.pid, signal.SIGHUP)
       else:
         process.send_signal(signal.SIGHUP)
-    self.assertEqual(process.stdout.readline(), 'saved\n')
-    self.assertEqual(process.wait(timeout=120), 5)
+    self.assert_saves(process)
 
   @pytest.mark.medium
   def test_a_terminal_may_hang_up_while_the_stop_is_requested(self):
@@ -127,31 +136,18 @@ class ProcessesTest(parameterized.TestCase):
         ''')
     self.assertEqual(process.stdout.readline(), 'ready\n')
     process.send_signal(signal.SIGHUP)
-    self.assertEqual(process.stdout.readline(), 'saved\n')
-    self.assertEqual(process.wait(timeout=120), 5)
+    self.assert_saves(process)
 
   @pytest.mark.medium
   def test_a_signal_that_all_get_and_pass_on_is_one(self):
-    process = self.start('''
-        import sys
-        from gtrxl_tf.launch import processes
-        sys.exit(processes.run('work', 'wait_for_stop'))
-        ''')
-    self.assertEqual(process.stdout.readline(), 'ready\n')
+    process = self.start_run('wait_for_stop')
     os.killpg(process.pid, signal.SIGTERM)
     process.send_signal(signal.SIGINT)
-    self.assertEqual(process.stdout.readline(), 'saved\n')
-    self.assertEqual(process.wait(timeout=120), 5)
+    self.assert_saves(process)
 
   @pytest.mark.medium
   def test_a_second_signal_after_a_while_ends_the_work_at_once(self):
-    process = self.start('''
-        import sys
-        from gtrxl_tf.launch import processes
-        processes._SECONDS_OF_ONE_SIGNAL = 0.2
-        sys.exit(processes.run('work', 'wait_for_stop'))
-        ''')
-    self.assertEqual(process.stdout.readline(), 'ready\n')
+    process = self.start_run('wait_for_stop', 'processes._SECONDS_OF_ONE_SIGNAL = 0.2')
     process.send_signal(signal.SIGINT)
     time.sleep(0.4)  # It saves after half a second.
     process.send_signal(signal.SIGINT)
@@ -161,12 +157,7 @@ class ProcessesTest(parameterized.TestCase):
   @parameterized.parameters(False, True)
   @pytest.mark.medium
   def test_a_signal_is_passed_on(self, to_all):
-    process = self.start('''
-        import sys
-        from gtrxl_tf.launch import processes
-        sys.exit(processes.run('work', 'wait'))
-        ''')
-    self.assertEqual(process.stdout.readline(), 'ready\n')
+    process = self.start_run('wait')
     if to_all:  # Also to the fork server.
       os.killpg(process.pid, signal.SIGTERM)
     else:

@@ -63,18 +63,15 @@ def stop_requested(*signals: signal.Signals, ends_at_second: bool = True
 
 
 @contextlib.contextmanager
-def stop_requested_by_parent(ends_at_second: bool = True
-                             ) -> Iterator[Callable[[], bool]]:
+def stop_requested_by_parent() -> Iterator[Callable[[], bool]]:
   """Does the same as `stop_requested`, for a process of `multiprocessing`.
 
   SIGTERM requests a stop, and so does the end of the process that started this one, or
   of the fork server; 20 seconds after that the process exits in any case. SIGINT is
   ignored and left to the parent, because a terminal sends it to all processes.
 
-  Args:
-    ends_at_second: whether a second SIGTERM ends the process at once. A service manager
-      such as systemd sends SIGTERM to all processes of a service: a part that saves when
-      its supervisor stops it then gets two.
+  A further SIGTERM changes nothing: `timeout` and a service manager such as systemd send
+  one to all processes, and the parent another.
   """
   orphaned, ended = threading.Event(), threading.Event()
   parent, forked_from = multiprocessing.parent_process(), os.getppid()
@@ -90,8 +87,7 @@ def stop_requested_by_parent(ends_at_second: bool = True
   thread = threading.Thread(target=watch, daemon=True)
   thread.start()
   try:
-    with stop_requested(
-        signal.SIGTERM, ends_at_second=ends_at_second) as should_stop:
+    with stop_requested(signal.SIGTERM, ends_at_second=False) as should_stop:
       signal.signal(signal.SIGINT, signal.SIG_IGN)
       yield lambda: should_stop() or orphaned.is_set()
   finally:

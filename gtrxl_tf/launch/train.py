@@ -53,10 +53,9 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     An exit code: 0 done, 1 failed, 2 wrong settings, 130 interrupted.
   """
   folder = run_folder.RunFolder(root_dir)
-  # The parent's SIGTERM may come beside that of `timeout` or of systemd.
-  asked_to_stop = (signals.stop_requested_by_parent(ends_at_second=False) if supervised
-                   else signals.stop_requested())
-  with asked_to_stop as should_stop:
+  asked_to_stop = (signals.stop_requested_by_parent if supervised
+                   else signals.stop_requested)
+  with asked_to_stop() as should_stop:
     experiment = _prepare(gin_files, gin_bindings, folder)
     if experiment.needs_server:
       optional.load('reverb', 'online training', 'online')

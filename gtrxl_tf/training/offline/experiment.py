@@ -13,7 +13,6 @@ from gtrxl_tf import datasets
 from gtrxl_tf import environments
 from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.agents import decision
-from gtrxl_tf.environments import batched_specs
 from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import decision as network_lib
@@ -137,7 +136,7 @@ class OfflineExperiment(experiment.Experiment):
 
     def shapes(nest):
       return tf.nest.map_structure(
-          lambda spec: (spec.shape, batched_specs.narrowed(spec).dtype.name), nest)
+          lambda spec: (spec.shape, specs_lib.narrowed(spec.dtype).name), nest)
 
     observation_spec = self.dataset.observation_spec()
     if self._trajectories['frame_stack'] > 1:

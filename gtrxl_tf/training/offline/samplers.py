@@ -15,6 +15,7 @@ import tensorflow as tf
 from gtrxl_tf import datasets
 from gtrxl_tf import nests
 from gtrxl_tf.agents import decision
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.settings import config
 
@@ -89,17 +90,16 @@ class Trajectories:
     begins[:, 0] = is_first
 
     def constant(x):
-      return tf.constant(x, tf.float32 if x.dtype == np.float64 else None)
+      return tf.constant(x, specs_lib.narrowed(x.dtype))
 
-    action = self._space.from_environment(batch.action)
+    valid, action = tf.constant(batch.mask), self._space.from_environment(batch.action)
     return decision.Segments(
         return_to_go=tf.constant(batch.return_to_go / self._return_scale),
         observation=tf.nest.map_structure(constant, batch.observation),
         # Padding is 0 in the environment's units, which may be no action.
-        action=nests.where(
-            tf.constant(batch.mask), action, tf.nest.map_structure(tf.zeros_like, action)),
+        action=nests.where(valid, action, tf.nest.map_structure(tf.zeros_like, action)),
         reward=tf.constant(batch.reward), discount=tf.constant(batch.discount),
-        is_first=tf.constant(begins), valid=tf.constant(batch.mask),
+        is_first=tf.constant(begins), valid=valid,
         state=tf.nest.map_structure(constant, state),
         timestep=tf.constant(
             batch.start[:, np.newaxis] + np.arange(batch.mask.shape[1]), tf.int32))
