@@ -91,13 +91,16 @@ class WeightsChannel:
     self._newest: Optional[List[Any]] = None  # The last published item.
     self._lock = threading.Lock()  # Held while an item is inserted.
 
-  def publish(self, step: int, finished: bool = False, timeout: int = 10) -> None:
+  def publish(self, step: int, finished: bool = False, timeout: int = 10) -> bool:
     """Publishes the current values of the variables.
 
     Args:
       step: the learner step of the values.
       finished: whether these weights are the last of the run.
       timeout: seconds for the server to answer.
+
+    Returns:
+      Whether the server had lost the weights that this channel published before.
 
     Raises:
       config.ConfigError: the server is for weights of another network.
@@ -106,7 +109,7 @@ class WeightsChannel:
     tensors = self._read()
     values = self._packing.unpack([x.numpy() for x in tensors])
     nests.free_attributes(tensors)
-    self._insert([np.int64(step), np.bool_(finished), *values], timeout)
+    return self._insert([np.int64(step), np.bool_(finished), *values], timeout)
 
   def publish_again_if_lost(self, timeout: int = 10) -> bool:
     """Repeats the last `publish` if the server no longer holds its weights.
@@ -129,7 +132,11 @@ class WeightsChannel:
     return self._insert(None, timeout)
 
   def _insert(self, values: Optional[List[Any]], timeout: int) -> bool:
-    """Inserts values, or if None the newest ones again unless the server has them."""
+    """Inserts values, or if None the newest ones again unless the server has them.
+
+    Returns:
+      Whether the server had lost earlier weights.
+    """
     # Another thread may be in an insert that waits for its deadline.
     if not self._lock.acquire(timeout=timeout):
       raise server_lost.ServerLost(
@@ -137,15 +144,16 @@ class WeightsChannel:
     try:
       # Raises if there is no server; an insert would wait for one.
       before = self._inserts(timeout)
+      lost = self._newest is not None and before != self._published
       if values is None:
-        if self._newest is None or before == self._published:
+        if not lost:
           return False
         values = self._newest
       deadline.call(lambda: self._client.insert(values, {TABLE: 1.0}),
                     'the server takes no weights')
       # Not what the server counts now, which may include an insert by another channel.
       self._newest, self._published = values, before + 1
-      return True
+      return lost
     except ValueError as error:
       raise config.ConfigError(
           f'the server at {self._client.server_address} is for weights of another '

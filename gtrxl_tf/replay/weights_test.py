@@ -116,6 +116,14 @@ class WeightsChannelTest(absltest.TestCase):
     self.assert_received(4)
     self.assertFalse(self.publisher.publish_again_if_lost())
 
+  def test_who_publishes_learns_that_the_server_was_restarted(self):
+    self.assertFalse(self.publisher.publish(70))
+    self.assertFalse(self.publisher.publish(80))
+    self.server.stop()
+    self.start_server()
+    self.assertTrue(self.retry(lambda: self.publisher.publish(90)))
+    self.assertFalse(self.publisher.publish(100))
+
   def test_the_step_at_the_server_is_that_of_its_weights(self):
     self.assertIsNone(self.publisher.step_at_server())
     self.publish(3, step=70)

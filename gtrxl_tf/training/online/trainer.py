@@ -217,8 +217,8 @@ class OnlineTrainer(trainer.Trainer):
       self._published_step = self.step
     if self._inference:
       self._inference.publish(self._published_step, finished)
-    if self._is_chief:
-      self._channel.publish(self._published_step, finished)
+    if self._is_chief and self._channel.publish(self._published_step, finished):
+      self._queue.abandon()  # The server was restarted, perhaps with other settings.
 
   def _between_steps(self, logs: bool) -> None:
     self._watchdog.progress()
