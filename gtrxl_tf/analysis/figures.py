@@ -22,7 +22,8 @@ from gtrxl_tf.training import curves
 # As in rliable's examples. Its default of 50,000 takes seconds a cell.
 _RESAMPLES = 2000
 
-_ESTIMATES = 'interquartile mean with its 95 % interval; small points: runs'
+_ESTIMATES = ('interquartile mean and 95 % interval (three runs or fewer: mean and range); '
+              'small points: runs')
 
 # Columns of `metrics.csv` and their labels.
 _TRAINING = {'entropy': "policy's entropy, nats",
