@@ -12,7 +12,7 @@ class _Build(build_py.build_py):
 
   def find_package_modules(self, package, package_dir):
     return [found for found in super().find_package_modules(package, package_dir)
-            if not found[1].endswith(('_test', '_testing'))]
+            if not found[1].endswith(('_test', 'testing'))]
 
   def run(self):
     super().run()

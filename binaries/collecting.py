@@ -39,7 +39,7 @@ def run(gin_files: Sequence[str], gin_bindings: Sequence[str], output_dir: str,
 
   try:
     with parts.failure_recorded('', f'{output_dir.rstrip("/")}.failure.txt',
-                            unexpected_only=True):
+                                unexpected_only=True):
       try:
         config.parse(gin_files, gin_bindings)
         collector = make_collector()

@@ -17,7 +17,7 @@ _CONFIG = pathlib.Path(__file__).parents[1] / 'gtrxl_tf' / 'settings' / 'config.
 
 
 def _types() -> Dict[str, str]:
-  """The number types of config.py as text, by name. The rest of it is not run."""
+  """Returns the number types of config.py as text, by name, without running the rest."""
   tree = ast.parse(_CONFIG.read_text(encoding='utf-8'))
   tree.body = [
       node for node in tree.body
@@ -32,7 +32,7 @@ def _types() -> Dict[str, str]:
 
 
 def fenced(docstring: str) -> str:
-  """A docstring whose examples and indented paragraphs are fenced."""
+  """Returns a docstring with fences around examples and indented paragraphs."""
   paragraphs = docstring.split('\n\n')
   for i, paragraph in enumerate(paragraphs):
     lines = paragraph.splitlines()

@@ -40,7 +40,7 @@ def make_agent(environment, core: Callable[[], cores.Core]) -> dqn_agent.DqnAgen
 
 
 def pairs(episodes: Any) -> Any:
-  """`[B, T, ...]` to `[B * (T - 1), 2, ...]`, for a network without state."""
+  """Turns `[B, T, ...]` into `[B * (T - 1), 2, ...]`, for a network without state."""
   def of(x):
     frames = tf.stack([x[:, :-1], x[:, 1:]], axis=2)
     return tf.reshape(frames, tf.concat([[-1, 2], tf.shape(x)[2:]], axis=0))

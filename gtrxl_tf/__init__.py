@@ -29,7 +29,7 @@ def __dir__() -> list[str]:
 
 
 def _version() -> str:
-  """The version in setup.py; 'unknown' in a clone that is not installed."""
+  """Returns the installed version; 'unknown' in a clone that is not installed."""
   from importlib import metadata  # pylint: disable=import-outside-toplevel
   try:
     return metadata.version(__name__)

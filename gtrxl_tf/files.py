@@ -75,8 +75,7 @@ def write_sealed(path: pathlib.Path, contents: Dict[str, Any]) -> None:
 
 
 def seal(contents: Dict[str, Any]) -> str:
-  """Returns the checksum of a dictionary, whatever the order and white space of its
-  JSON."""
+  """Returns a dictionary's checksum, which its order does not change."""
   return f'{zlib.crc32(json.dumps(contents, sort_keys=True).encode()):08x}'
 
 

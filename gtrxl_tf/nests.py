@@ -18,9 +18,9 @@ def where(mask: tf.Tensor, x: Any, y: Any) -> Any:
          [0., 0., 0.]], dtype=float32)
 
   Args:
-    mask: Bools `[B...]`. Its axes are the leading axes of every leaf.
-    x: A nest of tensors `[B..., ...]`.
-    y: A nest with the structure of `x`.
+    mask: bools `[B...]`. Its axes are the leading axes of every leaf.
+    x: a nest of tensors `[B..., ...]`.
+    y: a nest with the structure of `x`.
 
   Returns:
     A nest with the structure of `x`.
@@ -63,7 +63,7 @@ def free_attributes(tensors: Iterable[Any]) -> None:
   for tensors that are about to be deleted; they remain valid.
 
   Args:
-    tensors: Eager tensors. Other values are ignored.
+    tensors: eager tensors. Other values are ignored.
   """
   if sys.version_info < (3, 11):
     return
@@ -129,5 +129,5 @@ class Packing:
 
 
 def _are_arrays(values: Sequence[Any]) -> bool:
-  """Whether these are NumPy's and not tensors. `tf.is_tensor` takes 10 us for arrays."""
+  """Returns whether all are NumPy's. `tf.is_tensor` takes 10 us for an array."""
   return all(isinstance(x, (np.ndarray, np.generic)) for x in values)

@@ -19,7 +19,7 @@ class ProgressLine:
     self._rows = 0  # Rows of the terminal that the last line takes.
 
   def is_due(self) -> bool:
-    """Whether it is time for the next line."""
+    """Returns whether it is time for the next line."""
     return self._live or time.time() - self._last_time >= _SECONDS_BETWEEN_LINES
 
   def show(self, line: str) -> None:

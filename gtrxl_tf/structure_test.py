@@ -18,7 +18,7 @@ _LIBRARY = _ROOT / 'gtrxl_tf'
 
 
 def _declared():
-  """The table PACKAGES of BUILD."""
+  """Returns the table PACKAGES of BUILD."""
   build = ast.parse((_ROOT / 'BUILD').read_text(encoding='utf-8'))
   table, = (node.value for node in build.body if isinstance(node, ast.Assign)
             and node.targets[0].id == 'PACKAGES')
@@ -27,7 +27,7 @@ def _declared():
 
 def _production(folder):
   return [path for path in folder.rglob('*.py')
-          if not path.stem.endswith(('_test', '_testing')) and path.stem != 'testing']
+          if not path.stem.endswith(('_test', 'testing'))]
 
 
 def _module(path):

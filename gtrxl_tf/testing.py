@@ -33,7 +33,7 @@ _MEMORY_LENGTH, _NUM_LAYERS, _MODEL_DIM = 3, 1, 4
 
 
 def tiny_network(action_spec: Any = DISCRETE, **settings) -> actor_critic.ActorCritic:
-  """A small GTrXL network with random trained variables."""
+  """Makes a small GTrXL network with random trained variables."""
   network = actor_critic.ActorCritic(
       action_spec, torsos.VectorTorso((4,)),
       cores.TransformerXL(_NUM_LAYERS, _MODEL_DIM, num_heads=2, head_dim=2,
@@ -51,7 +51,7 @@ _shared: Dict[str, Tuple[Any, Any]] = {}  # Networks, and the values they began 
 
 def shared_networks(*args, **settings
                     ) -> Tuple[actor_critic.ActorCritic, actor_critic.ActorCritic]:
-  """Two equal networks of `tiny_network`, built once: building takes longer than tests.
+  """Returns two equal networks of `tiny_network`, built once: building takes long.
 
   Each call gives all variables the values they began with. So the networks are a
   test's own until somebody asks for the same ones again.
@@ -70,14 +70,14 @@ def shared_networks(*args, **settings
 
 def tiny_agent(network: Callable[[], actor_critic.ActorCritic] = tiny_network,
                **settings) -> vmpo.VMPOAgent:
-  """A V-MPO agent on two networks."""
+  """Makes a V-MPO agent on two networks."""
   return vmpo.VMPOAgent(network(), network(), **settings)
 
 
 def random_unrolls(seed: int, batch_size: int = 4, unroll_length: int = 5,
                    action_spec: Any = DISCRETE, num_tasks: int = 1
                    ) -> unroll.Unroll:
-  """A random batch; an episode ends and another begins in all rows but the first."""
+  """Makes a random batch; in all rows but the first an episode ends and another begins."""
   random = np.random.RandomState(seed)
   t, m = unroll_length, _MEMORY_LENGTH
   step_type = np.full((batch_size, m + t + 1), dm_env.StepType.MID, np.int32)
@@ -125,7 +125,7 @@ def small_disk(test: absltest.TestCase, kilobytes: int) -> pathlib.Path:
 
 @contextlib.contextmanager
 def full(disk: pathlib.Path, free_pages: int = 0) -> Iterator[None]:
-  """A context in which a disk has only `free_pages` pages of 4 KiB left."""
+  """Makes a context in which a disk has only `free_pages` pages of 4 KiB left."""
   stuff = disk / 'stuff'
   with contextlib.suppress(OSError):
     with open(stuff, 'wb', buffering=0) as file:
@@ -139,21 +139,21 @@ def full(disk: pathlib.Path, free_pages: int = 0) -> Iterator[None]:
 
 
 def restart(observation: Any, num: int) -> dm_env.TimeStep:
-  """The first time steps of episodes in `num` environments."""
+  """Returns the first time steps of episodes in `num` environments."""
   return dm_env.TimeStep(
       tf.fill([num], int(dm_env.StepType.FIRST)), tf.zeros([num]), tf.ones([num]),
       observation)
 
 
 def transition(observation: Any, reward: tf.Tensor) -> dm_env.TimeStep:
-  """Time steps within episodes, with their rewards `[B]`."""
+  """Returns time steps within episodes, with their rewards `[B]`."""
   return dm_env.TimeStep(
       tf.fill(reward.shape, int(dm_env.StepType.MID)), reward, tf.ones_like(reward),
       observation)
 
 
 def termination(observation: Any, reward: tf.Tensor) -> dm_env.TimeStep:
-  """The last time steps of episodes, with their rewards `[B]`."""
+  """Returns the last time steps of episodes, with their rewards `[B]`."""
   return dm_env.TimeStep(
       tf.fill(reward.shape, int(dm_env.StepType.LAST)), reward, tf.zeros_like(reward),
       observation)
@@ -177,11 +177,11 @@ class MazeSolver(policy.NetworkPolicy):
 
   @property
   def variables(self) -> tuple:
-    """None: it does not learn."""
+    """No variables: it does not learn."""
     return ()
 
   def get_initial_state(self, batch_size: int) -> MazeState:
-    """The memory before the first step."""
+    """Returns the memory before the first step."""
     return MazeState(tf.zeros([batch_size]), tf.zeros([batch_size]))
 
   def action(self, time_step: dm_env.TimeStep, policy_state: MazeState,

@@ -20,6 +20,7 @@ _MODULES = {
     'DistillationPolicy': 'distillation',
     'EpsilonGreedy': 'r2d2',
     'EpsilonGreedyPolicy': 'r2d2',
+    'HistoryBatch': 'distillation',
     'NetworkPolicy': 'policy',
     'PPOAgent': 'ppo',
     'R2D2Agent': 'r2d2',

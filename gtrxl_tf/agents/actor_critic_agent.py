@@ -45,10 +45,14 @@ class NetworkPair(tf.Module):
     name: the name of the module.
     online: the network that learns; its variables must exist.
     target: a second network with the same settings; it becomes a copy.
+
+  Raises:
+    ConfigError: the networks share a variable.
   """
 
   def __init__(self, name: str, online: actor_critic.ActorCritic,
                target: actor_critic.ActorCritic):
+    agent_lib.check_separate(online, target)
     super().__init__(name=name)
     self.online = online
     self.target = target

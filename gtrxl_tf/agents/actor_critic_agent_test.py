@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from gtrxl_tf import cores
 from gtrxl_tf import devices_testing
 from gtrxl_tf import networks
 from gtrxl_tf import testing
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.agents import ppo
+from gtrxl_tf.agents import r2d2
 from gtrxl_tf.agents import vmpo
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.serving import export
@@ -69,7 +71,9 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
         (lambda x: (tf.reduce_sum(tf.cast(x, tf.float64)), {}), '.* float64: expected'),
         (tf.reduce_sum, 'EagerTensor: expected a pair of a loss and a dict'),
         (lambda x: (None, {}), 'a loss of type NoneType: expected a tensor'),
-        (lambda x: (tf.reduce_sum(x), {'entropy': 1.}), "a metric 'entropy', which")):
+        (lambda x: (tf.reduce_sum(x), {'cost': 1.}), "a metric 'cost' of type float: expec"),
+        (lambda x: (tf.reduce_sum(x), {'entropy': tf.reduce_sum(x)}),
+         "a metric 'entropy', which")):
       class Wrong(vmpo.VMPOAgent):
 
         def _policy_loss(self, steps):
@@ -78,6 +82,19 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
       with self.assertRaisesRegex(
           config.ConfigError, f'^Wrong._policy_loss returns {error}'):
         _agent(Wrong).loss(_batch(0))
+
+
+  @parameterized.parameters(vmpo.VMPOAgent, r2d2.R2D2Agent)
+  def test_networks_that_share_a_core_are_refused(self, make):
+    core = cores.DeepLSTM(1, 4)
+    with self.assertRaisesRegex(
+        config.ConfigError, r'share 3 variables, such as .*lstm.*: expected a torso and a'):
+      pair = []
+      for _ in range(2):
+        pair.append(networks.ActorCritic(
+            testing.DISCRETE, networks.VectorTorso([4]), core, head_units=4))
+        pair[-1].create_variables(_SPEC)
+      make(*pair)
 
 
 class ObservationStatisticsTest(tf.test.TestCase, parameterized.TestCase):

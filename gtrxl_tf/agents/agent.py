@@ -63,7 +63,27 @@ def checked_loss(method: str, returned: Any) -> Tuple[tf.Tensor, Mapping[str, An
   if loss.shape.rank or loss.dtype != tf.float32:
     raise config.ConfigError(f'{method} returns a loss of shape {loss.shape} and type '
                              f'{loss.dtype.name}: expected a float32 scalar')
+  for name, metric in returned[1].items():
+    for x in tf.nest.flatten(metric):
+      if not tf.is_tensor(x):
+        raise config.ConfigError(f'{method} returns a metric {name!r} of type '
+                                 f'{type(x).__name__}: expected a tensor')
   return returned
+
+
+def check_separate(network: tf.Module, other: tf.Module) -> None:
+  """Checks that two networks share no variable, as they do if one core is in both.
+
+  Raises:
+    ConfigError: they share one.
+  """
+  ours = {variable.ref() for variable in network.variables}
+  shared = [v.name for v in other.variables if v.ref() in ours]
+  if shared:
+    raise config.ConfigError(
+        f'two networks share {len(shared)} variables, such as {shared[0]}: expected a '
+        'torso and a core of its own for each network. In Python, make them in the '
+        'function that makes the network')
 
 
 class OfflineAgent(tf.Module):

@@ -58,8 +58,8 @@ class Comparison:
 
   def __init__(self, root: Union[str, pathlib.Path], gin_files: Sequence[str],
                gin_bindings: Sequence[str], models: Sequence[str],
-               seeds: Sequence[int], sweep: Optional[str], only_report: bool = False,
-               command: str = ''):
+               seeds: Sequence[int], sweep: Optional[str], only_report: bool,
+               command: str):
     """Prepares every experiment once, so that a wrong setting shows before training.
 
     Args:

@@ -95,7 +95,7 @@ def _draw_processes(experiment: history_experiment.HistoryExperiment,
   history_curves.write_csv(
       picture.with_suffix('.csv'), {folder.root.name: curve}, measure='share')
   history_curves.draw(picture, {folder.root.name: curve}, folder.root.name,
-                 measure='share of attention to the recurrence')
+                      measure='share of attention to the recurrence')
   first, mean, last = curve.mean[0], curve.mean.mean(), curve.mean[-1]
   print(f'{picture}: {first:.3f} at the start, {mean:.3f} on average, '
         f'{last:.3f} at the end')

@@ -74,7 +74,7 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
   if lines and sweep:
     picture = folder.root / 'evaluation.png'
     history_curves.draw(picture, {**lines, 'source': evaluator.curves['source']},
-                   folder.root.name, evaluator.optimum)
+                        folder.root.name, evaluator.optimum)
     show(f'Learning processes: {picture}')
 
 

@@ -31,7 +31,7 @@ def draw(collector: collecting.HistoryCollector, evaluation: datasets.Dataset,
   curves = {'source': history_curves.curve(reward, end)}
   history_curves.write_csv(path / 'source.csv', curves)
   history_curves.draw(path / 'source.png', curves,
-                 f'{collector.family.name}: {len(reward)} tasks', optimum)
+                      f'{collector.family.name}: {len(reward)} tasks', optimum)
   fifths = ' '.join(f'{x:.2f}' for x in history_curves.curve(reward, end, 5).mean)
   print(f'evaluation: the source returns {fifths} in the fifths of its steps, '
         f'{curves["source"].mean[-1]:.2f} at its end; the informed policy '

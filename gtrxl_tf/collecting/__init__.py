@@ -1,4 +1,7 @@
-"""Sources: algorithms that learn while they play, and whose histories are recorded.
+"""Collects episodes and learning histories into datasets.
+
+`episodes.py` collects episodes of a policy or of a rule. The rest are sources:
+algorithms that learn while they play, and whose histories are recorded.
 
 A learning history is everything that an algorithm saw and did from its first step to
 its last. A model that learns to predict the actions in many histories distills the
@@ -11,6 +14,7 @@ and in `environments`.
 """
 
 from gtrxl_tf.collecting.bandit import UCB
+from gtrxl_tf.collecting.episodes import Collector
 from gtrxl_tf.collecting.histories import HistoryCollector
 from gtrxl_tf.collecting.q_learning import QLearning
 from gtrxl_tf.collecting.source import LearningHistories

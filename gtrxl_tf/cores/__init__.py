@@ -31,4 +31,4 @@ for _layer in retention.RETENTION.values():  # Two have the names of gates.
 __all__ = [
     'CORES', 'Core', 'DeepGRU', 'DeepLSTM', 'GATES', 'MERLIN', 'Mamba', 'MambaDM',
     'Memoryless', 'RATE', 'RelativeMultiHeadAttention', 'SegmentTransformer',
-    'TransformerXL']
+    'TransformerXL', 'XLBlock']

@@ -32,7 +32,7 @@ def _glorot(num_kernels: int):
 
 
 class _Gate(saving.SavableLayer):
-  """Base of all gates. `call(x, y)` takes and returns `[..., D]`."""
+  """Base of all gates, which define `_join`. `call(x, y)` takes and returns `[..., D]`."""
 
   def __init__(self, bias: float = 2.0, name=None):
     super().__init__(name=name)
@@ -47,11 +47,14 @@ class _Gate(saving.SavableLayer):
         'gate_bias', (width,),
         initializer=tf.keras.initializers.Constant(self._initial_bias))
 
+  def call(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    return self._join(x, tf.cast(y, x.dtype))  # Keras casts the first argument only.
+
 
 class Residual(_Gate):
   """`x + y`: no gate, as in TrXL and TrXL-I."""
 
-  def call(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+  def _join(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     return x + y
 
 
@@ -62,7 +65,7 @@ class Input(_Gate):
     self.kernel = self._kernel('kernel', input_shape[-1])
     super().build(input_shape)
 
-  def call(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+  def _join(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     return tf.sigmoid(tf.tensordot(x, self.kernel, axes=1)) * x + y
 
 
@@ -74,7 +77,7 @@ class Output(_Gate):
     self.bias = self._gate_bias(input_shape[-1])
     super().build(input_shape)
 
-  def call(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+  def _join(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     return x + tf.sigmoid(tf.tensordot(x, self.kernel, axes=1) - self.bias) * y
 
 
@@ -86,7 +89,7 @@ class Highway(_Gate):
     self.bias = self._gate_bias(input_shape[-1])
     super().build(input_shape)
 
-  def call(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+  def _join(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     carry = tf.sigmoid(tf.tensordot(x, self.kernel, axes=1) + self.bias)
     return carry * x + (1 - carry) * y
 
@@ -99,7 +102,7 @@ class SigTanh(_Gate):
     self.bias = self._gate_bias(input_shape[-1])
     super().build(input_shape)
 
-  def call(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+  def _join(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     gate, value = tf.split(tf.tensordot(y, self.kernel, axes=1), 2, axis=-1)
     return x + tf.sigmoid(gate - self.bias) * tf.tanh(value)
 
@@ -120,7 +123,7 @@ class GRU(_Gate):
     self.bias = self._gate_bias(width)
     super().build(input_shape)
 
-  def call(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+  def _join(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     y_r, y_z, y_g = tf.split(tf.tensordot(y, self.kernel, axes=1), 3, axis=-1)
     x_r, x_z = tf.split(tf.tensordot(x, self.recurrent_kernel, axes=1), 2, axis=-1)
     r = tf.sigmoid(y_r + x_r)

@@ -63,6 +63,15 @@ class GatesTest(tf.test.TestCase, parameterized.TestCase):
     gate(np.ones((1, _D), np.float32), np.ones((1, _D), np.float32))
     self.assertEqual(sum(int(tf.size(v)) for v in gate.variables), expected)
 
+  @parameterized.parameters(*gates.GATES)
+  def test_a_gate_alone_takes_float32_in_mixed_precision(self, name):
+    x, y = np.random.RandomState(0).randn(2, 3, _D).astype(np.float32)
+    self.addCleanup(tf.keras.mixed_precision.set_global_policy, 'float32')
+    tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')
+    gate = gates.GATES[name]()
+    self.assertEqual(gate(x, y).dtype, tf.bfloat16)
+    self.assertAllClose(gate(x, y), _expected(name, gate, x, y), atol=0.05)
+
 
 if __name__ == '__main__':
   tf.test.main()

@@ -1,4 +1,4 @@
-"""Datasets of episodes on disk: written, read, checked, collected and imported.
+"""Datasets of episodes and histories on disk: writes, reads, checks, imports, exports.
 
 `format.py` describes the format.
 """

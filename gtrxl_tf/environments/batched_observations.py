@@ -23,7 +23,7 @@ class ObservationWriter:
 
   def __init__(self, spec: Any, num_environments: int):
     """Creates the writer; `spec` is that of an environment's observations."""
-    self.spec = tree.map_structure(batched_specs.narrowed, spec)
+    self.spec = tree.map_structure(batched_specs.with_narrow_floats, spec)
     self._source_spec = spec
     leaves = batched_specs.named_leaves('observation', spec)
     self._leaves = [(name, leaf.shape, leaf.dtype) for name, leaf in leaves]

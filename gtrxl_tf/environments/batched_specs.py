@@ -9,6 +9,8 @@ from dm_env import specs
 import numpy as np
 import tree
 
+from gtrxl_tf.environments import specs as specs_lib
+
 _KEY = re.compile(r'[A-Za-z0-9_./-]+')
 
 
@@ -18,12 +20,10 @@ def named_leaves(root: str, nest) -> list[tuple[str, Any]]:
           for path, leaf in tree.flatten_with_path(nest)]
 
 
-def narrowed(spec: specs.Array) -> specs.Array:
+def with_narrow_floats(spec: specs.Array) -> specs.Array:
   """Returns `spec` with float32 in place of float64."""
-  if spec.dtype != np.float64:
-    return spec
   with np.errstate(over='ignore'):  # A bound beyond float32 becomes infinite.
-    return spec.replace(dtype=np.float32)
+    return spec.replace(dtype=specs_lib.narrowed(spec.dtype))
 
 
 def check(environments: list[dm_env.Environment]) -> None:

@@ -174,7 +174,7 @@ def _started(name: str, settings: Settings, check: bool = True) -> Iterator[_Par
 
 @contextlib.contextmanager
 def failure_recorded(name: str, path: Union[str, os.PathLike, None],
-                 unexpected_only: bool = False) -> Iterator[None]:
+                     unexpected_only: bool = False) -> Iterator[None]:
   """Writes the error that ends the context into a file, as one line and a traceback.
 
   Args:

@@ -72,7 +72,7 @@ def _describe_checkpoint(path: str) -> str:
 
 
 def check_settings(folder: run_folder.RunFolder, allow_changes: bool
-                    ) -> List[differences.Difference]:
+                   ) -> List[differences.Difference]:
   """Compares the settings with those that the run in a folder was started with.
 
   Args:

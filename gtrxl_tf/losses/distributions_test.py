@@ -47,9 +47,10 @@ class CategoricalTest(tf.test.TestCase):
 
   def test_log_prob_is_that_of_the_action(self):
     probs = np.array([[.2, .3, .5], [.7, .2, .1]])
-    self.assertAllClose(
-        distributions.categorical_log_prob(np.log(probs) + 3., [2, 0]),
-        np.log([.5, .7]))
+    for dtype in (np.uint8, np.int16, np.int32, np.int64):
+      self.assertAllClose(
+          distributions.categorical_log_prob(np.log(probs) + 3., np.array([2, 0], dtype)),
+          np.log([.5, .7]))
 
   def test_half_precision_is_computed_in_float32(self):
     logits = tf.constant([[0.1, 0.2], [3., 4.]], tf.bfloat16)

@@ -10,8 +10,11 @@ from gtrxl_tf.networks.actor_critic import ActorCritic
 from gtrxl_tf.networks.actor_critic import NetworkInputs
 from gtrxl_tf.networks.actor_critic import NetworkOutputs
 from gtrxl_tf.networks.cql import CQLNetwork
+from gtrxl_tf.networks.decision import DecisionInputs
 from gtrxl_tf.networks.decision import DecisionNetwork
 from gtrxl_tf.networks.distillation import DistillationNetwork
+from gtrxl_tf.networks.distillation import Histories
+from gtrxl_tf.networks.distillation import Transition
 from gtrxl_tf.networks.heads import MLPHead
 from gtrxl_tf.networks.heads import PixelControlHead
 import gtrxl_tf.networks.keras_2  # noqa: F401
@@ -27,10 +30,10 @@ from gtrxl_tf.networks.torsos import Torso
 from gtrxl_tf.networks.torsos import VectorTorso
 
 __all__ = [  # pylint: disable=undefined-all-variable
-    'ActorCritic', 'CQLNetwork', 'ConvTorso', 'CoreNetwork', 'DecisionNetwork',
-    'DistillationNetwork', 'InstructionEncoder', 'MLPHead', 'MemoryNetwork',
-    'NetworkInputs', 'NetworkOutputs', 'PixelControlHead', 'PixelTorso', 'PopArt',
-    'Predictor', 'SpecTorso', 'TAPNetwork', 'Torso', 'VectorTorso']
+    'ActorCritic', 'CQLNetwork', 'ConvTorso', 'CoreNetwork', 'DecisionInputs',
+    'DecisionNetwork', 'DistillationNetwork', 'Histories', 'InstructionEncoder', 'MLPHead',
+    'MemoryNetwork', 'NetworkInputs', 'NetworkOutputs', 'PixelControlHead', 'PixelTorso',
+    'PopArt', 'Predictor', 'SpecTorso', 'TAPNetwork', 'Torso', 'Transition', 'VectorTorso']
 
 
 def __getattr__(name: str) -> Any:

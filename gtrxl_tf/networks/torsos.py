@@ -80,7 +80,7 @@ class VectorTorso(Torso):
   def _numbers(self, x: tf.Tensor) -> tf.Tensor:
     """Flattens a leaf to `[N, D]`."""
     if self._num_indices and x.dtype.is_integer:
-      x = tf.one_hot(x, self._num_indices)
+      x = tf.one_hot(tf.cast(x, tf.int64), self._num_indices)  # It takes no int16.
     elif x.dtype == tf.uint8 and x.shape.rank == 4:
       raise config.ConfigError(
           f'VectorTorso: the observation has an image, uint8 {x.shape[1:].as_list()}: '

@@ -29,6 +29,11 @@ class VectorTorsoTest(tf.test.TestCase, parameterized.TestCase):
     outputs = torso({'a': tf.constant([[2, 0]]), 'b': tf.constant([0.5])}, batch_dims=1)
     self.assertAllEqual(outputs, [[0, 0, 1, 1, 0, 0, 0.5]])
 
+  def test_indices_may_be_any_integers(self):
+    torso = torsos.VectorTorso(units=(), num_indices=3)
+    for dtype in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64):
+      self.assertAllEqual(torso(np.array([[2]], dtype), batch_dims=1), [[0, 0, 1]])
+
   def test_same_for_any_leading_axes(self):
     torso = torsos.VectorTorso()
     observation = {'scalar': tf.random.normal([6]), 'vector': tf.random.normal([6, 3])}

@@ -10,8 +10,7 @@ from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import server_lost
 
 
-def read(client: reverb.Client, table: str, timeout: int
-         ) -> Optional[Any]:
+def table_info(client: reverb.Client, table: str, timeout: int) -> Optional[Any]:
   """Returns the `TableInfo` of a table; None if the server has no such table.
 
   `Client.server_info` also decodes the signatures of all tables, which takes ten times

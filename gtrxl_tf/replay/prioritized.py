@@ -102,7 +102,7 @@ class Replay:
   def is_filled(self, client: reverb.Client, environments: int) -> bool:
     """Returns whether the server's table has at least `min_unrolls` unrolls."""
     try:
-      info = newest_item.read(client, TABLE, timeout=10)
+      info = newest_item.table_info(client, TABLE, timeout=10)
     except server_lost.ServerLost:
       return False  # The next read from the queue raises it.
     return info.current_size * environments >= self.min_unrolls

@@ -36,7 +36,7 @@ def read(address: str, timeout: int = 10) -> Optional[str]:
     ServerLost: the server does not answer, or has only just been started.
   """
   client = reverb.Client(address)
-  info = newest_item.read(client, TABLE, timeout)
+  info = newest_item.table_info(client, TABLE, timeout)
   if info is None:
     return None
   if not info.current_size:

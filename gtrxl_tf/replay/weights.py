@@ -18,6 +18,7 @@ from gtrxl_tf.replay import server_lost
 from gtrxl_tf.settings import config
 
 TABLE = 'weights'
+_TIMEOUT = 10  # Seconds for the server to answer.
 
 
 def specs(variables: Sequence[tf.Variable], half: bool = False) -> List[tf.TensorSpec]:
@@ -91,13 +92,12 @@ class WeightsChannel:
     self._newest: Optional[List[Any]] = None  # The last published item.
     self._lock = threading.Lock()  # Held while an item is inserted.
 
-  def publish(self, step: int, finished: bool = False, timeout: int = 10) -> bool:
+  def publish(self, step: int, finished: bool = False) -> bool:
     """Publishes the current values of the variables.
 
     Args:
       step: the learner step of the values.
       finished: whether these weights are the last of the run.
-      timeout: seconds for the server to answer.
 
     Returns:
       Whether the server had lost the weights that this channel published before.
@@ -109,9 +109,9 @@ class WeightsChannel:
     tensors = self._read()
     values = self._packing.unpack([x.numpy() for x in tensors])
     nests.free_attributes(tensors)
-    return self._insert([np.int64(step), np.bool_(finished), *values], timeout)
+    return self._insert([np.int64(step), np.bool_(finished), *values], _TIMEOUT)
 
-  def publish_again_if_lost(self, timeout: int = 10) -> bool:
+  def publish_again_if_lost(self, timeout: int = _TIMEOUT) -> bool:
     """Repeats the last `publish` if the server no longer holds its weights.
 
     A restarted server holds nothing, or the weights of its last checkpoint. Actors
@@ -143,7 +143,7 @@ class WeightsChannel:
           'the server has not taken the weights published before')
     try:
       # Raises if there is no server; an insert would wait for one.
-      before = self._inserts(timeout)
+      before = self._info(timeout).rate_limiter_info.insert_stats.completed
       lost = self._newest is not None and before != self._published
       if values is None:
         if not lost:
@@ -161,37 +161,32 @@ class WeightsChannel:
     finally:
       self._lock.release()
 
-  def _inserts(self, timeout: int) -> int:
-    """Returns how often weights were published; the server's checkpoints keep it."""
-    info = newest_item.read(self._client, TABLE, timeout)
+  def _info(self, timeout: int) -> Any:
+    """Returns the `TableInfo` of the weights.
+
+    It counts how often weights were inserted, which the server's checkpoints keep.
+    """
+    info = newest_item.table_info(self._client, TABLE, timeout)
     if info is None:
       raise config.ConfigError(
           f'the server at {self._client.server_address} has no table {TABLE!r}')
-    return info.rate_limiter_info.insert_stats.completed
+    return info
 
-  def step_at_server(self, timeout: int = 10) -> Optional[int]:
+  def step_at_server(self) -> Optional[int]:
     """Returns the learner step of the server's weights; None if it has none.
 
     It is for diagnosis only, because all weights are transferred.
 
-    Args:
-      timeout: seconds for the server to answer.
-
     Raises:
       ServerLost: the server does not answer.
     """
-    with server_lost.converted():
-      info = self._client.server_info(timeout)[TABLE]
-    if not info.current_size:
+    if not self._info(_TIMEOUT).current_size:
       return None
     step, *_ = newest_item.sample(self._client, TABLE)
     return int(step)
 
-  def receive(self, timeout: int = 10) -> Optional[int]:
+  def receive(self) -> Optional[int]:
     """Assigns the newest weights to the variables.
-
-    Args:
-      timeout: seconds for the server to answer whether there are new weights.
 
     Returns:
       Their learner step, or None if nothing was published since the last call.
@@ -200,7 +195,7 @@ class WeightsChannel:
       config.ConfigError: the weights are those of another network.
       ServerLost: the server does not answer.
     """
-    published = self._inserts(timeout)
+    published = self._info(_TIMEOUT).rate_limiter_info.insert_stats.completed
     if published == self._received:
       return None
     step, finished, *values = newest_item.sample(self._client, TABLE)

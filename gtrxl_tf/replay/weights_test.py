@@ -1,6 +1,7 @@
 """Tests of weights.py."""
 
 import time
+from unittest import mock
 
 from absl.testing import absltest
 import numpy as np
@@ -162,10 +163,11 @@ class WeightsChannelTest(absltest.TestCase):
   def test_a_server_that_is_gone_is_an_error(self):
     self.publish(3, step=70)
     self.server.stop()
-    for call in (self.receiver.receive, self.publisher.publish_again_if_lost,
-                 self.publisher.step_at_server):
+    self.enter_context(mock.patch.object(weights, '_TIMEOUT', 1))
+    for call in (self.receiver.receive, self.publisher.step_at_server,
+                 lambda: self.publisher.publish_again_if_lost(timeout=1)):
       with self.assertRaises(server_lost.ServerLost):
-        call(timeout=1)
+        call()
 
 
 class LocalWeightsTest(absltest.TestCase):

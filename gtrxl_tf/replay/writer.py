@@ -32,7 +32,7 @@ def chunk_length(unroll_length: int) -> int:
 
 
 def check_signature(client: reverb.Client, signature: unroll.Unroll, whose: str,
-                    table: str = TABLE) -> None:
+                    table: str) -> None:
   """Checks that a server's unrolls have the given signature.
 
   Args:

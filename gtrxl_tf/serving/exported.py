@@ -185,16 +185,16 @@ class ExportedPolicy:
     for turn in turns:
       if turn.is_new:
         self._begin(tf.constant(turn.row))
-    inputs = (
+    arguments = (
         tf.constant([turn.row for turn in turns], tf.int32),
         tf.constant([0 if turn.is_first else 1 for turn in turns], tf.int32),
         tf.constant([turn.reward for turn in turns], tf.float32),
         {name: tf.constant(
             np.stack([turn.observation[name] for turn in turns]), spec.dtype)
          for name, spec in self._specs.items()})
-    outputs = self._step(*inputs)
+    outputs = self._step(*arguments)
     done = {name: x.numpy() for name, x in outputs.items()}
-    nests.free_attributes(tf.nest.flatten((inputs, outputs)))
+    nests.free_attributes(tf.nest.flatten((arguments, outputs)))
     info = {name.removeprefix('info/'): x
             for name, x in done.items() if name.startswith('info/')}
     action = {name: x for name, x in done.items() if not name.startswith('info/')}

@@ -267,5 +267,3 @@ def operative_text() -> str:
   The text names the folders of the modules that the settings import.
   """
   return gin_files.header() + gin.operative_config_str()
-
-

@@ -54,6 +54,9 @@ class Settings:
 class Checkpoints:
   """The checkpoints of a run: restores the newest, and saves new ones.
 
+  An optimizer of Keras' legacy classes keeps its learning rate in the checkpoint, and
+  has the old one again after `restore`.
+
   Attributes:
     latest: the newest checkpoint's path as TensorFlow takes it; None if there is none.
   """

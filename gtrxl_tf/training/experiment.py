@@ -245,7 +245,7 @@ class Experiment(abc.ABC):
     return float(np.mean(means))
 
   def compute_scores(self, returns: Sequence[float], tasks: Sequence[int]
-                ) -> Dict[str, float]:
+                     ) -> Dict[str, float]:
     """Returns the scores of episodes by name; one score is named 'score'.
 
     Args:
@@ -257,9 +257,10 @@ class Experiment(abc.ABC):
     """
     if self._score is None:
       return {}
-    by_task = {name: [] for name in self.task_names}
+    names = self.task_names
+    by_task = {name: [] for name in names}
     for value, task in zip(returns, tasks):
-      by_task[self.task_names[task]].append(value)
+      by_task[names[task]].append(value)
     found = self._score(
         {name: np.mean(x) if x else np.nan for name, x in by_task.items()})
     if not isinstance(found, Mapping):

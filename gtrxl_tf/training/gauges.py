@@ -85,8 +85,8 @@ class Gauges:
       self._gauge(name).set(value)
 
   def _gauge(self, name: str) -> prometheus_client.Gauge:
-    if name not in self._gauges:
-      self._gauges[name] = prometheus_client.Gauge(
-          f'gtrxl_{self._part}_' + re.sub(r'\W', '_', name), name.replace('_', ' '),
-          registry=self._registry)
-    return self._gauges[name]
+    key = re.sub(r'\W', '_', name)  # Prometheus would refuse a second one for `a-b`.
+    if key not in self._gauges:
+      self._gauges[key] = prometheus_client.Gauge(
+          f'gtrxl_{self._part}_{key}', name.replace('_', ' '), registry=self._registry)
+    return self._gauges[key]

@@ -40,23 +40,27 @@ class MetricsWriter:
         + [self._line(map(_format, row.values())) for row in rows]))
 
   def append(self, row: Dict[str, float]) -> None:
-    """Writes a row; the keys of the first row are the columns.
+    """Writes a row. A new key becomes a column, which is NaN in the rows before.
 
     If the file has a column that the row does not have, the file is renamed to
-    `metrics.csv.damaged`, and a new one begins with this row.
+    `metrics.csv.damaged`, and a new one begins with this row. A new one also begins if
+    somebody has removed the file.
     """
     unknown = [column for column in self._columns if column not in row]
     if unknown:
       logging.warning('%s has a column %r, which is unknown; the file is now %s',
                       self._path, unknown[0], files.set_aside(self._path).name)
+    if not self._path.exists():
       self._columns, self._waiting = [], ''
       self._path.touch()
-    if not self._columns:
-      self._columns = list(row)
-      self._waiting += self._line(self._columns)
-    self._waiting += self._line(_format(row[column]) for column in self._columns)
     size = self._path.stat().st_size
     try:
+      if len(row) > len(self._columns) > 0 and not self._waiting:
+        size = self._widen([column for column in row if column not in self._columns])
+      if not self._columns:
+        self._columns = list(row)
+        self._waiting += self._line(self._columns)
+      self._waiting += self._line(_format(row[column]) for column in self._columns)
       with open(self._path, 'a', encoding='utf-8') as file:
         file.write(self._waiting)
     except OSError as error:
@@ -64,6 +68,15 @@ class MetricsWriter:
       logging.error('%s: %s; training continues', self._path, error)
     else:
       self._waiting = ''
+
+  def _widen(self, new: List[str]) -> int:
+    """Adds columns of NaN; returns the size of the file."""
+    header, *rows = self._path.read_text(encoding='utf-8').splitlines()
+    header = self._line([*_cells(header), *new])
+    files.write_atomically(self._path, header + ''.join(
+        row + ',nan' * len(new) + '\n' for row in rows))
+    self._columns += new
+    return self._path.stat().st_size
 
   @staticmethod
   def _line(cells: Iterable[str]) -> str:

@@ -129,6 +129,22 @@ class MetricsTest(parameterized.TestCase):
     self.assertLen(logs.output, 1)
     self.assertEqual(self.steps(), [20, 30])
 
+  def test_a_new_column_is_nan_in_the_rows_before(self):
+    self.write([{'learner_step': 10, 'return': 0.5}])
+    writer = metrics_csv.MetricsWriter(self.path)
+    for step in (20, 30):
+      writer.append({'learner_step': step, 'score': 7, 'return': 1})
+    self.assertEqual(self.path.read_text(),
+                     'learner_step,return,score\n10,0.5,nan\n20,1,7\n30,1,7\n')
+
+  def test_a_file_that_was_removed_begins_again(self):
+    writer = metrics_csv.MetricsWriter(self.path)
+    writer.append(_ROWS[0])
+    self.path.unlink()
+    writer.append(_ROWS[1])
+    writer.append(_ROWS[2])
+    self.assertEqual(self.steps(), [20, 30])
+
   def test_the_last_row_of_a_long_file(self):
     rows = [{'learner_step': i, 'return': i / 3} for i in range(2000)]
     self.write(rows)

@@ -98,6 +98,10 @@ class AdamW(OptimizerSettings):
       gradient step; the rest is the new weights, and it starts as the first weights.
       Offline, policies act with the average, and training is the same without it. 0
       for no average, as in the papers; 0.99 averages over about 100 steps.
+
+  Raises:
+    ConfigError: `beta_1`, `beta_2` or `ema_momentum` is 1, or `decay_steps` is not more
+      than `warmup_steps`.
   """
 
   def __init__(
@@ -112,6 +116,14 @@ class AdamW(OptimizerSettings):
       final_learning_rate: config.UnitInterval = 0.1,
       clip_norm: Optional[config.PositiveFloat] = 1.0,
       ema_momentum: config.UnitInterval = 0.0):
+    for name, share in dict(
+        beta_1=beta_1, beta_2=beta_2, ema_momentum=ema_momentum).items():
+      if share == 1:  # Averages would never change.
+        raise config.ConfigError(f'AdamW.{name} = 1.0: expected less than 1')
+    if decay_steps is not None and decay_steps <= warmup_steps:
+      raise config.ConfigError(
+          f'AdamW.decay_steps = {decay_steps}: expected more than AdamW.warmup_steps = '
+          f'{warmup_steps}')
     self.clip_norm = clip_norm
     self.ema_momentum = ema_momentum
     self._learning_rate = learning_rate

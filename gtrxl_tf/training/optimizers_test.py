@@ -119,6 +119,16 @@ class AdamWTest(parameterized.TestCase):
         config.ConfigError, '^AdamW.decay_steps is not set: expected a number of gradient'):
       self.adamw().make(None)
 
+  @parameterized.parameters(
+      (dict(beta_1=1.0), 'beta_1 = 1.0: expected less than 1'),
+      (dict(beta_2=1.0), 'beta_2 = 1.0: expected less than 1'),
+      (dict(ema_momentum=1.0), 'ema_momentum = 1.0: expected less than 1'),
+      (dict(decay_steps=100, warmup_steps=100),
+       'decay_steps = 100: expected more than AdamW.warmup_steps = 100'))
+  def test_settings_that_never_train_are_refused(self, settings, message):
+    with self.assertRaisesRegex(config.ConfigError, f'^AdamW.{message}'):
+      optimizers.AdamW(**settings)
+
 
 if __name__ == '__main__':
   absltest.main()

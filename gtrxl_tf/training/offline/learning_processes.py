@@ -28,7 +28,7 @@ class PolicySource(collecting.Source):
   episode has the reward.
   """
 
-  def __init__(self, policy: agents_policy.NetworkPolicy, seed: int = 0):
+  def __init__(self, policy: agents_policy.NetworkPolicy, seed: int):
     """Compiles the policy, whose weights may change.
 
     Args:
@@ -190,8 +190,9 @@ class LearningProcesses:
         name: history_curves.curve(x.reward, x.end) for name, x in all_played.items()}
     if self._picture is not None:
       history_curves.write_csv(self._picture.with_suffix('.csv'), self.curves)
-      history_curves.draw(self._picture, self.curves, f'{self._collector.family.name}: '
-                  f'{tasks.num_tasks} tasks', self.optimum)
+      history_curves.draw(
+          self._picture, self.curves,
+          f'{self._collector.family.name}: {tasks.num_tasks} tasks', self.optimum)
     returns = {name: _last_returns(x) for name, x in all_played.items()}
     late = played.end[:, -(played.end.shape[1] // _PARTS):]
     num_ends = np.sum(late != 0, axis=1)

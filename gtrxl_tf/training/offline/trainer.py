@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterator, Tuple
 import tensorflow as tf
 
 from gtrxl_tf import nests
+from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import learner
 from gtrxl_tf.training import trainer
@@ -51,6 +52,8 @@ class OfflineTrainer(trainer.Trainer):
              and not experiment.optimizer.ema_momentum
              and strategy is tf.distribute.get_strategy())
     self._acting = self._agent.network if plain else experiment.make_network()
+    if not plain:
+      agent_lib.check_separate(self._agent.network, self._acting)
     self._means: Dict[str, float] = {}  # The last evaluation's, if it followed this step.
     if self._is_chief:
       self._evaluator = experiment.make_evaluator(

@@ -308,9 +308,9 @@ class OnlineExperiment(experiment.Experiment):
     return unroll.signature(
         self.row_spec(), self.unroll_length, self.memory_length)
 
-  def make_batch(self, agent: Optional[agent_lib.OnlineAgent] = None
-                 ) -> Any:
+  def make_batch(self, agent: agent_lib.OnlineAgent) -> Any:
     """Makes one unroll of zeros, `[1, time, ...]`, as the agent's loss takes it."""
+    del agent
 
     def zeros(spec: tf.TensorSpec) -> tf.Tensor:
       return tf.zeros((1, spec.shape[0], *spec.shape[2:]), spec.dtype)

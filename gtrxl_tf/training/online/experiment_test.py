@@ -241,7 +241,8 @@ class ExperimentTest(parameterized.TestCase):
     for core in (lambda: cores.TransformerXL(1, 4, 2, 2, memory_length=3),
                  lambda: cores.DeepLSTM(1, 4), lambda: cores.Memoryless(1, 4)):
       experiment = _experiment(core)
-      blank = experiment.make_batch()
+      agent = experiment.make_agent()
+      blank = experiment.make_batch(agent)
       signature = unroll.signature(
           experiment.row_spec(), experiment.unroll_length, experiment.memory_length)
       item = tf.nest.map_structure(
@@ -249,7 +250,7 @@ class ExperimentTest(parameterized.TestCase):
       tf.nest.map_structure(
           lambda x, y: self.assertEqual((x.shape[1:], x.dtype), (y.shape[1:], y.dtype)),
           blank, dataset._batch_first(item))  # pylint: disable=protected-access
-      loss, _ = experiment.make_agent().loss(blank)
+      loss, _ = agent.loss(blank)
       self.assertTrue(np.isfinite(loss))
 
   def test_the_informed_return_is_that_of_the_task(self):

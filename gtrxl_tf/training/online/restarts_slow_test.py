@@ -30,7 +30,6 @@ from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import trainer as training_lib
 from gtrxl_tf.training.online import actor
 from gtrxl_tf.training.online import experiment as experiment_lib
-from gtrxl_tf.training.online import reconnect
 from gtrxl_tf.training.online import trainer
 
 _PR_SET_PDEATHSIG = 1  # From <sys/prctl.h>: sets the signal sent when the parent ends.
@@ -81,7 +80,6 @@ def _work(name, address, folder, pipe):
   devices.set_threads(1)
   machine.limit_heaps(2)
   threading.Thread(target=_answer, args=(pipe,), daemon=True).start()
-  reconnect._LONGEST = 1.0
   if name == 'actor':
     actor.Actor(_experiment(), address, 0, lambda: False).run()
   else:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import deadline
 from gtrxl_tf.replay import lazy_reverb as reverb
+from gtrxl_tf.replay import newest_item
 from gtrxl_tf.replay import prioritized
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import staleness
@@ -159,9 +160,8 @@ class UnrollQueue:
   def length(self, raises: bool = False) -> float:
     """Returns how many items wait; NaN, or an error, if the server does not answer."""
     try:
-      with server_lost.converted():
-        info = reverb.Client(self._address).server_info(timeout=1)
-      return info[writer.TABLE].current_size
+      return newest_item.table_info(
+          reverb.Client(self._address), writer.TABLE, timeout=1).current_size
     except server_lost.ServerLost:
       if raises:
         raise
