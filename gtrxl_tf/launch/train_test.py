@@ -423,7 +423,7 @@ class ChangedSettingsTest(parameterized.TestCase):
     with self.assertRaisesRegex(
         config.ConfigError, 'has policy and no config.gin: expected'), self.claimed():
       pass
-    self.assertEqual(list(other.root.iterdir()), [other.policy])
+    self.assertCountEqual(list(other.root.iterdir()), [other.policy, other.root / '.lock'])
 
   @pytest.mark.medium
   def test_a_config_that_cannot_be_read_is_refused(self):

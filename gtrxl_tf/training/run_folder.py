@@ -89,9 +89,8 @@ class RunFolder:
           f'{self.root}: expected a path without [, which TensorFlow takes for a pattern')
     try:
       self.root.mkdir(parents=True, exist_ok=True)
-      descriptor = os.open(self.root, os.O_RDONLY)
-      if not os.access(self.root, os.W_OK):
-        raise PermissionError(errno.EACCES, 'not writable')
+      # A file, since NFS keeps the lock of a folder within one host.
+      descriptor = os.open(self.root / '.lock', os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
       if error.errno in NO_ROOM:
         raise
