@@ -48,8 +48,8 @@ class Setting(NamedTuple):
 
 
 # Table S1 is damaged in the known copies of the paper. Sizes, lengths and episodes can
-# be read. The transitions are length times episodes, as its note says, and agree with
-# what is left of that column.
+# be read. The transitions are length times episodes, as its note says; what is left of
+# that column agrees if it is read one row lower.
 SETTINGS: Dict[str, Setting] = {
     'dr': Setting(1, 'normal', 9, 20, 125),
     'dktd': Setting(2, 'normal', 9, 50, 150),
