@@ -180,7 +180,7 @@ def _caption(point: PointRuns) -> str:
   if 'tuned_normalized' in normalized_measures(point.runs):
     caption += ' Temperature: the best in tasks of training.'
   if goal is not None:
-    returns = ('of the last 100 training episodes' if steps == 'environment_steps'
+    returns = ('of up to 100 training episodes, the last,' if steps == 'environment_steps'
                else 'in an evaluation')
     caption += (f' To {_LEARNED:.0%}: until the mean return {returns} first is '
                 f'{goal:.2f}; the informed policy\'s is {point.informed:.2f}.')
@@ -265,8 +265,8 @@ def ranked(runs: Sequence[Run], steps: float) -> List[float]:
       returns.append(floor(run, measure))
     # The last row of a run that is done is a few learner steps from its end.
     elif run.evaluation or reached >= steps:
-      returns += [row[measure] for row in run.metrics
-                  if row[column] <= steps and not math.isnan(row[measure])][-1:]
+      returns += [row[measure] for row in run.metrics if row[column] <= steps
+                  and not math.isnan(row.get(measure, math.nan))][-1:]
   return sorted(returns, reverse=True)
 
 
@@ -319,7 +319,7 @@ def _final(run: Run, measure: str = 'return', task: Optional[int] = None
   if measure.endswith('normalized'):
     return _found(run, measure)
   if measure not in ('return', 'success'):
-    return run.scores.get(measure)
+    return _mean([run.scores], measure) if measure in run.scores else None
   rows = [row for row in run.evaluation if task in (None, row.get('task'))]
   return _mean(rows, measure)
 

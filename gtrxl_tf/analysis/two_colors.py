@@ -131,7 +131,7 @@ def describe(counts: Counts, starts: Sequence[int], task_names: Sequence[str]) -
               for share, (right, wrong) in zip(shares[-1], taken)]
     rows.append(cells)
   rows.append(['mean', str(len(counts.tasks)), f'{counts.returns.mean():.2f}',
-               *(f'{share:.2f}' for share in np.mean(shares, axis=0))])
+               *(f'{share:.2f}' for share in np.nanmean(shares, axis=0))])
   return comparison.markdown(rows)
 
 

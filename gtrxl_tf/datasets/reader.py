@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import math
 import os
 import pathlib
 from typing import Any, Dict, Iterator, Optional, Tuple, Union
@@ -17,7 +18,8 @@ DatasetError = format_lib.DatasetError
 # Arrays that a dataset keeps open. Each takes a file descriptor, of which a process may
 # have few.
 _ARRAYS_OPEN = 512
-_STATISTICS_ROWS = 2**14  # Rows whose squares are in memory at once.
+# Rows and numbers whose squares are in memory at once.
+_STATISTICS_ROWS, _STATISTICS_NUMBERS = 2**14, 2**22
 
 
 class Dataset:
@@ -121,9 +123,11 @@ class Dataset:
     if not self.num_episodes:
       raise DatasetError(f'{self.path}: has no episodes')
     # In parts, since squares take eight times the memory of a picture's bytes.
-    parts = (array[start:start + _STATISTICS_ROWS]
+    size = max(1, math.prod(self._array(0, name).shape[1:]))
+    rows = max(1, min(_STATISTICS_ROWS, _STATISTICS_NUMBERS // size))
+    parts = (array[start:start + rows]
              for array in (self._array(i, name) for i in range(len(self._shards)))
-             for start in range(0, len(array), _STATISTICS_ROWS))
+             for start in range(0, len(array), rows))
     sums = [(np.sum(x, axis=0, dtype=np.float64),
              np.sum(np.square(x, dtype=np.float64), axis=0)) for x in parts]
     mean, square = np.sum(sums, axis=0) / self.num_steps

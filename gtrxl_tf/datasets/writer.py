@@ -105,9 +105,10 @@ class EpisodeWriter:
 
   def _read_or_begin(self, head: Dict[str, Any]) -> Dict[str, Any]:
     description = format_lib.read_description(self._path)
-    if description is None:
-      if any(self._path.glob('shard-*')):
-        raise DatasetError(f'{self._path}: has shards but no dataset.json')
+    if description is None and any(self._path.glob('shard-*')):
+      raise DatasetError(f'{self._path}: has shards but no dataset.json')
+    # Nothing was written by a start that failed.
+    if description is None or not (description['shards'] or description['progress']):
       description = {**head, 'num_episodes': 0, 'num_steps': 0, 'progress': None,
                      'shards': []}
       files_lib.write_sealed(self._path / 'dataset.json', description)

@@ -113,6 +113,12 @@ class EpisodeWriterTest(parameterized.TestCase):
     with self.assertRaisesRegex(datasets.DatasetError, message):
       datasets.EpisodeWriter(self._path, **settings)
 
+  def test_a_start_without_episodes_binds_nobody(self):
+    datasets.EpisodeWriter(self._path, _SPECS, settings='wrong').close()
+    with datasets.EpisodeWriter(self._path, _SPECS, settings='right') as writer:
+      writer.write(_episodes(1))
+    self.assertEqual(datasets.open_dataset(self._path).settings, 'right')
+
   def test_refuses_a_kind_that_does_not_exist(self):
     with self.assertRaisesRegex(ValueError, "kind = 'books': expected one of"):
       datasets.EpisodeWriter(self._path, _SPECS, kind='books')

@@ -293,7 +293,8 @@ class FrameStack(_ObservationWrapper):
 
   def _seen(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
     # A copy, since an environment may write into the array that it returned.
-    observation = tree.map_structure(np.array, time_step.observation)
+    observation = tree.map_structure_up_to(
+        self._spec, np.array, time_step.observation)  # An array may be a list.
     if time_step.first():
       self._frames.extend(
           [tree.map_structure(np.zeros_like, observation)] * self._frames.maxlen)

@@ -161,7 +161,7 @@ class LearningProcesses:
     returns = {temperature: np.mean(_last_returns(source.play(
         self._collector.training_tasks(num_tasks), self._collector.family.num_steps)))
                for temperature, source in self._at.items()}
-    return max(returns, key=returns.get)
+    return max(returns, key=lambda x: np.nan_to_num(returns[x], nan=-np.inf))
 
   def evaluate(self, should_stop: Callable[[], bool] = lambda: False,
                after_training: bool = False) -> evaluation.Evaluation:
