@@ -31,8 +31,12 @@ def main() -> None:
   from gtrxl_tf.settings import config
   from gtrxl_tf.training import run_folder
 
+  folder = run_folder.RunFolder(_ROOT_DIR.value)
+  if not folder.config.exists():
+    binaries.refuse(
+        f'{folder.config} does not exist: --root_dir is not the folder of a run')
   try:
-    run_attention.draw(run_folder.RunFolder(_ROOT_DIR.value), _EPISODE.value)
+    run_attention.draw(folder, _EPISODE.value)
   except (config.ConfigError, IndexError, OSError) as error:
     sys.exit(f'Not drawn: {error}')
 

@@ -47,12 +47,12 @@ class NetworkPair(tf.Module):
     target: a second network with the same settings; it becomes a copy.
 
   Raises:
-    ConfigError: the networks share a variable.
+    ConfigError: the networks share a variable, or have different ones, or none.
   """
 
   def __init__(self, name: str, online: actor_critic.ActorCritic,
                target: actor_critic.ActorCritic):
-    agent_lib.check_separate(online, target)
+    agent_lib.check_copy(online, target)
     super().__init__(name=name)
     self.online = online
     self.target = target
@@ -150,6 +150,7 @@ class ActorCriticAgent(NetworkPair):
       batch: unrolls `[B, time, ...]`. Its policies are those of the target network at
         the time when that network acted.
     """
+    agent_lib.check_batch(batch, unroll.Unroll)
     is_last = batch.is_last()
     network, tasks = self.online, batch.task[:, 0]
     outputs = self._outputs(network, batch)

@@ -19,6 +19,7 @@ from gtrxl_tf.agents import ppo
 from gtrxl_tf.agents import r2d2
 from gtrxl_tf.agents import vmpo
 from gtrxl_tf.networks import actor_critic
+from gtrxl_tf.replay import unroll
 from gtrxl_tf.serving import export
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
@@ -95,6 +96,21 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
             testing.DISCRETE, networks.VectorTorso([4]), core, head_units=4))
         pair[-1].create_variables(_SPEC)
       make(*pair)
+
+  def test_networks_that_differ_or_have_no_variables_are_refused(self):
+    with self.assertRaisesRegex(config.ConfigError, r'of the shapes .* and .*: expected'):
+      vmpo.VMPOAgent(testing.tiny_network(), testing.tiny_network(num_values=2))
+    pair = [networks.ActorCritic(testing.DISCRETE, networks.VectorTorso([4]),
+                                 cores.DeepLSTM(1, 4)) for _ in range(2)]
+    with self.assertRaisesRegex(config.ConfigError, 'no variables: expected a call of'):
+      vmpo.VMPOAgent(*pair)
+
+  @parameterized.parameters(
+      (vmpo.VMPOAgent, lambda batch: unroll.Sample(batch, tf.ones([4])), 'Sample'),
+      (r2d2.R2D2Agent, lambda batch: batch, 'Unroll'))
+  def test_another_kind_of_batch_is_refused(self, make, batch, kind):
+    with self.assertRaisesRegex(TypeError, f'the batch is of type {kind}: expected'):
+      make(testing.tiny_network(), testing.tiny_network()).loss(batch(_batch(0)))
 
 
 class ObservationStatisticsTest(tf.test.TestCase, parameterized.TestCase):

@@ -71,19 +71,36 @@ def checked_loss(method: str, returned: Any) -> Tuple[tf.Tensor, Mapping[str, An
   return returned
 
 
-def check_separate(network: tf.Module, other: tf.Module) -> None:
-  """Checks that two networks share no variable, as they do if one core is in both.
+def check_batch(batch: Any, kind: type) -> None:
+  """Raises a `TypeError` unless a batch is of the kind that a loss takes."""
+  if not isinstance(batch, kind):
+    raise TypeError(f'the batch is of type {type(batch).__name__}: expected '
+                    f'{kind.__name__}, as in replay/unroll.py')
+
+
+def check_copy(network: tf.keras.layers.Layer, copy: tf.keras.layers.Layer) -> None:
+  """Checks that a second network has the variables of the first, but shares none.
+
+  They share some if one torso or core is in both.
 
   Raises:
-    ConfigError: they share one.
+    ConfigError: the networks share a variable, or have different ones, or none.
   """
   ours = {variable.ref() for variable in network.variables}
-  shared = [v.name for v in other.variables if v.ref() in ours]
+  shared = [v.name for v in copy.variables if v.ref() in ours]
   if shared:
     raise config.ConfigError(
         f'two networks share {len(shared)} variables, such as {shared[0]}: expected a '
         'torso and a core of its own for each network. In Python, make them in the '
         'function that makes the network')
+  if not ours:
+    raise config.ConfigError('a network has no variables: expected a call of '
+                             'create_variables(observation_spec) before')
+  shapes = [[tuple(v.shape) for v in x.variables] for x in (network, copy)]
+  if shapes[0] != shapes[1]:
+    raise config.ConfigError(
+        f'two networks have variables of the shapes {shapes[0]} and {shapes[1]}: expected '
+        'the same, by the same settings')
 
 
 class OfflineAgent(tf.Module):

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from gtrxl_tf.agents import actor_critic_agent
+from gtrxl_tf.agents import agent as agent_lib
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.losses import averages
 from gtrxl_tf.losses import cql
@@ -115,6 +116,7 @@ class R2D2Agent(actor_critic_agent.NetworkPair):
     Raises:
       config.ConfigError: the burn-in is not shorter than an unroll.
     """
+    agent_lib.check_batch(batch, unroll_lib.Sample)
     unrolls, start = batch.unroll, self._burn_in
     steps = unrolls.reward.shape[1] - 1
     if start >= steps:

@@ -639,6 +639,24 @@ class ShapesTest(parameterized.TestCase, tf.test.TestCase):
                                 r'of shape \(8, 4\): expected the batch size'):
       WrongCore(1, _D)(*_inputs(0, 8), None)
 
+  def test_a_build_that_does_not_call_its_base_runs_once(self):
+    class ScaleCore(cores.Memoryless):
+      def build(self, input_shape):
+        self.scale = self.add_weight('scale', (input_shape[-1],))
+
+      def _unroll(self, inputs, is_first, state, training=None):
+        return self.scale * inputs, state
+
+      def _step(self, inputs, is_first, cache):
+        return self.scale * inputs, cache
+
+    core = ScaleCore(1, _D)
+    inputs, is_first = _inputs(0, 8)
+    for _ in range(2):
+      core.step(inputs[:, 0], is_first[:, 0], core.initial_cache(_B))
+    core(inputs, is_first)
+    self.assertLen(core.variables, 1)
+
   def test_a_state_may_be_made_of_arrays(self):
     class ArrayCore(cores.Memoryless):
       def initial_state(self, batch_size):

@@ -27,6 +27,7 @@ def build_layer(layer: tf.keras.layers.Layer, input_shape) -> None:
   """Builds a sub-layer from its input shape, with its name in its variables' names."""
   with tf.name_scope(layer.name):
     layer.build(input_shape)
+  layer.built = True  # As Keras does, for a `build` that does not call super().build.
 
 
 class LayerNorm(tf.keras.layers.LayerNormalization):
@@ -197,7 +198,8 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
       raise ValueError('inputs have 0 steps: expected at least one')
     if steps is None and not self._unknown_length and hasattr(inputs, 'shape'):
       raise ValueError('inputs have an unknown number of steps T: expected a known one, '
-                       'as in tf.keras.Input([T, D])')
+                       'as in tf.keras.Input([T, D]). After a second T, Keras\' fit and '
+                       'predict pass None: call the model itself, or pad to one T')
     arguments = {}
     if is_first is not None:
       arguments_lib.check('is_first', is_first, (batch, steps), '[B, T], as inputs')
@@ -296,6 +298,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     arguments_lib.check('is_first', is_first, (batch,), '[B], as inputs')
     if not self.built:
       self.build(tf.TensorShape([None, None, inputs.shape[-1]]))
+      self.built = True
     specs = self._specs(self.initial_cache)
     source = f'core.initial_cache({batch or "batch_size"})'
     cache = arguments_lib.fitted(

@@ -144,6 +144,10 @@ class Specs(NamedTuple):
     for root, nest in self._asdict().items():
       tree.traverse(functools.partial(_check_node, root), nest)
       for path, spec in tree.flatten_with_path(nest):
+        if not isinstance(spec, dm_specs.Array):
+          raise DatasetError(
+              f'{root}_spec has a {type(spec).__name__}: expected specs of dm_env, which '
+              'environments.FromGymnasium makes of gymnasium\'s spaces')
         found[array_name(root, path)] = spec
     return found
 

@@ -50,6 +50,15 @@ class FromDmEnvTest(parameterized.TestCase):
 
 class SpecsTest(absltest.TestCase):
 
+  def test_what_is_no_spec_of_dm_env_is_refused(self):
+    class Box:
+      """A space of gymnasium has these, too."""
+      shape, dtype = (3,), np.dtype(np.float32)
+
+    with self.assertRaisesRegex(
+        datasets.DatasetError, '^observation_spec has a Box: expected specs of dm_env'):
+      datasets.Specs({'x': Box()}, _SPECS.action).leaves()
+
   def test_specs_come_back_from_json(self):
     rng = np.random.default_rng(0)
     for _ in range(50):

@@ -238,10 +238,10 @@ def _described(path: pathlib.Path) -> Dict[str, Any]:
   description = format_lib.read_description(path)
   if description is None:
     within = sorted(file.parent.name for file in path.glob('*/dataset.json'))
-    raise DatasetError(f'{path}: no dataset: there is no dataset.json. ' + (
+    raise DatasetError(f'{path.absolute()}: no dataset: there is no dataset.json. ' + (
         f'Expected one of the datasets in it: {", ".join(within)}' if within else
-        'Datasets are made by `gtrxl collect`, `gtrxl collect_histories` and `gtrxl '
-        'import_dataset`'))
+        'Datasets are made by `gtrxl collect`, `gtrxl collect_histories`, `gtrxl '
+        'import_dataset` and datasets.EpisodeWriter'))
   for file, recorded in _files(path, description):
     if not file.exists():
       raise DatasetError(f'{file}: missing')

@@ -269,7 +269,7 @@ class BatchedEnvironmentTest(parameterized.TestCase):
       ('nest_for_an_array', dict(observation={'a': np.zeros(3, np.float32)}),
        'observation = {.*}: expected an array of shape'),
       ('infinite_reward', dict(reward=np.inf), 'reward = inf: expected finite'),
-      ('missing_reward', dict(reward=None), 'reward = nan'),
+      ('missing_reward', dict(reward=None), 'reward = None'),
       ('text_as_reward', dict(reward='1.0'), "reward = '1.0', .*two numbers"),
       ('many_rewards', dict(reward=np.ones(3)), 'reward = array.*two numbers'),
       ('discount_out_of_range', dict(discount=1.5), r'discount = 1.5: .*\[0, 1\]'),

@@ -589,6 +589,17 @@ class RunTest(parameterized.TestCase):
     return process
 
   @pytest.mark.long
+  def test_a_script_without_the_guard_is_told(self):
+    script = self.folder.root.parent / 'script.py'
+    script.write_text('from gtrxl_tf.launch import train\n'
+                      f'train.train({self.files}, {_TINY}, {str(self.folder.root)!r})\n')
+    done = subprocess.run(
+        [sys.executable, str(script)], text=True, capture_output=True, check=False,
+        env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3', 'PYTHONPATH': str(_ROOT)})
+    self.assertIn("expected it below `if __name__ == '__main__':`", done.stdout)
+    self.assertIn('Stopped: ', done.stderr)
+
+  @pytest.mark.long
   def test_a_run_is_interrupted_and_resumed(self):
     world = self.folder.root.parent / 'recorded_world.py'
     world.write_text(f'''

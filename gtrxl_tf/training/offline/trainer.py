@@ -53,7 +53,7 @@ class OfflineTrainer(trainer.Trainer):
              and strategy is tf.distribute.get_strategy())
     self._acting = self._agent.network if plain else experiment.make_network()
     if not plain:
-      agent_lib.check_separate(self._agent.network, self._acting)
+      agent_lib.check_copy(self._agent.network, self._acting)
     self._means: Dict[str, float] = {}  # The last evaluation's, if it followed this step.
     if self._is_chief:
       self._evaluator = experiment.make_evaluator(
