@@ -98,7 +98,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
       make(*pair)
 
   def test_networks_that_differ_or_have_no_variables_are_refused(self):
-    with self.assertRaisesRegex(config.ConfigError, r'of the shapes .* and .*: expected'):
+    with self.assertRaisesRegex(config.ConfigError, 'different variables, .* and .*: expected'):
       vmpo.VMPOAgent(testing.tiny_network(), testing.tiny_network(num_values=2))
     pair = [networks.ActorCritic(testing.DISCRETE, networks.VectorTorso([4]),
                                  cores.DeepLSTM(1, 4)) for _ in range(2)]

@@ -1,5 +1,6 @@
 """What learners and trainers require of agents, and the base of offline ones."""
 
+import itertools
 from typing import Any, Dict, Mapping, Protocol, Sequence, Tuple
 
 import tensorflow as tf
@@ -96,11 +97,12 @@ def check_copy(network: tf.keras.layers.Layer, copy: tf.keras.layers.Layer) -> N
   if not ours:
     raise config.ConfigError('a network has no variables: expected a call of '
                              'create_variables(observation_spec) before')
-  shapes = [[tuple(v.shape) for v in x.variables] for x in (network, copy)]
-  if shapes[0] != shapes[1]:
-    raise config.ConfigError(
-        f'two networks have variables of the shapes {shapes[0]} and {shapes[1]}: expected '
-        'the same, by the same settings')
+  for one, other in itertools.zip_longest(network.variables, copy.variables):
+    if one is None or other is None or one.shape != other.shape:
+      found = ' and '.join(
+          'nothing' if x is None else f'{x.name} {x.shape}' for x in (one, other))
+      raise config.ConfigError(f'two networks have different variables, {found}: '
+                               'expected the same settings for both')
 
 
 class OfflineAgent(tf.Module):

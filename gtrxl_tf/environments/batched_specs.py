@@ -22,8 +22,11 @@ def named_leaves(root: str, nest) -> list[tuple[str, Any]]:
 
 def with_narrow_floats(spec: specs.Array) -> specs.Array:
   """Returns `spec` with float32 in place of float64."""
+  dtype = specs_lib.narrowed(spec.dtype)
+  if dtype == spec.dtype:
+    return spec
   with np.errstate(over='ignore'):  # A bound beyond float32 becomes infinite.
-    return spec.replace(dtype=specs_lib.narrowed(spec.dtype))
+    return spec.replace(dtype=dtype)
 
 
 def check(environments: list[dm_env.Environment]) -> None:

@@ -53,7 +53,7 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     An exit code: 0 done, 1 failed, 2 wrong settings, 130 interrupted.
   """
   # Two frames up, beyond `returns_code`. A process of a run imports the user's script.
-  if sys._getframe(2).f_globals['__name__'] == '__mp_main__':  # pylint: disable=protected-access
+  if sys._getframe(2).f_globals.get('__name__') == '__mp_main__':  # pylint: disable=protected-access
     print('train() is called where a process of the run imports this script: expected '
           "it below `if __name__ == '__main__':`", flush=True)
     os._exit(exit_codes.REFUSED)
