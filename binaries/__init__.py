@@ -73,6 +73,12 @@ def _missing(what: str, description: str) -> str:
       re.sub(r'\s*\\\n\s*', ' ', example[1]) if example else 'a value')
 
 
+def check_run(folder: Any) -> None:
+  """Refuses a `RunFolder` in which no run was started."""
+  if not folder.config.exists():
+    refuse(f'{folder.config} does not exist: --root_dir is not the folder of a run')
+
+
 def refuse(reason: str) -> None:
   """Says why the program does not start, and exits with 2."""
   print(f'Not started: {reason}', file=sys.stderr)

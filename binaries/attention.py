@@ -32,9 +32,7 @@ def main() -> None:
   from gtrxl_tf.training import run_folder
 
   folder = run_folder.RunFolder(_ROOT_DIR.value)
-  if not folder.config.exists():
-    binaries.refuse(
-        f'{folder.config} does not exist: --root_dir is not the folder of a run')
+  binaries.check_run(folder)
   try:
     run_attention.draw(folder, _EPISODE.value)
   except (config.ConfigError, IndexError, OSError) as error:

@@ -56,9 +56,7 @@ def main() -> None:
   from gtrxl_tf.training import run_folder
 
   folder = run_folder.RunFolder(_ROOT_DIR.value)
-  if not folder.config.exists():
-    binaries.refuse(
-        f'{folder.config} does not exist: --root_dir is not the folder of a run')
+  binaries.check_run(folder)
   try:
     run_evaluation.evaluate(
         folder, _GIN_FILE.value, _GIN_BINDINGS.value, _SWEEP.value,

@@ -39,9 +39,7 @@ def main() -> None:
 
   folder = run_folder.RunFolder(_ROOT_DIR.value)
   output_dir = pathlib.Path(_OUTPUT_DIR.value)
-  if not folder.config.exists():
-    binaries.refuse(
-        f'{folder.config} does not exist: --root_dir is not the folder of a run')
+  binaries.check_run(folder)
   if output_dir.exists() or output_dir.is_symlink():
     binaries.refuse(f'{output_dir} exists: --output_dir must name a new folder')
   try:  # Before the work, which takes a while.

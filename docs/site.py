@@ -73,7 +73,7 @@ def _reference(package: str) -> str:
 
 
 def _exports(folder: pathlib.Path) -> Dict[str, str]:
-  """Returns the classes and functions that a package's `__init__.py` names, and their modules.
+  """Returns the names that a package's `__init__.py` exports, and their modules.
 
   It names them where it imports them, or as text if they are imported when first used.
   """

@@ -109,7 +109,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
       (vmpo.VMPOAgent, lambda batch: unroll.Sample(batch, tf.ones([4])), 'Sample'),
       (r2d2.R2D2Agent, lambda batch: batch, 'Unroll'))
   def test_another_kind_of_batch_is_refused(self, make, batch, kind):
-    with self.assertRaisesRegex(TypeError, f'the batch is of type {kind}: expected'):
+    with self.assertRaisesRegex(TypeError, f'the batch has type {kind}: expected'):
       make(testing.tiny_network(), testing.tiny_network()).loss(batch(_batch(0)))
 
 

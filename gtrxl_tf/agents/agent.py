@@ -73,10 +73,14 @@ def checked_loss(method: str, returned: Any) -> Tuple[tf.Tensor, Mapping[str, An
 
 
 def check_batch(batch: Any, kind: type) -> None:
-  """Raises a `TypeError` unless a batch is of the kind that a loss takes."""
+  """Checks that a batch has the type that a loss takes.
+
+  Raises:
+    TypeError: it has another type.
+  """
   if not isinstance(batch, kind):
-    raise TypeError(f'the batch is of type {type(batch).__name__}: expected '
-                    f'{kind.__name__}, as in replay/unroll.py')
+    raise TypeError(f'the batch has type {type(batch).__name__}: expected '
+                    f'{kind.__name__} (replay/unroll.py)')
 
 
 def check_copy(network: tf.keras.layers.Layer, copy: tf.keras.layers.Layer) -> None:

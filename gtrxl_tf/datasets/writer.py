@@ -107,7 +107,7 @@ class EpisodeWriter:
     description = format_lib.read_description(self._path)
     if description is None and any(self._path.glob('shard-*')):
       raise DatasetError(f'{self._path}: has shards but no dataset.json')
-    # Nothing was written by a start that failed.
+    # A start that failed before its first episode leaves only a description.
     if description is None or not (description['shards'] or description['progress']):
       description = {**head, 'num_episodes': 0, 'num_steps': 0, 'progress': None,
                      'shards': []}

@@ -52,10 +52,12 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
   Returns:
     An exit code: 0 done, 1 failed, 2 wrong settings, 130 interrupted.
   """
-  # Two frames up, beyond `returns_code`. A process of a run imports the user's script.
-  if sys._getframe(2).f_globals.get('__name__') == '__mp_main__':  # pylint: disable=protected-access
-    print('train() is called where a process of the run imports this script: expected '
-          "it below `if __name__ == '__main__':`", flush=True)
+  # A process of a run imports the user's script, which is two frames up, beyond
+  # `returns_code`.
+  caller = sys._getframe(2).f_globals  # pylint: disable=protected-access
+  if caller.get('__name__') == '__mp_main__':
+    print('train() was called again when a process of the run imported this script: '
+          "expected it below `if __name__ == '__main__':`", flush=True)
     os._exit(exit_codes.REFUSED)
   folder = run_folder.RunFolder(root_dir)
   asked_to_stop = (signals.stop_requested_by_parent if supervised

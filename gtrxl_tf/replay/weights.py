@@ -143,7 +143,7 @@ class WeightsChannel:
           'the server has not taken the weights published before')
     try:
       # Raises if there is no server; an insert would wait for one.
-      before = self._info(timeout).rate_limiter_info.insert_stats.completed
+      before = self._inserts(timeout)
       lost = self._newest is not None and before != self._published
       if values is None:
         if not lost:
@@ -161,11 +161,12 @@ class WeightsChannel:
     finally:
       self._lock.release()
 
-  def _info(self, timeout: int) -> Any:
-    """Returns the `TableInfo` of the weights.
+  def _inserts(self, timeout: int) -> int:
+    """Returns how often weights were published; the server's checkpoints keep it."""
+    return self._info(timeout).rate_limiter_info.insert_stats.completed
 
-    It counts how often weights were inserted, which the server's checkpoints keep.
-    """
+  def _info(self, timeout: int) -> Any:
+    """Returns the `TableInfo` of the weights."""
     info = newest_item.table_info(self._client, TABLE, timeout)
     if info is None:
       raise config.ConfigError(
@@ -195,7 +196,7 @@ class WeightsChannel:
       config.ConfigError: the weights are those of another network.
       ServerLost: the server does not answer.
     """
-    published = self._info(_TIMEOUT).rate_limiter_info.insert_stats.completed
+    published = self._inserts(_TIMEOUT)
     if published == self._received:
       return None
     step, finished, *values = newest_item.sample(self._client, TABLE)
