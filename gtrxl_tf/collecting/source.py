@@ -63,7 +63,8 @@ def play(tasks: task_batch.TaskBatch, source: Source, num_steps: int
   """Lets a source play `num_steps` steps in every task, from an episode's start.
 
   Raises:
-    environments.EnvironmentFailed: the tasks or the source raised an error.
+    environments.EnvironmentFailed: the tasks or the source raised an error, or a value
+      does not fit its spec.
   """
   observations, actions, rewards = (
       np.empty((num_steps, tasks.num_tasks, *spec.shape), spec.dtype) for spec in (
@@ -73,14 +74,14 @@ def play(tasks: task_batch.TaskBatch, source: Source, num_steps: int
   t = 0
   try:
     for t in range(num_steps):
-      state = tasks.state
+      state = np.array(tasks.state)  # A copy: tasks may change theirs in place.
       observation = tasks.observe(state)
+      _store(observations, t, observation, 'the observation')
       action = source.act(observation, state)
+      _store(actions, t, action, 'the action')
       outcome = tasks.step(action)
+      _store(rewards, t, outcome.reward, 'the reward')
       source.learn(state, action, outcome)
-      observations[t] = observation
-      actions[t] = action
-      rewards[t] = outcome.reward
       ends[t] = (outcome.terminated * np.uint8(format_lib.End.TERMINATION)
                  + outcome.truncated * np.uint8(format_lib.End.TRUNCATION))
   except Exception as error:
@@ -91,6 +92,17 @@ def play(tasks: task_batch.TaskBatch, source: Source, num_steps: int
   return LearningHistories(*(
       np.ascontiguousarray(array.swapaxes(0, 1))
       for array in (observations, actions, rewards, ends)))
+
+
+def _store(array: np.ndarray, t: int, value: np.ndarray, name: str) -> None:
+  """Sets `array[t]`, which alone would broadcast and cast silently."""
+  value, stored = np.asarray(value), array[t]
+  if value.shape != stored.shape:
+    raise ValueError(f'{name} has shape {value.shape}: expected {stored.shape}')
+  stored[...] = value
+  if stored.dtype.kind != 'f' and (stored != value).any():
+    raise ValueError(f'{name} is {value[stored != value][0]} in a task: expected values '
+                     f'of {stored.dtype}, as in its spec')
 
 
 def random_maximum(values: np.ndarray, also: np.ndarray, random: np.random.Generator

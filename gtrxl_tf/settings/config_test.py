@@ -204,6 +204,19 @@ class ParseTest(parameterized.TestCase):
     self.assertRegex(self.error([self.file(binding)], []), expected)
 
   @parameterized.parameters(
+      ('sizes = 3', 'nothing uses the macro sizes. Did you mean size?'),
+      ('seed = 3', 'nothing uses the macro seed: expected Class.argument = value'))
+  def test_a_macro_that_nothing_uses_is_refused(self, binding, expected):
+    path = self.file('size = 2\nlater = 4\nMachine.size = %size\n')
+    self.assertStartsWith(self.error([path], [binding]), expected)
+    for files, bindings in (
+        ([path], ['size = 3', 'later = 5']),  # The file sets both.
+        ([path], ['own = 3', 'Machine.count = %own']),
+        ([], [binding])):  # As in the settings of a run.
+      gin.clear_config()
+      config.parse(files, bindings)
+
+  @parameterized.parameters(
       ('Machine.size == 1', "expected ':' or '='"),
       ('Machine.size', "expected ':' or '='"),
       ('Machine.size =', 'Unable to parse value'),

@@ -163,18 +163,24 @@ class Reader(gin.config.ParserDelegate):
     super().__init__()
     self._names = names
     self._macros = set()  # The macros that are used.
+    self._set = {'files': set(), 'settings': set()}  # The macros that they set.
     self._opened = []  # The files that are being read: each includes the next.
 
   def read(self, files: Sequence[str], bindings: Sequence[str]) -> None:
     """Reads files and then single settings, which override them.
 
     Raises:
-      errors.ConfigError: one of them cannot be read.
+      errors.ConfigError: one of them cannot be read, or a single setting sets a macro
+        that the files neither set nor use.
     """
     try:
       for name in files:
         self._read_file(name)
       self._read('\n'.join(bindings))
+      if files:  # Otherwise the settings are those of a run, with all of its macros.
+        for name in sorted(self._set['settings'] - self._set['files'] - self._macros):
+          raise ValueError(f'nothing uses the macro {name}'
+                           f'{suggestions.for_macro(name, self._set["files"])}')
       gin.finalize()
     except errors.ConfigError:
       raise
@@ -260,6 +266,7 @@ class Reader(gin.config.ParserDelegate):
       self._require(statement.selector)
     elif not statement.arg_name:
       macro = '/'.join(filter(None, [statement.scope, statement.selector]))
+      self._set['files' if self._opened else 'settings'].add(macro)
       gin.bind_parameter((macro, 'gin.macro', 'value'), statement.value)
     else:
       scope, name, parameter, value, _ = statement

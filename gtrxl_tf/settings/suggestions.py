@@ -33,6 +33,13 @@ def for_configurable(name: str, names: Collection[str]) -> str:
           else f': {hint}, and MODULE.py beside that file.')
 
 
+def for_macro(name: str, names: Collection[str]) -> str:
+  """Suggests macros of similar names, or a setting."""
+  close = difflib.get_close_matches(name, sorted(names))
+  return (f'. Did you mean {" or ".join(close)}?' if close
+          else ': expected Class.argument = value, as in Experiment.seed = 1')
+
+
 def for_parameter(owner: Callable, parameter: str, names: Mapping[Callable, str]) -> str:
   """Suggests parameters for one that a configurable does not have.
 
