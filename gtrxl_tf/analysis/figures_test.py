@@ -243,12 +243,12 @@ class FiguresTest(absltest.TestCase):
 
   def test_tables_go_where_a_page_has_their_marks(self):
     page = self.path.with_name('page.md')
-    page.write_text('a\n<!-- runs: my-depth -->\nold\n<!-- end of runs -->\nb\n')
+    page.write_text('a\n<!-- runs:my depth -->\nold\n<!-- end of runs -->\nb\n')
     for _ in range(2):
-      figures.insert_tables(page, {'my-depth': 'new\n', 'other': 'x\n'})
-      self.assertEqual(page.read_text(), 'a\n<!-- runs: my-depth -->\nnew\n'
+      figures.insert_tables(page, {'my depth': 'new\n', 'other': 'x\n'})
+      self.assertEqual(page.read_text(), 'a\n<!-- runs: my depth -->\nnew\n'
                        '<!-- end of runs -->\nb\n')
-    with self.assertRaisesRegex(config.ConfigError, "runs 'my-depth': expected one of o"):
+    with self.assertRaisesRegex(config.ConfigError, "runs 'my depth': expected one of o"):
       figures.insert_tables(page, {'other': 'x\n'})
 
 

@@ -196,7 +196,7 @@ class Dataset:
     array = np.load(file, mmap_mode='r', allow_pickle=False)
     array = array.view(np.ndarray)  # Still mapped; slicing takes a third of the time.
     if name == 'reward' and self._end_reward is not None:
-      ends = self._array(shard, 'discount') == 0
+      ends = self._array(shard, 'end') == format_lib.End.TERMINATION
       return np.where(ends, self._end_reward, array).astype(np.float32)
     return array
 

@@ -24,6 +24,8 @@ class ReaderTest(absltest.TestCase):
     self._path = pathlib.Path(self.create_tempdir().full_path) / 'dataset'
     rng = np.random.default_rng(0)
     episodes = [episodes_testing.random_episode(_SPECS, rng) for _ in range(7)]
+    longest = max(episodes, key=lambda episode: len(episode.reward))
+    longest.discount[0] = 0  # As at a life's loss, after which the episode goes on.
     episodes_testing.write(self._path, _SPECS, episodes, shard_episodes=3)
     self._whole = self._path.with_name('whole')
     shutil.copytree(self._path, self._whole)
@@ -58,7 +60,7 @@ class ReaderTest(absltest.TestCase):
     for i in range(dataset.num_episodes):
       episode = dataset.episode(i)
       steps = np.arange(len(episode.reward))[np.newaxis]
-      reward = np.where(episode.discount == 0, -100, episode.reward)
+      reward = np.where(episode.end == datasets.End.TERMINATION, -100, episode.reward)
       expected = [sum(0.9 ** k * x for k, x in enumerate(reward[t:])) for t in steps[0]]
       np.testing.assert_array_equal(other.take('reward', [i], steps)[0], reward)
       np.testing.assert_allclose(

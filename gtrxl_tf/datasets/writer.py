@@ -96,7 +96,7 @@ class EpisodeWriter:
     except BlockingIOError as error:
       os.close(self._lock)
       raise DatasetError(f'{self._path}: another process is writing it') from error
-    except DatasetError:
+    except BaseException:
       os.close(self._lock)
       raise
     self.num_episodes = self._description['num_episodes']
@@ -127,7 +127,7 @@ class EpisodeWriter:
     self.close()
 
   def write(self, episodes: Sequence[format_lib.Episode], progress: Any = None) -> None:
-    """Adds episodes: all of them, or none if this fails.
+    """Adds episodes: all of them, or none if one does not fit the specs.
 
     Their arrays are copied: the caller may use them again.
 
@@ -138,6 +138,8 @@ class EpisodeWriter:
     Raises:
       DatasetError: the writer is closed, or an episode does not fit the specs; the
         message says which and why.
+      OSError: a shard could not be written, as on a full disk. Its episodes wait for
+        the next `write` or `close`.
     """
     if self._lock is None:
       raise DatasetError(f'{self._path}: the writer is closed: expected write() before close()')
@@ -278,6 +280,6 @@ def _first_difference(was: Any, expected: Any) -> Tuple[Any, Any]:
   """Returns the two values; if they are texts, their first lines that differ."""
   if isinstance(was, str):
     lines = itertools.zip_longest(
-        was.splitlines(), expected.splitlines(), fillvalue='nothing')
+        was.split('\n'), expected.split('\n'), fillvalue='nothing')
     return next(pair for pair in lines if pair[0] != pair[1])
   return was, expected

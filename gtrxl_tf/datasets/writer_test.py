@@ -105,7 +105,8 @@ class EpisodeWriterTest(parameterized.TestCase):
        'other arrays'),
       (dict(specs=_SPECS, kind='histories'), 'kind: episodes: expected histories'),
       (dict(specs=_SPECS, final_observation=False), 'other final_observation'),
-      (dict(specs=_SPECS, settings='a = 1\nb = 2'), 'other settings: .*b = 3.*b = 2'))
+      (dict(specs=_SPECS, settings='a = 1\nb = 2'), 'other settings: .*b = 3.*b = 2'),
+      (dict(specs=_SPECS, settings='a = 1\nb = 3\n'), 'other settings: nothing'))
   def test_refuses_to_continue_with_other_specs_or_settings(self, settings, message):
     episodes_testing.write(
         self._path, _SPECS, _episodes(2), settings='a = 1\nb = 3')
