@@ -38,13 +38,14 @@ def run(main: Callable[..., None]) -> None:
     except SystemExit:  # absl exits with 1 after the help.
       sys.exit(0)
     for flag in map(flags.FLAGS.__getitem__, flags.FLAGS):
+      if flag.present:
+        flag.value = _expanded(flag.value)
       if flag.name.endswith('_dir') and flag.present:
         if not flag.value:  # It would be the working folder.
           refuse(f'--{flag.name} is empty: expected a folder')
         if '://' in flag.value:
           refuse(f'--{flag.name}={flag.value}: expected a folder on a disk: a bucket has '
                  'no locks, renames and appends')
-        flag.value = os.path.expanduser(flag.value)  # Shells do not, after a "=".
       if flag.name.endswith('host') and flag.present and not flag.value:
         # Servers would listen on all interfaces.
         refuse(f'--{flag.name} is empty: expected a host, or 0.0.0.0 for all interfaces')
@@ -60,6 +61,13 @@ def run(main: Callable[..., None]) -> None:
   except KeyboardInterrupt:
     print('Interrupted.', file=sys.stderr)
     sys.exit(130)
+
+
+def _expanded(value: Any) -> Any:
+  """Expands a ~ in the value of a flag; shells do not, after a "="."""
+  if isinstance(value, list):
+    return [*map(_expanded, value)]
+  return os.path.expanduser(value) if isinstance(value, str) else value
 
 
 def _explained(error: flags.Error, description: str) -> str:

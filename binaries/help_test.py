@@ -72,6 +72,9 @@ class HelpTest(parameterized.TestCase):
        'Not started: --actors=1,0: expected numbers >= 1\n'),
       ('benchmark', ['--json=no/such/folder.json'], 'Not started: --json=no/such/'
        'folder.json: expected a file in a folder that exists\n'),
+      ('train', ['--gin_file=~/no.gin', '--root_dir=x'],
+       f'Not started: {pathlib.Path.home()}/no.gin: no such gin file, neither at this '
+       'path nor in this library\n'),
       ('report', [],
        'Not started: RUNS is missing: expected gtrxl report runs/numpad_2x2\n'),
       ('report', ['runs/a', 'runs/b', '--episodes=0'],  # Flags may follow runs.

@@ -14,7 +14,8 @@ from gtrxl_tf.settings import gin_files
 _CORES = gin_files.FOLDER / 'cores'
 
 _FILES = r'[^\s,=]+\.gin(,[^\s,=]+\.gin)*'
-_VALUE = r'(?:[^\s,/()\[\]]|[(\[][^\s/()\[\]]*[)\]])+'  # Commas in brackets are its own.
+# Commas in brackets are its own. TensorFlow takes a [ in a run's path for a pattern.
+_VALUE = r'(?:[^\s,/()\[\]]|\([^\s/()\[\]]*\))+'
 
 
 class Model(NamedTuple):
@@ -71,9 +72,9 @@ def _binding(text: str) -> str:
   """
   if not re.fullmatch(rf'[\w.]+={_VALUE}', text):
     raise config.ConfigError(f'{text!r}: expected SETTING=VALUE, as in '
-                             'TransformerXL.gate=highway')
+                             'TransformerXL.gate=highway, and (8,) for a list')
   setting, _, value = text.partition('=')
-  if value[0] not in '@%':
+  if re.fullmatch(r'[\w.-]+', value):
     try:
       ast.literal_eval(value)
     except (SyntaxError, ValueError):
@@ -109,7 +110,7 @@ def sweep(text: Optional[str]) -> List[Point]:
               for value in re.findall(_VALUE, values)]
   else:
     raise config.ConfigError(f'--sweep={text}: expected SETTING=VALUE,VALUE,... as in '
-                             "'Numpad.size=2,3,4', or gin files")
+                             "'Numpad.size=2,3,4', and (8,) for a list; or gin files")
   names = [point.name for point in points]
   for name in names:
     if names.count(name) > 1:  # Their runs would have the same folders.

@@ -48,8 +48,9 @@ class VariantsTest(parameterized.TestCase):
     self.assertEqual(models.sweep('TransformerXL.gate=gru'), [models.Point(
         'TransformerXL.gate=gru', 'gru', [], ["TransformerXL.gate='gru'"])])
     self.assertEqual(
-        [point.bindings for point in models.sweep('VectorTorso.units=(64,64),[8],()')],
-        [['VectorTorso.units=(64,64)'], ['VectorTorso.units=[8]'], ['VectorTorso.units=()']])
+        [point.bindings for point in models.sweep('A.x=(64,64),(8,),(),(@B,),-1e-3,a-b')],
+        [['A.x=(64,64)'], ['A.x=(8,)'], ['A.x=()'], ['A.x=(@B,)'], ['A.x=-1e-3'],
+         ["A.x='a-b'"]])
     self.assertEqual(
         models.sweep('a/x.gin,y.gin'),
         [models.Point('x', 'x', ['a/x.gin'], []),
@@ -60,7 +61,7 @@ class VariantsTest(parameterized.TestCase):
 
   @parameterized.parameters(
       'Numpad.size', 'Numpad.size=', '=2,3', 'Numpad.size=2,,3', 'Numpad.size=../2',
-      'Numpad.size=(2,3')
+      'Numpad.size=(2,3', 'VectorTorso.units=[8],[16]')
   def test_refuses_what_is_no_sweep(self, text):
     with self.assertRaisesRegex(config.ConfigError, 'expected SETTING=VALUE,VALUE'):
       models.sweep(text)

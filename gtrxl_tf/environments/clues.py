@@ -20,6 +20,13 @@ class Clue(NamedTuple):
   answer: np.ndarray
 
 
+def _check_unstacked(found: int, expected: int) -> None:
+  if found != expected:
+    raise config.ConfigError(
+        f'an observation has {found} numbers or channels, and its clue is looked for in '
+        f'{expected}: expected OfflineExperiment.frame_stack = 1')
+
+
 @config.configurable
 def t_maze_clue(observation: np.ndarray, mask: np.ndarray) -> Clue:
   """Returns the clues of T-Mazes; the answer's step is that of the flag.
@@ -27,7 +34,11 @@ def t_maze_clue(observation: np.ndarray, mask: np.ndarray) -> Clue:
   Args:
     observation: [B, T, 4], of `TMaze`.
     mask: bool [B, T], True where there is a step.
+
+  Raises:
+    config.ConfigError: the observations are stacked.
   """
+  _check_unstacked(observation.shape[-1], 4)
   without = observation.copy()
   without[:, 0, 1] = 0
   flag = (observation[:, :, 2] > 0) & mask
@@ -42,8 +53,12 @@ def t_maze_bit(observation: Any) -> Any:
 
   Args:
     observation: tensor [B, 4], the first observations of episodes.
+
+  Raises:
+    config.ConfigError: the observations are stacked.
   """
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
+  _check_unstacked(observation.shape[-1], 4)
   return tf.cast(observation[:, 1] > 0, tf.float32)
 
 
@@ -59,8 +74,12 @@ def two_colors_clue(observation: Mapping[str, np.ndarray], mask: np.ndarray,
     observation: has `image`, uint8 [B, T, H, W, 3], from the episode's first step on.
     mask: bool [B, T], True where there is a step.
     pillar_steps: the environment's `pillar_steps`.
+
+  Raises:
+    config.ConfigError: the observations are stacked.
   """
   image = observation['image']
+  _check_unstacked(image.shape[-1], 3)
   without = image.copy()
   without[:, :pillar_steps] = 0
   height, width = image.shape[2:4]
@@ -81,9 +100,13 @@ def two_colors_bit(observation: Mapping[str, Any]) -> Any:
   Args:
     observation: has the tensor `image`, uint8 [B, H, W, 3], from the first
       observations of episodes.
+
+  Raises:
+    config.ConfigError: the observations are stacked.
   """
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
   image = observation['image']
+  _check_unstacked(image.shape[-1], 3)
   height, width = image.shape[1:3]
   middle = image[(slice(None), *_middle(height, width))]
   red, green, _ = tf.unstack(

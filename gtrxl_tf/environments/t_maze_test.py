@@ -75,6 +75,13 @@ class TMazeTest(parameterized.TestCase):
     np.testing.assert_array_equal(clues.t_maze_bit(np.stack(seen)), turns)
     self.assertLen(set(turns), 2)
 
+  def test_a_clue_is_not_looked_for_in_stacked_frames(self):
+    stacked = r'has 8 numbers .* in 4: expected OfflineExperiment.frame_stack = 1'
+    with self.assertRaisesRegex(config.ConfigError, stacked):
+      clues.t_maze_bit(np.zeros([2, 8]))
+    with self.assertRaisesRegex(config.ConfigError, stacked):
+      clues.t_maze_clue(np.zeros([2, 5, 8]), np.ones([2, 5], bool))
+
   def test_every_episode_may_draw_its_own_corridor(self):
     environment = t_maze.TMaze(
         corridor_length=5, min_corridor_length=2, penalty=1.0, seed=0)
