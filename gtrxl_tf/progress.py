@@ -1,6 +1,7 @@
 """One line that shows progress."""
 
 import contextlib
+import math
 import shutil
 import sys
 import textwrap
@@ -15,16 +16,16 @@ class ProgressLine:
   def __init__(self, stream=sys.stdout):
     self._stream = stream
     self._live = stream.isatty()
-    self._last_time = 0.0
+    self._last_time = -math.inf
     self._rows = 0  # Rows of the terminal that the last line takes.
 
   def is_due(self) -> bool:
     """Returns whether it is time for the next line."""
-    return self._live or time.time() - self._last_time >= _SECONDS_BETWEEN_LINES
+    return self._live or time.monotonic() - self._last_time >= _SECONDS_BETWEEN_LINES
 
   def show(self, line: str) -> None:
     """Writes `line`, over the one before on a terminal."""
-    self._last_time = time.time()
+    self._last_time = time.monotonic()
     if self._live:
       start = f'\033[{self._rows - 1}F' if self._rows > 1 else '\r'
       rows = textwrap.wrap(line, max(shutil.get_terminal_size().columns - 1, 1))

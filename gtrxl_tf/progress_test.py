@@ -22,7 +22,7 @@ class ProgressLineTest(absltest.TestCase):
     stream = io.StringIO()
     line = progress.ProgressLine(stream)
     shown = []
-    with mock.patch.object(progress.time, 'time') as now:
+    with mock.patch.object(progress.time, 'monotonic') as now:
       for now.return_value in range(100, 125):
         if line.is_due():
           line.show(str(now.return_value))

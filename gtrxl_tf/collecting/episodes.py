@@ -364,7 +364,7 @@ class _Progress:
     """
     self._goal, self._num_before = goal, num_before
     self._line = progress_lib.ProgressLine(stream)
-    self._start = time.time()
+    self._start = time.monotonic()
     self._played = self._kept = self._steps = self._successes = 0
     self._return = 0.0
 
@@ -386,7 +386,7 @@ class _Progress:
 
   def _text(self) -> str:
     done = self._num_before + self._kept
-    speed = self._kept / max(time.time() - self._start, 1e-3)
+    speed = self._kept / max(time.monotonic() - self._start, 1e-3)
     left = f'{(self._goal - done) / speed:,.0f} s left' if speed else '- left'
     return ' | '.join([
         f'{done:,} of {self._goal:,} episodes', f'{self._played:,} played',

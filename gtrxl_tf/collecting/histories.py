@@ -123,11 +123,11 @@ def collect_split(collector: HistoryCollector, split: task_batch.Split,
   with writer_lib.EpisodeWriter(
       path / split, collector.specs, collector.family.name, collector.settings,
       kind='histories', final_observation=False) as writer:
-    start, before = time.time(), writer.num_steps
+    start, before = time.monotonic(), writer.num_steps
     goal = collector.num_histories[split]
     for piece in range(writer.progress or 0, collector.num_pieces(split)):
       writer.write(_episodes(collector.play(split, piece)), progress=piece + 1)
-      speed = (writer.num_steps - before) / max(time.time() - start, 1e-3)
+      speed = (writer.num_steps - before) / max(time.monotonic() - start, 1e-3)
       left = (goal - writer.num_episodes) * collector.family.num_steps / speed
       print(f'{split}: {writer.num_episodes:,} of {goal:,} histories | '
             f'{writer.num_steps:,} transitions | {speed:,.0f} transitions/s | '

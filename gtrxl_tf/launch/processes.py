@@ -18,9 +18,9 @@ import time
 from typing import Callable
 
 from gtrxl_tf.launch import logs
+from gtrxl_tf.launch import signals
 
 _SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
-_SECONDS_OF_ONE_SIGNAL = 1  # Within which several mean the same.
 
 
 def context() -> context_lib.BaseContext:
@@ -64,10 +64,9 @@ def exit_with(main: Callable[[], int], log: pathlib.Path) -> None:
 def run(module: str, function: str, *args) -> int:
   """Calls a function in a forked process, and waits until it ends.
 
-  The first SIGINT, SIGTERM or SIGHUP, which a terminal sends when it is closed, is passed
-  on as SIGTERM. SIGHUP is ignored if this process ignores it, as after `nohup`. A further
-  SIGINT or SIGTERM kills the process, unless it comes within a second: `timeout`,
-  systemd and a terminal send a signal to all processes, of which some pass it on.
+  The first SIGINT, SIGTERM or SIGHUP, which a terminal sends when it is closed, is
+  passed on as SIGTERM. SIGHUP is ignored if this process ignores it, as after `nohup`. A
+  further SIGINT or SIGTERM kills the process, unless it comes within a second.
 
   Args:
     module: the function's module, which this process does not import.
@@ -90,7 +89,8 @@ def run(module: str, function: str, *args) -> int:
     if first is None:
       first = time.monotonic()
       process.terminate()
-    elif signum != signal.SIGHUP and time.monotonic() - first > _SECONDS_OF_ONE_SIGNAL:
+    elif (signum != signal.SIGHUP
+          and time.monotonic() - first > signals.SECONDS_OF_ONE_SIGNAL):
       process.kill()
 
   handlers = {s: signal.signal(s, end) for s in _SIGNALS

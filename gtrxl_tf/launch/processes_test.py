@@ -147,7 +147,7 @@ class ProcessesTest(parameterized.TestCase):
 
   @pytest.mark.medium
   def test_a_second_signal_after_a_while_ends_the_work_at_once(self):
-    process = self.start_run('wait_for_stop', 'processes._SECONDS_OF_ONE_SIGNAL = 0.2')
+    process = self.start_run('wait_for_stop', 'processes.signals.SECONDS_OF_ONE_SIGNAL = 0.2')
     process.send_signal(signal.SIGINT)
     time.sleep(0.4)  # It saves after half a second.
     process.send_signal(signal.SIGINT)

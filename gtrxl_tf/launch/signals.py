@@ -1,6 +1,7 @@
 """Turns SIGTERM and SIGINT into a function that a loop can call."""
 
 import contextlib
+import math
 import multiprocessing
 import os
 import signal
@@ -9,6 +10,9 @@ import threading
 import time
 from typing import Callable, Iterator
 
+# Signals within it mean the same: `timeout` sends SIGTERM to its child and then to the
+# process group, systemd to all processes of a service, and a terminal to its own.
+SECONDS_OF_ONE_SIGNAL = 1
 _ORPHAN_SECONDS = 20  # For a part to end once its supervisor is gone.
 _JOIN_SECONDS = 5  # For a thread to end, which takes it no time.
 
@@ -19,14 +23,14 @@ def stop_requested(*signals: signal.Signals, ends_at_second: bool = True
   """Yields a function that returns whether the user or the system requested a stop.
 
   Signals are noticed even while the main thread is inside TensorFlow, where Python runs
-  no handler: a thread reads what the interpreter writes when a signal arrives. The
-  second signal ends the process at once, unless it is SIGHUP: a shell and the system may
-  both send it.
+  no handler: a thread reads what the interpreter writes when a signal arrives. A second
+  signal ends the process at once, unless it comes within a second, or it is SIGHUP: a
+  shell and the system may both send it.
 
   Args:
     *signals: the signals that request a stop; by default SIGTERM, SIGINT and, unless
       it is ignored, as after `nohup`, SIGHUP.
-    ends_at_second: whether the second signal ends the process at once.
+    ends_at_second: whether a second signal ends the process at once.
   """
   if not signals:
     signals = signal.SIGTERM, signal.SIGINT
@@ -37,11 +41,14 @@ def stop_requested(*signals: signal.Signals, ends_at_second: bool = True
   pythons.setblocking(False)
 
   def watch():
+    first = math.inf  # When the first signal came.
     with ours:
       for number in iter(lambda: ours.recv(1), b''):
         if number[0] in signals:
-          if ends_at_second and stop.is_set() and number[0] != signal.SIGHUP:
+          if (ends_at_second and number[0] != signal.SIGHUP
+              and time.monotonic() - first > SECONDS_OF_ONE_SIGNAL):
             os._exit(128 + number[0])
+          first = min(first, time.monotonic())
           stop.set()
 
   thread = threading.Thread(target=watch, daemon=True)
@@ -70,8 +77,8 @@ def stop_requested_by_parent() -> Iterator[Callable[[], bool]]:
   of the fork server; 20 seconds after that the process exits in any case. SIGINT is
   ignored and left to the parent, because a terminal sends it to all processes.
 
-  A further SIGTERM changes nothing: `timeout` and a service manager such as systemd send
-  one to all processes, and the parent another.
+  A further SIGTERM changes nothing: whoever stops all processes sends one, and the parent
+  another.
   """
   orphaned, ended = threading.Event(), threading.Event()
   parent, forked_from = multiprocessing.parent_process(), os.getppid()

@@ -104,8 +104,10 @@ class SignalsTest(absltest.TestCase):
     self.assertEqual(process.stdout.readline(), 'ready\n')
     process.send_signal(signal.SIGTERM)
     self.assertEqual(process.stdout.readline(), 'heard\n')
+    process.send_signal(signal.SIGTERM)  # As `timeout` sends two.
+    time.sleep(signals.SECONDS_OF_ONE_SIGNAL + 0.1)
     self.assertIsNone(process.poll())
-    process.send_signal(signal.SIGTERM)  # A second signal ends the process at once.
+    process.send_signal(signal.SIGTERM)  # A later signal ends the process at once.
     self.assertEqual(process.wait(timeout=60), 128 + signal.SIGTERM)
 
 

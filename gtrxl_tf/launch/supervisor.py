@@ -39,6 +39,8 @@ _SAME_WITHIN_SECONDS = 120
 _PLACE = re.compile(r'episode \d+, step \d+')
 # How long a learner that is told to stop may take, besides the step that it is in.
 _SECONDS_TO_SAVE = 30.0
+# A server writes about 50 MB of its tables a second.
+_SECONDS_TO_WRITE_TABLES = 300.0
 # What `multiprocessing` gives as exit code once the fork server has been killed.
 _UNKNOWN = 255
 
@@ -72,6 +74,9 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
   if folder.diverged.exists():
     raise exit_codes.RunFailed(folder.diverged.read_text(encoding='utf-8').strip())
   if not folder.done.exists():
+    if 'server' in supervisor.killed:
+      print('The server did not write its tables within '
+            f'{_SECONDS_TO_WRITE_TABLES:.0f} s: the unrolls in them are lost.', flush=True)
     _check_saved(supervisor.processes['learner'].exitcode, folder,
                  'learner' in supervisor.killed)
 
@@ -224,7 +229,7 @@ class Supervisor:
     for name, process in self.processes.items():
       if process.is_alive() or self.ended():
         continue
-      now, progress = time.time(), self._progress(name, process.exitcode)
+      now, progress = time.monotonic(), self._progress(name, process.exitcode)
       deaths = self._deaths[name]
       deaths.append((now, progress))
       recent = sum(now - then < _WITHIN_SECONDS for then, _ in deaths)
@@ -301,19 +306,21 @@ class Supervisor:
     """Asks all parts to stop, and kills those that do not.
 
     Args:
-      timeout: seconds that the learner has to save; the others have five at most.
+      timeout: seconds that the learner has to save. The others have five, but for the
+        server of a run that goes on later: it writes its tables.
     """
-    deadline = time.time() + timeout
+    seconds = {'learner': timeout,
+               'server': 5 if self.ended() else _SECONDS_TO_WRITE_TABLES}
     # The server stops last: the others would warn that it is gone. The actors stop at
     # the same time as the learner, since many of them would keep it from the processor.
     clients = sorted(set(self.processes) - {'server'}, key=lambda name: name != 'learner')
     for names in clients, self.processes.keys() & {'server'}:
+      start = time.monotonic()
       for name in names:
         self.processes[name].terminate()
       for name in names:
-        left = deadline - time.time()
-        self.processes[name].join(
-            max(0.1, left if name == 'learner' else min(5, left)))
+        left = start + seconds.get(name, 5) - time.monotonic()
+        self.processes[name].join(max(0.1, left))
         if self.processes[name].is_alive():
           self.killed.add(name)
           self.processes[name].kill()

@@ -33,6 +33,26 @@ class _Process:
     return self.exitcode is None
 
 
+class _Stopping(_Process):
+  """A process that takes some seconds to stop; `clock` is the test's."""
+
+  def __init__(self, clock, seconds):
+    super().__init__(args=(None, None))
+    self._clock, self._seconds, self._told = clock, seconds, None
+
+  def terminate(self):
+    self._told = self._clock.now
+
+  def join(self, timeout=math.inf):
+    left = self._told + self._seconds - self._clock.now
+    self._clock.now += max(0, min(left, timeout))
+    if left <= timeout:
+      self.exitcode = 0
+
+  def kill(self):
+    self.exitcode, self._seconds = -signal.SIGKILL, 0
+
+
 class SupervisorTest(parameterized.TestCase):
 
   def setUp(self):
@@ -40,7 +60,7 @@ class SupervisorTest(parameterized.TestCase):
     self.folder = run_folder.RunFolder(self.create_tempdir().full_path)
     self.now, self.step, self.started = 0.0, 0, []
     self.enter_context(mock.patch.object(
-        supervisor.time, 'time', lambda: self.now))
+        supervisor.time, 'monotonic', lambda: self.now))
     self.start()
 
   def start(self, **settings):
@@ -214,6 +234,21 @@ class SupervisorTest(parameterized.TestCase):
     self.die('actor_0', 1, 'once')
     self.supervisor.start()
     self.assertFalse(self.folder.failures.exists())
+
+  @parameterized.parameters(
+      (False, 20, 250, 20, 270, []), (False, 20, 400, 20, 320, ['server']),
+      (False, 40, 1, 1, 31, ['learner']), (True, 1, 250, 1, 6, ['server']),
+      (False, 1, 1, 99, 6, ['actor_0', 'actor_1', 'evaluator']))
+  def test_the_learner_and_the_server_have_time_to_write(
+      self, done, learner, server, others, ends, killed):
+    if done:
+      self.folder.done.touch()
+    times = {'learner': learner, 'server': server}
+    self.supervisor.processes = {
+        name: _Stopping(self, times.get(name, others)) for name in self.supervisor.processes}
+    self.supervisor.stop(30.0)
+    self.assertEqual(self.supervisor.killed, set(killed))
+    self.assertAlmostEqual(self.now, ends, delta=0.5)
 
 
 class SavedTest(parameterized.TestCase):

@@ -62,7 +62,7 @@ class ConsoleTest(parameterized.TestCase):
   def test_a_file_gets_a_line_every_few_seconds(self):
     stream = io.StringIO()
     console = console_lib.Console(1_000_000, stream=stream)
-    with mock.patch.object(progress.time, 'time') as clock:
+    with mock.patch.object(progress.time, 'monotonic') as clock:
       for seconds in range(100, 125):
         clock.return_value = seconds
         console.update(_row(learner_step=seconds))

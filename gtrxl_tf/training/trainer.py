@@ -135,8 +135,8 @@ class Trainer(abc.ABC):
     self._long_steps = long_steps.LongSteps(
         self._asked_to_stop, experiment.describe_cost(), may_exit)
     # Time that imports and construction take is not counted.
-    self._started = time.time() - float(self._seconds)
-    self._last_log = (time.time(), self.step)
+    self._started = time.monotonic() - float(self._seconds)
+    self._last_log = (time.monotonic(), self.step)
 
   @abc.abstractmethod
   def _batches(self) -> Iterator[Any]:
@@ -247,7 +247,7 @@ class Trainer(abc.ABC):
     self._long_steps.row_logged()
     if not self._is_chief:
       return
-    now = time.time()
+    now = time.monotonic()
     then, step_then = self._last_log
     elapsed = max(now - then, 1e-6)
     lap = Lap(now - self._started, elapsed, (self.step - step_then) / elapsed)
@@ -263,7 +263,7 @@ class Trainer(abc.ABC):
     if self.step == self._saved_step:
       return
     self._check_finite()
-    self._seconds.assign(time.time() - self._started)
+    self._seconds.assign(time.monotonic() - self._started)
     if self._checkpoints.save(self.step, last):
       self._saved_step = self.step
     if self._is_chief:

@@ -41,7 +41,7 @@ def measure(gin_files: Sequence[str], seed: int, steps: Optional[int],
     bindings.append(f'OnlineExperiment.environment_steps = {steps}')
   with tempfile.TemporaryDirectory() as root:
     folder = run_folder.RunFolder(root)
-    start = time.time()
+    start = time.monotonic()
     with tempfile.TemporaryFile('w+') as log:
       process = subprocess.Popen(
           [sys.executable, '-m', 'binaries.train', f'--root_dir={root}',
@@ -50,7 +50,7 @@ def measure(gin_files: Sequence[str], seed: int, steps: Optional[int],
           stdout=log, stderr=log)
       try:
         while process.poll() is None:
-          samples.append(Sample(time.time() - start, tree.of(process.pid),
+          samples.append(Sample(time.monotonic() - start, tree.of(process.pid),
                                 len(metrics_csv.read_metrics(folder.metrics))))
           time.sleep(_PERIOD_SECONDS)
       finally:

@@ -48,18 +48,18 @@ def measure(gin_files: Sequence[str], gin_bindings: Sequence[str],
     repeat: steps to measure.
   """
   network, learner, batch, size = prepare(gin_files, gin_bindings, batch_size)
-  started = time.time()
+  started = time.monotonic()
   learner.step(batch)
-  first_step = time.time() - started
+  first_step = time.monotonic() - started
 
   device = 'GPU:0' if tf.config.list_logical_devices('GPU') else 'CPU:0'
   tf.config.experimental.reset_memory_stats(device)
   wall, cpu = [], []
   for _ in range(repeat):
-    started, cpu_started = time.time(), time.process_time()
+    started, cpu_started = time.monotonic(), time.process_time()
     metrics = learner.step(batch)
     float(metrics['loss'])  # Waits for the step.
-    wall.append(time.time() - started)
+    wall.append(time.monotonic() - started)
     cpu.append(time.process_time() - cpu_started)
   return Cost(
       sum(v.shape.num_elements() for v in network.variables), size, first_step,

@@ -178,9 +178,9 @@ class Actor:
 
   def _flush(self) -> None:
     """Waits a little until the written items are in the queue."""
-    deadline = time.time() + _FLUSH_SECONDS
+    deadline = time.monotonic() + _FLUSH_SECONDS
     try:
-      while not self._finished and time.time() < deadline and self._writer.is_open:
+      while not self._finished and time.monotonic() < deadline and self._writer.is_open:
         if self._writer.wait(0, _WAIT_MS):
           break
     except server_lost.ServerLost:
@@ -191,13 +191,13 @@ class Actor:
       agreement.check_server(self._address, self._experiment.settings)
       channel = weights.WeightsChannel(
           self._address, self._network.variables, self._experiment.half_transfer)
-    waiting = time.time()
+    waiting = time.monotonic()
     with self._watchdog.waiting_for('a learner, which has published no weights'):
       while self._receive(channel) is None and not self._ended():
-        if time.time() - waiting > 10:
+        if time.monotonic() - waiting > 10:
           logging.info('actor: the server at %s has no weights yet; waiting for a '
                        'learner', self._address)
-          waiting = time.time()
+          waiting = time.monotonic()
         time.sleep(0.1)
     with self._watchdog.waiting_for('the server, to connect'):
       self._stream.open()
@@ -256,7 +256,7 @@ class Actor:
 
   def _wait(self, channel: weights.WeightsChannel) -> None:
     """Waits until the next unroll may begin, and takes newer weights."""
-    began = time.time()
+    began = time.monotonic()
     blocked = 'the server, to send weights'
     while blocked and not self._ended():
       with self._watchdog.waiting_for(blocked):
@@ -264,4 +264,4 @@ class Actor:
             self._rollout.seen, lambda: self._receive(channel), _WAIT_MS)
         if blocked == unroll_stream.WEIGHTS:
           # It asks more rarely the longer it has waited, since asking costs time too.
-          time.sleep(min(max((time.time() - began) / 20, 0.001), 0.1))
+          time.sleep(min(max((time.monotonic() - began) / 20, 0.001), 0.1))

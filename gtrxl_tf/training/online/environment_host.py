@@ -186,7 +186,7 @@ class EnvironmentHost:
         one.close()
 
   def _play_until_ended(self) -> None:
-    began = time.time()
+    began = time.monotonic()
     backoff = reconnect.Backoff(
         'actor', self._address, self._ended, 'inference server', _MAX_WAIT)
     while not self._ended():
@@ -197,7 +197,7 @@ class EnvironmentHost:
       except server_lost.ServerLost as error:
         client = None  # This ends its connection too, see `_connect`.
         with self._watchdog.waiting_for('the inference server, which does not answer'):
-          if self._counts['reconnections'] < 0 and time.time() - began < _COMPILES:
+          if self._counts['reconnections'] < 0 and time.monotonic() - began < _COMPILES:
             time.sleep(_PAUSES[1])
           else:
             backoff.wait(error)

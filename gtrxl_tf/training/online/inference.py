@@ -108,7 +108,7 @@ class InferenceServer:
         experiment, address, most, self._no_actions)
     self._finished = False
     self._gauges = gauges or gauges_lib.Gauges('inference')
-    self._shown = time.time(), {**self._actors.counts, **self._policy.counts()}
+    self._shown = time.monotonic(), {**self._actors.counts, **self._policy.counts()}
     self._watchdog = watchdog.Watchdog(experiment.stall_seconds, self._describe)
     self._call = tf.function(
         self._answer, autograph=False, input_signature=[
@@ -163,7 +163,7 @@ class InferenceServer:
           if actors.counts['unrolls'] > unrolls:
             backoff.reset()
           what, when = actors.blocked
-          waited_for = what == unroll_stream.WEIGHTS and time.time() - when < 1
+          waited_for = what == unroll_stream.WEIGHTS and time.monotonic() - when < 1
           time.sleep(_WAITED_SECONDS if waited_for else _WEIGHTS_SECONDS)
       except server_lost.ServerLost as error:
         actors.disconnected()
@@ -275,7 +275,7 @@ class InferenceServer:
   def _show(self) -> None:
     """Shows the gauges once a second, as means since the last time."""
     then, before = self._shown
-    elapsed = time.time() - then
+    elapsed = time.monotonic() - then
     if elapsed < _SHOW_SECONDS or not self._gauges.listens:
       return
     counts = self._actors.counts
@@ -289,4 +289,4 @@ class InferenceServer:
         'batch_size': new['rows'] / (new['batches'] or math.nan),
         'occupancy': new['seconds'] / elapsed,
         'wait_seconds': new['call_seconds'] / (new['calls'] or math.nan)})
-    self._shown = time.time(), now
+    self._shown = time.monotonic(), now

@@ -54,12 +54,12 @@ class Actor:
   @property
   def waits(self) -> bool:
     """Whether it waits for the answer to a call that has not failed."""
-    return self.called is not None and time.time() - self.called < _FAILED_SECONDS
+    return self.called is not None and time.monotonic() - self.called < _FAILED_SECONDS
 
   @property
   def is_silent(self) -> bool:
     """Whether it calls no more."""
-    return not self.waits and time.time() - self.heard > _SILENT_SECONDS
+    return not self.waits and time.monotonic() - self.heard > _SILENT_SECONDS
 
 
 class Actors:
@@ -128,7 +128,7 @@ class Actors:
           one.connection = None
           self.counts['unrolls_given_up'] += 1
           logging.warning('inference: actor %d has not called for %.0f s and loses its '
-                          'unroll', index, time.time() - one.heard)
+                          'unroll', index, time.monotonic() - one.heard)
     return version
 
   def has_failed_calls(self) -> bool:
@@ -168,7 +168,7 @@ class Actors:
       # The session began with another server, or another process now plays the actor.
       if session != one.session:
         return None, inference_call.RESET, self._no_actions
-      one.heard = time.time()
+      one.heard = time.monotonic()
       if one.waits:
         return None, _CALLED.encode(), self._no_actions
       if number == one.number - 1:
@@ -177,9 +177,9 @@ class Actors:
         return None, inference_call.RESET, self._no_actions
       if self._connection is None or not self.loaded:
         blocked = NO_SERVER if self._connection is None else _NO_WEIGHTS
-        self.blocked = blocked, time.time()
+        self.blocked = blocked, time.monotonic()
         return None, blocked.encode(), self._no_actions
-      one.called = time.time()
+      one.called = time.monotonic()
       return one, b'', self._no_actions
 
   def _make(self, index: int) -> Actor:
@@ -205,7 +205,7 @@ class Actors:
     except server_lost.ServerLost as error:
       blocked = self._lose(one, connection, error)
     if blocked:
-      self.blocked = blocked, time.time()
+      self.blocked = blocked, time.monotonic()
     return blocked
 
   def write(self, one: Actor, actions: Sequence[np.ndarray], *answer: Any) -> bool:
@@ -228,7 +228,7 @@ class Actors:
     with self._lock:
       one.actions = actions
       one.number += 1
-      one.heard = time.time()
+      one.heard = time.monotonic()
       self.counts['calls'] += 1
       self.counts['call_seconds'] += one.heard - one.called
       self.counts['unrolls'] += complete
@@ -260,11 +260,11 @@ class Actors:
       seconds: how long to wait at most.
       should_stop: ends the wait for actors to be told.
     """
-    end = time.time() + seconds
+    end = time.monotonic() + seconds
     with self._lock:
       self._finished, self._closes = finished, True
       known = dict(self._actors)
-    while time.time() < end and not (
+    while time.monotonic() < end and not (
         len(self._told) >= self._max_actors or should_stop() if finished
         else all(one.called is None for one in known.values())):
       time.sleep(0.02)
@@ -272,6 +272,6 @@ class Actors:
       for one in known.values():
         writer = one.stream.writer
         if not finished and one.connection is not None:
-          while time.time() < end and not writer.wait(0, 100):
+          while time.monotonic() < end and not writer.wait(0, 100):
             pass
         writer.close()

@@ -60,10 +60,10 @@ class Backoff:
     seconds = self._seconds * random.uniform(0.5, 1)
     logging.warning('%s: the %s at %s does not answer (%s); trying again in %.1f s',
                     self._who, self._server, self._address, error, seconds)
-    end = time.time() + seconds
+    end = time.monotonic() + seconds
     # TensorFlow's functions of a connection, 1 to 2 MiB, are in reference cycles, which
     # Python alone would collect after dozens of connections.
     gc.collect()
-    while time.time() < end and not self._should_stop():
+    while time.monotonic() < end and not self._should_stop():
       time.sleep(0.1)
     self._seconds = min(2 * self._seconds, self._longest)

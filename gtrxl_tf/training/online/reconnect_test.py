@@ -25,16 +25,16 @@ class PatienceTest(parameterized.TestCase):
 
   def test_waits_grow_until_the_server_answers(self):
     asked, clock = [], [0.0]  # A clock that moves only where the part sleeps.
-    self.enter_context(mock.patch.object(time, 'time', lambda: clock[0]))
+    self.enter_context(mock.patch.object(time, 'monotonic', lambda: clock[0]))
     self.enter_context(mock.patch.object(
         time, 'sleep', lambda seconds: clock.append(clock.pop() + seconds)))
     backoff = reconnect.Backoff('actor', 'host:1', lambda: bool(asked.append(1)))
     def wait():
-      before = time.time()
+      before = time.monotonic()
       with self.assertLogs(level='WARNING') as logs:
         backoff.wait(server_lost.ServerLost('gone'))
       self.assertRegex(logs.output[0], r'actor: .* at host:1 does not answer \(gone\);')
-      return time.time() - before
+      return time.monotonic() - before
     first, second = wait(), wait()
     self.assertBetween(first, 0.5, 1.2)
     self.assertBetween(second, 1, 2.2)

@@ -45,17 +45,17 @@ def serve(experiment: experiment_lib.OnlineExperiment, port: int,
   if settings is not None:
     files.write_atomically(folder.replay / agreement.SETTINGS, settings)
   logging.info('server: listening on port %d, on all interfaces', port)
-  saved = shown = time.time()
+  saved = shown = time.monotonic()
   while not should_stop():
     time.sleep(0.2)
-    if gauges is not None and gauges.listens and time.time() - shown > 1:
+    if gauges is not None and gauges.listens and time.monotonic() - shown > 1:
       try:
         gauges.show(server_lib.sizes(port))
       except server_lost.ServerLost as error:  # The machine is overloaded.
         logging.warning('server: no gauges: %s', config.one_line(error))
-      shown = time.time()
-    if time.time() - saved > checkpoint_seconds:
+      shown = time.monotonic()
+    if time.monotonic() - saved > checkpoint_seconds:
       server_lib.checkpoint(port)
-      saved = time.time()
+      saved = time.monotonic()
   server_lib.checkpoint(port)
   server.stop()

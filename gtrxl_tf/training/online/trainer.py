@@ -151,9 +151,9 @@ class OnlineTrainer(trainer.Trainer):
       try:
         self._connect()
         while not (self._should_stop() or self._has_ended()):
-          waiting = time.time()
+          waiting = time.monotonic()
           batch = self._queue.next(self._alive_or_stop)
-          self._idle += time.time() - waiting
+          self._idle += time.monotonic() - waiting
           if batch is None:
             break  # It should stop, or a restarted server is to be checked.
           backoff.reset()
@@ -320,16 +320,16 @@ class OnlineTrainer(trainer.Trainer):
       True if all have been told or the server is gone; False if it was asked to stop
       first.
     """
-    deadline = time.time() + _FAREWELL_SECONDS
+    deadline = time.monotonic() + _FAREWELL_SECONDS
     backoff = reconnect.Backoff(
         'learner', self._address,
-        lambda: self._should_stop() or time.time() > deadline)
+        lambda: self._should_stop() or time.monotonic() > deadline)
     while not self._should_stop():
       try:
         self._publish(finished=True)
         return True
       except server_lost.ServerLost as error:
-        if time.time() > deadline:
+        if time.monotonic() > deadline:
           logging.warning(
               'learner: the server at %s cannot be told that the run is over: %s',
               self._address, config.one_line(error))

@@ -124,7 +124,7 @@ class UnrollQueue:
     found = queue.SimpleQueue()
     self._start_thread(
         deadline.run, functools.partial(next, self._iterator, None), found)
-    started, taken_at_start = time.time(), self._ledger.taken
+    started, taken_at_start = time.monotonic(), self._ledger.taken
     taken, since = taken_at_start, started  # The last change of `taken`.
     longest = max(_SILENT_SECONDS, self._stall_seconds / 2)
     while True:
@@ -133,16 +133,16 @@ class UnrollQueue:
       except queue.Empty:
         if alive_or_stop() or self._abandoned.is_set():
           return None
-        waited = time.time() - started
+        waited = time.monotonic() - started
         if self._ledger.taken == taken_at_start and waited > self._stall_seconds:
           logging.warning('learner: no unroll has come for %.0f s: it connects again to '
                           'the server at %s', waited, self._address)
           self.abandon()
           return None
         if self._ledger.taken != taken:
-          taken, since = self._ledger.taken, time.time()
-        elif time.time() - since > longest:
-          since, waiting = time.time(), self.length()
+          taken, since = self._ledger.taken, time.monotonic()
+        elif time.monotonic() - since > longest:
+          since, waiting = time.monotonic(), self.length()
           if waiting > 0:
             self.abandon()
             raise server_lost.ServerLost(
@@ -170,9 +170,9 @@ class UnrollQueue:
   def close(self) -> None:
     """Gives up the connection, and waits a little for threads to end."""
     self.abandon()
-    end = time.time() + _JOIN_SECONDS
+    end = time.monotonic() + _JOIN_SECONDS
     for thread in self._threads:
-      thread.join(max(0, end - time.time()))
+      thread.join(max(0, end - time.monotonic()))
 
   def _start_thread(self, target: Callable[..., None], *args) -> None:
     self._threads = [thread for thread in self._threads if thread.is_alive()]

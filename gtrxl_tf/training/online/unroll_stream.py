@@ -79,11 +79,11 @@ class UnrollStream:
       return QUEUE
     if self._limit is not None and self._begun >= self._limit:
       if self._waits_since is None:
-        self._waits_since = time.time()
+        self._waits_since = time.monotonic()
         # Otherwise the learner would wait for the unroll that the next row completes.
         self.writer.end_unroll(self.row(seen))
         return QUEUE
-      waited = time.time() - self._waits_since
+      waited = time.monotonic() - self._waits_since
       if waited <= _MAX_SECONDS_FOR_WEIGHTS:
         return WEIGHTS
       logging.warning('actor: no newer weights for %d s; acting with those of learner '
