@@ -86,15 +86,23 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
   return server
 
 
-def check_port(port: int) -> None:
-  """Refuses a port that is in use, which Reverb would share without an error."""
-  with socket.socket() as probe:
+def check_port(port: int, host: str = '') -> None:
+  """Refuses a port that is in use, which Reverb would share without an error.
+
+  Args:
+    port: the port to listen on.
+    host: this machine, by a name or an address; empty for all interfaces.
+
+  Raises:
+    config.ConfigError: the port is taken, or the host is not this machine.
+  """
+  with socket.socket(socket.AF_INET6 if ':' in host else socket.AF_INET) as probe:
     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-      probe.bind(('', port))
+      probe.bind((host, port))
     except OSError as error:
-      raise config.ConfigError(
-          f'port {port} cannot be listened on: {error.strerror}') from error
+      raise config.ConfigError(f'port {port}{host and f" of {host}"} cannot be listened '
+                               f'on: {error.strerror}') from error
 
 
 def checkpoint(port: int) -> None:

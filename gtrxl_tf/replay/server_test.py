@@ -171,6 +171,12 @@ class ServerTest(parameterized.TestCase):
         config.ConfigError, f'^port {self.port} cannot be listened on: Address already'):
       self.serve()
 
+  def test_a_host_that_is_another_machine_is_refused(self):
+    server_lib.check_port(self.port, 'localhost')
+    with self.assertRaisesRegex(
+        config.ConfigError, f'^port {self.port} of 192.0.2.7 cannot be listened on: Can'):
+      server_lib.check_port(self.port, '192.0.2.7')
+
 
 if __name__ == '__main__':
   absltest.main()

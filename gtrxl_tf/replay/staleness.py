@@ -73,7 +73,7 @@ class Ledger(tf.train.experimental.PythonState):
     self._newest_of_writer = {}
     # Since the last call of `gauges`: each writer's environment steps, and ages.
     self._steps_of_writer = collections.Counter()
-    self._ages = []
+    self._num_ages = self._sum_of_ages = 0
     self.learner_step = 0
     self.environment_steps = 0
     self.unrolls = 0
@@ -133,7 +133,8 @@ class Ledger(tf.train.experimental.PythonState):
 
   def count_age(self, age: int) -> None:
     """Counts the age of an item that is trained on next."""
-    self._ages.append(age)
+    self._num_ages += 1
+    self._sum_of_ages += age
     self.oldest = max(self.oldest, age + 1)
 
   def gauges(self, seconds: float) -> Dict[str, float]:
@@ -144,12 +145,12 @@ class Ledger(tf.train.experimental.PythonState):
     environment steps per second.
     """
     rates = [steps / seconds for steps in self._steps_of_writer.values()] or [math.nan]
-    found = {'data_age': float(np.mean(self._ages)) if self._ages else math.nan,
+    found = {'data_age': self._sum_of_ages / (self._num_ages or math.nan),
              'actors': len(self._steps_of_writer),
              'slowest_actor_steps_per_second': min(rates),
              'fastest_actor_steps_per_second': max(rates)}
     self._steps_of_writer.clear()
-    self._ages.clear()
+    self._num_ages = self._sum_of_ages = 0
     return found
 
   def own_state(self) -> str:

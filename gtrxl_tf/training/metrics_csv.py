@@ -40,27 +40,25 @@ class MetricsWriter:
         + [self._line(map(_format, row.values())) for row in rows]))
 
   def append(self, row: Dict[str, float]) -> None:
-    """Writes a row. A new key becomes a column, which is NaN in the rows before.
+    """Writes a row.
 
-    If the file has a column that the row does not have, the file is renamed to
-    `metrics.csv.damaged`, and a new one begins with this row. A new one also begins if
-    somebody has removed the file.
+    A new key becomes a column, which is NaN in the rows before. A column that the row
+    does not have, as when a run goes on without its score, is NaN in this row. If
+    somebody has removed the file, a new one begins.
     """
-    unknown = [column for column in self._columns if column not in row]
-    if unknown:
-      logging.warning('%s has a column %r, which is unknown; the file is now %s',
-                      self._path, unknown[0], files.set_aside(self._path).name)
     if not self._path.exists():
       self._columns, self._waiting = [], ''
       self._path.touch()
     size = self._path.stat().st_size
     try:
-      if len(row) > len(self._columns) > 0 and not self._waiting:
-        size = self._widen([column for column in row if column not in self._columns])
+      new = [column for column in row if column not in self._columns]
+      if new and self._columns and not self._waiting:
+        size = self._widen(new)
       if not self._columns:
         self._columns = list(row)
         self._waiting += self._line(self._columns)
-      self._waiting += self._line(_format(row[column]) for column in self._columns)
+      self._waiting += self._line(
+          _format(row.get(column, math.nan)) for column in self._columns)
       with open(self._path, 'a', encoding='utf-8') as file:
         file.write(self._waiting)
     except OSError as error:

@@ -118,16 +118,14 @@ class MetricsTest(parameterized.TestCase):
       self.assertEqual(self.steps(), [2])
     self.assertIn('metrics.csv: 2 lines cannot be read', logs.output[0])
 
-  def test_a_file_with_a_column_that_is_unknown_is_set_aside(self):
-    self.path.write_text('learner_step,retuqn\n10,0.5\n')
+  def test_a_column_that_rows_no_longer_have_is_nan(self):
+    self.write([{'learner_step': 10, 'score': 7, 'return': 0.5}])
     writer = metrics_csv.MetricsWriter(self.path)
-    with self.assertLogs('absl', 'WARNING') as logs:
-      writer.append(_ROWS[1])
-    writer.append(_ROWS[2])
-    self.assertIn("metrics.csv has a column 'retuqn', which is unknown; the file is now "
-                  'metrics.csv.damaged', logs.output[0])
-    self.assertLen(logs.output, 1)
-    self.assertEqual(self.steps(), [20, 30])
+    for step in (20, 30):
+      writer.append({'learner_step': step, 'return': 1, 'new': 2})
+    self.assertEqual(
+        self.path.read_text(),
+        'learner_step,score,return,new\n10,7,0.5,nan\n20,nan,1,2\n30,nan,1,2\n')
 
   def test_a_new_column_is_nan_in_the_rows_before(self):
     self.write([{'learner_step': 10, 'return': 0.5}])

@@ -120,9 +120,9 @@ class InferenceServer:
     Raises:
       actor.ActingFailed: the policy cannot act on the environments' observations.
       config.ConfigError: the server has other settings, or the learner another
-        network; or something listens on the port.
+        network; or the address cannot be listened on.
     """
-    server_lib.check_port(self._port)
+    server_lib.check_port(self._port, self._host)
     try:
       self._policy.warm_up()
     except ValueError as error:
@@ -139,13 +139,13 @@ class InferenceServer:
     """Returns an RPC server."""
     text = differences.to_json(self._experiment.settings or {})
     settings = tf.function(lambda: tf.constant(text), input_signature=[])
-    server = tf.distribute.experimental.rpc.Server.create(
-        'grpc', f'{self._host}:{self._port}')
+    host = f'[{self._host}]' if ':' in self._host else self._host  # IPv6.
+    server = tf.distribute.experimental.rpc.Server.create('grpc', f'{host}:{self._port}')
     server.register(inference_call.ACT, self._call)
     server.register(inference_call.SETTINGS, settings)
     server.start()
     logging.info('inference: listening at %s:%d, in batches of up to %d environments',
-                 self._host, self._port, self._policy.batch_sizes[-1])
+                 host, self._port, self._policy.batch_sizes[-1])
     return server
 
   def _serve_until_ended(self) -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import random
+import re
 import time
 from typing import Callable
 
@@ -18,9 +19,10 @@ def check_address(address: str, flag: str = 'server') -> str:
     config.ConfigError: it is not of the form host:port.
   """
   host, _, port = address.rpartition(':')
-  if not host or '/' in host or not port.isdigit() or not 0 < int(port) < 65536:
-    raise config.ConfigError(
-        f'--{flag}={address}: expected HOST:PORT, as in localhost:8000')
+  if (not re.fullmatch(r'[^:/\[\]]+|\[[^/\[\]]+\]', host)
+      or not port.isdigit() or not 0 < int(port) < 65536):
+    raise config.ConfigError(f'--{flag}={address}: expected HOST:PORT, as in '
+                             'localhost:8000 or [::1]:8000')
   return address
 
 

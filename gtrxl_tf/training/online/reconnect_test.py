@@ -14,14 +14,16 @@ from gtrxl_tf.training.online import reconnect
 class PatienceTest(parameterized.TestCase):
 
   @parameterized.parameters('', '8000', 'localhost', 'localhost:', 'localhost:http',
-                            'localhost:0', 'localhost:70000', 'http://localhost:8000')
+                            'localhost:0', 'localhost:70000', 'http://localhost:8000',
+                            '::1:8000')
   def test_an_invalid_address_is_refused(self, address):
     with self.assertRaisesRegex(
         config.ConfigError, f'^--server={address}: expected HOST:PORT'):
       reconnect.check_address(address)
 
-  def test_a_valid_address(self):
-    self.assertEqual(reconnect.check_address('10.0.0.1:8000'), '10.0.0.1:8000')
+  @parameterized.parameters('10.0.0.1:8000', 'my-host.local:8000', '[::1]:8000')
+  def test_a_valid_address(self, address):
+    self.assertEqual(reconnect.check_address(address), address)
 
   def test_waits_grow_until_the_server_answers(self):
     asked, clock = [], [0.0]  # A clock that moves only where the part sleeps.
