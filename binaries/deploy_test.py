@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import textwrap
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -439,6 +440,34 @@ class GcloudTest(_Test):
     startup = (_DEPLOY / 'startup.sh').read_text()
     self.assertEqual(re.findall(r'DynamicUser=(\S+)', startup), ['yes'])
     self.assertIn('SupplementaryGroups=tpu', startup)
+
+  def test_a_restore_that_breaks_off_is_repeated(self):
+    startup = (_DEPLOY / 'startup.sh').read_text()
+    block = re.search('^if copy=.*?^fi$', startup, re.MULTILINE | re.DOTALL)[0]
+    root = pathlib.Path(self.create_tempdir().full_path)
+    (root / 'boot.sh').write_text(textwrap.dedent(f'''
+        set -euo pipefail
+        attribute() {{ echo gs://mine/gtrxl/run; }}
+        systemctl() {{ echo copies to the bucket; }}
+        gcloud() {{
+          if [ "$2" = ls ]; then
+            [ "$ANSWERS" = yes ] && echo gs://mine/gtrxl/run/
+          else
+            mkdir -p "$5"; touch "$5/first"
+            [ "$COMPLETE" = yes ] && touch "$5/last"
+          fi
+        }}
+        folder={root}/private/gtrxl
+        ''') + block.replace('/var/lib/private', f'{root}/private'))
+    def boot(answers, complete):
+      return subprocess.run(
+          ['bash', str(root / 'boot.sh')], check=False, stdout=subprocess.PIPE, text=True,
+          env={**os.environ, 'ANSWERS': answers, 'COMPLETE': complete}).stdout
+    self.assertEqual(boot('no', 'yes') + boot('yes', 'no'), '')
+    self.assertFalse((root / 'private/gtrxl').exists())
+    self.assertEqual(boot('yes', 'yes'), 'copies to the bucket\n')
+    self.assertCountEqual(
+        [path.name for path in (root / 'private/gtrxl').iterdir()], ['first', 'last'])
 
   @parameterized.parameters(
       ('instance-templates create', True), ('firewall-rules create gtrxl-deny', True),

@@ -12,7 +12,7 @@ mkdir -p /opt/gtrxl_tf
 cd /opt/gtrxl_tf
 if [ ! -e .installed ]; then
   apt-get update --quiet
-  apt-get install --yes --quiet python3-venv
+  apt-get install --yes --quiet python3-venv libosmesa6  # For the images of `envs`.
   gcloud storage cp "$(attribute source)" source.tar.gz
   tar --extract --gzip --file=source.tar.gz
   # The site packages of a TPU VM's image include its TensorFlow.
@@ -40,9 +40,15 @@ done
 # The learner's folder is copied to the bucket, and a new machine begins with the copy.
 folder=/var/lib/private/gtrxl
 if copy=$(attribute copy); then
-  if [ ! -e "$folder" ] && gcloud storage ls "$copy/" > /dev/null 2>&1; then
-    mkdir -p -m 700 /var/lib/private
-    gcloud storage rsync --recursive "$copy" "$folder"
+  if [ ! -e "$folder" ]; then
+    # It ends here if the bucket does not answer, or the copy breaks off: a folder that
+    # lacks something would be copied back, and the rest deleted.
+    there=$(gcloud storage ls "${copy%/*}/")
+    if grep --quiet --line-regexp "$copy/" <<< "$there"; then
+      mkdir -p -m 700 /var/lib/private
+      gcloud storage rsync --recursive "$copy" "$folder.partial"
+      mv "$folder.partial" "$folder"
+    fi
   fi
   systemctl is-active --quiet gtrxl-copy.timer || systemd-run --unit=gtrxl-copy \
     --on-active=5min --on-unit-inactive=5min \

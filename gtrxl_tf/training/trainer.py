@@ -198,10 +198,10 @@ class Trainer(abc.ABC):
       raise
     if ended and self._is_chief:
       self.export()
-      # Last: once `done` exists, a resumed run no longer tells other processes of its
-      # end.
-      if self._announce_end():
-        files.write_atomically(self._folder.done, 'The run took all its steps.\n')
+    # Every worker tells those that only it knows. `done` is last: once it exists, a
+    # resumed run no longer tells other processes of its end.
+    if ended and self._announce_end() and self._is_chief:
+      files.write_atomically(self._folder.done, 'The run took all its steps.\n')
     return ended
 
   def train(self) -> bool:

@@ -77,8 +77,8 @@ class OnlineExperiment(experiment.Experiment):
       weights an actor acts again with those it has, since an unroll may have been lost.
       If none was, `max_age` refuses the additional ones.
     stall_seconds: seconds without a usable unroll after which a warning says what the
-      learner waits for, and its health check fails; the same holds for an actor without
-      an unroll. A part that hangs in a single call for three times as long ends, and is
+      learner waits for, and its health check fails. An actor without an unroll warns,
+      too. A part that hangs in a single call for three times as long ends, and is
       started again. Not in the paper; ten minutes are more than a first step takes to
       compile.
     replay: the table that an off-policy agent, such as R2D2, samples from; None for the

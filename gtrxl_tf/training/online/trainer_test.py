@@ -369,6 +369,16 @@ class OnlineTrainingTest(parameterized.TestCase):
       self.assertFalse(training._announce_end())
 
   @pytest.mark.medium
+  def test_each_worker_tells_its_own_inference_server_of_the_end(self):
+    self.start()
+    training = self.training(self.experiment(1))
+    with mock.patch.multiple(
+        training, _is_chief=False, _inference=mock.MagicMock(), train=lambda: True):
+      self.assertTrue(training.run())
+      training._inference.publish.assert_called_once_with(0, True)
+    self.assertFalse(self.folder.done.exists())
+
+  @pytest.mark.medium
   def test_an_error_of_the_program_is_not_taken_for_a_lost_server(self):
     self.start()
     self.feed(1)
