@@ -71,10 +71,11 @@ class _Part(NamedTuple):
 def serve(settings: Settings, root_dir: str, port: int,
           checkpoint_seconds: float = math.inf) -> None:
   """Runs the Reverb server, which keeps checkpoints of its tables in `root_dir`."""
-  with _started('server', settings) as part:
-    server_lib.serve(
-        part.experiment, port, run_folder.RunFolder(root_dir), part.should_stop,
-        checkpoint_seconds, part.gauges)
+  folder = run_folder.RunFolder(root_dir)
+  with _started('server', settings) as part, (
+      folder.written_by('server') if settings.supervised else contextlib.nullcontext()):
+    server_lib.serve(part.experiment, port, folder, part.should_stop,
+                     checkpoint_seconds, part.gauges)
 
 
 @exit_codes.returns_code
@@ -120,10 +121,11 @@ def infer(settings: Settings, server: str, port: int, start: int,
 def learn(settings: Settings, server: str, root_dir: str,
           inference: Optional[trainer.InferenceAddress] = None) -> None:
   """Runs the learner of a supervised run, with the Reverb server at HOST:PORT."""
-  with _started('learner', settings) as part:
+  folder = run_folder.RunFolder(root_dir)
+  with _started('learner', settings) as part, folder.written_by('learner'):
     trainers.train(part.experiment, trainer.Process(
-        run_folder.RunFolder(root_dir), tf.distribute.get_strategy(),
-        part.should_stop, server, part.gauges, inference=inference))
+        folder, tf.distribute.get_strategy(), part.should_stop, server, part.gauges,
+        inference=inference))
 
 
 @exit_codes.returns_code

@@ -106,6 +106,17 @@ class RunFolder:
     finally:
       os.close(descriptor)
 
+  @contextlib.contextmanager
+  def written_by(self, part: str) -> Iterator[None]:
+    """Waits until no other process is this part of the run, and keeps others waiting.
+
+    If a supervisor is killed, as by Ctrl-C twice, its parts take up to 20 s to save and
+    end. The user may have started the run again by then.
+    """
+    with open(self.root / f'.{part}.lock', 'w', encoding='utf-8') as file:
+      fcntl.flock(file, fcntl.LOCK_EX)
+      yield
+
   def keep_record(self) -> pathlib.Path:
     """Copies config and evaluation to numbered files beside them.
 

@@ -1,5 +1,8 @@
 """Tests of run_folder.py."""
 
+import threading
+import time
+
 from absl.testing import absltest
 
 from gtrxl_tf import files
@@ -18,6 +21,21 @@ class RunFolderTest(absltest.TestCase):
           self.fail('Two of them.')
     with folder.in_use():
       pass
+
+  def test_a_part_waits_for_the_one_before(self):
+    folder, order = run_folder.RunFolder(self.create_tempdir().full_path), []
+
+    def write():
+      with folder.written_by('learner'):
+        order.append('second')
+
+    with folder.written_by('server'), folder.written_by('learner'):
+      thread = threading.Thread(target=write)
+      thread.start()
+      time.sleep(0.1)
+      order.append('first')
+    thread.join()
+    self.assertEqual(order, ['first', 'second'])
 
   def test_a_path_that_tensorflow_cannot_read_is_refused(self):
     folder = run_folder.RunFolder(self.create_tempdir().full_path + '/lr[3e-4]/run')
