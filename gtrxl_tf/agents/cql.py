@@ -42,7 +42,7 @@ class CQLAgent(agent_lib.OfflineAgent):
                discount: config.UnitInterval = 0.99,
                target_update_period: config.PositiveInt = 2000):
     super().__init__('cql', network)
-    self.target = copy.deepcopy(network)
+    self.target = _copied(network)
     self._alpha = alpha
     self._discount = discount
     self._target_update_period = target_update_period
@@ -89,6 +89,16 @@ class CQLAgent(agent_lib.OfflineAgent):
 def _shift(x: tf.Tensor) -> tf.Tensor:
   """Moves `x` `[B, T]` one step later, with 0 at the first step."""
   return tf.pad(x[:, :-1], [[0, 0], [1, 0]])
+
+
+def _copied(network: network_lib.CQLNetwork) -> network_lib.CQLNetwork:
+  """Returns a copy, whose variables are cast as those of the network are."""
+  copied = {}
+  for variable in network.variables:
+    other = copy.deepcopy(variable)
+    if type(other) is not type(variable):  # Keras's variables that cast themselves.
+      copied[id(variable)] = type(variable)(other)
+  return copy.deepcopy(network, copied)
 
 
 @config.configurable

@@ -215,6 +215,11 @@ class CQLPolicyTest(tf.test.TestCase):
     with self.assertRaisesRegex(config.ConfigError, 'expected one DiscreteArray'):
       network_lib.CQLNetwork(testing.CONTINUOUS, torsos.VectorTorso())
 
+  def test_refuses_a_core_with_dropout(self):
+    with self.assertRaisesRegex(config.ConfigError, 'SegmentTransformer.dropout or .*: exp'):
+      network_lib.CQLNetwork(
+          testing.DISCRETE, torsos.VectorTorso(), cores.SegmentTransformer(dropout=0.1))
+
 
 if __name__ == '__main__':
   absltest.main()

@@ -59,6 +59,9 @@ class DistillationAgent(agent_lib.OfflineAgent):
     action = tf.nest.map_structure(
         lambda x: x[:, 1:] if x.dtype.is_floating else tf.cast(x[:, 1:], tf.int32),
         inputs.action)
+    # Padding is 0 in the environment's units, which may be no action.
+    action = nests.where(
+        batch.valid, action, tf.nest.map_structure(tf.zeros_like, action))
     carries = bool(tf.nest.flatten(batch.state))
     state = batch.state if carries else network.core.empty_state(
         tf.shape(batch.valid)[0])

@@ -48,6 +48,22 @@ def _batch(action_spec=_BYTES):
 
 class DistillationAgentTest(tf.test.TestCase, parameterized.TestCase):
 
+  @parameterized.parameters(False, True)
+  def test_padding_may_be_no_action(self, jit_compile):
+    spec = specs.BoundedArray((), np.int32, 1, 3)
+    agent, batch = _agent(spec), _batch(spec)
+
+    @tf.function(autograph=False, jit_compile=jit_compile)
+    def evaluate(action):
+      with tf.GradientTape() as tape:
+        loss, _ = agent.loss(batch._replace(
+            histories=batch.histories._replace(action=action)))
+      return loss, tape.gradient(loss, agent.learned_variables)
+
+    action = tf.constant(np.random.RandomState(2).randint(1, 4, [_B, _T + 1]), tf.int32)
+    known = tf.concat([tf.ones([_B, 1], bool), batch.valid], axis=1)
+    self.assertAllClose(evaluate(tf.where(known, action, 0)), evaluate(action))
+
   @parameterized.parameters(
       (_BYTES, {'cross_entropy', 'accuracy'}),
       (testing.HYBRID, {'cross_entropy', 'squared_error'}))

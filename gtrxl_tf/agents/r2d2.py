@@ -130,6 +130,7 @@ class R2D2Agent(actor_critic_agent.NetworkPair):
         q_values, target_q_values, actions, unrolls.reward[:, start:],
         unrolls.discount[:, start:], is_last, batch.weight, **self._settings)
     valid = ~is_last[:, :-1]
+    actions = tf.where(valid, actions, 0)  # Last steps have no action.
     mean = averages.MaskedMean(valid)
     return losses.total_loss, {
         'loss': losses.total_loss,
@@ -231,7 +232,7 @@ class EpsilonGreedyPolicy(policy_lib.ActorCriticPolicy):
     super().__init__(
         network, observation_spec, action_spec, with_record=with_record,
         half_records=half_records)
-    self._rates = rates
+    self._rates = np.asarray(rates, np.float32)
 
   def _sample(self, policy: action_space.Policy, seed: Any) -> Any:
     logits = policy.logits

@@ -125,7 +125,7 @@ class R2D2AgentTest(tf.test.TestCase, parameterized.TestCase):
     agent = agent_lib.R2D2Agent(network(), network(), burn_in=2)
     m = agent.online.core.memory_length
     policy = agent_lib.EpsilonGreedyPolicy(
-        np.array([0.5, 0.9], np.float32), agent.online, _OBSERVATION_SPEC,
+        np.array([0.5, 0.9]), agent.online, _OBSERVATION_SPEC,
         testing.DISCRETE, with_record=True)
     random = np.random.RandomState(0)
     state, rows = policy.get_initial_state(2), []

@@ -184,6 +184,13 @@ class CoreTest(tf.test.TestCase):
     self.assertAllEqual(state.memory, other_state.memory)
     self.assertAllEqual(beliefs.context, other_beliefs.context)
 
+  def test_keras_trains_it_compiled_by_xla(self):
+    core, (inputs, _) = _core(), _inputs(3)
+    model = tf.keras.Sequential([core, tf.keras.layers.Dense(1)])
+    model.compile('sgd', 'mse', jit_compile=True)
+    history = model.fit(inputs, np.ones([_B, 3, 1]), verbose=0)  # Its batch is unknown.
+    self.assertGreater(history.history['loss'][0], 0)
+
   def test_the_policys_losses_end_at_the_latents_of_a_predictor(self):
     core, (inputs, is_first) = _core(), _inputs(8)
     state = core.initial_state(_B)

@@ -119,8 +119,7 @@ class RATE(core.Core):
       for all of it at the start of each segment. Variants other than `trxl` allow only
       0 and 1.
 
-  The defaults are the paper's for T-Maze (Table 8). S is its K = 30 environment steps
-  of three tokens each.
+  The defaults are the paper's for T-Maze (Table 8), where S is 30 steps of 3 tokens.
   """
 
   def __init__(
@@ -242,11 +241,13 @@ class RATE(core.Core):
     """Returns each segment's steps, and the rows that begin an episode with it."""
     segments = core.segment_slices(inputs.shape[1], self._segment_length)
     within = tf.range(inputs.shape[1]) % self._segment_length > 0
-    tf.debugging.Assert(
-        tf.logical_not(tf.reduce_any(is_first & within)),
-        ['is_first is true within a segment: expected only on the first of every '
-         f'{self._segment_length} steps'])
-    stream = self.embedding(inputs)
+    wrong = tf.reduce_any(is_first & within, axis=1)
+    tf.debugging.Assert(tf.logical_not(tf.reduce_any(wrong)), [
+        'is_first is true within a segment: expected only on the first of every '
+        f'{self._segment_length} steps'])
+    # XLA leaves assertions out: there the outputs are NaN.
+    nan = tf.cast(float('nan'), self.compute_dtype)
+    stream = tf.where(wrong[:, tf.newaxis, tf.newaxis], nan, self.embedding(inputs))
     return list(zip(tf.split(stream, len(segments), axis=1),
                     (is_first[:, segment.start] for segment in segments)))
 

@@ -383,6 +383,11 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
     with self.assertRaisesRegex(
         tf.errors.InvalidArgumentError, 'within a segment: expected only on the first'):
       core(inputs, is_first, core.initial_state(_B))
+    # Compiled code has no assertions.
+    outputs = tf.function(core, jit_compile=True, autograph=False)(
+        inputs, is_first & (tf.range(_B)[:, tf.newaxis] == 0))
+    self.assertAllEqual(tf.reduce_all(tf.math.is_nan(outputs), [1, 2]),
+                        tf.range(_B) == 0)
 
   def test_heads_of_the_valve_must_divide_its_width(self):
     with self.assertRaisesRegex(

@@ -40,8 +40,11 @@ class _Layer(keras.Layer):
 
   def project(self, inputs: tf.Tensor) -> tf.Tensor:
     """Returns the inputs' share of the gates, `[..., G * H]`, for all steps at once."""
-    return (tf.tensordot(inputs, tf.cast(self.kernel, inputs.dtype), axes=1)
-            + tf.cast(self.bias, inputs.dtype))
+    kernel = tf.cast(self.kernel, inputs.dtype)
+    # In a loop XLA cannot compile the gradient of `tensordot` with an unknown batch.
+    product = (tf.matmul(inputs, kernel) if inputs.shape.rank == 2
+               else tf.tensordot(inputs, kernel, axes=1))
+    return product + tf.cast(self.bias, inputs.dtype)
 
   def step(self, projected: tf.Tensor, is_first: tf.Tensor, state: tf.Tensor
            ) -> tf.Tensor:

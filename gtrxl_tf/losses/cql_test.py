@@ -40,6 +40,7 @@ class CQLLossTest(tf.test.TestCase):
     targets = cql.double_q_targets(
         [[1., 2.]], np.ones([1, 2]), [[[1., 2.], [3., 5.]]], [[[1., 2.], [3., 4.]]], 0.5)
     self.assertAllClose(targets, [[3., 2.]])
+    self.assertAllEqual(cql.taken_values(np.eye(2), np.array([1, 1])), [0., 1.])
     self.assertAllEqual(cql.target_mask([[True, True]], [[1., 1.]]), [[True, False]])
 
   def test_steps_outside_the_mask_do_not_count(self):

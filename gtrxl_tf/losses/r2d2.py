@@ -105,6 +105,8 @@ def rescale(x: tf.Tensor, epsilon: float = 1e-3) -> tf.Tensor:
   Rescaled values take the place of clipped rewards.
   """
   x = tf.convert_to_tensor(x)
+  if x.dtype.is_integer:
+    x = tf.cast(x, tf.float32)
   size = tf.abs(x)
   # The same function, without a difference of two nearly equal numbers.
   return tf.sign(x) * size / (tf.sqrt(size + 1) + 1) + epsilon * x
@@ -180,7 +182,7 @@ def priorities(td_errors: tf.Tensor, valid: tf.Tensor, eta: float = 0.9) -> tf.T
   """
   if not 0 <= eta <= 1:
     raise ValueError(f'eta: expected a number in [0, 1], got {eta!r}')
-  sizes = tf.where(valid, tf.abs(td_errors), 0.)
+  sizes = tf.where(valid, tf.abs(tf.cast(td_errors, tf.float32)), 0.)
   mean = tf.math.divide_no_nan(
       tf.reduce_sum(sizes, axis=1),
       tf.reduce_sum(tf.cast(valid, tf.float32), axis=1))

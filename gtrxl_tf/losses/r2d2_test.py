@@ -138,8 +138,10 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(gradient != 0, tf.pad(taken != 0, [[0, 0], [0, 1], [0, 0]]))
 
   def test_priorities_of_a_sequence_without_steps_are_zero(self):
-    errors, valid = tf.constant([[1., -3.], [2., 2.]]), [[True, True], [False, False]]
-    self.assertAllClose(r2d2.priorities(errors, tf.constant(valid), 0.75), [2.75, 0.])
+    errors, valid = [[1., -3.], [2., 2.]], [[True, True], [False, False]]
+    for convert in tf.constant, np.array:
+      found = r2d2.priorities(convert(errors), convert(valid), 0.75)
+      self.assertAllClose(found, [2.75, 0.])
 
   @parameterized.parameters(
       (dict(gamma=1.5), r'gamma: expected a number in \[0, 1\], got 1.5'),

@@ -25,7 +25,7 @@ def nearest_codes(features: tf.Tensor, codebook: tf.Tensor) -> tf.Tensor:
   Returns:
     `[...]`, int32.
   """
-  features = tf.cast(features, tf.float32)
+  features, codebook = tf.cast(features, tf.float32), tf.cast(codebook, tf.float32)
   # Without the squares of features, which are the same for all codes.
   distances = (tf.reduce_sum(tf.square(codebook), axis=-1)
                - 2 * tf.tensordot(features, codebook, [[-1], [-1]]))

@@ -132,6 +132,10 @@ class EStepTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(loss.weights, want / want.sum())
     self.assertAllClose(tf.reduce_sum(loss.weights), 1)
 
+  def test_the_number_of_the_top_is_not_rounded_down_twice(self):
+    loss, _ = _evaluate(_batch(20, 19), top_fraction=0.65)
+    self.assertEqual(np.sum(loss.weights > 0), 247)  # 0.65 x 380.
+
   def test_weights_do_not_change_when_all_advantages_rise_by_the_same(self):
     batch = _batch()
     loss, gradients = _evaluate(batch)

@@ -1,6 +1,6 @@
 """The actor-critic network: torso, previous action and reward, core, heads."""
 
-from typing import Any, Callable, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
@@ -236,6 +236,10 @@ class ActorCritic(memory_network.MemoryNetwork):
     observation, _ = specs_lib.split_mask(observation)
     if self._instruction_encoder is None:
       return None, observation
+    if not (isinstance(observation, Mapping) and self._instruction_key in observation):
+      raise config.ConfigError(
+          f'ActorCritic.instruction_key = {self._instruction_key!r}: expected an entry '
+          f'of the observation, which is {observation!r:.200}')
     observation = dict(observation)
     instruction = observation.pop(self._instruction_key)
     return instruction, observation

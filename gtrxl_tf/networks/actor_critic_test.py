@@ -205,6 +205,16 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
     with self.assertRaisesRegex(config.ConfigError, 'num_actions = 9: expected the 4'):
       make_network(pixel_control_head=heads.PixelControlHead(9))
 
+  @parameterized.parameters(
+      (specs.Array([2], np.float32),), ({'rgb': specs.Array([2], np.float32)},))
+  def test_refuses_an_observation_without_the_instruction(self, spec):
+    network = actor_critic.ActorCritic(
+        ACTION_SPEC, torsos.VectorTorso(), CORES['Memoryless'](),
+        instruction_encoder=language.InstructionEncoder(10, 2, 4))
+    with self.assertRaisesRegex(
+        config.ConfigError, "instruction_key = 'instruction': expected an entry of the obs"):
+      network.create_variables(spec)
+
   def test_refuses_a_predictor_of_another_core(self):
     with self.assertRaisesRegex(
         config.ConfigError, r'core = DeepLSTM: expected MERLIN, as there is a predictor'):

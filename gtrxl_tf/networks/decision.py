@@ -212,6 +212,9 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     """Embeds timesteps `[...]` as `[..., D]`; returns None if none are embedded."""
     if not self._num_timesteps:
       return None
+    if isinstance(timestep, tuple):
+      raise ValueError('timestep is left out: expected integers, since '
+                       f'DecisionNetwork.num_timesteps = {self._num_timesteps}')
     return tf.gather(tf.cast(self.timestep_table, self.compute_dtype),
                      tf.minimum(timestep, self._num_timesteps - 1))
 

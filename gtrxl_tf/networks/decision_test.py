@@ -113,6 +113,8 @@ class DecisionNetworkTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_tokens_have_an_embedding_of_their_timestep(self):
     network = _network('DeepLSTM', num_timesteps=4)
+    with self.assertRaisesRegex(ValueError, 'timestep is left out: .*num_timesteps = 4'):
+      network.embed(_inputs()._replace(timestep=()))
     timestep = tf.constant([[0, 1, 2, 3, 4, 5], [7, 8, 9, 0, 1, 2]])
     inputs = _inputs()._replace(timestep=timestep)
     tokens = network.embed(inputs)

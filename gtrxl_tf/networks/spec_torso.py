@@ -84,6 +84,10 @@ class SpecTorso(torsos.Torso):
                embedding_dim: config.PositiveInt = 32,
                name: Optional[str] = None):
     super().__init__(name=name)
+    for argument, make in ('vector', vector), ('image', image):
+      if isinstance(make, tf.Module) or not callable(make):
+        raise config.ConfigError(
+            f'SpecTorso.{argument} = {make!r:.80}: expected a function that makes one')
     self._max_one_hot = max_one_hot
     self._specs = tf.nest.flatten(observation_spec)
     self._check(observation_spec)

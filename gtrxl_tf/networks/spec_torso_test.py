@@ -191,6 +191,11 @@ class SpecTorsoTest(tf.test.TestCase, parameterized.TestCase):
     with self.assertRaisesRegex(config.ConfigError, message):
       spec_torso.SpecTorso(spec)
 
+  def test_refuses_a_torso_in_place_of_a_function(self):
+    with self.assertRaisesRegex(
+        config.ConfigError, 'SpecTorso.vector = .*: expected a function that makes one'):
+      spec_torso.SpecTorso(specs.Array([2], np.float32), vector=torsos.VectorTorso())
+
 
 class MixedPrecisionTest(tf.test.TestCase):
 

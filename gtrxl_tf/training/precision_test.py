@@ -10,7 +10,9 @@ import tensorflow as tf
 
 from gtrxl_tf import cores
 from gtrxl_tf import networks
+from gtrxl_tf.agents import cql
 from gtrxl_tf.losses import vmpo
+from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import tiny_agents_testing
 
@@ -43,6 +45,20 @@ class PrecisionTest(tf.test.TestCase, parameterized.TestCase):
     self.assertNotAllClose(gradient, exact, atol=1e-4 * np.linalg.norm(exact))
     cosine = gradient @ exact / np.linalg.norm(gradient) / np.linalg.norm(exact)
     self.assertGreater(cosine, 0.98)
+
+  def test_a_target_network_computes_as_its_network(self):
+    with devices.compute_dtype('bfloat16'):
+      network = networks.CQLNetwork(
+          specs.DiscreteArray(3), networks.VectorTorso([8]),
+          cores.TransformerXL(1, 8, 2, 4, memory_length=2))
+      network.create_variables(specs.Array([4], np.float32))
+      agent = cql.CQLAgent(network)
+    inputs = tf.nest.map_structure(
+        lambda x: tf.stack([x] * 3, axis=1),
+        actor_critic.zero_inputs(specs.Array([4], np.float32), network.action_space))
+    inputs = inputs._replace(observation=tf.random.normal([1, 3, 4]))
+    self.assertAllEqual(*(made(inputs, network.initial_state(1))[0]
+                          for made in (network, agent.target)))
 
   def test_observations_are_normalized_in_float32(self):
     with devices.compute_dtype('bfloat16'):
