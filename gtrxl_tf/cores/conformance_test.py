@@ -266,7 +266,7 @@ class ConformanceTest(Checks):
     self.assertEqual({type(make()) for make in _CASES.values()}, set(cores.CORES))
 
   def test_nested_lists_are_inputs(self):
-    core, (inputs, is_first) = cores.DeepLSTM(1, 4), ([[[1., 2.], [3., 4.]]], [[True, False]])
+    core, inputs, is_first = cores.DeepLSTM(1, 4), [[[1., 2.], [3., 4.]]], [[True, False]]
     first, cache = core.step([[1., 2.]], [True], core.initial_cache(1))
     second, _ = core.step([[3., 4.]], [False], cache)
     self.assertAllClose(core(inputs, is_first), tf.stack([first, second], axis=1))

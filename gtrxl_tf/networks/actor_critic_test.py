@@ -212,7 +212,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
         ACTION_SPEC, torsos.VectorTorso(), CORES['Memoryless'](),
         instruction_encoder=language.InstructionEncoder(10, 2, 4))
     with self.assertRaisesRegex(
-        config.ConfigError, "instruction_key = 'instruction': expected an entry of the obs"):
+        config.ConfigError, "instruction_key = 'instruction': expected an entry of"):
       network.create_variables(spec)
 
   def test_refuses_a_predictor_of_another_core(self):
