@@ -449,6 +449,7 @@ class GcloudTest(_Test):
         set -euo pipefail
         attribute() {{ echo gs://mine/gtrxl/run; }}
         systemctl() {{ echo copies to the bucket; }}
+        sleep() {{ exit 1; }}  # The machine boots again.
         gcloud() {{
           if [ "$2" = ls ]; then
             [ "$ANSWERS" = yes ] && echo gs://mine/gtrxl/run/

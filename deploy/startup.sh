@@ -12,7 +12,7 @@ mkdir -p /opt/gtrxl_tf
 cd /opt/gtrxl_tf
 if [ ! -e .installed ]; then
   apt-get update --quiet
-  apt-get install --yes --quiet python3-venv libosmesa6  # For the images of `envs`.
+  apt-get install --yes --quiet python3-venv libosmesa6  # MuJoCo draws with it.
   gcloud storage cp "$(attribute source)" source.tar.gz
   tar --extract --gzip --file=source.tar.gz
   # The site packages of a TPU VM's image include its TensorFlow.
@@ -41,12 +41,12 @@ done
 folder=/var/lib/private/gtrxl
 if copy=$(attribute copy); then
   if [ ! -e "$folder" ]; then
-    # It ends here if the bucket does not answer, or the copy breaks off: a folder that
-    # lacks something would be copied back, and the rest deleted.
-    there=$(gcloud storage ls "${copy%/*}/")
-    if grep --quiet --line-regexp "$copy/" <<< "$there"; then
+    # It tries until the copy is complete: a folder that lacks something would be copied
+    # back, and the rest deleted.
+    until there=$(gcloud storage ls "${copy%/*}/"); do sleep 30; done
+    if grep --quiet --fixed-strings --line-regexp "$copy/" <<< "$there"; then
       mkdir -p -m 700 /var/lib/private
-      gcloud storage rsync --recursive "$copy" "$folder.partial"
+      until gcloud storage rsync --recursive "$copy" "$folder.partial"; do sleep 30; done
       mv "$folder.partial" "$folder"
     fi
   fi

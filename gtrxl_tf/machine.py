@@ -1,9 +1,12 @@
-"""The memory of this machine, or of the container of this process."""
+"""The memory and the addresses of this machine, or of the container of this process."""
 
 import contextlib
 import ctypes
+import errno
 import math
 import pathlib
+import socket
+from typing import List
 
 _MEMINFO = pathlib.Path('/proc/meminfo')
 # The memory of a container or service, in both versions of cgroups: files of its limit,
@@ -44,3 +47,30 @@ def free_bytes() -> float:
 def _table(path: pathlib.Path) -> dict[str, int]:
   lines = [line.split() for line in path.read_text(encoding='utf-8').splitlines()]
   return {line[0]: int(line[1]) for line in lines}
+
+
+def addresses(host: str, port: int) -> List[str]:
+  """Returns the addresses of a host at which this machine can listen.
+
+  `localhost` often names ::1 where IPv6 is switched off, as in a container. That one is
+  left out.
+
+  Raises:
+    OSError: the port is taken, or the host is not this machine.
+  """
+  found, lacking = [], None
+  for family, kind, _, _, address in socket.getaddrinfo(
+      host.strip('[]'), port, type=socket.SOCK_STREAM):
+    try:
+      with socket.socket(family, kind) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
+    except OSError as error:
+      if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+        raise
+      lacking = error
+    else:
+      found.append(address[0])
+  if not found:
+    raise lacking
+  return list(dict.fromkeys(found))

@@ -2,6 +2,7 @@
 
 import math
 import pathlib
+import socket
 import subprocess
 import sys
 from unittest import mock
@@ -51,6 +52,24 @@ libc.fflush(None)
 barrier.wait()
 """], capture_output=True, text=True, check=True).stdout.count('<heap nr='))
     self.assertLessEqual(heaps, 2)
+
+
+class AddressesTest(absltest.TestCase):
+
+  def test_addresses_that_the_machine_lacks_are_left_out(self):
+    names = [(socket.AF_INET6, socket.SOCK_STREAM, 6, '', ('2001:db8::1', 0, 0, 0)),
+             *[(socket.AF_INET, socket.SOCK_STREAM, 6, '', ('127.0.0.1', 0))] * 2]
+    with mock.patch.object(socket, 'getaddrinfo', return_value=names):
+      self.assertEqual(machine.addresses('localhost', 0), ['127.0.0.1'])
+    with self.assertRaisesRegex(OSError, 'Cannot assign'):
+      machine.addresses('192.0.2.7', 0)
+
+  def test_a_port_that_is_taken(self):
+    with socket.socket() as taken:
+      taken.bind(('127.0.0.1', 0))
+      taken.listen()
+      with self.assertRaisesRegex(OSError, 'in use'):
+        machine.addresses('localhost', taken.getsockname()[1])
 
 
 if __name__ == '__main__':

@@ -42,6 +42,10 @@ class CQLAgent(agent_lib.OfflineAgent):
                discount: config.UnitInterval = 0.99,
                target_update_period: config.PositiveInt = 2000):
     super().__init__('cql', network)
+    if network.core.drops:
+      raise config.ConfigError(
+          f'CQLNetwork.core = {type(network.core).__name__} with dropout: expected none, '
+          'since CQLAgent drops nothing')
     self.target = _copied(network)
     self._alpha = alpha
     self._discount = discount

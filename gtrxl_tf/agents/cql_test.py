@@ -216,9 +216,10 @@ class CQLPolicyTest(tf.test.TestCase):
       network_lib.CQLNetwork(testing.CONTINUOUS, torsos.VectorTorso())
 
   def test_refuses_a_core_with_dropout(self):
-    with self.assertRaisesRegex(config.ConfigError, '^SegmentTransformer.dropout or'):
-      network_lib.CQLNetwork(
-          testing.DISCRETE, torsos.VectorTorso(), cores.SegmentTransformer(dropout=0.1))
+    network = network_lib.CQLNetwork(
+        testing.DISCRETE, torsos.VectorTorso(), cores.SegmentTransformer(dropout=0.1))
+    with self.assertRaisesRegex(config.ConfigError, 'core = SegmentTransformer with dropout'):
+      cql.CQLAgent(network)
 
 
 if __name__ == '__main__':

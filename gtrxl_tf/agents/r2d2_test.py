@@ -67,6 +67,14 @@ class R2D2AgentTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(metrics['carried'], expected.priorities, rtol=1e-5)
     self.assertCountEqual(metrics, ['loss', 'td_error', 'q_value', 'carried'])
 
+  def test_last_steps_may_have_no_action(self):
+    agent, batch = _agent(), _sample()
+    unrolls = batch.unroll
+    after_last = tf.pad(unrolls.is_last()[:, :-1], [[0, 0], [1, 0]])
+    found = agent.loss(batch._replace(unroll=unrolls._replace(
+        action=tf.where(after_last, -1, unrolls.action))))
+    self.assertAllClose(found, agent.loss(batch))
+
   def test_every_variable_learns_and_no_gradient_enters_the_burn_in(self):
     agent, batch = _agent(), _sample()
     observation = batch.unroll.observation

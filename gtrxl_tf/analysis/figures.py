@@ -345,4 +345,5 @@ def insert_tables(page: pathlib.Path, tables: Dict[str, str]) -> None:
     raise config.ConfigError(f'{page}: expected <!-- end of runs --> after each '
                              '<!-- runs: NAME -->, before the next')
   files.write_atomically(page, re.sub(
-      r'<!-- runs: *([^\n]+?) *-->.*?<!-- end of runs -->', replaced, text, flags=re.DOTALL))
+      r'<!-- runs: *([^\n]+?) *-->.*?<!-- end of runs -->', replaced, text,
+      flags=re.DOTALL))

@@ -74,7 +74,7 @@ def _binding(text: str) -> str:
     raise config.ConfigError(f'{text!r}: expected SETTING=VALUE, as in '
                              'TransformerXL.gate=highway, and (8,) for a list')
   setting, _, value = text.partition('=')
-  if re.fullmatch(r'[\w.-]+', value):
+  if value[0] not in '@%(':
     try:
       ast.literal_eval(value)
     except (SyntaxError, ValueError):

@@ -48,9 +48,9 @@ class VariantsTest(parameterized.TestCase):
     self.assertEqual(models.sweep('TransformerXL.gate=gru'), [models.Point(
         'TransformerXL.gate=gru', 'gru', [], ["TransformerXL.gate='gru'"])])
     self.assertEqual(
-        [point.bindings for point in models.sweep('A.x=(64,64),(8,),(),(@B,),-1e-3,a-b')],
+        [point.bindings for point in models.sweep('A.x=(64,64),(8,),(),(@B,),-1e-3,a:b-2')],
         [['A.x=(64,64)'], ['A.x=(8,)'], ['A.x=()'], ['A.x=(@B,)'], ['A.x=-1e-3'],
-         ["A.x='a-b'"]])
+         ["A.x='a:b-2'"]])
     self.assertEqual(
         models.sweep('a/x.gin,y.gin'),
         [models.Point('x', 'x', ['a/x.gin'], []),

@@ -116,8 +116,8 @@ def describe(counts: Counts, starts: Sequence[int], task_names: Sequence[str]) -
 
   There is a column for each interval, with the numbers of right and wrong items in
   brackets. The last row has the means of the tasks' shares. An agent that always takes
-  items of one colour has a mean of 0.5 there, however long it lives under each pillar. A
-  share of no items is nan, and so is a mean with such a share.
+  items of one colour has a mean of 0.5 there, however long it lives under each pillar.
+  A share of no items is nan, and so is a mean with such a share.
   """
   rows = [['pillar', 'episodes', 'return', *(f'from {start}' for start in (0, *starts))]]
   rows.append(['---', *['--:'] * (len(rows[0]) - 1)])

@@ -64,7 +64,7 @@ def play(tasks: task_batch.TaskBatch, source: Source, num_steps: int
 
   Raises:
     environments.EnvironmentFailed: the tasks or the source raised an error, or a value
-      does not fit its spec.
+      does not fit the shape or dtype of its spec.
   """
   observations, actions, rewards = (
       np.empty((num_steps, tasks.num_tasks, *spec.shape), spec.dtype) for spec in (
@@ -78,8 +78,8 @@ def play(tasks: task_batch.TaskBatch, source: Source, num_steps: int
       observation = tasks.observe(state)
       _store(observations, t, observation, 'the observation')
       action = source.act(observation, state)
-      _store(actions, t, action, 'the action')
       outcome = tasks.step(action)
+      _store(actions, t, action, 'the action')
       _store(rewards, t, outcome.reward, 'the reward')
       source.learn(state, action, outcome)
       ends[t] = (outcome.terminated * np.uint8(format_lib.End.TERMINATION)
@@ -95,14 +95,14 @@ def play(tasks: task_batch.TaskBatch, source: Source, num_steps: int
 
 
 def _store(array: np.ndarray, t: int, value: np.ndarray, name: str) -> None:
-  """Sets `array[t]`, which alone would broadcast and cast silently."""
+  """Sets `array[t]`. An assignment alone would broadcast and cast silently."""
   value, stored = np.asarray(value), array[t]
   if value.shape != stored.shape:
     raise ValueError(f'{name} has shape {value.shape}: expected {stored.shape}')
   stored[...] = value
   if stored.dtype.kind != 'f' and (stored != value).any():
-    raise ValueError(f'{name} is {value[stored != value][0]} in a task: expected values '
-                     f'of {stored.dtype}, as in its spec')
+    raise ValueError(f'{name} is {value[stored != value][0]} in a task: expected '
+                     f'values of {stored.dtype}, as in its spec')
 
 
 def random_maximum(values: np.ndarray, also: np.ndarray, random: np.random.Generator

@@ -1,11 +1,23 @@
 """Checks of a core's arguments."""
 
+import contextlib
 import re
 from typing import Any, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 import tree
+
+
+def from_list(x: Any) -> Any:
+  """Returns a nested list as a tensor, and anything else unchanged.
+
+  `check` refuses a ragged list.
+  """
+  if isinstance(x, list):
+    with contextlib.suppress(TypeError, ValueError):  # Symbolic, or ragged.
+      return tf.convert_to_tensor(x)
+  return x
 
 
 def check(name: str, x: Any, sizes: Sequence[Optional[int]], expected: str

@@ -104,8 +104,8 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   ```
 
   `is_first` is true on the first step of an episode. This step and those after it
-  see nothing from before the episode, whatever values below 1e20 the state holds. If
-  `is_first` is left out or None, no episode begins within the unroll.
+  see nothing from before the episode, whatever numbers between -1e20 and 1e20 the
+  state holds. If `is_first` is left out or None, no episode begins within the unroll.
 
   The first state is `core.initial_state(batch_size)`, or None. If the state is left
   out, an unroll also begins with the initial one, has any number of steps, and returns
@@ -192,9 +192,9 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     return self.initial_state(batch_size)
 
   def __call__(self, inputs, is_first=None, state=_LEFT_OUT, **kwargs):
+    inputs = arguments_lib.from_list(inputs)
     batch, steps, _ = arguments_lib.check(
         'inputs', inputs, (None, None, self._input_width), '[B, T, D]')
-    inputs = tf.convert_to_tensor(inputs) if isinstance(inputs, list) else inputs
     if steps == 0:
       raise ValueError('inputs have 0 steps: expected at least one')
     if steps is None and not self._unknown_length and hasattr(inputs, 'shape'):
@@ -294,9 +294,9 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     Raises:
       ValueError: an argument has another shape, or the cache is not this core's.
     """
+    inputs = arguments_lib.from_list(inputs)
     batch, _ = arguments_lib.check(
         'inputs', inputs, (None, self._input_width), '[B, D]')
-    inputs = tf.convert_to_tensor(inputs) if isinstance(inputs, list) else inputs
     arguments_lib.check('is_first', is_first, (batch,), '[B], as inputs')
     if not self.built:
       self.build(tf.TensorShape([None, None, inputs.shape[-1]]))
@@ -393,7 +393,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
 
     Args:
       records: the steps' records, `[B, memory_length, ...]`, oldest first. Those from
-        before an actor's first step may hold any values below 1e20.
+        before an actor's first step may hold any numbers between -1e20 and 1e20.
       is_first: the same steps' flags, `[B, memory_length]`.
     """
     del is_first

@@ -23,8 +23,8 @@ class Clue(NamedTuple):
 def _check_unstacked(found: int, expected: int) -> None:
   if found != expected:
     raise config.ConfigError(
-        f'an observation has {found} numbers or channels, and its clue is looked for in '
-        f'{expected}: expected OfflineExperiment.frame_stack = 1')
+        f'an observation has {found} numbers or channels: expected {expected}, as with '
+        'OfflineExperiment.frame_stack = 1')
 
 
 @config.configurable

@@ -76,7 +76,7 @@ class TMazeTest(parameterized.TestCase):
     self.assertLen(set(turns), 2)
 
   def test_a_clue_is_not_looked_for_in_stacked_frames(self):
-    stacked = r'has 8 numbers .* in 4: expected OfflineExperiment.frame_stack = 1'
+    stacked = 'has 8 numbers .* expected 4, as with OfflineExperiment.frame_stack = 1'
     with self.assertRaisesRegex(config.ConfigError, stacked):
       clues.t_maze_bit(np.zeros([2, 8]))
     with self.assertRaisesRegex(config.ConfigError, stacked):

@@ -77,8 +77,8 @@ def stop_requested_by_parent() -> Iterator[Callable[[], bool]]:
   of the fork server; 20 seconds after that the process exits in any case. SIGINT is
   ignored and left to the parent, because a terminal sends it to all processes.
 
-  A further SIGTERM changes nothing: whoever stops all processes sends one, and the parent
-  another.
+  A further SIGTERM changes nothing: whoever stops all processes sends one, and the
+  parent another.
   """
   orphaned, ended = threading.Event(), threading.Event()
   parent, forked_from = multiprocessing.parent_process(), os.getppid()

@@ -76,7 +76,8 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
   if not folder.done.exists():
     if 'server' in supervisor.killed:
       print('The server did not write its tables within '
-            f'{_SECONDS_TO_WRITE_TABLES:.0f} s: the unrolls in them are lost.', flush=True)
+            f'{_SECONDS_TO_WRITE_TABLES:.0f} s: the unrolls in them are lost.',
+            flush=True)
     _check_saved(supervisor.processes['learner'].exitcode, folder,
                  'learner' in supervisor.killed)
 
@@ -320,6 +321,12 @@ class Supervisor:
         self.processes[name].terminate()
       for name in names:
         left = start + seconds.get(name, 5) - time.monotonic()
+        if name == 'server' and left > 5:
+          self.processes[name].join(5)
+          left -= 5
+          if self.processes[name].is_alive():
+            print(f'The server writes its tables, which may take {left:.0f} s more.',
+                  flush=True)
         self.processes[name].join(max(0.1, left))
         if self.processes[name].is_alive():
           self.killed.add(name)

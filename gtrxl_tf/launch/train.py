@@ -124,8 +124,8 @@ def train_as_learner(settings: parts.Settings, root_dir: str, server: Optional[s
     with (resuming.claimed(folder, experiment, allow_changes) if is_chief
           else contextlib.nullcontext()):
       evaluation = None
-      # Only the chief knows if an extended run is no longer done; the others may see the
-      # mark for a moment more.
+      # The chief has removed the mark of a run that is extended. The others may still
+      # have seen it.
       if devices.any_worker(not folder.done.exists(), strategy):
         if is_chief and not server:
           print(f'Training in {folder.root}: {experiment.description}.', flush=True)

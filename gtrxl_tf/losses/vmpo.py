@@ -187,7 +187,9 @@ def _best_and_threshold(advantages: tf.Tensor, valid: tf.Tensor, fraction: float
   # because the threshold is looked up. A gather looks it up, since XLA compiles a slice
   # again for each index.
   # Without 1e-6, a product such as 0.65 * 380 would be a little below 247.
-  num_top = tf.maximum(tf.cast(fraction * (1 + 1e-6) * _count(valid), tf.int32), 1)
+  count = _count(valid)
+  num_top = tf.maximum(
+      tf.cast(tf.minimum(fraction * (1 + 1e-6) * count, count), tf.int32), 1)
   return ranked[0], tf.gather(ranked, num_top - 1)
 
 

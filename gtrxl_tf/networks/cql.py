@@ -41,7 +41,7 @@ class CQLNetwork(memory_network.MemoryNetwork):
     core: as given.
 
   Raises:
-    ConfigError: the action is not discrete, or the core has dropout.
+    ConfigError: the action is not discrete.
   """
 
   default_core = cores.Memoryless
@@ -55,11 +55,6 @@ class CQLNetwork(memory_network.MemoryNetwork):
     if not self.action_space.is_discrete:
       raise config.ConfigError(
           f'CQLNetwork.action_spec = {action_spec!r}: expected one DiscreteArray')
-    if self.core.drops:
-      name = type(self.core).__name__
-      raise config.ConfigError(
-          f'{name}.dropout or {name}.attention_dropout is not 0: expected 0 in a '
-          'CQLNetwork, which drops nothing')
     self._torso = torso
     self._previous_action_and_reward = previous_action_and_reward
     self._head = tf.keras.layers.Dense(

@@ -87,7 +87,7 @@ class SpecTorso(torsos.Torso):
     for argument, make in ('vector', vector), ('image', image):
       if isinstance(make, tf.Module) or not callable(make):
         raise config.ConfigError(
-            f'SpecTorso.{argument} = {make!r:.80}: expected a function that makes one')
+            f'SpecTorso.{argument} = {make!r:.80}: expected a function that makes a torso')
     self._max_one_hot = max_one_hot
     self._specs = tf.nest.flatten(observation_spec)
     self._check(observation_spec)

@@ -193,7 +193,7 @@ class SpecTorsoTest(tf.test.TestCase, parameterized.TestCase):
 
   def test_refuses_a_torso_in_place_of_a_function(self):
     with self.assertRaisesRegex(
-        config.ConfigError, 'SpecTorso.vector = .*: expected a function that makes one'):
+        config.ConfigError, 'SpecTorso.vector = .*: expected a function that'):
       spec_torso.SpecTorso(specs.Array([2], np.float32), vector=torsos.VectorTorso())
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pathlib
-import socket
 from typing import Dict, Optional, Sequence
 
 from absl import logging
 import tensorflow as tf
 
 from gtrxl_tf import files
+from gtrxl_tf import machine
 from gtrxl_tf.replay import lazy_reverb as reverb
 from gtrxl_tf.replay import prioritized
 from gtrxl_tf.replay import server_lost
@@ -86,23 +86,21 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
   return server
 
 
-def check_port(port: int, host: str = '') -> None:
+def check_port(port: int, host: str = '0.0.0.0') -> None:
   """Refuses a port that is in use, which Reverb would share without an error.
 
   Args:
     port: the port to listen on.
-    host: this machine, by a name or an address; empty for all interfaces.
+    host: this machine, by a name or an address; by default all interfaces.
 
   Raises:
     config.ConfigError: the port is taken, or the host is not this machine.
   """
-  with socket.socket(socket.AF_INET6 if ':' in host else socket.AF_INET) as probe:
-    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-      probe.bind((host, port))
-    except OSError as error:
-      raise config.ConfigError(f'port {port}{host and f" of {host}"} cannot be listened '
-                               f'on: {error.strerror}') from error
+  try:
+    machine.addresses(host, port)
+  except OSError as error:
+    raise config.ConfigError(
+        f'{host}:{port} cannot be listened on: {error.strerror}') from error
 
 
 def checkpoint(port: int) -> None:

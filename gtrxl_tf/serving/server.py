@@ -12,14 +12,12 @@ docs/serving.md describes the protocol.
 
 import asyncio
 import concurrent.futures
-import contextlib
 import dataclasses
 import functools
 import json
 import logging
 import pathlib
 import secrets
-import socket
 import time
 from typing import Any, AsyncIterator, Callable, Dict, List, Optional, Tuple
 
@@ -28,6 +26,7 @@ import numpy as np
 import prometheus_client
 import tensorflow as tf
 
+from gtrxl_tf import machine
 from gtrxl_tf.serving import exported
 from gtrxl_tf.serving import json_values
 from gtrxl_tf.settings import config
@@ -361,21 +360,8 @@ def serve(policy_dir: pathlib.Path, host: str, port: int, max_sessions: int,
           f'sessions with memories of {policy.row_bytes / 1024:,.1f} KiB', flush=True)
 
   try:
-    web.run_app(server.app(), host=_own_addresses(host), port=port, print=say_ready,
-                access_log=None, shutdown_timeout=_STOP_SECONDS)
+    web.run_app(server.app(), host=machine.addresses(host, port), port=port,
+                print=say_ready, access_log=None, shutdown_timeout=_STOP_SECONDS)
   except OSError as error:
     raise config.ConfigError(
         f'{host}:{port}: cannot listen: {error.strerror or error}') from error
-
-
-def _own_addresses(host: str) -> List[str]:
-  """Returns the addresses of a host that this machine has; the host itself if none.
-
-  `localhost` often names ::1 where IPv6 is switched off, as in a container.
-  """
-  found = []
-  for family, _, _, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
-    with contextlib.suppress(OSError), socket.socket(family) as probe:
-      probe.bind(address)
-      found.append(address[0])
-  return found or [host]

@@ -79,6 +79,8 @@ class RunFolder:
   def in_use(self) -> Iterator[None]:
     """Makes the folder, and locks it against other processes.
 
+    It waits for the parts of a run whose supervisor was killed, see `written_by`.
+
     Raises:
       InUseError: another process has locked it.
       config.ConfigError: there is no such folder, and it cannot be made or written; or
@@ -102,6 +104,9 @@ class RunFolder:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
       except BlockingIOError as error:
         raise InUseError(f'{self.root} is in use by another process') from error
+      for part in 'server', 'learner':
+        with self.written_by(part):
+          pass
       yield
     finally:
       os.close(descriptor)
@@ -114,7 +119,12 @@ class RunFolder:
     end. The user may have started the run again by then.
     """
     with open(self.root / f'.{part}.lock', 'w', encoding='utf-8') as file:
-      fcntl.flock(file, fcntl.LOCK_EX)
+      try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      except BlockingIOError:
+        print(f'Waiting for the {part} of an earlier start in {self.root} to end.',
+              flush=True)
+        fcntl.flock(file, fcntl.LOCK_EX)
       yield
 
   def keep_record(self) -> pathlib.Path:

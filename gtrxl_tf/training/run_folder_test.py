@@ -22,20 +22,21 @@ class RunFolderTest(absltest.TestCase):
     with folder.in_use():
       pass
 
-  def test_a_part_waits_for_the_one_before(self):
+  def test_a_start_waits_for_the_parts_of_the_one_before(self):
     folder, order = run_folder.RunFolder(self.create_tempdir().full_path), []
 
-    def write():
-      with folder.written_by('learner'):
+    def start_again():
+      with folder.in_use():
         order.append('second')
 
-    with folder.written_by('server'), folder.written_by('learner'):
-      thread = threading.Thread(target=write)
-      thread.start()
-      time.sleep(0.1)
-      order.append('first')
-    thread.join()
-    self.assertEqual(order, ['first', 'second'])
+    for part in 'server', 'learner':
+      with folder.written_by(part):
+        thread = threading.Thread(target=start_again)
+        thread.start()
+        time.sleep(0.1)
+        order.append('first')
+      thread.join()
+    self.assertEqual(order, ['first', 'second'] * 2)
 
   def test_a_path_that_tensorflow_cannot_read_is_refused(self):
     folder = run_folder.RunFolder(self.create_tempdir().full_path + '/lr[3e-4]/run')

@@ -139,8 +139,10 @@ class InferenceServer:
     """Returns an RPC server."""
     text = differences.to_json(self._experiment.settings or {})
     settings = tf.function(lambda: tf.constant(text), input_signature=[])
-    host = f'[{self._host}]' if ':' in self._host else self._host  # IPv6.
-    server = tf.distribute.experimental.rpc.Server.create('grpc', f'{host}:{self._port}')
+    host = self._host.strip('[]')
+    host = f'[{host}]' if ':' in host else host  # IPv6.
+    server = tf.distribute.experimental.rpc.Server.create(
+        'grpc', f'{host}:{self._port}')
     server.register(inference_call.ACT, self._call)
     server.register(inference_call.SETTINGS, settings)
     server.start()
