@@ -105,8 +105,9 @@ class RunFolder:
       except BlockingIOError as error:
         raise InUseError(f'{self.root} is in use by another process') from error
       for part in 'server', 'learner':
-        with self.written_by(part):
-          pass
+        if self._lock_of(part).exists():
+          with self.written_by(part):
+            pass
       yield
     finally:
       os.close(descriptor)
@@ -118,7 +119,7 @@ class RunFolder:
     If a supervisor is killed, as by Ctrl-C twice, its parts take up to 20 s to save and
     end. The user may have started the run again by then.
     """
-    with open(self.root / f'.{part}.lock', 'w', encoding='utf-8') as file:
+    with open(self._lock_of(part), 'w', encoding='utf-8') as file:
       try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
       except BlockingIOError:
@@ -126,6 +127,9 @@ class RunFolder:
               flush=True)
         fcntl.flock(file, fcntl.LOCK_EX)
       yield
+
+  def _lock_of(self, part: str) -> pathlib.Path:
+    return self.root / f'.{part}.lock'
 
   def keep_record(self) -> pathlib.Path:
     """Copies config and evaluation to numbered files beside them.
