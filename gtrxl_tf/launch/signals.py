@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Callable, Iterator
 
-# Signals within it mean the same: `timeout` sends SIGTERM to its child and then to the
+# Signals within this time mean the same: `timeout` sends SIGTERM to its child and then to the
 # process group, systemd to all processes of a service, and a terminal to its own.
 SECONDS_OF_ONE_SIGNAL = 1
 _ORPHAN_SECONDS = 20  # For a part to end once its supervisor is gone.

@@ -39,7 +39,7 @@ _SAME_WITHIN_SECONDS = 120
 _PLACE = re.compile(r'episode \d+, step \d+')
 # How long a learner that is told to stop may take, besides the step that it is in.
 _SECONDS_TO_SAVE = 30.0
-# A server writes about 50 MB of its tables a second.
+# A server wrote 54 MB of its tables a second on two busy cores.
 _SECONDS_TO_WRITE_TABLES = 300.0
 # What `multiprocessing` gives as exit code once the fork server has been killed.
 _UNKNOWN = 255
