@@ -10,8 +10,8 @@ import threading
 import time
 from typing import Callable, Iterator
 
-# Signals within this time mean the same: `timeout` sends SIGTERM to its child and then to the
-# process group, systemd to all processes of a service, and a terminal to its own.
+# Signals within this time mean the same: `timeout` sends SIGTERM to its child and then to
+# the process group, systemd to all processes of a service, and a terminal to its own.
 SECONDS_OF_ONE_SIGNAL = 1
 _ORPHAN_SECONDS = 20  # For a part to end once its supervisor is gone.
 _JOIN_SECONDS = 5  # For a thread to end, which takes it no time.
