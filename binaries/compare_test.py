@@ -264,7 +264,7 @@ class CompareTest(absltest.TestCase):
                          sweep='ActionRecall.delay=2,-1')
     self.assertEmpty(self.runs)
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_a_setting_without_effect_stops_it_before_the_first_run(self):
     for given, setting in (
         ({'sweep': 'DeepGRU.hidden_dim=8,16'}, 'DeepGRU.hidden_dim would'),

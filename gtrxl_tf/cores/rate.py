@@ -241,13 +241,12 @@ class RATE(core.Core):
     """Returns each segment's steps, and the rows that begin an episode with it."""
     segments = core.segment_slices(inputs.shape[1], self._segment_length)
     within = tf.range(inputs.shape[1]) % self._segment_length > 0
-    wrong = tf.reduce_any(is_first & within, axis=1)
+    wrong = tf.reduce_any((is_first & within)[:, :, tf.newaxis], axis=1, keepdims=True)
     tf.debugging.Assert(tf.logical_not(tf.reduce_any(wrong)), [
         'is_first is true within a segment: expected only on the first of every '
         f'{self._segment_length} steps'])
-    # XLA leaves assertions out: there the outputs are NaN.
     nan = tf.cast(float('nan'), self.compute_dtype)
-    stream = tf.where(wrong[:, tf.newaxis, tf.newaxis], nan, self.embedding(inputs))
+    stream = tf.where(wrong, nan, self.embedding(inputs))  # XLA drops assertions.
     return list(zip(tf.split(stream, len(segments), axis=1),
                     (is_first[:, segment.start] for segment in segments)))
 

@@ -162,7 +162,7 @@ class OfflineTrainingTest(parameterized.TestCase):
         experiment.make_evaluator(exported.load(self.folder.policy)).evaluate()):
       self.assertGreaterEqual(np.mean(played.successes), 0.9)
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_cpu_seconds_are_those_of_training_without_evaluations(self):
     clock = types.SimpleNamespace(now=50.)
 

@@ -152,7 +152,7 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
     self.assertTrue(trainer.train())
     self.assertEqual(trainer._ledger.duplicate, 0)
 
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_a_server_that_is_killed_is_filled_again(self):
     self.start()
     experiment, folder = _experiment(12), self.folder()
