@@ -74,3 +74,9 @@ def addresses(host: str, port: int) -> List[str]:
   if not found:
     raise lacking
   return list(dict.fromkeys(found))
+
+
+def host_and_port(host: str, port: int) -> str:
+  """Returns HOST:PORT, with an address of IPv6 in brackets."""
+  host = host.strip('[]')
+  return f'[{host}]:{port}' if ':' in host else f'{host}:{port}'

@@ -64,6 +64,10 @@ class AddressesTest(absltest.TestCase):
     with self.assertRaisesRegex(OSError, 'Cannot assign'):
       machine.addresses('192.0.2.7', 0)
 
+  def test_brackets_are_for_ipv6(self):
+    self.assertEqual([machine.host_and_port(host, 8000) for host in (
+        'localhost', '::1', '[::1]')], ['localhost:8000', '[::1]:8000', '[::1]:8000'])
+
   def test_a_port_that_is_taken(self):
     with socket.socket() as taken:
       taken.bind(('127.0.0.1', 0))

@@ -107,7 +107,5 @@ def target_mask(valid: tf.Tensor, discounts: tf.Tensor) -> tf.Tensor:
 
 def taken_values(q_values: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
   """Returns the Q values [...] of the actions [...] from Q values [..., A]."""
-  actions = tf.convert_to_tensor(actions)
-  if actions.dtype.is_integer:
-    actions = tf.cast(actions, tf.int32)  # The next function takes no uint8.
+  actions = shapes.indices(actions)
   return tf.gather(q_values, actions, axis=-1, batch_dims=actions.shape.rank)

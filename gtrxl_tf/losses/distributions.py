@@ -25,10 +25,8 @@ def categorical_log_prob(logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
     ValueError: the shapes do not match.
   """
   logits = tf.cast(logits, tf.float32)
-  actions = tf.convert_to_tensor(actions)
+  actions = shapes.indices(actions)
   shapes.check('actions', actions, logits.shape[:-1], 'logits without its last axis')
-  if actions.dtype.is_integer:
-    actions = tf.cast(actions, tf.int32)  # The next function takes no uint8.
   return -tf.nn.sparse_softmax_cross_entropy_with_logits(actions, logits)
 
 

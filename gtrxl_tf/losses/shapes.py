@@ -1,4 +1,4 @@
-"""Shape checks of a loss's arguments, which run while the loss is traced."""
+"""Shapes and dtypes of a loss's arguments, while the loss is traced."""
 
 from typing import Any
 
@@ -21,3 +21,9 @@ def check(name: str, tensor: tf.Tensor, expected: Any, source: str = '') -> None
   if not tensor.shape.is_compatible_with(expected):
     raise ValueError(f'{name}: expected the shape {expected}'
                      f'{f" of {source}" if source else ""}, got {tensor.shape}')
+
+
+def indices(x: tf.Tensor) -> tf.Tensor:
+  """Returns integers as int32, since lookups do not take all dtypes, such as uint8."""
+  x = tf.convert_to_tensor(x)
+  return tf.cast(x, tf.int32) if x.dtype.is_integer else x

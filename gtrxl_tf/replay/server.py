@@ -99,8 +99,8 @@ def check_port(port: int, host: str = '0.0.0.0') -> None:
   try:
     machine.addresses(host, port)
   except OSError as error:
-    raise config.ConfigError(
-        f'{host}:{port} cannot be listened on: {error.strerror}') from error
+    raise config.ConfigError(f'{machine.host_and_port(host, port)} cannot be listened '
+                             f'on: {error.strerror}') from error
 
 
 def checkpoint(port: int) -> None:

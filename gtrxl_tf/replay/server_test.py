@@ -168,7 +168,8 @@ class ServerTest(parameterized.TestCase):
   def test_a_port_that_is_taken_is_refused(self):
     self.serve()
     with self.assertRaisesRegex(
-        config.ConfigError, f'^0.0.0.0:{self.port} cannot be listened on: Address al'):
+        config.ConfigError,
+        f'^0.0.0.0:{self.port} cannot be listened on: Address already'):
       self.serve()
 
   def test_a_host_that_is_another_machine_is_refused(self):

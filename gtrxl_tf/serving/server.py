@@ -355,9 +355,9 @@ def serve(policy_dir: pathlib.Path, host: str, port: int, max_sessions: int,
   logging.getLogger('aiohttp.server').setLevel(logging.CRITICAL)
 
   def say_ready(*_: Any) -> None:
-    name = f'[{host}]' if ':' in host else host  # IPv6.
-    print(f'Serving {policy_dir} at http://{name}:{port}, for up to {max_sessions} '
-          f'sessions with memories of {policy.row_bytes / 1024:,.1f} KiB', flush=True)
+    print(f'Serving {policy_dir} at http://{machine.host_and_port(host, port)}, for up to '
+          f'{max_sessions} sessions with memories of {policy.row_bytes / 1024:,.1f} KiB',
+          flush=True)
 
   try:
     web.run_app(server.app(), host=machine.addresses(host, port), port=port,

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tree
 
+from gtrxl_tf import machine
 from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import server_lost
 from gtrxl_tf.replay import weights
@@ -139,15 +140,13 @@ class InferenceServer:
     """Returns an RPC server."""
     text = differences.to_json(self._experiment.settings or {})
     settings = tf.function(lambda: tf.constant(text), input_signature=[])
-    host = self._host.strip('[]')
-    host = f'[{host}]' if ':' in host else host  # IPv6.
-    server = tf.distribute.experimental.rpc.Server.create(
-        'grpc', f'{host}:{self._port}')
+    address = machine.host_and_port(self._host, self._port)
+    server = tf.distribute.experimental.rpc.Server.create('grpc', address)
     server.register(inference_call.ACT, self._call)
     server.register(inference_call.SETTINGS, settings)
     server.start()
-    logging.info('inference: listening at %s:%d, in batches of up to %d environments',
-                 host, self._port, self._policy.batch_sizes[-1])
+    logging.info('inference: listening at %s, in batches of up to %d environments',
+                 address, self._policy.batch_sizes[-1])
     return server
 
   def _serve_until_ended(self) -> None:
