@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import process
+import pathlib
 import sys
 import typing
 from typing import Any, Callable, Sequence
@@ -37,9 +38,9 @@ def run(gin_files: Sequence[str], gin_bindings: Sequence[str], output_dir: str,
   from gtrxl_tf.launch import prepare  # noqa: F401 (for gin)
   from gtrxl_tf.settings import config
 
+  failure = pathlib.Path(f'{output_dir.rstrip("/")}.failure.txt')
   try:
-    with parts.failure_recorded('', f'{output_dir.rstrip("/")}.failure.txt',
-                                unexpected_only=True):
+    with parts.failure_recorded('', failure, unexpected_only=True):
       try:
         config.parse(gin_files, gin_bindings)
         collector = make_collector()
@@ -58,4 +59,5 @@ def run(gin_files: Sequence[str], gin_bindings: Sequence[str], output_dir: str,
   except KeyboardInterrupt:
     print('\nInterrupted. Run the same command to continue.')
     sys.exit(130)
+  failure.unlink(missing_ok=True)  # From an earlier attempt.
   print(inspection.describe(dataset))

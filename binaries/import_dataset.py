@@ -41,6 +41,12 @@ def main() -> None:
   from gtrxl_tf.datasets import inspection
   from gtrxl_tf.settings import config
 
+  for flag, formats in (
+      (_MAX_EPISODE_STEPS, ['d4rl']), (_MAX_STEPS_PER_FILE, ['dqn_replay']),
+      (_ACTION_NAMES, ['rlds', 'd4rl', 'dqn_replay'])):
+    if flag.present and _FORMAT.value not in formats:
+      binaries.refuse(f'--{flag.name} has no effect on --format={_FORMAT.value}: '
+                      f'expected it with {", ".join(formats)} only')
   logging.set_verbosity(logging.ERROR)  # TensorFlow Datasets reports each step.
   try:
     if _FORMAT.value == 'minari':

@@ -22,6 +22,9 @@ def main() -> None:
 
   picture = pathlib.Path(_PICTURE.value or
                          pathlib.Path(_DATASET.value) / 'dataset.png')
+  if picture.suffix not in ('.png', '.svg', '.pdf'):
+    binaries.refuse(f'--picture={picture}: expected a name that ends with .png, .svg or '
+                    '.pdf')
   try:
     dataset = datasets.check(_DATASET.value)
     print(inspection.describe(dataset))

@@ -178,16 +178,14 @@ fetch() {
   fi
 }
 
-# Continues when a resource does not exist.
+# Continues when a resource does not exist: the learner's VM is of one kind or the other,
+# and TPU need not be set as it was for `up`.
 down() {
   run gcloud compute instance-groups managed delete "$RUN-actors" --zone="$ZONE" \
     --quiet || true
   run gcloud compute instance-templates delete "$RUN-actor" --quiet || true
-  if [ -n "$TPU" ]; then
-    run gcloud compute tpus tpu-vm delete "$RUN-learner" --zone="$ZONE" --quiet || true
-  else
-    run gcloud compute instances delete "$RUN-learner" --zone="$ZONE" --quiet || true
-  fi
+  run gcloud compute tpus tpu-vm delete "$RUN-learner" --zone="$ZONE" --quiet || true
+  run gcloud compute instances delete "$RUN-learner" --zone="$ZONE" --quiet || true
   run gcloud compute instances delete "$RUN-server" --zone="$ZONE" --quiet || true
   run gcloud compute firewall-rules delete "$RUN-allow" "$RUN-deny" --quiet || true
   if [ -n "$BUCKET" ]; then run gcloud storage rm "$source" || true; fi

@@ -13,8 +13,7 @@ from gtrxl_tf.settings import gin_files
 
 _CORES = gin_files.FOLDER / 'cores'
 
-_FILES = r'[^\s,=]+\.gin(,[^\s,=]+\.gin)*'
-# Commas in brackets are its own. TensorFlow takes a [ in a run's path for a pattern.
+# It has no /. Commas in brackets are its own. TensorFlow takes a [ in a run's path for a pattern.
 _VALUE = r'(?:[^\s,/()\[\]]|\([^\s/()\[\]]*\))+'
 
 
@@ -48,7 +47,7 @@ def models(names: Sequence[str]) -> Dict[str, Model]:
   for name in names:
     labels, model = [], Model([], [])
     for part in name.split('+'):
-      if '=' in part:
+      if '=' in part and not _is_file(part):
         labels.append(part.partition('=')[0].rpartition('.')[2] + '='
                       + part.partition('=')[2])
         model.bindings.append(_binding(part))
@@ -64,6 +63,11 @@ def models(names: Sequence[str]) -> Dict[str, Model]:
   return labelled
 
 
+def _is_file(text: str) -> bool:
+  """Returns whether a text with or without a = is the path of a gin file."""
+  return text.endswith('.gin') and ('/' in text or '=' not in text)
+
+
 def _binding(text: str) -> str:
   """Returns `SETTING=VALUE` as gin; a word needs no quotes to be a string.
 
@@ -72,7 +76,8 @@ def _binding(text: str) -> str:
   """
   if not re.fullmatch(rf'[\w.]+={_VALUE}', text):
     raise config.ConfigError(f'{text!r}: expected SETTING=VALUE, as in '
-                             'TransformerXL.gate=highway, and (8,) for a list')
+                             'TransformerXL.gate=highway, without a /, and (8,) for a '
+                             'list')
   setting, _, value = text.partition('=')
   if value[0] not in '@%(':
     try:
@@ -101,8 +106,9 @@ def sweep(text: Optional[str]) -> List[Point]:
   """
   if text is None:
     return [Point('', '', [], [])]
-  if re.fullmatch(_FILES, text):
-    stems = [(pathlib.Path(file).stem, file) for file in text.split(',')]
+  files = text.split(',')
+  if all(map(_is_file, files)):
+    stems = [(pathlib.Path(file).stem, file) for file in files]
     points = [Point(stem, stem, [file], []) for stem, file in stems]
   elif re.fullmatch(rf'[\w.]+={_VALUE}(,{_VALUE})*', text):
     setting, _, values = text.partition('=')
@@ -110,7 +116,8 @@ def sweep(text: Optional[str]) -> List[Point]:
               for value in re.findall(_VALUE, values)]
   else:
     raise config.ConfigError(f'--sweep={text}: expected SETTING=VALUE,VALUE,... as in '
-                             "'Numpad.size=2,3,4', and (8,) for a list; or gin files")
+                             "'Numpad.size=2,3,4', without a /, and (8,) for a list; or "
+                             'gin files')
   names = [point.name for point in points]
   for name in names:
     if names.count(name) > 1:  # Their runs would have the same folders.
@@ -121,4 +128,6 @@ def sweep(text: Optional[str]) -> List[Point]:
 
 def swept(text: Optional[str]) -> Optional[str]:
   """Returns the setting that a sweep varies, or `experiment`; None without a sweep."""
-  return text and (text.partition('=')[0] if '=' in text else 'experiment')
+  if text is None:
+    return None
+  return 'experiment' if sweep(text)[0].gin_files else text.partition('=')[0]

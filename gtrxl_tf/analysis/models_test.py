@@ -23,11 +23,11 @@ class VariantsTest(parameterized.TestCase):
   def test_a_model_may_have_settings_of_its_own(self):
     self.assertEqual(
         models.models(['gtrxl+TransformerXL.gate=highway',
-                         'a/rate.gin+RATE.mlp_dim=%mlp_dim+chunk=10+x.y=True']),
+                         'a=b/rate.gin+RATE.mlp_dim=%mlp_dim+chunk=10+x.y=True']),
         {'gtrxl+gate=highway': ([str(_GIN / 'cores/gtrxl.gin')],
                                 ["TransformerXL.gate='highway'"]),
          'rate+mlp_dim=%mlp_dim+chunk=10+y=True': (
-             ['a/rate.gin'], ['RATE.mlp_dim=%mlp_dim', 'chunk=10', 'x.y=True'])})
+             ['a=b/rate.gin'], ['RATE.mlp_dim=%mlp_dim', 'chunk=10', 'x.y=True'])})
 
   @parameterized.parameters(
       (['gtrlx'], "has 'gtrlx': expected the path of a gin file, SETTING=VALUE, or one of gru"),
@@ -45,6 +45,10 @@ class VariantsTest(parameterized.TestCase):
         [models.Point('Numpad.size=2', '2', [], ['Numpad.size=2']),
          models.Point('Numpad.size=3', '3', [], ['Numpad.size=3'])])
     self.assertEqual(models.swept('Numpad.size=2,3'), 'Numpad.size')
+    files = 'my runs/a=b/x.gin,y.gin'
+    self.assertEqual([point.gin_files for point in models.sweep(files)],
+                     [['my runs/a=b/x.gin'], ['y.gin']])
+    self.assertEqual(models.swept(files), 'experiment')
     self.assertEqual(models.sweep('TransformerXL.gate=gru'), [models.Point(
         'TransformerXL.gate=gru', 'gru', [], ["TransformerXL.gate='gru'"])])
     self.assertEqual(

@@ -335,8 +335,10 @@ def _settings(runs: Sequence[_Run]) -> str:
     for found in differences.differences(first.settings, run.settings):
       rows.setdefault(found.name, {})[first.label] = found.here
       rows[found.name][run.label] = found.there
+  used = {run.label: differences.names(run.text) for run in runs}
   table = report_page.table(['setting', *(run.label for run in runs)], [
-      [name, *(values.get(run.label, values[first.label]) for run in runs)]
+      [name, *(values.get(run.label, values[first.label])
+               if name.rpartition('/')[2] in used[run.label] else '' for run in runs)]
       for name, values in sorted(rows.items())])
   return (table if rows else report_page.paragraph('All runs have the same settings.')
           ) + ''.join(report_page.folded(f'All settings of {run.label}', _code(run))

@@ -2,6 +2,7 @@
 
 import base64
 import functools
+import html
 import io
 import math
 import re
@@ -63,8 +64,8 @@ def _svg(figure: plt.Figure, name: str, title: str) -> str:
   svg = text.getvalue()
   svg = re.sub(r'<metadata>.*?</metadata>|<style .*?</style>', '',
                svg[svg.index('<svg'):], flags=re.DOTALL)
-  svg = re.sub(r'^<svg .*?viewBox="(.*?)".*?>',
-               rf'<svg viewBox="\1" role="img" aria-label="{title}">', svg,
+  svg = re.sub(r'^<svg .*?viewBox="(.*?)".*?>', lambda found: (
+      f'<svg viewBox="{found[1]}" role="img" aria-label="{html.escape(title)}">'), svg,
                flags=re.DOTALL)
   for mark in 'id="', 'url(#', 'href="#':
     svg = svg.replace(mark, f'{mark}{name}-')

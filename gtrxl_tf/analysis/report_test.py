@@ -196,7 +196,7 @@ class PageTest(_Test):
     self.assertEqual(page.row('numpad')[3:5], ['117.0', '89.2'])
 
   def test_several_runs_stand_side_by_side(self):
-    other = _NUMPAD.replace('0.001', '0.01')
+    other = _NUMPAD.replace('0.001', '0.01') + '\nDeepLSTM.num_layers = 4\n'
     roots = [self.make('gtrxl/seed_0'), self.make('lstm/seed_0', other, done=None)]
     page = self.page(*roots, output=str(self.folder / 'both.html'))
     self.assertEqual(page.heads[0], 'gtrxl/seed_0, lstm/seed_0')
@@ -205,7 +205,8 @@ class PageTest(_Test):
     self.assertLen(page.curves, 4)
     self.assertIn('informed policy', page.text)
     settings = page.rows[page.rows.index(['setting', 'gtrxl/seed_0', 'lstm/seed_0']):]
-    self.assertEqual(settings[1:], [['Adam.learning_rate', '0.001', '0.01']])
+    self.assertEqual(settings[1:], [
+        ['Adam.learning_rate', '0.001', '0.01'], ['DeepLSTM.num_layers', '', '4']])
     self.assertEqual(page.tags['details'], 2)
 
   def test_runs_of_other_kinds_have_learner_steps_in_common(self):

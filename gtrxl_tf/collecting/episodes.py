@@ -14,6 +14,7 @@ import functools
 import gc
 import importlib
 import itertools
+import math
 import multiprocessing
 import os
 import pathlib
@@ -365,15 +366,16 @@ class _Progress:
     self._goal, self._num_before = goal, num_before
     self._line = progress_lib.ProgressLine(stream)
     self._start = time.monotonic()
-    self._played = self._kept = self._steps = self._successes = 0
+    self._played = self._kept = self._steps = 0
     self._return = 0.0
+    self._successes: List[float] = []  # Where it is known.
 
   def update(self, num_played: int, kept: Sequence[format_lib.Episode]) -> None:
     """Counts a piece of work."""
     self._played += num_played
     self._kept += len(kept)
     self._steps += sum(len(episode.reward) for episode in kept)
-    self._successes += sum(episode.success == 1 for episode in kept)
+    self._successes += [x.success for x in kept if not math.isnan(x.success)]
     self._return += sum(float(np.sum(episode.reward)) for episode in kept)
     if self._line.is_due():
       self._line.show(self._text())
@@ -391,9 +393,10 @@ class _Progress:
     return ' | '.join([
         f'{done:,} of {self._goal:,} episodes', f'{self._played:,} played',
         f'{self._steps:,} steps', f'{speed:,.1f} episodes/s',
-        f'return {self._mean(self._return)}', f'success {self._mean(self._successes)}',
-        left])
+        f'return {_mean(self._return, self._kept)}',
+        f'success {_mean(sum(self._successes), len(self._successes))}', left])
 
-  def _mean(self, total: float) -> str:
-    """Returns the mean over the episodes kept, as text."""
-    return f'{total / self._kept:.2f}' if self._kept else '-'
+
+def _mean(total: float, count: int) -> str:
+  """Returns a mean as text."""
+  return f'{total / count:.2f}' if count else '-'

@@ -366,6 +366,13 @@ class CollectTest(parameterized.TestCase):
     self.assertStartsWith(last, '20 of 20 episodes | 24 played | 580 steps | ')
     self.assertIn('| return 1.00 | success 1.00 | 0 s left', last)
 
+  def test_progress_without_a_success(self):
+    stream = io.StringIO()
+    with mock.patch.object(t_maze.TMaze, 'episode_success', None):
+      collect.collect(collect.Collector(t_maze.TMaze, num_episodes=4),
+                      self._folder / 'unknown', stream=stream)
+    self.assertIn('| success - |', stream.getvalue().splitlines()[-1])
+
 
 if __name__ == '__main__':
   absltest.main()

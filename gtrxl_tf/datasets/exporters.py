@@ -103,6 +103,8 @@ def rlds(dataset: reader.Dataset, folder: Union[str, pathlib.Path]) -> pathlib.P
     config.ConfigError: TensorFlow Datasets is not installed.
   """
   tfds = optional.load('tensorflow_datasets', 'The export to RLDS', 'offline')
+  if '://' in str(folder):
+    raise DatasetError(f'{folder}: expected a folder on a disk')
   folder = pathlib.Path(folder)
   if folder.exists():
     raise DatasetError(f'{folder}: exists: expected a new folder')

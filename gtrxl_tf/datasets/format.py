@@ -160,7 +160,7 @@ def from_dm_env(time_steps: Sequence[dm_env.TimeStep], actions: Sequence[Any],
   the same array each time.
 
   Raises:
-    DatasetError: the time steps are not one complete episode.
+    DatasetError: the time steps are not one complete episode, or do not fit the specs.
   """
   kinds = [time_step.step_type for time_step in time_steps]
   if (len(kinds) < 2 or len(actions) != len(kinds) - 1
@@ -171,19 +171,24 @@ def from_dm_env(time_steps: Sequence[dm_env.TimeStep], actions: Sequence[Any],
         'MID, one LAST, and an action after each but that')
   end = np.zeros(len(actions), np.uint8)
   end[-1] = End.TERMINATION if time_steps[-1].discount == 0 else End.TRUNCATION
-  observation = _stacked(specs.observation, [t.observation for t in time_steps])
+  observation = _stacked(
+      'observation', specs.observation, [t.observation for t in time_steps])
   return Episode(
       tree.map_structure(lambda x: x[:-1], observation),
-      _stacked(specs.action, actions),
+      _stacked('action', specs.action, actions),
       np.array([t.reward for t in time_steps[1:]], specs.reward.dtype),
       np.array([t.discount for t in time_steps[1:]], specs.discount.dtype),
       end, success, tree.map_structure(lambda x: x[-1], observation))
 
 
-def _stacked(specs: Any, rows: Sequence[Any]) -> Any:
+def _stacked(root: str, specs: Any, rows: Sequence[Any]) -> Any:
   """Stacks nests of [...] to a nest of [T, ...], of the dtypes of `specs`."""
   def stack(spec: dm_specs.Array, *leaves: Any) -> np.ndarray:
-    return np.stack(leaves).astype(spec.dtype, casting='same_kind')
+    try:
+      return np.stack(leaves).astype(spec.dtype, casting='same_kind')
+    except (TypeError, ValueError) as error:
+      raise DatasetError(f'{root}: {" ".join(str(error).split())}: expected arrays of '
+                         f'{spec.dtype} {spec.shape}') from error
 
   return tree.map_structure_up_to(specs, stack, specs, *rows)
 

@@ -47,6 +47,12 @@ class FromDmEnvTest(parameterized.TestCase):
       with self.assertRaisesRegex(datasets.DatasetError, 'one FIRST, any MID, one L'):
         datasets.from_dm_env(time_steps, actions, _SPECS)
 
+  @parameterized.parameters(([2.0, 0.5, 1.0], 'action: .* expected arrays of int32'),
+                            ([[2], [0, 1], [1]], 'action: .* expected arrays of int32'))
+  def test_refuses_what_does_not_fit_the_specs(self, actions, message):
+    with self.assertRaisesRegex(datasets.DatasetError, message):
+      datasets.from_dm_env(_time_steps(dm_env.termination), actions, _SPECS)
+
 
 class SpecsTest(absltest.TestCase):
 

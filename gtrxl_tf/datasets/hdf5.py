@@ -221,7 +221,10 @@ def _ends(terminals: np.ndarray, max_episode_steps: int) -> Iterator[int]:
 
 def _open_hdf5(path: pathlib.Path, needed_by: str) -> Any:
   h5py = optional.load('h5py', needed_by, 'offline')
+  if not path.is_file():
+    raise DatasetError(f'{path}: missing: expected an HDF5 file')
   try:
     return h5py.File(path, 'r')
   except OSError as error:
-    raise DatasetError(f'{path}: not an HDF5 file: {str(error):.100}') from error
+    raise DatasetError(f'{path}: not an HDF5 file: '
+                       f'{" ".join(str(error).split()):.100}') from error

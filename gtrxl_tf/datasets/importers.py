@@ -91,6 +91,8 @@ def import_dataset(source: Recording, path: Union[str, pathlib.Path], environmen
       writer.write([episode])
       if line.is_due():
         line.show(f'{writer.num_episodes:,} episodes | {writer.num_steps:,} steps')
+    if writer.num_episodes:
+      line.show(f'{writer.num_episodes:,} episodes | {writer.num_steps:,} steps')
     line.close()
     if not writer.num_episodes:
       raise DatasetError(
@@ -153,4 +155,6 @@ def action_spec(shape: Tuple[int, ...], dtype: np.dtype, greatest: Callable[[], 
     if names:
       return environments.NamedActions(names)
     return dm_specs.DiscreteArray(int(greatest()) + 1, name='action')
+  if names:
+    raise DatasetError(f'actions are {dtype} {[*shape]}: action_names need integers [T]')
   return dm_specs.Array(shape[1:], specs_lib.narrowed(dtype), 'action')

@@ -69,6 +69,8 @@ class EpisodeWriter:
     """
     if kind not in format_lib.KINDS:
       raise ValueError(f'kind = {kind!r}: expected one of {format_lib.KINDS}')
+    if '://' in str(path):
+      raise DatasetError(f'{path}: expected a folder on a disk')
     self._path = pathlib.Path(path)
     self._shard_bytes = shard_bytes
     self._shard_episodes = shard_episodes

@@ -160,6 +160,10 @@ class EpisodeWriterTest(parameterized.TestCase):
     with self.assertRaisesRegex(datasets.DatasetError, 'expected a folder for the dataset'):
       datasets.EpisodeWriter(path, _SPECS)
 
+  def test_refuses_a_bucket(self):
+    with self.assertRaisesRegex(datasets.DatasetError, 'gs://mine/data: expected a folder'):
+      datasets.EpisodeWriter('gs://mine/data', _SPECS)
+
   def test_refuses_a_second_writer(self):
     with datasets.EpisodeWriter(self._path, _SPECS) as writer:
       with self.assertRaisesRegex(datasets.DatasetError, 'another process'):

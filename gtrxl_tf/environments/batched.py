@@ -11,7 +11,9 @@ from gtrxl_tf.environments import batched_observations
 from gtrxl_tf.environments import vector_task
 from gtrxl_tf.environments.batched_environment import BatchedEnvironment
 from gtrxl_tf.environments.batched_environment import BatchedTimeStep
-from gtrxl_tf.environments.batched_environment import EnvironmentFailed  # noqa: F401
+from gtrxl_tf.environments.batched_environment import EnvironmentFailed
+from gtrxl_tf.environments.batched_environment import ERRORS
+from gtrxl_tf.settings import config
 
 
 class _BatchedTogether(BatchedEnvironment):
@@ -44,13 +46,22 @@ class _BatchedTogether(BatchedEnvironment):
       wrong = actions[(actions < 0) | (actions >= self._num_actions)][0]
       raise ValueError(
           f'action = {wrong}: expected an integer in [0, {self._num_actions})')
-    rewards, last, observations = self._together.step(actions)
+    try:
+      rewards, last, observations = self._together.step(actions)
+    except ERRORS as error:
+      raise EnvironmentFailed(
+          f'environments 0 to {self.num_environments - 1}, in step {self._num_steps + 1} '
+          f'of all, advance(): {type(error).__name__}: {config.one_line(error)}'
+          f'{config.place(error)}') from error
     rewards = rewards.astype(np.float32)
     self._num_steps += 1
     for i in begins:
       self._episodes[i] += 1
       self._first_steps[i] = self._num_steps
-      time_step = self._environments[i].reset()
+      try:
+        time_step = self._environments[i].reset()
+      except ERRORS as error:
+        raise self.failed(i, error, 'reset()') from error
       self._together.load(i)
       rewards[i], last[i] = 0, False
       tree.map_structure(

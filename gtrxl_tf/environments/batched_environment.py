@@ -62,6 +62,13 @@ class BatchedTimeStep(NamedTuple):
     return self.step_type == dm_env.StepType.LAST
 
 
+def _method_of(environment: dm_env.Environment, name: str
+              ) -> Optional[Callable[[], Any]]:
+  """Returns an environment's method; None if it has none, or a number of that name."""
+  found = getattr(environment, name, None)
+  return found if callable(found) else None
+
+
 class BatchedEnvironment:
   """Steps E environments in turn, in this thread.
 
@@ -104,12 +111,10 @@ class BatchedEnvironment:
     self._action_leaves = batched_specs.named_leaves('action', self._action_spec)
     self._writer = batched_observations.ObservationWriter(
         self._environments[0].observation_spec(), self.num_environments)
-    self._successes = [getattr(environment, 'episode_success', None)
+    self._successes = [_method_of(environment, 'episode_success')
                        for environment in self._environments]
-    self._own_returns = [
-        (i, environment.episode_return)
-        for i, environment in enumerate(self._environments)
-        if hasattr(environment, 'episode_return')]
+    self._own_returns = [_method_of(environment, 'episode_return')
+                         for environment in self._environments]
     self._returns = np.zeros(self.num_environments)
     # True where the next step must be the first one of an episode.
     self._must_begin = np.ones(self.num_environments, bool)
@@ -350,8 +355,8 @@ class BatchedEnvironment:
     self._returns[step_types == first] = 0
     self._returns += rewards
     returns = np.where(step_types == last, self._returns, np.nan).astype(np.float32)
-    for i, own_return in self._own_returns:
-      if step_types[i] == last:
+    for i, own_return in enumerate(self._own_returns):
+      if own_return is not None and step_types[i] == last:
         returns[i] = self._called(i, own_return, 'episode_return')
     if self._is_partial.any():
       returns[self._is_partial] = successes[self._is_partial] = np.nan

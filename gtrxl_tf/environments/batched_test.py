@@ -353,6 +353,31 @@ class BatchedEnvironmentTest(parameterized.TestCase):
         "KeyError: 'door'$"):
       batch.step([0, 0])
 
+  def test_attributes_that_are_no_methods_have_no_say(self):
+    fakes = [FakeEnvironment(), FakeEnvironment()]
+    fakes[1].episode_return, fakes[1].episode_success = 5.0, False
+    batch = batched.BatchedEnvironment(fakes)
+    batch.reset()
+    batch.step([0, 0])
+    last = batch.step([0, 0])
+    np.testing.assert_array_equal(last.episode_return, [2, 2])
+    np.testing.assert_array_equal(last.episode_success, [np.nan, np.nan])
+
+  @parameterized.parameters(
+      ('advance', r'^environments 0 to 2, in step 1 of all, advance\(\): KeyError'),
+      ('_begin', r'^environment 0, episode 2, step 0, reset\(\): KeyError'))
+  def test_an_error_of_tasks_that_are_stepped_together_names_its_place(
+      self, method, message):
+    class Maze(t_maze.TMaze):
+      advance = staticmethod(t_maze.TMaze.advance)
+
+    batch = batched.batch([Maze(1, seed=i) for i in range(3)])
+    batch.reset()
+    with mock.patch.object(Maze, method, side_effect=KeyError('door')):
+      with self.assertRaisesRegex(batched.EnvironmentFailed, message):
+        while True:
+          batch.step([0, 0, 0])
+
   def test_an_error_in_a_close_names_it_and_the_others_are_closed(self):
     fakes = [FakeEnvironment(), FakeEnvironment()]
     batch = batched.BatchedEnvironment(fakes)

@@ -22,7 +22,8 @@ class Bsuite(wrappers.Wrapper):
 
     Args:
       name: the task's id, as in `'memory_len/3'`.
-      seed: seed of everything that is random.
+      seed: seed of everything that is random, but for the transitions of
+        `deep_sea_stochastic`, for which bsuite takes none.
 
     Raises:
       config.ConfigError: there is no such task, or bsuite is not installed.

@@ -89,8 +89,8 @@ class DMLab(episodic.Episodic):
       returns it; only padding where the level has none. The paper does not give a
       length; the longest instruction in DMLab-30's documentation has eight words.
 
-  It needs the package `deepmind_lab`, which has to be built from source (README,
-  "DeepMind Lab").
+  It needs the package `deepmind_lab`, which has to be built from source
+  (docs/environments.md).
   """
 
   def __init__(self,
@@ -119,7 +119,7 @@ class DMLab(episodic.Episodic):
     if level in PHOTOGRAPH_LEVELS and dataset_path is None:
       raise config.ConfigError(
           f'DMLab.dataset_path is not set: expected the folder of the photographs that '
-          f'{level} shows (see README, "DeepMind Lab")')
+          f'{level} shows (see docs/environments.md)')
     native_actions = np.zeros([len(ACTION_SETS[actions]), 7], np.intc)
     native_actions[:, :5] = ACTION_SETS[actions]
     self._native_actions = native_actions
@@ -174,4 +174,4 @@ def _deepmind_lab() -> types.ModuleType:
   except ModuleNotFoundError as error:
     raise config.ConfigError(
         'DMLab needs the package deepmind_lab, which is not installed: expected it '
-        'built from source (see README, "DeepMind Lab")') from error
+        'built from source (see docs/environments.md)') from error

@@ -142,7 +142,7 @@ class DMLabTest(parameterized.TestCase):
 
   def test_levels_with_photographs_need_their_folder(self):
     with self.assertRaisesRegex(
-        config.ConfigError, 'DMLab.dataset_path is not set: .*photographs.*see README'):
+        config.ConfigError, 'DMLab.dataset_path is not set: .*photographs.*see docs/environments.md'):
       dmlab.DMLab('psychlab_continuous_recognition')
     self.assertEmpty(self.module.labs)
 

@@ -81,7 +81,7 @@ class _Rewards(Wrapper):
   def episode_return(self) -> float:
     """Returns the return before the change; called after the last step."""
     wrapped = getattr(self._environment, 'episode_return', None)
-    return self._return if wrapped is None else wrapped()
+    return wrapped() if callable(wrapped) else self._return
 
   def _changed(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
     if time_step.first():

@@ -43,37 +43,31 @@ def checked_variables() -> Iterator[None]:
 
 
 def check_batch(experiment: experiment_lib.Experiment) -> None:
-  """Checks that the data of a batch, and of a full queue, fit in free memory.
+  """Checks that the unrolls of a batch, and of a full queue, fit in free memory.
 
   Also checks that the time steps of an actor fit in a call to an inference server.
 
-  Only the data is counted: the observations and actions of a batch; for an online run,
-  all columns of `Unroll` with the memory's records, before Reverb compresses them. The
-  learner's activations often take more.
+  Only the data is counted: all columns of `Unroll` with the memory's records, before
+  Reverb compresses them. The learner's activations often take more.
 
   Args:
-    experiment: the experiment of a run whose processes will all be on this machine.
+    experiment: of an online run whose processes will all be on this machine.
 
   Raises:
     config.ConfigError: they do not fit. Otherwise the system would kill the process,
       without a message.
   """
+  if experiment.inference is not None:
+    inference_call.check_size(experiment)
   free = machine.free_bytes()
-  if experiment.needs_server:
-    if experiment.inference is not None:
-      inference_call.check_size(experiment)
-    specs = experiment.unroll_signature()
-    rows = experiment.items_per_batch + experiment.queue_size
-    what, smaller = ' and a full queue', 'batch_size, unroll_length or queue_batches'
-  else:
-    specs = experiment.observation_spec, experiment.action_spec
-    rows, what, smaller = experiment.batch_size, '', 'batch_size'
-  needed = rows * sum(math.prod(spec.shape) * tf.as_dtype(spec.dtype).size
-                      for spec in tree.flatten(specs))
+  needed = (experiment.items_per_batch + experiment.queue_size) * sum(
+      spec.shape.num_elements() * spec.dtype.size
+      for spec in tree.flatten(experiment.unroll_signature()))
   if needed > free:
     raise config.ConfigError(
-        f'a batch of {experiment.batch_size:,}{what} needs at least {_gib(needed)}; '
-        f'this machine has {_gib(free)} left: expected a smaller {smaller}')
+        f'a batch of {experiment.batch_size:,} and a full queue needs at least '
+        f'{_gib(needed)}; this machine has {_gib(free)} left: expected a smaller '
+        'batch_size, unroll_length or queue_batches')
 
 
 def _gib(number: float) -> str:

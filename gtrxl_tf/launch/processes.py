@@ -40,8 +40,11 @@ def preload(*modules: str) -> None:
   Raises:
     ImportError: a module is missing. The fork server ignores it.
   """
-  for signum in _SIGNALS:  # Sent to all processes by a terminal or the system.
+  for signum in signal.SIGINT, signal.SIGHUP:  # A terminal sends them to all processes.
     signal.signal(signum, signal.SIG_IGN)
+  # Forked processes must not lose a SIGTERM that comes before they have a handler: their
+  # parent sends only one.
+  signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
   gc.disable()  # Collecting takes a quarter of the time, and nearly all objects stay.
   try:
     for module in modules:
@@ -56,7 +59,7 @@ def exit_with(main: Callable[[], int], log: pathlib.Path) -> None:
 
   The output of libraries is in the file `log`, see `logs.redirect`.
   """
-  signal.signal(signal.SIGTERM, signal.SIG_DFL)  # The fork server ignores it.
+  _unblock_sigterm()
   logs.redirect(log)
   sys.exit(main())
 
@@ -104,11 +107,16 @@ def run(module: str, function: str, *args) -> int:
   return process.exitcode if process.exitcode >= 0 else 128 - process.exitcode
 
 
+def _unblock_sigterm() -> None:
+  """Ends this process if SIGTERM has come since the fork server made it."""
+  signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
 def _call(module: str, function: str, *args) -> None:
   # The fork server may fork so late that the process that asked has been interrupted.
   if not multiprocessing.parent_process().is_alive():
     sys.exit(130)
-  signal.signal(signal.SIGTERM, signal.SIG_DFL)  # The fork server ignores it.
+  _unblock_sigterm()
   # The fork server's address is known here. Python 3.10 and 3.11 would nevertheless
   # start another one, since it is not a child of this process.
   # pylint: disable-next=protected-access

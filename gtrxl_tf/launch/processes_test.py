@@ -164,6 +164,22 @@ class ProcessesTest(parameterized.TestCase):
       process.send_signal(signal.SIGTERM)
     self.assertEqual(process.wait(timeout=120), 128 + signal.SIGTERM)
 
+  @pytest.mark.medium
+  def test_a_signal_right_after_the_beginning_is_not_lost(self):
+    process = self.start('''
+        import signal, sys
+        from gtrxl_tf.launch import processes
+        forked = type(processes.context().Process())
+        start = forked.start
+        def start_and_stop(self):
+          start(self)
+          signal.raise_signal(signal.SIGTERM)
+        forked.start = start_and_stop
+        sys.exit(processes.run('work', 'wait'))
+        ''')
+    self.assertEqual(process.wait(timeout=60), 128 + signal.SIGTERM)
+    self.assertEqual(process.stdout.read(), '')
+
   def test_a_signal_before_the_beginning_is_one_line(self):
     process = self.start('''
         from multiprocessing import context

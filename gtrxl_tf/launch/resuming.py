@@ -15,6 +15,8 @@ from gtrxl_tf.training import run_folder
 # The name of the environment steps in a checkpoint, see `OnlineTrainer`.
 _ENVIRONMENT_STEPS = 'environment_steps/.ATTRIBUTES/VARIABLE_VALUE'
 
+_HEADING = b'# Parameters for '  # gin writes it above the parameters of each configurable.
+
 
 @contextlib.contextmanager
 def claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment,
@@ -59,6 +61,11 @@ def _check_own(folder: run_folder.RunFolder) -> None:
     raise config.ConfigError(
         f'{folder.root} has {names[0]} and no config.gin: expected the folder of a run, '
         'or a new one')
+  if (folder.config.exists() and not folder.was_started
+      and _HEADING not in folder.config.read_bytes()):
+    raise config.ConfigError(
+        f'{folder.config}: no run has written it, and this one would replace it: '
+        'expected another folder, or another name for that file')
 
 
 def _describe_checkpoint(path: str) -> str:

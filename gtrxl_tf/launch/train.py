@@ -66,7 +66,7 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
     experiment = _prepare(gin_files, gin_bindings, folder)
     if experiment.needs_server:
       optional.load('reverb', 'online training', 'online')
-    limits.check_batch(experiment)
+      limits.check_batch(experiment)
     was_run = folder.config.exists()
     with (resuming.claimed(folder, experiment, allow_changes) as begins,
           logs.kept(folder.logs / 'train.log')):

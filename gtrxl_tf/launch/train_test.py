@@ -426,6 +426,16 @@ class ChangedSettingsTest(parameterized.TestCase):
     self.assertCountEqual(list(other.root.iterdir()), [other.policy, other.root / '.lock'])
 
   @pytest.mark.medium
+  def test_a_config_that_no_run_wrote_is_refused(self):
+    other = run_folder.RunFolder(self.create_tempdir().full_path)
+    other.config.write_text('# My settings.\nAdam.learning_rate = 1e-3\n')
+    self.folder = other
+    with self.assertRaisesRegex(
+        config.ConfigError, 'config.gin: no run has written it'), self.claimed():
+      pass
+    self.assertStartsWith(other.config.read_text(), '# My settings.')
+
+  @pytest.mark.medium
   def test_a_config_that_cannot_be_read_is_refused(self):
     self.folder.config.write_bytes(b'\xff')
     with self.assertRaisesRegex(config.ConfigError, 'config.gin: '), self.claimed():

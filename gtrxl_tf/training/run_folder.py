@@ -104,6 +104,10 @@ class RunFolder:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
       except BlockingIOError as error:
         raise InUseError(f'{self.root} is in use by another process') from error
+      except OSError as error:  # Some network file systems.
+        raise config_lib.ConfigError(
+            f'{self.root}: {error.strerror}: expected a file system with locks '
+            '(flock)') from error
       for part in 'server', 'learner':
         if self._lock_of(part).exists():
           with self.written_by(part):

@@ -1,7 +1,10 @@
 """Tests of run_folder.py."""
 
+import errno
+import fcntl
 import threading
 import time
+from unittest import mock
 
 from absl.testing import absltest
 
@@ -21,6 +24,14 @@ class RunFolderTest(absltest.TestCase):
           self.fail('Two of them.')
     with folder.in_use():
       pass
+
+  def test_a_file_system_without_locks_is_refused(self):
+    folder = run_folder.RunFolder(self.create_tempdir().full_path)
+    error = OSError(errno.ENOLCK, 'No locks available')
+    with mock.patch.object(fcntl, 'flock', side_effect=error):
+      with self.assertRaisesRegex(config.ConfigError, 'No locks available: expected a file'):
+        with folder.in_use():
+          self.fail('It has no lock.')
 
   def test_a_start_waits_for_the_parts_of_the_one_before(self):
     folder, order = run_folder.RunFolder(self.create_tempdir().full_path), []

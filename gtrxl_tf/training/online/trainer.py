@@ -180,11 +180,11 @@ class OnlineTrainer(trainer.Trainer):
     Raises:
       config.ConfigError: the server was started with other settings.
     """
+    agreement.check_server(self._address, self._experiment.settings)
     writer.check_signature(
         reverb.Client(self._address), self._experiment.unroll_signature(),
         "the learner's",
         prioritized.TABLE if self._experiment.replay else writer.TABLE)
-    agreement.check_server(self._address, self._experiment.settings)
     self._queue.abandon()
     self._channel = self._make_channel()
     self._publish()
