@@ -13,7 +13,8 @@ from gtrxl_tf.settings import gin_files
 
 _CORES = gin_files.FOLDER / 'cores'
 
-# It has no /. Commas in brackets are its own. TensorFlow takes a [ in a run's path for a pattern.
+# Commas in brackets are its own. It becomes a part of a run's path, in which a / would
+# begin another folder, and TensorFlow would take a [ for a pattern.
 _VALUE = r'(?:[^\s,/()\[\]]|\([^\s/()\[\]]*\))+'
 
 
@@ -64,7 +65,7 @@ def models(names: Sequence[str]) -> Dict[str, Model]:
 
 
 def _is_file(text: str) -> bool:
-  """Returns whether a text with or without a = is the path of a gin file."""
+  """Returns whether a text is the path of a gin file, even with a = in its folders."""
   return text.endswith('.gin') and ('/' in text or '=' not in text)
 
 

@@ -64,9 +64,9 @@ def _svg(figure: plt.Figure, name: str, title: str) -> str:
   svg = text.getvalue()
   svg = re.sub(r'<metadata>.*?</metadata>|<style .*?</style>', '',
                svg[svg.index('<svg'):], flags=re.DOTALL)
-  svg = re.sub(r'^<svg .*?viewBox="(.*?)".*?>', lambda found: (
-      f'<svg viewBox="{found[1]}" role="img" aria-label="{html.escape(title)}">'), svg,
-               flags=re.DOTALL)
+  head = re.match(r'<svg .*?viewBox="(.*?)".*?>', svg, re.DOTALL)
+  svg = (f'<svg viewBox="{head[1]}" role="img" aria-label="{html.escape(title)}">'
+         + svg[head.end():])
   for mark in 'id="', 'url(#', 'href="#':
     svg = svg.replace(mark, f'{mark}{name}-')
   return re.sub(f'{_INK}|#000000', 'currentColor', svg)

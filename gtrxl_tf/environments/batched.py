@@ -50,8 +50,8 @@ class _BatchedTogether(BatchedEnvironment):
       rewards, last, observations = self._together.step(actions)
     except ERRORS as error:
       raise EnvironmentFailed(
-          f'environments 0 to {self.num_environments - 1}, in step {self._num_steps + 1} '
-          f'of all, advance(): {type(error).__name__}: {config.one_line(error)}'
+          f'environments 0 to {self.num_environments - 1}, step {self._num_steps + 1} of '
+          f'the batch, advance(): {type(error).__name__}: {config.one_line(error)}'
           f'{config.place(error)}') from error
     rewards = rewards.astype(np.float32)
     self._num_steps += 1

@@ -113,8 +113,9 @@ class BatchedEnvironment:
         self._environments[0].observation_spec(), self.num_environments)
     self._successes = [_method_of(environment, 'episode_success')
                        for environment in self._environments]
-    self._own_returns = [_method_of(environment, 'episode_return')
-                         for environment in self._environments]
+    own_returns = [_method_of(environment, 'episode_return')
+                   for environment in self._environments]
+    self._own_returns = [(i, x) for i, x in enumerate(own_returns) if x is not None]
     self._returns = np.zeros(self.num_environments)
     # True where the next step must be the first one of an episode.
     self._must_begin = np.ones(self.num_environments, bool)
@@ -355,8 +356,8 @@ class BatchedEnvironment:
     self._returns[step_types == first] = 0
     self._returns += rewards
     returns = np.where(step_types == last, self._returns, np.nan).astype(np.float32)
-    for i, own_return in enumerate(self._own_returns):
-      if own_return is not None and step_types[i] == last:
+    for i, own_return in self._own_returns:
+      if step_types[i] == last:
         returns[i] = self._called(i, own_return, 'episode_return')
     if self._is_partial.any():
       returns[self._is_partial] = successes[self._is_partial] = np.nan

@@ -364,7 +364,7 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     np.testing.assert_array_equal(last.episode_success, [np.nan, np.nan])
 
   @parameterized.parameters(
-      ('advance', r'^environments 0 to 2, in step 1 of all, advance\(\): KeyError'),
+      ('advance', r'^environments 0 to 2, step 1 of the batch, advance\(\): KeyError'),
       ('_begin', r'^environment 0, episode 2, step 0, reset\(\): KeyError'))
   def test_an_error_of_tasks_that_are_stepped_together_names_its_place(
       self, method, message):
