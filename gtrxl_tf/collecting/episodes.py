@@ -14,7 +14,6 @@ import functools
 import gc
 import importlib
 import itertools
-import math
 import multiprocessing
 import os
 import pathlib
@@ -366,8 +365,7 @@ class _Progress:
     self._goal, self._num_before = goal, num_before
     self._line = progress_lib.ProgressLine(stream)
     self._start = time.monotonic()
-    self._played = self._kept = self._steps = 0
-    self._return = 0.0
+    self._played = self._kept = self._steps = self._return = 0
     self._successes: List[float] = []  # Where it is known.
 
   def update(self, num_played: int, kept: Sequence[format_lib.Episode]) -> None:
@@ -375,7 +373,7 @@ class _Progress:
     self._played += num_played
     self._kept += len(kept)
     self._steps += sum(len(episode.reward) for episode in kept)
-    self._successes += [x.success for x in kept if not math.isnan(x.success)]
+    self._successes += [x.success for x in kept if not np.isnan(x.success)]
     self._return += sum(float(np.sum(episode.reward)) for episode in kept)
     if self._line.is_due():
       self._line.show(self._text())
