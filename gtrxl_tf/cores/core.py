@@ -126,7 +126,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   same after its weights change, so that it never mixes keys from two sets of weights.
 
   A mask of Keras is passed on to the layers and losses behind a core. The core itself
-  does not skip masked steps, so padding belongs at the end of a sequence.
+  does not skip masked steps: padding belongs at a sequence's end, with finite numbers.
 
   Keras saves and loads models that use a core. In a functional model, a state is a nest
   of inputs, as in `examples/keras_model.py`. Of a layer's usual arguments a core has only

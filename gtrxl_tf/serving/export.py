@@ -12,6 +12,7 @@ import tensorflow as tf
 from gtrxl_tf.agents import policy as policy_lib
 from gtrxl_tf.serving import exported
 from gtrxl_tf.serving import json_values
+from gtrxl_tf.settings import config
 
 
 class Trajectory(NamedTuple):
@@ -43,6 +44,9 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
   After `loaded.metadata['repeats'].assign(True)` they are instead those of the seed
   that TensorFlow had when the policy was saved, the same in each program.
 
+  Raises:
+    config.ConfigError: `path` exists, and is no exported policy, which it would replace.
+
   >>> import pathlib
   >>> import tempfile
   >>> from dm_env import specs
@@ -62,6 +66,9 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
   ['action', 'get_initial_state']
   """
   path = pathlib.Path(path)
+  if path.exists() and not (path / exported.CHECKSUMS).exists():
+    raise config.ConfigError(
+        f'{path} exists and is no exported policy: expected a new folder')
   partial = path.with_name(path.name + '.partial')
   shutil.rmtree(partial, ignore_errors=True)
   repeats = tf.Variable(False, trainable=False, name='repeats')

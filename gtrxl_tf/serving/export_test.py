@@ -23,6 +23,7 @@ from gtrxl_tf.networks import torsos
 from gtrxl_tf.serving import export
 from gtrxl_tf.serving import exported
 from gtrxl_tf.serving import policy_testing
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import rollout as rollout_lib
 
 _NUM_STEPS, _BATCH_SIZES = 12, (3, 1)
@@ -126,6 +127,13 @@ class ExportTest(parameterized.TestCase):
     self.assertFalse((folder / 'old').exists())
     self.assertLen(list(folder.parent.iterdir()), 1)
     self.assertTrue(tf.saved_model.contains_saved_model(str(folder)))
+
+  def test_a_folder_of_something_else_is_refused(self):
+    folder = pathlib.Path(self.create_tempdir().full_path)
+    (folder / 'checkpoints').mkdir()
+    with self.assertRaisesRegex(config.ConfigError, 'is no exported policy: expected'):
+      export.save_policy(None, folder)
+    self.assertTrue((folder / 'checkpoints').exists())
 
   def test_an_export_that_fails_leaves_nothing(self):
     path = pathlib.Path(self.create_tempdir().full_path) / 'policy'
