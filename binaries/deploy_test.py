@@ -403,14 +403,15 @@ class GcloudTest(_Test):
         self.assertIn('gtrxl-part', ' '.join(command))
 
   def test_everything_created_is_deleted(self):
-    down = self.run_script('--dry_run', 'down').stdout
+    made = set()
     for tpu in 'v3-8', '':
       up = self.run_script('--dry_run', 'up', BUCKET='gs://mine', TPU=tpu).stdout
-      made = re.findall(r'(\S+) create (gtrxl-\S+)', up)
-      deleted = [(kind, name) for kind, names in
-                 re.findall(r'(\S+) delete ((?:gtrxl-\S+ )+)', down)
-                 for name in names.split()]
-      self.assertContainsSubset(made, deleted)
+      made.update(re.findall(r'(\S+) create (gtrxl-\S+)', up))
+    down = self.run_script('--dry_run', 'down').stdout
+    deleted = [(kind, name) for kind, names in
+               re.findall(r'(\S+) delete ((?:gtrxl-\S+ )+)', down)
+               for name in names.split()]
+    self.assertCountEqual(made, deleted)
 
   def test_no_machine_has_a_public_address(self):
     for tpu in 'v3-8', '':

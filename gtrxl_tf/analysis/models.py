@@ -65,8 +65,12 @@ def models(names: Sequence[str]) -> Dict[str, Model]:
 
 
 def _is_file(text: str) -> bool:
-  """Returns whether a text is the path of a gin file, even with a = in its folders."""
-  return text.endswith('.gin') and ('/' in text or '=' not in text)
+  """Returns whether a text is the path of a gin file, even with a = in its folders.
+
+  A space before it would be one after a comma of a list.
+  """
+  return (text.endswith('.gin') and text.strip() == text
+          and ('/' in text or '=' not in text))
 
 
 def _binding(text: str) -> str:
@@ -129,6 +133,4 @@ def sweep(text: Optional[str]) -> List[Point]:
 
 def swept(text: Optional[str]) -> Optional[str]:
   """Returns the setting that a sweep varies, or `experiment`; None without a sweep."""
-  if text is None:
-    return None
-  return 'experiment' if sweep(text)[0].gin_files else text.partition('=')[0]
+  return text and ('experiment' if _is_file(text) else text.partition('=')[0])

@@ -65,7 +65,7 @@ class VariantsTest(parameterized.TestCase):
 
   @parameterized.parameters(
       'Numpad.size', 'Numpad.size=', '=2,3', 'Numpad.size=2,,3', 'Numpad.size=../2',
-      'Numpad.size=(2,3', 'VectorTorso.units=[8],[16]')
+      'Numpad.size=(2,3', 'a.gin, b.gin', 'VectorTorso.units=[8],[16]')
   def test_refuses_what_is_no_sweep(self, text):
     with self.assertRaisesRegex(config.ConfigError, 'expected SETTING=VALUE,VALUE'):
       models.sweep(text)

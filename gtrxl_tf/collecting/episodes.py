@@ -366,14 +366,15 @@ class _Progress:
     self._line = progress_lib.ProgressLine(stream)
     self._start = time.monotonic()
     self._played = self._kept = self._steps = self._return = 0
-    self._successes: List[float] = []  # Where it is known.
+    self._known = self._successes = 0  # Episodes whose success is known, and successes.
 
   def update(self, num_played: int, kept: Sequence[format_lib.Episode]) -> None:
     """Counts a piece of work."""
     self._played += num_played
     self._kept += len(kept)
     self._steps += sum(len(episode.reward) for episode in kept)
-    self._successes += [x.success for x in kept if not np.isnan(x.success)]
+    self._known += sum(not np.isnan(episode.success) for episode in kept)
+    self._successes += sum(episode.success == 1 for episode in kept)
     self._return += sum(float(np.sum(episode.reward)) for episode in kept)
     if self._line.is_due():
       self._line.show(self._text())
@@ -392,9 +393,8 @@ class _Progress:
         f'{done:,} of {self._goal:,} episodes', f'{self._played:,} played',
         f'{self._steps:,} steps', f'{speed:,.1f} episodes/s',
         f'return {_mean(self._return, self._kept)}',
-        f'success {_mean(sum(self._successes), len(self._successes))}', left])
+        f'success {_mean(self._successes, self._known)}', left])
 
 
 def _mean(total: float, count: int) -> str:
-  """Returns a mean as text."""
   return f'{total / count:.2f}' if count else '-'

@@ -187,8 +187,8 @@ def _stacked(root: str, specs: Any, rows: Sequence[Any]) -> Any:
     try:
       return np.stack(leaves).astype(spec.dtype, casting='same_kind')
     except (TypeError, ValueError) as error:
-      raise DatasetError(f'{root}: {" ".join(str(error).split())}: expected arrays of '
-                         f'{spec.dtype} {spec.shape}') from error
+      raise DatasetError(
+          f'{root}: {error}: expected arrays of {spec.dtype} {spec.shape}') from error
 
   return tree.map_structure_up_to(specs, stack, specs, *rows)
 

@@ -51,8 +51,7 @@ class _BatchedTogether(BatchedEnvironment):
     except ERRORS as error:
       raise EnvironmentFailed(
           f'environments 0 to {self.num_environments - 1}, step {self._num_steps + 1} of '
-          f'the batch, advance(): {type(error).__name__}: {config.one_line(error)}'
-          f'{config.place(error)}') from error
+          f'the batch, advance(): {config.described(error)}') from error
     rewards = rewards.astype(np.float32)
     self._num_steps += 1
     for i in begins:

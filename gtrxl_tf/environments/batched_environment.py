@@ -173,8 +173,7 @@ class BatchedEnvironment:
       except ERRORS as error:
         raise EnvironmentFailed(
             f'environment {i}, before episode {self._episodes[i] + 1}, with '
-            f'{head_starts[i]} random actions: {type(error).__name__}: '
-            f'{config.one_line(error)}{config.place(error)}') from error
+            f'{head_starts[i]} random actions: {config.described(error)}') from error
       self._is_partial[i] = not time_step.first()
       yield dm_env.restart(time_step.observation)
 
@@ -214,8 +213,7 @@ class BatchedEnvironment:
     """
     where = f', {where}' if where else ''
     return EnvironmentFailed(
-        f'environment {i}, {self._time(i)}{where}: {type(error).__name__}: '
-        f'{config.one_line(error)}{config.place(error)}')
+        f'environment {i}, {self._time(i)}{where}: {config.described(error)}')
 
   def _time(self, i: int) -> str:
     return f'episode {self._episodes[i]}, step {self._num_steps - self._first_steps[i]}'

@@ -90,8 +90,7 @@ class FromGymnasium(episodic.Episodic):
     except (Exception, SystemExit) as error:
       takes = re.search("unexpected keyword argument '(seed|options)'", str(error))
       raise config.ConfigError(
-          f'{owner}: reset() failed with {type(error).__name__}: '
-          f'{config.one_line(error)}{config.place(error)}'
+          f'{owner}: reset() failed with {config.described(error)}'
           + (f': expected {_RESET}' if takes else '')) from error
     try:
       self._first = _, info = self._checked_reset(returned)

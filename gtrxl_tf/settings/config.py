@@ -36,6 +36,7 @@ _GREATEST = (2 - 2**-23) * 2.0**127
 ConfigError = errors.ConfigError
 one_line = errors.one_line
 place = errors.place
+described = errors.described
 
 _names = {}  # The name of each configurable in gin files.
 _modules = set()  # Names of the modules that define configurables.

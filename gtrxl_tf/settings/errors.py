@@ -39,3 +39,8 @@ def place(error: BaseException) -> str:
         frame.filename).startswith(others):
       return f' ({frame.filename}, line {frame.lineno})'
   return ''
+
+
+def described(error: BaseException) -> str:
+  """Returns `TYPE: MESSAGE (FILE, line N)` of an error in the user's code."""
+  return f'{type(error).__name__}: {one_line(error)}{place(error)}'
