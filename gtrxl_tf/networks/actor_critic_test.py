@@ -159,6 +159,15 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(
         unroll(network, inputs).policy.logits, steps(network, inputs).policy.logits)
 
+  def test_create_variables_must_come_first(self):
+    network = actor_critic.ActorCritic(
+        ACTION_SPEC, torsos.VectorTorso(), CORES['DeepLSTM'](), name='mine',
+        normalize_observations=True)
+    inputs = make_inputs()._replace(observation=tf.zeros([B, T, 5]))
+    with self.assertRaisesRegex(
+        ValueError, '^mine has no variables yet: expected a call of create_variables'):
+      unroll(network, inputs)
+
   @parameterized.parameters(*CORES)
   def test_create_variables_creates_all(self, core):
     network = make_network(

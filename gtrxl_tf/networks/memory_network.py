@@ -68,6 +68,13 @@ class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
       if not self.core.built:
         core_lib.build_layer(self.core, tf.TensorShape([None, None, width]))
       self._build_heads()
+    self.built = True
+
+  def build(self, input_shape: Any) -> None:
+    """Refuses a call before `create_variables`, which alone knows the observations."""
+    raise ValueError(
+        f'{self.name} has no variables yet: expected a call of '
+        'create_variables(observation_spec) before')
 
   @abc.abstractmethod
   def _build_embedding(self, observation_spec: Any) -> int:

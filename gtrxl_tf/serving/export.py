@@ -3,7 +3,7 @@
 import os
 import pathlib
 import shutil
-from typing import Any, Callable, Dict, NamedTuple, Sequence
+from typing import Any, Callable, Dict, NamedTuple, Sequence, Union
 
 import dm_env
 from google.protobuf import text_format
@@ -26,7 +26,8 @@ class Trajectory(NamedTuple):
   discount: Any
 
 
-def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
+def save_policy(policy: policy_lib.NetworkPolicy, path: Union[str, pathlib.Path]
+                ) -> None:
   """Writes `policy` to the folder `path`, atomically.
 
   The files and functions are those of TF-Agents' `PolicySaver`. The functions accept
@@ -45,7 +46,8 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
   that TensorFlow had when the policy was saved, the same in each program.
 
   Raises:
-    config.ConfigError: `path` exists, and is no exported policy, which it would replace.
+    config.ConfigError: `path` exists, and is neither an exported policy, which it would
+      replace, nor an empty folder.
 
   >>> import pathlib
   >>> import tempfile
@@ -66,9 +68,10 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: pathlib.Path) -> None:
   ['action', 'get_initial_state']
   """
   path = pathlib.Path(path)
-  if path.exists() and not (path / exported.CHECKSUMS).exists():
+  empty = path.is_dir() and not any(path.iterdir())
+  if path.exists() and not empty and not (path / exported.CHECKSUMS).exists():
     raise config.ConfigError(
-        f'{path} exists and is no exported policy: expected a new folder')
+        f'{path} exists and is no exported policy: expected a new or empty folder')
   partial = path.with_name(path.name + '.partial')
   shutil.rmtree(partial, ignore_errors=True)
   repeats = tf.Variable(False, trainable=False, name='repeats')

@@ -2,7 +2,7 @@
 
 import contextlib
 import pathlib
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple, Union
 
 from absl import logging
 from google.protobuf import text_format
@@ -69,7 +69,7 @@ def only_errors_logged() -> Iterator[None]:
     tf.get_logger().setLevel(level)
 
 
-def load(folder: pathlib.Path, repeats: bool = True) -> Any:
+def load(folder: Union[str, pathlib.Path], repeats: bool = True) -> Any:
   """Loads an exported policy.
 
   Args:
@@ -81,7 +81,7 @@ def load(folder: pathlib.Path, repeats: bool = True) -> Any:
     config.ConfigError: the folder is damaged, or not one of an exported policy, or this
       version of TensorFlow cannot read it.
   """
-  verify(folder)
+  verify(pathlib.Path(folder))
   try:
     with only_errors_logged():
       policy = tf.saved_model.load(str(folder))
