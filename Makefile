@@ -42,7 +42,7 @@ compare: .venv/core ## Compare GTrXL with an LSTM and no memory on Numpad 2 x 2
 
 FIGURE3 := $(foreach size,2x2 3x3 4x4,gin/gtrxl/numpad_$(size)_cpu.gin)
 
-figure3: .venv/core ## Compare on Numpad 2 x 2, 3 x 3 and 4 x 4; takes 1.5 hours
+figure3: .venv/core ## Compare on Numpad 2 x 2, 3 x 3 and 4 x 4; takes many hours
 	$(RUN) binaries.compare --root_dir=runs/figure3 --seeds=3 \
 	    --sweep=$(subst $(SPACE),$(COMMA),$(FIGURE3)) \
 	    $(ARGS)

@@ -10,13 +10,16 @@ here, such as a target return or noise in place of its memory:
   gtrxl evaluate --root_dir=runs/t_maze_90 \
       --gin_bindings='RATE.memory_noise = 1.0'
 
+With --sweep it does so for each value of a setting, or with each gin file.
+
 With --video, three episodes are filmed, as ROOT/videos/*.gif: what the environment's
 method render() returns, or the image that it shows the agent.
 
   gtrxl evaluate --root_dir=runs/numpad_2x2 --video
 
-A policy that learns while it acts plays learning processes. With --sweep it does so for
-each value of a setting, and their curves are drawn as ROOT/evaluation.png:
+A policy that learns while it acts plays learning processes, whose number and length are
+settings (HistoryCollector.num_evaluation), not flags. With --sweep, the curves of all
+values are drawn as ROOT/evaluation.png:
 
   gtrxl evaluate --root_dir=runs/dr_cpu_ed \
       --sweep=DistillationPolicy.position_scale=0.5,1.0,2.0
