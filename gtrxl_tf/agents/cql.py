@@ -68,7 +68,7 @@ class CQLAgent(agent_lib.OfflineAgent):
     mask = cql.target_mask(batch.valid, batch.discount)
     losses = cql.cql_loss(q_values, batch.action, targets, self._alpha, mask)
     mean = averages.MaskedMean(mask)
-    best = tf.argmax(q_values, axis=-1, output_type=batch.action.dtype)
+    best = tf.cast(tf.argmax(q_values, axis=-1), batch.action.dtype)
     return losses.total_loss, {
         'loss': losses.total_loss,
         'td_loss': losses.td_loss,

@@ -95,6 +95,7 @@ class CQLAgentTest(tf.test.TestCase, parameterized.TestCase):
     # Three of four episodes have the worse action.
     batch = _episodes([[0]] * 4, [[0], [0], [0], [1]], [[1], [1], [1], [5]])
     network = _network()
+    batch = batch._replace(action=tf.cast(batch.action, tf.uint8))  # As datasets may.
     metrics = _train(cql.CQLAgent(network, alpha=0.2), batch, 200)
     self.assertEqual(set(metrics[-1]), {'loss', 'td_loss', 'conservative_loss',
                                         'q_value', 'accuracy', 'gradient_norm'})

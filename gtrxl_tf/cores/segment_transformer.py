@@ -53,8 +53,11 @@ class SegmentTransformer(core.Core):
 
   Every step of a segment sees all of memory (equations 3 and 4), whereas each step of
   `TransformerXL` sees the same number of steps back. Unrolls start where a segment
-  does. Without recurrence, nothing is kept when a segment ends; a policy may instead
-  act on a sliding window of the last steps.
+  does, and so should episodes: one that begins within a segment sees nothing earlier,
+  but the segment ends where it would have ended anyway. Where episodes have other
+  lengths, pass `step` an initial cache when one begins. Without recurrence, nothing is
+  kept when a segment ends; a policy may instead act on a sliding window of the last
+  steps.
 
     >>> ed = SegmentTransformer(
     ...     num_layers=1, model_dim=8, num_heads=2, head_dim=4, mlp_dim=8,

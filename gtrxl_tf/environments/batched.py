@@ -28,7 +28,7 @@ class _BatchedTogether(BatchedEnvironment):
     super().__init__(environments, tasks)
     self._together = vector_task.Together(environments)
     self._num_actions = self._action_spec.num_values
-    self._begins = np.zeros(self.num_environments, bool)
+    self._begins = np.ones(self.num_environments, bool)
 
   def reset(self, head_starts: Optional[np.ndarray] = None) -> BatchedTimeStep:
     seen = super().reset(head_starts)
@@ -47,12 +47,14 @@ class _BatchedTogether(BatchedEnvironment):
       raise ValueError(
           f'action = {wrong}: expected an integer in [0, {self._num_actions})')
     try:
-      rewards, last, observations = self._together.step(actions)
+      reward, ends, observations = self._together.step(actions)
     except ERRORS as error:
       raise EnvironmentFailed(
           f'environments 0 to {self.num_environments - 1}, step {self._num_steps + 1} of '
           f'the batch, advance(): {config.described(error)}') from error
-    rewards = rewards.astype(np.float32)
+    rewards = np.empty(self.num_environments, np.float32)
+    last = np.empty(self.num_environments, bool)
+    rewards[:], last[:] = reward, ends  # They may be one number for all.
     self._num_steps += 1
     for i in begins:
       self._episodes[i] += 1

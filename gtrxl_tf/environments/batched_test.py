@@ -16,6 +16,7 @@ from gtrxl_tf.environments import action_recall
 from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import numpad
 from gtrxl_tf.environments import t_maze
+from gtrxl_tf.environments import vector_task
 
 _BOUNDS = specs.BoundedArray([2], np.float32, [0, -np.inf], [1, np.inf])
 _Pair = collections.namedtuple('_Pair', ['left', 'right'])
@@ -601,7 +602,57 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     self.assertFalse(np.isnan(seen.episode_return).any())
 
 
+class Wages(vector_task.VectorTask):
+  """Each step of an episode pays 1, or each pays 0.5."""
+
+  def __init__(self, seed):
+    super().__init__(2, seed)
+    self._reset()
+
+  def informed_action(self):
+    return 0
+
+  def observation_spec(self):
+    return specs.Array([1], np.float32)
+
+  def _begin(self):
+    pay = (1, 0.5)[self._rng.integers(2)]
+    return vector_task.Episode(pay=pay, left=2, success=False), vector_task.features(0)
+
+  @staticmethod
+  def advance(tables, e, action):
+    e.left = e.left - 1
+    return e.pay, e.left == 0, vector_task.features(0 * e.left)
+
+
+class Costs(Wages):
+  """Each step costs 1, and episodes have no end."""
+
+  @staticmethod
+  def advance(tables, e, action):
+    return -1, False, vector_task.features(0 * e.left)
+
+
 class BatchTest(parameterized.TestCase):
+
+  def test_fractions_may_follow_integers(self):
+    rewards = []
+    for make in batched.batch, batched.BatchedEnvironment:
+      batch = make([Wages(seed=1)])  # Its first episode pays an integer.
+      rewards.append([float(batch.step([0]).reward[0]) for _ in range(40)])
+    self.assertEqual(*rewards)
+    self.assertEqual(set(rewards[0]), {0, 1, 0.5})
+
+  def test_one_reward_may_be_that_of_all_tasks(self):
+    batch = batched.batch([Costs(seed=i) for i in range(2)])
+    batch.reset()
+    seen = batch.step([0, 0])
+    self.assertEqual((seen.reward.tolist(), seen.discount.tolist()), ([-1] * 2, [1] * 2))
+
+  def test_the_first_step_begins_episodes_as_reset_does(self):
+    for make in batched.batch, batched.BatchedEnvironment:
+      batch = make([numpad.Numpad(seed=0), numpad.Numpad(seed=1)])
+      self.assertTrue(np.all(batch.step([1, 2]).first()))
 
   @parameterized.named_parameters(
       ('numpad', lambda i: numpad.Numpad(2, episode_length=20 + i, seed=i)),

@@ -42,7 +42,8 @@ class FromGymnasium(episodic.Episodic):
 
   If `reset` returns an `info` that has an `action_mask`, the mask becomes part of the
   observation, as the entry `action_mask` of a dictionary: int8 `[A]`, 1 where an action
-  is allowed, see `environments.specs`. Tuples of masks are concatenated. An observation
+  is allowed, see `environments.specs`. Tuples of masks are concatenated;
+  None stands for a part without discrete actions. An observation
   that is not a dictionary becomes the entry `observation` of one. A dictionary that
   already has an `action_mask` keeps it. At the last step, a mask that is missing or
   allows no action is replaced by one that allows all.
@@ -208,7 +209,8 @@ class FromGymnasium(episodic.Episodic):
         raise ValueError(f"{self._owner} returned no {_INFO_MASK}: expected one "
                          'at every step, as at the first')
       return np.ones([self._num_actions], np.int8)
-    allowed = np.concatenate([np.ravel(x) for x in tree.flatten(mask)]) != 0
+    masks = [np.ravel(x) for x in tree.flatten(mask) if x is not None]
+    allowed = np.concatenate(masks) != 0
     if len(allowed) != self._num_actions:
       raise ValueError(f"{self._owner} returned {_INFO_MASK} with {len(allowed)} "
                        f'entries: expected {self._num_actions}')

@@ -445,7 +445,9 @@ class MaskTest(parameterized.TestCase):
       (spaces.Dict(b=spaces.Discrete(3), a=spaces.Discrete(2)),
        {'b': [0, 1, 1], 'a': [1, 0]}),
       (spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 1, [2]), spaces.Discrete(3)]),
-       [1, 0, 0, 1, 1]))
+       [1, 0, 0, 1, 1]),
+      (spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 1, [2]), spaces.Discrete(3)]),
+       ([1, 0], None, [0, 1, 1])))
   def test_masks_of_several_actions_are_concatenated(self, space, mask):
     task = Everything(action_space=space, infos=_masks(*[mask] * 5))
     self.assertEqual(self.masks(task), [[1, 0, 0, 1, 1]] * 5)

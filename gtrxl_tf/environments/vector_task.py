@@ -102,7 +102,14 @@ class Together:
   def load(self, i: int) -> None:
     """Copies the episode that task `i` has begun."""
     for name, value in vars(self._tasks[i].episode).items():
-      getattr(self.episodes, name)[i] = value
+      entries = getattr(self.episodes, name)
+      if isinstance(entries, np.ndarray):
+        kind = np.result_type(value)
+        if not np.can_cast(kind, entries.dtype, 'same_kind'):
+          # The first episodes drew integers, and this one a fraction.
+          entries = entries.astype(kind)
+          setattr(self.episodes, name, entries)
+      entries[i] = value
 
   def step(self, actions: np.ndarray) -> Outcome:
     """Steps every task; the outcome of an episode that has ended is arbitrary."""

@@ -1,8 +1,8 @@
 """Wrappers that change any environment: the settings of `Experiment.wrappers`.
 
 Each is called with an environment and returns the wrapped one. A list of them is
-applied in order. They work on environments of dm_env and of gymnasium. Use gymnasium's
-own wrappers in a function that makes a `gymnasium.Env`.
+applied in order, also to environments of gymnasium, which are converted first. Use
+gymnasium's own wrappers in a function that makes a `gymnasium.Env`.
 
 Logs, evaluations and scores report the returns of unclipped and unscaled rewards.
 """
@@ -27,7 +27,15 @@ class Wrapper(dm_env.Environment):
   """
 
   def __init__(self, environment: Any):
-    """Wraps `environment`, any `dm_env.Environment`."""
+    """Wraps `environment`, any `dm_env.Environment`.
+
+    Raises:
+      ConfigError: it is another object, such as an environment of gymnasium.
+    """
+    if not hasattr(environment, 'observation_spec'):
+      raise config.ConfigError(
+          f'{type(self).__name__} of {environment!r}: expected a dm_env.Environment; '
+          'environments.FromGymnasium makes one of an environment of gymnasium')
     self._environment = environment
 
   def __getattr__(self, name: str) -> Any:

@@ -125,6 +125,11 @@ for _name, _wrapper in _ALL.items():
 
 class WrappersTest(parameterized.TestCase):
 
+  def test_only_environments_of_dm_env_are_wrapped(self):
+    with self.assertRaisesRegex(
+        config.ConfigError, '^ClipReward of 7: expected a dm_env.Environment; '):
+      wrappers.ClipReward(7)
+
   @parameterized.parameters(*_ALL)
   def test_methods_of_the_wrapped_environment_are_available(self, name):
     environment = _ALL[name](Solved())

@@ -163,7 +163,8 @@ class DistillationNetwork(memory_network.MemoryNetwork):
     before, now = (slice(None), slice(-1)), (slice(None), slice(1, None))
     outcome = [
         self.action_space.encode(inputs.action, self.compute_dtype),
-        self._feature(inputs.reward / self._reward_scale), self._feature(inputs.done)]
+        self._feature(tf.cast(inputs.reward, tf.float32) / self._reward_scale),
+        self._feature(inputs.done)]
     is_first = inputs.is_first[..., tf.newaxis]
 
     def known(x: tf.Tensor) -> tf.Tensor:

@@ -136,6 +136,14 @@ class ActingTest(tf.test.TestCase, parameterized.TestCase):
       differs = tf.reduce_any(tf.abs(changed - base) > 1e-6, axis=[0, 2])
       self.assertAllEqual(differs, np.arange(_T) >= first)
 
+  def test_rewards_may_be_integers(self):
+    network, inputs = _network(), _histories()
+    bits = tf.cast(inputs.reward > 0, tf.int8)
+    state = network.initial_state(_B)
+    policies = [network(inputs._replace(reward=tf.cast(bits, dtype)), state)[0]
+                for dtype in (tf.int8, tf.float32)]
+    self.assertAllEqual(*(policy.logits for policy in policies))
+
   def test_refuses_settings_that_do_not_match(self):
     with self.assertRaisesRegex(config.ConfigError, 'expected a multiple of 4'):
       distillation.DistillationNetwork(

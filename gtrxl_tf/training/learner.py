@@ -216,6 +216,10 @@ class Learner:
       return
     random = np.random.default_rng([self._seed, self.steps])
     leaf = self._strategy.experimental_local_results(tf.nest.flatten(batch)[0])[0]
+    if leaf.shape[0] % self._num_minibatches:
+      raise config.ConfigError(
+          f'num_minibatches = {self._num_minibatches}: expected a divisor of the '
+          f'{leaf.shape[0]} rows of a replica')
     for _ in range(self._num_epochs):
       order = random.permutation(leaf.shape[0]).astype(np.int32)
       yield from map(tf.constant, np.split(order, self._num_minibatches))

@@ -12,6 +12,7 @@ import tensorflow as tf
 from gtrxl_tf import devices_testing
 from gtrxl_tf import networks
 from gtrxl_tf import testing
+from gtrxl_tf.settings import config
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import learner as learner_lib
 
@@ -233,6 +234,14 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
     self.assertLen({str(epoch) for epoch in epochs}, 4)
     self.assertEqual(self._rows(2), steps)
     self.assertNotEqual(self._rows(2, seed=1), steps)
+
+  def test_minibatches_that_do_not_divide_the_rows_are_refused(self):
+    learner = learner_lib.Learner(
+        _Seen(), tf.keras.optimizers.legacy.SGD(1.), tf.distribute.get_strategy(),
+        num_minibatches=3)
+    with self.assertRaisesRegex(
+        config.ConfigError, '^num_minibatches = 3: expected a divisor of the 4 rows'):
+      learner.step(tf.range(4))
 
   @pytest.mark.medium
   def test_minibatches_of_a_resumed_run_are_those_it_would_have_had(self):
