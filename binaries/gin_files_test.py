@@ -37,7 +37,8 @@ LARGE = [name for name in _EXPERIMENTS if name not in _SMALL]
 _AGENTS = sorted(path.name for path in GTRXL.glob('agents/*.gin'))
 # Small experiments whose actions are not one integer.
 _CONTINUOUS = ('apple_maze_cpu.gin', 'memory_maze_sensitivity_cpu.gin',
-               'mujoco_hopper_cpu.gin', 'numpad_mujoco_2x2_cpu.gin')
+               'mujoco_hopper_cpu.gin', 'numpad_mujoco_2x2_cpu.gin',
+               'numpad_mujoco_2x2_ppo_cpu.gin')
 _CORES = sorted(path.name for path in GIN.glob('cores/*.gin'))
 
 BINDINGS = {'dmlab_avm.gin': ['DMLab.dataset_path = "/photographs"']}

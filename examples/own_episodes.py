@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
        f'OfflineExperiment.num_segments = {NUM_STEPS // SEGMENT}',
        f'OfflineExperiment.learner_steps = {2 if args.short else 400}',
        f'segment_tokens = {3 * SEGMENT}',  # Return, observation, action.
-       f'context_tokens = {3 * NUM_STEPS}', f'context_steps = {NUM_STEPS}',
+       f'context_tokens = {3 * NUM_STEPS}',
        f'memory_tokens = {0 if args.no_memory else 5}', 'cache_tokens = 0'],
       str(args.folder / ('run_no_memory' if args.no_memory else 'run')))
 

@@ -174,9 +174,10 @@ class BytesTest(absltest.TestCase):
                  'unroll read: %s in 32 bits, %s in 16 bits', whole, half)
     for before, after in zip(whole[:2], half[:2]):
       self.assertBetween(after / before, 0.45, 0.55)
-    # A record has 4,096 or 2,048 bytes, and the rest of a row 300.
-    for before, after in zip(whole[2:], half[2:]):
-      self.assertBetween(after / before, 0.45, 0.6)
+    # A record has 4,096 or 2,048 bytes, and the rest of a row 300. Of the four unrolls
+    # that are read, one may have been fetched before the count begins.
+    self.assertBetween(half[2] / whole[2], 0.45, 0.6)
+    self.assertBetween(half[3] / whole[3], 0.4, 0.7)
 
   @pytest.mark.medium
   def test_parts_with_other_settings_say_so(self):
