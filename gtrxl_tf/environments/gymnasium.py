@@ -42,11 +42,11 @@ class FromGymnasium(episodic.Episodic):
 
   If `reset` returns an `info` that has an `action_mask`, the mask becomes part of the
   observation, as the entry `action_mask` of a dictionary: int8 `[A]`, 1 where an action
-  is allowed, see `environments.specs`. Tuples of masks are concatenated;
-  None stands for a part without discrete actions. An observation
-  that is not a dictionary becomes the entry `observation` of one. A dictionary that
-  already has an `action_mask` keeps it. At the last step, a mask that is missing or
-  allows no action is replaced by one that allows all.
+  is allowed, see `environments.specs`. Tuples of masks are concatenated; None stands
+  for a part without discrete actions. An observation that is not a dictionary becomes
+  the entry `observation` of one. A dictionary that already has an `action_mask` keeps
+  it. At the last step, a mask that is missing or allows no action is replaced by one
+  that allows all.
 
   A terminated episode ends with discount 0, a truncated one with discount 1. Methods
   that this class lacks, such as `episode_success` or a scripted policy, are the task's.

@@ -159,13 +159,14 @@ class BytesTest(absltest.TestCase):
         pass
     written, _ = counter.of(write)
     made.close()
-    batches = iter(dataset.unrolls(
-        address, 1, staleness.Ledger(max_age=100), lambda: False))
-    next(batches), next(batches)
-    read, batch = counter.of(lambda: [next(batches) for _ in range(4)][-1])
+    def read_all():
+      batches = iter(dataset.unrolls(
+          address, 1, staleness.Ledger(max_age=100), lambda: False))
+      return [next(batches) for _ in range(6)][-1]
+    read, batch = counter.of(read_all)  # All six, as some are fetched ahead.
     np.testing.assert_array_equal(
         batch.record[0, -1], _row(half, seed=79).record[0])
-    return published, received, written / rows, read / 4
+    return published, received, written / rows, read / 6
 
   @pytest.mark.long
   def test_weights_and_records_have_half_the_bytes(self):
@@ -174,10 +175,9 @@ class BytesTest(absltest.TestCase):
                  'unroll read: %s in 32 bits, %s in 16 bits', whole, half)
     for before, after in zip(whole[:2], half[:2]):
       self.assertBetween(after / before, 0.45, 0.55)
-    # A record has 4,096 or 2,048 bytes, and the rest of a row 300. Of the four unrolls
-    # that are read, one may have been fetched before the count begins.
-    self.assertBetween(half[2] / whole[2], 0.45, 0.6)
-    self.assertBetween(half[3] / whole[3], 0.4, 0.7)
+    # A record has 4,096 or 2,048 bytes, and the rest of a row 300.
+    for before, after in zip(whole[2:], half[2:]):
+      self.assertBetween(after / before, 0.45, 0.6)
 
   @pytest.mark.medium
   def test_parts_with_other_settings_say_so(self):
