@@ -625,6 +625,20 @@ class Wages(vector_task.VectorTask):
     return e.pay, e.left == 0, vector_task.features(0 * e.left)
 
 
+class ListedWages(Wages):
+  """Wages that each episode keeps in a list, an entry for each step."""
+
+  def _begin(self):
+    episode, observation = super()._begin()
+    episode.pay = [episode.pay] * episode.left
+    return episode, observation
+
+  @staticmethod
+  def advance(tables, e, action):
+    pay, last, observation = Wages.advance(tables, e, action)
+    return pay[e.left], last, observation
+
+
 class Costs(Wages):
   """Each step costs 1, and episodes have no end."""
 
@@ -635,10 +649,11 @@ class Costs(Wages):
 
 class BatchTest(parameterized.TestCase):
 
-  def test_fractions_may_follow_integers(self):
+  @parameterized.parameters(Wages, ListedWages)
+  def test_fractions_may_follow_integers(self, task):
     rewards = []
     for make in batched.batch, batched.BatchedEnvironment:
-      batch = make([Wages(seed=1)])  # Its first episode pays an integer.
+      batch = make([task(seed=1)])  # Its first episode pays an integer.
       rewards.append([float(batch.step([0]).reward[0]) for _ in range(40)])
     self.assertEqual(*rewards)
     self.assertEqual(set(rewards[0]), {0, 1, 0.5})

@@ -104,16 +104,24 @@ class Together:
     for name, value in vars(self._tasks[i].episode).items():
       entries = getattr(self.episodes, name)
       if isinstance(entries, np.ndarray):
-        kind = np.result_type(value)
-        if not np.can_cast(kind, entries.dtype, 'same_kind'):
-          # The first episodes drew integers, and this one a fraction.
-          entries = entries.astype(kind)
-          setattr(self.episodes, name, entries)
+        entries = _with_room_for(value, entries)
+        setattr(self.episodes, name, entries)
       entries[i] = value
 
   def step(self, actions: np.ndarray) -> Outcome:
     """Steps every task; the outcome of an episode that has ended is arbitrary."""
     return self._tasks[0].advance(self._tables, self.episodes, actions)
+
+
+def _with_room_for(value: Any, entries: np.ndarray) -> np.ndarray:
+  """Returns the entries in a dtype that holds the value, too.
+
+  The first episodes may have drawn integers where a later one draws a fraction.
+  """
+  kind = np.asarray(value).dtype
+  if np.can_cast(kind, entries.dtype, 'same_kind'):
+    return entries
+  return entries.astype(kind)
 
 
 class _Table:
@@ -132,15 +140,19 @@ class _Tables(_Table):
 
   def __init__(self, tables: Sequence[list]):
     longest = max(map(len, tables))
-    self._tables = np.array([
-        np.resize(entries, (longest, *np.shape(entries)[1:])) for entries in tables])
-    super().__init__(self._tables.reshape(-1, *self._tables.shape[2:]))  # A view.
     self._begins = longest * np.arange(len(tables))
+    self._hold(np.array([
+        np.resize(entries, (longest, *np.shape(entries)[1:])) for entries in tables]))
+
+  def _hold(self, tables: np.ndarray) -> None:
+    self._tables = tables
+    super().__init__(tables.reshape(-1, *tables.shape[2:]))  # A view.
 
   def __getitem__(self, i: np.ndarray) -> np.ndarray:
     return super().__getitem__(self._begins + i)
 
   def __setitem__(self, task: int, entries: list) -> None:
+    self._hold(_with_room_for(entries, self._tables))
     self._tables[task, :len(entries)] = entries
 
 
