@@ -479,9 +479,8 @@ class OfflineRunTest(parameterized.TestCase):
       train._finish(experiment, folder, lambda: False, None)
     self.assertIn('Traceback', (folder.failures / 'evaluation.txt').read_text())
 
-  @pytest.mark.long
   @parameterized.parameters('train_as_learner', 'train')
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_an_error_of_an_environment_in_training_is_one_line_and_a_file(self, name):
     temporary = pathlib.Path(self.create_tempdir().full_path)
     dataset, folder = temporary / 'mazes', run_folder.RunFolder(temporary / 'run')

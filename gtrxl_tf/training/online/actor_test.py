@@ -145,7 +145,7 @@ class ActorTest(acting_testing.ActingTestCase):
 
   @pytest.mark.medium
   def test_an_actor_waits_for_newer_weights_if_told(self):
-    self.start(_waiting_experiment('trxl', 1))
+    self.start(_waiting_experiment('memoryless', 1))
     self.assertEqual(self.steps_of_the_next(1), [0])
     for step in (1, 2):
       self.publish(step)
@@ -192,9 +192,8 @@ class ActorTest(acting_testing.ActingTestCase):
       said(f'the Reverb server at localhost:{self.port} does not answer')
     self.assertRegex(logs.output[0], r'actor: no unroll for \d s, with')
 
-  @pytest.mark.long
   @parameterized.parameters(None, 1)
-  @pytest.mark.medium
+  @pytest.mark.long
   def test_an_actor_stops_when_told_while_it_waits(self, limit):
     # Without a limit, it waits for the queue.
     self.start(_waiting_experiment('memoryless', limit) if limit

@@ -61,15 +61,15 @@ class InferenceTest(acting_testing.ActingTestCase):
         lambda: stop.is_set() or self.stop.is_set())
     self.inference_thread = self.start_thread(self.inference.run)
 
-  @parameterized.parameters(('float32', 1e-5), ('bfloat16', 3e-2))
   @pytest.mark.medium
-  def test_the_learner_computes_the_servers_logits(self, transfer_dtype, tolerance):
-    self.check_logits('trxl', transfer_dtype, tolerance)
+  def test_the_learner_computes_the_servers_logits(self):
+    self.check_logits('trxl')
 
-  @parameterized.parameters('trxl_long_memory', 'lstm', 'memoryless')
+  @parameterized.parameters(
+      ('trxl_long_memory',), ('lstm',), ('memoryless',), ('trxl', 'bfloat16', 3e-2))
   @pytest.mark.long
-  def test_the_learner_computes_the_logits_of_other_cores(self, core):
-    self.check_logits(core)
+  def test_the_learner_computes_the_logits_of_others(self, *settings):
+    self.check_logits(*settings)
 
   def check_logits(self, core, transfer_dtype='float32', tolerance=1e-5):
     self.tolerance = tolerance

@@ -126,15 +126,13 @@ class OnlineTrainingTest(parameterized.TestCase):
     paths = state.all_model_checkpoint_paths if state else ()
     return [int(path.split('-')[-1]) for path in paths]
 
-  @parameterized.parameters((1, 1), (3, 2))
   @pytest.mark.medium
-  def test_an_interrupted_run_equals_one_that_was_not(self, num_epochs,
-                                                      num_minibatches):
-    uses = dict(num_epochs=num_epochs, num_minibatches=num_minibatches)
+  def test_an_interrupted_run_equals_one_that_was_not(self):
+    uses = dict(num_epochs=3, num_minibatches=2)
     whole = self.checkpoint(self.train_in_parts(7, **uses))
     resumed = self.checkpoint(self.train_in_parts(4, 7, **uses))
     gradient_steps = whole.pop('optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE')
-    self.assertEqual(gradient_steps, 7 * num_epochs * num_minibatches)
+    self.assertEqual(gradient_steps, 7 * 3 * 2)
     self.assertEqual(
         resumed.pop('optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE'), gradient_steps)
     self.assertEqual(list(whole), list(resumed))
