@@ -46,7 +46,18 @@ def zero_inputs(observation_spec: Any, space: action_space.ActionSpace
 def previous_action_and_reward(
     inputs: NetworkInputs, space: action_space.ActionSpace, dtype: tf.DType
 ) -> tf.Tensor:
-  """Returns features `[..., D]` of both; zeros on an episode's first step."""
+  """Returns features `[..., D]` of both; zeros on an episode's first step.
+
+  Raises:
+    ValueError: the inputs differ in their batch size or number of steps.
+  """
+  axes = tf.TensorShape(inputs.is_first.shape)
+  for name, value in inputs._asdict().items():
+    for x in tf.nest.flatten(value):
+      shape = tf.TensorShape(x.shape)
+      if not shape[:axes.rank].is_compatible_with(axes):
+        raise ValueError(f'{name} of shape {tuple(shape)}: expected {tuple(axes)} as its '
+                         'first axes, which is_first has')
   action = space.encode(inputs.previous_action, dtype)
   reward = tf.cast(inputs.reward, dtype)[..., tf.newaxis]
   both = tf.concat([action, reward], axis=-1)

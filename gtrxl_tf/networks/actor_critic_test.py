@@ -135,6 +135,15 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(
         run(network, inputs).policy.logits, run(network, changed).policy.logits)
 
+  @parameterized.parameters('observation', 'previous_action', 'reward')
+  def test_refuses_inputs_of_another_batch_size(self, name):
+    inputs = make_inputs()
+    inputs = inputs._replace(**{
+        name: tf.nest.map_structure(lambda x: x[1:], getattr(inputs, name))})
+    with self.assertRaisesRegex(
+        ValueError, rf'{name} of shape .*: expected \({B}, {T}\) as its first axes'):
+      unroll(shared_network('Memoryless'), inputs)
+
   def test_does_not_see_them_if_switched_off(self):
     network = make_network(previous_action_and_reward=False)
     inputs = make_inputs()
