@@ -32,8 +32,7 @@ class _BatchedTogether(BatchedEnvironment):
 
   def reset(self, head_starts: Optional[np.ndarray] = None) -> BatchedTimeStep:
     seen = super().reset(head_starts)
-    for i in range(self.num_environments):
-      self._together.load(i)
+    self._together.load(range(self.num_environments))
     self._begins = np.zeros(self.num_environments, bool)
     return seen
 
@@ -56,17 +55,20 @@ class _BatchedTogether(BatchedEnvironment):
     last = np.empty(self.num_environments, bool)
     rewards[:], last[:] = reward, ends  # They may be one number for all.
     self._num_steps += 1
-    for i in begins:
-      self._episodes[i] += 1
-      self._first_steps[i] = self._num_steps
-      try:
-        time_step = self._environments[i].reset()
-      except ERRORS as error:
-        raise self.failed(i, error, 'reset()') from error
-      self._together.load(i)
-      rewards[i], last[i] = 0, False
-      tree.map_structure(
-          functools.partial(_set_row, i), observations, time_step.observation)
+    if begins.size:
+      # Copies, as a task may return an attribute of its episodes.
+      observations = tree.map_structure(np.array, observations)
+      for i in begins:
+        self._episodes[i] += 1
+        self._first_steps[i] = self._num_steps
+        try:
+          time_step = self._environments[i].reset()
+        except ERRORS as error:
+          raise self.failed(i, error, 'reset()') from error
+        rewards[i], last[i] = 0, False
+        tree.map_structure(
+            functools.partial(_set_row, i), observations, time_step.observation)
+      self._together.load(begins)
     step_types = last.astype(np.int32) + np.int32(dm_env.StepType.MID)
     step_types[begins] = dm_env.StepType.FIRST
     self._begins = last

@@ -647,6 +647,30 @@ class Costs(Wages):
     return -1, False, vector_task.features(0 * e.left)
 
 
+class Walk(Wages):
+  """A walk of three steps: attributes equal others, or are constants, or are observed."""
+
+  def informed_action(self):
+    return 1
+
+  def observation_spec(self):
+    return {'goal': specs.Array((), np.int64), 'places': specs.Array([2], np.float32)}
+
+  def _begin(self):
+    goal = self._rng.integers(4)
+    return vector_task.Episode(goal=goal, place=0, before=-1, left=3, success=False), {
+        'goal': goal, 'places': vector_task.features(0, -1)}
+
+  @staticmethod
+  def advance(tables, e, action):
+    e.place = e.place + action
+    observation = {'goal': e.goal, 'places': vector_task.features(e.place, e.before)}
+    e.before = e.place
+    e.left = e.left - 1
+    e.success = True
+    return 1 * (e.before == e.goal), e.left == 0, observation
+
+
 class BatchTest(parameterized.TestCase):
 
   @parameterized.parameters(Wages, ListedWages)
@@ -677,7 +701,8 @@ class BatchTest(parameterized.TestCase):
           7, i / 2, min_corridor_length=1 + i, flag=['before', 'at'][i % 2], seed=i)),
       ('recall', lambda i: action_recall.ActionRecall(3, delay=i, seed=i)),
       ('retrieval', lambda i: action_recall.ActionAssociativeRetrieval(
-          4 + i, min_delay=i, failure_reward=-i / 3, seed=i)))
+          4 + i, min_delay=i, failure_reward=-i / 3, seed=i)),
+      ('walk', lambda i: Walk(seed=i)))
   def test_tasks_stepped_together_are_those_stepped_in_turn(self, make):
     together = batched.batch([make(i) for i in range(5)], [0, 1, 0, 1, 0])
     in_turn = batched.BatchedEnvironment(

@@ -99,26 +99,35 @@ class Together:
             [getattr(task.episode, name) for task in tasks])
         for name, value in vars(tasks[0].episode).items()})
 
-  def load(self, i: int) -> None:
-    """Copies the episode that task `i` has begun."""
-    for name, value in vars(self._tasks[i].episode).items():
+  def load(self, begun: Sequence[int]) -> None:
+    """Copies the episodes that the tasks of these indices have begun."""
+    for name in vars(self._tasks[0].episode):
+      values = [getattr(self._tasks[i].episode, name) for i in begun]
       entries = getattr(self.episodes, name)
-      if isinstance(entries, np.ndarray):
-        entries = _with_room_for(value, entries)
+      if isinstance(entries, _Tables):
+        for i, value in zip(begun, values):
+          entries[i] = value
+      else:
+        values = np.array(values)
+        # A copy: `advance` may have given the array two names, or returned it as an
+        # observation, or put one number in its place.
+        entries = np.array(np.broadcast_to(
+            entries, (len(self._tasks), *values.shape[1:])))
+        entries = _with_room_for(values, entries)
+        entries[begun] = values
         setattr(self.episodes, name, entries)
-      entries[i] = value
 
   def step(self, actions: np.ndarray) -> Outcome:
     """Steps every task; the outcome of an episode that has ended is arbitrary."""
     return self._tasks[0].advance(self._tables, self.episodes, actions)
 
 
-def _with_room_for(value: Any, entries: np.ndarray) -> np.ndarray:
-  """Returns the entries in a dtype that holds the value, too.
+def _with_room_for(values: Any, entries: np.ndarray) -> np.ndarray:
+  """Returns the entries in a dtype that holds the values, too.
 
   The first episodes may have drawn integers where a later one draws a fraction.
   """
-  kind = np.asarray(value).dtype
+  kind = np.asarray(values).dtype
   if np.can_cast(kind, entries.dtype, 'same_kind'):
     return entries
   return entries.astype(kind)
