@@ -282,7 +282,7 @@ class BatchedEnvironment:
           raise ValueError('NumPy might round it')
         step_types[i] = step_type
         if step_type != first:
-          if reward is None:
+          if reward is None or discount is None:
             raise TypeError('NumPy would make NaN of it')
           rewards[i] = reward
           discounts[i] = discount

@@ -10,6 +10,7 @@ import numpy as np
 import tree
 
 from gtrxl_tf.environments import specs as specs_lib
+from gtrxl_tf.settings import config
 
 _KEY = re.compile(r'[A-Za-z0-9_./-]+')
 
@@ -37,9 +38,11 @@ def check(environments: list[dm_env.Environment]) -> None:
   """
   if not environments:
     raise ValueError('environments is empty: expected at least one')
-  if len({id(environment) for environment in environments}) < len(environments):
+  played = list(map(_unwrapped, environments))
+  if len({id(environment) for environment in played}) < len(environments):
     raise ValueError(
-        'environments holds one environment twice: each needs its own episode')
+        'environments holds one environment twice, perhaps under wrappers: each needs '
+        'its own episode')
   for i, environment in enumerate(environments):
     for method in ('reset', 'step', 'reward_spec', 'observation_spec', 'action_spec'):
       if not callable(getattr(environment, method, None)):
@@ -48,13 +51,13 @@ def check(environments: list[dm_env.Environment]) -> None:
             'expected a dm_env.Environment; GymnasiumEnvironment makes one of a '
             'gymnasium environment')
     _check_specs(i, environment)
-    reward_spec = environment.reward_spec()
-    if tree.is_nested(reward_spec) or reward_spec.shape:
+    reward_spec = _spec(i, environment, 'reward')
+    if not isinstance(reward_spec, specs.Array) or reward_spec.shape:
       raise ValueError(f'environment {i}: reward_spec is {reward_spec}: '
                        'expected a scalar')
     for kind in ('observation', 'action'):
-      expected = named_leaves(kind, getattr(environments[0], f'{kind}_spec')())
-      found = named_leaves(kind, getattr(environment, f'{kind}_spec')())
+      expected = named_leaves(kind, _spec(0, environments[0], kind))
+      found = named_leaves(kind, _spec(i, environment, kind))
       if [name for name, _ in expected] != [name for name, _ in found]:
         raise ValueError(
             f'environment {i}: {kind}_spec has {[name for name, _ in found]}, '
@@ -63,6 +66,23 @@ def check(environments: list[dm_env.Environment]) -> None:
         if ours != theirs:
           raise ValueError(
               f'environment {i}: {name} is {theirs}, in environment 0 it is {ours}')
+
+
+def _unwrapped(environment: Any) -> Any:
+  """Returns what is within an environment's wrappers, ours and those of gymnasium."""
+  while isinstance(inner := getattr(environment, '_environment', None),
+                   dm_env.Environment):
+    environment = inner
+  task = getattr(environment, '_task', None)  # As in `FromGymnasium`.
+  return getattr(task, 'unwrapped', environment)
+
+
+def _spec(i: int, environment: dm_env.Environment, kind: str) -> Any:
+  try:
+    return getattr(environment, f'{kind}_spec')()
+  except Exception as error:
+    raise ValueError(f'environment {i}: {kind}_spec() failed with '
+                     f'{config.described(error)}') from error
 
 
 def _check_keys(name: str, nest: Any) -> None:
@@ -84,7 +104,7 @@ def _check_keys(name: str, nest: Any) -> None:
 
 def _check_specs(i: int, environment: dm_env.Environment) -> None:
   for kind in ('observation', 'action'):
-    nest = getattr(environment, f'{kind}_spec')()
+    nest = _spec(i, environment, kind)
     _check_keys(f'environment {i}: {kind}_spec', nest)
     leaves = named_leaves(kind, nest)
     if kind == 'action' and not leaves:

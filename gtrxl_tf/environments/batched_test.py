@@ -274,7 +274,8 @@ class BatchedEnvironmentTest(parameterized.TestCase):
       ('text_as_reward', dict(reward='1.0'), "reward = '1.0', .*two numbers"),
       ('many_rewards', dict(reward=np.ones(3)), 'reward = array.*two numbers'),
       ('discount_out_of_range', dict(discount=1.5), r'discount = 1.5: .*\[0, 1\]'),
-      ('nan_discount', dict(discount=np.nan), 'discount = nan'))
+      ('nan_discount', dict(discount=np.nan), 'discount = nan'),
+      ('missing_discount', dict(discount=None), '.* discount = None'))
   def test_a_fault_names_the_environment_and_the_field(self, faults, message):
     batch = batched.BatchedEnvironment(
         [FakeEnvironment(), FakeEnvironment(**faults), FakeEnvironment()])
@@ -559,7 +560,9 @@ class BatchedEnvironmentTest(parameterized.TestCase):
        'environment 1: observation_spec has'),
       ('actions', dict(action_spec=specs.DiscreteArray(3)), 'environment 1: action is'),
       ('reward', dict(reward_spec=specs.Array([2], float)),
-       'environment 1: reward_spec is .*expected a scalar'))
+       'environment 1: reward_spec is .*expected a scalar'),
+      ('no_reward', dict(reward_spec=None), 'environment 1: reward_spec is None: '
+       'expected a scalar'))
   def test_environments_must_agree(self, settings, message):
     with self.assertRaisesRegex(ValueError, message):
       batched.BatchedEnvironment([FakeEnvironment(), FakeEnvironment(**settings)])
@@ -569,6 +572,16 @@ class BatchedEnvironmentTest(parameterized.TestCase):
       batched.BatchedEnvironment([])
     with self.assertRaisesRegex(ValueError, 'twice'):
       batched.BatchedEnvironment([FakeEnvironment()] * 2)
+
+  def test_a_spec_that_fails_is_named(self):
+    class Unready(FakeEnvironment):
+      def observation_spec(self):
+        return self._known_after_reset  # pylint: disable=no-member
+
+    with self.assertRaisesRegex(
+        ValueError, r'^environment 0: observation_spec\(\) failed with AttributeError: '
+        '.*_known_after_reset'):
+      batched.BatchedEnvironment([Unready()])
 
   def test_closing_closes_every_environment(self):
     environments = [FakeEnvironment(), FakeEnvironment()]

@@ -74,6 +74,22 @@ class EnvironmentsTest(parameterized.TestCase):
         r'making Experiment.environment = <lambda>: SystemExit: 0'):
       making.make('Experiment', lambda seed: sys.exit(0), seed=0)
 
+  def test_wrappers_that_fail_are_named(self):
+    def broken(environment):
+      return {}[environment.name]
+
+    def forgetful(environment):
+      environments.ClipReward(environment)
+
+    for wrapper, kind, message in (
+        (broken, environments.EnvironmentFailed,
+         r"^making Experiment.wrappers\[1\] = broken: KeyError: 'TMaze'"),
+        (forgetful, config.ConfigError, r'^Experiment.wrappers\[1\] = forgetful returned '
+         'a NoneType: expected a dm_env.Environment')):
+      with self.assertRaisesRegex(kind, message):
+        making.make('Experiment', environments.TMaze, seed=0,
+                    wrappers=[environments.ClipReward, wrapper])
+
 
 if __name__ == '__main__':
   absltest.main()

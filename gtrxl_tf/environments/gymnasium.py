@@ -79,7 +79,8 @@ class FromGymnasium(episodic.Episodic):
     action = spaces.convert(task.action_space, 'action', owner)
     if observation is None:
       raise config.ConfigError(
-          f'{owner} has only texts as observations: expected max_words to be set')
+          f'{owner} has only texts as observations: expected max_words of '
+          'GymnasiumEnvironment, or of environments.FromGymnasium, to be set')
     self._encode, self._decode = observation.encode, action.decode
     self.encode_action = action.encode
     self._observation_spec, self._action_spec = observation.spec, action.spec
@@ -111,7 +112,12 @@ class FromGymnasium(episodic.Episodic):
           [self._num_actions], np.int8, 0, 1, specs_lib.MASK)
 
   def __getattr__(self, name: str) -> Any:
-    found = None if name.startswith('_') else getattr(self._task.unwrapped, name, None)
+    if name.startswith('_'):
+      raise AttributeError(name)
+    task = self._task
+    while task is not task.unwrapped and not hasattr(type(task), name):
+      task = task.env
+    found = getattr(task, name, None)
     if not callable(found):  # A number `episode_return` may be of the running episode.
       raise AttributeError(name)
     return found

@@ -508,6 +508,26 @@ class MakeTest(parameterized.TestCase):
     self.assertEqual(environment.observation_spec().shape, (4, 4, 6))
     self.assertEqual(environment.reset().observation.shape, (4, 4, 6))
 
+  def test_methods_of_wrappers_come_first(self):
+    class Judged(gym.Wrapper):
+
+      def episode_success(self):
+        return True
+
+    task = Everything()
+    task.episode_success, task.scripted_action = (lambda: False), (lambda: 1)
+    environment = gymnasium.FromGymnasium(
+        gym.wrappers.TimeLimit(Judged(task), 9), seed=0)
+    self.assertTrue(environment.episode_success())
+    self.assertEqual(environment.scripted_action(), 1)
+    self.assertFalse(hasattr(environment, 'informed_action'))
+
+  def test_one_task_is_refused_in_two_environments_of_a_batch(self):
+    task = gym.make('CartPole-v1')
+    with self.assertRaisesRegex(ValueError, 'one environment twice'):
+      batched.batch([wrappers.ClipReward(gymnasium.FromGymnasium(task, seed=i))
+                     for i in range(2)])
+
   def test_gymnasiums_own_make_is_a_function_too(self):
     environment = making.make(
         'Experiment', functools.partial(gym.make, 'CartPole-v1'), seed=0)

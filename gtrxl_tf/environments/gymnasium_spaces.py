@@ -58,8 +58,9 @@ def convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
   if kind == 'observation' and getattr(dtype, 'kind', None) == 'U':
     if max_words is None:
       logging.log_first_n(
-          logging.WARNING, '%s: the text %s is left out; '
-          'GymnasiumEnvironment.max_words keeps texts', 1, owner, where)
+          logging.WARNING, '%s: the text %s is left out; max_words of '
+          'GymnasiumEnvironment or environments.FromGymnasium keeps texts', 1, owner,
+          where)
       return None
     return Converted(
         specs.BoundedArray([max_words], np.int32, 0, instructions.VOCABULARY_SIZE,

@@ -1,8 +1,9 @@
 """Makes the environments of experiments and collections."""
 
+import contextlib
 import os
 import sys
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 import dm_env
 
@@ -34,12 +35,37 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
     **settings: further arguments of the constructor.
 
   Raises:
-    batched.EnvironmentFailed: the constructor raised an error.
+    batched.EnvironmentFailed: the constructor or a wrapper raised an error.
+    config.ConfigError: one of them returned something else than an environment.
     ValueError: the constructor does not take `seed`, or another argument.
   """
   folder = os.getcwd()
   try:
-    made = _construct(owner, constructor, seed, settings)
+    with _named(f'{owner}.environment', constructor):
+      made = _construct(owner, constructor, seed, settings)
+  finally:  # Otherwise files of the run with relative paths would be elsewhere.
+    os.chdir(folder)
+  if _is_gymnasium(made):
+    made = gymnasium.FromGymnasium(made, seed)
+  elif not hasattr(made, 'observation_spec'):
+    raise _no_environment(owner, made)
+  for i, wrapper in enumerate(wrappers or ()):
+    setting = f'{owner}.wrappers[{i}]'
+    with _named(setting, wrapper):
+      made = wrapper(made)
+    if not hasattr(made, 'observation_spec'):
+      raise config.ConfigError(
+          f'{setting} = {_name(wrapper)} returned a {type(made).__name__}: expected a '
+          'dm_env.Environment; wrappers of gymnasium belong into a function that makes '
+          'the environment')
+  return made
+
+
+@contextlib.contextmanager
+def _named(setting: str, function: Callable[..., Any]) -> Iterator[None]:
+  """Names the setting where the user's function raises an error."""
+  try:
+    yield
   except batched_environment.ERRORS as error:
     place = config.place(error)
     # An error without a place says that an argument does not fit, or that the library
@@ -47,21 +73,15 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
     if isinstance(error, config.ConfigError) or (
         isinstance(error, (TypeError, ValueError)) and not place):
       raise
-    name = getattr(constructor, '__name__', repr(constructor))
     failed = batched.EnvironmentFailed(
-        f'making {owner}.environment = {name}: {type(error).__name__}: '
+        f'making {setting} = {_name(function)}: {type(error).__name__}: '
         f'{config.one_line(error)}{place}')
     # With the traceback of its cause, since gin drops causes.
     raise failed.with_traceback(error.__traceback__) from error
-  finally:  # Otherwise files of the run with relative paths would be elsewhere.
-    os.chdir(folder)
-  if _is_gymnasium(made):
-    made = gymnasium.FromGymnasium(made, seed)
-  elif not hasattr(made, 'observation_spec'):
-    raise _no_environment(owner, made)
-  for wrapper in wrappers or ():
-    made = wrapper(made)
-  return made
+
+
+def _name(function: Callable[..., Any]) -> str:
+  return getattr(function, '__name__', repr(function))
 
 
 def _construct(owner: str, constructor: Callable[..., Any], seed: int,

@@ -56,12 +56,12 @@ def random_action(action_spec: Any, observation: Any, random: np.random.Generato
       allowed = np.flatnonzero(mask[begin:begin + num_values])
       values.append(random.choice(allowed if allowed.size else num_values))
       begin += num_values
-    return (np.reshape(values, spec.shape) + spec.minimum).astype(spec.dtype)
+    return (np.reshape(values, spec.shape) + spec.minimum).astype(spec.dtype)[()]
   return tree.map_structure(draw, action_spec)
 
 
-def random_value(spec: specs.Array, random: np.random.Generator) -> np.ndarray:
-  """Draws a value within the bounds of `spec`.
+def random_value(spec: specs.Array, random: np.random.Generator) -> Any:
+  """Draws an array, or a NumPy number, within the bounds of `spec`.
 
   Without bounds, the value is within [-1, 1]; a float with one bound is within 1 of
   it.
@@ -71,6 +71,7 @@ def random_value(spec: specs.Array, random: np.random.Generator) -> np.ndarray:
     low, high = specs_lib.bounds(spec)
     value = random.uniform(np.maximum(low, middle - half),
                            np.minimum(high, middle + half), spec.shape)
-    return np.asarray(value, spec.dtype)
+    return np.asarray(value, spec.dtype)[()]
   low, high = getattr(spec, 'minimum', -1), getattr(spec, 'maximum', 1)
-  return np.asarray(random.integers(low, high, spec.shape, endpoint=True), spec.dtype)
+  value = random.integers(low, high, spec.shape, endpoint=True)
+  return np.asarray(value, spec.dtype)[()]

@@ -20,6 +20,7 @@ class RandomActionTest(absltest.TestCase):
     self.assertEqual({int(x['b']) for x in drawn}, {0, 1})  # The mask allows neither.
     for leaf, of_spec in zip(tree.flatten(drawn[0]), tree.flatten(spec)):
       of_spec.validate(leaf)
+    self.assertIn({0: 'left', 1: 'right'}[drawn[0]['b']], ('left', 'right'))
     free = [random_actions.random_action(spec, np.zeros(3), random) for _ in range(200)]
     self.assertLen({tuple(x['a'].tolist()) for x in free}, 12)
 

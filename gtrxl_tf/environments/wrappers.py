@@ -163,7 +163,8 @@ class RepeatAction(Wrapper):
     reward, discount = 0.0, 1.0
     for _ in range(self._repeats):
       # A copy, since an environment may write into its action.
-      time_step = self._environment.step(tree.map_structure(np.array, action))
+      time_step = self._environment.step(tree.map_structure(
+          lambda x: x.copy() if isinstance(x, np.ndarray) else x, action))
       if time_step.first():  # The step before was an episode's last.
         return time_step
       reward += time_step.reward

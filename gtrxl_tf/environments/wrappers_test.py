@@ -198,6 +198,15 @@ class WrappersTest(parameterized.TestCase):
     repeated.step(np.ones(2))
     self.assertEqual(seen, [[1, 1]] * 3)
 
+  def test_numbers_stay_numbers(self):
+    class Moves(Count):
+      def step(self, action):
+        return super().step({0: 1, 1: 0}[action])
+
+    repeated = wrappers.RepeatAction(Moves(), repeats=3)
+    repeated.reset()
+    repeated.step(np.int32(1))
+
   def test_the_time_limit_cuts_off_and_begins_again(self):
     steps = _play(wrappers.StepLimit(Count(), steps=3), 9)
     self.assertEqual([step.step_type for step in steps], [0, 1, 1, 2, 0, 1, 1, 2, 0])

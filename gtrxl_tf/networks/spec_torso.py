@@ -109,17 +109,28 @@ class SpecTorso(torsos.Torso):
   def _check(self, observation_spec: Any) -> None:
     for path, spec in tree.flatten_with_path(observation_spec):
       name = 'observation_spec' + ''.join(f'[{key!r}]' for key in path)
-      if (isinstance(spec, specs.Array) and self._kind(spec) == 'image'
-          and spec.shape[0] in specs_lib.COLOURS
-          and min(spec.shape[1:]) >= specs_lib.SMALLEST_IMAGE):
+      if isinstance(spec, specs.Array) and (seems := self._misshapen_image(spec)):
         logging.log_first_n(
-            logging.WARNING, '%s: an image of shape %s seems to be [C, H, W]: expected '
-            '[H, W, C]', 1, name, spec.shape)
+            logging.WARNING, '%s: an array of shape %s seems to be an image %s: '
+            'expected [H, W, C]', 1, name, spec.shape, seems)
       if not isinstance(spec, specs.Array) or spec.dtype.kind not in 'biuf':
         raise config.ConfigError(f'{name} = {spec!r}: expected an array of numbers')
     if not any(math.prod(spec.shape) for spec in self._specs):
       raise config.ConfigError(
           f'observation_spec = {observation_spec!r}: expected at least one number')
+
+  def _misshapen_image(self, spec: specs.Array) -> str:
+    """Returns the axes of what seems to be an image, but of other axes; or ''."""
+    shape, values = spec.shape, _num_values(spec)
+    pixels = values is None or values.max(initial=0) > self._max_one_hot
+    if not pixels or min(shape[-2:], default=0) < specs_lib.SMALLEST_IMAGE:
+      return ''
+    if len(shape) == 2 and spec.dtype == np.uint8:
+      return '[H, W]'
+    if len(shape) == 3 and shape[0] in specs_lib.COLOURS and (
+        spec.dtype == np.uint8 or spec.dtype.kind == 'f'):
+      return '[C, H, W]'
+    return ''
 
   def _kind(self, spec: specs.Array) -> str:
     """Returns how an array is embedded: image, one_hot, row, scaled or number."""

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -106,13 +107,25 @@ class SpecTorsoTest(tf.test.TestCase, parameterized.TestCase):
     if is_image:
       self.assertEqual(outputs.shape, [2, 4])
 
-  def test_warns_of_channels_that_come_first(self):
-    with self.assertLogs(level='WARNING') as logs:
-      for shape in ((3, 24, 24), (24, 24, 3), (3, 3, 3)):
-        spec_torso.SpecTorso({'view': specs.Array(shape, np.uint8)}, _FEATURES, _IMAGE)
-    self.assertLen(logs.output, 1)
-    self.assertIn("observation_spec['view']: an image of shape (3, 24, 24) seems to be "
-                  '[C, H, W]: expected [H, W, C]', logs.output[0])
+  def test_warns_of_images_of_other_axes(self):
+    warnings = []
+    with mock.patch.object(
+        spec_torso.logging, 'log_first_n',
+        lambda level, text, n, *args: warnings.append(text % args)):
+      for spec in (
+          specs.Array((3, 24, 24), np.uint8), specs.Array((3, 24, 24), np.float32),
+          specs.BoundedArray((24, 24), np.uint8, 0, 255),
+          # These are images, or none.
+          specs.Array((24, 24, 3), np.uint8), specs.Array((3, 3, 3), np.uint8),
+          specs.BoundedArray((24, 24), np.uint8, 0, 1),
+          specs.Array((24, 24), np.float32), specs.Array((24,), np.uint8),
+          specs.Array((), np.float32)):
+        spec_torso.SpecTorso({'view': spec}, _FEATURES, _IMAGE)
+    self.assertEqual(warnings, [
+        f"observation_spec['view']: an array of shape {shape} seems to be an image "
+        f'{axes}: expected [H, W, C]' for shape, axes in (
+            ((3, 24, 24), '[C, H, W]'), ((3, 24, 24), '[C, H, W]'),
+            ((24, 24), '[H, W]'))])
 
   @parameterized.parameters(
       (specs.Array((5,), np.float32),),
