@@ -56,8 +56,7 @@ class _BatchedTogether(BatchedEnvironment):
     rewards[:], last[:] = reward, ends  # They may be one number for all.
     self._num_steps += 1
     if begins.size:
-      # Copies, as a task may return an attribute of its episodes.
-      observations = tree.map_structure(np.array, observations)
+      first_observations = []
       for i in begins:
         self._episodes[i] += 1
         self._first_steps[i] = self._num_steps
@@ -66,8 +65,9 @@ class _BatchedTogether(BatchedEnvironment):
         except ERRORS as error:
           raise self.failed(i, error, 'reset()') from error
         rewards[i], last[i] = 0, False
-        tree.map_structure(
-            functools.partial(_set_row, i), observations, time_step.observation)
+        first_observations.append(time_step.observation)
+      observations = tree.map_structure(
+          functools.partial(_with_rows, begins), observations, *first_observations)
       self._together.load(begins)
     step_types = last.astype(np.int32) + np.int32(dm_env.StepType.MID)
     step_types[begins] = dm_env.StepType.FIRST
@@ -103,5 +103,8 @@ def batch(environments: Sequence[dm_env.Environment],
   return (_BatchedTogether if together else BatchedEnvironment)(environments, tasks)
 
 
-def _set_row(i: int, array: np.ndarray, row: np.ndarray) -> None:
-  array[i] = row
+def _with_rows(indices: np.ndarray, array: np.ndarray, *rows: np.ndarray) -> np.ndarray:
+  """Returns a copy, as a task may have returned an attribute of its episodes."""
+  array = np.array(array)
+  array[indices] = rows
+  return array

@@ -109,11 +109,10 @@ class Together:
           entries[i] = value
       else:
         values = np.array(values)
-        # A copy: `advance` may have given the array two names, or returned it as an
-        # observation, or put one number in its place.
-        entries = np.array(np.broadcast_to(
-            entries, (len(self._tasks), *values.shape[1:])))
-        entries = _with_room_for(values, entries)
+        if not np.ndim(entries):  # `advance` set one number for all.
+          entries = np.full(len(self._tasks), entries)
+        # A copy, as the array may have two names, or have been an observation.
+        entries = _with_room_for(values, entries).copy()
         entries[begun] = values
         setattr(self.episodes, name, entries)
 
@@ -122,15 +121,14 @@ class Together:
     return self._tasks[0].advance(self._tables, self.episodes, actions)
 
 
-def _with_room_for(values: Any, entries: np.ndarray) -> np.ndarray:
+def _with_room_for(values: np.ndarray, entries: np.ndarray) -> np.ndarray:
   """Returns the entries in a dtype that holds the values, too.
 
   The first episodes may have drawn integers where a later one draws a fraction.
   """
-  kind = np.asarray(values).dtype
-  if np.can_cast(kind, entries.dtype, 'same_kind'):
-    return entries
-  return entries.astype(kind)
+  kind = values.dtype
+  fits = kind == entries.dtype or np.can_cast(kind, entries.dtype, 'same_kind')
+  return entries if fits else entries.astype(kind)
 
 
 class _Table:
@@ -161,7 +159,10 @@ class _Tables(_Table):
     return super().__getitem__(self._begins + i)
 
   def __setitem__(self, task: int, entries: list) -> None:
-    self._hold(_with_room_for(entries, self._tables))
+    entries = np.array(entries)
+    tables = _with_room_for(entries, self._tables)
+    if tables is not self._tables:
+      self._hold(tables)
     self._tables[task, :len(entries)] = entries
 
 
