@@ -40,6 +40,9 @@ def run(main: Callable[..., None]) -> None:
     for flag in map(flags.FLAGS.__getitem__, flags.FLAGS):
       if flag.present:
         flag.value = _expanded(flag.value)
+      if flag.present > 1 and not isinstance(flag, (flags.MultiFlag, flags.BooleanFlag)):
+        # absl would use the last.
+        refuse(f'--{flag.name} is given {flag.present} times: expected it once')
       if flag.name.endswith('_dir') and flag.present:
         if not flag.value:  # It would be the working folder.
           refuse(f'--{flag.name} is empty: expected a folder')
@@ -52,8 +55,8 @@ def run(main: Callable[..., None]) -> None:
     if takes and not others:
       refuse(_missing(takes[0].upper(), main.__globals__['__doc__']))
     if others and not takes:  # absl would ignore them.
-      refuse(f'{others[0]!r} follows no flag: expected --FLAG=VALUE, with the flag '
-              'again for each of several values')
+      refuse(f'{others[0]!r} follows no flag: expected --FLAG=VALUE, quoted if it has '
+             'spaces')
     return [name, *others]
 
   try:

@@ -27,6 +27,7 @@ _EPISODE = flags.DEFINE_integer(
 
 def main() -> None:
   # pylint: disable=import-outside-toplevel
+  from gtrxl_tf import environments
   from gtrxl_tf.analysis import run_attention
   from gtrxl_tf.settings import config
   from gtrxl_tf.training import run_folder
@@ -35,7 +36,8 @@ def main() -> None:
   binaries.check_run(folder)
   try:
     run_attention.draw(folder, _EPISODE.value)
-  except (config.ConfigError, IndexError, OSError) as error:
+  except (config.ConfigError, environments.EnvironmentFailed, IndexError,
+          OSError) as error:
     sys.exit(f'Not drawn: {error}')
 
 

@@ -49,9 +49,15 @@ def _print_titles(*titles: str) -> None:
 
 def _informed() -> Any:
   """Returns the informed policy's return in the run's environment, if it has one."""
-  from gtrxl_tf.launch import prepare  # pylint: disable=import-outside-toplevel
-  return prepare.prepare(
-      _JOB.value, _GIN_BINDINGS.value, check=False).informed_return()
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf.launch import prepare
+  from gtrxl_tf.settings import config
+
+  experiment = prepare.prepare(_JOB.value, _GIN_BINDINGS.value, check=False)
+  if not experiment.needs_server:
+    raise config.ConfigError(
+        f'--job={",".join(_JOB.value)}: expected settings of an online run')
+  return experiment.informed_return()
 
 
 def _measure_cores(found: dict) -> None:

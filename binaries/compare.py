@@ -87,6 +87,9 @@ def main() -> None:
       comparison.train(_JOBS.value)
   except config.ConfigError as error:
     binaries.refuse(str(error))
+  except comparison_runs.Interrupted as error:
+    print(error, file=sys.stderr)
+    sys.exit(130)
   except comparison_runs.RunStopped as error:
     sys.exit(str(error))
   print(comparison.report())

@@ -4,6 +4,7 @@ import contextlib
 import io
 import pathlib
 import shlex
+import shutil
 import threading
 
 from absl.testing import absltest
@@ -233,9 +234,32 @@ class CompareTest(absltest.TestCase):
   @pytest.mark.medium
   def test_a_run_that_fails_stops_the_others(self):
     self.enter_context(absltest.mock.patch.object(_MadeUpRun, 'wait', lambda run: 1))
-    with self.assertRaisesRegex(SystemExit, 'Stopped in .*seed_0. Run the same command'):
+    with self.assertRaisesRegex(SystemExit, 'Stopped: the run in .*seed_0 failed.$'):
       self._compare()
     self.assertLen(self.runs, 1)
+
+  @pytest.mark.medium
+  def test_a_run_beside_others_that_fails_says_why(self):
+    def fail(run):
+      logs = pathlib.Path(run.root) / 'logs'
+      (logs / 'train.txt').write_text('Trains.\nStopped: no doors', encoding='utf-8')
+      return 1
+
+    self.enter_context(absltest.mock.patch.object(_MadeUpRun, 'wait', fail))
+    with self.assertRaisesRegex(
+        SystemExit, r'Stopped: the run in .* failed: Stopped: no doors \(.*train.txt\)$'):
+      self._compare(jobs=2)
+
+  @pytest.mark.medium
+  def test_runs_whose_folders_are_gone_stay_in_reports(self):
+    self._compare(seeds=1)
+    shutil.rmtree(self.root / 'lstm')
+    self._compare(seeds=1, only_report=True)
+    self.assertLen(self._cells('lstm | 0'), 1)
+
+  def test_the_seed_is_set_by_its_own_flag(self):
+    self._assert_refused('Experiment.seed differs .*: expected --seeds and --first_seed',
+                         gin_bindings=['Experiment.seed = 7'])
 
   @pytest.mark.medium
   def test_prints_a_command_for_each_unfinished_run(self):

@@ -52,6 +52,8 @@ class HelpTest(parameterized.TestCase):
                      r'expected --FLAG=VALUE, .*\n$')
 
   @parameterized.parameters(
+      ('compare', ['--models=gtrxl', '--models=lstm', '--root_dir=x', '--gin_file=x'],
+       'Not started: --models is given 2 times: expected it once\n'),
       ('train', [], 'Not started: --gin_file is missing: expected gtrxl train '
        '--gin_file=gin/gtrxl/numpad_2x2_cpu.gin --root_dir=runs/numpad_2x2 '
        "--gin_bindings='Experiment.seed = 1'\n"),

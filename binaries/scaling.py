@@ -73,14 +73,16 @@ def _print_scaling() -> None:
 
 def main() -> None:
   binaries.check_numbers('actors', _ACTORS.value)
-  from gtrxl_tf.settings import config  # pylint: disable=import-outside-toplevel
+  # pylint: disable=import-outside-toplevel
+  from gtrxl_tf.launch import exit_codes
+  from gtrxl_tf.settings import config
 
   try:
     if _TRAFFIC.value:
       _print_traffic()
     else:
       _print_scaling()
-  except config.ConfigError as error:
+  except (config.ConfigError, exit_codes.RunFailed) as error:
     sys.exit(f'Stopped: {error}')
 
 

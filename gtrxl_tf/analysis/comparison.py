@@ -1,7 +1,7 @@
 """Tables that compare the runs of several models on an experiment, seed by seed.
 
 From the point where a run diverged, its return counts as 0, as in *GTrXL* (Table 3), or
-as its lowest return before if that is below 0, so that divergence never counts as good.
+as its lowest one before if that is below 0, so that divergence never counts as good.
 """
 
 import math
@@ -300,9 +300,8 @@ def last(run: Run, column: str) -> float:
 
 
 def floor(run: Run, measure: str) -> float:
-  """Returns what a diverged run counts as: 0, or its lowest return if that is below."""
-  return min([0., *(row['return'] for row in run.metrics
-                    if measure == 'return' and row['return'] < 0)])
+  """Returns what a diverged run counts as: 0, or its lowest value if that is below."""
+  return min([0., *(row[measure] for row in run.metrics if row.get(measure, 0) < 0)])
 
 
 def measure_of(runs: Sequence[Run]) -> str:
@@ -348,7 +347,7 @@ def final_measure(points: Sequence[PointRuns]) -> str:
 
 
 def _mean(rows: curves.Rows, column: str) -> Optional[float]:
-  values = [row[column] for row in rows]
+  values = [row.get(column, math.nan) for row in rows]
   if not values or any(map(math.isnan, values)):
     return None
   return sum(values) / len(values)
@@ -391,7 +390,7 @@ def _finals_cell(runs: Sequence[Run], measure: str, task: Optional[int] = None) 
 def _finals_caption(measure: str) -> str:
   return (f'Mean over the runs ± its standard error, and in brackets the {measure} of '
           'each in the evaluation after training, in the order of their seeds. A run '
-          'that diverged counts as 0, or as its lowest return below 0. -: not evaluated, '
+          'that diverged counts as 0, or as its lowest value below 0. -: not evaluated, '
           'and not in the mean.')
 
 

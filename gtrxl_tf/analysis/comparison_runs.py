@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Union
+from typing import (
+    Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union)
 
 import gin
 
@@ -30,8 +31,15 @@ from gtrxl_tf.training import tensorboard
 from gtrxl_tf.training.offline import history_curves
 
 
+_INDEX = 'runs.jsonl'
+
+
 class RunStopped(Exception):
   """A run ended before it was done. The message is one line."""
+
+
+class Interrupted(RunStopped):
+  """The runs were told to stop."""
 
 
 class _Run(NamedTuple):
@@ -84,10 +92,12 @@ class Comparison:
     self._command = command
     self._points = variants.sweep(sweep)
     self._setting = variants.swept(sweep)
-    self._failed: Optional[pathlib.Path] = None  # The run that stopped the others.
+    self._indexed = _indexed(self._root / _INDEX) if only_report else {}
+    self._failed: Optional[run_folder.RunFolder] = None  # It stopped the others.
     self._lock = threading.Lock()  # Guards the next two.
     self._processes: List[subprocess.Popen] = []
     self._stopping = False
+    _check_has_effect({'Experiment.seed'} & differences.names('\n'.join(gin_bindings)))
     prepared = list(self._models)[-1:] if only_report else list(self._models)
     self._prepared = {point.name: self._prepare(point, prepared, not only_report)
                       for point in self._points}
@@ -100,16 +110,18 @@ class Comparison:
         prints to `logs/train.txt` in its folder.
 
     Raises:
-      RunStopped: a run ended before it was done, but did not diverge.
+      RunStopped: a run failed, but did not diverge; or `Interrupted`.
     """
     runs, seconds = self._unfinished(), []
     with futures.ThreadPoolExecutor(num_jobs) as pool, self._stops_on_signals():
       trained = {pool.submit(self._train, run, num_jobs > 1): run for run in runs}
       for number, task in enumerate(futures.as_completed(trained), 1):
         folder, duration = self._folder(trained[task]), task.result()
+        if self._failed:
+          raise RunStopped(_failure(self._failed, num_jobs > 1))
         if self._stopping:
-          root = self._failed or folder.root
-          raise RunStopped(f'Stopped in {root}. Run the same command to continue.')
+          raise Interrupted(
+              f'Interrupted in {folder.root}. Run the same command to continue.')
         self.report()
         seconds.append(duration)
         minutes = statistics.mean(seconds) / 60 * (len(runs) - number) / num_jobs
@@ -134,7 +146,7 @@ class Comparison:
       return f'No runs in {self._root}.'
     text = comparison.tables(self._setting, points)
     files.write_atomically(self._root / 'comparison.md', text)
-    run_index.write(self._root / 'runs.jsonl', run_index.Index(
+    run_index.write(self._root / _INDEX, run_index.Index(
         self._command, run_index.version(), self._setting, points))
     picture, progress, ranked = (
         self._root / f'{name}.png' for name in ('comparison', 'progress', 'ranked'))
@@ -244,7 +256,7 @@ class Comparison:
             stderr=output)
         self._processes.append(process)
       if process.wait() and not (self._stopping or folder.diverged.exists()):
-        self._failed = folder.root
+        self._failed = folder
         self._stop()
       return time.monotonic() - start
 
@@ -270,11 +282,14 @@ class Comparison:
         process.terminate()
 
   def _read(self, point: variants.Point) -> List[comparison.Run]:
-    """Returns all runs of the point that have begun."""
+    """Returns all runs of the point that have begun, also those whose folder is gone."""
     runs = []
     for model in self._models:
       for seed in self._seeds:
         folder = self._folder(_Run(point, model, seed))
+        if not folder.root.exists() and (point.value, model, seed) in self._indexed:
+          runs.append(self._indexed[point.value, model, seed])
+          continue
         metrics = metrics_csv.read_metrics(folder.metrics)
         if metrics or folder.evaluation.exists() or folder.diverged.exists():
           settings = (folder.config.read_text(encoding='utf-8')
@@ -285,6 +300,25 @@ class Comparison:
               history_curves.read_csv(folder.learning_process.with_suffix('.csv')),
               next(iter(metrics_csv.read_metrics(folder.scores)), {}), settings))
     return runs
+
+
+def _indexed(path: pathlib.Path) -> Dict[Tuple[Any, str, int], comparison.Run]:
+  """Returns the runs of an earlier report by their point's value, model and seed."""
+  try:
+    points = run_index.read(path).points
+  except (FileNotFoundError, files.DamagedFile):  # None yet, or that of an old version.
+    return {}
+  return {(point.value, run.model, run.seed): run
+          for point in points for run in point.runs}
+
+
+def _failure(folder: run_folder.RunFolder, to_file: bool) -> str:
+  """Returns a line that says which run failed, and why if that was not printed."""
+  path = folder.logs / 'train.txt'
+  if not to_file:
+    return f'Stopped: the run in {folder.root} failed.'
+  reason = path.read_text(encoding='utf-8', errors='replace').strip().splitlines()[-1:]
+  return f'Stopped: the run in {folder.root} failed: {"".join(reason)} ({path})'
 
 
 def _check_has_effect(unused: Set[str]) -> None:

@@ -183,6 +183,13 @@ class LearningTest(absltest.TestCase):
     self.assertEqual(
         _cells(table), [{'x': '2', 'ed': '0.43 ± 0.26 (0.40, 0.90, diverged)'}])
 
+  def test_only_some_runs_may_have_a_temperature(self):
+    runs = [_learning_run('ed', 0, -20., -8., 0.75), _learning_run('xl', 0, -10., -8.)]
+    points = [comparison.PointRuns('2', runs, -6.), comparison.PointRuns('3', runs[1:], -6.)]
+    rows = _cells(comparison.table(points[0]))
+    self.assertEqual([row['temperature'] for row in rows], ['0.25', '0.25', '-', '-'])
+    self.assertIn('-', comparison.sweep_table('x', points, 'tuned_normalized'))
+
   def test_table_has_the_temperature_that_was_chosen_and_the_return_at_it(self):
     runs = [_learning_run('ed', 0, -20., -8., 0.75),
             _learning_run('ed', 1, -10., -8., 0.25)]
@@ -276,9 +283,10 @@ class RankedTest(parameterized.TestCase):
   def test_divergence_does_not_raise_returns_below_0(self):
     runs = [_run('gtrxl', 0, [-9, -8, -7]), _run('gtrxl', 1, [-8, -9], diverged=True)]
     self.assertEqual(comparison.ranked(runs, 3000), [-7, -9])
-    scored = [run._replace(metrics=[{**row, 'score': 5.} for row in run.metrics])
-              for run in runs]
-    self.assertEqual(comparison.ranked(scored, 3000), [5, 0])
+    for score, ranked in ((5., [5, 0]), (-5., [-5, -5])):
+      scored = [run._replace(metrics=[{**row, 'score': score} for row in run.metrics])
+                for run in runs]
+      self.assertEqual(comparison.ranked(scored, 3000), ranked)
 
   def test_a_run_that_has_not_reached_the_point_has_no_rank(self):
     runs = [_run('gtrxl', 0, [1, 2]), _run('gtrxl', 1, [1, 3], [3])]

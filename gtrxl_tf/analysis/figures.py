@@ -134,7 +134,7 @@ def table(index: run_index.Index) -> str:
   if best and each[0].measure == 'return':
     caption.append(f"The informed policy's is {best}.")
   if diverged:
-    caption.append('Runs that diverged, which count as 0, or as their lowest return '
+    caption.append('Runs that diverged, which count as 0, or as their lowest value '
                    f'below 0: {diverged}.')
   drawn = [f'{name} {value}' for name, value in _draws(index.points[0].runs).items()]
   if drawn:

@@ -98,6 +98,17 @@ class RunIndexTest(absltest.TestCase):
       with self.assertRaisesRegex(files.DamagedFile, r'depth\.jsonl is not an index'):
         run_index.read(self.path)
 
+  def test_indexes_cannot_be_joined_by_hand(self):
+    run_index.write(self.path, _index())
+    text = self.path.read_text('utf-8')
+    head, first, *rest = text.splitlines(keepends=True)
+    for changed, message in (
+        (text + text, r'has \d+ more lines than the runs that its first line counts'),
+        (head + rest[-1] + ''.join(rest), "a run of '8' is where one of '2' is expected")):
+      self.path.write_text(changed, 'utf-8')
+      with self.assertRaisesRegex(files.DamagedFile, message):
+        run_index.read(self.path)
+
 
 class FiguresTest(absltest.TestCase):
 
@@ -128,7 +139,7 @@ class FiguresTest(absltest.TestCase):
     self.assertIn('| return; Core.num_layers = | 2 | 8 |', text)
     self.assertRegex(text, r'\| gtrxl \| \*\*\S+\*\* \[1, 9\] \(1, 2, 9\) \|')
     self.assertRegex(text, r'\| lstm \| \*\*2\*\* \[0, 4\] \(4, 0\) \|')
-    self.assertIn('or as their lowest return below 0: 2.', text)
+    self.assertIn('or as their lowest value below 0: 2.', text)
     self.assertIn("The informed policy's is 10. ", text)
     self.assertIn('Drawn for each seed: rate 0.1, 0.2. ', text)
     self.assertIn('\n    gtrxl compare --seeds=3\n', text)

@@ -98,18 +98,25 @@ def read(path: pathlib.Path) -> Index:
   try:
     head, *lines = map(json.loads, path.read_text(encoding='utf-8').splitlines())
     config, runs = head.pop('config'), iter(lines)
-    points = [comparison.PointRuns(**{
-        **point, 'runs': [_run(next(runs), config) for _ in range(point['runs'])]})
+    points = [comparison.PointRuns(**{**point, 'runs': [
+        _run(next(runs), config, point['value']) for _ in range(point['runs'])]})
               for point in head.pop('points')]
+    if more := len(list(runs)):
+      raise ValueError(f'it has {more} more lines than the runs that its first line '
+                       'counts: expected one comparison a file')
     return Index(points=points, **head)
   except (KeyError, StopIteration, TypeError, ValueError) as error:
     raise files.DamagedFile(
         f'{path} is not an index of runs: {type(error).__name__}: {error}') from error
 
 
-def _run(line: Dict[str, Any], config: Sequence[str]) -> comparison.Run:
-  """Returns the run of a line; `config` are the settings of the first run."""
-  del line['point']
+def _run(line: Dict[str, Any], config: Sequence[str], value: Any) -> comparison.Run:
+  """Returns the run of a line, which belongs to the point of a value.
+
+  `config` are the settings of the first run.
+  """
+  if (point := line.pop('point')) != value:
+    raise ValueError(f'a run of {point!r} is where one of {value!r} is expected')
   differs = line['config']
   return comparison.Run(**{
       **line, 'metrics': _rows(line['metrics']), 'evaluation': _rows(line['evaluation']),

@@ -216,6 +216,11 @@ class ParseTest(parameterized.TestCase):
       gin.clear_config()
       config.parse(files, bindings)
 
+  def test_a_missing_file_is_named_rather_than_its_macros(self):
+    path = self.file('Machine.size = %big\n')
+    self.assertStartsWith(
+        self.error([path, 'gone.gin'], []), 'gone.gin: no such gin file')
+
   @parameterized.parameters(
       ('Machine.size == 1', "expected ':' or '='"),
       ('Machine.size', "expected ':' or '='"),

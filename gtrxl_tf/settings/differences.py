@@ -50,7 +50,6 @@ CHANGEABLE = (
     *OF_LENGTH,
     'Experiment.score',
     'd4rl_score.*',
-    'HistoryCollector.num_evaluation',
     'Inference.*',
     'OfflineExperiment.dataset',  # It may have moved.
     'OfflineExperiment.evaluation_period',

@@ -181,10 +181,13 @@ class Reader(gin.config.ParserDelegate):
         for name in sorted(self._set['settings'] - self._set['files'] - self._macros):
           raise ValueError(f'nothing uses the macro {name}'
                            f'{suggestions.for_macro(name, self._set["files"])}')
-      gin.finalize()
     except errors.ConfigError:
       raise
     except (ValueError, OSError) as error:
+      raise errors.ConfigError(errors.one_line(error)) from error
+    try:
+      gin.finalize()
+    except ValueError as error:
       text = errors.one_line(error)
       for macro in sorted(self._macros):
         try:

@@ -12,6 +12,7 @@ import portpicker
 import psutil
 import tensorflow as tf
 
+from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.replay import lazy_reverb as reverb
@@ -46,6 +47,9 @@ def measure(gin_files: Sequence[str], gin_bindings: Sequence[str], num_actors: i
     gin_bindings: single settings.
     num_actors: how many actors the run has.
     seconds: how long to measure, from the third row of metrics on.
+
+  Raises:
+    exit_codes.RunFailed: the run diverged, or a part of it died too often.
   """
   gin.clear_config()
   experiment = prepare.prepare(gin_files, [
@@ -64,6 +68,8 @@ def measure(gin_files: Sequence[str], gin_bindings: Sequence[str], num_actors: i
           rows[-1]['seconds'] - rows[_WARM_UP_ROWS]['seconds'] < seconds):
         time.sleep(0.5)
         supervisor.restart_the_dead()
+        if folder.diverged.exists():
+          raise exit_codes.RunFailed(folder.diverged.read_text(encoding='utf-8').strip())
         rows = metrics_csv.read_metrics(folder.metrics)
     finally:
       supervisor.stop()
