@@ -10,8 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import (
-    Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union)
+from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 import gin
 
@@ -302,7 +301,7 @@ class Comparison:
     return runs
 
 
-def _indexed(path: pathlib.Path) -> Dict[Tuple[Any, str, int], comparison.Run]:
+def _indexed(path: pathlib.Path) -> dict[tuple[Any, str, int], comparison.Run]:
   """Returns the runs of an earlier report by their point's value, model and seed."""
   try:
     points = run_index.read(path).points
@@ -321,7 +320,7 @@ def _failure(folder: run_folder.RunFolder, to_file: bool) -> str:
   return f'Stopped: the run in {folder.root} failed: {"".join(reason)} ({path})'
 
 
-def _check_has_effect(unused: Set[str]) -> None:
+def _check_has_effect(unused: set[str]) -> None:
   """Raises a `ConfigError` for a setting that no run uses, or that each run sets.
 
   A table would otherwise show that the setting makes no difference.

@@ -185,7 +185,8 @@ class LearningTest(absltest.TestCase):
 
   def test_only_some_runs_may_have_a_temperature(self):
     runs = [_learning_run('ed', 0, -20., -8., 0.75), _learning_run('xl', 0, -10., -8.)]
-    points = [comparison.PointRuns('2', runs, -6.), comparison.PointRuns('3', runs[1:], -6.)]
+    points = [comparison.PointRuns('2', runs, -6.),
+              comparison.PointRuns('3', runs[1:], -6.)]
     rows = _cells(comparison.table(points[0]))
     self.assertEqual([row['temperature'] for row in rows], ['0.25', '0.25', '-', '-'])
     self.assertIn('-', comparison.sweep_table('x', points, 'tuned_normalized'))

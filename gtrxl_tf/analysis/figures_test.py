@@ -104,7 +104,8 @@ class RunIndexTest(absltest.TestCase):
     head, first, *rest = text.splitlines(keepends=True)
     for changed, message in (
         (text + text, r'has \d+ more lines than the runs that its first line counts'),
-        (head + rest[-1] + ''.join(rest), "a run of '8' is where one of '2' is expected")):
+        (head + rest[-1] + ''.join(rest),
+         "a run of '8' is where one of '2' is expected")):
       self.path.write_text(changed, 'utf-8')
       with self.assertRaisesRegex(files.DamagedFile, message):
         run_index.read(self.path)
