@@ -29,7 +29,6 @@ from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import tensorboard
 from gtrxl_tf.training.offline import history_curves
 
-
 _INDEX = 'runs.jsonl'
 
 
