@@ -56,7 +56,7 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
     if not hasattr(made, 'observation_spec'):
       raise config.ConfigError(
           f'{setting} = {_name(wrapper)} returned a {type(made).__name__}: expected a '
-          'dm_env.Environment; wrappers of gymnasium belong into a function that makes '
+          'dm_env.Environment; wrappers of gymnasium belong in a function that makes '
           'the environment')
   return made
 
