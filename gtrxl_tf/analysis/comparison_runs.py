@@ -95,7 +95,8 @@ class Comparison:
     self._lock = threading.Lock()  # Guards the next two.
     self._processes: List[subprocess.Popen] = []
     self._stopping = False
-    _check_has_effect({'Experiment.seed'} & differences.names('\n'.join(gin_bindings)))
+    if not only_report:
+      _check_has_effect({'Experiment.seed'} & differences.names('\n'.join(gin_bindings)))
     prepared = list(self._models)[-1:] if only_report else list(self._models)
     self._prepared = {point.name: self._prepare(point, prepared, not only_report)
                       for point in self._points}

@@ -1,6 +1,5 @@
 """Batches of environments, stepped in turn or computed together."""
 
-import functools
 from typing import Optional, Sequence
 
 import dm_env
@@ -67,7 +66,8 @@ class _BatchedTogether(BatchedEnvironment):
         rewards[i], last[i] = 0, False
         first_observations.append(time_step.observation)
       observations = tree.map_structure(
-          functools.partial(_with_rows, begins), observations, *first_observations)
+          lambda array, *rows: vector_task.with_rows(array, begins, rows),
+          observations, *first_observations)
       self._together.load(begins)
     step_types = last.astype(np.int32) + np.int32(dm_env.StepType.MID)
     step_types[begins] = dm_env.StepType.FIRST
@@ -101,10 +101,3 @@ def batch(environments: Sequence[dm_env.Environment],
   together = len(kinds) == 1 and issubclass(*kinds, vector_task.VectorTask) and (
       'advance' in vars(*kinds))
   return (_BatchedTogether if together else BatchedEnvironment)(environments, tasks)
-
-
-def _with_rows(indices: np.ndarray, array: np.ndarray, *rows: np.ndarray) -> np.ndarray:
-  """Returns a copy, as a task may have returned an attribute of its episodes."""
-  array = np.array(array)
-  array[indices] = rows
-  return array

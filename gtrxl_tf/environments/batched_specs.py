@@ -43,6 +43,7 @@ def check(environments: list[dm_env.Environment]) -> None:
     raise ValueError(
         'environments holds one environment twice, perhaps under wrappers: each needs '
         'its own episode')
+  first = {}  # The leaves of environment 0.
   for i, environment in enumerate(environments):
     for method in ('reset', 'step', 'reward_spec', 'observation_spec', 'action_spec'):
       if not callable(getattr(environment, method, None)):
@@ -50,14 +51,14 @@ def check(environments: list[dm_env.Environment]) -> None:
             f'environment {i} is a {type(environment).__name__} without {method}(): '
             'expected a dm_env.Environment; GymnasiumEnvironment makes one of a '
             'gymnasium environment')
-    _check_specs(i, environment)
+    leaves = _checked_leaves(i, environment)
+    first = first or leaves
     reward_spec = _spec(i, environment, 'reward')
     if not isinstance(reward_spec, specs.Array) or reward_spec.shape:
       raise ValueError(f'environment {i}: reward_spec is {reward_spec}: '
                        'expected a scalar')
-    for kind in ('observation', 'action'):
-      expected = named_leaves(kind, _spec(0, environments[0], kind))
-      found = named_leaves(kind, _spec(i, environment, kind))
+    for kind, found in leaves.items():
+      expected = first[kind]
       if [name for name, _ in expected] != [name for name, _ in found]:
         raise ValueError(
             f'environment {i}: {kind}_spec has {[name for name, _ in found]}, '
@@ -102,11 +103,14 @@ def _check_keys(name: str, nest: Any) -> None:
       _check_keys(f'{name}[{i}]', inner)
 
 
-def _check_specs(i: int, environment: dm_env.Environment) -> None:
+def _checked_leaves(i: int, environment: dm_env.Environment
+                    ) -> dict[str, list[tuple[str, Any]]]:
+  """Returns the named leaves of the specs of observations and actions."""
+  checked = {}
   for kind in ('observation', 'action'):
     nest = _spec(i, environment, kind)
     _check_keys(f'environment {i}: {kind}_spec', nest)
-    leaves = named_leaves(kind, nest)
+    leaves = checked[kind] = named_leaves(kind, nest)
     if kind == 'action' and not leaves:
       raise ValueError(
           f'environment {i}: action_spec is {nest}: expected at least one action')
@@ -122,3 +126,4 @@ def _check_specs(i: int, environment: dm_env.Environment) -> None:
           np.isnan(spec.minimum).any() or np.isnan(spec.maximum).any()):
         raise ValueError(f'environment {i}: {name} has the bounds {spec.minimum} and '
                          f'{spec.maximum}: expected numbers, infinite ones for no bound')
+  return checked

@@ -639,17 +639,19 @@ class Wages(vector_task.VectorTask):
 
 
 class ListedWages(Wages):
-  """Wages that each episode keeps in a list, an entry for each step."""
+  """Wages in a list, with an entry for each step, which gets a second name."""
 
   def _begin(self):
     episode, observation = super()._begin()
     episode.pay = [episode.pay] * episode.left
+    episode.paid = [0] * episode.left
     return episode, observation
 
   @staticmethod
   def advance(tables, e, action):
-    pay, last, observation = Wages.advance(tables, e, action)
-    return pay[e.left], last, observation
+    _, last, observation = Wages.advance(tables, e, action)
+    e.paid = e.pay
+    return e.paid[e.left], last, observation
 
 
 class Costs(Wages):

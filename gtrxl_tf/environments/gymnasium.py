@@ -114,10 +114,7 @@ class FromGymnasium(episodic.Episodic):
   def __getattr__(self, name: str) -> Any:
     if name.startswith('_'):
       raise AttributeError(name)
-    task = self._task
-    while task is not task.unwrapped and not hasattr(type(task), name):
-      task = task.env
-    found = getattr(task, name, None)
+    found = self._task.get_wrapper_attr(name)
     if not callable(found):  # A number `episode_return` may be of the running episode.
       raise AttributeError(name)
     return found

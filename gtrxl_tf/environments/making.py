@@ -55,7 +55,7 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
       made = wrapper(made)
     if not hasattr(made, 'observation_spec'):
       raise config.ConfigError(
-          f'{setting} = {_name(wrapper)} returned a {type(made).__name__}: expected a '
+          f'{setting} = {config.name_of(wrapper)} returned a {type(made).__name__}: expected a '
           'dm_env.Environment; wrappers of gymnasium belong in a function that makes '
           'the environment')
   return made
@@ -74,14 +74,10 @@ def _named(setting: str, function: Callable[..., Any]) -> Iterator[None]:
         isinstance(error, (TypeError, ValueError)) and not place):
       raise
     failed = batched.EnvironmentFailed(
-        f'making {setting} = {_name(function)}: {type(error).__name__}: '
+        f'making {setting} = {config.name_of(function)}: {type(error).__name__}: '
         f'{config.one_line(error)}{place}')
     # With the traceback of its cause, since gin drops causes.
     raise failed.with_traceback(error.__traceback__) from error
-
-
-def _name(function: Callable[..., Any]) -> str:
-  return getattr(function, '__name__', repr(function))
 
 
 def _construct(owner: str, constructor: Callable[..., Any], seed: int,

@@ -71,7 +71,7 @@ def random_value(spec: specs.Array, random: np.random.Generator) -> Any:
     low, high = specs_lib.bounds(spec)
     value = random.uniform(np.maximum(low, middle - half),
                            np.minimum(high, middle + half), spec.shape)
-    return np.asarray(value, spec.dtype)[()]
-  low, high = getattr(spec, 'minimum', -1), getattr(spec, 'maximum', 1)
-  value = random.integers(low, high, spec.shape, endpoint=True)
+  else:
+    low, high = getattr(spec, 'minimum', -1), getattr(spec, 'maximum', 1)
+    value = random.integers(low, high, spec.shape, endpoint=True)
   return np.asarray(value, spec.dtype)[()]

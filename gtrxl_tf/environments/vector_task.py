@@ -95,9 +95,8 @@ class Together:
     self._tables = {
         name: _Table(entries) for name, entries in tasks[0].tables.items()}
     self.episodes = Episode(**{
-        name: (_Tables if isinstance(value, list) else np.array)(
-            [getattr(task.episode, name) for task in tasks])
-        for name, value in vars(tasks[0].episode).items()})
+        name: _batched([getattr(task.episode, name) for task in tasks])
+        for name in vars(tasks[0].episode)})
 
   def load(self, begun: Sequence[int]) -> None:
     """Copies the episodes that the tasks of these indices have begun."""
@@ -105,30 +104,37 @@ class Together:
       values = [getattr(self._tasks[i].episode, name) for i in begun]
       entries = getattr(self.episodes, name)
       if isinstance(entries, _Tables):
-        for i, value in zip(begun, values):
-          entries[i] = value
+        entries = entries.with_lists(begun, values)
       else:
-        values = np.array(values)
         if not np.ndim(entries):  # `advance` set one number for all.
           entries = np.full(len(self._tasks), entries)
-        # A copy, as the array may have two names, or have been an observation.
-        entries = _with_room_for(values, entries).copy()
-        entries[begun] = values
-        setattr(self.episodes, name, entries)
+        entries = with_rows(entries, begun, values)
+      setattr(self.episodes, name, entries)
 
   def step(self, actions: np.ndarray) -> Outcome:
     """Steps every task; the outcome of an episode that has ended is arbitrary."""
     return self._tasks[0].advance(self._tables, self.episodes, actions)
 
 
-def _with_room_for(values: np.ndarray, entries: np.ndarray) -> np.ndarray:
-  """Returns the entries in a dtype that holds the values, too.
+def _batched(values: Sequence[Any]) -> Any:
+  """Returns numbers as an array [E], and lists as tables."""
+  if isinstance(values[0], list):
+    return _Tables(_of_length(max(map(len, values)), values))
+  return np.array(values)
 
-  The first episodes may have drawn integers where a later one draws a fraction.
+
+def with_rows(entries: np.ndarray, indices: Sequence[int], rows: Any) -> np.ndarray:
+  """Returns a copy in which some rows are others.
+
+  It is a copy because `advance` may have given the array two names, or returned it as
+  an observation. Where integers are followed by fractions, it has the fractions' type.
   """
-  kind = values.dtype
-  fits = kind == entries.dtype or np.can_cast(kind, entries.dtype, 'same_kind')
-  return entries if fits else entries.astype(kind)
+  rows = np.array(rows)
+  fits = rows.dtype == entries.dtype or np.can_cast(
+      rows.dtype, entries.dtype, 'same_kind')
+  entries = entries.copy() if fits else entries.astype(rows.dtype)
+  entries[indices] = rows
+  return entries
 
 
 class _Table:
@@ -145,25 +151,25 @@ class _Table:
 class _Tables(_Table):
   """A table for each of E tasks; entry i[e] is looked up in table e."""
 
-  def __init__(self, tables: Sequence[list]):
-    longest = max(map(len, tables))
-    self._begins = longest * np.arange(len(tables))
-    self._hold(np.array([
-        np.resize(entries, (longest, *np.shape(entries)[1:])) for entries in tables]))
-
-  def _hold(self, tables: np.ndarray) -> None:
+  def __init__(self, tables: np.ndarray):
+    """Takes tables of equal length, [E, length, ...]."""
     self._tables = tables
-    super().__init__(tables.reshape(-1, *tables.shape[2:]))  # A view.
+    self._begins = tables.shape[1] * np.arange(len(tables))
+    super().__init__(tables.reshape(-1, *tables.shape[2:]))
 
   def __getitem__(self, i: np.ndarray) -> np.ndarray:
     return super().__getitem__(self._begins + i)
 
-  def __setitem__(self, task: int, entries: list) -> None:
-    entries = np.array(entries)
-    tables = _with_room_for(entries, self._tables)
-    if tables is not self._tables:
-      self._hold(tables)
-    self._tables[task, :len(entries)] = entries
+  def with_lists(self, tasks: Sequence[int], lists: Sequence[list]) -> '_Tables':
+    """Returns tables in which those of some tasks are lists."""
+    return _Tables(with_rows(
+        self._tables, tasks, _of_length(self._tables.shape[1], lists)))
+
+
+def _of_length(length: int, lists: Sequence[list]) -> np.ndarray:
+  """Returns lists as an array; shorter ones are filled where no task reads."""
+  return np.array([
+      np.resize(x, (length, *np.shape(x)[1:])) if len(x) < length else x for x in lists])
 
 
 def features(*columns: Any) -> np.ndarray:

@@ -71,8 +71,7 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
   finally:
     console.close()
     supervisor.stop(_seconds_to_save(folder))
-  if folder.diverged.exists():
-    raise exit_codes.RunFailed(folder.diverged.read_text(encoding='utf-8').strip())
+  check_not_diverged(folder)
   if not folder.done.exists():
     if 'server' in supervisor.killed:
       print('The server did not write its tables within '
@@ -80,6 +79,12 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
             flush=True)
     _check_saved(supervisor.processes['learner'].exitcode, folder,
                  'learner' in supervisor.killed)
+
+
+def check_not_diverged(folder: run_folder.RunFolder) -> None:
+  """Raises an `exit_codes.RunFailed` if the run in a folder has diverged."""
+  if folder.diverged.exists():
+    raise exit_codes.RunFailed(folder.diverged.read_text(encoding='utf-8').strip())
 
 
 def _seconds_to_save(folder: run_folder.RunFolder) -> float:

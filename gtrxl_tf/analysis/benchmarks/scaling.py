@@ -12,7 +12,6 @@ import portpicker
 import psutil
 import tensorflow as tf
 
-from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.launch import supervisor as supervisor_lib
 from gtrxl_tf.replay import lazy_reverb as reverb
@@ -68,8 +67,7 @@ def measure(gin_files: Sequence[str], gin_bindings: Sequence[str], num_actors: i
           rows[-1]['seconds'] - rows[_WARM_UP_ROWS]['seconds'] < seconds):
         time.sleep(0.5)
         supervisor.restart_the_dead()
-        if folder.diverged.exists():
-          raise exit_codes.RunFailed(folder.diverged.read_text(encoding='utf-8').strip())
+        supervisor_lib.check_not_diverged(folder)
         rows = metrics_csv.read_metrics(folder.metrics)
     finally:
       supervisor.stop()

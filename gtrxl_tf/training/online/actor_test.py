@@ -145,7 +145,14 @@ class ActorTest(acting_testing.ActingTestCase):
 
   @pytest.mark.medium
   def test_an_actor_waits_for_newer_weights_if_told(self):
-    self.start(_waiting_experiment('memoryless', 1))
+    self.check_waiting('memoryless')
+
+  @pytest.mark.long
+  def test_an_actor_with_a_memory_waits_for_newer_weights_if_told(self):
+    self.check_waiting('trxl')
+
+  def check_waiting(self, core):
+    self.start(_waiting_experiment(core, 1))
     self.assertEqual(self.steps_of_the_next(1), [0])
     for step in (1, 2):
       self.publish(step)

@@ -128,11 +128,18 @@ class OnlineTrainingTest(parameterized.TestCase):
 
   @pytest.mark.medium
   def test_an_interrupted_run_equals_one_that_was_not(self):
-    uses = dict(num_epochs=3, num_minibatches=2)
+    self.check_interrupted(num_epochs=3, num_minibatches=2)
+
+  @pytest.mark.long
+  def test_an_interrupted_run_that_uses_batches_once(self):
+    self.check_interrupted(num_epochs=1, num_minibatches=1)
+
+  def check_interrupted(self, num_epochs, num_minibatches):
+    uses = dict(num_epochs=num_epochs, num_minibatches=num_minibatches)
     whole = self.checkpoint(self.train_in_parts(7, **uses))
     resumed = self.checkpoint(self.train_in_parts(4, 7, **uses))
     gradient_steps = whole.pop('optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE')
-    self.assertEqual(gradient_steps, 7 * 3 * 2)
+    self.assertEqual(gradient_steps, 7 * num_epochs * num_minibatches)
     self.assertEqual(
         resumed.pop('optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE'), gradient_steps)
     self.assertEqual(list(whole), list(resumed))
