@@ -347,6 +347,14 @@ class LearningProcessesTest(absltest.TestCase):
     self.assertTrue((self._folder.root / 'evaluation.png').exists())
 
   @pytest.mark.long
+  def test_evaluate_names_the_setting_for_a_number_of_episodes(self):
+    done = _run('evaluate', root_dir=self._folder.root, num_episodes=7)
+    self.assertEqual((done.returncode, done.stdout), (2, ''))
+    self.assertStartsWith(done.stderr, 'Not started: --num_episodes=7: the policy learns '
+                          'while it acts: expected ')
+    self.assertIn('HistoryCollector.num_evaluation', done.stderr)
+
+  @pytest.mark.long
   def test_export_takes_the_policys_settings(self):
     folder = pathlib.Path(self.create_tempdir().full_path)
     greedy = _run('export', root_dir=self._folder.root, output_dir=folder / 'greedy',

@@ -18,13 +18,15 @@ from gtrxl_tf.training import tensorboard
 from gtrxl_tf.training.offline import history_curves
 from gtrxl_tf.training.offline import learning_processes
 
+_NUM_EPISODES = 100
 _NUM_FILMS = 3
 
 
 def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
-             gin_bindings: Sequence[str], sweep: Optional[str], num_episodes: int,
-             num_environments: int, show: Callable[[str], None], video: bool = False,
-             greedy: bool = False) -> None:
+             gin_bindings: Sequence[str], sweep: Optional[str],
+             num_episodes: Optional[int], num_environments: int,
+             show: Callable[[str], None], video: bool = False, greedy: bool = False
+             ) -> None:
   """Evaluates a run's policy at every point of a sweep.
 
   Where the policy learns while it acts, learning processes are played instead of
@@ -36,7 +38,7 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
     gin_bindings: settings that override the files.
     sweep: as `models.sweep` takes it.
     num_episodes: at least this many at each point, the same number in every
-      environment.
+      environment. 100 if None, which a policy that learns while it acts needs.
     num_environments: the most environments to play side by side.
     show: called with a text about each point, and about the picture if there is one.
     video: whether to film a few episodes of each point, as `videos/*.gif`.
@@ -61,6 +63,11 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
       if video:
         show(name + _film(experiment, folder, point.name, greedy))
       if experiment.learns_while_acting:
+        if num_episodes is not None:
+          raise config.ConfigError(
+              f'--num_episodes={num_episodes}: the policy learns while it acts: expected '
+              "--gin_bindings='HistoryCollector.num_evaluation = ...', the number of "
+              'learning processes that it plays')
         evaluator = experiment.make_evaluator(_restore(experiment, folder, greedy))
         found = evaluator.evaluate(after_training=True)
         show(name + learning_processes.describe(found.means))
@@ -70,7 +77,7 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
         lines[point.name] = evaluator.curves['policy']
       else:
         show(name + _play(
-            experiment, folder, num_episodes, num_environments, greedy))
+            experiment, folder, num_episodes or _NUM_EPISODES, num_environments, greedy))
   if lines and sweep:
     picture = folder.root / 'evaluation.png'
     history_curves.draw(picture, {**lines, 'source': evaluator.curves['source']},

@@ -399,6 +399,18 @@ class ConformanceTest(Checks):
     self.assertAllClose(core(more, more_first, final)[0],
                         core(more, more_first, separate)[0], **_TOLERANCE)
 
+  @parameterized.named_parameters(_WITH_MEMORY)
+  def test_an_episode_forgets_states_of_any_size(self, name):
+    core, state = _make(name)
+    huge = tf.nest.map_structure(
+        lambda x: tf.where(x > 0, 1e20, -1e20) if x.dtype.is_floating else x, state)
+    inputs, _ = _inputs(6, _T, core)
+    begins = tf.tile([[t == 0 for t in range(_T)]], [_B, 1])
+    expected, _ = core(inputs, begins, core.initial_state(_B))
+    self.assertAllClose(core(inputs, begins, huge)[0], expected, **_TOLERANCE)
+    stepped, _, _ = _steps(core, inputs, begins, core.cache(huge))
+    self.assertAllClose(stepped, expected, **_TOLERANCE)
+
   @parameterized.named_parameters(_DISTINCT)
   @pytest.mark.medium
   def test_records_restore_the_state(self, name):

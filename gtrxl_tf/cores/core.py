@@ -104,8 +104,8 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   ```
 
   `is_first` is true on the first step of an episode. This step and those after it see
-  nothing from before it, whatever the state holds from -1e20 to 1e20 (float16: -6e4 to
-  6e4). If `is_first` is left out or None, no episode begins within the unroll.
+  nothing from before it, whatever the state holds from -1e20 to 1e20 (float16: -1e4 to
+  1e4). If `is_first` is left out or None, no episode begins within the unroll.
 
   The first state is `core.initial_state(batch_size)`, or None. If the state is left
   out, an unroll also begins with the initial one, has any number of steps, and returns

@@ -383,9 +383,11 @@ class RATE(core.Core):
     memory, carry = self._retain(cache.memory, candidate, cache.carry)
     memory, carry, valid = self._begin_episodes(is_first, memory, carry, self._last(
         cache.valid, tf.ones_like(memory[:, :, 0], tf.bool), axis=1))
-    keys, values = (
-        tuple(self._last(window, write, axis=2) for window, write in zip(*windows))
-        for windows in ((cache.keys, write_keys), (cache.values, write_values)))
+    # Those of another episode may have overflowed, and a weight of 0 keeps a NaN.
+    same = ~is_first[:, tf.newaxis, tf.newaxis, tf.newaxis]
+    keys, values = tf.nest.map_structure(
+        lambda x, new: tf.where(same, self._last(x, new, 2), tf.zeros((), x.dtype)),
+        (cache.keys, cache.values), (tuple(write_keys), tuple(write_values)))
     noise = tf.nest.map_structure(  # A segment without steps keeps its noise.
         lambda number: number - tf.cast(cache.phase == 0, tf.int32), cache.noise)
     begun = self._begin_segment(memory, carry, keys, values, valid, noise)
@@ -395,6 +397,4 @@ class RATE(core.Core):
     return ()
 
   def restore(self, records, is_first) -> RATEState:
-    raise NotImplementedError(
-        'RATE has no records to restore a state from: start at the first segment of an '
-        'episode, or keep its state')
+    raise NotImplementedError('RATE has no records to restore a state from: keep states')

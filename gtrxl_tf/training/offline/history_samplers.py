@@ -89,8 +89,8 @@ class HistoryWindows(HistorySampler):
     whole_ends: whether the windows at both ends of a history are drawn T times as often
       as others. If not, a history's first and last steps are in one window each, and
       steps in the middle are in T. If so, no step is rarer than those in the middle,
-      and none is more than twice as frequent. The paper says only that chunks are
-      sampled, so by default starts are uniform.
+      and none is more than twice as frequent in a history of 2T steps or more. The
+      paper says only that chunks are sampled, so by default starts are uniform.
   """
 
   def __init__(self, trajectories: samplers.Trajectories,
