@@ -147,7 +147,8 @@ class EpisodeWriter:
       raise DatasetError(f'{self._path}: the writer is closed: expected write() before close()')
     if isinstance(episodes, format_lib.Episode):
       raise DatasetError('write() got an Episode: expected a list of episodes')
-    checked = [self._checked(episode) for episode in episodes]
+    checked = [self._checked(episode, number)
+               for number, episode in enumerate(episodes, self.num_episodes)]
     self._waiting += checked
     self._waiting_bytes += sum(
         array.nbytes for arrays in checked for array in arrays.values())
@@ -172,9 +173,11 @@ class EpisodeWriter:
       os.close(self._lock)
       self._lock = None
 
-  def _checked(self, episode: format_lib.Episode) -> Dict[str, np.ndarray]:
+  def _checked(self, episode: format_lib.Episode, number: int) -> Dict[str, np.ndarray]:
     """Returns the arrays of steps, and those of the episode as [1, ...], by name."""
-    place = f'episode {self.num_episodes}'
+    place = f'episode {number}'
+    if not isinstance(episode, format_lib.Episode):
+      raise DatasetError(f'{place} is a {type(episode).__name__}: expected an Episode')
     for name in ('reward', 'discount', 'end'):
       found = getattr(episode, name)
       if not isinstance(found, np.ndarray):
@@ -188,8 +191,7 @@ class EpisodeWriter:
     if num == 0:
       raise DatasetError(f'{place} has no steps')
     _check_fit(place, arrays, self._step_specs, num)
-    format_lib.check_steps(
-        self._specs, self._description['kind'], arrays, self.num_episodes)
+    format_lib.check_steps(self._specs, self._description['kind'], arrays, number)
     success = np.asarray(episode.success)
     if (success.shape or success.dtype.kind not in 'bif'
         or not (np.isnan(success) or 0 <= success <= 1)):

@@ -209,6 +209,20 @@ class EpisodeWriterTest(parameterized.TestCase):
                      else [good._replace(**wrong)])
       self.assertEqual(writer.num_episodes, 0)
 
+  def test_names_the_episode_that_does_not_fit(self):
+    first, second = _episodes(2)
+    with datasets.EpisodeWriter(self._path, _SPECS) as writer:
+      writer.write([first])
+      wrong = second._replace(reward=second.reward.astype(np.float64))
+      with self.assertRaisesRegex(datasets.DatasetError, '^episode 2: reward has shape'):
+        writer.write([second, wrong])
+      wrong = second._replace(reward=second.reward + np.float32(np.nan))
+      with self.assertRaisesRegex(datasets.DatasetError, '^reward of episode 2, step 0'):
+        writer.write([second, wrong])
+      with self.assertRaisesRegex(
+          datasets.DatasetError, '^episode 1 is a dict: expected an Episode$'):
+        writer.write([second._asdict()])
+
   def test_refuses_an_episode_without_its_list(self):
     [episode] = _episodes(1)
     with datasets.EpisodeWriter(self._path, _SPECS) as writer:

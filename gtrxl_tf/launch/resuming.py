@@ -35,6 +35,8 @@ def claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment,
     newest = checkpoints.check(
         folder.checkpoints, experiment.kind, experiment.make_agent)
     changed = check_settings(folder, allow_changes)
+    if newest is not None and (changed or not folder.done.exists()):
+      experiment.check_resumes(newest)
     begins = not folder.was_started
     if changed:
       kept = folder.keep_record()

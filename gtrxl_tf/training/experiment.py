@@ -308,11 +308,18 @@ class Experiment(abc.ABC):
     self._play_a_step()
     self.compute_scores([], [])  # The run's record then has the score's settings.
     agent = self.make_agent()
-    policy = self.make_policy(self.learned_network(agent))
+    network = self.learned_network(agent)
+    made = {id(variable) for variable in network.variables}
+    policy = self.make_policy(network)
     time_step = tensor_specs.zeros(policy.time_step_spec, [2])  # Zero means FIRST.
     policy.action(time_step, policy.get_initial_state(2))
     method = f'{type(agent).__name__}.loss'
     _, metrics = agent_lib.checked_loss(method, agent.loss(self.make_batch(agent)))
+    late = [variable.name for variable in network.variables if id(variable) not in made]
+    if late:  # Actors and servers do not have it yet when weights come.
+      raise config.ConfigError(
+          f'{type(network).__name__}: variable {late[0]} was made by the first call: '
+          'expected the core, torso or head that has it to make it in build()')
     for name in metrics:
       if name in _RUN_COLUMNS or not re.fullmatch(r'[\w./-]+', name):
         raise config.ConfigError(
@@ -320,6 +327,13 @@ class Experiment(abc.ABC):
             f'., / and - that is none of {", ".join(_RUN_COLUMNS)}')
 
   # A run.
+
+  def check_resumes(self, checkpoint: str) -> None:
+    """Raises a `ConfigError` if a checkpoint's run has learned from other data.
+
+    Args:
+      checkpoint: path of a checkpoint of this kind of experiment and these networks.
+    """
 
   @property
   @abc.abstractmethod

@@ -155,7 +155,7 @@ class Trainer(abc.ABC):
     """Does the rest after each call of `_learn`, whose metrics are `self._newest`.
 
     Args:
-      logs: whether a row is logged next. The metrics are then known to be finite.
+      logs: whether a row is due. The metrics are then known to be finite.
     """
 
   @abc.abstractmethod
@@ -175,7 +175,7 @@ class Trainer(abc.ABC):
     return True
 
   def _logs(self) -> bool:
-    """Returns whether a row of metrics is logged after this step."""
+    """Returns whether a row of metrics is due after this step; the last step has one."""
     return self.step % self._experiment.log_period == 0
 
   def run(self) -> bool:
@@ -232,9 +232,9 @@ class Trainer(abc.ABC):
       # are published.
       self._check_finite()
     self._between_steps(logs)
-    if logs:
-      self._log()
     ends = self._has_ended()
+    if logs or ends:
+      self._log()
     if ends or self.step % self._experiment.checkpoints.period == 0:
       self._save(last=ends)
 

@@ -26,6 +26,9 @@ from gtrxl_tf.training import optimizers
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.offline import samplers
 
+# The name in a checkpoint of what a sampler serializes, see `OfflineTrainer`.
+_SAMPLER = 'sampler/.ATTRIBUTES/py_state'
+
 
 def _comparable(*specs: dm_specs.Array) -> List[Dict[str, Any]]:
   """Returns the properties of each spec of an action that all the specs have.
@@ -237,6 +240,10 @@ class OfflineExperiment(experiment.Experiment):
           f'OfflineExperiment.starts = {starts!r} with WholeTrajectories.curriculum = '
           "True: expected 'first', as it goes by the length of episodes")
     return made
+
+  def check_resumes(self, checkpoint: str) -> None:
+    self.make_sampler(self.make_agent()).deserialize(
+        tf.train.load_checkpoint(checkpoint).get_tensor(_SAMPLER))
 
   def make_batch(self, agent: agent_lib.Agent) -> Any:
     """Makes the first batch."""

@@ -129,8 +129,10 @@ class OfflineResumeTest(parameterized.TestCase):
     shutil.rmtree(path)
     testing.write_informed_episodes(path, _MAZE(seed=1), 20)
     with self.assertRaisesRegex(
-        config.ConfigError, 'mazes was written again since the run began: its checksum'):
+        config.ConfigError, 'mazes is not what the run has learned from: its checksum'):
       self.train(experiment(2), folder)
+    with self.assertRaisesRegex(config.ConfigError, '^OfflineExperiment.dataset: .*from'):
+      experiment(2).check_resumes(str(folder.checkpoints / 'ckpt-1'))
 
   @parameterized.parameters(
       (functools.partial(samplers.WholeTrajectories, curriculum=True), 6),

@@ -185,8 +185,8 @@ class Sampler(tf.train.experimental.PythonState):
     expected = str(arrays.pop('dataset_checksum', dataset.checksum))
     if dataset.checksum != expected:
       raise config.ConfigError(
-          f'OfflineExperiment.dataset: {dataset.path} was written again since the run '
-          f'began: its checksum is {dataset.checksum}, expected {expected}')
+          f'OfflineExperiment.dataset: {dataset.path} is not what the run has learned '
+          f'from: its checksum is {dataset.checksum}, expected {expected}')
     self.restore_arrays(arrays)
 
 

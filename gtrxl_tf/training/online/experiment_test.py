@@ -79,6 +79,23 @@ class ExperimentTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, "^_step's cache of type .*: expected "):
       _experiment(core=lambda: Grows(1, 4)).check()
 
+  @pytest.mark.medium
+  def test_a_core_that_builds_its_parts_when_called_is_refused(self):
+    class Unbuilt(cores.Memoryless):
+
+      def build(self, input_shape):
+        super().build(input_shape)
+        self.late = tf.keras.layers.Dense(4, name='late')
+
+      def _step(self, inputs, is_first, cache):
+        outputs, cache = super()._step(inputs, is_first, cache)
+        return self.late(outputs), cache
+
+    with self.assertRaisesRegex(
+        config.ConfigError, r'^ActorCritic: variable .*late/kernel:0 was made by the first '
+        r'call: expected .* to make it in build\(\)$'):
+      _experiment(core=lambda: Unbuilt(1, 4)).check()
+
   def test_says_what_makes_a_step_cheaper(self):
     self.assertEqual(
         _experiment().describe_cost(),
