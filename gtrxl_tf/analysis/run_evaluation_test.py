@@ -28,9 +28,9 @@ class RunEvaluationTest(absltest.TestCase):
     moved = f'{folder.root}/moved'
     testing.write_informed_episodes(moved, t_maze.TMaze(28, seed=0), 10)
     here = re.escape(os.getcwd())
-    with self.assertRaisesRegex(config.ConfigError, f'^{here}/before: no dataset'):
+    with self.assertRaisesRegex(config.ConfigError, f'^OfflineExperiment.dataset: {here}/before: no'):
       run_evaluation._prepare(folder, [], [])
-    with self.assertRaisesRegex(config.ConfigError, f'^{here}/elsewhere: no dataset'):
+    with self.assertRaisesRegex(config.ConfigError, f'dataset: {here}/elsewhere: no dataset'):
       run_evaluation._prepare(folder, [], ["dataset = 'elsewhere'"])
     experiment = run_evaluation._prepare(folder, [], [f"dataset = '{moved}'"])
     self.assertEqual(experiment.task_names[0], '28')

@@ -128,7 +128,7 @@ class Collector:
   def _loaded(self) -> Any:
     """The SavedModel."""
     from gtrxl_tf.serving import exported  # pylint: disable=g-import-not-at-top
-    return exported.load(self._saved_model, repeats=False)
+    return exported.load(self._saved_model, False, self.specs.observation)
 
   def play(self, piece: int) -> List[format_lib.Episode]:
     """Plays the episodes of a piece of work."""

@@ -12,10 +12,11 @@ import tree
 def from_list(x: Any) -> Any:
   """Returns a nested list as a tensor, and anything else unchanged.
 
-  `check` refuses a ragged list.
+  `check` refuses a ragged list, and one of several arguments.
   """
   if isinstance(x, list):
-    with contextlib.suppress(TypeError, ValueError):  # Symbolic, or ragged.
+    with contextlib.suppress(  # Symbolic, ragged, or of several dtypes.
+        TypeError, ValueError, tf.errors.InvalidArgumentError):
       return tf.convert_to_tensor(x)
   return x
 
@@ -33,9 +34,13 @@ def check(name: str, x: Any, sizes: Sequence[Optional[int]], expected: str
   Raises:
     ValueError: the shape differs.
   """
-  if x is None or isinstance(x, tuple):  # A tuple is a state, or all the arguments.
+  leaves = tf.nest.flatten(x)
+  ranks = {leaf is not None and tf.TensorShape(getattr(leaf, 'shape', ())).rank
+           for leaf in leaves}
+  # A state, or a layer's arguments in one list or tuple, as Keras' own layers take them.
+  if x is None or isinstance(x, (tuple, dict)) or len(ranks) > 1:
     raise ValueError(f'{name} of type {type(x).__name__}: expected {expected}')
-  if not any(hasattr(leaf, 'shape') for leaf in tf.nest.flatten(x)):
+  if not any(hasattr(leaf, 'shape') for leaf in leaves):
     try:
       x = np.asarray(x)  # A list of numbers, or a number.
     except ValueError:

@@ -299,8 +299,9 @@ def unmade(seed):
         'Experiment.environment is not set', self.refused([], ['Experiment.seed = 1']))
 
   def test_a_dataset_that_is_not_there(self):
-    self.assertIn('nowhere: no dataset', self.refused(
-        _OFFLINE_FILES, ['OfflineExperiment.dataset = "nowhere"']))
+    self.assertRegex(self.refused(
+        _OFFLINE_FILES, ['OfflineExperiment.dataset = "nowhere"']),
+                     'OfflineExperiment.dataset: /.*/nowhere: no dataset')
 
 
 class ChangedSettingsTest(parameterized.TestCase):

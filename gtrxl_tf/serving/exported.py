@@ -69,19 +69,34 @@ def only_errors_logged() -> Iterator[None]:
     tf.get_logger().setLevel(level)
 
 
-def load(folder: Union[str, pathlib.Path], repeats: bool = True) -> Any:
+def load(folder: Union[str, pathlib.Path], repeats: bool = True,
+         observation_spec: Any = None) -> Any:
   """Loads an exported policy.
 
   Args:
     folder: the policy's folder.
     repeats: whether a policy that samples draws the same random numbers whenever it is
       loaded; see `export.save_policy`.
+    observation_spec: nest of `dm_env` specs of what the policy will see; None if that
+      is not known.
 
   Raises:
     config.ConfigError: the folder is damaged, or not one of an exported policy, or this
-      version of TensorFlow cannot read it.
+      version of TensorFlow cannot read it; or the policy takes other observations.
   """
-  verify(pathlib.Path(folder))
+  folder = pathlib.Path(folder)
+  verify(folder)
+  if observation_spec is not None:
+    expected, found = (
+        {name: f'{np.dtype(getattr(spec.dtype, "as_numpy_dtype", spec.dtype)).name} '
+               f'of shape {list(spec.shape)}'
+         for name, spec in json_values.leaves(specs, 'observation').items()}
+        for specs in (_read_specs(folder / SPECS)[0], observation_spec))
+    for name in expected | found:
+      if expected.get(name) != found.get(name):
+        raise config.ConfigError(
+            f'{folder}: the policy of another environment: {name} is '
+            f'{found.get(name, "missing")}: expected {expected.get(name, "none")}')
   try:
     with only_errors_logged():
       policy = tf.saved_model.load(str(folder))

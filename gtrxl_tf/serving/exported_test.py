@@ -7,6 +7,7 @@ import sys
 
 from absl.testing import absltest
 from absl.testing import parameterized
+from dm_env import specs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -84,6 +85,19 @@ class ExportedPolicyTest(parameterized.TestCase):
         config.ConfigError, r'the memories of 1000000000000 clients take [\d,]+ bytes, '
         r'[\d,]+ each: this machine has [\d,]+ left: expected fewer sessions$'):
       exported.ExportedPolicy(self.folder, 10**12)
+
+  @pytest.mark.medium
+  def test_an_environment_with_other_observations_is_refused(self):
+    spec = policy_testing.environment(1).observation_spec()
+    exported.load(self.folder, observation_spec=spec)
+    for wrong, found in (
+        (specs.Array([5], np.float32), r'observation is float32 of shape \[5\]'),
+        (specs.Array([4], np.int32), r'observation is int32 of shape \[4\]'),
+        ({'x': spec}, 'observation is missing')):
+      with self.assertRaisesRegex(
+          config.ConfigError, f'^{self.folder}: the policy of another environment: '
+          rf'{found}: expected float32 of shape \[4\]$'):
+        exported.load(self.folder, observation_spec=wrong)
 
   def test_the_server_needs_no_tf_agents(self):
     modules = subprocess.run(

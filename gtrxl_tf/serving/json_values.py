@@ -104,7 +104,7 @@ def _array(spec: Any, value: Any, name: str) -> np.ndarray:
   if array.shape != shape:
     raise Refused(f'{name}: {expected}, got shape {list(array.shape)}')
   if array.dtype.kind not in _KINDS.get(kind, ''):
-    got = {'f': 'fractions', 'b': 'true or false', 'i': 'integers', 'u': 'integers',
+    got = {'f': 'floats', 'b': 'true or false', 'i': 'integers', 'u': 'integers',
            'U': 'text'}.get(array.dtype.kind, 'values of other types')
     raise Refused(f'{name}: {expected}, got {got}')
   if kind == 'f':

@@ -43,7 +43,7 @@ class JsonValuesTest(parameterized.TestCase):
   @parameterized.parameters(
       ({'image': [[0], [256]]}, 'x/image: expected integers from 0 to 255'),
       ({'image': [[-1], [0]]}, 'x/image: expected integers from 0 to 255'),
-      ({'image': [[0.5], [0]]}, r'x/image: expected uint8 of shape \[2, 1\], got fr'),
+      ({'image': [[0.5], [0]]}, r'x/image: expected uint8 of shape \[2, 1\], got floats'),
       ({'image': [[10**30], [0]]}, 'got values of other types'),
       ({'pair': {'left': 1}}, 'x/pair: right is missing'),
       ({'pair': [1, [True, False]]}, 'x/pair: expected an object with left, right'),

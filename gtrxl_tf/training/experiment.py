@@ -358,7 +358,7 @@ class Experiment(abc.ABC):
       raise config.ConfigError(
           f'{folder.policy} does not exist: a run writes it when it is done, and '
           '`gtrxl export` at any time')
-    return exported.load(folder.policy)
+    return exported.load(folder.policy, observation_spec=self.observation_spec)
 
   def evaluate(self, folder: run_folder.RunFolder, should_stop: Callable[[], bool]
                ) -> Optional[evaluation_lib.Evaluation]:

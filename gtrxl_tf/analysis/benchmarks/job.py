@@ -62,6 +62,10 @@ def measure(gin_files: Sequence[str], seed: int, steps: Optional[int],
             f'{gin_files[-1]}: gtrxl train ended with exit code {process.returncode}: '
             f'{last}')
     rows = metrics_csv.read_metrics(folder.metrics)
+    if len(rows) < 2:
+      raise config.ConfigError(
+          f'{gin_files[-1]}: metrics.csv has {len(rows)} row: expected at least 2, from '
+          'more steps or a smaller Experiment.log_period')
   return summary(rows, samples, informed)
 
 

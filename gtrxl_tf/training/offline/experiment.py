@@ -108,7 +108,10 @@ class OfflineExperiment(experiment.Experiment):
       steps_per_call: config.PositiveInt = 1,
       **shared):
     super().__init__(**shared)
-    self.dataset = datasets.check(dataset)
+    try:
+      self.dataset = datasets.check(dataset)
+    except datasets.DatasetError as error:
+      raise config.ConfigError(f'OfflineExperiment.dataset: {error}') from error
     self.learner_steps = learner_steps
     self.batch_size = batch_size
     self.evaluation_period = evaluation_period or learner_steps
