@@ -194,6 +194,7 @@ class ParseTest(parameterized.TestCase):
       ('Machine.sise = 1', "'sise'.*Did you mean size?"),
       ('Machine.zzz = 1', "'zzz'.*Known: size, count, rate, cost,"),
       ('Machine.top_speed = 1', "'top_speed'.*Did you mean FastMachine.top_speed?"),
+      ('FastMachine.speed = 1', "'speed'.*Did you mean top_speed?"),
       ('FastMachine.size = 1', "'size'.*Did you mean Machine.size?"),
       ('renamed.limit = 1', "'limit'.*Did you mean Machine.limit?"),
       ('renamed.machines_limit = 1', "_limit'.*Did you mean Machine.limit?"),

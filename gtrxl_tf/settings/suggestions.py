@@ -43,8 +43,8 @@ def for_macro(name: str, names: Collection[str]) -> str:
 def for_parameter(owner: Callable, parameter: str, names: Mapping[Callable, str]) -> str:
   """Suggests parameters for one that a configurable does not have.
 
-  It suggests parameters of the same name, first those of a base class or a subclass of
-  the owner; if there are none, those of a similar name.
+  It suggests parameters of the same name of a base class or a subclass of the owner; or
+  its own ones of which that is the last word; or others of the same or a similar name.
 
   Args:
     owner: the configurable.
@@ -60,7 +60,8 @@ def for_parameter(owner: Callable, parameter: str, names: Mapping[Callable, str]
   by_words = {x.replace('.', '_').lower(): x for x in known}
   similar = difflib.get_close_matches(parameter, by_words, n=1, cutoff=0.9)
   own = parameters(owner)
-  close = ((related or same)[:3] or [by_words[x] for x in similar]
+  longer = [x for x in own if x.endswith(f'_{parameter}')]
+  close = ((related or longer or same)[:3] or [by_words[x] for x in similar]
            or difflib.get_close_matches(parameter, own))
   return (f'Did you mean {" or ".join(close)}?' if close
           else f'Known: {", ".join(own)}.')
