@@ -25,6 +25,8 @@ from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training import tensorboard
 
+_SAVE_AGAIN_SECONDS = 30.0
+
 
 class InferenceAddress(NamedTuple):
   """Where a learner's process acts for environments, see `InferenceServer`."""
@@ -137,6 +139,10 @@ class Trainer(abc.ABC):
     # Time that imports and construction take is not counted.
     self._started = time.monotonic() - float(self._seconds)
     self._last_log = (time.monotonic(), self.step)
+
+  def _alive_or_stop(self) -> bool:
+    """Returns whether to stop; a call shows that the trainer does not hang."""
+    return self._asked_to_stop()
 
   @abc.abstractmethod
   def _batches(self) -> Iterator[Any]:
@@ -259,13 +265,27 @@ class Trainer(abc.ABC):
     self._last_log = (now, self.step)
 
   def _save(self, last: bool) -> None:
-    """Saves a checkpoint, unless this step's was saved."""
+    """Saves a checkpoint, unless this step's was saved.
+
+    Without that of the last step, training would be repeated. It is therefore tried
+    until it succeeds, or the trainer is asked to stop.
+    """
     if self.step == self._saved_step:
       return
     self._check_finite()
     self._seconds.assign(time.monotonic() - self._started)
-    if self._checkpoints.save(self.step, last):
-      self._saved_step = self.step
+    while True:
+      try:
+        if self._checkpoints.save(self.step, last):
+          self._saved_step = self.step
+        break
+      except checkpoints.SaveFailed as error:
+        if not self._has_ended() or self._asked_to_stop():
+          raise
+        logging.error('%s; trying again every %.0f s', error, _SAVE_AGAIN_SECONDS)
+        again = time.monotonic() + _SAVE_AGAIN_SECONDS
+        while time.monotonic() < again and not self._alive_or_stop():
+          time.sleep(min(1.0, _SAVE_AGAIN_SECONDS))
     if self._is_chief:
       self._summaries.flush()
 

@@ -167,7 +167,8 @@ class OfflineResumeTest(parameterized.TestCase):
           room.enter_context(testing.full(disk))
       training = trainer.OfflineTrainer(
           experiment, training_lib.Process(
-              folder, tf.distribute.get_strategy(), lambda: False, show=fill))
+              folder, tf.distribute.get_strategy(), lambda: training.step == 12,
+              show=fill))
       with self.assertRaisesRegex(checkpoints.SaveFailed, 'checkpoint 12 .*ckpt-4$'):
         with self.assertLogs('absl', 'ERROR') as logs:
           training.train()

@@ -64,7 +64,7 @@ class OnlineTrainer(trainer.Trainer):
       raise config.ConfigError(
           f'OnlineExperiment.num_minibatches = {experiment.num_minibatches}: expected '
           f'a divisor of the {rows} unrolls of a replica')
-    num_workers = devices.num_workers(strategy)
+    self._num_workers = num_workers = devices.num_workers(strategy)
     self._items_per_worker, rest = divmod(experiment.items_per_batch, num_workers)
     if rest:
       raise config.ConfigError(
@@ -112,7 +112,6 @@ class OnlineTrainer(trainer.Trainer):
     return self._steps >= self._experiment.environment_steps
 
   def _alive_or_stop(self) -> bool:
-    """Returns whether to stop; a call shows that the learner does not hang."""
     self._watchdog.alive()
     if self._ledger.unrolls != self._unrolls_seen:  # A step may need many of them.
       self._unrolls_seen = self._ledger.unrolls
@@ -133,6 +132,9 @@ class OnlineTrainer(trainer.Trainer):
     with self._watchdog:
       try:
         return super().train()
+      except config.ConfigError:  # A new server has other settings.
+        self._save(last=True)
+        raise
       finally:
         self._queue.close()
 
@@ -307,7 +309,10 @@ class OnlineTrainer(trainer.Trainer):
         [task for task, x in enumerate(returns) for _ in x])}
 
   def _save(self, last: bool) -> None:
-    self._environment_steps.assign(self._steps)
+    # With the steps since the last count, which the ledger has. Those of other workers
+    # are taken to be as many as the chief's, since a worker that stops meets no others.
+    uncounted = self._ledger.environment_steps - self._counted
+    self._environment_steps.assign(self._steps + self._num_workers * uncounted)
     super()._save(last)
 
   def _announce_end(self) -> bool:

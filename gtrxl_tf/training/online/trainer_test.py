@@ -2,6 +2,7 @@
 
 # pylint: disable=protected-access
 
+import errno
 import functools
 import math
 import time
@@ -308,6 +309,57 @@ class OnlineTrainingTest(parameterized.TestCase):
         should_stop=lambda: bool(rows()) and rows()[-1]['learner_step'] == 4)
     self.assertFalse(training.train())
     self.assertEqual(self.saved_steps(self.folder), [4])
+
+  @pytest.mark.medium
+  def test_the_last_checkpoint_is_tried_until_there_is_room(self):
+    self.start()
+    self.feed(2)
+    save, errors = tf.train.CheckpointManager.save, 2 * [OSError(errno.ENOSPC, 'full')]
+
+    def save_where_there_is_room(*args, **kwargs):
+      if errors:
+        raise errors.pop()
+      return save(*args, **kwargs)
+
+    with mock.patch.object(
+        tf.train.CheckpointManager, 'save', save_where_there_is_room), mock.patch.object(
+            training_lib, '_SAVE_AGAIN_SECONDS', 0.1), self.assertLogs(
+                'absl', 'ERROR') as logs:
+      self.assertTrue(self.training(self.experiment(2)).train())
+    self.assertLen(logs.output, 2)
+    self.assertRegex(logs.output[0], 'checkpoint 2 was not saved .*full; the newest is '
+                     'none; trying again every 0 s')
+    self.assertEqual(self.saved_steps(self.folder), [2])
+
+  @pytest.mark.medium
+  def test_a_learner_whose_server_gets_other_settings_saves_first(self):
+    self.start()
+    self.feed(2)
+
+    def connect_again():
+      if training.step == 2:
+        training._queue.abandon()
+      return False
+
+    training = self.training(self.experiment(9), should_stop=connect_again)
+    with mock.patch.object(trainer.agreement, 'check_server', side_effect=[
+        None, config.ConfigError('other settings')]), self.assertRaisesRegex(
+            config.ConfigError, '^other settings$'):
+      training.train()
+    self.assertEqual(self.saved_steps(self.folder), [2])
+
+  @pytest.mark.medium
+  def test_a_stop_between_two_counts_saves_the_steps_of_both(self):
+    self.start()
+    self.feed(2)
+    training = self.training(
+        self.experiment(9, log_period=9), should_stop=lambda: training.step == 2)
+    training._meets = True  # As one of several workers, which count when they meet.
+    self.assertFalse(training.train())
+    self.assertEqual(training._steps, 0)
+    resumed = self.training(self.experiment(9), self.folder)
+    self.assertEqual(resumed._steps, 2 * _STEPS_A_BATCH)
+    self.assertEqual(resumed._steps, resumed._counted)
 
   @pytest.mark.long
   def test_only_the_newest_checkpoints_are_kept(self):
