@@ -54,6 +54,15 @@ class RunIndexTest(absltest.TestCase):
     self.assertEqual(comparison.tables(read.setting, read.points),
                      comparison.tables('Core.num_layers', _index().points))
 
+  def test_a_score_that_is_not_known_stays_so(self):
+    index = _index(None)
+    runs = [run._replace(scores={'score': 5., 'score_memory': math.nan})
+            for run in index.points[0].runs]
+    point = index.points[0]._replace(runs=runs, scores=('score', 'score_memory'))
+    run_index.write(self.path, index._replace(points=[point]))
+    self.assertEqual(comparison.tables(None, run_index.read(self.path).points),
+                     comparison.tables(None, [point]))
+
   def test_curves_are_thinned_and_keep_their_ends(self):
     run_index.write(self.path, _index())
     run = run_index.read(self.path).points[0].runs[1]

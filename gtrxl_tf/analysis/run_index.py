@@ -119,7 +119,10 @@ def _run(line: Dict[str, Any], config: Sequence[str], value: Any) -> comparison.
     raise ValueError(f'a run of {point!r} is where one of {value!r} is expected')
   differs = line['config']
   return comparison.Run(**{
-      **line, 'metrics': _rows(line['metrics']), 'evaluation': _rows(line['evaluation']),
+      **line,
+      'scores': {name: math.nan if score is None else score
+                 for name, score in line['scores'].items()},
+      'metrics': _rows(line['metrics']), 'evaluation': _rows(line['evaluation']),
       'processes': {name: history_curves.Curve(*np.array(curve, float))
                     for name, curve in line['processes'].items()},
       'config': '\n'.join([*(x for x in config if x not in differs['without']),

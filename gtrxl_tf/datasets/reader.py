@@ -5,7 +5,8 @@ import functools
 import math
 import os
 import pathlib
-from typing import Any, Dict, Iterator, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple, Union
+import weakref
 
 import numpy as np
 import tree
@@ -56,9 +57,8 @@ class Dataset:
     self._return_discount = 1.0
     self._end_reward = None
     self._shards = [shard['name'] for shard in description['shards']]
-    self._array = functools.lru_cache(_ARRAYS_OPEN)(self._open_array)
-    self._offsets = [np.array(self._array(i, 'offset'))
-                     for i in range(len(self._shards))]
+    self._array = _cached(self)
+    self._offsets = [np.load(path / shard / 'offset.npy') for shard in self._shards]
     none = [np.zeros(0, np.int64)]
     # Each episode's shard, and its rows there.
     self._shard = np.repeat(np.arange(len(self._offsets)),
@@ -68,7 +68,7 @@ class Dataset:
     self.lengths = self._end - self._begin
     self.successes = np.concatenate(
         [np.zeros(0, np.float32)]
-        + [self._array(i, 'success') for i in range(len(self._shards))])
+        + [np.load(path / shard / 'success.npy') for shard in self._shards])
     self._first_episodes = np.cumsum([0] + [len(x) - 1 for x in self._offsets])
 
   def observation_spec(self) -> Any:
@@ -97,7 +97,7 @@ class Dataset:
     other = copy.copy(self)
     other.__dict__.pop('returns', None)
     other._return_discount, other._end_reward = return_discount, end_reward
-    other._array = functools.lru_cache(_ARRAYS_OPEN)(other._open_array)
+    other._array = _cached(other)
     return other
 
   def observation_statistics(self) -> Tuple[Any, Any]:
@@ -128,9 +128,10 @@ class Dataset:
     parts = (array[start:start + rows]
              for array in (self._array(i, name) for i in range(len(self._shards)))
              for start in range(0, len(array), rows))
-    sums = [(np.sum(x, axis=0, dtype=np.float64),
-             np.sum(np.square(x, dtype=np.float64), axis=0)) for x in parts]
-    mean, square = np.sum(sums, axis=0) / self.num_steps
+    mean, square = functools.reduce(np.add, (
+        np.array([np.sum(x, axis=0, dtype=np.float64),
+                  np.sum(np.square(x, dtype=np.float64), axis=0)])
+        for x in parts)) / self.num_steps
     return mean, np.sqrt(np.maximum(square - mean**2, 0))
 
   def episode(self, i: int) -> format_lib.Episode:
@@ -199,6 +200,16 @@ class Dataset:
       ends = self._array(shard, 'end') == format_lib.End.TERMINATION
       return np.where(ends, self._end_reward, array).astype(np.float32)
     return array
+
+
+def _cached(dataset: Dataset) -> Callable[[int, str], np.ndarray]:
+  """Returns `_open_array` with a cache that does not keep the dataset.
+
+  In a cycle of both, arrays would stay open until Python looks for cycles.
+  """
+  this = weakref.ref(dataset)
+  return functools.lru_cache(_ARRAYS_OPEN)(
+      lambda shard, name: this()._open_array(shard, name))  # pylint: disable=protected-access
 
 
 def open_dataset(path: Union[str, os.PathLike]) -> Dataset:

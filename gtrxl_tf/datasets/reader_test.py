@@ -1,6 +1,8 @@
 """Tests of reader.py: every kind of damage is found and reported."""
 
+import gc
 import json
+import os
 import pathlib
 import shutil
 
@@ -71,6 +73,22 @@ class ReaderTest(absltest.TestCase):
         other.episode(i).reward for i in range(dataset.num_episodes)])
     np.testing.assert_allclose(
         other.statistics('reward'), (rewards.mean(), rewards.std()), rtol=1e-5)
+
+  def test_the_files_of_a_dataset_that_is_dropped_are_closed(self):
+    def open_files():
+      return [path for path in map(os.path.realpath, pathlib.Path('/proc/self/fd').iterdir())
+              if path.startswith(str(self._path))]
+
+    dataset = datasets.open_dataset(self._path)
+    other = dataset.relabeled(0.9, -100)
+    for i in range(dataset.num_episodes):
+      dataset.episode(i)
+      other.take('return_to_go', [i], np.zeros([1, 1], int))
+    self.assertNotEmpty(open_files())
+    gc.disable()
+    self.addCleanup(gc.enable)
+    del dataset, other
+    self.assertEmpty(open_files())
 
   def test_no_episodes_have_no_statistics(self):
     path = self._path.with_name('empty')

@@ -117,8 +117,8 @@ class EpisodeWriter:
       return description
     for key, value in head.items():
       if description[key] != value:
-        was, expected = _first_difference(description[key], value)
-        raise DatasetError(f'{self._path}: has other {key}: {str(was):.300}: '
+        place, was, expected = _first_difference(key, description[key], value)
+        raise DatasetError(f'{self._path}: has other {place}: {str(was):.300}: '
                            f'expected {str(expected):.300}')
     return description
 
@@ -280,10 +280,17 @@ def _write_array(path: pathlib.Path, parts: Sequence[np.ndarray]) -> Dict[str, A
   return {'bytes': num_bytes, 'crc32': f'{checksum:08x}'}
 
 
-def _first_difference(was: Any, expected: Any) -> Tuple[Any, Any]:
-  """Returns the two values; if they are texts, their first lines that differ."""
+def _first_difference(name: str, was: Any, expected: Any) -> Tuple[str, Any, Any]:
+  """Returns the name of what differs, and the two values.
+
+  If both are dictionaries of the same keys, or texts, it is their first entry or line
+  that differs.
+  """
+  if isinstance(was, dict) and was.keys() == expected.keys():
+    key = next(key for key in was if was[key] != expected[key])
+    return _first_difference(f'{name}, {key}', was[key], expected[key])
   if isinstance(was, str):
     lines = itertools.zip_longest(
         was.split('\n'), expected.split('\n'), fillvalue='nothing')
-    return next(pair for pair in lines if pair[0] != pair[1])
-  return was, expected
+    was, expected = next(pair for pair in lines if pair[0] != pair[1])
+  return name, was, expected

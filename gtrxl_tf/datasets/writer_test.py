@@ -97,7 +97,8 @@ class EpisodeWriterTest(parameterized.TestCase):
     named = _SPECS._replace(action=environments.NamedActions(['a', 'b', 'c']))
     episodes_testing.write(self._path, named, _episodes(4))
     other = _SPECS._replace(action=environments.NamedActions(['a', 'c', 'b']))
-    with self.assertRaisesRegex(datasets.DatasetError, 'other arrays'):
+    with self.assertRaisesRegex(
+        datasets.DatasetError, r"other arrays, action, names: .*'b', 'c'.*'c', 'b'"):
       datasets.EpisodeWriter(self._path, other)
 
   @parameterized.parameters(
