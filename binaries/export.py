@@ -42,9 +42,10 @@ def main() -> None:
   binaries.check_run(folder)
   if output_dir.exists() or output_dir.is_symlink():
     binaries.refuse(f'{output_dir} exists: --output_dir must name a new folder')
-  if '[' in str(output_dir.absolute()):
-    binaries.refuse(f'{output_dir}: expected a path without [, which TensorFlow takes '
-                    'for a pattern')
+  try:
+    run_folder.check_plain(output_dir)
+  except config.ConfigError as error:
+    binaries.refuse(str(error))
   try:  # Before the work, which takes a while.
     output_dir.parent.mkdir(parents=True, exist_ok=True)
   except OSError as error:

@@ -92,7 +92,8 @@ class Comparison:
     self._setting = variants.swept(sweep)
     self._indexed = _indexed(self._root / _INDEX) if only_report else {}
     self._failed: Optional[run_folder.RunFolder] = None  # It stopped the others.
-    self._lock = threading.Lock()  # Guards the next two.
+    # It guards the next two. A second signal may come while the first stops the runs.
+    self._lock = threading.RLock()
     self._processes: List[subprocess.Popen] = []
     self._stopping = False
     if not only_report:
@@ -186,7 +187,7 @@ class Comparison:
   def _prepare(self, point: variants.Point, models: Sequence[str], trains: bool
                ) -> _Prepared:
     """Prepares the experiment of each model; they have the same environment."""
-    swept = differences.names('\n'.join(point.bindings))
+    swept = _names('\n'.join(point.bindings))
     unused = set(swept)
     for model in models:
       gin.clear_config()
@@ -194,8 +195,8 @@ class Comparison:
           self._files(point, model), self._bindings(point, model))
       if trains:
         self._check_earlier_runs(point, model)
-        used = differences.names(gin.operative_config_str()) - {'Experiment.seed'}
-        own = differences.names('\n'.join(self._models[model].bindings))
+        used = _names(gin.operative_config_str()) - {'Experiment.seed'}
+        own = _names('\n'.join(self._models[model].bindings))
         _check_has_effect(own - used)
         for name in swept & own:
           raise config.ConfigError(f'{name} is in --sweep and in --models, which '
@@ -318,6 +319,12 @@ def _failure(folder: run_folder.RunFolder, to_file: bool) -> str:
     return f'Stopped: the run in {folder.root} failed.'
   reason = path.read_text(encoding='utf-8', errors='replace').strip().splitlines()[-1:]
   return f'Stopped: the run in {folder.root} failed: {"".join(reason)} ({path})'
+
+
+def _names(text: str) -> set[str]:
+  """Returns the settings in a text of gin, without the modules of their classes."""
+  parts = (name.rpartition('/') for name in differences.names(text))
+  return {scope + slash + '.'.join(name.split('.')[-2:]) for scope, slash, name in parts}
 
 
 def _check_has_effect(unused: set[str]) -> None:

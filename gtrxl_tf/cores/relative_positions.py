@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 
-@functools.lru_cache(maxsize=None)
+@functools.lru_cache(maxsize=32)  # Sequences may have any number of lengths.
 def sinusoids(num_positions: int, width: int, lookahead: int = 0) -> np.ndarray:
   """Returns sinusoidal encodings of the distances `num_positions - 1 .. -lookahead`.
 

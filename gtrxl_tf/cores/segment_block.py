@@ -99,8 +99,9 @@ class Attention(saving.SavableLayer):
 
   def _split(self, projected: tf.Tensor, parts: int) -> List[tf.Tensor]:
     """Splits `[B, S, parts H d]` into parts `[B, H, S, d]`."""
-    projected = tf.reshape(projected, [
-        -1, projected.shape[1], parts, self._num_heads, self._head_dim])
+    batch_size, num_steps = tf.shape(projected)[0], projected.shape[1]
+    projected = tf.reshape(  # With -1, 0 rows of 0 steps would become one row.
+        projected, [batch_size, num_steps, parts, self._num_heads, self._head_dim])
     # The gradient of an index, or of a slice of an axis that is not the last one, takes
     # several times as long as that of `unstack`, or of `split`.
     return tf.unstack(tf.transpose(projected, [2, 0, 3, 1, 4]))

@@ -295,6 +295,19 @@ class SpacesTest(parameterized.TestCase):
       with self.assertRaisesRegex(ValueError, 'dtype float64: expected .* int8'):
         batch.step(np.zeros([1], np.int32))
 
+  def test_integers_that_do_not_fit_are_refused(self):
+    task = Everything(spaces.Box(-128, 127, [2], np.int8))
+    batch = batched.BatchedEnvironment([gymnasium.FromGymnasium(task)])
+    batch.reset()
+    for value, error in (100, None), (200, 'dtype uint8: expected .* int8'):
+      with mock.patch.object(task, '_result', lambda: (np.full(2, value, np.uint8), {})):  # pylint: disable=cell-var-from-loop
+        if error:
+          with self.assertRaisesRegex(ValueError, error):
+            batch.step(np.zeros([1], np.int32))
+        else:
+          self.assertEqual(
+              batch.step(np.zeros([1], np.int32)).observation.tolist(), [[value] * 2])
+
   @parameterized.parameters(
       (spaces.Sequence(spaces.Discrete(2)), 'has observations of Sequence.*expected'),
       (spaces.Dict(a=spaces.Graph(spaces.Discrete(2), None)),

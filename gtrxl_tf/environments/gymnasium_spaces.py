@@ -124,7 +124,9 @@ def _same(spec: specs.Array, space: Any) -> Converted:
     # Many tasks return float64 for float32. `BatchedEnvironment` refuses the rest.
     dtype = getattr(value, 'dtype', spec.dtype)
     if dtype != spec.dtype and np.can_cast(dtype, spec.dtype, 'same_kind'):
-      value = value.astype(spec.dtype)
+      cast = value.astype(spec.dtype)
+      if dtype.kind == 'f' or (cast == value).all():  # Integers that do not fit wrap.
+        return cast
     return value
 
   return Converted(spec, encode, lambda value: np.asarray(value, space.dtype))

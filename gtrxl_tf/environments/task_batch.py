@@ -126,6 +126,7 @@ class SingleTask(memory_task.MemoryTask):
   def __init__(self, tasks: TaskBatch):
     super().__init__(tasks.num_actions, seed=None)
     self._tasks = tasks
+    self._state = tasks.state
     self._success = False
 
   def observation_spec(self) -> specs.BoundedArray:

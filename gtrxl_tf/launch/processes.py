@@ -14,6 +14,7 @@ import os
 import pathlib
 import signal
 import sys
+import tempfile
 import time
 from typing import Callable
 
@@ -99,12 +100,35 @@ def run(module: str, function: str, *args) -> int:
   handlers = {s: signal.signal(s, end) for s in _SIGNALS
               if s != signal.SIGHUP or signal.getsignal(s) != signal.SIG_IGN}
   try:
+    try:
+      _start_fork_server()
+    except OSError as error:
+      if 'AF_UNIX' not in str(error):
+        raise
+      print(f'Not started: TMPDIR={tempfile.gettempdir()}: {error}: expected a shorter '
+            'path, as sockets are made there', file=sys.stderr)
+      return 2
     process.start()
     process.join()
   finally:
     for signum, handler in handlers.items():
       signal.signal(signum, handler)
   return process.exitcode if process.exitcode >= 0 else 128 - process.exitcode
+
+
+def _start_fork_server() -> None:
+  """Starts the fork server, in the folder that contains this library.
+
+  Python looks for the server's modules in its working folder first. That of the user may
+  have another copy of this library, or a `profile.py`. Processes that the server forks
+  get the user's working folder and path.
+  """
+  here = os.getcwd()
+  os.chdir(pathlib.Path(__file__).parents[2])
+  try:
+    forkserver.ensure_running()
+  finally:
+    os.chdir(here)
 
 
 def _unblock_sigterm() -> None:

@@ -50,6 +50,19 @@ _MODULE = '''
 
 class ProcessesTest(parameterized.TestCase):
 
+  def test_modules_in_the_working_folder_are_not_in_the_way(self):
+    folder = pathlib.Path(self.create_tempdir().full_path)
+    (folder / 'tree.py').write_text('raise RuntimeError')  # A module of the library's.
+    program = folder / 'bin' / 'program.py'  # The path begins with its folder.
+    program.parent.mkdir()
+    program.write_text('from gtrxl_tf.launch import processes\n'
+                       'if __name__ == "__main__":\n'
+                       '  processes.run("os", "getcwd")\n')
+    done = subprocess.run(
+        [sys.executable, program], cwd=folder, capture_output=True, text=True,
+        check=False, env={**os.environ, 'PYTHONPATH': str(_ROOT)})
+    self.assertEqual((done.returncode, done.stderr.splitlines()), (0, [str(folder)]))
+
   def start(self, statement: str) -> subprocess.Popen:
     folder = pathlib.Path(self.create_tempdir().full_path)
     (folder / 'work.py').write_text(textwrap.dedent(_MODULE))

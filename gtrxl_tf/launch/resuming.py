@@ -57,8 +57,9 @@ def claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment,
 
 def _check_own(folder: run_folder.RunFolder) -> None:
   """Refuses a folder of something else, such as a project, whose files would be lost."""
-  names = [name for name in ('policy', 'metrics.csv', 'evaluation.csv', 'dataset.json')
-           if (folder.root / name).exists()]
+  names = [name for name in (
+      'policy', 'checkpoints', 'done', 'metrics.csv', 'evaluation.csv', 'scores.csv',
+      'curve.png', 'dataset.json') if (folder.root / name).exists()]
   if names and not folder.config.exists():
     raise config.ConfigError(
         f'{folder.root} has {names[0]} and no config.gin: expected the folder of a run, '

@@ -12,13 +12,13 @@ import time
 from typing import Callable, Dict, List, Optional, Set, Tuple
 
 from absl import logging
-import gin
 import portpicker
 
 from gtrxl_tf import files
 from gtrxl_tf.launch import exit_codes
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import processes
+from gtrxl_tf.settings import config as config_lib
 from gtrxl_tf.training import console as console_lib
 from gtrxl_tf.training import devices
 from gtrxl_tf.training import metrics_csv
@@ -60,8 +60,8 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
     exit_codes.RunFailed: the run cannot continue.
   """
   supervisor = Supervisor(
-      gin.config_str(), str(folder.root), experiment.num_actors, experiment.evaluator,
-      threads_of_learner(experiment), experiment.inference)
+      config_lib.given_text(), str(folder.root), experiment.num_actors,
+      experiment.evaluator, threads_of_learner(experiment), experiment.inference)
   try:
     supervisor.start()
     while not (should_stop() or supervisor.ended()):

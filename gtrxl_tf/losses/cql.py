@@ -44,7 +44,7 @@ def cql_loss(q_values: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor, alpha:
   shapes.check('actions', actions, *expected)
   shapes.check('targets', targets, *expected)
   shapes.check('mask', mask, *expected)
-  q_data = taken_values(q_values, actions)
+  q_data = taken_values(q_values, tf.where(mask, shapes.indices(actions), 0))
   mean = averages.MaskedMean(mask)
   td_loss = mean(0.5 * tf.square(q_data - targets))
   conservative_loss = mean(tf.reduce_logsumexp(q_values, axis=-1) - q_data)
@@ -107,5 +107,6 @@ def target_mask(valid: tf.Tensor, discounts: tf.Tensor) -> tf.Tensor:
 
 def taken_values(q_values: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
   """Returns the Q values [...] of the actions [...] from Q values [..., A]."""
-  actions = shapes.indices(actions)
+  actions, q_values = shapes.indices(actions), tf.convert_to_tensor(q_values)
+  shapes.check('actions', actions, q_values.shape[:-1], 'q_values')
   return tf.gather(q_values, actions, axis=-1, batch_dims=actions.shape.rank)

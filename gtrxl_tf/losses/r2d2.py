@@ -3,7 +3,7 @@
 "Recurrent Experience Replay in Distributed Reinforcement Learning", section 2.3.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -83,6 +83,8 @@ def r2d2_loss(
   actions, is_last = tf.convert_to_tensor(actions), tf.cast(is_last, tf.bool)
   shapes.check('target_q_values', target_q_values, q_values.shape, 'q_values')
   shapes.check('rewards', rewards, q_values.shape[:2], 'q_values')
+  if rewards.shape[1] is None:
+    raise ValueError(f'rewards: expected a static T + 1, got {rewards.shape}')
   shapes.check('actions', actions, [rewards.shape[0], rewards.shape[1] - 1], 'rewards')
   shapes.check('weights', weights, rewards.shape[:1], 'rewards')
   best = tf.argmax(q_values, axis=-1)
@@ -104,9 +106,7 @@ def rescale(x: tf.Tensor, epsilon: float = 1e-3) -> tf.Tensor:
 
   Rescaled values take the place of clipped rewards.
   """
-  x = tf.convert_to_tensor(x)
-  if x.dtype.is_integer:
-    x = tf.cast(x, tf.float32)
+  x = _floats(x)
   size = tf.abs(x)
   # The same function, without a difference of two nearly equal numbers.
   return tf.sign(x) * size / (tf.sqrt(size + 1) + 1) + epsilon * x
@@ -117,11 +117,17 @@ def inverse_rescale(x: tf.Tensor, epsilon: float = 1e-3) -> tf.Tensor:
 
   sign(x) (((sqrt(1 + 4 epsilon (|x| + 1 + epsilon)) - 1) / (2 epsilon))^2 - 1).
   """
+  x = _floats(x)
   size = tf.abs(x)
   # The same function, with small errors in float32, and defined if epsilon is 0.
   root = tf.sqrt(1 + 4 * epsilon * (size + 1 + epsilon))
   inner = 2 * (size + 1 + epsilon) / (root + 1)
   return tf.sign(x) * (tf.square(inner) - 1)
+
+
+def _floats(x: Any) -> tf.Tensor:
+  x = tf.convert_to_tensor(x)
+  return tf.cast(x, tf.float32) if x.dtype.is_integer else x
 
 
 def n_step_targets(rewards: tf.Tensor, discounts: tf.Tensor, values: tf.Tensor,
@@ -178,11 +184,13 @@ def priorities(td_errors: tf.Tensor, valid: tf.Tensor, eta: float = 0.9) -> tf.T
     [B]; 0 for a sequence without valid steps.
 
   Raises:
-    ValueError: eta is outside [0, 1].
+    ValueError: shapes differ, or eta is outside [0, 1].
   """
   if not 0 <= eta <= 1:
     raise ValueError(f'eta: expected a number in [0, 1], got {eta!r}')
-  sizes = tf.where(valid, tf.abs(tf.cast(td_errors, tf.float32)), 0.)
+  td_errors, valid = tf.cast(td_errors, tf.float32), tf.cast(valid, tf.bool)
+  shapes.check('valid', valid, td_errors.shape, 'td_errors')
+  sizes = tf.where(valid, tf.abs(td_errors), 0.)
   mean = tf.math.divide_no_nan(
       tf.reduce_sum(sizes, axis=1),
       tf.reduce_sum(tf.cast(valid, tf.float32), axis=1))
@@ -202,7 +210,12 @@ def importance_weights(probabilities: tf.Tensor, table_sizes: tf.Tensor, beta: f
 
   Returns:
     [B] float32, at most 1.
+
+  Raises:
+    ValueError: shapes differ.
   """
-  log_weights = -beta * tf.math.log(
-      tf.cast(probabilities, tf.float32) * tf.cast(table_sizes, tf.float32))
+  probabilities, table_sizes = (
+      tf.cast(x, tf.float32) for x in (probabilities, table_sizes))
+  shapes.check('table_sizes', table_sizes, probabilities.shape, 'probabilities')
+  log_weights = -beta * tf.math.log(probabilities * table_sizes)
   return tf.exp(log_weights - tf.reduce_max(log_weights))

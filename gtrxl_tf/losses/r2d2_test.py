@@ -7,6 +7,7 @@ from absl.testing import parameterized
 import numpy as np
 import tensorflow as tf
 
+from gtrxl_tf.losses import cql
 from gtrxl_tf.losses import r2d2
 
 GOLDEN = pathlib.Path(__file__).parents[2] / 'testdata' / 'golden' / 'r2d2.npz'
@@ -152,6 +153,14 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
   def test_bad_arguments_are_refused(self, changed, message):
     with self.assertRaisesRegex(ValueError, message):
       r2d2.r2d2_loss(**{**_batch(), **changed})
+
+  def test_arguments_that_would_broadcast_are_refused(self):
+    with self.assertRaisesRegex(ValueError, r'table_sizes: expected the shape \(3, 1\)'):
+      r2d2.importance_weights(tf.ones([3, 1]), tf.ones([3]), 0.5)
+    with self.assertRaisesRegex(ValueError, r'valid: expected the shape \(1, 4\)'):
+      r2d2.priorities(tf.ones([1, 4]), tf.ones([1, 1], tf.bool))
+    with self.assertRaisesRegex(ValueError, r'actions: expected the shape \(2, 3\)'):
+      cql.taken_values(tf.zeros([2, 3, 4]), tf.zeros([2], tf.int32))
 
 
 if __name__ == '__main__':

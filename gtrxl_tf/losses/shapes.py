@@ -18,9 +18,10 @@ def check(name: str, tensor: tf.Tensor, expected: Any, source: str = '') -> None
     ValueError: the shapes are not compatible.
   """
   expected = tf.TensorShape(expected)
-  if not tensor.shape.is_compatible_with(expected):
+  shape = tf.TensorShape(tensor.shape)
+  if not shape.is_compatible_with(expected):
     raise ValueError(f'{name}: expected the shape {expected}'
-                     f'{f" of {source}" if source else ""}, got {tensor.shape}')
+                     f'{f" of {source}" if source else ""}, got {shape}')
 
 
 def indices(x: tf.Tensor) -> tf.Tensor:

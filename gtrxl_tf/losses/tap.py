@@ -9,6 +9,7 @@ from typing import NamedTuple, Tuple
 import tensorflow as tf
 
 from gtrxl_tf.losses import averages
+from gtrxl_tf.losses import shapes
 
 # A code that no feature has been near for about 1,400 steps, or for fewer if its count
 # was small, stays where it is: its average would soon be 0 / 0.
@@ -100,8 +101,19 @@ def tap_loss(predicted: tf.Tensor, steps: tf.Tensor, weights: tf.Tensor,
     codes: `[B, M, C]`, the codes nearest to the features; no gradient reaches them.
     prior_logits: `[B, M, K]`, the prior's for each code, from the codes before it.
     indices: `[B, M]`, the indices of the codes.
+
+  Raises:
+    ValueError: shapes differ.
   """
   features = tf.cast(features, tf.float32)
+  for name, x, expected, source in (
+      ('steps', steps, predicted.shape, 'predicted'),
+      ('weights', weights, predicted.shape[-1:], 'predicted'),
+      ('ended_logits', ended_logits, predicted.shape[:2], 'predicted'),
+      ('valid', valid, predicted.shape[:2], 'predicted'),
+      ('codes', codes, features.shape, 'features'),
+      ('indices', indices, features.shape[:2], 'features')):
+    shapes.check(name, x, expected, source)
   errors = tf.reduce_mean(weights * tf.square(predicted - steps), axis=-1)
   everywhere, all_codes = (
       averages.MaskedMean(tf.ones_like(x, tf.bool)) for x in (valid, indices))

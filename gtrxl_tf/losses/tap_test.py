@@ -86,6 +86,9 @@ class LossTest(tf.test.TestCase):
         np.mean(np.log(np.exp(logits).sum(-1)) - chosen)]
     self.assertAllClose(losses[1:], expected, rtol=1e-5)
     self.assertAllClose(losses.total_loss, sum(expected), rtol=1e-5)
+    with self.assertRaisesRegex(ValueError, 'steps: expected the shape .* of predicted'):
+      tap.tap_loss(predicted, steps[:, :1], weights, ended, valid, features, codes,
+                   logits, indices)
 
 
 if __name__ == '__main__':

@@ -18,7 +18,7 @@ def batch_apply(function: Callable[[Any], tf.Tensor], inputs: Any,
     The function's result, with the leading axes in place of N.
 
   Raises:
-    ValueError: a tensor has fewer axes than `batch_dims`.
+    ValueError: a tensor has fewer axes than `batch_dims`, or others than the first.
   """
   inputs = tf.nest.map_structure(tf.convert_to_tensor, inputs)
   leaves = tf.nest.flatten(inputs)
@@ -26,6 +26,10 @@ def batch_apply(function: Callable[[Any], tf.Tensor], inputs: Any,
     if leaf.shape.rank < batch_dims:
       raise ValueError(
           f'batch_dims = {batch_dims}: a tensor has the shape {leaf.shape}')
+    if not leaf.shape[:batch_dims].is_compatible_with(leaves[0].shape[:batch_dims]):
+      raise ValueError(
+          f'batch_dims = {batch_dims}: tensors have the shapes {leaves[0].shape} and '
+          f'{leaf.shape}: expected the same first axes')
   flat = tf.nest.map_structure(
       lambda x: tf.reshape(x, [-1, *x.shape[batch_dims:]]), inputs)
   outputs = function(flat)

@@ -54,6 +54,12 @@ class VectorTorsoTest(tf.test.TestCase, parameterized.TestCase):
       return outputs
     self.assertEqual(embed(tf.zeros([5, 3, 2])).shape, [5, 3, 4])
 
+  def test_refuses_entries_of_different_batch_axes(self):
+    with self.assertRaisesRegex(ValueError, r'\(2, 6, 5\) and \(6, 2, 5\): expected the '
+                                'same first axes'):
+      torsos.VectorTorso((8,))(
+          {'a': tf.zeros([2, 6, 5]), 'b': tf.zeros([6, 2, 5])}, batch_dims=2)
+
   def test_refuses_an_observation_without_the_batch_axes(self):
     with self.assertRaisesRegex(ValueError, r'batch_dims = 2: .*\(3,\)'):
       torsos.VectorTorso()(tf.zeros([3]), batch_dims=2)

@@ -72,8 +72,9 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: Union[str, pathlib.Path]
   if path.exists() and not empty and not (path / exported.CHECKSUMS).exists():
     raise config.ConfigError(
         f'{path} exists and is no exported policy: expected a new or empty folder')
-  partial = path.with_name(path.name + '.partial')
-  shutil.rmtree(partial, ignore_errors=True)
+  partial, old = (path.with_name(path.name + end) for end in ('.partial', '.replaced'))
+  for left in partial, old:  # By a process that was killed.
+    shutil.rmtree(left, ignore_errors=True)
   repeats = tf.Variable(False, trainable=False, name='repeats')
   module = tf.Module()
   module.metadata = {'repeats': repeats}
@@ -96,8 +97,10 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: Union[str, pathlib.Path]
       tf.saved_model.save(module, str(partial), signatures)
     (partial / exported.SPECS).write_text(_specs_text(policy), encoding='utf-8')
     exported.write_checksums(partial)
-    shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+      os.rename(path, old)  # A kill within `rmtree` would leave no policy, but a folder.
     os.replace(partial, path)
+    shutil.rmtree(old, ignore_errors=True)
   except BaseException:
     shutil.rmtree(partial, ignore_errors=True)
     raise

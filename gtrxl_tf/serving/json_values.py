@@ -5,7 +5,10 @@ from typing import Any, Collection, Dict, Mapping, Optional
 
 import numpy as np
 
-_KINDS = {'f': 'iuf', 'i': 'iu', 'u': 'iu', 'b': 'b'}  # Accepted array kinds.
+# The types that `json.loads` makes for each kind of array, and their names in JSON.
+_TYPES = {'f': {int, float}, 'i': {int}, 'u': {int}, 'b': {bool}}
+_NAMES = {int: 'integers', float: 'floats', bool: 'true or false', str: 'text',
+          dict: 'objects', type(None): 'null'}
 
 
 class Refused(ValueError):
@@ -96,25 +99,27 @@ def _array(spec: Any, value: Any, name: str) -> np.ndarray:
   """Converts a JSON value to the array of a tensor spec."""
   dtype, shape = np.dtype(spec.dtype.as_numpy_dtype), tuple(spec.shape)
   expected = f'expected {dtype.name} of shape {list(shape)}'
-  try:
-    array = np.asarray(value)
-  except (ValueError, OverflowError):  # Ragged, or nested too deeply.
-    raise Refused(f'{name}: {expected}, got arrays of different lengths') from None
+  array = np.asarray(value, object)  # An array of text would be as wide as the longest.
+  types = set(map(type, array.flat))
+  if list in types:
+    raise Refused(f'{name}: {expected}, got arrays of different lengths')
   kind = 'f' if spec.dtype.is_floating else dtype.kind  # bfloat16's kind is 'V'.
   if array.shape != shape:
     raise Refused(f'{name}: {expected}, got shape {list(array.shape)}')
-  if array.dtype.kind not in _KINDS.get(kind, ''):
-    got = {'f': 'floats', 'b': 'true or false', 'i': 'integers', 'u': 'integers',
-           'U': 'text'}.get(array.dtype.kind, 'values of other types')
-    raise Refused(f'{name}: {expected}, got {got}')
+  if not types <= _TYPES.get(kind, set()):
+    raise Refused(f'{name}: {expected}, got '
+                  f'{", ".join(sorted(_NAMES.get(x, x.__name__) for x in types))}')
   if kind == 'f':
-    with np.errstate(over='ignore'):
-      array = array.astype(dtype)
+    try:
+      with np.errstate(over='ignore'):
+        array = array.astype(np.float64).astype(dtype)
+    except OverflowError:  # An integer beyond float64.
+      array = np.array(np.inf)
     if not np.isfinite(array.astype(np.float64)).all():
       raise Refused(f'{name}: has numbers that are NaN or infinite')
     return array
   if kind == 'b':
-    return array
+    return array.astype(dtype)
   limits = np.iinfo(dtype)
   low = np.maximum(getattr(spec, 'minimum', limits.min), limits.min)
   high = np.minimum(getattr(spec, 'maximum', limits.max), limits.max)

@@ -200,9 +200,9 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
         ({**_BODY, 'observation': [1, 1e39]}, 'observation: has numbers that'),
         ({**_BODY, 'observation': [1]}, 'expected float32 of shape [2], got shape [1]'),
         ({**_BODY, 'observation': None}, 'expected float32 of shape [2]'),
-        ({**_BODY, 'observation': [1, '2']}, 'shape [2], got text'),
+        ({**_BODY, 'observation': [1, '2']}, 'shape [2], got integers, text'),
         ({**_BODY, 'observation': [True, False]}, 'shape [2], got true or false'),
-        ({**_BODY, 'observation': [1, None]}, 'got values of other types'),
+        ({**_BODY, 'observation': [1, None]}, 'got integers, null'),
         ({**_BODY, 'observation': [[1], [2, 3]]}, 'got arrays of different lengths')):
       with self.subTest(body=str(body)[:60]):
         data = body if isinstance(body, (str, bytes)) else json.dumps(body)

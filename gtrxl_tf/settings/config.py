@@ -262,6 +262,14 @@ def parse(files: Sequence[str], bindings: Sequence[str]) -> None:
   gin_files.Reader(_names).read(files, bindings)
 
 
+def given_text() -> str:
+  """Returns the settings of this process as text, for other processes of the run.
+
+  They import the modules that this process has imported.
+  """
+  return gin_files.header(always=True) + gin.config_str()
+
+
 def operative_text() -> str:
   """Returns the settings that this process used as text that `parse` reads anywhere.
 

@@ -66,9 +66,14 @@ def find(name: str, beside: Optional[pathlib.Path] = None) -> pathlib.Path:
                    f'{suggestions.for_file(path.stem, names)}')
 
 
-def header() -> str:
-  """Returns a comment with the folders of imported modules, for a file of settings."""
-  return f'{_FOLDERS}{json.dumps(_folders)}\n' if _folders else ''
+def header(always: bool = False) -> str:
+  """Returns a comment with the folders of imported modules, for a text of settings.
+
+  Args:
+    always: whether the comment is also made if there are no such folders. A text that
+      has it, and is no file, imports from no others.
+  """
+  return f'{_FOLDERS}{json.dumps(_folders)}\n' if _folders or always else ''
 
 
 def _recorded_folders(text: str) -> List[str]:
@@ -224,8 +229,11 @@ class Reader(gin.config.ParserDelegate):
       errors.ConfigError: a line cannot be used. The message names it.
     """
     path = self._opened[-1] if self._opened else None
-    folders = [str(path.parent.absolute()) if path else os.getcwd(),
-               *_recorded_folders(text)]
+    folders = _recorded_folders(text)
+    if path:
+      folders.insert(0, str(path.parent.absolute()))
+    elif not text.startswith(_FOLDERS):
+      folders.insert(0, os.getcwd())
     def place(line):
       return f' ({path}, line {line})' if path else ''
     statement = parser = None

@@ -138,7 +138,9 @@ def last_metrics(path: pathlib.Path) -> Optional[Dict[str, float]]:
     return None
   with open(path, 'rb') as file:
     header = file.readline()
-    file.seek(max(len(header) - 1, path.stat().st_size - 4096, 0))
+    # Rows are about as long as the header, and one may be half written.
+    size = 4096 + 4 * len(header)
+    file.seek(max(len(header) - 1, path.stat().st_size - size, 0))
     tail = file.read().decode(errors='replace')
   columns = _cells(header.decode(errors='replace').strip())
   lines = tail.split('\n')[1:-1]

@@ -37,6 +37,11 @@ class MetricsTest(parameterized.TestCase):
     self.assertEqual(metrics_csv.read_metrics(self.path), [])
     self.assert_last_is_that_of_all()
 
+  def test_the_last_of_rows_with_many_columns(self):
+    tasks = {f'return_{task}': task / 7 for task in range(1000)}
+    self.write([{**row, **tasks} for row in _ROWS])
+    self.assert_last_is_that_of_all()
+
   def test_rows_come_back_with_six_digits(self):
     self.write(_ROWS)
     rows = metrics_csv.read_metrics(self.path)

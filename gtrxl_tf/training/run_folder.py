@@ -18,6 +18,14 @@ class InUseError(Exception):
   """Another process trains in the folder. The message is one line."""
 
 
+def check_plain(path: pathlib.Path) -> None:
+  """Raises a `ConfigError` if TensorFlow would take a path for a pattern of several."""
+  for character in '[*?\\':
+    if character in str(path.absolute()):
+      raise config_lib.ConfigError(f'{path}: expected a path without {character}, which '
+                                   'TensorFlow takes for a pattern')
+
+
 class RunFolder:
   """Paths in the folder of a run.
 
@@ -84,11 +92,9 @@ class RunFolder:
     Raises:
       InUseError: another process has locked it.
       config.ConfigError: there is no such folder, and it cannot be made or written; or
-        its path has a bracket.
+        its path has a character of patterns.
     """
-    if '[' in str(self.root.absolute()):
-      raise config_lib.ConfigError(
-          f'{self.root}: expected a path without [, which TensorFlow takes for a pattern')
+    check_plain(self.root)
     try:
       self.root.mkdir(parents=True, exist_ok=True)
       # A file, since NFS keeps the lock of a folder within one host.

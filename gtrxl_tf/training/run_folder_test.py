@@ -50,11 +50,13 @@ class RunFolderTest(absltest.TestCase):
     self.assertEqual(order, ['first', 'second'] * 2)
 
   def test_a_path_that_tensorflow_cannot_read_is_refused(self):
-    folder = run_folder.RunFolder(self.create_tempdir().full_path + '/lr[3e-4]/run')
-    with self.assertRaisesRegex(config.ConfigError, r'expected a path without \[, which'):
-      with folder.in_use():
-        self.fail('It was accepted.')
-    self.assertFalse(folder.root.exists())
+    for name, character in ('lr[3e-4]', r'\['), ('run*', r'\*'), ('run?', r'\?'):
+      folder = run_folder.RunFolder(f'{self.create_tempdir().full_path}/{name}/run')
+      with self.assertRaisesRegex(
+          config.ConfigError, f'expected a path without {character}, which TensorFlow'):
+        with folder.in_use():
+          self.fail('It was accepted.')
+      self.assertFalse(folder.root.exists())
 
   def test_a_file_is_complete_or_unchanged(self):
     folder = run_folder.RunFolder(self.create_tempdir().full_path)

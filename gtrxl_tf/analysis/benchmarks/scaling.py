@@ -19,6 +19,7 @@ from gtrxl_tf.replay import server as server_lib
 from gtrxl_tf.replay import unroll as unroll_lib
 from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer as writer_lib
+from gtrxl_tf.settings import config
 from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
@@ -57,7 +58,7 @@ def measure(gin_files: Sequence[str], gin_bindings: Sequence[str], num_actors: i
   with tempfile.TemporaryDirectory() as root:
     folder = run_folder.RunFolder(root)
     supervisor = supervisor_lib.Supervisor(
-        gin.config_str(), root, num_actors,
+        config.given_text(), root, num_actors,
         learner_threads=supervisor_lib.threads_of_learner(experiment),
         inference=experiment.inference)
     supervisor.start()
