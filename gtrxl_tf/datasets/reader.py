@@ -58,7 +58,9 @@ class Dataset:
     self._end_reward = None
     self._shards = [shard['name'] for shard in description['shards']]
     self._array = _cached(self)
-    self._offsets = [np.load(path / shard / 'offset.npy') for shard in self._shards]
+    self._offsets, successes = (
+        [np.load(path / shard / f'{name}.npy', allow_pickle=False)
+         for shard in self._shards] for name in ('offset', 'success'))
     none = [np.zeros(0, np.int64)]
     # Each episode's shard, and its rows there.
     self._shard = np.repeat(np.arange(len(self._offsets)),
@@ -66,9 +68,7 @@ class Dataset:
     self._begin = np.concatenate(none + [x[:-1] for x in self._offsets])
     self._end = np.concatenate(none + [x[1:] for x in self._offsets])
     self.lengths = self._end - self._begin
-    self.successes = np.concatenate(
-        [np.zeros(0, np.float32)]
-        + [np.load(path / shard / 'success.npy') for shard in self._shards])
+    self.successes = np.concatenate([np.zeros(0, np.float32), *successes])
     self._first_episodes = np.cumsum([0] + [len(x) - 1 for x in self._offsets])
 
   def observation_spec(self) -> Any:

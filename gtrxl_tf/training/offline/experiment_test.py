@@ -370,7 +370,8 @@ class OfflineTrainingTest(parameterized.TestCase):
         specs.Array((), np.int32), specs.DiscreteArray(3)))
 
   def test_refuses_other_folders(self):
-    with self.assertRaisesRegex(datasets.DatasetError, 'nowhere'):
+    with self.assertRaisesRegex(
+        config.ConfigError, '^OfflineExperiment.dataset: /nowhere: no dataset'):
       self.experiment(dataset='/nowhere')
 
 
