@@ -34,8 +34,8 @@ import binaries
 
 _ROOT_DIR = flags.DEFINE_string('root_dir', None, "The run's folder.", required=True)
 _NUM_EPISODES = flags.DEFINE_integer(
-    'num_episodes', None, 'Rounded up to a multiple of the number of environments. 100 if '
-    'it is not given.', lower_bound=1)
+    'num_episodes', None, 'How many to play, 100 by default. It is rounded up to a multiple '
+    'of the number of environments.', lower_bound=1)
 _NUM_ENVIRONMENTS = flags.DEFINE_integer(
     'num_environments', 50,
     'The most environments to play side by side.', lower_bound=1)

@@ -92,7 +92,7 @@ class Comparison:
     self._setting = variants.swept(sweep)
     self._indexed = _indexed(self._root / _INDEX) if only_report else {}
     self._failed: Optional[run_folder.RunFolder] = None  # It stopped the others.
-    # It guards the next two. A second signal may come while the first stops the runs.
+    # It guards the next two, and is reentrant because a signal may interrupt `_stop`.
     self._lock = threading.RLock()
     self._processes: List[subprocess.Popen] = []
     self._stopping = False

@@ -38,7 +38,7 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
     gin_bindings: settings that override the files.
     sweep: as `models.sweep` takes it.
     num_episodes: at least this many at each point, the same number in every
-      environment. 100 if None, which a policy that learns while it acts needs.
+      environment; 100 if None. A policy that learns while it acts takes only None.
     num_environments: the most environments to play side by side.
     show: called with a text about each point, and about the picture if there is one.
     video: whether to film a few episodes of each point, as `videos/*.gif`.

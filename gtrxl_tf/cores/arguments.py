@@ -35,7 +35,7 @@ def check(name: str, x: Any, sizes: Sequence[Optional[int]], expected: str
     ValueError: the shape differs.
   """
   leaves = tf.nest.flatten(x)
-  ranks = {leaf is not None and tf.TensorShape(getattr(leaf, 'shape', ())).rank
+  ranks = {None if leaf is None else tf.TensorShape(getattr(leaf, 'shape', ())).rank
            for leaf in leaves}
   # A state, or a layer's arguments in one list or tuple, as Keras' own layers take them.
   if x is None or isinstance(x, (tuple, dict)) or len(ranks) > 1:

@@ -25,7 +25,7 @@ class Attention(saving.SavableLayer):
     positions: how attention sees the distance from query to key. `'none'`: not at all.
       `'rope'`: queries and keys are rotated (Su et al., 2021). `'bias'`: a learned bias
       for each head and distance is added to scores; keys after the query, which only
-      prefix vectors see, have that of distance 0.
+      prefix vectors see, share the bias of distance 0.
     num_slots: the largest K.
     dropout: share of the weights dropped when a dropout key is given.
   """

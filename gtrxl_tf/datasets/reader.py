@@ -203,9 +203,9 @@ class Dataset:
 
 
 def _cached(dataset: Dataset) -> Callable[[int, str], np.ndarray]:
-  """Returns `_open_array` with a cache that does not keep the dataset.
+  """Returns `_open_array` with a cache that does not keep the dataset alive.
 
-  In a cycle of both, arrays would stay open until Python looks for cycles.
+  If each referred to the other, arrays would stay open until Python collects cycles.
   """
   this = weakref.ref(dataset)
   return functools.lru_cache(_ARRAYS_OPEN)(

@@ -100,16 +100,15 @@ def run(module: str, function: str, *args) -> int:
   handlers = {s: signal.signal(s, end) for s in _SIGNALS
               if s != signal.SIGHUP or signal.getsignal(s) != signal.SIG_IGN}
   try:
-    try:
-      _start_fork_server()
-    except OSError as error:
-      if 'AF_UNIX' not in str(error):
-        raise
-      print(f'Not started: TMPDIR={tempfile.gettempdir()}: {error}: expected a shorter '
-            'path, as sockets are made there', file=sys.stderr)
-      return 2
+    _start_fork_server()
     process.start()
     process.join()
+  except OSError as error:
+    if 'AF_UNIX' not in str(error):
+      raise
+    print(f'Not started: TMPDIR={tempfile.gettempdir()}: {error}: expected a shorter path, '
+          'as sockets are made there', file=sys.stderr)
+    return 2
   finally:
     for signum, handler in handlers.items():
       signal.signal(signum, handler)

@@ -52,8 +52,8 @@ class ProcessesTest(parameterized.TestCase):
 
   def test_modules_in_the_working_folder_are_not_in_the_way(self):
     folder = pathlib.Path(self.create_tempdir().full_path)
-    (folder / 'tree.py').write_text('raise RuntimeError')  # A module of the library's.
-    program = folder / 'bin' / 'program.py'  # The path begins with its folder.
+    (folder / 'tree.py').write_text('raise RuntimeError')  # The library imports one.
+    program = folder / 'bin' / 'program.py'  # Python looks in its folder first.
     program.parent.mkdir()
     program.write_text('from gtrxl_tf.launch import processes\n'
                        'if __name__ == "__main__":\n'

@@ -1,6 +1,7 @@
 """Checks that a run's folder fits the settings of a process that would resume there."""
 
 import contextlib
+import functools
 from typing import Dict, Iterator, List, Optional
 
 import tensorflow as tf
@@ -32,11 +33,11 @@ def claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment,
   """
   with folder.in_use():
     _check_own(folder)
-    newest = checkpoints.check(
-        folder.checkpoints, experiment.kind, experiment.make_agent)
+    make_agent = functools.cache(experiment.make_agent)
+    newest = checkpoints.check(folder.checkpoints, experiment.kind, make_agent)
     changed = check_settings(folder, allow_changes)
     if newest is not None and (changed or not folder.done.exists()):
-      experiment.check_resumes(newest)
+      experiment.check_resumes(newest, make_agent())
     begins = not folder.was_started
     if changed:
       kept = folder.keep_record()

@@ -241,8 +241,8 @@ class ActionSpace:
     Args:
       policy: `[B, ...]`.
       seed: two integers, as for `tf.random.stateless_*`, with which the same seed gives
-        the same sample (code compiled by XLA draws another than code that is not); or
-        one integer or None, as for `tf.random.uniform`.
+        the same sample, though not the same with XLA as without it; or one integer or
+        None, as for `tf.random.uniform`.
     """
     seed, discrete = stateless_seed(seed), []
     for i, logits in enumerate(self._logits(policy)):

@@ -73,7 +73,7 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: Union[str, pathlib.Path]
     raise config.ConfigError(
         f'{path} exists and is no exported policy: expected a new or empty folder')
   partial, old = (path.with_name(path.name + end) for end in ('.partial', '.replaced'))
-  for left in partial, old:  # By a process that was killed.
+  for left in partial, old:  # A process that was killed may have left them.
     shutil.rmtree(left, ignore_errors=True)
   repeats = tf.Variable(False, trainable=False, name='repeats')
   module = tf.Module()
@@ -98,7 +98,7 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: Union[str, pathlib.Path]
     (partial / exported.SPECS).write_text(_specs_text(policy), encoding='utf-8')
     exported.write_checksums(partial)
     if path.exists():
-      os.rename(path, old)  # A kill within `rmtree` would leave no policy, but a folder.
+      os.rename(path, old)  # A kill within `rmtree` would leave a folder without a policy.
     os.replace(partial, path)
     shutil.rmtree(old, ignore_errors=True)
   except BaseException:

@@ -99,7 +99,7 @@ def _array(spec: Any, value: Any, name: str) -> np.ndarray:
   """Converts a JSON value to the array of a tensor spec."""
   dtype, shape = np.dtype(spec.dtype.as_numpy_dtype), tuple(spec.shape)
   expected = f'expected {dtype.name} of shape {list(shape)}'
-  array = np.asarray(value, object)  # An array of text would be as wide as the longest.
+  array = np.asarray(value, object)  # Each cell of a text array has the longest's size.
   types = set(map(type, array.flat))
   if list in types:
     raise Refused(f'{name}: {expected}, got arrays of different lengths')

@@ -70,8 +70,8 @@ def header(always: bool = False) -> str:
   """Returns a comment with the folders of imported modules, for a text of settings.
 
   Args:
-    always: whether the comment is also made if there are no such folders. A text that
-      has it, and is no file, imports from no others.
+    always: whether the comment is also made if there are no such folders. Settings that
+      begin with it and are not in a file do not import from the working folder.
   """
   return f'{_FOLDERS}{json.dumps(_folders)}\n' if _folders or always else ''
 

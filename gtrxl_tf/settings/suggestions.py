@@ -43,8 +43,9 @@ def for_macro(name: str, names: Collection[str]) -> str:
 def for_parameter(owner: Callable, parameter: str, names: Mapping[Callable, str]) -> str:
   """Suggests parameters for one that a configurable does not have.
 
-  It suggests parameters of the same name of a base class or a subclass of the owner; or
-  its own ones of which that is the last word; or others of the same or a similar name.
+  It suggests parameters of the same name that a base class or a subclass of the owner
+  has; or else the owner's parameters that end with that word; or else any others of the
+  same or a similar name.
 
   Args:
     owner: the configurable.

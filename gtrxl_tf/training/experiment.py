@@ -328,11 +328,12 @@ class Experiment(abc.ABC):
 
   # A run.
 
-  def check_resumes(self, checkpoint: str) -> None:
+  def check_resumes(self, checkpoint: str, agent: agent_lib.Agent) -> None:
     """Raises a `ConfigError` if a checkpoint's run has learned from other data.
 
     Args:
       checkpoint: path of a checkpoint of this kind of experiment and these networks.
+      agent: the experiment's agent.
     """
 
   @property

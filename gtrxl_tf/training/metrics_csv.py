@@ -138,7 +138,7 @@ def last_metrics(path: pathlib.Path) -> Optional[Dict[str, float]]:
     return None
   with open(path, 'rb') as file:
     header = file.readline()
-    # Rows are about as long as the header, and one may be half written.
+    # Rows are about as long as the header, and the last one may be incomplete.
     size = 4096 + 4 * len(header)
     file.seek(max(len(header) - 1, path.stat().st_size - size, 0))
     tail = file.read().decode(errors='replace')

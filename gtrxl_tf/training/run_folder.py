@@ -92,7 +92,7 @@ class RunFolder:
     Raises:
       InUseError: another process has locked it.
       config.ConfigError: there is no such folder, and it cannot be made or written; or
-        its path has a character of patterns.
+        its path is a pattern, see `check_plain`.
     """
     check_plain(self.root)
     try:

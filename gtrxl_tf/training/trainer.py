@@ -267,8 +267,8 @@ class Trainer(abc.ABC):
   def _save(self, last: bool) -> None:
     """Saves a checkpoint, unless this step's was saved.
 
-    Without that of the last step, training would be repeated. It is therefore tried
-    until it succeeds, or the trainer is asked to stop.
+    Without the checkpoint of the run's last step, training would be repeated. The trainer
+    therefore tries until it succeeds, or is asked to stop.
     """
     if self.step == self._saved_step:
       return

@@ -244,8 +244,8 @@ class OfflineExperiment(experiment.Experiment):
           "True: expected 'first', as it goes by the length of episodes")
     return made
 
-  def check_resumes(self, checkpoint: str) -> None:
-    self.make_sampler(self.make_agent()).deserialize(
+  def check_resumes(self, checkpoint: str, agent: agent_lib.Agent) -> None:
+    self.make_sampler(agent).deserialize(
         tf.train.load_checkpoint(checkpoint).get_tensor(_SAMPLER))
 
   def make_batch(self, agent: agent_lib.Agent) -> Any:

@@ -132,7 +132,8 @@ class OfflineResumeTest(parameterized.TestCase):
         config.ConfigError, 'mazes is not what the run has learned from: its checksum'):
       self.train(experiment(2), folder)
     with self.assertRaisesRegex(config.ConfigError, '^OfflineExperiment.dataset: .*from'):
-      experiment(2).check_resumes(str(folder.checkpoints / 'ckpt-1'))
+      again = experiment(2)
+      again.check_resumes(str(folder.checkpoints / 'ckpt-1'), again.make_agent())
 
   @parameterized.parameters(
       (functools.partial(samplers.WholeTrajectories, curriculum=True), 6),

@@ -309,8 +309,8 @@ class OnlineTrainer(trainer.Trainer):
         [task for task, x in enumerate(returns) for _ in x])}
 
   def _save(self, last: bool) -> None:
-    # With the steps since the last count, which the ledger has. Those of other workers
-    # are taken to be as many as the chief's, since a worker that stops meets no others.
+    # The ledger has the steps since the last count, too. Each other worker is taken to
+    # have as many as the chief, since a worker that stops does not meet the others.
     uncounted = self._ledger.environment_steps - self._counted
     self._environment_steps.assign(self._steps + self._num_workers * uncounted)
     super()._save(last)
