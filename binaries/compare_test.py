@@ -39,7 +39,7 @@ class _MadeUpRun:
 
   def __init__(self, command):
     given = {'gin_file': [], 'gin_bindings': [], 'root_dir': []}
-    for flag in command[3:]:
+    for flag in command[command.index('train') + 1:]:
       name, value = flag[2:].split('=', 1)
       given[name].append(value)
     self.root = given['root_dir'][0]
@@ -78,7 +78,7 @@ class CompareTest(absltest.TestCase):
     popen = comparison_runs.subprocess.Popen
 
     def start(command, **options):
-      if 'binaries.train' not in command:
+      if 'train' not in command:
         return popen(command, **options)
       self.runs.append(_MadeUpRun(command))
       return self.runs[-1]

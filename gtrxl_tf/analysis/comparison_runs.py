@@ -7,7 +7,6 @@ import shlex
 import signal
 import statistics
 import subprocess
-import sys
 import threading
 import time
 from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
@@ -20,6 +19,7 @@ from gtrxl_tf.analysis import comparison_plots
 from gtrxl_tf.analysis import models as variants
 from gtrxl_tf.analysis import run_index
 from gtrxl_tf.launch import prepare
+from gtrxl_tf.launch import processes
 from gtrxl_tf.launch import resuming
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import differences
@@ -252,8 +252,7 @@ class Comparison:
         if self._stopping:
           return 0.
         process = subprocess.Popen(
-            [sys.executable, '-m', 'binaries.train', *self._flags(run)], stdout=output,
-            stderr=output)
+            processes.gtrxl('train', *self._flags(run)), stdout=output, stderr=output)
         self._processes.append(process)
       if process.wait() and not (self._stopping or folder.diverged.exists()):
         self._failed = folder

@@ -16,12 +16,23 @@ import signal
 import sys
 import tempfile
 import time
-from typing import Callable
+from typing import Callable, List
 
 from gtrxl_tf.launch import logs
 from gtrxl_tf.launch import signals
 
 _SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+
+# Python looks for modules in its working folder first. That of the user may have another
+# copy of this library, or a `profile.py`; new processes look here instead.
+_LIBRARY = str(pathlib.Path(__file__).parents[2])
+
+
+def gtrxl(*arguments: str) -> List[str]:
+  """Returns a command line that runs `gtrxl` with arguments."""
+  start = ('import sys; sys.path[0] = sys.argv.pop(1); from binaries import gtrxl; '
+           'gtrxl.main()')
+  return [sys.executable, '-c', start, _LIBRARY, *arguments]
 
 
 def context() -> context_lib.BaseContext:
@@ -118,12 +129,10 @@ def run(module: str, function: str, *args) -> int:
 def _start_fork_server() -> None:
   """Starts the fork server, in the folder that contains this library.
 
-  Python looks for the server's modules in its working folder first. That of the user may
-  have another copy of this library, or a `profile.py`. Processes that the server forks
-  get the user's working folder and path.
+  Processes that the server forks get the user's working folder and path.
   """
   here = os.getcwd()
-  os.chdir(pathlib.Path(__file__).parents[2])
+  os.chdir(_LIBRARY)
   try:
     forkserver.ensure_running()
   finally:

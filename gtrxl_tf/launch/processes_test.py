@@ -12,6 +12,8 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import pytest
 
+from gtrxl_tf.launch import processes
+
 _ROOT = pathlib.Path(__file__).parents[2]
 _MODULE = '''
     import os, signal, sys, time
@@ -62,6 +64,15 @@ class ProcessesTest(parameterized.TestCase):
         [sys.executable, program], cwd=folder, capture_output=True, text=True,
         check=False, env={**os.environ, 'PYTHONPATH': str(_ROOT)})
     self.assertEqual((done.returncode, done.stderr.splitlines()), (0, [str(folder)]))
+
+  def test_gtrxl_starts_in_a_folder_with_a_module_that_it_needs(self):
+    folder = pathlib.Path(self.create_tempdir().full_path)
+    (folder / 'absl.py').write_text('raise RuntimeError')
+    done = subprocess.run(
+        processes.gtrxl('train', '--help'), cwd=folder, capture_output=True, text=True,
+        check=False)
+    self.assertEqual((done.returncode, done.stderr), (0, ''))
+    self.assertIn('--gin_file', done.stdout)
 
   def start(self, statement: str) -> subprocess.Popen:
     folder = pathlib.Path(self.create_tempdir().full_path)

@@ -3,13 +3,13 @@
 import os
 import pathlib
 import subprocess
-import sys
 import tempfile
 import time
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
+from gtrxl_tf.launch import processes
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
@@ -44,9 +44,9 @@ def measure(gin_files: Sequence[str], seed: int, steps: Optional[int],
     start = time.monotonic()
     with tempfile.TemporaryFile('w+') as log:
       process = subprocess.Popen(
-          [sys.executable, '-m', 'binaries.train', f'--root_dir={root}',
-           *(f'--gin_file={gin_file}' for gin_file in gin_files),
-           *(f'--gin_bindings={binding}' for binding in bindings)],
+          processes.gtrxl('train', f'--root_dir={root}',
+                          *(f'--gin_file={gin_file}' for gin_file in gin_files),
+                          *(f'--gin_bindings={binding}' for binding in bindings)),
           stdout=log, stderr=log)
       try:
         while process.poll() is None:
