@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import typing
-from typing import Optional
 
 from absl import flags
 
@@ -22,11 +21,11 @@ _METRICS_PORT = flags.DEFINE_integer(
     lower_bound=1, upper_bound=65535)
 
 
-def settings(threads: Optional[int] = None) -> parts.Settings:
+def settings(threads: int) -> parts.Settings:
   """Returns the settings of the part.
 
   Args:
-    threads: the threads of TensorFlow; None for as many as there are cores.
+    threads: the threads of TensorFlow; 0 for as many as there are cores.
   """
   from gtrxl_tf.launch import parts  # pylint: disable=import-outside-toplevel
 

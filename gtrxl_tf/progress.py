@@ -3,9 +3,9 @@
 import contextlib
 import math
 import shutil
-import sys
 import textwrap
 import time
+from typing import TextIO
 
 _SECONDS_BETWEEN_LINES = 10  # Where the stream is no terminal.
 
@@ -13,7 +13,7 @@ _SECONDS_BETWEEN_LINES = 10  # Where the stream is no terminal.
 class ProgressLine:
   """A line that is overwritten on a terminal, and a new one every 10 s elsewhere."""
 
-  def __init__(self, stream=sys.stdout):
+  def __init__(self, stream: TextIO):
     self._stream = stream
     self._live = stream.isatty()
     self._last_time = -math.inf

@@ -212,7 +212,7 @@ def recurrence_shares(network: distillation.DistillationNetwork,
     raise config.ConfigError(
         f'histories have {num_steps} steps: expected at least the {network.context_length} '
         'of a context')
-  state, shares_ = network.initial_state(num), []
+  state, found = network.initial_state(num), []
   for start in range(0, num_steps, network.context_length):
     stop = start + network.context_length
     if stop > num_steps:
@@ -221,8 +221,8 @@ def recurrence_shares(network: distillation.DistillationNetwork,
     share, state = follow(distillation.Histories(
         *tf.nest.map_structure(lambda x: x[:, start:stop + 1], seen),
         is_first[:, start:stop], position[:, start:stop]), state)
-    shares_.append(share.numpy())
-  return np.stack(shares_, axis=1)
+    found.append(share.numpy())
+  return np.stack(found, axis=1)
 
 
 def draw(path: pathlib.Path, segment: Segment, title: str, row: int = 0,

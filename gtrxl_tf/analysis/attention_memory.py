@@ -8,22 +8,18 @@ norms, dropout and the optimizer.
 """
 
 
-def vanilla(batch_size: int, length: int, width: int, num_heads: int) -> int:
-  """Returns the count for attention within a context of `length` tokens (eq. 5)."""
-  b, s, d, n = batch_size, length, width, num_heads
-  return 6 * d**2 + 6 * d + 4 * b * s * d + 2 * n * b * s**2
-
-
-def recurrent(batch_size: int, length: int, memory_length: int, width: int,
-              num_heads: int) -> int:
+def count(batch_size: int, length: int, width: int, num_heads: int,
+          memory_length: int = 0) -> int:
   """Returns the count for attention of a chunk to itself and to a memory (equation 6).
+
+  Without memory it is that for attention within a context (equation 5).
 
   Args:
     batch_size: b, number of chunks.
     length: c, tokens in a chunk.
-    memory_length: m, tokens in the memory.
     width: d, of the model.
     num_heads: n, of the layer.
+    memory_length: m, tokens in the memory.
   """
   b, c, m, d, n = batch_size, length, memory_length, width, num_heads
   return 3 * b * m * d + 6 * (d**2 + d) + 4 * b * c * d + 2 * n * b * c * (c + m)

@@ -12,20 +12,15 @@ _GB = 4 * 4 / 1e9  # A number in each of four layers.
 class AttentionMemoryTest(parameterized.TestCase):
 
   @parameterized.parameters((125, 9.27), (50, 1.76), (25, 0.56), (10, 0.16))
-  def test_vanilla(self, length, expected):
-    found = _GB * attention_memory.vanilla(length=length, **_SIZE)
+  def test_without_memory(self, length, expected):
+    found = _GB * attention_memory.count(length=length, **_SIZE)
     self.assertAlmostEqual(found, expected, delta=0.005)
 
   @parameterized.parameters((25, 50, 1.53), (10, 10, 0.28))
-  def test_recurrent(self, length, memory_length, expected):
-    found = _GB * attention_memory.recurrent(
+  def test_with_memory(self, length, memory_length, expected):
+    found = _GB * attention_memory.count(
         length=length, memory_length=memory_length, **_SIZE)
     self.assertAlmostEqual(found, expected, delta=0.005)
-
-  def test_without_memory_both_formulas_agree(self):
-    self.assertEqual(
-        attention_memory.vanilla(length=7, **_SIZE),
-        attention_memory.recurrent(length=7, memory_length=0, **_SIZE))
 
 
 if __name__ == '__main__':

@@ -328,7 +328,7 @@ def _found(run: Run, column: str) -> Optional[float]:
   return _mean(run.metrics[-1:], column) if run.evaluation else None
 
 
-def finals(point: PointRuns, model: str, measure: str = 'return',
+def finals(point: PointRuns, model: str, measure: str,
            task: Optional[int] = None) -> List[float]:
   """Returns the known values of a measure at the end of a model's runs."""
   return _known(_final(run, measure, task)
@@ -359,8 +359,7 @@ def _first(run: Run, goal: float, column: str, unit: float = 1) -> Optional[floa
               None)
 
 
-def _mean_cell(values: Sequence[Optional[float]], spec: str, error: bool = False
-               ) -> str:
+def _mean_cell(values: Sequence[Optional[float]], spec: str, error: bool) -> str:
   """Returns the mean of the known values, and their number if some are missing.
 
   Args:

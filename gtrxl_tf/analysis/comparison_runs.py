@@ -164,13 +164,11 @@ class Comparison:
       text += f'\nRanked runs: {ranked}'
     return text
 
-  def _runs(self) -> List[_Run]:
-    """Returns all runs, in the order in which they are trained."""
-    return [_Run(point, model, seed) for seed in self._seeds for point in self._points
-            for model in self._models]
-
   def _unfinished(self) -> List[_Run]:
-    folders = [(run, self._folder(run)) for run in self._runs()]
+    """Returns the runs to train, in this order."""
+    runs = [_Run(point, model, seed) for seed in self._seeds for point in self._points
+            for model in self._models]
+    folders = [(run, self._folder(run)) for run in runs]
     return [run for run, folder in folders
             if not (folder.evaluation.exists() or folder.diverged.exists())]
 

@@ -169,17 +169,14 @@ def play(experiment: experiment_lib.Experiment, policy: Any, count: int,
 def _inputs(seen: environments.BatchedTimeStep, before: Any, after: Any) -> Any:
   """Returns what a network saw of a step, from its policy's state before and after."""
   if isinstance(before, policy_lib.PolicyState):
+    action = tf.nest.map_structure(lambda x: x.numpy(), before.previous_action)
     return actor_critic.NetworkInputs(
-        seen.observation, _arrays(before.previous_action), seen.reward, seen.first())
+        seen.observation, action, seen.reward, seen.first())
   if isinstance(after, decision_agent.DecisionState):
     return decision.DecisionInputs(
         after.return_to_go.numpy(), seen.observation, (), seen.first(),
         after.steps.numpy() - 1)
   return ()
-
-
-def _arrays(nest: Any) -> Any:
-  return tf.nest.map_structure(lambda x: x.numpy(), nest)
 
 
 def write(path: pathlib.Path, frames: List[np.ndarray]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from gtrxl_tf.environments import numpad
 
-Sequence = Tuple[int, ...]
+Pads = Tuple[int, ...]
 
 _EPISODE_LENGTH = 100
 
@@ -29,7 +29,7 @@ def _distance(a: int, b: int, size: int) -> int:
   return max(abs(row - other_row), abs(column - other_column))
 
 
-def sequences(size: int) -> List[Sequence]:
+def sequences(size: int) -> List[Pads]:
   """Lists every sequence that can be hidden: 24 of size 2, 784 of size 3."""
   neighbours, found = _neighbours(size), []
 
@@ -45,7 +45,7 @@ def sequences(size: int) -> List[Sequence]:
   return found
 
 
-def _successors(size: int) -> Dict[Sequence, collections.Counter]:
+def _successors(size: int) -> Dict[Pads, collections.Counter]:
   """Returns how many sequences continue each beginning with each pad."""
   counts = collections.defaultdict(collections.Counter)
   for sequence in sequences(size):
@@ -72,7 +72,7 @@ def bound(size: int) -> float:
   for sequence in sequences(size):
     for k, pad in enumerate(sequence):
       found = counts[sequence[:k]]
-      # Pads of equal probability come in random order.
+      # Sequences of equal probability come in random order.
       before = sum(x > found[pad] for x in found.values())
       equal = sum(x == found[pad] for x in found.values())
       lost += (before + (equal - 1) / 2) * (1 + k)

@@ -3,6 +3,7 @@
 The page needs no other file: pictures are within it, and there are no scripts.
 """
 
+import contextlib
 import math
 import os
 import pathlib
@@ -173,10 +174,8 @@ def _facts(runs: Sequence[_Run]) -> List[List[str]]:
 def _facts_of(run: _Run) -> Dict[str, str]:
   folder, last = run.folder, run.metrics[-1] if run.metrics else {}
   stamp = {}
-  try:
+  with contextlib.suppress(files.DamagedFile):  # The run may have no checkpoint.
     stamp = checkpoints.read_stamp(folder.checkpoints)
-  except files.DamagedFile:  # The run has saved no checkpoint, or it is gone.
-    pass
   ended = 'stopped, or still running'
   marks = {'done': folder.done, 'diverged': folder.diverged}
   for name, mark in marks.items():

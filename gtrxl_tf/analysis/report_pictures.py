@@ -77,10 +77,8 @@ def curve(name: str, title: str, runs: Mapping[str, curves.Rows], measure: str,
           lines: Optional[Mapping[str, float]] = None) -> str:
   """Returns a panel with a column of each run's `metrics.csv`, see `curves.plot`."""
   def draw(axes: plt.Axes) -> None:
-    curves.plot(axes, {label: [rows] for label, rows in runs.items()}, column, None,
-                measure, lines or {})
-    if reference is not None:
-      curves.draw_reference(axes, reference)
+    curves.plot(axes, {label: [rows] for label, rows in runs.items()}, column,
+                reference, measure, lines or {})
 
   return panel(name, title, draw)
 

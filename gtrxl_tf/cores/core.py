@@ -59,14 +59,10 @@ def layer_norm(name: str) -> LayerNorm:
 def make_embedding(input_shape, width: int) -> Callable[[tf.Tensor], tf.Tensor]:
   """Builds a linear embedding; returns the identity if inputs are `width` wide."""
   if input_shape[-1] == width:
-    return _as_is
+    return lambda inputs: inputs
   embedding = tf.keras.layers.Dense(width, name='embedding')
   build_layer(embedding, input_shape)
   return embedding
-
-
-def _as_is(inputs: tf.Tensor) -> tf.Tensor:
-  return inputs
 
 
 def segment_slices(unroll_length: int, segment_length: int) -> List[slice]:

@@ -82,11 +82,6 @@ def selective_scan(x: tf.Tensor, dt: tf.Tensor, a: tf.Tensor, b: tf.Tensor,
   return core.swap_time_and_batch(outputs), hidden[-1]
 
 
-def _uniform():
-  """Returns the authors' initializer of all kernels: uniform within 1 / sqrt(rows)."""
-  return tf.keras.initializers.VarianceScaling(1 / 3, 'fan_in', 'uniform')
-
-
 def _initial_dt_bias(shape, dtype=None, **kwargs):
   """Draws a bias whose softplus is log-uniform in [0.001, 0.1], as the authors do."""
   uniform = tf.keras.initializers.RandomUniform(math.log(1e-3), math.log(1e-1))
@@ -102,8 +97,10 @@ class StateSpace(keras.Layer):
     self._state_dim = state_dim
 
   def add_kernel(self, name: str, *shape: int) -> tf.Variable:
-    """Makes a kernel with the authors' initial values."""
-    return self.add_weight(name, shape, initializer=_uniform())
+    """Makes a kernel, initially uniform within 1 / sqrt(rows) as the authors' are."""
+    return self.add_weight(
+        name, shape,
+        initializer=tf.keras.initializers.VarianceScaling(1 / 3, 'fan_in', 'uniform'))
 
   def add_state_space(self, inner: int, rank: int) -> None:
     """Makes the variables for `inner` channels, with step sizes of rank `rank`."""

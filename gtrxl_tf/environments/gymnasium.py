@@ -75,7 +75,7 @@ class FromGymnasium(episodic.Episodic):
     self._task = task
     self._owner = owner = owner or self.name
     observation = spaces.convert(
-        task.observation_space, 'observation', owner, max_words)
+        spaces.of_observations(task), 'observation', owner, max_words)
     action = spaces.convert(task.action_space, 'action', owner)
     if observation is None:
       raise config.ConfigError(

@@ -170,6 +170,22 @@ class GymnasiumTest(parameterized.TestCase):
     self.assertEqual(mission.tolist(), instructions.hash_instruction(
         'go to the red ball', 6).tolist())
 
+  def test_cells_of_minigrid_are_indices_and_its_pixels_an_image(self):
+    from minigrid import wrappers as minigrid  # pylint: disable=import-outside-toplevel
+
+    task = gym.make('MiniGrid-MemoryS7-v0')
+    for wrapped, shape, most in (
+        (task, (7, 7, 3), 10),
+        (minigrid.ViewSizeWrapper(task, 5), (5, 5, 3), 10),
+        (minigrid.FullyObsWrapper(gym.make('MiniGrid-DoorKey-6x6-v0')), (6, 6, 3), 10),
+        (minigrid.RGBImgPartialObsWrapper(task), (56, 56, 3), 255)):
+      environment = gymnasium.FromGymnasium(wrapped, seed=0)
+      spec = environment.observation_spec()['image']
+      self.assertEqual((spec.shape, spec.maximum), (shape, most))
+      spec.validate(environment.reset().observation['image'])
+    spec = gymnasium.FromGymnasium(minigrid.ImgObsWrapper(task), 0).observation_spec()
+    self.assertEqual(spec.maximum, 10)
+
   def test_arguments_reach_gymnasium(self):
     environment = gymnasium.GymnasiumEnvironment(
         'FrozenLake-v1', seed=0, kwargs={'map_name': '8x8', 'max_episode_steps': 3})

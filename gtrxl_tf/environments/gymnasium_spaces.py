@@ -18,6 +18,31 @@ class Converted(NamedTuple):
   decode: Callable[[Any], Any]  # From the spec's to gymnasium's.
 
 
+def of_observations(task: Any) -> Any:
+  """Returns the observation space of a `gymnasium.Env`.
+
+  MiniGrid declares its cells `[W, H, 3]`, indices of kind, colour and state, as bytes
+  from 0 to 255. They get their bounds here, and are not taken for an image.
+  """
+  base = task.unwrapped
+  if not any(x.__module__.startswith('minigrid.') for x in type(base).__mro__):
+    return task.observation_space
+  spaces = importlib.import_module('gymnasium').spaces
+  kinds = importlib.import_module('minigrid.core.constants').OBJECT_TO_IDX
+  view = task.get_wrapper_attr('agent_view_size')
+  grids = (view, view), (base.width, base.height)  # The agent's view, or everything.
+
+  def bounded(space):
+    if isinstance(space, spaces.Dict):
+      return spaces.Dict({key: bounded(inner) for key, inner in space.items()})
+    is_grid = (isinstance(space, spaces.Box) and space.dtype == np.uint8
+               and len(space.shape) == 3 and space.shape[:2] in grids)
+    return spaces.Box(
+        0, max(kinds.values()), space.shape, np.uint8) if is_grid else space
+
+  return bounded(task.observation_space)
+
+
 def convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
             path: Sequence[Any] = ()) -> Optional[Converted]:
   """Converts a space.

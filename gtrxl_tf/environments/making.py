@@ -7,7 +7,6 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 import dm_env
 
-from gtrxl_tf.environments import batched
 from gtrxl_tf.environments import batched_environment
 from gtrxl_tf.environments import gymnasium
 from gtrxl_tf.settings import config
@@ -35,7 +34,7 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
     **settings: further arguments of the constructor.
 
   Raises:
-    batched.EnvironmentFailed: the constructor or a wrapper raised an error.
+    batched_environment.EnvironmentFailed: the constructor or a wrapper raised an error.
     config.ConfigError: one of them returned something else than an environment.
     ValueError: the constructor does not take `seed`, or another argument.
   """
@@ -73,7 +72,7 @@ def _named(setting: str, function: Callable[..., Any]) -> Iterator[None]:
     if isinstance(error, config.ConfigError) or (
         isinstance(error, (TypeError, ValueError)) and not place):
       raise
-    failed = batched.EnvironmentFailed(
+    failed = batched_environment.EnvironmentFailed(
         f'making {setting} = {config.name_of(function)}: {type(error).__name__}: '
         f'{config.one_line(error)}{place}')
     # With the traceback of its cause, since gin drops causes.

@@ -16,8 +16,10 @@ MASK = 'action_mask'
 # A bound this large is the limit of a float type and not of the action: tasks write
 # float32's largest number where there is no bound.
 _NO_BOUND = 1e30
-# Floats of this rank and size are images if their last axis can be colour channels.
+# Floats of this rank and size are images if their last axis can be colour channels, or if
+# they are large, as stacked frames are.
 SMALLEST_IMAGE = 8
+_LARGE_IMAGE = 32
 COLOURS = (1, 3, 4)
 
 
@@ -50,13 +52,14 @@ def is_discrete(spec: Any) -> bool:
 def is_image(array: Any) -> bool:
   """Returns whether an array or a spec has the type and shape of an image.
 
-  These are uint8 `[H, W, C]`, and floats at least 8 x 8 with 1, 3 or 4 channels.
+  These are uint8 `[H, W, C]`, floats at least 8 x 8 with 1, 3 or 4 channels, and floats
+  at least 32 x 32 with any number of channels.
   """
   if len(array.shape) != 3:
     return False
   *size, channels = array.shape
-  return array.dtype == np.uint8 or (
-      array.dtype.kind == 'f' and min(size) >= SMALLEST_IMAGE and channels in COLOURS)
+  smallest = SMALLEST_IMAGE if channels in COLOURS else _LARGE_IMAGE
+  return array.dtype == np.uint8 or (array.dtype.kind == 'f' and min(size) >= smallest)
 
 
 def num_values(spec: specs.BoundedArray) -> List[int]:

@@ -51,7 +51,7 @@ def check_batch(experiment: experiment_lib.Experiment) -> None:
   Reverb compresses them. The learner's activations often take more.
 
   Args:
-    experiment: of an online run whose processes will all be on this machine.
+    experiment: an online experiment, all of whose processes will be on this machine.
 
   Raises:
     config.ConfigError: they do not fit. Otherwise the system would kill the process,

@@ -31,7 +31,7 @@ def redirect(path: pathlib.Path) -> Callable[[], None]:
   stderr.flush()
   os.dup2(file, 2)
   os.close(file)
-  if _descriptor(stderr) == 2:  # Not where a test captures it.
+  if _descriptor(stderr) == 2:  # A test may capture it.
     sys.stderr = os.fdopen(os.dup(terminal), 'w', buffering=1,
                            encoding=stderr.encoding, errors=stderr.errors)
   root = logging.getLogger()

@@ -270,7 +270,7 @@ class ActionSpaceTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class MaskTest(tf.test.TestCase, parameterized.TestCase):
-  """Of policies of two integers, with 3 and 2 values, and a float."""
+  """Tests masks of policies of two integers, with 3 and 2 values, and a float."""
 
   def setUp(self):
     super().setUp()

@@ -132,6 +132,12 @@ class ObservationStatisticsTest(tf.test.TestCase, parameterized.TestCase):
     statistics.assign(np.zeros([8, 8, 3]), np.zeros([8, 8, 3]))
     self.assertAllClose(statistics.normalize(images), images)
 
+  def test_bytes_with_narrow_bounds_are_indices(self):
+    statistics = observation_statistics.ObservationStatistics(
+        {'a': _SPEC['a'], 'cells': specs.BoundedArray((7, 7, 3), np.uint8, 0, 10)},
+        running=False)
+    self.assertEqual(statistics.mean.shape, [2])
+
   @parameterized.parameters((True, 'bd'), (False, 'b'))
   def test_refuses_an_observation_without_floats(self, running, names):
     with self.assertRaisesRegex(

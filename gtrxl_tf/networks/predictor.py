@@ -75,7 +75,8 @@ class _Observations:
     self._image_cost = image_cost
     leaves = tf.nest.flatten(spec)
     self._is_image = [
-        x.dtype == np.uint8 and specs_lib.is_image(x) for x in leaves]
+        x.dtype == np.uint8 and specs_lib.is_image(x) and not specs_lib.is_narrow(x)
+        for x in leaves]
     images, others = self._parts(leaves)
     self._space = action_space.ActionSpace([
         x if _is_categorical(x) else specs.Array(x.shape, np.float32)

@@ -45,6 +45,10 @@ def _gaussian(mean, x):
 
 class ErrorsTest(tf.test.TestCase):
 
+  def test_bytes_with_narrow_bounds_are_categorical(self):
+    cells = specs.BoundedArray((2, 1, 3), np.uint8, 0, 10)
+    self.assertEqual(predictor_lib._Observations(cells, 1.0).size, 6 * 11)
+
   def test_equal_the_formulas(self):
     random = np.random.RandomState(0)
     space = action_space.ActionSpace(testing.HYBRID)

@@ -30,7 +30,7 @@ class SpecTorso(torsos.Torso):
   |---|---|
   | integers with two values each, not a `DiscreteArray` (MultiBinary) | numbers 0, 1 |
   | integers with at most `max_one_hot` values each | one-hot vectors |
-  | uint8 `[H, W, C]`; floats `[H, W, C]`, at least 8 x 8, with 1, 3 or 4 channels | image |
+  | uint8 `[H, W, C]`; floats `[H, W, C]`, see `environments.specs.is_image` | image |
   | integers with more values, at most 65,536 in the array | rows of a learned table |
   | integers with still more values | numbers, scaled to [0, 1] by their bounds |
   | floats, bools, integers without bounds | numbers |

@@ -96,6 +96,8 @@ class SpecTorsoTest(tf.test.TestCase, parameterized.TestCase):
       (specs.BoundedArray((5, 4, 2), np.uint8, 0, 10), False),
       (specs.Array((8, 9, 3), np.float32), True),
       (specs.Array((8, 9, 2), np.float32), False),
+      (specs.Array((32, 33, 12), np.float32), True),
+      (specs.Array((31, 33, 12), np.float32), False),
       (specs.Array((7, 9, 3), np.float32), False),
       (specs.Array((9, 9), np.float32), False),
       (specs.Array((9, 9, 3), np.int32), False))

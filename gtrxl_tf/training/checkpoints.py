@@ -73,7 +73,7 @@ class Checkpoints:
       keep_every_hours: see `Settings`.
       kind: the experiment's kind.
       agent: the agent, with all its variables.
-      writes: whether this process saves, of several that train together.
+      writes: whether this process is the one that saves, if several train together.
       device: the device that reads and writes the files, see `devices.of_files`.
       **objects: other objects that training depends on.
     """

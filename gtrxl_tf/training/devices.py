@@ -195,13 +195,8 @@ def of_files(strategy: tf.distribute.Strategy) -> Optional[str]:
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-  """Returns whether this process writes, of those that train together."""
-  resolver = strategy.cluster_resolver
-  if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-    return True
-  if 'chief' in resolver.cluster_spec().jobs:
-    return resolver.task_type == 'chief'
-  return resolver.task_id == 0
+  """Returns whether this process is the one that writes, if several train together."""
+  return worker_number(strategy) == 0
 
 
 def num_workers(strategy: tf.distribute.Strategy) -> int:

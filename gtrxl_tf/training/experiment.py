@@ -5,19 +5,7 @@ import contextlib
 import math
 import pathlib
 import re
-from typing import (
-  Any,
-  Callable,
-  Dict,
-  List,
-  Literal,
-  Mapping,
-  Optional,
-  Sequence,
-  Tuple,
-  Type,
-  Union,
-)
+from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import dm_env
 import numpy as np
@@ -101,7 +89,7 @@ class Experiment(abc.ABC):
   environment_name = ''
   default_network: Callable[..., tf.keras.layers.Layer]
   default_agent: Callable[..., agent_lib.Agent]
-  default_optimizer: Type[optimizers.OptimizerSettings]
+  default_optimizer: type[optimizers.OptimizerSettings]
   default_checkpoints = checkpoints_lib.Settings
 
   def __init__(
@@ -187,7 +175,7 @@ class Experiment(abc.ABC):
         [wrap(self._make_environment(int(seed), self._task_settings[task]))
          for seed, task in zip(seeds, tasks)], tasks)
 
-  def tasks_of(self, count: int, first: int = 0) -> np.ndarray:
+  def tasks_of(self, count: int, first: int) -> np.ndarray:
     """Returns the numbers of the tasks that `count` environments play, int32 `[count]`.
 
     Args:

@@ -80,9 +80,8 @@ class Gauges:
     if not self.listens:
       return
     for name, value in values.items():
-      if math.isnan(value):
-        continue
-      self._gauge(name).set(value)
+      if not math.isnan(value):
+        self._gauge(name).set(value)
 
   def _gauge(self, name: str) -> prometheus_client.Gauge:
     key = re.sub(r'\W', '_', name)  # Prometheus would refuse a second one for `a-b`.

@@ -1,7 +1,6 @@
 """The learner: one class for every objective and every strategy."""
 
 import contextlib
-import math
 from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple, Union
 
 from absl import logging
@@ -79,26 +78,6 @@ class Metrics(Mapping[str, Any]):
   def numbers(self) -> Dict[str, float]:
     """Returns the scalars as numbers; waits for the step."""
     return dict(zip(self._names, self._scalars.numpy().tolist()))
-
-
-def check_finite(metrics: Metrics, step: int, checkpoint: Optional[str]
-                 ) -> Dict[str, float]:
-  """Returns the metrics of a learner step as numbers, without `carried`.
-
-  Args:
-    metrics: the result of `Learner.step`.
-    step: the number of the step.
-    checkpoint: the newest checkpoint, which was saved before the step.
-
-  Raises:
-    Diverged: a metric is not finite.
-  """
-  values = metrics.numbers()
-  if not all(map(math.isfinite, values.values())):
-    text = ', '.join(f'{name} = {value:g}' for name, value in values.items())
-    raise Diverged(f'loss or gradient is not finite at learner step {step}: {text}; '
-                   f'the last good checkpoint is {checkpoint or "none"}')
-  return values
 
 
 class Learner:

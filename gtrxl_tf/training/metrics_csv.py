@@ -35,9 +35,8 @@ class MetricsWriter:
     self._waiting = ''
     self._columns: List[str] = list(rows[0]) if rows else []
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_atomically(path, ''.join(
-        [self._line(self._columns)] * bool(rows)
-        + [self._line(map(_format, row.values())) for row in rows]))
+    lines = [self._columns, *(map(_format, row.values()) for row in rows)] if rows else []
+    files.write_atomically(path, ''.join(map(_line, lines)))
 
   def append(self, row: Dict[str, float]) -> None:
     """Writes a row.
@@ -56,8 +55,8 @@ class MetricsWriter:
         size = self._widen(new)
       if not self._columns:
         self._columns = list(row)
-        self._waiting += self._line(self._columns)
-      self._waiting += self._line(
+        self._waiting += _line(self._columns)
+      self._waiting += _line(
           _format(row.get(column, math.nan)) for column in self._columns)
       with open(self._path, 'a', encoding='utf-8') as file:
         file.write(self._waiting)
@@ -70,17 +69,17 @@ class MetricsWriter:
   def _widen(self, new: List[str]) -> int:
     """Adds columns of NaN; returns the size of the file."""
     header, *rows = self._path.read_text(encoding='utf-8').splitlines()
-    header = self._line([*_cells(header), *new])
+    header = _line([*_cells(header), *new])
     files.write_atomically(self._path, header + ''.join(
         row + ',nan' * len(new) + '\n' for row in rows))
     self._columns += new
     return self._path.stat().st_size
 
-  @staticmethod
-  def _line(cells: Iterable[str]) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator='\n').writerow(cells)  # A task may have a comma.
-    return line.getvalue()
+
+def _line(cells: Iterable[str]) -> str:
+  line = io.StringIO()
+  csv.writer(line, lineterminator='\n').writerow(cells)  # A task may have a comma.
+  return line.getvalue()
 
 
 def _format(value: float) -> str:

@@ -1,9 +1,10 @@
 """Summaries of a run for TensorBoard."""
 
+import contextlib
 import math
 import pathlib
 import re
-from typing import Callable, List, Mapping, Optional, Union
+from typing import Iterator, List, Mapping, Optional, Union
 
 from absl import logging
 from PIL import Image
@@ -62,32 +63,26 @@ class Summaries:
 
   def picture(self, name: str, path: pathlib.Path) -> None:
     """Writes the picture of a file, PNG or animated GIF."""
-    def write():
+    with self._errors_logged():
       with Image.open(path) as image:
         width, height = image.size
       self._write(0, [tf.compat.v1.Summary.Value(
           tag=name, image=tf.compat.v1.Summary.Image(
               width=width, height=height, colorspace=3,
               encoded_image_string=path.read_bytes()))])
-    self._try(write)
 
   def sweep_point(self, values: Mapping[str, Union[str, float]]) -> None:
     """Writes the settings that the runs of a comparison differ in, for HParams."""
     # pylint: disable-next=import-outside-toplevel
     from tensorboard.plugins.hparams import api
 
-    def write():
-      with self._opened().as_default():
-        api.hparams(dict(values))
-    self._try(write)
+    with self._errors_logged(), self._opened().as_default():
+      api.hparams(dict(values))
 
   def _write(self, step: int, values: List[tf.compat.v1.Summary.Value]) -> None:
     summary = tf.compat.v1.Summary(value=values)
-
-    def write():
-      with self._opened().as_default():
-        tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step=step)
-    self._try(write)
+    with self._errors_logged(), self._opened().as_default():
+      tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step=step)
 
   def _opened(self) -> tf.summary.SummaryWriter:
     if self._writer is None:
@@ -97,11 +92,14 @@ class Summaries:
   def flush(self) -> None:
     """Flushes the summaries to disk."""
     if self._writer is not None:
-      self._try(self._writer.flush)
+      with self._errors_logged():
+        self._writer.flush()
 
-  def _try(self, call: Callable[[], None]) -> None:
+  @contextlib.contextmanager
+  def _errors_logged(self) -> Iterator[None]:
+    """Logs an error in the context, after which another file is begun."""
     try:
-      call()
+      yield
     except (OSError, tf.errors.OpError) as error:
       logging.error('summaries were not written in %s: %s; training continues',
                     self._folder, config.one_line(error))

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import math
 import time
 from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
@@ -202,7 +203,7 @@ class Trainer(abc.ABC):
       if self._is_chief:
         files.write_atomically(self._folder.diverged, f'{error}\n')
       raise
-    if ended and self._is_chief:
+    if ended:
       self.export()
     # Every worker tells those that only it knows. `done` is last: once it exists, a
     # resumed run no longer tells other processes of its end.
@@ -246,7 +247,13 @@ class Trainer(abc.ABC):
 
   def _check_finite(self) -> Dict[str, float]:
     """Returns the newest metrics as numbers; raises `Diverged` if one is not finite."""
-    return learner.check_finite(self._newest, self.step, self._checkpoints.latest)
+    values = self._newest.numbers()
+    if not all(map(math.isfinite, values.values())):
+      text = ', '.join(f'{name} = {value:g}' for name, value in values.items())
+      raise learner.Diverged(
+          f'loss or gradient is not finite at learner step {self.step}: {text}; '
+          f'the last good checkpoint is {self._checkpoints.latest or "none"}')
+    return values
 
   def _log(self) -> None:
     """Adds a row to `metrics.csv` and the summaries, and shows it."""

@@ -42,7 +42,7 @@ class Watchdog:
       hang: seconds without a call of `progress` or `alive` after which the process
         ends; by default three times the limit, and at least 120.
     """
-    self.limit = limit
+    self._limit = limit
     self.waits_for = ''  # What `describe` may name as the cause.
     self._describe = describe
     self._hang = max(3 * limit, _LEAST_HANG_SECONDS) if hang is None else hang
@@ -78,7 +78,7 @@ class Watchdog:
 
   def stalled(self) -> bool:
     """Returns whether there has been no progress for longer than the limit."""
-    return not self._ended.is_set() and self.seconds > self.limit
+    return not self._ended.is_set() and self.seconds > self._limit
 
   def __enter__(self) -> 'Watchdog':
     self.progress()
@@ -92,11 +92,11 @@ class Watchdog:
 
   def _watch(self) -> None:
     reported = None  # The time of the last progress when a stall was reported.
-    period = min(1.0, self.limit / 5)
+    period = min(1.0, self._limit / 5)
     before = time.monotonic()
     while not self._ended.wait(period):
       now = time.monotonic()
-      if now - before > _STOPPED_SECONDS:  # As by Ctrl-Z or `docker pause`.
+      if now - before > _STOPPED_SECONDS:  # It was stopped by Ctrl-Z, say.
         self._last += now - before if self._last <= before else 0
         self._alive += now - before if self._alive <= before else 0
       before = now

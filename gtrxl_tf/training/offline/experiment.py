@@ -65,9 +65,11 @@ class OfflineExperiment(experiment.Experiment):
     segment_length: K, steps per segment.
     num_segments: N, segments per trajectory in training.
     batch_size: trajectories per learner step, over all replicas.
-    starts: where trajectories start, see `datasets.segments`.
-    min_window_return: see `datasets.segments`.
-    frame_stack: see `datasets.gather`.
+    starts: where trajectories start: at the first step of an episode ('first'), at
+      random steps whose window lies within the episode ('random'), or at any ('any').
+    min_window_return: not for 'first': the least sum of rewards within a window.
+    frame_stack: how many steps' observations are stacked along their last axis, the
+      newest last, as `FrameStack` does while the agent plays.
     return_scale: returns are divided by it, in training and in acting.
     return_discount: the discount of returns in training, and of a `TAPPolicy`'s plans.
       A `DecisionPolicy` needs 1, as it subtracts rewards from the target as they are.

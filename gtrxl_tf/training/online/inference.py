@@ -36,7 +36,7 @@ _FAREWELL_SECONDS = 5.0
 _TELL_SECONDS = 60.0
 _SHOW_SECONDS = 1.0
 _WEIGHTS_SECONDS = 0.05  # The time between two looks for newer weights.
-_WAITED_SECONDS = 0.002  # The same if actors wait for them.
+_WAITED_SECONDS = 0.002  # The same time if actors wait.
 
 _Channel = Union[weights.WeightsChannel, weights.LocalWeights]
 
@@ -209,7 +209,7 @@ class InferenceServer:
     seen = tf.nest.pack_sequence_as(self._seen_spec, leaves)
 
     def act():
-      rows = tf.range(row, row + num)  # Of a size that the graph does not know.
+      rows = tf.range(row, row + num)  # The graph does not know its size.
       refreshed = tf.cond(
           refreshes, lambda: self._refresh(numbers, version, rows), tf.no_op)
       with tf.control_dependencies([refreshed]):

@@ -36,7 +36,7 @@ def _experiment(core='memoryless', environment=acting_testing.maze, **settings):
 
 
 class InferenceTest(acting_testing.ActingTestCase):
-  """As `ActingTestCase`, but a server acts for the actors of a host."""
+  """Tests of `ActingTestCase` where a server acts for the actors of a host."""
   seconds = 180  # It compiles two versions of each batch.
 
   def start_actor(self):

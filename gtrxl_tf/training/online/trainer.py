@@ -101,7 +101,7 @@ class OnlineTrainer(trainer.Trainer):
     self._watchdog = watchdog.Watchdog(experiment.stall_seconds, self._describe)
     self._queue = unroll_queue.UnrollQueue(
         address, self._items_per_worker, self._ledger, self._asked_to_stop,
-        self._watchdog.limit, experiment.replay, experiment.new_items)
+        experiment.stall_seconds, experiment.replay, experiment.new_items)
     self._gauges.show_health(self._watchdog)
     self._idle = 0.0
     self._prepared = False  # True once the learner step has been traced.

@@ -89,7 +89,7 @@ class UnrollQueue:
     """
     self.abandon()
     if self._batches is not None:
-      gc.collect()  # As in `reconnect.Backoff`, if no error was seen.
+      gc.collect()  # Frees the functions of the last connection.
     self._abandoned = abandoned = threading.Event()
     if channel:
       self._start_thread(_keep_published, channel, abandoned)
