@@ -29,6 +29,8 @@ class SavableLayer(keras.Layer):
     super().__init_subclass__(**kwargs)
     if '__init__' in vars(cls):
       cls.__init__ = _recording(cls.__init__)
+    if 'build' in vars(cls):
+      cls.build = _under_own_policy(cls.build)
 
   def get_config(self) -> Dict[str, Any]:
     """Returns what `from_config` needs to make an equal layer, without weights."""
@@ -46,7 +48,7 @@ class SavableLayer(keras.Layer):
 
   def build_from_config(self, config: Dict[str, Any]) -> None:
     """Creates the variables, with the names and types that a call gives them."""
-    with global_policy(self.dtype_policy), tf.name_scope(self.name):
+    with tf.name_scope(self.name):
       self.build(tf.TensorShape(config['input_shape']))
 
 
@@ -69,6 +71,19 @@ def _recording(init: Callable[..., None]) -> Callable[..., None]:
     object.__setattr__(self, '_arguments', arguments)
 
   wrapper.__signature__ = signature
+  return wrapper
+
+
+def _under_own_policy(build: Callable[..., None]) -> Callable[..., None]:
+  """Returns a `build` whose sub-layers get the layer's policy of data types.
+
+  The global policy may be another by then: a layer is also built when it is loaded.
+  """
+  @functools.wraps(build)
+  def wrapper(self, input_shape):
+    with global_policy(self.dtype_policy):
+      build(self, input_shape)
+
   return wrapper
 
 

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from gtrxl_tf import cores
+from gtrxl_tf.cores import keras
 from gtrxl_tf.cores import retention
 from gtrxl_tf.cores import saving
 from gtrxl_tf.cores import xl_block
@@ -240,6 +241,36 @@ class SavingTest(tf.test.TestCase, parameterized.TestCase):
       if isinstance(layer, tf.keras.layers.Layer) and layer.weights:
         self.assertEqual(layer.dtype_policy.name, 'mixed_bfloat16', layer.name)
     self.assertEqual(tf.keras.mixed_precision.global_policy().name, 'float32')
+
+  @parameterized.parameters(
+      lambda: cores.RATE(1, 8, num_heads=2, head_dim=4, segment_length=3),
+      lambda: cores.RATE(1, 6, num_heads=2, head_dim=4, segment_length=3,
+                         retention='lstm'),
+      lambda: cores.SegmentTransformer(1, 8, num_heads=2, head_dim=4),
+      lambda: cores.Mamba(1, 8), lambda: cores.MambaDM(1, 8),
+      lambda: cores.DeepLSTM(1, 8), lambda: cores.MERLIN(2, 3, num_layers=1), _gtrxl)
+  def test_a_core_keeps_the_policy_with_which_it_was_made(self, make):
+    with saving.global_policy('mixed_bfloat16'):
+      core = make()
+    core(tf.ones([_B, _T, _D]))
+    for layer in core.submodules:
+      if isinstance(layer, tf.keras.layers.Layer) and layer.weights:
+        self.assertEqual(layer.dtype_policy.name, 'mixed_bfloat16', layer.name)
+
+  @pytest.mark.medium
+  @parameterized.parameters('model.keras', 'model.h5', 'model')
+  def test_the_policy_of_a_saved_model_is_not_that_of_the_program(self, name):
+    if keras.IS_3 and name != 'model.keras':
+      self.skipTest('Keras 3 saves models in one format.')
+    with saving.global_policy('mixed_bfloat16'):
+      model = tf.keras.Sequential([
+          tf.keras.Input([_T, _D]),
+          cores.RATE(1, 8, num_heads=2, head_dim=4, segment_length=2)])
+    inputs, path = tf.ones([_B, _T, _D]), self.path(name)
+    model.save(path)
+    loaded = tf.keras.models.load_model(path)
+    self.assert_same(loaded(inputs), model(inputs))
+    self.assertEqual(tf.keras.models.clone_model(loaded)(inputs).dtype, tf.bfloat16)
 
   def test_arguments_are_not_in_checkpoints(self):
     gate = cores.GATES['gru'](1.0)
