@@ -12,8 +12,10 @@ from typing import Any, Callable, List, Sequence
 from absl import app
 from absl import flags
 
-# TensorFlow's C++ code reads this variable once. 0 shows all its messages.
+# TensorFlow's C++ code reads these variables once. 0 shows all its messages.
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+# A program that starts others, as `gtrxl compare` does, leaves them the memory of a GPU.
+os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
 
 
 def run(main: Callable[..., None]) -> None:

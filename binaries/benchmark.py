@@ -8,12 +8,15 @@ Times are CPU seconds, which are steadier than wall time; cores use one thread. 
 default measurements take about three minutes.
 """
 
+from concurrent import futures
+from concurrent.futures import process
 import json
 import multiprocessing
 import pathlib
+import signal
 import statistics
 import sys
-from typing import Any
+from typing import Any, Callable
 
 from absl import flags
 
@@ -60,35 +63,38 @@ def _informed() -> Any:
   return experiment.informed_return()
 
 
+def _apart(function: Callable[..., Any], *arguments) -> Any:
+  """Calls a function in a new process of one thread, which shares no memory or caches."""
+  from gtrxl_tf.training import devices  # pylint: disable=import-outside-toplevel
+
+  with futures.ProcessPoolExecutor(
+      1, multiprocessing.get_context('spawn'), devices.set_threads, (1,)) as pool:
+    return pool.submit(function, *arguments).result()
+
+
 def _measure_cores(found: dict) -> None:
   # pylint: disable=import-outside-toplevel
   from gtrxl_tf.analysis.benchmarks import cores as cores_lib
   from gtrxl_tf.analysis.benchmarks import machine
-  from gtrxl_tf.training import devices
 
   batches = [int(batch) for batch in _BATCHES.value]
-  # Each measurement has its own process, so that they share no memory or caches.
-  with multiprocessing.get_context('spawn').Pool(
-      1, devices.set_threads, (1,), maxtasksperchild=1) as pool:
-    found['machine'] = peaks = pool.apply(machine.peaks)
-    print(f'One thread: {peaks["gflops"]:.0f} GFLOP/s in a product of matrices, '
-          f'{peaks["gbps"]:.0f} GB/s in a product of matrix and vector.\n')
-    acting = [f'acting in {batch}, CPU ms' for batch in batches]
-    if _SIZES.value:
-      _print_titles('core', 'learning, CPU ms', 'share of the matrix peak', *acting)
-    for size in _SIZES.value:
-      found[size] = row = pool.apply(
-          machine.measure, (size, batches, _REPEAT.value))
-      share = row['gflop'] / (1e-3 * row['train']) / peaks['gflops']
-      binaries.print_row([size, f'{row["train"]:.0f}', f'{share:.2f}',
+  found['machine'] = peaks = _apart(machine.peaks)
+  print(f'One thread: {peaks["gflops"]:.0f} GFLOP/s in a product of matrices, '
+        f'{peaks["gbps"]:.0f} GB/s in a product of matrix and vector.\n')
+  acting = [f'acting in {batch}, CPU ms' for batch in batches]
+  if _SIZES.value:
+    _print_titles('core', 'learning, CPU ms', 'share of the matrix peak', *acting)
+  for size in _SIZES.value:
+    found[size] = row = _apart(machine.measure, size, batches, _REPEAT.value)
+    share = row['gflop'] / (1e-3 * row['train']) / peaks['gflops']
+    binaries.print_row([size, f'{row["train"]:.0f}', f'{share:.2f}',
+                        *(f'{row[f"act_{batch}"]:.2f}' for batch in batches)])
+  if _ALIKE.value:
+    _print_titles('core', 'parameters', 'learning, CPU ms', *acting)
+    for name in cores_lib.ALIKE:
+      found[name] = row = _apart(machine.measure_alike, name, batches, _REPEAT.value)
+      binaries.print_row([name, f'{row["parameters"]:,}', f'{row["train"]:.0f}',
                           *(f'{row[f"act_{batch}"]:.2f}' for batch in batches)])
-    if _ALIKE.value:
-      _print_titles('core', 'parameters', 'learning, CPU ms', *acting)
-      for name in cores_lib.ALIKE:
-        found[name] = row = pool.apply(
-            machine.measure_alike, (name, batches, _REPEAT.value))
-        binaries.print_row([name, f'{row["parameters"]:,}', f'{row["train"]:.0f}',
-                            *(f'{row[f"act_{batch}"]:.2f}' for batch in batches)])
 
 
 def _measure_job(found: dict) -> None:
@@ -132,6 +138,7 @@ def main() -> None:
     binaries.refuse(f'--json={_JSON.value}: expected a file in a folder that exists')
   from gtrxl_tf.settings import config  # pylint: disable=import-outside-toplevel
 
+  signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # It then stops its run.
   found = {}
   try:
     if _SIZES.value or _ALIKE.value:
@@ -140,6 +147,8 @@ def main() -> None:
       _measure_job(found)
   except config.ConfigError as error:
     sys.exit(f'Stopped: {error}')
+  except process.BrokenProcessPool:
+    sys.exit('Stopped: the process was killed; it may have run out of memory.')
   if _JSON.value:
     pathlib.Path(_JSON.value).write_text(json.dumps(found, indent=1), encoding='utf-8')
 

@@ -253,9 +253,16 @@ class CompareTest(absltest.TestCase):
   @pytest.mark.medium
   def test_runs_whose_folders_are_gone_stay_in_reports(self):
     self._compare(seeds=1)
+    self._write_settings()
     shutil.rmtree(self.root / 'lstm')
     self._compare(seeds=1, only_report=True)
     self.assertLen(self._cells('lstm | 0'), 1)
+    before = (self.root / 'runs.jsonl').read_bytes()
+    printed = self._compare(seeds=1, models=['gtrxl'])
+    kept, = self.root.glob('runs.*.jsonl')
+    self.assertIn(f'1 runs of {self.root}/runs.jsonl have no folder: it is kept as '
+                  f'{kept.name}', printed)
+    self.assertEqual(kept.read_bytes(), before)
 
   def test_the_seed_is_set_by_its_own_flag(self):
     self._assert_refused('Experiment.seed differs .*: expected --seeds and --first_seed',

@@ -68,6 +68,8 @@ class HelpTest(parameterized.TestCase):
        'Not started: --inference_device without --inference_port: expected both\n'),
       ('learner', ['--gin_file=x', '--root_dir=x', '--inference_port=8001'],
        'Not started: --inference_port without --server: expected both\n'),
+      ('actor', ['--gin_file=x', '--server=localhost:8000', '--metrics_host=0.0.0.0'],
+       'Not started: --metrics_host without --metrics_port: expected both\n'),
       ('serve', ['--policy_dir=x', '--host='],
        'Not started: --host is empty: expected a host, or 0.0.0.0 for all interfaces\n'),
       ('scaling', ['--gin_file=x', '--actors=1,0'],

@@ -4,12 +4,13 @@ from concurrent import futures
 import contextlib
 import pathlib
 import shlex
+import shutil
 import signal
 import statistics
 import subprocess
 import threading
 import time
-from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 import gin
 
@@ -95,6 +96,7 @@ class Comparison:
     # It guards the next two, and is reentrant because a signal may interrupt `_stop`.
     self._lock = threading.RLock()
     self._processes: List[subprocess.Popen] = []
+    self._began: Dict[pathlib.Path, float] = {}  # When the runs that train began.
     self._stopping = False
     if not only_report:
       _check_has_effect({'Experiment.seed'} & differences.names('\n'.join(gin_bindings)))
@@ -112,6 +114,7 @@ class Comparison:
     Raises:
       RunStopped: a run failed, but did not diverge; or `Interrupted`.
     """
+    self._keep_index()
     runs, seconds = self._unfinished(), []
     with futures.ThreadPoolExecutor(num_jobs) as pool, self._stops_on_signals():
       trained = {pool.submit(self._train, run, num_jobs > 1): run for run in runs}
@@ -124,9 +127,28 @@ class Comparison:
               f'Interrupted in {folder.root}. Run the same command to continue.')
         self.report()
         seconds.append(duration)
-        minutes = statistics.mean(seconds) / 60 * (len(runs) - number) / num_jobs
+        minutes = self._seconds_left(
+            statistics.mean(seconds), len(runs) - number, num_jobs) / 60
         print(f'{number} of {len(runs)} runs done, about {minutes:,.0f} minutes left: '
               f'{folder.root}', flush=True)
+
+  def _keep_index(self) -> None:
+    """Copies the index if it alone has some runs: reports will write another."""
+    path = self._root / _INDEX
+    gone = [run for _, *run in _indexed(path) if not any(
+        folder.parent.name == run[0] for folder in self._root.rglob(f'seed_{run[1]}'))]
+    if gone:
+      kept = path.with_name(f'runs.{time.strftime("%Y%m%d-%H%M%S")}.jsonl')
+      shutil.copy2(path, kept)
+      print(f'{len(gone)} runs of {path} have no folder: it is kept as {kept.name}',
+            flush=True)
+
+  def _seconds_left(self, duration: float, num_left: int, num_jobs: int) -> float:
+    """Returns the time until `num_left` runs have ended, if each takes `duration`."""
+    now = time.monotonic()
+    running = [max(duration - (now - start), 0) for start in list(self._began.values())]
+    left = sum(running) + duration * (num_left - len(running))
+    return left / max(min(num_jobs, num_left), 1)
 
   def commands(self) -> List[str]:
     """Returns a shell command for each unfinished run, which may run anywhere."""
@@ -234,6 +256,7 @@ class Comparison:
     folder, start = self._folder(run), time.monotonic()
     if self._stopping:
       return 0.
+    self._began[folder.root] = start
     board = tensorboard.Summaries(folder.summaries)
     board.sweep_point({
         'model': run.model, 'seed': run.seed,
@@ -255,6 +278,7 @@ class Comparison:
       if process.wait() and not (self._stopping or folder.diverged.exists()):
         self._failed = folder
         self._stop()
+      del self._began[folder.root]
       return time.monotonic() - start
 
   @contextlib.contextmanager

@@ -82,6 +82,15 @@ class RunIndexTest(absltest.TestCase):
     self.assertEqual([row['learner_step'] for row in read if not math.isnan(row['return'])],
                      [1000 * i for i in range(1, 21)])
 
+  def test_the_lowest_return_of_a_run_that_diverged_is_kept(self):
+    rows = [{'learner_step': 20. * i, 'return': -95. if i == 7 else -10.}
+            for i in range(301)]
+    run = comparison.Run('ed', 0, rows, [], True, {})
+    run_index.write(self.path, run_index.Index(
+        'c', 'v', None, [comparison.PointRuns('', [run], None)]))
+    read, = run_index.read(self.path).points[0].runs
+    self.assertEqual(comparison.floor(read, 'return'), -95)
+
   def test_settings_of_several_lines_stay_whole(self):
     long = '\n'.join(['X.a = \\', '    [{},', '     2]'])
     runs = [_run('gtrxl', seed, 4., lines=[long.format(seed)]) for seed in (0, 1)]

@@ -14,6 +14,7 @@ import tree
 from gtrxl_tf import environments
 from gtrxl_tf.agents import decision as decision_agent
 from gtrxl_tf.agents import policy as policy_lib
+from gtrxl_tf.environments import batched_environment
 from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import decision
 from gtrxl_tf.settings import config
@@ -72,8 +73,8 @@ def _picture(environment: dm_env.Environment, observation: Any) -> np.ndarray:
     if callable(getattr(environment, 'render', None)):
       picture = np.asarray(environment.render())
       why = f'{picture.dtype} {list(picture.shape)}'
-  except config.ConfigError as error:
-    why = str(error)
+  except batched_environment.ERRORS as error:  # A package may be missing.
+    why = config.described(error)
   if picture is None or not _is_image(picture) or picture.shape[-1] != 3:
     images = [x for x in map(np.asarray, tree.flatten(observation)) if _is_image(x)]
     if len(images) != 1:

@@ -83,12 +83,14 @@ class FilmedTest(parameterized.TestCase):
     for frame, row, column in (first, 1, 0), (last, end, 4):
       self.assertEqual(tuple(frame[24 * row + 12, 24 * column + 12]), (40, 100, 220))
 
-  def test_images_take_the_place_of_a_render_that_cannot_draw(self):
-    filmed = films.Filmed(_Images((6, 8, 3)))
-    with mock.patch.object(_Images, 'render', create=True,
-                           side_effect=config.ConfigError('no display')):
-      filmed.reset()
-    self.assertLen(filmed.frames, 1)
+  @parameterized.parameters(config.ConfigError('no display'), RuntimeError('no pygame'))
+  def test_a_render_that_cannot_draw(self, error):
+    with mock.patch.object(_Images, 'render', create=True, side_effect=error):
+      filmed = films.Filmed(_Images((6, 8, 3)))
+      filmed.reset()  # The image takes the place of a picture.
+      self.assertLen(filmed.frames, 1)
+      with self.assertRaisesRegex(films.CannotDraw, f'from render.*: .*{error}'):
+        films.Filmed(_Images((5,))).reset()
 
   @parameterized.parameters(((6, 8, 3), 0), ((6, 8, 1), 0), ((6, 8, 4), 3), ((6, 8, 9), 6))
   def test_images_take_the_place_of_pictures(self, shape, channel):

@@ -128,7 +128,7 @@ def _read(number: int, label: str, root: str, num_episodes: int) -> _Run:
     experiment = prepare.prepare([str(folder.config)], [], check=False)
     environment, tasks = experiment.environment_name, experiment.task_names
     informed = experiment.informed_return()
-    if informed is not None and random is None:
+    if informed is not None and random is None and not experiment.learns_while_acting:
       random = _random_return(experiment)
     episodes = num_episodes and report_episodes.show(
         f'run{number}', experiment, folder, num_episodes)
@@ -264,7 +264,7 @@ def _curves(runs: Sequence[_Run]) -> str:
   measure = 'score' if all('score' in x for x in known) else 'return'
   informed, random = (_shared(x) if measure == 'return' else None for x in (
       [run.informed for run in runs], [run.random for run in runs]))
-  looks = [(f'2px solid {report_pictures.color(i)}', label)
+  looks = [(report_pictures.line(i), label)
            for i, label in enumerate(rows) if len(rows) > 1]
   looks += [(f'2px {look} currentColor', label) for look, label, value in (
       ('dotted', 'informed policy', informed), ('dashed', 'random actions', random))

@@ -93,9 +93,11 @@ def learning_processes(name: str, title: str, lines: Mapping[str, history_curves
   return panel(name, title, draw)
 
 
-def color(number: int) -> str:
-  """Returns the color of the run with this number, in every picture."""
-  return matplotlib.colors.to_hex(curves.style(number)['color'])
+def line(number: int) -> str:
+  """Returns the line of the run with this number in every picture, as a CSS border."""
+  style = curves.style(number)
+  look = {'-': 'solid', '--': 'dashed', ':': 'dotted'}[style['linestyle']]
+  return f'2px {look} {matplotlib.colors.to_hex(style["color"])}'
 
 
 def attention_map(name: str, episode: films.Episode, weights: Optional[np.ndarray]

@@ -7,6 +7,7 @@ import math
 import os
 import pathlib
 import re
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -221,6 +222,17 @@ class PageTest(_Test):
         'learning_process.csv': 'name,transitions,return,interval95\n'
                                 'policy,10,0.5,0.1\nsource,10,0.9,0.1\n'}))
     self.assertIn('return in learning processes', page.curves)
+
+  def test_a_policy_that_learns_while_it_acts_has_no_random_actions_beside_it(self):
+    experiment = mock.Mock(environment_name='dr', task_names=[''],
+                           learns_while_acting=True)
+    experiment.informed_return.return_value = 1.0
+    with mock.patch.object(report.prepare, 'prepare', return_value=experiment):
+      self.page(self.make('run'))
+    experiment.make_evaluation_environments.assert_not_called()
+
+  def test_twelve_runs_have_twelve_lines(self):
+    self.assertLen({report_pictures.line(i) for i in range(12)}, 12)
 
   def test_an_experiment_that_cannot_be_made_has_no_films(self):
     page = self.page(self.make(

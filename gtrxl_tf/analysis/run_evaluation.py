@@ -3,6 +3,7 @@
 from typing import Any, Callable, List, Optional, Sequence
 
 import gin
+import numpy as np
 import tensorflow as tf
 import tree
 
@@ -53,7 +54,7 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
   # In graphs with residual convolutions this pass of TensorFlow's optimizer fails, changes
   # nothing, and prints an error.
   tf.config.optimizer.set_experimental_options({'remapping': False})
-  lines = {}
+  lines, sources, optima = {}, {}, set()
   for point in models.sweep(sweep):
     with parts.failure_recorded(
         'evaluation', folder.failures / 'evaluate.txt', unexpected_only=True):
@@ -75,13 +76,17 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
         show(f'{name}Share of episodes that succeed right after a success, and after 1, '
              '2, ... misses: ' + ', '.join(f'{x:.2f}' for x in again))
         lines[point.name] = evaluator.curves['policy']
+        sources[f'source, {point.name}'] = source = evaluator.curves['source']
+        optima.add(evaluator.optimum)
       else:
         show(name + _play(
             experiment, folder, num_episodes or _NUM_EPISODES, num_environments, greedy))
   if lines and sweep:
     picture = folder.root / 'evaluation.png'
-    history_curves.draw(picture, {**lines, 'source': evaluator.curves['source']},
-                        folder.root.name, evaluator.optimum)
+    if all(np.array_equal(x.mean, source.mean) for x in sources.values()):
+      sources = {'source': source}
+    history_curves.draw(picture, {**lines, **sources}, folder.root.name,
+                        optima.pop() if len(optima) == 1 else None)
     show(f'Learning processes: {picture}')
 
 

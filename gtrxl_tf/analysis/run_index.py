@@ -79,7 +79,7 @@ def write(path: pathlib.Path, index: Index) -> None:
           **run._asdict(), 'point': point.value,
           'metrics': _table([
               {name: row[name] for name in row if name in columns}
-              for row in _thinned(run.metrics)]),
+              for row in _thinned(run)]),
           'evaluation': _table(_by_task(run.evaluation)),
           'processes': {name: [list(values) for values in curve]
                         for name, curve in run.processes.items()},
@@ -134,14 +134,18 @@ def _settings(config: str) -> List[str]:
   return re.split(r'\n(?![ \t])', config)
 
 
-def _thinned(rows: Sequence[Dict[str, float]]) -> List[Dict[str, float]]:
-  """Returns at most `MOST_ROWS` rows, with the first and the last.
+def _thinned(run: comparison.Run) -> List[Dict[str, float]]:
+  """Returns at most `MOST_ROWS` rows of a run, with the first and the last.
 
-  Rows with a return are added if there are at most as many, as after evaluations.
+  Rows with a return are added if there are at most as many, as after evaluations, and
+  the lowest of a run that diverged, which counts.
   """
+  rows = run.metrics
   places = np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).round().astype(int)
   known = [i for i, row in enumerate(rows) if not math.isnan(row['return'])]
-  return [rows[i] for i in sorted({*places, *(known if len(known) <= MOST_ROWS else ())})]
+  more = known if len(known) <= MOST_ROWS else (
+      [min(known, key=lambda i: rows[i]['return'])] if run.diverged else [])
+  return [rows[i] for i in sorted({*places, *more})]
 
 
 def _by_task(rows: Sequence[Dict[str, float]]) -> List[Dict[str, float]]:

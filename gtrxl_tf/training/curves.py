@@ -21,6 +21,7 @@ AXES = {'environment_steps': (1e6, 'million environment steps'),
         'seconds': (60, 'minutes'),
         'cpu_seconds': (60, 'CPU minutes of training')}
 
+_LINES = ('-', '--', ':')  # There are ten colours.
 _REFERENCE_STYLES = (':', '--', '-.', (0, (3, 1, 1, 1, 1, 1)))
 
 THIN_AND_BOLD = 'thin: each run, bold: mean of the runs'
@@ -55,7 +56,7 @@ def mean_and_error(values: Sequence[float], spec: str = '.2f') -> str:
 
 def style(number: int) -> Dict[str, str]:
   """Returns the style that the label with this number has in every panel."""
-  return {'color': f'C{number}', 'linestyle': '-' if number < 10 else '--'}
+  return {'color': f'C{number}', 'linestyle': _LINES[number // 10 % len(_LINES)]}
 
 
 def plot(panel: plt.Axes, runs: Dict[str, List[Rows]], column: str,

@@ -55,7 +55,8 @@ def measure(gin_files: Sequence[str], seed: int, steps: Optional[int],
           time.sleep(_PERIOD_SECONDS)
       finally:
         process.terminate()
-      if process.wait():
+        process.wait()
+      if process.returncode:
         log.seek(0)
         last = (log.read().strip().splitlines() or [''])[-1]
         raise config.ConfigError(

@@ -219,11 +219,13 @@ class OnlineExperiment(experiment.Experiment):
             f'OnlineExperiment.{name} = {given and config.name_of(type(given))}: '
             f'expected {needed if agent.from_replay else None} with the agent '
             f'{config.name_of(type(agent))}')
-    if (self.batches_per_weights or agent.publish_period) < agent.publish_period:
-      raise config.ConfigError(
-          f'OnlineExperiment.batches_per_weights = {self.batches_per_weights}: expected '
-          f'at least {agent.publish_period}, the learner steps until the agent '
-          'publishes newer weights')
+    period = agent.publish_period
+    for name, given in (('batches_per_weights', self.batches_per_weights),
+                        ('max_age', self._max_age)):
+      if given is not None and given < period:  # The learner would wait for ever.
+        raise config.ConfigError(
+            f'OnlineExperiment.{name} = {given}: expected at least {period}, the learner '
+            'steps until the agent publishes newer weights')
     return agent
 
   def make_optimizer(self, progress: Optional[tf.Variable] = None
@@ -295,8 +297,7 @@ class OnlineExperiment(experiment.Experiment):
     return unroll.Unroll(
         observation=tf.nest.map_structure(batched, self.observation_spec),
         step_type=tf.TensorSpec((num,), tf.int32), reward=scalars, discount=scalars,
-        action=tf.nest.map_structure(
-            batched, policy.policy_state_spec.previous_action),
+        action=tf.nest.map_structure(batched, policy.policy_state_spec.previous_action),
         policy=tf.nest.map_structure(batched, policy.info_spec.policy),
         record=tf.nest.map_structure(batched, policy.info_spec.record),
         episode_return=scalars, episode_success=scalars,
@@ -305,8 +306,7 @@ class OnlineExperiment(experiment.Experiment):
 
   def unroll_signature(self) -> unroll.Unroll:
     """Returns the specs of an item of unrolls, in the replay table if there is one."""
-    return unroll.signature(
-        self.row_spec(), self.unroll_length, self.memory_length)
+    return unroll.signature(self.row_spec(), self.unroll_length, self.memory_length)
 
   def make_batch(self, agent: agent_lib.OnlineAgent) -> Any:
     """Makes one unroll of zeros, `[1, time, ...]`, as the agent's loss takes it."""

@@ -214,6 +214,9 @@ class ExperimentTest(parameterized.TestCase):
         config.ConfigError,
         '^OnlineExperiment.batches_per_weights = 4: expected at least 5,'):
       _experiment(batches_per_weights=4, agent=agent).make_agent()
+    with self.assertRaisesRegex(
+        config.ConfigError, '^OnlineExperiment.max_age = 4: expected at least 5,'):
+      _experiment(max_age=4, agent=agent).make_agent()
 
   @parameterized.parameters(
       (dict(batch_size=3, num_actors=2), '1 x 3 / 3 = 1, .*: 1', 6),
@@ -248,7 +251,7 @@ class ExperimentTest(parameterized.TestCase):
     experiment = _experiment(agent=agent)
     self.assertEqual(experiment.max_age(experiment.make_agent()), 14)
     for settings, expected in (
-        (dict(max_age=5), 5), (dict(batches_per_weights=7), 7),
+        (dict(max_age=8), 8), (dict(batches_per_weights=7), 7),
         (dict(batches_per_weights=7, max_age=9), 9)):
       experiment = _experiment(agent=agent, **settings)
       self.assertEqual(experiment.max_age(experiment.make_agent()), expected)

@@ -72,9 +72,11 @@ class OnlineTrainer(trainer.Trainer):
           f'{experiment.items_per_batch}: expected a multiple of the {num_workers} '
           'workers that share it')
     self._meets = num_workers > 1
-    if self._meets and experiment.replay:
-      raise config.ConfigError(
-          f'{num_workers} workers: expected one with OnlineExperiment.replay')
+    for name in 'replay', 'batches_per_weights':
+      # Workers cannot divide a table, nor batches of which actors make no item too many.
+      if self._meets and getattr(experiment, name):
+        raise config.ConfigError(
+            f'{num_workers} workers: expected one with OnlineExperiment.{name}')
     with strategy.scope():
       # It follows from the environment steps, on which workers agree, and is therefore
       # in no checkpoint.

@@ -28,6 +28,7 @@ from gtrxl_tf.replay import weights
 from gtrxl_tf.replay import writer
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoints
+from gtrxl_tf.training import devices
 from gtrxl_tf.training import learner
 from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import optimizers
@@ -102,6 +103,14 @@ class OnlineTrainingTest(parameterized.TestCase):
         experiment, training_lib.Process(
             self.folder, strategy or tf.distribute.get_strategy(),
             lambda: should_stop() or time.time() > deadline, f'localhost:{self.port}'))
+
+  def test_several_workers_do_not_share_batches_that_actors_wait_for(self):
+    self.port = None  # It needs no server.
+    with mock.patch.object(devices, 'num_workers', return_value=2):
+      with self.assertRaisesRegex(
+          config.ConfigError,
+          '^2 workers: expected one with OnlineExperiment.batches_per_weights'):
+        self.training(self.experiment(4, batches_per_weights=2))
 
   def train_in_parts(self, *ends, strategy=None, **settings):
     """Trains from the start, with a new learner for each part, up to `ends` batches."""
