@@ -260,7 +260,7 @@ class CompareTest(absltest.TestCase):
     before = (self.root / 'runs.jsonl').read_bytes()
     printed = self._compare(seeds=1, models=['gtrxl'])
     kept, = self.root.glob('runs.*.jsonl')
-    self.assertIn(f'1 runs of {self.root}/runs.jsonl have no folder: it is kept as '
+    self.assertIn('runs.jsonl has 1 run(s) whose folders are gone: it is kept as '
                   f'{kept.name}', printed)
     self.assertEqual(kept.read_bytes(), before)
 

@@ -133,15 +133,15 @@ class Comparison:
               f'{folder.root}', flush=True)
 
   def _keep_index(self) -> None:
-    """Copies the index if it alone has some runs: reports will write another."""
+    """Copies the index if some folders of its runs are gone; reports write another."""
     path = self._root / _INDEX
     gone = [run for _, *run in _indexed(path) if not any(
         folder.parent.name == run[0] for folder in self._root.rglob(f'seed_{run[1]}'))]
     if gone:
       kept = path.with_name(f'runs.{time.strftime("%Y%m%d-%H%M%S")}.jsonl')
       shutil.copy2(path, kept)
-      print(f'{len(gone)} runs of {path} have no folder: it is kept as {kept.name}',
-            flush=True)
+      print(f'{path} has {len(gone)} run(s) whose folders are gone: it is kept as '
+            f'{kept.name}', flush=True)
 
   def _seconds_left(self, duration: float, num_left: int, num_jobs: int) -> float:
     """Returns the time until `num_left` runs have ended, if each takes `duration`."""
