@@ -99,8 +99,8 @@ def check_copy(network: tf.keras.layers.Layer, copy: tf.keras.layers.Layer) -> N
         'torso and a core of its own for each network. In Python, make them in the '
         'function that makes the network')
   if not ours:
-    raise config.ConfigError('a network has no variables: expected a call of '
-                             'create_variables(observation_spec) before')
+    raise config.ConfigError('a network has no variables: expected an earlier '
+                             'call of create_variables(observation_spec)')
   for one, other in itertools.zip_longest(network.variables, copy.variables):
     if one is None or other is None or one.shape != other.shape:
       found = ' and '.join(

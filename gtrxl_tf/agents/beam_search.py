@@ -1,4 +1,4 @@
-"""Beam search over plans of codes, as TAP acts (Jiang et al., 2023)."""
+"""Beam search over plans of codes, the planner of TAP (Jiang et al., 2023)."""
 
 import math
 from typing import Any, Callable, Tuple

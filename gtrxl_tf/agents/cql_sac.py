@@ -91,7 +91,7 @@ class CQLSACActor(tf.Module):
           observation_spec, running=False)
 
   def observe(self, observation: Any, batch_dims: int) -> tf.Tensor:
-    """Makes vectors for the network of observations with `batch_dims` batch axes."""
+    """Flattens observations, with `batch_dims` batch axes, to the network's vectors."""
     if self.observation_statistics is not None:
       observation = self.observation_statistics.normalize(observation)
     return self._vector(observation, batch_dims)

@@ -100,7 +100,7 @@ class PolicyInfo(NamedTuple):
 
 
 class ActorCriticPolicy(NetworkPolicy):
-  """A policy whose state is the core's cache.
+  """The policy of an actor-critic; its state is the core's cache and the last action.
 
   The state need not be reset: the network clears its memory at steps that are FIRST.
 
@@ -153,7 +153,7 @@ class ActorCriticPolicy(NetworkPolicy):
 
     Args:
       state: the state that the last step returned.
-      records: the core's records of the last M steps, `[B, M, ...]`, also with 16 bits.
+      records: the core's records of the last M steps, `[B, M, ...]`, or 16-bit ones.
       is_first: `[B, M]`.
     """
     core = self._network.core

@@ -109,9 +109,10 @@ def attend_online(network: actor_critic.ActorCritic, inputs: actor_critic.Networ
 
 def by_step(segments: Sequence[Segment], row: int = 0, tokens_per_step: int = 1
             ) -> np.ndarray:
-  """Returns how much each step attends to memory and to each step, as mean over heads.
+  """Returns how much each step attends to memory and to each step, averaged over heads.
 
-  A step's attention is that of the token where its policy is read, the second of three.
+  A step attends from the token where its policy is read: its only token, or the second
+  of three.
 
   Args:
     segments: the segments of an episode of T steps, in order.

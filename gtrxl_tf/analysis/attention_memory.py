@@ -10,9 +10,9 @@ norms, dropout and the optimizer.
 
 def count(batch_size: int, length: int, width: int, num_heads: int,
           memory_length: int = 0) -> int:
-  """Returns the count for attention of a chunk to itself and to a memory (equation 6).
+  """Counts the numbers for attention of a chunk to itself and to a memory (equation 6).
 
-  Without memory it is that for attention within a context (equation 5).
+  Without memory, this is the count for attention within a context (equation 5).
 
   Args:
     batch_size: b, number of chunks.

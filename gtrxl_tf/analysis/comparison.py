@@ -216,12 +216,12 @@ def task_table(point: PointRuns) -> str:
 
 
 def learns(runs: Sequence[Run]) -> bool:
-  """Returns whether the runs were evaluated by learning processes beside a source's."""
+  """Returns whether runs were compared with a source by their learning processes."""
   return bool(normalized_measures(runs))
 
 
 def normalized_measures(runs: Sequence[Run]) -> List[str]:
-  """Returns which measures on the scale from random actions to the source runs have."""
+  """Returns which measures the runs have on the scale from random actions to source."""
   names = ['normalized', 'greedy_normalized', 'tuned_normalized']
   return [name for name in names
           if any(name in row for run in runs for row in run.metrics[-1:])]

@@ -303,7 +303,7 @@ class Comparison:
         process.terminate()
 
   def _read(self, point: variants.Point) -> List[comparison.Run]:
-    """Returns all runs of the point that have begun, also those whose folder is gone."""
+    """Returns all runs of the point that have begun, even if their folder is gone."""
     runs = []
     for model in self._models:
       for seed in self._seeds:

@@ -1,12 +1,12 @@
-"""How close cores are to the identity map before training (*GTrXL*, section 3.2).
+"""Measures how close cores are to the identity before training (*GTrXL*, section 3.2).
 
   python -m gtrxl_tf.analysis.initial_map 8
 
-prints, for each gate and order of norms with this number of layers, what the output of
-a step depends on: the correlation of outputs that have the input of the last step in
-common and nothing before it, and of outputs that have nothing in common. A core that
-begins as the identity map, and with it a policy that is Markovian, has about 1 and 0.
-One whose two numbers are equal does not show its current input.
+This prints, for each gate and order of norms with this number of layers, what the
+output of a step depends on: the correlation of outputs that have only the last input in
+common, and that of outputs that have none in common. A core that begins as the
+identity, and so makes its policy Markovian, has about 1 and 0. If the two numbers are
+equal, the output does not show the current input.
 """
 
 import sys

@@ -13,8 +13,8 @@ from gtrxl_tf.settings import gin_files
 
 _CORES = gin_files.FOLDER / 'cores'
 
-# Commas in brackets are its own. It becomes a part of a run's path, in which a / would
-# begin another folder, and TensorFlow would take a [ for a pattern.
+# Commas within brackets do not end a value. A value becomes a part of a run's path, in
+# which a / would begin another folder, and TensorFlow would take a [ for a pattern.
 _VALUE = r'(?:[^\s,/()\[\]]|\([^\s/()\[\]]*\))+'
 
 
@@ -67,7 +67,7 @@ def models(names: Sequence[str]) -> Dict[str, Model]:
 def _is_file(text: str) -> bool:
   """Returns whether a text is the path of a gin file, even with a = in its folders.
 
-  A space before it would be one after a comma of a list.
+  A text with a space before it is not one: it follows a comma in a list of values.
   """
   return (text.endswith('.gin') and text.strip() == text
           and ('/' in text or '=' not in text))

@@ -64,8 +64,8 @@ def bound(size: int) -> float:
 
   Args:
     size: pads along each side. With 4, one sequence in twenty can take longer than an
-      episode, which ends before all that is counted is lost: the bound is then higher
-      by 0.4.
+      episode, which then ends before all counted steps are lost: the true bound is 0.4
+      higher than the result.
   """
   counts = _successors(size)
   lost = 0.

@@ -31,7 +31,7 @@ from gtrxl_tf.training import metrics_csv
 from gtrxl_tf.training import run_folder
 from gtrxl_tf.training.offline import history_curves
 
-# Columns of `metrics.csv` that have a panel, in this order, beside returns.
+# Columns of `metrics.csv` that have a panel, in this order, besides returns.
 _COLUMNS = (
     r'success.*', r'score_.*', r'normalized', r'kl_.*_over_bound', r'clip_fraction',
     r'entropy', r'temperature', r'loss', r'(value|policy|td|actor|conservative)_loss',

@@ -1,4 +1,4 @@
-"""The attention of a run's model: pictures in the run's folder, numbers of episodes."""
+"""Measures the attention of a run's model, and draws it into the run's folder."""
 
 import pathlib
 from typing import Any

@@ -25,7 +25,7 @@ from gtrxl_tf.training.offline import history_curves
 # Rows of a curve: enough for a picture, and for steps to 90 % within 1 %.
 MOST_ROWS = 100
 
-# The columns of `metrics.csv` that are kept, beside scores.
+# The columns of `metrics.csv` that are kept, besides scores.
 _COLUMNS = (
     'environment_steps', 'learner_step', 'seconds', 'cpu_seconds', 'return', 'success',
     'source_return', 'random_return', 'normalized', 'greedy_return',
@@ -135,10 +135,11 @@ def _settings(config: str) -> List[str]:
 
 
 def _thinned(run: comparison.Run) -> List[Dict[str, float]]:
-  """Returns at most `MOST_ROWS` rows of a run, with the first and the last.
+  """Thins the rows of a run to `MOST_ROWS`, evenly spaced, with the first and the last.
 
-  Rows with a return are added if there are at most as many, as after evaluations, and
-  the lowest of a run that diverged, which counts.
+  All rows with a return are added if there are at most `MOST_ROWS` of them, as after
+  evaluations. Otherwise, if the run diverged, the row with the lowest return is added,
+  because that may be the run's result.
   """
   rows = run.metrics
   places = np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).round().astype(int)

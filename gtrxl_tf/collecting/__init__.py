@@ -1,7 +1,8 @@
 """Collects episodes and learning histories into datasets.
 
-`episodes.py` collects episodes of a policy or of a rule. The rest are sources:
-algorithms that learn while they play, and whose histories are recorded.
+`episodes.py` collects episodes of a policy, or of a scripted method of the environment.
+The other modules are about sources: algorithms that learn while they play, and whose
+histories are recorded.
 
 A learning history is everything that an algorithm saw and did from its first step to
 its last. A model that learns to predict the actions in many histories distills the

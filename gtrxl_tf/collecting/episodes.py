@@ -45,7 +45,7 @@ _MAX_EPISODES_FOR_NOTHING = 2000
 
 @config.configurable
 class Collector:
-  """Settings of a collection, and the play of its pieces.
+  """Defines a collection of episodes, and plays its pieces.
 
   A dataset keeps these settings and gin's, and only a collector with the same settings
   continues it.
@@ -247,8 +247,8 @@ class Collector:
   def too_rare(self) -> config.ConfigError:
     """Returns the error for when none of many episodes was kept."""
     return config.ConfigError(
-        f'Collector.keep = {self._keep!r}: expected episodes of that kind, but the '
-        f'last {_MAX_EPISODES_FOR_NOTHING:,} had none')
+        f'Collector.keep = {self._keep!r}: expected episodes of that kind, but none '
+        f'of the last {_MAX_EPISODES_FOR_NOTHING:,} was kept')
 
 
 def collect(collector: Collector, path: Union[str, os.PathLike], num_processes: int = 1,
@@ -336,7 +336,7 @@ def _start(modules: Sequence[str], settings: str) -> None:
 
 
 def _forget_collector() -> None:
-  """Frees a SavedModel before the modules of TensorFlow, which it needs to be freed."""
+  """Frees a SavedModel while TensorFlow's modules, which that takes, still exist."""
   global _collector
   _collector = None
   gc.collect()

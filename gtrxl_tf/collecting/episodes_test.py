@@ -354,7 +354,7 @@ class CollectTest(parameterized.TestCase):
   @pytest.mark.medium
   def test_an_error_if_no_episode_can_be_kept(self):
     gin.parse_config('TMaze.corridor_length = 1')
-    with self.assertRaisesRegex(config.ConfigError, 'the last 2,000 had none'):
+    with self.assertRaisesRegex(config.ConfigError, 'none of the last 2,000 was kept'):
       self._collect('never', num_episodes=10, keep='balanced')
     self.assertEqual(datasets.check(self._folder / 'never').num_episodes, 5)
 

@@ -32,7 +32,7 @@ _PIECE = 1000
 
 @config.configurable
 class HistoryCollector:
-  """Settings of a collection of histories, and the play of its pieces.
+  """Defines a collection of histories, and plays its pieces.
 
   A dataset stores these settings and gin's, and only a collector with the same settings
   continues it.

@@ -12,7 +12,7 @@ import tree
 def from_list(x: Any) -> Any:
   """Returns a nested list as a tensor, and anything else unchanged.
 
-  `check` refuses a ragged list, and one of several arguments.
+  It leaves a ragged list, or a list of several arguments, for `check` to refuse.
   """
   if isinstance(x, list):
     with contextlib.suppress(  # Symbolic, ragged, or of several dtypes.
@@ -37,7 +37,7 @@ def check(name: str, x: Any, sizes: Sequence[Optional[int]], expected: str
   leaves = tf.nest.flatten(x)
   ranks = {None if leaf is None else tf.TensorShape(getattr(leaf, 'shape', ())).rank
            for leaf in leaves}
-  # A state, or a layer's arguments in one list or tuple, as Keras' own layers take them.
+  # A state, or several arguments in one list or tuple, which Keras' own layers take.
   if x is None or isinstance(x, (tuple, dict)) or len(ranks) > 1:
     raise ValueError(f'{name} of type {type(x).__name__}: expected {expected}')
   if not any(hasattr(leaf, 'shape') for leaf in leaves):

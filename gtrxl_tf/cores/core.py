@@ -121,12 +121,12 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   them into a state, and `cache` turns a state into its acting form. An actor does the
   same after its weights change, so that it never mixes keys from two sets of weights.
 
-  A mask of Keras is passed on to the layers and losses behind a core. The core itself
-  does not skip masked steps: padding belongs at a sequence's end, with finite numbers.
+  Keras passes a mask on to the layers and losses after a core. The core itself does not
+  skip masked steps: padding belongs at a sequence's end, with finite numbers.
 
   Keras saves and loads models that use a core. In a functional model, a state is a nest
-  of inputs, as in `examples/keras_model.py`. Of a layer's usual arguments a core has only
-  `name`: its dtype is that of the global policy when it is made.
+  of inputs, as in `examples/keras_model.py`. A core takes `name`, but no other of a
+  layer's usual arguments: its dtype is that of the global policy when it is made.
 
   A subclass implements `_unroll`, `_step` and, where acting has a form of its own,
   `_cache`, `record` and `restore`; `docs/your_core.md` has an example. The conformance
@@ -334,8 +334,8 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     """
     if not self.built and type(self)._cache is not Core._cache:
       raise ValueError(
-          f'{self.name} has no variables yet, of which its cache is made: expected a '
-          'call of build([None, None, D]), or of the core, before')
+          f'{self.name} has no variables yet, which its cache needs: expected a call of '
+          'build([None, None, D]) or of the core first')
     return self._cache(self._fitted_state(state, None))
 
   def _cache(self, state: State) -> Cache:

@@ -383,7 +383,7 @@ class RATE(core.Core):
     memory, carry = self._retain(cache.memory, candidate, cache.carry)
     memory, carry, valid = self._begin_episodes(is_first, memory, carry, self._last(
         cache.valid, tf.ones_like(memory[:, :, 0], tf.bool), axis=1))
-    # Those of another episode may have overflowed, and a weight of 0 keeps a NaN.
+    # Another episode's may have overflowed, and a weight of 0 does not remove NaN.
     same = ~is_first[:, tf.newaxis, tf.newaxis, tf.newaxis]
     keys, values = tf.nest.map_structure(
         lambda x, new: tf.where(same, self._last(x, new, 2), tf.zeros((), x.dtype)),

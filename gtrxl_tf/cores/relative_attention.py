@@ -18,9 +18,10 @@ from gtrxl_tf.settings import config
 class RelativeMultiHeadAttention(saving.SavableLayer):
   """Multi-head attention that sees a key's position as its distance from the query.
 
-  Equations 15 to 21 of "Stabilizing Transformers for Reinforcement Learning" (from Dai
-  et al., 2019), without the residual. The scores are scaled by `1/sqrt(head_dim)`,
-  which equations 10 and 18 omit but every implementation of Dai et al. has.
+  It follows equations 15 to 21 of "Stabilizing Transformers for Reinforcement Learning"
+  (from Dai et al., 2019), without the residual. The scores are scaled by
+  `1/sqrt(head_dim)`, which equations 10 and 18 omit but every implementation of Dai et
+  al. has.
 
     >>> attention = RelativeMultiHeadAttention(num_heads=2, head_dim=4)
     >>> inputs, memory = tf.ones([1, 3, 8]), tf.ones([1, 2, 8])
@@ -114,7 +115,7 @@ class RelativeMultiHeadAttention(saving.SavableLayer):
     return outputs + self._weight('output_bias') if self.use_bias else outputs
 
   def _weigh(self, inputs, keys, mask, lookahead, key=None):
-    """Returns weights `[B, H, T, S]` of keys `[B, H, S, d]`, the last T the inputs'."""
+    """Returns weights `[B, H, T, S]` of keys `[B, H, S, d]`; inputs have the last T."""
     width, num_keys = self.relative_kernel.shape[0], keys.shape[2]
     positions = tf.cast(relative_positions.sinusoids(
         num_keys, width, lookahead), self.compute_dtype)

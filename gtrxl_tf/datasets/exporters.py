@@ -45,8 +45,8 @@ def minari(dataset: reader.Dataset, name: str) -> pathlib.Path:
     name: the id, which ends with a version, as in `'my_t_maze-v0'`.
 
   Returns:
-    The folder, below the environment variable `MINARI_DATASETS_PATH` or else
-    `~/.minari/datasets`.
+    The folder, in `~/.minari/datasets` or in the folder that the environment variable
+    `MINARI_DATASETS_PATH` names.
 
   Raises:
     DatasetError: the dataset or the id does not fit Minari, or the id exists.
@@ -60,8 +60,8 @@ def minari(dataset: reader.Dataset, name: str) -> pathlib.Path:
   try:
     minari_dataset.parse_dataset_id(name)
   except (TypeError, ValueError) as error:
-    raise DatasetError(f'{name}: no id of Minari: expected one that ends with a version, '
-                       "such as 'my_t_maze-v0'") from error
+    raise DatasetError(f'{name}: not an id of Minari: expected one that ends with a '
+                       "version, such as 'my_t_maze-v0'") from error
   _check_episodes(dataset, 'Minari')
   spaces = {kind: _space(spec, kind) for kind, spec in (
       ('observation', dataset.observation_spec()), ('action', dataset.action_spec()))}

@@ -101,7 +101,7 @@ class MinariTest(ExporterTest):
     specs = datasets.Specs(array, discrete)
     dataset = self._write(specs, self._random(specs))
     for name in ('any', '/any-v0', ''):
-      with self.assertRaisesRegex(datasets.DatasetError, 'no id of Minari'):
+      with self.assertRaisesRegex(datasets.DatasetError, 'not an id of Minari'):
         exporters.minari(dataset, name)
     exporters.minari(dataset, 'any-v0')
     with self.assertRaisesRegex(datasets.DatasetError, 'any-v0: exists: expected an id'):

@@ -25,18 +25,19 @@ _MINARI_IMAGE = 32  # Minari decodes JPEG of at least this height and width.
 
 @importers.importer
 def minari(name: Union[str, pathlib.Path]) -> importers.Recording:
-  """Reads a local Minari dataset, also one that `minari.DataCollector` has recorded.
+  """Reads a local Minari dataset, such as one that `minari.DataCollector` has recorded.
 
   Reads spaces of type Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple, as
   `GymnasiumEnvironment` shows them; texts in dictionaries are left out. Nothing is
   downloaded.
 
   Args:
-    name: the dataset's folder, or its id as for `minari.load_dataset`: the folder below
-      the environment variable `MINARI_DATASETS_PATH`, or else `~/.minari/datasets`.
+    name: the dataset's folder, or its id as for `minari.load_dataset`. An id names a
+      folder in `~/.minari/datasets`, or in the folder that the environment variable
+      `MINARI_DATASETS_PATH` names.
 
   Raises:
-    DatasetError: it is no Minari dataset, or has other spaces or another storage, or
+    DatasetError: it is not a Minari dataset, or has other spaces or another storage, or
       Minari has stored small images as JPEG, which changes their values.
     config.ConfigError: h5py is not installed.
   """
@@ -160,7 +161,7 @@ def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None
     action_names: what each discrete action does.
 
   Raises:
-    DatasetError: it is no such file.
+    DatasetError: it is not such a file.
     config.ConfigError: h5py is not installed.
   """
   file = _open_hdf5(pathlib.Path(path), "The importer of D4RL's files")

@@ -19,7 +19,7 @@ DatasetError = format_lib.DatasetError
 # Arrays that a dataset keeps open. Each takes a file descriptor, of which a process may
 # have few.
 _ARRAYS_OPEN = 512
-# Rows and numbers whose squares are in memory at once.
+# The most rows, and the most numbers, whose squares are in memory at once.
 _STATISTICS_ROWS, _STATISTICS_NUMBERS = 2**14, 2**22
 
 
@@ -249,7 +249,7 @@ def _described(path: pathlib.Path) -> Dict[str, Any]:
   description = format_lib.read_description(path)
   if description is None:
     within = sorted(file.parent.name for file in path.glob('*/dataset.json'))
-    raise DatasetError(f'{path.absolute()}: no dataset: there is no dataset.json. ' + (
+    raise DatasetError(f'{path.absolute()}: not a dataset: it has no dataset.json. ' + (
         f'Expected one of the datasets in it: {", ".join(within)}' if within else
         'Datasets are made by `gtrxl collect`, `gtrxl collect_histories`, `gtrxl '
         'import_dataset` and datasets.EpisodeWriter'))

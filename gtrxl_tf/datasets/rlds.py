@@ -33,7 +33,7 @@ def rlds(folder: Union[str, pathlib.Path], action_names: Tuple[str, ...] = ()
     action_names: what each discrete action does.
 
   Raises:
-    DatasetError: it is no such dataset, or lacks a field of RLDS.
+    DatasetError: it is not such a dataset, or lacks a field of RLDS.
     config.ConfigError: TensorFlow Datasets is not installed.
   """
   folder = pathlib.Path(folder)

@@ -64,7 +64,7 @@ class BatchedTimeStep(NamedTuple):
 
 def _method_of(environment: dm_env.Environment, name: str
               ) -> Optional[Callable[[], Any]]:
-  """Returns an environment's method; None if it has none, or a number of that name."""
+  """Returns an environment's method; None if it has no method of that name."""
   found = getattr(environment, name, None)
   return found if callable(found) else None
 

@@ -137,7 +137,7 @@ class ObservationWriter:
     try:
       value = np.asarray(value)
     except ValueError as error:  # Lists of different lengths.
-      raise Misfit(i, f'{name} is no array: expected {shape} and {dtype}, as its '
+      raise Misfit(i, f'{name} is not an array: expected {shape} and {dtype}, as its '
                    'spec says') from error
     if value.dtype.kind not in 'biuf':  # For example, None.
       raise Misfit(i, f'{name} = {value.tolist()!r:.60}: expected an array of shape '

@@ -115,7 +115,7 @@ class FromGymnasium(episodic.Episodic):
     if name.startswith('_'):
       raise AttributeError(name)
     found = self._task.get_wrapper_attr(name)
-    if not callable(found):  # A number `episode_return` may be of the running episode.
+    if not callable(found):  # Such as the return so far.
       raise AttributeError(name)
     return found
 
@@ -184,7 +184,7 @@ class FromGymnasium(episodic.Episodic):
                      'info, a dictionary, as in `return observation, {}`')
 
   def _number(self, name: str, value: Any, expected: str) -> Any:
-    """Returns a number or bool that `step` returned, also in an array of size 1."""
+    """Returns a number or bool that `step` returned, perhaps in an array of size 1."""
     if isinstance(value, (float, bool)):
       return value
     number = np.asarray(value) if np.ndim(value) == 0 or np.size(value) == 1 else None

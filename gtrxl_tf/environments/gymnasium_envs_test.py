@@ -416,7 +416,7 @@ class SpacesTest(parameterized.TestCase):
        r"observation\['a'\] = \(1,\): expected a tuple of 2 values"),
       (spaces.Box(0, 1, [2]), None, r'observation = None: expected .* shape \(2,\)'),
       (spaces.Box(0, 1, [2]), 'left', "observation = 'left': expected an array"),
-      (spaces.Box(0, 1, [2]), [[1], [1, 2]], 'observation is no array: expected'),
+      (spaces.Box(0, 1, [2]), [[1], [1, 2]], 'observation is not an array: expected'),
       (spaces.Discrete(3), None, 'observation = None: expected'),
       (spaces.Discrete(3), 1.5, r'dtype float64: expected \(\) and int32'))
   def test_an_observation_that_does_not_fit_its_space(self, space, value, message):

@@ -35,7 +35,7 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
 
   Raises:
     batched_environment.EnvironmentFailed: the constructor or a wrapper raised an error.
-    config.ConfigError: one of them returned something else than an environment.
+    config.ConfigError: one of them returned something other than an environment.
     ValueError: the constructor does not take `seed`, or another argument.
   """
   folder = os.getcwd()
@@ -67,8 +67,8 @@ def _named(setting: str, function: Callable[..., Any]) -> Iterator[None]:
     yield
   except batched_environment.ERRORS as error:
     place = config.place(error)
-    # An error without a place says that an argument does not fit, or that the library
-    # refuses one of its own.
+    # An error without a place is not from the user's code: an argument does not fit, or
+    # a class of this library refuses one.
     if isinstance(error, config.ConfigError) or (
         isinstance(error, (TypeError, ValueError)) and not place):
       raise

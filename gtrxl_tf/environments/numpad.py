@@ -2,7 +2,7 @@
 
 Each episode hides a sequence over all pads: every pad occurs once and is a neighbour
 of the pad before it (Moore neighbourhood). Pressing the next pad in the sequence
-lights it. Any other press, also of a lit pad, clears all lit pads, and the sequence
+lights it. Any other press, even of a lit pad, clears all lit pads, and the sequence
 must be pressed from its beginning again. Lighting a pad gives reward 1, but only
 once: pads that were lit before the lights were cleared give nothing when lit again.
 The last pad completes the sequence: all lights go out, and every pad gives its reward

@@ -124,7 +124,7 @@ def _batched(values: Sequence[Any]) -> Any:
 
 
 def with_rows(entries: np.ndarray, indices: Sequence[int], rows: Any) -> np.ndarray:
-  """Returns a copy in which some rows are others.
+  """Returns a copy of `entries` in which `rows` are at `indices`.
 
   It is a copy because `advance` may have given the array two names, or returned it as
   an observation. Where integers are followed by fractions, it has the fractions' type.
@@ -161,7 +161,7 @@ class _Tables(_Table):
     return super().__getitem__(self._begins + i)
 
   def with_lists(self, tasks: Sequence[int], lists: Sequence[list]) -> '_Tables':
-    """Returns tables in which those of some tasks are lists."""
+    """Returns the tables, with `lists` in place of those of some tasks."""
     return _Tables(with_rows(
         self._tables, tasks, _of_length(self._tables.shape[1], lists)))
 

@@ -1,8 +1,8 @@
 """Wrappers that change any environment: the settings of `Experiment.wrappers`.
 
 Each is called with an environment and returns the wrapped one. A list of them is
-applied in order, also to environments of gymnasium, which are converted first. Use
-gymnasium's own wrappers in a function that makes a `gymnasium.Env`.
+applied in order. Environments of gymnasium are converted first. Use gymnasium's own
+wrappers in a function that makes a `gymnasium.Env`.
 
 Logs, evaluations and scores report the returns of unclipped and unscaled rewards.
 """

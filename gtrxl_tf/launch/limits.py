@@ -65,7 +65,7 @@ def check_batch(experiment: experiment_lib.Experiment) -> None:
       for spec in tree.flatten(experiment.unroll_signature()))
   if needed > free:
     raise config.ConfigError(
-        f'a batch of {experiment.batch_size:,} and a full queue needs at least '
+        f'a batch of {experiment.batch_size:,} and a full queue need at least '
         f'{_gib(needed)}; this machine has {_gib(free)} left: expected a smaller '
         'batch_size, unroll_length or queue_batches')
 

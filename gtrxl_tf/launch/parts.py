@@ -97,7 +97,7 @@ def play(settings: Settings, inference: str, process: int, start: int) -> None:
     process: number of this process, which decides which actors it plays.
     start: see `EnvironmentHost`.
   """
-  # Most of what the settings name is not made here.
+  # The settings are not checked, since this part makes little of what they name.
   with _started('actor', settings, check=False) as part:
     experiment = part.experiment
     placed = experiment.inference or placement.Inference()

@@ -25,7 +25,7 @@ def claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment,
   """Locks a folder for this process, and writes the operative config into it.
 
   If settings were changed, the earlier config and evaluation are kept beside it. Yields
-  whether training begins: there was none, or it was done and its length was changed.
+  whether training begins here: no run was started, or a finished run got a new length.
 
   Raises:
     run_folder.InUseError: another process has it.

@@ -27,8 +27,8 @@ from gtrxl_tf.training import trainer
 from gtrxl_tf.training.online import experiment as experiment_lib
 from gtrxl_tf.training.online import placement
 
-# A run fails when one part dies more often than this in this time, or more often than
-# this without progress of the run in between, however long it lasts each time.
+# A run fails when one part dies more than `_DEATHS_FORGIVEN` times, either within
+# `_WITHIN_SECONDS` or, in any length of time, while the run makes no progress.
 _DEATHS_FORGIVEN = 5
 _WITHIN_SECONDS = 60
 # An actor that ends with an error takes seconds to start again. If it ends in the same way
@@ -109,7 +109,7 @@ def _check_saved(exit_code: int, folder: run_folder.RunFolder, killed: bool) -> 
   if exit_code not in (0, -signal.SIGTERM):  # SIGTERM kills it while it starts.
     why = ('its learner step did not end in time, and it was killed' if killed
            else 'the reason is above' if exit_code > 0
-           else f'it died by {signal.Signals(-exit_code).name}')
+           else f'it was killed by {signal.Signals(-exit_code).name}')
     lost = ('its steps since the newest checkpoint in '
             f'{folder.checkpoints} are lost. Run the same command to continue from it.'
             if folder.has_checkpoint else
@@ -119,7 +119,7 @@ def _check_saved(exit_code: int, folder: run_folder.RunFolder, killed: bool) -> 
 
 
 def threads_of_learner(experiment: experiment_lib.OnlineExperiment) -> int:
-  """Returns how many threads the learner gets beside the other parts; 0 for all."""
+  """Returns how many threads the learner gets when other parts run; 0 for all."""
   weights = experiment.acting_network.trainable_variables  # As many as the learner has.
   return devices.threads_of_step(
       sum(weight.shape.num_elements() for weight in weights),
@@ -129,7 +129,8 @@ def threads_of_learner(experiment: experiment_lib.OnlineExperiment) -> int:
 class Supervisor:
   """Runs a Reverb server, N actors, a learner and further parts as processes.
 
-  These are an evaluator and inference servers, if the settings ask for them.
+  The further parts are an evaluator and inference servers, where the settings ask for
+  them.
 
   A part that dies is started again and finds the others: actors and learner reconnect
   to a new server, which begins with its last checkpoint if there is one; a new learner
@@ -212,8 +213,8 @@ class Supervisor:
 
   def _start(self, name: str) -> None:
     main = self._mains[name]
-    # A run begins with the episodes of its seed. Later starts, also those of another
-    # process, which resumes the run, must not repeat them.
+    # A run begins with the episodes of its seed. Later starts must not repeat them,
+    # nor must those of another process, which resumes the run.
     if 'start' in main.keywords and (not self._begins or self._deaths[name]):
       main = functools.partial(main, start=time.time_ns())
     self.processes[name] = self._context.Process(
@@ -292,7 +293,7 @@ class Supervisor:
     return self._step
 
   def _failed(self, name: str, how_often: str) -> exit_codes.RunFailed:
-    """Returns the error that ends the run; its line begins the part's file."""
+    """Returns the error that ends the run, and writes its line into the part's file."""
     failure, cause = self._failure(name), _cause(self.processes[name].exitcode)
     text = ''
     if self.processes[name].exitcode > 0:
@@ -312,8 +313,8 @@ class Supervisor:
     """Asks all parts to stop, and kills those that do not.
 
     Args:
-      timeout: seconds that the learner has to save. The others have five, but for the
-        server of a run that goes on later: it writes its tables.
+      timeout: seconds that the learner has to save. The other parts have five, except
+        for the server of a run that goes on later, which has to write its tables.
     """
     seconds = {'learner': timeout,
                'server': 5 if self.ended() else _SECONDS_TO_WRITE_TABLES}

@@ -272,7 +272,7 @@ class SavedTest(parameterized.TestCase):
       supervisor._check_saved(255, self.folder, False)
 
   @parameterized.parameters(
-      (1, False, 'the reason is above'), (-signal.SIGKILL, False, 'it died by SIGKILL'),
+      (1, False, 'the reason is above'), (-signal.SIGKILL, False, 'it was killed by SIGKILL'),
       (-signal.SIGKILL, True, 'its learner step did not end in time, and it was killed'))
   def test_a_lost_save_is_an_error(self, exit_code, killed, why):
     with self.assertRaisesRegex(

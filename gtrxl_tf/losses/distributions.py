@@ -1,4 +1,4 @@
-"""Log-probabilities and KL divergences of the policies that V-MPO trains.
+"""Log-probabilities of policies, and the KL divergences that V-MPO bounds.
 
 All results are computed in float32 for any input type: the trust regions of V-MPO are
 as narrow as 5e-6, which half precision cannot resolve.

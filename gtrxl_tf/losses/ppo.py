@@ -10,8 +10,8 @@ import tensorflow as tf
 from gtrxl_tf.losses import averages
 from gtrxl_tf.losses import shapes
 
-# exp of this is finite, also squared. Ratios this large are clipped in any case where
-# the advantage is positive, but an infinite one would make the gradient NaN.
+# exp of this is finite, even squared. A ratio this large is clipped anyway where the
+# advantage is positive, but an infinite one would make the gradient NaN.
 _LARGEST_LOG_RATIO = 40.
 # Added to the standard deviation of advantages, so that it is not 0.
 _DEVIATION_EPSILON = 1e-8

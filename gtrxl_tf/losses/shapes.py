@@ -1,4 +1,4 @@
-"""Shapes and dtypes of a loss's arguments, while the loss is traced."""
+"""Checks the shapes of a loss's arguments while it is traced, and converts indices."""
 
 from typing import Any
 

@@ -240,9 +240,9 @@ class ActionSpace:
 
     Args:
       policy: `[B, ...]`.
-      seed: two integers, as for `tf.random.stateless_*`, with which the same seed gives
-        the same sample, though not the same with XLA as without it; or one integer or
-        None, as for `tf.random.uniform`.
+      seed: two integers, as for `tf.random.stateless_*`; or one integer or None, as for
+        `tf.random.uniform`. The same two integers give the same sample each time, but
+        not the same one with XLA as without it.
     """
     seed, discrete = stateless_seed(seed), []
     for i, logits in enumerate(self._logits(policy)):

@@ -46,7 +46,7 @@ def zero_inputs(observation_spec: Any, space: action_space.ActionSpace
 def previous_action_and_reward(
     inputs: NetworkInputs, space: action_space.ActionSpace, dtype: tf.DType
 ) -> tf.Tensor:
-  """Returns features `[..., D]` of both; zeros on an episode's first step.
+  """Returns features `[..., D]` of previous action and reward; zeros on first steps.
 
   Raises:
     ValueError: the inputs differ in their batch size or number of steps.
@@ -129,9 +129,9 @@ class ActorCritic(memory_network.MemoryNetwork):
     predictor: as given, or None.
 
   Raises:
-    ConfigError: there is no policy for `action_spec`; `pixel_control_head` does not
-      fit it: the actions are not discrete, or their number differs; there is a
-      predictor for another core.
+    ConfigError: there is no policy for `action_spec`; or `pixel_control_head` does not
+      fit it, since the actions are not discrete or their number differs; or there is a
+      predictor, and the core is not `MERLIN`.
   """
   running_statistics = True
 

@@ -174,7 +174,7 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
         normalize_observations=True)
     inputs = make_inputs()._replace(observation=tf.zeros([B, T, 5]))
     with self.assertRaisesRegex(
-        ValueError, '^mine has no variables yet: expected a call of create_variables'):
+        ValueError, '^mine has no variables yet: expected an earlier call of create_variables'):
       unroll(network, inputs)
 
   @parameterized.parameters(*CORES)

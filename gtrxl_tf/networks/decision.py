@@ -172,8 +172,8 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     """Multiplies the core's memory tokens by the oracle's answer `[B]`.
 
     Returns:
-      `is_first` and state for the core, with which this also holds where an episode
-      begins.
+      `is_first` and state for the core. `is_first` is all false, so that the core keeps
+      these tokens even where an episode begins.
     """
     answer = tf.cast(answer, state.memory.dtype)[:, tf.newaxis, tf.newaxis]
     memory = tf.cast(self.core.initial_memory, state.memory.dtype)

@@ -73,8 +73,8 @@ class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
   def build(self, input_shape: Any) -> None:
     """Refuses a call before `create_variables`, which alone knows the observations."""
     raise ValueError(
-        f'{self.name} has no variables yet: expected a call of '
-        'create_variables(observation_spec) before')
+        f'{self.name} has no variables yet: expected an earlier call of '
+        'create_variables(observation_spec)')
 
   @abc.abstractmethod
   def _build_embedding(self, observation_spec: Any) -> int:

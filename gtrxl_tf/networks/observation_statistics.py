@@ -35,9 +35,9 @@ class ObservationStatistics(tf.Module):
   result to [-10, 10]. Before the first update they only clip.
 
   Other statistics are those of a dataset, which `assign` sets once. They normalize
-  floats and images, also images of bytes. The mean of each pixel is subtracted, and the
-  result is divided by the root mean square of the pixels' deviations. A background that
-  never changes becomes 0, so that small objects on it stand out.
+  floats and images, including images of bytes. The mean of each pixel is subtracted,
+  and the result is divided by the root mean square of the pixels' deviations. A
+  background that never changes becomes 0, so that small objects on it stand out.
 
   All other arrays, such as indices and an action mask, stay as they are.
 

@@ -25,7 +25,7 @@ _MOST_VALUES = 4096
 
 
 class Predictions(NamedTuple):
-  """The predictor's errors at each step, float32: its losses before their costs."""
+  """The losses and values of the predictor at each step, float32, without costs."""
   kl: tf.Tensor           # [B, T], KL(posterior || prior) in nats.
   observation: tf.Tensor  # [B, T], negative log-likelihood.
   action: tf.Tensor       # [B, T], the previous action's; 0 on first steps.

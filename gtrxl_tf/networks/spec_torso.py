@@ -125,7 +125,7 @@ class SpecTorso(torsos.Torso):
     return num_values is not None and 0 < num_values.max(initial=0) <= self._max_one_hot
 
   def _misshapen_image(self, spec: specs.Array) -> str:
-    """Returns the axes of what seems to be an image, but of other axes; or ''."""
+    """Returns the axes of what seems to be an image in another layout; '' if none."""
     shape = spec.shape
     if self._has_few_values(spec) or (
         min(shape[-2:], default=0) < specs_lib.SMALLEST_IMAGE):

@@ -75,7 +75,7 @@ class TAPNetwork(keras.Layer):
     model_dim: D.
     num_heads: heads of each attention layer, each D / heads wide.
     dropout: share dropped in training, as in `SegmentTransformer`, everywhere.
-    code_decay: decay of the moving averages that codes are, at each learner step.
+    code_decay: decay, per learner step, of the moving averages that define the codes.
 
   Attributes:
     action_space: the `ActionSpace` of `action_spec`.

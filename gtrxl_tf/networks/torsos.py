@@ -146,7 +146,7 @@ class ConvTorso(Torso):
     if not len(channels) == len(kernel_sizes) == len(strides):
       raise config.ConfigError(
           f'ConvTorso has channels {channels}, kernel_sizes {kernel_sizes} and strides '
-          f'{strides}: expected equally many')
+          f'{strides}: expected the same number of each')
     self._padding = padding
     self._layers = [
         tf.keras.layers.Conv2D(*sizes, activation='relu', name=f'convolution_{i}')

@@ -111,7 +111,7 @@ class ConvTorsoTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(outputs, np.maximum(expected + bias, 0))
 
   def test_refuses_settings_and_images_that_do_not_fit(self):
-    with self.assertRaisesRegex(config.ConfigError, 'expected equally many'):
+    with self.assertRaisesRegex(config.ConfigError, 'expected the same number of each'):
       torsos.ConvTorso((32, 64))
     with self.assertRaisesRegex(ValueError, r'sees \[7, 9\] pixels, expected \[8, 8\]'):
       torsos.ConvTorso()(tf.zeros([1, 7, 9, 3], tf.uint8), batch_dims=1)

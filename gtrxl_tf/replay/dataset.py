@@ -120,7 +120,7 @@ def _samples(address: str, table: str, should_stop: Callable[[], bool],
       return tf.ensure_shape(go_on, [])
     return goes_on
 
-  # Sampling restarts after each time-out, while the batch behind it keeps filling.
+  # Sampling restarts after each time-out; the unfinished batch keeps its samples.
   return (tf.data.Dataset.counter().take_while(until(should_stop))
           .flat_map(lambda _: samples).take_while(until(abandoned)))
 

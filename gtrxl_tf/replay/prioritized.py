@@ -31,7 +31,7 @@ class Replay:
   Sampling never waits for new data, and the oldest item is removed when a new one comes
   into a full table. Therefore an unroll is used any number of times, or not at all, and
   it may be as old as the table is large: no unroll is refused for its age, which the
-  column `oldest_unroll` of the metrics shows. The queue keeps acting and learning in
+  column `oldest_unroll` of the metrics shows. The queue keeps actors and learner in
   step. It has a short notice of each new unroll, with its returns and without
   observations. The learner takes each notice once, and counts environment steps and
   episodes by it, so that a notice that comes twice is a repetition, as an unroll is

@@ -26,8 +26,8 @@ class Ledger(tf.train.experimental.PythonState):
 
   An unroll's age is the number of learner steps since the weights that acted in it were
   the newest target network. It is measured when the unroll is taken from the queue. The
-  pipeline behind holds at most one batch, so training follows within one more step, and
-  the bound allows for that step.
+  rest of the pipeline holds at most one batch, so training follows within one more
+  step, and the bound allows for that step.
 
     >>> ledger = Ledger(max_age=10)
     >>> ended = np.array([[np.nan], [1.0]])  # One episode, with a return of 1.

@@ -71,7 +71,7 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: Union[str, pathlib.Path]
   empty = path.is_dir() and not any(path.iterdir())
   if path.exists() and not empty and not (path / exported.CHECKSUMS).exists():
     raise config.ConfigError(
-        f'{path} exists and is no exported policy: expected a new or empty folder')
+        f'{path} exists and is not an exported policy: expected a new or empty folder')
   partial, old = (path.with_name(path.name + end) for end in ('.partial', '.replaced'))
   for left in partial, old:  # A process that was killed may have left them.
     shutil.rmtree(left, ignore_errors=True)

@@ -131,7 +131,7 @@ class ExportTest(parameterized.TestCase):
   def test_a_folder_of_something_else_is_refused(self):
     folder = pathlib.Path(self.create_tempdir().full_path)
     (folder / 'checkpoints').mkdir()
-    with self.assertRaisesRegex(config.ConfigError, 'is no exported policy: expected'):
+    with self.assertRaisesRegex(config.ConfigError, 'is not an exported policy: expected'):
       export.save_policy(None, folder)
     self.assertTrue((folder / 'checkpoints').exists())
 

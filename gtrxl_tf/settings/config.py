@@ -116,7 +116,7 @@ def mismatch(value: Any, hint: Any) -> Optional[str]:
     if not isinstance(value, (list, tuple)):
       value = [object()]  # No type accepts it.
     wrong = next(filter(None, (mismatch(x, args[0]) for x in value)), None)
-    return wrong and f'a list of which each is {wrong}'
+    return wrong and f'a list in which each item is {wrong}'
   if origin is collections.abc.Mapping:
     return _mapping_mismatch(value, args)
   if origin is collections.abc.Callable:
@@ -137,7 +137,7 @@ def _mapping_mismatch(value: Any, hints: Sequence[Any]) -> Optional[str]:
       if hint is float and isinstance(item, numbers.Real):
         continue  # A task may have no known return: it is NaN.
       if wrong := mismatch(item, hint):
-        return f'a dictionary of which each {part} is ' + (
+        return f'a dictionary in which each {part} is ' + (
             'a number' if hint is float else wrong)
   return None
 

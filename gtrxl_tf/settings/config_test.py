@@ -90,16 +90,16 @@ class CheckedArgumentsTest(parameterized.TestCase):
       ('fraction', 0.0, 'a number > 0 and <= 1'),
       ('kind', 'quick', "one of 'fast', 'slow'"),
       ('limit', 0, 'an integer >= 1 or None'),
-      ('units', 3, 'a list of which each is an integer >= 1'),
-      ('units', [1, 0], 'a list of which each is an integer >= 1'),
-      ('units', 'ab', 'a list of which each is an integer >= 1'),
+      ('units', 3, 'a list in which each item is an integer >= 1'),
+      ('units', [1, 0], 'a list in which each item is an integer >= 1'),
+      ('units', 'ab', 'a list in which each item is an integer >= 1'),
       ('name', 3, 'a string'),
       ('number', math.nan, 'a finite float32 number'),
       ('number', 1e39, 'a finite float32 number'),  # Infinite in float32.
       ('lines', 3, 'a dictionary or None'),
-      ('lines', {1: {}}, 'a dictionary of which each key is a string or None'),
-      ('lines', {'return': {'best': 'x'}}, 'a dictionary of which each value is a '
-       'dictionary of which each value is a number or None'),
+      ('lines', {1: {}}, 'a dictionary in which each key is a string or None'),
+      ('lines', {'return': {'best': 'x'}}, 'a dictionary in which each value is a '
+       'dictionary in which each value is a number or None'),
       ('loud', 1, 'True or False'),
       ('part', OtherPart, 'a Part (@Name() with parentheses) or None'),
       ('maker', 3, 'a callable (@Name without parentheses)'))

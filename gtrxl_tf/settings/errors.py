@@ -1,4 +1,4 @@
-"""The error of a setting, and what other errors say in one line."""
+"""The error of an unusable setting, and one-line texts of other errors."""
 
 import os
 import pathlib

@@ -1,7 +1,7 @@
 """Finds and reads gin files, and the modules that they import.
 
 A file is named by its path, relative to the working folder, or by its path or its name
-in the folder `gin` of this library. `include` looks beside the file that has it first.
+in the folder `gin` of this library. `include` first looks beside the file that has it.
 `import my_world` finds `my_world.py` beside the gin file, too, and its classes and
 functions need no decorator.
 """
@@ -127,7 +127,7 @@ def _own_names() -> Dict[str, Any]:
 
 
 def _register(name: str) -> None:
-  """Registers what the user's modules have under a name, for which gin asks.
+  """Registers the class or function that the user's modules have under a name.
 
   Raises:
     ValueError: a module defines it, and there is another configurable of this name.
@@ -142,7 +142,7 @@ def _register(name: str) -> None:
     elif found.__module__ == module.__name__:
       raise ValueError(f'{module.__name__}.{name}: there is another configurable of '
                        'this name: expected a name of its own')
-    # Otherwise the module imports it, and the text means the other.
+    # Otherwise the module only imports it, and the name means the other configurable.
 
 
 def _is_known(target: Any) -> bool:

@@ -142,7 +142,7 @@ def draw_reference(panel: plt.Axes, value: float, label: str = 'informed policy'
 
 
 def draw_references(panel: plt.Axes, lines: Mapping[str, float]) -> None:
-  """Draws further lines of reference, by label, beside that of the informed policy."""
+  """Draws further lines of reference, by label, besides that of the informed policy."""
   for i, (label, value) in enumerate(lines.items(), 1):
     draw_reference(panel, value, label, i)
 

@@ -27,7 +27,7 @@ _SMALL_STEP = 5e8
 
 
 def threads_of_step(num_weights: int, num_rows: int) -> int:
-  """Returns how many threads a learner needs beside other parts: 1, or 0 for all.
+  """Returns how many threads a learner needs when other parts run: 1, or 0 for all.
 
   A step takes about six operations for each weight and row. Those of a small step are
   too short to be shared: on two cores two threads cost 20 % more CPU time than one at

@@ -260,7 +260,7 @@ class Experiment(abc.ABC):
 
   @abc.abstractmethod
   def make_agent(self) -> agent_lib.Agent:
-    """Makes an agent with new networks, which computes as it should in training."""
+    """Makes an agent; the network that learns computes in `compute_dtype`."""
 
   @abc.abstractmethod
   def restore_agent(self, checkpoints: pathlib.Path) -> agent_lib.Agent:

@@ -172,8 +172,8 @@ class Learner:
   def several_steps(self, batches: Any, state: Any, count: int) -> Metrics:
     """Takes several learner steps in one call; returns metrics of the last one.
 
-    They are the same steps that as many calls of `step` take. Python needs as long for
-    a call as a fast device for a small step; here there is one call. The state of
+    They are the same steps that as many calls of `step` take. A call from Python takes
+    as long as a small step on a fast device, and here there is only one. The state of
     agents that carry one stays on the devices from step to step.
 
     The agent is an `OfflineAgent`, and the learner has one epoch and one minibatch.

@@ -72,7 +72,7 @@ class LongSteps:
     self._number = number
 
   def step_ends(self) -> None:
-    """Records that the step has ended; logs how long a first one took that was long."""
+    """Records that the step has ended; logs the time of a first step that was long."""
     number, seconds = self._number, time.monotonic() - self._since
     self._number = None
     if self._logs and not self._takes:

@@ -95,9 +95,9 @@ class AdamW(OptimizerSettings):
     final_learning_rate: the share of the learning rate at the end of the decay.
     clip_norm: the norm to which gradients are clipped; None for no clipping.
     ema_momentum: the share that an average of the weights keeps of itself at each
-      gradient step; the rest is the new weights, and it starts as the first weights.
-      Offline, policies act with the average, and training is the same without it. 0
-      for no average, as in the papers; 0.99 averages over about 100 steps.
+      gradient step; the new weights make up the rest. The average starts as the first
+      weights. Offline, policies act with it, and training is the same without it. 0 for
+      no average, as in the papers; 0.99 averages over about 100 steps.
 
   Raises:
     ConfigError: `beta_1`, `beta_2` or `ema_momentum` is 1, or `decay_steps` is not more

@@ -180,7 +180,7 @@ def _values(variables: Any) -> Any:
 
 
 def _assign_changes(variables: Any, old: Any, new: Any) -> None:
-  """Assigns where the value is another tensor: XLA would copy the others."""
+  """Assigns only values that are new tensors: XLA would copy unchanged ones too."""
   for variable, x, y in zip(*map(tf.nest.flatten, (variables, old, new))):
     if x is not y:
       variable.assign(y)

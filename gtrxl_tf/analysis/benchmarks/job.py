@@ -111,7 +111,7 @@ def summary(rows: List[Dict[str, float]], samples: Sequence[Sample],
 
 
 class CpuSeconds:
-  """Counts CPU seconds of a process and all below it, also of those that have ended."""
+  """Counts CPU seconds of a process and its descendants, even those that have ended."""
 
   def __init__(self):
     self._seconds: Dict[int, float] = {}

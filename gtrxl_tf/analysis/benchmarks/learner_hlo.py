@@ -93,7 +93,7 @@ def hlo(learner: learner_lib.Learner, batch: Any, stage: str = 'hlo') -> Any:
 
 
 def _compiled(learner: learner_lib.Learner, **options) -> Any:
-  """Returns the step with what follows on devices: PopArt's update, target copies."""
+  """Returns the step with the updates that follow it: PopArt's, and target copies."""
   agent = learner.agent
 
   def step(batch):
@@ -163,10 +163,11 @@ def write(path: pathlib.Path, gin_files: Sequence[str], gin_bindings: Sequence[s
 
 
 def played(batch: Any) -> Any:
-  """Returns a batch of a long episode with random contents; an offline batch as it is.
+  """Turns an online batch into one of a long episode with random contents.
 
-  The blank batch of an online experiment has first steps only, which see no memory, and
-  Gaussian policies without variance, whose losses are not finite.
+  An offline batch stays as it is. The blank batch of an online experiment has first
+  steps only, which see no memory. Its Gaussian policies have no variance, so that their
+  losses are not finite.
   """
   if isinstance(batch, unroll.Sample):
     return batch._replace(unroll=played(batch.unroll))

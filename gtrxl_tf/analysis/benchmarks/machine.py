@@ -14,7 +14,7 @@ _MATRIX_BYTES = 4 * 2**26  # Size of the matrix to read.
 
 
 def peaks(repeat: int = 5) -> Dict[str, float]:
-  """Measures one thread; the process must be limited to one.
+  """Measures the peak rates of one thread; the process must be limited to one.
 
   Args:
     repeat: how often each product is taken; the fastest counts.
@@ -41,9 +41,9 @@ def _seconds(left: tf.Tensor, right: tf.Tensor) -> float:
 def training_flops(sizes: cores_lib.Sizes) -> int:
   """Returns the number of floating-point operations of `cores.training_step`.
 
-  Only dense and attention products count, not normalization and the like. Forward and
-  backward count as three times forward; memory, of which only the keys' and values'
-  weights have a gradient, as twice.
+  Only dense and attention products count, not normalization and the like. A forward and
+  a backward pass count as three forward passes. Over memory, where only the weights of
+  keys and values have a gradient, they count as two.
   """
   inner, time_steps = sizes.num_heads * sizes.head_dim, sizes.unroll_length
   keys = sizes.memory_length + time_steps
@@ -77,7 +77,12 @@ def measure(size: str, batches: Sequence[int], repeat: int) -> Dict[str, float]:
 
 
 def measure_alike(name: str, batches: Sequence[int], repeat: int) -> Dict[str, float]:
-  """Times one of `cores.ALIKE`; arguments and results are as for `measure`.
+  """Times one of `cores.ALIKE`, as `measure` times a core of `cores.SIZES`.
+
+  Args:
+    name: a key of `cores.ALIKE`.
+    batches: numbers of environments to act in at once.
+    repeat: training steps to time; five times as many acting steps.
 
   Returns:
     The medians, and the number of parameters as `parameters`.

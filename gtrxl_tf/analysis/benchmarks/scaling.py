@@ -128,7 +128,9 @@ class Rate(NamedTuple):
 
 def measure_reverb(experiment: experiment_lib.OnlineExperiment, num_unrolls: int
                    ) -> Rate:
-  """Writes and samples unrolls of random numbers, which cannot be compressed.
+  """Measures the CPU time to write and to sample unrolls.
+
+  The unrolls have random numbers, which cannot be compressed.
 
   Args:
     experiment: its unrolls have as many environments as an actor.

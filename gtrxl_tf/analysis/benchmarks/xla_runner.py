@@ -6,13 +6,13 @@ MODULE is a file with a serialized HLO module of one replica. ARGUMENTS is an `.
 file with its parameters, named by their numbers. The program runs the module once and
 writes OUTPUTS, another `.npz` file: outputs by their numbers, and `parameters`, the
 number of the parameter that each output replaces, or -1. It then runs the module REPEAT
-times, each time on what the run before has left, and prints one line of JSON: the
+times, each time on the results of the run before, and prints one line of JSON: the
 device's kind, the median of the seconds, and the most bytes that the device allocated;
 where it does not count them, the compiler's sum. If the module cannot be run, the line
 has `error`.
 
-It imports nothing of gtrxl_tf: its environment needs jax 0.4.34, 0.6.2 or 0.11.2, for
-the PLATFORM `cuda` with jax's CUDA plugin.
+It imports nothing of gtrxl_tf: its environment needs jax 0.4.34, 0.6.2 or 0.11.2, and
+jax's CUDA plugin if PLATFORM is `cuda`.
 """
 
 import json

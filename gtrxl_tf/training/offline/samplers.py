@@ -274,7 +274,7 @@ class SegmentBySegment(Sampler):
 class MemoryPool(Sampler):
   """Trains on whole trajectories, half of which begin with an earlier batch's memory.
 
-  Nothing in training on N segments makes a memory last longer than them. Here, once the
+  Training on N segments does not make a memory last longer than these. Here, once the
   loss has fallen, half of the rows begin with the memory of a row of an earlier batch.
   They go through an episode with the same clue, which is hidden from them, so they can
   answer only from memory. Their memory just before the answer then replaces the one

@@ -215,7 +215,7 @@ class BatchedPolicy:
     return tf.nest.map_structure(lambda x: x.sparse_read(rows), self._state)
 
   def _write(self, rows: tf.Tensor, old: Any, new: Any) -> tf.Operation:
-    """Writes what is another tensor in `new` than in `old`."""
+    """Writes only the tensors of `new` that are not the same objects in `old`."""
     for variable, x, y in zip(*map(tf.nest.flatten, (self._state, old, new))):
       if x is not y:
         variable.scatter_update(tf.IndexedSlices(y, rows))

@@ -30,8 +30,8 @@ from gtrxl_tf.training.online import reconnect
 _CALL_MS = 30_000
 _CONNECT_MS = 2_000
 _MAX_WAIT = 4.0  # Seconds, until another attempt to connect.
-# For so many seconds a server that was never there is no reason for a warning: it is
-# started at the same time, and compiles before it listens.
+# A server that was never there is no cause for a warning for this long: it is started
+# at the same time, and compiles before it listens.
 _COMPILES = 60.0
 # How long actors that must wait pause between calls: longer each time.
 _PAUSES = 0.001, 0.05
@@ -176,7 +176,7 @@ class EnvironmentHost:
     Raises:
       actor.ActingFailed: an environment failed, or the server cannot act in it.
       config.ConfigError: the server has other settings, has no room for the actors, or
-        is no inference server.
+        is not an inference server.
     """
     try:
       with self._watchdog:

@@ -37,7 +37,7 @@ class OnlineExperiment(experiment.Experiment):
   `online` one, which learns, and a `target` one, a copy that lags. The defaults are
   `ActorCritic`, `VMPOAgent` and `Adam`.
 
-  If there are several tasks, equally many environments play each. Network and
+  If there are several tasks, the same number of environments plays each. Network and
   agent have one value function for each task (`num_values`), but the policy is not told
   which task it plays. Actors run at their own pace, so two runs with the same seed are
   similar but not identical.
@@ -56,7 +56,7 @@ class OnlineExperiment(experiment.Experiment):
       batch, and checkpoints are saved between batches.
     num_minibatches: gradient steps of an epoch, each on an equal share of the unrolls
       (V-MPO: 1). It divides the unrolls of a replica.
-    num_actors: how many actor processes there are, also if they are started one by one.
+    num_actors: how many actor processes there are, even if they are started one by one.
     environments_per_actor: environments that an actor steps in one batch; it divides
       `batch_size`, because an actor's unrolls travel together. The paper does not give
       it; with 32 a small network's step is efficient.
@@ -234,7 +234,7 @@ class OnlineExperiment(experiment.Experiment):
 
     Args:
       progress: the share of the run that is over. Schedules follow it since the number
-        of learner steps is not known: the first row of an episode is no environment
+        of learner steps is not known: the first row of an episode is not an environment
         step. None if the optimizer is not for a run.
     """
     new_steps = self.new_items * self.environments_per_actor * (
@@ -379,7 +379,7 @@ def _check_replay(replay: prioritized.Replay, new_unrolls: int, unroll_length: i
 
 def _check_shares(batches: int, batch_size: int, environments: int, num_actors: int,
                   num_minibatches: int) -> None:
-  """Refuses actors that cannot make equally many of the unrolls of `batches` batches."""
+  """Refuses actors that cannot share the unrolls of `batches` batches equally."""
   items = batches * batch_size // environments
   if items % num_actors == 0:
     return

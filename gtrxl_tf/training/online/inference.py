@@ -50,7 +50,7 @@ class InferenceServer:
 
   An unroll has a single policy, as with actors that act themselves: the weights before
   the newest are kept for unrolls that began with them. Still newer ones are taken when
-  all of these unrolls are complete. An actor that calls no more loses its unroll.
+  all of these unrolls are complete. An actor that no longer calls loses its unroll.
 
   A call never waits for the learner. If the actor must wait, the answer says for what.
   """

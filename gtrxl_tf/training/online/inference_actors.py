@@ -58,7 +58,7 @@ class Actor:
 
   @property
   def is_silent(self) -> bool:
-    """Whether it calls no more."""
+    """Whether it no longer calls."""
     return not self.waits and time.monotonic() - self.heard > _SILENT_SECONDS
 
 
@@ -116,7 +116,7 @@ class Actors:
   def free_version(self) -> Optional[int]:
     """Returns the version for newer weights; None while an unroll still uses it.
 
-    The unroll of an actor that calls no more is given up.
+    The unroll of an actor that no longer calls is given up.
     """
     version = (self.loaded + 1) % VERSIONS
     with self._lock:
@@ -255,8 +255,8 @@ class Actors:
     """Answers the last calls, and waits until the queue has the last unrolls.
 
     Args:
-      finished: whether the run is over. It then waits until all actors that there may
-        be were told, since a server that was started again has not heard them yet.
+      finished: whether the run is over. It then waits until it has told all actors that
+        there may be, since a restarted server has not heard from all of them yet.
       seconds: how long to wait at most.
       should_stop: ends the wait for actors to be told.
     """

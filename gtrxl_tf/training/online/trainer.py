@@ -73,7 +73,8 @@ class OnlineTrainer(trainer.Trainer):
           'workers that share it')
     self._meets = num_workers > 1
     for name in 'replay', 'batches_per_weights':
-      # Workers cannot divide a table, nor batches of which actors make no item too many.
+      # Workers cannot divide a replay table. With `batches_per_weights`, actors make no
+      # more items than a batch needs, so that workers could not divide these either.
       if self._meets and getattr(experiment, name):
         raise config.ConfigError(
             f'{num_workers} workers: expected one with OnlineExperiment.{name}')

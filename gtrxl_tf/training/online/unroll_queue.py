@@ -47,7 +47,7 @@ class UnrollQueue:
       address: the Reverb server's address.
       items_per_batch: the items of a batch, each of E environments.
       ledger: the ledger that admits items.
-      should_stop: called while waiting, also from another thread.
+      should_stop: called while waiting, sometimes from another thread.
       stall_seconds: seconds after which a connection without unrolls is given up.
       replay: if given, batches are `Sample`s of the replay table, and the queue has
         notices.
@@ -84,7 +84,7 @@ class UnrollQueue:
     """Connects, and gives up the connection before.
 
     Args:
-      channel: if given, a thread looks whether the server still has its weights. If
+      channel: if given, a thread checks whether the server still has its weights. If
         not, the thread publishes them again and gives up the connection.
     """
     self.abandon()
@@ -184,8 +184,8 @@ def _keep_published(channel: weights.WeightsChannel, abandoned: threading.Event
                     ) -> None:
   """Publishes weights again when the server has lost them, until `abandoned` is set.
 
-  It runs in a thread, since the learner itself may be waiting for unrolls, which actors
-  cannot usefully make while the weights are lost, or for workers that wait for unrolls.
+  It runs in a thread, because the learner may be waiting: for unrolls, or for workers
+  that wait for unrolls. Actors make no usable unrolls while the weights are lost.
   A server that has lost the weights was restarted, perhaps with other settings. The
   learner therefore reconnects, which compares the settings.
   """
