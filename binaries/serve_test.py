@@ -173,7 +173,7 @@ class ServeTest(absltest.TestCase):
     shutil.copytree(self.policy, folder)
     (folder / 'saved_model.pb').write_bytes(b'')
     server = _Server(folder)
-    self.assertEqual(server.process.wait(60), 2)
+    self.assertEqual(server.process.wait(240), 2)
     self.assertRegex(server.output(), f'^Not started: {folder}/saved_model.pb: is '
                      r'damaged: has 0 bytes: expected \d+\n$')
 
@@ -188,7 +188,7 @@ class ServeTest(absltest.TestCase):
 
   def test_an_address_in_use(self):
     server = _Server(self.policy, port=self.server.port)
-    self.assertEqual(server.process.wait(60), 2)
+    self.assertEqual(server.process.wait(240), 2)
     self.assertRegex(server.output(), f'^Not started: localhost:{self.server.port}: '
                      'cannot listen: .*in use.*\n$')
 
@@ -216,10 +216,11 @@ class ServeTest(absltest.TestCase):
     threads = [threading.Thread(target=play) for _ in range(4)]
     for thread in threads:
       thread.start()
-    time.sleep(1)
+    while len(statuses) < 4 and not refused:
+      time.sleep(0.1)
     self.assertEqual(server.end(), 0)
     for thread in threads:
-      thread.join(10)
+      thread.join(60)
     self.assertEqual(set(statuses), {200})
     self.assertLen(refused, 4)
     self.assertNotIn('Traceback', server.output())

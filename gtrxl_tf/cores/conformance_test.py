@@ -329,7 +329,8 @@ class ConformanceTest(Checks):
           rf'(state\({_B}\)|cache\({_B}\) or core\.cache\(state\))\Z')):
         if wrong_state is not None:
           core(inputs, is_first, wrong_state)
-        core.step(inputs[:, 0], is_first[:, 0], wrong_cache)
+        else:
+          core.step(inputs[:, 0], is_first[:, 0], wrong_cache)
 
   @parameterized.named_parameters(_DISTINCT)
   def test_integers_and_numpys_arrays_are_cast(self, name):

@@ -32,16 +32,19 @@ _MODULE = '''
     def say_parent():
       print(os.getppid(), 'matplotlib' in sys.modules, flush=True)
 
-    def wait_for_stop():
+    def wait_for_stop(seconds_to_save=0.5):
       from gtrxl_tf.launch import signals
       with signals.stop_requested_by_parent() as should_stop:
         time.sleep(1)  # Until `Process.start` has returned, `run` exits on a signal.
         print('ready', flush=True)
         while not should_stop():
           time.sleep(0.1)
-        time.sleep(0.5)
+        time.sleep(seconds_to_save)
         print('saved', flush=True)
       return 5
+
+    def save_slowly():
+      return wait_for_stop(60)
 
     def wait():
       time.sleep(1)
@@ -171,9 +174,9 @@ class ProcessesTest(parameterized.TestCase):
 
   @pytest.mark.medium
   def test_a_second_signal_after_a_while_ends_the_work_at_once(self):
-    process = self.start_run('wait_for_stop', 'processes.signals.SECONDS_OF_ONE_SIGNAL = 0.2')
+    process = self.start_run('save_slowly', 'processes.signals.SECONDS_OF_ONE_SIGNAL = 0.2')
     process.send_signal(signal.SIGINT)
-    time.sleep(0.4)  # It saves after half a second.
+    time.sleep(1)
     process.send_signal(signal.SIGINT)
     self.assertEqual(process.wait(timeout=120), 128 + signal.SIGKILL)
     self.assertEqual(process.stdout.read(), '')

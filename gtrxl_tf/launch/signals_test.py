@@ -43,6 +43,9 @@ class SignalsTest(absltest.TestCase):
       for _ in range(3):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.05)
+      deadline = time.time() + 60
+      while not should_stop() and time.time() < deadline:
+        time.sleep(0.01)
       self.assertTrue(should_stop())
 
   def test_a_closed_terminal_is_ignored_after_nohup(self):

@@ -143,7 +143,7 @@ class ExportTest(parameterized.TestCase):
   def test_an_export_that_fails_leaves_nothing(self):
     path = pathlib.Path(self.create_tempdir().full_path) / 'policy'
     path.symlink_to(path)
-    with self.assertRaises(OSError):
+    with self.assertRaises(NotADirectoryError):
       export.save_policy(policy_testing.make_policy('memoryless'), path)
     self.assertEqual(os.listdir(path.parent), ['policy'])
 

@@ -27,14 +27,14 @@ class _Policy:
   def __init__(self):
     self.gate = threading.Event()
     self.gate.set()
-    self.steps, self.error = [], None
+    self.steps, self.error, self.action = [], None, np.int64
 
   def step(self, turns):
     self.steps.append(turns)
     assert self.gate.wait(20)
     if self.error is not None:
       raise self.error
-    return [exported.Answer({'action': np.int64(turn.row)},
+    return [exported.Answer({'action': self.action(turn.row)},
                             {'policy/logits': np.array([1., -np.inf])})
             for turn in turns]
 
@@ -174,6 +174,7 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     await asyncio.sleep(0.5)  # The server looks for idle sessions several times.
     self.policy.gate.set()
     self.assertEqual((await answer).status, 200)
+    self.assertEqual((await self._act(session)).status, 200)
 
   async def test_wrong_requests_are_refused(self):
     session = await self._begin()
@@ -216,8 +217,11 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     session = await self._begin()
     await self.assert_refused(
         self.client.post(session + '/act', data=b' ' * 2**18), 413, 'Maximum request')
-    await self.assert_refused(self.client.get('/v1'), 404, '')
-    await self.assert_refused(self.client.get('/v1/sessions'), 405, '')
+    await self.assert_refused(self.client.get('/v1'), 404, '404: Not Found')
+    response = await self.client.get('/v1/sessions')
+    self.assertEqual(response.headers['Allow'], 'POST')
+    await self.assert_refused(
+        self.client.get('/v1/sessions'), 405, '405: Method Not Allowed')
     await self.assert_refused(
         self.client.post('/v1/sessions/x/act', json=_BODY), 404, 'no such session')
 
@@ -240,6 +244,11 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     self.policy.error = None
     self.assertEqual((await self._act(session)).status, 200)
     self.assertTrue(self.policy.steps[1][0].is_new)
+
+  async def test_an_action_that_is_not_finite(self):
+    self.policy.action = lambda _: np.float32(np.nan)
+    await self.assert_refused(
+        self._act(await self._begin()), 500, 'the policy returned an action that is NaN')
 
   async def test_health(self):
     self.assertEqual((await self.client.get('/healthz')).status, 200)

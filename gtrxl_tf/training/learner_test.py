@@ -166,6 +166,13 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(copy, variable)
 
   @pytest.mark.medium
+  @parameterized.parameters(
+      tf.errors.UnavailableError(None, None, 'a worker is gone'), RuntimeError('a device'))
+  def test_errors_of_a_step_are_not_those_of_the_server(self, error):
+    with self.assertRaisesRegex(learner_lib.StepFailed, '^learner step 3: a '):
+      with learner_lib.device_errors(3):
+        raise error
+
   def test_epochs_are_steps_on_the_same_batch_and_count_as_one(self):
     twice, once = _Training(num_epochs=2), _Training()
     for seed in range(2):

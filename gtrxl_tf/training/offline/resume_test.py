@@ -71,9 +71,10 @@ class OfflineResumeTest(parameterized.TestCase):
   def train(self, experiment, folder):
     """Trains to the end; returns the contents of the checkpoint."""
     experiment.make_policy = experiment.make_evaluator = lambda *_: _NoEvaluator()
-    self.assertTrue(trainer.OfflineTrainer(
-        experiment, training_lib.Process(
-            folder, tf.distribute.get_strategy(), lambda: False)).train())
+    training = trainer.OfflineTrainer(experiment, training_lib.Process(
+        folder, tf.distribute.get_strategy(), lambda: False))
+    self.began = training.step
+    self.assertTrue(training.train())
     reader = tf.train.load_checkpoint(str(folder.checkpoints))
     return {name: reader.get_tensor(name)
             for name in reader.get_variable_to_shape_map()
@@ -90,6 +91,7 @@ class OfflineResumeTest(parameterized.TestCase):
       path.unlink()
     self.assertTrue((other.checkpoints / f'ckpt-{saved_at}.index').exists())
     resumed = self.train(experiment, other)
+    self.assertEqual(self.began, saved_at)
     self.assertIn('sampler/.ATTRIBUTES/py_state', whole)
     # Two moments of each weight, and its average.
     each = 2 + (experiment.optimizer.ema_momentum > 0)

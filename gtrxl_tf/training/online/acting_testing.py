@@ -138,7 +138,7 @@ def waiting_experiment(core, limit, **settings):
 
 class ActingTestCase(parameterized.TestCase):
   """A server, and an actor whose unrolls are compared with what a learner computes."""
-  seconds = 60  # For all batches of a test.
+  seconds = 240  # For all batches of a test.
   tolerance = 1e-5
 
   def start(self, experiment):

@@ -53,7 +53,7 @@ class OnPolicyTest(parameterized.TestCase):
         port, experiment.row_spec(), _T, experiment.memory_length, experiment.queue_size,
         experiment.acting_network.variables)
     self.addCleanup(server.stop)
-    deadline = time.time() + 60
+    deadline = time.time() + 240
     stop = threading.Event()
     actors = [actor_lib.Actor(experiment, address, i, stop.is_set)
               for i in range(num_actors)]

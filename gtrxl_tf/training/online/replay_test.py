@@ -84,7 +84,7 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
     return end
 
   def training(self, experiment, folder, should_stop=lambda: False):
-    deadline = time.time() + 90  # A bound, in case something goes wrong.
+    deadline = time.time() + 240  # A bound, in case something goes wrong.
     return trainer_lib.OnlineTrainer(experiment, training_lib.Process(
         folder, tf.distribute.get_strategy(),
         lambda: should_stop() or time.time() > deadline, f'localhost:{self.port}'))

@@ -35,7 +35,7 @@ from gtrxl_tf.training.online import trainer
 
 _T, _E, _ITEMS = 4, 2, 2
 _MAX_AGE = 12
-_DEADLINE_SECONDS = 90
+_DEADLINE_SECONDS = 240
 
 
 def _network(action_spec):
@@ -84,7 +84,7 @@ class StaleWeightsTest(absltest.TestCase):
     self.server.start()
     self.addCleanup(self.server.join)
     self.addCleanup(self.server.kill)
-    self.assertTrue(ready.wait(60))
+    self.assertTrue(ready.wait(240))
 
   def restart_server(self):
     self.server.kill()
