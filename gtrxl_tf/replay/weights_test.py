@@ -147,6 +147,10 @@ class WeightsChannelTest(absltest.TestCase):
         config.ConfigError, r'variable 1 is float32\[\]: expected float32\[7\] by'):
       channel.receive()
     self.assert_received(0)
+    with self.assertRaisesRegex(
+        config.ConfigError, f'^the server at localhost:{self.port} is for weights of '
+        'another network: '):
+      channel.publish(80)
 
   def test_new_channels_work_with_a_new_server_on_the_same_port(self):
     self.publish(3, step=70)

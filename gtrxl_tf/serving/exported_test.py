@@ -4,6 +4,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -150,6 +151,10 @@ class DamageTest(parameterized.TestCase):
                 _flip: r'is damaged: its checksum is \w+: expected \w+$',
                 pathlib.Path.unlink: 'is missing$'}[damage]
     self.assert_refused(f'/{file}: {expected}')
+
+  def test_an_error_of_tensorflow_is_one_line(self):
+    with mock.patch.object(tf.saved_model, 'load', side_effect=RuntimeError('Op\nGone')):
+      self.assert_refused(': cannot be loaded: RuntimeError: Op$')
 
   @parameterized.parameters(
       '', '{', '[]', '{"files": {}}')

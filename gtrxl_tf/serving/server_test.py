@@ -163,6 +163,15 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     self.assertIn('gtrxl_serve_sessions 1.0', text)
     del busy
 
+  async def test_a_full_server_drops_idle_sessions_at_once(self):
+    clock = self._clock()
+    for _ in range(self.policy.num_rows):
+      await self._begin()
+    await self.assert_refused(self.client.post('/v1/sessions'), 503, 'all 4 sessions')
+    clock[0] += 601
+    await self._begin()
+    self.assertEqual(len(self.server._sessions), 1)
+
   async def test_a_busy_session_is_not_idle(self):
     clock = self._clock()
     await self._serve(idle_seconds=0.1)
@@ -244,6 +253,13 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
     self.policy.error = None
     self.assertEqual((await self._act(session)).status, 200)
     self.assertTrue(self.policy.steps[1][0].is_new)
+
+  async def test_an_error_that_nobody_foresaw(self):
+    session = await self._begin()
+    with mock.patch.object(server.json_values, 'write', side_effect=KeyError('x')):
+      with self.assertLogs(level='ERROR'):
+        await self.assert_refused(self._act(session), 500, 'internal error: see the log')
+    self.assertEqual((await self._act(session)).status, 200)
 
   async def test_an_action_that_is_not_finite(self):
     self.policy.action = lambda _: np.float32(np.nan)
