@@ -371,11 +371,6 @@ class RATETest(tf.test.TestCase, parameterized.TestCase):
     valve, memory = 4 * (64 * 64 + 64), 5 * 64
     self.assertEqual(core.count_params(), attention + valve + memory)
 
-  def test_unroll_must_be_complete_segments(self):
-    core = _rate()
-    with self.assertRaisesRegex(ValueError, '4 steps: expected a multiple of segment_'):
-      _run(core, _inputs(4)[0])
-
   def test_episodes_must_start_with_segments(self):
     core = _rate()
     inputs, is_first = _inputs(6)
