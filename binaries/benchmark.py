@@ -100,6 +100,7 @@ def _measure_cores(found: dict) -> None:
 def _measure_job(found: dict) -> None:
   from gtrxl_tf.analysis.benchmarks import job  # pylint: disable=import-outside-toplevel
 
+  signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # The run is stopped first.
   informed = _informed()
   files = ' '.join(_JOB.value)
   steps = '' if _STEPS.value is None else f', {_STEPS.value:,} environment steps'
@@ -138,7 +139,6 @@ def main() -> None:
     binaries.refuse(f'--json={_JSON.value}: expected a file in a folder that exists')
   from gtrxl_tf.settings import config  # pylint: disable=import-outside-toplevel
 
-  signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # It then stops its run.
   found = {}
   try:
     if _SIZES.value or _ALIKE.value:

@@ -258,7 +258,7 @@ class CompareTest(absltest.TestCase):
     self._compare(seeds=1, only_report=True)
     self.assertLen(self._cells('lstm | 0'), 1)
     before = (self.root / 'runs.jsonl').read_bytes()
-    printed = self._compare(seeds=1, models=['gtrxl'])
+    printed = self._compare(seeds=1, models=['gtrxl'], only_report=True)
     kept, = self.root.glob('runs.*.jsonl')
     self.assertIn('runs.jsonl has 1 run(s) whose folders are gone: it is kept as '
                   f'{kept.name}', printed)

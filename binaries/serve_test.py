@@ -195,9 +195,9 @@ class ServeTest(absltest.TestCase):
   def test_sigterm_leaves_no_request_without_an_answer(self):
     server = _Server(self.policy)
     server.wait_until_ready()
-    statuses, refused = [], []
+    statuses, refused = [[] for _ in range(4)], []
 
-    def play():
+    def play(own):
       client = _Client(server.port)
       _, answer = client.ask('POST', '/v1/sessions')
       while True:
@@ -211,17 +211,17 @@ class ServeTest(absltest.TestCase):
         except ConnectionError as error:
           refused.append(error)
           return
-        statuses.append(status)
+        own.append(status)
 
-    threads = [threading.Thread(target=play) for _ in range(4)]
+    threads = [threading.Thread(target=play, args=[own]) for own in statuses]
     for thread in threads:
       thread.start()
-    while len(statuses) < 4 and not refused:
+    while not all(statuses) and all(thread.is_alive() for thread in threads):
       time.sleep(0.1)
     self.assertEqual(server.end(), 0)
     for thread in threads:
       thread.join(60)
-    self.assertEqual(set(statuses), {200})
+    self.assertEqual({x for own in statuses for x in own}, {200})
     self.assertLen(refused, 4)
     self.assertNotIn('Traceback', server.output())
 

@@ -38,7 +38,8 @@ def free_bytes() -> float:
   with contextlib.suppress(OSError, KeyError, ValueError, IndexError):
     free = 1024 * _table(_MEMINFO)['MemAvailable:']
   for limit, used, stat, cache in _CGROUPS:
-    with contextlib.suppress(OSError, KeyError, ValueError, IndexError):  # A limit may be 'max'.
+    # A limit may be 'max'.
+    with contextlib.suppress(OSError, KeyError, ValueError, IndexError):
       limit, used = (int(pathlib.Path(x).read_text()) for x in (limit, used))
       free = min(free, limit - used + _table(pathlib.Path(stat))[cache])
   return free

@@ -153,7 +153,7 @@ class ActorCriticPolicy(NetworkPolicy):
 
     Args:
       state: the state that the last step returned.
-      records: the core's records of the last M steps, `[B, M, ...]`, or 16-bit ones.
+      records: the core's records of the last M steps, `[B, M, ...]`; they may have 16 bits.
       is_first: `[B, M]`.
     """
     core = self._network.core

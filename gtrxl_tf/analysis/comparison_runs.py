@@ -93,10 +93,10 @@ class Comparison:
     self._setting = variants.swept(sweep)
     self._indexed = _indexed(self._root / _INDEX) if only_report else {}
     self._failed: Optional[run_folder.RunFolder] = None  # It stopped the others.
+    self._began: Dict[pathlib.Path, float] = {}  # When the runs that train began.
     # It guards the next two, and is reentrant because a signal may interrupt `_stop`.
     self._lock = threading.RLock()
     self._processes: List[subprocess.Popen] = []
-    self._began: Dict[pathlib.Path, float] = {}  # When the runs that train began.
     self._stopping = False
     if not only_report:
       _check_has_effect({'Experiment.seed'} & differences.names('\n'.join(gin_bindings)))
@@ -114,7 +114,6 @@ class Comparison:
     Raises:
       RunStopped: a run failed, but did not diverge; or `Interrupted`.
     """
-    self._keep_index()
     runs, seconds = self._unfinished(), []
     with futures.ThreadPoolExecutor(num_jobs) as pool, self._stops_on_signals():
       trained = {pool.submit(self._train, run, num_jobs > 1): run for run in runs}
@@ -131,17 +130,6 @@ class Comparison:
             statistics.mean(seconds), len(runs) - number, num_jobs) / 60
         print(f'{number} of {len(runs)} runs done, about {minutes:,.0f} minutes left: '
               f'{folder.root}', flush=True)
-
-  def _keep_index(self) -> None:
-    """Copies the index if some folders of its runs are gone; reports write another."""
-    path = self._root / _INDEX
-    gone = [run for _, *run in _indexed(path) if not any(
-        folder.parent.name == run[0] for folder in self._root.rglob(f'seed_{run[1]}'))]
-    if gone:
-      kept = path.with_name(f'runs.{time.strftime("%Y%m%d-%H%M%S")}.jsonl')
-      shutil.copy2(path, kept)
-      print(f'{path} has {len(gone)} run(s) whose folders are gone: it is kept as '
-            f'{kept.name}', flush=True)
 
   def _seconds_left(self, duration: float, num_left: int, num_jobs: int) -> float:
     """Returns the time until `num_left` runs have ended, if each takes `duration`."""
@@ -168,6 +156,7 @@ class Comparison:
       return f'No runs in {self._root}.'
     text = comparison.tables(self._setting, points)
     files.write_atomically(self._root / 'comparison.md', text)
+    self._keep_index(points)
     run_index.write(self._root / _INDEX, run_index.Index(
         self._command, run_index.version(), self._setting, points))
     picture, progress, ranked = (
@@ -185,6 +174,22 @@ class Comparison:
       comparison_plots.draw_ranked(ranked, self._setting, points, self._root.name)
       text += f'\nRanked runs: {ranked}'
     return text
+
+  def _keep_index(self, points: Sequence[comparison.PointRuns]) -> None:
+    """Copies the index if it has runs that `points` lack, and whose folders are gone."""
+    path = self._root / _INDEX
+    lost = {(value, model, f'seed_{seed}') for value, model, seed in _indexed(path)} - {
+        (point.value, run.model, f'seed_{run.seed}')
+        for point in points for run in point.runs}
+    for folder in (*self._root.glob('*/seed_*'), *self._root.glob('*/*/seed_*')):
+      *point, model, seed = folder.relative_to(self._root).parts
+      value = ''.join(point).rpartition('=')[2]  # Its folder is VALUE or SETTING=VALUE.
+      lost.discard((value, model, seed))
+    if lost:
+      kept = path.with_name(f'runs.{time.strftime("%Y%m%d-%H%M%S")}.jsonl')
+      shutil.copy2(path, kept)
+      print(f'{path} has {len(lost)} run(s) whose folders are gone: it is kept as '
+            f'{kept.name}', flush=True)
 
   def _unfinished(self) -> List[_Run]:
     """Returns the runs to train, in this order."""

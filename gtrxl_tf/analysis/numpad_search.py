@@ -72,7 +72,7 @@ def bound(size: int) -> float:
   for sequence in sequences(size):
     for k, pad in enumerate(sequence):
       found = counts[sequence[:k]]
-      # Sequences of equal probability come in random order.
+      # Pads of equal probability come in random order.
       before = sum(x > found[pad] for x in found.values())
       equal = sum(x == found[pad] for x in found.values())
       lost += (before + (equal - 1) / 2) * (1 + k)

@@ -83,7 +83,8 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
             experiment, folder, num_episodes or _NUM_EPISODES, num_environments, greedy))
   if lines and sweep:
     picture = folder.root / 'evaluation.png'
-    if all(np.array_equal(x.mean, source.mean, equal_nan=True) for x in sources.values()):
+    if all(np.array_equal(x.mean, source.mean, equal_nan=True)
+           for x in sources.values()):
       sources = {'source': source}
     history_curves.draw(picture, {**lines, **sources}, folder.root.name,
                         optima.pop() if len(optima) == 1 else None)

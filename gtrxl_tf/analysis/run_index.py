@@ -138,14 +138,14 @@ def _thinned(run: comparison.Run) -> List[Dict[str, float]]:
   """Thins the rows of a run to `MOST_ROWS`, evenly spaced, with the first and the last.
 
   All rows with a return are added if there are at most `MOST_ROWS` of them, as after
-  evaluations. Otherwise, if the run diverged, the row with the lowest return is added,
-  because that may be the run's result.
+  evaluations. Otherwise, if the run diverged, the rows with the lowest return and score
+  are added, because these may be the run's results.
   """
   rows = run.metrics
   places = np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).round().astype(int)
   known = [i for i, row in enumerate(rows) if not math.isnan(row['return'])]
-  more = known if len(known) <= MOST_ROWS else (
-      [min(known, key=lambda i: rows[i]['return'])] if run.diverged else [])
+  more = known if len(known) <= MOST_ROWS else [] if not run.diverged else [
+      min(known, key=lambda i: rows[i].get(name, 0)) for name in ('return', 'score')]
   return [rows[i] for i in sorted({*places, *more})]
 
 

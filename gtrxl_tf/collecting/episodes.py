@@ -336,7 +336,7 @@ def _start(modules: Sequence[str], settings: str) -> None:
 
 
 def _forget_collector() -> None:
-  """Frees a SavedModel while TensorFlow's modules, which that takes, still exist."""
+  """Frees a SavedModel while TensorFlow's modules, which freeing it needs, exist."""
   global _collector
   _collector = None
   gc.collect()

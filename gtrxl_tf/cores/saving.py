@@ -80,9 +80,9 @@ def _under_own_policy(build: Callable[..., None]) -> Callable[..., None]:
   The global policy may be another by then: a layer is also built when it is loaded.
   """
   @functools.wraps(build)
-  def wrapper(self, input_shape):
+  def wrapper(self, *args, **kwargs):
     with global_policy(self.dtype_policy):
-      build(self, input_shape)
+      build(self, *args, **kwargs)
 
   return wrapper
 

@@ -257,8 +257,8 @@ class SavingTest(tf.test.TestCase, parameterized.TestCase):
       if isinstance(layer, tf.keras.layers.Layer) and layer.weights:
         self.assertEqual(layer.dtype_policy.name, 'mixed_bfloat16', layer.name)
 
-  @pytest.mark.medium
   @parameterized.parameters('model.keras', 'model.h5', 'model')
+  @pytest.mark.medium
   def test_the_policy_of_a_saved_model_is_not_that_of_the_program(self, name):
     if keras.IS_3 and name != 'model.keras':
       self.skipTest('Keras 3 saves models in one format.')

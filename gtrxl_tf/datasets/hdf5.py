@@ -28,8 +28,8 @@ def minari(name: Union[str, pathlib.Path]) -> importers.Recording:
   """Reads a local Minari dataset, such as one that `minari.DataCollector` has recorded.
 
   Reads spaces of type Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple, as
-  `GymnasiumEnvironment` shows them; texts in dictionaries are left out. Nothing is
-  downloaded.
+  `GymnasiumEnvironment` shows them, but for the bounds of MiniGrid's cells, which stay 0
+  and 255; texts in dictionaries are left out. Nothing is downloaded.
 
   Args:
     name: the dataset's folder, or its id as for `minari.load_dataset`. An id names a

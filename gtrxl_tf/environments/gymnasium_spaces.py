@@ -30,13 +30,13 @@ def of_observations(task: Any) -> Any:
   spaces = importlib.import_module('gymnasium').spaces
   kinds = importlib.import_module('minigrid.core.constants').OBJECT_TO_IDX
   view = task.get_wrapper_attr('agent_view_size')
-  grids = (view, view), (base.width, base.height)  # The agent's view, or everything.
+  grids = (view, view, 3), (base.width, base.height, 3)  # The agent's view, or all.
 
   def bounded(space):
     if isinstance(space, spaces.Dict):
       return spaces.Dict({key: bounded(inner) for key, inner in space.items()})
     is_grid = (isinstance(space, spaces.Box) and space.dtype == np.uint8
-               and len(space.shape) == 3 and space.shape[:2] in grids)
+               and space.shape in grids and np.all(space.high == 255))
     return spaces.Box(
         0, max(kinds.values()), space.shape, np.uint8) if is_grid else space
 

@@ -62,6 +62,11 @@ def is_image(array: Any) -> bool:
   return array.dtype == np.uint8 or (array.dtype.kind == 'f' and min(size) >= smallest)
 
 
+def is_index(spec: Any, most: int = 64) -> bool:
+  """Returns whether a spec describes integers with at most `most` values each."""
+  return is_discrete(spec) and 0 < max(num_values(spec), default=0) <= most
+
+
 def num_values(spec: specs.BoundedArray) -> List[int]:
   """Returns the number of values of each element of an array of integers, in order.
 

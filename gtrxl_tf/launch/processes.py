@@ -37,8 +37,8 @@ def gtrxl(*arguments: str) -> List[str]:
 
 def context() -> context_lib.BaseContext:
   """Returns the context that makes processes."""
-  # As `binaries` does for its programs. Until a process has a log, C++ libraries print
-  # only errors.
+  # `binaries` sets both variables for its programs. Until a process has a log, C++
+  # libraries print only errors.
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
   # The first process that uses a GPU would otherwise take all its memory.
   os.environ.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')

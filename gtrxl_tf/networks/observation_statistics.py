@@ -154,5 +154,5 @@ class ObservationStatistics(tf.Module):
 
   def _is_normalized(self, spec: specs.Array) -> bool:
     if specs_lib.is_image(spec):
-      return not self._running and not specs_lib.is_narrow(spec)  # Indices are narrow.
+      return not self._running and not specs_lib.is_index(spec)
     return np.issubdtype(spec.dtype, np.floating)

@@ -75,7 +75,7 @@ class _Observations:
     self._image_cost = image_cost
     leaves = tf.nest.flatten(spec)
     self._is_image = [
-        x.dtype == np.uint8 and specs_lib.is_image(x) and not specs_lib.is_narrow(x)
+        x.dtype == np.uint8 and specs_lib.is_image(x) and not specs_lib.is_index(x)
         for x in leaves]
     images, others = self._parts(leaves)
     self._space = action_space.ActionSpace([

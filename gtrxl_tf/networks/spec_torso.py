@@ -119,15 +119,10 @@ class SpecTorso(torsos.Torso):
       raise config.ConfigError(
           f'observation_spec = {observation_spec!r}: expected at least one number')
 
-  def _has_few_values(self, spec: specs.Array) -> bool:
-    """Returns whether the elements are integers with at most `max_one_hot` values."""
-    num_values = _num_values(spec)
-    return num_values is not None and 0 < num_values.max(initial=0) <= self._max_one_hot
-
   def _misshapen_image(self, spec: specs.Array) -> str:
     """Returns the axes of what seems to be an image in another layout; '' if none."""
     shape = spec.shape
-    if self._has_few_values(spec) or (
+    if specs_lib.is_index(spec, self._max_one_hot) or (
         min(shape[-2:], default=0) < specs_lib.SMALLEST_IMAGE):
       return ''
     if len(shape) == 2 and spec.dtype == np.uint8:
@@ -140,7 +135,7 @@ class SpecTorso(torsos.Torso):
   def _kind(self, spec: specs.Array) -> str:
     """Returns how an array is embedded: image, one_hot, row, scaled or number."""
     num_values = _num_values(spec)
-    if self._has_few_values(spec):
+    if specs_lib.is_index(spec, self._max_one_hot):
       bits = not isinstance(spec, specs.DiscreteArray) and num_values.max() <= 2
       return 'scaled' if bits else 'one_hot'
     if specs_lib.is_image(spec):

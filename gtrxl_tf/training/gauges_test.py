@@ -55,7 +55,7 @@ class GaugesTest(absltest.TestCase):
     with watchdog_lib.Watchdog(5.0, lambda seconds: 'stalled') as watchdog:
       gauges.show_health(watchdog)
       self.assertEqual(health(), 200)
-      clock[0] += 6  # Less than a time in which the process was stopped.
+      clock[0] += 6  # The watchdog ignores jumps of more than 10.
       self.assertEqual(health(), 503)
       self.assertEqual(_read(port)['gtrxl_learner_seconds_without_progress'], 6)
       watchdog.progress()

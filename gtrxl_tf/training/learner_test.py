@@ -165,7 +165,6 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
       for copy in many.strategy.experimental_local_results(variable):
         self.assertAllEqual(copy, variable)
 
-  @pytest.mark.medium
   @parameterized.parameters(
       tf.errors.UnavailableError(None, None, 'a worker is gone'), RuntimeError('a device'))
   def test_errors_of_a_step_are_not_those_of_the_server(self, error):
@@ -173,6 +172,7 @@ class LearnerTest(tf.test.TestCase, parameterized.TestCase):
       with learner_lib.device_errors(3):
         raise error
 
+  @pytest.mark.medium
   def test_epochs_are_steps_on_the_same_batch_and_count_as_one(self):
     twice, once = _Training(num_epochs=2), _Training()
     for seed in range(2):

@@ -35,8 +35,9 @@ class MetricsWriter:
     self._waiting = ''
     self._columns: List[str] = list(rows[0]) if rows else []
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [self._columns, *(map(_format, row.values()) for row in rows)] if rows else []
-    files.write_atomically(path, ''.join(map(_line, lines)))
+    lines = [map(_format, row.values()) for row in rows]
+    files.write_atomically(path, ''.join(
+        map(_line, [self._columns, *lines] if rows else [])))
 
   def append(self, row: Dict[str, float]) -> None:
     """Writes a row.

@@ -51,9 +51,10 @@ class WatchdogTest(absltest.TestCase):
     clock, looked = [0.0], threading.Event()
 
     def now():
+      seen = clock[0]
       if threading.current_thread() is not threading.main_thread():
         looked.set()
-      return clock[0]
+      return seen
 
     self.enter_context(mock.patch.object(time, 'monotonic', now))
     ends = self.enter_context(mock.patch.object(watchdog_lib.os, '_exit'))

@@ -37,7 +37,6 @@ def _experiment(core='memoryless', environment=acting_testing.maze, **settings):
 
 class InferenceTest(acting_testing.ActingTestCase):
   """Tests of `ActingTestCase` where a server acts for the actors of a host."""
-  seconds = 180  # It compiles two versions of each batch.
 
   def start_actor(self):
     # A server that stops in this process leaves calls without an answer.

@@ -62,7 +62,7 @@ class StaleWeightsTest(absltest.TestCase):
         environment_steps=1_000_000, unroll_length=_T, batch_size=_ITEMS * _E,
         environments_per_actor=_E, max_age=_MAX_AGE,
         checkpoints=checkpoints.Settings(period=10_000),
-        stall_seconds=_DEADLINE_SECONDS)
+        stall_seconds=90)
     self.temporary = pathlib.Path(self.create_tempdir().full_path)
     self.folder = run_folder.RunFolder(self.temporary / 'run')
     self.port = portpicker.pick_unused_port()
