@@ -65,7 +65,7 @@ _NOT_RUN = {
     '#': 'a comment',
     'Not started: ': 'what a command prints',
     '357,312 of ': 'what a command prints',
-    '299,712 of ': 'what a command prints',
+    '300,992 of ': 'what a command prints',
     'observation/position: ': 'an error of TensorFlow',
 }
 

@@ -102,7 +102,7 @@ class LossTest(tf.test.TestCase, parameterized.TestCase):
       vmpo.VMPOAgent(testing.tiny_network(), testing.tiny_network(num_values=2))
     pair = [networks.ActorCritic(testing.DISCRETE, networks.VectorTorso([4]),
                                  cores.DeepLSTM(1, 4)) for _ in range(2)]
-    with self.assertRaisesRegex(config.ConfigError, 'no variables: expected a call of'):
+    with self.assertRaisesRegex(config.ConfigError, 'no variables: expected an earlier call of'):
       vmpo.VMPOAgent(*pair)
 
   @parameterized.parameters(

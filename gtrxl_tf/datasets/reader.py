@@ -249,7 +249,7 @@ def _described(path: pathlib.Path) -> Dict[str, Any]:
   description = format_lib.read_description(path)
   if description is None:
     within = sorted(file.parent.name for file in path.glob('*/dataset.json'))
-    raise DatasetError(f'{path.absolute()}: not a dataset: it has no dataset.json. ' + (
+    raise DatasetError(f'{path.absolute()}: no dataset: there is no dataset.json. ' + (
         f'Expected one of the datasets in it: {", ".join(within)}' if within else
         'Datasets are made by `gtrxl collect`, `gtrxl collect_histories`, `gtrxl '
         'import_dataset` and datasets.EpisodeWriter'))

@@ -80,7 +80,7 @@ class DarkRoomTest(parameterized.TestCase):
       (dict(goal=[4, 4]), r'the targets \[\[4, 4\]\]: .*not its centre'),
       (dict(goal=[9, 0]), r'in a room of size 9'),
       (dict(goal=[1, 2, 3]), r'\[\[1, 2, 3\]\]: expected each to be \[x, y\]'),
-      (dict(goal=[-1, 0]), 'each is an integer >= 0'),
+      (dict(goal=[-1, 0]), 'each item is an integer >= 0'),
       (dict(size=2), 'DarkRoom.size = 2'), (dict(task='slow'), "one of 'normal'"))
   def test_refuses_what_does_not_fit(self, settings, message):
     with self.assertRaisesRegex(config.ConfigError, message):

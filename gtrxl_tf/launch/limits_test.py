@@ -68,7 +68,7 @@ class LimitsTest(parameterized.TestCase):
     self.assertEqual(code, 2)
     self.assertRegex(
         said.getvalue(), '^Not started: a batch of 1,000,000,000,000 and a full queue '
-        'needs at least .* GiB; this machine has .* GiB left: .*batch_size.*\n$')
+        'need at least .* GiB; this machine has .* GiB left: .*batch_size.*\n$')
     self.assertFalse(pathlib.Path(root).exists())
 
   def test_the_memory_of_a_batch_and_the_queue_count(self):

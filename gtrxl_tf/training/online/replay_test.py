@@ -116,8 +116,8 @@ class ReplayTest(parameterized.TestCase, tf.test.TestCase):
     last = rows[-1]
     self.assertEqual(last['learner_step'], trainer.step)
     # One step follows each new item of the queue, but for those that were counted before
-    # the table had enough.
-    self.assertBetween(last['unrolls'], trainer.step, trainer.step + 2)
+    # the table had three, of which the third may reach the queue first.
+    self.assertBetween(last['unrolls'], trainer.step, trainer.step + 3)
     self.assertEqual((last['unrolls_stale'], last['unrolls_duplicate']), (0, 0))
     self.assertEqual(last['oldest_allowed'], math.inf)
     self.assertGreater(last['oldest_unroll'], 2)
