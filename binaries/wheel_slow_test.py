@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 from absl.testing import absltest
 
@@ -66,7 +67,9 @@ class WheelTest(absltest.TestCase):
         self.folder / folder, f'{self.programs}/gtrxl', *arguments, **kwargs)
 
   def test_help(self):
+    start = time.time()
     text = self.gtrxl('empty', '--help')
+    self.assertLess(time.time() - start, 3)
     self.assertEqual(text, self.gtrxl('empty'))
     self.assertRegex(text, r'(?m)^  train +Trains an agent')
     self.assertNotRegex(text, r'(?m)^  (settings|part) ')

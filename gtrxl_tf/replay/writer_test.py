@@ -123,6 +123,18 @@ class UnrollsTest(parameterized.TestCase):
       self.assertEqual(unroll.memory_length, memory_length)
       np.testing.assert_array_equal(unroll.unroll_id, [[(1 << 32) + k]])
 
+  def test_the_last_row_of_an_unroll_is_the_first_of_the_next(self):
+    writer = self.start(unroll_length=6, memory_length=4)
+    self.write(writer, range(5 * 6 + 1))
+    self.assertTrue(writer.wait(0, _TIMEOUT_MS))
+    unrolls = self.read()
+    self.assertLen(unrolls, 5)
+    for one, next_one in zip(unrolls, unrolls[1:]):
+      for name in ('observation', 'reward', 'discount', 'step_type'):
+        tf.nest.map_structure(
+            lambda x, y: np.testing.assert_array_equal(x[:, -1], y[:, -7]),
+            getattr(one, name), getattr(next_one, name))
+
   @parameterized.parameters((6, 4), (6, 9), (6, 0), (1, 3), (35, 40))
   def test_an_item_can_be_written_before_the_policy_acts_in_its_last_row(
       self, unroll_length, memory_length):

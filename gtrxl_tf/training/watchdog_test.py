@@ -71,12 +71,16 @@ class WatchdogTest(absltest.TestCase):
     def describe(seconds):
       raise RuntimeError('no server')
 
+    clock = [0.0]
+    self.enter_context(mock.patch.object(time, 'monotonic', lambda: clock[0]))
     with self.assertLogs(level='WARNING') as logs:
       with watchdog_lib.Watchdog(0.1, describe):
-        while not logs.output:
+        clock[0] += 0.2
+        deadline = time.time() + 60
+        while not logs.output and time.time() < deadline:
           time.sleep(0.01)
     self.assertLen(logs.output, 1)
-    self.assertRegex(logs.output[0], r'no progress for \d+ s; no server$')
+    self.assertRegex(logs.output[0], 'no progress for 0 s; no server$')
 
   def test_setting_the_clock_forward_is_no_stall(self):
     with watchdog_lib.Watchdog(60.0, str) as watchdog:
@@ -102,7 +106,7 @@ with watchdog_lib.Watchdog(1.0, lambda _: 'it waits for a door', hang=5) as watc
     first, last = said.stderr.splitlines()[-2:]
     self.assertRegex(first, 'it waits for a door$')
     self.assertRegex(last, 'it waits for a door; it hangs: no call has returned for '
-                     r'\d+ s\. The process ends, to be started again$')
+                     r'[56] s\. The process ends, to be started again$')
 
 
 if __name__ == '__main__':

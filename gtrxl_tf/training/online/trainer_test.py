@@ -296,7 +296,7 @@ class OnlineTrainingTest(parameterized.TestCase):
     training = self.training(
         self.experiment(100, log_period=1), should_stop=should_stop)
     self.assertFalse(training.train())
-    self.assertLess(time.time(), died[0] + 25)
+    self.assertLess(time.time(), died[0] + 15)
     self.assertEqual(self.saved_steps(self.folder), [1])
 
   @pytest.mark.long
