@@ -92,6 +92,15 @@ def check_run(folder: Any) -> None:
     refuse(f'{folder.config} does not exist: --root_dir is not the folder of a run')
 
 
+def check_online(experiment: Any, flag: str, files: Sequence[str]) -> None:
+  """Raises a `ConfigError` if the files of a flag do not describe an online run."""
+  from gtrxl_tf.settings import config  # pylint: disable=import-outside-toplevel
+
+  if not experiment.needs_server:
+    raise config.ConfigError(
+        f'--{flag}={",".join(files)}: expected settings of an online run')
+
+
 def refuse(reason: str) -> None:
   """Says why the program does not start, and exits with 2."""
   print(f'Not started: {reason}', file=sys.stderr)

@@ -52,14 +52,10 @@ def _print_titles(*titles: str) -> None:
 
 def _informed() -> Any:
   """Returns the informed policy's return in the run's environment, if it has one."""
-  # pylint: disable=import-outside-toplevel
-  from gtrxl_tf.launch import prepare
-  from gtrxl_tf.settings import config
+  from gtrxl_tf.launch import prepare  # pylint: disable=import-outside-toplevel
 
   experiment = prepare.prepare(_JOB.value, _GIN_BINDINGS.value, check=False)
-  if not experiment.needs_server:
-    raise config.ConfigError(
-        f'--job={",".join(_JOB.value)}: expected settings of an online run')
+  binaries.check_online(experiment, 'job', _JOB.value)
   return experiment.informed_return()
 
 

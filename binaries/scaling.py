@@ -34,13 +34,10 @@ def _print_traffic() -> None:
   from gtrxl_tf.analysis.benchmarks import scaling
   from gtrxl_tf.environments import dmlab_stand_in
   from gtrxl_tf.launch import prepare
-  from gtrxl_tf.settings import config
 
   with dmlab_stand_in.deepmind_lab():
     experiment = prepare.prepare(settings.GIN_FILE.value, settings.GIN_BINDINGS.value)
-    if not experiment.needs_server:
-      raise config.ConfigError(f'--gin_file={",".join(settings.GIN_FILE.value)}: expected '
-                               'settings of an online run')
+    binaries.check_online(experiment, 'gin_file', settings.GIN_FILE.value)
     acting = scaling.measure_acting(experiment, num_steps=20)
   sizes = scaling.traffic(experiment)
   rate = scaling.measure_reverb(experiment, _UNROLLS.value)

@@ -96,7 +96,7 @@ def _shift(x: tf.Tensor) -> tf.Tensor:
 
 
 def _copied(network: network_lib.CQLNetwork) -> network_lib.CQLNetwork:
-  """Returns a copy, whose variables cast themselves where those of the network do."""
+  """Returns a copy whose variables are cast wherever those of the network are."""
   copied = {}
   for variable in network.variables:
     other = copy.deepcopy(variable)

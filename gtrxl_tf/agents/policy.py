@@ -153,7 +153,7 @@ class ActorCriticPolicy(NetworkPolicy):
 
     Args:
       state: the state that the last step returned.
-      records: the core's records of the last M steps, `[B, M, ...]`; they may have 16 bits.
+      records: the core's records of the last M steps, `[B, M, ...]`, in 32 or 16 bits.
       is_first: `[B, M]`.
     """
     core = self._network.core

@@ -336,7 +336,7 @@ def _start(modules: Sequence[str], settings: str) -> None:
 
 
 def _forget_collector() -> None:
-  """Frees a SavedModel while TensorFlow's modules, which freeing it needs, exist."""
+  """Frees a SavedModel before Python unloads the parts of TensorFlow that this needs."""
   global _collector
   _collector = None
   gc.collect()

@@ -115,7 +115,7 @@ class FromGymnasium(episodic.Episodic):
     if name.startswith('_'):
       raise AttributeError(name)
     found = self._task.get_wrapper_attr(name)
-    if not callable(found):  # Such as the return so far.
+    if not callable(found):  # For example, the return so far.
       raise AttributeError(name)
     return found
 

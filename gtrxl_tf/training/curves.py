@@ -21,7 +21,7 @@ AXES = {'environment_steps': (1e6, 'million environment steps'),
         'seconds': (60, 'minutes'),
         'cpu_seconds': (60, 'CPU minutes of training')}
 
-_LINES = ('-', '--', ':')  # Each for ten runs, in ten colours.
+_LINES = ('-', '--', ':')  # Ten runs share each of them, in ten colours.
 _REFERENCE_STYLES = (':', '--', '-.', (0, (3, 1, 1, 1, 1, 1)))
 
 THIN_AND_BOLD = 'thin: each run, bold: mean of the runs'

@@ -97,7 +97,7 @@ class Summaries:
 
   @contextlib.contextmanager
   def _errors_logged(self) -> Iterator[None]:
-    """Logs an error in the context, after which another file is begun."""
+    """Logs an error that the context raises, and then begins another file."""
     try:
       yield
     except (OSError, tf.errors.OpError) as error:

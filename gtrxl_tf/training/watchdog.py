@@ -96,7 +96,7 @@ class Watchdog:
     before = time.monotonic()
     while not self._ended.wait(period):
       now = time.monotonic()
-      if now - before > _STOPPED_SECONDS:  # It was stopped by Ctrl-Z, say.
+      if now - before > _STOPPED_SECONDS:  # For example, after Ctrl-Z.
         self._last += now - before if self._last <= before else 0
         self._alive += now - before if self._alive <= before else 0
       before = now

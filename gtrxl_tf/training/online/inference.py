@@ -36,7 +36,7 @@ _FAREWELL_SECONDS = 5.0
 _TELL_SECONDS = 60.0
 _SHOW_SECONDS = 1.0
 _WEIGHTS_SECONDS = 0.05  # The time between two looks for newer weights.
-_WAITED_SECONDS = 0.002  # The same time if actors wait.
+_WAITED_SECONDS = 0.002  # The same, while actors wait for them.
 
 _Channel = Union[weights.WeightsChannel, weights.LocalWeights]
 
@@ -50,7 +50,7 @@ class InferenceServer:
 
   An unroll has a single policy, as with actors that act themselves: the weights before
   the newest are kept for unrolls that began with them. Still newer ones are taken when
-  all of these unrolls are complete. An actor that no longer calls loses its unroll.
+  all of these unrolls are complete. An actor that stops calling loses its unroll.
 
   A call never waits for the learner. If the actor must wait, the answer says for what.
   """

@@ -58,7 +58,7 @@ class Actor:
 
   @property
   def is_silent(self) -> bool:
-    """Whether it no longer calls."""
+    """Whether the actor has stopped calling."""
     return not self.waits and time.monotonic() - self.heard > _SILENT_SECONDS
 
 
@@ -116,7 +116,7 @@ class Actors:
   def free_version(self) -> Optional[int]:
     """Returns the version for newer weights; None while an unroll still uses it.
 
-    The unroll of an actor that no longer calls is given up.
+    An actor that has stopped calling loses its unroll.
     """
     version = (self.loaded + 1) % VERSIONS
     with self._lock:
