@@ -2,6 +2,8 @@
 
 Values of several runs are summarized by their interquartile mean with a 95 % interval
 from a stratified bootstrap, as Agarwal et al. (2021) recommend, by their package rliable.
+Tables of success count the runs that succeed: most remember a clue or guess it, and a
+mean, or an interquartile mean more so, hides the few that fail.
 """
 
 import functools
@@ -21,6 +23,8 @@ from gtrxl_tf.training import curves
 
 # As in rliable's examples. Its default of 50,000 takes seconds a cell.
 _RESAMPLES = 2000
+
+_SUCCEEDS = 0.95  # The share of its episodes in which a run that succeeds does.
 
 _ESTIMATES = ('interquartile mean and 95 % interval (three runs or fewer: mean and range); '
               'small points: runs')
@@ -128,9 +132,13 @@ def table(index: run_index.Index) -> str:
                            if point.informed is not None}))
   diverged = sum(run.diverged for point in index.points for run in point.runs)
   what = each[0].measure.replace('normalized', 'normalized return')
-  caption = [f'Interquartile mean of the final {what} [95 % interval], and each run, in '
-             'the order of their seeds. With three runs or fewer it is the mean, and the '
-             'interval is from the worst run to the best.']
+  caption = [
+      f'Runs that succeed in at least {100 * _SUCCEEDS:.0f} % of their episodes, the mean success '
+      '± its standard error, and each run, in the order of their seeds.'
+      if what == 'success' else
+      f'Interquartile mean of the final {what} [95 % interval], and each run, in the order '
+      'of their seeds. With three runs or fewer it is the mean, and the interval is from '
+      'the worst run to the best.']
   if best and each[0].measure == 'return':
     caption.append(f"The informed policy's is {best}.")
   if diverged:
@@ -181,16 +189,19 @@ def _rows(finals: _Finals) -> List[List[str]]:
       if not values:
         row += ['-'] * (1 if finals.axis else 2)
       elif not finals.axis:
-        row += [_cell(values), each]
+        row += [_cell(values, finals.measure), each]
       else:
-        row.append(_cell(values) + f' ({each})' * (len(values) > 1))
+        row.append(_cell(values, finals.measure) + f' ({each})' * (len(values) > 1))
     rows.append(row)
   return rows
 
 
-def _cell(values: Sequence[float]) -> str:
+def _cell(values: Sequence[float], measure: str) -> str:
   if len(values) == 1:
     return format(values[0], '.3g')
+  if measure == 'success':
+    succeed = sum(value >= _SUCCEEDS for value in values)
+    return f'**{succeed} of {len(values)}**; {curves.mean_and_error(values)}'
   mean, low, high = estimate(tuple(values))
   return f'**{mean:.3g}** [{low:.3g}, {high:.3g}]'
 

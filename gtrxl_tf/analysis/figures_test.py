@@ -198,6 +198,20 @@ class FiguresTest(absltest.TestCase):
     self.assertEqual([path.name for path in figures.write(self.path)],
                      ['depth.md', 'depth.png', 'depth.svg'])
 
+  def test_a_table_of_success_counts_the_runs_that_succeed(self):
+    # The interquartile mean of the second column is 0.99.
+    lengths = ([0.95, 0.94, 0.5], [1., 0.96, 1., 0.45, 0.5, 1., 1., 1., 1., 1.])
+    for values, cell in zip(lengths, ('**1 of 3**; 0.80 ± 0.15 (0.95, 0.94, 0.5)',
+                                      '**8 of 10**; 0.89 ± 0.07 (1, 0.96, 1, 0.45, ')):
+      runs = [comparison.Run(
+          'rate', seed, [{'learner_step': 9., 'return': 6.}],
+          [{'return': 6., 'success': x, 'task': float(task)} for task in range(2)], False, {})
+              for seed, x in enumerate(values)]
+      text = figures.table(run_index.Index('c', 'v', None, [
+          comparison.PointRuns('', runs, None, ('58', '298'))]))
+      self.assertIn(f'| rate | {cell}', text)
+      self.assertIn('at least 95 % of their episodes', text)
+
   @pytest.mark.medium
   def test_a_sweep_of_offline_runs_has_their_progress(self):
     row = {'learner_step': 9., 'seconds': 8., 'cpu_seconds': 7., 'return': 6.}
