@@ -21,6 +21,7 @@ from gtrxl_tf import environments
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import reader
 from gtrxl_tf.environments import optional
+from gtrxl_tf.environments import specs as specs_lib
 
 DatasetError = format_lib.DatasetError
 
@@ -30,8 +31,8 @@ def minari(dataset: reader.Dataset, name: str) -> pathlib.Path:
 
   | spec | space |
   |---|---|
-  | `DiscreteArray` | `Discrete` |
-  | `BoundedArray` of int32 from 0, of rank 1 | `MultiDiscrete` |
+  | `DiscreteArray`; `BoundedArray` of one int32 that is not from 0 on | `Discrete` |
+  | `BoundedArray` of int32, of rank 1 | `MultiDiscrete` |
   | `BoundedArray` of int8, 0 and 1; bool of rank 1 or more | `MultiBinary` |
   | a single bool | `Box` of int8, 0 and 1 |
   | any other array | `Box`, of the dtype's bounds if the spec has none |
@@ -53,19 +54,15 @@ def minari(dataset: reader.Dataset, name: str) -> pathlib.Path:
     config.ConfigError: Minari or gymnasium is not installed.
   """
   library = optional.load('minari', 'The export to Minari', 'offline')
-  # pylint: disable=import-outside-toplevel
-  from minari.dataset import minari_dataset
-  from minari.storage import datasets_root_dir
-  # pylint: enable=import-outside-toplevel
   try:
-    minari_dataset.parse_dataset_id(name)
+    library.dataset.minari_dataset.parse_dataset_id(name)
   except (TypeError, ValueError) as error:
     raise DatasetError(f'{name}: not an id of Minari: expected one that ends with a '
                        "version, such as 'my_t_maze-v0'") from error
   _check_episodes(dataset, 'Minari')
   spaces = {kind: _space(spec, kind) for kind, spec in (
       ('observation', dataset.observation_spec()), ('action', dataset.action_spec()))}
-  folder = datasets_root_dir.get_dataset_path(name)
+  folder = library.storage.datasets_root_dir.get_dataset_path(name)
   if folder.exists():
     raise DatasetError(f'{folder}: exists: expected an id that Minari does not have')
   try:
@@ -89,7 +86,7 @@ def rlds(dataset: reader.Dataset, folder: Union[str, pathlib.Path]) -> pathlib.P
 
   An episode of T steps has T + 1 there; the last has the final observation only, and
   zeros for action, reward and discount. A `DiscreteArray` becomes a `ClassLabel`, any
-  other array a `Tensor`; bounds are lost. `success` is a field of an episode.
+  other array a `Tensor`; only single integers keep bounds. Episodes have `success`.
 
   Args:
     dataset: has episodes with final observations; without tuples, which RLDS lacks.
@@ -119,7 +116,10 @@ def rlds(dataset: reader.Dataset, folder: Union[str, pathlib.Path]) -> pathlib.P
       return tfds.features.ClassLabel(names=spec.names)
     if isinstance(spec, dm_specs.DiscreteArray):
       return tfds.features.ClassLabel(num_classes=spec.num_values)
-    return tfds.features.Tensor(shape=spec.shape, dtype=spec.dtype)
+    bounds = {}
+    if specs_lib.is_discrete(spec) and not spec.shape:
+      bounds = {'minimum': int(spec.minimum), 'maximum': int(spec.maximum)}
+    return tfds.features.Tensor(shape=spec.shape, dtype=spec.dtype, **bounds)
 
   steps = {root: feature(spec) for root, spec in dataset.specs._asdict().items()}
   steps.update(is_first=np.bool_, is_last=np.bool_, is_terminal=np.bool_)
@@ -183,22 +183,21 @@ def _space(spec: Any, name: str) -> Any:
                          for i, value in enumerate(spec)])
   if isinstance(spec, dm_specs.DiscreteArray):
     return spaces.Discrete(int(spec.num_values))
-  if isinstance(spec, dm_specs.BoundedArray):
-    low, high = (np.broadcast_to(bound, spec.shape).astype(spec.dtype)
-                 for bound in (spec.minimum, spec.maximum))
-  elif spec.dtype.kind == 'f':
-    low, high = (np.full(spec.shape, bound, spec.dtype) for bound in (-np.inf, np.inf))
-  elif spec.dtype == bool:
-    low, high = np.zeros(spec.shape, bool), np.ones(spec.shape, bool)
-  else:
-    limits = np.iinfo(spec.dtype)
-    low, high = (np.full(spec.shape, x, spec.dtype) for x in (limits.min, limits.max))
+  if specs_lib.is_index(spec, 2**30) and spec.dtype == np.int32:
+    num, start = specs_lib.num_values(spec), specs_lib.minimum(spec)
+    if len(spec.shape) == 1:
+      return spaces.MultiDiscrete(num, np.int32, start=start)
+    if not spec.shape and start:
+      return spaces.Discrete(num[0], start=int(start))
+  limits = (-np.inf, np.inf) if spec.dtype.kind == 'f' else (0, 1)
+  if spec.dtype.kind in 'iu':
+    limits = np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max
+  low, high = (
+      np.full(spec.shape, getattr(spec, name, limit), spec.dtype)
+      for name, limit in zip(('minimum', 'maximum'), limits))
   if spec.shape and spec.dtype in (bool, np.int8) and (
       not low.any() and np.all(high == 1)):
     return spaces.MultiBinary(list(spec.shape))
-  if spec.dtype == np.int32 and len(spec.shape) == 1 and not low.any() and (
-      np.all(high < np.iinfo(np.int32).max)):
-    return spaces.MultiDiscrete(high + 1, np.int32)
   if spec.dtype == bool:  # gymnasium's boxes hold only numbers.
     return spaces.Box(0, 1, spec.shape, np.int8)
   space = spaces.Box(low, high, spec.shape, spec.dtype)

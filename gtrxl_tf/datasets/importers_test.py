@@ -87,6 +87,13 @@ class D4RLTest(parameterized.TestCase):
     self.assertEqual(dataset.action_spec(), dm_specs.DiscreteArray(3))
     np.testing.assert_array_equal(dataset.episode(1).action, [2, 0, 1, 2, 0])
 
+  def test_integers_below_0_keep_their_numbers(self):
+    self._write(actions=np.arange(20) % 3 - 1)
+    dataset = _import(importers.d4rl(self._path), self._folder / 'out')
+    self.assertEqual(
+        dataset.action_spec(), dm_specs.BoundedArray((), np.int32, -1, 1))
+    np.testing.assert_array_equal(dataset.episode(1).action, [1, -1, 0, 1, -1])
+
   def test_resumes_and_refuses_another_input(self):
     self._write()
     source = importers.d4rl(self._path)
@@ -189,7 +196,7 @@ class MinariTest(parameterized.TestCase):
   def test_episodes_come_in_their_order_with_their_last_observation(self):
     dataset = _import(importers.minari(self._folder), self._folder / 'out')
     self.assertEqual(dataset.num_episodes, 12)
-    self.assertEqual(dataset.action_spec(), dm_specs.DiscreteArray(4))
+    self.assertEqual(dataset.action_spec(), dm_specs.BoundedArray((), np.int32, 2, 5))
     self.assertEqual(set(dataset.observation_spec()), {'image', 'x'})
     self.assertEqual(dataset.observation_spec()['image'].maximum.max(), 255)
     self.assertEqual(dataset.observation_spec()['x'].dtype, np.float32)
@@ -199,12 +206,12 @@ class MinariTest(parameterized.TestCase):
         values = expected[name].astype(dtype)
         np.testing.assert_array_equal(episode.observation[name], values[:-1])
         np.testing.assert_array_equal(episode.final_observation[name], values[-1])
-      np.testing.assert_array_equal(episode.action, expected['actions'] - 2)
+      np.testing.assert_array_equal(episode.action, expected['actions'])
       np.testing.assert_array_equal(episode.reward, expected['rewards'].astype('f4'))
       self.assertEqual(episode.end[-1], 1 if expected['terminated'] else 2)
       self.assertEqual(episode.discount[-1], not expected['terminated'])
 
-  def test_arrays_of_integers_begin_at_0(self):
+  def test_arrays_of_integers_keep_their_numbers(self):
     self._action_space = {'type': 'MultiDiscrete', 'dtype': 'int64', 'nvec': [3, 5],
                           'start': [1, -2]}
     self._observation_space['subspaces']['x'] = {'type': 'MultiBinary', 'n': 1}
@@ -219,12 +226,12 @@ class MinariTest(parameterized.TestCase):
         group['observations/image'] = np.ones([num + 1, 2, 3], np.int8)
     dataset = _import(importers.minari(self._folder), self._folder / 'out')
     self.assertEqual(dataset.action_spec(), dm_specs.BoundedArray(
-        [2], np.int32, 0, [2, 4]))
+        [2], np.int32, [1, -2], [3, 2]))
     self.assertEqual(dataset.observation_spec()['x'], dm_specs.BoundedArray(
         [1], np.int8, 0, 1))
     episode = dataset.episode(0)
     np.testing.assert_array_equal(
-        episode.action, np.tile([[2, 0]], [len(episode.action), 1]))
+        episode.action, np.tile([[3, -2]], [len(episode.action), 1]))
     self.assertEqual(episode.observation['image'].shape[1:], (2, 3))
     self.assertEqual(episode.observation['image'].dtype, np.int8)
 
@@ -383,17 +390,19 @@ class MinariRecorderTest(absltest.TestCase):
       task.close()
       dataset = _import(importers.minari('tests/task-v0'), folder / 'out')
     self.assertEqual(dataset.num_episodes, 3)
-    self.assertEqual(dataset.action_spec(), dm_specs.DiscreteArray(3))
+    self.assertEqual(
+        dataset.action_spec(), dm_specs.BoundedArray((), np.int32, -1, 1))
     self.assertEqual(set(dataset.observation_spec()), {'place', 'camera'})
-    self.assertEqual(dataset.observation_spec()['place'][0], dm_specs.DiscreteArray(4))
+    self.assertEqual(dataset.observation_spec()['place'][0],
+                     dm_specs.BoundedArray((), np.int32, 1, 4))
     for i, observations in enumerate(seen):
       episode = dataset.episode(i)
-      np.testing.assert_array_equal(episode.action, [0, 1, 2, 2])
+      np.testing.assert_array_equal(episode.action, [-1, 0, 1, 1])
       np.testing.assert_array_equal(episode.reward, [-1, 0, 1, 1])
       self.assertEqual(episode.end[-1], 2 if i == 1 else 1)
       np.testing.assert_array_equal(
           [*episode.observation['place'][0], episode.final_observation['place'][0]],
-          [x['place'][0] - 1 for x in observations])
+          [x['place'][0] for x in observations])
       np.testing.assert_array_equal(
           episode.observation['place'][1], [x['place'][1] for x in observations[:-1]])
       # JPEG approximately keeps the mean of a picture.
