@@ -4,6 +4,7 @@ The libraries are in the extra `offline`.
 """
 
 import contextlib
+import inspect
 import io
 import os
 import pathlib
@@ -37,8 +38,8 @@ def minari(dataset: reader.Dataset, name: str) -> pathlib.Path:
   | a single bool | `Box` of int8, 0 and 1 |
   | any other array | `Box`, of the dtype's bounds if the spec has none |
 
-  Images are stored as PNG where Minari expects JPEG: Minari and `importers.minari` read
-  them, and no value changes. `success` becomes an entry of each episode's metadata.
+  No value changes: Minari 0.5.4 stores images as they are, and earlier versions get PNG
+  where they expect JPEG. `success` becomes an entry of each episode's metadata.
 
   Args:
     dataset: has episodes with final observations and discounts 0 and 1, which is what
@@ -62,6 +63,8 @@ def minari(dataset: reader.Dataset, name: str) -> pathlib.Path:
   _check_episodes(dataset, 'Minari')
   spaces = {kind: _space(spec, kind) for kind, spec in (
       ('observation', dataset.observation_spec()), ('action', dataset.action_spec()))}
+  parameters = inspect.signature(library.create_dataset_from_buffers).parameters
+  unchanged = {'jpeg_encoding': False} if 'jpeg_encoding' in parameters else {}
   folder = library.storage.datasets_root_dir.get_dataset_path(name)
   if folder.exists():
     raise DatasetError(f'{folder}: exists: expected an id that Minari does not have')
@@ -69,7 +72,7 @@ def minari(dataset: reader.Dataset, name: str) -> pathlib.Path:
     with warnings.catch_warnings():
       warnings.simplefilter('ignore')  # It warns that authors and the like are unknown.
       stored = library.create_dataset_from_buffers(
-          name, _minari_episodes(dataset, spaces),
+          name, _minari_episodes(dataset, spaces, png=not unchanged), **unchanged,
           observation_space=spaces['observation'], action_space=spaces['action'],
           description=f'{dataset.environment or "Episodes"}, exported from gtrxl_tf')
     if not np.isnan(dataset.successes).all():
@@ -214,7 +217,7 @@ def _is_image(space: Any) -> bool:
   return is_image_space(space)
 
 
-def _minari_episodes(dataset: reader.Dataset, spaces: Any) -> Iterator[Any]:
+def _minari_episodes(dataset: reader.Dataset, spaces: Any, png: bool) -> Iterator[Any]:
   # pylint: disable-next=import-outside-toplevel
   from minari.data_collector import EpisodeBuffer
   for i in range(dataset.num_episodes):
@@ -227,23 +230,23 @@ def _minari_episodes(dataset: reader.Dataset, spaces: Any) -> Iterator[Any]:
           f'{dataset.path}: episode {i} has the discount {episode.discount[step]} at '
           f'step {step}: Minari can hold 0, at the end, and 1')
     yield EpisodeBuffer(
-        observations=_stored(spaces['observation'], _with_final(episode)),
-        actions=_stored(spaces['action'], episode.action),
+        observations=_stored(spaces['observation'], _with_final(episode), png),
+        actions=_stored(spaces['action'], episode.action, png),
         rewards=episode.reward, terminations=episode.end == format_lib.End.TERMINATION,
         truncations=episode.end == format_lib.End.TRUNCATION)
 
 
-def _stored(space: Any, nest: Any) -> Any:
+def _stored(space: Any, nest: Any, png: bool) -> Any:
   """Returns a nest of [T, ...] in the form in which Minari stores it unchanged."""
   if isinstance(nest, dict):
-    return {key: _stored(space[key], value) for key, value in nest.items()}
+    return {key: _stored(space[key], value, png) for key, value in nest.items()}
   if isinstance(nest, tuple):
-    return tuple(_stored(space[i], value) for i, value in enumerate(nest))
+    return tuple(_stored(space[i], value, png) for i, value in enumerate(nest))
   array = np.ascontiguousarray(nest, space.dtype)
-  if _is_image(space):
+  if png and _is_image(space):
     array = _encoded(array)
-  # Minari makes JPEG of every NumPy array that could be an image, and that loses values;
-  # other arrays of bytes it stores as they are.
+  # Minari before 0.5.4 makes JPEG of every NumPy array of bytes with two axes or more,
+  # and that changes values; it stores other buffers as they are.
   return list(map(memoryview, array)) if array.dtype == np.uint8 and array.ndim > 1 \
       else array
 

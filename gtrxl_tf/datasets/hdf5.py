@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import math
 import os
 import pathlib
 from typing import Any, Dict, Iterator, Optional, Tuple, Union
@@ -38,7 +39,7 @@ def minari(name: Union[str, pathlib.Path]) -> importers.Recording:
 
   Raises:
     DatasetError: it is not a Minari dataset, or has other spaces or another storage, or
-      Minari has stored small images as JPEG, which changes their values.
+      Minari has stored arrays that are no images as JPEG, which changes their values.
     config.ConfigError: h5py is not installed.
   """
   root = os.environ.get('MINARI_DATASETS_PATH', '~/.minari/datasets')
@@ -95,9 +96,8 @@ def _minari_episodes(file, specs: format_lib.Specs) -> Iterator[format_lib.Episo
       return {key: read(node[key], spec[key]) for key in spec}
     if isinstance(spec, tuple):
       return tuple(read(node[f'_index_{i}'], subspec) for i, subspec in enumerate(spec))
-    if spec.dtype == np.uint8 and len(spec.shape) in (2, 3) and (
-        node.shape[1:] != spec.shape):
-      return _minari_images(node, spec.shape)
+    if node.shape[1:] != spec.shape and node.dtype in (np.uint8, object):
+      return _minari_pictures(node, spec)
     return node[:].astype(spec.dtype)
 
   with file:
@@ -122,21 +122,27 @@ def _minari_episodes(file, specs: format_lib.Specs) -> Iterator[format_lib.Episo
           tree.map_structure(lambda x: x[-1], observation), success)
 
 
-def _minari_images(node: Any, shape: Tuple[int, ...]) -> np.ndarray:
-  """Decodes pictures, which Minari stores as [T, bytes] or as arrays of bytes."""
-  place = f'{node.file.filename}: {node.name.lstrip("/")}'
-  if min(shape[:2]) < _MINARI_IMAGE:
-    raise DatasetError(
-        f'{place}: Minari stored images of shape {shape} as JPEG, which changes their '
-        "values: expected images of at least 32 by 32, or another dtype than uint8")
-  images = np.empty((len(node), *shape), np.uint8)
+def _minari_pictures(node: Any, spec: dm_specs.Array) -> np.ndarray:
+  """Decodes pictures, which Minari stores as [T, bytes] or as arrays of bytes.
+
+  Before version 0.5.4, it makes JPEG of arrays of uint8 of any shape, which changes the
+  values slightly, but for an array of a single number.
+  """
+  place, shape = f'{node.file.filename}: {node.name.lstrip("/")}', spec.shape
+  is_image = spec.dtype == np.uint8 and len(shape) in (2, 3) and (
+      min(shape[:2]) >= _MINARI_IMAGE)
+  arrays = np.empty((len(node), *shape), spec.dtype)
   for i in range(len(node)):
     with Image.open(io.BytesIO(node[i].tobytes()), formats=('JPEG', 'PNG')) as picture:
-      found = (*picture.size[::-1], *[len(picture.getbands())] * (len(shape) == 3))
-      if found != shape:
-        raise DatasetError(f'{place}: has a picture of shape {found}: expected {shape}')
-      images[i] = np.asarray(picture)
-  return images
+      if picture.format == 'JPEG' and not is_image and math.prod(shape) > 1:
+        raise DatasetError(
+            f'{place}: Minari stored uint8 of shape {shape} as JPEG, which changes the '
+            'values: expected a recording by Minari 0.5.4 or later, or in another dtype')
+      array = np.asarray(picture)
+    if array.size > 1 and array.shape != shape:
+      raise DatasetError(f'{place}: has a picture of shape {array.shape}: expected {shape}')
+    arrays[i] = array.reshape(shape)
+  return arrays
 
 
 @importers.importer

@@ -299,8 +299,46 @@ class MinariTest(parameterized.TestCase):
       _import(importers.minari(self._folder), self._folder / 'other')
     self._store({**space, 'shape': [7, 7, 3]}, same_length)
     with self.assertRaisesRegex(
-        datasets.DatasetError, r'Minari stored images of shape \(7, 7, 3\) as JPEG'):
+        datasets.DatasetError, r'Minari stored uint8 of shape \(7, 7, 3\) as JPEG'):
       _import(importers.minari(self._folder), self._folder / 'small')
+
+  def test_bytes_are_what_was_recorded_or_are_refused(self):
+    def space(size):
+      return {'type': 'Box', 'dtype': 'uint8', 'shape': [size], 'low': 0, 'high': 255}
+
+    def jpeg(values):
+      data = io.BytesIO()
+      Image.fromarray(np.uint8(values)).save(data, 'JPEG')
+      return np.frombuffer(data.getvalue(), np.uint8)
+
+    def plain(group, num):
+      group['image'] = np.tile(np.uint8([7, 3, 200]), [num, 1])
+
+    self._store(space(3), plain)
+    found = _import(importers.minari(self._folder), self._folder / 'plain').episode(0)
+    np.testing.assert_array_equal(found.final_observation['image'], [7, 3, 200])
+    # JPEG keeps a single number.
+    numbers = np.linspace(0, 255, 12).astype(np.uint8)
+    self._action_space = space(1)
+    self._write_metadata()
+    with h5py.File(self._folder / 'data' / 'main_data.hdf5', 'a') as file:
+      for i, group in enumerate(file.values()):
+        num = len(group['actions'])
+        del group['actions']
+        group['actions'] = np.stack([jpeg([numbers[i]])] * num)
+    dataset = _import(importers.minari(self._folder), self._folder / 'single')
+    self.assertEqual({int(dataset.episode(i).action[0, 0]) for i in range(12)},
+                     set(numbers.tolist()))
+    self._action_space = {'type': 'Tuple', 'subspaces': [space(2)]}
+    self._write_metadata()
+    with h5py.File(self._folder / 'data' / 'main_data.hdf5', 'a') as file:
+      for group in file.values():
+        num = len(group['actions'])
+        del group['actions']
+        group['actions/_index_0'] = np.stack([jpeg([7, 3])] * num)
+    with self.assertRaisesRegex(
+        datasets.DatasetError, r'episode_0/actions/_index_0: .*\(2,\) as JPEG'):
+      _import(importers.minari(self._folder), self._folder / 'actions')
 
   def test_says_what_cannot_be_read(self):
     with self.assertRaisesRegex(datasets.DatasetError, 'metadata.json: missing'):
@@ -355,7 +393,8 @@ class MinariRecorderTest(absltest.TestCase):
       """Episodes of four steps; even ones terminate, and odd ones are cut off."""
       observation_space = spaces.Dict(
           place=spaces.Tuple([spaces.Discrete(4, start=1), spaces.Box(-1, 1, [2])]),
-          camera=spaces.Box(0, 255, [32, 32, 3], np.uint8), name=spaces.Text(5))
+          camera=spaces.Box(0, 255, [32, 32, 3], np.uint8), name=spaces.Text(5),
+          bytes=spaces.Box(0, 255, [3], np.uint8))
       action_space = spaces.Discrete(3, start=-1)
       episode = -1
 
@@ -392,7 +431,7 @@ class MinariRecorderTest(absltest.TestCase):
     self.assertEqual(dataset.num_episodes, 3)
     self.assertEqual(
         dataset.action_spec(), dm_specs.BoundedArray((), np.int32, -1, 1))
-    self.assertEqual(set(dataset.observation_spec()), {'place', 'camera'})
+    self.assertEqual(set(dataset.observation_spec()), {'place', 'camera', 'bytes'})
     self.assertEqual(dataset.observation_spec()['place'][0],
                      dm_specs.BoundedArray((), np.int32, 1, 4))
     for i, observations in enumerate(seen):
@@ -403,6 +442,8 @@ class MinariRecorderTest(absltest.TestCase):
       np.testing.assert_array_equal(
           [*episode.observation['place'][0], episode.final_observation['place'][0]],
           [x['place'][0] for x in observations])
+      np.testing.assert_array_equal(
+          episode.observation['bytes'], [x['bytes'] for x in observations[:-1]])
       np.testing.assert_array_equal(
           episode.observation['place'][1], [x['place'][1] for x in observations[:-1]])
       # JPEG approximately keeps the mean of a picture.
