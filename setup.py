@@ -86,7 +86,7 @@ setuptools.setup(
             'h5py>=3.9',
             'jax>=0.4.30,<0.4.35',  # For Minari to write; later ones need NumPy 2.
             'minari>=0.5.2,<0.5.4',  # 0.5.4 needs NumPy 2.
-            'tensorflow-datasets>=4.9.4',
+            'tensorflow-datasets>=4.9.6',
             'tensorflow-metadata>=1.14,<1.18',  # Later ones need protobuf 5.
         ],
         # rliable's arch 7 fails with pandas 3.

@@ -9,6 +9,7 @@ import tree
 
 from gtrxl_tf.analysis import films
 from gtrxl_tf.analysis import models
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.launch import parts
 from gtrxl_tf.launch import prepare
 from gtrxl_tf.settings import config
@@ -124,7 +125,8 @@ def _shapes(experiment: experiment_lib.Experiment) -> Any:
   """Returns the shapes of observation and action, and numbers of discrete actions."""
   return (tree.map_structure(lambda spec: spec.shape, experiment.observation_spec),
           tree.map_structure(
-              lambda spec: getattr(spec, 'num_values', spec.shape),
+              lambda spec: (sum(specs_lib.num_values(spec)) if not spec.shape
+                            and specs_lib.is_discrete(spec) else spec.shape),
               experiment.action_spec))
 
 

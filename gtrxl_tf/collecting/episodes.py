@@ -128,7 +128,7 @@ class Collector:
   def _loaded(self) -> Any:
     """The SavedModel."""
     from gtrxl_tf.serving import exported  # pylint: disable=g-import-not-at-top
-    return exported.load(self._saved_model, False, self.specs.observation)
+    return exported.load(self._saved_model, False, self.specs[:2])
 
   def play(self, piece: int) -> List[format_lib.Episode]:
     """Plays the episodes of a piece of work."""
@@ -183,11 +183,11 @@ class Collector:
     returns an action for each environment, None where an episode has ended.
     """
     leaves = tree.flatten(self.specs.action)
-    encoders = [getattr(x, 'encode_action', lambda action: action) for x in made]
 
     def of_one(i: int) -> List[np.ndarray]:
       try:
-        action = tree.flatten(encoders[i](getattr(made[i], self._policy)()))
+        action = tree.flatten_up_to(
+            self.specs.action, getattr(made[i], self._policy)(), check_types=False)
         # Copied: the method may write into the same array again.
         return [np.array(x, spec.dtype) for spec, x in zip(leaves, action)]
       except (Exception, SystemExit) as error:

@@ -54,7 +54,7 @@ def dqn_replay(folder: Union[str, pathlib.Path],
   specs = format_lib.Specs(
       dm_specs.Array((*picture[1:], 1), dtype),
       importers.action_spec(actions[0].shape, actions[0].dtype,
-                            lambda: max(x.max() for x in actions), action_names))
+                            lambda: actions, action_names))
   return importers.Recording(
       f'dqn_replay {folder.name} {importers.checksum(*actions)} '
       f'{max_steps_per_file or ""}'.strip(), specs, False,

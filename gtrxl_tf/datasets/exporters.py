@@ -4,6 +4,7 @@ The libraries are in the extra `offline`.
 """
 
 import contextlib
+import inspect
 import io
 import os
 import pathlib
@@ -21,6 +22,7 @@ from gtrxl_tf import environments
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import reader
 from gtrxl_tf.environments import optional
+from gtrxl_tf.environments import specs as specs_lib
 
 DatasetError = format_lib.DatasetError
 
@@ -30,14 +32,14 @@ def minari(dataset: reader.Dataset, name: str) -> pathlib.Path:
 
   | spec | space |
   |---|---|
-  | `DiscreteArray` | `Discrete` |
-  | `BoundedArray` of int32 from 0, of rank 1 | `MultiDiscrete` |
+  | `DiscreteArray`; `BoundedArray` of one int32 that is not from 0 on | `Discrete` |
+  | `BoundedArray` of int32, of rank 1 | `MultiDiscrete` |
   | `BoundedArray` of int8, 0 and 1; bool of rank 1 or more | `MultiBinary` |
   | a single bool | `Box` of int8, 0 and 1 |
   | any other array | `Box`, of the dtype's bounds if the spec has none |
 
-  Images are stored as PNG where Minari expects JPEG: Minari and `importers.minari` read
-  them, and no value changes. `success` becomes an entry of each episode's metadata.
+  No value changes: Minari 0.5.4 stores images as they are, and earlier versions get PNG
+  where they expect JPEG. `success` becomes an entry of each episode's metadata.
 
   Args:
     dataset: has episodes with final observations and discounts 0 and 1, which is what
@@ -53,26 +55,24 @@ def minari(dataset: reader.Dataset, name: str) -> pathlib.Path:
     config.ConfigError: Minari or gymnasium is not installed.
   """
   library = optional.load('minari', 'The export to Minari', 'offline')
-  # pylint: disable=import-outside-toplevel
-  from minari.dataset import minari_dataset
-  from minari.storage import datasets_root_dir
-  # pylint: enable=import-outside-toplevel
   try:
-    minari_dataset.parse_dataset_id(name)
+    library.dataset.minari_dataset.parse_dataset_id(name)
   except (TypeError, ValueError) as error:
     raise DatasetError(f'{name}: not an id of Minari: expected one that ends with a '
                        "version, such as 'my_t_maze-v0'") from error
   _check_episodes(dataset, 'Minari')
   spaces = {kind: _space(spec, kind) for kind, spec in (
       ('observation', dataset.observation_spec()), ('action', dataset.action_spec()))}
-  folder = datasets_root_dir.get_dataset_path(name)
+  parameters = inspect.signature(library.create_dataset_from_buffers).parameters
+  unchanged = {'jpeg_encoding': False} if 'jpeg_encoding' in parameters else {}
+  folder = library.storage.datasets_root_dir.get_dataset_path(name)
   if folder.exists():
     raise DatasetError(f'{folder}: exists: expected an id that Minari does not have')
   try:
     with warnings.catch_warnings():
       warnings.simplefilter('ignore')  # It warns that authors and the like are unknown.
       stored = library.create_dataset_from_buffers(
-          name, _minari_episodes(dataset, spaces),
+          name, _minari_episodes(dataset, spaces, png=not unchanged), **unchanged,
           observation_space=spaces['observation'], action_space=spaces['action'],
           description=f'{dataset.environment or "Episodes"}, exported from gtrxl_tf')
     if not np.isnan(dataset.successes).all():
@@ -89,7 +89,7 @@ def rlds(dataset: reader.Dataset, folder: Union[str, pathlib.Path]) -> pathlib.P
 
   An episode of T steps has T + 1 there; the last has the final observation only, and
   zeros for action, reward and discount. A `DiscreteArray` becomes a `ClassLabel`, any
-  other array a `Tensor`; bounds are lost. `success` is a field of an episode.
+  other array a `Tensor`; only single integers keep bounds. Episodes have `success`.
 
   Args:
     dataset: has episodes with final observations; without tuples, which RLDS lacks.
@@ -119,7 +119,10 @@ def rlds(dataset: reader.Dataset, folder: Union[str, pathlib.Path]) -> pathlib.P
       return tfds.features.ClassLabel(names=spec.names)
     if isinstance(spec, dm_specs.DiscreteArray):
       return tfds.features.ClassLabel(num_classes=spec.num_values)
-    return tfds.features.Tensor(shape=spec.shape, dtype=spec.dtype)
+    bounds = {}
+    if specs_lib.is_discrete(spec) and not spec.shape:
+      bounds = {'minimum': int(spec.minimum), 'maximum': int(spec.maximum)}
+    return tfds.features.Tensor(shape=spec.shape, dtype=spec.dtype, **bounds)
 
   steps = {root: feature(spec) for root, spec in dataset.specs._asdict().items()}
   steps.update(is_first=np.bool_, is_last=np.bool_, is_terminal=np.bool_)
@@ -183,22 +186,21 @@ def _space(spec: Any, name: str) -> Any:
                          for i, value in enumerate(spec)])
   if isinstance(spec, dm_specs.DiscreteArray):
     return spaces.Discrete(int(spec.num_values))
-  if isinstance(spec, dm_specs.BoundedArray):
-    low, high = (np.broadcast_to(bound, spec.shape).astype(spec.dtype)
-                 for bound in (spec.minimum, spec.maximum))
-  elif spec.dtype.kind == 'f':
-    low, high = (np.full(spec.shape, bound, spec.dtype) for bound in (-np.inf, np.inf))
-  elif spec.dtype == bool:
-    low, high = np.zeros(spec.shape, bool), np.ones(spec.shape, bool)
-  else:
-    limits = np.iinfo(spec.dtype)
-    low, high = (np.full(spec.shape, x, spec.dtype) for x in (limits.min, limits.max))
+  if specs_lib.is_index(spec, 2**30) and spec.dtype == np.int32:
+    num, start = specs_lib.num_values(spec), specs_lib.minimum(spec)
+    if len(spec.shape) == 1:
+      return spaces.MultiDiscrete(num, np.int32, start=start)
+    if not spec.shape and start:
+      return spaces.Discrete(num[0], start=int(start))
+  limits = (-np.inf, np.inf) if spec.dtype.kind == 'f' else (0, 1)
+  if spec.dtype.kind in 'iu':
+    limits = np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max
+  low, high = (
+      np.full(spec.shape, getattr(spec, name, limit), spec.dtype)
+      for name, limit in zip(('minimum', 'maximum'), limits))
   if spec.shape and spec.dtype in (bool, np.int8) and (
       not low.any() and np.all(high == 1)):
     return spaces.MultiBinary(list(spec.shape))
-  if spec.dtype == np.int32 and len(spec.shape) == 1 and not low.any() and (
-      np.all(high < np.iinfo(np.int32).max)):
-    return spaces.MultiDiscrete(high + 1, np.int32)
   if spec.dtype == bool:  # gymnasium's boxes hold only numbers.
     return spaces.Box(0, 1, spec.shape, np.int8)
   space = spaces.Box(low, high, spec.shape, spec.dtype)
@@ -215,7 +217,7 @@ def _is_image(space: Any) -> bool:
   return is_image_space(space)
 
 
-def _minari_episodes(dataset: reader.Dataset, spaces: Any) -> Iterator[Any]:
+def _minari_episodes(dataset: reader.Dataset, spaces: Any, png: bool) -> Iterator[Any]:
   # pylint: disable-next=import-outside-toplevel
   from minari.data_collector import EpisodeBuffer
   for i in range(dataset.num_episodes):
@@ -228,23 +230,23 @@ def _minari_episodes(dataset: reader.Dataset, spaces: Any) -> Iterator[Any]:
           f'{dataset.path}: episode {i} has the discount {episode.discount[step]} at '
           f'step {step}: Minari can hold 0, at the end, and 1')
     yield EpisodeBuffer(
-        observations=_stored(spaces['observation'], _with_final(episode)),
-        actions=_stored(spaces['action'], episode.action),
+        observations=_stored(spaces['observation'], _with_final(episode), png),
+        actions=_stored(spaces['action'], episode.action, png),
         rewards=episode.reward, terminations=episode.end == format_lib.End.TERMINATION,
         truncations=episode.end == format_lib.End.TRUNCATION)
 
 
-def _stored(space: Any, nest: Any) -> Any:
+def _stored(space: Any, nest: Any, png: bool) -> Any:
   """Returns a nest of [T, ...] in the form in which Minari stores it unchanged."""
   if isinstance(nest, dict):
-    return {key: _stored(space[key], value) for key, value in nest.items()}
+    return {key: _stored(space[key], value, png) for key, value in nest.items()}
   if isinstance(nest, tuple):
-    return tuple(_stored(space[i], value) for i, value in enumerate(nest))
+    return tuple(_stored(space[i], value, png) for i, value in enumerate(nest))
   array = np.ascontiguousarray(nest, space.dtype)
-  if _is_image(space):
+  if png and _is_image(space):
     array = _encoded(array)
-  # Minari makes JPEG of every NumPy array that could be an image, and that loses values;
-  # other arrays of bytes it stores as they are.
+  # Minari before 0.5.4 makes JPEG of every NumPy array of bytes with two axes or more,
+  # and that changes values; it stores other buffers as they are.
   return list(map(memoryview, array)) if array.dtype == np.uint8 and array.ndim > 1 \
       else array
 

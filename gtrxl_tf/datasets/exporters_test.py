@@ -37,6 +37,11 @@ _SPECS = datasets.Specs(
     _BOUNDED((2,), np.int32, 0, [1, 3]))
 
 
+_FROM_ELSEWHERE = datasets.Specs(
+    {'dials': _BOUNDED((2,), np.int32, [-1, 0], [1, 4]),
+     'level': _BOUNDED((), np.int32, -2, 4)}, _BOUNDED((), np.int32, -1, 1))
+
+
 class ExporterTest(parameterized.TestCase):
 
   def setUp(self):
@@ -95,6 +100,19 @@ class MinariTest(ExporterTest):
                                     _SPECS.observation[name].maximum)
     self.assertEqual(found.observation_spec()['tuple'][0], dm_specs.DiscreteArray(3))
     self.assertEqual(found.action_spec(), dataset.action_spec())
+
+  def test_integers_that_do_not_begin_at_0(self):
+    import minari  # pylint: disable=import-outside-toplevel
+    episodes = self._random(_FROM_ELSEWHERE)
+    dataset = self._write(_FROM_ELSEWHERE, episodes)
+    exporters.minari(dataset, 'any-v0')
+    stored = minari.load_dataset('any-v0')
+    self.assertEqual((stored.action_space.n, stored.action_space.start), (3, -1))
+    self.assertEqual(stored.observation_space['dials'].start.tolist(), [-1, 0])
+    np.testing.assert_array_equal(stored[0].actions, episodes[0].action)
+    found = self._imported(importers.minari('any-v0'))
+    episodes_testing.assert_equal(found.episode(4), episodes[4])
+    self.assertEqual(found.specs, dataset.specs)
 
   def test_refuses_what_minari_cannot_hold(self):
     array, discrete = dm_specs.Array((), np.float32), dm_specs.DiscreteArray(2)
@@ -182,6 +200,14 @@ class RldsTest(ExporterTest):
     self.assertEqual(found.action_spec().names, ('left', 'right'))
     self.assertEqual(
         found.observation_spec()['z']['d'], dm_specs.DiscreteArray(4))
+
+  def test_integers_that_do_not_begin_at_0(self):
+    episodes = self._random(_FROM_ELSEWHERE)
+    dataset = self._write(_FROM_ELSEWHERE, episodes)
+    found = self._imported(
+        importers.rlds(exporters.rlds(dataset, self._folder / 'rlds')))
+    episodes_testing.assert_equal(found.episode(4), episodes[4])
+    self.assertEqual(found.action_spec(), dataset.action_spec())
 
   def test_refuses_what_rlds_cannot_hold(self):
     dataset = self._write(episodes=self._random())

@@ -40,7 +40,8 @@ unfinished. Where files are described, "episode" then means a history.
 
 dataset.json has
 
-  format, version   'gtrxl_tf episodes', 1
+  format, version   'gtrxl_tf episodes', 2. In version 1, the values of gymnasium's
+                    Discrete and MultiDiscrete count from 0, whatever their `start`
   kind              'episodes' or 'histories'
   environment       its name, for people
   settings          the gin settings of the collection, or ''
@@ -74,8 +75,9 @@ import tree
 
 from gtrxl_tf import environments
 from gtrxl_tf import files
+from gtrxl_tf.environments import specs as specs_lib
 
-FORMAT, VERSION = 'gtrxl_tf episodes', 1
+FORMAT, VERSION = 'gtrxl_tf episodes', 2
 KINDS = ('episodes', 'histories')
 
 _KEY = re.compile(r'[A-Za-z0-9_-]+')
@@ -218,14 +220,11 @@ def array_specs(specs: Specs, final_observation: bool
 
 def misfits(spec: dm_specs.Array, array: np.ndarray) -> Tuple[np.ndarray, str]:
   """Returns which values do not fit a spec, bools, and what was expected."""
-  if isinstance(spec, dm_specs.DiscreteArray):
-    return ((array < 0) | (array >= spec.num_values),
-            f'an integer in [0, {spec.num_values})')
   if array.dtype.kind == 'f':
     return ~np.isfinite(array), 'finite numbers'
   if isinstance(spec, dm_specs.BoundedArray):
     return ((array < spec.minimum) | (array > spec.maximum),
-            f'integers from {spec.minimum} to {spec.maximum}')
+            specs_lib.describe_bounds(spec))
   return np.zeros(array.shape, bool), 'any value'
 
 
@@ -333,8 +332,8 @@ def read_description(path: pathlib.Path) -> Optional[Dict[str, Any]]:
     raise DatasetError(str(error)) from error
   if description.get('format') != FORMAT:
     raise DatasetError(f'{file}: not a dataset: expected the format {FORMAT!r}')
-  if description.get('version') != VERSION:
+  if description.get('version') not in (1, VERSION):
     raise DatasetError(f'{file}: has version {description.get("version")!r}: '
-                       f'expected {VERSION}')
+                       f'expected 1 or {VERSION}')
   return description
 

@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import math
 import os
 import pathlib
 from typing import Any, Dict, Iterator, Optional, Tuple, Union
@@ -38,7 +39,7 @@ def minari(name: Union[str, pathlib.Path]) -> importers.Recording:
 
   Raises:
     DatasetError: it is not a Minari dataset, or has other spaces or another storage, or
-      Minari has stored small images as JPEG, which changes their values.
+      Minari has stored arrays that are no images as JPEG, which changes their values.
     config.ConfigError: h5py is not installed.
   """
   root = os.environ.get('MINARI_DATASETS_PATH', '~/.minari/datasets')
@@ -54,26 +55,23 @@ def minari(name: Union[str, pathlib.Path]) -> importers.Recording:
   if metadata.get('data_format', 'hdf5') != 'hdf5':
     raise DatasetError(f'{metadata_file}: data_format is {metadata["data_format"]!r}: '
                        "expected 'hdf5'")
-  spaces = {}
+  specs = []
   for kind in ('observation', 'action'):
     if f'{kind}_space' not in metadata:
       raise DatasetError(f'{metadata_file}: has no {kind}_space')
-    spaces[kind] = json.loads(metadata[f'{kind}_space'])
-  specs = format_lib.Specs(*(
-      _minari_spec(spaces[kind], str(metadata_file), kind) for kind in spaces))
+    space = json.loads(metadata[f'{kind}_space'])
+    specs.append(_minari_spec(space, str(metadata_file), kind))
   file = _open_hdf5(folder / 'data' / 'main_data.hdf5', 'The importer of Minari')
   settings = f'minari {folder.name} {files_lib.checksum(metadata_file)}'
-  return importers.Recording(
-      settings, specs, True, _minari_episodes(file, spaces, specs))
+  specs = format_lib.Specs(*specs)
+  return importers.Recording(settings, specs, True, _minari_episodes(file, specs))
 
 
 def _minari_spec(space: Dict[str, Any], place: str, name: str) -> Any:
   kind = space['type']
-  if kind == 'Discrete':
-    return dm_specs.DiscreteArray(space['n'], name=name)
-  if kind == 'MultiDiscrete':
-    greatest = np.array(space['nvec']) - 1
-    return dm_specs.BoundedArray(greatest.shape, np.int32, 0, greatest, name)
+  if kind in ('Discrete', 'MultiDiscrete'):
+    num = space['n' if kind == 'Discrete' else 'nvec']
+    return specs_lib.integers(num, space.get('start', 0), name)
   if kind == 'MultiBinary':
     return dm_specs.BoundedArray(
         np.ravel(space['n']).tolist(), np.int8, 0, 1, name)
@@ -92,27 +90,23 @@ def _minari_spec(space: Dict[str, Any], place: str, name: str) -> Any:
                      'Discrete, MultiDiscrete, MultiBinary, Dict or Tuple')
 
 
-def _minari_episodes(file, spaces, specs: format_lib.Specs
-                     ) -> Iterator[format_lib.Episode]:
-  def read(node: Any, space: Dict[str, Any], spec: Any) -> Any:
+def _minari_episodes(file, specs: format_lib.Specs) -> Iterator[format_lib.Episode]:
+  def read(node: Any, spec: Any) -> Any:
     if isinstance(spec, dict):
-      return {key: read(node[key], space['subspaces'][key], spec[key]) for key in spec}
+      return {key: read(node[key], spec[key]) for key in spec}
     if isinstance(spec, tuple):
-      return tuple(read(node[f'_index_{i}'], space['subspaces'][i], subspec)
-                   for i, subspec in enumerate(spec))
-    if spec.dtype == np.uint8 and len(spec.shape) in (2, 3) and (
-        node.shape[1:] != spec.shape):
-      return _minari_images(node, spec.shape)
-    return (node[:] - space.get('start', 0)).astype(spec.dtype)
+      return tuple(read(node[f'_index_{i}'], subspec) for i, subspec in enumerate(spec))
+    if node.shape[1:] != spec.shape and node.dtype in (np.uint8, object):
+      return _minari_pictures(node, spec)
+    return node[:].astype(spec.dtype)
 
   with file:
     for name in sorted(file, key=lambda name: int(name.removeprefix('episode_'))):
       group = file[name]
       success = float(group.attrs.get('success', np.nan))
       try:
-        observation = read(group['observations'], spaces['observation'],
-                           specs.observation)
-        action = read(group['actions'], spaces['action'], specs.action)
+        observation = read(group['observations'], specs.observation)
+        action = read(group['actions'], specs.action)
         reward = group['rewards'][:]
         if not len(reward):
           raise DatasetError(f'{file.filename}: {name} has no steps')
@@ -128,21 +122,27 @@ def _minari_episodes(file, spaces, specs: format_lib.Specs
           tree.map_structure(lambda x: x[-1], observation), success)
 
 
-def _minari_images(node: Any, shape: Tuple[int, ...]) -> np.ndarray:
-  """Decodes pictures, which Minari stores as [T, bytes] or as arrays of bytes."""
-  place = f'{node.file.filename}: {node.name.lstrip("/")}'
-  if min(shape[:2]) < _MINARI_IMAGE:
-    raise DatasetError(
-        f'{place}: Minari stored images of shape {shape} as JPEG, which changes their '
-        "values: expected images of at least 32 by 32, or another dtype than uint8")
-  images = np.empty((len(node), *shape), np.uint8)
+def _minari_pictures(node: Any, spec: dm_specs.Array) -> np.ndarray:
+  """Decodes pictures, which Minari stores as [T, bytes] or as arrays of bytes.
+
+  Before version 0.5.4, it makes JPEG of arrays of uint8 of any shape, which changes the
+  values slightly, but for an array of a single number.
+  """
+  place, shape = f'{node.file.filename}: {node.name.lstrip("/")}', spec.shape
+  is_image = spec.dtype == np.uint8 and len(shape) in (2, 3) and (
+      min(shape[:2]) >= _MINARI_IMAGE)
+  arrays = np.empty((len(node), *shape), spec.dtype)
   for i in range(len(node)):
     with Image.open(io.BytesIO(node[i].tobytes()), formats=('JPEG', 'PNG')) as picture:
-      found = (*picture.size[::-1], *[len(picture.getbands())] * (len(shape) == 3))
-      if found != shape:
-        raise DatasetError(f'{place}: has a picture of shape {found}: expected {shape}')
-      images[i] = np.asarray(picture)
-  return images
+      if picture.format == 'JPEG' and not is_image and math.prod(shape) > 1:
+        raise DatasetError(
+            f'{place}: Minari stored uint8 of shape {shape} as JPEG, which changes the '
+            'values: expected a recording by Minari 0.5.4 or later, or in another dtype')
+      array = np.asarray(picture)
+    if array.size > 1 and array.shape != shape:
+      raise DatasetError(f'{place}: has a picture of shape {array.shape}: expected {shape}')
+    arrays[i] = array.reshape(shape)
+  return arrays
 
 
 @importers.importer
@@ -184,7 +184,7 @@ def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None
                      specs_lib.narrowed(file['observations'].dtype)),
       importers.action_spec(
           file['actions'].shape, file['actions'].dtype,
-          lambda: file['actions'][:].max(), action_names))
+          lambda: [file['actions'][:]], action_names))
   checksum = importers.checksum(
       *(file[name][:] for name in ('actions', 'rewards', 'terminals')))
   settings = f'd4rl {pathlib.Path(path).name} {checksum} {max_episode_steps or ""}'.strip()

@@ -141,20 +141,22 @@ def make_episode(
                             end, success, final_observation)
 
 
-def action_spec(shape: Tuple[int, ...], dtype: np.dtype, greatest: Callable[[], int],
+def action_spec(shape: Tuple[int, ...], dtype: np.dtype, arrays: Callable[[], Any],
                 names: Tuple[str, ...]) -> dm_specs.Array:
   """Returns the spec of actions `[T, ...]`; scalar integers are discrete.
 
   Args:
     shape: the shape of the array of actions.
     dtype: the dtype of the array of actions.
-    greatest: returns the greatest action; called if there are no names.
+    arrays: returns a list with arrays of all actions; called if there are no names.
     names: what each discrete action does.
   """
   if len(shape) == 1 and dtype.kind in 'iu':
     if names:
       return environments.NamedActions(names)
-    return dm_specs.DiscreteArray(int(greatest()) + 1, name='action')
+    taken = np.concatenate(arrays())
+    least = min(0, int(taken.min()))
+    return specs_lib.integers(int(taken.max()) + 1 - least, least, 'action')
   if names:
     raise DatasetError(f'actions are {dtype} {[*shape]}: action_names need integers [T]')
   return dm_specs.Array(shape[1:], specs_lib.narrowed(dtype), 'action')

@@ -87,6 +87,13 @@ class D4RLTest(parameterized.TestCase):
     self.assertEqual(dataset.action_spec(), dm_specs.DiscreteArray(3))
     np.testing.assert_array_equal(dataset.episode(1).action, [2, 0, 1, 2, 0])
 
+  def test_integers_below_0_keep_their_numbers(self):
+    self._write(actions=np.arange(20) % 3 - 1)
+    dataset = _import(importers.d4rl(self._path), self._folder / 'out')
+    self.assertEqual(
+        dataset.action_spec(), dm_specs.BoundedArray((), np.int32, -1, 1))
+    np.testing.assert_array_equal(dataset.episode(1).action, [1, -1, 0, 1, -1])
+
   def test_resumes_and_refuses_another_input(self):
     self._write()
     source = importers.d4rl(self._path)
@@ -189,7 +196,7 @@ class MinariTest(parameterized.TestCase):
   def test_episodes_come_in_their_order_with_their_last_observation(self):
     dataset = _import(importers.minari(self._folder), self._folder / 'out')
     self.assertEqual(dataset.num_episodes, 12)
-    self.assertEqual(dataset.action_spec(), dm_specs.DiscreteArray(4))
+    self.assertEqual(dataset.action_spec(), dm_specs.BoundedArray((), np.int32, 2, 5))
     self.assertEqual(set(dataset.observation_spec()), {'image', 'x'})
     self.assertEqual(dataset.observation_spec()['image'].maximum.max(), 255)
     self.assertEqual(dataset.observation_spec()['x'].dtype, np.float32)
@@ -199,12 +206,12 @@ class MinariTest(parameterized.TestCase):
         values = expected[name].astype(dtype)
         np.testing.assert_array_equal(episode.observation[name], values[:-1])
         np.testing.assert_array_equal(episode.final_observation[name], values[-1])
-      np.testing.assert_array_equal(episode.action, expected['actions'] - 2)
+      np.testing.assert_array_equal(episode.action, expected['actions'])
       np.testing.assert_array_equal(episode.reward, expected['rewards'].astype('f4'))
       self.assertEqual(episode.end[-1], 1 if expected['terminated'] else 2)
       self.assertEqual(episode.discount[-1], not expected['terminated'])
 
-  def test_arrays_of_integers_begin_at_0(self):
+  def test_arrays_of_integers_keep_their_numbers(self):
     self._action_space = {'type': 'MultiDiscrete', 'dtype': 'int64', 'nvec': [3, 5],
                           'start': [1, -2]}
     self._observation_space['subspaces']['x'] = {'type': 'MultiBinary', 'n': 1}
@@ -219,12 +226,12 @@ class MinariTest(parameterized.TestCase):
         group['observations/image'] = np.ones([num + 1, 2, 3], np.int8)
     dataset = _import(importers.minari(self._folder), self._folder / 'out')
     self.assertEqual(dataset.action_spec(), dm_specs.BoundedArray(
-        [2], np.int32, 0, [2, 4]))
+        [2], np.int32, [1, -2], [3, 2]))
     self.assertEqual(dataset.observation_spec()['x'], dm_specs.BoundedArray(
         [1], np.int8, 0, 1))
     episode = dataset.episode(0)
     np.testing.assert_array_equal(
-        episode.action, np.tile([[2, 0]], [len(episode.action), 1]))
+        episode.action, np.tile([[3, -2]], [len(episode.action), 1]))
     self.assertEqual(episode.observation['image'].shape[1:], (2, 3))
     self.assertEqual(episode.observation['image'].dtype, np.int8)
 
@@ -292,8 +299,46 @@ class MinariTest(parameterized.TestCase):
       _import(importers.minari(self._folder), self._folder / 'other')
     self._store({**space, 'shape': [7, 7, 3]}, same_length)
     with self.assertRaisesRegex(
-        datasets.DatasetError, r'Minari stored images of shape \(7, 7, 3\) as JPEG'):
+        datasets.DatasetError, r'Minari stored uint8 of shape \(7, 7, 3\) as JPEG'):
       _import(importers.minari(self._folder), self._folder / 'small')
+
+  def test_bytes_are_what_was_recorded_or_are_refused(self):
+    def space(size):
+      return {'type': 'Box', 'dtype': 'uint8', 'shape': [size], 'low': 0, 'high': 255}
+
+    def jpeg(values):
+      data = io.BytesIO()
+      Image.fromarray(np.uint8(values)).save(data, 'JPEG')
+      return np.frombuffer(data.getvalue(), np.uint8)
+
+    def plain(group, num):
+      group['image'] = np.tile(np.uint8([7, 3, 200]), [num, 1])
+
+    self._store(space(3), plain)
+    found = _import(importers.minari(self._folder), self._folder / 'plain').episode(0)
+    np.testing.assert_array_equal(found.final_observation['image'], [7, 3, 200])
+    # JPEG keeps a single number.
+    numbers = np.linspace(0, 255, 12).astype(np.uint8)
+    self._action_space = space(1)
+    self._write_metadata()
+    with h5py.File(self._folder / 'data' / 'main_data.hdf5', 'a') as file:
+      for i, group in enumerate(file.values()):
+        num = len(group['actions'])
+        del group['actions']
+        group['actions'] = np.stack([jpeg([numbers[i]])] * num)
+    dataset = _import(importers.minari(self._folder), self._folder / 'single')
+    self.assertEqual({int(dataset.episode(i).action[0, 0]) for i in range(12)},
+                     set(numbers.tolist()))
+    self._action_space = {'type': 'Tuple', 'subspaces': [space(2)]}
+    self._write_metadata()
+    with h5py.File(self._folder / 'data' / 'main_data.hdf5', 'a') as file:
+      for group in file.values():
+        num = len(group['actions'])
+        del group['actions']
+        group['actions/_index_0'] = np.stack([jpeg([7, 3])] * num)
+    with self.assertRaisesRegex(
+        datasets.DatasetError, r'episode_0/actions/_index_0: .*\(2,\) as JPEG'):
+      _import(importers.minari(self._folder), self._folder / 'actions')
 
   def test_says_what_cannot_be_read(self):
     with self.assertRaisesRegex(datasets.DatasetError, 'metadata.json: missing'):
@@ -348,7 +393,8 @@ class MinariRecorderTest(absltest.TestCase):
       """Episodes of four steps; even ones terminate, and odd ones are cut off."""
       observation_space = spaces.Dict(
           place=spaces.Tuple([spaces.Discrete(4, start=1), spaces.Box(-1, 1, [2])]),
-          camera=spaces.Box(0, 255, [32, 32, 3], np.uint8), name=spaces.Text(5))
+          camera=spaces.Box(0, 255, [32, 32, 3], np.uint8), name=spaces.Text(5),
+          bytes=spaces.Box(0, 255, [3], np.uint8))
       action_space = spaces.Discrete(3, start=-1)
       episode = -1
 
@@ -383,17 +429,21 @@ class MinariRecorderTest(absltest.TestCase):
       task.close()
       dataset = _import(importers.minari('tests/task-v0'), folder / 'out')
     self.assertEqual(dataset.num_episodes, 3)
-    self.assertEqual(dataset.action_spec(), dm_specs.DiscreteArray(3))
-    self.assertEqual(set(dataset.observation_spec()), {'place', 'camera'})
-    self.assertEqual(dataset.observation_spec()['place'][0], dm_specs.DiscreteArray(4))
+    self.assertEqual(
+        dataset.action_spec(), dm_specs.BoundedArray((), np.int32, -1, 1))
+    self.assertEqual(set(dataset.observation_spec()), {'place', 'camera', 'bytes'})
+    self.assertEqual(dataset.observation_spec()['place'][0],
+                     dm_specs.BoundedArray((), np.int32, 1, 4))
     for i, observations in enumerate(seen):
       episode = dataset.episode(i)
-      np.testing.assert_array_equal(episode.action, [0, 1, 2, 2])
+      np.testing.assert_array_equal(episode.action, [-1, 0, 1, 1])
       np.testing.assert_array_equal(episode.reward, [-1, 0, 1, 1])
       self.assertEqual(episode.end[-1], 2 if i == 1 else 1)
       np.testing.assert_array_equal(
           [*episode.observation['place'][0], episode.final_observation['place'][0]],
-          [x['place'][0] - 1 for x in observations])
+          [x['place'][0] for x in observations])
+      np.testing.assert_array_equal(
+          episode.observation['bytes'], [x['bytes'] for x in observations[:-1]])
       np.testing.assert_array_equal(
           episode.observation['place'][1], [x['place'][1] for x in observations[:-1]])
       # JPEG approximately keeps the mean of a picture.

@@ -9,6 +9,7 @@ import numpy as np
 
 from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.datasets import reader
+from gtrxl_tf.environments import specs as specs_lib
 
 matplotlib.use('Agg')  # Draws to files only; there may be no screen.
 
@@ -21,9 +22,9 @@ def describe(dataset: reader.Dataset) -> str:
           ('episodes', f'{dataset.num_episodes:,}'),
           ('steps', f'{dataset.num_steps:,}')]
   for name, spec in dataset.specs.leaves().items():
-    choices = getattr(spec, 'num_values', None)
-    rows.append((name, f'{spec.dtype.name} {list(spec.shape)}'
-                 + (f', {choices} values' if choices else '')))
+    rows.append((name, f'{spec.dtype.name} {list(spec.shape)}'))
+    if specs_lib.is_discrete(spec) and not spec.shape:
+      rows[-1] = (name, f'{rows[-1][1]}, {specs_lib.num_values(spec)[0]} values')
   if dataset.num_episodes:
     rows += [('length', _spread(dataset.lengths)), ('return', _spread(dataset.returns))]
     known = dataset.successes[~np.isnan(dataset.successes)]

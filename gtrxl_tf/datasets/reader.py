@@ -13,6 +13,7 @@ import tree
 
 from gtrxl_tf import files as files_lib
 from gtrxl_tf.datasets import format as format_lib
+from gtrxl_tf.environments import specs as specs_lib
 
 DatasetError = format_lib.DatasetError
 
@@ -43,7 +44,8 @@ class Dataset:
     successes: float32 [E], 1 or 0; NaN if it is not known.
   """
 
-  def __init__(self, path: pathlib.Path, description: Dict[str, Any]):
+  def __init__(self, path: pathlib.Path, description: Dict[str, Any],
+               specs: Optional[format_lib.Specs] = None):
     self.path = path
     self.checksum = files_lib.seal(description)
     self.kind: str = description['kind']
@@ -52,6 +54,11 @@ class Dataset:
     self.num_episodes: int = description['num_episodes']
     self.num_steps: int = description['num_steps']
     self.specs = format_lib.specs_from_json(description['arrays'])
+    old = self.specs.leaves()
+    new = specs.leaves() if specs and description['version'] == 1 else {}
+    self._shifts = {name: specs_lib.shift(old[name], new.get(name)) for name in old}
+    self.specs = tree.unflatten_as(self.specs, [
+        new[name] if np.any(self._shifts[name]) else old[name] for name in old])
     self._final = description['final_observation']
     self.array_names = list(self.specs.leaves())
     self._return_discount = 1.0
@@ -196,6 +203,8 @@ class Dataset:
     file = self.path / self._shards[shard] / f'{name}.npy'
     array = np.load(file, mmap_mode='r', allow_pickle=False)
     array = array.view(np.ndarray)  # Still mapped; slicing takes a third of the time.
+    if np.any(shift := self._shifts.get(name.removeprefix('final_'))):
+      return array + shift
     if name == 'reward' and self._end_reward is not None:
       ends = self._array(shard, 'end') == format_lib.End.TERMINATION
       return np.where(ends, self._end_reward, array).astype(np.float32)
@@ -225,11 +234,13 @@ def open_dataset(path: Union[str, os.PathLike]) -> Dataset:
   return Dataset(path, _described(path))
 
 
-def check(path: Union[str, os.PathLike]) -> Dataset:
+def check(path: Union[str, os.PathLike], specs: Optional[format_lib.Specs] = None
+          ) -> Dataset:
   """Opens the dataset in the folder `path` and checks every byte of it.
 
   It compares the files with the checksums in dataset.json, which takes as long as
-  reading them. The writer has checked the values.
+  reading them. The writer has checked the values. If the specs of an environment are
+  given, integers that version 1 counts from 0 become those of the environment.
 
   Raises:
     DatasetError: the dataset is damaged; the message names the file and the damage.
@@ -241,7 +252,7 @@ def check(path: Union[str, os.PathLike]) -> Dataset:
     if found != recorded['crc32']:
       raise DatasetError(f'{file}: was changed after it was written: its checksum '
                          f'is {found}, expected {recorded["crc32"]}')
-  return Dataset(path, description)
+  return Dataset(path, description, specs)
 
 
 def _described(path: pathlib.Path) -> Dict[str, Any]:

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shutil
+from unittest import mock
 
 from absl.testing import absltest
 from dm_env import specs as dm_specs
@@ -13,6 +14,7 @@ import numpy as np
 from gtrxl_tf import datasets
 from gtrxl_tf import files
 from gtrxl_tf.datasets import episodes_testing
+from gtrxl_tf.datasets import format as format_lib
 
 _SPECS = datasets.Specs(
     {'image': dm_specs.BoundedArray((3, 2), np.uint8, 0, 255),
@@ -164,14 +166,46 @@ class ReaderTest(absltest.TestCase):
 
   def test_another_version_or_format_is_refused(self):
     description = json.loads((self._path / 'dataset.json').read_text())
-    self._sign({**description, 'version': 2})
-    with self.assertRaisesRegex(datasets.DatasetError, 'has version 2: expected 1'):
+    self._sign({**description, 'version': 3})
+    with self.assertRaisesRegex(datasets.DatasetError, 'has version 3: expected 1'):
       datasets.open_dataset(self._path)
     self._sign({**description, 'format': 'another'})
     with self.assertRaisesRegex(datasets.DatasetError, "format 'gtrxl_tf episodes'"):
       datasets.open_dataset(self._path)
     with self.assertRaisesRegex(datasets.DatasetError, 'no dataset'):
       datasets.open_dataset(self._path / 'nowhere')
+
+  def test_integers_of_version_1_are_read_as_those_of_the_environment(self):
+    bounded = dm_specs.BoundedArray
+    recorded = datasets.Specs(
+        {'dials': bounded((2,), np.int32, 0, [2, 4]), 'level': dm_specs.DiscreteArray(5),
+         'own': bounded((), np.int32, -3, 1)}, dm_specs.DiscreteArray(3))
+    played = datasets.Specs(
+        {'dials': bounded((2,), np.int32, [1, -2], [3, 2]),
+         'level': bounded((), np.int32, 2, 6), 'own': recorded.observation['own']},
+        bounded((), np.int32, -1, 1))
+    old = episodes_testing.random_episode(recorded, np.random.default_rng(0), 6)
+    for version in 1, 2:
+      path = self._path.with_name(f'version {version}')
+      with mock.patch.object(format_lib, 'VERSION', version):
+        episodes_testing.write(path, recorded, [old])
+      episodes_testing.assert_equal(datasets.check(path).episode(0), old)
+      dataset = datasets.check(path, played)
+      self.assertEqual(dataset.specs, played if version == 1 else recorded)
+    dataset = datasets.check(self._path.with_name('version 1'), played)
+    new = dataset.episode(0)
+    np.testing.assert_array_equal(new.action, old.action - 1)
+    self.assertEqual(new.final_observation['level'], old.final_observation['level'] + 2)
+    np.testing.assert_array_equal(
+        new.observation['dials'], old.observation['dials'] + [1, -2])
+    np.testing.assert_array_equal(new.observation['own'], old.observation['own'])
+    np.testing.assert_array_equal(
+        dataset.take('action', np.array([0]), np.array([[-1, 3]])), [[0, new.action[3]]])
+    # A writer goes on with it, but not with the environment's integers.
+    path = self._path.with_name('version 1')
+    self.assertEqual(episodes_testing.write(path, recorded, [old]).num_episodes, 2)
+    with self.assertRaisesRegex(datasets.DatasetError, 'has other arrays'):
+      episodes_testing.write(path, played, [])
 
   def test_a_dataset_without_episodes_is_one(self):
     path = self._path.with_name('empty')

@@ -65,9 +65,9 @@ def rlds(folder: Union[str, pathlib.Path], action_names: Tuple[str, ...] = ()
 
   action = _spec(tfds.features, steps['action'], f'{folder}: action')
   if isinstance(action, dm_specs.Array) and not action.shape and not isinstance(
-      action, dm_specs.DiscreteArray):
-    action = importers.action_spec((0,), action.dtype, lambda: max(
-        (x['steps']['action'].max() for x in episodes()), default=0), action_names)
+      action, dm_specs.BoundedArray):
+    action = importers.action_spec((0,), action.dtype, lambda: [
+        x['steps']['action'] for x in episodes()] or [np.zeros(1)], action_names)
   specs = format_lib.Specs(_spec(
       tfds.features, steps['observation'], f'{folder}: observation'), action)
   checksum = files.checksum(folder / 'dataset_info.json')
@@ -92,6 +92,9 @@ def _spec(kinds: Any, feature: Any, place: str) -> Any:
     return None
   if None in feature.shape:
     raise DatasetError(f'{place} has shape {feature.shape}: expected a fixed one')
+  info = feature.get_tensor_info()
+  if dtype.kind in 'iu' and None not in (info.minimum, info.maximum):
+    return dm_specs.BoundedArray(feature.shape, dtype, info.minimum, info.maximum, name)
   return dm_specs.Array(feature.shape, specs_lib.narrowed(dtype), name)
 
 

@@ -80,8 +80,7 @@ class EpisodeWriter:
     self._waiting: List[Dict[str, np.ndarray]] = []
     self._waiting_bytes = 0
     head = {
-        'format': format_lib.FORMAT, 'version': format_lib.VERSION, 'kind': kind,
-        'environment': environment, 'settings': settings,
+        'kind': kind, 'environment': environment, 'settings': settings,
         'arrays': {name: format_lib.spec_to_json(name, spec)
                    for name, spec in specs.leaves().items()},
         'final_observation': final_observation,
@@ -111,8 +110,8 @@ class EpisodeWriter:
       raise DatasetError(f'{self._path}: has shards but no dataset.json')
     # A start that failed before its first episode leaves only a description.
     if description is None or not (description['shards'] or description['progress']):
-      description = {**head, 'num_episodes': 0, 'num_steps': 0, 'progress': None,
-                     'shards': []}
+      description = {'format': format_lib.FORMAT, 'version': format_lib.VERSION, **head,
+                     'num_episodes': 0, 'num_steps': 0, 'progress': None, 'shards': []}
       files_lib.write_sealed(self._path / 'dataset.json', description)
       return description
     for key, value in head.items():

@@ -34,8 +34,8 @@ class FromGymnasium(episodic.Episodic):
   | space | spec |
   |---|---|
   | `Box` | `BoundedArray` with its shape, dtype and bounds |
-  | `Discrete` | `DiscreteArray`; its values begin at 0 whatever the space's `start` |
-  | `MultiDiscrete` | `BoundedArray` of integers, from 0 to `nvec - 1` likewise |
+  | `Discrete` | `DiscreteArray`; `BoundedArray` of an integer if its `start` is not 0 |
+  | `MultiDiscrete` | `BoundedArray` of integers, from `start` to `start + nvec - 1` |
   | `MultiBinary` | `BoundedArray` of int8, 0 and 1 |
   | `Dict`, `Tuple` | a dictionary or a tuple of these |
   | `Text`, and MiniGrid's missions | word ids, int32 `[max_words]`, see `max_words` |
@@ -53,7 +53,6 @@ class FromGymnasium(episodic.Episodic):
 
   Attributes:
     name: the task's id; the name of its class if it has none.
-    encode_action: converts an action of the task to one of the spec.
   """
 
   def __init__(self, task: Any, seed: Optional[int] = None,
@@ -82,7 +81,6 @@ class FromGymnasium(episodic.Episodic):
           f'{owner} has only texts as observations: expected max_words of '
           'GymnasiumEnvironment, or of environments.FromGymnasium, to be set')
     self._encode, self._decode = observation.encode, action.decode
-    self.encode_action = action.encode
     self._observation_spec, self._action_spec = observation.spec, action.spec
     self._num_actions = sum(
         sum(specs_lib.num_values(spec)) for spec in tree.flatten(action.spec)

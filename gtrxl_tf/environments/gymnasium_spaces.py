@@ -8,6 +8,7 @@ from dm_env import specs
 import numpy as np
 
 from gtrxl_tf.environments import instructions
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.settings import config
 
 
@@ -121,48 +122,29 @@ def _nest(parts: Mapping[Any, Converted], is_dict: bool, owner: str, where: str
 
 
 def _integers(space: Any, name: str) -> Converted:
-  """Shifts the values of a Discrete or a MultiDiscrete, so that they begin at 0."""
-  start = np.asarray(space.start, space.dtype)
-  num = space.nvec if space.shape else space.n
-  dtype = np.int32 if np.max(num) <= np.iinfo(np.int32).max else np.int64
-  spec = (specs.BoundedArray(space.shape, dtype, 0, num - 1, name) if space.shape
-          else specs.DiscreteArray(int(num), dtype, name))
-
-  def decode(value: Any) -> Any:
-    value = np.asarray(value, space.dtype) + start
-    return value if space.shape else space.dtype.type(value)
-
-  def encode(value: Any) -> Any:
-    value = _array(value)
-    # `BatchedEnvironment` refuses other values: NumPy would round some of them, and
-    # cannot subtract from the rest.
-    is_whole = getattr(value, 'dtype', np.dtype(object)).kind in 'biu'
-    return np.asarray(value - start, dtype) if is_whole else value
-
-  return Converted(spec, encode, decode)
+  """Converts a Discrete or a MultiDiscrete; both sides have the same numbers."""
+  if space.shape:
+    return _same(specs_lib.integers(space.nvec, space.start, name), space)
+  converted = _same(specs_lib.integers(space.n, space.start, name), space)
+  return converted._replace(decode=space.dtype.type)  # Tasks use it as an index.
 
 
 def _same(spec: specs.Array, space: Any) -> Converted:
   """Converts the dtype of arrays only."""
   def encode(value: Any) -> Any:
-    value = _array(value)
+    try:
+      value = np.asarray(value)
+    except ValueError:  # Its parts have different lengths.
+      return value
     # Many tasks return float64 for float32. `BatchedEnvironment` refuses the rest.
-    dtype = getattr(value, 'dtype', spec.dtype)
-    if dtype != spec.dtype and np.can_cast(dtype, spec.dtype, 'same_kind'):
+    if value.dtype != spec.dtype and np.can_cast(value.dtype, spec.dtype, 'same_kind'):
       cast = value.astype(spec.dtype)
-      if dtype.kind == 'f' or (cast == value).all():  # Integers that do not fit wrap.
+      # Integers that do not fit wrap.
+      if value.dtype.kind == 'f' or (cast == value).all():
         return cast
     return value
 
   return Converted(spec, encode, lambda value: np.asarray(value, space.dtype))
-
-
-def _array(value: Any) -> Any:
-  """Returns `value` as an array; as it is if its parts have different lengths."""
-  try:
-    return np.asarray(value)
-  except ValueError:
-    return value
 
 
 def shown(value: Any) -> str:

@@ -78,9 +78,29 @@ def num_values(spec: specs.BoundedArray) -> List[int]:
   return [most - least + 1 for least, most in zip(low, high)]
 
 
+def integers(num: Any, start: Any, name: Optional[str] = None) -> specs.BoundedArray:
+  """Returns the spec of integers with `num` values each, the least of them `start`."""
+  num, start = np.asarray(num, np.int64), np.asarray(start, np.int64)
+  greatest = max(num.max(), -start.min(), (start + num).max())
+  dtype = np.int32 if greatest <= np.iinfo(np.int32).max else np.int64
+  if start.any():
+    return specs.BoundedArray(num.shape, dtype, start, start + num - 1, name)
+  return (specs.BoundedArray(num.shape, dtype, 0, num - 1, name) if num.shape
+          else specs.DiscreteArray(int(num), dtype, name))
+
+
 def minimum(spec: specs.BoundedArray) -> np.ndarray:
   """Returns the minimum of each element of an array of integers, int64."""
   return np.broadcast_to(spec.minimum, spec.shape).astype(np.int64)
+
+
+def shift(old: Any, spec: specs.Array) -> Any:
+  """Returns what to add to integers if their old spec only begins elsewhere, else 0."""
+  if not (is_discrete(spec) and hasattr(old, 'minimum')
+          and (old.shape, old.dtype) == (spec.shape, spec.dtype)):
+    return 0
+  low, high = spec.minimum - old.minimum, spec.maximum - old.maximum
+  return low if np.all(low == high) else 0
 
 
 def bounds(spec: specs.Array) -> Tuple[np.ndarray, np.ndarray]:

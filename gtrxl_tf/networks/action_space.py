@@ -43,15 +43,14 @@ class ActionSpace:
   element of an array of integers, such as gymnasium's MultiDiscrete and MultiBinary, is
   a discrete action with the values between its own bounds.
 
-  A *sample* has the spec's structure. Its discrete actions are the environment's; those
-  of an array of integers are counted from the minimum. They are int32, or int64 if a
-  `DiscreteArray` is. Its continuous actions are float32 samples of the Gaussian, in
-  units in which the bounds are [-1, 1], so that a scale means the same in every
-  dimension; they may lie outside the bounds. Without two finite bounds the units are
-  the spec's, and a single bound is their zero. Bounds of 1e30 and more count as none. A
-  dimension whose bounds are equal counts as constant: its samples have no effect.
-  Samples are stored and scored. `to_environment` converts them to the spec's units and
-  clips them.
+  A *sample* has the spec's structure. Its discrete actions count from the spec's
+  minimum. They are int32, or int64 if a `DiscreteArray` is. Its continuous actions are
+  float32 samples of the Gaussian, in units in which the bounds are [-1, 1], so that a
+  scale means the same in every dimension; they may lie outside the bounds. Without two
+  finite bounds the units are the spec's, and a single bound is their zero. Bounds of
+  1e30 and more count as none. A dimension whose bounds are equal counts as constant:
+  its samples have no effect. Samples are stored and scored. `to_environment` converts
+  them to the spec's units and clips them.
 
   An action mask `[..., A]`, see `environments.specs`, has the order of the logits.
 
@@ -259,8 +258,6 @@ class ActionSpace:
   def to_environment(self, samples: Any) -> Any:
     """Converts samples to the spec's units and dtypes, and clips them to its bounds."""
     def convert(spec: specs.Array, sample: tf.Tensor) -> tf.Tensor:
-      if _is_index(spec):
-        return sample
       if specs_lib.is_discrete(spec):
         return tf.cast(tf.cast(sample, tf.int64) + specs_lib.minimum(spec), spec.dtype)
       middle, half = _middle_and_half(spec)
@@ -275,10 +272,9 @@ class ActionSpace:
   def from_environment(self, actions: Any) -> Any:
     """Inverts `to_environment`: converts actions in the spec's units to samples."""
     def convert(spec: specs.Array, action: tf.Tensor) -> tf.Tensor:
-      if _is_index(spec):
-        return tf.cast(action, spec.dtype)
       if specs_lib.is_discrete(spec):
-        return tf.cast(tf.cast(action, tf.int64) - specs_lib.minimum(spec), tf.int32)
+        return tf.cast(tf.cast(action, tf.int64) - specs_lib.minimum(spec),
+                       _sample_spec(spec).dtype)
       middle, half = _middle_and_half(spec)
       return (tf.cast(action, tf.float32) - middle) / half
     return tree.map_structure_up_to(
@@ -351,17 +347,9 @@ class ActionSpace:
     return tree.unflatten_as(self.action_spec, leaves)
 
 
-def _is_index(spec: specs.Array) -> bool:
-  """Returns whether TensorFlow takes the environment's actions as indices.
-
-  Such actions are samples as they are.
-  """
-  return isinstance(spec, specs.DiscreteArray) and spec.dtype in (np.int32, np.int64)
-
-
 def _sample_spec(spec: specs.Array) -> tf.TensorSpec:
-  if _is_index(spec):
-    return tf.TensorSpec(spec.shape, spec.dtype)
+  if isinstance(spec, specs.DiscreteArray) and spec.dtype == np.int64:
+    return tf.TensorSpec(spec.shape, tf.int64)
   return tf.TensorSpec(
       spec.shape, tf.int32 if specs_lib.is_discrete(spec) else tf.float32)
 

@@ -1,5 +1,6 @@
 """Tests of exported.py: memories of clients, and damaged folders."""
 
+import asyncio
 import pathlib
 import shutil
 import subprocess
@@ -8,13 +9,18 @@ from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
+from aiohttp import test_utils
+import dm_env
 from dm_env import specs
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from gtrxl_tf import agents
+from gtrxl_tf import networks
 from gtrxl_tf.serving import exported
 from gtrxl_tf.serving import policy_testing
+from gtrxl_tf.serving import server
 from gtrxl_tf.settings import config
 
 _NUM_CLIENTS, _NUM_STEPS = 5, 15
@@ -89,8 +95,9 @@ class ExportedPolicyTest(parameterized.TestCase):
 
   @pytest.mark.medium
   def test_an_environment_with_other_observations_is_refused(self):
-    spec = policy_testing.environment(1).observation_spec()
-    exported.load(self.folder, observation_spec=spec)
+    played = policy_testing.environment(1)
+    spec, action_spec = played.observation_spec(), played.action_spec()
+    exported.load(self.folder, specs=(spec, action_spec))
     for wrong, found in (
         (specs.Array([5], np.float32), r'observation is float32 of shape \[5\]'),
         (specs.Array([4], np.int32), r'observation is int32 of shape \[4\]'),
@@ -98,7 +105,49 @@ class ExportedPolicyTest(parameterized.TestCase):
       with self.assertRaisesRegex(
           config.ConfigError, f'^{self.folder}: the policy of another environment: '
           rf'{found}: expected float32 of shape \[4\]$'):
-        exported.load(self.folder, observation_spec=wrong)
+        exported.load(self.folder, specs=(wrong, action_spec))
+    with self.assertRaisesRegex(config.ConfigError, 'action is .* \\[2\\]: .* \\[\\]$'):
+      exported.load(self.folder, specs=(spec, specs.Array([2], np.float32)))
+
+  @pytest.mark.medium
+  def test_integers_are_those_of_the_environment(self):
+    own = ({'level': specs.BoundedArray((), np.int32, 2, 6)},
+           specs.BoundedArray((), np.int32, -1, 1))
+    counted = {'level': specs.DiscreteArray(5)}, specs.DiscreteArray(3)
+    folders = []
+    for observation_spec, action_spec in own, counted:
+      network = networks.CQLNetwork(action_spec, networks.SpecTorso(observation_spec))
+      tf.keras.utils.set_random_seed(0)
+      network.create_variables(observation_spec)
+      folders.append(policy_testing.export_for_class(
+          type(self), agents.CQLPolicy(network, observation_spec, action_spec)))
+
+    def play(policy, first):
+      time_step = dm_env.restart({'level': first + tf.range(5)})._replace(
+          step_type=tf.zeros([5], tf.int32), reward=tf.zeros([5]), discount=tf.ones([5]))
+      return policy.action(time_step, policy.get_initial_state(5)).action.numpy()
+
+    actions = play(exported.load(folders[0]), 2)
+    self.assertContainsSubset(actions, [-1, 0, 1])
+    self.assertGreater(len(set(actions)), 1)
+    np.testing.assert_array_equal(play(exported.load(folders[0], specs=own), 2), actions)
+    # Earlier versions exported such a policy as one that counts from 0.
+    np.testing.assert_array_equal(play(exported.load(folders[1]), 0), actions + 1)
+    np.testing.assert_array_equal(play(exported.load(folders[1], specs=own), 2), actions)
+
+    async def over_http():
+      served = server.Server(exported.ExportedPolicy(folders[0], 1), 600, 1)
+      async with test_utils.TestClient(test_utils.TestServer(served.app())) as client:
+        spec = await (await client.get('/v1/spec')).json()
+        path = '/v1/sessions/' + (await (await client.post('/v1/sessions')).json())['session']
+        answers = [await client.post(
+            path + '/act', json={'observation': {'level': level}, 'reward': 0})
+                   for level in (1, 6)]
+        return spec, answers[0].status, (await answers[1].json())['action']
+
+    spec, status, action = asyncio.run(over_http())
+    self.assertEqual((spec['action']['minimum'], spec['action']['maximum']), (-1, 1))
+    self.assertEqual((status, action), (400, actions[4]))
 
   def test_the_server_needs_no_tf_agents(self):
     modules = subprocess.run(

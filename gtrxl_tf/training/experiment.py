@@ -347,7 +347,7 @@ class Experiment(abc.ABC):
       raise config.ConfigError(
           f'{folder.policy} does not exist: a run writes it when it is done, and '
           '`gtrxl export` at any time')
-    return exported.load(folder.policy, observation_spec=self.observation_spec)
+    return exported.load(folder.policy, specs=(self.observation_spec, self.action_spec))
 
   def evaluate(self, folder: run_folder.RunFolder, should_stop: Callable[[], bool]
                ) -> Optional[evaluation_lib.Evaluation]:

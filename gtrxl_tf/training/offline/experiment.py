@@ -35,14 +35,12 @@ def _comparable(*specs: dm_specs.Array) -> List[Dict[str, Any]]:
 
   Specs of imported datasets may have neither bounds nor names.
   """
-  properties = []
-  for spec in specs:
-    known = {'num_values': getattr(spec, 'num_values', None)}
-    if known['num_values'] is None and hasattr(spec, 'minimum'):
+  properties = [{'num_values': getattr(spec, 'num_values', None)} for spec in specs]
+  for known, spec in zip(properties, specs):
+    if hasattr(spec, 'minimum'):
       known['bounds'] = np.float32(specs_lib.bounds(spec)).tolist()
     if hasattr(spec, 'names'):
       known['names'] = list(spec.names)
-    properties.append(known)
   shared = set.intersection(*map(set, properties))
   return [{name: value for name, value in known.items() if name in shared}
           for known in properties]
@@ -111,7 +109,8 @@ class OfflineExperiment(experiment.Experiment):
       **shared):
     super().__init__(**shared)
     try:
-      self.dataset = datasets.check(dataset)
+      self.dataset = datasets.check(
+          dataset, datasets.Specs(self.observation_spec, self.action_spec))
     except datasets.DatasetError as error:
       raise config.ConfigError(f'OfflineExperiment.dataset: {error}') from error
     self.learner_steps = learner_steps

@@ -21,6 +21,7 @@ from gtrxl_tf import testing
 from gtrxl_tf.agents import decision as policy_lib
 from gtrxl_tf.collecting import episodes
 from gtrxl_tf.datasets import episodes_testing
+from gtrxl_tf.datasets import format as format_lib
 from gtrxl_tf.environments import action_recall
 from gtrxl_tf.environments import clues
 from gtrxl_tf.environments import t_maze
@@ -349,6 +350,24 @@ class OfflineTrainingTest(parameterized.TestCase):
     with self.assertRaisesRegex(
         config.ConfigError, 'OfflineExperiment.dataset has actions with .*' + message):
       self.experiment(environment=functools.partial(_Maze, spec))
+
+  def test_reads_old_actions_that_count_from_0(self):
+    maze = functools.partial(_Maze, specs.BoundedArray((), np.int32, -1, 2))
+    for version in 1, 2:
+      path = self.create_tempdir().full_path
+      with mock.patch.object(format_lib, 'VERSION', version):
+        testing.write_informed_episodes(path, _Maze(specs.DiscreteArray(4), seed=0), 5)
+      if version == 1:
+        experiment = self.experiment(dataset=path, environment=maze)
+        recorded = datasets.open_dataset(path).episode(0).action
+        np.testing.assert_array_equal(
+            experiment.dataset.episode(0).action, recorded - 1)
+        space = experiment.make_agent().network.action_space
+        np.testing.assert_array_equal(
+            experiment.episode(space, 0).action[0, :len(recorded)], recorded)
+      else:
+        with self.assertRaisesRegex(config.ConfigError, r"'bounds': \[-1.0, 2.0\]"):
+          self.experiment(dataset=path, environment=maze)
 
   def test_reads_a_dataset_without_names_of_actions(self):
     path = self.create_tempdir().full_path
