@@ -696,6 +696,18 @@ class ShapesTest(parameterized.TestCase, tf.test.TestCase):
     ids = tf.constant([[1, 2, 0, 0]])
     self.assertAllEqual(model(ids)._keras_mask, ids > 0)
 
+  @pytest.mark.medium
+  @parameterized.parameters('gtrxl_highway', 'rate')
+  def test_what_keras_masks_is_skipped(self, name):
+    inputs, _ = _inputs(0, 6)
+    steps = tf.constant([[3, 4, 5], [0, 2, 5], [0, 1, 2]])  # Those that are not padding.
+    is_real = tf.reduce_any(steps[..., tf.newaxis] == tf.range(6), axis=1)
+    core, _ = _make(name)
+    outputs = tf.keras.Sequential([tf.keras.layers.Masking(9.), core])(
+        tf.where(is_real[..., tf.newaxis], inputs, 9.))
+    self.assertAllClose(tf.gather(outputs, steps, batch_dims=1),
+                        core(tf.gather(inputs, steps, batch_dims=1)), **_TOLERANCE)
+
   def test_an_error_names_the_argument_of_another_shape(self):
     core = cores.TransformerXL(1, 8, 2, 4, memory_length=3)
     inputs, is_first = _inputs(0, 8)

@@ -121,8 +121,9 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
   them into a state, and `cache` turns a state into its acting form. An actor does the
   same after its weights change, so that it never mixes keys from two sets of weights.
 
-  Keras passes a mask on to the layers and losses after a core. The core itself does not
-  skip masked steps: padding belongs at a sequence's end, with finite numbers.
+  If the state is left out, the steps that Keras masks are skipped: the others have the
+  outputs of the sequence without them. Otherwise padding belongs at a sequence's end.
+  Keras passes the mask on to the layers and losses after a core.
 
   Keras saves and loads models that use a core. In a functional model, a state is a nest
   of inputs, as in `examples/keras_model.py`. A core takes `name`, but no other of a
@@ -216,8 +217,9 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     return super().__call__(inputs, **arguments, **kwargs)
 
   def call(self, inputs: tf.Tensor, is_first: Optional[tf.Tensor] = None,
-           state: Optional[State] = _LEFT_OUT, training: Optional[bool] = None) -> Any:
-    """Unrolls over `inputs` `[B, T, D]` with `is_first` `[B, T]`.
+           state: Optional[State] = _LEFT_OUT, training: Optional[bool] = None,
+           mask: Optional[tf.Tensor] = None) -> Any:
+    """Unrolls over `inputs` `[B, T, D]` with `is_first` and Keras' `mask`, `[B, T]`.
 
     Returns:
       Outputs `[B, T, D']`, and the state after the last step unless `state` is left
@@ -226,6 +228,7 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
     Raises:
       ValueError: an argument has another shape, or the state is not this core's.
     """
+    mask = getattr(inputs, '_keras_mask', None) if mask is None else mask
     inputs = tf.cast(inputs, self.compute_dtype)
     if is_first is None:
       is_first = tf.zeros_like(inputs[:, :, 0], tf.bool)
@@ -235,6 +238,9 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
       state = self.initial_state(batch_size)
     if not _is_left_out(state):
       return self._unrolled(inputs, is_first, state, training)
+    if mask is not None:  # Masked steps come last, where no other step sees them.
+      order = tf.argsort(tf.cast(mask, tf.int32), 1, 'DESCENDING', stable=True)
+      inputs, is_first = (tf.gather(x, order, batch_dims=1) for x in (inputs, is_first))
     num_steps = inputs.shape[1]
     if self.segment_length > 1:  # No step sees the padding of the last segment.
       missing = -num_steps % self.segment_length
@@ -242,7 +248,8 @@ class Core(saving.SavableLayer, metaclass=abc.ABCMeta):
       is_first = tf.pad(is_first, [[0, 0], [0, missing]])
     outputs, _ = self._unrolled(
         inputs, is_first, self.empty_state(batch_size), training)
-    return outputs[:, :num_steps]
+    outputs = outputs[:, :num_steps]
+    return outputs if mask is None else tf.gather(outputs, tf.argsort(order), batch_dims=1)
 
   def _unrolled(self, inputs, is_first, state, training):
     """Calls `_unroll`, and checks the outputs and the state that it returns."""

@@ -1,6 +1,7 @@
 """Converts environments of the package gymnasium to dm_env's interface."""
 
 import importlib
+import itertools
 import os
 import re
 from typing import Any, Mapping, Optional, Tuple
@@ -19,8 +20,15 @@ from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.settings import config
 
 # For errors.
-_INFO_MASK = f"info['{specs_lib.MASK}']"
+OLD_GYM_MEND = (
+    'expected a gymnasium.Env, as from a function that returns shimmy.GymV21CompatibilityV0('
+    'env=...), of the package shimmy, or GymV26CompatibilityV0 for gym 0.26')
 _RESET = '`def reset(self, *, seed=None, options=None)`'
+
+# Where a mask of actions may come from, in the order in which they are tried. The last is
+# a method, which sb3-contrib calls.
+_INFO_MASK, _MASK_METHOD = f"info['{specs_lib.MASK}']", 'action_masks()'
+_MASKS = f"observation['{specs_lib.MASK}']", _INFO_MASK, _MASK_METHOD
 
 # Packages that register ids when they are imported, by the beginning of the id.
 _REGISTERED_BY = {
@@ -40,13 +48,14 @@ class FromGymnasium(episodic.Episodic):
   | `Dict`, `Tuple` | a dictionary or a tuple of these |
   | `Text`, and MiniGrid's missions | word ids, int32 `[max_words]`, see `max_words` |
 
-  If `reset` returns an `info` that has an `action_mask`, the mask becomes part of the
-  observation, as the entry `action_mask` of a dictionary: int8 `[A]`, 1 where an action
-  is allowed, see `environments.specs`. Tuples of masks are concatenated; None stands
-  for a part without discrete actions. An observation that is not a dictionary becomes
-  the entry `observation` of one. A dictionary that already has an `action_mask` keeps
-  it. At the last step, a mask that is missing or allows no action is replaced by one
-  that allows all.
+  A mask of actions comes from the entry `action_mask` of an observation or of the `info`
+  that `reset` and `step` return, or else from the task's method `action_masks`, as in
+  sb3-contrib. It becomes the entry `action_mask` of the observation: int8 `[A]`, or the
+  integers or bools that the task has there, 1 where an action is allowed, see
+  `environments.specs`. An array is flattened, and tuples of masks are concatenated; None
+  stands for a part without discrete actions. An observation that is not a dictionary
+  becomes the entry `observation` of one. At the last step, a mask that is missing or
+  allows no action is replaced by one that allows all.
 
   A terminated episode ends with discount 0, a truncated one with discount 1. Methods
   that this class lacks, such as `episode_success` or a scripted policy, are the task's.
@@ -73,6 +82,10 @@ class FromGymnasium(episodic.Episodic):
     self.name = task.spec.id if task.spec else type(task.unwrapped).__name__
     self._task = task
     self._owner = owner = owner or self.name
+    for name in 'observation_space', 'action_space':
+      if not hasattr(task, name):
+        raise config.ConfigError(
+            f'{owner} has no {name}: expected one of gymnasium.spaces, as its attribute')
     observation = spaces.convert(
         spaces.of_observations(task), 'observation', owner, max_words)
     action = spaces.convert(task.action_space, 'action', owner)
@@ -97,22 +110,27 @@ class FromGymnasium(episodic.Episodic):
     except ValueError as error:
       raise config.ConfigError(str(error)) from error
     is_dict = isinstance(observation.spec, dict)
-    self._has_own_mask = is_dict and specs_lib.MASK in observation.spec
-    self._has_info_mask = specs_lib.MASK in info and not self._has_own_mask
-    self._nested = self._has_info_mask and not is_dict
-    if self._has_info_mask:
+    self._action_masks = getattr(self, 'action_masks', None)
+    has = (is_dict and specs_lib.MASK in observation.spec, specs_lib.MASK in info,
+           self._action_masks is not None)
+    self._mask_name = next(itertools.compress(_MASKS, has), None)
+    self._nested = self._mask_name is not None and not is_dict
+    if self._mask_name is not None:
       if not self._num_actions:
-        raise config.ConfigError(f"{owner} has {_INFO_MASK}, but actions of "
+        raise config.ConfigError(f'{owner} has {self._mask_name}, but actions of '
                                  f'{task.action_space}: expected discrete ones')
       if self._nested:
         self._observation_spec = {'observation': observation.spec}
+      own = getattr(self._observation_spec.get(specs_lib.MASK), 'dtype', np.dtype('f'))
       self._observation_spec[specs_lib.MASK] = specs.BoundedArray(
-          [self._num_actions], np.int8, 0, 1, specs_lib.MASK)
+          [self._num_actions], own if own.kind in 'biu' else np.int8, 0, 1, specs_lib.MASK)
 
   def __getattr__(self, name: str) -> Any:
     if name.startswith('_'):
       raise AttributeError(name)
-    found = self._task.get_wrapper_attr(name)
+    with warnings.catch_warnings():  # Of gymnasium 0.29, which looks in each wrapper.
+      warnings.simplefilter('ignore')
+      found = self._task.get_wrapper_attr(name)
     if not callable(found):  # For example, the return so far.
       raise AttributeError(name)
     return found
@@ -121,7 +139,7 @@ class FromGymnasium(episodic.Episodic):
     # The constructor has begun the first episode.
     observation, info = self._first or self._checked_reset(self._task.reset())
     self._first = None
-    return dm_env.restart(self._observation(observation, info, last=False))
+    return dm_env.restart(self._observation(observation, info))
 
   def _step(self, action: Any) -> dm_env.TimeStep:
     stepped = self._task.step(action)
@@ -132,7 +150,7 @@ class FromGymnasium(episodic.Episodic):
     reward = float(self._number('reward', reward, 'a number'))
     terminated = self._number('terminated', terminated, 'True or False')
     truncated = self._number('truncated', truncated, 'True or False')
-    observation = self._observation(observation, info, bool(terminated or truncated))
+    observation = self._observation(observation, info, terminated, truncated)
     if terminated:
       return dm_env.termination(reward, observation)
     if truncated:
@@ -154,14 +172,14 @@ class FromGymnasium(episodic.Episodic):
     if not os.environ.get('DISPLAY'):  # pygame would report what is missing.
       os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')
       os.environ.setdefault('SDL_AUDIODRIVER', 'dummy')
-    if self._task.render_mode is None and 'rgb_array' in (
-        self._task.metadata.get('render_modes') or ()):
+    modes = self._task.metadata.get('render_modes') or []
+    if self._task.render_mode is None and 'rgb_array' in modes:
       self._task.unwrapped.render_mode = 'rgb_array'  # As if made with it.
     image = self._task.render() if self._task.render_mode == 'rgb_array' else None
     if not isinstance(image, np.ndarray) or image.ndim != 3:
       raise config.ConfigError(
-          f'{self._owner} draws no picture with render_mode = '
-          f"{self._task.render_mode!r}: expected 'rgb_array'")
+          f'{self._owner} draws no picture with render_mode = {self._task.render_mode!r}: '
+          f"expected 'rgb_array', and the task's render modes are {modes}")
     return image[..., :3].astype(np.uint8, copy=False)
 
   def close(self) -> None:
@@ -191,36 +209,36 @@ class FromGymnasium(episodic.Episodic):
                        f'expected {expected}')
     return number.item()
 
-  def _observation(self, value: Any, info: Mapping[str, Any], last: bool) -> Any:
+  def _observation(self, value: Any, info: Mapping[str, Any], terminated: bool = False,
+                   truncated: bool = False) -> Any:
     """Returns an observation as the spec has it."""
     observation = self._encode(value)
-    if self._has_own_mask:
-      mask = observation[specs_lib.MASK]
-      if last and not np.any(mask):
-        observation[specs_lib.MASK] = np.ones_like(mask)
-    if self._has_info_mask:
+    if self._mask_name is not None:
       if self._nested:
         observation = {'observation': observation}
-      observation[specs_lib.MASK] = self._mask(info.get(specs_lib.MASK), last)
+      if self._mask_name == _MASK_METHOD:  # It need not work where no action follows.
+        mask = None if terminated else self._action_masks()
+      else:
+        mask = (info if self._mask_name == _INFO_MASK else observation).get(specs_lib.MASK)
+      observation[specs_lib.MASK] = self._mask(mask, bool(terminated or truncated))
     return observation
 
   def _mask(self, mask: Any, last: bool) -> np.ndarray:
     if mask is None:
       if not last:
-        raise ValueError(f"{self._owner} returned no {_INFO_MASK}: expected one "
-                         'at every step, as at the first')
-      return np.ones([self._num_actions], np.int8)
+        raise ValueError(f'{self._owner} returned no {self._mask_name}: expected one at '
+                         'every step, as at the first')
+      mask = np.ones(self._num_actions)
     masks = [np.ravel(x) for x in tree.flatten(mask) if x is not None]
     allowed = np.concatenate(masks) != 0
+    came = f'{self._owner} returned {self._mask_name}'
     if len(allowed) != self._num_actions:
-      raise ValueError(f"{self._owner} returned {_INFO_MASK} with {len(allowed)} "
-                       f'entries: expected {self._num_actions}')
+      raise ValueError(f'{came} with {len(allowed)} entries: expected {self._num_actions}')
     if not allowed.any():
       if not last:
-        raise ValueError(f"{self._owner} returned {_INFO_MASK} that allows no "
-                         'action: expected at least one')
+        raise ValueError(f'{came} that allows no action: expected at least one')
       allowed[:] = True
-    return allowed.astype(np.int8)
+    return allowed.astype(self._observation_spec[specs_lib.MASK].dtype)
 
 
 @config.configurable
@@ -274,9 +292,10 @@ class GymnasiumEnvironment(FromGymnasium):
           f'{setting}: {config.one_line(error)}: expected a module that registers the '
           'id, in a folder of PYTHONPATH') from error
     except (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound) as error:
-      raise config.ConfigError(
-          f'{setting}: {config.one_line(error)} If another package registers the id, '
-          "expected the package's module before it, as in 'module:id'") from error
+      raise config.ConfigError(f'{setting}: {config.one_line(error)} If ' + (
+          f'{module} registers it with the old package gym, {OLD_GYM_MEND}' if module else
+          "another package registers the id, expected the package's module before it, as "
+          "in 'module:id'")) from error
     except (gymnasium.error.Error, TypeError) as error:
       raise config.ConfigError(f'{setting}: {config.one_line(error)}') from error
     super().__init__(task, seed, max_words, owner=setting)

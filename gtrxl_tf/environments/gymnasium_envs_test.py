@@ -5,7 +5,9 @@ import os
 import pathlib
 import re
 import sys
+import types
 from unittest import mock
+import warnings
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -33,8 +35,9 @@ class Everything(gym.Env):
 
   def __init__(self, observation_space=None, action_space=None, infos=()):
     """`infos` are those of each step, the first of `reset`; the rest are empty."""
-    self.observation_space = observation_space or spaces.Discrete(3)
-    self.action_space = action_space or spaces.Discrete(2)
+    self.observation_space, self.action_space = (
+        default if given is None else given for given, default in (
+            (observation_space, spaces.Discrete(3)), (action_space, spaces.Discrete(2))))
     self._infos = infos
     self.actions, self.observations, self.seeds = [], [], []
 
@@ -223,8 +226,14 @@ gymnasium.register('Own-v0', cartpole.CartPoleEnv, max_episode_steps=2)
 
   def test_a_task_without_pictures_says_so(self):
     environment = gymnasium.GymnasiumEnvironment('popgym-RepeatFirstEasy-v0')
-    with self.assertRaisesRegex(config.ConfigError, 'draws no picture with render_m'):
+    with self.assertRaisesRegex(
+        config.ConfigError, r'draws no picture with render_m.* render modes are \[\]'):
       environment.render()
+
+  def test_an_id_that_a_module_registers_only_with_the_old_gym(self):
+    with mock.patch.dict(sys.modules, my_old_tasks=types.ModuleType('my_old_tasks')):
+      with self.assertRaisesRegex(config.ConfigError, 'If my_old_tasks regis.*shimmy'):
+        gymnasium.GymnasiumEnvironment('my_old_tasks:Old-v0')
 
   @parameterized.parameters(
       ('CartPole', 'No registered env with id: CartPole'),
@@ -327,6 +336,7 @@ class SpacesTest(parameterized.TestCase):
               batch.step(np.zeros([1], np.int32)).observation.tolist(), [[value] * 2])
 
   @parameterized.parameters(
+      (spaces.Dict(), r'has observations of Dict\(\): expected'),
       (spaces.Sequence(spaces.Discrete(2)), 'has observations of Sequence.*expected'),
       (spaces.Dict(a=spaces.Graph(spaces.Discrete(2), None)),
        r"has observations\['a'\] of Graph.*FilterObservation"),
@@ -336,9 +346,19 @@ class SpacesTest(parameterized.TestCase):
     with self.assertRaisesRegex(config.ConfigError, message):
       gymnasium.FromGymnasium(Everything(observation_space=space))
 
-  def test_refuses_actions(self):
-    with self.assertRaisesRegex(config.ConfigError, 'Everything has actions of Text'):
-      gymnasium.FromGymnasium(Everything(action_space=spaces.Text(3)))
+  @parameterized.parameters(
+      (spaces.Text(3),), (spaces.Tuple([]),), (spaces.MultiDiscrete(np.zeros(0, int)),),
+      (spaces.Dict(a=spaces.Discrete(2), b=spaces.Dict()),))
+  def test_refuses_actions(self, space):
+    with self.assertRaisesRegex(config.ConfigError, 'Everything has actions.* of .*expec'):
+      gymnasium.FromGymnasium(Everything(action_space=space))
+
+  @parameterized.parameters('observation_space', 'action_space')
+  def test_a_missing_space_is_named(self, name):
+    task = Everything()
+    delattr(task, name)
+    with self.assertRaisesRegex(config.ConfigError, f'Everything has no {name}: expected'):
+      gymnasium.FromGymnasium(task)
 
   @parameterized.parameters(
       ((0, 1.0, True, {}), '4 values'), (None, 'None'), ([0], r'\[0\]'))
@@ -468,8 +488,30 @@ class MaskTest(parameterized.TestCase):
         infos=_masks(*[[1, 0]] * 5))
     task.observation_space['action_mask'].high[:] = 1
     with mock.patch.object(task.observation_space, 'sample', lambda: {
-        'x': 1, 'action_mask': np.zeros(2, np.int8)}):
-      self.assertEqual(self.masks(task), [[0, 0]] * 4 + [[1, 1]])
+        'x': 1, 'action_mask': np.int8([0, task._steps < 4])}):
+      self.assertEqual(self.masks(task), [[0, 1]] * 4 + [[1, 1]])
+
+  @parameterized.parameters((np.int64, np.int64), (np.float32, np.int8))
+  def test_its_own_mask_may_have_floats_and_axes_as_in_info(self, dtype, expected):
+    task = Everything(
+        spaces.Dict(action_mask=spaces.Box(0, 1, [2, 2], dtype)),
+        spaces.MultiDiscrete([2, 2]))
+    with mock.patch.object(task.observation_space, 'sample', lambda: {
+        'action_mask': np.array([[1, 0], [1, 1]], dtype)}):
+      self.assertEqual(self.masks(task), [[1, 0, 1, 1]] * 5)
+    spec = gymnasium.FromGymnasium(task).observation_spec()['action_mask']
+    self.assertEqual(spec.dtype, expected)
+
+  @parameterized.parameters(([True, False, True, True],), ([[1, 0], [1, 1]],))
+  def test_the_method_of_sb3_contrib_gives_a_mask_while_the_episode_goes_on(self, mask):
+    class Masked(gym.Wrapper):
+
+      def action_masks(self):
+        assert self.unwrapped._steps < 4, 'no action follows'
+        return mask
+
+    task = Masked(Everything(action_space=spaces.MultiDiscrete([2, 2])))
+    self.assertEqual(self.masks(task), [[1, 0, 1, 1]] * 4 + [[1, 1, 1, 1]])
 
   @parameterized.parameters(
       (spaces.MultiDiscrete([2, 3]), (np.array([1, 0]), np.array([0, 1, 1]))),
@@ -522,6 +564,26 @@ class MakeTest(parameterized.TestCase):
                     for _ in range(2)]
     self.assertEqual(*observations)
 
+  @parameterized.parameters(False, True)
+  def test_a_decorated_class_without_a_constructor_is_adapted(self, by_keywords):
+    class Plain(gym.Env):
+      observation_space, action_space = spaces.Discrete(3), spaces.Discrete(2)
+
+      def reset(self, *, seed=None, options=None):
+        return 0, {}
+
+    make = gin.configurable(f'Plain{by_keywords}', module='test')(Plain)
+    environment = making.make(
+        'Experiment', (lambda **kwargs: make(**kwargs)) if by_keywords else make, seed=1)
+    self.assertIsInstance(environment, gymnasium.FromGymnasium)
+
+  def test_a_type_error_of_a_constructor_with_a_seed_is_its_own(self):
+    def make(seed):
+      raise TypeError(f'{seed} of another type')
+
+    with self.assertRaisesRegex(TypeError, '1 of another type'):
+      making.make('Experiment', make, seed=1)
+
   def test_a_seed_that_the_constructor_takes_is_given_to_both(self):
     class Seeded(Everything):
       def __init__(self, seed):
@@ -553,6 +615,17 @@ class MakeTest(parameterized.TestCase):
     self.assertEqual(environment.scripted_action(), 1)
     self.assertFalse(hasattr(environment, 'informed_action'))
 
+  def test_looking_for_methods_does_not_warn(self):
+    class Old(gym.Wrapper):  # As of gymnasium 0.29.
+
+      def get_wrapper_attr(self, name):
+        gym.logger.warn(f'env.{name} is deprecated')
+        return super().get_wrapper_attr(name)
+
+    with warnings.catch_warnings():
+      warnings.simplefilter('error')
+      batched.batch([gymnasium.FromGymnasium(Old(Everything()))])
+
   def test_one_task_is_refused_in_two_environments_of_a_batch(self):
     task = gym.make('CartPole-v1')
     with self.assertRaisesRegex(ValueError, 'one environment twice'):
@@ -577,6 +650,7 @@ class MakeTest(parameterized.TestCase):
     self.addCleanup(environment.close)
     self.assertEqual(environment.observation_spec().shape, (20, 20, 3))
     self.assertEqual(environment.reset().observation.dtype, np.uint8)
+    self.assertEqual(names['my_dm_env_task'](1).reset().observation.shape, (42, 42, 3))
 
   @parameterized.parameters(
       (type('Plain', (), {}), 'Plain'), (lambda seed: None, 'NoneType'))
@@ -585,6 +659,14 @@ class MakeTest(parameterized.TestCase):
         config.ConfigError, f'^Experiment.environment makes an object of class {name}, which '
         'is neither a gymnasium.Env nor a dm_env.Environment: expected'):
       making.make('Experiment', constructor, seed=0)
+
+  def test_an_environment_of_the_old_gym_is_named(self):
+    class Old:
+      pass
+
+    with mock.patch.dict(sys.modules, gym=types.SimpleNamespace(Env=Old)):
+      with self.assertRaisesRegex(config.ConfigError, 'class Old, .* old .*gym: .*shimmy'):
+        making.make('Experiment', Old, seed=0)
 
   def test_other_environments_need_a_seed(self):
     with self.assertRaisesRegex(

@@ -61,7 +61,7 @@ def convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
   name = str(path[-1]) if path else kind
   where = kind + ''.join(f'[{key!r}]' for key in path)
   spaces = importlib.import_module('gymnasium').spaces
-  if isinstance(space, (spaces.Dict, spaces.Tuple)):
+  if isinstance(space, (spaces.Dict, spaces.Tuple)) and space.spaces:
     is_dict = isinstance(space, spaces.Dict)
     items = space.spaces.items() if is_dict else enumerate(space.spaces)
     parts = {}
@@ -70,7 +70,7 @@ def convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
       if part is not None:
         parts[key] = part
     return _nest(parts, is_dict, owner, where) if parts else None
-  if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+  if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)) and 0 not in space.shape:
     return _integers(space, name)
   if isinstance(space, spaces.MultiBinary):
     return _same(specs.BoundedArray(space.shape, np.int8, 0, 1, name), space)
@@ -94,8 +94,8 @@ def convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
         lambda value: instructions.hash_instruction(str(value), max_words), str)
   raise config.ConfigError(
       f'{owner} has {kind}s{where[len(kind):]} of {space}: expected Box, Discrete, '
-      'MultiDiscrete, MultiBinary, or Dict or Tuple of these; a wrapper of gymnasium '
-      'such as FilterObservation leaves out others')
+      'MultiDiscrete, MultiBinary, or Dict or Tuple of these, from gymnasium.spaces; a '
+      'wrapper such as FilterObservation leaves out others')
 
 
 def _nest(parts: Mapping[Any, Converted], is_dict: bool, owner: str, where: str

@@ -1,6 +1,7 @@
 """Makes the environments of experiments and collections."""
 
 import contextlib
+import inspect
 import os
 import sys
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
@@ -44,7 +45,7 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
       made = _construct(owner, constructor, seed, settings)
   finally:  # Otherwise files of the run with relative paths would be elsewhere.
     os.chdir(folder)
-  if _is_gymnasium(made):
+  if _is_env('gymnasium', made):
     made = gymnasium.FromGymnasium(made, seed)
   elif not hasattr(made, 'observation_spec'):
     raise _no_environment(owner, made)
@@ -85,12 +86,11 @@ def _construct(owner: str, constructor: Callable[..., Any], seed: int,
   try:
     return constructor(seed=seed, **settings)
   except TypeError as error:
-    # The second text is that of a class without a constructor.
-    if ("unexpected keyword argument 'seed'" not in str(error)
-        and 'takes no arguments' not in str(error)):
-      raise
+    with contextlib.suppress(ValueError):  # Some built-in callables have no signature.
+      if 'seed' in inspect.signature(constructor).parameters:
+        raise
     made = constructor(**settings)
-    if not _is_gymnasium(made):
+    if not _is_env('gymnasium', made):
       if not isinstance(made, dm_env.Environment):
         raise _no_environment(owner, made) from error
       raise config.ConfigError(
@@ -100,12 +100,15 @@ def _construct(owner: str, constructor: Callable[..., Any], seed: int,
 
 
 def _no_environment(owner: str, made: Any) -> config.ConfigError:
-  return config.ConfigError(
-      f'{owner}.environment makes an object of class {type(made).__name__}, which is neither a '
-      'gymnasium.Env nor a dm_env.Environment: expected a class that derives from one, '
-      'as in `class MyTask(gymnasium.Env)`')
+  what, expected = (
+      ('an environment of the old package gym', gymnasium.OLD_GYM_MEND) if _is_env('gym', made) else
+      ('neither a gymnasium.Env nor a dm_env.Environment',
+       'expected a class that derives from one, as in `class MyTask(gymnasium.Env)`'))
+  return config.ConfigError(f'{owner}.environment makes an object of class '
+                            f'{type(made).__name__}, which is {what}: {expected}')
 
 
-def _is_gymnasium(environment: Any) -> bool:
-  package = sys.modules.get('gymnasium')
-  return package is not None and isinstance(environment, package.Env)
+def _is_env(package: str, environment: Any) -> bool:
+  """Returns whether an object is an `Env` of a package, gymnasium or the old gym."""
+  module = sys.modules.get(package)
+  return module is not None and isinstance(environment, module.Env)

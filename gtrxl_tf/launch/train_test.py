@@ -133,10 +133,9 @@ class RefusedTest(parameterized.TestCase):
     self.assertStartsWith(line, 'Not started: ')
     return line.removeprefix('Not started: ')
 
-  @pytest.mark.medium
-  def test_without_reverb_an_online_run_says_what_to_install(self):
-    with mock.patch.dict(sys.modules, reverb=None):
-      line = self.refused([_GIN_FILE], [])
+  def test_without_reverb_an_online_run_says_what_to_install_before_all_else(self):
+    with mock.patch.dict(sys.modules, reverb=None, popgym=None):
+      line = self.refused(['gtrxl/gymnasium_cpu.gin'], [])
     self.assertRegex(line, '^online training needs the package reverb, which is not '
                      r'installed: expected .*\[online\].*` with Python 3.10 or 3.11$')
 
