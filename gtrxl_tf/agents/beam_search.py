@@ -17,10 +17,11 @@ def beam_search(log_probs: Callable[[tf.Tensor], tf.Tensor],
 
     value(z) + penalty min(log p(z), M log threshold)
 
-  Each plan of the beam is continued by codes drawn from the prior p, and the best of
-  the longer plans are the next beam. A plan that is drawn twice counts twice, as in the
-  authors' code. Among plans whose codes have a probability of at least `threshold` on
-  (geometric) average, the value alone decides.
+  Each plan of the beam is continued by different codes drawn from the prior p, and the
+  best of the longer plans are the next beam, so that no plan is in it twice. In the
+  authors' code, which draws with replacement, copies of a good plan push others out.
+  Among plans whose codes have a probability of at least `threshold` on (geometric)
+  average, the value alone decides.
 
   Args:
     log_probs: takes plans, int32 `[B, W, m]`; returns the prior's log-probabilities
@@ -29,7 +30,7 @@ def beam_search(log_probs: Callable[[tf.Tensor], tf.Tensor],
     batch_size: B, the number of independent searches.
     num_codes: M.
     beam_width: plans in the beam.
-    expansions: codes drawn for each plan; `beam_width` times as many at the first code.
+    expansions: codes drawn for each plan of a full beam, and more for fewer plans.
     penalty: alpha, in the unit of values.
     threshold: beta.
     seed: int32 `[2]`.
@@ -41,8 +42,9 @@ def beam_search(log_probs: Callable[[tf.Tensor], tf.Tensor],
   log_prob = tf.zeros([batch_size, 1])
   objective = log_prob
   for m in range(num_codes):
-    num_drawn = expansions if m else beam_width * expansions
     code_log_probs = log_probs(plans)
+    num_drawn = min(
+        beam_width * expansions // plans.shape[1], code_log_probs.shape[-1])
     drawn = _sample(code_log_probs, num_drawn,
                     tf.random.experimental.stateless_fold_in(seed, m))
     log_prob = log_prob[..., tf.newaxis] + tf.gather(
@@ -53,19 +55,14 @@ def beam_search(log_probs: Callable[[tf.Tensor], tf.Tensor],
         tf.reshape(drawn, [batch_size, -1, 1])], axis=2)
     objective = values(plans) + penalty * tf.minimum(
         log_prob, num_codes * math.log(threshold))
-    objective, best = tf.math.top_k(objective, beam_width if m < num_codes - 1 else 1)
+    objective, best = tf.math.top_k(objective, min(beam_width, plans.shape[1]))
     plans, log_prob = (
         tf.gather(x, best, batch_dims=1) for x in (plans, log_prob))
   return plans[:, 0], objective[:, 0]
 
 
 def _sample(log_probs: tf.Tensor, num: int, seed: tf.Tensor) -> tf.Tensor:
-  """Draws `num` codes with replacement, int32 `[B, W, num]`, from `[B, W, K]`."""
-  # This inverts the cumulative distribution, and needs no noise for each code.
-  cumulative = tf.cumsum(tf.exp(log_probs), axis=-1)
-  uniform = tf.random.stateless_uniform(
-      tf.concat([tf.shape(log_probs)[:2], [num]], 0), seed)
-  uniform *= cumulative[..., -1:]  # Rounding leaves it near 1.
-  below = cumulative[:, :, tf.newaxis] <= uniform[..., tf.newaxis]
-  index = tf.reduce_sum(tf.cast(below, tf.int32), axis=-1)
-  return tf.minimum(index, log_probs.shape[-1] - 1)
+  """Draws `num` different codes, int32 `[B, W, num]`, from `[B, W, K]`."""
+  # The largest sums with Gumbel noise are draws without replacement.
+  uniform = tf.random.stateless_uniform(tf.shape(log_probs), seed, minval=1e-30)
+  return tf.math.top_k(log_probs - tf.math.log(-tf.math.log(uniform)), num).indices

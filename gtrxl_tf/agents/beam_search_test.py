@@ -46,6 +46,11 @@ class BeamSearchTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(found, _PLANS[objective.argmax(-1)])
     self.assertAllClose(value, objective.max(-1))
 
+  def test_a_beam_with_a_place_for_each_plan_finds_the_best(self):
+    best = self.total(self.gains, np.tile(_PLANS, [_B, 1, 1])).max(-1)
+    _, value = self.search(width=len(_PLANS))  # Copies would take half of the places.
+    self.assertAllClose(value, best)
+
   def test_a_narrow_beam_finds_it_where_gains_do_not_depend_on_the_code_before(self):
     self.gains[:] = self.gains[:, :1]
     found, _ = self.search(width=2, expansions=50)
@@ -69,11 +74,12 @@ class BeamSearchTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllEqual(careful, [[1] * _M] * _B)
 
   def test_draws_follow_the_prior(self):
-    log_probs = np.log(np.float32([[[0.5, 0.25, 0.125, 0.125]]]))
+    prior = np.float32([0.5, 0.25, 0.125, 0.125])
     drawn = beam_search._sample(  # pylint: disable=protected-access
-        tf.constant(log_probs), 20_000, tf.constant([1, 2]))
-    share = np.bincount(np.ravel(drawn), minlength=_K) / 20_000
-    self.assertAllClose(share, [0.5, 0.25, 0.125, 0.125], atol=0.015)
+        tf.constant(np.tile(np.log(prior), [1, 20_000, 1])), _K, tf.constant([1, 2]))
+    share = np.bincount(np.ravel(drawn[..., 0]), minlength=_K) / 20_000
+    self.assertAllClose(share, prior, atol=0.015)
+    self.assertAllEqual(np.sort(drawn, axis=-1), np.tile(range(_K), [1, 20_000, 1]))
 
 
 if __name__ == '__main__':

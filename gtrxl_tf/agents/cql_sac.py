@@ -125,10 +125,11 @@ class CQLSACActor(tf.Module):
 class CQLSACAgent(agent_lib.OfflineAgent):
   """CQL(H) on soft actor-critic (Kumar et al., 2020).
 
-  The critics and their losses, including the conservative term, are those of TF-Agents'
-  `CqlSacAgent`. The losses of the actor and of the entropy's weight are implemented
-  here, so that the learner takes one step on all losses at once. `CqlSacAgent` would
-  take one step after the other, each with its own optimizer.
+  The critics and their losses are those of TF-Agents' `CqlSacAgent`, but its conservative
+  term leaves out the 1 / 2N of the paper's appendix F, for N = `num_samples`. Here, and
+  in the metric `conservative_loss`, log(2N) is subtracted. The losses of the actor and
+  of the entropy's weight are implemented here, so that the learner takes one step on all
+  losses at once, where `CqlSacAgent` takes one step after the other.
 
   Neither the actor nor the critics have memory, and an observation is one vector: the
   agent is for control from states, not from images.
@@ -142,8 +143,8 @@ class CQLSACAgent(agent_lib.OfflineAgent):
     critic_units: width of each ReLU layer of the two critics.
     alpha: weight of the conservative term; the authors use 5 or 10.
     lagrange_threshold: if given, the weight starts at alpha and is learned such that
-      the term reaches this value, tau in the paper's CQL(Lagrange). By default the
-      weight is constant.
+      the term reaches this value, tau in the paper's CQL(Lagrange). That of TF-Agents,
+      `cql_tau`, is log(2N) higher. By default the weight is constant.
     num_samples: number of the actor's actions, and number of uniform actions, from
       which the conservative term is estimated at each step.
     discount: gamma.
@@ -163,6 +164,7 @@ class CQLSACAgent(agent_lib.OfflineAgent):
     super().__init__('cql_sac', network)
     self._discount = discount
     self._lagrange_threshold = lagrange_threshold
+    self._log_num_samples = np.log(2 * num_samples)
     self._log_alpha = tf.Variable(
         np.log(alpha), dtype=tf.float32, name='log_alpha',
         trainable=lagrange_threshold is not None)
@@ -218,7 +220,8 @@ class CQLSACAgent(agent_lib.OfflineAgent):
       td_loss = 0.5 * num_replicas * share * (
           self._sac._critic_loss_with_optional_entropy_term(
               step, actions, next_step, tf.math.squared_difference, self._discount))
-      conservative_loss = share * self._sac._cql_loss(step, actions)
+      conservative_loss = share * (
+          self._sac._cql_loss(step, actions) - self._log_num_samples)
       return td_loss + alpha * conservative_loss, (td_loss, conservative_loss)
 
     def actor_losses() -> Tuple[tf.Tensor, Any]:

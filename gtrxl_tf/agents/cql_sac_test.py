@@ -35,8 +35,8 @@ def _agent(**settings):
   tf.keras.utils.set_random_seed(0)
   network = cql_sac.CQLSACActor(_ACTION_SPEC, (32,))
   network.create_variables(_OBSERVATION_SPEC)
-  return cql_sac.CQLSACAgent(network, critic_units=(32, 32), num_samples=4,
-                         target_update_rate=0.05, **settings)
+  return cql_sac.CQLSACAgent(network, **{**dict(
+      critic_units=(32, 32), num_samples=4, target_update_rate=0.05), **settings})
 
 
 def _observation(random, *shape):
@@ -121,8 +121,25 @@ class CQLSACAgentTest(tf.test.TestCase):
     self.assertAllEqual(tape.gradient(total, [x, y], unconnected_gradients='zero'),
                         [10, 0])
 
+  def test_the_conservative_term_is_the_log_of_an_integral_over_actions(self):
+    agent, batch = _agent(num_samples=500), _batch(0)
+    _, metrics = agent.loss(batch)
+    # Equation 4 of the paper at 20 x 20 actions, each for an area of 0.1 x 0.1.
+    observation = np.concatenate([
+        batch.observation['x'], batch.observation['y'][..., np.newaxis]], -1)[batch.valid]
+    side = np.arange(-0.95, 1, 0.1)
+    grid = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2)
+    terms = []
+    for critic in agent._critics:  # pylint: disable=protected-access
+      values = critic((np.repeat(observation, 400, axis=0),
+                       np.float32(np.tile(grid, [len(observation), 1]))))[0].numpy()
+      integral = 0.01 * np.exp(values.reshape(-1, 400)).sum(axis=1)
+      taken = critic((observation, batch.action[batch.valid]))[0]
+      terms.append(np.mean(np.log(integral) - taken))
+    self.assertAllClose(metrics['conservative_loss'], np.mean(terms), atol=0.03)
+
   def test_the_weight_of_the_conservative_term_moves_to_a_threshold(self):
-    for threshold, sign in ((0.001, -1), (1000.0, 1)):
+    for threshold, sign in ((0.001, -1), (1000.0, 1), (2.5, 1)):
       agent = _agent(lagrange_threshold=threshold)
       *_, temperature, alpha = agent.learned_variables
       self.assertAllClose([tf.exp(temperature), tf.exp(alpha)], [1, 5])

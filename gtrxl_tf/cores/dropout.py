@@ -3,7 +3,9 @@
 A key is a function of the bits of an unroll's inputs and of their places. This leaves
 no state to keep between learner steps. Replicas drop differently because their rows
 differ, and a run that resumes from a checkpoint repeats the same masks as long as it
-computes the same bits. Equal inputs have equal masks. Without a key nothing is dropped.
+computes the same bits. Equal inputs have equal masks; inputs that differ in a last bit,
+as on another device or in another graph, have unrelated ones. Without a key nothing is
+dropped.
 """
 
 from typing import Optional

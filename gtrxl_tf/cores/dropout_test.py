@@ -55,6 +55,15 @@ class DropTest(tf.test.TestCase, parameterized.TestCase):
     self.assertAllClose(np.mean(dropped == 0), 0.05, atol=0.004)
     self.assertAllClose(np.mean(dropped), 1, atol=0.006)
 
+  def test_a_last_bit_of_the_inputs_changes_the_whole_mask(self):
+    x = _inputs(0).numpy()
+    near = x.copy()
+    near[1, 2, 3] = np.nextafter(x[1, 2, 3], np.float32(9))
+    masks = [dropout.drop(tf.ones((1000,)), 0.5, dropout.make_key(y), 0) == 0
+             for y in (x, x.copy(), near)]
+    self.assertAllEqual(masks[0], masks[1])
+    self.assertAllClose(np.mean(masks[0] == masks[2]), 0.5, atol=0.1)
+
   def test_each_place_has_its_own_mask(self):
     key = dropout.make_key(_inputs(0))
     masks = [dropout.drop(tf.ones((1000,)), 0.5, k, number) == 0

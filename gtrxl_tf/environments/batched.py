@@ -23,8 +23,8 @@ class _BatchedTogether(BatchedEnvironment):
   """
 
   def __init__(self, environments: Sequence[vector_task.VectorTask],
-               tasks: Optional[Sequence[int]]):
-    super().__init__(environments, tasks)
+               tasks: Optional[Sequence[int]], seed: int):
+    super().__init__(environments, tasks, seed)
     self._together = vector_task.Together(environments)
     self._num_actions = self._action_spec.num_values
     self._begins = np.ones(self.num_environments, bool)
@@ -90,7 +90,7 @@ class _BatchedTogether(BatchedEnvironment):
 
 
 def batch(environments: Sequence[dm_env.Environment],
-          tasks: Optional[Sequence[int]] = None) -> BatchedEnvironment:
+          tasks: Optional[Sequence[int]] = None, seed: int = 0) -> BatchedEnvironment:
   """Batches environments that only the batch steps.
 
   The result is that of `BatchedEnvironment`, but tasks whose class can be computed
@@ -100,4 +100,5 @@ def batch(environments: Sequence[dm_env.Environment],
   # `advance` must be the class's own: that of a base class may have other rules.
   together = len(kinds) == 1 and issubclass(*kinds, vector_task.VectorTask) and (
       'advance' in vars(*kinds))
-  return (_BatchedTogether if together else BatchedEnvironment)(environments, tasks)
+  return (_BatchedTogether if together else BatchedEnvironment)(
+      environments, tasks, seed)

@@ -91,13 +91,14 @@ class BatchedEnvironment:
   """
 
   def __init__(self, environments: Sequence[dm_env.Environment],
-               tasks: Optional[Sequence[int]] = None):
+               tasks: Optional[Sequence[int]] = None, seed: int = 0):
     """Creates the batch.
 
     Args:
       environments: at least one; all have the same specs and scalar rewards.
       tasks: number of the task that each environment plays, counted from 0; by default
         all play the same.
+      seed: the seed of the random actions of head starts.
 
     Raises:
       ValueError: the environments cannot be batched; the message says which and why.
@@ -106,6 +107,7 @@ class BatchedEnvironment:
     self.tasks = np.zeros(len(self._environments), np.int32)
     if tasks is not None:
       self.tasks[:] = tasks
+    self._random = np.random.default_rng(seed)
     batched_specs.check(self._environments)
     self._action_spec = self._environments[0].action_spec()
     self._action_leaves = batched_specs.named_leaves('action', self._action_spec)
@@ -169,7 +171,7 @@ class BatchedEnvironment:
     """Begins an episode in each environment, and yields a first step of it."""
     for i, environment in enumerate(self._environments):
       try:
-        time_step = random_actions.play(environment, head_starts[i])
+        time_step = random_actions.play(environment, head_starts[i], self._random)
       except ERRORS as error:
         raise EnvironmentFailed(
             f'environment {i}, before episode {self._episodes[i] + 1}, with '

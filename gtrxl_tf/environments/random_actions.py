@@ -10,7 +10,8 @@ import tree
 from gtrxl_tf.environments import specs as specs_lib
 
 
-def play(environment: dm_env.Environment, num_actions: int) -> dm_env.TimeStep:
+def play(environment: dm_env.Environment, num_actions: int,
+         random: np.random.Generator) -> dm_env.TimeStep:
   """Resets an environment and takes random actions.
 
   Returns:
@@ -19,7 +20,6 @@ def play(environment: dm_env.Environment, num_actions: int) -> dm_env.TimeStep:
   Raises:
     ValueError: an episode does not begin with a first step.
   """
-  random = np.random.default_rng(num_actions)
   time_step, method = environment.reset(), 'reset()'
   begins = True
   while True:

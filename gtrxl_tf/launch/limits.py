@@ -43,12 +43,13 @@ def checked_variables() -> Iterator[None]:
 
 
 def check_batch(experiment: experiment_lib.Experiment) -> None:
-  """Checks that the unrolls of a batch, and of a full queue, fit in free memory.
+  """Checks that a batch, and a full queue or replay table, fit in free memory.
 
   Also checks that the time steps of an actor fit in a call to an inference server.
 
   Only the data is counted: all columns of `Unroll` with the memory's records, before
-  Reverb compresses them. The learner's activations often take more.
+  Reverb compresses them. The learner's activations often take more. A replay table has
+  a row once, however many unrolls share it, and the notices in its queue are small.
 
   Args:
     experiment: an online experiment, all of whose processes will be on this machine.
@@ -59,15 +60,23 @@ def check_batch(experiment: experiment_lib.Experiment) -> None:
   """
   if experiment.inference is not None:
     inference_call.check_size(experiment)
-  free = machine.free_bytes()
-  needed = (experiment.items_per_batch + experiment.queue_size) * sum(
-      spec.shape.num_elements() * spec.dtype.size
-      for spec in tree.flatten(experiment.unroll_signature()))
+  free, item = machine.free_bytes(), _num_bytes(experiment.unroll_signature())
+  name, setting, stored = 'queue', 'queue_batches', experiment.queue_size * item
+  if replay := experiment.replay:
+    steps = min(replay.capacity * (experiment.unroll_length - replay.overlap),
+                experiment.environment_steps)  # Those of a short run do not fill it.
+    stored = steps * _num_bytes(experiment.row_spec()) // experiment.environments_per_actor
+    name, setting = 'replay table', 'Replay.capacity'
+  needed = experiment.items_per_batch * item + stored
   if needed > free:
     raise config.ConfigError(
-        f'a batch of {experiment.batch_size:,} and a full queue need at least '
+        f'a batch of {experiment.batch_size:,} and a full {name} need at least '
         f'{_gib(needed)}; this machine has {_gib(free)} left: expected a smaller '
-        'batch_size, unroll_length or queue_batches')
+        f'batch_size, unroll_length or {setting}')
+
+
+def _num_bytes(specs: Any) -> int:
+  return sum(x.shape.num_elements() * x.dtype.size for x in tree.flatten(specs))
 
 
 def _gib(number: float) -> str:

@@ -21,6 +21,7 @@ from gtrxl_tf.settings import config
 from gtrxl_tf.settings import gin_files
 
 _GIN_FILE = str(gin_files.FOLDER / 'gtrxl/action_recall_cpu.gin')
+_R2D2 = str(gin_files.FOLDER / 'gtrxl/agents/r2d2.gin')
 
 
 class LimitsTest(parameterized.TestCase):
@@ -81,6 +82,22 @@ class LimitsTest(parameterized.TestCase):
       limits.check_batch(experiment)
     with mock.patch.object(machine, 'free_bytes', return_value=needed - 1):
       with self.assertRaisesRegex(config.ConfigError, 'a batch of 32,000 and a full'):
+        limits.check_batch(experiment)
+
+  @parameterized.parameters((10**12, 1000, 1000), (100, 10**6, 100 * (12 - 4)))
+  def test_the_memory_of_a_replay_table_counts(self, capacity, run, rows):
+    experiment = prepare.prepare([_GIN_FILE, _R2D2], [
+        'ActorCritic.core = @Memoryless()', 'OnlineExperiment.unroll_length = 12',
+        'OnlineExperiment.environments_per_actor = 1', 'Replay.overlap = 4',
+        'R2D2Agent.burn_in = 0', 'Replay.min_unrolls = 64',
+        f'Replay.capacity = {capacity}',
+        f'OnlineExperiment.environment_steps = {run}'], check=False)
+    # Bytes of each row, of each of the 12 actions, and of all.
+    needed = 64 * (13 * 36 + 12 * 24 + 20) + rows * (36 + 24 + 20)
+    with mock.patch.object(machine, 'free_bytes', return_value=needed):
+      limits.check_batch(experiment)
+    with mock.patch.object(machine, 'free_bytes', return_value=needed - 1):
+      with self.assertRaisesRegex(config.ConfigError, 'full replay table .* Replay.capacity$'):
         limits.check_batch(experiment)
 
 

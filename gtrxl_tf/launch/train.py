@@ -51,10 +51,8 @@ def train(gin_files: Sequence[str], gin_bindings: Sequence[str], root_dir: str,
   Returns:
     An exit code: 0 done, 1 failed, 2 wrong settings, 130 interrupted.
   """
-  # A process of a run imports the user's script, which is two frames up, beyond
-  # `returns_code`.
-  caller = sys._getframe(2).f_globals  # pylint: disable=protected-access
-  if caller.get('__name__') == '__mp_main__':
+  # A process of a run imports the user's script, which becomes `__main__` afterwards.
+  if sys.modules.get('__mp_main__') not in (None, sys.modules['__main__']):
     print('train() was called again when a process of the run imported this script: '
           "expected it below `if __name__ == '__main__':`", flush=True)
     os._exit(exit_codes.REFUSED)

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import pathlib
+import runpy
 import signal
 import subprocess
 import sys
@@ -596,6 +597,17 @@ class RunTest(parameterized.TestCase):
         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     self.addCleanup(process.kill)
     return process
+
+  def test_a_script_without_the_guard_is_told_if_another_module_calls(self):
+    script = self.folder.root.parent / 'script.py'
+    script.write_text('import contextlib\nfrom gtrxl_tf.launch import train\n'
+                      'with contextlib.ExitStack() as stack:\n'
+                      f'  stack.callback(train.train, ["none.gin"], [], "{self.folder.root}")')
+    shown = io.StringIO()
+    with mock.patch.object(os, '_exit', side_effect=SystemExit), (
+        contextlib.redirect_stdout(shown)), self.assertRaises(SystemExit):
+      runpy.run_path(str(script), run_name='__mp_main__')
+    self.assertIn("expected it below `if __name__ == '__main__':`", shown.getvalue())
 
   @pytest.mark.long
   def test_a_script_without_the_guard_is_told(self):

@@ -108,7 +108,8 @@ def mismatch(value: Any, hint: Any) -> Optional[str]:
       kind = wrong  # It may be too large for float32.
     return ' '.join([kind, *map(str, bounds)])
   if origin is typing.Literal:
-    return None if value in args else 'one of ' + ', '.join(map(repr, args))
+    fits = any(mismatch(value, type(x)) is None and value == x for x in args)
+    return None if fits else 'one of ' + ', '.join(map(repr, args))
   if origin is typing.Union:
     expected = [mismatch(value, x) for x in args]
     return None if None in expected else ' or '.join(expected)

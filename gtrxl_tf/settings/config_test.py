@@ -7,6 +7,7 @@ from typing import Any, Callable, Literal, Mapping, Optional, Sequence
 from absl.testing import absltest
 from absl.testing import parameterized
 import gin
+import numpy as np
 
 from gtrxl_tf.settings import config
 
@@ -31,6 +32,7 @@ class Machine:
                share: config.UnitInterval = 0.5,
                fraction: config.PositiveFraction = 0.5,
                kind: Literal['fast', 'slow'] = 'fast',
+               gear: Literal[1, 2] = 1,
                limit: Optional[config.PositiveInt] = None,
                units: Sequence[config.PositiveInt] = (1,),
                name: str = '',
@@ -66,7 +68,7 @@ class CheckedArgumentsTest(parameterized.TestCase):
   @parameterized.parameters(
       ('size', 1), ('size', 10**12), ('count', 0), ('rate', 1), ('rate', 1e-30),
       ('cost', 0), ('share', 0), ('share', 1.0), ('fraction', 1), ('fraction', 1e-9),
-      ('kind', 'slow'), ('limit', None), ('limit', 3), ('units', [1, 2]), ('units', ()),
+      ('kind', 'slow'), ('gear', np.int64(2)), ('limit', None), ('limit', 3), ('units', [1, 2]), ('units', ()),
       ('name', 'x'), ('number', -1e9), ('number', 3), ('loud', True),
       ('lines', {}), ('lines', {'return': {'best': math.inf}}), ('part', None),
       ('part', OtherPart()), ('maker', OtherPart), ('anything', object),
@@ -89,6 +91,8 @@ class CheckedArgumentsTest(parameterized.TestCase):
       ('share', 1.01, 'a number >= 0 and <= 1'),
       ('fraction', 0.0, 'a number > 0 and <= 1'),
       ('kind', 'quick', "one of 'fast', 'slow'"),
+      ('gear', 2.0, 'one of 1, 2'),
+      ('gear', True, 'one of 1, 2'),
       ('limit', 0, 'an integer >= 1 or None'),
       ('units', 3, 'a list in which each item is an integer >= 1'),
       ('units', [1, 0], 'a list in which each item is an integer >= 1'),

@@ -169,11 +169,12 @@ class Experiment(abc.ABC):
       first: number of the first environment, which decides the tasks they play.
       wrap: called with each environment; returns its replacement in the batch.
     """
-    seeds = seeds_lib.sequence(self.seed, stream, *numbers).generate_state(count)
+    *seeds, of_actions = map(int, seeds_lib.sequence(
+        self.seed, stream, *numbers).generate_state(count + 1))
     tasks = self.tasks_of(count, first)
     return environments.batch(
-        [wrap(self._make_environment(int(seed), self._task_settings[task]))
-         for seed, task in zip(seeds, tasks)], tasks)
+        [wrap(self._make_environment(seed, self._task_settings[task]))
+         for seed, task in zip(seeds, tasks)], tasks, of_actions)
 
   def tasks_of(self, count: int, first: int) -> np.ndarray:
     """Returns the numbers of the tasks that `count` environments play, int32 `[count]`.

@@ -32,7 +32,7 @@ class MetricsWriter:
                       path, files.set_aside(path).name, len(rows))
     rows = [row for row in rows if row['learner_step'] <= resume_step]
     self._path = path
-    self._waiting = ''
+    self._waiting: List[Dict[str, float]] = []
     self._columns: List[str] = list(rows[0]) if rows else []
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [map(_format, row.values()) for row in rows]
@@ -46,35 +46,35 @@ class MetricsWriter:
     does not have, as when a run goes on without its score, is NaN in this row. If
     somebody has removed the file, a new one begins.
     """
-    if not self._path.exists():
-      self._columns, self._waiting = [], ''
-      self._path.touch()
-    size = self._path.stat().st_size
+    self._waiting.append(row)
     try:
-      new = [column for column in row if column not in self._columns]
-      if new and self._columns and not self._waiting:
-        size = self._widen(new)
-      if not self._columns:
-        self._columns = list(row)
-        self._waiting += _line(self._columns)
-      self._waiting += _line(
-          _format(row.get(column, math.nan)) for column in self._columns)
-      with open(self._path, 'a', encoding='utf-8') as file:
-        file.write(self._waiting)
+      self._write_waiting()
     except OSError as error:
-      os.truncate(self._path, size)
       logging.error('%s: %s; training continues', self._path, error)
     else:
-      self._waiting = ''
+      self._waiting = []
 
-  def _widen(self, new: List[str]) -> int:
-    """Adds columns of NaN; returns the size of the file."""
-    header, *rows = self._path.read_text(encoding='utf-8').splitlines()
-    header = _line([*_cells(header), *new])
-    files.write_atomically(self._path, header + ''.join(
-        row + ',nan' * len(new) + '\n' for row in rows))
-    self._columns += new
-    return self._path.stat().st_size
+  def _write_waiting(self) -> None:
+    """Writes the rows that wait, all or none."""
+    size = self._path.stat().st_size if self._path.exists() else 0
+    before = self._columns if size else []
+    columns = list(dict.fromkeys([*before, *(x for row in self._waiting for x in row)]))
+    text = ''.join(_line(_format(row.get(column, math.nan)) for column in columns)
+                   for row in self._waiting)
+    if not before:
+      text = _line(columns) + text
+    elif columns != before:
+      _, *rows = self._path.read_text(encoding='utf-8').splitlines()
+      files.write_atomically(self._path, _line(columns) + ''.join(
+          row + ',nan' * (len(columns) - len(before)) + '\n' for row in rows))
+      size = self._path.stat().st_size
+    self._columns = columns
+    try:
+      with open(self._path, 'a', encoding='utf-8') as file:
+        file.write(text)
+    except OSError:
+      os.truncate(self._path, size)
+      raise
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -148,6 +148,18 @@ class MetricsTest(parameterized.TestCase):
     writer.append(_ROWS[2])
     self.assertEqual(self.steps(), [20, 30])
 
+  def test_without_its_folder_rows_wait(self):
+    writer = metrics_csv.MetricsWriter(self.path)
+    away = self.path.parent.with_name('away')
+    self.path.parent.rename(away)
+    with self.assertLogs('absl', 'ERROR') as logs:
+      for row in _ROWS[:2]:
+        writer.append(row)
+    self.assertIn('metrics.csv: [Errno 2] No such file', logs.output[0])
+    away.rename(self.path.parent)
+    writer.append({**_ROWS[2], 'score': 7.0})
+    self.assertEqual(self.steps(), [10, 20, 30])
+
   def test_the_last_row_of_a_long_file(self):
     rows = [{'learner_step': i, 'return': i / 3} for i in range(2000)]
     self.write(rows)

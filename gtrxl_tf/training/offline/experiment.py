@@ -77,8 +77,9 @@ class OfflineExperiment(experiment.Experiment):
     steps_per_call: learner steps that Python starts at once, on batches that it makes
       while the steps before run. Small steps need less CPU time with more of them, and
       accelerators wait less. A call ends early where a row of metrics, a checkpoint or
-      an evaluation is due, so more than `Experiment.log_period` are useless. Results
-      are the same up to rounding; its batches need more memory. Not in the papers.
+      an evaluation is due, so more than `Experiment.log_period` are useless. Its batches
+      need more memory. Results are those of 1 up to rounding without dropout; with it,
+      rounding draws other masks (`cores/dropout.py`). Not in the papers.
     **shared: the settings of `Experiment`.
 
   The defaults are RATE's (Table 8, T-Maze), except `learner_steps`, which the paper

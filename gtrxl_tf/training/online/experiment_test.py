@@ -1,6 +1,7 @@
 """Tests of experiment.py."""
 
 import functools
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -18,6 +19,7 @@ from gtrxl_tf.networks import torsos
 from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.settings import config
+from gtrxl_tf.settings import seeds
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training.online import experiment as experiment_lib
 
@@ -49,6 +51,17 @@ class ExperimentTest(parameterized.TestCase):
             32, stream).reset().observation[:, 1].tobytes()
     self.assertEqual(clues(0, 2), clues(0, 2))
     self.assertLen({clues(0, 2), clues(0, 3), clues(1, 2), clues(1, 3)}, 4)
+
+  def test_random_actions_of_head_starts_differ_by_seed_actor_and_environment(self):
+    def play(seed, actor):
+      batch = _experiment(seed=seed).make_environments(3, seeds.Stream.ACTING, actor, 0)
+      played = batch._environments  # pylint: disable=protected-access
+      for environment in played:
+        environment.step = mock.Mock(wraps=environment.step)
+      batch.reset(np.full(3, 12))
+      return [str(environment.step.call_args_list) for environment in played]
+    self.assertEqual(play(0, 0), play(0, 0))
+    self.assertLen({*play(0, 0), *play(0, 1), *play(1, 0)}, 9)
 
   def test_an_environment_without_a_seed_is_refused(self):
     with self.assertRaisesRegex(
