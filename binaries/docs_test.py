@@ -64,6 +64,7 @@ _NOT_RUN = {
     # Not commands.
     '#': 'a comment',
     'Not started: ': 'what a command prints',
+    'Stopped: ': 'what a command prints',
     '357,312 of ': 'what a command prints',
     '300,992 of ': 'what a command prints',
     'observation/position: ': 'an error of TensorFlow',

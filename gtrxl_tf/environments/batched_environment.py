@@ -16,9 +16,7 @@ from gtrxl_tf.settings import config
 ERRORS = Exception, SystemExit
 
 _STEP_TYPES = frozenset(dm_env.StepType)
-# How often floats are compared with their bounds, which takes time and only warns. They
-# are not compared at the step that an experiment plays to check its environment: a run
-# that then starts would warn twice.
+# How often floats are compared with their bounds, which takes time and only warns.
 _STEPS_BETWEEN_LOOKS = 10
 _TEXTS = str, bytes
 
@@ -222,7 +220,10 @@ class BatchedEnvironment:
 
   def _misfit(self, i: int, what: str) -> EnvironmentFailed:
     """Returns the error for a wrong value that environment `i` returned."""
-    return EnvironmentFailed(f'environment {i}: {what} ({self._time(i)})')
+    name = 'step' if self._num_steps > self._first_steps[i] else 'reset'
+    method = getattr(type(batched_specs.unwrapped(self._environments[i])), name, None)
+    return EnvironmentFailed(
+        f'environment {i}: {what} ({self._time(i)}){config.place(method)}')
 
   def close(self) -> None:
     """Closes every environment.

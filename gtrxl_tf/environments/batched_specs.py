@@ -38,7 +38,7 @@ def check(environments: list[dm_env.Environment]) -> None:
   """
   if not environments:
     raise ValueError('environments is empty: expected at least one')
-  played = list(map(_unwrapped, environments))
+  played = list(map(unwrapped, environments))
   if len({id(environment) for environment in played}) < len(environments):
     raise ValueError(
         'environments holds one environment twice, perhaps under wrappers: each needs '
@@ -69,7 +69,7 @@ def check(environments: list[dm_env.Environment]) -> None:
               f'environment {i}: {name} is {theirs}, in environment 0 it is {ours}')
 
 
-def _unwrapped(environment: Any) -> Any:
+def unwrapped(environment: Any) -> Any:
   """Returns what is within an environment's wrappers, ours and those of gymnasium."""
   while isinstance(inner := getattr(environment, '_environment', None),
                    dm_env.Environment):

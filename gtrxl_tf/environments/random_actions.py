@@ -1,6 +1,6 @@
 """Random actions of any action spec."""
 
-from typing import Any
+from typing import Any, Optional, Set
 
 import dm_env
 from dm_env import specs
@@ -38,23 +38,31 @@ def play(environment: dm_env.Environment, num_actions: int,
     num_actions -= 1
 
 
-def random_action(action_spec: Any, observation: Any, random: np.random.Generator
-                  ) -> Any:
-  """Draws an action, which is an allowed one if the observation has an action mask."""
+def random_action(action_spec: Any, observation: Any, random: np.random.Generator,
+                  tried: Optional[Set[int]] = None) -> Any:
+  """Draws an action, which is an allowed one if the observation has an action mask.
+
+  Integers that were not `tried` come first, and are added to it, as places in a mask.
+  """
   _, mask = specs_lib.split_mask(observation)
-  if mask is None:
+  if mask is None and tried is None:
     return tree.map_structure(lambda spec: random_value(spec, random), action_spec)
-  mask = np.asarray(mask, bool)
   begin = 0  # Where the mask of the next integer begins.
 
   def draw(spec: specs.Array) -> np.ndarray:
     nonlocal begin
-    if spec.dtype.kind == 'f':
+    if not specs_lib.is_discrete(spec):
       return random_value(spec, random)
     values = []
     for num_values in specs_lib.num_values(spec):
-      allowed = np.flatnonzero(mask[begin:begin + num_values])
-      values.append(random.choice(allowed if allowed.size else num_values))
+      allowed = range(num_values)
+      if mask is not None and np.any(mask[begin:begin + num_values]):
+        allowed = np.flatnonzero(mask[begin:begin + num_values])
+      value = allowed[random.choice(len(allowed))]
+      if tried is not None:
+        value = next((x for x in allowed if begin + x not in tried), value)
+        tried.add(begin + value)
+      values.append(value)
       begin += num_values
     return (np.reshape(values, spec.shape) + spec.minimum).astype(spec.dtype)[()]
   return tree.map_structure(draw, action_spec)

@@ -24,6 +24,24 @@ class RandomActionTest(absltest.TestCase):
     free = [random_actions.random_action(spec, np.zeros(3), random) for _ in range(200)]
     self.assertLen({tuple(x['a'].tolist()) for x in free}, 12)
 
+  def test_values_that_were_not_tried_come_first(self):
+    spec = {'a': specs.BoundedArray((2,), np.int64, [1, -2], [3, 1]),
+            'b': specs.DiscreteArray(2**40, np.int64), 'c': specs.Array((), np.float32)}
+    random, tried = np.random.default_rng(0), set()
+    drawn = [random_actions.random_action(spec, None, random, tried) for _ in range(4)]
+    self.assertEqual({int(x['a'][0]) for x in drawn[:3]}, {1, 2, 3})
+    self.assertEqual({int(x['a'][1]) for x in drawn}, {-2, -1, 0, 1})
+    self.assertLen({int(x['b']) for x in drawn}, 4)
+    self.assertLen(tried, 3 + 4 + 4)
+
+  def test_only_allowed_values_are_tried(self):
+    spec, random, tried = specs.DiscreteArray(5), np.random.default_rng(0), set()
+    for allowed in {1, 3}, {1, 3}, {1, 3}, {1, 2}:
+      mask = np.int8([x in allowed for x in range(5)])
+      action = random_actions.random_action(spec, {'action_mask': mask}, random, tried)
+      self.assertIn(action, allowed)
+    self.assertEqual((action, tried), (2, {1, 2, 3}))
+
   def test_random_floats_are_within_their_bounds_and_near_a_single_one(self):
     most = np.finfo(np.float64).max
     spec = specs.BoundedArray((6,), np.float64, [0, 3, -most, 5, -np.inf, -np.inf],

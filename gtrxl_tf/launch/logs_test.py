@@ -19,17 +19,19 @@ class LogsTest(absltest.TestCase):
     super().setUp()
     self.path = pathlib.Path(self.create_tempdir().full_path) / 'logs' / 'part.log'
 
-  def run_code(self, code, path=None):
-    """Runs code after `redirect`; returns the exit code and what is on the console."""
+  def run_code(self, code, path=None, prints=False):
+    """Runs code within `kept`; returns the exit code and what is on the console."""
     done = subprocess.run(
         [sys.executable, '-c', textwrap.dedent('''
             import os, pathlib, sys
             from absl import logging
             from gtrxl_tf.launch import logs
-            undo = logs.redirect(pathlib.Path(sys.argv[1]))
-            ''') + textwrap.dedent(code), str(path or self.path)], cwd=_ROOT,
-        stderr=subprocess.PIPE, text=True, check=False)
-    return done.returncode, done.stderr
+            kept = logs.kept(pathlib.Path(sys.argv[1]), prints=len(sys.argv) > 2)
+            kept.__enter__()
+            undo = lambda: kept.__exit__(None, None, None)
+            ''') + textwrap.dedent(code), str(path or self.path), *['prints'] * prints],
+        cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return done.returncode, done.stdout
 
   def test_what_libraries_print_is_in_the_file(self):
     code, console = self.run_code('''
@@ -55,6 +57,29 @@ class LogsTest(absltest.TestCase):
     self.assertEqual(code, 1)
     self.assertIn('Traceback', console)
     self.assertEndsWith(console, "KeyError: 'door'\n")
+
+  def test_what_is_printed_is_in_the_file(self):
+    code, console = self.run_code('''
+        print('an environment')
+        print('its error', file=sys.stderr)
+        os.system('echo a program')
+        logging.warning('the disk is full')
+        sys.stdout.buffer.write(b'bytes')
+        os._exit(3)
+        ''', prints=True)
+    self.assertEqual((code, console), (3, 'WARNING: the disk is full\n'))
+    *lines, warning, end = self.path.read_text().splitlines()
+    self.assertEqual(lines, ['an environment', 'its error', 'a program'])
+    self.assertEndsWith(warning, ' WARNING the disk is full')
+    self.assertEqual(end, 'bytes')
+
+  def test_what_is_printed_is_on_the_console_if_the_disk_is_full(self):
+    disk = testing.small_disk(self, 64)
+    path = disk / 'part.log'
+    path.touch()
+    with testing.full(disk):
+      done = self.run_code('print("Stopped: a reason", file=sys.stderr)', path, prints=True)
+    self.assertEqual(done, (0, 'Stopped: a reason\n'))
 
   def test_a_second_start_adds_to_the_file(self):
     for line in (b'one\\n', b'two\\n'):

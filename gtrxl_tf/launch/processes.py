@@ -15,13 +15,10 @@ import pathlib
 import signal
 import sys
 import tempfile
-import time
 from typing import Callable, List
 
 from gtrxl_tf.launch import logs
 from gtrxl_tf.launch import signals
-
-_SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 # Python looks for modules in its working folder first. That of the user may have another
 # copy of this library, or a `profile.py`; new processes look here instead.
@@ -70,19 +67,17 @@ def preload(*modules: str) -> None:
 def exit_with(main: Callable[[], int], log: pathlib.Path) -> None:
   """Exits this process with the code that `main` returns.
 
-  The output of libraries is in the file `log`, see `logs.redirect`.
+  What it prints is in the file `log`, see `logs.kept`.
   """
   _unblock_sigterm()
-  logs.redirect(log)
-  sys.exit(main())
+  with logs.kept(log, prints=True):
+    sys.exit(main())
 
 
 def run(module: str, function: str, *args) -> int:
   """Calls a function in a forked process, and waits until it ends.
 
-  The first SIGINT, SIGTERM or SIGHUP, which a terminal sends when it is closed, is
-  passed on as SIGTERM. SIGHUP is ignored if this process ignores it, as after `nohup`. A
-  further SIGINT or SIGTERM kills the process, unless it comes within a second.
+  The first signal of `signals.stop_requested` is passed on as SIGTERM.
 
   Args:
     module: the function's module, which this process does not import.
@@ -95,35 +90,23 @@ def run(module: str, function: str, *args) -> int:
   # Not a daemon, which could not have children.
   process = context().Process(target=_call, args=(module, function, *args))
 
-  first = None  # When the first signal came.
-
-  def end(signum, _):
-    nonlocal first
+  def stop(signum: int) -> None:
     if process.pid is None:
-      print('Interrupted before it began.', file=sys.stderr)
-      sys.exit(128 + signum)
-    if first is None:
-      first = time.monotonic()
-      process.terminate()
-    elif (signum != signal.SIGHUP
-          and time.monotonic() - first > signals.SECONDS_OF_ONE_SIGNAL):
-      process.kill()
+      print('Interrupted before it began.', file=sys.stderr, flush=True)
+      os._exit(128 + signum)
+    process.terminate()
 
-  handlers = {s: signal.signal(s, end) for s in _SIGNALS
-              if s != signal.SIGHUP or signal.getsignal(s) != signal.SIG_IGN}
   try:
-    _start_fork_server()
-    process.start()
-    process.join()
+    with signals.stop_requested(then=stop):
+      _start_fork_server()
+      process.start()
+      process.join()
   except OSError as error:
     if 'AF_UNIX' not in str(error):
       raise
     print(f'Not started: TMPDIR={tempfile.gettempdir()}: {error}: expected a shorter path, '
           'as sockets are made there', file=sys.stderr)
     return 2
-  finally:
-    for signum, handler in handlers.items():
-      signal.signal(signum, handler)
   return process.exitcode if process.exitcode >= 0 else 128 - process.exitcode
 
 

@@ -178,8 +178,9 @@ class ProcessesTest(parameterized.TestCase):
     process.send_signal(signal.SIGINT)
     time.sleep(1)
     process.send_signal(signal.SIGINT)
-    self.assertEqual(process.wait(timeout=120), 128 + signal.SIGKILL)
-    self.assertEqual(process.stdout.read(), '')
+    stdout, stderr = process.communicate(timeout=120)  # Until no process has the pipes.
+    self.assertEqual((process.returncode, stdout), (130, ''))
+    self.assertRegex(stderr, '^Ended at once: .* is lost. Run the same command to .*\n$')
 
   @parameterized.parameters(False, True)
   @pytest.mark.medium

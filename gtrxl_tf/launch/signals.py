@@ -4,8 +4,10 @@ import contextlib
 import math
 import multiprocessing
 import os
+import pathlib
 import signal
 import socket
+import sys
 import threading
 import time
 from typing import Callable, Iterator
@@ -18,19 +20,21 @@ _JOIN_SECONDS = 5  # For a thread to end, which takes it no time.
 
 
 @contextlib.contextmanager
-def stop_requested(*signals: signal.Signals, ends_at_second: bool = True
+def stop_requested(*signals: signal.Signals, ends_at_second: bool = True,
+                   then: Callable[[int], None] = lambda signum: None
                    ) -> Iterator[Callable[[], bool]]:
   """Yields a function that returns whether the user or the system requested a stop.
 
   Signals are noticed even while the main thread is inside TensorFlow, where Python runs
   no handler: a thread reads what the interpreter writes when a signal arrives. A second
-  signal ends the process at once, unless it comes within a second, or it is SIGHUP: a
-  shell and the system may both send it.
+  signal ends the process and those that it has started at once, unless it comes within
+  a second, or it is SIGHUP: a shell and the system may both send it.
 
   Args:
     *signals: the signals that request a stop; by default SIGTERM, SIGINT and, unless
       it is ignored, as after `nohup`, SIGHUP.
     ends_at_second: whether a second signal ends the process at once.
+    then: called with the first signal, in the thread.
   """
   if not signals:
     signals = signal.SIGTERM, signal.SIGINT
@@ -47,9 +51,11 @@ def stop_requested(*signals: signal.Signals, ends_at_second: bool = True
         if number[0] in signals:
           if (ends_at_second and number[0] != signal.SIGHUP
               and time.monotonic() - first > SECONDS_OF_ONE_SIGNAL):
-            os._exit(128 + number[0])
-          first = min(first, time.monotonic())
-          stop.set()
+            _end_at_once(number[0])
+          if not stop.is_set():
+            first = time.monotonic()
+            stop.set()
+            then(number[0])
 
   thread = threading.Thread(target=watch, daemon=True)
   thread.start()
@@ -67,6 +73,21 @@ def stop_requested(*signals: signal.Signals, ends_at_second: bool = True
     pythons.shutdown(socket.SHUT_WR)
     thread.join(_JOIN_SECONDS)
     pythons.close()
+
+
+def _end_at_once(signum: int) -> None:
+  """Kills all processes that this one has started, and ends it."""
+  pids = [os.getpid()]
+  for pid in pids:  # It grows.
+    for children in pathlib.Path(f'/proc/{pid}/task').glob('*/children'):
+      with contextlib.suppress(OSError):  # It may have ended.
+        pids += map(int, children.read_text().split())
+  for pid in pids[1:]:
+    with contextlib.suppress(OSError):
+      os.kill(pid, signal.SIGKILL)
+  print('Ended at once: what is newer than the last checkpoint is lost. Run the same '
+        'command to continue.', file=sys.stderr, flush=True)
+  os._exit(128 + signum)
 
 
 @contextlib.contextmanager

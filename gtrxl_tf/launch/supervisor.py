@@ -37,6 +37,9 @@ _WITHIN_SECONDS = 60
 _SAME_ERRORS_FORGIVEN = 2
 _SAME_WITHIN_SECONDS = 120
 _PLACE = re.compile(r'episode \d+, step \d+')
+# A number, or an array of them that a message may show in part.
+_NUMBERS = re.compile(
+    r'\[[-+.,\deinfa\s\[\]]*|[-+.]*(?:\d[.\d]*(?:e[-+]?\d+)?|\b(?:nan|inf)\b)')
 # How long a learner that is told to stop may take, besides the step that it is in.
 _SECONDS_TO_SAVE = 30.0
 # A server wrote 54 MB of its tables a second on two busy cores.
@@ -78,7 +81,7 @@ def supervise(experiment: experiment_lib.OnlineExperiment,
             f'{_SECONDS_TO_WRITE_TABLES:.0f} s: the unrolls in them are lost.',
             flush=True)
     _check_saved(supervisor.processes['learner'].exitcode, folder,
-                 'learner' in supervisor.killed)
+                 'learner' in supervisor.killed, supervisor.error('learner'))
 
 
 def check_not_diverged(folder: run_folder.RunFolder) -> None:
@@ -94,13 +97,15 @@ def _seconds_to_save(folder: run_folder.RunFolder) -> float:
   return _SECONDS_TO_SAVE + (2 / speed if speed > 0 else 0)
 
 
-def _check_saved(exit_code: int, folder: run_folder.RunFolder, killed: bool) -> None:
+def _check_saved(exit_code: int, folder: run_folder.RunFolder, killed: bool,
+                 error: str = '') -> None:
   """Raises an error if a learner that was told to stop did not save a checkpoint.
 
   Args:
     exit_code: the exit code of the learner.
     folder: the run's folder.
     killed: whether it was killed because it did not stop.
+    error: the error that ended it, if that is not on the console.
   """
   if exit_code == _UNKNOWN:
     raise exit_codes.RunFailed(
@@ -108,7 +113,7 @@ def _check_saved(exit_code: int, folder: run_folder.RunFolder, killed: bool) -> 
         f'checkpoint is in {folder.checkpoints}. Run the same command to continue from it.')
   if exit_code not in (0, -signal.SIGTERM):  # SIGTERM kills it while it starts.
     why = ('its learner step did not end in time, and it was killed' if killed
-           else 'the reason is above' if exit_code > 0
+           else error.partition('\n')[0] or 'the reason is above' if exit_code > 0
            else f'it was killed by {signal.Signals(-exit_code).name}')
     lost = ('its steps since the newest checkpoint in '
             f'{folder.checkpoints} are lost. Run the same command to continue from it.'
@@ -251,27 +256,34 @@ class Supervisor:
         raise self._failed(name, f'{futile} times while the run made no progress')
       if process.exitcode < 0:  # An earlier error is not why it died.
         self._failure(name).unlink(missing_ok=True)
-      logging.warning(
-          '%s died (%s); starting it again', name, _cause(process.exitcode))
+      logging.warning('%s died (%s); starting it again', name, self._why(name))
       self._start(name)
 
   def _count_same_errors(self, name: str, now: float) -> int:
     """Returns how often a part has ended in the same way as now.
 
-    Two errors at one place of the code are the same, and so are two recent errors that
-    differ in numbers only.
+    Errors that differ in numbers and spaces only are the same, if they are recent or
+    came at the same step of the same episode.
     """
-    error = self._error(name).partition('\n')[0]
+    error = self._why(name)
     self._errors[name].append((now, error))
+    place = _PLACE.findall(error)
     return sum(
-        error == other and bool(_PLACE.search(error))
-        or _kind(error) == _kind(other) and now - then < _SAME_WITHIN_SECONDS
+        _kind(error) == _kind(other)
+        and (now - then < _SAME_WITHIN_SECONDS or place == _PLACE.findall(other) != [])
         for then, other in self._errors[name])
 
-  def _error(self, name: str) -> str:
+  def _why(self, name: str) -> str:
+    """Returns the error that ended a part, as one line, or else its exit code."""
+    code = self.processes[name].exitcode
+    return self.error(name).partition('\n')[0] or (
+        signal.Signals(-code).name if code < 0 else f'exit code {code}')
+
+  def error(self, name: str) -> str:
     """Returns the text of the error that ended a part; '' if there is none."""
     with contextlib.suppress(OSError):
-      return self._failure(name).read_text(encoding='utf-8')
+      if self.processes[name].exitcode > 0:
+        return self._failure(name).read_text(encoding='utf-8')
     return ''
 
   def _progress(self, name: str, exit_code: int) -> float:
@@ -294,12 +306,8 @@ class Supervisor:
 
   def _failed(self, name: str, how_often: str) -> exit_codes.RunFailed:
     """Returns the error that ends the run, and writes its line into the part's file."""
-    failure, cause = self._failure(name), _cause(self.processes[name].exitcode)
-    text = ''
-    if self.processes[name].exitcode > 0:
-      text = self._error(name)
-      cause = text.partition('\n')[0] or cause
-    line = f'{name} died {how_often}: {cause}'
+    failure, text = self._failure(name), self.error(name)
+    line = f'{name} died {how_often}: {self._why(name)}'
     with contextlib.suppress(OSError):
       failure.parent.mkdir(exist_ok=True)
       files.write_atomically(failure, f'{line}\n\n{text}')
@@ -341,9 +349,5 @@ class Supervisor:
 
 
 def _kind(error: str) -> str:
-  """Returns an error without its numbers, such as those of environment and step."""
-  return re.sub(r'\d+', '0', error)
-
-
-def _cause(exit_code: int) -> str:
-  return signal.Signals(-exit_code).name if exit_code < 0 else f'exit code {exit_code}'
+  """Returns an error without its spaces and numbers, such as that of the environment."""
+  return ''.join(_NUMBERS.sub('0', error).split())

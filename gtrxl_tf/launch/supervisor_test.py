@@ -170,6 +170,16 @@ class SupervisorTest(parameterized.TestCase):
     self.gives_up('^actor_0 died 3 times in the same way: environment 0: reward = nan ',
                   'actor_0', 1, error, after=500.0)
 
+  @parameterized.parameters(
+      ('[-0. nan -0.]', '[ 0. nan 0.]', '[0. nan -1.5e-07]'), ('nan', '-inf', '3e+38'),
+      ('[0.25 0.5 na', '[-0.1 nan 1.5e', '[ 1. 2. 3. -'))
+  def test_errors_that_differ_in_numbers_are_the_same(self, *values):
+    texts = [f'environment {i}: observation = {value}: expected finite numbers (episode '
+             '1, step 7)' for i, value in enumerate(values)]
+    for text in texts[:2]:  # The same step, at any time.
+      self.assertIn(text, self.die('actor_0', 1, text, after=500.0))
+    self.gives_up('actor_0 died 3 times in the same way', 'actor_0', 1, texts[2])
+
   def test_different_errors_of_an_actor_do_not_end_it_soon(self):
     for error in ('one', 'two', 'three') * 2:
       self.write(self.folder.metrics, **{'return': 0.5})
@@ -284,6 +294,11 @@ class SavedTest(parameterized.TestCase):
         exit_codes.RunFailed, rf'^the learner did not save \({why}\): its steps since '
         'the newest checkpoint in .*/checkpoints are lost. Run the same command to cont'):
       supervisor._check_saved(exit_code, self.folder, killed)
+
+  def test_the_error_of_a_lost_save_is_in_the_line(self):
+    with self.assertRaisesRegex(
+        exit_codes.RunFailed, r'^the learner did not save \(no space\): all its steps'):
+      supervisor._check_saved(1, self.folder, False, 'no space\n\nTraceback')
 
   @parameterized.parameters((None, 30), (math.nan, 30), (0.0, 30), (0.1, 50))
   def test_a_learner_with_long_steps_has_time_to_end_one(self, speed, seconds):

@@ -72,6 +72,7 @@ class CountedRecall(action_recall.ActionRecall):
 
   def step(self, action):
     self.calls.append('step')
+    print('a step')
     return super().step(action)
 
   def close(self):
@@ -222,9 +223,10 @@ class RefusedTest(parameterized.TestCase):
       ('step', 'return 3', 'step 1: returned a int: expected a dm_env.TimeStep, as '
        'dm_env.restart, transition and termination make it'),
       ('step', "return dm_env.transition('a', [0] * 5)", "reward = 'a', discount = 1.0: "
-       'expected two numbers (episode 1, step 1)'),
+       'expected two numbers (episode 1, step 1) (WORLD, line 5)'),
       ('reset', 'return dm_env.restart([0.0] * 5)', 'observation has shape (5,) and '
-       'dtype float64: expected (5,) and float32, as its spec says (episode 1, step 0)'))
+       'dtype float64: expected (5,) and float32, as its spec says (episode 1, step 0) '
+       '(WORLD, line 5)'))
   def test_an_environment_that_fails_at_once_is_one_line_and_a_file(
       self, method, does, expected):
     name = f'World{abs(hash((method, does)))}'  # Gin knows all names of this process.
@@ -243,6 +245,41 @@ class {name}(environments.ActionRecall):
     self.assertEndsWith(line, expected.replace('WORLD', str(world)))
     self.assertIn('Traceback', traceback)
 
+  @parameterized.parameters(
+      ('KeyError', "episode 1, step 14: KeyError: 14 (WORLD, line 15)"),
+      ('NaN', 'observation = [ 0. nan]: expected finite numbers (episode 1, step 7) (WORLD, '
+       'line 11)'),
+      ('Action', 'ValueError: no such door (WORLD, line 17)'))
+  def test_what_fails_late_or_with_one_action_fails_at_once(self, fault, expected):
+    world = self.temporary / f'late_{fault.lower()}.py'
+    world.write_text(f"""
+import gymnasium
+import numpy as np
+class Late{fault}(gymnasium.Env):
+  observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+  action_space = gymnasium.spaces.Discrete(9)
+  def reset(self, *, seed=None, options=None):
+    super().reset(seed=seed)
+    self.steps = 0
+    return np.zeros(2, np.float32), {{}}
+  def step(self, action):
+    self.steps += 1
+    print('printed', self.steps)
+    if {fault == 'KeyError'}:
+      {{x: x for x in range(14)}}[self.steps]
+    if {fault == 'Action'} and action == 5:
+      raise ValueError('no such door')
+    isnan = {fault == 'NaN'} and self.steps == 7
+    return np.float32([0, np.nan if isnan else 0]), 0, self.steps == 20, False, {{}}
+""")
+    settings = self.temporary / 'world.gin'
+    settings.write_text(f'import {world.stem}\nExperiment.environment = @Late{fault}\n')
+    with contextlib.redirect_stdout(io.StringIO()) as stdout:
+      line, _ = self.failed([str(settings)])
+    self.assertStartsWith(line, 'environment 0')
+    self.assertEndsWith(line, expected.replace('WORLD', str(world)))
+    self.assertStartsWith(stdout.getvalue(), 'printed 1\nprinted 2\n')
+
   def test_a_constructor_that_fails_is_found_in_the_user_s_file(self):
     world = self.temporary / 'world_unmade.py'
     world.write_text("""
@@ -260,13 +297,18 @@ def unmade(seed):
     self.assertIn("unexpected keyword argument 'doors'", self.refused(
         [_GIN_FILE], ["Experiment.tasks = {'doors': (1, 2)}"]))
 
-  def test_preparation_plays_one_step_and_closes_the_environment(self):
-    for check, expected in (True, ['reset', 'step', 'close']), (False, ['close']):
+  def test_preparation_plays_an_episode_and_closes_the_environment(self):
+    for check in True, False:
       gin.clear_config()
       CountedRecall.calls.clear()
-      prepare.prepare(
-          [_GIN_FILE], [*_TINY, 'Experiment.environment = @CountedRecall'], check)
-      self.assertEqual(CountedRecall.calls, expected)
+      with contextlib.redirect_stdout(io.StringIO()) as stdout:
+        prepare.prepare(
+            [_GIN_FILE], [*_TINY, 'Experiment.environment = @CountedRecall'], check)
+      # An episode has 4 actions, and the reset of the next takes a step.
+      self.assertEqual(
+          CountedRecall.calls,
+          ['reset', *['step'] * 4, 'step', 'reset', 'close'] if check else ['close'])
+      self.assertEqual(stdout.getvalue(), '')
 
   def test_a_core_with_segments_is_refused(self):
     self.assertIn(

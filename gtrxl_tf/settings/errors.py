@@ -4,6 +4,7 @@ import os
 import pathlib
 import sysconfig
 import traceback
+from typing import Any
 
 _LONGEST = 200  # The characters of a value that a message shows.
 
@@ -25,8 +26,8 @@ def one_line(error: BaseException) -> str:
   return lines[0] if lines else type(error).__name__
 
 
-def place(error: BaseException) -> str:
-  """Returns ` (FILE, line N)` of the user's code that raised an error.
+def place(source: Any) -> str:
+  """Returns ` (FILE, line N)` of the user's code: of an error in it, or of a function.
 
   The line is the innermost one that is neither this library's nor an installed
   package's; the result is '' if there is none.
@@ -34,10 +35,13 @@ def place(error: BaseException) -> str:
   folders = [str(pathlib.Path(__file__).parents[1]), *(
       sysconfig.get_path(x) for x in ('stdlib', 'platstdlib', 'purelib', 'platlib'))]
   others = tuple(f'{os.path.realpath(x)}{os.sep}' for x in folders)
-  for frame in reversed(traceback.extract_tb(error.__traceback__)):
-    if os.path.isfile(frame.filename) and not os.path.realpath(
-        frame.filename).startswith(others):
-      return f' ({frame.filename}, line {frame.lineno})'
+  code, trace = (getattr(source, f'__{x}__', None) for x in ('code', 'traceback'))
+  places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(trace)]
+  if code:
+    places = [(code.co_filename, code.co_firstlineno)]
+  for file, line in reversed(places):
+    if os.path.isfile(file) and not os.path.realpath(file).startswith(others):
+      return f' ({file}, line {line})'
   return ''
 
 

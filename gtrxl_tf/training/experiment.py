@@ -5,6 +5,8 @@ import contextlib
 import math
 import pathlib
 import re
+import tempfile
+import time
 from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import dm_env
@@ -138,15 +140,23 @@ class Experiment(abc.ABC):
     if prototype is not None:
       prototype.close()
 
-  def _play_a_step(self) -> None:
-    """Plays the first step of an episode, of the first task, with a random action."""
-    if self._prototype is None:
-      return
+  def _play(self) -> None:
+    """Plays an episode of the first task with random actions, two seconds at most.
+
+    Integers that were not tried come first, until 50 were.
+    """
+    random, tried, ended = np.random.default_rng(self.seed), set(), False
     seen = self._prototype.reset()
-    action = environments.random_action(
-        self.action_spec, tree.map_structure(lambda x: x[0], seen.observation),
-        np.random.default_rng(self.seed))
-    self._prototype.step(tree.map_structure(lambda x: x[np.newaxis], action))
+    end = time.monotonic() + 2
+    while time.monotonic() < end:
+      num_tried, last = len(tried), seen.last()[0]
+      action = environments.random_action(
+          self.action_spec, tree.map_structure(lambda x: x[0], seen.observation), random,
+          None if last else tried)
+      ended |= last
+      if ended and not last and (len(tried) == num_tried or num_tried >= 50):
+        return
+      seen = self._prototype.step(tree.map_structure(lambda x: x[np.newaxis], action))
 
   # Environments and their tasks.
 
@@ -288,13 +298,21 @@ class Experiment(abc.ABC):
     """Describes the number of steps in a row of a batch, for tables."""
 
   def check(self) -> None:
-    """Plays a step of an episode, makes every part once, acts, and computes a loss.
+    """Plays an episode, makes every part once, acts, and computes a loss.
 
     Raises:
-      environments.EnvironmentFailed: the step failed.
+      environments.EnvironmentFailed: the episode failed.
       ValueError: the parts do not fit each other.
     """
-    self._play_a_step()
+    if self._prototype is not None:
+      with tempfile.TemporaryFile('w+', encoding='utf-8') as printed:
+        try:
+          with contextlib.redirect_stdout(printed):
+            self._play()
+        except environments.EnvironmentFailed:
+          printed.seek(0)
+          print(printed.read()[-1000:], end='')
+          raise
     self.compute_scores([], [])  # The run's record then has the score's settings.
     agent = self.make_agent()
     network = self.learned_network(agent)

@@ -28,12 +28,13 @@ class LongSteps:
   it as a context.
   """
 
-  def __init__(self, should_stop: Callable[[], bool], advice: str, may_exit: bool):
+  def __init__(self, should_stop: Callable[[], bool], advice: Callable[[], str],
+               may_exit: bool):
     """Creates it; the clock starts with the context.
 
     Args:
       should_stop: whether the run is told to stop.
-      advice: what makes a step cheaper, for the first line.
+      advice: says what makes a step cheaper; called while one is under way.
       may_exit: whether the process may exit with code 0 within a step, when the run is
         told to stop and there is nothing to save.
     """
@@ -44,7 +45,6 @@ class LongSteps:
     self._logs = True  # Until a row of metrics is logged.
     self._number: Optional[int] = None  # The step under way.
     self._unsaved = 0
-    self._takes = 0.0  # Seconds of the first step.
     self._now('waits for its first batch')
 
   def __enter__(self) -> 'LongSteps':
@@ -72,16 +72,8 @@ class LongSteps:
     self._number = number
 
   def step_ends(self) -> None:
-    """Records that the step has ended; logs the time of a first step that was long."""
-    number, seconds = self._number, time.monotonic() - self._since
-    self._number = None
-    if self._logs and not self._takes:
-      self._takes = seconds
-      if time.monotonic() - self._started > _SECONDS_BEFORE_LINE:
-        logging.warning(
-            'learner step %d ended after %.0f s: %.0f s until its batch came, and %.0f s '
-            'for the step', number, time.monotonic() - self._started,
-            self._since - self._started, seconds)
+    """Records that the step has ended."""
+    number, self._number = self._number, None
     self._now(f'waits for a batch after learner step {number}')
 
   def row_logged(self) -> None:
@@ -99,11 +91,11 @@ class LongSteps:
           self._say_what_a_stop_costs(now - self._since)
           return
       elif self._logs and now - self._started > next_line:
-        advice = f'. {self._advice}' if next_line == _SECONDS_BEFORE_LINE else ''
         next_line *= 2
+        advice = self._advice() if self._number is not None else ''
         logging.warning(
             'no line of progress yet after %.0f s: the learner %s, for %.0f s so far%s',
-            now - self._started, self._doing, now - self._since, advice)
+            now - self._started, self._doing, now - self._since, advice and f'. {advice}')
 
   def _say_what_a_stop_costs(self, seconds: float) -> None:
     step = f'learner step {self._number}, under way for {seconds:.0f} s,'

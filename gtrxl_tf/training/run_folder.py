@@ -126,8 +126,8 @@ class RunFolder:
   def written_by(self, part: str) -> Iterator[None]:
     """Waits until no other process is this part of the run, and keeps others waiting.
 
-    If a supervisor is killed, as by Ctrl-C twice, its parts take up to 20 s to save and
-    end. The user may have started the run again by then.
+    If a supervisor is killed, its parts take up to 20 s to save and end. The user may
+    have started the run again by then.
     """
     with open(self._lock_of(part), 'w', encoding='utf-8') as file:
       try:

@@ -135,8 +135,10 @@ class Trainer(abc.ABC):
       if folder.config.exists():
         self._summaries.settings(folder.config.read_text(encoding='utf-8'))
     self._newest: Optional[learner.Metrics] = None  # The last step's.
+    # Speed is no concern after a part of the run has failed.
     self._long_steps = long_steps.LongSteps(
-        self._asked_to_stop, experiment.describe_cost(), may_exit)
+        self._asked_to_stop,
+        lambda: '' if folder.failures.exists() else experiment.describe_cost(), may_exit)
     # Time that imports and construction take is not counted.
     self._started = time.monotonic() - float(self._seconds)
     self._last_log = (time.monotonic(), self.step)

@@ -237,7 +237,9 @@ class Actor:
       raise ActingFailed(config.one_line(error)) from error
 
   def _unroll(self, channel: weights.WeightsChannel) -> None:
-    """Acts until an item is complete."""
+    """Acts until an item is complete; says how far the first is, if that takes long."""
+    experiment, rows = self._experiment, 0
+    num, began, next_line = experiment.environments_per_actor, time.monotonic(), 30
     complete = False
     while not complete:
       if self._writer.starts_unroll:
@@ -250,9 +252,15 @@ class Actor:
       action, (policy, record) = done.info
       complete = self._writer.append(
           self._stream.row(seen, action, policy, record))
-    experiment = self._experiment
+      rows, seconds = rows + 1, time.monotonic() - began
+      if seconds > next_line and not self._counts['unrolls']:
+        next_line *= 2
+        logging.warning(
+            'actor: %s of %s observations of its first unrolls, %.1f a second', *(
+                f'{x * num:,}' for x in (rows, experiment.unroll_length + 1)),
+            rows * num / seconds)
     new = experiment.unroll_length - (experiment.replay.overlap if experiment.replay else 0)
-    self._show(unrolls=1, environment_steps=new * experiment.environments_per_actor)
+    self._show(unrolls=1, environment_steps=new * num)
 
   def _wait(self, channel: weights.WeightsChannel) -> None:
     """Waits until the next unroll may begin, and takes newer weights."""

@@ -342,7 +342,8 @@ class OnlineExperiment(experiment.Experiment):
         cheaper.append(
             f"Experiment.environment = @Atari with Atari.game = '{game}', whose images are "
             'grey and of 84 x 84, and whose actions last four frames')
-      cheaper.append('Experiment.wrappers = [@ShrinkImages]')
+      if not {*map(config.name_of, self._wrappers or ())} & {'ShrinkImages'}:
+        cheaper.append('Experiment.wrappers = [@ShrinkImages]')
     cheaper.append(
         f'less than OnlineExperiment.batch_size = {self.batch_size}, '
         f'OnlineExperiment.environments_per_actor = {self.environments_per_actor} or '

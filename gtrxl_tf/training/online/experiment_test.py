@@ -20,6 +20,7 @@ from gtrxl_tf.replay import dataset
 from gtrxl_tf.replay import unroll
 from gtrxl_tf.settings import config
 from gtrxl_tf.settings import seeds
+from gtrxl_tf.training import experiment as base
 from gtrxl_tf.training import optimizers
 from gtrxl_tf.training.online import experiment as experiment_lib
 
@@ -127,6 +128,26 @@ class ExperimentTest(parameterized.TestCase):
         "Experiment.environment = @Atari with Atari.game = 'ms_pacman', whose images are "
         'grey and of 84 x 84, and whose actions last four frames; '
         'Experiment.wrappers = [@ShrinkImages]; less than ')
+    self.assertNotIn('ShrinkImages', _experiment(
+        environment=lambda seed: Game(3, seed=seed),
+        wrappers=[environments.ShrinkImages]).describe_cost())
+
+  def test_a_slow_environment_is_not_played_for_long_before_the_run(self):
+    steps, now = [], 0.0
+
+    class Slow(t_maze.TMaze):
+
+      def step(self, action):
+        nonlocal now
+        now += 0.3
+        steps.append(action)
+        return super().step(action)
+
+    with mock.patch.object(base.time, 'monotonic', lambda: now):
+      # pylint: disable-next=protected-access
+      _experiment(environment=lambda seed: Slow(100, seed=seed))._play()
+    self.assertLen(steps, 7)
+    self.assertCountEqual(steps[:4], range(4))
 
   def test_an_environment_s_other_errors_are_its_own(self):
     with self.assertRaisesRegex(TypeError, 'corridor'):
