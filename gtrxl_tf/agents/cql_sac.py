@@ -89,6 +89,8 @@ class CQLSACActor(tf.Module):
     if self._normalize_observations:
       self.observation_statistics = observation_statistics.ObservationStatistics(
           observation_spec, running=False)
+      observation_spec = self.observation_statistics.unbounded(observation_spec)
+    self._vector.expect(observation_spec)
 
   def observe(self, observation: Any, batch_dims: int) -> tf.Tensor:
     """Flattens observations, with `batch_dims` batch axes, to the network's vectors."""

@@ -213,7 +213,7 @@ class CQLSACAgentTest(tf.test.TestCase):
         {'x': np.array([0.5]), 'y': np.array(1)}, {'x': np.array([2.0]), 'y': np.array(1)})
     self.assertAllClose(
         agent.network.observe(tf.nest.map_structure(tf.constant, observation), 1),
-        np.stack([(observation['x'][:, 0] - 0.5) / 2, observation['y']], axis=1))
+        np.stack([(observation['x'][:, 0] - 0.5) / 2, observation['y'] - 1.0], axis=1))
     loss, _ = agent.loss(_batch(0))
     self.assertTrue(np.isfinite(loss))
 

@@ -73,6 +73,8 @@ class _BatchedTogether(BatchedEnvironment):
     step_types[begins] = dm_env.StepType.FIRST
     self._begins = last
     self._check_finite(rewards, tree.flatten(observations))
+    self._writer.watch(
+        tree.flatten(observations), self.watched, last, self._num_steps, self._time)
     successes = np.where(last, self._together.episodes.success, np.nan)
     return self._with_returns(
         step_types, rewards, (~last).astype(np.float32), observations,

@@ -16,8 +16,6 @@ from gtrxl_tf.settings import config
 ERRORS = Exception, SystemExit
 
 _STEP_TYPES = frozenset(dm_env.StepType)
-# How often floats are compared with their bounds, which takes time and only warns.
-_STEPS_BETWEEN_LOOKS = 10
 _TEXTS = str, bytes
 
 
@@ -86,6 +84,7 @@ class BatchedEnvironment:
 
   Attributes:
     tasks: int32 [E], as given.
+    watched: the `specs.kind`s of arrays whose scale a warning may name, once.
   """
 
   def __init__(self, environments: Sequence[dm_env.Environment],
@@ -106,6 +105,7 @@ class BatchedEnvironment:
     if tasks is not None:
       self.tasks[:] = tasks
     self._random = np.random.default_rng(seed)
+    self.watched: Sequence[str] = 'image', 'number'
     batched_specs.check(self._environments)
     self._action_spec = self._environments[0].action_spec()
     self._action_leaves = batched_specs.named_leaves('action', self._action_spec)
@@ -304,8 +304,8 @@ class BatchedEnvironment:
 
     self._check_numbers(rewards, discounts)
     observations = self._writer.checked(arrays, step_types == last)
-    if self._num_steps % _STEPS_BETWEEN_LOOKS == 2:
-      self._writer.warn_of_far(arrays, self._time)
+    self._writer.watch(
+        arrays, self.watched, step_types == last, self._num_steps, self._time)
     return self._with_returns(step_types, rewards, discounts, observations, successes)
 
   def _malformed(self, i: int, time_step: Any) -> EnvironmentFailed:

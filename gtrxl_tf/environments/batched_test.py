@@ -74,7 +74,7 @@ def _batch_of_fakes(num=1, **settings):
 
 class BatchedEnvironmentTest(parameterized.TestCase):
 
-  @parameterized.parameters(((1.9, 1e9), False), ((255, 0), True), ((-3, 0), True))
+  @parameterized.parameters(((1.9, 250), False), ((255, 0), True), ((-3, 0), True))
   def test_observations_far_outside_their_bounds_get_one_warning(self, values, warns):
     batch = _batch_of_fakes(
         2, observation_spec={'speed': _BOUNDS},
@@ -88,6 +88,55 @@ class BatchedEnvironmentTest(parameterized.TestCase):
     if warns:
       self.assertIn(f"environment 0: observation['speed'] has a value of {values[0]}, and "
                     'bounds of 0 and 1 (episode 1, step 2): expected', logs.output[1])
+
+  def warnings(self, spec, values, watched=('image', 'number')):
+    """The warnings about an array that has these values, one after the other."""
+    batch = _batch_of_fakes(observation_spec={'x': spec}, observation={'x': None})
+    batch.watched = watched
+    with self.assertLogs('absl', 'WARNING') as logs:
+      logging.warning('the first')
+      for i in range(30):
+        batch._environments[0]._observation = {'x': np.full(
+            spec.shape, values[i % len(values)], spec.dtype)}
+        batch.step(np.zeros(1, np.int32))
+    return logs.output[1:]
+
+  @parameterized.parameters(
+      (specs.Array((2,), np.float32), (0, 400), r"'x'\] has a value of 400, and bounds of -inf"),
+      (specs.BoundedArray((), np.float32, 0, np.inf), (0, 400), 'a value of 400'),
+      (specs.BoundedArray((1,), np.int64, 0, 2 ** 63 - 1), (0, 400), 'a value of 400'),
+      (specs.Array((), np.int32), (-400,), 'a value of -400'),
+      (specs.BoundedArray((2,), np.float32, [-1, -1e6], [1, 1e6]), (-1, 1), 'of only -1 to 1'),
+      (specs.BoundedArray((2,), np.int64, 0, 2e6), (0, 9), 'values of only 0 to 9, and '
+       r'bounds of 0 and 2e\+06 .*ActorCritic.normalize_observations = True .*offline'),
+      (specs.BoundedArray((400,), np.uint8, 0, 255), (0, 1), 'values of only 0 to 1'),
+      (specs.BoundedArray((9, 9, 2), np.uint8, 0, 255), (0, 16), 'are indices'),
+      (specs.Array((9, 9, 3), np.uint8), (0, 10), 'are indices'),
+      (specs.BoundedArray((3, 24, 24), np.uint8, 0, 255), (0, 255), r"'x'\]: an array of "
+       r'shape \(3, 24, 24\) seems to be an image \[C, H, W\].*moveaxis.*TransformObservation'),
+      (specs.Array((3, 24, 24), np.float32), (0, 1), r'an image \[C, H, W\]'),
+      (specs.BoundedArray((24, 24), np.uint8, 0, 255), (0, 255), r'image \[H, W\].*None'))
+  def test_arrays_that_teach_networks_little_get_one_warning(self, spec, values, warning):
+    said, = self.warnings(spec, values)
+    self.assertRegex(said, warning)
+
+  @parameterized.parameters(
+      (specs.Array((2,), np.float32), (0, 200)),
+      (specs.BoundedArray((1,), np.float32, 0, 2e6), (5e4, 2e6)),
+      (specs.BoundedArray((1,), np.float32, -4.8, 4.8), (0, 0.02)),
+      (specs.BoundedArray((2,), np.float32, 0, 1), (0, 1e-6)),  # Networks do not scale it.
+      (specs.BoundedArray((2,), np.uint8, 0, 255), (0, 1)),  # Rows of a table.
+      (specs.BoundedArray((9, 9, 2), np.uint8, 0, 1), (0, 1)),
+      (specs.Array((24, 24, 3), np.uint8), (0, 17)), (specs.Array((24, 24, 3), np.uint8), (0,)),
+      (specs.Array((24,), np.uint8), (0, 9)), (specs.Array((3, 3, 3), np.uint8), (0, 99)),
+      (specs.Array((24, 24), np.float32), (0, 1)), (specs.Array((), bool), (0, 1)))
+  def test_other_arrays_get_none(self, spec, values):
+    self.assertEmpty(self.warnings(spec, values))
+
+  def test_only_what_is_watched_gets_warnings(self):
+    energy = specs.Array((), np.float32)
+    self.assertEmpty(self.warnings(energy, (1e6,), watched=('image',)))
+    self.assertEmpty(self.warnings(specs.Array((3, 24, 24), np.uint8), (0,), watched=()))
 
   def test_every_environment_is_stepped_as_if_alone(self):
     # Corridors of different lengths, so that episodes end at different times.

@@ -87,14 +87,13 @@ class FromGymnasium(episodic.Episodic):
         raise config.ConfigError(
             f'{owner} has no {name}: expected one of gymnasium.spaces, as its attribute')
     observation = spaces.convert(
-        spaces.of_observations(task), 'observation', owner, max_words)
+        task.observation_space, 'observation', owner, max_words)
     action = spaces.convert(task.action_space, 'action', owner)
     if observation is None:
       raise config.ConfigError(
           f'{owner} has only texts as observations: expected max_words of '
           'GymnasiumEnvironment, or of environments.FromGymnasium, to be set')
-    self._encode, self._decode = observation.encode, action.decode
-    self._observation_spec, self._action_spec = observation.spec, action.spec
+    self._decode, self._action_spec = action.decode, action.spec
     self._num_actions = sum(
         sum(specs_lib.num_values(spec)) for spec in tree.flatten(action.spec)
         if spec.dtype.kind in 'iu')
@@ -106,9 +105,12 @@ class FromGymnasium(episodic.Episodic):
           f'{owner}: reset() failed with {config.described(error)}'
           + (f': expected {_RESET}' if takes else '')) from error
     try:
-      self._first = _, info = self._checked_reset(returned)
+      self._first = seen, info = self._checked_reset(returned)
     except ValueError as error:
       raise config.ConfigError(str(error)) from error
+    observation = spaces.convert(task.observation_space, 'observation', owner, max_words,
+                                 greatest=spaces.cells(task, seen))
+    self._encode, self._observation_spec = observation.encode, observation.spec
     is_dict = isinstance(observation.spec, dict)
     self._action_masks = getattr(self, 'action_masks', None)
     has = (is_dict and specs_lib.MASK in observation.spec, specs_lib.MASK in info,

@@ -173,21 +173,50 @@ class GymnasiumTest(parameterized.TestCase):
     self.assertEqual(mission.tolist(), instructions.hash_instruction(
         'go to the red ball', 6).tolist())
 
-  def test_cells_of_minigrid_are_indices_and_its_pixels_an_image(self):
+  @parameterized.named_parameters(
+      ('plain', lambda m, task: task, (7, 7, 3), 10),
+      ('smaller_view', lambda m, task: m.ViewSizeWrapper(task, 5), (5, 5, 3), 10),
+      ('all', lambda m, task: m.FullyObsWrapper(task), (7, 7, 3), 10),
+      ('one_hot', lambda m, task: m.OneHotPartialObsWrapper(task), (7, 7, 20), 1),
+      ('pixels', lambda m, task: m.RGBImgPartialObsWrapper(task), (56, 56, 3), 255),
+      ('small_pixels', lambda m, task: gym.wrappers.ResizeObservation(
+          m.ImgObsWrapper(m.RGBImgPartialObsWrapper(task)), (7, 7)), (7, 7, 3), 255),
+      ('crop', lambda m, task: gym.wrappers.TransformObservation(
+          m.ImgObsWrapper(task), lambda x: x[2:5, 3:],
+          spaces.Box(0, 255, [3, 4, 3], np.uint8)), (3, 4, 3), 10),
+      ('frames', lambda m, task: gym.wrappers.FrameStackObservation(
+          m.ImgObsWrapper(task), 4), (4, 7, 7, 3), 10),
+      ('flat', lambda m, task: m.FlatObsWrapper(task), (2835,), 10),
+      ('own_picture', lambda m, task: gym.wrappers.TransformObservation(
+          task, lambda x: task.unwrapped.get_frame(tile_size=8, agent_pov=True),
+          spaces.Box(0, 255, [56, 56, 3], np.uint8)), (56, 56, 3), 255))
+  def test_minigrid_s_cells_are_indices_and_its_pictures_images(self, wrap, shape, most):
     from minigrid import wrappers as minigrid  # pylint: disable=import-outside-toplevel
 
-    task = gym.make('MiniGrid-MemoryS7-v0')
-    for wrapped, shape, most in (
-        (task, (7, 7, 3), 10),
-        (minigrid.ViewSizeWrapper(task, 5), (5, 5, 3), 10),
-        (minigrid.FullyObsWrapper(gym.make('MiniGrid-DoorKey-6x6-v0')), (6, 6, 3), 10),
-        (minigrid.RGBImgPartialObsWrapper(task), (56, 56, 3), 255)):
-      environment = gymnasium.FromGymnasium(wrapped, seed=0)
-      spec = environment.observation_spec()['image']
-      self.assertEqual((spec.shape, spec.maximum), (shape, most))
-      spec.validate(environment.reset().observation['image'])
-    spec = gymnasium.FromGymnasium(minigrid.ImgObsWrapper(task), 0).observation_spec()
-    self.assertEqual(spec.maximum, 10)
+    environment = gymnasium.FromGymnasium(
+        wrap(minigrid, gym.make('MiniGrid-MemoryS7-v0')), seed=0)
+    spec, seen = environment.observation_spec(), environment.reset().observation
+    if isinstance(spec, dict):
+      spec, seen = spec['image'], seen['image']
+    self.assertEqual((spec.shape, spec.maximum), (shape, most))
+    spec.validate(seen)
+
+  def test_bytes_beside_minigrid_s_cells_keep_their_bounds(self):
+    import minigrid  # noqa: F401  # pylint: disable=import-outside-toplevel
+
+    class Health(gym.ObservationWrapper):
+
+      def __init__(self, env):
+        super().__init__(env)
+        self.observation_space = spaces.Dict({
+            **env.observation_space.spaces, 'health': spaces.Box(0, 255, [1], np.uint8)})
+
+      def observation(self, observation):
+        return {**observation, 'health': np.zeros(1, np.uint8), 'undeclared': None}
+
+    spec = gymnasium.FromGymnasium(
+        Health(gym.make('MiniGrid-MemoryS7-v0')), seed=0).observation_spec()
+    self.assertEqual((spec['image'].maximum, spec['health'].maximum), (10, 255))
 
   def test_arguments_reach_gymnasium(self):
     environment = gymnasium.GymnasiumEnvironment(

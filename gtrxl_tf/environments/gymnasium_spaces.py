@@ -1,11 +1,14 @@
 """Conversion of gymnasium's spaces, and of their values, to specs and back."""
 
+import functools
 import importlib
+import operator
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 from absl import logging
 from dm_env import specs
 import numpy as np
+import tree
 
 from gtrxl_tf.environments import instructions
 from gtrxl_tf.environments import specs as specs_lib
@@ -19,33 +22,37 @@ class Converted(NamedTuple):
   decode: Callable[[Any], Any]  # From the spec's to gymnasium's.
 
 
-def of_observations(task: Any) -> Any:
-  """Returns the observation space of a `gymnasium.Env`.
+def cells(task: Any, seen: Any) -> dict[int, int]:
+  """Returns the greatest value of arrays of MiniGrid's cells, by the `id` of their space.
 
-  MiniGrid declares its cells `[W, H, 3]`, indices of kind, colour and state, as bytes
-  from 0 to 255. They get their bounds here, and are not taken for an image.
+  MiniGrid declares cells, indices of kind, colour and state, as bytes from 0 to 255. What
+  a wrapper of the task, a `gymnasium.Env`, puts in their place counts as cells, such as
+  crops and stacks, unless `seen`, the first observation, has the larger values of pictures.
   """
   base = task.unwrapped
   if not any(x.__module__.startswith('minigrid.') for x in type(base).__mro__):
-    return task.observation_space
-  spaces = importlib.import_module('gymnasium').spaces
+    return {}
   kinds = importlib.import_module('minigrid.core.constants').OBJECT_TO_IDX
-  view = task.get_wrapper_attr('agent_view_size')
-  grids = (view, view, 3), (base.width, base.height, 3)  # The agent's view, or all.
 
-  def bounded(space):
-    if isinstance(space, spaces.Dict):
-      return spaces.Dict({key: bounded(inner) for key, inner in space.items()})
-    is_grid = (isinstance(space, spaces.Box) and space.dtype == np.uint8
-               and space.shape in grids and np.all(space.high == 255))
-    return spaces.Box(
-        0, max(kinds.values()), space.shape, np.uint8) if is_grid else space
+  def greatest(env: Any) -> dict[int, int]:  # Of all arrays of bytes.
+    bytes_ = [id(space) for space in tree.flatten(env.observation_space)
+              if np.any(getattr(space, 'high', 0) == 255)]
+    if env is base:
+      return dict.fromkeys(bytes_, max(kinds.values()))
+    inner, names = greatest(env.env), {x.__name__ for x in type(env).__mro__}
+    replaced = [inner[x] for x in inner.keys() - bytes_]
+    most = 1 if 'OneHotPartialObsWrapper' in names else min(replaced, default=255)
+    return {x: inner.get(x, most) for x in bytes_}
 
-  return bounded(task.observation_space)
+  found = greatest(task)
+  return {id(x): found[id(x)] for path, x in tree.flatten_with_path(task.observation_space)
+          if id(x) in found and np.max(
+              functools.reduce(operator.getitem, path, seen)) <= found[id(x)]}
 
 
 def convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
-            path: Sequence[Any] = ()) -> Optional[Converted]:
+            path: Sequence[Any] = (), greatest: Mapping[int, int] = {}
+            ) -> Optional[Converted]:
   """Converts a space.
 
   Args:
@@ -54,6 +61,7 @@ def convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
     owner: the name in errors.
     max_words: see `FromGymnasium`.
     path: keys of the space within others.
+    greatest: see `cells`.
 
   Returns:
     The conversion, or None for texts that are left out.
@@ -66,7 +74,7 @@ def convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
     items = space.spaces.items() if is_dict else enumerate(space.spaces)
     parts = {}
     for key, inner in items:
-      part = convert(inner, kind, owner, max_words, [*path, key])
+      part = convert(inner, kind, owner, max_words, [*path, key], greatest)
       if part is not None:
         parts[key] = part
     return _nest(parts, is_dict, owner, where) if parts else None
@@ -75,7 +83,8 @@ def convert(space: Any, kind: str, owner: str, max_words: Optional[int] = None,
   if isinstance(space, spaces.MultiBinary):
     return _same(specs.BoundedArray(space.shape, np.int8, 0, 1, name), space)
   if isinstance(space, spaces.Box) and space.dtype.kind in 'biuf':
-    bounds = space.low, space.high
+    bounds = space.low, np.where(
+        space.high == 255, greatest.get(id(space), 255), space.high).astype(space.dtype)
     if space.dtype.kind in 'iu' and all(np.all(x == x.flat[:1]) for x in bounds):
       bounds = [x.flat[0] for x in bounds]  # Arrays would be as large as an image.
     return _same(specs.BoundedArray(space.shape, space.dtype, *bounds, name), space)

@@ -13,9 +13,12 @@ import numpy as np
 
 MASK = 'action_mask'
 
-# A bound this large is the limit of a float type and not of the action: tasks write
-# float32's largest number where there is no bound.
-_NO_BOUND = 1e30
+# Bounds this large are limits of a type and not of the action or observation: tasks write
+# float32's largest number where there is no bound, and spaces int32's and int64's.
+_NO_BOUND, _NO_INTEGER_BOUND = 1e30, 2.0 ** 31 - 1
+# The most rows of a table of embeddings. A larger table would have more weights than
+# the rest of most networks.
+_MOST_ROWS = 2 ** 16
 # Floats of this rank and size are images if their last axis can be colour channels, or if
 # they are large, as stacked frames are.
 SMALLEST_IMAGE = 8
@@ -53,18 +56,34 @@ def is_image(array: Any) -> bool:
   """Returns whether an array or a spec has the type and shape of an image.
 
   These are uint8 `[H, W, C]`, floats at least 8 x 8 with 1, 3 or 4 channels, and floats
-  at least 32 x 32 with any number of channels.
+  at least 32 x 32 with any number of channels; bytes of at most 64 values are indices.
   """
   if len(array.shape) != 3:
     return False
   *size, channels = array.shape
   smallest = SMALLEST_IMAGE if channels in COLOURS else _LARGE_IMAGE
-  return array.dtype == np.uint8 or (array.dtype.kind == 'f' and min(size) >= smallest)
+  return (array.dtype == np.uint8 and not is_index(array)
+          or array.dtype.kind == 'f' and min(size) >= smallest)
 
 
 def is_index(spec: Any, most: int = 64) -> bool:
   """Returns whether a spec describes integers with at most `most` values each."""
-  return is_discrete(spec) and 0 < max(num_values(spec), default=0) <= most
+  return is_discrete(spec) and 0 not in spec.shape and bool(
+      np.subtract(spec.maximum, spec.minimum, dtype=np.float64).max() < most)
+
+
+def kind(spec: specs.Array, max_one_hot: int = 64) -> str:
+  """Returns what an array is for networks: the word in the table of `SpecTorso`."""
+  if is_image(spec):
+    return 'image'
+  if spec.dtype == bool or (
+      is_index(spec, 2) and not isinstance(spec, specs.DiscreteArray)):
+    return 'bit'
+  if not is_discrete(spec) or np.isinf(bounds(spec)).any():
+    return 'number'
+  if is_index(spec, max_one_hot):
+    return 'index'
+  return 'row' if 0 < sum(num_values(spec)) <= _MOST_ROWS else 'number'
 
 
 def num_values(spec: specs.BoundedArray) -> List[int]:
@@ -104,10 +123,10 @@ def shift(old: Any, spec: specs.Array) -> Any:
 
 
 def bounds(spec: specs.Array) -> Tuple[np.ndarray, np.ndarray]:
-  """Returns the minimum and the maximum of each element of an array of floats.
+  """Returns the minimum and the maximum of each element of an array.
 
   They are float64 with the array's shape, and infinite where there is no bound. Bounds
-  of 1e30 and more count as none.
+  of floats from 1e30 on, and of integers from 2**31 - 1 on, count as none.
 
   >>> bounds(specs.BoundedArray((2,), np.float32, [-1, 0], [1, np.finfo('f').max]))
   (array([-1.,  0.]), array([ 1., inf]))
@@ -115,8 +134,8 @@ def bounds(spec: specs.Array) -> Tuple[np.ndarray, np.ndarray]:
   low, high = (
       np.broadcast_to(getattr(spec, name, none), spec.shape).astype(np.float64)
       for name, none in (('minimum', -np.inf), ('maximum', np.inf)))
-  return (np.where(low <= -_NO_BOUND, -np.inf, low),
-          np.where(high >= _NO_BOUND, np.inf, high))
+  none = _NO_INTEGER_BOUND if spec.dtype.kind in 'iu' else _NO_BOUND
+  return np.where(low <= -none, -np.inf, low), np.where(high >= none, np.inf, high)
 
 
 def middle_and_half(spec: specs.Array) -> Tuple[np.ndarray, np.ndarray]:
@@ -136,29 +155,27 @@ def middle_and_half(spec: specs.Array) -> Tuple[np.ndarray, np.ndarray]:
   return (finite_high + finite_low) / 2, np.where(half > 0, half, 1.)
 
 
+def scaling(spec: specs.Array) -> Tuple[np.ndarray, np.ndarray]:
+  """Returns what networks subtract from each number of an array, and then divide by.
+
+  Numbers with two bounds end up within [-1, 1], or within [0, 1] if none is negative, so
+  that nothing stays nothing. Bounds within [-1, 1] leave numbers as they are.
+
+  >>> scaling(specs.BoundedArray((4,), np.float32, [0, -4, -1, 0], [9, 8, 1, np.inf]))
+  (array([0., 2., 0., 0.]), array([9., 6., 1., 1.]))
+  """
+  (low, high), (middle, half) = bounds(spec), middle_and_half(spec)
+  stays = (low >= -1) & (high <= 1) | np.isinf(high - low)
+  return (np.where(stays, 0., middle - half * (low >= 0)),
+          np.where(stays, 1., half + half * (low >= 0)))
+
+
 def is_narrow(spec: specs.Array) -> bool:
   """Returns whether a spec's bounds on integers are tighter than its dtype's."""
   if not is_discrete(spec):
     return False
   limits = np.iinfo(spec.dtype)
   return bool(np.any(spec.minimum > limits.min) or np.any(spec.maximum < limits.max))
-
-
-def far(spec: specs.Array) -> Optional[Tuple[np.ndarray, np.ndarray]]:
-  """Returns the least and the greatest floats that are not far outside a spec's bounds.
-
-  Each lies as far outside its bound as the bounds are apart, and is infinite where
-  there are no two different bounds. Returns None for arrays other than bounded floats,
-  and if all are infinite.
-  """
-  if not isinstance(spec, specs.BoundedArray) or spec.dtype.kind != 'f':
-    return None
-  low, high = bounds(spec)
-  with np.errstate(invalid='ignore'):
-    width = np.where(np.isfinite(high - low) & (high > low), high - low, np.inf)
-    low, high = (np.where(np.isinf(width), sign * np.inf, bound + sign * width)
-                 for sign, bound in ((-1, low), (1, high)))
-  return None if np.isinf(high).all() else (low, high)
 
 
 def describe_bounds(spec: specs.BoundedArray) -> str:

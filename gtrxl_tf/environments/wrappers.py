@@ -244,11 +244,12 @@ class ShrinkImages(_ObservationWrapper):
     if not any(map(_shrinks, tree.flatten(spec))):
       raise config.ConfigError(
           f'ShrinkImages: the observation is {spec}: expected an image, uint8 [H, W, C]')
+    self._source_spec = spec
     self._spec = tree.map_structure(self._shrunk_spec, spec)
 
   def _seen(self, time_step: dm_env.TimeStep) -> dm_env.TimeStep:
-    return time_step._replace(
-        observation=tree.map_structure(self._shrunk, time_step.observation))
+    return time_step._replace(observation=tree.map_structure_up_to(
+        self._source_spec, self._shrunk, self._source_spec, time_step.observation))
 
   def _shrunk_spec(self, spec: specs.Array) -> specs.Array:
     if not _shrinks(spec):
@@ -261,8 +262,8 @@ class ShrinkImages(_ObservationWrapper):
           f'of an image of {height} x {width}')
     return specs.BoundedArray(shape, np.uint8, 0, 255, spec.name)
 
-  def _shrunk(self, image: Any) -> Any:
-    if not _shrinks(image):
+  def _shrunk(self, spec: specs.Array, image: Any) -> Any:
+    if not _shrinks(spec) or not _shrinks(image):
       return image
     factor = self._factor
     height, width = (size // factor for size in image.shape[:2])

@@ -254,6 +254,24 @@ class WrappersTest(parameterized.TestCase):
 
 class ShrinkImagesTest(parameterized.TestCase):
 
+  def test_indices_are_no_image(self):
+    class Cells(Images):
+
+      def observation_spec(self):
+        return {**super().observation_spec(),
+                'cells': specs.BoundedArray([8, 8, 3], np.uint8, 0, 10)}
+
+      def reset(self):
+        seen = super().reset()
+        return seen._replace(observation={**seen.observation, 'cells': cells})
+
+    cells = np.full([8, 8, 3], 9, np.uint8)
+    environment = wrappers.ShrinkImages(Cells(np.zeros([8, 8, 3], np.uint8)))
+    seen = environment.reset().observation
+    np.testing.assert_array_equal(seen['cells'], cells)
+    self.assertEqual(seen['image'].shape, (4, 4, 3))
+    environment.observation_spec()['cells'].validate(cells)
+
   @parameterized.parameters(2, 3, 16)
   def test_a_pixel_is_the_mean_of_a_square(self, factor):
     image = np.random.default_rng(0).integers(0, 256, [35, 50, 3], np.uint8)

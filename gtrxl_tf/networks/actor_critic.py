@@ -112,9 +112,9 @@ class ActorCritic(memory_network.MemoryNetwork):
     instruction_encoder: encodes instructions.
     instruction_key: key of the word ids in observations, which must be dictionaries.
     pixel_control_head: computes the Q values of the auxiliary loss.
-    normalize_observations: whether floats in observations, except images, are brought
-      to mean 0 and deviation 1 by the statistics of all steps so far; see
-      `ObservationStatistics`. The agent updates them after each learner step.
+    normalize_observations: whether numbers in observations are brought to mean 0 and
+      deviation 1 by the statistics of all steps so far, and not scaled by their bounds;
+      see `ObservationStatistics`. The agent updates them after each learner step.
     predictor: computes the auxiliary losses of the core, which must be `MERLIN`.
 
   Attributes:
@@ -178,12 +178,13 @@ class ActorCritic(memory_network.MemoryNetwork):
     self._previous_action_and_reward = previous_action_and_reward
 
   def _build_embedding(self, observation_spec: Any) -> int:
+    _, embedded = self._split(observation_spec)
     if self._torso is None:
-      self._torso = spec_torso.SpecTorso(self._split(observation_spec)[1])
+      self._torso = spec_torso.SpecTorso(embedded)
+    self._torso.expect(embedded)
     if self.predictor is not None:
       self.predictor.create_variables(
-          self.core, self._split(observation_spec)[1], self.action_space,
-          self.num_values)
+          self.core, embedded, self.action_space, self.num_values)
     inputs = zero_inputs(observation_spec, self.action_space)
     return self._embed(inputs, batch_dims=1).shape[-1]
 
@@ -228,7 +229,8 @@ class ActorCritic(memory_network.MemoryNetwork):
 
   def _embed(self, inputs: NetworkInputs, batch_dims: int) -> tf.Tensor:
     """Computes the core's inputs `[..., D]`."""
-    instruction, observation = self._split(self.normalized(inputs.observation))
+    instruction, _ = self._split(inputs.observation)  # Word ids stay integers.
+    _, observation = self._split(self.normalized(inputs.observation))
     parts = []
     if instruction is not None:
       parts.append(self._instruction_encoder(instruction))

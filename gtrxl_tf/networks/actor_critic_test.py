@@ -12,6 +12,7 @@ from gtrxl_tf.networks import actor_critic
 from gtrxl_tf.networks import heads
 from gtrxl_tf.networks import language
 from gtrxl_tf.networks import predictor
+from gtrxl_tf.networks import spec_torso
 from gtrxl_tf.networks import torsos
 from gtrxl_tf.settings import config
 
@@ -167,6 +168,32 @@ class ActorCriticTest(tf.test.TestCase, parameterized.TestCase):
     inputs = make_inputs()._replace(observation=tf.zeros([B, T, 5], tf.float64))
     self.assertAllClose(
         unroll(network, inputs).policy.logits, steps(network, inputs).policy.logits)
+
+  @parameterized.product(normalizes=[False, True], by_spec=[False, True])
+  def test_numbers_are_scaled_once(self, normalizes, by_spec):
+    spec = {'energy': specs.BoundedArray((2,), np.float32, 0, 2e6),
+            'time': specs.BoundedArray((), np.int64, 0, 10 ** 6)}
+    features = functools.partial(torsos.VectorTorso, ())
+    network = actor_critic.ActorCritic(
+        specs.DiscreteArray(3),
+        spec_torso.SpecTorso(spec, features) if by_spec else features(),
+        cores.Memoryless(1, 4), previous_action_and_reward=False, head_units=4,
+        normalize_observations=normalizes)
+    network.create_variables(spec)
+    random = np.random.RandomState(0)
+    observation = {'energy': tf.constant(random.uniform(0, 2e6, [40, 5, 2]), tf.float32),
+                   'time': tf.constant(random.randint(0, 10 ** 6, [40, 5]))}
+    if normalizes:
+      statistics = network.observation_statistics
+      statistics.update(statistics.sums(observation))
+    x = network._embed(actor_critic.NetworkInputs(
+        observation, tf.zeros([40, 5], tf.int32), tf.zeros([40, 5]),
+        tf.zeros([40, 5], tf.bool)), batch_dims=2)
+    if normalizes:
+      self.assertAllClose(np.std(x, axis=(0, 1)), [1, 1, 1], atol=1e-3)
+    else:
+      self.assertAllClose(x[..., :2], observation['energy'] / 2e6)
+      self.assertAllClose(x[..., 2], observation['time'] / 10 ** 6)
 
   def test_create_variables_must_come_first(self):
     network = actor_critic.ActorCritic(

@@ -61,8 +61,10 @@ class CQLNetwork(memory_network.MemoryNetwork):
         self.action_space.num_discrete, dtype='float32', name='q_values')
 
   def _build_embedding(self, observation_spec: Any) -> int:
+    embedded, _ = specs_lib.split_mask(observation_spec)
     if self._torso is None:
-      self._torso = spec_torso.SpecTorso(specs_lib.split_mask(observation_spec)[0])
+      self._torso = spec_torso.SpecTorso(embedded)
+    self._torso.expect(embedded)
     inputs = actor_critic.zero_inputs(observation_spec, self.action_space)
     return self._embed(inputs, batch_dims=1).shape[-1]
 

@@ -70,7 +70,7 @@ class DecisionNetwork(memory_network.MemoryNetwork):
       many datasets the previous action predicts the next one, and a model that copies
       it ignores everything else (de Haan et al., 2019). This is worst where the
       recorded action is not the one that was played, see `Collector.record`.
-    normalize_observations: whether floats and images in observations are brought to
+    normalize_observations: whether numbers and images in observations are brought to
       mean 0 and deviation 1 by the statistics of the experiment's dataset, see
       `ObservationStatistics`, as RATE's code does in MuJoCo.
 
@@ -120,8 +120,10 @@ class DecisionNetwork(memory_network.MemoryNetwork):
         self.action_space.num_outputs, dtype='float32', name='policy_head')
 
   def _build_embedding(self, observation_spec: Any) -> int:
+    embedded, _ = specs_lib.split_mask(observation_spec)
     if self._torso is None:
-      self._torso = spec_torso.SpecTorso(specs_lib.split_mask(observation_spec)[0])
+      self._torso = spec_torso.SpecTorso(embedded)
+    self._torso.expect(embedded)
     if self._num_timesteps:
       self.timestep_table = self.add_weight(
           'timestep_table', (self._num_timesteps, self.token_dim),

@@ -64,7 +64,7 @@ class DistillationNetwork(memory_network.MemoryNetwork):
     core: the memory core. If it works in segments, a segment holds
       `tokens_per_transition` tokens per step.
     torso: embeds observations. Without a torso, each integer of an array with bounds
-      has its own embedding table, and other numbers are used as they are.
+      has its own embedding table, and numbers are scaled by their bounds.
     tokens_per_transition: 1 or 4, see above.
     previous_observation: whether the token also embeds the observation of the step
       before. Small models then learn the effect of an action sooner. The paper does not
@@ -126,6 +126,8 @@ class DistillationNetwork(memory_network.MemoryNetwork):
           f'observation_spec has {specs_lib.MASK!r}: expected none, as '
           'DistillationNetwork does not mask actions')
     self._observation_spec = observation_spec
+    if self._torso is not None:
+      self._torso.expect(observation_spec)
     if self._table == 'learnable':
       self.position_table = self.add_weight(
           'position_table', (self._num_positions, self.core.output_size),
@@ -302,11 +304,10 @@ class DistillationNetwork(memory_network.MemoryNetwork):
 
 def _numbers(spec: specs.Array, x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
   """Converts `x` `[B, T, ...]` to features `[B, T, F]`; bounded integers to one-hot."""
-  size = int(np.prod(spec.shape))
-  x = tf.reshape(x, tf.concat([tf.shape(x)[:2], [size]], axis=0))
-  if not specs_lib.is_discrete(spec):
-    return tf.cast(x, dtype)
-  x = tf.cast(x, tf.int64) - specs_lib.minimum(spec).reshape(-1)
+  shape = tf.concat([tf.shape(x)[:2], [int(np.prod(spec.shape))]], axis=0)
+  if not specs_lib.is_discrete(spec) or specs_lib.kind(spec) == 'number':
+    return tf.cast(tf.reshape(torsos.scaled(spec, x), shape), dtype)
+  x = tf.cast(tf.reshape(x, shape), tf.int64) - specs_lib.minimum(spec).reshape(-1)
   return tf.concat([
       tf.one_hot(x[..., i], num, dtype=dtype)
       for i, num in enumerate(specs_lib.num_values(spec))], axis=-1)

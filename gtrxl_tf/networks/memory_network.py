@@ -64,6 +64,7 @@ class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
       if self._normalize_observations:
         self.observation_statistics = observation_statistics.ObservationStatistics(
             observation_spec, self.running_statistics)
+        observation_spec = self.observation_statistics.unbounded(observation_spec)
       width = self._build_embedding(observation_spec)
       if not self.core.built:
         core_lib.build_layer(self.core, tf.TensorShape([None, None, width]))

@@ -31,11 +31,11 @@ class ObservationStatistics(tf.Module):
   """Statistics that bring the numbers in observations to mean 0 and variance 1.
 
   Running statistics are those of all steps so far, and `update` adds a batch of steps.
-  They normalize all floats except images, as `SpecTorso` defines them, and clip the
-  result to [-10, 10]. Before the first update they only clip.
+  They normalize all numbers, as `SpecTorso` defines them, and clip the result to
+  [-10, 10]. Before the first update they only clip.
 
   Other statistics are those of a dataset, which `assign` sets once. They normalize
-  floats and images, including images of bytes. The mean of each pixel is subtracted,
+  numbers and images, including images of bytes. The mean of each pixel is subtracted,
   and the result is divided by the root mean square of the pixels' deviations. A
   background that never changes becomes 0, so that small objects on it stand out.
 
@@ -64,11 +64,17 @@ class ObservationStatistics(tf.Module):
     if not size:
       raise config.ConfigError(
           f'normalize_observations = True with {observation_spec!r}: expected an array '
-          f'of floats {"that is not" if running else "or"} an image')
+          f'of floats or wide integers, {"and no" if running else "or an"} image')
     self.count, self.mean, self.variance = (
         tf.Variable(value, trainable=False, name=name) for name, value in (
             ('count', tf.zeros([])), ('mean', tf.zeros([size])),
             ('variance', tf.ones([size]))))
+
+  def unbounded(self, observation_spec: Any) -> Any:
+    """Returns the spec of normalized observations, which have no bounds any more."""
+    return tf.nest.map_structure(
+        lambda spec: specs.Array(spec.shape, spec.dtype, spec.name)
+        if self._is_normalized(spec) else spec, observation_spec)
 
   def normalize(self, observation: Any) -> Any:
     """Returns an observation, nest of `[..., *shape]`, with float32 where normalized."""
@@ -153,6 +159,4 @@ class ObservationStatistics(tf.Module):
     self.count.assign(tf.minimum(total, _MOST_STEPS))
 
   def _is_normalized(self, spec: specs.Array) -> bool:
-    if specs_lib.is_image(spec):
-      return not self._running and not specs_lib.is_index(spec)
-    return np.issubdtype(spec.dtype, np.floating)
+    return specs_lib.kind(spec) in ('number', 'image')[:2 - self._running]

@@ -46,6 +46,23 @@ class ObservationStatisticsTest(tf.test.TestCase, parameterized.TestCase):
     for name in 'b', 'd':
       self.assertAllEqual(normalized[name], everything[name])
 
+  def test_wide_integers_are_numbers_and_bits_and_indices_are_not(self):
+    spec = {'bits': specs.BoundedArray((3,), np.int8, 0, 1), 'index': specs.DiscreteArray(99),
+            'open': specs.Array((), bool), 'time': specs.Array((), np.int64),
+            'wide': specs.BoundedArray((2,), np.int16, -2 ** 15, 2 ** 15 - 1)}
+    statistics = observation_statistics.ObservationStatistics(spec, running=True)
+    self.assertEqual(statistics.mean.shape, [3])
+    observations = tf.nest.map_structure(
+        lambda x: tf.cast(tf.random.uniform([4, 5, *x.shape], 0, 2, tf.int32), x.dtype), spec)
+    statistics.update(statistics.sums(observations))
+    normalized = statistics.normalize(observations)
+    for name, x in normalized.items():
+      self.assertEqual(x.dtype, tf.float32 if name in ('time', 'wide') else spec[name].dtype)
+    self.assertAllClose(np.std(normalized['time']), 1, atol=1e-3)
+    unbounded = statistics.unbounded(spec)
+    self.assertEqual(type(unbounded['wide']), specs.Array)
+    self.assertEqual(unbounded['index'], spec['index'])
+
   def test_one_step_and_an_unroll_are_normalized_equally(self):
     statistics = observation_statistics.ObservationStatistics(_SPEC, running=True)
     observations = _observations(2)

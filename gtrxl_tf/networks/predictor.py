@@ -18,6 +18,7 @@ from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import action_space
 from gtrxl_tf.networks import heads
 from gtrxl_tf.networks import tensor_specs
+from gtrxl_tf.networks import torsos
 from gtrxl_tf.settings import config
 
 # An array's integers are categories up to this number of values in total.
@@ -74,14 +75,12 @@ class _Observations:
   def __init__(self, spec: Any, image_cost: float):
     self._image_cost = image_cost
     leaves = tf.nest.flatten(spec)
-    self._is_image = [
-        x.dtype == np.uint8 and specs_lib.is_image(x) and not specs_lib.is_index(x)
-        for x in leaves]
-    images, others = self._parts(leaves)
+    self._is_image = [x.dtype == np.uint8 and specs_lib.is_image(x) for x in leaves]
+    images, self._others = self._parts(leaves)
     self._space = action_space.ActionSpace([
         x if _is_categorical(x) else specs.Array(x.shape, np.float32)
-        for x in others]) if others else None
-    self._sizes = [_num_parameters(self._space) if others else 0,
+        for x in self._others]) if self._others else None
+    self._sizes = [_num_parameters(self._space) if self._others else 0,
                    *(int(np.prod(x.shape)) for x in images)]
     self.size = sum(self._sizes)
 
@@ -96,8 +95,10 @@ class _Observations:
     images, others = self._parts(tf.nest.flatten(observation))
     errors = []
     if others:
-      errors.append(
-          _error(self._space, outputs, self._space.from_environment(others)))
+      samples = self._space.from_environment([
+          x if _is_categorical(spec) else torsos.scaled(spec, x)
+          for spec, x in zip(self._others, others)])
+      errors.append(_error(self._space, outputs, samples))
     for image, logits in zip(images, pixels):
       labels = tf.reshape(tf.cast(image, tf.float32) / 255, tf.shape(logits))
       errors.append(self._image_cost * tf.reduce_mean(
@@ -126,7 +127,7 @@ class Predictor(tf.keras.layers.Layer):
 
   Integers with bounds are categorical, pixels Bernoulli and other numbers Gaussian with
   a standard deviation of 1. Observations are those that the torso sees, normalized if
-  there are statistics.
+  there are statistics, or else scaled by their bounds.
 
   The paper's text was not available. These parts are the paper's, as public
   implementations of it (in ALF, yosider's) and of its authors' next agent, RMA,

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -70,9 +69,28 @@ class SpecTorsoTest(tf.test.TestCase, parameterized.TestCase):
       (specs.BoundedArray((), np.int32, 0, 10 ** 6), [250_000, 0], [[0.25], [0]]),
       (specs.BoundedArray((84, 84), np.uint8, 0, 255), np.full((2, 84, 84), 51),
        np.full((2, 84 * 84), 0.2)),
-      (specs.Array((2, 1), np.float64), [[[0.5], [2]], [[1], [3]]], [[0.5, 2], [1, 3]]))
+      (specs.BoundedArray((), np.int64, 10 ** 9, 10 ** 9 + 10 ** 6),
+       [10 ** 9, 10 ** 9 + 5], [[0], [5e-6]]),
+      (specs.BoundedArray((2,), np.int16, -2 ** 15, 2 ** 15 - 1),
+       [[-2 ** 15, 2 ** 15 - 1], [0, -1]], [[-1, 1], [1 / 65535, -1 / 65535]]),
+      (specs.Array((2, 1), np.float64), [[[0.5], [2]], [[1], [3]]], [[0.5, 2], [1, 3]]),
+      (specs.BoundedArray((4,), np.float32, [0, 950, -4, -np.inf], [2e6, 1050, 8, 1]),
+       [[2e6, 950, -4, 7], [500_000, 1000, 2, 0]], [[1, 0, -1, 7], [0.25, 0.5, 0, 0]]))
   def test_features_of_one_array(self, spec, x, expected):
     self.assertAllClose(self.features(spec, np.asarray(x, spec.dtype)), expected)
+
+  def test_bounds_within_1_leave_floats_as_they_are(self):
+    x = np.float32([[-1, 0.3], [1e-30, 1]])
+    self.assertAllEqual(self.features(specs.BoundedArray((2,), np.float32, -1, 1), x), x)
+
+  def test_images_of_floats_are_scaled_and_bytes_are_not(self):
+    pixels = np.full([1, 8, 8, 3], 51)
+    found = []
+    for spec in (specs.BoundedArray((8, 8, 3), np.float32, 0, 255),
+                 specs.BoundedArray((8, 8, 3), np.uint8, 0, 255)):
+      tf.keras.utils.set_random_seed(1)
+      found.append(self.features(spec, pixels.astype(spec.dtype)))
+    self.assertAllClose(*found)
 
   def test_integers_of_many_values_have_their_own_rows(self):
     spec = specs.BoundedArray((2,), np.int32, [0, 10], [99, 79])
@@ -108,26 +126,6 @@ class SpecTorsoTest(tf.test.TestCase, parameterized.TestCase):
     self.assertLen(convolutions, is_image)
     if is_image:
       self.assertEqual(outputs.shape, [2, 4])
-
-  def test_warns_of_images_of_other_axes(self):
-    # Other tests may have logged the first one.
-    with self.assertLogs(level='WARNING') as logs, mock.patch.object(
-        spec_torso.logging, 'log_first_n',
-        lambda level, text, n, *args: spec_torso.logging.log(level, text, *args)):
-      for spec in (
-          specs.Array((3, 24, 24), np.uint8), specs.Array((3, 24, 24), np.float32),
-          specs.BoundedArray((24, 24), np.uint8, 0, 255),
-          # These are images, or none.
-          specs.Array((24, 24, 3), np.uint8), specs.Array((3, 3, 3), np.uint8),
-          specs.BoundedArray((24, 24), np.uint8, 0, 1),
-          specs.Array((24, 24), np.float32), specs.Array((24,), np.uint8),
-          specs.Array((), np.float32)):
-        spec_torso.SpecTorso({'view': spec}, _FEATURES, _IMAGE)
-    self.assertEqual([record.getMessage() for record in logs.records], [
-        f"observation_spec['view']: an array of shape {shape} seems to be an image "
-        f'{axes}: expected [H, W, C]' for shape, axes in (
-            ((3, 24, 24), '[C, H, W]'), ((3, 24, 24), '[C, H, W]'),
-            ((24, 24), '[H, W]'))])
 
   @parameterized.parameters(
       (specs.Array((5,), np.float32),),

@@ -3,8 +3,10 @@
 import abc
 from typing import Any, Optional, Sequence
 
+from dm_env import specs
 import tensorflow as tf
 
+from gtrxl_tf.environments import specs as specs_lib
 from gtrxl_tf.networks import batch_apply
 from gtrxl_tf.settings import config
 
@@ -19,6 +21,11 @@ class Torso(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
 
   A torso implements `embed`, which has one batch axis.
   """
+  _specs: Sequence[specs.Array] = ()
+
+  def expect(self, observation_spec: Any) -> None:
+    """Tells the torso the specs of observations, by whose bounds it may scale them."""
+    self._specs = tuple(tf.nest.flatten(observation_spec))
 
   def call(self, observation: Any, batch_dims: int) -> tf.Tensor:
     return batch_apply.batch_apply(self._embedded, observation, batch_dims)
@@ -42,7 +49,7 @@ class VectorTorso(Torso):
   Each leaf of the observation, of any shape and number type, is flattened. The leaves
   are concatenated in the order of `tf.nest.flatten`, which sorts dictionaries by key.
   Integers are numbers here, whatever they mean; `SpecTorso` embeds them as their spec
-  says, and images by convolutions.
+  says, and images by convolutions. Networks tell it bounds, by which it scales numbers.
 
   >>> import tensorflow as tf
   >>> from gtrxl_tf import networks
@@ -65,19 +72,20 @@ class VectorTorso(Torso):
   def __init__(self, units: Sequence[config.PositiveInt] = (256, 256),
                num_indices: Optional[config.PositiveInt] = None,
                name: Optional[str] = None):
-    super().__init__(name=name)
+    super().__init__(name=name, autocast=False)  # Numbers are scaled in float32.
     self._num_indices = num_indices
     self._layers = [tf.keras.layers.Dense(u, 'tanh', name=f'dense_{i}')
                     for i, u in enumerate(units)]
 
   def embed(self, observation: Any) -> tf.Tensor:
-    outputs = tf.concat(
-        [self._numbers(x) for x in tf.nest.flatten(observation)], axis=-1)
+    leaves = tf.nest.flatten(observation)
+    outputs = tf.concat([*map(
+        self._numbers, leaves, self._specs or [None] * len(leaves))], axis=-1)
     for layer in self._layers:
       outputs = layer(outputs)
     return outputs
 
-  def _numbers(self, x: tf.Tensor) -> tf.Tensor:
+  def _numbers(self, x: tf.Tensor, spec: Optional[specs.Array]) -> tf.Tensor:
     """Flattens a leaf to `[N, D]`."""
     if self._num_indices and x.dtype.is_integer:
       x = tf.one_hot(tf.cast(x, tf.int64), self._num_indices)  # It takes no int16.
@@ -87,6 +95,8 @@ class VectorTorso(Torso):
           'expected numbers. PixelTorso or ConvTorso embeds one image, and SpecTorso, '
           'the default of networks without a torso, any observation. If it is an array '
           'of indices, set VectorTorso.num_indices')
+    elif spec is not None and specs_lib.kind(spec) != 'index':
+      x = scaled(spec, x)
     return tf.cast(tf.reshape(x, [-1, x.shape[1:].num_elements()]), self.compute_dtype)
 
 
@@ -164,6 +174,14 @@ class ConvTorso(Torso):
                          f'{size.as_list()} pixels, expected {list(kernel)} or more')
       outputs = layer(outputs)
     return self._flatten(outputs)
+
+
+def scaled(spec: specs.Array, x: tf.Tensor) -> tf.Tensor:
+  """Scales numbers `[..., *shape]` by the bounds in their spec; float32."""
+  shift, scale = specs_lib.scaling(spec)
+  if shift.any() or (scale != 1).any():  # Float32 would round large integers.
+    x = (tf.cast(x, tf.float64) - shift) / scale
+  return tf.cast(x, tf.float32)
 
 
 def _image(observation: Any) -> tf.Tensor:

@@ -1,5 +1,6 @@
 from absl.testing import absltest
 from absl.testing import parameterized
+from dm_env import specs
 import numpy as np
 import tensorflow as tf
 
@@ -24,7 +25,16 @@ class VectorTorsoTest(tf.test.TestCase, parameterized.TestCase):
     expected = np.tanh(np.tanh([[3., 1, 0, 1, 1, 1, 1]] @ first) @ second)
     self.assertAllClose(outputs, expected)
 
-  def test_indices_are_one_hot(self):
+  def test_numbers_are_scaled_by_the_bounds_that_it_expects(self):
+    observation = {'a': tf.constant([[5., 2.]]), 'b': tf.constant([3_000_000_000])}
+    torso = torsos.VectorTorso(units=())
+    torso.expect({'a': specs.BoundedArray((2,), np.float32, [0, -1], [10, np.inf]),
+                  'b': specs.BoundedArray((), np.int64, 0, 10 ** 9)})
+    self.assertAllClose(torso(observation, batch_dims=1), [[0.5, 2, 3]])
+    torso = torsos.VectorTorso(units=(), num_indices=3)
+    torso.expect(specs.DiscreteArray(3))
+    self.assertAllEqual(torso(tf.constant([2]), batch_dims=1), [[0, 0, 1]])
+
     torso = torsos.VectorTorso(units=(), num_indices=3)
     outputs = torso({'a': tf.constant([[2, 0]]), 'b': tf.constant([0.5])}, batch_dims=1)
     self.assertAllEqual(outputs, [[0, 0, 1, 1, 0, 0, 0.5]])

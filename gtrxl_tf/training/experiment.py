@@ -131,6 +131,9 @@ class Experiment(abc.ABC):
     if self._environment is None:
       raise config.ConfigError('Experiment.environment is not set, and has no default')
     self._prototype = self.make_environments(1, seeds_lib.Stream.SPECS)
+    setting = f'{config.name_of(self._network)}.normalize_observations'
+    normalizes = differences.given().get(setting) == 'True'
+    self._prototype.watched = ('image',) if normalizes else ('image', 'number')
     self.environment_name = self._prototype.name
     return self._prototype.observation_spec(), self._prototype.action_spec()
 
@@ -182,9 +185,11 @@ class Experiment(abc.ABC):
     *seeds, of_actions = map(int, seeds_lib.sequence(
         self.seed, stream, *numbers).generate_state(count + 1))
     tasks = self.tasks_of(count, first)
-    return environments.batch(
+    batch = environments.batch(
         [wrap(self._make_environment(seed, self._task_settings[task]))
          for seed, task in zip(seeds, tasks)], tasks, of_actions)
+    batch.watched = ()  # All parts of a run would warn.
+    return batch
 
   def tasks_of(self, count: int, first: int) -> np.ndarray:
     """Returns the numbers of the tasks that `count` environments play, int32 `[count]`.

@@ -3,9 +3,11 @@
 import functools
 from unittest import mock
 
+from absl import logging
 from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
+import gin
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -165,6 +167,33 @@ class ExperimentTest(parameterized.TestCase):
     self.assertEqual([x.reward[0] for x in seen], [-5] * 5)
     self.assertEqual(seen[-1].episode_return[0], -5)  # Before it was scaled.
     self.assertIsNone(experiment.informed_return(2))
+
+  @parameterized.parameters((None, 1), (True, 0))
+  def test_only_its_check_warns_of_the_scale_of_observations(self, normalizes, num):
+    class Far(environments.Wrapper):
+
+      def reset(self):
+        seen = self._environment.reset()
+        return seen._replace(observation=1e4 * seen.observation)
+
+      def step(self, action):
+        seen = self._environment.step(action)
+        return seen._replace(observation=1e4 * seen.observation)
+
+      def observation_spec(self):
+        return specs.Array([4], np.float32)
+
+    self.addCleanup(gin.clear_config)
+    if normalizes:
+      config.parse([], ['on = True', 'ActorCritic.normalize_observations = %on'])
+    experiment = _experiment(wrappers=[Far], network=actor_critic.ActorCritic)
+    with self.assertLogs(level='WARNING') as logs:
+      logging.warning('the first')
+      for batch in experiment._prototype, experiment.make_evaluation_environments(1):
+        batch.reset()
+        for _ in range(20):
+          batch.step(np.zeros(batch.num_environments, np.int32))
+    self.assertLen(logs.output, 1 + num)
 
   def test_scores_are_of_the_mean_return_of_each_task(self):
     def experiment(score):
