@@ -45,9 +45,6 @@ class NetworkPair(tf.Module):
     name: the name of the module.
     online: the network that learns; its variables must exist.
     target: a second network with the same settings; it becomes a copy.
-
-  Raises:
-    ConfigError: the networks share a variable, or have different ones, or none.
   """
 
   def __init__(self, name: str, online: actor_critic.ActorCritic,

@@ -49,9 +49,6 @@ def checked_loss(method: str, returned: Any) -> Tuple[tf.Tensor, Mapping[str, An
   Args:
     method: the method's name, for the error.
     returned: what the method returned.
-
-  Raises:
-    ConfigError: it returned something else.
   """
   if not (isinstance(returned, tuple) and len(returned) == 2
           and isinstance(returned[1], Mapping)):
@@ -87,9 +84,6 @@ def check_copy(network: tf.keras.layers.Layer, copy: tf.keras.layers.Layer) -> N
   """Checks that a second network has the variables of the first, but shares none.
 
   They share some if one torso or core is in both.
-
-  Raises:
-    ConfigError: the networks share a variable, or have different ones, or none.
   """
   ours = {variable.ref() for variable in network.variables}
   shared = [v.name for v in copy.variables if v.ref() in ours]

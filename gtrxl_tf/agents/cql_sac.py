@@ -43,10 +43,6 @@ class CQLSACActor(tf.Module):
     observation_statistics: the statistics that normalize observations, or None.
     network: the TF-Agents network, after `create_variables`. Its observations are
       vectors, its actions are vectors in [-1, 1].
-
-  Raises:
-    ConfigError: the action is not one array of floats with finite bounds, or the
-      compute type is not float32.
   """
 
   def __init__(self, action_spec: Any,

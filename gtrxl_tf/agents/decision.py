@@ -129,9 +129,6 @@ class DecisionPolicy(policy_lib.NetworkPolicy):
 
   Attributes:
     window: as given.
-
-  Raises:
-    ConfigError: `return_discount` is not 1, or an oracle has no `window`.
   """
 
   def __init__(self, network: decision.DecisionNetwork, observation_spec: Any,

@@ -53,10 +53,6 @@ class R2D2Agent(actor_critic_agent.NetworkPair):
       these are about 8 learner steps.
 
   The other defaults are the paper's (its Table 2).
-
-  Raises:
-    ConfigError: the action is not one integer, or the network has PopArt, a
-      pixel-control head or a predictor.
   """
 
   from_replay = True
@@ -112,9 +108,6 @@ class R2D2Agent(actor_critic_agent.NetworkPair):
 
     Returns:
       The loss, and metrics. `carried` has the unrolls' priorities `[B]`.
-
-    Raises:
-      config.ConfigError: the burn-in is not shorter than an unroll.
     """
     agent_lib.check_batch(batch, unroll_lib.Sample)
     unrolls, start = batch.unroll, self._burn_in

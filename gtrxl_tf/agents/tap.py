@@ -43,9 +43,6 @@ class TAPAgent(agent_lib.OfflineAgent):
     """Computes the loss of a batch, and metrics; on a replica, that replica's share.
 
     Values at steps that are not valid have no influence, but must be finite.
-
-    Raises:
-      ConfigError: the batch's rows do not have `TAPNetwork.num_steps` steps.
     """
     network = self.network
     if batch.valid.shape[1] != network.num_steps:
@@ -105,9 +102,6 @@ class TAPPolicy(policy_lib.NetworkPolicy):
     threshold: beta, the least mean probability of a plan's codes.
 
   The defaults are those of the authors' code for MuJoCo.
-
-  Raises:
-    ConfigError: `horizon` or `return_scale` is not as described.
   """
 
   def __init__(self, network: network_lib.TAPNetwork, observation_spec: Any,

@@ -93,9 +93,6 @@ class VMPOAgent(actor_critic_agent.ActorCriticAgent):
 
   The other defaults are the GTrXL paper's (Table 8: DMLab-30, and Numpad for what
   belongs to Gaussian policies).
-
-  Raises:
-    ConfigError: advantages are to be normalized, and the network has no PopArt.
   """
 
   def __init__(

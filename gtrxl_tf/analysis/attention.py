@@ -54,10 +54,6 @@ def attend(network: decision.DecisionNetwork, inputs: decision.DecisionInputs
 
   Returns:
     The segments, in order; a single one if the core does not work in segments.
-
-  Raises:
-    config.ConfigError: networks of this class are not supported, or the core has no
-      attention.
   """
   check_attends(network)
   core = network.core
@@ -95,9 +91,6 @@ def attend_online(network: actor_critic.ActorCritic, inputs: actor_critic.Networ
   Args:
     network: a network whose core has attention.
     inputs: steps that were played, `[B, T, ...]`.
-
-  Raises:
-    config.ConfigError: the core has no attention.
   """
   check_attends(network)
   weights, queries, keys = network.core.attention_weights(
@@ -174,11 +167,7 @@ def shares(segment: Segment) -> Dict[str, np.ndarray]:
 
 
 def check_recurs(core: cores.Core) -> None:
-  """Checks that a core attends to earlier segments.
-
-  Raises:
-    config.ConfigError: the core has no attention, or keeps nothing of earlier segments.
-  """
+  """Checks that a core attends to earlier segments."""
   if not core.memory_length or not hasattr(core, 'attention_weights'):
     raise config.ConfigError(
         f'attention of a {type(core).__name__} to its recurrence: expected a core that '
@@ -196,9 +185,6 @@ def recurrence_shares(network: distillation.DistillationNetwork,
 
   Returns:
     `[B, N]`: for each history and segment, the mean over layers, heads and steps.
-
-  Raises:
-    config.ConfigError: see `check_recurs`.
   """
   check_recurs(network.core)
 

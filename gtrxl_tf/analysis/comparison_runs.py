@@ -79,9 +79,6 @@ class Comparison:
       only_report: trains nothing. One model is then prepared for each point, since a
         report needs only the environment.
       command: the command that makes this comparison, for its index.
-
-    Raises:
-      config.ConfigError: a setting that cannot be used.
     """
     self._root = pathlib.Path(root)
     self._gin_files = gin_files

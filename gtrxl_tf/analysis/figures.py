@@ -43,11 +43,7 @@ class Estimate(NamedTuple):
 
 @functools.lru_cache(maxsize=None)
 def estimate(values: Tuple[float, ...]) -> Estimate:
-  """Returns the interquartile mean of runs; the interval of one run is that value.
-
-  Raises:
-    config.ConfigError: rliable is not installed.
-  """
+  """Returns the interquartile mean of runs; the interval of one run is that value."""
   try:
     # pylint: disable=import-outside-toplevel
     from rliable import library
@@ -339,10 +335,6 @@ def insert_tables(page: pathlib.Path, tables: Dict[str, str]) -> None:
   Args:
     page: it has `<!-- runs: NAME -->` and, below the table, `<!-- end of runs -->`.
     tables: by NAME.
-
-  Raises:
-    config.ConfigError: the page has a mark for a table that is not there, or one mark
-      without its counterpart.
   """
   def replaced(found: 're.Match') -> str:
     if found[1] not in tables:

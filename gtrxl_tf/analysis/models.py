@@ -40,9 +40,6 @@ def models(names: Sequence[str]) -> Dict[str, Model]:
       path is a gin file, and SETTING=VALUE is a single setting. Thus
       `gtrxl+TransformerXL.gate=highway` is gin/cores/gtrxl.gin with another gate, and
       its label is `gtrxl+gate=highway`.
-
-  Raises:
-    config.ConfigError: a part is none of these, or two models would have one label.
   """
   labelled = {}
   for name in names:
@@ -74,11 +71,7 @@ def _is_file(text: str) -> bool:
 
 
 def _binding(text: str) -> str:
-  """Returns `SETTING=VALUE` as gin; a word needs no quotes to be a string.
-
-  Raises:
-    config.ConfigError: the text is something else.
-  """
+  """Returns `SETTING=VALUE` as gin; a word needs no quotes to be a string."""
   if not re.fullmatch(rf'[\w.]+={_VALUE}', text):
     raise config.ConfigError(f'{text!r}: expected SETTING=VALUE, as in '
                              'TransformerXL.gate=highway, without a /, and (8,) for a '
@@ -104,11 +97,7 @@ def _gin_file(name: str) -> pathlib.Path:
 
 
 def sweep(text: Optional[str]) -> List[Point]:
-  """Returns the points of `SETTING=VALUE,VALUE,...` or of `FILE,FILE,...`.
-
-  Raises:
-    config.ConfigError: the text is neither, or two points would have one name.
-  """
+  """Returns the points of `SETTING=VALUE,VALUE,...` or of `FILE,FILE,...`."""
   if text is None:
     return [Point('', '', [], [])]
   files = text.split(',')

@@ -78,9 +78,6 @@ def write(roots: Sequence[str], output: Optional[str] = None, num_episodes: int 
       else in the working folder.
     num_episodes: episodes that each run's policy plays for films.
     film: whether to play episodes.
-
-  Raises:
-    config.ConfigError: a folder is not that of a run, or the page cannot be written.
   """
   for root in roots:
     if not run_folder.RunFolder(root).config.exists():

@@ -32,7 +32,6 @@ def draw(folder: run_folder.RunFolder, episode: int) -> None:
       processes are then played instead.
 
   Raises:
-    config.ConfigError: the run's core does not attend.
     FileNotFoundError: the run has no checkpoint.
     IndexError: the dataset has no such episode.
   """
@@ -106,7 +105,6 @@ def recurrence_curve(experiment: history_experiment.HistoryExperiment,
   """Plays learning processes; returns the share of attention on earlier segments.
 
   Raises:
-    config.ConfigError: the run's core does not attend to earlier segments.
     FileNotFoundError: the run has no checkpoint.
   """
   network = experiment.restore_agent(folder.checkpoints).network
@@ -130,10 +128,6 @@ def by_step(network: Any, policy: Any, episode: films.Episode) -> np.ndarray:
     network: the network of the policy.
     policy: the policy that played the episode.
     episode: T steps.
-
-  Raises:
-    config.ConfigError: networks of this class are not supported, or the core has no
-      attention.
   """
   attention.check_attends(network)
   if isinstance(network, actor_critic.ActorCritic):

@@ -48,7 +48,6 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
       checkpoint, instead of acting as the run's policy does.
 
   Raises:
-    config.ConfigError: a setting that cannot be used with this policy.
     exit_codes.RunFailed: an environment or the policy failed; `failures/` has the
       traceback.
   """
@@ -94,11 +93,7 @@ def evaluate(folder: run_folder.RunFolder, gin_files: Sequence[str],
 
 def _prepare(folder: run_folder.RunFolder, gin_files: List[str],
              gin_bindings: List[str]) -> experiment_lib.Experiment:
-  """Makes the run's experiment with other settings.
-
-  Raises:
-    config.ConfigError: they change what the policy sees or does.
-  """
+  """Makes the run's experiment with other settings."""
   def make(gin_files, gin_bindings):
     gin.clear_config()
     # The checks of a run that begins are left out: they take longer than playing.
@@ -141,11 +136,7 @@ def _restore(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder
 
 def _film(experiment: experiment_lib.Experiment, folder: run_folder.RunFolder,
           name: str, greedy: bool) -> str:
-  """Films one episode in each of a few environments; returns a text that names them.
-
-  Raises:
-    config.ConfigError: the environment cannot be drawn.
-  """
+  """Films one episode in each of a few environments; returns a text that names them."""
   if experiment.learns_while_acting:
     raise config.ConfigError(
         '--video: the policy learns while it acts: expected one that plays episodes')

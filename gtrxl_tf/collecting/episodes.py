@@ -264,7 +264,6 @@ def collect(collector: Collector, path: Union[str, os.PathLike], num_processes: 
 
   Raises:
     format_lib.DatasetError: the folder holds something else.
-    config.ConfigError: no episode qualifies to be kept.
     futures.process.BrokenProcessPool: a process was killed; the dataset is valid.
   """
   path = pathlib.Path(path)

@@ -50,9 +50,6 @@ class QLearning(source.Source):
       bootstrap_truncations: whether targets include the value of the state in which an
         episode is cut off.
       sweep_on_success: whether to update along an episode backwards when it terminates.
-
-    Raises:
-      config.ConfigError: the tasks' states are not numbered, as a table needs.
     """
     spec = tasks.state_spec()
     if not isinstance(spec, specs.DiscreteArray):

@@ -52,7 +52,6 @@ def minari(dataset: reader.Dataset, name: str) -> pathlib.Path:
 
   Raises:
     DatasetError: the dataset or the id does not fit Minari, or the id exists.
-    config.ConfigError: Minari or gymnasium is not installed.
   """
   library = optional.load('minari', 'The export to Minari', 'offline')
   try:
@@ -100,7 +99,6 @@ def rlds(dataset: reader.Dataset, folder: Union[str, pathlib.Path]) -> pathlib.P
 
   Raises:
     DatasetError: the dataset does not fit RLDS, or the folder exists.
-    config.ConfigError: TensorFlow Datasets is not installed.
   """
   tfds = optional.load('tensorflow_datasets', 'The export to RLDS', 'offline')
   if '://' in str(folder):

@@ -40,7 +40,6 @@ def minari(name: Union[str, pathlib.Path]) -> importers.Recording:
   Raises:
     DatasetError: it is not a Minari dataset, or has other spaces or another storage, or
       Minari has stored arrays that are no images as JPEG, which changes their values.
-    config.ConfigError: h5py is not installed.
   """
   root = os.environ.get('MINARI_DATASETS_PATH', '~/.minari/datasets')
   folders = dict.fromkeys(
@@ -162,7 +161,6 @@ def d4rl(path: Union[str, pathlib.Path], max_episode_steps: Optional[int] = None
 
   Raises:
     DatasetError: it is not such a file.
-    config.ConfigError: h5py is not installed.
   """
   file = _open_hdf5(pathlib.Path(path), "The importer of D4RL's files")
   if max_episode_steps is not None and 'timeouts' in file:

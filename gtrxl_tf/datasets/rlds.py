@@ -34,7 +34,6 @@ def rlds(folder: Union[str, pathlib.Path], action_names: Tuple[str, ...] = ()
 
   Raises:
     DatasetError: it is not such a dataset, or lacks a field of RLDS.
-    config.ConfigError: TensorFlow Datasets is not installed.
   """
   folder = pathlib.Path(folder)
   if not (folder / 'dataset_info.json').exists():

@@ -112,9 +112,6 @@ class AppleMaze(memory_task.MemoryTask):
         place collects about 43 apples, and a random agent 0.4.
       observation: 'pixels', which needs dm_control, or 'state'; see above.
       seed: seeds the apple's and the agent's places.
-
-    Raises:
-      config.ConfigError: dm_control is not installed, or MuJoCo cannot draw here.
     """
     super().__init__(num_actions=None, seed=seed)
     self._room = maze_room.Room(size, num_landmarks)

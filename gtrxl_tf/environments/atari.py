@@ -91,9 +91,6 @@ class Atari(episodic.Episodic):
       side: height and width of a picture, in pixels.
       num_pictures: pictures in an observation. Datasets store one at each step, and
         `OfflineExperiment.frame_stack` stacks them.
-
-    Raises:
-      config.ConfigError: ale-py or OpenCV is not installed.
     """
     ale_py = optional.load('ale_py', needed_by='Atari')
     roms = optional.load('ale_py.roms', needed_by='Atari')

@@ -24,9 +24,6 @@ class Bsuite(wrappers.Wrapper):
       name: the task's id, as in `'memory_len/3'`.
       seed: seed of everything that is random, but for the transitions of
         `deep_sea_stochastic`, for which bsuite takes none.
-
-    Raises:
-      config.ConfigError: there is no such task, or bsuite is not installed.
     """
     setting = f'Bsuite.name = {name!r}'
     suite = optional.load('bsuite.bsuite', needed_by=setting)

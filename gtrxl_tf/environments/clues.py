@@ -34,9 +34,6 @@ def t_maze_clue(observation: np.ndarray, mask: np.ndarray) -> Clue:
   Args:
     observation: [B, T, 4], of `TMaze`.
     mask: bool [B, T], True where there is a step.
-
-  Raises:
-    config.ConfigError: the observations are stacked.
   """
   _check_unstacked(observation.shape[-1], 4)
   without = observation.copy()
@@ -53,9 +50,6 @@ def t_maze_bit(observation: Any) -> Any:
 
   Args:
     observation: tensor [B, 4], the first observations of episodes.
-
-  Raises:
-    config.ConfigError: the observations are stacked.
   """
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
   _check_unstacked(observation.shape[-1], 4)
@@ -74,9 +68,6 @@ def two_colors_clue(observation: Mapping[str, np.ndarray], mask: np.ndarray,
     observation: has `image`, uint8 [B, T, H, W, 3], from the episode's first step on.
     mask: bool [B, T], True where there is a step.
     pillar_steps: the environment's `pillar_steps`.
-
-  Raises:
-    config.ConfigError: the observations are stacked.
   """
   image = observation['image']
   _check_unstacked(image.shape[-1], 3)
@@ -100,9 +91,6 @@ def two_colors_bit(observation: Mapping[str, Any]) -> Any:
   Args:
     observation: has the tensor `image`, uint8 [B, H, W, 3], from the first
       observations of episodes.
-
-  Raises:
-    config.ConfigError: the observations are stacked.
   """
   import tensorflow as tf  # pylint: disable=g-import-not-at-top
   image = observation['image']

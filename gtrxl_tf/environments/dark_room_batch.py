@@ -99,11 +99,6 @@ class DarkRooms(task_batch.TaskBatch):
       dense_goal_reward: reward for the last target, if the task is dense. The paper's
         text has 0, as for any other step on a target; the last cell of Figure 4's dense
         room shows 1.
-
-    Raises:
-      config.ConfigError: a target outside the room or in its centre, or a key and a
-        door in the same cell. The paper does not exclude the latter two, but a goal in
-        the centre is found by doing nothing.
     """
     self.targets = np.asarray(targets)
     num_tasks, self._num_targets, _ = self.targets.shape
@@ -233,9 +228,6 @@ class DarkRoomFamily(task_batch.TaskFamily):
         training is anywhere in evaluation, and pairs with one cell of each split are in
         neither. 'cells' is not the default because the paper does not say whether key
         and door count as targets together or each alone.
-
-    Raises:
-      config.ConfigError: no task is left for one of the splits.
     """
     given = dict(size=size, episode_length=episode_length, num_episodes=num_episodes)
     self.setting = SETTINGS[setting]._replace(

@@ -112,9 +112,6 @@ class DMLab(episodic.Episodic):
       dataset_path: folder of the photographs of Brady et al. (2008), `0001.png` and so
         on, which only the levels in `PHOTOGRAPH_LEVELS` show.
       seed: seeds the episodes' seeds; None draws differently in every process.
-
-    Raises:
-      config.ConfigError: `deepmind_lab` or the photographs are missing.
     """
     if level in PHOTOGRAPH_LEVELS and dataset_path is None:
       raise config.ConfigError(

@@ -74,10 +74,6 @@ class FromGymnasium(episodic.Episodic):
       max_words: number of words of a text that are observed, as ids of
         `instructions.hash_instruction`; None leaves texts out.
       owner: the name in errors; by default the task's name.
-
-    Raises:
-      config.ConfigError: a space that is not in the table, a mask that does not fit the
-        actions, or `reset` failed.
     """
     self.name = task.spec.id if task.spec else type(task.unwrapped).__name__
     self._task = task
@@ -166,11 +162,7 @@ class FromGymnasium(episodic.Episodic):
     return self._action_spec
 
   def render(self) -> np.ndarray:
-    """Draws the present state: uint8 [H, W, 3].
-
-    Raises:
-      config.ConfigError: the task draws no pictures.
-    """
+    """Draws the present state: uint8 [H, W, 3]."""
     if not os.environ.get('DISPLAY'):  # pygame would report what is missing.
       os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')
       os.environ.setdefault('SDL_AUDIODRIVER', 'dummy')
@@ -266,10 +258,6 @@ class GymnasiumEnvironment(FromGymnasium):
       max_words: number of words of a text that are observed, as ids that
         `InstructionEncoder` reads; None leaves texts out, such as the missions of
         MiniGrid, which matter only in some of its tasks.
-
-    Raises:
-      config.ConfigError: there is no such task, it has other kinds of observations or
-        actions, or a package that it needs is not installed.
     """
     setting = f'GymnasiumEnvironment.name = {name!r}'
     kwargs = {} if kwargs is None else kwargs

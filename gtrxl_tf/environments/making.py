@@ -36,7 +36,6 @@ def make(owner: str, constructor: Callable[..., Any], /, seed: int,
 
   Raises:
     batched_environment.EnvironmentFailed: the constructor or a wrapper raised an error.
-    config.ConfigError: one of them returned something other than an environment.
     ValueError: the constructor does not take `seed`, or another argument.
   """
   folder = os.getcwd()

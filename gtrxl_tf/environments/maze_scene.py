@@ -32,9 +32,6 @@ class Scene:
       room: its plan.
       apple_radius: in cells.
       needed_by: the environment's name, for errors.
-
-    Raises:
-      config.ConfigError: dm_control is not installed, or MuJoCo cannot draw here.
     """
     rendering.choose_backend()
     rendering.require_backend(needed_by)

@@ -49,9 +49,6 @@ class MemoryMaze(episodic.Episodic):
     Args:
       size: cells along each side, without the outer walls.
       seed: seeds mazes, balls, colours and starts.
-
-    Raises:
-      config.ConfigError: memory-maze is not installed, or MuJoCo cannot draw here.
     """
     rendering.choose_backend()
     rendering.require_backend(needed_by='MemoryMaze')

@@ -70,10 +70,6 @@ class MinigridMemory(memory_task.MemoryTask):
         package's 7, and RATE's 3 in pictures.
       max_steps: T, 5 size^2 by default, as in the package. RATE has 95.
       seed: seeds everything that is drawn.
-
-    Raises:
-      config.ConfigError: size or view is even or too small, or minigrid is not
-        installed.
     """
     view = view or (_PIXELS_VIEW if pixels else _SYMBOLS_VIEW)
     for name, value, least in (('size', size, 7), ('view', view, 3)):

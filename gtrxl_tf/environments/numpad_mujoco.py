@@ -82,9 +82,6 @@ class NumpadMujoco(memory_task.MemoryTask):
       size: pads along each side. The paper has 2, 3 and 4; 3 is a telephone's.
       episode_length: steps in every episode (appendix A: 500).
       seed: seeds the sequences and the starts.
-
-    Raises:
-      config.ConfigError: dm_control is not installed.
     """
     super().__init__(num_actions=None, seed=seed)
     self._size = size
@@ -145,11 +142,7 @@ class NumpadMujoco(memory_task.MemoryTask):
     return np.clip([*steer, jump], -1, 1).astype(np.float32)
 
   def render(self, height: int = 240, width: int = 320) -> np.ndarray:
-    """Returns an image of the platform, uint8 [height, width, 3], up to 960 x 1280.
-
-    Raises:
-      config.ConfigError: MuJoCo cannot draw here.
-    """
+    """Returns an image of the platform, uint8 [height, width, 3], up to 960 x 1280."""
     rendering.require_backend(needed_by='NumpadMujoco')
     # mj_forward would change what the next step's solver starts from.
     self._mujoco.mj_kinematics(self._model, self._data)

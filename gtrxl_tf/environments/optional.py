@@ -17,10 +17,6 @@ def load(module: str, needed_by: str, extra: str = 'envs') -> types.ModuleType:
     module: full name of the module.
     needed_by: the name of the part that needs the module, for the error.
     extra: the extra of setup.py.
-
-  Raises:
-    config.ConfigError: the package is not installed; the message says how to install
-      it.
   """
   try:
     return importlib.import_module(module)

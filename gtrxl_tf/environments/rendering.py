@@ -69,9 +69,6 @@ def require_backend(needed_by: str) -> None:
 
   Args:
     needed_by: the environment's name, for the error.
-
-  Raises:
-    config.ConfigError: there is no backend, or MUJOCO_GL turns images off.
   """
   backend = os.environ.get('MUJOCO_GL')
   if backend in _NO_RENDERER:

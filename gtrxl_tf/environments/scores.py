@@ -83,9 +83,6 @@ def d4rl_score(returns: Mapping[str, float], low: float, high: float) -> float:
     returns: the mean return on each task; their mean counts.
     low: the return of random actions, from D4RL's `infos.py`.
     high: the return of an expert, from the same file.
-
-  Raises:
-    ConfigError: `high` is not above `low`.
   """
   if high <= low:
     raise config.ConfigError(

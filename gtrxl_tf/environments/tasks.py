@@ -13,9 +13,6 @@ def task_settings(owner: str, tasks: Optional[Mapping[str, Sequence[Any]]]
     owner: name of the configurable that has the argument `tasks`, for the error.
     tasks: maps the setting in which the tasks differ to its values; None for a single
       task, which has no separate settings.
-
-  Raises:
-    config.ConfigError: `tasks` is not a setting with its values.
   """
   if tasks is None:
     return [{}]

@@ -77,9 +77,6 @@ class VizdoomTwoColors(memory_task.MemoryTask):
       width: the width of the image.
       green_bias: see `biased_action`.
       seed: seeds everything that is drawn.
-
-    Raises:
-      config.ConfigError: vizdoom or OpenCV is not installed.
     """
     super().__init__(num_actions=len(vizdoom_steering.BUTTONS), seed=seed)
     self._vizdoom = optional.load('vizdoom', needed_by='VizdoomTwoColors')

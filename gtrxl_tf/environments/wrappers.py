@@ -27,11 +27,7 @@ class Wrapper(dm_env.Environment):
   """
 
   def __init__(self, environment: Any):
-    """Wraps `environment`, any `dm_env.Environment`.
-
-    Raises:
-      ConfigError: it is another object, such as an environment of gymnasium.
-    """
+    """Wraps `environment`, any `dm_env.Environment`."""
     if not hasattr(environment, 'observation_spec'):
       raise config.ConfigError(
           f'{type(self).__name__} of {environment!r}: expected a dm_env.Environment; '

@@ -18,9 +18,6 @@ def checked_variables() -> Iterator[None]:
   """Checks, before each variable is made in this context, that there is memory for all.
 
   Variables may take half of the free memory, since their gradients need as much again.
-
-  Raises:
-    config.ConfigError: they need more, as where a width has a zero too many.
   """
   free, needed = machine.free_bytes(), 0
 
@@ -53,10 +50,6 @@ def check_batch(experiment: experiment_lib.Experiment) -> None:
 
   Args:
     experiment: an online experiment, all of whose processes will be on this machine.
-
-  Raises:
-    config.ConfigError: they do not fit. Otherwise the system would kill the process,
-      without a message.
   """
   if experiment.inference is not None:
     inference_call.check_size(experiment)

@@ -151,9 +151,6 @@ def _started(name: str, settings: Settings, check: bool = True) -> Iterator[_Par
     name: the part's name.
     settings: the settings of the part.
     check: whether to check the settings, unless a supervisor has.
-
-  Raises:
-    config.ConfigError: the settings cannot be used.
   """
   logging.set_verbosity(logging.INFO)
   devices.set_threads(settings.threads)

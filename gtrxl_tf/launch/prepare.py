@@ -43,10 +43,6 @@ def prepare(gin_files: Sequence[str], gin_bindings: Sequence[str], check: bool =
     check: also plays an episode and makes every part of the experiment once, so that
       errors show before training.
     trains: whether it is for training, which needs Reverb if it is online.
-
-  Raises:
-    config.ConfigError: a setting cannot be used. The message is one line. If the
-      environment failed, the cause is an `environments.EnvironmentFailed`.
   """
   config.parse(gin_files, gin_bindings)
   try:

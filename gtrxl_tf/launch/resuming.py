@@ -29,7 +29,6 @@ def claimed(folder: run_folder.RunFolder, experiment: experiment_lib.Experiment,
 
   Raises:
     run_folder.InUseError: another process has it.
-    config.ConfigError: it belongs to another experiment. Nothing in it was changed.
   """
   with folder.in_use():
     _check_own(folder)
@@ -92,9 +91,6 @@ def check_settings(folder: run_folder.RunFolder, allow_changes: bool
 
   Returns:
     The settings that differ.
-
-  Raises:
-    config.ConfigError: settings differ that must not, or any without `allow_changes`.
   """
   before = settings_of(folder)
   if before is None:
@@ -123,9 +119,6 @@ def settings_of(folder: run_folder.RunFolder) -> Optional[Dict[str, str]]:
 
   Returns None if there is no run, or one that was refused or interrupted before it
   learned anything.
-
-  Raises:
-    config.ConfigError: the file of settings cannot be read.
   """
   if not (folder.was_started and folder.config.exists()):
     return None

@@ -63,10 +63,6 @@ class ActionSpace:
     num_outputs: number of outputs of the policy head.
     constraints: names of the KL divergences that V-MPO bounds: 'categorical' if there
       is a discrete action, 'mean' and 'scale' if there is a continuous one.
-
-  Raises:
-    ConfigError: a spec is neither discrete nor continuous, is empty, or has an integer
-      of more than 65,536 values; the message names the spec.
   """
 
   def __init__(self, action_spec: Any):
@@ -127,9 +123,6 @@ class ActionSpace:
 
     Args:
       user: the class that supports no other action, for the message.
-
-    Raises:
-      ConfigError: the action is something else.
     """
     if not (isinstance(self.action_spec, specs.BoundedArray) and self._sizes
             and np.isfinite([*self._low, *self._high]).all()):
@@ -138,11 +131,7 @@ class ActionSpace:
           'floats with finite bounds')
 
   def check_mask(self, observation_spec: Any) -> None:
-    """Checks the action mask in an observation's spec, if there is one.
-
-    Raises:
-      ConfigError: the mask does not fit the actions.
-    """
+    """Checks the action mask in an observation's spec, if there is one."""
     _, spec = specs_lib.split_mask(observation_spec)
     if spec is None:
       return

@@ -127,11 +127,6 @@ class ActorCritic(memory_network.MemoryNetwork):
       `MemoryNetwork`.
     has_pixel_control: whether there is a pixel-control head.
     predictor: as given, or None.
-
-  Raises:
-    ConfigError: there is no policy for `action_spec`; or `pixel_control_head` does not
-      fit it, since the actions are not discrete or their number differs; or there is a
-      predictor, and the core is not `MERLIN`.
   """
   running_statistics = True
 

@@ -54,11 +54,6 @@ class CoreNetwork(network.Network):
       for a nest of observations.
     head: makes a Keras layer or a projection network of TF-Agents that is applied to
       the core's outputs, or a nest of these. Without one the outputs are the core's.
-
-  Raises:
-    ConfigError: an argument is not a function; or `core` does not make a core, or
-      `torso` no torso; or the core has segments, although TF-Agents acts by unrolls of
-      one step.
   """
 
   def __init__(self, input_tensor_spec: Any,

@@ -39,9 +39,6 @@ class CQLNetwork(memory_network.MemoryNetwork):
   Attributes:
     action_space: the `ActionSpace` of `action_spec`.
     core: as given.
-
-  Raises:
-    ConfigError: the action is not discrete.
   """
 
   default_core = cores.Memoryless

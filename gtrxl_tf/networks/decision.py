@@ -79,10 +79,6 @@ class DecisionNetwork(memory_network.MemoryNetwork):
     core: as given.
     token_dim: as given, or the default.
     oracle: as given.
-
-  Raises:
-    ConfigError: the core's segments do not hold complete steps, or there is an oracle
-      but no memory token.
   """
 
   def __init__(self, action_spec: Any, torso: Optional[torsos.Torso] = None,

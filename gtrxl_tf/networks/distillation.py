@@ -82,11 +82,6 @@ class DistillationNetwork(memory_network.MemoryNetwork):
     core: as given.
     context_length: number of steps in a segment of the core.
     tokens_per_transition: as given.
-
-  Raises:
-    ConfigError: the core's segments do not hold complete steps, or positions are local
-      and the core has no segments; or the observation has an action mask, which this
-      network does not support.
   """
 
   def __init__(

@@ -55,9 +55,6 @@ class PixelControlHead(tf.keras.layers.Layer):
     kernel_size: kernel size of the transposed convolutions.
     stride: stride of the transposed convolutions: H and W are `stride` times the small
       image's height and width.
-
-  Raises:
-    ConfigError: `hidden_shape` does not have three sizes.
   """
 
   def __init__(self, num_actions: config.PositiveInt,

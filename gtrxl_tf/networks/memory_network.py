@@ -31,9 +31,6 @@ class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
     core: as given.
     observation_statistics: the statistics that normalize observations, or None.
     running_statistics: whether these are running ones; see `ObservationStatistics`.
-
-  Raises:
-    ConfigError: there is no core, or no policy for `action_spec`.
   """
   running_statistics = False
 
@@ -54,10 +51,6 @@ class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
 
     Args:
       observation_spec: nest of `dm_env` array specs of one step's observation.
-
-    Raises:
-      ConfigError: the observation's action mask does not fit the actions, or nothing
-        in the observation can be normalized.
     """
     self.action_space.check_mask(observation_spec)
     with tf.name_scope(self.name):

@@ -50,9 +50,6 @@ class ObservationStatistics(tf.Module):
     mean: [n] float32 variable, of the n numbers that are normalized, in the order of
       `tf.nest.flatten`.
     variance: [n] float32 variable.
-
-  Raises:
-    ConfigError: the observation has nothing that is normalized.
   """
 
   def __init__(self, observation_spec: Any, running: bool):

@@ -79,9 +79,6 @@ class PopArt(tf.Module):
     num_tasks: K.
     mean: [K] float32 variable, mu; initially 0.
     variance: [K] float32 variable; initially 1. sigma is its root within the bounds.
-
-  Raises:
-    ConfigError: scale_min exceeds scale_max.
   """
 
   def __init__(

@@ -63,9 +63,6 @@ class SpecTorso(torsos.Torso):
       wide vector.
     embedding_dim: width of the embedding of integers with more values. The default is
       not from a paper.
-
-  Raises:
-    ConfigError: the observation has no numbers, or has arrays of something else.
   """
 
   def __init__(self, observation_spec: Any,

@@ -83,10 +83,6 @@ class TAPNetwork(keras.Layer):
     steps_per_code: as given.
     num_codes: as given.
     observation_statistics: None; `assign_statistics` takes their place.
-
-  Raises:
-    ConfigError: the action is not one array of floats with finite bounds, `num_steps`
-      is not a multiple of `steps_per_code`, or `model_dim` not of `num_heads`.
   """
 
   def __init__(self, action_spec: Any, num_steps: config.PositiveInt = 24,

@@ -64,9 +64,6 @@ class VectorTorso(Torso):
     num_indices: if given, integer leaves hold indices below this number, such as the
       kinds of cells in Minigrid, and become one-hot vectors. By default they are
       numbers, but an array that can only be an image, uint8 of rank 3, is refused.
-
-  Raises:
-    ConfigError: a call gets an image.
   """
 
   def __init__(self, units: Sequence[config.PositiveInt] = (256, 256),

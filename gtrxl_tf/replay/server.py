@@ -45,9 +45,6 @@ def serve(port: int, row: unroll.Unroll, unroll_length: int, memory_length: int,
     replay: makes the replay table; the queue then has notices of new unrolls. If it is
       None, the queue has the unrolls, and there is no such table.
     half_weights: whether weights have 16 bits, see `weights.specs`.
-
-  Raises:
-    config.ConfigError: the port is taken.
   """
   signature = unroll.signature(row, unroll_length, memory_length)
   in_queue = signature if replay is None else unroll.notice_signature(
@@ -92,9 +89,6 @@ def check_port(port: int, host: str = '0.0.0.0') -> None:
   Args:
     port: the port to listen on.
     host: this machine, by a name or an address; by default all interfaces.
-
-  Raises:
-    config.ConfigError: the port is taken, or the host is not this machine.
   """
   try:
     machine.addresses(host, port)

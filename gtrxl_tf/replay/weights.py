@@ -103,7 +103,6 @@ class WeightsChannel:
       Whether the server had lost the weights that this channel published before.
 
     Raises:
-      config.ConfigError: the server is for weights of another network.
       ServerLost: the server does not answer.
     """
     tensors = self._read()
@@ -126,7 +125,6 @@ class WeightsChannel:
       Whether the weights were published again.
 
     Raises:
-      config.ConfigError: as `publish`.
       ServerLost: as `publish`.
     """
     return self._insert(None, timeout)
@@ -193,7 +191,6 @@ class WeightsChannel:
       Their learner step, or None if nothing was published since the last call.
 
     Raises:
-      config.ConfigError: the weights are those of another network.
       ServerLost: the server does not answer.
     """
     published = self._inserts(_TIMEOUT)

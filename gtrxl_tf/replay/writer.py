@@ -42,7 +42,6 @@ def check_signature(client: reverb.Client, signature: unroll.Unroll, whose: str,
     table: the name of the table of unrolls.
 
   Raises:
-    config.ConfigError: the server was started with other settings.
     ServerLost: there is no server.
   """
   with server_lost.converted():
@@ -137,7 +136,6 @@ class UnrollWriter:
     An unfinished unroll is lost.
 
     Raises:
-      config.ConfigError: the server was started with other settings.
       ServerLost: there is no server.
     """
     self.close()

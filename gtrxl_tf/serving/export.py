@@ -45,10 +45,6 @@ def save_policy(policy: policy_lib.NetworkPolicy, path: Union[str, pathlib.Path]
   After `loaded.metadata['repeats'].assign(True)` they are instead those of the seed
   that TensorFlow had when the policy was saved, the same in each program.
 
-  Raises:
-    config.ConfigError: `path` exists, and is neither an exported policy, which it would
-      replace, nor an empty folder.
-
   >>> import pathlib
   >>> import tempfile
   >>> from dm_env import specs

@@ -30,11 +30,7 @@ def write_checksums(folder: pathlib.Path) -> None:
 
 
 def verify(folder: pathlib.Path) -> None:
-  """Compares the files of an exported policy with their recorded checksums.
-
-  Raises:
-    config.ConfigError: a file is missing or was changed.
-  """
+  """Compares the files of an exported policy with their recorded checksums."""
   if not (folder / CHECKSUMS).exists():
     raise config.ConfigError(
         f'{folder}: has no {CHECKSUMS}: expected the folder of an exported policy')
@@ -82,10 +78,6 @@ def load(folder: Union[str, pathlib.Path], repeats: bool = True,
     specs: nests of `dm_env` specs of what the policy will see and do; None if they are
       not known. Earlier versions exported policies that count integers from 0; the
       `action` of such a policy takes and returns the integers of the specs.
-
-  Raises:
-    config.ConfigError: the folder is damaged, or not one of an exported policy, or this
-      version of TensorFlow cannot read it; or the policy has other specs.
   """
   folder = pathlib.Path(folder)
   verify(folder)
@@ -167,12 +159,7 @@ class ExportedPolicy:
 
   @only_errors_logged()
   def __init__(self, folder: pathlib.Path, num_rows: int):
-    """Loads the policy, reserves the memories and takes a first step.
-
-    Raises:
-      config.ConfigError: the folder is damaged, or not one of an exported policy, or
-        the memories do not fit in this machine.
-    """
+    """Loads the policy, reserves the memories and takes a first step."""
     self.num_rows = num_rows
     self._policy = load(folder, repeats=False)
     action = self._policy.signatures['action']

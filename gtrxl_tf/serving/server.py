@@ -344,9 +344,6 @@ def serve(policy_dir: pathlib.Path, host: str, port: int, max_sessions: int,
     max_sessions: the most sessions at a time; memory for all is reserved at the start.
     idle_seconds: see `Server`.
     max_batch: see `Server`.
-
-  Raises:
-    config.ConfigError: the policy cannot be served, or the address cannot be used.
   """
   policy = exported.ExportedPolicy(policy_dir, max_sessions)
   server = Server(policy, idle_seconds, max_batch)

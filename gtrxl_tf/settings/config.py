@@ -252,10 +252,6 @@ def parse(files: Sequence[str], bindings: Sequence[str]) -> None:
     files: names of files as `gin_files.find` takes them; later ones override.
     bindings: single settings, which override the files. Files and modules that they
       name are searched for in the working folder.
-
-  Raises:
-    ConfigError: a file does not exist, a name is unknown, or a line is not gin. The
-      message is one line and says what would have been allowed.
   """
   for name, given in ('files', files), ('bindings', bindings):
     if isinstance(given, str):

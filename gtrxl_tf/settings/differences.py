@@ -103,9 +103,6 @@ def parse(text: str) -> Dict[str, str]:
 
   Args:
     text: gin, without includes. Later lines override earlier ones.
-
-  Raises:
-    config.ConfigError: the text is not gin.
   """
   macros, values = _bindings(text)
   texts = {name: _text(value, macros) for name, value in values.items()}
@@ -119,9 +116,6 @@ def names(text: str) -> set[str]:
 
   Args:
     text: gin, without includes.
-
-  Raises:
-    config.ConfigError: the text is not gin.
   """
   macros, values = _bindings(text)
   return {name.rpartition('/')[2] for name in (*macros, *values)}
@@ -266,11 +260,7 @@ def to_json(settings: Settings) -> str:
 
 
 def from_json(text: str) -> Dict[str, str]:
-  """Reads what `to_json` wrote.
-
-  Raises:
-    config.ConfigError: the text is something else.
-  """
+  """Reads what `to_json` wrote."""
   try:
     settings = json.loads(text)
   except ValueError as error:

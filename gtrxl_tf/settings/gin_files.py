@@ -172,12 +172,7 @@ class Reader(gin.config.ParserDelegate):
     self._opened = []  # The files that are being read: each includes the next.
 
   def read(self, files: Sequence[str], bindings: Sequence[str]) -> None:
-    """Reads files and then single settings, which override them.
-
-    Raises:
-      errors.ConfigError: one of them cannot be read, or a single setting sets a macro
-        that the files neither set nor use.
-    """
+    """Reads files and then single settings, which override them."""
     try:
       for name in files:
         self._read_file(name)
@@ -223,11 +218,7 @@ class Reader(gin.config.ParserDelegate):
     self._opened.pop()
 
   def _read(self, text: str) -> None:
-    """Reads the text of the last opened file, or single settings.
-
-    Raises:
-      errors.ConfigError: a line cannot be used. The message names it.
-    """
+    """Reads the text of the last opened file, or single settings."""
     path = self._opened[-1] if self._opened else None
     folders = _recorded_folders(text)
     if path:

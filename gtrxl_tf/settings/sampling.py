@@ -32,9 +32,6 @@ def log_uniform(low: config.PositiveFloat, high: config.PositiveFloat) -> float:
   Args:
     low: the smallest number.
     high: the upper bound, which is excluded.
-
-  Raises:
-    config.ConfigError: there is no scope, or `low` is not below `high`.
   """
   scope = gin.current_scope_str()
   if not scope:

@@ -19,6 +19,7 @@ import gtrxl_tf
 from gtrxl_tf import files
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoint_variables
+from gtrxl_tf.training import run_folder
 
 _STAMP = 'stamp.json'
 _INDEX = 'ckpt-*.index'  # Written last.
@@ -197,6 +198,7 @@ def check(folder: pathlib.Path, kind: Optional[str],
     raise CheckpointError(
         f'{folder} belongs to an experiment of kind {experiment["kind"]}: expected '
         f'{kind}, as in the settings; another experiment needs another folder')
+  run_folder.check_plain(folder)
   newest = _newest_intact(folder, steps)
   saved = {path: checkpoint_variables.Variable(tuple(shape), dtype)
            for path, (shape, dtype) in experiment['variables'].items()}

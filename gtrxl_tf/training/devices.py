@@ -99,9 +99,6 @@ def make_strategy(name: str, tpu: Optional[str] = None, acts: Optional[str] = No
     tpu: with `tpu`: `local` on a TPU VM, or `HOST:PORT`, `grpc://HOST:PORT`, or the
       TPU's name in Google Cloud.
     acts: a device that acts, such as `GPU:1`, and does not learn with `mirrored`.
-
-  Raises:
-    ConfigError: the devices cannot be used.
   """
   if name not in STRATEGIES:
     raise config.ConfigError(
@@ -254,9 +251,6 @@ def rows_per_replica(batch_size: int, strategy: tf.distribute.Strategy,
     batch_size: rows of the global batch.
     strategy: has the replicas.
     what: the name of `batch_size`.
-
-  Raises:
-    ConfigError: the batch cannot be divided equally.
   """
   num_replicas = strategy.num_replicas_in_sync
   if batch_size % num_replicas:

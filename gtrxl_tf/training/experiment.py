@@ -362,11 +362,7 @@ class Experiment(abc.ABC):
     """Makes the line that shows how far training has come."""
 
   def restore_policy(self, folder: run_folder.RunFolder) -> Any:
-    """Returns the policy of a run; here the exported one.
-
-    Raises:
-      config.ConfigError: there is none, or it is damaged.
-    """
+    """Returns the policy of a run; here the exported one."""
     if not folder.policy.exists():
       raise config.ConfigError(
           f'{folder.policy} does not exist: a run writes it when it is done, and '

@@ -25,9 +25,6 @@ class Gauges:
       part: the name of the part of the run.
       host: the host to listen at; by default no other machine can connect.
       port: the port to listen on; without one nothing listens, and `show` does nothing.
-
-    Raises:
-      config.ConfigError: the address cannot be listened on.
     """
     self._part = part
     self._gauges = {}

@@ -98,10 +98,6 @@ class AdamW(OptimizerSettings):
       gradient step; the new weights make up the rest. The average starts as the first
       weights. Offline, policies act with it, and training is the same without it. 0 for
       no average, as in the papers; 0.99 averages over about 100 steps.
-
-  Raises:
-    ConfigError: `beta_1`, `beta_2` or `ema_momentum` is 1, or `decay_steps` is not more
-      than `warmup_steps`.
   """
 
   def __init__(

@@ -21,9 +21,10 @@ class InUseError(Exception):
 def check_plain(path: pathlib.Path) -> None:
   """Raises a `ConfigError` if TensorFlow would take a path for a pattern of several."""
   for character in '[*?\\':
-    if character in str(path.absolute()):
-      raise config_lib.ConfigError(f'{path}: expected a path without {character}, which '
-                                   'TensorFlow takes for a pattern')
+    if character in str(path):
+      raise config_lib.ConfigError(
+          f'{path.absolute()}: expected a path without {character}, which TensorFlow takes for '
+          'a pattern: rename the folder, or `cd` into it and give a relative path')
 
 
 class RunFolder:
@@ -91,8 +92,6 @@ class RunFolder:
 
     Raises:
       InUseError: another process has locked it.
-      config.ConfigError: there is no such folder, and it cannot be made or written; or
-        its path is a pattern, see `check_plain`.
     """
     check_plain(self.root)
     try:

@@ -99,11 +99,6 @@ class Trainer(abc.ABC):
       checkpointed: other objects that training depends on, by their names in
         checkpoints.
       may_exit: whether the process may exit within a step if nothing is unsaved.
-
-    Raises:
-      config.ConfigError: the replicas cannot share a batch, the checkpoint
-        belongs to another experiment, or workers have other settings or would
-        continue from different checkpoints.
     """
     self.evaluation: Optional[evaluation.Evaluation] = None
     self._experiment = experiment
@@ -197,7 +192,6 @@ class Trainer(abc.ABC):
       learner.Diverged: loss or gradient is not finite. No checkpoint was saved since.
       learner.StepFailed: a device or another worker is gone.
       checkpoints.SaveFailed: the last checkpoint could not be saved.
-      config.ConfigError: other processes have other settings.
     """
     try:
       ended = self.train()

@@ -31,9 +31,6 @@ def measure(gin_files: Sequence[str], seed: int, steps: Optional[int],
   """Runs `gtrxl train` for a number of environment steps; see `summary`.
 
   If `steps` is None, the settings say how many.
-
-  Raises:
-    config.ConfigError: the run failed.
   """
   samples, tree = [], CpuSeconds()
   bindings = [*bindings, f'Experiment.seed = {seed}']

@@ -146,9 +146,6 @@ def write(path: pathlib.Path, gin_files: Sequence[str], gin_bindings: Sequence[s
 
   Returns:
     The size of its batch in words.
-
-  Raises:
-    ConfigError: the module contains what a TPU cannot run.
   """
   _, learner, batch, size = learner_cost.prepare(gin_files, gin_bindings, batch_size)
   wrong = forbidden(hlo(learner, batch))

@@ -147,11 +147,7 @@ class Sampler(tf.train.experimental.PythonState):
 
   @functools.cached_property
   def _initial_state(self) -> Any:
-    """The network's state before the first step, nest of [B, ...].
-
-    Raises:
-      ConfigError: the network has no state, which the sampler would carry.
-    """
+    """The network's state before the first step, nest of [B, ...]."""
     state = self._make_state(self._trajectories.batch_size)
     if not tf.nest.flatten(state):
       raise config.ConfigError(

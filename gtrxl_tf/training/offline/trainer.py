@@ -29,11 +29,6 @@ class OfflineTrainer(trainer.Trainer):
     Args:
       experiment: what to train.
       process: where to train.
-
-    Raises:
-      config.ConfigError: the replicas cannot share a batch, the checkpoint
-        belongs to another experiment, or workers would continue from different
-        checkpoints.
     """
     strategy = process.strategy
     devices.rows_per_replica(

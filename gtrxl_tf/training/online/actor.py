@@ -141,8 +141,6 @@ class Actor:
 
     Raises:
       ActingFailed: an environment failed, or the policy cannot act in it.
-      config.ConfigError: the server has other settings, or the learner another
-        network.
     """
     try:
       self._warm_up()

@@ -23,7 +23,6 @@ def check_server(address: str, settings: Optional[differences.Settings]) -> None
       gin, which is not compared. Neither is a server of such an experiment.
 
   Raises:
-    config.ConfigError: they differ in more than `differences.OF_ONE_PART`.
     ServerLost: the server does not answer.
   """
   if settings is None or (text := settings_table.read(address)) is None:
@@ -33,12 +32,7 @@ def check_server(address: str, settings: Optional[differences.Settings]) -> None
 
 def compare(server: str, ours: differences.Settings, theirs: differences.Settings
             ) -> None:
-  """Compares a part's settings with those of a server.
-
-  Raises:
-    config.ConfigError: they differ in more than `differences.OF_ONE_PART`. The message
-      names the `server`.
-  """
+  """Compares a part's settings with those of a server."""
   different = differences.differences(ours, theirs, differences.OF_ONE_PART)
   if different:
     raise config.ConfigError(
@@ -53,9 +47,6 @@ def check_tables(folder: pathlib.Path, settings: Optional[differences.Settings]
   Args:
     folder: `replay/` of a run.
     settings: the settings of the server; None as in `check_server`.
-
-  Raises:
-    config.ConfigError: they differ in more than what may be changed in a run.
   """
   if settings is None:
     return

@@ -155,9 +155,6 @@ class EnvironmentHost:
       should_stop: called before every step and while waiting.
       start: the number of this start; with the run's seed it decides the episodes.
       gauges: shows the counts to Prometheus.
-
-    Raises:
-      config.ConfigError: the time steps of an actor are too large for a call.
     """
     inference_call.check_size(experiment)
     self._experiment = experiment
@@ -175,8 +172,6 @@ class EnvironmentHost:
 
     Raises:
       actor.ActingFailed: an environment failed, or the server cannot act in it.
-      config.ConfigError: the server has other settings, has no room for the actors, or
-        is not an inference server.
     """
     try:
       with self._watchdog:

@@ -54,12 +54,7 @@ class OnlineEvaluator:
     self._watchdog = watchdog.Watchdog(experiment.stall_seconds, self._describe)
 
   def run(self) -> None:
-    """Plays until told to stop or the run is over.
-
-    Raises:
-      config.ConfigError: the server has other settings, or the learner another
-        network.
-    """
+    """Plays until told to stop or the run is over."""
     with self._watchdog:
       self._evaluate_until_ended()
 

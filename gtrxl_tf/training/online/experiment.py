@@ -337,12 +337,11 @@ class OnlineExperiment(experiment.Experiment):
     if images:
       sizes = ' and '.join(' x '.join(map(str, spec.shape)) for spec in images)
       what += f' with images of {sizes}'
-      game = atari.game_name(self.environment_name)
-      if game:
+      if game := atari.game_name(self.environment_name):
         cheaper.append(
             f"Experiment.environment = @Atari with Atari.game = '{game}', whose images are "
             'grey and of 84 x 84, and whose actions last four frames')
-      if not {*map(config.name_of, self._wrappers or ())} & {'ShrinkImages'}:
+      if 'ShrinkImages' not in map(config.name_of, self._wrappers or ()):
         cheaper.append('Experiment.wrappers = [@ShrinkImages]')
     cheaper.append(
         f'less than OnlineExperiment.batch_size = {self.batch_size}, '

@@ -75,9 +75,6 @@ class InferenceServer:
       device: the device that acts, such as `GPU:1`; by default TensorFlow's.
       source: gives the weights of a learner in this process. By default they come from
         the Reverb server.
-
-    Raises:
-      config.ConfigError: the run's actors explore, or there is no such device.
     """
     if device:
       devices.check(device)
@@ -120,8 +117,6 @@ class InferenceServer:
 
     Raises:
       actor.ActingFailed: the policy cannot act on the environments' observations.
-      config.ConfigError: the server has other settings, or the learner another
-        network; or the address cannot be listened on.
     """
     server_lib.check_port(self._port, self._host)
     try:

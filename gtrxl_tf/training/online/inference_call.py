@@ -44,11 +44,7 @@ def seen_spec(experiment: experiment_lib.OnlineExperiment
 
 
 def check_size(experiment: experiment_lib.OnlineExperiment) -> None:
-  """Checks that the calls are within the fixed limit of TensorFlow's RPC.
-
-  Raises:
-    config.ConfigError: they are too large.
-  """
+  """Checks that the calls are within the fixed limit of TensorFlow's RPC."""
   num = experiment.environments_per_actor
   size = num * sum(math.prod(spec.shape[1:]) * spec.dtype.size
                    for spec in tf.nest.flatten(seen_spec(experiment)))

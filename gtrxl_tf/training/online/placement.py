@@ -48,11 +48,7 @@ class Inference:
     return math.ceil(num_actors / self.actors_per_process)
 
   def actors_of(self, process: int, num_actors: int) -> range:
-    """Returns the indices of the actors that a process plays.
-
-    Raises:
-      config.ConfigError: there is no such process.
-    """
+    """Returns the indices of the actors that a process plays."""
     processes = self.num_processes(num_actors)
     if process >= processes:
       raise config.ConfigError(

@@ -13,11 +13,7 @@ from gtrxl_tf.settings import config
 
 
 def check_address(address: str, flag: str = 'server') -> str:
-  """Returns `address`, the value of a flag.
-
-  Raises:
-    config.ConfigError: it is not of the form host:port.
-  """
+  """Returns `address`, the value of a flag."""
   host, _, port = address.rpartition(':')
   if (not re.fullmatch(r'[^:/\[\]]+|\[[^/\[\]]+\]', host)
       or not port.isdigit() or not 0 < int(port) < 65536):

@@ -31,9 +31,6 @@ def serve(experiment: experiment_lib.OnlineExperiment, port: int,
     checkpoint_seconds: seconds between checkpoints. Without a replay table there is
       little to save: the queue holds one batch, which is soon too old to be trained on.
     gauges: shows how full the tables are.
-
-  Raises:
-    config.ConfigError: the tables are damaged or of other settings, or the port is taken.
   """
   agreement.check_tables(folder.replay, experiment.settings)
   settings = None if experiment.settings is None else differences.to_json(

@@ -52,10 +52,6 @@ class OnlineTrainer(trainer.Trainer):
     Args:
       experiment: what to train.
       process: where to train, with the address of a Reverb server.
-
-    Raises:
-      config.ConfigError: the batch cannot be divided among the replicas, or the
-        checkpoint belongs to another experiment.
     """
     strategy = process.strategy
     rows = devices.rows_per_replica(
@@ -147,9 +143,6 @@ class OnlineTrainer(trainer.Trainer):
     Between two batches it publishes weights if they are due. This comes last after a
     step, because it fails if the server is gone, and after the checkpoint is saved, so
     that a restarted learner is never behind its actors.
-
-    Raises:
-      config.ConfigError: the server was started with other settings.
     """
     backoff = reconnect.Backoff('learner', self._address, self._alive_or_stop)
     while not (self._should_stop() or self._has_ended()):
@@ -180,11 +173,7 @@ class OnlineTrainer(trainer.Trainer):
         break  # No step follows to agree in: the others find that this one is gone.
 
   def _connect(self) -> None:
-    """Gives the server weights to act with, and connects to its queue.
-
-    Raises:
-      config.ConfigError: the server was started with other settings.
-    """
+    """Gives the server weights to act with, and connects to its queue."""
     agreement.check_server(self._address, self._experiment.settings)
     writer.check_signature(
         reverb.Client(self._address), self._experiment.unroll_signature(),
