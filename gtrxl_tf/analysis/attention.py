@@ -27,6 +27,7 @@ KINDS = ('cache', 'read', 'step', 'write')
 
 _WIDTH = 17  # The width of a row of panels, in inches.
 _MOST_LABELS = 60  # The most labels along a side of a panel that can be read.
+_MOST_NUMBERS = 20  # Numbers are wider than letters.
 
 
 class Segment(NamedTuple):
@@ -281,11 +282,12 @@ def _label(axis, draw_line, kinds: Sequence[str], tokens_per_step: int) -> None:
 def _tokens(kinds: Sequence[str], tokens_per_step: int) -> List[str]:
   """Returns a label for each token.
 
-  The tokens of a step are R, o and a, or the step's number if it is a single token.
-  Memory tokens are m, and the cache has no labels.
+  The tokens of a step are R, o and a, or the step's number if it is a single token: that
+  of each fifth step where there is no room for all. Memory tokens are m, and the cache
+  has no labels.
   """
-  first = kinds.index('step')
-  names = {'step': lambda i: (str(i - first) if tokens_per_step == 1
-                              else 'Roa'[(i - first) % tokens_per_step]),
+  first, every = kinds.index('step'), 5 if len(kinds) > _MOST_NUMBERS else 1
+  names = {'step': lambda i: ('Roa'[(i - first) % tokens_per_step] if tokens_per_step > 1
+                              else str(i - first) if (i - first) % every == 0 else ''),
            'cache': lambda i: ''}
   return [names.get(kind, lambda i: 'm')(i) for i, kind in enumerate(kinds)]
