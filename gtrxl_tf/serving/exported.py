@@ -82,9 +82,11 @@ def load(folder: Union[str, pathlib.Path], repeats: bool = True,
 
   Raises:
     config.ConfigError: the folder is damaged, or not one of an exported policy, or this
-      version of TensorFlow cannot read it; or the policy takes other observations.
+      version of TensorFlow cannot read it or its path; or the policy takes other
+      observations.
   """
   folder = pathlib.Path(folder)
+  config.check_plain(folder)
   verify(folder)
   if observation_spec is not None:
     expected, found = (
