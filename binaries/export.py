@@ -43,7 +43,7 @@ def main() -> None:
   if output_dir.exists() or output_dir.is_symlink():
     binaries.refuse(f'{output_dir} exists: --output_dir must name a new folder')
   try:
-    run_folder.check_plain(output_dir)
+    config.check_plain(output_dir)
   except config.ConfigError as error:
     binaries.refuse(str(error))
   try:  # Before the work, which takes a while.

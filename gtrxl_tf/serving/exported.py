@@ -80,6 +80,7 @@ def load(folder: Union[str, pathlib.Path], repeats: bool = True,
       `action` of such a policy takes and returns the integers of the specs.
   """
   folder = pathlib.Path(folder)
+  config.check_plain(folder)
   verify(folder)
   if specs is not None:
     own = _read_specs(folder / SPECS)

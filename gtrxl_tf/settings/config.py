@@ -37,6 +37,7 @@ ConfigError = errors.ConfigError
 one_line = errors.one_line
 place = errors.place
 described = errors.described
+check_plain = errors.check_plain
 
 _names = {}  # The name of each configurable in gin files.
 _modules = set()  # Names of the modules that define configurables.

@@ -13,6 +13,15 @@ class ConfigError(ValueError):
   """A setting that cannot be used. The message is one line."""
 
 
+def check_plain(path: pathlib.Path) -> None:
+  """Raises a `ConfigError` if TensorFlow would take a path for a pattern of several."""
+  for character in '[*?\\':
+    if character in str(path):
+      raise ConfigError(
+          f'{path.absolute()}: expected a path without {character}, which TensorFlow takes for '
+          'a pattern: rename the folder, or `cd` into it and give a relative path')
+
+
 def short(text: str) -> str:
   """Returns a text, cut where it is too long for a message."""
   return text if len(text) <= _LONGEST else f'{text[:_LONGEST - 3]}...'

@@ -19,7 +19,6 @@ import gtrxl_tf
 from gtrxl_tf import files
 from gtrxl_tf.settings import config
 from gtrxl_tf.training import checkpoint_variables
-from gtrxl_tf.training import run_folder
 
 _STAMP = 'stamp.json'
 _INDEX = 'ckpt-*.index'  # Written last.
@@ -183,6 +182,7 @@ def check(folder: pathlib.Path, kind: Optional[str],
   Raises:
     CheckpointError: the checkpoint is damaged, or the folder belongs to another kind of
       experiment or another network.
+    config.ConfigError: the folder's path is a pattern, see `config.check_plain`.
   """
   steps = sorted(_steps(folder, _INDEX) | _listed(folder), reverse=True)
   stamp = folder / _STAMP
@@ -198,7 +198,7 @@ def check(folder: pathlib.Path, kind: Optional[str],
     raise CheckpointError(
         f'{folder} belongs to an experiment of kind {experiment["kind"]}: expected '
         f'{kind}, as in the settings; another experiment needs another folder')
-  run_folder.check_plain(folder)
+  config.check_plain(folder)
   newest = _newest_intact(folder, steps)
   saved = {path: checkpoint_variables.Variable(tuple(shape), dtype)
            for path, (shape, dtype) in experiment['variables'].items()}

@@ -18,15 +18,6 @@ class InUseError(Exception):
   """Another process trains in the folder. The message is one line."""
 
 
-def check_plain(path: pathlib.Path) -> None:
-  """Raises a `ConfigError` if TensorFlow would take a path for a pattern of several."""
-  for character in '[*?\\':
-    if character in str(path):
-      raise config_lib.ConfigError(
-          f'{path.absolute()}: expected a path without {character}, which TensorFlow takes for '
-          'a pattern: rename the folder, or `cd` into it and give a relative path')
-
-
 class RunFolder:
   """Paths in the folder of a run.
 
@@ -92,8 +83,10 @@ class RunFolder:
 
     Raises:
       InUseError: another process has locked it.
+      config.ConfigError: there is no such folder, and it cannot be made or written; or
+        its path is a pattern, see `config.check_plain`.
     """
-    check_plain(self.root)
+    config_lib.check_plain(self.root)
     try:
       self.root.mkdir(parents=True, exist_ok=True)
       # A file, since NFS keeps the lock of a folder within one host.

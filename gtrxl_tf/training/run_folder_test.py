@@ -2,14 +2,18 @@
 
 import errno
 import fcntl
+import os
+import pathlib
 import threading
 import time
 from unittest import mock
 
 from absl.testing import absltest
+import tensorflow as tf
 
 from gtrxl_tf import files
 from gtrxl_tf.settings import config
+from gtrxl_tf.training import checkpoints
 from gtrxl_tf.training import run_folder
 
 
@@ -57,6 +61,19 @@ class RunFolderTest(absltest.TestCase):
         with folder.in_use():
           self.fail('It was accepted.')
       self.assertFalse(folder.root.exists())
+
+  def test_a_relative_path_in_a_folder_of_such_a_name_works(self):
+    folder = pathlib.Path(self.create_tempdir().full_path, 'w[1]')
+    folder.mkdir()
+    self.addCleanup(os.chdir, os.getcwd())
+    os.chdir(folder)
+    with run_folder.RunFolder('run').in_use():
+      path = tf.train.Checkpoint(x=tf.Variable(1)).write('run/checkpoints/ckpt-1')
+      self.assertIsNotNone(tf.train.load_checkpoint(path))
+    stamped = folder / 'run/checkpoints'
+    files.write_sealed(stamped / 'stamp.json', {'kind': '', 'variables': {}})
+    with self.assertRaisesRegex(config.ConfigError, r'w\[1\]/.*expected a path without'):
+      checkpoints.check(stamped, None, None)
 
   def test_a_file_is_complete_or_unchanged(self):
     folder = run_folder.RunFolder(self.create_tempdir().full_path)
