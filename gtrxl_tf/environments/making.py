@@ -73,8 +73,7 @@ def _named(setting: str, function: Callable[..., Any]) -> Iterator[None]:
         isinstance(error, (TypeError, ValueError)) and not place):
       raise
     failed = batched_environment.EnvironmentFailed(
-        f'making {setting} = {config.name_of(function)}: {type(error).__name__}: '
-        f'{config.one_line(error)}{place}')
+        f'making {setting} = {config.name_of(function)}: {config.described(error)}')
     # With the traceback of its cause, since gin drops causes.
     raise failed.with_traceback(error.__traceback__) from error
 

@@ -38,7 +38,8 @@ class MemoryNetwork(tf.keras.layers.Layer, metaclass=abc.ABCMeta):
                name: Optional[str] = None, normalize_observations: bool = False):
     if core is None:
       raise config.ConfigError(
-          f'{type(self).__name__}.core is not set, and has no default')
+          f'{type(self).__name__}.core is not set, and has no default: expected a file that '
+          "sets it, as `include 'gtrxl/bases/small.gin'` does for an ActorCritic")
     # Observations stay float32 until they are normalized; the layers within cast them.
     super().__init__(name=name, autocast=False)
     self.action_space = action_space.ActionSpace(action_spec)

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import sysconfig
 import traceback
 from typing import Any
@@ -55,5 +56,13 @@ def place(source: Any) -> str:
 
 
 def described(error: BaseException) -> str:
-  """Returns `TYPE: MESSAGE (FILE, line N)` of an error in the user's code."""
-  return f'{type(error).__name__}: {one_line(error)}{place(error)}'
+  """Returns `TYPE: MESSAGE (FILE, line N)` of an error in the user's code.
+
+  If the error is about a display, and there is none, the text says how to get one.
+  """
+  text = f'{type(error).__name__}: {one_line(error)}'
+  needs = (not os.environ.get('DISPLAY') and not os.environ.get('WAYLAND_DISPLAY')
+           and re.search('display|video (device|system)|x11', text, re.IGNORECASE))
+  return text + place(error) + (
+      ': there is no display: expected `SDL_VIDEODRIVER=dummy`, for pygame, or `xvfb-run -a` '
+      'before the command' if needs else '')
