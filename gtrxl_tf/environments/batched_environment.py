@@ -86,6 +86,7 @@ class BatchedEnvironment:
     tasks: int32 [E], as given.
     watched: the `specs.kind`s of arrays whose scale a warning may name, once.
   """
+  watched: Sequence[str] = ('image', 'number')
 
   def __init__(self, environments: Sequence[dm_env.Environment],
                tasks: Optional[Sequence[int]] = None, seed: int = 0):
@@ -105,7 +106,6 @@ class BatchedEnvironment:
     if tasks is not None:
       self.tasks[:] = tasks
     self._random = np.random.default_rng(seed)
-    self.watched: Sequence[str] = 'image', 'number'
     batched_specs.check(self._environments)
     self._action_spec = self._environments[0].action_spec()
     self._action_leaves = batched_specs.named_leaves('action', self._action_spec)
