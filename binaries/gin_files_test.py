@@ -196,10 +196,12 @@ class OfflineGinTest(GinTest):
     folder = self.create_tempdir().full_path
     episodes_testing.write(folder, specs, [
         episode._replace(reward=np.ones_like(episode.reward)) for episode in episodes])
-    environment = mock.Mock(
-        spec_set=['observation_spec', 'action_spec', 'close', 'reset', 'step', 'name'])
-    environment.reset.return_value.observation = tree.map_structure(
-        lambda spec: np.zeros([1, *spec.shape], spec.dtype), observation_spec)
+    environment = mock.Mock(spec_set=[
+        'observation_spec', 'action_spec', 'close', 'reset', 'step', 'name', 'watched'])
+    for method, last in (environment.reset, True), (environment.step, False):
+      method.return_value.last.return_value = [last]
+      method.return_value.observation = tree.map_structure(
+          lambda spec: np.zeros([1, *spec.shape], spec.dtype), observation_spec)
     environment.observation_spec.return_value = observation_spec
     environment.action_spec.return_value = action_spec
     return folder, environment
