@@ -17,11 +17,11 @@ def beam_search(log_probs: Callable[[tf.Tensor], tf.Tensor],
 
     value(z) + penalty min(log p(z), M log threshold)
 
-  Each plan of the beam is continued by different codes drawn from the prior p, and the
-  best of the longer plans are the next beam, so that no plan is in it twice. In the
-  authors' code, which draws with replacement, copies of a good plan push others out.
-  Among plans whose codes have a probability of at least `threshold` on (geometric)
-  average, the value alone decides.
+  Each plan of the beam is continued by codes drawn from the prior p, and the best of
+  the longer plans are the next beam. A plan that is drawn twice counts once; in the
+  authors' code its copies push others out. If there are fewer plans than places, a plan
+  has several places. Among plans whose codes have a probability of at least `threshold`
+  on (geometric) average, the value alone decides.
 
   Args:
     log_probs: takes plans, int32 `[B, W, m]`; returns the prior's log-probabilities
@@ -29,8 +29,8 @@ def beam_search(log_probs: Callable[[tf.Tensor], tf.Tensor],
     values: takes plans `[B, N, m]`; returns their values `[B, N]`.
     batch_size: B, the number of independent searches.
     num_codes: M.
-    beam_width: plans in the beam.
-    expansions: codes drawn for each plan of a full beam, and more for fewer plans.
+    beam_width: places in the beam.
+    expansions: codes drawn from each place; `beam_width` times as many at the first code.
     penalty: alpha, in the unit of values.
     threshold: beta.
     seed: int32 `[2]`.
@@ -40,29 +40,38 @@ def beam_search(log_probs: Callable[[tf.Tensor], tf.Tensor],
   """
   plans = tf.zeros([batch_size, 1, 0], tf.int32)
   log_prob = tf.zeros([batch_size, 1])
-  objective = log_prob
+  first = tf.zeros([batch_size, 1], tf.int32)  # The first place of each place's plan.
   for m in range(num_codes):
     code_log_probs = log_probs(plans)
-    num_drawn = min(
-        beam_width * expansions // plans.shape[1], code_log_probs.shape[-1])
-    drawn = _sample(code_log_probs, num_drawn,
+    num_values = code_log_probs.shape[-1]
+    drawn = _sample(code_log_probs, expansions if m else beam_width * expansions,
                     tf.random.experimental.stateless_fold_in(seed, m))
-    log_prob = log_prob[..., tf.newaxis] + tf.gather(
-        code_log_probs, drawn, batch_dims=2)
-    log_prob = tf.reshape(log_prob, [batch_size, -1])
-    plans = tf.concat([
-        tf.repeat(plans, num_drawn, axis=1),
-        tf.reshape(drawn, [batch_size, -1, 1])], axis=2)
-    objective = values(plans) + penalty * tf.minimum(
-        log_prob, num_codes * math.log(threshold))
-    objective, best = tf.math.top_k(objective, min(beam_width, plans.shape[1]))
+    # A number for each longer plan. Sorted, those of equal plans are neighbours.
+    drawn = tf.sort(tf.reshape(first[..., tf.newaxis] * num_values + drawn,
+                               [batch_size, beam_width * expansions]))
+    is_new = tf.pad(drawn[:, 1:] != drawn[:, :-1], [[0, 0], [1, 0]], constant_values=True)
+    log_prob = tf.gather(log_prob, drawn // num_values, batch_dims=1) + tf.gather(
+        tf.reshape(code_log_probs, [batch_size, -1]), drawn, batch_dims=1)
+    plans = tf.concat([tf.gather(plans, drawn // num_values, batch_dims=1),
+                       drawn[..., tf.newaxis] % num_values], axis=2)
+    objective = tf.where(is_new, values(plans) + penalty * tf.minimum(
+        log_prob, num_codes * math.log(threshold)), -math.inf)
+    objective, best = tf.math.top_k(objective, beam_width)
+    first = tf.range(beam_width) % tf.reduce_sum(
+        tf.cast(is_new, tf.int32), axis=1, keepdims=True)
+    best = tf.gather(best, first, batch_dims=1)
     plans, log_prob = (
         tf.gather(x, best, batch_dims=1) for x in (plans, log_prob))
   return plans[:, 0], objective[:, 0]
 
 
 def _sample(log_probs: tf.Tensor, num: int, seed: tf.Tensor) -> tf.Tensor:
-  """Draws `num` different codes, int32 `[B, W, num]`, from `[B, W, K]`."""
-  # The largest sums with Gumbel noise are draws without replacement.
-  uniform = tf.random.stateless_uniform(tf.shape(log_probs), seed, minval=1e-30)
-  return tf.math.top_k(log_probs - tf.math.log(-tf.math.log(uniform)), num).indices
+  """Draws `num` codes with replacement, int32 `[B, W, num]`, from `[B, W, K]`."""
+  # This inverts the cumulative distribution, and needs no noise for each code.
+  cumulative = tf.cumsum(tf.exp(log_probs), axis=-1)
+  uniform = tf.random.stateless_uniform(
+      tf.concat([tf.shape(log_probs)[:2], [num]], 0), seed)
+  uniform *= cumulative[..., -1:]  # Rounding leaves it near 1.
+  below = cumulative[:, :, tf.newaxis] <= uniform[..., tf.newaxis]
+  index = tf.reduce_sum(tf.cast(below, tf.int32), axis=-1)
+  return tf.minimum(index, log_probs.shape[-1] - 1)
